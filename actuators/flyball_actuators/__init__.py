@@ -1,0 +1,1 @@
+"""The guard, the drivers and the service that carries decisions out."""

@@ -1,0 +1,1 @@
+"""The flyball command and the composition root."""

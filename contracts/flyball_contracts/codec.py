@@ -1,0 +1,205 @@
+"""From records to Kafka messages and back, for every topic."""
+
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple, TypeVar
+
+import msgspec
+
+from flyball_contracts.cloudevents import Header, event_headers, event_kind
+from flyball_contracts.errors import DecodeError, UnknownSchema
+from flyball_contracts.frame import Frame, decode_frame, encode_frame
+from flyball_contracts.ids import record_id
+from flyball_contracts.records import (
+    Anomaly,
+    Demand,
+    Forecast,
+    Inventory,
+    Migrate,
+    NodeEvent,
+    Outcome,
+    Plan,
+    Preempt,
+    Profile,
+    Proposal,
+    Record,
+    Scale,
+    Signal,
+    Snapshot,
+    TickClosed,
+    WorkloadSpec,
+)
+from flyball_contracts.topics import (
+    DECISIONS,
+    DEMAND,
+    EVENTS,
+    INSIGHTS,
+    INVENTORY,
+    OUTCOMES,
+    PROPOSALS,
+    SIGNALS,
+    STATE,
+    TELEMETRY,
+    TOPICS,
+    WORKLOADS,
+    Topic,
+)
+
+R = TypeVar("R", bound=Record)
+
+
+class Message(NamedTuple):
+    """What goes to a broker. ``partition`` is ``None`` where the key decides (murmur2, as in Java)."""
+
+    topic: str
+    key: bytes
+    value: bytes
+    headers: list[Header]
+    partition: int | None = None
+
+
+class _Binding(NamedTuple):
+    """How one record type travels: its topic, key, CloudEvents id and event time."""
+
+    topic: Topic
+    key: Callable[[Any], str]
+    identity: Callable[[Any], str]
+    time_ns: Callable[[Any], int]
+
+
+BINDINGS: dict[type[Record], _Binding] = {}
+
+
+def _bind(
+    kind: type[R],
+    topic: Topic,
+    key: Callable[[R], str],
+    identity: Callable[[R], str],
+    time_ns: Callable[[R], int],
+) -> None:
+    BINDINGS[kind] = _Binding(topic, key, identity, time_ns)
+
+
+_bind(NodeEvent, EVENTS, lambda r: r.node, lambda r: r.id, lambda r: r.time_ns)
+_bind(
+    Inventory,
+    INVENTORY,
+    lambda r: r.node,
+    lambda r: record_id("Inventory", r.node, r.boot_id, r.epoch),
+    lambda r: r.time_ns,
+)
+_bind(
+    WorkloadSpec,
+    WORKLOADS,
+    lambda r: r.workload,
+    lambda r: record_id("WorkloadSpec", r.workload, r.time_ns),
+    lambda r: r.time_ns,
+)
+_bind(
+    Signal,
+    SIGNALS,
+    lambda r: r.zone,
+    lambda r: record_id("Signal", r.zone, r.kind, r.source, r.published_ns, r.start_ns),
+    lambda r: r.published_ns,
+)
+_bind(
+    Demand,
+    DEMAND,
+    lambda r: r.workload,
+    lambda r: record_id("Demand", r.cell, r.workload, r.source, r.tick.index),
+    lambda r: r.tick.end_ns,
+)
+_bind(Profile, INSIGHTS, lambda r: r.subject, lambda r: r.id, lambda r: r.time_ns)
+_bind(Forecast, INSIGHTS, lambda r: r.subject, lambda r: r.id, lambda r: r.time_ns)
+_bind(Anomaly, INSIGHTS, lambda r: r.subject, lambda r: r.id, lambda r: r.time_ns)
+_bind(Plan, INSIGHTS, lambda r: r.subject, lambda r: r.id, lambda r: r.time_ns)
+_bind(Proposal, PROPOSALS, lambda r: r.cell, lambda r: r.id, lambda r: r.tick.end_ns)
+_bind(Scale, DECISIONS, lambda r: r.target, lambda r: r.id, lambda r: r.time_ns)
+_bind(Migrate, DECISIONS, lambda r: r.target, lambda r: r.id, lambda r: r.time_ns)
+_bind(Preempt, DECISIONS, lambda r: r.target, lambda r: r.id, lambda r: r.time_ns)
+_bind(Outcome, OUTCOMES, lambda r: r.target, lambda r: r.id, lambda r: r.time_ns)
+_bind(
+    TickClosed,
+    PROPOSALS,
+    lambda r: r.cell,
+    lambda r: record_id("TickClosed", r.cell, r.source, r.tick.index),
+    lambda r: r.tick.end_ns,
+)
+RECORD_TYPES: dict[str, type[Record]] = {kind.__name__: kind for kind in BINDINGS}
+
+_json = msgspec.json.Encoder()
+_packed = msgspec.msgpack.Encoder()
+_decoders = {name: msgspec.json.Decoder(kind) for name, kind in RECORD_TYPES.items()}
+_snapshot_decoder = msgspec.msgpack.Decoder(Snapshot)
+
+
+def _allowed(kind: type[Record], topic: str) -> bool:
+    return BINDINGS[kind].topic.name == topic or (kind is TickClosed and topic == DEMAND.name)
+
+
+def frame_message(frame: Frame) -> Message:
+    """Kafka message of a telemetry frame, keyed by node."""
+    return Message(TELEMETRY.name, frame.node.encode(), encode_frame(frame), [])
+
+
+def snapshot_message(snapshot: Snapshot) -> Message:
+    """Kafka message of a lane's state, keyed by lane and partition."""
+    key = f"{snapshot.lane}/{snapshot.partition}"
+    return Message(STATE.name, key.encode(), _packed.encode(snapshot), [])
+
+
+def record_message(record: Record, source: str) -> Message:
+    """Kafka message of a JSON record in CloudEvents binary mode; ``source`` is who says it (a URI reference)."""
+    binding = BINDINGS[type(record)]
+    headers = event_headers(type(record).__name__, binding.identity(record), source, binding.time_ns(record))
+    return Message(binding.topic.name, binding.key(record).encode(), _json.encode(record), headers)
+
+
+def tick_closed_messages(mark: TickClosed, topic: Topic, partitions: int | None) -> list[Message]:
+    """The same mark for each partition of a topic, or one keyed by cell where ``partitions`` is ``None``."""
+    message = record_message(mark, f"/{mark.source}")._replace(topic=topic.name)
+    if partitions is None:
+        return [message]
+    return [message._replace(partition=p) for p in range(partitions)]
+
+
+def decode_record(topic: str, value: bytes | None, headers: Sequence[tuple[str, bytes | None]] | None) -> Record:
+    """Record of a CloudEvents message.
+
+    Raises :class:`DecodeError` (and nothing else) when it is not one, or not one that belongs on ``topic``.
+    """
+    kind = event_kind(headers)
+    if kind is None:
+        raise DecodeError(f"message on {topic} has no ce_type header of ours; send CloudEvents binary mode")
+    record_type = RECORD_TYPES.get(kind)
+    if record_type is None or not _allowed(record_type, topic):
+        raise UnknownSchema(f"record type {kind!r} does not belong on {topic}")
+    if value is None:
+        raise DecodeError(f"{kind} on {topic} has no value; a tombstone is not a record")
+    try:
+        return _decoders[kind].decode(value)
+    except (msgspec.DecodeError, UnicodeDecodeError, OverflowError, RecursionError) as error:
+        raise DecodeError(f"{kind} on {topic}: {error}") from error
+
+
+def decode_snapshot(value: bytes) -> Snapshot:
+    """Snapshot of a lane; raises :class:`DecodeError` when the bytes are not one."""
+    try:
+        return _snapshot_decoder.decode(value)
+    except (msgspec.DecodeError, UnicodeDecodeError, OverflowError, RecursionError) as error:
+        raise DecodeError(f"not a snapshot ({len(value)} bytes): {error}") from error
+
+
+def decode_message(
+    topic: str, value: bytes | None, headers: Sequence[tuple[str, bytes | None]] | None
+) -> Record | Frame | Snapshot:
+    """Decode a message of any topic of the table but the dead letters, which are untouched bytes.
+
+    Raises :class:`DecodeError` when it cannot be read.
+    """
+    if topic not in TOPICS:
+        raise UnknownSchema(f"topic {topic!r} is not in the topic table")
+    if topic == TELEMETRY.name:
+        return decode_frame(value or b"")
+    if topic == STATE.name:
+        return decode_snapshot(value or b"")
+    return decode_record(topic, value, headers)

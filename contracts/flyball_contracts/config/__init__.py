@@ -1,0 +1,19 @@
+"""Configuration types and the loader."""
+
+from flyball_contracts.config.loader import load_config as load_config, parse_config as parse_config
+from flyball_contracts.config.types import (
+    ActuatorConfig as ActuatorConfig,
+    AgentConfig as AgentConfig,
+    BlastRadius as BlastRadius,
+    Config as Config,
+    DashboardConfig as DashboardConfig,
+    ForecastConfig as ForecastConfig,
+    HealthConfig as HealthConfig,
+    InfluxConfig as InfluxConfig,
+    KafkaConfig as KafkaConfig,
+    RateLimit as RateLimit,
+    Section as Section,
+    SizingConfig as SizingConfig,
+    TimingConfig as TimingConfig,
+    WorkerConfig as WorkerConfig,
+)

@@ -1,0 +1,107 @@
+"""YAML into typed configuration, with errors that name file, line, key and remedy."""
+
+import difflib
+import re
+import types
+import typing
+from pathlib import Path
+from typing import Any, TypeVar
+
+import msgspec
+import yaml
+
+from flyball_contracts.errors import ConfigError
+
+T = TypeVar("T")
+
+
+def load_config(path: Path, kind: type[T]) -> T:
+    """Read a YAML file as ``kind``, a frozen struct.
+
+    Raises :class:`ConfigError` with ``file:line: key: what was expected`` (and the nearest valid key for an
+    unknown one) when the file cannot be read or does not fit.
+    """
+    try:
+        text = path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8 text"
+        raise ConfigError(f"{path}: cannot be read: {reason}") from error
+    return parse_config(text, kind, str(path))
+
+
+def parse_config(text: str, kind: type[T], name: str = "<config>") -> T:
+    """Read YAML text as ``kind``; ``name`` stands for the file in errors (:class:`ConfigError`)."""
+    try:
+        tree = yaml.compose(text, Loader=yaml.SafeLoader)
+        data = yaml.safe_load(text)
+    except yaml.MarkedYAMLError as error:
+        mark = error.problem_mark
+        line = mark.line + 1 if mark else 1
+        raise ConfigError(f"{name}:{line}: not valid YAML: {error.problem}") from error
+    except (yaml.YAMLError, ValueError) as error:
+        raise ConfigError(f"{name}:1: not valid YAML: {error}") from error
+    if data is None:
+        data, tree = {}, None
+    _check_keys(data, kind, tree, name, "")
+    try:
+        return msgspec.convert(data, kind)
+    except msgspec.ValidationError as error:
+        message, _, where = str(error).partition(" - at `")
+        path = where.rstrip("`").removeprefix("$").lstrip(".")
+        line = _line_of(tree, path)
+        raise ConfigError(f"{name}:{line}: {path or 'the document'}: {message[0].lower()}{message[1:]}") from error
+
+
+def _check_keys(data: Any, kind: Any, node: yaml.Node | None, name: str, path: str) -> None:
+    """Refuse unknown keys, at any depth, with their line and the nearest valid key."""
+    kind = _struct_of(kind)
+    if typing.get_origin(kind) in (tuple, list) and isinstance(data, list):
+        inner = typing.get_args(kind)[0]
+        children: list[yaml.Node] = node.value if isinstance(node, yaml.SequenceNode) else []
+        items: list[Any] = data
+        for i, (item, child) in enumerate(zip(items, children, strict=False)):
+            _check_keys(item, inner, child, name, f"{path}[{i}]")
+        return
+    if not (isinstance(kind, type) and issubclass(kind, msgspec.Struct) and isinstance(data, dict)):
+        return
+    hints = typing.get_type_hints(kind)
+    marks = _children(node)
+    entries: dict[Any, Any] = data
+    for key, value in entries.items():
+        where = f"{path}.{key}" if path else str(key)
+        key_node, value_node = marks.get(str(key), (None, None))
+        if key not in hints:
+            line = key_node.start_mark.line + 1 if key_node else 1
+            near = difflib.get_close_matches(str(key), hints, 1, 0.5)
+            hint = f"did you mean {near[0]!r}?" if near else f"valid keys: {', '.join(sorted(hints))}"
+            raise ConfigError(f"{name}:{line}: {where}: unknown key; {hint}")
+        _check_keys(value, hints[key], value_node, name, where)
+
+
+def _struct_of(kind: Any) -> Any:
+    """The one non-None member of an optional type, or the type itself."""
+    if typing.get_origin(kind) in (typing.Union, types.UnionType):
+        members = [member for member in typing.get_args(kind) if member is not type(None)]
+        if len(members) == 1:
+            return members[0]
+    return kind
+
+
+def _children(node: yaml.Node | None) -> dict[str, tuple[yaml.Node, yaml.Node]]:
+    if not isinstance(node, yaml.MappingNode):
+        return {}
+    return {str(key.value): (key, value) for key, value in node.value}
+
+
+def _line_of(node: yaml.Node | None, path: str) -> int:
+    """Line of the deepest node on ``path`` that exists, counted from 1."""
+    line = 1
+    for part in re.findall(r"[^.\[\]]+", path):
+        if isinstance(node, yaml.SequenceNode) and part.isdigit() and int(part) < len(node.value):
+            inner: yaml.Node = node.value[int(part)]
+            line, node = inner.start_mark.line + 1, inner
+        elif (found := _children(node).get(part)) is not None:
+            line, node = found[0].start_mark.line + 1, found[1]
+        else:
+            break
+    return line

@@ -1,0 +1,168 @@
+"""Configuration of every part; unknown keys are refused, units are in the names."""
+
+from typing import Annotated, Literal
+
+import msgspec
+
+Positive = Annotated[float, msgspec.Meta(gt=0)]
+NotNegative = Annotated[float, msgspec.Meta(ge=0)]
+Ratio = Annotated[float, msgspec.Meta(ge=0, le=1)]
+Count = Annotated[int, msgspec.Meta(ge=1)]
+Port = Annotated[int, msgspec.Meta(ge=0, le=65535)]
+
+
+class Section(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Base of the configuration sections."""
+
+
+class KafkaConfig(Section, frozen=True):
+    """Where the broker is; ``client`` holds further librdkafka settings (TLS, SASL)."""
+
+    bootstrap: str = "127.0.0.1:9092"
+    client: dict[str, str] = {}
+    partitions: dict[str, Count] = {}
+
+
+class AgentConfig(Section, frozen=True):
+    """The node agent; an empty ``node`` means the host's own name.
+
+    ``root`` is where ``/proc`` and ``/sys`` are looked for, for agents in containers.
+    """
+
+    node: str = ""
+    cell: str = "default"
+    region: str = ""
+    zone: str = ""
+    provider: str = ""
+    instance_type: str = ""
+    capacity_type: Literal["owned", "reserved", "on_demand", "spot"] = "owned"
+    price_usd_per_hour: NotNegative | None = None
+    period_s: Positive = 1.0
+    inventory_period_s: Positive = 30.0
+    host: bool = True
+    nvml: bool = True
+    root: str = "/"
+    state_dir: str = ""
+    queue_bytes: Count = 16 * 1024 * 1024
+
+
+class ForecastConfig(Section, frozen=True):
+    """Damped exponential smoothing on log1p with conformal quantiles; rates are per tick."""
+
+    level_rate: Ratio = 0.3
+    trend_rate: Ratio = 0.05
+    damping: Ratio = 0.9
+    horizon_ticks: Count = 60
+    conformal_rate: NotNegative = 0.05
+    levels: tuple[Ratio, ...] = (0.05, 0.25, 0.5, 0.75, 0.95)
+    trust_tolerance: Ratio = 0.15
+    trust_after_ticks: Count = 60
+
+
+class HealthConfig(Section, frozen=True):
+    """When a device counts as anomalous, straggling or failing."""
+
+    anomaly_score: Ratio = 0.8
+    peer_z: Positive = 4.0
+    peer_ticks: Count = 6
+    peer_of_ticks: Count = 10
+
+
+class SizingConfig(Section, frozen=True):
+    """How a forecast becomes replicas."""
+
+    level: Ratio = 0.95
+    down_level: Ratio = 0.75
+    hold_s: NotNegative = 120.0
+
+
+class TimingConfig(Section, frozen=True):
+    """Carbon timing of deferrable jobs."""
+
+    slot_s: Positive = 900.0
+    horizon_s: Positive = 86_400.0
+    least_saving: Ratio = 0.05
+
+
+class WorkerConfig(Section, frozen=True):
+    """The stream worker.
+
+    ``lateness_ticks`` is how far behind the others a source may be before its tick closes without it;
+    ``max_ahead_ticks`` is how far ahead of them a message may be before it is refused.
+    """
+
+    app: str = "flyball"
+    lateness_ticks: Count = 5
+    max_ahead_ticks: Count = 120
+    decision_ttl_s: Positive = 120.0
+    profile_every_ticks: Count = 10
+    snapshot_every_s: Positive = 30.0
+    watchdog_s: Positive = 60.0
+    forecast: ForecastConfig = ForecastConfig()
+    health: HealthConfig = HealthConfig()
+    sizing: SizingConfig = SizingConfig()
+    timing: TimingConfig = TimingConfig()
+
+
+class RateLimit(Section, frozen=True):
+    """At most ``actions`` in any ``window_s`` seconds."""
+
+    actions: Count = 6
+    window_s: Positive = 600.0
+
+
+class BlastRadius(Section, frozen=True):
+    """Most replicas of a cell that may be taken away in any ``window_s`` seconds.
+
+    The larger of ``share`` of the replicas that the cell is known to run and ``replicas``.
+    """
+
+    window_s: Positive = 600.0
+    share: Ratio = 0.3
+    replicas: Count = 4
+
+
+class ActuatorConfig(Section, frozen=True):
+    """The actuator service; nothing is carried out but in mode ``live``.
+
+    ``allow`` are glob patterns of workloads that may be acted on. ``kill_switch`` is a file: while it exists,
+    everything is refused. ``clock`` is ``event`` only for replays, where now is the newest time in the records.
+    """
+
+    mode: Literal["off", "dry_run", "live"] = "dry_run"
+    driver: str = "dry_run"
+    group: str = "flyball-actuator"
+    allow: tuple[str, ...] = ("*",)
+    kill_switch: str = ""
+    ledger: str = ""
+    clock: Literal["wall", "event"] = "wall"
+    per_target: RateLimit = RateLimit()
+    per_cell: RateLimit = RateLimit(actions=60)
+    blast_radius: BlastRadius = BlastRadius()
+
+
+class DashboardConfig(Section, frozen=True):
+    """The live page; loopback unless told otherwise, because it has no log-in of its own."""
+
+    host: str = "127.0.0.1"
+    port: Port = 8080
+
+
+class InfluxConfig(Section, frozen=True):
+    """A server with the InfluxDB v2 write API; the token is read from the environment variable named."""
+
+    url: str = ""
+    org: str = "flyball"
+    bucket: str = "flyball"
+    token_env: str = "INFLUX_TOKEN"
+
+
+class Config(Section, frozen=True):
+    """The whole file; every section may be left out."""
+
+    kafka: KafkaConfig = KafkaConfig()
+    agent: AgentConfig = AgentConfig()
+    worker: WorkerConfig = WorkerConfig()
+    actuator: ActuatorConfig = ActuatorConfig()
+    dashboard: DashboardConfig = DashboardConfig()
+    influx: InfluxConfig = InfluxConfig()

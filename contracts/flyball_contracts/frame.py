@@ -1,0 +1,153 @@
+"""The telemetry frame: one node's tick as a msgpack header and one packed float32 block.
+
+Wire format: a msgpack array of the fields of :class:`Frame` in order; ``block`` is a msgpack *bin* of
+little-endian float32, row-major ``[row, metric]``. A missing value is NaN. Identity and topology
+of the rows are in the :class:`~flyball_contracts.records.inventory.Inventory` of the same epoch.
+"""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import msgspec
+import numpy as np
+from numpy.typing import NDArray
+
+from flyball_contracts.errors import DecodeError
+from flyball_contracts.metrics import layout_of
+
+MAX_ROWS = 4096  # a rack of 72 GPUs split in 7 MIG slices is 504
+MAX_TIME_NS = 2**63 - 1
+
+
+class Frame(msgspec.Struct, array_like=True, frozen=True, forbid_unknown_fields=True):
+    """One node's measurements at one instant.
+
+    ``(node, boot_id, epoch, seq)`` is unique: ``epoch`` counts starts of the agent, ``seq`` the
+    frames of one run over all schemas. ``time_ns`` is when the values were true, ``read_ns`` how long
+    reading them took, ``period_ns`` the time that counters cover. ``rows`` is the number of rows in ``block``.
+    """
+
+    schema: int
+    node: str
+    boot_id: str
+    epoch: int
+    seq: int
+    time_ns: int
+    read_ns: int
+    period_ns: int
+    inventory_epoch: int
+    rows: int
+    block: bytes
+
+    @property
+    def values(self) -> NDArray[np.float32]:
+        """The block as a read-only ``float32[rows, metrics]`` view."""
+        return np.frombuffer(self.block, "<f4").reshape(self.rows, -1)
+
+
+_encoder = msgspec.msgpack.Encoder()
+_decoder = msgspec.msgpack.Decoder(Frame)
+
+
+def make_frame(
+    values: NDArray[np.float32],
+    *,
+    schema: int,
+    node: str,
+    boot_id: str,
+    epoch: int,
+    seq: int,
+    time_ns: int,
+    period_ns: int,
+    inventory_epoch: int,
+    read_ns: int = 0,
+) -> Frame:
+    """Pack ``values`` (``float32[rows, metrics]`` in the schema's column order) into a frame.
+
+    Raises ``ValueError`` when the shape is not the schema's.
+    """
+    width = len(layout_of(schema))
+    if values.ndim != 2 or values.shape[1] != width:
+        raise ValueError(f"schema {schema} has {width} metrics; got an array of shape {values.shape}")
+    block = np.ascontiguousarray(values, "<f4").tobytes()
+    rows = values.shape[0]
+    return Frame(schema, node, boot_id, epoch, seq, time_ns, read_ns, period_ns, inventory_epoch, rows, block)
+
+
+def encode_frame(frame: Frame) -> bytes:
+    """Bytes of a frame on the wire."""
+    return _encoder.encode(frame)
+
+
+def decode_frame(raw: bytes) -> Frame:
+    """Frame from its bytes, with every rule of the format checked.
+
+    Raises :class:`DecodeError` (and nothing else) for bytes that are not a valid frame;
+    :class:`UnknownSchema` for a layout that this version does not know.
+    """
+    try:
+        frame = _decoder.decode(raw)
+    except (msgspec.DecodeError, UnicodeDecodeError, OverflowError, RecursionError) as error:
+        raise DecodeError(f"not a telemetry frame ({len(raw)} bytes): {error}") from error
+    width = len(layout_of(frame.schema))
+    if not 0 <= frame.rows <= MAX_ROWS:
+        raise DecodeError(f"frame of node {frame.node!r} has {frame.rows} rows; at most {MAX_ROWS} are allowed")
+    if len(frame.block) != 4 * frame.rows * width:
+        raise DecodeError(
+            f"frame of node {frame.node!r}: block has {len(frame.block)} bytes; "
+            f"{frame.rows} rows of {width} float32 need {4 * frame.rows * width}"
+        )
+    if not frame.node or frame.period_ns <= 0 or min(frame.epoch, frame.seq, frame.read_ns) < 0:
+        raise DecodeError(
+            f"frame of node {frame.node!r}: node must be named, period_ns positive, epoch, seq and read_ns not negative"
+        )
+    if not 0 <= frame.time_ns <= MAX_TIME_NS or not 0 <= frame.inventory_epoch <= MAX_TIME_NS:
+        raise DecodeError(f"frame of node {frame.node!r}: time_ns or inventory_epoch outside 0 .. 2^63-1")
+    return frame
+
+
+class FrameBatch(NamedTuple):
+    """Frames of one schema, decoded into one array.
+
+    ``values`` is ``float32[sum of rows, metrics]``; rows ``starts[i] : starts[i + 1]`` are ``frames[i]``'s;
+    ``positions[i]`` is that frame's place in the input. ``starts`` is ``int64[len(frames) + 1]``.
+    """
+
+    schema: int
+    frames: list[Frame]
+    positions: list[int]
+    starts: NDArray[np.int64]
+    values: NDArray[np.float32]
+
+
+class Undecodable(NamedTuple):
+    """Place in the input of a message that is not a frame, and why."""
+
+    position: int
+    error: DecodeError
+
+
+def decode_frames(raws: Sequence[bytes]) -> tuple[list[FrameBatch], list[Undecodable]]:
+    """Decode a micro-batch, one array for each schema in it, in order of arrival.
+
+    Never raises for bad bytes: they come back as :class:`Undecodable`.
+    """
+    by_schema: dict[int, tuple[list[Frame], list[int]]] = {}
+    bad: list[Undecodable] = []
+    for position, raw in enumerate(raws):
+        try:
+            frame = decode_frame(raw)
+        except DecodeError as error:
+            bad.append(Undecodable(position, error))
+            continue
+        frames, positions = by_schema.setdefault(frame.schema, ([], []))
+        frames.append(frame)
+        positions.append(position)
+    batches: list[FrameBatch] = []
+    for schema, (frames, positions) in sorted(by_schema.items()):
+        rows = np.fromiter((f.rows for f in frames), np.int64, len(frames))
+        starts = np.concatenate([np.zeros(1, np.int64), np.cumsum(rows)])
+        block = b"".join([f.block for f in frames])
+        values = np.frombuffer(block, "<f4").reshape(-1, len(layout_of(schema)))
+        batches.append(FrameBatch(schema, frames, positions, starts, values))
+    return batches, bad

@@ -1,0 +1,35 @@
+"""The records that travel between the parts."""
+
+from flyball_contracts.records.base import (
+    Evidence as Evidence,
+    Part as Part,
+    Record as Record,
+    Tick as Tick,
+)
+from flyball_contracts.records.decisions import (
+    AnyDecision as AnyDecision,
+    Decision as Decision,
+    Effect as Effect,
+    Migrate as Migrate,
+    Preempt as Preempt,
+    Scale as Scale,
+)
+from flyball_contracts.records.demand import Demand as Demand, TickClosed as TickClosed
+from flyball_contracts.records.events import NodeEvent as NodeEvent
+from flyball_contracts.records.insights import (
+    Anomaly as Anomaly,
+    Forecast as Forecast,
+    Plan as Plan,
+    Profile as Profile,
+)
+from flyball_contracts.records.inventory import (
+    Allocation as Allocation,
+    Device as Device,
+    Inventory as Inventory,
+    Link as Link,
+)
+from flyball_contracts.records.outcomes import Outcome as Outcome
+from flyball_contracts.records.proposals import Proposal as Proposal
+from flyball_contracts.records.signals import Signal as Signal
+from flyball_contracts.records.snapshot import Snapshot as Snapshot
+from flyball_contracts.records.workloads import Objective as Objective, WorkloadSpec as WorkloadSpec

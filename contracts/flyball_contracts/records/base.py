@@ -1,0 +1,49 @@
+"""What all records share.
+
+Times are nanoseconds since the Unix epoch (UTC) as ``int``, durations are seconds as ``float``, ratios lie
+in 0..1, and money is USD. Records are frozen, refuse unknown types, and ignore unknown *fields*, so
+that an old reader survives a newer writer.
+"""
+
+import msgspec
+
+
+class Record(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=False):
+    """Base of every JSON record on a topic."""
+
+
+class Part(msgspec.Struct, frozen=True, kw_only=True):
+    """Base of the values nested inside records."""
+
+
+class Evidence(Part, frozen=True, kw_only=True):
+    """One number that a conclusion rests on, with the record it was read from.
+
+    ``unit`` is UCUM; ``record`` is the id of a record, or empty where the number comes from a setting.
+    """
+
+    name: str
+    value: float
+    unit: str = "1"
+    expected: float | None = None
+    record: str = ""
+
+
+class Tick(Part, frozen=True, kw_only=True):
+    """One event-time tick and what closed it.
+
+    ``index * period_ns`` is its start. ``closed_by`` is ``complete`` when every known source reported and
+    ``watermark`` when the others had moved past the allowed lateness; then ``missing`` names the silent sources.
+    ``late`` counts the messages refused since the tick before because their tick had closed.
+    """
+
+    index: int
+    period_ns: int
+    closed_by: str = "complete"
+    missing: tuple[str, ...] = ()
+    late: int = 0
+
+    @property
+    def end_ns(self) -> int:
+        """First nanosecond after the tick."""
+        return (self.index + 1) * self.period_ns

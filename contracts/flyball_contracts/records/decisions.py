@@ -1,0 +1,69 @@
+"""The three commands. A decision is a proposal with an explanation: the actuator alone acts."""
+
+from flyball_contracts.records.base import Evidence, Part, Record
+
+
+class Effect(Part, frozen=True, kw_only=True):
+    """What the decision is expected to change, compared later with what happened; ``None``: not estimated.
+
+    ``slo`` is the expected change of the share of requests within their objective.
+    """
+
+    cost_usd_per_hour: float | None = None
+    carbon_g_per_hour: float | None = None
+    power_w: float | None = None
+    gpus: float | None = None
+    slo: float | None = None
+
+
+class Decision(Record, tag_field="type", frozen=True, kw_only=True):
+    """What every command says.
+
+    ``id`` is the idempotency key: the same decision, replayed, has the same id. ``target`` is what a driver acts
+    on. ``expires_ns`` is the time after which it must not be carried out.
+    """
+
+    id: str
+    target: str
+    cell: str
+    workload: str
+    time_ns: int
+    expires_ns: int
+    reason: str
+    confidence: float
+    policy: str
+    evidence: tuple[Evidence, ...] = ()
+    expected: Effect = Effect()
+
+
+class Scale(Decision, tag="Scale", frozen=True, kw_only=True):
+    """Set a workload's number of replicas; ``replicas_before`` is what the decision assumed."""
+
+    replicas: int
+    replicas_before: int
+    power_limit_w: float | None = None
+
+
+class Migrate(Decision, tag="Migrate", frozen=True, kw_only=True):
+    """Move one replica away from a device or node; an empty ``to_node`` leaves the choice to the scheduler."""
+
+    replica: str
+    from_node: str
+    from_device: str
+    to_node: str = ""
+
+
+class Preempt(Decision, tag="Preempt", frozen=True, kw_only=True):
+    """Stop or suspend replicas so that something more urgent, cheaper or greener can run.
+
+    ``replicas`` run on afterwards; ``until_ns`` is when the work may come back, ``None`` for when there is room.
+    """
+
+    replicas: int
+    replicas_before: int
+    until_ns: int | None = None
+    checkpoint: bool = True
+    beneficiary: str = ""
+
+
+AnyDecision = Scale | Migrate | Preempt

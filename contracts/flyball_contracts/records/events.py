@@ -1,0 +1,30 @@
+"""Things that happen to a node at an instant."""
+
+from typing import Literal
+
+from flyball_contracts.records.base import Record
+
+EventKind = Literal[
+    "xid", "ecc", "row_remap", "throttle", "mig_changed", "spot_notice", "device_lost",
+    "device_stalled", "device_added", "agent_started", "agent_stopped", "records_dropped", "clock_jumped",
+]  # fmt: skip
+Severity = Literal["info", "warning", "critical"]
+Remedy = Literal["none", "notify", "restart_app", "no_new_work", "reset_gpu", "drain", "reboot", "unknown"]
+
+
+class NodeEvent(Record, frozen=True, kw_only=True):
+    """One event of one node or device.
+
+    ``code`` is the XID number where there is one; ``remedy`` is what the fault taxonomy asks for.
+    ``device`` is a device id, or empty for the node as a whole.
+    """
+
+    id: str
+    node: str
+    time_ns: int
+    kind: EventKind
+    severity: Severity = "info"
+    device: str = ""
+    code: int | None = None
+    remedy: Remedy = "none"
+    message: str = ""

@@ -1,0 +1,79 @@
+"""What the lanes found out; ``subject`` is a device, node or workload."""
+
+from flyball_contracts.records.base import Evidence, Record
+
+
+class Profile(Record, frozen=True, kw_only=True):
+    """How a device is used, exponentially weighted over recent ticks; ratios lie in 0..1.
+
+    ``memory_bound`` is the share of memory in the limiting resources, ``None`` where the chip does not tell.
+    """
+
+    id: str
+    subject: str
+    cell: str
+    node: str
+    time_ns: int
+    duty_cycle: float
+    utilization: float
+    memory_utilization: float | None = None
+    memory_bound: float | None = None
+    power_w: float | None = None
+    idle_s: float = 0.0
+    workload: str = ""
+
+
+class Forecast(Record, frozen=True, kw_only=True):
+    """Demand of one workload at each horizon, as quantiles.
+
+    ``quantiles[h][q]`` is the value at level ``levels[q]`` for ``horizon_s[h]`` seconds after ``time_ns``, in the
+    work unit per second. ``coverage[q]`` is the share of past values that lay below level ``q``;
+    ``trusted`` is false while that is too far from the level, and then sizing ignores the forecast.
+    """
+
+    id: str
+    subject: str
+    cell: str
+    time_ns: int
+    observed: float | None
+    levels: tuple[float, ...]
+    horizon_s: tuple[float, ...]
+    quantiles: tuple[tuple[float, ...], ...]
+    coverage: tuple[float, ...]
+    trusted: bool
+    model: str
+
+
+class Anomaly(Record, frozen=True, kw_only=True):
+    """A subject that does not behave as it did or as its peers do; ``score`` lies in 0..1."""
+
+    id: str
+    subject: str
+    cell: str
+    node: str
+    time_ns: int
+    detector: str
+    score: float
+    evidence: tuple[Evidence, ...] = ()
+    workload: str = ""
+
+
+class Plan(Record, frozen=True, kw_only=True):
+    """When a deferrable job runs: slot ``i`` of ``step_s`` seconds from ``start_ns`` has ``run[i]``.
+
+    ``saving`` is the share of carbon that the plan expects to save against running at once; ``cost`` is the
+    forecast that was planned on, in gCO2e/kWh. ``feasible`` is false when the job cannot end by its deadline.
+    """
+
+    id: str
+    subject: str
+    cell: str
+    zone: str
+    time_ns: int
+    start_ns: int
+    step_s: float
+    run: tuple[bool, ...]
+    cost: tuple[float, ...]
+    saving: float
+    feasible: bool
+    deadline_ns: int

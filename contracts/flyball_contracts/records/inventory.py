@@ -1,0 +1,65 @@
+"""What a node is made of and who runs on it; one compacted record for each node."""
+
+from typing import Literal
+
+from flyball_contracts.records.base import Part, Record
+
+CapacityType = Literal["owned", "reserved", "on_demand", "spot"]
+
+
+class Link(Part, frozen=True, kw_only=True):
+    """A connection between two devices of the node; ``peer`` is a row index, bandwidth is one way."""
+
+    peer: int
+    kind: Literal["nvlink", "pcie"] = "nvlink"
+    bandwidth_bytes_per_s: float | None = None
+
+
+class Device(Part, frozen=True, kw_only=True):
+    """A GPU or a MIG instance; its place in :attr:`Inventory.devices` is its row in the frames."""
+
+    id: str
+    model: str
+    memory_bytes: int
+    index: int = 0
+    parent: str | None = None
+    mig_profile: str | None = None
+    pci_address: str | None = None
+    serial: str | None = None
+    numa_node: int | None = None
+    power_limit_w: float | None = None
+    links: tuple[Link, ...] = ()
+
+
+class Allocation(Part, frozen=True, kw_only=True):
+    """One replica of a workload on this node; ``devices`` are row indexes, empty for a share of the host."""
+
+    workload: str
+    replica: str
+    devices: tuple[int, ...] = ()
+
+
+class Inventory(Record, frozen=True, kw_only=True):
+    """One node at one moment; ``epoch`` rises with every change and is named in the frames.
+
+    ``cell`` is the cluster or region that decides over the node; ``zone`` is the grid zone of its power.
+    ``schedulable`` is false while the node is drained.
+    """
+
+    node: str
+    cell: str
+    epoch: int
+    time_ns: int
+    boot_id: str = ""
+    devices: tuple[Device, ...] = ()
+    allocations: tuple[Allocation, ...] = ()
+    provider: str = ""
+    region: str = ""
+    zone: str = ""
+    instance_type: str = ""
+    capacity_type: CapacityType = "owned"
+    price_usd_per_hour: float | None = None
+    cpu_count: int | None = None
+    memory_bytes: int | None = None
+    driver_version: str = ""
+    schedulable: bool = True

@@ -1,0 +1,35 @@
+"""Carbon, price and spot curves of a zone."""
+
+from typing import Literal
+
+from flyball_contracts.records.base import Record
+
+SignalKind = Literal["carbon_intensity", "electricity_price", "spot_price", "spot_risk"]
+
+
+class Signal(Record, frozen=True, kw_only=True):
+    """A curve of one quantity: slot ``i`` covers ``step_s`` seconds from ``start_ns + i * step_s``.
+
+    Units: ``carbon_intensity`` gCO2e/kWh, ``electricity_price`` USD/kWh, ``spot_price`` USD/h,
+    ``spot_risk`` probability of loss per hour. ``p10`` and ``p90`` are empty or as long as ``p50``. What became
+    known when is ``published_ns``; only values published by then may be used at a given time.
+    """
+
+    zone: str
+    kind: SignalKind
+    published_ns: int
+    start_ns: int
+    step_s: float
+    p50: tuple[float, ...]
+    p10: tuple[float, ...] = ()
+    p90: tuple[float, ...] = ()
+    forecast: bool = True
+    average: bool = True
+    lifecycle: bool = True
+    estimated: bool = False
+    source: str = ""
+
+    @property
+    def end_ns(self) -> int:
+        """First nanosecond after the last slot."""
+        return self.start_ns + round(len(self.p50) * self.step_s * 1e9)

@@ -1,0 +1,18 @@
+"""State of a lane partition, for exact recovery."""
+
+import msgspec
+
+
+class Snapshot(msgspec.Struct, frozen=True, kw_only=True):
+    """The arrays of one lane partition and the source offsets that they include.
+
+    ``offsets`` maps ``topic/partition`` to the first offset that is *not* in the state. ``engine`` is the version of
+    the state's format: a lane refuses a snapshot of another. ``state`` is opaque to everything but the lane.
+    """
+
+    lane: str
+    partition: int
+    engine: str
+    time_ns: int
+    offsets: dict[str, int]
+    state: bytes

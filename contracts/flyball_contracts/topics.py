@@ -1,0 +1,56 @@
+"""The topic table, as data."""
+
+from typing import Literal
+
+import msgspec
+
+Retention = Literal["hours", "days", "long", "compacted"]
+RETENTION_MS: dict[Retention, int] = {
+    "hours": 6 * 3_600_000,
+    "days": 7 * 86_400_000,
+    "long": 400 * 86_400_000,
+    "compacted": -1,
+}
+
+
+class Topic(msgspec.Struct, frozen=True):
+    """One topic: its name, what its key is, what it holds, how long, and how many partitions by default.
+
+    ``cloudevents`` topics carry JSON in CloudEvents 1.0 binary mode; the others carry msgpack.
+    """
+
+    name: str
+    key: str
+    holds: str
+    retention: Retention
+    partitions: int
+    cloudevents: bool = True
+
+    @property
+    def config(self) -> dict[str, str]:
+        """Topic configuration for a broker's admin API."""
+        if self.retention == "compacted":
+            return {"cleanup.policy": "compact"}
+        return {"cleanup.policy": "delete", "retention.ms": str(RETENTION_MS[self.retention])}
+
+
+TELEMETRY = Topic("flyball.telemetry.v1", "node", "telemetry frames", "hours", 8, cloudevents=False)
+EVENTS = Topic("flyball.events.v1", "node", "node events", "days", 8)
+INVENTORY = Topic("flyball.inventory.v1", "node", "node inventories", "compacted", 8)
+WORKLOADS = Topic("flyball.workloads.v1", "workload", "workload specifications", "compacted", 4)
+SIGNALS = Topic("flyball.signals.v1", "zone", "carbon, price and spot curves", "days", 4)
+DEMAND = Topic("flyball.demand.v1", "workload", "demand per workload and tick", "hours", 4)
+INSIGHTS = Topic("flyball.insights.v1", "subject", "profiles, forecasts, anomalies, plans", "days", 4)
+PROPOSALS = Topic("flyball.proposals.v1", "cell", "wishes of the lanes", "hours", 4)
+DECISIONS = Topic("flyball.decisions.v1", "target", "scale, migrate and preempt commands", "long", 4)
+OUTCOMES = Topic("flyball.outcomes.v1", "target", "what became of decisions", "long", 4)
+STATE = Topic("flyball.state.v1", "lane/partition", "engine snapshots", "compacted", 4, cloudevents=False)
+DEAD_LETTERS = Topic("flyball.dlq.v1", "original key", "messages that were refused", "days", 4, cloudevents=False)
+
+TOPICS: dict[str, Topic] = {
+    topic.name: topic
+    for topic in (
+        TELEMETRY, EVENTS, INVENTORY, WORKLOADS, SIGNALS, DEMAND, INSIGHTS, PROPOSALS, DECISIONS,
+        OUTCOMES, STATE, DEAD_LETTERS,
+    )
+}  # fmt: skip

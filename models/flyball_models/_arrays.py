@@ -1,0 +1,38 @@
+"""Names for what goes in and out of the models, and array makers of a fixed type.
+
+The makers say float32 or int32 outright, so that no process-wide JAX setting changes a model, and give the
+type checkers a signature without JAX's untyped device argument.
+"""
+
+from collections.abc import Sequence
+from typing import Any, TypeAlias
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+Array: TypeAlias = jax.Array
+"""What a model returns."""
+
+Input: TypeAlias = jax.Array | np.ndarray[Any, Any]
+"""What a model takes: a host array is copied to the device by the call."""
+
+
+def as_array(value: Input | Sequence[float]) -> Array:
+    """Return the value as a JAX array, host floats as float32."""
+    return jnp.asarray(value)  # pyright: ignore[reportUnknownMemberType]
+
+
+def full(shape: int | tuple[int, ...], value: float) -> Array:
+    """Return a new float32 array filled with `value`."""
+    return jnp.full(shape, value, jnp.float32)  # pyright: ignore[reportUnknownMemberType]
+
+
+def counts(shape: int | tuple[int, ...], dtype: type[np.integer[Any]] = np.int32) -> Array:
+    """Return a new array of whole numbers, all 0."""
+    return jnp.zeros(shape, dtype)  # pyright: ignore[reportUnknownMemberType]
+
+
+def arange(start: int, stop: int) -> Array:
+    """Return int32 start..stop-1."""
+    return jnp.arange(start, stop, dtype=jnp.int32)  # pyright: ignore[reportUnknownMemberType]

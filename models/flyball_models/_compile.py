@@ -1,0 +1,22 @@
+"""How the models are compiled: once per shape and per static argument, the signature kept."""
+
+from collections.abc import Callable
+from typing import ParamSpec, TypeVar, cast
+
+import jax
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+def compiled(function: Callable[P, R]) -> Callable[P, R]:
+    """Compile a function of arrays only."""
+    return cast("Callable[P, R]", jax.jit(function))  # pyright: ignore[reportUnknownMemberType]
+
+
+def compiled_step(step: Callable[P, R], *, static: tuple[str, ...] = ("config",)) -> Callable[P, R]:
+    """Compile a step; its first argument, the state, is donated and must not be used again."""
+    jitted = jax.jit(  # pyright: ignore[reportUnknownMemberType]
+        step, static_argnames=static, donate_argnums=0
+    )
+    return cast("Callable[P, R]", jitted)

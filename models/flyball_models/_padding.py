@@ -1,0 +1,45 @@
+"""Padded capacity: a few fixed sizes, so that a growing fleet compiles each model a few times only."""
+
+from collections.abc import Callable
+from typing import TypeVar
+
+import jax
+
+from flyball_models._arrays import Array
+
+State = TypeVar("State")
+
+
+def bucket(n: int) -> int:
+    """Return the padded capacity for `n` series: the least of 16, 64, 256, 1024, ... that holds them."""
+    if n < 0:
+        raise ValueError(f"bucket: the number of series is {n}; pass 0 or more")
+    size = 16
+    while size < n:
+        size *= 4
+    return size
+
+
+def grow(state: State, n: int, fresh: Callable[[int], State], axis: int = -1) -> State:
+    """Return `fresh(n)` with the content of `state` in its first slots along the series `axis`.
+
+    Arrays without axes (clocks) are taken over. Raises ValueError when `n` is smaller than the capacity, or
+    when the two states differ in anything but capacity (that is, when they come from different settings).
+    """
+
+    def copy(old: Array, new: Array) -> Array:
+        if old.ndim == 0:
+            return old
+        at = axis % old.ndim
+        have = old.shape[at]
+        if n < have:
+            raise ValueError(f"resize: {n} slots cannot hold the {have} in use; pass {have} or more")
+        if old.shape[:at] + old.shape[at + 1 :] != new.shape[:at] + new.shape[at + 1 :]:
+            raise ValueError(
+                f"resize: the state has shape {old.shape}, its configuration gives {new.shape}; "
+                "pass the configuration that the state was made with"
+            )
+        return new.at[(slice(None),) * at + (slice(have),)].set(old)
+
+    grown: State = jax.tree.map(copy, state, fresh(n))
+    return grown

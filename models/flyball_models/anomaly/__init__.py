@@ -1,0 +1,1 @@
+"""Anomalies: a series against its own past, and a device against its peers."""

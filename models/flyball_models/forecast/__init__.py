@@ -1,0 +1,1 @@
+"""Forecasts of demand: a point forecast per horizon, and calibrated quantiles around any point forecast."""

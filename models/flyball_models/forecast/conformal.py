@@ -1,0 +1,174 @@
+"""Calibrated quantiles around any point forecast, by online quantile tracking per series and horizon.
+
+The forecast made h ticks ago is resolved by today's value; its residual on the log scale, in units of a
+running scale s, moves the offset q of each quantile level a:
+
+    r = log((y + 1) / (y^ + 1)),   u = r / s
+    q += eta (a - 1{u <= q}),      s += rate (|r| - s)
+    quantile(a) = (y^ + 1) exp(q s) - 1
+
+For any sequence of values the share of u <= q tends to a. Gibbs and Candes, "Adaptive conformal inference
+under distribution shift", NeurIPS 2021; Angelopoulos, Candes and Tibshirani, "Conformal PID control for time
+series prediction", NeurIPS 2023 (the P part). Offsets in units of s let a series that calms down narrow at
+the pace of s; offsets in plain log units would stay wide, since their steps shrink with s.
+
+Shapes: N series, H horizons, Q levels. The series axis is the last one, so that each learned row is
+contiguous.
+"""
+
+import math
+from statistics import NormalDist
+from typing import NamedTuple
+
+import jax.numpy as jnp
+
+from flyball_models._arrays import Array, Input, arange, as_array, counts, full
+from flyball_models._compile import compiled_step
+from flyball_models._padding import grow
+
+_PRIOR_WEIGHT = 4.0
+"""How many residuals the prior scale is worth."""
+_LEAST_SCALE = 1e-4
+"""Keeps u finite on a series that is forecast exactly; 0.01 % of the value."""
+
+
+class Config(NamedTuple):
+    """Quantile `levels`, ascending; `lead` is the horizon, in ticks, whose coverage is judged.
+
+    `prior` is the scale before any residual, in log units; `growth` bounds the quantiles: 1 + quantile is
+    at most `growth` times 1 + the larger of forecast and last value.
+    """
+
+    horizons: int = 12
+    lead: int = 6
+    levels: tuple[float, ...] = (0.1, 0.5, 0.9)
+    eta: float = 0.1
+    scale_rate: float = 0.02
+    coverage_rate: float = 0.01
+    prior: float = 0.5
+    growth: float = 16.0
+
+
+DEFAULT = Config()
+
+
+class State(NamedTuple):
+    """What is learned, and the open forecasts by origin tick modulo H (NaN: none was made).
+
+    tick []; last [N]; issued [H, H, N] = log(1 + forecast) by origin and horizon; bound [H, Q, N] =
+    log(1 + quantile) at the lead horizon by origin; offset [Q, H, N]; scale [H, N]; resolved [H, N];
+    coverage [Q, N]. A missing value leaves everything but the open forecasts as it was.
+    """
+
+    tick: Array
+    last: Array
+    issued: Array
+    bound: Array
+    offset: Array
+    scale: Array
+    resolved: Array
+    coverage: Array
+
+
+class Bands(NamedTuple):
+    """quantiles [N, H, Q] in the unit of y; coverage [N, Q]; resolved [N].
+
+    Coverage is the exponentially weighted share of values at or below the lead quantiles as they were
+    issued: a quantile is honest when its coverage is near its level. It is NaN before the first.
+    """
+
+    quantiles: Array
+    coverage: Array
+    resolved: Array
+
+
+def init(n: int, config: Config = DEFAULT) -> State:
+    """Return the state of `n` series without residuals: the spread is a wide normal prior."""
+    h, q = config.horizons, len(config.levels)
+    if not 1 <= config.lead <= h:
+        raise ValueError(f"conformal: lead is {config.lead}; pass a horizon in 1..{h}")
+    if not q or list(config.levels) != sorted(set(config.levels)):
+        raise ValueError(f"conformal: levels are {config.levels}; pass ascending ones")
+    if not 0 < config.levels[0] <= config.levels[-1] < 1:
+        raise ValueError(f"conformal: levels are {config.levels}; pass shares between 0 and 1")
+    # A normal residual with standard deviation sd has E|r| = sd sqrt(2 / pi).
+    unit = math.sqrt(math.pi / 2)
+    start = as_array([unit * NormalDist().inv_cdf(level) for level in config.levels])
+    return State(
+        tick=counts(()),
+        last=full(n, jnp.nan),
+        issued=full((h, h, n), jnp.nan),
+        bound=full((h, q, n), jnp.nan),
+        offset=jnp.tile(start[:, None, None], (1, h, n)),
+        scale=full((h, n), config.prior),
+        resolved=counts((h, n)),
+        coverage=full((q, n), 0.0),
+    )
+
+
+def resize(state: State, n: int, config: Config = DEFAULT) -> State:
+    """Return the state with room for `n` series, its content kept."""
+    return grow(state, n, lambda size: init(size, config))
+
+
+def _ascending(rows: list[Array]) -> list[Array]:
+    """Sort a few rows elementwise by compare-exchange (odd-even transposition)."""
+    rows = list(rows)
+    for turn in range(len(rows)):
+        for i in range(turn % 2, len(rows) - 1, 2):
+            low, high = rows[i], rows[i + 1]
+            rows[i], rows[i + 1] = jnp.minimum(low, high), jnp.maximum(low, high)
+    return rows
+
+
+def _step(state: State, y: Input, mask: Input, forecast: Input, config: Config = DEFAULT) -> tuple[State, Bands]:
+    """Resolve open forecasts with `y[N]` where `mask[N]`, then put quantiles around `forecast[N, H]`.
+
+    `forecast` is what was made at this tick, after `y` was known. Forecasts made at a tick without a
+    value get quantiles, but are not kept to be judged.
+    """
+    y, forecast = as_array(y), as_array(forecast)
+    h = config.horizons
+    if forecast.shape != (*y.shape, h):
+        raise ValueError(f"conformal: forecast has shape {forecast.shape}, not {(*y.shape, h)}")
+    ok = mask & jnp.isfinite(y)
+    z = jnp.log1p(jnp.maximum(y, 0.0))
+    horizon = arange(1, h + 1)
+    level = as_array(config.levels)[:, None]
+
+    residual = z - state.issued[(state.tick - horizon) % h, horizon - 1]
+    known = ok & jnp.isfinite(residual)
+    hit = residual <= state.offset * state.scale
+    offset = jnp.where(known, state.offset + config.eta * (level[:, None] - hit), state.offset)
+    rate = jnp.maximum(config.scale_rate, 1.0 / (state.resolved + 1.0 + _PRIOR_WEIGHT))
+    scale = state.scale + rate * (jnp.abs(residual) - state.scale)
+    scale = jnp.where(known, jnp.maximum(scale, _LEAST_SCALE), state.scale)
+
+    lead = config.lead - 1
+    kept = z <= state.bound[(state.tick - config.lead) % h]
+    rate = jnp.maximum(config.coverage_rate, 1.0 / (state.resolved[lead] + 1.0))
+    coverage = jnp.where(known[lead], state.coverage + rate * (kept - state.coverage), state.coverage)
+    resolved = state.resolved + known
+
+    last = jnp.where(ok, y, state.last)
+    point = jnp.log1p(jnp.maximum(forecast.T, 0.0))
+    most = jnp.maximum(point, jnp.log1p(jnp.maximum(last, 0.0))) + math.log(config.growth)
+    rows = _ascending([point + offset[q] * scale for q in range(len(config.levels))])
+    bands = jnp.stack([jnp.clip(row, 0.0, most) for row in rows])
+
+    slot = state.tick % h
+    state = State(
+        tick=state.tick + 1,
+        last=last,
+        issued=state.issued.at[slot].set(jnp.where(ok, point, jnp.nan)),
+        bound=state.bound.at[slot].set(jnp.where(ok, bands[:, lead], jnp.nan)),
+        offset=offset,
+        scale=scale,
+        resolved=resolved,
+        coverage=coverage,
+    )
+    judged = jnp.where(resolved[lead] > 0, coverage, jnp.nan)
+    return state, Bands(jnp.expm1(bands).transpose(2, 1, 0), judged.T, resolved[lead])
+
+
+step = compiled_step(_step)

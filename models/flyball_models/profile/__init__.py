@@ -1,0 +1,1 @@
+"""Profiles: what a device has been doing lately."""

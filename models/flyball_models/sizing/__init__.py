@@ -1,0 +1,1 @@
+"""Sizing: from demand to capacity."""

@@ -1,0 +1,1 @@
+"""The event-time engine and what moves records around it."""

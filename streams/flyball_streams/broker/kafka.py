@@ -1,0 +1,164 @@
+"""A real one-node Apache Kafka from a folder of jars, without a container.
+
+For tests, benchmarks and CI, in a checkout: the configuration is in `infra/kafka`, and
+`infra/kafka/fetch` gets the jars.
+"""
+
+import os
+import shutil
+import subprocess
+import tempfile
+import uuid
+from base64 import urlsafe_b64encode
+from collections.abc import Mapping
+from concurrent.futures import Future
+from pathlib import Path
+from types import TracebackType
+from typing import Self, cast
+
+from confluent_kafka import KafkaException
+from confluent_kafka.admin import AdminClient
+from confluent_kafka.cimpl import NewTopic
+from flyball_contracts.errors import TransportError
+
+from flyball_streams.broker.server import LOOPBACK, Server, accepts, free_ports
+
+JARS_VARIABLE = "FLYBALL_KAFKA_JARS"
+DEFAULT_JARS = Path(".cache/kafka/lib")
+_INFRA = Path(__file__).resolve().parents[3] / "infra" / "kafka"
+_HEAP = "-Xmx1g"
+_READY_S = 90.0
+_REQUEST_S = 30.0
+
+
+def jars_folder() -> Path:
+    """Where the jars are looked for: `FLYBALL_KAFKA_JARS`, else `.cache/kafka/lib` here."""
+    return Path(os.environ.get(JARS_VARIABLE) or DEFAULT_JARS).absolute()
+
+
+def missing(jars: Path | None = None) -> str | None:
+    """Why a real Kafka cannot start here and what to do about it, or None when it can."""
+    folder = jars or jars_folder()
+    if shutil.which("java") is None:
+        return "no java on the PATH; run infra/kafka/fetch, or install a Java 17 runtime"
+    if not any(folder.glob("kafka_2.13-*.jar")):
+        return f"no Kafka jars in {folder}; run infra/kafka/fetch, or set {JARS_VARIABLE}"
+    if not _INFRA.is_dir():
+        return f"no {_INFRA}; a real Kafka starts only from a checkout of Flyball"
+    return None
+
+
+class RealKafka:
+    """A broker that runs until `close`, or to the end of its `with` block.
+
+    It listens on random ports of loopback and keeps its data in a temporary folder. `topics` maps
+    names to partition counts. `TransportError` says what is missing, or quotes the broker's log.
+    """
+
+    def __init__(self, topics: Mapping[str, int] | None = None, *, jars: Path | None = None):
+        reason = missing(jars)
+        if reason is not None:
+            raise TransportError(f"cannot start Apache Kafka: {reason}")
+        self._jars = jars or jars_folder()
+        self._server: Server | None = None
+        self._folder = Path(tempfile.mkdtemp(prefix="flyball-kafka-"))
+        self._port, controller_port = free_ports(2)
+        try:
+            self._configure(controller_port)
+            self.set_up()
+            self.create_topics(topics or {})
+        except BaseException:
+            self.close()
+            raise
+
+    @property
+    def bootstrap(self) -> str:
+        """`host:port` for `bootstrap.servers`."""
+        return f"{LOOPBACK}:{self._port}"
+
+    def create_topics(self, topics: Mapping[str, int]) -> None:
+        """Create topics, name to number of partitions; `TransportError` when one is refused."""
+        if not topics:
+            return
+        created = cast(
+            dict[str, Future[None]],
+            self._admin().create_topics(
+                [NewTopic(name, count, 1) for name, count in topics.items()]
+            ),
+        )
+        for name, done in created.items():
+            try:
+                done.result(_REQUEST_S)
+            except KafkaException as error:
+                raise TransportError(f"Kafka cannot create topic {name!r}: {error}") from error
+
+    def set_down(self) -> None:
+        """Kill the broker as a crash would; acknowledged data stay."""
+        if self._server is not None:
+            self._server.kill()
+            self._server = None
+
+    def set_up(self) -> None:
+        """Start the broker at the same address and on the same data, and wait for it."""
+        if self._server is None:
+            self._server = Server(
+                "Apache Kafka",
+                self._java("kafka.Kafka", str(self._folder / "server.properties")),
+                self._folder / "broker.log",
+            )
+            self._server.wait_until(self._ready, _READY_S)
+
+    def close(self) -> None:
+        """End the broker and delete its data; a second call does nothing."""
+        if self._server is not None:
+            self._server.stop()
+            self._server = None
+        shutil.rmtree(self._folder, ignore_errors=True)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def _configure(self, controller_port: int) -> None:
+        text = (_INFRA / "server.properties.in").read_text()
+        for name, value in {
+            "CLIENT_PORT": str(self._port),
+            "CONTROLLER_PORT": str(controller_port),
+            "FOLDER": str(self._folder),
+        }.items():
+            text = text.replace(f"@{name}@", value)
+        properties = self._folder / "server.properties"
+        properties.write_text(text)
+        # Kafka writes a cluster id as the URL-safe base64 of a UUID, without padding.
+        cluster = urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
+        arguments = ["format", "-t", cluster, "-c", str(properties)]
+        done = subprocess.run(
+            self._java("kafka.tools.StorageTool", *arguments),
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        if done.returncode:
+            raise TransportError(f"Kafka cannot format its storage:\n{done.stdout}{done.stderr}")
+
+    def _java(self, main: str, *arguments: str) -> list[str]:
+        logging = f"-Dlog4j2.configurationFile={_INFRA / 'log4j2.properties'}"
+        return ["java", _HEAP, logging, "-cp", f"{self._jars}/*", main, *arguments]
+
+    def _ready(self) -> bool:
+        if not accepts(self._port):
+            return False
+        try:
+            return bool(self._admin().list_topics(timeout=1.0).brokers)
+        except KafkaException:
+            return False
+
+    def _admin(self) -> AdminClient:
+        return AdminClient({"bootstrap.servers": self.bootstrap, "log_level": 2})
