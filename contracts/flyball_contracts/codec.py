@@ -8,7 +8,7 @@ import msgspec
 from flyball_contracts.cloudevents import Header, event_headers, event_kind
 from flyball_contracts.errors import DecodeError, UnknownSchema
 from flyball_contracts.frame import Frame, decode_frame, encode_frame
-from flyball_contracts.ids import record_id
+from flyball_contracts.ids import MAX_TIME_NS, record_id
 from flyball_contracts.records import (
     Anomaly,
     Demand,
@@ -176,9 +176,12 @@ def decode_record(topic: str, value: bytes | None, headers: Sequence[tuple[str, 
     if value is None:
         raise DecodeError(f"{kind} on {topic} has no value; a tombstone is not a record")
     try:
-        return _decoders[kind].decode(value)
+        record = _decoders[kind].decode(value)
     except (msgspec.DecodeError, UnicodeDecodeError, OverflowError, RecursionError) as error:
         raise DecodeError(f"{kind} on {topic}: {error}") from error
+    if BINDINGS[record_type].time_ns(record) > MAX_TIME_NS:
+        raise DecodeError(f"{kind} on {topic}: its tick ends after 2^63-1 ns")
+    return record
 
 
 def decode_snapshot(value: bytes) -> Snapshot:

@@ -13,10 +13,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from flyball_contracts.errors import DecodeError
+from flyball_contracts.ids import MAX_TIME_NS
 from flyball_contracts.metrics import layout_of
 
 MAX_ROWS = 4096  # a rack of 72 GPUs split in 7 MIG slices is 504
-MAX_TIME_NS = 2**63 - 1
 
 
 class Frame(msgspec.Struct, array_like=True, frozen=True, forbid_unknown_fields=True):

@@ -3,6 +3,7 @@
 from hashlib import blake2b
 
 NS_PER_S = 1_000_000_000
+MAX_TIME_NS = 2**63 - 1  # the year 2262; also what 64-bit readers can hold
 
 
 def record_id(*parts: str | int) -> str:

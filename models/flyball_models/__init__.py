@@ -5,3 +5,5 @@ Every family that learns has the same verbs. `init(n, config)` makes the state o
 donated (the state passed in must not be used again), and `resize(state, n, config)` grows it. States and
 results are NamedTuples of arrays; a configuration is a NamedTuple of numbers and is hashed, not traced.
 """
+
+from flyball_models._padding import bucket as bucket

@@ -11,10 +11,13 @@ State = TypeVar("State")
 
 
 def bucket(n: int) -> int:
-    """Return the padded capacity for `n` series: the least of 16, 64, 256, 1024, ... that holds them."""
+    """Return the padded capacity for `n` series: the least of 64, 256, 1024, ... that holds them.
+
+    Not 16: the compiler unrolls so small a loop and rounds it differently, and growth would change results.
+    """
     if n < 0:
         raise ValueError(f"bucket: the number of series is {n}; pass 0 or more")
-    size = 16
+    size = 64
     while size < n:
         size *= 4
     return size
@@ -29,7 +32,7 @@ def grow(state: State, n: int, fresh: Callable[[int], State], axis: int = -1) ->
 
     def copy(old: Array, new: Array) -> Array:
         if old.ndim == 0:
-            return old
+            return old.copy()  # the state may be donated and the grown one must live on
         at = axis % old.ndim
         have = old.shape[at]
         if n < have:

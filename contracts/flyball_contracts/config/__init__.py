@@ -1,5 +1,18 @@
 """Configuration types and the loader."""
 
+from flyball_contracts.config.fleet import (
+    Batch as Batch,
+    Burst as Burst,
+    FailingGpu as FailingGpu,
+    FleetConfig as FleetConfig,
+    FleetWorkload as FleetWorkload,
+    GridZone as GridZone,
+    NodePool as NodePool,
+    Notebooks as Notebooks,
+    Service as Service,
+    StragglingGpu as StragglingGpu,
+    Training as Training,
+)
 from flyball_contracts.config.loader import load_config as load_config, parse_config as parse_config
 from flyball_contracts.config.types import (
     ActuatorConfig as ActuatorConfig,

@@ -58,7 +58,7 @@ def _check_keys(data: Any, kind: Any, node: yaml.Node | None, name: str, path: s
     if typing.get_origin(kind) in (tuple, list) and isinstance(data, list):
         inner = typing.get_args(kind)[0]
         children: list[yaml.Node] = node.value if isinstance(node, yaml.SequenceNode) else []
-        items: list[Any] = data
+        items: list[Any] = typing.cast("Any", data)
         for i, (item, child) in enumerate(zip(items, children, strict=False)):
             _check_keys(item, inner, child, name, f"{path}[{i}]")
         return
@@ -66,7 +66,7 @@ def _check_keys(data: Any, kind: Any, node: yaml.Node | None, name: str, path: s
         return
     hints = typing.get_type_hints(kind)
     marks = _children(node)
-    entries: dict[Any, Any] = data
+    entries: dict[Any, Any] = typing.cast("Any", data)
     for key, value in entries.items():
         where = f"{path}.{key}" if path else str(key)
         key_node, value_node = marks.get(str(key), (None, None))

@@ -47,12 +47,16 @@ class AgentConfig(Section, frozen=True):
 
 
 class ForecastConfig(Section, frozen=True):
-    """Damped exponential smoothing on log1p with conformal quantiles; rates are per tick."""
+    """Damped exponential smoothing on log1p with conformal quantiles; rates are per tick.
+
+    Trust is judged by the coverage ``lead_ticks`` ahead.
+    """
 
     level_rate: Ratio = 0.3
     trend_rate: Ratio = 0.05
     damping: Ratio = 0.9
     horizon_ticks: Count = 60
+    lead_ticks: Count = 10
     conformal_rate: NotNegative = 0.05
     levels: tuple[Ratio, ...] = (0.05, 0.25, 0.5, 0.75, 0.95)
     trust_tolerance: Ratio = 0.15

@@ -5,7 +5,14 @@ in 0..1, and money is USD. Records are frozen, refuse unknown types, and ignore 
 that an old reader survives a newer writer.
 """
 
+from typing import Annotated
+
 import msgspec
+
+from flyball_contracts.ids import MAX_TIME_NS
+
+TimeNs = Annotated[int, msgspec.Meta(ge=0, le=MAX_TIME_NS)]
+StepS = Annotated[float, msgspec.Meta(ge=0.001, le=1e9)]
 
 
 class Record(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=False):
@@ -37,8 +44,8 @@ class Tick(Part, frozen=True, kw_only=True):
     ``late`` counts the messages refused since the tick before because their tick had closed.
     """
 
-    index: int
-    period_ns: int
+    index: Annotated[int, msgspec.Meta(ge=0, le=MAX_TIME_NS)]
+    period_ns: Annotated[int, msgspec.Meta(ge=1, le=MAX_TIME_NS)]
     closed_by: str = "complete"
     missing: tuple[str, ...] = ()
     late: int = 0

@@ -1,6 +1,6 @@
 """The three commands. A decision is a proposal with an explanation: the actuator alone acts."""
 
-from flyball_contracts.records.base import Evidence, Part, Record
+from flyball_contracts.records.base import Evidence, Part, Record, TimeNs
 
 
 class Effect(Part, frozen=True, kw_only=True):
@@ -27,8 +27,8 @@ class Decision(Record, tag_field="type", frozen=True, kw_only=True):
     target: str
     cell: str
     workload: str
-    time_ns: int
-    expires_ns: int
+    time_ns: TimeNs
+    expires_ns: TimeNs
     reason: str
     confidence: float
     policy: str
@@ -61,7 +61,7 @@ class Preempt(Decision, tag="Preempt", frozen=True, kw_only=True):
 
     replicas: int
     replicas_before: int
-    until_ns: int | None = None
+    until_ns: TimeNs | None = None
     checkpoint: bool = True
     beneficiary: str = ""
 

@@ -2,7 +2,7 @@
 
 from typing import Literal
 
-from flyball_contracts.records.base import Record
+from flyball_contracts.records.base import Record, TimeNs
 
 EventKind = Literal[
     "xid", "ecc", "row_remap", "throttle", "mig_changed", "spot_notice", "device_lost",
@@ -21,7 +21,7 @@ class NodeEvent(Record, frozen=True, kw_only=True):
 
     id: str
     node: str
-    time_ns: int
+    time_ns: TimeNs
     kind: EventKind
     severity: Severity = "info"
     device: str = ""

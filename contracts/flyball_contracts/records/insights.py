@@ -1,6 +1,6 @@
 """What the lanes found out; ``subject`` is a device, node or workload."""
 
-from flyball_contracts.records.base import Evidence, Record
+from flyball_contracts.records.base import Evidence, Record, StepS, TimeNs
 
 
 class Profile(Record, frozen=True, kw_only=True):
@@ -13,7 +13,7 @@ class Profile(Record, frozen=True, kw_only=True):
     subject: str
     cell: str
     node: str
-    time_ns: int
+    time_ns: TimeNs
     duty_cycle: float
     utilization: float
     memory_utilization: float | None = None
@@ -34,7 +34,7 @@ class Forecast(Record, frozen=True, kw_only=True):
     id: str
     subject: str
     cell: str
-    time_ns: int
+    time_ns: TimeNs
     observed: float | None
     levels: tuple[float, ...]
     horizon_s: tuple[float, ...]
@@ -51,7 +51,7 @@ class Anomaly(Record, frozen=True, kw_only=True):
     subject: str
     cell: str
     node: str
-    time_ns: int
+    time_ns: TimeNs
     detector: str
     score: float
     evidence: tuple[Evidence, ...] = ()
@@ -69,11 +69,11 @@ class Plan(Record, frozen=True, kw_only=True):
     subject: str
     cell: str
     zone: str
-    time_ns: int
-    start_ns: int
-    step_s: float
+    time_ns: TimeNs
+    start_ns: TimeNs
+    step_s: StepS
     run: tuple[bool, ...]
     cost: tuple[float, ...]
     saving: float
     feasible: bool
-    deadline_ns: int
+    deadline_ns: TimeNs

@@ -2,7 +2,7 @@
 
 from typing import Literal
 
-from flyball_contracts.records.base import Part, Record
+from flyball_contracts.records.base import Part, Record, TimeNs
 
 CapacityType = Literal["owned", "reserved", "on_demand", "spot"]
 
@@ -49,7 +49,7 @@ class Inventory(Record, frozen=True, kw_only=True):
     node: str
     cell: str
     epoch: int
-    time_ns: int
+    time_ns: TimeNs
     boot_id: str = ""
     devices: tuple[Device, ...] = ()
     allocations: tuple[Allocation, ...] = ()

@@ -2,7 +2,7 @@
 
 from typing import Literal
 
-from flyball_contracts.records.base import Record
+from flyball_contracts.records.base import Record, TimeNs
 
 OutcomeStatus = Literal["accepted", "refused", "done", "failed", "superseded"]
 RefusalCode = Literal[
@@ -25,7 +25,7 @@ class Outcome(Record, frozen=True, kw_only=True):
     target: str
     cell: str
     workload: str
-    time_ns: int
+    time_ns: TimeNs
     status: OutcomeStatus
     mode: Mode
     driver: str

@@ -2,7 +2,7 @@
 
 from typing import Literal
 
-from flyball_contracts.records.base import Evidence, Record, Tick
+from flyball_contracts.records.base import Evidence, Record, Tick, TimeNs
 
 Wish = Literal["scale", "migrate", "pause"]
 
@@ -26,7 +26,7 @@ class Proposal(Record, frozen=True, kw_only=True):
     replica: str = ""
     node: str = ""
     device: str = ""
-    until_ns: int | None = None
+    until_ns: TimeNs | None = None
     confidence: float = 0.5
     expected_saving: float | None = None
     evidence: tuple[Evidence, ...] = ()

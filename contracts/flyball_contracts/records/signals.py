@@ -2,7 +2,7 @@
 
 from typing import Literal
 
-from flyball_contracts.records.base import Record
+from flyball_contracts.records.base import Record, StepS, TimeNs
 
 SignalKind = Literal["carbon_intensity", "electricity_price", "spot_price", "spot_risk"]
 
@@ -17,9 +17,9 @@ class Signal(Record, frozen=True, kw_only=True):
 
     zone: str
     kind: SignalKind
-    published_ns: int
-    start_ns: int
-    step_s: float
+    published_ns: TimeNs
+    start_ns: TimeNs
+    step_s: StepS
     p50: tuple[float, ...]
     p10: tuple[float, ...] = ()
     p90: tuple[float, ...] = ()
@@ -33,3 +33,8 @@ class Signal(Record, frozen=True, kw_only=True):
     def end_ns(self) -> int:
         """First nanosecond after the last slot."""
         return self.start_ns + round(len(self.p50) * self.step_s * 1e9)
+
+    def at(self, time_ns: int) -> float | None:
+        """Median of the slot that holds a time, ``None`` outside the curve."""
+        slot = int((time_ns - self.start_ns) // round(self.step_s * 1e9))
+        return self.p50[slot] if 0 <= slot < len(self.p50) else None

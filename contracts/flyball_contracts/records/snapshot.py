@@ -2,6 +2,8 @@
 
 import msgspec
 
+from flyball_contracts.records.base import TimeNs
+
 
 class Snapshot(msgspec.Struct, frozen=True, kw_only=True):
     """The arrays of one lane partition and the source offsets that they include.
@@ -13,6 +15,6 @@ class Snapshot(msgspec.Struct, frozen=True, kw_only=True):
     lane: str
     partition: int
     engine: str
-    time_ns: int
+    time_ns: TimeNs
     offsets: dict[str, int]
     state: bytes

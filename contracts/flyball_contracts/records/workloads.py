@@ -2,7 +2,7 @@
 
 from typing import Literal
 
-from flyball_contracts.records.base import Part, Record
+from flyball_contracts.records.base import Part, Record, TimeNs
 
 WorkloadKind = Literal["inference", "training", "notebook", "batch"]
 
@@ -25,7 +25,7 @@ class WorkloadSpec(Record, frozen=True, kw_only=True):
 
     workload: str
     cell: str
-    time_ns: int
+    time_ns: TimeNs
     kind: WorkloadKind
     tenant: str = "default"
     priority: int = 0
@@ -40,7 +40,7 @@ class WorkloadSpec(Record, frozen=True, kw_only=True):
     objective: Objective | None = None
     interruptible: bool = False
     checkpoint_s: float = 0.0
-    deadline_ns: int | None = None
+    deadline_ns: TimeNs | None = None
     duration_s: float | None = None
     power_w_per_replica: float | None = None
     removed: bool = False

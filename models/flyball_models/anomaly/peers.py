@@ -36,7 +36,7 @@ def group_medians(x: Input, group: Input, known: Input) -> tuple[Array, Array]:
     n = x.shape[0]
     known = known & ((group >= 0) & (group < n))[:, None]
     keys = jnp.where(known, group[:, None], n)
-    order = jax.lax.sort((keys, jnp.where(known, x, 0.0)), dimension=0, num_keys=2)[1]
+    order = jax.lax.sort((keys, jnp.where(known, x, 0.0)), dimension=0, num_keys=2, is_stable=False)[1]
     members = counts((n, x.shape[1])).at[group].add(known, mode="drop")
     start = jnp.cumsum(members, axis=0) - members
     low = jnp.take_along_axis(order, jnp.clip(start + (members - 1) // 2, 0, n - 1), axis=0)

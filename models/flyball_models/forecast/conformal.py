@@ -55,8 +55,8 @@ DEFAULT = Config()
 class State(NamedTuple):
     """What is learned, and the open forecasts by origin tick modulo H (NaN: none was made).
 
-    tick []; last [N]; issued [H, H, N] = log(1 + forecast) by origin and horizon; bound [H, Q, N] =
-    log(1 + quantile) at the lead horizon by origin; offset [Q, H, N]; scale [H, N]; resolved [H, N];
+    tick []; last [N], 0 before the first value; issued [H, H, N] = log(1 + forecast) by origin and horizon;
+    bound [H, Q, N] = log(1 + quantile) at the lead horizon by origin; offset [Q, H, N]; scale [H, N]; resolved [H, N];
     coverage [Q, N]. A missing value leaves everything but the open forecasts as it was.
     """
 
@@ -96,7 +96,7 @@ def init(n: int, config: Config = DEFAULT) -> State:
     start = as_array([unit * NormalDist().inv_cdf(level) for level in config.levels])
     return State(
         tick=counts(()),
-        last=full(n, jnp.nan),
+        last=full(n, 0.0),
         issued=full((h, h, n), jnp.nan),
         bound=full((h, q, n), jnp.nan),
         offset=jnp.tile(start[:, None, None], (1, h, n)),
@@ -125,7 +125,7 @@ def _step(state: State, y: Input, mask: Input, forecast: Input, config: Config =
     """Resolve open forecasts with `y[N]` where `mask[N]`, then put quantiles around `forecast[N, H]`.
 
     `forecast` is what was made at this tick, after `y` was known. Forecasts made at a tick without a
-    value get quantiles, but are not kept to be judged.
+    value get quantiles, but are not kept to be judged. A NaN forecast has NaN quantiles.
     """
     y, forecast = as_array(y), as_array(forecast)
     h = config.horizons
@@ -152,6 +152,7 @@ def _step(state: State, y: Input, mask: Input, forecast: Input, config: Config =
 
     last = jnp.where(ok, y, state.last)
     point = jnp.log1p(jnp.maximum(forecast.T, 0.0))
+    made = jnp.isfinite(forecast.T)  # asked for, since minimum and maximum need not carry NaN on
     most = jnp.maximum(point, jnp.log1p(jnp.maximum(last, 0.0))) + math.log(config.growth)
     rows = _ascending([point + offset[q] * scale for q in range(len(config.levels))])
     bands = jnp.stack([jnp.clip(row, 0.0, most) for row in rows])
@@ -160,15 +161,16 @@ def _step(state: State, y: Input, mask: Input, forecast: Input, config: Config =
     state = State(
         tick=state.tick + 1,
         last=last,
-        issued=state.issued.at[slot].set(jnp.where(ok, point, jnp.nan)),
-        bound=state.bound.at[slot].set(jnp.where(ok, bands[:, lead], jnp.nan)),
+        issued=state.issued.at[slot].set(jnp.where(ok & made, point, jnp.nan)),
+        bound=state.bound.at[slot].set(jnp.where(ok & made[lead], bands[:, lead], jnp.nan)),
         offset=offset,
         scale=scale,
         resolved=resolved,
         coverage=coverage,
     )
     judged = jnp.where(resolved[lead] > 0, coverage, jnp.nan)
-    return state, Bands(jnp.expm1(bands).transpose(2, 1, 0), judged.T, resolved[lead])
+    quantiles = jnp.where(made, jnp.expm1(bands), jnp.nan)
+    return state, Bands(quantiles.transpose(2, 1, 0), judged.T, resolved[lead])
 
 
 step = compiled_step(_step)

@@ -1,9 +1,9 @@
 """An embedded broker that speaks the real protocol on loopback: for the demo and for tests.
 
-It is librdkafka's mock cluster. It keeps 5 MiB per partition, then drops the oldest without a
-word; it persists nothing; records of 4 MB and more are unreadable; finding offsets by time
-and the admin API do not work. Never join one group with both confluent-kafka and aiokafka members: that
-aborts the process.
+It is librdkafka's mock cluster. It keeps 5 MiB per partition, then drops the oldest without a word;
+it persists nothing; records of 4 MB and more are unreadable; finding offsets by time and the admin API
+do not work. Every rebalance of a group after its first lasts the members' session timeout less a second.
+Never join one group with both confluent-kafka and aiokafka members: that aborts the process.
 """
 
 import logging
@@ -13,8 +13,8 @@ from types import TracebackType
 from typing import Self
 
 from confluent_kafka import Producer
-from flyball_contracts.errors import TransportError
 
+from flyball_contracts.errors import TransportError
 from flyball_streams.broker.mock_cluster import LibraryMissing, MockCluster
 
 _LOG = logging.getLogger(__name__)
@@ -34,9 +34,7 @@ class EmbeddedBroker:
     be injected. A warning says so.
     """
 
-    def __init__(
-        self, topics: Mapping[str, int], *, brokers: int = 1, join_delay_ms: int = 100
-    ) -> None:
+    def __init__(self, topics: Mapping[str, int], *, brokers: int = 1, join_delay_ms: int = 100) -> None:
         self._closing = threading.Event()
         self._lock = threading.Lock()
         self._cluster: MockCluster | None = None
@@ -74,6 +72,8 @@ class EmbeddedBroker:
 
     def create_topic(self, name: str, partitions: int) -> None:
         """Create one topic; `TransportError` when it exists or the count is below one."""
+        if partitions < 1:  # the mock would create it, with no place for a record
+            raise TransportError(f"topic {name!r} needs at least one partition, not {partitions}")
         if self._fallback is None:
             self._faulty().create_topic(name, partitions)
             return

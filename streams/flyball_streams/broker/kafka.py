@@ -14,13 +14,13 @@ from collections.abc import Mapping
 from concurrent.futures import Future
 from pathlib import Path
 from types import TracebackType
-from typing import Self, cast
+from typing import Any, Self
 
 from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
-from flyball_contracts.errors import TransportError
 
+from flyball_contracts.errors import TransportError
 from flyball_streams.broker.server import LOOPBACK, Server, accepts, free_ports
 
 JARS_VARIABLE = "FLYBALL_KAFKA_JARS"
@@ -80,11 +80,9 @@ class RealKafka:
         """Create topics, name to number of partitions; `TransportError` when one is refused."""
         if not topics:
             return
-        created = cast(
-            dict[str, Future[None]],
-            self._admin().create_topics(
-                [NewTopic(name, count, 1) for name, count in topics.items()]
-            ),
+        admin: Any = self._admin()  # must outlive the futures; its own types are incomplete
+        created: dict[str, Future[None]] = admin.create_topics(
+            [NewTopic(name, count, 1) for name, count in topics.items()]
         )
         for name, done in created.items():
             try:

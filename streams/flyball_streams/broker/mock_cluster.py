@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import confluent_kafka
+
 from flyball_contracts.errors import TransportError
 
 ALL_BROKERS = -1
@@ -99,9 +100,7 @@ class MockCluster:
 
     def create_topic(self, name: str, partitions: int) -> None:
         """Create a topic, replicated to every broker."""
-        result: int = self._library.rd_kafka_mock_topic_create(
-            self._cluster, name.encode(), partitions, self._brokers
-        )
+        result: int = self._library.rd_kafka_mock_topic_create(self._cluster, name.encode(), partitions, self._brokers)
         self._check(result, f"create topic {name!r} with {partitions} partitions")
 
     def set_topic_error(self, name: str, error: int) -> None:
@@ -118,9 +117,7 @@ class MockCluster:
     def push_request_errors(self, api_key: int, errors: Sequence[int]) -> None:
         """Answer the next `len(errors)` requests of this kind with these errors, in order."""
         values = (_INT * len(errors))(*errors)
-        self._library.rd_kafka_mock_push_request_errors_array(
-            self._cluster, api_key, len(errors), values
-        )
+        self._library.rd_kafka_mock_push_request_errors_array(self._cluster, api_key, len(errors), values)
 
     def set_down(self) -> None:
         """Cut all connections and refuse new ones."""
@@ -134,17 +131,13 @@ class MockCluster:
 
     def set_rtt(self, rtt_ms: int) -> None:
         """Delay every answer by a round-trip time in ms."""
-        result: int = self._library.rd_kafka_mock_broker_set_rtt(
-            self._cluster, ALL_BROKERS, rtt_ms
-        )
+        result: int = self._library.rd_kafka_mock_broker_set_rtt(self._cluster, ALL_BROKERS, rtt_ms)
         self._check(result, f"set a round-trip time of {rtt_ms} ms")
 
     def _new_client(self) -> int:
         text = ctypes.create_string_buffer(_ERROR_BYTES)
         conf: int = self._library.rd_kafka_conf_new()
-        outcome: int = self._library.rd_kafka_conf_set(
-            conf, b"log_level", _LOG_ERROR, text, _ERROR_BYTES
-        )
+        outcome: int = self._library.rd_kafka_conf_set(conf, b"log_level", _LOG_ERROR, text, _ERROR_BYTES)
         # The client owns the configuration only once it exists.
         client: int | None = None
         if outcome == _CONF_OK:

@@ -16,7 +16,6 @@ LOOPBACK = "127.0.0.1"
 _PORTS = range(20_000, 32_000)
 _TAIL_LINES = 25
 _POLL_S = 0.05
-_END_S = 20.0
 
 
 def free_ports(count: int) -> list[int]:
@@ -75,16 +74,14 @@ class Server:
             if status is not None:
                 raise TransportError(f"{self._name} ended with status {status}.{self._tail()}")
             if time.monotonic() > give_up:
-                raise TransportError(
-                    f"{self._name} was not ready after {deadline_s:.0f} s.{self._tail()}"
-                )
+                raise TransportError(f"{self._name} was not ready after {deadline_s:.0f} s.{self._tail()}")
             time.sleep(_POLL_S)
 
-    def stop(self) -> None:
-        """Ask it to end (SIGTERM) and kill it (SIGKILL) when it does not within 20 s."""
+    def stop(self, grace_s: float = 20.0) -> None:
+        """Ask it to end (SIGTERM) and kill it (SIGKILL) when it has not after `grace_s`."""
         self._process.terminate()
         try:
-            self._process.wait(_END_S)
+            self._process.wait(grace_s)
         except subprocess.TimeoutExpired:
             self.kill()
 

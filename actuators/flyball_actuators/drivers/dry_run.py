@@ -1,0 +1,32 @@
+"""The default driver: it says precisely what it would have done, and does nothing."""
+
+from flyball_contracts.cloudevents import rfc3339
+from flyball_contracts.records import AnyDecision, Migrate, Scale
+
+from flyball_actuators.drivers.base import Answer
+
+
+class DryRun:
+    """Touches nothing, so repeating it is safe."""
+
+    name = "dry_run"
+    repeatable = True
+
+    def apply(self, decision: AnyDecision) -> Answer:
+        """Describe the call, always ``done``."""
+        return Answer("done", f"would have {_what(decision)}; nothing was changed")
+
+
+def _what(decision: AnyDecision) -> str:
+    target = f"target {decision.target!r} (workload {decision.workload!r}, cell {decision.cell!r})"
+    if isinstance(decision, Scale):
+        power = "" if decision.power_limit_w is None else f" with a power limit of {decision.power_limit_w:g} W"
+        return f"scaled {target} from {decision.replicas_before} to {decision.replicas} replicas{power}"
+    if isinstance(decision, Migrate):
+        place = f"to node {decision.to_node!r}" if decision.to_node else "to a node of the scheduler's choice"
+        device = f"device {decision.from_device!r} of " if decision.from_device else ""
+        return f"migrated replica {decision.replica!r} of {target} from {device}node {decision.from_node!r} {place}"
+    how = "after a checkpoint" if decision.checkpoint else "without a checkpoint"
+    until = "until there is room" if decision.until_ns is None else f"until {rfc3339(decision.until_ns)}"
+    room = f" to make room for {decision.beneficiary!r}" if decision.beneficiary else ""
+    return f"preempted {target} from {decision.replicas_before} to {decision.replicas} replicas {how}, {until}{room}"

@@ -1,0 +1,70 @@
+"""The checks in their fixed order, and what the guard remembers of the result."""
+
+from flyball_contracts.config import ActuatorConfig
+from flyball_contracts.records import AnyDecision
+
+from flyball_actuators.guard.freshness import duplicate, expired, not_yet_valid, superseded
+from flyball_actuators.guard.limits import blast_radius, pruned, rate, taken_by
+from flyball_actuators.guard.state import Case, Check, Grant, GuardState, Verdict, World, subject_of
+from flyball_actuators.guard.switches import kill_switch, mode_off
+from flyball_actuators.guard.target import not_allowed, unknown_target
+from flyball_actuators.guard.validity import invalid
+
+# Switches first, so that nothing else matters while they are on; then what costs nothing to know;
+# limits last, so that a decision refused for another reason never uses them up.
+CHECKS: tuple[Check, ...] = (
+    mode_off,
+    kill_switch,
+    duplicate,
+    expired,
+    not_yet_valid,
+    unknown_target,
+    not_allowed,
+    invalid,
+    superseded,
+    rate,
+    blast_radius,
+)
+_ACCEPTED = Verdict("accepted", "", "")
+# From here on a decision is sound, so it is the latest word about its subject even when a limit refuses it.
+_SOUND = CHECKS[CHECKS.index(superseded) + 1 :]
+
+
+class Guard:
+    """Authorises decisions one at a time; everything it remembers is in the state that it returns."""
+
+    def __init__(self, config: ActuatorConfig) -> None:
+        self._config = config
+
+    def authorise(
+        self, state: GuardState, decision: AnyDecision, now_ns: int, world: World
+    ) -> tuple[GuardState, Verdict]:
+        """Judge ``decision`` at ``now_ns``.
+
+        The first check that objects gives the verdict. Only an accepted decision adds to the limits; a sound one
+        that is refused by a limit still supersedes older ones.
+        """
+        case = Case(self._config, state, decision, now_ns, world)
+        for check in CHECKS:
+            verdict = check(case)
+            if verdict is not None:
+                return (_seen(state, decision) if check in _SOUND else state), verdict
+        return self._granted(case), _ACCEPTED
+
+    def _granted(self, case: Case) -> GuardState:
+        state, decision = _seen(case.state, case.decision), case.decision
+        at_ns = state.clock(decision.cell, case.now_ns)
+        grant = Grant(
+            cell=decision.cell,
+            target=decision.target,
+            subject=subject_of(decision),
+            decided_ns=decision.time_ns,
+            at_ns=at_ns,
+            taken=taken_by(decision, case.world),
+        )
+        kept = pruned(state.grants.get(decision.cell, ()), at_ns, self._config)
+        return state._replace(grants={**state.grants, decision.cell: (*kept, grant)})
+
+
+def _seen(state: GuardState, decision: AnyDecision) -> GuardState:
+    return state._replace(newest={**state.newest, subject_of(decision): decision.time_ns})

@@ -1,0 +1,80 @@
+"""How often, and how much at once: limits that count what was let through, never what was refused."""
+
+from collections.abc import Iterable
+from math import floor
+
+from flyball_contracts.config import ActuatorConfig, RateLimit
+from flyball_contracts.records import AnyDecision, Migrate
+
+from flyball_actuators.guard.state import Case, Grant, Verdict, World, refuse
+
+
+def rate(case: Case) -> Verdict | None:
+    """Refuse above ``actuator.per_target`` or ``actuator.per_cell``."""
+    decision, limits = case.decision, case.config
+    now_ns = case.state.clock(decision.cell, case.now_ns)
+    granted = case.state.grants.get(decision.cell, ())
+    of_target = [grant for grant in granted if grant.target == decision.target]
+    return _too_many(of_target, now_ns, limits.per_target, "per_target", f"target {decision.target!r}") or _too_many(
+        granted, now_ns, limits.per_cell, "per_cell", f"cell {decision.cell!r}"
+    )
+
+
+def blast_radius(case: Case) -> Verdict | None:
+    """Refuse when the replicas taken away in the window would pass ``actuator.blast_radius``."""
+    decision, limit = case.decision, case.config.blast_radius
+    takes = taken_by(decision, case.world)
+    if not takes:
+        return None
+    now_ns = case.state.clock(decision.cell, case.now_ns)
+    before = sum(g.taken for g in _within(case.state.grants.get(decision.cell, ()), now_ns, limit.window_s))
+    cap = cap_of(case.config, decision.cell, case.world)
+    if before + takes <= cap:
+        return None
+    return refuse(
+        "blast_radius",
+        f"takes away {takes} replicas after {before} in the last {limit.window_s:g} s; actuator.blast_radius allows "
+        f"cell {decision.cell!r} {cap}: wait, take fewer, or raise its share ({limit.share:g}) or replicas "
+        f"({limit.replicas})",
+    )
+
+
+def taken_by(decision: AnyDecision, world: World) -> int:
+    """Replicas that stop because of a decision.
+
+    The larger of what the decision assumes to run and what the inventories show counts as "before", so that
+    a decision on stale data cannot take away more than it says.
+    """
+    if isinstance(decision, Migrate):
+        return 1
+    before = max(decision.replicas_before, world.running(decision.cell, decision.workload))
+    return max(0, before - decision.replicas)
+
+
+def cap_of(config: ActuatorConfig, cell: str, world: World) -> int:
+    """Most replicas that may be taken from a cell in one window."""
+    known = sum(world.replicas.get(cell, {}).values())
+    return max(floor(config.blast_radius.share * known), config.blast_radius.replicas)
+
+
+def pruned(grants: Iterable[Grant], now_ns: int, config: ActuatorConfig) -> tuple[Grant, ...]:
+    """The grants that a limit can still count."""
+    longest_s = max(config.per_target.window_s, config.per_cell.window_s, config.blast_radius.window_s)
+    return tuple(_within(grants, now_ns, longest_s))
+
+
+def _within(grants: Iterable[Grant], now_ns: int, window_s: float) -> list[Grant]:
+    since_ns = now_ns - round(window_s * 1e9)
+    return [grant for grant in grants if grant.at_ns > since_ns]
+
+
+def _too_many(grants: Iterable[Grant], now_ns: int, limit: RateLimit, key: str, what: str) -> Verdict | None:
+    recent = _within(grants, now_ns, limit.window_s)
+    if len(recent) < limit.actions:
+        return None
+    free_s = (recent[-limit.actions].at_ns - now_ns) / 1e9 + limit.window_s
+    return refuse(
+        "rate",
+        f"{what} had {len(recent)} actions in the last {limit.window_s:g} s and actuator.{key} allows "
+        f"{limit.actions}; there is room again in {free_s:.3f} s",
+    )

@@ -1,0 +1,45 @@
+"""Is the target known, in the decision's cell, and open to us?"""
+
+from fnmatch import fnmatchcase
+
+from flyball_contracts.records import Migrate
+
+from flyball_actuators.guard.state import Case, Verdict, refuse
+
+
+def unknown_target(case: Case) -> Verdict | None:
+    """Refuse a workload without a specification, a node without an inventory, or either in another cell."""
+    decision, world = case.decision, case.world
+    spec = world.workloads.get(decision.workload)
+    if spec is None or spec.removed:
+        return refuse(
+            "unknown_target", f"workload {decision.workload!r} has no specification; publish its WorkloadSpec first"
+        )
+    if spec.cell != decision.cell:
+        return refuse(
+            "unknown_target",
+            f"workload {decision.workload!r} belongs to cell {spec.cell!r}, the decision to {decision.cell!r}; "
+            "only its own cell may decide over it",
+        )
+    if not isinstance(decision, Migrate):
+        return None
+    for node in (decision.from_node, decision.to_node):
+        if not node and node is decision.to_node:
+            continue  # the scheduler chooses
+        known = world.nodes.get(node)
+        if known is None:
+            return refuse("unknown_target", f"node {node!r} has no inventory; start its agent first")
+        if known.cell != decision.cell:
+            return refuse(
+                "unknown_target", f"node {node!r} belongs to cell {known.cell!r}, the decision to {decision.cell!r}"
+            )
+    return None
+
+
+def not_allowed(case: Case) -> Verdict | None:
+    """Refuse a workload that no pattern of ``actuator.allow`` covers."""
+    workload = case.decision.workload
+    if any(fnmatchcase(workload, pattern) for pattern in case.config.allow):
+        return None
+    patterns = ", ".join(case.config.allow) or "nothing"
+    return refuse("not_allowed", f"actuator.allow covers {patterns}, not {workload!r}; add a pattern to allow it")

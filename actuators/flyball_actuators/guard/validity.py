@@ -1,0 +1,56 @@
+"""Does the decision make sense for what it is about? Runs after the target is known."""
+
+from flyball_contracts.records import Migrate, Preempt, Scale, WorkloadSpec
+
+from flyball_actuators.guard.state import Case, Verdict, World, refuse
+
+
+def invalid(case: Case) -> Verdict | None:
+    """Refuse what contradicts the workload's specification, or itself."""
+    decision = case.decision
+    spec = case.world.workloads[decision.workload]
+    if not decision.id or not decision.target:
+        problem = "id and target must not be empty"
+    elif isinstance(decision, Scale):
+        problem = _scale(decision, spec)
+    elif isinstance(decision, Preempt):
+        problem = _preempt(decision, spec)
+    else:
+        problem = _migrate(decision, case.world)
+    return refuse("invalid", problem) if problem else None
+
+
+def _scale(scale: Scale, spec: WorkloadSpec) -> str:
+    if scale.replicas_before < 0:
+        return f"replicas_before is {scale.replicas_before}; it must not be negative"
+    if not max(0, spec.min_replicas) <= scale.replicas <= spec.max_replicas:
+        return (
+            f"{scale.replicas} replicas lie outside {spec.min_replicas} to {spec.max_replicas}, the range of "
+            f"workload {spec.workload!r}; change its min_replicas or max_replicas"
+        )
+    if scale.power_limit_w is not None and scale.power_limit_w <= 0:
+        return f"power_limit_w is {scale.power_limit_w}; it must be positive"
+    return ""
+
+
+def _preempt(preempt: Preempt, spec: WorkloadSpec) -> str:
+    if not spec.interruptible:
+        return f"workload {spec.workload!r} is not interruptible; its owner must set interruptible to allow this"
+    if not 0 <= preempt.replicas < preempt.replicas_before:
+        return (
+            f"{preempt.replicas} replicas of {preempt.replicas_before} stay; a preemption must take some away, "
+            "and leave none or more"
+        )
+    if preempt.until_ns is not None and preempt.until_ns <= preempt.time_ns:
+        return "until_ns is not after time_ns; the pause would be over before it began"
+    return ""
+
+
+def _migrate(migrate: Migrate, world: World) -> str:
+    if not migrate.replica:
+        return "replica is empty; a migration must name the replica that it moves"
+    if migrate.to_node == migrate.from_node:
+        return f"from_node and to_node are both {migrate.to_node!r}; leave to_node empty to let the scheduler choose"
+    if migrate.to_node and not world.nodes[migrate.to_node].schedulable:
+        return f"to_node {migrate.to_node!r} is drained; choose another, or leave it empty"
+    return ""

@@ -1,0 +1,29 @@
+"""The kill switch: a file that stops the actuator while it exists."""
+
+import os
+from pathlib import Path
+
+_LONGEST = 200
+
+
+def stop_reason(path: str) -> str:
+    """Why to stop, or empty to go on; an empty ``path`` means that there is no kill switch.
+
+    The first line of the file is given as the reason. Whatever cannot be known counts as stop, also a missing
+    *folder*: it is what an unmounted volume looks like.
+    """
+    if not path:
+        return ""
+    file = Path(path)
+    try:
+        os.lstat(file)
+    except FileNotFoundError:
+        return "" if file.parent.is_dir() else f"the folder of {path} does not exist; create it to go on"
+    except OSError as error:
+        return f"{path} cannot be looked at ({error.strerror}); make it readable to go on"
+    try:
+        with file.open(encoding="utf-8", errors="replace") as text:
+            said = text.readline(_LONGEST).strip()
+    except OSError:
+        said = ""
+    return f"{path} exists{': ' + said if said else ''}; remove it to go on"

@@ -1,0 +1,192 @@
+"""Write-ahead ledger of decisions: what was about to happen is on disk before it happens.
+
+One line per step, ``<crc32 of the rest, 8 hex digits> <JSON of an Entry>``, appended and never changed. The steps
+of a decision are ``planned`` (the guard let it through), ``sent`` (on disk before the driver is called), and
+``done``, ``failed``, ``refused`` or ``superseded``. A crash between ``sent`` and the last leaves the outcome
+*unknown*. A torn last line is cut off; damage anywhere else is an error, because guessing could act twice.
+"""
+
+import fcntl
+import os
+import zlib
+from collections.abc import Collection, Iterator, KeysView
+from pathlib import Path
+from typing import IO, Literal, Self
+
+import msgspec
+from flyball_contracts.errors import ConfigError
+from flyball_contracts.records import AnyDecision, Outcome
+
+from flyball_actuators.guard import Grant
+
+Step = Literal["planned", "sent", "done", "failed", "refused", "superseded"]
+KEEP_NS = 24 * 3_600 * 1_000_000_000
+COMPACT_LINES = 50_000
+
+
+class Entry(msgspec.Struct, frozen=True, kw_only=True):
+    """The latest step of one decision; ``outcome`` is its last word, ``grant`` what the limits count."""
+
+    id: str
+    step: Step
+    expires_ns: int
+    grant: Grant | None = None
+    outcome: Outcome | None = None
+
+
+class Ledger:
+    """Entries by decision id, on disk where a path is given; one process at a time.
+
+    ``forget_before_ns``: settled decisions that expired a day before it are dropped (the guard refuses them as
+    expired anyhow). Raises :class:`ConfigError` when the file cannot be used.
+    """
+
+    def __init__(self, path: Path | None = None, *, forget_before_ns: int = 0) -> None:
+        self._path = path
+        self._forget_ns = forget_before_ns
+        self._entries: dict[str, Entry] = {}
+        self._lines = 0
+        self._file: IO[bytes] | None = None
+        self._lock: IO[bytes] | None = None
+        if path is None:
+            self.restored: Collection[str] = frozenset()
+            return
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            self._lock = path.with_name(path.name + ".lock").open("ab")
+            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            self._entries = _read(path)
+            self._compact()
+        except BaseException as error:
+            self.close()
+            if isinstance(error, BlockingIOError):
+                raise ConfigError(
+                    f"actuator.ledger: {path} is in use by another actuator; stop it or name another"
+                ) from error
+            if isinstance(error, OSError):
+                raise ConfigError(f"actuator.ledger: {path} cannot be used: {error.strerror}") from error
+            raise
+        self.restored = frozenset(self._entries)
+
+    def get(self, decision: str) -> Entry | None:
+        """Latest entry of a decision id."""
+        return self._entries.get(decision)
+
+    def ids(self) -> KeysView[str]:
+        """Live view of the ids in the ledger."""
+        return self._entries.keys()
+
+    def grants(self) -> Iterator[Grant]:
+        """Grants of the decisions that were sent; a plan that never was had no effect."""
+        return (e.grant for e in self._entries.values() if e.grant is not None and e.step != "planned")
+
+    def plan(self, decision: AnyDecision, grant: Grant) -> None:
+        """Record that the guard let a decision through."""
+        self._append(Entry(id=decision.id, step="planned", expires_ns=decision.expires_ns, grant=grant), sync=False)
+
+    def send(self, decision: AnyDecision) -> None:
+        """Record that the driver is about to be called; on disk when this returns."""
+        self._append(self._next(decision, "sent", None), sync=True)
+
+    def finish(self, decision: AnyDecision, outcome: Outcome) -> None:
+        """Record the last word on a decision; on disk when this returns."""
+        if outcome.status == "accepted":
+            raise ValueError("accepted is not the end of a decision")
+        self._append(self._next(decision, outcome.status, outcome), sync=True)
+
+    def close(self) -> None:
+        """Close the file and let another process have it; a second call does nothing."""
+        for file in (self._file, self._lock):
+            if file is not None:
+                file.close()
+        self._file = self._lock = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def _next(self, decision: AnyDecision, step: Step, outcome: Outcome | None) -> Entry:
+        before = self._entries.get(decision.id)
+        grant = before.grant if before else None
+        return Entry(id=decision.id, step=step, expires_ns=decision.expires_ns, grant=grant, outcome=outcome)
+
+    def _append(self, entry: Entry, *, sync: bool) -> None:
+        if self._file is not None:
+            self._file.write(_line(entry))
+            self._file.flush()
+            if sync:
+                os.fsync(self._file.fileno())
+        self._entries[entry.id] = entry
+        self._lines += 1
+        if self._lines > COMPACT_LINES + 2 * len(self._entries):
+            self._forget_ns = max(self._forget_ns, entry.grant.at_ns if entry.grant and self._forget_ns else 0)
+            self._compact()
+
+    def _compact(self) -> None:
+        """Rewrite the file with the latest step of each decision worth keeping, atomically."""
+        limit_ns = self._forget_ns - KEEP_NS
+        self._entries = {
+            id_: entry
+            for id_, entry in self._entries.items()
+            if entry.step in ("planned", "sent") or entry.expires_ns >= limit_ns
+        }
+        self._lines = len(self._entries)
+        if self._path is None:
+            return
+        if self._file is not None:
+            self._file.close()
+        fresh = self._path.with_name(self._path.name + ".new")
+        with fresh.open("wb") as file:
+            file.writelines(_line(entry) for entry in self._entries.values())
+            file.flush()
+            os.fsync(file.fileno())
+        fresh.replace(self._path)
+        folder = os.open(self._path.parent, os.O_RDONLY)
+        try:
+            os.fsync(folder)  # the new name, too, must survive a power cut
+        finally:
+            os.close(folder)
+        self._file = self._path.open("ab")
+
+
+_encoder = msgspec.json.Encoder()
+_decoder = msgspec.json.Decoder(Entry)
+
+
+def _line(entry: Entry) -> bytes:
+    body = _encoder.encode(entry)
+    return b"%08x %s\n" % (zlib.crc32(body), body)
+
+
+def _parse(line: bytes) -> Entry | None:
+    """Entry of one line without its end, or ``None`` when it is damaged."""
+    checksum, _, body = line.partition(b" ")
+    if checksum != b"%08x" % zlib.crc32(body):
+        return None
+    try:
+        return _decoder.decode(body)
+    except msgspec.DecodeError:
+        return None
+
+
+def _read(path: Path) -> dict[str, Entry]:
+    try:
+        raw = path.read_bytes()
+    except FileNotFoundError:
+        return {}
+    lines = raw.split(b"\n")
+    torn = lines.pop()  # empty where the last line has its end
+    entries: dict[str, Entry] = {}
+    for number, line in enumerate(lines, 1):
+        entry = _parse(line)
+        if entry is None and number == len(lines) and not torn:
+            break  # a torn tail may hold the line's end but not all that lies before it
+        if entry is None:
+            raise ConfigError(
+                f"actuator.ledger: {path}:{number}: this line is damaged, so what was done is not known; "
+                "compare the outcomes topic with the platform, then move the file away"
+            )
+        entries[entry.id] = entry
+    return entries

@@ -1,0 +1,10 @@
+"""The node agent: reads the collectors on a fixed beat and sends what they say to Kafka."""
+
+from flyball_collectors.agent.doctor import Finding as Finding, explain as explain
+from flyball_collectors.agent.run import (
+    AgentReport as AgentReport,
+    Snapshot as Snapshot,
+    read_once as read_once,
+    run_agent as run_agent,
+)
+from flyball_collectors.agent.table import render as render

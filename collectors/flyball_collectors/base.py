@@ -1,0 +1,136 @@
+"""The collector port: what every source of telemetry on a node looks like to the agent."""
+
+from collections.abc import Mapping
+from typing import NamedTuple, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from flyball_contracts.ids import record_id
+from flyball_contracts.metrics import Layout
+from flyball_contracts.records import Device, NodeEvent
+from flyball_contracts.records.events import EventKind, Remedy, Severity
+
+NAN = float("nan")
+Values = Mapping[str, float | Mapping[str, float]]  # by metric key; by instance where those come and go
+
+
+class Reading(NamedTuple):
+    """One frame's worth of values, ``float32[rows, metrics]`` in the column order of layout ``schema``."""
+
+    schema: int
+    values: NDArray[np.float32]
+
+
+class Parts(NamedTuple):
+    """What a collector knows for the node's inventory; its devices are the rows of its readings, in order."""
+
+    devices: tuple[Device, ...] = ()
+    driver_version: str = ""
+    cpu_count: int | None = None
+    memory_bytes: int | None = None
+
+
+class Collector(Protocol):
+    """One source of telemetry.
+
+    No method raises for what the source does: a value that cannot be had is NaN, a fault is an event.
+    """
+
+    @property
+    def name(self) -> str:
+        """Short name for logs."""
+        ...
+
+    def read(self, now_ns: int, period_ns: int) -> list[Reading]:
+        """Read everything once.
+
+        ``now_ns`` is the tick, ``period_ns`` the time since the tick before. A counter column is the increase
+        since the previous read, NaN on the first.
+        """
+        ...
+
+    def parts(self) -> Parts:
+        """What there is, for the inventory; cheap, asked after each read."""
+        ...
+
+    def events(self) -> list[NodeEvent]:
+        """What happened since the last call."""
+        ...
+
+    def close(self) -> None:
+        """Free what the source holds; a second call does nothing."""
+        ...
+
+
+class Counters:
+    """Turns counters since boot into increases since the previous read.
+
+    A counter that went down was reset or wrapped: the increase is unknown, hence NaN, and ``resets`` counts it.
+    """
+
+    def __init__(self) -> None:
+        self.resets = 0
+        self._last: dict[str, Mapping[str, float]] = {}
+
+    def increase(self, key: str, value: float | None) -> float:
+        """Increase of one counter; NaN on the first read and after one without a value (``None`` or NaN)."""
+        return self.increase_of_sum(key, None if value is None or value != value else {"": value})
+
+    def increase_of_sum(self, key: str, values: Mapping[str, float] | None) -> float:
+        """Sum of the increases of one counter over its instances (disks, interfaces).
+
+        An instance that is new counts from zero, as the kernel's do; one that is gone counts no more.
+        """
+        before = self._last.get(key)
+        if values is None:
+            self._last.pop(key, None)
+            return NAN
+        self._last[key] = values
+        if before is None:
+            return NAN
+        steps = [value - before.get(name, 0.0) for name, value in values.items()]
+        if any(step < 0 for step in steps):
+            self.resets += 1
+            return NAN
+        return sum(steps)
+
+
+def fill_row(layout: Layout, found: Values, counters: Counters) -> NDArray[np.float32]:
+    """Row ``float32[metrics]`` of a layout: gauges as found, counters as their increase, NaN for the rest."""
+    row = np.full(len(layout), np.nan, np.float32)
+    for key, column in layout.columns.items():
+        value = found.get(key)
+        if layout.metrics[column].instrument == "counter":
+            if isinstance(value, Mapping):
+                row[column] = counters.increase_of_sum(key, value)
+            else:
+                row[column] = counters.increase(key, value)
+        elif isinstance(value, (int, float)):
+            row[column] = value
+    return row
+
+
+def node_event(
+    node: str,
+    time_ns: int,
+    kind: EventKind,
+    *,
+    severity: Severity = "info",
+    device: str = "",
+    code: int | None = None,
+    remedy: Remedy = "none",
+    message: str = "",
+) -> NodeEvent:
+    """Event whose id follows from what it says, so that a second telling is the same event."""
+    return NodeEvent(
+        id=record_id("NodeEvent", node, device, kind, -1 if code is None else code, time_ns, message),
+        node=node,
+        time_ns=time_ns,
+        kind=kind,
+        severity=severity,
+        device=device,
+        code=code,
+        remedy=remedy,
+        message=message,
+    )

@@ -1,0 +1,76 @@
+"""Fills the one row of the ``HOST`` layout from the sources beside this file."""
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+from flyball_collectors.base import NAN, Counters, Parts, Reading, Values, fill_row
+from flyball_collectors.host.cpu import read_cpu
+from flyball_collectors.host.disk import read_disk
+from flyball_collectors.host.memory import read_memory
+from flyball_collectors.host.network import read_network
+from flyball_collectors.host.psi import read_psi
+from flyball_collectors.host.system import read_self, read_system
+from flyball_contracts.metrics import HOST
+from flyball_contracts.records import NodeEvent
+
+SOURCES: Mapping[str, Callable[[Path], Values]] = {
+    "cpu": read_cpu,
+    "memory": read_memory,
+    "psi": read_psi,
+    "disk": read_disk,
+    "network": read_network,
+    "system": read_system,
+    "self": read_self,
+}
+_MODES = [HOST.column(f"system.cpu.time{{mode={mode}}}") for mode in ("user", "system", "steal", "idle", "iowait")]
+_UTILIZATION = HOST.column("system.cpu.utilization")
+
+
+class HostCollector:
+    """The host that the agent runs on, or the one whose ``/proc`` and ``/sys`` are under ``root``."""
+
+    name = "host"
+
+    def __init__(self, root: Path = Path("/")) -> None:
+        self._root = root
+        self._counters = Counters()
+        cpu, memory = read_cpu(root), read_memory(root)
+        self._parts = Parts(
+            cpu_count=_whole(cpu.get("system.cpu.logical.count")),
+            memory_bytes=_whole(memory.get("system.memory.limit")),
+        )
+
+    @property
+    def resets(self) -> int:
+        """Counters that went down so far."""
+        return self._counters.resets
+
+    def read(self, now_ns: int, period_ns: int) -> list[Reading]:
+        """One row; NaN where the kernel does not tell."""
+        found: dict[str, float | Mapping[str, float]] = {}
+        for source in SOURCES.values():
+            found.update(source(self._root))
+        row = fill_row(HOST, found, self._counters)
+        row[_UTILIZATION] = _busy_share([float(row[mode]) for mode in _MODES])
+        return [Reading(HOST.schema, row.reshape(1, -1))]
+
+    def parts(self) -> Parts:
+        """Number of CPUs and bytes of memory, as they were at the start."""
+        return self._parts
+
+    def events(self) -> list[NodeEvent]:
+        """Nothing: the host reports values only."""
+        return []
+
+    def close(self) -> None:
+        """Nothing is held."""
+
+
+def _busy_share(times: list[float]) -> float:
+    """Share of user, system and steal in all of them; NaN while no time has passed or one is unknown."""
+    total = sum(times)
+    return sum(times[:3]) / total if total > 0 else NAN
+
+
+def _whole(value: float | Mapping[str, float] | None) -> int | None:
+    return int(value) if isinstance(value, (int, float)) else None

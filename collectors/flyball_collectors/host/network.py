@@ -1,0 +1,34 @@
+"""Network traffic from ``/proc/net/dev``."""
+
+from pathlib import Path
+
+from flyball_collectors.base import Values
+from flyball_collectors.kernel import numbers, text_of
+
+
+def read_network(root: Path) -> Values:
+    """Bytes and errors since boot, for each interface but the loopback.
+
+    It is read as process 1 sees it where that is allowed, so an agent in a container whose ``root`` is the
+    host's sees the host's interfaces.
+    """
+    received: dict[str, float] = {}
+    sent: dict[str, float] = {}
+    errors_in: dict[str, float] = {}
+    errors_out: dict[str, float] = {}
+    text = text_of(root / "proc/1/net/dev") or text_of(root / "proc/net/dev")
+    for line in text.splitlines():
+        name, colon, rest = line.partition(":")
+        counts = numbers(rest.split())
+        name = name.strip()
+        if not colon or len(counts) < 16 or name == "lo":
+            continue
+        received[name], errors_in[name], sent[name], errors_out[name] = counts[0], counts[2], counts[8], counts[10]
+    if not text:
+        return {}
+    return {
+        "system.network.io{direction=receive}": received,
+        "system.network.io{direction=transmit}": sent,
+        "system.network.errors{direction=receive}": errors_in,
+        "system.network.errors{direction=transmit}": errors_out,
+    }

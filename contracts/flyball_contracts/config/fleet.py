@@ -1,0 +1,217 @@
+"""Configuration of the simulated fleet; all times are seconds after the start of the fleet's own event time."""
+
+from typing import Annotated, Literal
+
+import msgspec
+
+from flyball_contracts.config.types import Count, NotNegative, Positive, Ratio, Section
+
+Sku = Literal["h100", "a100"]
+Index = Annotated[int, msgspec.Meta(ge=0)]
+Hour = Annotated[float, msgspec.Meta(ge=0, lt=24)]
+Name = Annotated[str, msgspec.Meta(min_length=1, pattern=r"^[A-Za-z0-9._-]+$")]
+
+
+class GridZone(Section, frozen=True, kw_only=True):
+    """A grid zone; ``hour_at_start`` is its local time of day when the fleet starts.
+
+    ``carbon_g_per_kwh`` and ``price_usd_per_kwh`` are the means of its curves, ``solar_share`` how deep noon dips.
+    """
+
+    name: Name
+    hour_at_start: Hour = 12.0
+    carbon_g_per_kwh: Positive = 300.0
+    price_usd_per_kwh: Positive = 0.12
+    solar_share: Ratio = 0.5
+
+
+class NodePool(Section, frozen=True, kw_only=True):
+    """Nodes that are alike; node ``i`` is called ``NAME-00i``."""
+
+    name: Name
+    sku: Sku
+    nodes: Count
+    zone: Name
+    gpus_per_node: Annotated[int, msgspec.Meta(ge=1, le=16)] = 8
+    region: str = ""
+    instance_type: str = ""
+    capacity_type: Literal["owned", "reserved", "on_demand", "spot"] = "on_demand"
+    price_usd_per_hour: NotNegative | None = None
+    ambient_cel: float = 24.0
+
+
+class FleetWorkload(Section, frozen=True, kw_only=True):
+    """What all workloads of the fleet have; ``replicas`` run at the start, in ``pools``, the first preferred."""
+
+    name: Name
+    pools: tuple[Name, ...]
+    replicas: Index
+    gpus_per_replica: Count = 1
+    tenant: str = "default"
+    priority: int = 0
+    cold_start_s: NotNegative = 30.0
+
+
+class Training(FleetWorkload, frozen=True, kw_only=True):
+    """A gang: all replicas or none, in step; it writes a checkpoint at regular times."""
+
+    step_s: Positive = 0.9
+    checkpoint_every_s: Positive = 300.0
+    checkpoint_s: NotNegative = 8.0
+
+
+class Burst(Section, frozen=True, kw_only=True):
+    """Load that rises to ``factor`` times the usual, stays, and falls as fast as it rose."""
+
+    from_s: NotNegative
+    rise_s: NotNegative = 10.0
+    hold_s: NotNegative = 120.0
+    factor: Positive = 3.0
+
+
+class Service(FleetWorkload, frozen=True, kw_only=True):
+    """An inference service: a slow wave, planned and random bursts, noise.
+
+    ``base_load`` is the usual load over the capacity of the initial replicas; work is counted in tokens.
+    """
+
+    min_replicas: Count = 1
+    max_replicas: Count
+    capacity_tokens_per_s: Positive = 2_000.0
+    tokens_per_request: Positive = 400.0
+    service_s: Positive = 1.2
+    delay_s: Positive = 2.0
+    attainment: Ratio = 0.99
+    base_load: Positive = 0.55
+    wave_share: Ratio = 0.15
+    wave_period_s: Positive = 900.0
+    noise_share: Ratio = 0.04
+    random_bursts_per_hour: NotNegative = 4.0
+    bursts: tuple[Burst, ...] = ()
+
+
+class Notebooks(FleetWorkload, frozen=True, kw_only=True):
+    """Notebooks: each runs cells ``active_share`` of the time and idles in between."""
+
+    active_share: Ratio = 0.12
+    active_s: Positive = 20.0
+
+
+class Batch(FleetWorkload, frozen=True, kw_only=True):
+    """A job that needs ``duration_s`` with ``nominal_replicas``; with a deadline it can be put off.
+
+    As a ``gang`` it runs with all of them or not at all.
+    """
+
+    nominal_replicas: Count
+    duration_s: Positive
+    deadline_s: Positive | None = None
+    checkpoint_s: NotNegative = 10.0
+    gang: bool = False
+
+
+class FailingGpu(Section, frozen=True, kw_only=True):
+    """The first GPU of replica ``replica`` (counted at the start) errs from ``from_s`` and dies of ``xid`` later."""
+
+    workload: Name
+    replica: Index
+    from_s: NotNegative
+    dies_after_s: NotNegative = 8.0
+    xid: int = 48
+
+
+class StragglingGpu(Section, frozen=True, kw_only=True):
+    """The first GPU of replica ``replica`` (counted at the start) gets hot and clocks down to ``clock_ratio``."""
+
+    workload: Name
+    replica: Index
+    from_s: NotNegative
+    clock_ratio: Annotated[float, msgspec.Meta(gt=0, le=1)] = 0.55
+
+
+class FleetConfig(Section, frozen=True, kw_only=True):
+    """The simulated fleet; the default is a laptop-sized one in which everything happens in a minute."""
+
+    cell: Name = "fleet"
+    seed: Annotated[int, msgspec.Meta(ge=0, lt=2**64)] = 1
+    tick_s: Positive = 1.0
+    signal_step_s: Positive = 900.0
+    signal_horizon_s: Positive = 129_600.0
+    signal_every_s: Positive = 3_600.0
+    zones: tuple[GridZone, ...] = (
+        GridZone(
+            name="US-CAL-CISO", hour_at_start=10.0, carbon_g_per_kwh=250.0, price_usd_per_kwh=0.11, solar_share=0.6
+        ),
+        GridZone(name="DE", hour_at_start=19.0, carbon_g_per_kwh=380.0, price_usd_per_kwh=0.16, solar_share=0.45),
+    )
+    pools: tuple[NodePool, ...] = (
+        NodePool(
+            name="gpu-a", sku="h100", nodes=12, zone="US-CAL-CISO", region="us-west", instance_type="sim.h100.8",
+            price_usd_per_hour=31.2,
+        ),
+        NodePool(
+            name="gpu-b", sku="a100", nodes=8, zone="DE", region="eu-central", instance_type="sim.a100.8",
+            price_usd_per_hour=14.7,
+        ),
+        NodePool(
+            name="gpu-c", sku="a100", nodes=4, zone="DE", region="eu-central", instance_type="sim.a100.8",
+            capacity_type="spot", price_usd_per_hour=6.1, ambient_cel=26.0,
+        ),
+    )  # fmt: skip
+    trainings: tuple[Training, ...] = (
+        Training(
+            name="llm-pretrain", pools=("gpu-a",), replicas=8, gpus_per_replica=4, tenant="research", priority=80,
+            checkpoint_s=12.0,
+        ),
+        Training(
+            name="vision-train", pools=("gpu-b",), replicas=8, gpus_per_replica=4, tenant="research", priority=70,
+            step_s=0.4, checkpoint_every_s=180.0, checkpoint_s=5.0,
+        ),
+        Training(
+            name="rank-train", pools=("gpu-b",), replicas=4, gpus_per_replica=4, tenant="ads", priority=60,
+            step_s=0.25, checkpoint_every_s=240.0, checkpoint_s=6.0,
+        ),
+    )  # fmt: skip
+    services: tuple[Service, ...] = (
+        Service(
+            name="chat-api", pools=("gpu-a",), replicas=12, max_replicas=40, min_replicas=4, tenant="product",
+            priority=100, base_load=0.6, random_bursts_per_hour=2.0,
+            bursts=(Burst(from_s=20.0, rise_s=15.0, hold_s=120.0, factor=3.6),),
+        ),
+        Service(
+            name="embed-api", pools=("gpu-a",), replicas=6, max_replicas=12, min_replicas=2, tenant="search",
+            priority=90, capacity_tokens_per_s=20_000.0, tokens_per_request=600.0, service_s=0.15, delay_s=0.5,
+        ),
+        Service(
+            name="rerank-api", pools=("gpu-a",), replicas=4, max_replicas=8, tenant="search", priority=90,
+            capacity_tokens_per_s=12_000.0, tokens_per_request=900.0, service_s=0.3, delay_s=0.8,
+        ),
+        Service(
+            name="speech-api", pools=("gpu-b", "gpu-c"), replicas=8, max_replicas=14, min_replicas=2, tenant="product",
+            priority=85, capacity_tokens_per_s=1_500.0, tokens_per_request=250.0, service_s=0.8, wave_period_s=1_500.0,
+        ),
+    )  # fmt: skip
+    notebooks: tuple[Notebooks, ...] = (
+        Notebooks(name="code-notebooks", pools=("gpu-a",), replicas=8, tenant="research", priority=10),
+        Notebooks(name="data-notebooks", pools=("gpu-c", "gpu-b"), replicas=8, tenant="analytics", priority=10),
+    )
+    batches: tuple[Batch, ...] = (
+        Batch(
+            name="synth-data", pools=("gpu-a",), replicas=24, nominal_replicas=24, tenant="research", priority=20,
+            duration_s=36_000.0,
+        ),
+        Batch(
+            name="protein-fold", pools=("gpu-c", "gpu-b"), replicas=16, nominal_replicas=16, tenant="science",
+            priority=30, duration_s=10_800.0, deadline_s=79_200.0, gang=True,
+        ),
+        Batch(
+            name="asr-batch", pools=("gpu-c", "gpu-b"), replicas=8, nominal_replicas=8, tenant="product", priority=25,
+            duration_s=21_600.0,
+        ),
+        Batch(
+            name="video-index", pools=("gpu-c", "gpu-b"), replicas=0, nominal_replicas=8, tenant="search", priority=15,
+            duration_s=7_200.0, deadline_s=100_800.0, gang=True,
+        ),
+    )  # fmt: skip
+    failing: tuple[FailingGpu, ...] = (FailingGpu(workload="vision-train", replica=3, from_s=20.0),)
+    straggling: tuple[StragglingGpu, ...] = (StragglingGpu(workload="llm-pretrain", replica=5, from_s=15.0),)

@@ -1,0 +1,55 @@
+"""A mapping that never grows beyond its limit."""
+
+from collections.abc import Iterator
+from typing import Generic, TypeVar
+
+K = TypeVar("K")
+V = TypeVar("V")
+
+
+class Bounded(Generic[K, V]):
+    """The ``limit`` entries written last; ``evicted`` counts those that had to go.
+
+    Iteration is from the oldest write to the newest.
+    """
+
+    def __init__(self, limit: int) -> None:
+        self.limit = limit
+        self.evicted = 0
+        self._entries: dict[K, V] = {}
+
+    def __setitem__(self, key: K, value: V) -> None:
+        self._entries.pop(key, None)
+        self._entries[key] = value
+        if len(self._entries) > self.limit:
+            del self._entries[next(iter(self._entries))]
+            self.evicted += 1
+
+    def __len__(self) -> int:
+        return len(self._entries)
+
+    def __contains__(self, key: object) -> bool:
+        return key in self._entries
+
+    def __iter__(self) -> Iterator[K]:
+        return iter(self._entries)
+
+    def get(self, key: K) -> V | None:
+        """Value of a key, or ``None``."""
+        return self._entries.get(key)
+
+    def pop(self, key: K) -> None:
+        """Forget a key, known or not."""
+        self._entries.pop(key, None)
+
+    def values(self) -> list[V]:
+        """Values from the oldest write to the newest."""
+        return list(self._entries.values())
+
+    def items(self) -> list[tuple[K, V]]:
+        """Entries from the oldest write to the newest."""
+        return list(self._entries.items())
+
+    def newest(self) -> list[V]:
+        """Values from the newest write to the oldest."""
+        return list(reversed(self._entries.values()))

@@ -1,0 +1,81 @@
+"""What is known of a node and its devices."""
+
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from flyball_contracts.frame import Frame
+from flyball_contracts.metrics import GPU, HOST
+from flyball_contracts.records import Inventory
+
+UTILIZATION, POWER, TEMPERATURE, MEMORY = range(4)
+_GPU_COLUMNS = [
+    GPU.column("hw.gpu.utilization{task=general}"),
+    GPU.column("hw.power"),
+    GPU.column("hw.temperature{sensor=gpu}"),
+    GPU.column("hw.gpu.memory.utilization"),
+]
+_HOST_CPU = HOST.column("system.cpu.utilization")
+
+Health = Literal["failing", "straggling", "anomalous"]
+SEVERITY: dict[Health, int] = {"anomalous": 1, "straggling": 2, "failing": 3}
+
+
+@dataclass(frozen=True, slots=True)
+class Mark:
+    """A device that someone complained about, when, and in what words."""
+
+    health: Health
+    time_ns: int
+    text: str
+
+
+@dataclass(slots=True)
+class Node:
+    """One node: its inventory and the last measurements of its devices.
+
+    ``gpus`` is ``float32[device, (utilisation, W, Cel, memory)]``, NaN where unknown; ``cpu`` a ratio.
+    """
+
+    name: str
+    inventory: Inventory | None = None
+    time_ns: int = 0
+    gpus: NDArray[np.float32] | None = None
+    cpu: float | None = None
+    run: tuple[str, int] = ("", -1)
+    seq: int = -1
+
+    def measure(self, frame: Frame) -> bool:
+        """Take a frame's values; ``False`` for one that is not newer than the last."""
+        run = (frame.boot_id, frame.epoch)
+        if run == self.run and frame.seq <= self.seq:
+            return False
+        self.run, self.seq, self.time_ns = run, frame.seq, frame.time_ns
+        if frame.schema == GPU.schema:
+            self.gpus = frame.values[:, _GPU_COLUMNS]
+        elif frame.schema == HOST.schema and frame.rows:
+            cpu = float(frame.values[0, _HOST_CPU])
+            self.cpu = cpu if np.isfinite(cpu) else None
+        return True
+
+    def table(self) -> NDArray[np.float32]:
+        """Measurements in the inventory's order of devices; NaN rows where none have come."""
+        count = len(self.inventory.devices) if self.inventory else 0
+        table = np.full((count, len(_GPU_COLUMNS)), np.nan, np.float32)
+        if self.gpus is not None:
+            rows = min(count, len(self.gpus))
+            table[:rows] = self.gpus[:rows]
+        return table
+
+    def workloads(self) -> list[str]:
+        """Name of the workload on each device, empty where it is free."""
+        if self.inventory is None:
+            return []
+        names = [""] * len(self.inventory.devices)
+        for allocation in self.inventory.allocations:
+            for row in allocation.devices:
+                if 0 <= row < len(names):
+                    names[row] = allocation.workload
+        return names

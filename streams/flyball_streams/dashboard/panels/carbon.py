@@ -1,0 +1,67 @@
+"""Carbon curves and the work planned on them."""
+
+from nicegui import ui
+from nicegui.element import Element
+from nicegui.elements.mixins.text_element import TextElement
+
+from flyball_streams.dashboard.charts.carbon import MAX_PLANS, PlanText, carbon_options
+from flyball_streams.dashboard.panels.elements import box, head, panel, show, text
+from flyball_streams.dashboard.state import FleetView
+from flyball_streams.dashboard.text import clock, percent
+
+
+class CarbonPanel:
+    """Area curves, planned slots as lanes below them, and each plan in words."""
+
+    def __init__(self) -> None:
+        with panel("carbon", "Carbon and planned work"):
+            with head("Carbon and planned work"):
+                self._sub = text(classes="sub")
+            self._empty = text("Awaiting carbon intensity on flyball.signals.v1", "empty")
+            self._body = box()
+            with self._body:
+                self._chart = ui.echart({}).classes("chart").props('role="img"')
+                with box("plans"):
+                    self._none = text("No deferrable job is planned yet", "plan")
+                    self._lines = [_line(i) for i in range(MAX_PLANS)]
+
+    def update(self, view: FleetView) -> None:
+        """Patch the chart's options and the sentences."""
+        known = len(view.curves) > 0
+        show(self._empty, not known)
+        show(self._body, known)
+        if not known:
+            self._sub.set_text("")
+            return
+        options, plans = carbon_options(view)
+        self._chart.options.update(options)
+        self._chart.props["aria-label"] = f"Carbon intensity of {len(view.curves)} zones, {len(plans)} planned jobs"
+        self._chart.update()
+        show(self._none, not plans)
+        more = len(view.plans) - len(plans)
+        self._sub.set_text(f"{more} more planned jobs not shown" if plans and more > 0 else "")
+        for i, (line, name, words) in enumerate(self._lines):
+            show(line, i < len(plans))
+            if i < len(plans):
+                name.set_text(plans[i].subject)
+                words.set_text(_words(plans[i]))
+                line.style(f"--zone: {plans[i].colour}")
+
+
+def _line(index: int) -> tuple[Element, TextElement, TextElement]:
+    line = box("plan")
+    with line:
+        text(str(index + 1), "lane", "span")
+        with box("words", "span"):
+            name = text(tag="b")
+            words = text(tag="span")
+    line.set_visibility(False)
+    return line, name, words
+
+
+def _words(plan: PlanText) -> str:
+    if not plan.feasible:
+        return f" cannot finish by {clock(plan.deadline_ns, day=True)}; it runs at once"
+    start = f", next from {clock(plan.next_ns, day=True)}" if plan.next_ns else ""
+    saves = f"saves {percent(plan.saving)} CO\u2082e" if plan.saving > 0 else "saves nothing"
+    return f" {saves} in {plan.zone}: {plan.runs} slots{start}, due {clock(plan.deadline_ns, day=True)}"

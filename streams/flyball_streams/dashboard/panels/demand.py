@@ -1,0 +1,85 @@
+"""Demand against forecast of the workload that the reader picks."""
+
+from nicegui import ui
+from nicegui.elements.mixins.text_element import TextElement
+
+from flyball_streams.dashboard.charts.demand import demand_options, empty_demand_options
+from flyball_streams.dashboard.demand import Workload
+from flyball_streams.dashboard.panels.elements import box, head, panel, show, text
+from flyball_streams.dashboard.state import FleetView
+from flyball_streams.dashboard.text import number, percent
+
+
+class DemandPanel:
+    """Fan chart with a workload selector."""
+
+    def __init__(self) -> None:
+        self._choice: str | None = None
+        self._names: list[str] = []
+        with panel("demand", "Demand and forecast"):
+            with head("Demand and forecast"):
+                box("grow")
+                self._select = (
+                    ui.select([], on_change=lambda event: self._pick(event.value))
+                    .props('outlined dense options-dense dark hide-bottom-space aria-label="Workload"')
+                    .classes("pick")
+                )
+            self._empty = text("Awaiting demand on flyball.demand.v1 and forecasts on flyball.insights.v1", "empty")
+            self._body = box()
+            with self._body:
+                with box("facts"):
+                    facts = [_fact(name) for name in ("observed", "ready", "wanted", "forecast")]
+                self._observed, self._ready, self._wanted, self._trust = facts
+                self._chart = ui.echart(empty_demand_options()).classes("chart").props('role="img"')
+
+    def _pick(self, name: str | None) -> None:
+        self._choice = name
+
+    def update(self, view: FleetView) -> None:
+        """Patch the chart's options."""
+        known = {w.name: w for w in view.workloads.values() if len(w.ticks) or w.forecast}
+        show(self._empty, not known)
+        show(self._body, bool(known))
+        show(self._select, bool(known))
+        if not known:
+            return
+        names = sorted(known, key=lambda name: (-_interest(known[name]), name))
+        if sorted(names) != sorted(self._names):
+            self._names = names
+            if self._choice not in known:
+                self._choice = names[0]
+            self._select.set_options(names, value=self._choice)
+        workload = known.get(self._choice or "") or known[names[0]]
+        options, facts = demand_options(workload)
+        self._observed.set_text(f"{number(facts.observed)} {facts.unit}")
+        self._ready.set_text(f"{number(facts.ready)} of {number(facts.replicas)}")
+        self._wanted.set_text(f"{number(facts.wanted)}")
+        self._trust.set_text(_trust(workload))
+        self._chart.options.update(options)
+        self._chart.props["aria-label"] = f"Demand of {workload.name}: {number(facts.observed)} {facts.unit}"
+        self._chart.update()
+
+
+def _fact(name: str) -> TextElement:
+    with box(tag="span"):
+        text(f"{name} ", tag="span")
+        return text(tag="b")
+
+
+def _interest(workload: Workload) -> float:
+    """Workloads with a forecast first, services before jobs."""
+    serves = workload.spec is not None and workload.spec.kind == "inference"
+    return 2.0 * (workload.forecast is not None) + serves
+
+
+def _trust(workload: Workload) -> str:
+    forecast = workload.forecast
+    if forecast is None:
+        return "none yet"
+    if not forecast.trusted:
+        return "not trusted yet, sizing is reactive"
+    if not forecast.levels:
+        return "trusted"
+    top = max(range(len(forecast.levels)), key=lambda i: forecast.levels[i])
+    covered = forecast.coverage[top] if top < len(forecast.coverage) else None
+    return f"trusted, {percent(covered)} below its {percent(forecast.levels[top])} line"

@@ -1,0 +1,115 @@
+"""Serve the dashboard until told to stop."""
+
+import logging
+import os
+import socket
+import tempfile
+import threading
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any
+
+import uvicorn
+from fastapi import FastAPI
+
+from flyball_contracts.config import Config
+from flyball_contracts.errors import ConfigError
+from flyball_streams.dashboard.feed import Feed
+from flyball_streams.dashboard.state import FleetView
+
+_LOG = logging.getLogger(__name__)
+_CLOSE_S = 5
+_CHECK_S = 0.2
+
+
+class _Server(uvicorn.Server):
+    """A server that leaves signals to its caller."""
+
+    def capture_signals(self) -> AbstractContextManager[None]:  # type: ignore[override]
+        return nullcontext()
+
+
+def run_dashboard(config: Config, *, stop: threading.Event, ready: Callable[[str], None] | None = None) -> None:
+    """Serve the live page at ``config.dashboard`` until ``stop`` is set; once in a process.
+
+    ``ready`` is called with the page's URL as soon as it answers; port 0 means a free one. ``GET /healthz`` tells
+    the state as JSON. A broker that is away is waited for. Raises :class:`ConfigError` when the address is taken.
+    """
+    listener = _listen(config.dashboard.host, config.dashboard.port)
+    feed = Feed(FleetView(), config.kafka)
+    with tempfile.TemporaryDirectory(prefix="flyball-dashboard-") as scratch:
+        os.environ["NICEGUI_STORAGE_PATH"] = scratch  # read on import; never the working directory
+        server = _Server(
+            uvicorn.Config(
+                _application(feed, config.actuator.mode),
+                log_level="warning",
+                timeout_graceful_shutdown=_CLOSE_S,
+                ws_ping_interval=None,
+            )
+        )
+        reader = threading.Thread(target=feed.run, args=(stop,), name="dashboard-feed", daemon=True)
+        web = threading.Thread(target=server.run, args=([listener],), name="dashboard-web", daemon=True)
+        reader.start()
+        web.start()
+        announced = False
+        while web.is_alive() and not stop.wait(_CHECK_S):
+            if server.started and not announced:
+                announced = True
+                url = _url(config.dashboard.host, listener)
+                _LOG.info("dashboard at %s", url)
+                if ready is not None:
+                    ready(url)
+        stopped = stop.is_set()
+        stop.set()
+        server.should_exit = True
+        web.join(2 * _CLOSE_S)
+        reader.join(2 * _CLOSE_S)
+        listener.close()
+    if not stopped:
+        raise RuntimeError("the dashboard's web server ended on its own; its log says why")
+
+
+def _application(feed: Feed, mode: str) -> FastAPI:
+    from nicegui import ui  # here, because NiceGUI fixes its storage folder when it is imported
+
+    from flyball_streams.dashboard.page import FAVICON, add_page
+
+    app = FastAPI(docs_url=None, redoc_url=None, openapi_url=None)
+
+    @app.get("/healthz")
+    def health() -> dict[str, Any]:  # pyright: ignore[reportUnusedFunction]
+        link = feed.link
+        with feed.lock:
+            return {
+                "status": "ok" if link.connected else "degraded",
+                "connected": link.connected,
+                "error": link.error,
+                "bootstrap": link.bootstrap,
+                "partitions": link.partitions,
+                "lag": link.lag,
+                "applied": feed.view.applied,
+                "undecodable": feed.view.undecodable,
+                "dead_letters": feed.view.dead_letters,
+                "late": feed.view.late,
+            }
+
+    add_page(feed, mode)
+    ui.run_with(app, title="Flyball", dark=True, tailwind=False, favicon=FAVICON, show_welcome_message=False)
+    return app
+
+
+def _listen(host: str, port: int) -> socket.socket:
+    try:
+        family = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0][0]
+        return socket.create_server((host, port), family=family, backlog=128)
+    except OSError as error:
+        raise ConfigError(
+            f"dashboard: cannot listen on {host}:{port} ({error.strerror}); "
+            "choose another dashboard.port, or 0 for a free one"
+        ) from error
+
+
+def _url(host: str, listener: socket.socket) -> str:
+    port = listener.getsockname()[1]
+    name = {"0.0.0.0": "127.0.0.1", "::": "[::1]", "::1": "[::1]"}.get(host, host)
+    return f"http://{name}:{port}/"

@@ -1,0 +1,109 @@
+"""All lanes in one process, wired by queues where production has topics."""
+
+from collections import Counter, deque
+from collections.abc import Mapping, Sequence
+
+from flyball_contracts.codec import Message, decode_record
+from flyball_contracts.config import WorkerConfig
+from flyball_contracts.errors import DecodeError
+from flyball_contracts.partitioner import partition_of
+from flyball_contracts.records import Outcome
+from flyball_contracts.topics import (
+    DEMAND,
+    EVENTS,
+    INVENTORY,
+    OUTCOMES,
+    PROPOSALS,
+    SIGNALS,
+    TELEMETRY,
+    TOPICS,
+    WORKLOADS,
+)
+from flyball_streams.engine.cell import CellLane
+from flyball_streams.engine.directory import Directory
+from flyball_streams.engine.lane import Incoming, Lane, refuse
+from flyball_streams.engine.node import NodeLane
+from flyball_streams.engine.stats import LaneStats
+from flyball_streams.engine.workload import WorkloadLane
+
+TABLES = {INVENTORY.name, WORKLOADS.name, SIGNALS.name, OUTCOMES.name}
+NODE_TOPICS = {TELEMETRY.name, EVENTS.name}
+
+
+class Engine:
+    """Replays messages through the node, workload and cell lanes of every partition.
+
+    ``partitions`` overrides the topic table's partition counts. Given the same messages in the same batches, the
+    output is the same to the byte: no clock, no random source, no thread.
+    """
+
+    def __init__(self, config: WorkerConfig, partitions: Mapping[str, int] | None = None) -> None:
+        self.config = config
+        self.partitions = {name: topic.partitions for name, topic in TOPICS.items()} | dict(partitions or {})
+        self.directory = Directory()
+        self.nodes: dict[int, NodeLane] = {}
+        self.workloads = [
+            WorkloadLane(p, config, self.directory, self.partitions[DEMAND.name])
+            for p in range(self.partitions[DEMAND.name])
+        ]
+        self.cells = [CellLane(p, config, self.directory) for p in range(self.partitions[PROPOSALS.name])]
+        self._offsets: Counter[tuple[str, int]] = Counter()
+
+    def feed(self, batch: Sequence[Incoming]) -> list[Message]:
+        """Take source messages in, in order; all that the lanes send, in order, dead letters included."""
+        sent: list[Message] = []
+        queue: deque[Message] = deque()
+        by_partition: dict[int, list[Incoming]] = {}
+        for message in batch:
+            if message.topic in TABLES:
+                sent += self._table(message)
+            elif message.topic in NODE_TOPICS:
+                by_partition.setdefault(message.partition, []).append(message)
+        for partition, messages in sorted(by_partition.items()):
+            queue += self._node(partition).step(messages)
+        while queue:
+            inbox: dict[tuple[str, int], list[Incoming]] = {}
+            for out in queue:
+                sent.append(out)
+                if out.topic in (DEMAND.name, PROPOSALS.name):
+                    incoming = self._deliver(out)
+                    inbox.setdefault((incoming.topic, incoming.partition), []).append(incoming)
+            queue.clear()
+            for (topic, partition), messages in sorted(inbox.items()):
+                lanes: Sequence[Lane] = self.workloads if topic == DEMAND.name else self.cells
+                queue += lanes[partition].step(messages)
+        return sent
+
+    def stats(self) -> dict[str, LaneStats]:
+        """Counters of each lane, by its name."""
+        nodes = [self.nodes[p] for p in sorted(self.nodes)]
+        lanes: list[Lane] = [*nodes, *self.workloads, *self.cells]
+        return {lane.source: lane.stats for lane in lanes}
+
+    def _node(self, partition: int) -> NodeLane:
+        lane = self.nodes.get(partition)
+        if lane is None:
+            lane = NodeLane(partition, self.config, self.directory, self.partitions[DEMAND.name])
+            self.nodes[partition] = lane
+        return lane
+
+    def _table(self, message: Incoming) -> list[Message]:
+        try:
+            record = decode_record(message.topic, message.value, message.headers)
+        except DecodeError as error:
+            return [refuse(message, "tables", error)]
+        if isinstance(record, Outcome):
+            for lane in self.cells:
+                lane.heed(record)
+        else:
+            self.directory.apply(record)
+        return []
+
+    def _deliver(self, message: Message) -> Incoming:
+        partition = message.partition
+        if partition is None:
+            partition = partition_of(message.key, self.partitions[message.topic])
+        place = (message.topic, partition)
+        offset = self._offsets[place]
+        self._offsets[place] += 1
+        return Incoming(message.topic, partition, offset, message.key, message.value, message.headers)

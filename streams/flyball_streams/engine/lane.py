@@ -1,0 +1,56 @@
+"""What all lanes share: messages in, messages out, and nothing else."""
+
+from collections.abc import Sequence
+from typing import NamedTuple, Protocol
+
+from flyball_contracts.codec import Message
+from flyball_contracts.deadletter import dead_letter
+from flyball_streams.engine.stats import LaneStats
+
+
+class Incoming(NamedTuple):
+    """One message of a source topic, as any client delivers it."""
+
+    topic: str
+    partition: int
+    offset: int
+    key: bytes | None
+    value: bytes | None
+    headers: Sequence[tuple[str, bytes | None]]
+
+
+class Lane(Protocol):
+    """A pure stage for one partition: its state and how a micro-batch changes it.
+
+    ``step`` returns what to send, in order; dead letters are among it. It never raises for bad input. ``snapshot`` and
+    ``restore`` carry the whole state, so that a lane restored and stepped gives byte-identical messages.
+    """
+
+    source: str
+    stats: LaneStats
+
+    def step(self, batch: Sequence[Incoming]) -> list[Message]:
+        """Messages that a micro-batch leads to."""
+        ...
+
+    def snapshot(self) -> bytes:
+        """The whole state."""
+        ...
+
+    def restore(self, state: bytes) -> None:
+        """Take on the state of a snapshot; raises :class:`DecodeError` when it is not one of this lane."""
+        ...
+
+
+def refuse(message: Incoming, stage: str, error: Exception) -> Message:
+    """Dead letter of one incoming message."""
+    return dead_letter(
+        topic=message.topic,
+        partition=message.partition,
+        offset=message.offset,
+        key=message.key,
+        value=message.value,
+        headers=message.headers,
+        stage=stage,
+        error=error,
+    )

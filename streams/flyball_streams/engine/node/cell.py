@@ -1,0 +1,256 @@
+"""The node lane's view of one cell: its devices and hosts, and what one closed tick says about them."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from flyball_contracts.config import WorkerConfig
+from flyball_contracts.ids import record_id
+from flyball_contracts.metrics import GPU, HOST, WORKLOAD
+from flyball_contracts.records import (
+    Anomaly,
+    Evidence,
+    Inventory,
+    NodeEvent,
+    Profile,
+    Proposal,
+    Record,
+    Tick,
+    TickClosed,
+)
+from flyball_models.profile import features
+from flyball_streams.engine.directory import Directory
+from flyball_streams.engine.node.health import Finding, Health
+from flyball_streams.engine.node.intake import Entry
+from flyball_streams.engine.node.table import SubjectTable
+from flyball_streams.engine.node.tenancy import POWER, UTILIZATION, Tenancy
+from flyball_streams.engine.packing import arrays, pack_struct, unpack_struct
+
+GPU_WATCHED = (
+    "hw.gpu.utilization{task=general}",
+    "hw.gpu.memory.utilization",
+    "hw.power",
+    "hw.temperature{sensor=gpu}",
+    "nvidia.gpu.clock.frequency{clock=sm}",
+    "nvidia.gpu.sm.activity",
+    "hw.gpu.io{direction=receive}",
+    "hw.errors{type=corrected}",
+)
+HOST_WATCHED = (
+    "system.cpu.utilization",
+    "system.memory.utilization",
+    "system.linux.psi.total_time{resource=cpu,stall=some}",
+    "system.linux.psi.total_time{resource=memory,stall=some}",
+    "system.linux.psi.total_time{resource=io,stall=some}",
+)
+SM_ACTIVITY = GPU.column("nvidia.gpu.sm.activity")
+DRAM = GPU.column("nvidia.gpu.dram.bandwidth.utilization")
+MEMORY = GPU.column("hw.gpu.memory.utilization")
+REMIND_TICKS = 30
+
+
+class NodeCell:
+    """Devices and hosts of one cell in one partition."""
+
+    def __init__(self, cell: str, source: str, config: WorkerConfig, directory: Directory, capacity: int = 0) -> None:
+        self.cell = cell
+        self.source = source
+        self.config = config
+        self.directory = directory
+        self.gpus = SubjectTable(GPU, GPU_WATCHED, capacity)
+        self.hosts = SubjectTable(HOST, HOST_WATCHED)
+        self.features = features.init(self.gpus.capacity)
+        self.health = Health(config.health, self.gpus.capacity)
+        self.inventories: dict[str, Inventory] = {}
+        self.rows: dict[str, NDArray[np.int64]] = {}
+        self.reminded: dict[str, int] = {}
+        self.tenancy = Tenancy({}, {}, self.gpus.capacity)
+
+    def note(self, event: NodeEvent) -> None:
+        """Take an event of one of the cell's nodes in."""
+        self.health.note(event)
+
+    def close(self, tick: Tick, entries: list[Entry]) -> Iterator[Record]:
+        """Records of one closed tick, in a fixed order, the mark last."""
+        self._adopt(entries)
+        self._fill(entries)
+        yield from self.tenancy.demands(self.cell, self.source, tick, self.gpus.values, self.gpus.mask)
+        hour = tick.end_ns // 3_600_000_000_000 % 24
+        if self.gpus.mask.any():
+            yield from self._anomalies(self.gpus, tick, hour)
+            yield from self._profiles(tick)
+            yield from self._unhealthy(tick)
+        if self.hosts.mask.any():
+            yield from self._anomalies(self.hosts, tick, hour)
+        yield TickClosed(cell=self.cell, source=self.source, tick=tick)
+
+    def state(self) -> dict[str, Any]:
+        """State for a snapshot."""
+        return {
+            "gpus": self.gpus.state(),
+            "hosts": self.hosts.state(),
+            "features": arrays(self.features),
+            "health": self.health.state(),
+            "inventories": [pack_struct(i) for i in self.inventories.values()],
+            "reminded": self.reminded,
+        }
+
+    def load(self, state: dict[str, Any]) -> None:
+        """Take on the state of a snapshot."""
+        self.gpus.load(state["gpus"])
+        self.hosts.load(state["hosts"])
+        self.features = features.State(*state["features"])
+        self.health.load(state["health"])
+        inventories = [unpack_struct(raw, Inventory) for raw in state["inventories"]]
+        self.inventories = {i.node: i for i in inventories}
+        self.rows = {i.node: self.gpus.rows(tuple(d.id for d in i.devices), i.node) for i in inventories}
+        self.reminded = dict(state["reminded"])
+        self.tenancy = Tenancy(self.inventories, self.gpus.slots, self.gpus.capacity)
+
+    def _adopt(self, entries: list[Entry]) -> None:
+        """Follow the inventories that this tick's frames name."""
+        changed = False
+        for entry in entries:
+            new = entry.inventory
+            old = self.inventories.get(new.node)
+            if old is new or (old is not None and old.boot_id == new.boot_id and old.epoch >= new.epoch):
+                continue
+            if old is not None and old.boot_id != new.boot_id:
+                self.health.forget([d.id for d in old.devices])
+            self.inventories[new.node] = new
+            self.rows[new.node] = self.gpus.rows(tuple(d.id for d in new.devices), new.node)
+            changed = True
+        if not changed:
+            return
+        if self.gpus.capacity != self.features.idle_ticks.shape[0]:
+            self.features = features.resize(self.features, self.gpus.capacity)
+            self.health.resize(self.gpus.capacity)
+        self.tenancy = Tenancy(self.inventories, self.gpus.slots, self.gpus.capacity)
+
+    def _fill(self, entries: list[Entry]) -> None:
+        self.gpus.clear()
+        self.hosts.clear()
+        self.tenancy.values.fill(np.nan)
+        for schema, inventory, values in entries:
+            held = self.inventories[inventory.node]
+            if (inventory.boot_id, inventory.epoch) != (held.boot_id, held.epoch):
+                continue  # the rows of an inventory that was replaced within this tick
+            if schema == GPU.schema:
+                rows = self.rows[inventory.node]
+                self.gpus.values[rows] = values
+                self.gpus.mask[rows] = True
+            elif schema == HOST.schema:
+                row = self.hosts.rows((inventory.node,), inventory.node)
+                self.hosts.values[row] = values
+                self.hosts.mask[row] = True
+            elif schema == WORKLOAD.schema:
+                first = self.tenancy.first_row[inventory.node]
+                self.tenancy.values[first : first + len(values)] = values
+
+    def _anomalies(self, table: SubjectTable, tick: Tick, hour: int) -> Iterator[Anomaly]:
+        scores, expected = table.score(hour)
+        best = scores.argmax(axis=1)
+        top = scores[np.arange(table.capacity), best]
+        for slot in np.flatnonzero(top >= self.config.health.anomaly_score).tolist():
+            loud: list[int] = np.argsort(-scores[slot], kind="stable")[:3].tolist()
+            evidence = tuple(
+                Evidence(
+                    name=table.watched[m],
+                    value=float(table.values[slot, table.columns[m]]),
+                    expected=float(expected[slot, m]),
+                    unit=table.layout.metrics[int(table.columns[m])].unit,
+                )
+                for m in loud
+                if scores[slot, m] > 0
+            )
+            yield self._anomaly(table, slot, tick, "record_ratio", float(top[slot]), evidence)
+
+    def _anomaly(
+        self,
+        table: SubjectTable,
+        slot: int,
+        tick: Tick,
+        detector: str,
+        score: float,
+        evidence: tuple[Evidence, ...],
+    ) -> Anomaly:
+        subject = table.names[slot]
+        workload, _ = self.tenancy.replica_of_slot.get(slot, ("", "")) if table is self.gpus else ("", "")
+        return Anomaly(
+            id=record_id("Anomaly", self.cell, subject, detector, tick.index),
+            subject=subject,
+            cell=self.cell,
+            node=table.owner[slot],
+            time_ns=tick.end_ns,
+            detector=detector,
+            score=score,
+            evidence=evidence,
+            workload=workload,
+        )
+
+    def _profiles(self, tick: Tick) -> Iterator[Profile]:
+        v = self.gpus.values
+        inputs = features.Inputs(v[:, UTILIZATION], v[:, SM_ACTIVITY], v[:, DRAM], v[:, MEMORY], v[:, POWER])
+        self.features, found = features.step(self.features, inputs, self.gpus.mask)
+        if tick.index % self.config.profile_every_ticks:
+            return
+        columns = {name: np.asarray(value) for name, value in found._asdict().items()}
+        for slot in np.flatnonzero(self.gpus.mask & np.isfinite(columns["utilization"])).tolist():
+            subject = self.gpus.names[slot]
+            yield Profile(
+                id=record_id("Profile", self.cell, subject, tick.index),
+                subject=subject,
+                cell=self.cell,
+                node=self.gpus.owner[slot],
+                time_ns=tick.end_ns,
+                duty_cycle=float(columns["duty_cycle"][slot]),
+                utilization=float(columns["utilization"][slot]),
+                memory_utilization=_known(columns["memory_used"][slot]),
+                memory_bound=_known(columns["memory_boundedness"][slot]),
+                power_w=_known(columns["power_w"][slot]),
+                idle_s=float(columns["idle_ticks"][slot]) * tick.period_ns / 1e9,
+                workload=self.tenancy.replica_of_slot.get(slot, ("", ""))[0],
+            )
+
+    def _unhealthy(self, tick: Tick) -> Iterator[Record]:
+        group = np.full(self.gpus.capacity, -1, np.int32)
+        for i, workload in enumerate(self.tenancy.workloads):
+            spec = self.directory.spec(workload)
+            if spec is not None and spec.kind == "training":
+                group[self.tenancy.workload_of_slot == i] = i
+        table = self.gpus
+        for finding in self.health.findings(table.values, table.mask, group, table.slots, table.names):
+            subject = table.names[finding.slot]
+            if tick.index - self.reminded.get(subject, tick.index - REMIND_TICKS) < REMIND_TICKS:
+                continue
+            self.reminded[subject] = tick.index
+            anomaly = self._anomaly(table, finding.slot, tick, finding.detector, finding.score, finding.evidence)
+            yield anomaly
+            wish = self._wish(finding, anomaly, tick)
+            if wish is not None:
+                yield wish
+
+    def _wish(self, finding: Finding, anomaly: Anomaly, tick: Tick) -> Proposal | None:
+        workload, replica = self.tenancy.replica_of_slot.get(finding.slot, ("", ""))
+        if not workload:
+            return None
+        return Proposal(
+            id=record_id("Proposal", "migrate", self.cell, anomaly.subject, tick.index),
+            cell=self.cell,
+            source=self.source,
+            tick=tick,
+            wish="migrate",
+            workload=workload,
+            reason=f"device {anomaly.subject} of {anomaly.node} is {finding.detector}: {finding.reason}",
+            replica=replica,
+            node=anomaly.node,
+            device=anomaly.subject,
+            confidence=0.95 if finding.detector == "failing" else 0.8,
+            evidence=(*finding.evidence, Evidence(name="anomaly", value=finding.score, record=anomaly.id)),
+        )
+
+
+def _known(x: np.float32) -> float | None:
+    return float(x) if np.isfinite(x) else None

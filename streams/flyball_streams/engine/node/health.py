@@ -1,0 +1,144 @@
+"""Devices that fail or hold their peers back."""
+
+from typing import Any, NamedTuple
+
+import msgspec
+import numpy as np
+from numpy.typing import NDArray
+
+from flyball_contracts.config import HealthConfig
+from flyball_contracts.metrics import GPU
+from flyball_contracts.records import Evidence, NodeEvent
+from flyball_models.anomaly import peers
+from flyball_streams.engine.packing import arrays, pack_struct, unpack_struct
+
+FATAL = {"reset_gpu", "drain", "reboot", "no_new_work"}
+UNCORRECTED = GPU.column("hw.errors{type=uncorrected}")
+RECOVERY = GPU.column("nvidia.gpu.recovery_action")
+PEER_METRICS = ("nvidia.gpu.clock.frequency{clock=sm}", "hw.temperature{sensor=gpu}", "hw.power")
+PEER_COLUMNS = np.array([GPU.column(key) for key in PEER_METRICS])
+PEER_FLOORS = np.array([60e6, 3.0, 20.0], np.float32)
+"""Differences between healthy peers that are not worth noticing: Hz, degrees Celsius, W."""
+CLOCK = 0
+UNITS = tuple(GPU.metrics[int(c)].unit for c in PEER_COLUMNS)
+
+_evidence = msgspec.msgpack.Encoder()
+_evidence_decoder = msgspec.msgpack.Decoder(tuple[Evidence, ...])
+
+
+class Finding(NamedTuple):
+    """One unhealthy device: its slot, what found it, why in words, and the numbers."""
+
+    slot: int
+    detector: str
+    score: float
+    reason: str
+    evidence: tuple[Evidence, ...]
+
+
+class Health:
+    """Follows the health of the devices of one cell."""
+
+    def __init__(self, config: HealthConfig, capacity: int) -> None:
+        self.config = config
+        self.peers = peers.init(capacity, len(PEER_METRICS))
+        self.events: dict[str, NodeEvent] = {}
+        self.broken: dict[str, Finding] = {}
+
+    def resize(self, capacity: int) -> None:
+        """Make room for more devices."""
+        self.peers = peers.resize(self.peers, capacity)
+
+    def note(self, event: NodeEvent) -> None:
+        """Take an event in; the driver's own verdict on a device outranks statistics and stays."""
+        if event.device and event.remedy in FATAL:
+            self.events[event.device] = event
+
+    def forget(self, devices: list[str]) -> None:
+        """Drop what was held against some devices: their node has been restarted."""
+        for device in devices:
+            self.events.pop(device, None)
+            self.broken.pop(device, None)
+
+    def state(self) -> dict[str, Any]:
+        """State for a snapshot."""
+        broken = {
+            d: [f.slot, f.detector, f.score, f.reason, _evidence.encode(f.evidence)] for d, f in self.broken.items()
+        }
+        events = [pack_struct(e) for e in self.events.values()]
+        return {"peers": arrays(self.peers), "events": events, "broken": broken}
+
+    def load(self, state: dict[str, Any]) -> None:
+        """Take on the state of a snapshot."""
+        self.peers = peers.State(*state["peers"])
+        events = [unpack_struct(raw, NodeEvent) for raw in state["events"]]
+        self.events = {e.device: e for e in events}
+        self.broken = {
+            device: Finding(slot, detector, score, reason, _evidence_decoder.decode(raw))
+            for device, (slot, detector, score, reason, raw) in state["broken"].items()
+        }
+
+    def findings(
+        self,
+        values: NDArray[np.float32],
+        mask: NDArray[np.bool_],
+        group: NDArray[np.int32],
+        slots: dict[str, int],
+        names: list[str],
+    ) -> list[Finding]:
+        """Unhealthy devices of this tick, by slot; ``group`` puts peers together, -1 for none."""
+        found: dict[int, Finding] = {}
+        if (group >= 0).any():
+            found.update(self._stragglers(values, mask, group))
+        for slot in np.flatnonzero(mask & ((values[:, UNCORRECTED] > 0) | (values[:, RECOVERY] > 0))).tolist():
+            self.broken.setdefault(names[slot], _broken(slot, values[slot]))
+        for device, finding in self.broken.items():
+            found[slots[device]] = finding
+        for device, event in self.events.items():
+            if device in slots:
+                found[slots[device]] = _reported(slots[device], event)
+        return [found[slot] for slot in sorted(found)]
+
+    def _stragglers(
+        self, values: NDArray[np.float32], mask: NDArray[np.bool_], group: NDArray[np.int32]
+    ) -> dict[int, Finding]:
+        x = values[:, PEER_COLUMNS]
+        z = peers.deviations(x, group, mask, PEER_FLOORS)
+        c = self.config
+        self.peers, alarm = peers.persist(self.peers, z, mask, k=c.peer_ticks, m=c.peer_of_ticks, threshold=c.peer_z)
+        z_now = np.asarray(z)
+        slow = np.asarray(alarm)[:, CLOCK] & (z_now[:, CLOCK] < 0) & mask
+        found: dict[int, Finding] = {}
+        for slot in np.flatnonzero(slow).tolist():
+            same = mask & (group == group[slot])
+            medians = [float(np.median(col[np.isfinite(col)])) if np.isfinite(col).any() else None for col in x[same].T]
+            evidence = tuple(
+                Evidence(name=name, value=float(x[slot, i]), expected=medians[i], unit=UNITS[i])
+                for i, name in enumerate(PEER_METRICS)
+                if np.isfinite(x[slot, i])
+            )
+            reason = (
+                f"its SM clock is {x[slot, CLOCK] / 1e6:.0f} MHz where its {int(same.sum()) - 1} peers run at "
+                f"{(medians[CLOCK] or 0.0) / 1e6:.0f} MHz, in {c.peer_ticks} of the last {c.peer_of_ticks} ticks"
+            )
+            score = 1.0 - 1.0 / (1.0 + abs(float(z_now[slot, CLOCK])))
+            found[slot] = Finding(slot, "straggler", score, reason, evidence)
+        return found
+
+
+def _broken(slot: int, row: NDArray[np.float32]) -> Finding:
+    errors, action = float(row[UNCORRECTED]), float(row[RECOVERY])
+    evidence = tuple(
+        Evidence(name=GPU.metrics[c].key, value=float(row[c]), expected=0.0, unit=GPU.metrics[c].unit)
+        for c in (UNCORRECTED, RECOVERY)
+        if np.isfinite(row[c])
+    )
+    what = f"{errors:.0f} uncorrected ECC errors" if errors > 0 else f"the driver asks for recovery action {action:.0f}"
+    return Finding(slot, "failing", 1.0, what, evidence)
+
+
+def _reported(slot: int, event: NodeEvent) -> Finding:
+    code = f"XID {event.code}" if event.code is not None else event.kind
+    value = float(event.code) if event.code is not None else 1.0
+    evidence = (Evidence(name=event.kind, value=value, record=event.id),)
+    return Finding(slot, "failing", 1.0, f"{code} asks to {event.remedy.replace('_', ' ')}", evidence)

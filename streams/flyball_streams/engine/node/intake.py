@@ -1,0 +1,197 @@
+"""From messages to frames that may be used: decoded, new, known to the inventory, and on time."""
+
+from collections.abc import Sequence as Batch
+from typing import Any, NamedTuple
+
+import msgspec
+import numpy as np
+from numpy.typing import NDArray
+
+from flyball_contracts.codec import Message
+from flyball_contracts.config import WorkerConfig
+from flyball_contracts.errors import RecordError
+from flyball_contracts.frame import Frame, decode_frame, decode_frames
+from flyball_contracts.ids import tick_of
+from flyball_contracts.metrics import layout_of
+from flyball_contracts.records import Inventory
+from flyball_streams.engine.directory import Directory
+from flyball_streams.engine.gate import Gate
+from flyball_streams.engine.lane import Incoming, refuse
+from flyball_streams.engine.node.dedup import Sequence
+from flyball_streams.engine.packing import pack_struct, unpack_struct
+from flyball_streams.engine.stats import LaneStats
+
+STAGE = "node lane"
+PATIENCE = 4096
+"""Frames that may wait for their inventory; more, or longer than the lateness, is a fault of the sender."""
+
+
+class Entry(NamedTuple):
+    """One usable frame of a tick: its values are ``float32[rows, metrics]`` of ``schema``."""
+
+    schema: int
+    inventory: Inventory
+    values: NDArray[np.float32]
+
+
+class Parked(NamedTuple):
+    """A frame that waits for its inventory, with the message that it came in."""
+
+    message: Incoming
+    frame: Frame
+    values: NDArray[np.float32]
+
+
+class CellTicks(msgspec.Struct):
+    """The ticks of one cell: which are open, and the frames in them."""
+
+    gate: Gate
+    open: dict[int, list[Entry]] = {}
+
+
+class Intake:
+    """Sorts the frames of one partition into the ticks of their cells."""
+
+    def __init__(self, config: WorkerConfig, directory: Directory, stats: LaneStats) -> None:
+        self.config = config
+        self.directory = directory
+        self.stats = stats
+        self.nodes: dict[str, Sequence] = {}
+        self.cells: dict[str, CellTicks] = {}
+        self.parked: list[Parked] = []
+        self._directory_version = -1
+
+    def take(self, batch: Batch[Incoming]) -> list[Message]:
+        """Take frames in; return the dead letters among them."""
+        dead: list[Message] = []
+        if self.parked and self.directory.version != self._directory_version:
+            waiting, self.parked = self.parked, []
+            for parked in waiting:
+                self._place(parked.message, parked.frame, parked.values, dead)
+        self._directory_version = self.directory.version
+        batches, bad = decode_frames([message.value or b"" for message in batch])
+        for undecodable in bad:
+            self.stats.undecodable += 1
+            dead.append(refuse(batch[undecodable.position], STAGE, undecodable.error))
+        for decoded in batches:
+            starts = decoded.starts.tolist()
+            for i, frame in enumerate(decoded.frames):
+                if self._is_new(frame):
+                    values = decoded.values[starts[i] : starts[i + 1]]
+                    self._place(batch[decoded.positions[i]], frame, values, dead)
+        self._expire(dead)
+        self.stats.waiting = len(self.parked)
+        return dead
+
+    def state(self) -> dict[str, Any]:
+        """State for a snapshot: sequences, gates, open ticks and waiting frames."""
+        inventories: dict[int, tuple[int, bytes]] = {}
+
+        def reference(inventory: Inventory) -> int:
+            known = inventories.setdefault(id(inventory), (len(inventories), pack_struct(inventory)))
+            return known[0]
+
+        cells = {
+            name: [
+                pack_struct(cell.gate),
+                {i: [[e.schema, reference(e.inventory), e.values] for e in open] for i, open in cell.open.items()},
+            ]
+            for name, cell in self.cells.items()
+        }
+        return {
+            "nodes": {name: pack_struct(sequence) for name, sequence in self.nodes.items()},
+            "cells": cells,
+            "inventories": [raw for _, raw in inventories.values()],
+            "parked": [[*p.message[:5], list(p.message.headers)] for p in self.parked],
+        }
+
+    def load(self, state: dict[str, Any]) -> None:
+        """Take on the state of a snapshot."""
+        inventories = [unpack_struct(raw, Inventory) for raw in state["inventories"]]
+        self.nodes = {name: unpack_struct(raw, Sequence) for name, raw in state["nodes"].items()}
+        self.cells = {}
+        for name, (gate, ticks) in state["cells"].items():
+            open_ticks = {
+                index: [Entry(schema, inventories[i], values) for schema, i, values in entries]
+                for index, entries in ticks.items()
+            }
+            self.cells[name] = CellTicks(unpack_struct(gate, Gate), open_ticks)
+        self.parked = []
+        for topic, partition, offset, key, value, headers in state["parked"]:
+            frame = decode_frame(value)
+            message = Incoming(topic, partition, offset, key, value, [(n, v) for n, v in headers])
+            self.parked.append(Parked(message, frame, frame.values))
+        self._directory_version = -1
+
+    def _is_new(self, frame: Frame) -> bool:
+        sequence = self.nodes.get(frame.node)
+        if sequence is None:
+            self.nodes[frame.node] = Sequence(frame.boot_id, frame.epoch, frame.seq, frame.time_ns)
+            return True
+        verdict, missing = sequence.accept(frame.boot_id, frame.epoch, frame.seq, frame.time_ns)
+        self.stats.gaps += missing
+        if verdict == "duplicate":
+            self.stats.duplicates += 1
+        elif verdict == "stale":
+            self.stats.late += 1
+        return verdict == "new"
+
+    def _place(self, message: Incoming, frame: Frame, values: NDArray[np.float32], dead: list[Message]) -> None:
+        inventory = self.directory.inventory(frame.node, frame.boot_id, frame.inventory_epoch)
+        if inventory is None:
+            self.parked.append(Parked(message, frame, values))
+            return
+        kind = layout_of(frame.schema).rows
+        rows = {"device": len(inventory.devices), "host": 1, "allocation": len(inventory.allocations)}[kind]
+        if frame.rows != rows:
+            self.stats.unfit += 1
+            dead.append(refuse(message, STAGE, RecordError(_unfit(frame, kind, rows))))
+            return
+        cell = self.cells.get(inventory.cell)
+        if cell is None:
+            gate = Gate(frame.period_ns, self.config.lateness_ticks, self.config.max_ahead_ticks)
+            cell = self.cells[inventory.cell] = CellTicks(gate)
+        index = tick_of(frame.time_ns, cell.gate.period_ns)
+        arrival = cell.gate.arrive(f"{frame.node}|{frame.schema}", index)
+        if arrival == "ok":
+            self.stats.used += 1
+            self.stats.rows += frame.rows
+            cell.open.setdefault(index, []).append(Entry(frame.schema, inventory, values))
+        elif arrival == "late":
+            self.stats.late += 1
+        else:
+            self.stats.early += 1
+            ahead_s = (index - cell.gate.closed) * cell.gate.period_ns / 1e9
+            error = RecordError(
+                f"frame of node {frame.node!r} is {ahead_s:.0f} s ahead of the other nodes of cell "
+                f"{inventory.cell!r}; check the node's clock (time synchronisation)"
+            )
+            dead.append(refuse(message, STAGE, error))
+
+    def _expire(self, dead: list[Message]) -> None:
+        """Give up on frames whose inventory did not come while newer frames of their node did."""
+        if not self.parked:
+            return
+        kept: list[Parked] = []
+        overflow = len(self.parked) - PATIENCE
+        for i, parked in enumerate(self.parked):
+            frame = parked.frame
+            patience_ns = self.config.lateness_ticks * frame.period_ns
+            overdue = self.nodes[frame.node].time_ns - frame.time_ns > patience_ns
+            if not overdue and i >= overflow:
+                kept.append(parked)
+                continue
+            self.stats.unknown_inventory += 1
+            error = RecordError(
+                f"frame of node {frame.node!r} names inventory epoch {frame.inventory_epoch} of boot "
+                f"{frame.boot_id!r}, which never came; the agent must publish its inventory first"
+            )
+            dead.append(refuse(parked.message, STAGE, error))
+        self.parked = kept
+
+
+def _unfit(frame: Frame, kind: str, rows: int) -> str:
+    return (
+        f"frame of node {frame.node!r} has {frame.rows} {kind} rows, but inventory epoch "
+        f"{frame.inventory_epoch} lists {rows}; the agent must raise the epoch when its rows change"
+    )

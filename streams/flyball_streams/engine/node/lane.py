@@ -1,0 +1,97 @@
+"""The node lane of one partition: telemetry and events in, records of closed ticks out."""
+
+from collections.abc import Sequence
+
+from flyball_contracts.codec import Message, decode_record, record_message, tick_closed_messages
+from flyball_contracts.config import WorkerConfig
+from flyball_contracts.errors import DecodeError
+from flyball_contracts.records import NodeEvent, Record, TickClosed
+from flyball_contracts.topics import DEMAND, PROPOSALS, TELEMETRY
+from flyball_streams.engine.directory import Directory
+from flyball_streams.engine.lane import Incoming, refuse
+from flyball_streams.engine.node.cell import NodeCell
+from flyball_streams.engine.node.intake import STAGE, Intake
+from flyball_streams.engine.packing import pack, pack_struct, unpack, unpack_struct
+from flyball_streams.engine.stats import LaneStats
+
+
+class NodeLane:
+    """Profiles and watches the devices of the nodes in one partition of the telemetry topic.
+
+    ``demand_partitions`` is how many partitions of the demand topic must hear that a tick is closed.
+    ``capacity`` is the number of devices to expect, so that the models compile once.
+    """
+
+    def __init__(
+        self,
+        partition: int,
+        config: WorkerConfig,
+        directory: Directory,
+        demand_partitions: int,
+        capacity: int = 0,
+    ) -> None:
+        self.source = f"node/{partition}"
+        self.config = config
+        self.directory = directory
+        self.demand_partitions = demand_partitions
+        self.capacity = capacity
+        self.stats = LaneStats()
+        self.intake = Intake(config, directory, self.stats)
+        self.cells: dict[str, NodeCell] = {}
+
+    def step(self, batch: Sequence[Incoming]) -> list[Message]:
+        """Take a micro-batch of frames and events in; see :class:`~flyball_streams.engine.lane.Lane`."""
+        out: list[Message] = []
+        for message in batch:
+            if message.topic != TELEMETRY.name:
+                self._event(message, out)
+        out += self.intake.take([m for m in batch if m.topic == TELEMETRY.name])
+        for name, ticks in sorted(self.intake.cells.items()):
+            for tick in ticks.gate.close():
+                self.stats.ticks += 1
+                for record in self._cell(name).close(tick, ticks.open.pop(tick.index, [])):
+                    self._emit(record, out)
+        return out
+
+    def snapshot(self) -> bytes:
+        """The whole state."""
+        cells = {name: cell.state() for name, cell in self.cells.items()}
+        return pack({"stats": pack_struct(self.stats), "intake": self.intake.state(), "cells": cells})
+
+    def restore(self, state: bytes) -> None:
+        """Take on the state of a snapshot."""
+        loaded = unpack(state)
+        self.stats = unpack_struct(loaded["stats"], LaneStats)
+        self.intake.stats = self.stats
+        self.intake.load(loaded["intake"])
+        self.cells = {}
+        for name, cell in loaded["cells"].items():
+            self._cell(name).load(cell)
+
+    def _cell(self, name: str) -> NodeCell:
+        cell = self.cells.get(name)
+        if cell is None:
+            cell = self.cells[name] = NodeCell(name, self.source, self.config, self.directory, self.capacity)
+        return cell
+
+    def _event(self, message: Incoming, out: list[Message]) -> None:
+        try:
+            record = decode_record(message.topic, message.value, message.headers)
+        except DecodeError as error:
+            self.stats.undecodable += 1
+            out.append(refuse(message, STAGE, error))
+            return
+        inventory = self.directory.inventories.get(record.node) if isinstance(record, NodeEvent) else None
+        if isinstance(record, NodeEvent) and inventory is not None:
+            self.stats.used += 1
+            self._cell(inventory.cell).note(record)
+        else:
+            self.stats.ignored += 1
+
+    def _emit(self, record: Record, out: list[Message]) -> None:
+        self.stats.records += 1
+        if isinstance(record, TickClosed):
+            out += tick_closed_messages(record, DEMAND, self.demand_partitions)
+            out += tick_closed_messages(record, PROPOSALS, None)
+        else:
+            out.append(record_message(record, f"/{self.source}"))

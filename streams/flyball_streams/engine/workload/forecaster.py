@@ -1,0 +1,83 @@
+"""Forecasts of all workloads of one cell, one compiled step a tick."""
+
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from flyball_contracts.config import ForecastConfig
+from flyball_models import bucket
+from flyball_models.forecast import conformal, damped
+from flyball_streams.engine.packing import arrays
+
+
+class View(NamedTuple):
+    """What is forecast of one workload at the end of a tick.
+
+    ``quantiles`` is ``float32[horizons, levels]`` for 1, 2, ... ticks ahead; ``coverage`` is ``float32[levels]``.
+    """
+
+    observed: float
+    quantiles: NDArray[np.float32]
+    coverage: NDArray[np.float32]
+    trusted: bool
+
+
+class Forecaster:
+    """Smoothing and conformal calibration of every series of a cell."""
+
+    def __init__(self, config: ForecastConfig, capacity: int = 0) -> None:
+        self.config = config
+        self.damped_config = damped.Config(config.level_rate, config.trend_rate, config.damping, config.horizon_ticks)
+        self.conformal_config = conformal.Config(
+            horizons=config.horizon_ticks,
+            lead=min(config.lead_ticks, config.horizon_ticks),
+            levels=config.levels,
+            eta=config.conformal_rate,
+        )
+        self.slots: dict[str, int] = {}
+        self.capacity = bucket(capacity)
+        self.smooth = damped.init(self.capacity, self.damped_config)
+        self.bands = conformal.init(self.capacity, self.conformal_config)
+
+    def state(self) -> dict[str, Any]:
+        """State for a snapshot."""
+        return {"slots": self.slots, "smooth": arrays(self.smooth), "bands": arrays(self.bands)}
+
+    def load(self, state: dict[str, Any]) -> None:
+        """Take on the state of a snapshot."""
+        self.slots = dict(state["slots"])
+        self.smooth = damped.State(*state["smooth"])
+        self.bands = conformal.State(*state["bands"])
+        self.capacity = self.smooth.level.shape[0]
+
+    def step(self, observed: Mapping[str, float]) -> dict[str, View]:
+        """Learn what was observed in a tick; forecasts of the workloads observed, by name.
+
+        A series without a value keeps its state; a tick without any value still passes.
+        """
+        for name in sorted(observed):
+            self.slots.setdefault(name, len(self.slots))
+        if len(self.slots) > self.capacity:
+            self.capacity = bucket(len(self.slots))
+            self.smooth = damped.resize(self.smooth, self.capacity, self.damped_config)
+            self.bands = conformal.resize(self.bands, self.capacity, self.conformal_config)
+        y = np.zeros(self.capacity, np.float32)
+        mask = np.zeros(self.capacity, bool)
+        for name, value in observed.items():
+            y[self.slots[name]] = value
+            mask[self.slots[name]] = True
+        self.smooth, point = damped.step(self.smooth, y, mask, config=self.damped_config)
+        self.bands, found = conformal.step(self.bands, y, mask, point, config=self.conformal_config)
+        quantiles, coverage = np.asarray(found.quantiles), np.asarray(found.coverage)
+        resolved = np.asarray(found.resolved)
+        levels = np.array(self.config.levels, np.float32)
+        upper = levels >= 0.5  # low quantiles of sparse series rest on zero and cover too much
+        off = np.abs(coverage - levels)[:, upper].max(axis=1)
+        trusted = (resolved >= self.config.trust_after_ticks) & (off <= self.config.trust_tolerance)
+        return {
+            name: View(value, quantiles[slot], coverage[slot], bool(trusted[slot]))
+            for name, value in sorted(observed.items())
+            for slot in (self.slots[name],)
+        }

@@ -1,0 +1,22 @@
+"""Public traces as recordings: one file per trace, all behind `Importer`."""
+
+from flyball_streams.importers.alibaba_gentd26 import AlibabaGentd26
+from flyball_streams.importers.azure_llm_2023 import AzureLlm2023
+from flyball_streams.importers.base import Importer, ImportReport
+from flyball_streams.importers.carbon_electricitymaps import CarbonElectricityMaps
+from flyball_streams.importers.servegen import ServeGen
+
+IMPORTERS: dict[str, Importer] = {
+    importer.name: importer for importer in (AlibabaGentd26(), AzureLlm2023(), CarbonElectricityMaps(), ServeGen())
+}
+"""Every importer with its default settings, by name."""
+
+__all__ = [
+    "IMPORTERS",
+    "AlibabaGentd26",
+    "AzureLlm2023",
+    "CarbonElectricityMaps",
+    "ImportReport",
+    "Importer",
+    "ServeGen",
+]

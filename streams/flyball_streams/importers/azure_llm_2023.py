@@ -1,0 +1,79 @@
+"""Requests of Azure's LLM services: AzureLLMInferenceTrace 2023 of Azure/AzurePublicDataset.
+
+File: `requests` (`service, timestamp, context_tokens, generated_tokens`), one row per request.
+
+Mapping and assumptions:
+
+- *Time.* The trace's own, as UTC. Requests of the window `[t - period, t)` are counted and stated at `t`.
+- *Workloads.* One for each service, on a synthetic gateway (see `gateway`). Between the first and the last request of a
+  service, a window without one had no request: 0. Outside of it nothing is known: NaN.
+- *Work* is replica time: context / 12,000 + generated / 1,600 tokens per second, the rates of an 8B model on one GPU; a
+  replica can do 1.0 per second. All of a request's work is counted when it arrives.
+- *Objective:* a request waits less than 5 s (an interactive service). There is no limit of replicas in the trace.
+"""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import polars as pl
+
+from flyball_streams.importers.base import (
+    GENERATED_TOKENS_PER_S,
+    NS_PER_S,
+    PROMPT_TOKENS_PER_S,
+    ImportReport,
+    Progress,
+    Tape,
+    read_table,
+    report_of,
+    totals,
+)
+from flyball_streams.importers.gateway import Arrivals, write_gateway
+from flyball_streams.recording import RecordingWriter
+
+
+@dataclass(frozen=True)
+class AzureLlm2023:
+    """Importer of `azure_llm_2023`; `period_s` is the length of a tick."""
+
+    period_s: int = 1
+    name: str = "azure_llm_2023"
+    about: str = "requests and tokens of Azure LLM services, counted per second (1 h)"
+
+    def convert(self, source: Path, out: Path, *, progress: Progress | None = None) -> ImportReport:
+        """Turn the trace's folder into a recording; see the module for how."""
+        arrivals, left_out = _read(source, self.period_s)
+        with RecordingWriter(out, made_by=f"flyball import {self.name}, period {self.period_s} s") as writer:
+            silent = write_gateway(Tape(writer, self.name), self.name, arrivals, progress)
+        return report_of(writer, {**left_out, "windows outside of every service": silent})
+
+
+def _read(source: Path, period_s: int) -> tuple[Arrivals, dict[str, int]]:
+    number = pl.Float64()
+    keys = {"service": pl.String(), "timestamp": pl.Datetime("ns")}
+    tokens = {"context_tokens": number, "generated_tokens": number}
+    table = read_table(source, "requests.parquet", keys, tokens)
+    rows = table.rows.drop_nulls()
+    services = rows["service"].unique().sort().to_list()
+    place = {name: i for i, name in enumerate(services)}
+    tick = rows["timestamp"].dt.epoch("ns").to_numpy() // (period_s * NS_PER_S)
+    first = int(tick.min())
+    count = int(tick.max()) - first + 1
+    service = np.array([place[name] for name in rows["service"].to_list()], np.int64)
+    at = (tick - first) * len(services) + service
+    prompt = rows["context_tokens"].to_numpy()
+    generated = rows["generated_tokens"].to_numpy()
+    work = prompt / PROMPT_TOKENS_PER_S + generated / GENERATED_TOKENS_PER_S
+    shape = (count, len(services))
+    each = [totals(at, x, count * len(services))[0] for x in (np.ones(len(rows)), prompt, generated, work)]
+    rates = np.stack([total.reshape(shape) / period_s for total in each], axis=2)
+    for i in range(len(services)):
+        mine = tick[service == i] - first
+        rates[: mine.min(), i] = np.nan
+        rates[mine.max() + 1 :, i] = np.nan
+    left_out = {
+        "requests without service or time": table.dropped,
+        "requests without token counts": len(table.rows) - len(rows),
+    }
+    return Arrivals(services, first * period_s, period_s, rates), left_out

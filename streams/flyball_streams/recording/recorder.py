@@ -1,0 +1,162 @@
+"""Records topics of a broker, exactly as they are."""
+
+import logging
+import threading
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import cast
+
+from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
+
+from flyball_contracts.config import KafkaConfig
+from flyball_contracts.errors import TransportError
+from flyball_contracts.kafka import consumer_settings
+from flyball_contracts.topics import STATE, TOPICS
+from flyball_streams.recording.format import RecordedMessage, event_time_ns
+from flyball_streams.recording.writer import RecordingWriter
+
+_LOG = logging.getLogger(__name__)
+EVERYTHING: tuple[str, ...] = tuple(name for name in TOPICS if name != STATE.name)
+"""All topics but the workers' snapshots, which a replay makes anew."""
+_BATCH = 1_000
+_ANSWER_S = 10.0
+_QUIET_S = 5.0
+
+Place = tuple[str, int]
+
+
+@dataclass(frozen=True)
+class RecordReport:
+    """What was recorded.
+
+    `undated` messages have no readable event time and were given Kafka's; `lost` offsets were already gone from the
+    broker, by retention or compaction, before they could be read. `absent` topics were not on the broker.
+    """
+
+    path: Path
+    messages: int
+    topics: dict[str, int]
+    from_ns: int
+    to_ns: int
+    undated: int
+    lost: int
+    absent: tuple[str, ...]
+
+
+def record(
+    kafka: KafkaConfig,
+    path: Path,
+    *,
+    stop: threading.Event,
+    topics: Sequence[str] = EVERYTHING,
+    from_start: bool = True,
+    progress: Callable[[int, int], None] | None = None,
+) -> RecordReport:
+    """Record topics from their start (or from now) until `stop`, then up to what the broker holds at that moment.
+
+    It joins no group and commits nothing. `progress` is called with the number of messages and 0 (no end is known).
+    `TransportError` when the broker cannot be reached or has none of the topics; `RecordingError` when the file cannot
+    be written or nothing came.
+    """
+    settings = consumer_settings(
+        kafka.bootstrap, group="flyball-record", client_id="flyball-record", from_start=True, extra=kafka.client
+    )
+    consumer = Consumer({**settings, "error_cb": _report_error})
+    try:
+        places = _places(consumer, kafka.bootstrap, topics)
+        found = {topic for topic, _ in places}
+        absent = tuple(topic for topic in topics if topic not in found)
+        for topic in absent:
+            _LOG.warning("topic %s is not on the broker and is not recorded", topic)
+        with RecordingWriter(path, made_by="flyball record") as writer:
+            tape = _Tape(writer, {place: _bounds(consumer, place)[0 if from_start else 1] for place in places})
+            consumer.assign([TopicPartition(*place, offset) for place, offset in tape.next.items()])
+            while not stop.is_set():
+                tape.take(consumer.consume(_BATCH, 0.2))
+                if progress is not None:
+                    progress(writer.messages, 0)
+            _drain(consumer, tape)
+    except KafkaException as error:
+        raise TransportError(f"recording from {kafka.bootstrap} failed: {error}") from error
+    finally:
+        consumer.close()
+    topics_seen = dict(sorted(writer.topics.items()))
+    return RecordReport(path, writer.messages, topics_seen, *writer.span, tape.undated, tape.lost, absent)
+
+
+class _Tape:
+    """Where each partition is read next, and what was seen on the way."""
+
+    def __init__(self, writer: RecordingWriter, start: dict[Place, int]) -> None:
+        self.writer = writer
+        self.next = start
+        self.undated = 0
+        self.lost = 0
+
+    def take(self, messages: Sequence[Message]) -> None:
+        for message in messages:
+            error = message.error()
+            if error is not None:
+                _report_error(error)
+                if error.fatal():
+                    raise TransportError(f"recording cannot go on: {error}")
+                continue
+            self._take_one(message)
+
+    def _take_one(self, message: Message) -> None:
+        topic, partition, offset = message.topic() or "", message.partition() or 0, message.offset() or 0
+        self.lost += max(0, offset - self.next[topic, partition])
+        self.next[topic, partition] = offset + 1
+        value = _bytes(message.value())
+        headers: list[tuple[str, bytes | None]] = [(k, _bytes(v)) for k, v in _headers(message)]
+        _, timestamp_ms = message.timestamp()
+        time_ns, own = event_time_ns(topic, value, headers, timestamp_ms)
+        self.undated += not own
+        self.writer.append(
+            RecordedMessage(topic, partition, offset, time_ns, timestamp_ms, _bytes(message.key()), value, headers)
+        )
+
+
+def _headers(message: Message) -> list[tuple[str, str | bytes | None]]:
+    found = message.headers()
+    return [] if found is None else list(found.items() if isinstance(found, dict) else found)
+
+
+def _bytes(value: str | bytes | None) -> bytes | None:
+    return value.encode() if isinstance(value, str) else value
+
+
+def _places(consumer: Consumer, bootstrap: str, topics: Sequence[str]) -> list[Place]:
+    try:
+        known = consumer.list_topics(timeout=_ANSWER_S).topics
+    except KafkaException as error:
+        raise TransportError(f"no broker answers at {bootstrap} ({error}); start one or name another") from error
+    places = [(topic, partition) for topic in topics if topic in known for partition in sorted(known[topic].partitions)]
+    if not places:
+        raise TransportError(f"the broker at {bootstrap} has none of {', '.join(topics)}; is Flyball running on it?")
+    return places
+
+
+def _bounds(consumer: Consumer, place: Place) -> tuple[int, int]:
+    """First offset of a partition and the one after its last."""
+    answer = consumer.get_watermark_offsets(TopicPartition(*place), timeout=_ANSWER_S)
+    bounds = cast("tuple[int, int] | None", answer)  # None after a timeout, whatever the stub says
+    if bounds is None:
+        raise TransportError(f"the broker does not say where {place[0]} partition {place[1]} ends")
+    return bounds
+
+
+def _drain(consumer: Consumer, tape: _Tape) -> None:
+    """Read up to the present ends; a partition that gives nothing for a while has no more to give."""
+    ends = {place: _bounds(consumer, place)[1] for place in tape.next}
+    give_up = time.monotonic() + _QUIET_S
+    while any(tape.next[place] < end for place, end in ends.items()) and time.monotonic() < give_up:
+        if batch := consumer.consume(_BATCH, 0.2):
+            tape.take(batch)
+            give_up = time.monotonic() + _QUIET_S
+
+
+def _report_error(error: KafkaError) -> None:
+    _LOG.warning("broker: %s", error)

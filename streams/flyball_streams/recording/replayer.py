@@ -1,0 +1,164 @@
+"""Plays a recording back to a broker."""
+
+import logging
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from confluent_kafka import KafkaError, KafkaException, Message, Producer
+
+from flyball_contracts.config import KafkaConfig
+from flyball_contracts.errors import DecodeError, TransportError
+from flyball_contracts.kafka import producer_settings
+from flyball_streams.recording.format import NS_PER_MS, SOURCES, RecordedMessage
+from flyball_streams.recording.reader import Recording
+from flyball_streams.recording.rebase import shift
+
+_LOG = logging.getLogger(__name__)
+_ANSWER_S = 10.0
+_FLUSH_S = 60.0
+_POLL_EVERY = 256
+
+
+@dataclass(frozen=True)
+class ReplayReport:
+    """What was played.
+
+    `derived` messages were left out, because workers make them anew; `unmoved` ones could not be read and were
+    played with the times that they had. `finished` is false when `stop` came first.
+    """
+
+    path: Path
+    messages: int
+    topics: dict[str, int]
+    derived: int
+    unmoved: int
+    from_ns: int
+    to_ns: int
+    finished: bool
+
+
+def replay(
+    path: Path,
+    kafka: KafkaConfig,
+    *,
+    stop: threading.Event,
+    speed: float | None = None,
+    rebase_to_ns: int | None = None,
+    progress: Callable[[int, int], None] | None = None,
+) -> ReplayReport:
+    """Produce the source topics of a recording, in event order, until its end or `stop`.
+
+    `speed` is in seconds of event time per second (`None`: as fast as the broker takes it); the wall clock only paces.
+    Partitions follow from the keys, so the broker may have another number of them. CreateTime is the original, or moves
+    with `rebase_to_ns`, which shifts all times so that the first event is at that time (see
+    `rebase.shift`). A broker that deletes by time deletes a replay of an old recording that was not
+    rebased. `progress` is called with messages done and all.
+
+    `RecordingError` when the file cannot be read, `TransportError` when the broker cannot be reached or refuses a
+    message, `ValueError` for a speed that is not positive.
+    """
+    if speed is not None and not speed > 0:
+        raise ValueError(f"speed is {speed}; it must be above 0, or None for as fast as possible")
+    recording = Recording.open(path)
+    first_ns, last_ns = recording.span()
+    by_ns = 0 if rebase_to_ns is None else rebase_to_ns - first_ns
+    deck = _Deck(kafka, stop)
+    began = time.monotonic()
+    derived = unmoved = done = 0
+    for batch in recording.messages():
+        for message in batch:
+            if message.topic not in SOURCES:
+                derived += 1
+                continue
+            if speed is not None:
+                deck.wait(began + (message.time_ns - first_ns) / 1e9 / speed)
+            if stop.is_set():
+                break
+            moved, readable = _shifted(message, by_ns)
+            unmoved += not readable
+            deck.produce(moved)
+        if stop.is_set():
+            break
+        done += len(batch)
+        if progress is not None:
+            progress(done, recording.rows)
+    deck.finish()
+    span = (first_ns + by_ns, last_ns + by_ns)
+    topics = dict(sorted(deck.topics.items()))
+    return ReplayReport(path, deck.topics.total(), topics, derived, unmoved, *span, done == recording.rows)
+
+
+def _shifted(message: RecordedMessage, by_ns: int) -> tuple[RecordedMessage, bool]:
+    """Return the message moved, or as it is but for CreateTime where it cannot be read."""
+    if by_ns == 0:
+        return message, True
+    try:
+        return shift(message, by_ns), True
+    except DecodeError:
+        late = message.timestamp_ms if message.timestamp_ms < 0 else message.timestamp_ms + by_ns // NS_PER_MS
+        return message._replace(time_ns=message.time_ns + by_ns, timestamp_ms=late), False
+
+
+class _Deck:
+    """A producer that counts what was refused."""
+
+    def __init__(self, kafka: KafkaConfig, stop: threading.Event) -> None:
+        self.topics: Counter[str] = Counter()
+        self._bootstrap = kafka.bootstrap
+        self._stop = stop
+        self._refused: Counter[str] = Counter()
+        settings = producer_settings(kafka.bootstrap, client_id="flyball-replay", extra=kafka.client)
+        self._producer = Producer({**settings, "error_cb": _report_error})
+        try:
+            self._producer.list_topics(timeout=_ANSWER_S)
+        except KafkaException as error:
+            raise TransportError(f"no broker answers at {kafka.bootstrap} ({error}); start one") from error
+
+    def wait(self, until: float) -> None:
+        """Let the wall clock catch up, serving the producer meanwhile; returns early on stop."""
+        while not self._stop.is_set() and (left := until - time.monotonic()) > 0:
+            self._producer.poll(0)
+            self._stop.wait(min(left, 0.5))
+
+    def produce(self, message: RecordedMessage) -> None:
+        """Queue one message, waiting for room in the queue."""
+        while True:
+            try:
+                self._producer.produce(
+                    message.topic,
+                    message.value,
+                    message.key,
+                    headers=list(message.headers),
+                    on_delivery=self._delivered,
+                    timestamp=max(0, message.timestamp_ms),  # 0: now
+                )
+                break
+            except BufferError:
+                self._producer.poll(0.1)
+            except KafkaException as error:
+                raise TransportError(f"{message.topic}: the message cannot be produced: {error}") from error
+        self.topics[message.topic] += 1
+        if self.topics.total() % _POLL_EVERY == 0:
+            self._producer.poll(0)
+
+    def finish(self) -> None:
+        """Wait until all is delivered; `TransportError` when some was not."""
+        left = self._producer.flush(_FLUSH_S)
+        if left or self._refused:
+            why = "; ".join(f"{count} x {reason}" for reason, count in self._refused.most_common(3))
+            lost = left + self._refused.total()
+            raise TransportError(
+                f"{lost} of {self.topics.total()} messages did not reach {self._bootstrap}: {why or 'no answer'}"
+            )
+
+    def _delivered(self, error: KafkaError | None, _message: Message) -> None:
+        if error is not None:
+            self._refused[str(error)] += 1
+
+
+def _report_error(error: KafkaError) -> None:
+    _LOG.warning("broker: %s", error)

@@ -1,0 +1,1 @@
+"""The stream worker: a thin Faust app around the engine's lanes."""

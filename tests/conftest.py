@@ -1,0 +1,146 @@
+"""What all tests share: brokers, servers, the data folder, and the rule that CI skips nothing.
+
+`FLYBALL_NO_SKIP=1` turns each skip into a failure, so that CI cannot pass by testing nothing.
+"""
+
+import os
+import shutil
+import urllib.request
+import uuid
+from collections.abc import Callable, Generator, Iterator
+from contextlib import ExitStack
+from pathlib import Path
+from typing import cast
+
+import pytest
+
+from flyball_streams.broker import Broker, EmbeddedBroker, RealKafka, kafka
+from flyball_streams.broker.server import LOOPBACK, Server, free_ports
+
+ROOT = Path(__file__).resolve().parent.parent
+NO_SKIP_VARIABLE = "FLYBALL_NO_SKIP"
+DATA_VARIABLE = "FLYBALL_DATA"
+VICTORIA_VARIABLE = "FLYBALL_VICTORIA"
+DEFAULT_DATA = ROOT.parent / "shared" / "data"
+DEFAULT_VICTORIA = ROOT / ".cache" / "victoria" / "usr" / "bin" / "victoria-metrics"
+READY_S = 30.0
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption(
+        "--data",
+        type=Path,
+        default=os.environ.get(DATA_VARIABLE) or DEFAULT_DATA,
+        help=f"folder of the public data sets (default: ${DATA_VARIABLE}, else ../shared/data)",
+    )
+
+
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_runtest_makereport() -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    report = yield
+    if not hasattr(report, "wasxfail"):  # an expected failure also reports itself as skipped
+        _refuse_skip(report)
+    return report
+
+
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_make_collect_report() -> Generator[None, pytest.CollectReport, pytest.CollectReport]:
+    report = yield
+    _refuse_skip(report)
+    return report
+
+
+def _refuse_skip(report: pytest.TestReport | pytest.CollectReport) -> None:
+    if report.skipped and os.environ.get(NO_SKIP_VARIABLE) == "1":
+        why = report.longrepr[2] if isinstance(report.longrepr, tuple) else report.longrepr
+        report.outcome = "failed"
+        report.longrepr = f"{NO_SKIP_VARIABLE}=1 allows no skip. {why}"
+
+
+@pytest.fixture(scope="session")
+def data_dir(request: pytest.FixtureRequest) -> Path:
+    """The folder of the public data sets; see `--data`."""
+    folder = Path(cast(str, request.config.getoption("--data")))
+    if not folder.is_dir():
+        pytest.skip(f"no data folder {folder}; name one with --data PATH or {DATA_VARIABLE}")
+    return folder
+
+
+@pytest.fixture
+def unique() -> Callable[[str], str]:
+    """Make a name of our own, for a topic or a group: `unique("frames")` -> `frames-1f0c9a2b`."""
+    return lambda stem: f"{stem}-{uuid.uuid4().hex[:8]}"
+
+
+@pytest.fixture
+def embedded_broker() -> Iterator[Callable[..., EmbeddedBroker]]:
+    """Start embedded brokers; takes what `EmbeddedBroker` takes; they end with the test."""
+    with ExitStack() as stack:
+
+        def start(*args: object, **kwargs: object) -> EmbeddedBroker:
+            make = cast(Callable[..., EmbeddedBroker], EmbeddedBroker)
+            return stack.enter_context(make(*args, **kwargs))
+
+        yield start
+
+
+@pytest.fixture(scope="session")
+def kafka_jars() -> Path:
+    """The jars that `infra/kafka/fetch` gets, wherever pytest was started."""
+    jars = kafka.jars_folder() if os.environ.get(kafka.JARS_VARIABLE) else ROOT / kafka.DEFAULT_JARS
+    reason = kafka.missing(jars)
+    if reason is not None:
+        pytest.skip(reason)
+    return jars
+
+
+@pytest.fixture(scope="session")
+def real_kafka(kafka_jars: Path) -> Iterator[RealKafka]:
+    """One Apache Kafka per run; use topics and groups named by `unique`."""
+    with RealKafka(jars=kafka_jars) as broker:
+        yield broker
+
+
+@pytest.fixture(params=["embedded", pytest.param("kafka", marks=pytest.mark.integration)])
+def broker(request: pytest.FixtureRequest) -> Iterator[Broker]:
+    """A running broker without topics: the embedded one, then Apache Kafka."""
+    if request.param == "kafka":
+        yield cast(Broker, request.getfixturevalue("real_kafka"))
+    else:
+        with EmbeddedBroker({}) as embedded:
+            yield embedded
+
+
+@pytest.fixture(scope="session")
+def victoria(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """The base URL of a VictoriaMetrics, which takes InfluxDB's `/api/v2/write`."""
+    binary = os.environ.get(VICTORIA_VARIABLE) or shutil.which("victoria-metrics") or DEFAULT_VICTORIA
+    if not Path(binary).is_file():
+        pytest.skip(f"no {binary}; run infra/victoria/fetch, or set {VICTORIA_VARIABLE}")
+    folder = tmp_path_factory.mktemp("victoria")
+    (port,) = free_ports(1)
+    url = f"http://{LOOPBACK}:{port}"
+    server = Server(
+        "VictoriaMetrics",
+        [
+            str(binary),
+            f"-httpListenAddr={LOOPBACK}:{port}",
+            f"-storageDataPath={folder / 'data'}",
+            "-retentionPeriod=100y",  # the default drops recorded points older than a month
+            "-memory.allowedBytes=256MB",
+        ],
+        folder / "victoria.log",
+    )
+    try:
+        server.wait_until(lambda: _answers(f"{url}/health"), READY_S)
+        yield url
+    finally:
+        server.stop()
+
+
+def _answers(url: str) -> bool:
+    try:
+        with urllib.request.urlopen(url, timeout=1.0) as answer:
+            return bool(answer.status == 200)
+    except OSError:
+        return False

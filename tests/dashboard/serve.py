@@ -1,0 +1,14 @@
+"""Serve the dashboard for a test: ``python serve.py BOOTSTRAP`` prints its URL and ends on SIGTERM."""
+
+import signal
+import sys
+import threading
+
+from flyball_contracts.config import Config, DashboardConfig, KafkaConfig
+from flyball_streams.dashboard.run import run_dashboard
+
+if __name__ == "__main__":
+    stop = threading.Event()
+    signal.signal(signal.SIGTERM, lambda *_: stop.set())
+    config = Config(kafka=KafkaConfig(bootstrap=sys.argv[1]), dashboard=DashboardConfig(port=0))
+    run_dashboard(config, stop=stop, ready=lambda url: print(url, flush=True))

@@ -1,0 +1,126 @@
+"""What docker-compose.yml promises, checked on the file itself: no container engine is needed."""
+
+import re
+import tomllib
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+ROOT = Path(__file__).resolve().parents[2]
+VERSION = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["version"]
+TEXT = (ROOT / "docker-compose.yml").read_text()
+COMPOSE: dict[str, Any] = yaml.safe_load(TEXT)
+SERVICES: dict[str, dict[str, Any]] = COMPOSE["services"]
+ONE_SHOT = {name for name, service in SERVICES.items() if service["restart"] == "no"}
+PINNED = re.compile(r"[a-z./-]+:\d+\.\d+\.\d+")
+REQUIRED = re.compile(r"\$\{(\w+):\?set \1 in \.env; see infra/env\.example\}")
+SECRET = re.compile(r"PASSWORD|TOKEN|SECRET|USERNAME|ADMIN_USER")
+# These images write outside their volumes at start.
+WRITABLE = {"kafka", "influxdb"}
+each_service = pytest.mark.parametrize("name", SERVICES)
+
+
+def test_every_part_is_there() -> None:
+    parts = {"agent", "worker", "actuator", "dashboard", "sink", "topics", "kafka", "influxdb", "grafana"}
+    assert set(SERVICES) == parts
+    assert ONE_SHOT == {"topics"}
+
+
+@each_service
+def test_image_is_pinned(name: str) -> None:
+    image: str = SERVICES[name]["image"]
+    assert PINNED.fullmatch(image), image
+    if "build" in SERVICES[name]:
+        assert image.endswith(f":{VERSION}")
+
+
+@each_service
+def test_service_is_hardened(name: str) -> None:
+    service = SERVICES[name]
+    assert service["cap_drop"] == ["ALL"]
+    assert "no-new-privileges:true" in service["security_opt"]
+    assert service["user"].split(":")[0] not in {"", "0", "root"}
+    assert not {"privileged", "cap_add", "pid", "ipc"} & set(service)
+    assert service.get("read_only", False) == (name not in WRITABLE)
+    assert set(service["deploy"]["resources"]["limits"]) == {"cpus", "memory", "pids"}
+    assert service["logging"]["options"]["max-size"]
+
+
+@each_service
+def test_long_running_service_restarts_and_has_a_health_check(name: str) -> None:
+    service = SERVICES[name]
+    if name in ONE_SHOT:
+        assert "healthcheck" not in service
+        return
+    assert service["restart"] == "unless-stopped"
+    check = service["healthcheck"]
+    assert check["test"][0] in {"CMD", "CMD-SHELL"}
+    assert {"interval", "timeout", "retries", "start_period"} <= set(check)
+
+
+@each_service
+def test_ports_are_bound_to_loopback(name: str) -> None:
+    for port in SERVICES[name].get("ports", []):
+        assert re.fullmatch(r"127\.0\.0\.1:\d+:\d+", port), port
+
+
+@each_service
+def test_depends_on_what_can_become_true(name: str) -> None:
+    for other, rule in SERVICES[name].get("depends_on", {}).items():
+        assert other in SERVICES
+        if rule["condition"] == "service_completed_successfully":
+            assert other in ONE_SHOT
+        else:
+            assert rule["condition"] == "service_healthy"
+            assert "healthcheck" in SERVICES[other]
+
+
+def test_volumes_are_named_and_bind_sources_exist() -> None:
+    named: set[str] = set()
+    for name, service in SERVICES.items():
+        for volume in service.get("volumes", []):
+            if isinstance(volume, str):
+                named.add(volume.split(":")[0])
+                continue
+            assert volume["read_only"], f"{name}: {volume}"
+            source = volume["source"]
+            assert source.startswith(("./", "/proc", "/sys")), f"{name}: {volume}"
+            assert source.startswith("/") or (ROOT / source).exists(), f"{name}: no {source}"
+    assert named == set(COMPOSE["volumes"])
+
+
+def test_secrets_come_from_the_environment_and_have_no_default() -> None:
+    for name, service in SERVICES.items():
+        for variable, value in service.get("environment", {}).items():
+            if SECRET.search(variable):
+                assert REQUIRED.fullmatch(value), f"{name}: {variable}"
+    asked = set(re.findall(r"\$\{(\w+)", TEXT))
+    assert asked == set(REQUIRED.findall(TEXT))
+    example = dict(
+        line.split("=", 1)
+        for line in (ROOT / "infra/env.example").read_text().splitlines()
+        if line and not line.startswith("#")
+    )
+    assert set(example) == asked
+    assert not any(example.values())
+
+
+def test_services_reach_kafka_where_it_listens() -> None:
+    advertised: str = SERVICES["kafka"]["environment"]["KAFKA_ADVERTISED_LISTENERS"]
+    inside, outside = re.fullmatch(r"INTERNAL://([^,]+),HOST://([^,]+)", advertised).groups()  # type: ignore[union-attr]
+    assert f"{outside}:9092" in SERVICES["kafka"]["ports"]
+    for name, service in SERVICES.items():
+        command: list[str] = service.get("command", [])
+        if command[:1] == ["flyball"]:
+            address = outside if service.get("network_mode") == "host" else inside
+            assert command[command.index("--bootstrap") + 1] == address, name
+
+
+def test_gpu_override_extends_the_agent() -> None:
+    override = yaml.safe_load((ROOT / "infra/compose.gpu.yml").read_text())["services"]
+    assert set(override) == {"agent"}
+    (device,) = override["agent"]["deploy"]["resources"]["reservations"]["devices"]
+    assert device["driver"] == "nvidia"
+    assert "gpu" in device["capabilities"]

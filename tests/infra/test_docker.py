@@ -1,0 +1,104 @@
+"""The Dockerfile fits the repository: stages, sources and extras exist, and the images stay small and unprivileged."""
+
+import re
+import tomllib
+from fnmatch import fnmatch
+from pathlib import Path
+
+import yaml
+
+ROOT = Path(__file__).resolve().parents[2]
+TEXT = (ROOT / "infra/docker/Dockerfile").read_text().replace("\\\n", " ")
+LINES = [line for line in TEXT.splitlines() if line and not line.startswith("#")]
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
+
+
+def _stages() -> dict[str, tuple[str, list[str]]]:
+    """Name of each stage: what it is built from, and its instructions."""
+    stages: dict[str, tuple[str, list[str]]] = {}
+    lines: list[str] = []
+    for line in LINES:
+        if match := re.fullmatch(r"FROM (\S+) AS (\S+)", line):
+            lines = []
+            stages[match[2]] = (match[1], lines)
+        else:
+            assert not line.startswith("FROM"), f"a stage without a name: {line}"
+            lines.append(line)
+    return stages
+
+
+STAGES = _stages()
+
+
+def _chain(name: str) -> list[str]:
+    """Instructions of a stage after those of the stages it is built from."""
+    base, lines = STAGES[name]
+    return (_chain(base) if base in STAGES else []) + lines
+
+
+def test_base_image_is_pinned() -> None:
+    (base,) = re.findall(r"^ARG PYTHON=(\S+)$", TEXT, re.MULTILINE)
+    assert re.fullmatch(r"python:3\.11\.\d+-slim-\w+", base)
+    assert {source for source, _ in STAGES.values()} <= {"${PYTHON}", *STAGES}
+
+
+def test_targets_of_compose_exist() -> None:
+    services = yaml.safe_load((ROOT / "docker-compose.yml").read_text())["services"]
+    targets = {service["build"]["target"] for service in services.values() if "build" in service}
+    assert targets == {"agent", "worker"}
+    assert targets <= set(STAGES)
+
+
+def test_copied_files_exist_and_reach_the_build() -> None:
+    ignored = (ROOT / ".dockerignore").read_text().splitlines()
+    kept = {line[1:] for line in ignored if line.startswith("!")}
+    assert "*" in ignored
+    sources: set[str] = set()
+    for line in LINES:
+        if line.startswith("COPY ") and "--from=" not in line:
+            sources.update(line.split()[1:-1])
+    for source in sources:
+        assert (ROOT / source).exists(), f"COPY {source}: there is no such file"
+    assert sources == kept
+    packages = PROJECT["tool"]["hatch"]["build"]["targets"]["wheel"]["packages"]
+    assert {package.split("/")[0] for package in packages} <= sources
+    assert PROJECT["project"]["readme"] in sources
+
+
+def test_stages_that_are_copied_from_exist() -> None:
+    assert set(re.findall(r"--from=(\S+)", TEXT)) <= set(STAGES)
+
+
+def test_extras_exist_and_the_agent_brings_only_its_own() -> None:
+    extras = PROJECT["project"]["optional-dependencies"]
+    asked = {
+        target: set(re.findall(r"\.whl\)\[([\w,]+)\]", "\n".join(_chain(f"install-{target}")))[0].split(","))
+        for target in ("agent", "worker")
+    }
+    assert asked == {"agent": {"agent"}, "worker": {"worker", "actuate", "dashboard"}}
+    assert set.union(*asked.values()) <= set(extras)
+
+
+def test_final_stages_run_without_privileges_and_build_nothing() -> None:
+    for target in ("agent", "worker"):
+        lines = _chain(target)
+        users = [line.split()[1] for line in lines if line.startswith("USER ")]
+        assert users
+        assert users[-1].split(":")[0] not in {"0", "root"}
+        installs = [line for line in lines if re.search(r"apt-get|pip install|python -m venv", line)]
+        assert not installs
+        assert any(re.match(r"RUN pip uninstall .*\bpip\b", line) for line in lines)
+        assert f"COPY --from=install-{target} /opt/flyball /opt/flyball" in lines
+
+
+def test_packages_are_constrained_and_not_compiled() -> None:
+    installs = [line for line in LINES if " install " in line and "pip --python" in line]
+    assert len(installs) == 2
+    for line in installs:
+        assert "--constraint /constraints.txt" in line
+        assert "--only-binary :all:" in line
+
+
+def test_secrets_do_not_reach_the_build() -> None:
+    rules = (ROOT / ".dockerignore").read_text().splitlines()
+    assert not any(fnmatch(".env", rule[1:]) for rule in rules if rule.startswith("!"))

@@ -1,0 +1,194 @@
+"""What every family that learns must do, whatever it learns."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import jax
+import numpy as np
+import pytest
+from hypothesis import given, settings, strategies as st
+
+from flyball_models.anomaly import peers, record_ratio
+from flyball_models.forecast import conformal, damped
+from flyball_models.profile import features
+
+N = 64
+METRICS = 3
+Floats = np.ndarray[Any, np.dtype[np.float32]]
+Bools = np.ndarray[Any, np.dtype[np.bool_]]
+
+CONFORMAL = conformal.Config(horizons=5, lead=2, levels=(0.1, 0.5, 0.9, 0.99))
+RECORDS = record_ratio.Config(bins=3, hold=4, warmup=5)
+
+
+@dataclass(frozen=True)
+class Family:
+    """A family behind one signature: `step(state, values, mask, tick) -> (state, outputs)`, outputs [N, ...]."""
+
+    name: str
+    init: Callable[[int], Any]
+    step: Callable[[Any, Floats, Bools, int], tuple[Any, Any]]
+    resize: Callable[[Any, int], Any]
+    compiled: Any
+    clocks: tuple[str, ...] = ()
+    """Fields that follow time, not values."""
+
+
+def _conformal(state: Any, x: Floats, mask: Bools, tick: int) -> tuple[Any, Any]:
+    forecast = np.repeat(np.where(np.isfinite(x), x, 7.0)[:, None] * np.float32(1.1), 5, axis=1)
+    return conformal.step(state, x, mask, forecast, CONFORMAL)
+
+
+def _features(state: Any, x: Floats, mask: Bools, tick: int) -> tuple[Any, Any]:
+    share = np.where(np.isinf(x), x, x / (1.0 + np.where(np.isinf(x), 0.0, x))).astype(np.float32)
+    unknown = np.where(share > 0.9, np.float32(np.nan), share)
+    return features.step(state, features.Inputs(share, unknown, share, share, x), mask)
+
+
+def _persist(state: Any, x: Floats, mask: Bools, tick: int) -> tuple[Any, Any]:
+    z = np.stack([x, -x, x / 8], axis=1).astype(np.float32)
+    return peers.persist(state, z, mask, 2, 3)
+
+
+FAMILIES = [
+    Family("damped", damped.init, lambda s, x, m, t: damped.step(s, x, m), damped.resize, damped.step),
+    Family(
+        "conformal",
+        lambda n: conformal.init(n, CONFORMAL),
+        _conformal,
+        lambda s, n: conformal.resize(s, n, CONFORMAL),
+        conformal.step,
+        ("tick", "issued", "bound"),
+    ),
+    Family(
+        "record_ratio",
+        lambda n: record_ratio.init(n, RECORDS),
+        lambda s, x, m, t: record_ratio.step(s, x, m, np.array(t % 3, np.int32), RECORDS),
+        lambda s, n: record_ratio.resize(s, n, RECORDS),
+        record_ratio.step,
+    ),
+    Family("features", features.init, _features, features.resize, features.step),
+    Family("persist", lambda n: peers.init(n, METRICS), _persist, peers.resize, peers.persist),
+]
+every_family = pytest.mark.parametrize("family", FAMILIES, ids=lambda f: f.name)
+seeds = st.integers(0, 2**32 - 1)
+few = settings(deadline=None, max_examples=15)
+
+
+def series(seed: int, ticks: int, n: int = N) -> tuple[Floats, Bools]:
+    """Values of widely different sizes, some 0, a quarter missing (half of those as NaN under the mask)."""
+    rng = np.random.default_rng(seed)
+    x = rng.gamma(0.5, 10.0 ** rng.integers(-1, 5, n), (ticks, n)).astype(np.float32)
+    x[rng.random((ticks, n)) < 0.1] = 0.0
+    mask = rng.random((ticks, n)) < 0.75
+    x[~mask & (rng.random((ticks, n)) < 0.5)] = np.nan
+    return x, mask
+
+
+def host(tree: Any) -> list[np.ndarray[Any, Any]]:
+    return [np.array(leaf) for leaf in jax.tree.leaves(tree)]
+
+
+def play(family: Family, state: Any, x: Floats, mask: Bools, start: int = 0) -> tuple[Any, list[Any]]:
+    """Run all ticks; return the last state and, per output, its values over time [T, N, ...]."""
+    ticks: list[list[Any]] = []
+    for t in range(len(x)):
+        state, out = family.step(state, x[t], mask[t], start + t)
+        ticks.append(host(out))
+    return state, [np.stack(column) for column in zip(*ticks, strict=True)]
+
+
+def assert_same_bits(a: list[Any], b: list[Any]) -> None:
+    for left, right in zip(a, b, strict=True):
+        np.testing.assert_array_equal(left, right, strict=True)
+
+
+@every_family
+@given(seeds)
+@few
+def test_masked_slots_keep_what_they_learned(family: Family, seed: int) -> None:
+    x, mask = series(seed, 12)
+    state, _ = play(family, family.init(N), x[:-1], mask[:-1])
+    before = {name: np.array(value) for name, value in state._asdict().items()}
+    state, _ = family.step(state, x[-1], mask[-1], 11)
+    for name, value in state._asdict().items():
+        if name not in family.clocks:
+            np.testing.assert_array_equal(np.array(value)[..., ~mask[-1]], before[name][..., ~mask[-1]])
+
+
+@pytest.mark.parametrize("family", FAMILIES[:-1], ids=lambda f: f.name)  # z of peers is always finite
+@given(seeds)
+@few
+def test_values_that_are_not_finite_count_as_missing(family: Family, seed: int) -> None:
+    x, mask = series(seed, 10)
+    x[~mask] = np.where(np.arange(int((~mask).sum())) % 2, np.nan, np.inf)
+    _, masked = play(family, family.init(N), x, mask)
+    _, trusting = play(family, family.init(N), x, np.ones_like(mask))
+    assert_same_bits(masked, trusting)
+
+
+@every_family
+@given(seeds)
+@few
+def test_series_do_not_see_each_other(family: Family, seed: int) -> None:
+    x, mask = series(seed, 12)
+    order = np.random.default_rng(seed).permutation(N)
+    _, out = play(family, family.init(N), x, mask)
+    _, shuffled = play(family, family.init(N), x[:, order], mask[:, order])
+    assert_same_bits([column[:, order] for column in out], shuffled)
+
+
+@pytest.mark.parametrize("size", [256, 4096])
+@every_family
+@given(seeds)
+@few
+def test_padding_changes_no_bit(family: Family, size: int, seed: int) -> None:
+    x, mask = series(seed, 12)
+    wide, wide_mask = np.zeros((12, size), np.float32), np.zeros((12, size), np.bool_)
+    wide[:, :N], wide_mask[:, :N] = x, mask
+    _, out = play(family, family.init(N), x, mask)
+    _, padded = play(family, family.init(size), wide, wide_mask)
+    assert_same_bits(out, [column[:, :N] for column in padded])
+
+
+@every_family
+@given(seeds)
+@few
+def test_growth_keeps_the_content(family: Family, seed: int) -> None:
+    x, mask = series(seed, 20)
+    wide, wide_mask = np.zeros((10, 256), np.float32), np.zeros((10, 256), np.bool_)
+    wide[:, :N], wide_mask[:, :N] = x[10:], mask[10:]
+    state, _ = play(family, family.init(N), x[:10], mask[:10])
+    grown = family.resize(state, 256)
+    _, out = play(family, state, x[10:], mask[10:], 10)
+    _, padded = play(family, grown, wide, wide_mask, 10)
+    assert_same_bits(out, [column[:, :N] for column in padded])
+
+
+@every_family
+def test_the_same_inputs_give_the_same_bits(family: Family) -> None:
+    x, mask = series(7, 30)
+    one, other = (play(family, family.init(N), x, mask) for _ in range(2))
+    assert [leaf.tobytes() for leaf in host(one)] == [leaf.tobytes() for leaf in host(other)]
+
+
+@every_family
+def test_one_padded_shape_compiles_once(family: Family) -> None:
+    x, mask = series(3, 6)
+    state, _ = play(family, family.init(N), x[:1], mask[:1])
+    compilations = family.compiled._cache_size()
+    state, _ = play(family, state, x[1:], mask[1:], 1)
+    play(family, family.init(N), x, mask)
+    assert family.compiled._cache_size() == compilations
+    wide = np.ones((1, 192), np.float32)  # a size that no other test uses
+    play(family, family.init(192), wide, wide > 0)
+    assert family.compiled._cache_size() == compilations + 1
+
+
+@every_family
+def test_the_state_is_donated(family: Family) -> None:
+    x, mask = series(3, 1)
+    state = family.init(N)
+    family.step(state, x[0], mask[0], 0)
+    assert all(leaf.is_deleted() for leaf in jax.tree.leaves(state))

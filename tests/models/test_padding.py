@@ -1,0 +1,44 @@
+"""Padded capacity: bucket sizes, growth that keeps content, clear refusals."""
+
+import numpy as np
+import pytest
+from hypothesis import given, strategies as st
+
+from flyball_models._arrays import counts, full
+from flyball_models._padding import bucket, grow
+from flyball_models.forecast import conformal, damped
+
+
+@given(st.integers(0, 3_000_000))
+def test_bucket_is_the_least_of_64_256_1024_that_fits(n: int) -> None:
+    size = bucket(n)
+    assert size >= n
+    assert size == 64 or size // 4 < n
+    assert size in {64 * 4**power for power in range(9)}
+
+
+def test_the_first_buckets() -> None:
+    assert [bucket(n) for n in (0, 64, 65, 256, 257, 1025)] == [64, 64, 256, 256, 1024, 4096]
+
+
+def test_a_negative_number_of_series_is_refused() -> None:
+    with pytest.raises(ValueError, match="pass 0 or more"):
+        bucket(-1)
+
+
+def test_shrinking_is_refused() -> None:
+    with pytest.raises(ValueError, match="16 slots cannot hold the 64 in use"):
+        damped.resize(damped.init(64), 16)
+
+
+def test_growth_under_another_configuration_is_refused() -> None:
+    state = conformal.init(16, conformal.Config(horizons=4, lead=2))
+    with pytest.raises(ValueError, match="pass the configuration"):
+        conformal.resize(state, 64)
+
+
+def test_growth_along_a_first_axis_keeps_clocks() -> None:
+    state = (full((2, 3), 1.0), counts(()) + 5)
+    rows, clock = grow(state, 4, lambda n: (full((n, 3), 0.0), counts(())), axis=0)
+    np.testing.assert_array_equal(rows, [[1.0] * 3] * 2 + [[0.0] * 3] * 2)
+    assert clock == 5
