@@ -1,1 +1,1 @@
-"""The guard, the drivers and the service that carries decisions out."""
+"""The guard, the drivers and the service that carries decisions out; start at ``service.run_actuator``."""

@@ -9,19 +9,19 @@ of a decision are ``planned`` (the guard let it through), ``sent`` (on disk befo
 import fcntl
 import os
 import zlib
-from collections.abc import Collection, Iterator, KeysView
+from collections.abc import Collection, Iterator
 from pathlib import Path
 from typing import IO, Literal, Self
 
 import msgspec
+
+from flyball_actuators.guard import Grant
 from flyball_contracts.errors import ConfigError
 from flyball_contracts.records import AnyDecision, Outcome
 
-from flyball_actuators.guard import Grant
-
 Step = Literal["planned", "sent", "done", "failed", "refused", "superseded"]
-KEEP_NS = 24 * 3_600 * 1_000_000_000
 COMPACT_LINES = 50_000
+_UNSETTLED = ("planned", "sent")
 
 
 class Entry(msgspec.Struct, frozen=True, kw_only=True):
@@ -33,48 +33,38 @@ class Entry(msgspec.Struct, frozen=True, kw_only=True):
     grant: Grant | None = None
     outcome: Outcome | None = None
 
+    @property
+    def time_ns(self) -> int:
+        """Time of the step, 0 where it has none."""
+        return self.outcome.time_ns if self.outcome else self.grant.at_ns if self.grant else 0
+
 
 class Ledger:
     """Entries by decision id, on disk where a path is given; one process at a time.
 
-    ``forget_before_ns``: settled decisions that expired a day before it are dropped (the guard refuses them as
-    expired anyhow). Raises :class:`ConfigError` when the file cannot be used.
+    ``id in ledger`` is true once a decision has had its last word. Settled decisions that expired ``keep_ns``
+    before the newest time in the ledger are dropped: the guard refuses them as expired anyhow. ``None`` keeps all.
+    Raises :class:`ConfigError` when the file cannot be used.
     """
 
-    def __init__(self, path: Path | None = None, *, forget_before_ns: int = 0) -> None:
+    def __init__(self, path: Path | None = None, *, keep_ns: int | None = None) -> None:
         self._path = path
-        self._forget_ns = forget_before_ns
+        self._keep_ns = keep_ns
         self._entries: dict[str, Entry] = {}
         self._lines = 0
         self._file: IO[bytes] | None = None
         self._lock: IO[bytes] | None = None
-        if path is None:
-            self.restored: Collection[str] = frozenset()
-            return
-        try:
-            path.parent.mkdir(parents=True, exist_ok=True)
-            self._lock = path.with_name(path.name + ".lock").open("ab")
-            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            self._entries = _read(path)
-            self._compact()
-        except BaseException as error:
-            self.close()
-            if isinstance(error, BlockingIOError):
-                raise ConfigError(
-                    f"actuator.ledger: {path} is in use by another actuator; stop it or name another"
-                ) from error
-            if isinstance(error, OSError):
-                raise ConfigError(f"actuator.ledger: {path} cannot be used: {error.strerror}") from error
-            raise
-        self.restored = frozenset(self._entries)
+        if path is not None:
+            self._open(path)
+        self.restored: Collection[str] = frozenset(self._entries)
+
+    def __contains__(self, decision: object) -> bool:
+        entry = self._entries.get(decision) if isinstance(decision, str) else None
+        return entry is not None and entry.step not in _UNSETTLED
 
     def get(self, decision: str) -> Entry | None:
         """Latest entry of a decision id."""
         return self._entries.get(decision)
-
-    def ids(self) -> KeysView[str]:
-        """Live view of the ids in the ledger."""
-        return self._entries.keys()
 
     def grants(self) -> Iterator[Grant]:
         """Grants of the decisions that were sent; a plan that never was had no effect."""
@@ -107,6 +97,25 @@ class Ledger:
     def __exit__(self, *_: object) -> None:
         self.close()
 
+    def _open(self, path: Path) -> None:
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            self._lock = path.with_name(path.name + ".lock").open("ab")
+            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            self._entries = _read(path)
+            self._compact()
+        except BlockingIOError as error:
+            self.close()
+            raise ConfigError(
+                f"actuator.ledger: {path} is in use by another actuator; stop it or name another"
+            ) from error
+        except OSError as error:
+            self.close()
+            raise ConfigError(f"actuator.ledger: {path} cannot be used: {error.strerror}") from error
+        except ConfigError:
+            self.close()
+            raise
+
     def _next(self, decision: AnyDecision, step: Step, outcome: Outcome | None) -> Entry:
         before = self._entries.get(decision.id)
         grant = before.grant if before else None
@@ -121,17 +130,17 @@ class Ledger:
         self._entries[entry.id] = entry
         self._lines += 1
         if self._lines > COMPACT_LINES + 2 * len(self._entries):
-            self._forget_ns = max(self._forget_ns, entry.grant.at_ns if entry.grant and self._forget_ns else 0)
             self._compact()
 
     def _compact(self) -> None:
         """Rewrite the file with the latest step of each decision worth keeping, atomically."""
-        limit_ns = self._forget_ns - KEEP_NS
-        self._entries = {
-            id_: entry
-            for id_, entry in self._entries.items()
-            if entry.step in ("planned", "sent") or entry.expires_ns >= limit_ns
-        }
+        if self._keep_ns is not None:
+            limit_ns = max((entry.time_ns for entry in self._entries.values()), default=0) - self._keep_ns
+            self._entries = {
+                id_: entry
+                for id_, entry in self._entries.items()
+                if entry.step in _UNSETTLED or entry.expires_ns >= limit_ns
+            }
         self._lines = len(self._entries)
         if self._path is None:
             return

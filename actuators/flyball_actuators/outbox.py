@@ -3,7 +3,8 @@
 import logging
 from threading import Event
 
-from confluent_kafka import KafkaError, Message as Delivered, Producer
+from confluent_kafka import KafkaError, Producer
+
 from flyball_contracts.codec import Message
 from flyball_contracts.errors import TransportError
 from flyball_contracts.kafka import Settings
@@ -15,10 +16,9 @@ _POLL_S = 0.2
 class Outbox:
     """Keeps each message until it is acknowledged, and sends it again when delivery failed."""
 
-    def __init__(self, settings: Settings, bootstrap: str) -> None:
+    def __init__(self, settings: Settings) -> None:
         self.delivered = 0
-        self._bootstrap = bootstrap
-        self._producer = Producer(settings)
+        self._producer = Producer(settings, logger=_LOG)
         self._failed: list[Message] = []
         self._waiting = 0
 
@@ -54,7 +54,9 @@ class Outbox:
             if stop.is_set():
                 left_s -= _POLL_S
                 if left_s <= 0 and self._waiting:
-                    _LOG.warning("%d records were not acknowledged; they are sent again at the next start", self._waiting)
+                    _LOG.warning(
+                        "%d records were not acknowledged; they are sent again at the next start", self._waiting
+                    )
                     return False
         return True
 
@@ -69,6 +71,6 @@ class Outbox:
             self.delivered += 1
             return
         if error.fatal():
-            raise TransportError(f"{self._bootstrap}: records can no longer be sent: {error.str()}; start again")
+            raise TransportError(f"records can no longer be sent: {error.str()}; start again")
         _LOG.warning("a record on %s was not delivered: %s; it is sent again", message.topic, error.str())
         self._failed.append(message)

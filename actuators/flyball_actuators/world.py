@@ -2,21 +2,31 @@
 
 import logging
 from collections import Counter
-from collections.abc import Collection, Mapping
+from collections.abc import Container, Mapping
 from threading import Event
 
-from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
+from confluent_kafka import Consumer, KafkaException, Message, TopicPartition
+
+from flyball_actuators.guard import NodeInfo, World
+from flyball_actuators.messages import headers_of
 from flyball_contracts.codec import decode_record
 from flyball_contracts.errors import DecodeError, TransportError
 from flyball_contracts.kafka import Settings
 from flyball_contracts.records import Inventory, WorkloadSpec
 from flyball_contracts.topics import INVENTORY, WORKLOADS
 
-from flyball_actuators.guard import NodeInfo, World
-
 _LOG = logging.getLogger(__name__)
 _ANSWER_S = 10.0
 _BATCH = 500
+_END_OF_PARTITION = -191  # librdkafka's RD_KAFKA_RESP_ERR__PARTITION_EOF
+
+
+def partitions_of(consumer: Consumer, topic: str) -> list[int]:
+    """Partitions of a topic; :class:`TransportError` when it does not exist, ``KafkaException`` without a broker."""
+    found = consumer.list_topics(topic, timeout=_ANSWER_S).topics[topic]
+    if found.error is not None:
+        raise TransportError(f"topic {topic}: {found.error.str()}; create the topics with: flyball topics")
+    return sorted(found.partitions)
 
 
 class WorldReader:
@@ -25,7 +35,7 @@ class WorldReader:
     def __init__(self, settings: Settings, bootstrap: str) -> None:
         self.undecodable = 0
         self._bootstrap = bootstrap
-        self._consumer = Consumer(settings)
+        self._consumer = Consumer({**settings, "enable.partition.eof": True}, logger=_LOG)
         self._workloads: dict[str, WorkloadSpec] = {}
         self._inventories: dict[str, Inventory] = {}
         self._nodes: dict[str, NodeInfo] = {}
@@ -35,13 +45,17 @@ class WorldReader:
     def start(self, stop: Event) -> None:
         """Assign all partitions and read to their ends; :class:`TransportError` when the broker does not answer."""
         try:
-            parts = [part for topic in (WORKLOADS, INVENTORY) for part in self._partitions(topic.name)]
+            parts = [
+                (topic.name, partition)
+                for topic in (WORKLOADS, INVENTORY)
+                for partition in partitions_of(self._consumer, topic.name)
+            ]
             self._consumer.assign([TopicPartition(name, p, 0) for name, p in parts])
             self._positions = dict.fromkeys(parts, 0)
             self.catch_up(stop)
         except KafkaException as error:
             raise TransportError(
-                f"{self._bootstrap}: cannot read workloads and inventories: {error.args[0].str()}; is a broker there?"
+                f"{self._bootstrap}: workloads and inventories cannot be read: {error}; is a broker there?"
             ) from error
 
     def catch_up(self, stop: Event) -> None:
@@ -63,7 +77,7 @@ class WorldReader:
             if len(messages) < _BATCH:
                 return
 
-    def view(self, handled: Collection[str], stop: str) -> World:
+    def view(self, handled: Container[str], stop: str) -> World:
         """The world as the guard sees it."""
         return World(self._workloads, self._nodes, self._counted(), handled, stop)
 
@@ -71,21 +85,17 @@ class WorldReader:
         """Let the broker go."""
         self._consumer.close()
 
-    def _partitions(self, topic: str) -> list[tuple[str, int]]:
-        found = self._consumer.list_topics(topic, timeout=_ANSWER_S).topics[topic]
-        if found.error is not None:
-            raise TransportError(
-                f"{self._bootstrap}: topic {topic}: {found.error.str()}; create the topics with: flyball topics"
-            )
-        return [(topic, partition) for partition in found.partitions]
-
     def _take(self, message: Message) -> None:
         topic, partition, offset = message.topic(), message.partition(), message.offset()
         error = message.error()
-        if error is not None or topic is None or partition is None or offset is None:
-            code = error.code() if error else None
-            level = logging.DEBUG if code == KafkaError._PARTITION_EOF else logging.WARNING  # pyright: ignore
-            _LOG.log(level, "reading workloads and inventories: %s", error)
+        if topic is None or partition is None or offset is None:
+            _LOG.warning("reading workloads and inventories: %s", error)
+            return
+        if error is not None:
+            if error.code() == _END_OF_PARTITION:  # compaction may have removed the last records before it
+                self._positions[topic, partition] = max(offset, self._positions[topic, partition])
+            else:
+                _LOG.warning("reading %s/%d: %s", topic, partition, error)
             return
         self._positions[topic, partition] = offset + 1
         key, value = (message.key() or b"").decode("utf-8", "replace"), message.value()
@@ -93,7 +103,7 @@ class WorldReader:
             self._forget(topic, key)
             return
         try:
-            record = decode_record(topic, value, message.headers())
+            record = decode_record(topic, value, headers_of(message))
         except DecodeError as error:
             self.undecodable += 1
             _LOG.warning("%s/%d@%d is passed over: %s", topic, partition, offset, error)

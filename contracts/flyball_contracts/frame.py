@@ -42,7 +42,7 @@ class Frame(msgspec.Struct, array_like=True, frozen=True, forbid_unknown_fields=
     @property
     def values(self) -> NDArray[np.float32]:
         """The block as a read-only ``float32[rows, metrics]`` view."""
-        return np.frombuffer(self.block, "<f4").reshape(self.rows, -1)
+        return np.frombuffer(self.block, "<f4").reshape(self.rows, len(layout_of(self.schema)))
 
 
 _encoder = msgspec.msgpack.Encoder()

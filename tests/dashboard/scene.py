@@ -190,10 +190,17 @@ def demands(fleet: Fleet) -> list[Record]:
     for t in range(TICKS):
         made.append(
             Demand(
-                workload="pretrain-llm", cell=CELL, source="node/0", tick=tick(t), replicas=22, ready=22,
-                devices=176, utilization_sum=float(163 + rng.normal(0, 2)), progress=0.41,
+                workload="pretrain-llm",
+                cell=CELL,
+                source="node/0",
+                tick=tick(t),
+                replicas=22,
+                ready=22,
+                devices=176,
+                utilization_sum=float(163 + rng.normal(0, 2)),
+                progress=0.41,
             )
-        )  # fmt: skip
+        )
     made += [TickClosed(cell=CELL, source="node/0", tick=tick(TICKS - 1)) for _ in range(4)]
     made.append(TickClosed(cell="host", source="node/1", tick=tick(TICKS - 1)))
     return made
@@ -216,17 +223,32 @@ def forecasts(fleet: Fleet) -> list[Record]:
         )
         made.append(
             Forecast(
-                id=record_id("Forecast", name), subject=name, cell=CELL, time_ns=NOW, observed=value, levels=LEVELS,
-                horizon_s=horizons, quantiles=quantiles, coverage=(0.06, 0.26, 0.49, 0.74, 0.94),
-                trusted=name != "vision-api", model="damped",
+                id=record_id("Forecast", name),
+                subject=name,
+                cell=CELL,
+                time_ns=NOW,
+                observed=value,
+                levels=LEVELS,
+                horizon_s=horizons,
+                quantiles=quantiles,
+                coverage=(0.06, 0.26, 0.49, 0.74, 0.94),
+                trusted=name != "vision-api",
+                model="damped",
             )
-        )  # fmt: skip
+        )
     made.append(
         Proposal(
-            id="p1", cell=CELL, source="workload/0", tick=tick(TICKS - 1), wish="scale", workload="chat-70b",
-            reason="demand rises", replicas=9, observed_replicas=6,
+            id="p1",
+            cell=CELL,
+            source="workload/0",
+            tick=tick(TICKS - 1),
+            wish="scale",
+            workload="chat-70b",
+            reason="demand rises",
+            replicas=9,
+            observed_replicas=6,
         )
-    )  # fmt: skip
+    )
     return made
 
 
@@ -257,21 +279,37 @@ def plans() -> list[Record]:
     for name, (zone, run, saving, hours) in runs.items():
         made.append(
             Plan(
-                id=record_id("Plan", name), subject=name, cell=CELL, zone=zone, time_ns=NOW, start_ns=start, step_s=900.0,
-                run=tuple(run), cost=tuple(200.0 for _ in run), saving=saving, feasible=True,
+                id=record_id("Plan", name),
+                subject=name,
+                cell=CELL,
+                zone=zone,
+                time_ns=NOW,
+                start_ns=start,
+                step_s=900.0,
+                run=tuple(run),
+                cost=tuple(200.0 for _ in run),
+                saving=saving,
+                feasible=True,
                 deadline_ns=NOW + hours * 3600 * NS_PER_S,
             )
-        )  # fmt: skip
+        )
     return made
 
 
 def troubles() -> list[Record]:
     made: list[Record] = [
         NodeEvent(
-            id="e1", node=node_name(5), device=device_id(5, 3), time_ns=NOW - 40 * NS_PER_S, kind="xid", code=79,
-            severity="critical", remedy="reset_gpu", message="GPU has fallen off the bus",
+            id="e1",
+            node=node_name(5),
+            device=device_id(5, 3),
+            time_ns=NOW - 40 * NS_PER_S,
+            kind="xid",
+            code=79,
+            severity="critical",
+            remedy="reset_gpu",
+            message="GPU has fallen off the bus",
         )
-    ]  # fmt: skip
+    ]
     rows = (
         (5, 3, "failing", 0.98, "hw.errors{type=uncorrected}", 14.0, 0.0, "{error}", 22),
         (17, 6, "straggling", 0.91, "flyball.workload.step.time", 1.84, 1.21, "s", 14),
@@ -283,27 +321,41 @@ def troubles() -> list[Record]:
             time_ns = NOW - (age + repeat) * NS_PER_S
             made.append(
                 Anomaly(
-                    id=record_id("Anomaly", node, gpu, detector, time_ns), subject=device_id(node, gpu), cell=CELL,
-                    node=node_name(node), time_ns=time_ns, detector=detector, score=score,
+                    id=record_id("Anomaly", node, gpu, detector, time_ns),
+                    subject=device_id(node, gpu),
+                    cell=CELL,
+                    node=node_name(node),
+                    time_ns=time_ns,
+                    detector=detector,
+                    score=score,
                     evidence=(Evidence(name=name, value=value, expected=expected, unit=unit),),
                     workload=owner(node, 48),
                 )
-            )  # fmt: skip
+            )
     return sorted(made, key=lambda r: r.time_ns)  # type: ignore[attr-defined]
 
 
 def scale(age_s: int, workload: str, before: int, after: int, reason: str, effect: Effect) -> Scale:
     time_ns = NOW - age_s * NS_PER_S
     return Scale(
-        id=record_id("Scale", workload, time_ns), target=f"{CELL}/{workload}", cell=CELL, workload=workload,
-        time_ns=time_ns, expires_ns=time_ns + 120 * NS_PER_S, reason=reason, confidence=0.92, policy="quantile-sizing",
-        replicas=after, replicas_before=before, expected=effect,
+        id=record_id("Scale", workload, time_ns),
+        target=f"{CELL}/{workload}",
+        cell=CELL,
+        workload=workload,
+        time_ns=time_ns,
+        expires_ns=time_ns + 120 * NS_PER_S,
+        reason=reason,
+        confidence=0.92,
+        policy="quantile-sizing",
+        replicas=after,
+        replicas_before=before,
+        expected=effect,
         evidence=(
             Evidence(name="demand forecast, 95 %", value=1180.0, unit="{work}/s", expected=900.0, record="forecast-1"),
             Evidence(name="capacity ready", value=1125.0, unit="{work}/s"),
             Evidence(name="cold start", value=45.0, unit="s"),
         ),
-    )  # fmt: skip
+    )
 
 
 def decisions() -> list[Record]:
@@ -311,36 +363,63 @@ def decisions() -> list[Record]:
     later = NOW - 31 * NS_PER_S
     return [
         scale(
-            6, "chat-70b", 6, 9,
+            6,
+            "chat-70b",
+            6,
+            9,
             "Scale chat-70b out from 6 to 9: demand will pass the ready capacity in 45 s with probability 0.95.",
             Effect(cost_usd_per_hour=36.0, carbon_g_per_hour=1420.0, gpus=12.0, slo=0.021),
         ),
         Migrate(
-            id=record_id("Migrate", lead), target=f"{CELL}/pretrain-llm", cell=CELL, workload="pretrain-llm", time_ns=lead,
-            expires_ns=lead + 120 * NS_PER_S, confidence=0.95, policy="device-health", replica="pretrain-llm-5",
-            from_node=node_name(5), from_device=device_id(5, 3), to_node=node_name(46), expected=Effect(slo=0.0, gpus=0.0),
+            id=record_id("Migrate", lead),
+            target=f"{CELL}/pretrain-llm",
+            cell=CELL,
+            workload="pretrain-llm",
+            time_ns=lead,
+            expires_ns=lead + 120 * NS_PER_S,
+            confidence=0.95,
+            policy="device-health",
+            replica="pretrain-llm-5",
+            from_node=node_name(5),
+            from_device=device_id(5, 3),
+            to_node=node_name(46),
+            expected=Effect(slo=0.004),
             reason="Move replica pretrain-llm-5 away: XID 79, the GPU has fallen off the bus and the gang is stalled.",
             evidence=(Evidence(name="hw.errors{type=uncorrected}", value=14.0, unit="{error}", expected=0.0),),
         ),
         Preempt(
-            id=record_id("Preempt", later), target=f"{CELL}/genome-fold", cell=CELL, workload="genome-fold", time_ns=later,
-            expires_ns=later + 120 * NS_PER_S, confidence=0.8, policy="carbon-timing", replicas=0, replicas_before=2,
+            id=record_id("Preempt", later),
+            target=f"{CELL}/genome-fold",
+            cell=CELL,
+            workload="genome-fold",
+            time_ns=later,
+            expires_ns=later + 120 * NS_PER_S,
+            confidence=0.8,
+            policy="carbon-timing",
+            replicas=0,
+            replicas_before=2,
             until_ns=NOW + 17 * 3600 * NS_PER_S,
             expected=Effect(cost_usd_per_hour=-48.0, carbon_g_per_hour=-3900.0, power_w=-9800.0),
-            reason="Pause genome-fold: carbon is 380 g/kWh in DE now and 214 g/kWh in the slots planned before its deadline.",
+            reason="Pause genome-fold: carbon is 380 g/kWh in DE now and 214 g/kWh in the slots planned before it is due.",
             evidence=(Evidence(name="carbon intensity now", value=380.0, unit="gCO2e/kWh", expected=214.0),),
         ),
         scale(
-            75, "search-embed", 5, 4,
+            75,
+            "search-embed",
+            5,
+            4,
             "Scale search-embed in from 5 to 4: even the 75 % line of the forecast fits four replicas for two minutes.",
             Effect(cost_usd_per_hour=-12.0, carbon_g_per_hour=-470.0, gpus=-4.0, slo=-0.001),
         ),
         scale(
-            110, "vision-api", 3, 8,
+            110,
+            "vision-api",
+            3,
+            8,
             "Scale vision-api out from 3 to 8: the backlog alone needs five more replicas.",
             Effect(cost_usd_per_hour=60.0, gpus=20.0, slo=0.08),
         ),
-    ]  # fmt: skip
+    ]
 
 
 def outcomes(made: Iterable[Record]) -> list[Record]:
@@ -349,16 +428,29 @@ def outcomes(made: Iterable[Record]) -> list[Record]:
     for i, d in enumerate(made):
         assert isinstance(d, Scale | Migrate | Preempt)
         accepted = Outcome(
-            id=record_id("Outcome", d.id, "accepted"), decision=d.id, type=type(d).__name__, target=d.target, cell=d.cell,  # type: ignore[arg-type]
-            workload=d.workload, time_ns=d.time_ns + NS_PER_S, status="accepted", mode="dry_run", driver="dry_run",
-        )  # fmt: skip
+            id=record_id("Outcome", d.id, "accepted"),
+            decision=d.id,
+            type=type(d).__name__,
+            target=d.target,
+            cell=d.cell,
+            workload=d.workload,
+            time_ns=d.time_ns + NS_PER_S,
+            status="accepted",
+            mode="dry_run",
+            driver="dry_run",
+        )
         if ends.get(i) == "refused":
             found.append(
                 Outcome(
-                    **{**_fields(accepted), "id": record_id("Outcome", d.id, "refused"), "status": "refused",
-                       "code": "blast_radius", "detail": "five replicas are more than 30 % of the cell in 10 minutes"}
+                    **{
+                        **_fields(accepted),
+                        "id": record_id("Outcome", d.id, "refused"),
+                        "status": "refused",
+                        "code": "blast_radius",
+                        "detail": "five replicas are more than 30 % of the cell in 10 minutes",
+                    }
                 )
-            )  # fmt: skip
+            )
             continue
         found.append(accepted)
         if i in ends:
@@ -377,9 +469,17 @@ def scene(fleet: Fleet | None = None) -> list[Item]:
     made = decisions()
     ticks = range(TICKS - 14, TICKS) if fleet.nodes < 200 else range(TICKS - 2, TICKS)
     return [
-        *inventories(fleet), *specs(), *signals(), *frames(fleet, ticks), *demands(fleet), *forecasts(fleet),
-        *plans(), *troubles(), *made, *outcomes(made),
-    ]  # fmt: skip
+        *inventories(fleet),
+        *specs(),
+        *signals(),
+        *frames(fleet, ticks),
+        *demands(fleet),
+        *forecasts(fleet),
+        *plans(),
+        *troubles(),
+        *made,
+        *outcomes(made),
+    ]
 
 
 def message_of(item: Item) -> Message:

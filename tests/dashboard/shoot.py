@@ -46,6 +46,4 @@ if __name__ == "__main__":
     parser.add_argument("--viewport-only", action="store_true", help="only what is visible without scrolling")
     parser.add_argument("--wait", type=float, default=0.0, help="seconds to wait before the shot")
     given = parser.parse_args()
-    shoot(
-        given.url, given.out, width=given.width, height=given.height, full=not given.viewport_only, wait_s=given.wait
-    )
+    shoot(given.url, given.out, width=given.width, height=given.height, full=not given.viewport_only, wait_s=given.wait)

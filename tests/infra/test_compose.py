@@ -25,7 +25,7 @@ each_service = pytest.mark.parametrize("name", SERVICES)
 def test_every_part_is_there() -> None:
     parts = {"agent", "worker", "actuator", "dashboard", "sink", "topics", "kafka", "influxdb", "grafana"}
     assert set(SERVICES) == parts
-    assert ONE_SHOT == {"topics"}
+    assert {"topics"} == ONE_SHOT
 
 
 @each_service

@@ -2,10 +2,9 @@
 
 from collections.abc import Callable, Mapping
 
-from flyball_contracts.errors import ConfigError
-
 from flyball_actuators.drivers.base import Answer as Answer, Driver as Driver
 from flyball_actuators.drivers.dry_run import DryRun as DryRun
+from flyball_contracts.errors import ConfigError
 
 DRIVERS: Mapping[str, Callable[[], Driver]] = {"dry_run": DryRun}
 

@@ -1,9 +1,8 @@
 """The default driver: it says precisely what it would have done, and does nothing."""
 
+from flyball_actuators.drivers.base import Answer
 from flyball_contracts.cloudevents import rfc3339
 from flyball_contracts.records import AnyDecision, Migrate, Scale
-
-from flyball_actuators.drivers.base import Answer
 
 
 class DryRun:

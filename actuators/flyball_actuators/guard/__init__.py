@@ -1,4 +1,4 @@
-"""May this decision be carried out now? Pure: no clock, no file, no network."""
+"""The guard says whether a decision may be carried out now; pure: no clock, no file, no network."""
 
 from flyball_actuators.guard.guard import CHECKS as CHECKS, Guard as Guard
 from flyball_actuators.guard.state import (

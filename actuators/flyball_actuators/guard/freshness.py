@@ -1,4 +1,4 @@
-"""Is it new, in time, and still the latest word? (The order of the checks is in ``guard.py``.)"""
+"""Checks of time: not done before, not too late or too early, and still the latest word."""
 
 from flyball_actuators.guard.state import Case, Verdict, refuse, subject_of
 

@@ -1,14 +1,13 @@
 """The checks in their fixed order, and what the guard remembers of the result."""
 
-from flyball_contracts.config import ActuatorConfig
-from flyball_contracts.records import AnyDecision
-
 from flyball_actuators.guard.freshness import duplicate, expired, not_yet_valid, superseded
 from flyball_actuators.guard.limits import blast_radius, pruned, rate, taken_by
 from flyball_actuators.guard.state import Case, Check, Grant, GuardState, Verdict, World, subject_of
 from flyball_actuators.guard.switches import kill_switch, mode_off
 from flyball_actuators.guard.target import not_allowed, unknown_target
 from flyball_actuators.guard.validity import invalid
+from flyball_contracts.config import ActuatorConfig
+from flyball_contracts.records import AnyDecision
 
 # Switches first, so that nothing else matters while they are on; then what costs nothing to know;
 # limits last, so that a decision refused for another reason never uses them up.

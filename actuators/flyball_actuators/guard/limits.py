@@ -3,10 +3,9 @@
 from collections.abc import Iterable
 from math import floor
 
+from flyball_actuators.guard.state import Case, Grant, Verdict, World, refuse
 from flyball_contracts.config import ActuatorConfig, RateLimit
 from flyball_contracts.records import AnyDecision, Migrate
-
-from flyball_actuators.guard.state import Case, Grant, Verdict, World, refuse
 
 
 def rate(case: Case) -> Verdict | None:

@@ -1,9 +1,10 @@
 """What the guard is told, what it remembers, and what it answers."""
 
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Container, Iterable, Mapping
 from typing import Literal, NamedTuple, Self
 
 import msgspec
+
 from flyball_contracts.config import ActuatorConfig
 from flyball_contracts.records import AnyDecision, Migrate, WorkloadSpec
 from flyball_contracts.records.outcomes import RefusalCode
@@ -28,7 +29,7 @@ class World(NamedTuple):
     workloads: Mapping[str, WorkloadSpec]
     nodes: Mapping[str, NodeInfo]
     replicas: Mapping[str, Mapping[str, int]]
-    handled: Collection[str]
+    handled: Container[str]
     stop: str
 
     def running(self, cell: str, workload: str) -> int:

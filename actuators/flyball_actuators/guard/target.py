@@ -1,10 +1,9 @@
-"""Is the target known, in the decision's cell, and open to us?"""
+"""Checks of the target: known, in the decision's cell, and open to us."""
 
 from fnmatch import fnmatchcase
 
-from flyball_contracts.records import Migrate
-
 from flyball_actuators.guard.state import Case, Verdict, refuse
+from flyball_contracts.records import Migrate
 
 
 def unknown_target(case: Case) -> Verdict | None:

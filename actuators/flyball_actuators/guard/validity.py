@@ -1,8 +1,7 @@
-"""Does the decision make sense for what it is about? Runs after the target is known."""
-
-from flyball_contracts.records import Migrate, Preempt, Scale, WorkloadSpec
+"""The check that a decision makes sense for what it is about; it runs after the target is known."""
 
 from flyball_actuators.guard.state import Case, Verdict, World, refuse
+from flyball_contracts.records import Migrate, Preempt, Scale, WorkloadSpec
 
 
 def invalid(case: Case) -> Verdict | None:

@@ -6,17 +6,17 @@ A fault belongs to the GPU, not to the replica: whoever moves away leaves it beh
 import math
 from typing import NamedTuple
 
-from flyball_contracts.config import FailingGpu, FleetConfig, StragglingGpu
-from flyball_contracts.errors import ConfigError
-from flyball_contracts.ids import NS_PER_S
-from flyball_contracts.records import NodeEvent
-from flyball_contracts.records.events import Remedy
 from numpy.random import Generator
 
 from flyball_collectors.base import node_event
 from flyball_collectors.fleet.loads import Moment
 from flyball_collectors.fleet.placement import Placement
 from flyball_collectors.fleet.site import Site
+from flyball_contracts.config import FailingGpu, FleetConfig, StragglingGpu
+from flyball_contracts.errors import ConfigError
+from flyball_contracts.ids import NS_PER_S
+from flyball_contracts.records import NodeEvent
+from flyball_contracts.records.events import Remedy
 
 SLOWING_S = 5.0
 """Time constant with which a straggler's clock drops."""
@@ -79,10 +79,10 @@ class Faults:
                 errors = 2 if moment.t_s - moment.dt_s < dies else 0
                 lost = fault.xid == OFF_THE_BUS
                 found.append(Sick(row, 0.0, uncorrected=errors, dead=True, lost=lost))
-        for row, fault in self.straggling:
-            age = moment.t_s - fault.from_s
+        for row, slow in self.straggling:
+            age = moment.t_s - slow.from_s
             if age > 0:
-                pace = 1.0 - (1.0 - fault.clock_ratio) * -math.expm1(-age / SLOWING_S)
+                pace = 1.0 - (1.0 - slow.clock_ratio) * -math.expm1(-age / SLOWING_S)
                 found.append(Sick(row, pace, hot=True))
         return found
 
@@ -116,7 +116,9 @@ class Faults:
                         device=device,
                         code=fault.xid,
                         remedy=REMEDIES.get(fault.xid, "reset_gpu"),
-                        message="GPU has fallen off the bus" if fault.xid == OFF_THE_BUS else "uncorrected memory error",
+                        message="GPU has fallen off the bus"
+                        if fault.xid == OFF_THE_BUS
+                        else "uncorrected memory error",
                     )
                 )
         for row, slow in self.straggling:
@@ -141,4 +143,4 @@ class Faults:
 
 def _within(t_s: float, moment: Moment) -> bool:
     """Whether an instant lies in the tick; the first tick also has what came before."""
-    return t_s <= moment.t_s and (moment.index == 0 or t_s > moment.t_s - moment.dt_s)
+    return t_s <= moment.t_s and (moment.number == 0 or t_s > moment.t_s - moment.dt_s)

@@ -1,12 +1,6 @@
 """The simulated fleet: the same messages as real agents and feeds send, from a seed and a start."""
 
 import numpy as np
-from flyball_contracts.codec import Message, record_message
-from flyball_contracts.config import FleetConfig
-from flyball_contracts.errors import ConfigError, RecordError
-from flyball_contracts.ids import NS_PER_S
-from flyball_contracts.metrics import WORKLOAD
-from flyball_contracts.records import AnyDecision, Inventory, Migrate, Preempt, WorkloadSpec
 from msgspec.structs import replace
 
 from flyball_collectors.fleet.faults import Faults, Sick
@@ -19,6 +13,12 @@ from flyball_collectors.fleet.signals import make_signals
 from flyball_collectors.fleet.site import Floats, build_site
 from flyball_collectors.fleet.specs import all_workloads, make_demanded, make_specs
 from flyball_collectors.fleet.telemetry import frame_messages, make_inventory
+from flyball_contracts.codec import Message, record_message
+from flyball_contracts.config import FleetConfig
+from flyball_contracts.errors import ConfigError, RecordError
+from flyball_contracts.ids import NS_PER_S
+from flyball_contracts.metrics import WORKLOAD
+from flyball_contracts.records import AnyDecision, Inventory, Migrate, Preempt, WorkloadSpec
 
 
 class Fleet:

@@ -1,22 +1,23 @@
 """Physics of the GPUs: from what replicas do to the columns of the GPU frames, for the whole fleet at once.
 
-    power = idle + (limit - idle) * intensity * work * (clock / full clock)^1.5
-    dT/dt = (ambient + resistance * power - T) / tau
+power = idle + (limit - idle) * intensity * work * (clock / full clock)^1.5
+dT/dt = (ambient + resistance * power - T) / tau
 """
 
 from typing import NamedTuple
 
 import numpy as np
-from flyball_contracts.metrics import GPU
-from flyball_contracts.records.workloads import WorkloadKind
 from numpy.random import Generator
 
 from flyball_collectors.fleet.faults import DRAIN_AND_RESET, Sick
 from flyball_collectors.fleet.loads import Running
 from flyball_collectors.fleet.placement import Rows
 from flyball_collectors.fleet.site import Floats, Ints, Site
+from flyball_contracts.metrics import GPU
+from flyball_contracts.records.workloads import WorkloadKind
 
-TAU_S = 25.0
+TAU_S, HOT_TAU_S = 25.0, 5.0
+"""Time constants of the die with and without working cooling."""
 RISE_CEL = 44.0
 """Heating above ambient at the power limit."""
 RESERVED_BYTES = 6.5e8
@@ -25,7 +26,7 @@ CLOCK_EXPONENT = 1.5
 
 
 class Appetite(NamedTuple):
-    """What one kind of workload takes of a GPU at full work, as shares; ``cpu`` is of the host per GPU."""
+    """What one kind of workload takes of a GPU at full work, as shares; ``cpu`` is of the host."""
 
     power: float
     sm: float
@@ -45,6 +46,22 @@ APPETITES: dict[WorkloadKind, Appetite] = {
     "batch": Appetite(0.78, 0.80, 0.40, 0.35, 0.52, 0.63, 0.05, 0.02, 0.45),
 }
 IDLE = Appetite(0, 0, 0, 0, 0, 0, 0, 0, 0)
+
+
+class Hunger(NamedTuple):
+    """The appetite of each GPU's tenant; every field is float32[N]."""
+
+    power: Floats
+    sm: Floats
+    occupancy: Floats
+    tensor: Floats
+    dram: Floats
+    memory: Floats
+    pcie: Floats
+    nvlink: Floats
+    cpu: Floats
+
+
 KINDS = tuple(APPETITES)
 
 
@@ -102,7 +119,7 @@ class Gpus:
         self._power_w = site.idle_power_w.copy()
         self._temperature_cel = site.ambient_cel + self._kelvin_per_w * self._power_w
         self._no_gpm = np.flatnonzero(site.no_gpm)
-        self._appetite = Appetite(*np.zeros((len(Appetite._fields), len(site.node_of)), np.float32))
+        self.hunger = Hunger(*np.zeros((len(IDLE), len(site.node_of)), np.float32))
         self._block = np.zeros((len(GPU), len(site.node_of)), np.float32)
         self._block[Column.FAN] = np.nan  # cooled by the chassis
         self._block[Column.MEMORY_LIMIT] = site.memory_bytes
@@ -115,11 +132,11 @@ class Gpus:
         """Take over a new placement; ``kind_of`` [W] is each workload's place in ``KINDS``."""
         table = np.array([*APPETITES.values(), IDLE], np.float32)
         kind = np.append(kind_of[rows.workload], len(KINDS))
-        self._appetite = Appetite(*np.ascontiguousarray(table[kind[rows.of_gpu]].T))
+        self.hunger = Hunger(*np.ascontiguousarray(table[kind[rows.of_gpu]].T))
 
     def step(self, dt_s: float, random: Generator, running: Running, rows: Rows, sick: list[Sick]) -> Floats:
         """Advance ``dt_s`` seconds; returns the columns as float32[metrics, N]."""
-        site, hungry, block = self._site, self._appetite, self._block
+        site, hungry, block = self._site, self.hunger, self._block
         tenant = rows.of_gpu
         n = len(tenant)
         noise = random.standard_normal((5, n), np.float32)
@@ -147,7 +164,8 @@ class Gpus:
         self._power_w = power
         target = site.ambient_cel + self._kelvin_per_w * average
         target = np.where(hot > 0, site.slowdown_cel, target)
-        self._temperature_cel += (target - self._temperature_cel) * np.float32(-np.expm1(-dt_s / TAU_S))
+        tau_s = np.where(hot > 0, np.float32(HOT_TAU_S), np.float32(TAU_S))
+        self._temperature_cel += (target - self._temperature_cel) * -np.expm1(-np.float32(dt_s) / tau_s)
 
         spread = 0.02 * use + 0.4 * use * (1.0 - use)
         block[Column.USE] = use
@@ -197,8 +215,3 @@ class Gpus:
         seen = block.copy()
         seen[:, [one.row for one in sick if one.lost]] = np.nan
         return seen
-
-    @property
-    def appetite(self) -> Appetite:
-        """What each GPU's tenant takes at full work; every field is float32[N]."""
-        return self._appetite

@@ -1,13 +1,13 @@
 """The hosts of the simulated nodes: CPU, memory, disk and network, driven by what their GPUs do."""
 
 import numpy as np
-from flyball_contracts.metrics import HOST
 from numpy.random import Generator
 
 from flyball_collectors.fleet.gpus import Gpus
 from flyball_collectors.fleet.loads import Running
 from flyball_collectors.fleet.placement import Rows
 from flyball_collectors.fleet.site import Floats, Site
+from flyball_contracts.metrics import HOST
 
 CPUS = 128
 MEMORY_BYTES = 2**41
@@ -37,13 +37,13 @@ class Hosts:
 
         noise = random.standard_normal((3, m), np.float32)
         writes = total(io)
-        busy = np.clip(0.02 + total(work * gpus.appetite.cpu) / size + 0.004 * noise[0], 0.001, 1.0)
+        busy = np.clip(0.02 + total(work * gpus.hunger.cpu) / size + 0.004 * noise[0], 0.001, 1.0)
         iowait = np.clip(0.02 * writes / size, 0.0, 1.0 - busy)
         cpu_s = CPUS * dt_s
         used = MEMORY_BYTES * (0.04 + 0.5 * total(held.astype(np.float32)) / size + 0.0005 * noise[1])
         cached = MEMORY_BYTES * np.full(m, 0.18, np.float32)
-        read = 2e6 + 3e7 * total(work * gpus.appetite.pcie)
-        network = 4e5 + 6e8 * total(work * gpus.appetite.nvlink)
+        read = 2e6 + 3e7 * total(work * gpus.hunger.pcie)
+        network = 4e5 + 6e8 * total(work * gpus.hunger.nvlink)
         values = {
             "system.cpu.utilization": busy,
             "system.cpu.time{mode=user}": 0.85 * busy * cpu_s,

@@ -5,11 +5,11 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 import numpy as np
-from flyball_contracts.errors import RecordError
-from flyball_contracts.records import Allocation
 from numpy.typing import NDArray
 
 from flyball_collectors.fleet.site import Ints, Site
+from flyball_contracts.errors import RecordError
+from flyball_contracts.records import Allocation
 
 FREE = -1
 
@@ -112,7 +112,7 @@ class Placement:
         if replica is None:
             raise RecordError(f"{self.workloads[workload].name} has no replica {name!r} that runs")
         if to_node == replica.node:
-            raise RecordError(f"{name} runs on {self.site.nodes[to_node].name} already; name another node")
+            raise RecordError(f"{name} runs on {self.site.nodes[replica.node].name} already; name another node")
         spec = self.workloads[workload]
         if to_node is None:
             to_node = self._node_for(spec, exclude=replica.node)

@@ -2,8 +2,9 @@
 
 from typing import TypeVar
 
-from flyball_contracts.config import FailingGpu, FleetConfig, FleetWorkload, StragglingGpu
 from msgspec.structs import replace
+
+from flyball_contracts.config import FailingGpu, FleetConfig, FleetWorkload, StragglingGpu
 
 W = TypeVar("W", bound=FleetWorkload)
 F = TypeVar("F", FailingGpu, StragglingGpu)

@@ -3,11 +3,12 @@
 import math
 
 import numpy as np
+from numpy.typing import NDArray
+
 from flyball_contracts.config import FleetConfig, GridZone
 from flyball_contracts.ids import NS_PER_S
 from flyball_contracts.records import Signal
 from flyball_contracts.records.signals import SignalKind
-from numpy.typing import NDArray
 
 SOURCE = "simulated"
 P90 = 1.2816
@@ -20,7 +21,9 @@ def make_signals(config: FleetConfig, start_ns: int, now_ns: int) -> list[Signal
     step_ns = round(config.signal_step_s * NS_PER_S)
     first_ns = now_ns // step_ns * step_ns
     count = max(1, math.ceil(config.signal_horizon_s / config.signal_step_s))
-    middle_s = (first_ns - start_ns) / NS_PER_S + (np.arange(count) + 0.5) * config.signal_step_s
+    middle_s: Curve = (first_ns - start_ns) / NS_PER_S + (
+        np.arange(count, dtype=np.float64) + 0.5
+    ) * config.signal_step_s
     found: list[Signal] = []
     for number, zone in enumerate(config.zones):
         random = np.random.default_rng([config.seed, number, now_ns])

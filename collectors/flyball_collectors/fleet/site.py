@@ -3,13 +3,13 @@
 from typing import NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
+
+from flyball_collectors.fleet.sku import SKUS, SkuData
 from flyball_contracts.config import FleetConfig, NodePool
 from flyball_contracts.errors import ConfigError
 from flyball_contracts.ids import record_id
 from flyball_contracts.records import Device, Link
-from numpy.typing import NDArray
-
-from flyball_collectors.fleet.sku import SKUS, SkuData
 
 Floats = NDArray[np.float32]
 Ints = NDArray[np.int64]

@@ -1,17 +1,17 @@
 """Specifications of the simulated workloads, as their owners would declare them."""
 
 import numpy as np
-from flyball_contracts.config import Batch, FleetConfig, FleetWorkload, Notebooks, Service, Training
-from flyball_contracts.errors import ConfigError
-from flyball_contracts.ids import NS_PER_S
-from flyball_contracts.records import Objective, WorkloadSpec
-from flyball_contracts.records.workloads import WorkloadKind
 from msgspec.structs import replace
 
 from flyball_collectors.fleet.gpus import APPETITES
 from flyball_collectors.fleet.placement import Demanded
 from flyball_collectors.fleet.site import Site
 from flyball_collectors.fleet.sku import SKUS, SkuData
+from flyball_contracts.config import Batch, FleetConfig, FleetWorkload, Notebooks, Service, Training
+from flyball_contracts.errors import ConfigError
+from flyball_contracts.ids import NS_PER_S
+from flyball_contracts.records import Objective, WorkloadSpec
+from flyball_contracts.records.workloads import WorkloadKind
 
 PAUSE_NOTEBOOK_S = 5.0
 

@@ -3,14 +3,14 @@
 from collections.abc import Sequence
 
 import numpy as np
+
+from flyball_collectors.fleet.hosts import CPUS, MEMORY_BYTES
+from flyball_collectors.fleet.site import Floats, Ints, Node, Site
 from flyball_contracts.codec import Message, frame_message
 from flyball_contracts.config import FleetConfig
 from flyball_contracts.frame import Frame
 from flyball_contracts.metrics import GPU, HOST, WORKLOAD
 from flyball_contracts.records import Allocation, Inventory
-
-from flyball_collectors.fleet.hosts import CPUS, MEMORY_BYTES
-from flyball_collectors.fleet.site import Floats, Ints, Node, Site
 
 AGENT_EPOCH = 1
 READ_NS = 6_000_000

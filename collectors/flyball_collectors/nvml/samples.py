@@ -7,6 +7,7 @@ from flyball_collectors.nvml.gate import Gate
 from flyball_collectors.nvml.values import number_in
 
 _GPU_UTILIZATION = 1  # nvmlSamplingType_t
+_PATIENCE = 10  # reads without a new sample until the clock of the samples is taken to have been set back
 
 
 class UtilizationRing:
@@ -20,6 +21,7 @@ class UtilizationRing:
     def __init__(self) -> None:
         self._last_us = 0
         self._busy_s = 0.0
+        self._empty = 0
 
     def read(self, gate: Gate) -> dict[str, float]:
         """Mean, least, greatest and 95th percentile (nearest rank) since the previous read, and busy time so far.
@@ -50,12 +52,11 @@ class UtilizationRing:
 
     def _advance(self, samples: list[tuple[int, float]]) -> tuple[list[float], list[float]]:
         """Take the samples that are new: their values and the seconds that each one covers."""
-        if samples and samples[-1][0] < self._last_us:  # the clock of the samples stepped back: start again
-            self._last_us = 0
         shares: list[float] = []
         spans: list[float] = []
         if samples and not self._last_us:
             self._last_us = samples[-1][0]
+            return shares, spans
         for time_us, share in samples:
             if time_us > self._last_us:
                 span_s = (time_us - self._last_us) / 1e6
@@ -63,4 +64,7 @@ class UtilizationRing:
                 spans.append(span_s)
                 self._busy_s += share * span_s
                 self._last_us = time_us
+        self._empty = 0 if shares else self._empty + 1
+        if self._empty >= _PATIENCE:
+            self._last_us = self._empty = 0
         return shares, spans

@@ -64,6 +64,11 @@ class EventWatch:
             self._first_ns.clear()
         return seen
 
+    def counts(self) -> Mapping[Happening, int]:
+        """How often each thing happened since the last :meth:`drain`."""
+        with self._lock:
+            return dict(self._seen)
+
     def close(self) -> None:
         """End the thread; takes as long as one wait at most."""
         self._stop.set()

@@ -133,7 +133,7 @@ class FleetConfig(Section, frozen=True, kw_only=True):
     """The simulated fleet; the default is a laptop-sized one in which everything happens in a minute."""
 
     cell: Name = "fleet"
-    seed: Annotated[int, msgspec.Meta(ge=0, lt=2**64)] = 1
+    seed: Annotated[int, msgspec.Meta(ge=0, le=2**63 - 1)] = 1
     tick_s: Positive = 1.0
     signal_step_s: Positive = 900.0
     signal_horizon_s: Positive = 129_600.0

@@ -73,11 +73,15 @@ class HealthConfig(Section, frozen=True):
 
 
 class SizingConfig(Section, frozen=True):
-    """How a forecast becomes replicas."""
+    """How a forecast becomes replicas.
+
+    A workload is scaled at most once in ``interval_s``, and turned back only ``hold_s`` after its last decision.
+    """
 
     level: Ratio = 0.95
     down_level: Ratio = 0.75
     hold_s: NotNegative = 120.0
+    interval_s: NotNegative = 15.0
 
 
 class TimingConfig(Section, frozen=True):

@@ -27,9 +27,7 @@ class Workload:
     spec: WorkloadSpec | None = None
     forecast: Forecast | None = None
     proposal: Proposal | None = None
-    ticks: Bounded[int, dict[str, Demand]] = field(
-        default_factory=lambda: Bounded[int, dict[str, Demand]](HISTORY_TICKS)
-    )
+    ticks: Bounded[int, dict[str, Demand]] = field(default_factory=lambda: Bounded(HISTORY_TICKS))
 
     def add(self, demand: Demand) -> None:
         """Take one source's share of a tick."""

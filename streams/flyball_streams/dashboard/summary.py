@@ -23,7 +23,7 @@ class CellSummary:
 class Summary:
     """The fleet in a few numbers; ``None`` where nothing was measured."""
 
-    nodes: int
+    gpu_nodes: int
     gpus: int
     busy: int
     utilization: float | None
@@ -52,7 +52,7 @@ def summarise(view: FleetView) -> Summary:
     for mark in view.active_marks(now).values():
         health[mark.health] += 1
     return Summary(
-        nodes=len(placed),
+        gpu_nodes=sum(1 for _, inventory in placed if inventory.devices),
         gpus=len(table),
         busy=int((use >= 0.05).sum()),
         utilization=float(use.mean()) if len(use) else None,

@@ -1,12 +1,14 @@
 """Numbers, units and decisions as words."""
 
 import math
+import re
 from datetime import UTC, datetime
 
 from flyball_contracts.ids import NS_PER_S
 from flyball_contracts.records import AnyDecision, Effect, Evidence, Migrate, Outcome, Preempt, Scale
 
 _UNITS = {"1": "", "Cel": "°C", "By": "B", "gCO2e/kWh": "g/kWh"}
+_ANNOTATION = re.compile(r"\{([^}]*)\}")
 _STEPS = ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"))
 MINUS = "\N{MINUS SIGN}"
 UNKNOWN = "\N{EN DASH}"
@@ -41,7 +43,9 @@ def signed(value: float) -> str:
 
 def quantity(value: float | None, unit: str) -> str:
     """A number with its UCUM unit as people write it."""
-    shown = _UNITS.get(unit, unit.replace("{", "").replace("}", ""))
+    shown = _UNITS.get(unit, _ANNOTATION.sub(r"\1", unit))
+    if _ANNOTATION.fullmatch(unit):
+        shown = ""  # what is counted is in the name
     text = number(value)
     return f"{text} {shown}".rstrip() if text != UNKNOWN else text
 
@@ -95,8 +99,7 @@ def change(decision: AnyDecision) -> str:
             limit = f", limit {quantity(decision.power_limit_w, 'W')}" if decision.power_limit_w else ""
             return f"{decision.replicas_before} {arrow} {decision.replicas} replicas{limit}"
         case Migrate():
-            goal = decision.to_node or "any healthy node"
-            return f"{decision.from_node} {arrow} {goal}"
+            return f"{arrow} {decision.to_node or 'any healthy node'}"
         case Preempt():
             until = f" until {clock(decision.until_ns, day=True)}" if decision.until_ns else ""
             return f"{decision.replicas_before} {arrow} {decision.replicas} replicas{until}"

@@ -15,6 +15,8 @@ from flyball_contracts.records import Tick
 Arrival = Literal["ok", "late", "early"]
 TRUSTED = 1 << 60
 """``max_ahead`` for sources that are lanes: they do not lie about time."""
+STAGGER = 3
+"""Ticks of grace that each later stage adds: its first marks come in one burst of the stage before."""
 MISSING_NAMED = 16
 
 
@@ -33,13 +35,15 @@ class Source(msgspec.Struct):
 class Gate(msgspec.Struct):
     """Closes the ticks of one cell, in order, from the marks of its sources.
 
-    ``lateness`` and ``max_ahead`` are in ticks. A jump in time is believed when ``confirm`` messages in a row of one
-    source insist on it and no other source contradicts them.
+    ``lateness``, ``max_ahead`` and ``grace`` are in ticks: nothing closes before the newest source is ``grace`` ticks
+    past the first, so that all have a chance to be known. A jump in time is believed when ``confirm`` messages in a
+    row of one source insist on it and no other source contradicts them.
     """
 
     period_ns: int
     lateness: int
     max_ahead: int
+    grace: int
     confirm: int = 5
     closed: int = -1
     joined_until: int = -1
@@ -93,7 +97,7 @@ class Gate(msgspec.Struct):
     def _join(self, name: str, index: int) -> Arrival:
         if not self.sources:
             self.closed = max(self.closed, index - 1)
-            self.joined_until = index + self.lateness
+            self.joined_until = index + self.grace
         elif index <= self.closed:
             self.late += 1
             self.sources[name] = Source(index, lapsed=True)

@@ -74,9 +74,9 @@ class Table(NamedTuple):
 
 
 def read_table(source: Path, file: str, keys: Mapping[str, pl.DataType], values: Mapping[str, pl.DataType]) -> Table:
-    """Read columns of one Parquet file of a trace as the types named, sorted by `keys`, which must be there in each row.
+    """Read columns of one Parquet file of a trace as the types named, sorted by `keys`.
 
-    A NaN comes back as null.
+    Rows in which a key is empty are dropped. A NaN comes back as null.
     """
     path = source / file
     wanted = {**keys, **values}
@@ -111,8 +111,9 @@ def totals(
 ) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
     """Sum and number of the values that are not NaN, for each index below `size`; always added in the same order."""
     known = np.isfinite(values)
-    total = np.bincount(index[known], values[known], size)
-    return total, np.bincount(index[known], minlength=size)
+    total = np.zeros(size)
+    np.add.at(total, index[known], values[known])
+    return total, np.bincount(index[known], minlength=size).astype(np.int64)
 
 
 def means(index: NDArray[np.int64], values: NDArray[np.float64], size: int) -> NDArray[np.float64]:

@@ -58,9 +58,9 @@ def write_gateway(tape: Tape, cell: str, arrivals: Arrivals, progress: Progress 
         allocations=tuple(Allocation(workload=name, replica=f"{name}-gateway") for name in names),
     )
     tape.record(inventory, start_ns)
-    has_work = np.isfinite(arrivals.rates[:, :, 3]).any(axis=0)
-    for name, known in zip(names, has_work.tolist(), strict=True):
-        tape.record(_spec(name, cell, start_ns, 1.0 if known else 0.0), start_ns)
+    for i, name in enumerate(names):
+        has_work = bool(np.isfinite(arrivals.rates[:, i, 3]).any())
+        tape.record(_spec(name, cell, start_ns, 1.0 if has_work else 0.0), start_ns)
     silent = 0
     count = len(arrivals.rates)
     for i in range(count):

@@ -9,8 +9,8 @@ Mapping and assumptions:
 - *Workloads.* One for each model, on a synthetic gateway (see `gateway`): the sum over its clients. A window in
   which *all* clients of a model have the rate 0 is taken as an outage of the measurement: NaN.
 - *Tokens* are rate times mean length, summed over clients, where lengths are published: per client and 6-h window, the
-  latest known window standing in for a missing one, never a later one. Clients without lengths are taken to have the mean of the others.
-  Prompt tokens are `input_tokens`, or else all `*_tokens` fields that are not generated; generated tokens are
+  latest known window standing in for a missing one, never a later one. Clients without lengths are taken to have the
+  mean of the others. Prompt tokens are `input_tokens`, or else all `*_tokens` fields that are not generated; generated tokens are
   `output_tokens`, or else the sum of reasoning and answer tokens.
 - *Work* is replica time as for `azure_llm_2023`, whatever the real size of the model: the shape is the trace's, the
   height is not. A model without any lengths has no work rate and no known capacity.
@@ -62,7 +62,7 @@ class ServeGen:
 def _read(source: Path) -> tuple[Arrivals, dict[str, int]]:
     table = read_table(source, "rates.parquet", _KEYS, {"rate_rps": pl.Float64()})
     rates = table.rows.drop_nulls()
-    if rates.is_empty() or int(rates["t_s"].min() or 0) < 0:  # type: ignore[call-overload]
+    if rates.is_empty() or not (rates["t_s"] >= 0).all():
         raise RecordingError(f"{source / 'rates.parquet'}: t_s must be seconds from 0 on; fetch it again")
     lengths, dropped = _lengths(source)
     rates = rates.sort("t_s", maintain_order=True)

@@ -5,7 +5,7 @@ import logging
 import os
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any
+from typing import Any, cast
 
 import faust
 from faust.types import TP
@@ -59,8 +59,9 @@ def make_app(config: Config, host: LaneHost, partitions: Mapping[str, int], *, s
                 os._exit(FAILED)
             event.ack()
 
+    untyped = cast("Any", app)
     for source in SOURCES:
-        topic = app.topic(
+        topic = untyped.topic(
             source.name,
             key_type=bytes,
             value_type=bytes,
@@ -68,11 +69,11 @@ def make_app(config: Config, host: LaneHost, partitions: Mapping[str, int], *, s
             value_serializer="raw",
             partitions=partitions[source.name],
         )
-        app.agent(topic, name=f"{LANE_OF[source.name]}-{source.name}")(run)
+        untyped.agent(topic, name=f"{LANE_OF[source.name]}-{source.name}")(run)
 
     async def revoked(_app: Any, revoked: set[TP], **_: Any) -> None:
         if revoked:
             await asyncio.get_running_loop().run_in_executor(pool, host.revoke)
 
-    app.on_partitions_revoked.connect(revoked, weak=False)
+    cast("Any", app.on_partitions_revoked).connect(revoked, weak=False)
     return app

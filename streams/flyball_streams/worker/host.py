@@ -8,6 +8,7 @@ import logging
 import threading
 import time
 from collections.abc import Collection, Mapping, Sequence
+from typing import Any, cast
 
 from confluent_kafka import KafkaError, Message as KafkaMessage, Producer
 from faust.types import TP
@@ -28,6 +29,7 @@ from flyball_streams.worker.tables import TableReader
 
 log = logging.getLogger(__name__)
 ENGINE = "1"
+ANY_PARTITION = -1
 LANE_OF = {TELEMETRY.name: "node", EVENTS.name: "node", DEMAND.name: "workload", PROPOSALS.name: "cell"}
 Key = tuple[str, int]
 
@@ -172,10 +174,10 @@ class LaneHost:
 
     def _send(self, messages: Sequence[Message]) -> None:
         for topic, key, value, headers, partition in messages:
-            place = {} if partition is None else {"partition": partition}
+            place = ANY_PARTITION if partition is None else partition
             while True:
                 try:
-                    self._producer.produce(topic, value, key, headers=headers, **place)
+                    self._producer.produce(topic, value, key, place, headers=cast("Any", headers))
                     break
                 except BufferError:
                     self._producer.poll(0.1)

@@ -6,7 +6,7 @@ plain consumer reads all partitions from the start. Lane snapshots are found the
 
 import logging
 import threading
-from typing import NamedTuple
+from typing import NamedTuple, cast
 
 from confluent_kafka import Consumer, KafkaException, Message as KafkaMessage, TopicPartition
 
@@ -119,7 +119,7 @@ class TableReader:
         if value is None:
             return  # a tombstone: what it deletes is superseded by its absence at the next start
         incoming = Incoming(
-            topic, message.partition() or 0, message.offset() or 0, message.key(), value, message.headers() or []
+            topic, message.partition() or 0, message.offset() or 0, message.key(), value, _headers(message)
         )
         try:
             record = decode_snapshot(value) if topic == STATE.name else decode_record(topic, value, incoming.headers)
@@ -134,3 +134,7 @@ class TableReader:
                 self._changes.outcomes.append(record)
             else:
                 self._changes.records.append(record)
+
+
+def _headers(message: KafkaMessage) -> list[tuple[str, bytes | None]]:
+    return cast("list[tuple[str, bytes | None]]", message.headers() or [])

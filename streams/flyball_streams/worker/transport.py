@@ -10,8 +10,8 @@ the transport against a broker.
 """
 
 import asyncio
-from collections.abc import Callable, Collection, Mapping
-from typing import Any
+from collections.abc import Awaitable, Callable, Collection, Mapping
+from typing import Any, cast
 
 import faust
 from faust.transport.drivers import aiokafka as driver
@@ -27,7 +27,8 @@ class BatchConsumer(driver.Consumer):
     async def perform_seek(self) -> None:
         """Seek to the committed offsets, then to where the lanes say that their state ends."""
         await super().perform_seek()
-        places = self.transport.resume(self.assignment())
+        transport = cast("BatchTransport", self.transport)
+        places = transport.resume(self.assignment())
         if places:
             await self.seek_wait(places)
 
@@ -62,7 +63,8 @@ class BatchConsumer(driver.Consumer):
         self.app.monitor.track_tp_end_offset(tp, self.highwater(tp))
         if self.app.topics.acks_enabled_for(tp.topic):
             await self._add_gap(tp, first if expected is None else expected, last.offset - 1)
-        await self.callback(
+        callback: Callable[[ConsumerMessage], Awaitable[None]] = cast("Any", self).callback
+        await callback(
             ConsumerMessage(
                 tp.topic,
                 tp.partition,
@@ -71,7 +73,7 @@ class BatchConsumer(driver.Consumer):
                 last.timestamp_type,
                 [],
                 None,
-                batch,
+                cast("Any", batch),
                 None,
                 0,
                 sum(record.serialized_value_size for record in batch),

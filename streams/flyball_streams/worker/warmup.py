@@ -18,8 +18,8 @@ PERIOD_NS = 1_000_000_000
 def warm_up(config: WorkerConfig, directory: Directory, partitions: int) -> list[int]:
     """Run a few ticks of a made-up cell for every padded size that the known inventories need.
 
-    ``partitions`` is that of the telemetry topic. Returns the sizes. What the made-up cells produce is thrown away; only
-    JAX's cache of compiled steps remembers them.
+    ``partitions`` is that of the telemetry topic. Returns the sizes. What the made-up cells produce is thrown away;
+    only JAX's cache of compiled steps remembers them.
     """
     devices: dict[tuple[str, int], int] = {}
     for inventory in directory.inventories.values():

@@ -8,11 +8,11 @@ from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
 import numpy as np
-from flyball_contracts.metrics import WORKLOAD
 from numpy.random import Generator
 from numpy.typing import NDArray
 
 from flyball_collectors.fleet.site import Floats, Ints
+from flyball_contracts.metrics import WORKLOAD
 
 WAITING = 0.02
 """Utilisation of a replica that loads its model or waits for its gang."""
@@ -21,7 +21,7 @@ WAITING = 0.02
 class Moment(NamedTuple):
     """One tick: it covers the ``dt_s`` seconds up to ``t_s`` seconds after the start of the fleet."""
 
-    index: int
+    number: int
     t_s: float
     dt_s: float
     seed: int
@@ -65,10 +65,16 @@ STEP_TIME = WORKLOAD.column("flyball.workload.step.time")
 
 
 def share_in(period_s: Floats, length_s: Floats, moment: Moment) -> Floats:
-    """Share of the tick that lies in the last ``length_s`` of each ``period_s``; exact for any length of tick."""
+    """Share of the tick that lies in the last ``length_s`` of each ``period_s``; exact for any length of tick.
 
-    def spent(t: float) -> NDArray[np.float64]:
-        laps = np.floor(t / period_s)
-        return laps * length_s + np.maximum(t - laps * period_s - (period_s - length_s), 0.0)
+    The first period is 40 % over at the start.
+    """
+    period, length = period_s.astype(np.float64), length_s.astype(np.float64)
+
+    def spent(t_s: float) -> NDArray[np.float64]:
+        t = t_s + 0.4 * period
+        laps = np.floor(t / period)
+        done: NDArray[np.float64] = laps * length + np.maximum(t - laps * period - (period - length), 0.0)
+        return done
 
     return ((spent(moment.t_s) - spent(moment.t_s - moment.dt_s)) / moment.dt_s).astype(np.float32)

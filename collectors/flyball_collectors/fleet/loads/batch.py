@@ -1,12 +1,12 @@
 """Batch jobs: steady work until they are done."""
 
 import numpy as np
-from flyball_contracts.config import Batch
 from numpy.random import Generator
 from numpy.typing import NDArray
 
 from flyball_collectors.fleet.loads.base import PROGRESS, WAITING, Moment, Running
 from flyball_collectors.fleet.site import Ints
+from flyball_contracts.config import Batch
 
 BUSY = 0.88
 

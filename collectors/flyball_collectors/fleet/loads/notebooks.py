@@ -1,12 +1,12 @@
 """Notebooks: each replica runs a cell now and then and idles in between."""
 
 import numpy as np
-from flyball_contracts.config import Notebooks
 from numpy.random import Generator
 from numpy.typing import NDArray
 
 from flyball_collectors.fleet.loads.base import WAITING, Moment, Running
 from flyball_collectors.fleet.site import Ints
+from flyball_contracts.config import Notebooks
 
 _MIX = (0x9E3779B97F4A7C15, 0xBF58476D1CE4E5B9, 0x94D049BB133111EB)
 

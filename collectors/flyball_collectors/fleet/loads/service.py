@@ -6,24 +6,24 @@ The queue is a fluid one, Q' = load - capacity, plus the stationary wait of M/M/
 """
 
 import numpy as np
-from flyball_contracts.config import Burst, Service
-from flyball_contracts.metrics import WORKLOAD
 from numpy.random import Generator
 
 from flyball_collectors.fleet.loads.base import WAITING, Moment, Running
 from flyball_collectors.fleet.site import Ints
+from flyball_contracts.config import Burst, Service
+from flyball_contracts.metrics import WORKLOAD
 
 TIMEOUT_S = 30.0
 NOISE_S, RANDOM_BURST_S = 20.0, 40.0
 """Correlation time of the noise, and time in which a random burst fades."""
 OUTPUT_SHARE = 0.35
-COLUMNS = [
+COLUMNS = np.array([
     WORKLOAD.column(f"flyball.workload.{key}")
     for key in (
         "request.rate", "work.rate", "request.active", "request.queued", "token.rate{kind=input}",
         "token.rate{kind=output}", "latency{stat=mean}", "latency{stat=p99}", "errors",
     )
-]  # fmt: skip
+])  # fmt: skip
 
 
 class ServiceLoad:
@@ -62,7 +62,9 @@ class ServiceLoad:
         steady = self._service_s * rho ** (np.sqrt(2.0 * (ready + 1.0)) - 1.0) / np.maximum(ready, 1.0) / (1.0 - rho)
         wait = self.queued_work / np.maximum(able, 1e-9) + steady
         mean = np.where(able > 0, self._service_s + wait, np.nan)
-        p99 = np.where(able > 0, 2.2 * self._service_s + self.queued_work / np.maximum(able, 1e-9) + 4.6 * steady, np.nan)
+        p99 = np.where(
+            able > 0, 2.2 * self._service_s + self.queued_work / np.maximum(able, 1e-9) + 4.6 * steady, np.nan
+        )
         sharers = np.where(ready > 0, ready, np.maximum(running.replicas_of[mine], 1))
         requests = served / dt / self._per_request
         report = np.stack([

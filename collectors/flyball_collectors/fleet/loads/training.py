@@ -1,11 +1,11 @@
 """Training gangs: all replicas in step, at the pace of the slowest GPU, with a checkpoint at regular times."""
 
 import numpy as np
-from flyball_contracts.config import Training
 from numpy.random import Generator
 
 from flyball_collectors.fleet.loads.base import STEP_TIME, WAITING, Moment, Running, share_in
 from flyball_collectors.fleet.site import Ints
+from flyball_contracts.config import Training
 
 FULL, CHECKPOINT, HUNG_WORK = 0.96, 0.08, 0.25
 """Utilisation in steps and in checkpoints; work of a rank that spins because a peer is dead."""

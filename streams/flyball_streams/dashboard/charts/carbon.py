@@ -20,19 +20,19 @@ from flyball_streams.dashboard.state import Curve, FleetView
 _MS = 1_000_000
 _HOUR_NS = 3_600 * NS_PER_S
 PAST_NS, AHEAD_NS = 3 * _HOUR_NS, 30 * _HOUR_NS
+_LABELS: Options = {"day": "{d} {MMM}", "hour": "{HH}:{mm}", "minute": "{HH}:{mm}", "none": "{HH}:{mm}"}
 MAX_PLANS = 5
 MAX_ZONES = len(ZONES)
 
 
 class PlanText(NamedTuple):
-    """One planned job in numbers; ``next_ns`` is the start of its next running slot."""
+    """One planned job in numbers; it still runs ``runs_s``, from ``next_ns`` on."""
 
     subject: str
     zone: str
     colour: str
     saving: float
-    runs: int
-    slots: int
+    runs_s: float
     next_ns: int | None
     deadline_ns: int
     feasible: bool
@@ -90,7 +90,7 @@ def _plan_text(plan: Plan, colour: str, now: int | None) -> PlanText:
     starts = [plan.start_ns + i * step for i, run in enumerate(plan.run) if run]
     coming = [start for start in starts if now is None or start + step > now]
     return PlanText(
-        plan.subject, plan.zone, colour, plan.saving, len(coming), len(plan.run),
+        plan.subject, plan.zone, colour, plan.saving, len(coming) * plan.step_s,
         coming[0] if coming else None, plan.deadline_ns, plan.feasible,
     )  # fmt: skip
 
@@ -125,9 +125,9 @@ def _options(
         "silent": True,
         "animation": False,
         "data": [
-            [{"xAxis": start / _MS, "itemStyle": {"color": colours.get(plan.zone, MUTED), "opacity": 0.10}},
+            [{"xAxis": start / _MS, "itemStyle": {"color": colours.get(plan.zone, MUTED), "opacity": 0.09}},
              {"xAxis": end / _MS}]
-            for plan in plans[:1]
+            for plan in plans
             for start, end in running_spans(plan)
         ],
     }  # fmt: skip
@@ -141,13 +141,15 @@ def _options(
         "useUTC": True,
         "animation": False,
         "grid": [
-            {"left": left, "right": right, "top": 34, "bottom": lane_height + 40},
+            {"left": left, "right": right, "top": 40, "bottom": lane_height + 40},
             {"left": left, "right": right, "height": lane_height, "bottom": 8},
         ],
         "tooltip": {**TOOLTIP, "trigger": "axis", ":formatter": "flyball.carbonTip"},
         "legend": {
+            "type": "scroll",
             "top": 0,
-            "right": 0,
+            "left": 0,
+            "pageTextStyle": {"color": MUTED},
             "itemWidth": 14,
             "itemHeight": 8,
             "icon": "roundRect",
@@ -156,11 +158,11 @@ def _options(
             "selectedMode": False,
         },
         "xAxis": [
-            time_axis(gridIndex=0, **bounds),
-            time_axis(gridIndex=1, show=False, **bounds),
+            time_axis(_LABELS, gridIndex=0, **bounds),
+            time_axis(_LABELS, gridIndex=1, show=False, **bounds),
         ],
         "yAxis": [
-            value_axis(gridIndex=0, name="gCO\u2082e/kWh", nameGap=14, min=0),
+            value_axis(gridIndex=0, min=0),
             {
                 "type": "category",
                 "gridIndex": 1,

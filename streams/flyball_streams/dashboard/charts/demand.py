@@ -6,8 +6,6 @@ from flyball_contracts.records import Forecast
 from flyball_streams.dashboard.charts.palette import (
     AMBER,
     BLUE,
-    FONT,
-    MUTED,
     TEXT,
     TOOLTIP,
     Options,
@@ -18,6 +16,13 @@ from flyball_streams.dashboard.charts.palette import (
 from flyball_streams.dashboard.demand import Point, Workload
 
 _MS = 1_000_000
+LEGEND = (
+    ("observed", TEXT, 1.0),
+    ("forecast median", BLUE, 1.0),
+    ("25\u201375 %", BLUE, 0.6),
+    ("5\u201395 %", BLUE, 0.32),
+    ("capacity ready", AMBER, 1.0),
+)
 SHOWN_PAST = 240
 
 
@@ -33,7 +38,7 @@ class DemandText(NamedTuple):
 
 def empty_demand_options() -> Options:
     """The chart before anything is known; later updates have the same series."""
-    return _options([], [], [[], [], [], [], []], None, "")
+    return _options([], [], [[], [], [], [], []], None)
 
 
 def demand_options(workload: Workload) -> tuple[Options, DemandText]:
@@ -59,7 +64,7 @@ def demand_options(workload: Workload) -> tuple[Options, DemandText]:
         last.replicas if last else None,
         wanted,
     )
-    return _options(observed, capacity, fan, now, unit or "work/s"), text
+    return _options(observed, capacity, fan, now), text
 
 
 def _quantity(points: list[Point], workload: Workload) -> tuple[str, list[float | None]]:
@@ -122,26 +127,14 @@ def _options(
     capacity: list[list[float]],
     fan: list[list[list[float]]],
     now_ms: float | None,
-    unit: str,
 ) -> Options:
     return {
         "useUTC": True,
         "animation": False,
-        "grid": {"left": 8, "right": 14, "top": 34, "bottom": 8, "containLabel": True},
+        "grid": {"left": 8, "right": 14, "top": 18, "bottom": 4, "containLabel": True},
         "tooltip": {**TOOLTIP, "trigger": "axis", ":formatter": "flyball.demandTip"},
-        "legend": {
-            "top": 0,
-            "right": 0,
-            "itemWidth": 14,
-            "itemHeight": 8,
-            "itemGap": 12,
-            "icon": "roundRect",
-            "textStyle": {"color": MUTED, "fontSize": 11, "fontFamily": FONT},
-            "data": ["observed", "median", "25\u201375 %", "5\u201395 %", "capacity ready"],
-            "selectedMode": False,
-        },
-        "xAxis": time_axis(),
-        "yAxis": value_axis(name=unit, min=0, nameGap=14),
+        "xAxis": time_axis("{HH}:{mm}:{ss}"),
+        "yAxis": value_axis(min=0),
         "series": [
             _band("outer low", "outer", fan[0], 0),
             _band("5\u201395 %", "outer", fan[1], 0.20),

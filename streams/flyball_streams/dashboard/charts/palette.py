@@ -25,13 +25,13 @@ TOOLTIP: Options = {
 }
 
 
-def time_axis(**more: Any) -> Options:
-    """An axis of UTC event time."""
+def time_axis(form: str | Options, **more: Any) -> Options:
+    """An axis of UTC event time with labels of this form."""
     return {
         "type": "time",
         "axisLine": {"lineStyle": {"color": LINE}},
         "axisTick": {"show": False},
-        "axisLabel": {"color": MUTED, "fontSize": 11, "hideOverlap": True, "fontFamily": FONT},
+        "axisLabel": {"color": MUTED, "fontSize": 11, "hideOverlap": True, "formatter": form, "fontFamily": FONT},
         "splitLine": {"show": False},
         **more,
     }
@@ -42,7 +42,6 @@ def value_axis(**more: Any) -> Options:
     return {
         "type": "value",
         "axisLabel": {"color": MUTED, "fontSize": 11, "fontFamily": FONT},
-        "nameTextStyle": {"color": MUTED, "fontSize": 11, "align": "left", "fontFamily": FONT},
         "splitLine": {"lineStyle": {"color": LINE, "width": 1}},
         "splitNumber": 4,
         **more,

@@ -45,10 +45,8 @@ class AnomalyPanel:
             row.tag.set_text(finding.health)
             restyle(row.tag, "tag", finding.health)
             row.who.set_text(names.get(finding.subject, finding.subject))
-            row.by.set_text(
-                finding.detector.replace("_", " ")
-                + (f" \N{MULTIPLICATION SIGN}{finding.count}" if finding.count > 1 else "")
-            )
+            times = f" \N{MULTIPLICATION SIGN}{finding.count}" if finding.count > 1 else ""
+            row.by.set_text(finding.detector.replace("_", " ") + times)
             row.fill.style(f"width: {100 * min(1.0, max(0.0, finding.score)):.0f}%")
             restyle(row.fill, "fill", finding.health)
             row.score.set_text(f"{finding.score:.2f}")

@@ -7,7 +7,7 @@ from nicegui.elements.mixins.text_element import TextElement
 from flyball_streams.dashboard.charts.carbon import MAX_PLANS, PlanText, carbon_options
 from flyball_streams.dashboard.panels.elements import box, head, panel, show, text
 from flyball_streams.dashboard.state import FleetView
-from flyball_streams.dashboard.text import clock, percent
+from flyball_streams.dashboard.text import clock, percent, span
 
 
 class CarbonPanel:
@@ -16,7 +16,7 @@ class CarbonPanel:
     def __init__(self) -> None:
         with panel("carbon", "Carbon and planned work"):
             with head("Carbon and planned work"):
-                self._sub = text(classes="sub")
+                text("gCO\u2082e/kWh by grid zone", "sub")
             self._empty = text("Awaiting carbon intensity on flyball.signals.v1", "empty")
             self._body = box()
             with self._body:
@@ -24,6 +24,7 @@ class CarbonPanel:
                 with box("plans"):
                     self._none = text("No deferrable job is planned yet", "plan")
                     self._lines = [_line(i) for i in range(MAX_PLANS)]
+                    self._more = text(classes="plan")
 
     def update(self, view: FleetView) -> None:
         """Patch the chart's options and the sentences."""
@@ -31,7 +32,6 @@ class CarbonPanel:
         show(self._empty, not known)
         show(self._body, known)
         if not known:
-            self._sub.set_text("")
             return
         options, plans = carbon_options(view)
         self._chart.options.update(options)
@@ -39,7 +39,8 @@ class CarbonPanel:
         self._chart.update()
         show(self._none, not plans)
         more = len(view.plans) - len(plans)
-        self._sub.set_text(f"{more} more planned jobs not shown" if plans and more > 0 else "")
+        show(self._more, more > 0)
+        self._more.set_text(f"and {more} more planned jobs")
         for i, (line, name, words) in enumerate(self._lines):
             show(line, i < len(plans))
             if i < len(plans):
@@ -62,6 +63,6 @@ def _line(index: int) -> tuple[Element, TextElement, TextElement]:
 def _words(plan: PlanText) -> str:
     if not plan.feasible:
         return f" cannot finish by {clock(plan.deadline_ns, day=True)}; it runs at once"
-    start = f", next from {clock(plan.next_ns, day=True)}" if plan.next_ns else ""
     saves = f"saves {percent(plan.saving)} CO\u2082e" if plan.saving > 0 else "saves nothing"
-    return f" {saves} in {plan.zone}: {plan.runs} slots{start}, due {clock(plan.deadline_ns, day=True)}"
+    runs = f"runs {span(plan.runs_s)} from {clock(plan.next_ns, day=True)}" if plan.next_ns else "has run"
+    return f" {saves}: {runs} in {plan.zone}, due {clock(plan.deadline_ns, day=True)}"

@@ -83,13 +83,14 @@ def _card(decision: AnyDecision, names: dict[str, str]) -> _Card:
             text(kind, "badge", "span")
             text(decision.workload or decision.target, "target", "span")
             text(clock(decision.time_ns), "at", "span").props(f'title="{clock(decision.time_ns, day=True)} UTC"')
-        text(_what(decision, names), "what")
+        with box("second"):
+            text(_what(decision, names), "what")
+            style, words = outcome_text(None)
+            chip = text(words, f"pill outcome {style}", "span")
         text(decision.reason, "reason")
         with box("line"):
             for name, words, good in effects(decision.expected):
                 text(f"{name} {words}", "pill" if good is None else f"pill {'good' if good else 'worse'}", "span")
-            style, words = outcome_text(None)
-            chip = text(words, f"pill outcome {style}", "span")
         with box(tag="details"):
             text(f"evidence ({len(decision.evidence)})", tag="summary")
             answer = _proof(decision)
@@ -100,9 +101,8 @@ def _what(decision: AnyDecision, names: dict[str, str]) -> str:
     words = change(decision)
     match decision:
         case Migrate():
-            return (
-                f"{decision.replica} off {names.get(decision.from_device, decision.from_device or 'the node')}: {words}"
-            )
+            source = names.get(decision.from_device) or decision.from_device or decision.from_node
+            return f"{decision.replica}: {source} {words}"
         case Preempt() if decision.beneficiary:
             return f"{words}, makes room for {decision.beneficiary}"
         case _:

@@ -3,7 +3,7 @@
 from nicegui import ui
 from nicegui.elements.mixins.text_element import TextElement
 
-from flyball_streams.dashboard.charts.demand import demand_options, empty_demand_options
+from flyball_streams.dashboard.charts.demand import LEGEND, demand_options, empty_demand_options
 from flyball_streams.dashboard.demand import Workload
 from flyball_streams.dashboard.panels.elements import box, head, panel, show, text
 from flyball_streams.dashboard.state import FleetView
@@ -25,11 +25,16 @@ class DemandPanel:
                     .classes("pick")
                 )
             self._empty = text("Awaiting demand on flyball.demand.v1 and forecasts on flyball.insights.v1", "empty")
-            self._body = box()
+            self._body = box("full")
             with self._body:
                 with box("facts"):
                     facts = [_fact(name) for name in ("observed", "ready", "wanted", "forecast")]
                 self._observed, self._ready, self._wanted, self._trust = facts
+                with box("legend"):
+                    for name, colour, opacity in LEGEND:
+                        with box(tag="span"):
+                            box("swatch").style(f"background: {colour}; opacity: {opacity}")
+                            text(name, tag="span")
                 self._chart = ui.echart(empty_demand_options()).classes("chart").props('role="img"')
 
     def _pick(self, name: str | None) -> None:
@@ -77,9 +82,9 @@ def _trust(workload: Workload) -> str:
     if forecast is None:
         return "none yet"
     if not forecast.trusted:
-        return "not trusted yet, sizing is reactive"
+        return "not trusted yet"
     if not forecast.levels:
         return "trusted"
     top = max(range(len(forecast.levels)), key=lambda i: forecast.levels[i])
     covered = forecast.coverage[top] if top < len(forecast.coverage) else None
-    return f"trusted, {percent(covered)} below its {percent(forecast.levels[top])} line"
+    return f"trusted, covers {percent(covered)} at {percent(forecast.levels[top])}"

@@ -43,9 +43,8 @@ class Header:
         mode = view.mode or self._mode_setting
         self._mode.set_text(f"mode: {MODES.get(mode, mode)}")
         restyle(self._mode, "mode", mode)
-        self._link.set_text(
-            f"live \N{MIDDLE DOT} {number(view.frame_rate())} frames/s" if link.connected else "no broker"
-        )
+        live = f"live \N{MIDDLE DOT} {number(view.frame_rate())} frames/s"
+        self._link.set_text(live if link.connected else "no broker")
         restyle(self._link, "link", "live" if link.connected else "down")
         show(self._banner, link.tried and not link.connected)
         again = "The page shows the last known state and keeps trying."
@@ -74,14 +73,12 @@ class Tiles:
 
     def update(self, view: FleetView, summary: Summary) -> None:
         """Patch the numbers."""
-        unit = "node" if summary.nodes == 1 else "nodes"
-        _set(self._gpus, f"{summary.gpus:,}", f"on {summary.nodes:,} {unit}")
+        unit = "node" if summary.gpu_nodes == 1 else "nodes"
+        _set(self._gpus, f"{summary.gpus:,}", f"on {summary.gpu_nodes:,} {unit}")
         _set(self._use, percent(summary.utilization), f"{summary.busy:,} busy")
         kilo = UNKNOWN if summary.power_w is None else f"{summary.power_w / 1000:,.1f} kW"
-        per_gpu = (
-            f"{summary.power_w / summary.gpus:,.0f} W per GPU" if summary.power_w and summary.gpus else "GPU boards"
-        )
-        _set(self._power, kilo, per_gpu)
+        known = summary.power_w is not None and summary.gpus > 0
+        _set(self._power, kilo, f"{(summary.power_w or 0) / summary.gpus:,.0f} W per GPU" if known else "GPU boards")
         for kind, element in self._kinds.items():
             element.set_text(str(view.kinds[kind]))
         statuses = [f"{view.statuses[s]} {s}" for s in ("done", "refused", "failed") if view.statuses[s]]

@@ -2,18 +2,18 @@
 // Everything that came in a record is escaped before it becomes HTML.
 window.flyball = (() => {
   const RAMP = [
-    [0, [27, 36, 54]],
-    [0.2, [27, 66, 101]],
-    [0.45, [22, 118, 133]],
-    [0.7, [60, 171, 122]],
-    [0.88, [173, 205, 84]],
-    [1, [247, 225, 92]],
+    [0, [25, 33, 50]],
+    [0.2, [26, 62, 97]],
+    [0.45, [23, 112, 130]],
+    [0.7, [46, 156, 122]],
+    [0.88, [108, 192, 112]],
+    [1, [205, 228, 116]],
   ];
   const UNKNOWN = "#151b27";
   const MARK = { 3: "#ff6b6b", 2: "#f2b84b", 1: "#d59bff" };
   const HEALTH = { 3: "failing", 2: "straggling", 1: "anomalous" };
   const LABEL = 20;
-  const MAX_HEIGHT = 344;
+  const maxHeight = (width) => (width < 560 ? 560 : 344);
   const DEEP = 8; // devices in one column of a node
 
   const escape = (text) =>
@@ -74,10 +74,12 @@ window.flyball = (() => {
 
   const arrange = (chart) => {
     const width = chart.getDom().clientWidth;
-    let found = null;
-    for (let size = 24; size >= 2; size--) {
-      found = place(fleet.layout, width, size);
-      if (found.height <= MAX_HEIGHT) break;
+    let found = place(fleet.layout, width, 2);
+    let best = 0;
+    for (let size = 24; size > 2; size--) { // the arrangement that leaves the least ground bare
+      const tried = place(fleet.layout, width, size);
+      const filled = (tried.boxes.length * size * size) / (width * tried.height);
+      if (tried.height <= maxHeight(width) && filled > best) [found, best] = [tried, filled];
     }
     fleet.boxes = found.boxes;
     fleet.size = found.size;

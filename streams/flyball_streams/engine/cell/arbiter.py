@@ -139,9 +139,13 @@ class Arbiter:
         running = self._running(p.workload)
         wanted = max(spec.min_replicas, min(p.replicas, spec.max_replicas))
         last = self.memory.orders.get(p.workload)
-        turned = last is not None and (wanted - running) * (last.replicas - last.before) < 0
-        if wanted == running or (turned and last and now - last.decided_ns < self.config.sizing.hold_s * NS_PER_S):
+        if wanted == running:
             return
+        if last is not None:
+            turned = (wanted - running) * (last.replicas - last.before) < 0
+            rest_s = self.config.sizing.hold_s if turned else self.config.sizing.interval_s
+            if now - last.decided_ns < rest_s * NS_PER_S:
+                return
         per_replica = spec.gpus_per_replica
         need = (wanted - running) * per_replica
         victims: list[AnyDecision] = []

@@ -149,7 +149,8 @@ class Intake:
             return
         cell = self.cells.get(inventory.cell)
         if cell is None:
-            gate = Gate(frame.period_ns, self.config.lateness_ticks, self.config.max_ahead_ticks)
+            late = self.config.lateness_ticks
+            gate = Gate(frame.period_ns, late, self.config.max_ahead_ticks, grace=late)
             cell = self.cells[inventory.cell] = CellTicks(gate)
         index = tick_of(frame.time_ns, cell.gate.period_ns)
         arrival = cell.gate.arrive(f"{frame.node}|{frame.schema}", index)

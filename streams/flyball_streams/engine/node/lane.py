@@ -6,7 +6,7 @@ from flyball_contracts.codec import Message, decode_record, record_message, tick
 from flyball_contracts.config import WorkerConfig
 from flyball_contracts.errors import DecodeError
 from flyball_contracts.records import NodeEvent, Record, TickClosed
-from flyball_contracts.topics import DEMAND, PROPOSALS, TELEMETRY
+from flyball_contracts.topics import DEMAND, TELEMETRY
 from flyball_streams.engine.directory import Directory
 from flyball_streams.engine.lane import Incoming, refuse
 from flyball_streams.engine.node.cell import NodeCell
@@ -92,6 +92,5 @@ class NodeLane:
         self.stats.records += 1
         if isinstance(record, TickClosed):
             out += tick_closed_messages(record, DEMAND, self.demand_partitions)
-            out += tick_closed_messages(record, PROPOSALS, None)
         else:
             out.append(record_message(record, f"/{self.source}"))

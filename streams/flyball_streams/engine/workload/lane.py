@@ -11,7 +11,7 @@ from flyball_contracts.partitioner import partition_of
 from flyball_contracts.records import Demand, Record, TickClosed, WorkloadSpec
 from flyball_contracts.topics import PROPOSALS
 from flyball_streams.engine.directory import Directory
-from flyball_streams.engine.gate import TRUSTED, Gate
+from flyball_streams.engine.gate import STAGGER, TRUSTED, Gate
 from flyball_streams.engine.lane import Incoming, refuse
 from flyball_streams.engine.packing import pack, pack_struct, unpack, unpack_struct
 from flyball_streams.engine.stats import LaneStats
@@ -83,7 +83,8 @@ class WorkloadLane:
     def _take(self, record: Demand | TickClosed) -> None:
         ticks = self.ticks.get(record.cell)
         if ticks is None:
-            ticks = CellDemand(Gate(record.tick.period_ns, self.config.lateness_ticks, TRUSTED))
+            late = self.config.lateness_ticks
+            ticks = CellDemand(Gate(record.tick.period_ns, late, TRUSTED, grace=late + STAGGER))
             self.ticks[record.cell] = ticks
         index = record.tick.index
         if isinstance(record, TickClosed):

@@ -1,0 +1,12 @@
+"""What confluent-kafka's types leave open."""
+
+from typing import cast
+
+from confluent_kafka import Message
+
+Headers = list[tuple[str, bytes | None]]
+
+
+def headers_of(message: Message) -> Headers:
+    """Headers of a consumed message; a consumer always gives a list of bytes, or nothing."""
+    return cast(Headers, message.headers() or [])

@@ -1,0 +1,30 @@
+"""What an actuator did in one run."""
+
+from collections import Counter
+from dataclasses import dataclass, field
+
+from flyball_contracts.records import Outcome
+
+
+@dataclass
+class ActuatorReport:
+    """Counts of one run; nothing is dropped without being in one of them.
+
+    ``decisions`` were read and decoded, ``undecodable`` went to the dead letters, ``statuses`` and ``refusals``
+    count outcomes by status and by refusal code, ``unreadable_world`` the workloads and inventories passed over.
+    """
+
+    decisions: int = 0
+    undecodable: int = 0
+    statuses: Counter[str] = field(default_factory=Counter[str])
+    refusals: Counter[str] = field(default_factory=Counter[str])
+    delivered: int = 0
+    commits: int = 0
+    commit_failures: int = 0
+    unreadable_world: int = 0
+
+    def count(self, outcome: Outcome) -> None:
+        """Count one outcome."""
+        self.statuses[outcome.status] += 1
+        if outcome.status == "refused":
+            self.refusals[outcome.code] += 1

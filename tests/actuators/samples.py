@@ -1,0 +1,113 @@
+"""Decisions, specifications and worlds for the actuator's tests."""
+
+from collections.abc import Container, Iterable
+
+from flyball_actuators.guard import NodeInfo, World
+from flyball_contracts.records import Allocation, Inventory, Migrate, Preempt, Scale, WorkloadSpec
+
+S = 1_000_000_000
+NOW = 1_800_000_000 * S
+CELL = "cell-a"
+
+
+def spec(workload: str = "chat", *, cell: str = CELL, interruptible: bool = True, removed: bool = False) -> WorkloadSpec:
+    return WorkloadSpec(
+        workload=workload,
+        cell=cell,
+        time_ns=NOW,
+        kind="inference",
+        min_replicas=0,
+        max_replicas=20,
+        interruptible=interruptible,
+        removed=removed,
+    )
+
+
+def inventory(node: str = "n1", *, cell: str = CELL, workload: str = "chat", replicas: int = 0) -> Inventory:
+    allocations = tuple(Allocation(workload=workload, replica=f"{workload}-{i}") for i in range(replicas))
+    return Inventory(node=node, cell=cell, epoch=1, time_ns=NOW, allocations=allocations)
+
+
+def scale(
+    id_: str = "d1",
+    *,
+    workload: str = "chat",
+    before: int = 4,
+    after: int = 6,
+    time_ns: int = NOW,
+    ttl_s: int = 120,
+    cell: str = CELL,
+    power_limit_w: float | None = None,
+) -> Scale:
+    return Scale(
+        id=id_,
+        target=workload,
+        cell=cell,
+        workload=workload,
+        time_ns=time_ns,
+        expires_ns=time_ns + ttl_s * S,
+        reason="demand rises",
+        confidence=0.9,
+        policy="test",
+        replicas=after,
+        replicas_before=before,
+        power_limit_w=power_limit_w,
+    )
+
+
+def preempt(
+    id_: str = "p1", *, workload: str = "chat", before: int = 4, after: int = 2, until_s: int | None = None
+) -> Preempt:
+    return Preempt(
+        id=id_,
+        target=workload,
+        cell=CELL,
+        workload=workload,
+        time_ns=NOW,
+        expires_ns=NOW + 120 * S,
+        reason="something more urgent waits",
+        confidence=0.9,
+        policy="test",
+        replicas=after,
+        replicas_before=before,
+        until_ns=None if until_s is None else NOW + until_s * S,
+    )
+
+
+def migrate(
+    id_: str = "m1", *, workload: str = "chat", replica: str = "chat-0", from_node: str = "n1", to_node: str = "",
+    time_ns: int = NOW,
+) -> Migrate:  # fmt: skip
+    return Migrate(
+        id=id_,
+        target=workload,
+        cell=CELL,
+        workload=workload,
+        time_ns=time_ns,
+        expires_ns=time_ns + 120 * S,
+        reason="the device fails",
+        confidence=0.9,
+        policy="test",
+        replica=replica,
+        from_node=from_node,
+        from_device="GPU-1",
+        to_node=to_node,
+    )
+
+
+def world(
+    *,
+    specs: Iterable[WorkloadSpec] = (),
+    running: dict[str, int] | None = None,
+    handled: Container[str] = (),
+    stop: str = "",
+) -> World:
+    """A cell with nodes n1, n2 and the drained n3, and one workload ``chat`` unless told otherwise."""
+    nodes = {
+        "n1": NodeInfo(CELL, True),
+        "n2": NodeInfo(CELL, True),
+        "n3": NodeInfo(CELL, False),
+        "far": NodeInfo("cell-b", True),
+    }
+    known = {s.workload: s for s in (*specs, spec())}
+    return World(known, nodes, {CELL: running or {}}, handled, stop)

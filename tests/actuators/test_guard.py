@@ -1,0 +1,175 @@
+import re
+from typing import Any
+
+import pytest
+from flyball_actuators.guard import CHECKS, Grant, Guard, GuardState
+from flyball_contracts.config import ActuatorConfig, BlastRadius, RateLimit
+from flyball_contracts.records import AnyDecision, Scale
+
+from tests.actuators.samples import CELL, NOW, S, migrate, preempt, scale, spec, world
+
+CONFIG = ActuatorConfig()
+
+
+def code(decision: AnyDecision, config: ActuatorConfig = CONFIG, now_ns: int = NOW, **around: Any) -> tuple[str, str]:
+    _, verdict = Guard(config).authorise(GuardState(), decision, now_ns, world(**around))
+    assert (verdict.status == "accepted") == (verdict.code == "")
+    return verdict.code, verdict.detail
+
+
+@pytest.mark.parametrize("decision", [scale(), preempt(), migrate(), migrate(to_node="n2")], ids=lambda d: type(d).__name__)
+def test_a_sound_decision_is_let_through_and_counted(decision: AnyDecision) -> None:
+    state, verdict = Guard(CONFIG).authorise(GuardState(), decision, NOW, world())
+    assert verdict == ("accepted", "", "")
+    (grant,) = state.grants[CELL]
+    taken = {"Scale": 0, "Preempt": 2, "Migrate": 1}[type(decision).__name__]
+    assert grant == Grant(
+        cell=CELL,
+        target="chat",
+        subject="chat#chat-0" if taken == 1 else "chat",
+        decided_ns=NOW,
+        at_ns=NOW,
+        taken=taken,
+    )
+
+
+REFUSALS: list[tuple[str, AnyDecision, dict[str, Any], str, str]] = [
+    ("mode", scale(), {"config": ActuatorConfig(mode="off")}, "mode_off", r"actuator\.mode is off; set it"),
+    ("kill switch", scale(), {"stop": "/stop exists"}, "kill_switch", r"/stop exists"),
+    ("duplicate", scale(), {"handled": {"d1"}}, "duplicate", r"d1 was handled before"),
+    ("at expiry", scale(), {"now_ns": NOW + 120 * S}, "expired", r"expired 0\.000 s ago"),
+    ("after expiry", scale(), {"now_ns": NOW + 121 * S}, "expired", r"1\.000 s ago.*decision_ttl_s"),
+    ("future", scale(), {"now_ns": NOW - 61 * S}, "not_yet_valid", r"61\.000 s from now; at most 60 s"),
+    ("no spec", scale(workload="ghost"), {}, "unknown_target", r"'ghost' has no specification"),
+    ("removed", scale(workload="old"), {"specs": [spec("old", removed=True)]}, "unknown_target", r"'old' has no"),
+    ("other cell", scale(cell="cell-b"), {}, "unknown_target", r"belongs to cell 'cell-a', the decision to 'cell-b'"),
+    ("no node", migrate(from_node="n9"), {}, "unknown_target", r"node 'n9' has no inventory"),
+    ("empty from", migrate(from_node=""), {}, "unknown_target", r"node '' has no inventory"),
+    ("no to node", migrate(to_node="n9"), {}, "unknown_target", r"node 'n9' has no inventory"),
+    ("far node", migrate(to_node="far"), {}, "unknown_target", r"node 'far' belongs to cell 'cell-b'"),
+    ("allow", scale(), {"config": ActuatorConfig(allow=("a*", "b*"))}, "not_allowed", r"covers a\*, b\*, not 'chat'"),
+    ("allow none", scale(), {"config": ActuatorConfig(allow=())}, "not_allowed", r"covers nothing"),
+    ("too many", scale(after=21), {}, "invalid", r"21 replicas lie outside 0 to 20"),
+    ("negative", scale(after=-1), {}, "invalid", r"-1 replicas lie outside"),
+    ("before", scale(before=-1), {}, "invalid", r"replicas_before is -1"),
+    ("power", scale(power_limit_w=0.0), {}, "invalid", r"power_limit_w is 0\.0"),
+    ("no id", scale(""), {}, "invalid", r"id and target must not be empty"),
+    ("pinned", preempt(workload="pin"), {"specs": [spec("pin", interruptible=False)]}, "invalid", r"not interruptible"),
+    ("takes none", preempt(before=2, after=2), {}, "invalid", r"must take some away"),
+    ("until past", preempt(until_s=0), {}, "invalid", r"until_ns is not after time_ns"),
+    ("no replica", migrate(replica=""), {}, "invalid", r"must name the replica"),
+    ("nowhere", migrate(to_node="n1"), {}, "invalid", r"both 'n1'"),
+    ("drained", migrate(to_node="n3"), {}, "invalid", r"'n3' is drained"),
+    ("blast", preempt(before=5, after=0), {}, "blast_radius", r"takes away 5 replicas after 0 .* 4: wait, take fewer"),
+    ("stale claim", scale(before=1, after=0), {"running": {"chat": 9}}, "blast_radius", r"takes away 9 replicas"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("decision", "around", "expected", "says"), [r[1:] for r in REFUSALS], ids=[r[0] for r in REFUSALS])
+def test_refusals_say_the_limit_and_the_remedy(
+    decision: AnyDecision, around: dict[str, Any], expected: str, says: str
+) -> None:
+    found, detail = code(decision, **around)
+    assert found == expected
+    assert re.search(says, detail), detail
+
+
+def test_blast_radius_grows_with_the_cell() -> None:
+    big = {"chat": 10, "other": 90}
+    assert code(preempt(before=10, after=0), running=big)[0] == ""
+    tight = ActuatorConfig(blast_radius=BlastRadius(share=0.05, replicas=1))
+    assert code(preempt(before=10, after=5), tight, running=big)[0] == ""
+    assert code(preempt(before=10, after=4), tight, running=big)[0] == "blast_radius"
+
+
+def test_the_window_slides() -> None:
+    config = ActuatorConfig(per_target=RateLimit(actions=2, window_s=100.0))
+    guard, state = Guard(config), GuardState()
+    answers: list[str] = []
+    for i, at_s in enumerate([0, 50, 99, 100, 149, 150]):
+        now = NOW + at_s * S
+        state, verdict = guard.authorise(state, scale(f"d{i}", time_ns=now), now, world())
+        answers.append(verdict.code)
+    assert answers == ["", "", "rate", "", "rate", ""]
+
+
+def test_a_rate_refusal_says_when_there_is_room() -> None:
+    guard = Guard(ActuatorConfig(per_target=RateLimit(actions=1, window_s=100.0)))
+    state, _ = guard.authorise(GuardState(), scale(), NOW, world())
+    _, verdict = guard.authorise(state, scale("d2", time_ns=NOW + S), NOW + 40 * S, world())
+    assert "had 1 actions in the last 100 s and actuator.per_target allows 1; there is room again in 60.000 s" in (
+        verdict.detail
+    )
+
+
+def test_per_cell_counts_all_targets() -> None:
+    guard = Guard(ActuatorConfig(per_cell=RateLimit(actions=2, window_s=100.0)))
+    state = GuardState()
+    around = world(specs=[spec("a"), spec("b"), spec("c")])
+    verdicts = []
+    for name in "abc":
+        state, verdict = guard.authorise(state, scale(name, workload=name), NOW, around)
+        verdicts.append(verdict.code)
+    assert verdicts == ["", "", "rate"]
+
+
+def test_an_older_decision_is_superseded_even_by_one_that_a_limit_refused() -> None:
+    guard = Guard(ActuatorConfig(per_target=RateLimit(actions=1, window_s=1000.0)))
+    state, _ = guard.authorise(GuardState(), scale("d1"), NOW, world())
+    state, verdict = guard.authorise(state, scale("d3", time_ns=NOW + 2 * S), NOW, world())
+    assert verdict.code == "rate"
+    after, verdict = guard.authorise(state, scale("d2", time_ns=NOW + S), NOW, world())
+    assert (verdict.status, verdict.code) == ("superseded", "stale")
+    assert "1.000 s newer" in verdict.detail
+    assert after == state
+
+
+def test_an_unsound_decision_supersedes_nothing() -> None:
+    guard = Guard(CONFIG)
+    state, verdict = guard.authorise(GuardState(), scale("bad", after=99, time_ns=NOW + S), NOW, world())
+    assert (verdict.code, state) == ("invalid", GuardState())
+    assert guard.authorise(state, scale(), NOW, world())[1].status == "accepted"
+
+
+def test_migrations_of_different_replicas_do_not_supersede_each_other() -> None:
+    guard = Guard(CONFIG)
+    state, _ = guard.authorise(GuardState(), migrate("m2", replica="chat-1", time_ns=NOW + S), NOW, world())
+    state, verdict = guard.authorise(state, migrate("m1", replica="chat-0"), NOW, world())
+    assert verdict.status == "accepted"
+    assert guard.authorise(state, migrate("m0", replica="chat-1"), NOW, world())[1].status == "superseded"
+
+
+def test_the_first_objection_wins_in_the_documented_order() -> None:
+    names = [check.__name__ for check in CHECKS]
+    assert names == [
+        "mode_off", "kill_switch", "duplicate", "expired", "not_yet_valid", "unknown_target", "not_allowed",
+        "invalid", "superseded", "rate", "blast_radius",
+    ]  # fmt: skip
+    full = Grant(cell=CELL, target="chat", subject="chat", decided_ns=NOW + S, at_ns=NOW, taken=4)
+    state = GuardState.restored([full] * 6)
+    off = ActuatorConfig(mode="off", allow=())
+    everything: dict[str, Any] = {"handled": {"d1"}, "stop": "on"}
+    late = scale(workload="ghost", after=99, ttl_s=0)
+    worst: list[tuple[ActuatorConfig, Scale, dict[str, Any], str]] = [
+        (off, late, everything, "mode_off"),
+        (ActuatorConfig(allow=()), late, everything, "kill_switch"),
+        (ActuatorConfig(allow=()), late, {"handled": {"d1"}}, "duplicate"),
+        (ActuatorConfig(allow=()), late, {}, "expired"),
+        (ActuatorConfig(allow=()), scale(workload="ghost", after=99), {}, "unknown_target"),
+        (ActuatorConfig(allow=()), scale(after=99), {}, "not_allowed"),
+        (CONFIG, scale(after=99), {}, "invalid"),
+        (CONFIG, scale(before=9, after=0), {}, "stale"),
+        (CONFIG, scale(before=9, after=0, time_ns=NOW + S), {}, "rate"),
+        (ActuatorConfig(per_target=RateLimit(actions=7)), scale(before=9, after=0, time_ns=NOW + S), {}, "blast_radius"),
+    ]
+    for config, decision, around, expected in worst:
+        assert Guard(config).authorise(state, decision, NOW, world(**around))[1].code == expected
+
+
+def test_a_restart_resets_no_limit() -> None:
+    guard, state = Guard(CONFIG), GuardState()
+    for i in range(CONFIG.per_target.actions):
+        state, _ = guard.authorise(state, scale(f"d{i}", time_ns=NOW + i), NOW, world())
+    again = GuardState.restored(grant for grants in state.grants.values() for grant in grants)
+    assert again == state
+    assert guard.authorise(again, scale("next", time_ns=NOW + S), NOW, world())[1].code == "rate"

@@ -1,0 +1,124 @@
+"""No sequence of decisions, times and worlds gets past a limit."""
+
+from typing import NamedTuple
+
+from flyball_actuators.guard import Guard, GuardState
+from flyball_contracts.config import ActuatorConfig, BlastRadius, RateLimit
+from flyball_contracts.records import AnyDecision, Migrate
+from hypothesis import given, settings, strategies as st
+
+from tests.actuators.samples import CELL, NOW, S, migrate, preempt, scale, spec, world
+
+NAMES = ("a", "b", "chat")
+SPECS = [spec(name) for name in NAMES]
+
+
+class Call(NamedTuple):
+    decision: AnyDecision
+    now_ns: int
+    running: dict[str, int]
+
+
+@st.composite
+def calls(draw: st.DrawFn) -> list[Call]:
+    made: list[Call] = []
+    now = NOW
+    for _ in range(draw(st.integers(1, 40))):
+        now += draw(st.sampled_from([0, 0, S, 7 * S, 30 * S, 101 * S, -20 * S]))  # clocks are also set back
+        decided = now + draw(st.integers(-2, 2)) * S
+        id_ = f"d{draw(st.integers(0, 30))}"
+        name = draw(st.sampled_from([*NAMES, "ghost"]))
+        before, after = draw(st.integers(0, 12)), draw(st.integers(-1, 22))
+        decision: AnyDecision = draw(
+            st.sampled_from(
+                [
+                    scale(id_, workload=name, before=before, after=after, time_ns=decided),
+                    preempt(id_, workload=name, before=before, after=after),
+                    migrate(id_, workload=name, replica=f"r{before}", time_ns=decided),
+                ]
+            )
+        )
+        made.append(Call(decision, now, {n: draw(st.integers(0, 12)) for n in NAMES}))
+    return made
+
+
+configs = st.builds(
+    ActuatorConfig,
+    per_target=st.builds(RateLimit, st.integers(1, 4), st.sampled_from([10.0, 60.0, 100.0])),
+    per_cell=st.builds(RateLimit, st.integers(1, 6), st.sampled_from([10.0, 60.0, 100.0])),
+    blast_radius=st.builds(
+        BlastRadius, st.sampled_from([10.0, 60.0, 100.0]), st.sampled_from([0.0, 0.1, 0.5]), st.integers(1, 6)
+    ),
+    allow=st.sampled_from([("*",), ("a", "c*")]),
+)
+
+
+class Passed(NamedTuple):
+    """An accepted decision as the oracle sees it; ``at_ns`` never runs backwards."""
+
+    at_ns: int
+    target: str
+    taken: int
+
+
+def takes(call: Call) -> int:
+    if isinstance(call.decision, Migrate):
+        return 1
+    known = call.running.get(call.decision.workload, 0)
+    return max(call.decision.replicas_before - call.decision.replicas, known - call.decision.replicas, 0)
+
+
+@given(configs, calls())
+@settings(max_examples=300, deadline=None)
+def test_no_sequence_exceeds_a_cap(config: ActuatorConfig, sequence: list[Call]) -> None:
+    guard, state = Guard(config), GuardState()
+    handled: set[str] = set()
+    passed: list[Passed] = []
+    for call in sequence:
+        known = call.decision.id in handled
+        before = state
+        state, verdict = guard.authorise(
+            state, call.decision, call.now_ns, world(specs=SPECS, running=call.running, handled=handled)
+        )
+        handled.add(call.decision.id)
+        if verdict.status != "accepted":
+            assert state.grants == before.grants, "a refused decision used up a limit"
+            assert verdict.code
+            assert verdict.detail
+            continue
+        assert not known, "a replay was let through"
+        at_ns = max([call.now_ns, *(p.at_ns for p in passed)])
+        passed.append(Passed(at_ns, call.decision.target, takes(call)))
+
+        def within(window_s: float, at_ns: int = at_ns) -> list[Passed]:
+            return [p for p in passed if at_ns - p.at_ns < window_s * S]
+
+        of_target = [p for p in within(config.per_target.window_s) if p.target == call.decision.target]
+        assert len(of_target) <= config.per_target.actions
+        assert len(within(config.per_cell.window_s)) <= config.per_cell.actions
+        cap = max(int(config.blast_radius.share * sum(call.running.values())), config.blast_radius.replicas)
+        if passed[-1].taken:
+            assert sum(p.taken for p in within(config.blast_radius.window_s)) <= cap
+
+
+@given(configs, calls())
+@settings(max_examples=100, deadline=None)
+def test_the_guard_is_a_function_of_what_it_is_told(config: ActuatorConfig, sequence: list[Call]) -> None:
+    def run() -> list[tuple[GuardState, object]]:
+        guard, state, out = Guard(config), GuardState(), []
+        for call in sequence:
+            state, verdict = guard.authorise(state, call.decision, call.now_ns, world(specs=SPECS, running=call.running))
+            out.append((state, verdict))
+        return out
+
+    assert run() == run()
+
+
+@given(calls())
+@settings(max_examples=100, deadline=None)
+def test_memory_of_a_cell_is_bounded_by_its_rate(sequence: list[Call]) -> None:
+    config = ActuatorConfig(per_cell=RateLimit(3, 100.0), per_target=RateLimit(3, 60.0))
+    guard, state = Guard(config), GuardState()
+    for call in sequence:
+        state, _ = guard.authorise(state, call.decision, call.now_ns, world(specs=SPECS, running=call.running))
+        assert len(state.grants.get(CELL, ())) <= 600 // 100 * 3 + 3  # the longest window is the blast radius's

@@ -1,0 +1,162 @@
+from pathlib import Path
+
+import pytest
+from flyball_actuators import ledger as module
+from flyball_actuators.guard import Grant
+from flyball_actuators.ledger import Ledger
+from flyball_contracts.errors import ConfigError
+from flyball_contracts.records import Outcome
+from flyball_contracts.records.outcomes import OutcomeStatus
+from hypothesis import HealthCheck, given, settings, strategies as st
+
+from tests.actuators.samples import CELL, NOW, S, scale
+
+
+def grant(at_ns: int = NOW) -> Grant:
+    return Grant(cell=CELL, target="chat", subject="chat", decided_ns=NOW, at_ns=at_ns, taken=1)
+
+
+def outcome(decision: str, status: OutcomeStatus = "done", time_ns: int = NOW) -> Outcome:
+    return Outcome(
+        id=f"o-{decision}", decision=decision, type="Scale", target="chat", cell=CELL, workload="chat",
+        time_ns=time_ns, status=status, mode="live", driver="test",
+    )  # fmt: skip
+
+
+def fill(path: Path) -> None:
+    """One decision at each step."""
+    with Ledger(path) as ledger:
+        for id_ in ("planned", "sent", "done", "failed"):
+            ledger.plan(scale(id_), grant())
+        for id_ in ("sent", "done", "failed"):
+            ledger.send(scale(id_))
+        ledger.finish(scale("done"), outcome("done"))
+        ledger.finish(scale("failed"), outcome("failed", "failed"))
+        ledger.finish(scale("refused"), outcome("refused", "refused"))
+
+
+STEPS = {"planned": "planned", "sent": "sent", "done": "done", "failed": "failed", "refused": "refused"}
+
+
+def steps(ledger: Ledger) -> dict[str, str]:
+    return {id_: entry.step for id_ in STEPS if (entry := ledger.get(id_)) is not None}
+
+
+def test_it_remembers_every_step_over_a_restart(tmp_path: Path) -> None:
+    fill(tmp_path / "ledger")
+    with Ledger(tmp_path / "ledger") as again:
+        assert steps(again) == STEPS
+        assert {id_ for id_ in STEPS if id_ in again} == {"done", "failed", "refused"}
+        assert set(again.restored) == set(STEPS)
+        entry = again.get("done")
+        assert entry is not None
+        assert entry.outcome == outcome("done")
+        assert list(again.grants()) == [grant()] * 3, "a plan that was not sent counts for no limit"
+
+
+def test_it_works_in_memory() -> None:
+    ledger = Ledger()
+    ledger.plan(scale("d"), grant())
+    ledger.send(scale("d"))
+    assert "d" not in ledger
+    ledger.finish(scale("d"), outcome("d"))
+    assert "d" in ledger
+    assert 5 not in ledger
+
+
+def test_accepted_is_no_last_word() -> None:
+    with pytest.raises(ValueError, match="not the end"):
+        Ledger().finish(scale("d"), outcome("d", "accepted"))
+
+
+def test_every_torn_tail_is_cut_off(tmp_path: Path) -> None:
+    path = tmp_path / "ledger"
+    fill(path)
+    whole = path.read_bytes()
+    lines = whole.splitlines(keepends=True)
+    for cut in range(len(whole)):
+        path.write_bytes(whole[:cut])
+        complete = sum(len(part) <= cut for part in [b"".join(lines[: i + 1]) for i in range(len(lines))])
+        with Ledger(path) as again:
+            last = {e.id: e.step for e in map(_entry, lines[:complete])}
+            assert steps(again) == last
+        with Ledger(path) as third:
+            assert steps(third) == last, "what was cut off must be gone from the file"
+
+
+def _entry(line: bytes) -> module.Entry:
+    import msgspec
+
+    return msgspec.json.decode(line[9:], type=module.Entry)
+
+
+def test_a_power_cut_that_leaves_zeros_is_cut_off(tmp_path: Path) -> None:
+    path = tmp_path / "ledger"
+    fill(path)
+    path.write_bytes(path.read_bytes() + b"\0" * 512)
+    with Ledger(path) as again:
+        assert steps(again) == STEPS
+
+
+def test_damage_in_the_middle_stops_the_start(tmp_path: Path) -> None:
+    path = tmp_path / "ledger"
+    fill(path)
+    raw = bytearray(path.read_bytes())
+    raw[20] ^= 1
+    path.write_bytes(raw)
+    with pytest.raises(ConfigError, match=r"ledger:1: this line is damaged.*move the file away"):
+        Ledger(path)
+    path.write_bytes(b"")
+    Ledger(path).close()  # the failed start holds no lock
+
+
+@given(st.data())
+@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+def test_no_damage_is_read_as_something_else(tmp_path: Path, data: st.DataObject) -> None:
+    path = tmp_path / "ledger"
+    path.unlink(missing_ok=True)
+    fill(path)
+    raw = bytearray(path.read_bytes())
+    raw[data.draw(st.integers(0, len(raw) - 1))] ^= 1 << data.draw(st.integers(0, 7))
+    path.write_bytes(raw)
+    try:
+        with Ledger(path) as again:
+            left = steps(again)
+    except ConfigError:
+        return
+    assert left.items() <= {**STEPS, "failed": "sent"}.items() | STEPS.items()
+
+
+def test_a_second_actuator_cannot_share_it(tmp_path: Path) -> None:
+    with Ledger(tmp_path / "ledger"), pytest.raises(ConfigError, match="in use by another actuator"):
+        Ledger(tmp_path / "ledger")
+
+
+def test_a_path_that_cannot_be_written_is_a_config_error(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(ConfigError, match=r"actuator\.ledger: .* cannot be used"):
+        Ledger(tmp_path / "file" / "ledger")
+
+
+def test_compaction_keeps_one_line_each_and_forgets_what_expired_long_ago(tmp_path: Path) -> None:
+    path = tmp_path / "ledger"
+    fill(path)
+    day = 86_400 * S
+    with Ledger(path, keep_ns=day) as ledger:
+        assert len(path.read_bytes().splitlines()) == len(STEPS)
+        ledger.finish(scale("late", time_ns=NOW + 3 * day), outcome("late", time_ns=NOW + 3 * day))
+    with Ledger(path, keep_ns=day) as ledger:
+        assert steps(ledger) == {"planned": "planned", "sent": "sent"}, "the unsettled are never forgotten"
+        assert "late" in ledger
+
+
+def test_a_long_run_compacts_by_itself(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "COMPACT_LINES", 10)
+    path = tmp_path / "ledger"
+    with Ledger(path, keep_ns=1000 * S) as ledger:
+        for i in range(60):
+            now = NOW + i * 1000 * S
+            ledger.finish(scale(f"d{i}", time_ns=now), outcome(f"d{i}", time_ns=now))
+        assert "d59" in ledger
+        assert "d0" not in ledger
+        assert len(path.read_bytes().splitlines()) < 30
