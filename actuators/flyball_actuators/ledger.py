@@ -52,6 +52,7 @@ class Ledger:
         self._keep_ns = keep_ns
         self._entries: dict[str, Entry] = {}
         self._lines = 0
+        self._most_lines = COMPACT_LINES
         self._file: IO[bytes] | None = None
         self._lock: IO[bytes] | None = None
         if path is not None:
@@ -129,7 +130,7 @@ class Ledger:
                 os.fsync(self._file.fileno())
         self._entries[entry.id] = entry
         self._lines += 1
-        if self._lines > COMPACT_LINES + 2 * len(self._entries):
+        if self._lines > self._most_lines:
             self._compact()
 
     def _compact(self) -> None:
@@ -142,6 +143,7 @@ class Ledger:
                 if entry.step in _UNSETTLED or entry.expires_ns >= limit_ns
             }
         self._lines = len(self._entries)
+        self._most_lines = COMPACT_LINES + 2 * self._lines
         if self._path is None:
             return
         if self._file is not None:

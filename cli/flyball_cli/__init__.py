@@ -1,1 +1,1 @@
-"""The flyball command and the composition root."""
+"""The ``flyball`` command and the composition root."""

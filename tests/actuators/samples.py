@@ -10,7 +10,9 @@ NOW = 1_800_000_000 * S
 CELL = "cell-a"
 
 
-def spec(workload: str = "chat", *, cell: str = CELL, interruptible: bool = True, removed: bool = False) -> WorkloadSpec:
+def spec(
+    workload: str = "chat", *, cell: str = CELL, interruptible: bool = True, removed: bool = False
+) -> WorkloadSpec:
     return WorkloadSpec(
         workload=workload,
         cell=cell,

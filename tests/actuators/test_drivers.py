@@ -1,9 +1,9 @@
 import pytest
+from tests.actuators.samples import migrate, preempt, scale
+
 from flyball_actuators.drivers import DRIVERS, Driver, DryRun, make_driver
 from flyball_contracts.errors import ConfigError
 from flyball_contracts.records import AnyDecision
-
-from tests.actuators.samples import migrate, preempt, scale
 
 
 @pytest.mark.parametrize(

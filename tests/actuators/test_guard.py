@@ -2,11 +2,11 @@ import re
 from typing import Any
 
 import pytest
+from tests.actuators.samples import CELL, NOW, S, migrate, preempt, scale, spec, world
+
 from flyball_actuators.guard import CHECKS, Grant, Guard, GuardState
 from flyball_contracts.config import ActuatorConfig, BlastRadius, RateLimit
 from flyball_contracts.records import AnyDecision, Scale
-
-from tests.actuators.samples import CELL, NOW, S, migrate, preempt, scale, spec, world
 
 CONFIG = ActuatorConfig()
 
@@ -17,7 +17,9 @@ def code(decision: AnyDecision, config: ActuatorConfig = CONFIG, now_ns: int = N
     return verdict.code, verdict.detail
 
 
-@pytest.mark.parametrize("decision", [scale(), preempt(), migrate(), migrate(to_node="n2")], ids=lambda d: type(d).__name__)
+@pytest.mark.parametrize(
+    "decision", [scale(), preempt(), migrate(), migrate(to_node="n2")], ids=lambda d: type(d).__name__
+)
 def test_a_sound_decision_is_let_through_and_counted(decision: AnyDecision) -> None:
     state, verdict = Guard(CONFIG).authorise(GuardState(), decision, NOW, world())
     assert verdict == ("accepted", "", "")
@@ -65,7 +67,9 @@ REFUSALS: list[tuple[str, AnyDecision, dict[str, Any], str, str]] = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("decision", "around", "expected", "says"), [r[1:] for r in REFUSALS], ids=[r[0] for r in REFUSALS])
+@pytest.mark.parametrize(
+    ("decision", "around", "expected", "says"), [r[1:] for r in REFUSALS], ids=[r[0] for r in REFUSALS]
+)
 def test_refusals_say_the_limit_and_the_remedy(
     decision: AnyDecision, around: dict[str, Any], expected: str, says: str
 ) -> None:
@@ -160,7 +164,12 @@ def test_the_first_objection_wins_in_the_documented_order() -> None:
         (CONFIG, scale(after=99), {}, "invalid"),
         (CONFIG, scale(before=9, after=0), {}, "stale"),
         (CONFIG, scale(before=9, after=0, time_ns=NOW + S), {}, "rate"),
-        (ActuatorConfig(per_target=RateLimit(actions=7)), scale(before=9, after=0, time_ns=NOW + S), {}, "blast_radius"),
+        (
+            ActuatorConfig(per_target=RateLimit(actions=7)),
+            scale(before=9, after=0, time_ns=NOW + S),
+            {},
+            "blast_radius",
+        ),
     ]
     for config, decision, around, expected in worst:
         assert Guard(config).authorise(state, decision, NOW, world(**around))[1].code == expected

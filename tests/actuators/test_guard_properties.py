@@ -2,12 +2,12 @@
 
 from typing import NamedTuple
 
+from hypothesis import given, settings, strategies as st
+from tests.actuators.samples import CELL, NOW, S, migrate, preempt, scale, spec, world
+
 from flyball_actuators.guard import Guard, GuardState
 from flyball_contracts.config import ActuatorConfig, BlastRadius, RateLimit
 from flyball_contracts.records import AnyDecision, Migrate
-from hypothesis import given, settings, strategies as st
-
-from tests.actuators.samples import CELL, NOW, S, migrate, preempt, scale, spec, world
 
 NAMES = ("a", "b", "chat")
 SPECS = [spec(name) for name in NAMES]
@@ -107,7 +107,9 @@ def test_the_guard_is_a_function_of_what_it_is_told(config: ActuatorConfig, sequ
     def run() -> list[tuple[GuardState, object]]:
         guard, state, out = Guard(config), GuardState(), []
         for call in sequence:
-            state, verdict = guard.authorise(state, call.decision, call.now_ns, world(specs=SPECS, running=call.running))
+            state, verdict = guard.authorise(
+                state, call.decision, call.now_ns, world(specs=SPECS, running=call.running)
+            )
             out.append((state, verdict))
         return out
 

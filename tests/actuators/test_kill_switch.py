@@ -2,6 +2,7 @@ import os
 from pathlib import Path
 
 import pytest
+
 from flyball_actuators.kill_switch import stop_reason
 
 

@@ -168,9 +168,7 @@ def test_files_that_make_no_sense_give_nan(tree: Tree, text: str) -> None:
     collector = HostCollector(tree.root)
     read(collector)
     left = {key for key in read(collector) if not key.startswith("flyball.agent")}
-    assert left <= {
-        key for key in HOST.columns if "disk" in key or "network" in key or "uptime" in key or "cpu.logical" in key
-    }
+    assert left <= {"system.uptime"}  # which takes any number
 
 
 def test_this_machine() -> None:

@@ -5,6 +5,8 @@ from dataclasses import dataclass
 
 import numpy as np
 from confluent_kafka import Producer
+from msgspec.structs import replace
+from numpy.typing import NDArray
 
 from flyball_contracts.codec import Message, frame_message, record_message
 from flyball_contracts.frame import Frame, make_frame
@@ -14,6 +16,7 @@ from flyball_contracts.metrics import GPU, HOST
 from flyball_contracts.records import (
     Allocation,
     Anomaly,
+    AnyDecision,
     Demand,
     Device,
     Effect,
@@ -75,7 +78,7 @@ def owner(i: int, nodes: int) -> str:
 
 
 def inventories(fleet: Fleet) -> list[Inventory]:
-    made = []
+    made: list[Inventory] = []
     for i in range(fleet.nodes):
         name = owner(i, fleet.nodes)
         rows = tuple(range(fleet.gpus))
@@ -102,7 +105,7 @@ def frames(fleet: Fleet, ticks: Sequence[int]) -> list[Frame]:
     rng = np.random.default_rng(fleet.seed)
     load = {"pretrain-llm": 0.93, "notebooks": 0.14, "": 0.0, **dict.fromkeys(JOBS, 0.8)}
     load |= {"chat-70b": 0.68, "search-embed": 0.52, "vision-api": 0.38}
-    made = []
+    made: list[Frame] = []
     for tick in ticks:
         for i in range(fleet.nodes):
             base = load[owner(i, fleet.nodes)]
@@ -119,7 +122,7 @@ def frames(fleet: Fleet, ticks: Sequence[int]) -> list[Frame]:
     return made
 
 
-def _frame(node: str, schema: int, values: np.ndarray, tick: int) -> Frame:
+def _frame(node: str, schema: int, values: NDArray[np.float32], tick: int) -> Frame:
     return make_frame(
         values,
         schema=schema,
@@ -358,7 +361,7 @@ def scale(age_s: int, workload: str, before: int, after: int, reason: str, effec
     )
 
 
-def decisions() -> list[Record]:
+def decisions() -> list[AnyDecision]:
     lead = NOW - 18 * NS_PER_S
     later = NOW - 31 * NS_PER_S
     return [
@@ -400,7 +403,7 @@ def decisions() -> list[Record]:
             replicas_before=2,
             until_ns=NOW + 17 * 3600 * NS_PER_S,
             expected=Effect(cost_usd_per_hour=-48.0, carbon_g_per_hour=-3900.0, power_w=-9800.0),
-            reason="Pause genome-fold: carbon is 380 g/kWh in DE now and 214 g/kWh in the slots planned before it is due.",
+            reason="Pause genome-fold: carbon is 380 g/kWh in DE now and 214 g/kWh in the slots planned later.",
             evidence=(Evidence(name="carbon intensity now", value=380.0, unit="gCO2e/kWh", expected=214.0),),
         ),
         scale(
@@ -422,45 +425,35 @@ def decisions() -> list[Record]:
     ]
 
 
-def outcomes(made: Iterable[Record]) -> list[Record]:
-    ends = {1: "done", 2: "done", 3: "done", 4: "refused"}
+def outcomes(made: Iterable[AnyDecision]) -> list[Record]:
+    """The first is accepted, the next three are done, the last is refused."""
     found: list[Record] = []
-    for i, d in enumerate(made):
-        assert isinstance(d, Scale | Migrate | Preempt)
+    for i, decision in enumerate(made):
         accepted = Outcome(
-            id=record_id("Outcome", d.id, "accepted"),
-            decision=d.id,
-            type=type(d).__name__,
-            target=d.target,
-            cell=d.cell,
-            workload=d.workload,
-            time_ns=d.time_ns + NS_PER_S,
+            id=record_id("Outcome", decision.id, "accepted"),
+            decision=decision.id,
+            type="Scale" if isinstance(decision, Scale) else "Migrate" if isinstance(decision, Migrate) else "Preempt",
+            target=decision.target,
+            cell=decision.cell,
+            workload=decision.workload,
+            time_ns=decision.time_ns + NS_PER_S,
             status="accepted",
             mode="dry_run",
             driver="dry_run",
         )
-        if ends.get(i) == "refused":
-            found.append(
-                Outcome(
-                    **{
-                        **_fields(accepted),
-                        "id": record_id("Outcome", d.id, "refused"),
-                        "status": "refused",
-                        "code": "blast_radius",
-                        "detail": "five replicas are more than 30 % of the cell in 10 minutes",
-                    }
-                )
-            )
+        if i == 4:
+            why = "five replicas are more than 30 % of the cell in 10 minutes"
+            refused = replace(accepted, id=f"{accepted.id}r", status="refused", code="blast_radius", detail=why)
+            found.append(refused)
             continue
         found.append(accepted)
-        if i in ends:
-            done = {"status": "done", "id": record_id("Outcome", d.id, "done"), "effect_after_s": 1.2}
-            found.append(Outcome(**{**_fields(accepted), **done, "answer": "would have been applied"}))
+        if i > 0:
+            found.append(
+                replace(
+                    accepted, id=f"{accepted.id}d", status="done", answer="would have been applied", effect_after_s=1.2
+                )
+            )
     return found
-
-
-def _fields(outcome: Outcome) -> dict[str, object]:
-    return {name: getattr(outcome, name) for name in outcome.__struct_fields__}
 
 
 def scene(fleet: Fleet | None = None) -> list[Item]:

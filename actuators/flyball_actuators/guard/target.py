@@ -22,9 +22,8 @@ def unknown_target(case: Case) -> Verdict | None:
         )
     if not isinstance(decision, Migrate):
         return None
-    for node in (decision.from_node, decision.to_node):
-        if not node and node is decision.to_node:
-            continue  # the scheduler chooses
+    nodes = [decision.from_node, decision.to_node] if decision.to_node else [decision.from_node]
+    for node in nodes:
         known = world.nodes.get(node)
         if known is None:
             return refuse("unknown_target", f"node {node!r} has no inventory; start its agent first")

@@ -12,6 +12,7 @@ from flyball_collectors.kernel import text_of
 from flyball_contracts.config import AgentConfig
 
 _LOG = logging.getLogger(__name__)
+_MAX_DIGITS = 19  # of a time in nanoseconds
 
 
 class Identity(NamedTuple):
@@ -64,7 +65,8 @@ def _next_epoch(file: Path, now_ns: int) -> int:
     with open(f"{file}.lock", "w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         text = file.read_text(encoding="ascii", errors="replace").strip() if file.exists() else "0"
-        epoch = int(text) + 1 if text.isdecimal() and len(text) < 19 else now_ns
+        sound = text.isdecimal() and len(text) <= _MAX_DIGITS
+        epoch = int(text) + 1 if sound else now_ns
         fresh = file.with_name(f"{file.name}.new")
         with fresh.open("w", encoding="ascii") as out:
             out.write(f"{epoch}\n")

@@ -116,8 +116,8 @@ class Gpus:
     def __init__(self, site: Site) -> None:
         self._site = site
         self._kelvin_per_w = RISE_CEL / site.power_limit_w
-        self._power_w = site.idle_power_w.copy()
-        self._temperature_cel = site.ambient_cel + self._kelvin_per_w * self._power_w
+        self._power_w: Floats | None = None
+        self._temperature_cel = site.ambient_cel
         self._no_gpm = np.flatnonzero(site.no_gpm)
         self.hunger = Hunger(*np.zeros((len(IDLE), len(site.node_of)), np.float32))
         self._block = np.zeros((len(GPU), len(site.node_of)), np.float32)
@@ -160,12 +160,15 @@ class Gpus:
         span = (site.power_limit_w - site.idle_power_w) * hungry.power
         power = site.idle_power_w + span * work * (clock / site.sm_clock_hz) ** CLOCK_EXPONENT
         power = np.minimum(power * (1.0 + 0.008 * noise[3]), site.power_limit_w)
-        average = 0.5 * (power + self._power_w)
+        before = self._power_w
+        average = power if before is None else 0.5 * (power + before)
         self._power_w = power
         target = site.ambient_cel + self._kelvin_per_w * average
         target = np.where(hot > 0, site.slowdown_cel, target)
         tau_s = np.where(hot > 0, np.float32(HOT_TAU_S), np.float32(TAU_S))
-        self._temperature_cel += (target - self._temperature_cel) * -np.expm1(-np.float32(dt_s) / tau_s)
+        # What runs at the start has run for long: it is warm.
+        pace = np.float32(1.0) if before is None else -np.expm1(-np.float32(dt_s) / tau_s)
+        self._temperature_cel = self._temperature_cel + (target - self._temperature_cel) * pace
 
         spread = 0.02 * use + 0.4 * use * (1.0 - use)
         block[Column.USE] = use

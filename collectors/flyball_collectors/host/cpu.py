@@ -17,7 +17,9 @@ def read_cpu(root: Path) -> Values:
     lines = [line.split() for line in text_of(root / "proc/stat").splitlines() if line.startswith("cpu")]
     if not lines:
         return {}
-    values: dict[str, float] = {"system.cpu.logical.count": len(lines) - 1}
+    values: dict[str, float] = {}
+    if len(lines) > 1:  # the first is the sum of the others
+        values["system.cpu.logical.count"] = len(lines) - 1
     times = numbers(lines[0][1:9])
     if len(times) == 8:
         user, nice, system, idle, iowait, irq, softirq, steal = (t / _TICKS_PER_S for t in times)

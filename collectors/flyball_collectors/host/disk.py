@@ -27,12 +27,13 @@ def read_disk(root: Path) -> Values:
         "system.disk.io{direction=write}": {},
         "system.disk.operation_time{direction=write}": {},
     }
-    lines = text_of(root / "proc/diskstats").splitlines()
-    for line in lines:
+    known = False
+    for line in text_of(root / "proc/diskstats").splitlines():
         words = line.split()
         counts = numbers(words[3:11])
         if len(counts) < 8:
             continue
+        known = True
         disk = words[2]
         if _NOT_A_DISK.fullmatch(disk) or not (_DISK.fullmatch(disk) if whole is None else disk in whole):
             continue
@@ -40,4 +41,4 @@ def read_disk(root: Path) -> Values:
         values = (sectors_read * _SECTOR_BYTES, read_ms / 1e3, sectors_written * _SECTOR_BYTES, write_ms / 1e3)
         for column, value in zip(columns.values(), values, strict=True):
             column[disk] = value
-    return columns if lines else {}
+    return columns if known else {}

@@ -16,15 +16,19 @@ def read_network(root: Path) -> Values:
     sent: dict[str, float] = {}
     errors_in: dict[str, float] = {}
     errors_out: dict[str, float] = {}
+    known = False
     text = text_of(root / "proc/1/net/dev") or text_of(root / "proc/net/dev")
     for line in text.splitlines():
         name, colon, rest = line.partition(":")
         counts = numbers(rest.split())
         name = name.strip()
-        if not colon or len(counts) < 16 or name == "lo":
+        if not colon or len(counts) < 16:
+            continue
+        known = True
+        if name == "lo":
             continue
         received[name], errors_in[name], sent[name], errors_out[name] = counts[0], counts[2], counts[8], counts[10]
-    if not text:
+    if not known:
         return {}
     return {
         "system.network.io{direction=receive}": received,

@@ -16,7 +16,7 @@ UNCORRECTED_ECC = 0x2
 ROW_RETIRED, ROW_RETIREMENT_FAILED = 0x400, 0x800
 WATCHED = XID | UNCORRECTED_ECC | ROW_RETIRED | ROW_RETIREMENT_FAILED
 _TIMEOUT = 10  # nvmlReturn_t: nothing happened
-_WAIT_MS = 500
+_WAIT_MS = 200
 _REST_S = 1.0  # after a wait that failed, so that a broken driver does not cost a core
 
 

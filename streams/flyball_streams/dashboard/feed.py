@@ -5,6 +5,7 @@ import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import cast
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
 
@@ -117,10 +118,9 @@ class Feed:
 
     def _apply(self, message: Message) -> None:
         topic, value, key = message.topic() or "", message.value(), message.key()
-        raw_headers = message.headers() or []
-        headers = [(name, data.encode() if isinstance(data, str) else data) for name, data in raw_headers]
+        pairs = cast(list[tuple[str, bytes | None]], message.headers() or [])  # a consumer always gives pairs
         if topic == DEAD_LETTERS.name:
-            self.view.bury(1, header(headers, f"{PREFIX}exception.message") or "dead letter without a reason")
+            self.view.bury(1, header(pairs, f"{PREFIX}exception.message") or "dead letter without a reason")
             return
         if value is None and TOPICS[topic].retention == "compacted":
             name = key.decode("utf-8", "replace") if isinstance(key, bytes) else str(key or "")
@@ -128,7 +128,7 @@ class Feed:
             return
         try:
             data = value.encode() if isinstance(value, str) else value
-            self.view.apply(decode_message(topic, data, headers))
+            self.view.apply(decode_message(topic, data, pairs))
         except DecodeError as error:
             self.view.refuse(str(error))
 

@@ -94,7 +94,9 @@ def _application(feed: Feed, mode: str) -> FastAPI:
             }
 
     add_page(feed, mode)
-    ui.run_with(app, title="Flyball", dark=True, tailwind=False, favicon=FAVICON, show_welcome_message=False)
+    ui.run_with(  # pyright: ignore[reportUnknownMemberType]
+        app, title="Flyball", dark=True, tailwind=False, favicon=FAVICON, show_welcome_message=False
+    )
     return app
 
 

@@ -10,8 +10,8 @@ Mapping and assumptions:
   which *all* clients of a model have the rate 0 is taken as an outage of the measurement: NaN.
 - *Tokens* are rate times mean length, summed over clients, where lengths are published: per client and 6-h window, the
   latest known window standing in for a missing one, never a later one. Clients without lengths are taken to have the
-  mean of the others. Prompt tokens are `input_tokens`, or else all `*_tokens` fields that are not generated; generated tokens are
-  `output_tokens`, or else the sum of reasoning and answer tokens.
+  mean of the others. Prompt tokens are `input_tokens`, or else all `*_tokens` fields that are not generated; generated
+  tokens are `output_tokens`, or else the sum of reasoning and answer tokens.
 - *Work* is replica time as for `azure_llm_2023`, whatever the real size of the model: the shape is the trace's, the
   height is not. A model without any lengths has no work rate and no known capacity.
 """

@@ -14,6 +14,7 @@ from flyball_contracts.config import KafkaConfig
 from flyball_contracts.errors import TransportError
 from flyball_contracts.kafka import consumer_settings
 from flyball_contracts.topics import STATE, TOPICS
+from flyball_streams.received import received
 from flyball_streams.recording.format import RecordedMessage, event_time_ns
 from flyball_streams.recording.writer import RecordingWriter
 
@@ -106,26 +107,12 @@ class _Tape:
             self._take_one(message)
 
     def _take_one(self, message: Message) -> None:
-        topic, partition, offset = message.topic() or "", message.partition() or 0, message.offset() or 0
+        topic, partition, offset, timestamp_ms, key, value, headers = received(message)
         self.lost += max(0, offset - self.next[topic, partition])
         self.next[topic, partition] = offset + 1
-        value = _bytes(message.value())
-        headers: list[tuple[str, bytes | None]] = [(k, _bytes(v)) for k, v in _headers(message)]
-        _, timestamp_ms = message.timestamp()
         time_ns, own = event_time_ns(topic, value, headers, timestamp_ms)
         self.undated += not own
-        self.writer.append(
-            RecordedMessage(topic, partition, offset, time_ns, timestamp_ms, _bytes(message.key()), value, headers)
-        )
-
-
-def _headers(message: Message) -> list[tuple[str, str | bytes | None]]:
-    found = message.headers()
-    return [] if found is None else list(found.items() if isinstance(found, dict) else found)
-
-
-def _bytes(value: str | bytes | None) -> bytes | None:
-    return value.encode() if isinstance(value, str) else value
+        self.writer.append(RecordedMessage(topic, partition, offset, time_ns, timestamp_ms, key, value, headers))
 
 
 def _places(consumer: Consumer, bootstrap: str, topics: Sequence[str]) -> list[Place]:

@@ -38,7 +38,7 @@ class DemandText(NamedTuple):
 
 def empty_demand_options() -> Options:
     """The chart before anything is known; later updates have the same series."""
-    return _options([], [], [[], [], [], [], []], None)
+    return _options([], [], _no_fan(), None)
 
 
 def demand_options(workload: Workload) -> tuple[Options, DemandText]:
@@ -51,7 +51,7 @@ def demand_options(workload: Workload) -> tuple[Options, DemandText]:
     if spec is not None and spec.capacity_per_replica > 0 and unit == "work/s":
         capacity = [[p.end_ns / _MS, p.ready * spec.capacity_per_replica] for p in points]
     forecast = workload.forecast
-    fan = _fan(forecast) if forecast is not None else [[], [], [], [], []]
+    fan = _fan(forecast) if forecast is not None else _no_fan()
     if not observed and forecast is not None and forecast.observed is not None:
         observed = [[forecast.time_ns / _MS, forecast.observed]]
     now = points[-1].end_ns / _MS if points else (forecast.time_ns / _MS if forecast else None)
@@ -79,11 +79,15 @@ def _quantity(points: list[Point], workload: Workload) -> tuple[str, list[float 
     return "", [None] * len(points)
 
 
+def _no_fan() -> list[list[list[float]]]:
+    return [[], [], [], [], []]
+
+
 def _fan(forecast: Forecast) -> list[list[list[float]]]:
     """Lower edge and width of the outer and inner band, and the median, from the present on."""
     order = sorted(range(len(forecast.levels)), key=lambda i: forecast.levels[i])
     if not order:
-        return [[], [], [], [], []]
+        return _no_fan()
     low, high = order[0], order[-1]
     inner_low, inner_high = (order[1], order[-2]) if len(order) >= 4 else (low, high)
     middle = min(order, key=lambda i: abs(forecast.levels[i] - 0.5))
@@ -93,7 +97,7 @@ def _fan(forecast: Forecast) -> list[list[list[float]]]:
     for horizon_s, values in zip(forecast.horizon_s, forecast.quantiles, strict=False):
         if len(values) == len(forecast.levels):
             rows.append((forecast.time_ns / _MS + 1000 * horizon_s, values))
-    fan: list[list[list[float]]] = [[], [], [], [], []]
+    fan = _no_fan()
     for at, values in rows:
         fan[0].append([at, values[low]])
         fan[1].append([at, max(0.0, values[high] - values[low])])

@@ -5,7 +5,7 @@ from nicegui.element import Element
 from nicegui.elements.mixins.text_element import TextElement
 
 from flyball_streams.dashboard.charts.carbon import MAX_PLANS, PlanText, carbon_options
-from flyball_streams.dashboard.panels.elements import box, head, panel, show, text
+from flyball_streams.dashboard.panels.elements import box, head, panel, patch, show, text
 from flyball_streams.dashboard.state import FleetView
 from flyball_streams.dashboard.text import clock, percent, span
 
@@ -34,9 +34,7 @@ class CarbonPanel:
         if not known:
             return
         options, plans = carbon_options(view)
-        self._chart.options.update(options)
-        self._chart.props["aria-label"] = f"Carbon intensity of {len(view.curves)} zones, {len(plans)} planned jobs"
-        self._chart.update()
+        patch(self._chart, options, f"Carbon intensity of {len(view.curves)} zones, {len(plans)} planned jobs")
         show(self._none, not plans)
         more = len(view.plans) - len(plans)
         show(self._more, more > 0)

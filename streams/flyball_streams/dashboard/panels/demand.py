@@ -3,9 +3,10 @@
 from nicegui import ui
 from nicegui.elements.mixins.text_element import TextElement
 
+from flyball_contracts.records import Forecast
 from flyball_streams.dashboard.charts.demand import LEGEND, demand_options, empty_demand_options
 from flyball_streams.dashboard.demand import Workload
-from flyball_streams.dashboard.panels.elements import box, head, panel, show, text
+from flyball_streams.dashboard.panels.elements import box, describe, head, panel, patch, show, text
 from flyball_streams.dashboard.state import FleetView
 from flyball_streams.dashboard.text import number, percent
 
@@ -53,16 +54,15 @@ class DemandPanel:
             self._names = names
             if self._choice not in known:
                 self._choice = names[0]
-            self._select.set_options(names, value=self._choice)
+            self._select.set_options(names, value=self._choice)  # pyright: ignore[reportUnknownMemberType]
         workload = known.get(self._choice or "") or known[names[0]]
         options, facts = demand_options(workload)
         self._observed.set_text(f"{number(facts.observed)} {facts.unit}")
         self._ready.set_text(f"{number(facts.ready)} of {number(facts.replicas)}")
         self._wanted.set_text(f"{number(facts.wanted)}")
-        self._trust.set_text(_trust(workload))
-        self._chart.options.update(options)
-        self._chart.props["aria-label"] = f"Demand of {workload.name}: {number(facts.observed)} {facts.unit}"
-        self._chart.update()
+        self._trust.set_text(_trust(workload.forecast))
+        describe(self._trust, "title", _coverage(workload.forecast))
+        patch(self._chart, options, f"Demand of {workload.name}: {number(facts.observed)} {facts.unit}")
 
 
 def _fact(name: str) -> TextElement:
@@ -77,14 +77,14 @@ def _interest(workload: Workload) -> float:
     return 2.0 * (workload.forecast is not None) + serves
 
 
-def _trust(workload: Workload) -> str:
-    forecast = workload.forecast
+def _trust(forecast: Forecast | None) -> str:
     if forecast is None:
         return "none yet"
-    if not forecast.trusted:
-        return "not trusted yet"
-    if not forecast.levels:
-        return "trusted"
-    top = max(range(len(forecast.levels)), key=lambda i: forecast.levels[i])
-    covered = forecast.coverage[top] if top < len(forecast.coverage) else None
-    return f"trusted, covers {percent(covered)} at {percent(forecast.levels[top])}"
+    return "trusted" if forecast.trusted else "not trusted"
+
+
+def _coverage(forecast: Forecast | None) -> str:
+    if forecast is None or not forecast.coverage or len(forecast.coverage) != len(forecast.levels):
+        return "its coverage is not known yet; sizing is reactive until it is"
+    pairs = zip(forecast.coverage, forecast.levels, strict=True)
+    return ", ".join(f"{percent(covered)} of the past below the {percent(level)} line" for covered, level in pairs)

@@ -1,8 +1,12 @@
 """Small elements that the panels share. Texts from records always travel as text, never as HTML."""
 
+from typing import Any, cast
+
 from nicegui import ui
 from nicegui.element import Element
 from nicegui.elements.mixins.text_element import TextElement
+
+from flyball_streams.dashboard.charts.palette import Options
 
 
 def text(words: str = "", classes: str = "", tag: str = "div") -> TextElement:
@@ -39,6 +43,24 @@ def show(element: Element, visible: bool) -> None:
 def restyle(element: Element, prefix: str, name: str) -> None:
     """Leave ``prefix-name`` as the only class of its family."""
     wanted = f"{prefix}-{name}"
-    old = [c for c in element.classes if c.startswith(f"{prefix}-") and c != wanted]
-    if old or wanted not in element.classes:
+    classes = cast(list[str], element.classes)
+    old = [c for c in classes if c.startswith(f"{prefix}-") and c != wanted]
+    if old or wanted not in classes:
         element.classes(add=wanted, remove=" ".join(old))
+
+
+def describe(element: Element, attribute: str, words: str) -> None:
+    """Set an attribute such as ``aria-label`` or ``title``, with a message only when it changes."""
+    props = cast(dict[str, Any], element.props)
+    if props.get(attribute) != words:
+        props[attribute] = words
+        element.update()
+
+
+def patch(chart: ui.echart, options: Options, label: str) -> None:
+    """Replace the options that changed; the browser merges them into the chart that it has."""
+    current = cast(Options, chart.options)  # pyright: ignore[reportUnknownMemberType]
+    props = cast(dict[str, Any], chart.props)
+    current.update(options)
+    props["aria-label"] = label
+    chart.update()

@@ -7,7 +7,7 @@ from nicegui import ui
 
 from flyball_streams.dashboard.charts.fleet import fleet_caption, fleet_payload
 from flyball_streams.dashboard.charts.palette import TOOLTIP
-from flyball_streams.dashboard.panels.elements import box, head, panel, show, text
+from flyball_streams.dashboard.panels.elements import box, describe, head, panel, show, text
 from flyball_streams.dashboard.state import FleetView
 
 _GLYPHS = {
@@ -44,7 +44,7 @@ class FleetPanel:
                             ui.html(f'<svg viewBox="-1 -1 16 16" aria-hidden="true">{glyph}</svg>', sanitize=False)
                             text(name, tag="span")
             self._empty = text("Awaiting node inventories on flyball.inventory.v1", "empty")
-            self._holder = box("map")
+            self._holder = box("map").props('role="img"')
             with self._holder:
                 self._chart = ui.echart(
                     {
@@ -53,7 +53,6 @@ class FleetPanel:
                         "series": [_custom("flyball.renderDevice", 2), _custom("flyball.renderMark", 3)],
                     }
                 ).classes("chart chart-fleet")
-                self._chart.props('role="img"')
 
     def update(self, view: FleetView) -> None:
         """Send the new values, and the layout where it changed."""
@@ -62,14 +61,12 @@ class FleetPanel:
         show(self._holder, bool(payload.layout))
         if not payload.layout:
             return
-        patch: dict[str, Any] = {"values": payload.values, "marks": payload.marks, "silent": payload.silent}
+        news: dict[str, Any] = {"values": payload.values, "marks": payload.marks, "silent": payload.silent}
         if view.topology != self._topology:
             self._topology = view.topology
-            patch["layout"] = [{**group, "text": _label(group)} for group in payload.layout]
-        caption = fleet_caption(payload)
-        if self._chart.props.get("aria-label") != caption:
-            self._chart.props["aria-label"] = caption
-        ui.run_javascript(f"flyball.updateFleet({self._chart.id}, {msgspec.json.encode(patch).decode()})")
+            news["layout"] = [{**group, "text": _label(group)} for group in payload.layout]
+        describe(self._holder, "aria-label", fleet_caption(payload))
+        ui.run_javascript(f"flyball.updateFleet({self._chart.id}, {msgspec.json.encode(news).decode()})")
 
 
 def _label(group: dict[str, Any]) -> str:

@@ -6,7 +6,7 @@ from nicegui import ui
 from nicegui.elements.mixins.text_element import TextElement
 
 from flyball_streams.dashboard.feed import Link
-from flyball_streams.dashboard.panels.elements import box, restyle, show, text
+from flyball_streams.dashboard.panels.elements import box, describe, restyle, show, text
 from flyball_streams.dashboard.state import FleetView
 from flyball_streams.dashboard.summary import Summary
 from flyball_streams.dashboard.text import UNKNOWN, clock, number, percent
@@ -76,7 +76,7 @@ class Tiles:
         unit = "node" if summary.gpu_nodes == 1 else "nodes"
         _set(self._gpus, f"{summary.gpus:,}", f"on {summary.gpu_nodes:,} {unit}")
         _set(self._use, percent(summary.utilization), f"{summary.busy:,} busy")
-        kilo = UNKNOWN if summary.power_w is None else f"{summary.power_w / 1000:,.1f} kW"
+        kilo = UNKNOWN if summary.power_w is None else _kilowatts(summary.power_w)
         known = summary.power_w is not None and summary.gpus > 0
         _set(self._power, kilo, f"{(summary.power_w or 0) / summary.gpus:,.0f} W per GPU" if known else "GPU boards")
         for kind, element in self._kinds.items():
@@ -91,7 +91,7 @@ class Tiles:
         if ("bad" in tile.classes) != bool(view.dead_letters or view.undecodable):
             tile.classes(toggle="bad")
         if view.last_error:
-            tile.props["title"] = view.last_error
+            describe(tile, "title", view.last_error)
 
 
 _Tile = tuple[TextElement, TextElement, ui.element]
@@ -102,6 +102,10 @@ def _tile(name: str) -> _Tile:
     with tile:
         text(name, "name")
         return text(UNKNOWN, "value"), text(classes="note"), tile
+
+
+def _kilowatts(power_w: float) -> str:
+    return f"{power_w / 1000:,.{1 if power_w < 1e6 else 0}f} kW"
 
 
 def _set(tile: _Tile, value: str, note: str) -> None:

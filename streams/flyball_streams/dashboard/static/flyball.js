@@ -35,9 +35,9 @@ window.flyball = (() => {
   const fleet = { layout: [], values: { use: [], power: [], heat: [], memory: [] }, marks: [], silent: new Set(), boxes: [], devices: [], size: 10 };
 
   const place = (groups, width, size) => {
-    const gap = size >= 9 ? 2 : 1;
+    const gap = size >= 9 ? 2 : size >= 5 ? 1 : 0;
     const step = size + gap;
-    const between = Math.max(2, Math.round(size * 0.3));
+    const between = Math.max(1, Math.round(size * 0.3));
     const boxes = [];
     const labels = [];
     let x = 0;

@@ -1,0 +1,1 @@
+"""One module for each subcommand; its ``command`` is what the group runs."""

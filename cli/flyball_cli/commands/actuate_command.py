@@ -1,0 +1,27 @@
+"""``flyball actuate``."""
+
+from pathlib import Path
+
+import click
+
+from flyball_cli.options import common, configured, health_option, until_signal
+
+
+@click.command("actuate")
+@common
+@health_option
+def command(config_path: Path | None, bootstrap: str | None, log_level: str, health_file: Path | None) -> None:
+    """Read decisions, put each through the guard, carry out what it allows, and answer with outcomes.
+
+    The default mode is dry_run: it says what it would do and does nothing.
+
+    \b
+    Example:
+      flyball actuate --config /etc/flyball/flyball.yaml
+    """
+    from flyball_actuators.service import run_actuator
+
+    config = configured(config_path, bootstrap, log_level)
+    with until_signal(health_file) as stop:
+        report = run_actuator(config, stop=stop)
+    click.echo(f"{report.decisions} decisions, {dict(report.statuses)}", err=True)

@@ -1,0 +1,30 @@
+"""``flyball dashboard``."""
+
+from pathlib import Path
+
+import click
+import msgspec
+
+from flyball_cli.options import common, configured, health_option, until_signal
+
+
+@click.command("dashboard")
+@common
+@health_option
+@click.option("--port", type=click.IntRange(0, 65535), help="Port; 0 takes a free one.")
+def command(
+    config_path: Path | None, bootstrap: str | None, log_level: str, health_file: Path | None, port: int | None
+) -> None:
+    """Serve the live page: fleet, forecasts, carbon plans, anomalies, decisions and outcomes.
+
+    \b
+    Example:
+      flyball dashboard --bootstrap kafka-1:9092 --port 8080
+    """
+    from flyball_streams.dashboard.run import run_dashboard
+
+    config = configured(config_path, bootstrap, log_level)
+    if port is not None:
+        config = msgspec.structs.replace(config, dashboard=msgspec.structs.replace(config.dashboard, port=port))
+    with until_signal(health_file) as stop:
+        run_dashboard(config, stop=stop, ready=lambda url: click.echo(f"dashboard: {url}"))

@@ -1,0 +1,60 @@
+"""``flyball doctor``."""
+
+import importlib.util
+import platform
+import sys
+from pathlib import Path
+
+import click
+from rich.console import Console
+from rich.table import Table
+
+from flyball_cli.options import common, configured
+
+PARTS = {"agent": "pynvml", "worker": "faust", "dashboard": "nicegui"}
+
+
+@click.command("doctor")
+@common
+def command(config_path: Path | None, bootstrap: str | None, log_level: str) -> None:
+    """Say what this node can and cannot measure, which parts are installed, and whether the broker answers.
+
+    Exits 0 even when something is missing: it explains, it does not judge.
+
+    \b
+    Example:
+      flyball doctor --bootstrap kafka-1:9092
+    """
+    from flyball_collectors.agent.doctor import explain
+
+    config = configured(config_path, bootstrap, log_level)
+    table = Table("", "what", "finding", "remedy", box=None, header_style="bold")
+    table.add_row(_mark(True), "python", f"{platform.python_version()} on {sys.platform}", "")
+    for extra, module in PARTS.items():
+        found = importlib.util.find_spec(module) is not None
+        remedy = "" if found else f"pip install 'flyball[{extra}]'"
+        table.add_row(_mark(found), f"flyball[{extra}]", "installed" if found else "not installed", remedy)
+    for finding in explain(config):
+        table.add_row(_mark(finding.ok), finding.name, finding.detail, finding.remedy)
+    ok, detail, remedy = _broker(config.kafka.bootstrap, config.kafka.client)
+    table.add_row(_mark(ok), "kafka", detail, remedy)
+    Console().print(table)
+
+
+def _broker(bootstrap: str, client: dict[str, str]) -> tuple[bool, str, str]:
+    from confluent_kafka import KafkaException
+    from confluent_kafka.admin import AdminClient
+    from flyball_contracts.topics import TOPICS
+
+    try:
+        known = AdminClient({"bootstrap.servers": bootstrap, "log_level": 0, **client}).list_topics(timeout=3.0).topics
+    except KafkaException:
+        return False, f"no broker answers at {bootstrap}", "start one, or pass --bootstrap HOST:PORT"
+    missing = [name for name in TOPICS if name not in known]
+    if missing:
+        return False, f"{bootstrap} lacks {len(missing)} of {len(TOPICS)} topics", "flyball topics --create"
+    return True, f"{bootstrap} answers and has all {len(TOPICS)} topics", ""
+
+
+def _mark(ok: bool) -> str:
+    return "[green]ok[/]" if ok else "[yellow]no[/]"

@@ -1,0 +1,55 @@
+"""``flyball fleet``."""
+
+import math
+import time
+from pathlib import Path
+
+import click
+import msgspec
+from flyball_contracts.config import FleetConfig, load_config
+
+from flyball_cli.options import common, configured, health_option, until_signal
+
+
+@click.command("fleet")
+@click.argument("description", required=False, type=click.Path(path_type=Path))
+@common
+@health_option
+@click.option("--seed", type=int, help="Seed; overrides the description.")
+@click.option("--speed", type=float, default=1.0, show_default=True, help="Event seconds per second; 0 is unpaced.")
+@click.option("--ticks", type=int, help="Stop after so many ticks.")
+@click.option("--follow", is_flag=True, help="Obey decisions whose outcome is done.")
+def command(
+    description: Path | None,
+    config_path: Path | None,
+    bootstrap: str | None,
+    log_level: str,
+    health_file: Path | None,
+    seed: int | None,
+    speed: float,
+    ticks: int | None,
+    follow: bool,
+) -> None:
+    """Send the frames, inventories, specifications and curves of a simulated fleet, described in YAML.
+
+    \b
+    Example:
+      flyball fleet infra/examples/fleet.yaml --bootstrap 127.0.0.1:9092 --seed 7
+    """
+    from flyball_collectors.fleet.run import run_fleet
+
+    config = configured(config_path, bootstrap, log_level)
+    fleet = load_config(description, FleetConfig) if description else FleetConfig()
+    if seed is not None:
+        fleet = msgspec.structs.replace(fleet, seed=seed)
+    with until_signal(health_file) as stop:
+        report = run_fleet(
+            fleet,
+            config.kafka,
+            stop=stop,
+            start_ns=time.time_ns(),
+            speed=speed or math.inf,
+            ticks=ticks,
+            follow_decisions=follow,
+        )
+    click.echo(f"{report.messages} messages in {report.ticks} ticks, {report.failed} failed", err=True)

@@ -1,0 +1,26 @@
+"""``flyball health``."""
+
+import sys
+import time
+from pathlib import Path
+
+import click
+
+
+@click.command("health")
+@click.argument("path", type=click.Path(path_type=Path))
+@click.option("--max-age", type=float, default=30.0, show_default=True, help="Seconds since the last beat.")
+def command(path: Path, max_age: float) -> None:
+    """Exit 0 when the health file PATH of a service is at most --max-age seconds old, else 1.
+
+    \b
+    Example:
+      flyball health /run/flyball/worker --max-age 30
+    """
+    try:
+        age_s = time.time() - path.stat().st_mtime
+    except OSError:
+        click.echo(f"{path}: no health file; the service has not started", err=True)
+        sys.exit(1)
+    click.echo(f"{path}: last beat {age_s:.1f} s ago")
+    sys.exit(0 if age_s <= max_age else 1)

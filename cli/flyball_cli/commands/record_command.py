@@ -1,0 +1,36 @@
+"""``flyball record``."""
+
+from pathlib import Path
+
+import click
+
+from flyball_cli.options import common, configured, progress_bar, until_signal
+
+
+@click.command("record")
+@click.argument("out", type=click.Path(path_type=Path))
+@common
+@click.option("--for", "for_s", type=float, help="Seconds to record; until interrupted by default.")
+@click.option("--topic", "topics", multiple=True, help="Topic to record; all of ours by default.")
+def command(
+    out: Path, config_path: Path | None, bootstrap: str | None, log_level: str, for_s: float | None, topics: tuple[str, ...]
+) -> None:
+    """Record the streams of a broker, with keys, headers and times, into one Parquet file.
+
+    \b
+    Example:
+      flyball record monday.parquet --bootstrap kafka-1:9092 --for 3600
+    """
+    import threading
+
+    from flyball_contracts.topics import TOPICS
+    from flyball_streams.recording.recorder import record
+
+    config = configured(config_path, bootstrap, log_level)
+    with until_signal() as stop, progress_bar("recording") as progress:
+        if for_s is not None:
+            timer = threading.Timer(for_s, stop.set)
+            timer.daemon = True
+            timer.start()
+        report = record(config.kafka, out, topics=topics or tuple(TOPICS), stop=stop, progress=progress)
+    click.echo(f"{report.messages} messages in {out}")

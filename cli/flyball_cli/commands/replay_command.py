@@ -1,0 +1,63 @@
+"""``flyball replay``."""
+
+import sys
+import threading
+from pathlib import Path
+
+import click
+from flyball_contracts.config import Config
+from rich.console import Console
+
+from flyball_cli.options import common, configured, progress_bar, until_signal
+
+
+@click.command("replay")
+@click.argument("recording", type=click.Path(path_type=Path))
+@common
+@click.option("--out", type=click.Path(path_type=Path), help="Write the decisions here, one JSON document a line.")
+@click.option("--to-broker", is_flag=True, help="Produce the recording's source topics to the broker instead.")
+@click.option("--speed", type=float, help="With --to-broker: event seconds per second; unpaced by default.")
+def command(
+    recording: Path,
+    config_path: Path | None,
+    bootstrap: str | None,
+    log_level: str,
+    out: Path | None,
+    to_broker: bool,
+    speed: float | None,
+) -> None:
+    """Replay RECORDING through the engine, without a broker, and show what would have been decided.
+
+    The engine is the worker's own, driven by the times in the recording: the same recording and configuration give
+    the same decisions, to the byte.
+
+    \b
+    Examples:
+      flyball replay monday.parquet --out decisions.jsonl
+      flyball replay monday.parquet --config candidate-policy.yaml
+      flyball replay monday.parquet --to-broker --bootstrap 127.0.0.1:9092 --speed 60
+    """
+    config = configured(config_path, bootstrap, log_level)
+    with until_signal() as stop, progress_bar("replaying") as progress:
+        if to_broker:
+            from flyball_streams.recording.replayer import replay
+
+            report = replay(recording, config.kafka, stop=stop, speed=speed, progress=progress)
+            click.echo(f"{report.messages} messages sent")
+            return
+        lines = _offline(recording, config, out, stop, progress)
+    sys.exit(0 if lines is not None else 130)
+
+
+def _offline(
+    recording: Path, config: Config, out: Path | None, stop: threading.Event, progress: object
+) -> int | None:
+    from flyball_streams.recording.offline import decide, table_of
+
+    result = decide(recording, config.worker, stop=stop, progress=progress)  # type: ignore[arg-type]
+    if result is None:
+        return None
+    if out is not None:
+        out.write_bytes(b"".join(line + b"\n" for line in result.decisions))
+    Console().print(table_of(result))
+    return len(result.decisions)

@@ -1,0 +1,31 @@
+"""``flyball schema``."""
+
+import json
+from pathlib import Path
+
+import click
+
+
+@click.command("schema")
+@click.argument("record", required=False)
+@click.option("--write", "folder", type=click.Path(path_type=Path), help="Write all schemas and AsyncAPI here.")
+def command(record: str | None, folder: Path | None) -> None:
+    """Print the JSON Schema of RECORD (or the names of all), or write everything.
+
+    \b
+    Examples:
+      flyball schema Scale
+      flyball schema --write infra
+    """
+    from flyball_contracts.schema import json_schemas, write
+
+    schemas = json_schemas()
+    if folder is not None:
+        write(folder)
+        click.echo(f"{len(schemas)} schemas and asyncapi.yaml in {folder}")
+    elif record is None:
+        click.echo("\n".join(sorted(schemas)))
+    elif record in schemas:
+        click.echo(json.dumps(schemas[record], indent=2))
+    else:
+        raise click.UsageError(f"there is no record {record!r}; known: {', '.join(sorted(schemas))}")

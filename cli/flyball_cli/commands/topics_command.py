@@ -1,0 +1,36 @@
+"""``flyball topics``."""
+
+from pathlib import Path
+
+import click
+from flyball_contracts.topics import TOPICS
+from rich.console import Console
+from rich.table import Table
+
+from flyball_cli.options import common, configured
+
+
+@click.command("topics")
+@common
+@click.option("--create", is_flag=True, help="Create the topics that are missing on the broker.")
+@click.option("--replicas", type=int, default=1, show_default=True, help="Replication factor for --create.")
+def command(config_path: Path | None, bootstrap: str | None, log_level: str, create: bool, replicas: int) -> None:
+    """List the topics with their keys, records and retention, or create them.
+
+    \b
+    Example:
+      flyball topics --create --bootstrap kafka-1:9092 --replicas 3
+    """
+    config = configured(config_path, bootstrap, log_level)
+    if create:
+        from flyball_cli.topics import create_topics
+
+        made = create_topics(config.kafka, replicas)
+        click.echo(f"created {len(made)} of {len(TOPICS)} topics" + "".join(f"\n  {name}" for name in made))
+        return
+    table = Table("topic", "key", "holds", "kept", "partitions", "format", box=None, header_style="bold")
+    for topic in TOPICS.values():
+        partitions = config.kafka.partitions.get(topic.name, topic.partitions)
+        form = "CloudEvents JSON" if topic.cloudevents else "msgpack"
+        table.add_row(topic.name, topic.key, topic.holds, topic.retention, str(partitions), form)
+    Console().print(table)

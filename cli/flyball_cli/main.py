@@ -1,0 +1,102 @@
+"""The ``flyball`` command: one group, one file for each subcommand, imported when it is asked for."""
+
+import importlib
+import sys
+from typing import Any
+
+import click
+from flyball_contracts.errors import FlyballError
+
+COMMANDS = {
+    "demo": "Run the whole loop on this machine: broker, fleet, worker, actuator, dashboard.",
+    "agent": "Measure this node and send telemetry.",
+    "worker": "Run the stream worker: profile, forecast, size, time, decide.",
+    "actuate": "Carry decisions out, behind the guard; dry-run unless told otherwise.",
+    "dashboard": "Serve the live page.",
+    "sink": "Write the streams to InfluxDB.",
+    "fleet": "Send the telemetry of a simulated fleet.",
+    "record": "Record the streams of a broker into a file.",
+    "replay": "Replay a recording: offline through the engine, or to a broker.",
+    "import": "Turn a public trace into a recording.",
+    "topics": "List or create the topics.",
+    "schema": "Print or write the JSON Schemas and the AsyncAPI document.",
+    "doctor": "Say what this node can measure and what it can reach, and why not.",
+    "health": "Exit 0 when a service's health file is fresh.",
+}
+
+
+class Lazy(click.Group):
+    """A group that imports a subcommand's module only when it runs: ``flyball agent`` needs no JAX."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """Names in the order of :data:`COMMANDS`."""
+        del ctx
+        return list(COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """Import the module of one command; ``None`` for a name that does not exist."""
+        if cmd_name not in COMMANDS:
+            return None
+        module = importlib.import_module(f"flyball_cli.commands.{cmd_name}_command")
+        command: click.Command = module.command
+        return command
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """List the commands without importing them."""
+        del ctx
+        with formatter.section("Commands"):
+            formatter.write_dl(list(COMMANDS.items()))
+
+    def resolve_command(self, ctx: click.Context, args: list[str]) -> tuple[str | None, Any, list[str]]:
+        """Find a command; a misspelt one gets the nearest name."""
+        import difflib
+
+        if args and args[0] not in COMMANDS and not args[0].startswith("-"):
+            near = difflib.get_close_matches(args[0], COMMANDS, 1)
+            hint = f"did you mean {near[0]!r}?" if near else "see `flyball --help`"
+            raise click.UsageError(f"there is no command {args[0]!r}; {hint}", ctx)
+        return super().resolve_command(ctx, args)
+
+
+@click.group(cls=Lazy, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
+@click.version_option(package_name="flyball")
+def flyball() -> None:
+    """Flyball governs GPU fleets: telemetry in, scale, migrate and preempt decisions out.
+
+    \b
+    Start here:
+      flyball demo                        the whole loop, live, on this machine
+      flyball doctor                      what this node can measure
+      flyball replay recording.parquet    what would have been decided
+    """
+
+
+def main() -> None:
+    """Run the command; an error that Flyball raises on purpose is one line and exit status 2."""
+    try:
+        flyball.main(standalone_mode=False)
+    except FlyballError as error:
+        click.echo(f"error: {error}", err=True)
+        sys.exit(2)
+    except click.ClickException as error:
+        error.show()
+        sys.exit(error.exit_code)
+    except (click.Abort, KeyboardInterrupt):
+        sys.exit(130)
+    except ModuleNotFoundError as error:
+        extra = _EXTRA_OF.get((error.name or "").partition(".")[0])
+        if extra is None:
+            raise
+        click.echo(f"error: this command needs more packages: pip install 'flyball[{extra}]'", err=True)
+        sys.exit(2)
+
+
+_EXTRA_OF = {
+    "faust": "worker",
+    "jax": "worker",
+    "polars": "worker",
+    "influxdb_client": "worker",
+    "nicegui": "dashboard",
+    "uvicorn": "dashboard",
+    "pynvml": "agent",
+}

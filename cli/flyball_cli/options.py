@@ -1,0 +1,94 @@
+"""Options that several commands share."""
+
+import logging
+import signal
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, TypeVar
+
+import click
+import msgspec
+from flyball_contracts.config import Config, load_config
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+F = TypeVar("F", bound=Callable[..., Any])
+BEAT_S = 2.0
+
+
+def common(function: F) -> F:
+    """``--config``, ``--bootstrap`` and ``--log-level``."""
+    for option in (
+        click.option("--log-level", default="WARNING", show_default=True, help="DEBUG, INFO, WARNING or ERROR."),
+        click.option("--bootstrap", metavar="HOST:PORT", help="Kafka broker; overrides the file."),
+        click.option(
+            "--config", "config_path", type=click.Path(path_type=Path), help="YAML file; see infra/examples/flyball.yaml."
+        ),
+    ):
+        function = option(function)
+    return function
+
+
+def health_option(function: F) -> F:
+    """``--health-file``."""
+    option = click.option(
+        "--health-file",
+        type=click.Path(path_type=Path),
+        help="File to touch every few seconds while all is well; see `flyball health`.",
+    )
+    return option(function)
+
+
+def configured(config_path: Path | None, bootstrap: str | None, log_level: str) -> Config:
+    """Configuration of a command, with logging set up; raises :class:`ConfigError`."""
+    level = logging.getLevelNamesMapping().get(log_level.upper())
+    if level is None:
+        raise click.BadParameter(f"{log_level!r} is not DEBUG, INFO, WARNING or ERROR", param_hint="--log-level")
+    logging.basicConfig(level=level, format="%(asctime)s %(levelname)-7s %(name)s: %(message)s", force=True)
+    config = load_config(config_path, Config) if config_path else Config()
+    if bootstrap:
+        config = msgspec.structs.replace(config, kafka=msgspec.structs.replace(config.kafka, bootstrap=bootstrap))
+    return config
+
+
+@contextmanager
+def until_signal(health_file: Path | None = None) -> Iterator[threading.Event]:
+    """An event that SIGTERM or SIGINT sets; ``health_file`` is touched meanwhile."""
+    stop = threading.Event()
+
+    def end(_signum: int, _frame: object) -> None:
+        stop.set()
+
+    before = {number: signal.signal(number, end) for number in (signal.SIGTERM, signal.SIGINT)}
+    beat = threading.Thread(target=_beat, args=(health_file, stop), name="health", daemon=True)
+    beat.start()
+    try:
+        yield stop
+    finally:
+        stop.set()
+        beat.join()
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def _beat(health_file: Path | None, stop: threading.Event) -> None:
+    while health_file is not None:
+        health_file.touch()
+        if stop.wait(BEAT_S):
+            return
+
+
+@contextmanager
+def progress_bar(label: str) -> Iterator[Callable[[int, int], None]]:
+    """A progress bar on a terminal, nothing elsewhere; the callable takes (done, total), total 0 for no known end."""
+    console = Console(stderr=True)
+    columns = (TextColumn("[bold]{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+    with Progress(*columns, console=console, disable=not console.is_terminal, transient=True) as bar:
+        task = bar.add_task(label, total=None)
+
+        def update(done: int, total: int) -> None:
+            bar.update(task, completed=done, total=total or None)
+
+        yield update

@@ -1,0 +1,59 @@
+"""What the frames' rows are: the inventory topic, read whole by every sink."""
+
+from confluent_kafka import Consumer, TopicPartition
+
+from flyball_contracts.codec import decode_record
+from flyball_contracts.config import KafkaConfig
+from flyball_contracts.errors import DecodeError
+from flyball_contracts.frame import Frame
+from flyball_contracts.kafka import consumer_settings
+from flyball_contracts.records import Inventory
+from flyball_contracts.topics import INVENTORY
+from flyball_streams.received import Received, received
+
+_KEPT = 8
+_ANSWER_S = 10.0
+_BATCH = 1_000
+
+
+class Inventories:
+    """The newest inventories of each node, from the start of the topic, in no group.
+
+    Messages that cannot be decoded are the worker's to report; here they are only skipped.
+    """
+
+    def __init__(self, kafka: KafkaConfig) -> None:
+        settings = consumer_settings(
+            kafka.bootstrap, group="flyball-inventories", client_id="flyball-sink-inventories", extra=kafka.client
+        )
+        self._consumer = Consumer(settings)
+        self._nodes: dict[str, dict[tuple[str, int], Inventory]] = {}
+        known = self._consumer.list_topics(timeout=_ANSWER_S).topics.get(INVENTORY.name)
+        self._places = [TopicPartition(INVENTORY.name, p, 0) for p in sorted(known.partitions if known else ())]
+        self._consumer.assign(self._places)
+
+    def catch_up(self, wait_s: float = 0.0) -> None:
+        """Read what has come, waiting up to `wait_s` for the first message."""
+        while self._places and (batch := self._consumer.consume(_BATCH, wait_s)):
+            for message in batch:
+                if message.error() is None:
+                    self._apply(received(message))
+
+    def of(self, frame: Frame) -> Inventory | None:
+        """Inventory that a frame names, or `None` while it is not known."""
+        return self._nodes.get(frame.node, {}).get((frame.boot_id, frame.inventory_epoch))
+
+    def close(self) -> None:
+        """Leave the broker."""
+        self._consumer.close()
+
+    def _apply(self, message: Received) -> None:
+        try:
+            record = decode_record(message.topic, message.value, message.headers)
+        except DecodeError:
+            return
+        if isinstance(record, Inventory):
+            epochs = self._nodes.setdefault(record.node, {})
+            epochs[record.boot_id, record.epoch] = record
+            while len(epochs) > _KEPT:
+                del epochs[min(epochs, key=lambda key: epochs[key].time_ns)]

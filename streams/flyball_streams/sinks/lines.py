@@ -1,0 +1,150 @@
+"""From records to line protocol: which measurement, tags and fields, and at which time."""
+
+from collections.abc import Mapping
+from typing import NamedTuple
+
+from flyball_contracts.codec import BINDINGS
+from flyball_contracts.frame import Frame
+from flyball_contracts.metrics import GPU, HOST, WORKLOAD, layout_of
+from flyball_contracts.records import (
+    Anomaly,
+    Decision,
+    Demand,
+    Forecast,
+    Inventory,
+    Migrate,
+    Outcome,
+    Plan,
+    Preempt,
+    Profile,
+    Record,
+    Scale,
+    Snapshot,
+)
+from flyball_streams.sinks.line_protocol import Field, line
+
+MEASUREMENTS: Mapping[int, str] = {GPU.schema: "hw.gpu", HOST.schema: "system", WORKLOAD.schema: "flyball.workload"}
+
+
+class _Shape(NamedTuple):
+    """How a record type becomes one line; `tags` maps tag keys to attributes, `fields` are attributes."""
+
+    measurement: str
+    tags: Mapping[str, str]
+    fields: tuple[str, ...]
+
+
+def _same(*names: str) -> dict[str, str]:
+    return {name: name for name in names}
+
+
+_DECISION_TAGS = _same("cell", "workload", "target")
+_SHAPES: Mapping[type[Record], _Shape] = {
+    Demand: _Shape(
+        "flyball.demand",
+        _same("cell", "workload", "source"),
+        (
+            "replicas", "ready", "devices", "work_rate", "request_rate", "queued", "active", "utilization_sum",
+            "power_w", "progress",
+        ),
+    ),
+    Profile: _Shape(
+        "flyball.profile",
+        _same("cell", "node", "subject", "workload"),
+        ("duty_cycle", "utilization", "memory_utilization", "memory_bound", "power_w", "idle_s"),
+    ),
+    Anomaly: _Shape("flyball.anomaly", _same("cell", "node", "subject", "workload", "detector"), ("score",)),
+    Plan: _Shape("flyball.plan", {"cell": "cell", "zone": "zone", "workload": "subject"}, ("saving", "feasible")),
+    Scale: _Shape(
+        "flyball.decision",
+        _DECISION_TAGS,
+        ("id", "reason", "confidence", "policy", "replicas", "replicas_before", "power_limit_w"),
+    ),
+    Migrate: _Shape(
+        "flyball.decision",
+        _DECISION_TAGS,
+        ("id", "reason", "confidence", "policy", "replica", "from_node", "from_device", "to_node"),
+    ),
+    Preempt: _Shape(
+        "flyball.decision",
+        _DECISION_TAGS,
+        ("id", "reason", "confidence", "policy", "replicas", "replicas_before", "beneficiary"),
+    ),
+    Outcome: _Shape(
+        "flyball.outcome",
+        _same("cell", "workload", "target", "type", "status", "mode", "driver", "code"),
+        ("decision", "detail", "answer", "effect_after_s"),
+    ),
+}  # fmt: skip
+
+
+def to_lines(record: Record | Frame | Snapshot, inventory: Inventory | None = None) -> list[str]:
+    """Lines of one record; none for a record that is not stored (marks, specifications, snapshots, ...).
+
+    A frame gives one line per row, its fields named by metric key; `inventory`, the one that the frame names, gives
+    the tags `cell, device, model, workload, replica`, and without it there is only `row`. A forecast gives
+    one line per lead (first, middle, last) at the time that it is *for*, with a field `q<level>` for each quantile.
+    """
+    if isinstance(record, Frame):
+        return _frame_lines(record, inventory)
+    if isinstance(record, Forecast):
+        return _forecast_lines(record)
+    if isinstance(record, Snapshot):
+        return []
+    shape = _SHAPES.get(type(record))
+    if shape is None:
+        return []
+    tags = {key: str(getattr(record, attribute)) for key, attribute in shape.tags.items()}
+    fields: dict[str, Field] = {name: getattr(record, name) for name in shape.fields}
+    if isinstance(record, Decision):
+        tags["type"] = type(record).__name__
+        effect = record.expected
+        fields |= {f"expected_{name}": getattr(effect, name) for name in effect.__struct_fields__}
+    made = line(shape.measurement, tags, fields, BINDINGS[type(record)].time_ns(record))
+    return [] if made is None else [made]
+
+
+def _frame_lines(frame: Frame, inventory: Inventory | None) -> list[str]:
+    layout = layout_of(frame.schema)
+    keys = [metric.key for metric in layout.metrics]
+    lines: list[str] = []
+    for row, values in enumerate(frame.values.tolist()):
+        tags = {"node": frame.node, **_row_tags(layout.rows, row, inventory)}
+        made = line(MEASUREMENTS[frame.schema], tags, dict(zip(keys, values, strict=True)), frame.time_ns)
+        if made is not None:
+            lines.append(made)
+    return lines
+
+
+def _row_tags(rows: str, row: int, inventory: Inventory | None) -> dict[str, str]:
+    if inventory is None:
+        return {"row": str(row)}
+    tags = {"cell": inventory.cell}
+    if rows == "device" and row < len(inventory.devices):
+        device = inventory.devices[row]
+        tags |= {"device": device.id, "model": device.model}
+        holders = [a for a in inventory.allocations if row in a.devices]
+        if len(holders) == 1:  # a shared device belongs to nobody
+            tags |= {"workload": holders[0].workload, "replica": holders[0].replica}
+    elif rows == "allocation" and row < len(inventory.allocations):
+        allocation = inventory.allocations[row]
+        tags |= {"workload": allocation.workload, "replica": allocation.replica}
+    elif rows != "host":
+        tags["row"] = str(row)
+    return tags
+
+
+def _forecast_lines(forecast: Forecast) -> list[str]:
+    count = len(forecast.horizon_s)
+    lines: list[str] = []
+    for h in sorted({0, count // 2, count - 1} if count else ()):
+        lead_s = forecast.horizon_s[h]
+        tags = {"cell": forecast.cell, "workload": forecast.subject, "lead_s": f"{lead_s:g}", "model": forecast.model}
+        fields: dict[str, Field] = {
+            f"q{level:g}": value for level, value in zip(forecast.levels, forecast.quantiles[h], strict=False)
+        }
+        fields["trusted"] = forecast.trusted
+        made = line("flyball.forecast", tags, fields, forecast.time_ns + round(lead_s * 1e9))
+        if made is not None:
+            lines.append(made)
+    return lines
