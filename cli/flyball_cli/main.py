@@ -5,6 +5,7 @@ import sys
 from typing import Any
 
 import click
+
 from flyball_contracts.errors import FlyballError
 
 COMMANDS = {
@@ -61,7 +62,7 @@ class Lazy(click.Group):
 @click.group(cls=Lazy, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
 @click.version_option(package_name="flyball")
 def flyball() -> None:
-    """Flyball governs GPU fleets: telemetry in, scale, migrate and preempt decisions out.
+    r"""Flyball governs GPU fleets: telemetry in, scale, migrate and preempt decisions out.
 
     \b
     Start here:

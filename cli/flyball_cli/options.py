@@ -10,9 +10,10 @@ from typing import Any, TypeVar
 
 import click
 import msgspec
-from flyball_contracts.config import Config, load_config
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+from flyball_contracts.config import Config, load_config
 
 F = TypeVar("F", bound=Callable[..., Any])
 BEAT_S = 2.0
@@ -24,7 +25,10 @@ def common(function: F) -> F:
         click.option("--log-level", default="WARNING", show_default=True, help="DEBUG, INFO, WARNING or ERROR."),
         click.option("--bootstrap", metavar="HOST:PORT", help="Kafka broker; overrides the file."),
         click.option(
-            "--config", "config_path", type=click.Path(path_type=Path), help="YAML file; see infra/examples/flyball.yaml."
+            "--config",
+            "config_path",
+            type=click.Path(path_type=Path),
+            help="YAML file, as in infra/examples.",
         ),
     ):
         function = option(function)

@@ -1,7 +1,9 @@
 """Creating the topics on a broker."""
 
 from confluent_kafka import KafkaException
-from confluent_kafka.admin import AdminClient, NewTopic
+from confluent_kafka.admin import AdminClient
+from confluent_kafka.cimpl import NewTopic
+
 from flyball_contracts.config import KafkaConfig
 from flyball_contracts.errors import TransportError
 from flyball_contracts.topics import TOPICS

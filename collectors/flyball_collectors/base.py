@@ -71,43 +71,52 @@ class Counters:
 
     def __init__(self) -> None:
         self.resets = 0
-        self._last: dict[str, Mapping[str, float]] = {}
+        self._last: dict[str, float] = {}
+        self._last_parts: dict[str, Mapping[str, float]] = {}
 
     def increase(self, key: str, value: float | None) -> float:
         """Increase of one counter; NaN on the first read and after one without a value (``None`` or NaN)."""
-        return self.increase_of_sum(key, None if value is None or value != value else {"": value})
+        before = self._last.pop(key, None)
+        if value is None or value != value:
+            self._last_parts.pop(key, None)
+            return NAN
+        self._last[key] = value
+        return NAN if before is None else self._step(value - before)
 
-    def increase_of_sum(self, key: str, values: Mapping[str, float] | None) -> float:
+    def increase_of_sum(self, key: str, values: Mapping[str, float]) -> float:
         """Sum of the increases of one counter over its instances (disks, interfaces).
 
         An instance that is new counts from zero, as the kernel's do; one that is gone counts no more.
         """
-        before = self._last.get(key)
-        if values is None:
-            self._last.pop(key, None)
-            return NAN
-        self._last[key] = values
+        before = self._last_parts.get(key)
+        self._last_parts[key] = values
         if before is None:
             return NAN
         steps = [value - before.get(name, 0.0) for name, value in values.items()]
-        if any(step < 0 for step in steps):
+        lowest = min(steps, default=0.0)
+        return self._step(lowest if lowest < 0 else sum(steps))
+
+    def _step(self, increase: float) -> float:
+        if increase < 0:
             self.resets += 1
             return NAN
-        return sum(steps)
+        return increase
 
 
 def fill_row(layout: Layout, found: Values, counters: Counters) -> NDArray[np.float32]:
     """Row ``float32[metrics]`` of a layout: gauges as found, counters as their increase, NaN for the rest."""
     row = np.full(len(layout), np.nan, np.float32)
+    metrics = layout.metrics
     for key, column in layout.columns.items():
         value = found.get(key)
-        if layout.metrics[column].instrument == "counter":
-            if isinstance(value, Mapping):
-                row[column] = counters.increase_of_sum(key, value)
-            else:
+        counts = metrics[column].instrument == "counter"
+        if value is None or isinstance(value, (int, float)):
+            if counts:
                 row[column] = counters.increase(key, value)
-        elif isinstance(value, (int, float)):
-            row[column] = value
+            elif value is not None:
+                row[column] = value
+        elif counts:
+            row[column] = counters.increase_of_sum(key, value)
     return row
 
 

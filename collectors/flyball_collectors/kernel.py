@@ -1,15 +1,27 @@
 """Reading the small text files in which the kernel tells things."""
 
+import os
 from collections.abc import Iterable
 from pathlib import Path
+
+_CHUNK_BYTES = 1 << 16
 
 
 def text_of(path: Path) -> str:
     """Content of a kernel file, empty where there is none or it may not be read."""
     try:
-        return path.read_text(encoding="ascii", errors="replace")
+        file = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     except OSError:
         return ""
+    try:
+        chunks: list[bytes] = []
+        while chunk := os.read(file, _CHUNK_BYTES):
+            chunks.append(chunk)
+        return b"".join(chunks).decode("ascii", "replace")
+    except OSError:
+        return ""
+    finally:
+        os.close(file)
 
 
 def numbers(words: Iterable[str]) -> list[int]:

@@ -5,22 +5,26 @@ from flyball_actuators.drivers import DRIVERS, Driver, DryRun, make_driver
 from flyball_contracts.errors import ConfigError
 from flyball_contracts.records import AnyDecision
 
+TARGET = "target 'chat' (workload 'chat', cell 'cell-a')"
+MOVED = f"would have migrated replica 'chat-0' of {TARGET} from device 'GPU-1' of node 'n1' to"
+
 
 @pytest.mark.parametrize(
     ("decision", "says"),
     [
-        (scale(power_limit_w=300.0), "would have scaled target 'chat' (workload 'chat', cell 'cell-a') from 4 to 6 replicas"
-         " with a power limit of 300 W; nothing was changed"),
-        (migrate(), "would have migrated replica 'chat-0' of target 'chat' (workload 'chat', cell 'cell-a') from device"
-         " 'GPU-1' of node 'n1' to a node of the scheduler's choice; nothing was changed"),
-        (migrate(to_node="n2"), "would have migrated replica 'chat-0' of target 'chat' (workload 'chat', cell 'cell-a')"
-         " from device 'GPU-1' of node 'n1' to node 'n2'; nothing was changed"),
-        (preempt(until_s=60), "would have preempted target 'chat' (workload 'chat', cell 'cell-a') from 4 to 2 replicas"
-         " after a checkpoint, until 2027-01-15T08:01:00.000000000Z; nothing was changed"),
+        (scale(), f"would have scaled {TARGET} from 4 to 6 replicas"),
+        (scale(power_limit_w=300.0), f"would have scaled {TARGET} from 4 to 6 replicas with a power limit of 300 W"),
+        (migrate(), f"{MOVED} a node of the scheduler's choice"),
+        (migrate(to_node="n2"), f"{MOVED} node 'n2'"),
+        (
+            preempt(until_s=60),
+            f"would have preempted {TARGET} from 4 to 2 replicas after a checkpoint, "
+            "until 2027-01-15T08:01:00.000000000Z",
+        ),
     ],
-)  # fmt: skip
+)
 def test_dry_run_says_what_it_would_have_done(decision: AnyDecision, says: str) -> None:
-    assert DryRun().apply(decision) == ("done", says)
+    assert DryRun().apply(decision) == ("done", f"{says}; nothing was changed")
 
 
 def test_the_registry_knows_its_drivers() -> None:

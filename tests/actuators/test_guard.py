@@ -110,7 +110,7 @@ def test_per_cell_counts_all_targets() -> None:
     guard = Guard(ActuatorConfig(per_cell=RateLimit(actions=2, window_s=100.0)))
     state = GuardState()
     around = world(specs=[spec("a"), spec("b"), spec("c")])
-    verdicts = []
+    verdicts: list[str] = []
     for name in "abc":
         state, verdict = guard.authorise(state, scale(name, workload=name), NOW, around)
         verdicts.append(verdict.code)

@@ -5,7 +5,7 @@ from typing import NamedTuple
 from hypothesis import given, settings, strategies as st
 from tests.actuators.samples import CELL, NOW, S, migrate, preempt, scale, spec, world
 
-from flyball_actuators.guard import Guard, GuardState
+from flyball_actuators.guard import Guard, GuardState, Verdict
 from flyball_contracts.config import ActuatorConfig, BlastRadius, RateLimit
 from flyball_contracts.records import AnyDecision, Migrate
 
@@ -29,16 +29,12 @@ def calls(draw: st.DrawFn) -> list[Call]:
         id_ = f"d{draw(st.integers(0, 30))}"
         name = draw(st.sampled_from([*NAMES, "ghost"]))
         before, after = draw(st.integers(0, 12)), draw(st.integers(-1, 22))
-        decision: AnyDecision = draw(
-            st.sampled_from(
-                [
-                    scale(id_, workload=name, before=before, after=after, time_ns=decided),
-                    preempt(id_, workload=name, before=before, after=after),
-                    migrate(id_, workload=name, replica=f"r{before}", time_ns=decided),
-                ]
-            )
-        )
-        made.append(Call(decision, now, {n: draw(st.integers(0, 12)) for n in NAMES}))
+        kinds: list[AnyDecision] = [
+            scale(id_, workload=name, before=before, after=after, time_ns=decided),
+            preempt(id_, workload=name, before=before, after=after),
+            migrate(id_, workload=name, replica=f"r{before}", time_ns=decided),
+        ]
+        made.append(Call(draw(st.sampled_from(kinds)), now, {n: draw(st.integers(0, 12)) for n in NAMES}))
     return made
 
 
@@ -104,8 +100,9 @@ def test_no_sequence_exceeds_a_cap(config: ActuatorConfig, sequence: list[Call])
 @given(configs, calls())
 @settings(max_examples=100, deadline=None)
 def test_the_guard_is_a_function_of_what_it_is_told(config: ActuatorConfig, sequence: list[Call]) -> None:
-    def run() -> list[tuple[GuardState, object]]:
-        guard, state, out = Guard(config), GuardState(), []
+    def run() -> list[tuple[GuardState, Verdict]]:
+        guard, state = Guard(config), GuardState()
+        out: list[tuple[GuardState, Verdict]] = []
         for call in sequence:
             state, verdict = guard.authorise(
                 state, call.decision, call.now_ns, world(specs=SPECS, running=call.running)

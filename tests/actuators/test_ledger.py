@@ -54,6 +54,21 @@ def test_it_remembers_every_step_over_a_restart(tmp_path: Path) -> None:
         assert list(again.grants()) == [grant()] * 3, "a plan that was not sent counts for no limit"
 
 
+def test_sent_and_the_last_word_are_on_disk_before_it_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path, synced = tmp_path / "ledger", list[bytes]()
+
+    def sync(_: int) -> None:
+        synced.append(path.read_bytes())
+
+    with Ledger(path) as ledger:
+        monkeypatch.setattr("os.fsync", sync)
+        ledger.plan(scale("d"), grant())
+        ledger.send(scale("d"))
+        assert [b'"step":"sent"' in seen for seen in synced] == [True]
+        ledger.finish(scale("d"), outcome("d"))
+        assert [b'"step":"done"' in seen for seen in synced] == [False, True]
+
+
 def test_it_works_in_memory() -> None:
     ledger = Ledger()
     ledger.plan(scale("d"), grant())

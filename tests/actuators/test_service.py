@@ -17,10 +17,11 @@ from tests.actuators.loop import (
 )
 from tests.actuators.samples import NOW, S, inventory, migrate, preempt, scale, spec
 
+from flyball_actuators.drivers import Answer
 from flyball_actuators.service import run_actuator
 from flyball_contracts.codec import Message, record_message
 from flyball_contracts.errors import ConfigError, TransportError
-from flyball_contracts.records import Outcome
+from flyball_contracts.records import AnyDecision, Outcome
 from flyball_contracts.topics import DEAD_LETTERS, DECISIONS, INVENTORY, WORKLOADS
 from flyball_streams.broker import EmbeddedBroker
 
@@ -154,7 +155,7 @@ def test_the_event_clock_judges_a_recording_by_its_own_time(bootstrap: str, uniq
 
 def test_a_driver_that_raises_is_not_asked_again(bootstrap: str, unique: Unique, tmp_path: Path) -> None:
     class Raising(FileDriver):
-        def apply(self, decision):  # type: ignore[no-untyped-def]
+        def apply(self, decision: AnyDecision) -> Answer:
             super().apply(decision)
             raise TimeoutError("no answer in 10 s")
 

@@ -1,5 +1,6 @@
 """The simulated platform obeys without ever putting two replicas on one GPU."""
 
+from collections.abc import Callable
 from typing import Literal
 
 import hypothesis.strategies as st
@@ -142,43 +143,80 @@ def test_migration_cordons_the_device_and_restarts_the_gang() -> None:
     node, allocation = before["vision-train-3"]
     sick = node.devices[allocation.devices[0]].id
     fleet.tick(0)
-    common = {"id": "d", "cell": "fleet", "time_ns": 0, "expires_ns": 1, "reason": "", "confidence": 1.0, "policy": "p"}
     answer = fleet.apply(
         Migrate(
-            **common, target="vision-train", workload="vision-train", replica="vision-train-3",
-            from_node=node.node, from_device=sick,
-        )  # type: ignore[arg-type]
-    )  # fmt: skip
+            id="a",
+            cell="fleet",
+            time_ns=0,
+            expires_ns=1,
+            reason="",
+            confidence=1.0,
+            policy="test",
+            target="vision-train",
+            workload="vision-train",
+            replica="vision-train-3",
+            from_node=node.node,
+            from_device=sick,
+        )
+    )
     assert "moved to" in answer
     changed = [decode_message(m.topic, m.value, list(m.headers)) for m in fleet.tick(1)]
     assert len([r for r in changed if isinstance(r, Inventory)]) == 2
     after = {a.replica: n.node for n in fleet.nodes for a in n.allocations}
     assert after["vision-train-3"] != node.node
-    fleet.apply(Scale(**common, target="speech-api", workload="speech-api", replicas=14, replicas_before=8))  # type: ignore[arg-type]
+    fleet.apply(
+        Scale(
+            id="b",
+            cell="fleet",
+            time_ns=0,
+            expires_ns=1,
+            reason="",
+            confidence=1.0,
+            policy="test",
+            target="speech-api",
+            workload="speech-api",
+            replicas=14,
+            replicas_before=8,
+        )
+    )
     fleet.tick(2)
     row = next(n.first + allocation.devices[0] for n in fleet.site.nodes if n.name == node.node)
     assert fleet.placement.owner[row] == -1
-    kept = fleet.apply(Preempt(**common, target="asr-batch", workload="asr-batch", replicas=2, replicas_before=8))  # type: ignore[arg-type]
+    kept = fleet.apply(
+        Preempt(
+            id="c",
+            cell="fleet",
+            time_ns=0,
+            expires_ns=1,
+            reason="",
+            confidence=1.0,
+            policy="test",
+            target="asr-batch",
+            workload="asr-batch",
+            replicas=2,
+            replicas_before=8,
+        )
+    )
     assert "2 replicas" in kept
 
 
-@pytest.mark.parametrize(
-    ("act", "message"),
-    [
-        (lambda f: f.scale("nobody", 1), "'nobody' does not run"),
-        (lambda f: f.scale("chat-api", 41), "takes 0 to 40"),
-        (lambda f: f.scale("llm-pretrain", 7), "takes 0 or 8"),
-        (lambda f: f.migrate("chat-api", "chat-api-99"), "no replica 'chat-api-99'"),
-        (lambda f: f.migrate("chat-api", "chat-api-0", "nowhere"), "no node 'nowhere'"),
-        (lambda f: f.migrate("chat-api", "chat-api-0", "gpu-b-001"), "may not run on gpu-b-001"),
-        (lambda f: f.migrate("chat-api", "chat-api-0", from_device="GPU-0"), "no device 'GPU-0'"),
-        (lambda f: f.queued("llm-pretrain"), "no queue"),
-    ],
-)  # fmt: skip
-def test_what_cannot_be_obeyed_is_said(act: object, message: str) -> None:
+Act = Callable[[Fleet], object]
+IMPOSSIBLE: list[tuple[Act, str]] = [
+    (lambda f: f.scale("nobody", 1), "'nobody' does not run"),
+    (lambda f: f.scale("chat-api", 41), "takes 0 to 40"),
+    (lambda f: f.scale("llm-pretrain", 7), "takes 0 or 8"),
+    (lambda f: f.migrate("chat-api", "chat-api-99"), "no replica 'chat-api-99'"),
+    (lambda f: f.migrate("chat-api", "chat-api-0", "nowhere"), "no node 'nowhere'"),
+    (lambda f: f.migrate("chat-api", "chat-api-0", "gpu-b-001"), "may not run on gpu-b-001"),
+    (lambda f: f.migrate("chat-api", "chat-api-0", from_device="GPU-0"), "no device 'GPU-0'"),
+    (lambda f: f.queued("llm-pretrain"), "no queue"),
+]
+
+
+@pytest.mark.parametrize(("act", "message"), IMPOSSIBLE)
+def test_what_cannot_be_obeyed_is_said(act: Act, message: str) -> None:
     fleet = Fleet(CONFIG, START_NS)
     owner = fleet.placement.owner.copy()
-    assert callable(act)
     with pytest.raises(RecordError, match=message):
         act(fleet)
     assert np.array_equal(owner, fleet.placement.owner)

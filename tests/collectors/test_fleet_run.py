@@ -3,7 +3,7 @@
 import math
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator
 from contextlib import contextmanager
 
 import pytest
@@ -16,6 +16,7 @@ from flyball_contracts.errors import TransportError
 from flyball_contracts.frame import Frame
 from flyball_contracts.kafka import consumer_settings, producer_settings
 from flyball_contracts.records import Decision, Inventory, Outcome, Preempt, Record, Scale
+from flyball_contracts.records.outcomes import OutcomeStatus
 from flyball_contracts.topics import DECISIONS, INVENTORY, OUTCOMES, TELEMETRY, TOPICS
 from flyball_streams.broker import EmbeddedBroker
 
@@ -30,7 +31,7 @@ def kafka(embedded_broker: Callable[..., EmbeddedBroker]) -> KafkaConfig:
 
 
 @contextmanager
-def reading(kafka: KafkaConfig, topic: str) -> Iterator[Consumer]:
+def reading(kafka: KafkaConfig, topic: str) -> Generator[Consumer]:
     consumer = Consumer(consumer_settings(kafka.bootstrap, group=f"test-{topic}", client_id="test"))
     try:
         consumer.assign([TopicPartition(topic, p, 0) for p in range(COUNTS[topic])])
@@ -94,31 +95,67 @@ def test_a_speed_that_is_none_is_refused() -> None:
         run_fleet(CONFIG, KafkaConfig(), stop=threading.Event(), start_ns=START_NS, speed=0)
 
 
-def outcome(decision: Decision, status: str) -> Outcome:
-    kind = "Scale" if isinstance(decision, Scale) else "Preempt"
+def outcome(decision: Decision, status: OutcomeStatus) -> Outcome:
     return Outcome(
-        id=f"{decision.id}-{status}", decision=decision.id, type=kind, target=decision.target, cell=decision.cell,
-        workload=decision.workload, time_ns=START_NS, status=status, mode="live", driver="test",
-    )  # type: ignore[arg-type]  # fmt: skip
+        id=f"{decision.id}-{status}",
+        decision=decision.id,
+        type="Scale" if isinstance(decision, Scale) else "Preempt",
+        target=decision.target,
+        cell=decision.cell,
+        workload=decision.workload,
+        time_ns=START_NS,
+        status=status,
+        mode="live",
+        driver="test",
+    )
 
 
 def test_decisions_that_are_done_are_obeyed(kafka: KafkaConfig) -> None:
-    common = {"time_ns": START_NS, "expires_ns": START_NS + 1, "reason": "", "confidence": 1.0, "policy": "test"}
-
     def preempt(name: str, workload: str, replicas: int, cell: str = "fleet") -> Preempt:
         return Preempt(
-            id=name, target=workload, workload=workload, cell=cell, replicas=replicas, replicas_before=8, **common
-        )  # type: ignore[arg-type]
+            id=name,
+            target=workload,
+            workload=workload,
+            cell=cell,
+            replicas=replicas,
+            replicas_before=8,
+            time_ns=START_NS,
+            expires_ns=START_NS + 1,
+            reason="",
+            confidence=1.0,
+            policy="test",
+        )
 
     done = preempt("done", "asr-batch", 3)
     early = preempt("early", "data-notebooks", 5)  # its outcome overtakes it
     refused = preempt("refused", "synth-data", 0)
     elsewhere = preempt("elsewhere", "synth-data", 0, cell="other")
-    gang = Scale(id="gang", target="g", workload="rank-train", cell="fleet", replicas=3, replicas_before=4, **common)  # type: ignore[arg-type]
+    gang = Scale(
+        id="gang",
+        target="g",
+        workload="rank-train",
+        cell="fleet",
+        replicas=3,
+        replicas_before=4,
+        time_ns=START_NS,
+        expires_ns=START_NS + 1,
+        reason="",
+        confidence=1.0,
+        policy="test",
+    )
     said: list[Record] = [
-        done, outcome(done, "accepted"), outcome(done, "done"), outcome(early, "done"), refused,
-        outcome(refused, "refused"), elsewhere, outcome(elsewhere, "done"), gang, outcome(gang, "done"), early,
-    ]  # fmt: skip
+        done,
+        outcome(done, "accepted"),
+        outcome(done, "done"),
+        outcome(early, "done"),
+        refused,
+        outcome(refused, "refused"),
+        elsewhere,
+        outcome(elsewhere, "done"),
+        gang,
+        outcome(gang, "done"),
+        early,
+    ]
     stop = threading.Event()
     reports: list[FleetReport] = []
 

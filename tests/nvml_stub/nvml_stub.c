@@ -253,7 +253,7 @@ int nvmlDeviceRegisterEvents(device_t gpu, unsigned long long kinds, void *set) 
 }
 int nvmlEventSetWait_v2(void *set, struct nvml_event *out, unsigned timeout_ms) {
     (void)set;
-    for (unsigned waited_ms = 0;; waited_ms += 2) {
+    for (unsigned waited_ms = 0;; waited_ms += 20) {
         struct state *now = state;
         if (!now) return UNINITIALIZED;
         if (events_seen != __atomic_load_n(&now->events, __ATOMIC_ACQUIRE)) {
@@ -262,6 +262,6 @@ int nvmlEventSetWait_v2(void *set, struct nvml_event *out, unsigned timeout_ms) 
             return SUCCESS;
         }
         if (waited_ms >= timeout_ms) return TIMEOUT;
-        nanosleep(&(struct timespec){0, 2000000}, NULL);
+        nanosleep(&(struct timespec){0, 20000000}, NULL);
     }
 }

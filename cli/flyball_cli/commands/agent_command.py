@@ -15,7 +15,7 @@ from flyball_cli.options import common, configured, health_option, until_signal
 def command(
     config_path: Path | None, bootstrap: str | None, log_level: str, health_file: Path | None, once: bool
 ) -> None:
-    """Measure this node and send its telemetry, events and inventory to Kafka.
+    r"""Measure this node and send its telemetry, events and inventory to Kafka.
 
     \b
     Examples:

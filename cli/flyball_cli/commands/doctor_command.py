@@ -7,6 +7,7 @@ from pathlib import Path
 
 import click
 from rich.console import Console
+from rich.markup import escape
 from rich.table import Table
 
 from flyball_cli.options import common, configured
@@ -17,7 +18,7 @@ PARTS = {"agent": "pynvml", "worker": "faust", "dashboard": "nicegui"}
 @click.command("doctor")
 @common
 def command(config_path: Path | None, bootstrap: str | None, log_level: str) -> None:
-    """Say what this node can and cannot measure, which parts are installed, and whether the broker answers.
+    r"""Say what this node can and cannot measure, which parts are installed, and whether the broker answers.
 
     Exits 0 even when something is missing: it explains, it does not judge.
 
@@ -33,9 +34,10 @@ def command(config_path: Path | None, bootstrap: str | None, log_level: str) -> 
     for extra, module in PARTS.items():
         found = importlib.util.find_spec(module) is not None
         remedy = "" if found else f"pip install 'flyball[{extra}]'"
-        table.add_row(_mark(found), f"flyball[{extra}]", "installed" if found else "not installed", remedy)
+        state = "installed" if found else "not installed"
+        table.add_row(_mark(found), escape(f"flyball[{extra}]"), state, escape(remedy))
     for finding in explain(config):
-        table.add_row(_mark(finding.ok), finding.name, finding.detail, finding.remedy)
+        table.add_row(_mark(finding.ok), escape(finding.name), escape(finding.detail), escape(finding.remedy))
     ok, detail, remedy = _broker(config.kafka.bootstrap, config.kafka.client)
     table.add_row(_mark(ok), "kafka", detail, remedy)
     Console().print(table)
@@ -44,6 +46,7 @@ def command(config_path: Path | None, bootstrap: str | None, log_level: str) -> 
 def _broker(bootstrap: str, client: dict[str, str]) -> tuple[bool, str, str]:
     from confluent_kafka import KafkaException
     from confluent_kafka.admin import AdminClient
+
     from flyball_contracts.topics import TOPICS
 
     try:

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import click
 import msgspec
-from flyball_contracts.config import FleetConfig, load_config
 
 from flyball_cli.options import common, configured, health_option, until_signal
+from flyball_contracts.config import FleetConfig, load_config
 
 
 @click.command("fleet")
@@ -30,7 +30,7 @@ def command(
     ticks: int | None,
     follow: bool,
 ) -> None:
-    """Send the frames, inventories, specifications and curves of a simulated fleet, described in YAML.
+    r"""Send the frames, inventories, specifications and curves of a simulated fleet, described in YAML.
 
     \b
     Example:

@@ -13,9 +13,14 @@ from flyball_cli.options import common, configured, progress_bar, until_signal
 @click.option("--for", "for_s", type=float, help="Seconds to record; until interrupted by default.")
 @click.option("--topic", "topics", multiple=True, help="Topic to record; all of ours by default.")
 def command(
-    out: Path, config_path: Path | None, bootstrap: str | None, log_level: str, for_s: float | None, topics: tuple[str, ...]
+    out: Path,
+    config_path: Path | None,
+    bootstrap: str | None,
+    log_level: str,
+    for_s: float | None,
+    topics: tuple[str, ...],
 ) -> None:
-    """Record the streams of a broker, with keys, headers and times, into one Parquet file.
+    r"""Record the streams of a broker, with keys, headers and times, into one Parquet file.
 
     \b
     Example:

@@ -2,13 +2,16 @@
 
 import sys
 import threading
+import time
+from collections.abc import Callable
 from pathlib import Path
 
 import click
-from flyball_contracts.config import Config
 from rich.console import Console
+from rich.table import Table
 
 from flyball_cli.options import common, configured, progress_bar, until_signal
+from flyball_contracts.config import Config
 
 
 @click.command("replay")
@@ -16,6 +19,7 @@ from flyball_cli.options import common, configured, progress_bar, until_signal
 @common
 @click.option("--out", type=click.Path(path_type=Path), help="Write the decisions here, one JSON document a line.")
 @click.option("--to-broker", is_flag=True, help="Produce the recording's source topics to the broker instead.")
+@click.option("--rebase", is_flag=True, help="With --to-broker: shift all times so that the recording ends now.")
 @click.option("--speed", type=float, help="With --to-broker: event seconds per second; unpaced by default.")
 def command(
     recording: Path,
@@ -24,9 +28,10 @@ def command(
     log_level: str,
     out: Path | None,
     to_broker: bool,
+    rebase: bool,
     speed: float | None,
 ) -> None:
-    """Replay RECORDING through the engine, without a broker, and show what would have been decided.
+    r"""Replay RECORDING through the engine, without a broker, and show what would have been decided.
 
     The engine is the worker's own, driven by the times in the recording: the same recording and configuration give
     the same decisions, to the byte.
@@ -40,9 +45,11 @@ def command(
     config = configured(config_path, bootstrap, log_level)
     with until_signal() as stop, progress_bar("replaying") as progress:
         if to_broker:
-            from flyball_streams.recording.replayer import replay
+            from flyball_streams.recording import Recording, replay
 
-            report = replay(recording, config.kafka, stop=stop, speed=speed, progress=progress)
+            first_ns, last_ns = Recording.open(recording).span()
+            start_ns = time.time_ns() - (last_ns - first_ns) if rebase else None
+            report = replay(recording, config.kafka, stop=stop, speed=speed, progress=progress, rebase_to_ns=start_ns)
             click.echo(f"{report.messages} messages sent")
             return
         lines = _offline(recording, config, out, stop, progress)
@@ -50,14 +57,26 @@ def command(
 
 
 def _offline(
-    recording: Path, config: Config, out: Path | None, stop: threading.Event, progress: object
+    recording: Path,
+    config: Config,
+    out: Path | None,
+    stop: threading.Event,
+    progress: Callable[[int, int], None],
 ) -> int | None:
-    from flyball_streams.recording.offline import decide, table_of
+    from flyball_streams.recording.offline import decide
 
-    result = decide(recording, config.worker, stop=stop, progress=progress)  # type: ignore[arg-type]
+    result = decide(recording, config.worker, stop=stop, progress=progress)
     if result is None:
         return None
     if out is not None:
         out.write_bytes(b"".join(line + b"\n" for line in result.decisions))
-    Console().print(table_of(result))
+    table = Table("what", "count", box=None, header_style="bold")
+    for kind in ("Scale", "Migrate", "Preempt"):
+        table.add_row(kind, str(result.kinds[kind]))
+    for label, field in (("frames used", "used"), ("duplicates", "duplicates"), ("late", "late"), ("ticks", "ticks")):
+        nodes = [stats for lane, stats in result.stats.items() if lane.startswith("node/")]
+        table.add_row(label, str(sum(getattr(stats, field) for stats in nodes)))
+    for reason, count in result.refusals.most_common(5):
+        table.add_row(f"[yellow]refused[/]: {reason}", str(count))
+    Console().print(table)
     return len(result.decisions)

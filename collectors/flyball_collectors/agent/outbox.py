@@ -15,6 +15,7 @@ from flyball_contracts.topics import TELEMETRY
 
 _LOG = logging.getLogger(__name__)
 _WARN_EVERY_S = 30.0
+_REOPEN_EVERY_S = 1.0
 
 
 class Outbox:
@@ -57,29 +58,36 @@ class Outbox:
     def send(self, message: Message) -> None:
         """Queue one message; one that does not fit is given up at once, and counted."""
         if self._broken:
+            if self._monotonic() - self._opened_s < _REOPEN_EVERY_S:
+                self._give_up(message.topic, "the producer met a fatal error and will be replaced")
+                return
             self._restart()
         try:
             try:
                 self._produce(message)
             except BufferError:
-                self._producer.poll(0)  # a message holds its place until its delivery is noted
+                self.poll()  # a message holds its place until its delivery is noted
                 self._produce(message)
         except BufferError:
             self._give_up(message.topic, f"the queue is full with {self.waiting} messages")
         except KafkaException as error:
+            self._note_fatal(error)
             self._give_up(message.topic, str(error.args[0]))
 
     def poll(self) -> None:
         """Take note of what was delivered or failed; does not wait."""
-        self._producer.poll(0)
+        try:
+            self._producer.poll(0)
+        except KafkaException as error:
+            self._note_fatal(error)
 
     def close(self, timeout_s: float = 5.0) -> None:
         """Wait for what is queued as long as that; then give up the rest and count it."""
-        self._producer.flush(timeout_s)
+        self._flush(timeout_s)
         if self.waiting:
             _LOG.warning("%d messages could not be sent to %s and are given up", self.waiting, self._bootstrap)
             self._producer.purge()
-            self._producer.flush(timeout_s)
+            self._flush(timeout_s)
 
     def _produce(self, message: Message) -> None:
         options: dict[str, Any] = {} if message.partition is None else {"partition": message.partition}
@@ -93,6 +101,7 @@ class Outbox:
         )
 
     def _open(self) -> Producer:
+        self._opened_s = self._monotonic()
         try:
             return Producer(self._settings, logger=_ClientLog())
         except KafkaException as error:
@@ -100,10 +109,26 @@ class Outbox:
 
     def _restart(self) -> None:
         """Replace a producer that met a fatal error; what it held is given up and counted."""
-        self._broken = False
         self._producer.purge()
-        self._producer.flush(1.0)
+        self._flush(1.0)
+        self._broken = False
         self._producer = self._open()
+
+    def _flush(self, timeout_s: float) -> None:
+        # A fatal error waiting in the queue would come out of flush amid the delivery callbacks, and break them
+        # (confluent-kafka 2.16: SystemError); poll lets it out alone.
+        self.poll()
+        try:
+            self._producer.flush(timeout_s)
+        except KafkaException as error:
+            self._note_fatal(error)
+
+    def _note_fatal(self, error: KafkaException) -> None:
+        """A fatal error, which an idempotent producer does not survive, comes as an exception from any call."""
+        reason: KafkaError = error.args[0]
+        if reason.fatal() or reason.code() == KafkaError._FATAL:
+            self._broken = True
+            self._warn("Kafka at %s: %s; starting a new producer", self._bootstrap, reason.str())
 
     def _on_delivery(self, error: KafkaError | None, message: Delivered) -> None:
         if error is None:

@@ -5,13 +5,18 @@ from pathlib import Path
 from flyball_collectors.base import Values
 from flyball_collectors.kernel import numbers, text_of
 
+_MEMINFO = frozenset(
+    ("MemTotal:", "MemFree:", "MemAvailable:", "Buffers:", "Cached:", "SwapTotal:", "SwapFree:", "SReclaimable:")
+)
+_VMSTAT = frozenset(("pgmajfault",))
+
 
 def read_memory(root: Path) -> Values:
     """Memory and swap in bytes, and major page faults since boot.
 
     In use is what is neither free nor reclaimable cache, as ``free`` prints it.
     """
-    kib = _table(root / "proc/meminfo")
+    kib = _table(root / "proc/meminfo", _MEMINFO)
     values: dict[str, float] = {}
     total, available = kib.get("MemTotal:"), kib.get("MemAvailable:")
     if total:
@@ -30,17 +35,17 @@ def read_memory(root: Path) -> Values:
     swap, swap_free = kib.get("SwapTotal:"), kib.get("SwapFree:")
     if swap is not None and swap_free is not None:
         values["system.paging.usage"] = (swap - swap_free) * 1024
-    faults = _table(root / "proc/vmstat").get("pgmajfault")
+    faults = _table(root / "proc/vmstat", _VMSTAT).get("pgmajfault")
     if faults is not None:
         values["system.paging.faults{type=major}"] = faults
     return values
 
 
-def _table(path: Path) -> dict[str, int]:
-    """First number of each line by its first word."""
+def _table(path: Path, keys: frozenset[str]) -> dict[str, int]:
+    """First number of each line whose first word is one of the keys."""
     table: dict[str, int] = {}
     for line in text_of(path).splitlines():
-        words = line.split(maxsplit=2)
-        if len(words) >= 2 and (number := numbers([words[1]])):
-            table[words[0]] = number[0]
+        word, _, rest = line.partition(" ")
+        if word in keys and (number := numbers(rest.split()[:1])):
+            table[word] = number[0]
     return table

@@ -11,7 +11,7 @@ import msgspec
 
 from flyball_contracts.ids import MAX_TIME_NS
 
-TimeNs = Annotated[int, msgspec.Meta(ge=0, le=MAX_TIME_NS)]
+TimeNs = Annotated[int, msgspec.Meta(ge=0, le=MAX_TIME_NS, extra_json_schema={"format": "int64"})]
 StepS = Annotated[float, msgspec.Meta(ge=0.001, le=1e9)]
 
 

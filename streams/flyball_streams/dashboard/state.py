@@ -228,7 +228,9 @@ class FleetView:
 
     def _proposal(self, proposal: Proposal) -> None:
         if proposal.wish == "scale" and proposal.replicas is not None:
-            self._workload(proposal.workload).proposal = proposal
+            workload = self._workload(proposal.workload)
+            if workload.proposal is None or proposal.tick.index >= workload.proposal.tick.index:
+                workload.proposal = proposal
 
     def _tick_closed(self, mark: TickClosed) -> None:
         """Every partition of a topic has this mark, so each is counted once."""
@@ -285,13 +287,20 @@ class FleetView:
     def _find(self, finding: Finding) -> None:
         key = (finding.subject, finding.detector)
         known = self.findings.get(key)
+        if known is not None and known.time_ns > finding.time_ns:
+            known.count += 1
+            return
         if known is not None:
             finding.count = known.count + 1
         self.findings[key] = finding
 
     def _mark(self, node: str, device: str, mark: Mark) -> None:
         known = self.marks.get((node, device))
-        if known is None or SEVERITY[mark.health] >= SEVERITY[known.health] or mark.time_ns - known.time_ns > MARK_NS:
+        if (
+            known is None
+            or (SEVERITY[mark.health], mark.time_ns) >= (SEVERITY[known.health], known.time_ns)
+            or mark.time_ns - known.time_ns > MARK_NS
+        ):
             self.marks[node, device] = mark
 
     def _decision(self, decision: AnyDecision) -> None:
@@ -302,8 +311,8 @@ class FleetView:
 
     def _outcome(self, outcome: Outcome) -> None:
         known = self.outcomes.get(outcome.decision)
-        if known is not None and outcome.status == "accepted":
-            return  # the end of a decision is not undone by its beginning
+        if known is not None and (outcome.status == "accepted" or outcome.id == known.id):
+            return  # a replayed outcome, or the beginning after the end
         self.mode = outcome.mode
         self.statuses[outcome.status] += 1
         self.outcomes[outcome.decision] = outcome

@@ -1,8 +1,8 @@
 """A synthetic gateway: a node without devices that reports what requests arrive for some services.
 
 Request traces say what arrived, not what served it. The gateway carries one allocation for each service, so a
-service has one replica in the records whatever its load; a decision about it is a what-if, and nothing in the
-trace follows it.
+service has one replica in the records whatever its load, and a replica takes no device of the cell, which has none; a
+decision about it is a what-if, and nothing in the trace follows it.
 """
 
 from typing import NamedTuple
@@ -84,6 +84,7 @@ def _spec(name: str, cell: str, time_ns: int, capacity: float) -> WorkloadSpec:
         cell=cell,
         time_ns=time_ns,
         kind="inference",
+        gpus_per_replica=0.0,
         min_replicas=1,
         max_replicas=NO_LIMIT,
         capacity_per_replica=capacity,

@@ -34,6 +34,7 @@ class RecordReport:
 
     `undated` messages have no readable event time and were given Kafka's; `lost` offsets were already gone from the
     broker, by retention or compaction, before they could be read. `absent` topics were not on the broker.
+    `complete` is false when the broker did not give everything up to the stop; what it gave is there.
     """
 
     path: Path
@@ -44,6 +45,7 @@ class RecordReport:
     undated: int
     lost: int
     absent: tuple[str, ...]
+    complete: bool
 
 
 def record(
@@ -72,19 +74,21 @@ def record(
         for topic in absent:
             _LOG.warning("topic %s is not on the broker and is not recorded", topic)
         with RecordingWriter(path, made_by="flyball record") as writer:
-            tape = _Tape(writer, {place: _bounds(consumer, place)[0 if from_start else 1] for place in places})
+            bounds = {place: _bounds(consumer, place) for place in places}
+            tape = _Tape(writer, {place: low if from_start else high for place, (low, high) in bounds.items()})
+            tape.lost = sum(low for low, _ in bounds.values()) if from_start else 0
             consumer.assign([TopicPartition(*place, offset) for place, offset in tape.next.items()])
             while not stop.is_set():
                 tape.take(consumer.consume(_BATCH, 0.2))
                 if progress is not None:
                     progress(writer.messages, 0)
-            _drain(consumer, tape)
+            complete = _drain(consumer, tape)
     except KafkaException as error:
         raise TransportError(f"recording from {kafka.bootstrap} failed: {error}") from error
     finally:
         consumer.close()
     topics_seen = dict(sorted(writer.topics.items()))
-    return RecordReport(path, writer.messages, topics_seen, *writer.span, tape.undated, tape.lost, absent)
+    return RecordReport(path, writer.messages, topics_seen, *writer.span, tape.undated, tape.lost, absent, complete)
 
 
 class _Tape:
@@ -135,14 +139,19 @@ def _bounds(consumer: Consumer, place: Place) -> tuple[int, int]:
     return bounds
 
 
-def _drain(consumer: Consumer, tape: _Tape) -> None:
-    """Read up to the present ends; a partition that gives nothing for a while has no more to give."""
-    ends = {place: _bounds(consumer, place)[1] for place in tape.next}
+def _drain(consumer: Consumer, tape: _Tape) -> bool:
+    """Read up to the present ends and say whether they were reached; a broker that has gone away ends it."""
+    try:
+        ends = {place: _bounds(consumer, place)[1] for place in tape.next}
+    except (KafkaException, TransportError) as error:
+        _LOG.warning("the broker does not say where its topics end (%s); what was read so far is kept", error)
+        return False
     give_up = time.monotonic() + _QUIET_S
-    while any(tape.next[place] < end for place, end in ends.items()) and time.monotonic() < give_up:
+    while (short := any(tape.next[place] < end for place, end in ends.items())) and time.monotonic() < give_up:
         if batch := consumer.consume(_BATCH, 0.2):
             tape.take(batch)
             give_up = time.monotonic() + _QUIET_S
+    return not short
 
 
 def _report_error(error: KafkaError) -> None:

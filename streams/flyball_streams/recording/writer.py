@@ -14,6 +14,8 @@ import polars as pl
 
 from flyball_contracts.codec import Message
 from flyball_contracts.errors import RecordingError
+from flyball_contracts.partitioner import partition_of
+from flyball_contracts.topics import TOPICS
 from flyball_streams.recording.format import (
     FORMAT,
     META_FORMAT,
@@ -47,6 +49,7 @@ class RecordingWriter:
     def __init__(self, path: Path, *, made_by: str, run_bytes: int = RUN_BYTES) -> None:
         self.path = path
         self.topics: Counter[str] = Counter()
+        self._offsets: Counter[tuple[str, int]] = Counter()
         self._made_by = made_by
         self._run_bytes = run_bytes
         self._pending: list[RecordedMessage] = []
@@ -87,9 +90,13 @@ class RecordingWriter:
             self._flush()
 
     def add(self, message: Message, time_ns: int) -> None:
-        """Take one message that was on no broker: partition 0, the topic's next offset, CreateTime = event time."""
+        """Take one message that was on no broker: its key's partition, the next offset, CreateTime = event time."""
         kept: list[tuple[str, bytes | None]] = list(message.headers)
-        place = (message.topic, 0, self.topics[message.topic], time_ns, time_ns // NS_PER_MS)
+        topic = TOPICS.get(message.topic)
+        partition = partition_of(message.key, topic.partitions if topic else 1)
+        offset = self._offsets[message.topic, partition]
+        self._offsets[message.topic, partition] += 1
+        place = (message.topic, partition, offset, time_ns, time_ns // NS_PER_MS)
         self.append(RecordedMessage(*place, message.key, message.value, kept))
 
     def close(self) -> None:

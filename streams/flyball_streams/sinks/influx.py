@@ -93,7 +93,7 @@ class _Sink:
     def run(self, stop: threading.Event, progress: Callable[[int, int], None] | None) -> None:
         """Run until `stop`."""
         try:
-            self._inventories.catch_up(2.0)
+            self._inventories.read_whole()
             self._consumer.subscribe(list(STORED))
             while not stop.is_set():
                 batch = [m for m in self._consumer.consume(_BATCH, _POLL_S) if _sound(m)]
@@ -112,6 +112,7 @@ class _Sink:
             self._inventories.close()
 
     def _lines(self, batch: Sequence[Message]) -> Iterator[str]:
+        patient = True
         for message in map(received, batch):
             try:
                 record = decode_message(message.topic, message.value, message.headers)
@@ -122,8 +123,8 @@ class _Sink:
                 yield from to_lines(record)
                 continue
             inventory = self._inventories.of(record)
-            if inventory is None:
-                self._inventories.catch_up(_POLL_S)
+            if inventory is None and patient:  # once per batch: frames without an inventory must not hold up the rest
+                patient = bool(self._inventories.catch_up(_POLL_S))
                 inventory = self._inventories.of(record)
             self._report.unnamed_frames += inventory is None
             yield from to_lines(record, inventory)

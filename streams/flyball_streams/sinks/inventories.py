@@ -1,5 +1,7 @@
 """What the frames' rows are: the inventory topic, read whole by every sink."""
 
+import time
+
 from confluent_kafka import Consumer, TopicPartition
 
 from flyball_contracts.codec import decode_record
@@ -14,6 +16,7 @@ from flyball_streams.received import Received, received
 _KEPT = 8
 _ANSWER_S = 10.0
 _BATCH = 1_000
+_POLL_S = 0.1
 
 
 class Inventories:
@@ -32,12 +35,21 @@ class Inventories:
         self._places = [TopicPartition(INVENTORY.name, p, 0) for p in sorted(known.partitions if known else ())]
         self._consumer.assign(self._places)
 
-    def catch_up(self, wait_s: float = 0.0) -> None:
-        """Read what has come, waiting up to `wait_s` for the first message."""
-        while self._places and (batch := self._consumer.consume(_BATCH, wait_s)):
-            for message in batch:
-                if message.error() is None:
-                    self._apply(received(message))
+    def read_whole(self) -> None:
+        """Read to the present end of the topic; gives up on a broker that says nothing for a while."""
+        ends = {p.partition: self._consumer.get_watermark_offsets(p, timeout=_ANSWER_S)[1] for p in self._places}
+        give_up = time.monotonic() + _ANSWER_S
+        while time.monotonic() < give_up and self._short_of(ends):
+            if self.catch_up(_POLL_S):
+                give_up = time.monotonic() + _ANSWER_S
+
+    def catch_up(self, wait_s: float = 0.0) -> int:
+        """Read what has come, or comes in `wait_s`; return how many messages that were."""
+        batch = self._consumer.consume(_BATCH, wait_s) if self._places else []
+        for message in batch:
+            if message.error() is None:
+                self._apply(received(message))
+        return len(batch)
 
     def of(self, frame: Frame) -> Inventory | None:
         """Inventory that a frame names, or `None` while it is not known."""
@@ -46,6 +58,10 @@ class Inventories:
     def close(self) -> None:
         """Leave the broker."""
         self._consumer.close()
+
+    def _short_of(self, ends: dict[int, int]) -> bool:
+        positions = self._consumer.position(self._places)
+        return any(max(p.offset, 0) < ends[p.partition] for p in positions)
 
     def _apply(self, message: Received) -> None:
         try:

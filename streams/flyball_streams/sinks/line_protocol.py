@@ -20,18 +20,23 @@ def line(measurement: str, tags: Mapping[str, str], fields: Mapping[str, Field],
 
     Empty tags are left out, and so are fields that are `None`, NaN or infinite: the protocol has no such values.
     """
-    values = [f"{_name(key, _IN_KEY)}={text}" for key, value in fields.items() if (text := _value(value)) is not None]
+    values = [
+        f"{_clean(key).translate(_IN_KEY)}={text}"
+        for key, value in fields.items()
+        if (text := _value(value)) is not None
+    ]
     if not values:
         return None
-    named = [f",{_name(key, _IN_KEY)}={_name(value, _IN_KEY)}" for key, value in sorted(tags.items()) if value]
-    return f"{_name(measurement, _IN_MEASUREMENT)}{''.join(named)} {','.join(values)} {time_ns}"
+    named = [
+        f",{key.translate(_IN_KEY)}={value.translate(_IN_KEY)}"
+        for key, value in sorted((_clean(key), _clean(value)) for key, value in tags.items() if value)
+    ]
+    return f"{_clean(measurement).translate(_IN_MEASUREMENT)}{''.join(named)} {','.join(values)} {time_ns}"
 
 
-def _name(text: str, escapes: dict[int, str]) -> str:
-    clean = text.translate(_BREAKS)
-    if clean.endswith("\\"):
-        clean += " "
-    return clean.translate(escapes)
+def _clean(name: str) -> str:
+    clean = name.translate(_BREAKS)
+    return f"{clean} " if clean.endswith("\\") else clean
 
 
 def _value(value: Field) -> str | None:

@@ -19,6 +19,7 @@ from flyball_contracts.topics import INVENTORY, OUTCOMES, SIGNALS, STATE, WORKLO
 from flyball_streams.engine.lane import Incoming, refuse
 
 log = logging.getLogger(__name__)
+Place = tuple[str, int]
 TABLES = (INVENTORY, WORKLOADS, SIGNALS, OUTCOMES, STATE)
 
 
@@ -37,10 +38,14 @@ class TableReader:
         settings = consumer_settings(
             kafka.bootstrap, group=f"{client_id}-tables", client_id=client_id, extra=kafka.client
         )
-        self._consumer = Consumer({**settings, "enable.partition.eof": False})
+        self._consumer = Consumer(settings)
+        # Calls of other threads starve while the reading one is in consume(): questions go through a client of their own.
+        self._asker = Consumer(settings)
+        self._places: list[TopicPartition] = []
         self._lock = threading.Lock()
         self._changes = Changes([], [], [])
         self._snapshots: dict[tuple[str, int], Snapshot] = {}
+        self._next: dict[Place, int] = {}
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run, name="tables", daemon=True)
 
@@ -49,10 +54,10 @@ class TableReader:
 
         Raises :class:`TransportError` when a topic is missing or the broker does not answer.
         """
-        places = self._places()
-        ends = {(tp.topic, tp.partition): self._end(tp) for tp in places}
-        self._consumer.assign(places)
-        while any(position < end for position, end in self._progress(ends)):
+        self._places = self._find_places()
+        ends = self._ends(self._places)
+        self._consumer.assign(self._places)
+        while self._behind(ends):
             self._poll(0.2)
         self._thread.start()
 
@@ -69,10 +74,10 @@ class TableReader:
 
     def catch_up(self, timeout_s: float = 10.0) -> None:
         """Wait until what is in the topics now has been read: after a rebalance, others' snapshots are there."""
-        ends = {(tp.topic, tp.partition): self._end(tp) for tp in self._consumer.assignment()}
+        ends = self._ends([tp for tp in self._places if tp.topic == STATE.name])
         waited = threading.Event()
         for _ in range(int(timeout_s / 0.05)):
-            if all(position >= end for position, end in self._progress(ends)):
+            if not self._behind(ends):
                 return
             waited.wait(0.05)
         log.warning("the state topic was not read to its end within %.0f s; older snapshots are used", timeout_s)
@@ -83,10 +88,11 @@ class TableReader:
         if self._thread.is_alive():
             self._thread.join(5.0)
         self._consumer.close()
+        self._asker.close()
 
-    def _places(self) -> list[TopicPartition]:
+    def _find_places(self) -> list[TopicPartition]:
         try:
-            known = self._consumer.list_topics(timeout=10.0).topics
+            known = self._asker.list_topics(timeout=10.0).topics
         except KafkaException as error:
             raise TransportError(f"the broker does not answer: {error}; check kafka.bootstrap") from error
         missing = [t.name for t in TABLES if t.name not in known or not known[t.name].partitions]
@@ -94,13 +100,18 @@ class TableReader:
             raise TransportError(f"missing topics: {', '.join(missing)}; create them with `flyball topics --create`")
         return [TopicPartition(t.name, p, 0) for t in TABLES for p in known[t.name].partitions]
 
-    def _end(self, tp: TopicPartition) -> int:
-        _, high = self._consumer.get_watermark_offsets(tp, timeout=10.0)
-        return int(high)
+    def _ends(self, places: list[TopicPartition]) -> dict[Place, int]:
+        """Offset after the last message of each partition that has any left."""
+        ends: dict[Place, int] = {}
+        for tp in places:
+            low, high = self._asker.get_watermark_offsets(tp, timeout=10.0)
+            if high > low:
+                ends[tp.topic, tp.partition] = int(high)
+        return ends
 
-    def _progress(self, ends: dict[tuple[str, int], int]) -> list[tuple[int, int]]:
-        positions = self._consumer.position([TopicPartition(t, p) for t, p in ends])
-        return [(max(tp.offset, 0), ends[tp.topic, tp.partition]) for tp in positions]
+    def _behind(self, ends: dict[Place, int]) -> bool:
+        with self._lock:
+            return any(self._next.get(place, 0) < end for place, end in ends.items())
 
     def _run(self) -> None:
         while not self._stop.is_set():
@@ -116,6 +127,8 @@ class TableReader:
 
     def _take(self, message: KafkaMessage) -> None:
         topic, value = message.topic() or "", message.value()
+        with self._lock:
+            self._next[topic, message.partition() or 0] = (message.offset() or 0) + 1
         if value is None:
             return  # a tombstone: what it deletes is superseded by its absence at the next start
         incoming = Incoming(

@@ -28,7 +28,8 @@ class BatchConsumer(driver.Consumer):
         """Seek to the committed offsets, then to where the lanes say that their state ends."""
         await super().perform_seek()
         transport = cast("BatchTransport", self.transport)
-        places = transport.resume(self.assignment())
+        loop = asyncio.get_running_loop()  # reading snapshots must not stop the heartbeats' loop
+        places = await loop.run_in_executor(None, transport.resume, self.assignment())
         if places:
             await self.seek_wait(places)
 

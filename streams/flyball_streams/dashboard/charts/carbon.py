@@ -115,7 +115,7 @@ def _options(
     now: int | None,
     window: tuple[int, int],
 ) -> Options:
-    bounds = {"min": window[0] / _MS, "max": window[1] / _MS}
+    bounds = {"min": window[0] / _MS, "max": window[1] / _MS, "minInterval": 6 * _HOUR_NS / _MS}
     lanes = max(1, len(plans))
     lane_height = 16 * lanes
     series = [_zone(zone, points, colours[zone]) for zone, points in lines]

@@ -72,7 +72,7 @@ def _patch(card: _Card, outcome: Outcome | None) -> None:
     card.outcome = outcome
     said = [part for part in (outcome.detail, outcome.answer) if part]
     delay = "" if outcome.effect_after_s is None else f" after {quantity(outcome.effect_after_s, 's')}"
-    card.answer.set_text(f"{outcome.driver}{delay}: {'; '.join(said) or words}")
+    card.answer.set_text(f"{outcome.driver}{delay}: {'; '.join(said) or outcome.status}")
 
 
 def _card(decision: AnyDecision, names: dict[str, str]) -> _Card:

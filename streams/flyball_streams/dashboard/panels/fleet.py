@@ -22,6 +22,7 @@ def _custom(render: str, z: int) -> dict[str, Any]:
     return {
         "type": "custom", "coordinateSystem": "none", ":renderItem": render, "data": [], "animation": False, "z": z,
         "encode": {"tooltip": 0},
+        "progressive": 0,  # else a large fleet is wiped and painted in pieces at each update
     }  # fmt: skip
 
 

@@ -165,7 +165,8 @@ window.flyball = (() => {
       1: { type: "circle", shape: { cx, cy, r: r * 0.8 }, style: { fill: dark } },
     }[level];
     const ring = { type: "rect", shape: { x: x - 1.5, y: y - 1.5, width: s + 3, height: s + 3, r: 3 }, style: { fill: level === 3 ? "#c92a3a" : stroke, stroke, lineWidth: 1 } };
-    return { type: "group", children: s >= 7 ? [ring, glyph] : [ring] };
+    if (s >= 7) return { type: "group", children: [ring, glyph] };
+    return { type: "rect", shape: { x: cx - 4, y: cy - 4, width: 8, height: 8, r: 2 }, style: { fill: stroke, stroke: dark, lineWidth: 1.5 } };
   };
 
   const deviceTip = (params) => {

@@ -19,10 +19,22 @@ from flyball_contracts.records import (
     Tick,
     WorkloadSpec,
 )
-from flyball_streams.engine.cell.capacity import Room, best_room, free_rooms, gpu_price
+from flyball_streams.engine.cell.capacity import (
+    Free,
+    Room,
+    accepts,
+    best_room,
+    free_rooms,
+    gpu_price,
+    main_model,
+    model_of,
+    replicas_of,
+)
 from flyball_streams.engine.directory import Directory
 
 POLICY = "flyball-spine-1"
+LIVES_TICKS = 3
+"""A decision lives at least so many ticks, however long they are."""
 
 
 class Order(msgspec.Struct):
@@ -59,8 +71,9 @@ class Arbiter:
         self.config = config
         self.directory = directory
         self.memory = Memory()
-        self._free = 0.0
         self._rooms: list[Room] = []
+        self._free = Free([])
+        self._period_ns = 0
 
     def heed(self, outcome: Outcome) -> None:
         """Stop believing in an order that was refused or failed; it may be decided anew after its expiry."""
@@ -72,13 +85,14 @@ class Arbiter:
 
     def decide(self, tick: Tick, proposals: list[Proposal]) -> Iterator[AnyDecision]:
         """Decisions of one tick in a fixed order: migrations, then pauses, then scaling by priority."""
-        now = tick.end_ns
+        now, self._period_ns = tick.end_ns, tick.period_ns
         self._forget(now)
         for p in proposals:
             if p.wish == "migrate":
-                self.memory.unhealthy[p.device] = now + round(self.config.decision_ttl_s * NS_PER_S)
+                self.memory.unhealthy[p.device] = self._expiry(now)
         self._rooms = free_rooms(self.directory, self.cell, set(self.memory.unhealthy))
-        self._free = float(sum(len(r.devices) for r in self._rooms)) - self._claimed()
+        self._free = Free(self._rooms)
+        self._claim()
         wishes = sorted(proposals, key=lambda p: (-self._priority(p.workload), p.workload, p.replica, p.id))
         for p in wishes:
             if p.wish == "migrate":
@@ -99,7 +113,8 @@ class Arbiter:
             return
         held = [r for r in self.directory.replicas(p.workload) if r.name == p.replica and r.node == p.node]
         devices = len(held[0].devices) if held else 1
-        room = best_room(self._rooms, spec, devices, p.node)
+        home = self.directory.inventories.get(p.node)
+        room = best_room(self._rooms, spec, devices, p.node, home.zone if home else "")
         where = f"node {room.node} has {len(room.devices)} free healthy GPUs" if room else "no node has room yet"
         identity = record_id("Migrate", self.cell, key, now)
         expires = self._expiry(now)
@@ -148,31 +163,36 @@ class Arbiter:
                 return
         per_replica = spec.gpus_per_replica
         need = (wanted - running) * per_replica
-        victims: list[AnyDecision] = []
-        if need > self._free:
-            victims = list(self._make_room(spec, need - self._free, now))
+        short_of = need - self._free.usable(spec)
+        if short_of > 0:
+            yield from self._make_room(spec, short_of, now)
         granted = wanted
-        if need > self._free and per_replica > 0:
-            granted = running + max(0, math.floor(self._free / per_replica + 1e-9))
+        if (usable := self._free.usable(spec)) < need and per_replica > 0:
+            granted = running + max(0, math.floor(usable / per_replica + 1e-9))
             if spec.gang_size > 1 and granted - running < spec.gang_size:
                 granted = running
-        yield from victims
         if granted == running:
             return
-        self._free -= (granted - running) * per_replica
+        self._free.take(spec, (granted - running) * per_replica)
         short = "" if granted == wanted else f"; room for {granted} of {wanted} only"
         verb = "out" if granted > running else "in"
         reason = f"Scale {p.workload} {verb} from {running} to {granted}: {p.reason}{short}."
         yield self._order(spec, running, granted, now, reason, p.confidence, self._cited(p))
 
     def _make_room(self, spec: WorkloadSpec, gpus: float, now: int) -> Iterator[Preempt]:
-        """Preempt the cheapest interruptible workloads of lower priority until ``gpus`` more are free."""
+        """Preempt the cheapest interruptible workloads of lower priority until ``gpus`` more are free for ``spec``.
+
+        Only replicas on GPU models that ``spec`` accepts help it.
+        """
         for victim in sorted(self.directory.workloads(self.cell), key=_cost_of_preemption):
-            running = self._running(victim.workload)
+            running, per_replica = self._running(victim.workload), victim.gpus_per_replica
             spare = running - victim.min_replicas
             if gpus <= 0 or not victim.interruptible or victim.priority >= spec.priority or spare <= 0:
                 continue
-            take = min(spare, math.ceil(gpus / victim.gpus_per_replica)) if victim.gpus_per_replica > 0 else 0
+            helpful = [
+                r.name for r in self.directory.replicas(victim.workload) if accepts(spec, model_of(self.directory, r))
+            ]
+            take = min(spare, len(helpful), math.ceil(gpus / per_replica)) if per_replica > 0 else 0
             if victim.gang_size > 1 and take:
                 take = spare  # a gang runs whole or not at all
             if not take:
@@ -182,13 +202,16 @@ class Arbiter:
                 f"{spec.workload} (priority {spec.priority}) needs {gpus:.3g} more GPUs than are free."
             )
             evidence = (
-                Evidence(name="gpus.free", value=self._free, unit="{gpu}"),
+                Evidence(name="gpus.free", value=self._free.usable(spec), unit="{gpu}"),
                 Evidence(name="gpus.short", value=gpus, unit="{gpu}"),
                 Evidence(name="checkpoint", value=victim.checkpoint_s, unit="s"),
             )
             self.memory.preempted[victim.workload] = Preempted(running, now)
-            yield self._preempt(victim, running, running - take, now, reason, 0.8, evidence, beneficiary=spec.workload)
-            gpus -= take * victim.gpus_per_replica
+            yield self._preempt(
+                victim, running, running - take, now, reason, 0.8, evidence,
+                beneficiary=spec.workload, victims=tuple(helpful[:take]),
+            )  # fmt: skip
+            gpus -= take * per_replica
 
     def _bring_back(self, tick: Tick) -> Iterator[Scale]:
         """Return what was preempted once nobody more important has asked for its room for the hold time."""
@@ -200,12 +223,13 @@ class Arbiter:
                 del self.memory.preempted[name]
                 continue
             need = (was.replicas - running) * spec.gpus_per_replica
-            if tick.end_ns - was.since_ns < hold_ns or need > self._free:
+            usable = self._free.usable(spec)
+            if tick.end_ns - was.since_ns < hold_ns or need > usable:
                 continue
-            self._free -= need
+            self._free.take(spec, need)
             del self.memory.preempted[name]
             reason = f"Scale {name} out from {running} to {was.replicas}: it was preempted and there is room again."
-            evidence = (Evidence(name="gpus.free", value=self._free + need, unit="{gpu}"),)
+            evidence = (Evidence(name="gpus.free", value=usable, unit="{gpu}"),)
             yield self._order(spec, running, was.replicas, tick.end_ns, reason, 0.8, evidence)
 
     def _order(
@@ -249,11 +273,12 @@ class Arbiter:
         *,
         until_ns: int | None = None,
         beneficiary: str = "",
+        victims: tuple[str, ...] = (),
     ) -> Preempt:
         identity = record_id("Preempt", self.cell, spec.workload, now, after)
         expires = self._expiry(now)
         self.memory.orders[spec.workload] = Order(identity, after, before, expires, now)
-        self._free += (before - after) * spec.gpus_per_replica
+        self._free.give(main_model(self.directory, spec.workload), (before - after) * spec.gpus_per_replica)
         return Preempt(
             id=identity,
             target=self._target(spec.workload),
@@ -271,6 +296,7 @@ class Arbiter:
             until_ns=until_ns,
             checkpoint=spec.checkpoint_s > 0,
             beneficiary=beneficiary,
+            victims=victims,
         )
 
     def _effect(self, spec: WorkloadSpec, replicas: int, now: int) -> Effect:
@@ -292,17 +318,19 @@ class Arbiter:
         order = self.memory.orders.get(workload)
         if order is not None:
             return order.replicas
-        return len({r.name for r in self.directory.replicas(workload)})
+        return replicas_of(self.directory, workload)
 
-    def _claimed(self) -> float:
-        """GPUs that open orders will still take, less those that they will still free."""
-        claimed = 0.0
-        for name, order in self.memory.orders.items():
+    def _claim(self) -> None:
+        """Set aside the GPUs that open orders will still take, and count those that they will still free."""
+        for name, order in sorted(self.memory.orders.items()):
             spec = self.directory.spec(name)
-            if spec is not None:
-                there = len({r.name for r in self.directory.replicas(name)})
-                claimed += (order.replicas - there) * spec.gpus_per_replica
-        return claimed
+            if spec is None:
+                continue
+            gpus = (order.replicas - replicas_of(self.directory, name)) * spec.gpus_per_replica
+            if gpus > 0:
+                self._free.take(spec, gpus)
+            elif gpus < 0:
+                self._free.give(main_model(self.directory, name), -gpus)
 
     def _forget(self, now: int) -> None:
         self.memory.orders = {n: o for n, o in self.memory.orders.items() if o.expires_ns > now}
@@ -314,7 +342,7 @@ class Arbiter:
         return spec.priority if spec is not None else -(2**31)
 
     def _expiry(self, now: int) -> int:
-        return now + round(self.config.decision_ttl_s * NS_PER_S)
+        return now + max(round(self.config.decision_ttl_s * NS_PER_S), LIVES_TICKS * self._period_ns)
 
     def _target(self, workload: str) -> str:
         return f"{self.cell}/{workload}"

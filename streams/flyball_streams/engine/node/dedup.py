@@ -5,7 +5,7 @@ from typing import Literal
 import msgspec
 
 Verdict = Literal["new", "duplicate", "stale"]
-WINDOW = 1024
+WINDOW = 64
 
 
 class Sequence(msgspec.Struct):

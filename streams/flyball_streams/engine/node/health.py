@@ -122,7 +122,7 @@ class Health:
                 f"{(medians[CLOCK] or 0.0) / 1e6:.0f} MHz, in {c.peer_ticks} of the last {c.peer_of_ticks} ticks"
             )
             score = 1.0 - 1.0 / (1.0 + abs(float(z_now[slot, CLOCK])))
-            found[slot] = Finding(slot, "straggler", score, reason, evidence)
+            found[slot] = Finding(slot, "straggling", score, reason, evidence)
         return found
 
 

@@ -1,0 +1,56 @@
+"""``flyball demo``."""
+
+import sys
+from pathlib import Path
+
+import click
+from rich.console import Console
+
+from flyball_cli.options import configured, until_signal
+
+
+@click.command("demo")
+@click.option(
+    "--for", "for_s", type=click.FloatRange(min=1), metavar="SECONDS", help="How long; until Ctrl-C by default."
+)
+@click.option("--headless", is_flag=True, help="No dashboard; end with a table and an exit status.")
+@click.option("--recording", type=click.Path(path_type=Path), help="Play this recording instead of the fleet.")
+@click.option("--fleet", type=click.Path(path_type=Path), help="Description of the simulated fleet (YAML).")
+@click.option("--seed", type=int, help="Seed of the simulated fleet.")
+@click.option("--speed", type=click.FloatRange(min=0.01), help="Event seconds per second.")
+@click.option("--bootstrap", metavar="HOST:PORT", help="Use this Kafka instead of an embedded broker.")
+@click.option("--port", type=click.IntRange(0, 65535), default=8080, show_default=True, help="Of the dashboard.")
+@click.option("--config", "config_path", type=click.Path(path_type=Path), help="YAML file, as in infra/examples.")
+@click.option("--log-level", default="WARNING", show_default=True)
+def command(
+    for_s: float | None,
+    headless: bool,
+    recording: Path | None,
+    fleet: Path | None,
+    seed: int | None,
+    speed: float | None,
+    bootstrap: str | None,
+    port: int,
+    config_path: Path | None,
+    log_level: str,
+) -> None:
+    r"""Run the whole loop on this machine: broker, telemetry, worker, decisions, dry-run actuator, dashboard.
+
+    Needs no Kafka, no GPU and no cloud. This host's own metrics are in it, beside a simulated fleet or a recording.
+    With --headless the exit status is 0 only when decisions were made, all have outcomes, and nothing was refused.
+
+    \b
+    Examples:
+      flyball demo
+      flyball demo --headless --for 90 --seed 7
+      flyball demo --recording gentd26.parquet --headless --for 90
+    """
+    from flyball_cli.demo.run import Options, run_demo
+
+    if headless and for_s is None:
+        raise click.UsageError("--headless needs --for SECONDS")
+    config = configured(config_path, bootstrap, log_level)
+    options = Options(for_s, headless, recording, fleet, seed, bootstrap, speed, port)
+    with until_signal() as stop:
+        status = run_demo(options, config, stop, Console())
+    sys.exit(status)

@@ -1,0 +1,64 @@
+"""The services of the demo as child processes."""
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import IO
+
+GRACE_S = 12.0
+
+
+class Child:
+    """One service: a ``flyball`` command in a process of its own, its output in a log file."""
+
+    def __init__(self, name: str, arguments: list[str], folder: Path) -> None:
+        self.name = name
+        self.health_file = folder / f"{name}.health"
+        self.log = folder / f"{name}.log"
+        self._out: IO[bytes] = self.log.open("wb")
+        command = [sys.executable, "-m", "flyball_cli", *arguments]
+        environment = {**os.environ, "JAX_PLATFORMS": os.environ.get("JAX_PLATFORMS", "cpu")}
+        self.process = subprocess.Popen(
+            command,
+            stdin=subprocess.DEVNULL,
+            stdout=self._out,
+            stderr=subprocess.STDOUT,
+            env=environment,
+            start_new_session=True,  # Ctrl-C is for the parent, which ends its children in order
+        )
+
+    def failure(self) -> str | None:
+        """Why the service is not running, with the end of its log; ``None`` while it is, or ended well."""
+        status = self.process.poll()
+        if status is None or status == 0:
+            return None
+        return f"{self.name} ended with status {status}:\n{self.tail()}"
+
+    def tail(self, lines: int = 12) -> str:
+        """Last lines of the log."""
+        text = self.log.read_text(encoding="utf-8", errors="replace")
+        return "\n".join(f"  {line}" for line in text.splitlines()[-lines:])
+
+    def terminate(self) -> None:
+        """Ask it to end."""
+        if self.process.poll() is None:
+            self.process.send_signal(signal.SIGTERM)
+
+    def wait(self) -> None:
+        """See it end; kill it when it takes too long."""
+        try:
+            self.process.wait(GRACE_S)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            self.process.wait()
+        self._out.close()
+
+
+def stop_all(children: list[Child]) -> None:
+    """End the services: sources first, so that what they sent is still worked off."""
+    for child in children:
+        child.terminate()
+    for child in children:
+        child.wait()

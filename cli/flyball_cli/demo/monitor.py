@@ -1,0 +1,93 @@
+"""Watches the loop from outside: what went in, what was decided, what became of it."""
+
+from collections import Counter, deque
+from typing import NamedTuple
+
+from confluent_kafka import Consumer, KafkaException, TopicPartition
+
+from flyball_contracts.cloudevents import header
+from flyball_contracts.codec import decode_record
+from flyball_contracts.config import KafkaConfig
+from flyball_contracts.errors import DecodeError, TransportError
+from flyball_contracts.kafka import consumer_settings
+from flyball_contracts.records import Decision, Outcome
+from flyball_contracts.topics import DEAD_LETTERS, DECISIONS, INSIGHTS, OUTCOMES, TELEMETRY
+
+FINAL = {"done", "failed", "refused", "superseded"}
+KINDS = ("Scale", "Migrate", "Preempt")
+
+
+class Seen(NamedTuple):
+    """One decision as the summary shows it."""
+
+    kind: str
+    target: str
+    reason: str
+
+
+class Monitor:
+    """Counts decisions, outcomes and dead letters from the moment that it is made."""
+
+    def __init__(self, kafka: KafkaConfig) -> None:
+        settings = consumer_settings(
+            kafka.bootstrap, group="flyball-demo", client_id="flyball-demo", extra=kafka.client
+        )
+        self._consumer = Consumer(settings)
+        try:
+            known = self._consumer.list_topics(timeout=10.0).topics
+        except KafkaException as error:
+            raise TransportError(f"no broker answers at {kafka.bootstrap}: {error}") from error
+        self._places = {
+            topic.name: [TopicPartition(topic.name, p) for p in known[topic.name].partitions]
+            for topic in (TELEMETRY, INSIGHTS, DECISIONS, OUTCOMES, DEAD_LETTERS)
+        }
+        self._start = {name: self._ends(name) for name in self._places}
+        watched = (DECISIONS.name, OUTCOMES.name, DEAD_LETTERS.name)
+        self._consumer.assign(
+            [TopicPartition(n, tp.partition, self._start[n][tp.partition]) for n in watched for tp in self._places[n]]
+        )
+        self.decisions: dict[str, Seen] = {}
+        self.kinds: Counter[str] = Counter()
+        self.outcomes: dict[str, Outcome] = {}
+        self.dead: Counter[str] = Counter()
+        self.recent: deque[Seen] = deque(maxlen=8)
+
+    def poll(self, timeout_s: float) -> None:
+        """Take in what has come."""
+        for message in self._consumer.consume(200, timeout_s):
+            if message.error() is not None:
+                continue
+            topic, value = message.topic() or "", message.value()
+            headers: list[tuple[str, bytes | None]] = list(message.headers() or [])  # type: ignore[arg-type]
+            if topic == DEAD_LETTERS.name:
+                self.dead[header(headers, "__connect.errors.exception.message") or "unknown reason"] += 1
+                continue
+            try:
+                record = decode_record(topic, value, headers)
+            except DecodeError as error:
+                self.dead[str(error)] += 1
+                continue
+            if isinstance(record, Decision) and record.id not in self.decisions:
+                seen = Seen(type(record).__name__, record.target, record.reason)
+                self.decisions[record.id] = seen
+                self.kinds[seen.kind] += 1
+                self.recent.append(seen)
+            elif isinstance(record, Outcome) and record.status in FINAL:
+                self.outcomes[record.decision] = record
+
+    def sent(self, topic: str) -> int:
+        """Messages that a topic has taken since the start."""
+        now = self._ends(topic)
+        return sum(end - self._start[topic][p] for p, end in now.items())
+
+    def open_decisions(self) -> list[str]:
+        """Decisions without an outcome yet."""
+        return [identity for identity in self.decisions if identity not in self.outcomes]
+
+    def close(self) -> None:
+        """Stop watching."""
+        self._consumer.close()
+
+    def _ends(self, topic: str) -> dict[int, int]:
+        ends = (self._consumer.get_watermark_offsets(tp, timeout=10.0) for tp in self._places[topic])
+        return {tp.partition: int(high) for tp, (_, high) in zip(self._places[topic], ends, strict=True)}

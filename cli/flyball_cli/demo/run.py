@@ -1,0 +1,172 @@
+"""Start the services, watch them, end them, and judge."""
+
+import os
+import tempfile
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+
+import msgspec
+import yaml
+from rich.console import Console
+
+from flyball_cli.demo.children import Child, stop_all
+from flyball_cli.demo.monitor import KINDS, Monitor, Seen
+from flyball_cli.demo.summary import failures, show
+from flyball_cli.topics import create_topics
+from flyball_contracts.config import Config
+from flyball_contracts.errors import TransportError
+from flyball_contracts.topics import TOPICS
+
+START_S = 120.0
+SETTLE_S = 15.0
+COLOURS = {"Scale": "cyan", "Migrate": "yellow", "Preempt": "magenta"}
+
+
+class Options(msgspec.Struct, frozen=True):
+    """What the user asked for; ``for_s`` ``None`` runs until interrupted, ``bootstrap`` ``None`` embeds a broker."""
+
+    for_s: float | None = None
+    headless: bool = False
+    recording: Path | None = None
+    fleet: Path | None = None
+    seed: int | None = None
+    bootstrap: str | None = None
+    speed: float | None = None
+    port: int = 8080
+
+
+def run_demo(options: Options, config: Config, stop: threading.Event, console: Console) -> int:
+    """Run the demo; 0 when the loop closed, 1 when it did not.
+
+    Raises :class:`FlyballError` when it cannot start.
+    """
+    span_s = _span_s(options.recording)
+    with ExitStack() as stack:
+        bootstrap = options.bootstrap or stack.enter_context(_broker())
+        folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="flyball-demo-")))
+        config = _demo_config(config, bootstrap, folder, options)
+        create = options.bootstrap is not None
+        if create:
+            create_topics(config.kafka)
+        config_path = folder / "flyball.yaml"
+        config_path.write_text(yaml.safe_dump(msgspec.to_builtins(config)), encoding="utf-8")
+        monitor = Monitor(config.kafka)
+        stack.callback(monitor.close)
+        began = time.monotonic()
+        children = _start(options, config_path, folder, bootstrap, span_s)
+        try:
+            first_s = _watch(options, monitor, children, stop, console, began)
+        finally:
+            stop_all(children)
+        broken = [why for child in children if (why := child.failure())]
+        expected = KINDS if options.recording is None and (options.for_s or 0) >= 60 else ()
+        problems = failures(monitor, expected, broken)
+        show(console, monitor, problems, first_s, time.monotonic() - began)
+        return 1 if problems else 0
+
+
+def _span_s(recording: Path | None) -> float:
+    if recording is None:
+        return 0.0
+    from flyball_streams.recording import Recording
+
+    first, last = Recording.open(recording).span()
+    return (last - first) / 1e9
+
+
+@contextmanager
+def _broker() -> Iterator[str]:
+    from flyball_streams.broker import EmbeddedBroker
+
+    with EmbeddedBroker({name: topic.partitions for name, topic in TOPICS.items()}) as broker:
+        yield broker.bootstrap
+
+
+def _demo_config(config: Config, bootstrap: str, folder: Path, options: Options) -> Config:
+    replace = msgspec.structs.replace
+    cell = "host" if config.agent.cell == "default" else config.agent.cell
+    return replace(
+        config,
+        kafka=replace(config.kafka, bootstrap=bootstrap),
+        agent=replace(config.agent, cell=cell, state_dir=str(folder)),
+        actuator=replace(config.actuator, clock="event", ledger="", group=f"flyball-demo-actuator-{os.getpid()}"),
+        worker=replace(config.worker, app=f"flyball-demo-worker-{os.getpid()}"),
+        dashboard=replace(config.dashboard, port=options.port),
+    )
+
+
+def _start(options: Options, config_path: Path, folder: Path, bootstrap: str, span_s: float) -> list[Child]:
+    """Start the services in the order in which they are to be ended: sources first."""
+    shared = ["--config", str(config_path)]
+
+    def child(name: str, *arguments: str, health: bool = True) -> Child:
+        beat = ["--health-file", str(folder / f"{name}.health")] if health else []
+        return Child(name, [*arguments, *shared, *beat], folder)
+
+    worker = child("worker", "worker", *([] if options.bootstrap else ["--embedded"]))
+    actuator = child("actuator", "actuate")
+    later = [] if options.headless else [child("dashboard", "dashboard")]
+    if options.recording is None:
+        seed = [] if options.seed is None else ["--seed", str(options.seed)]
+        fleet = [] if options.fleet is None else [str(options.fleet)]
+        source = child("fleet", "fleet", *fleet, *seed, "--speed", str(options.speed or 1.0))
+    else:
+        speed = options.speed or max(1.0, span_s / (0.6 * (options.for_s or 120.0)))
+        source = child(
+            "replay", "replay", str(options.recording), "--to-broker", "--rebase", "--speed", str(speed), health=False
+        )
+    return [source, child("agent", "agent"), worker, actuator, *later]
+
+
+def _watch(
+    options: Options,
+    monitor: Monitor,
+    children: list[Child],
+    stop: threading.Event,
+    console: Console,
+    began: float,
+) -> float | None:
+    """Show decisions as they come until the time is up; seconds to the first one."""
+    shown: set[str] = set()
+    first_s: float | None = None
+    announced = options.headless
+    with console.status("starting: broker, worker, actuator, agent, source") as status:
+        while not stop.is_set() and (options.for_s is None or time.monotonic() - began < options.for_s):
+            monitor.poll(0.3)
+            for child in children:
+                if why := child.failure():
+                    raise TransportError(f"the demo ends: {why}")
+            for identity, seen in monitor.decisions.items():
+                if identity not in shown:
+                    shown.add(identity)
+                    first_s = first_s or time.monotonic() - began
+                    _print(console, seen, time.monotonic() - began)
+            if not announced and (url := _url(children)):
+                announced = True
+                console.print(f"[bold]dashboard[/]: {url}   (Ctrl-C ends the demo)")
+            total = ", ".join(f"{monitor.kinds[kind]} {kind}" for kind in KINDS)
+            status.update(f"{time.monotonic() - began:.0f} s: {total}; {len(monitor.outcomes)} outcomes")
+        children[0].terminate()
+        deadline = time.monotonic() + SETTLE_S
+        while monitor.open_decisions() and time.monotonic() < deadline:
+            status.update("waiting for the last outcomes")
+            monitor.poll(0.3)
+    return first_s
+
+
+def _print(console: Console, seen: Seen, at_s: float) -> None:
+    from rich.markup import escape
+
+    console.print(f"{at_s:5.0f} s [{COLOURS[seen.kind]} bold]{seen.kind:8}[/] {escape(seen.reason)}")
+
+
+def _url(children: list[Child]) -> str | None:
+    for child in children:
+        if child.name == "dashboard":
+            for line in child.log.read_text(encoding="utf-8", errors="replace").splitlines():
+                if line.startswith("dashboard: "):
+                    return line.removeprefix("dashboard: ")
+    return None

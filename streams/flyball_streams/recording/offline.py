@@ -1,0 +1,80 @@
+"""Replay a recording through the engine, without a broker."""
+
+import threading
+from collections import Counter
+from collections.abc import Callable, Iterator
+from itertools import groupby
+from pathlib import Path
+from typing import NamedTuple
+
+from flyball_contracts.cloudevents import event_kind, header
+from flyball_contracts.codec import Message
+from flyball_contracts.config import WorkerConfig
+from flyball_contracts.topics import DEAD_LETTERS, DECISIONS, OUTCOMES
+from flyball_streams.engine import Engine, Incoming
+from flyball_streams.engine.stats import LaneStats
+from flyball_streams.recording.format import SOURCES, RecordedMessage, order_of
+from flyball_streams.recording.reader import Recording
+
+USED = {*SOURCES, OUTCOMES.name}
+"""Topics that are input to the engine; it makes the others itself."""
+
+
+class Replayed(NamedTuple):
+    """What a replay decided.
+
+    ``decisions`` are the JSON documents, in order; ``kinds`` counts them by type, ``sent`` all messages by topic,
+    ``refusals`` the dead letters by reason, ``stats`` the counters of each lane.
+    """
+
+    decisions: list[bytes]
+    kinds: Counter[str]
+    sent: Counter[str]
+    refusals: Counter[str]
+    stats: dict[str, LaneStats]
+
+
+def decide(
+    path: Path,
+    config: WorkerConfig,
+    *,
+    stop: threading.Event | None = None,
+    progress: Callable[[int, int], None] | None = None,
+) -> Replayed | None:
+    """Run a recording's source topics and outcomes through the engine; ``None`` when ``stop`` came first.
+
+    The engine is fed one event-time tick of the recording after the other, so the result depends on the file and the
+    configuration alone. Raises :class:`RecordingError` when the file cannot be read.
+    """
+    recording = Recording.open(path)
+    engine = Engine(config)
+    result = Replayed([], Counter(), Counter(), Counter(), {})
+    done = 0
+    for batch in _ticks(recording):
+        if stop is not None and stop.is_set():
+            return None
+        for message in engine.feed([_incoming(m) for m in batch if m.topic in USED]):
+            _note(message, result)
+        done += len(batch)
+        if progress is not None:
+            progress(done, recording.rows)
+    return result._replace(stats=engine.stats())
+
+
+def _ticks(recording: Recording) -> Iterator[list[RecordedMessage]]:
+    messages = (message for batch in recording.messages() for message in batch)
+    for _, group in groupby(messages, key=lambda m: order_of(m)[0]):
+        yield list(group)
+
+
+def _incoming(m: RecordedMessage) -> Incoming:
+    return Incoming(m.topic, m.partition, m.offset, m.key, m.value, m.headers)
+
+
+def _note(message: Message, result: Replayed) -> None:
+    result.sent[message.topic] += 1
+    if message.topic == DECISIONS.name:
+        result.decisions.append(message.value)
+        result.kinds[event_kind(message.headers) or "?"] += 1
+    elif message.topic == DEAD_LETTERS.name:
+        result.refusals[header(message.headers, "__connect.errors.exception.message") or "?"] += 1

@@ -1,0 +1,27 @@
+from hypothesis import given, strategies as st
+
+from flyball_contracts.ids import MAX_TIME_NS, NS_PER_S, record_id, tick_of
+
+parts = st.lists(st.one_of(st.text(max_size=6), st.integers()), max_size=4)
+
+
+@given(parts, parts)
+def test_different_parts_have_different_ids(a: list[str | int], b: list[str | int]) -> None:
+    assert (record_id(*a) == record_id(*b)) == ([str(x) for x in a] == [str(x) for x in b])
+
+
+def test_parts_do_not_run_into_each_other() -> None:
+    made = [("ab", "c"), ("a", "bc"), ("abc",), ("", "abc"), ("abc", ""), ("a", "b", "c"), ("\x01\0\0\0a", "bc")]
+    assert len({record_id(*x) for x in made}) == len(made)
+
+
+def test_an_id_is_the_same_on_every_machine_and_day() -> None:
+    assert record_id("Forecast", "chat", 7) == record_id("Forecast", "chat", "7") == "7976e98da89ecff429996a58f0517769"
+    assert record_id() == record_id()
+    assert len(record_id()) == 32
+
+
+@given(st.integers(0, MAX_TIME_NS), st.integers(1, 1000 * NS_PER_S))
+def test_a_tick_holds_its_times(time_ns: int, period_ns: int) -> None:
+    tick = tick_of(time_ns, period_ns)
+    assert tick * period_ns <= time_ns < (tick + 1) * period_ns

@@ -1,0 +1,150 @@
+import math
+from typing import Any
+
+import msgspec
+import pytest
+from hypothesis import HealthCheck, given, settings
+from tests.contracts.strategies import records, sample, samples, snapshots
+
+from flyball_contracts.codec import (
+    BINDINGS,
+    RECORD_TYPES,
+    decode_message,
+    decode_record,
+    decode_snapshot,
+    record_message,
+    snapshot_message,
+    tick_closed_messages,
+)
+from flyball_contracts.deadletter import dead_letter
+from flyball_contracts.errors import DecodeError, FlyballError, UnknownSchema
+from flyball_contracts.records import Record, Signal, Snapshot, TickClosed
+from flyball_contracts.topics import DEAD_LETTERS, DEMAND, OUTCOMES, PROPOSALS, STATE, TOPICS
+
+SAMPLES = samples()
+
+
+@given(records)
+@settings(max_examples=400, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+def test_every_record_survives_the_wire(record: Record) -> None:
+    message = record_message(record, "/test")
+    assert message.topic == BINDINGS[type(record)].topic.name
+    assert message.key == BINDINGS[type(record)].key(record).encode()
+    assert decode_message(message.topic, message.value, message.headers) == record
+
+
+@given(snapshots)
+@settings(max_examples=100, deadline=None)
+def test_snapshots_survive_the_wire(snapshot: Snapshot) -> None:
+    message = snapshot_message(snapshot)
+    assert (message.topic, message.key) == (STATE.name, f"{snapshot.lane}/{snapshot.partition}".encode())
+    assert decode_message(message.topic, message.value, message.headers) == snapshot
+
+
+@pytest.mark.parametrize("name", RECORD_TYPES)
+def test_an_old_reader_survives_a_newer_writer(name: str) -> None:
+    full, _ = SAMPLES[name]
+    message = record_message(full, "/test")
+    newer = {**msgspec.json.decode(message.value), "added_later": {"deep": [1, 2]}}
+    assert decode_message(message.topic, msgspec.json.encode(newer), message.headers) == full
+
+
+@pytest.mark.parametrize("name", RECORD_TYPES)
+def test_a_record_without_its_optional_fields_has_the_defaults(name: str) -> None:
+    _, minimal = SAMPLES[name]
+    message = record_message(minimal, "/test")
+    wanted = {f.encode_name for f in msgspec.structs.fields(type(minimal)) if f.required}
+    sent = msgspec.json.decode(message.value)
+    tag = {"type"} & set(sent) if name in ("Scale", "Migrate", "Preempt") else set[str]()
+    short = {key: sent[key] for key in wanted | tag}
+    assert decode_message(message.topic, msgspec.json.encode(short), message.headers) == minimal
+
+
+@pytest.mark.parametrize("name", RECORD_TYPES)
+def test_each_missing_or_mistyped_field_is_a_decode_error(name: str) -> None:
+    full, _ = SAMPLES[name]
+    message = record_message(full, "/test")
+    sent: dict[str, Any] = msgspec.json.decode(message.value)
+    for field in msgspec.structs.fields(type(full)):
+        broken: list[dict[str, Any]] = [{**sent, field.encode_name: [[[]]]}]
+        if field.required:
+            broken.append({key: value for key, value in sent.items() if key != field.encode_name})
+        for value in broken:
+            with pytest.raises(DecodeError, match=f"{name} on {message.topic}: .*"):
+                decode_message(message.topic, msgspec.json.encode(value), message.headers)
+
+
+@pytest.mark.parametrize("name", RECORD_TYPES)
+def test_a_record_on_a_wrong_topic_is_refused(name: str) -> None:
+    full, _ = SAMPLES[name]
+    message = record_message(full, "/test")
+    for topic in TOPICS.values():
+        belongs = topic.name == message.topic or (name == "TickClosed" and topic is DEMAND)
+        if topic.cloudevents and not belongs:
+            with pytest.raises(UnknownSchema, match=rf"'{name}' does not belong on {topic.name}"):
+                decode_message(topic.name, message.value, message.headers)
+
+
+def test_what_is_no_record_is_a_decode_error() -> None:
+    message = record_message(SAMPLES["Outcome"][0], "/test")
+    with pytest.raises(DecodeError, match="no ce_type header of ours"):
+        decode_record(OUTCOMES.name, message.value, [])
+    with pytest.raises(DecodeError, match="no ce_type header of ours"):
+        decode_record(OUTCOMES.name, message.value, None)
+    with pytest.raises(DecodeError, match="no ce_type header of ours"):
+        decode_record(OUTCOMES.name, message.value, [("ce_type", b"com.example.Outcome")])
+    with pytest.raises(UnknownSchema, match="'Wish' does not belong"):
+        decode_record(OUTCOMES.name, message.value, [("ce_type", b"io.flyball.Wish")])
+    with pytest.raises(DecodeError, match="a tombstone is not a record"):
+        decode_record(OUTCOMES.name, None, message.headers)
+    with pytest.raises(UnknownSchema, match="not in the topic table"):
+        decode_message("flyball.other.v1", message.value, message.headers)
+    with pytest.raises(FlyballError):
+        decode_message(DEAD_LETTERS.name, b"anything", [])
+    with pytest.raises(DecodeError, match="not a snapshot"):
+        decode_snapshot(b"\xc1")
+
+
+def test_times_beyond_what_a_header_can_say_are_refused() -> None:
+    message = record_message(SAMPLES["TickClosed"][0], "/test")
+    sent = msgspec.json.decode(message.value)
+    for tick in ({"index": 2**62, "period_ns": 2**62}, {"index": -1, "period_ns": 1}, {"index": 1, "period_ns": 0}):
+        with pytest.raises(DecodeError):
+            decode_record(PROPOSALS.name, msgspec.json.encode({**sent, "tick": tick}), message.headers)
+    for time_ns in (-1, 2**63, 10**30):
+        outcome = record_message(SAMPLES["Outcome"][0], "/test")
+        raw = outcome.value.replace(str(SAMPLES["Outcome"][0].time_ns).encode(), str(time_ns).encode())  # type: ignore[attr-defined]  # pyright: ignore
+        with pytest.raises(DecodeError):
+            decode_record(OUTCOMES.name, raw, outcome.headers)
+
+
+def test_a_tick_mark_goes_to_every_partition() -> None:
+    mark: TickClosed = sample(TickClosed, full=True)
+    keyed = tick_closed_messages(mark, PROPOSALS, None)
+    assert [(m.topic, m.partition) for m in keyed] == [(PROPOSALS.name, None)]
+    spread = tick_closed_messages(mark, DEMAND, 3)
+    assert [(m.topic, m.partition) for m in spread] == [(DEMAND.name, p) for p in range(3)]
+    assert all(decode_message(m.topic, m.value, m.headers) == mark for m in spread)
+
+
+def test_a_signal_ends_after_its_last_slot() -> None:
+    signal: Signal = sample(Signal, full=True)
+    assert signal.end_ns == signal.start_ns + math.floor(len(signal.p50) * signal.step_s * 1e9 + 0.5)
+
+
+def test_a_dead_letter_keeps_the_message_and_says_why() -> None:
+    letter = dead_letter(
+        topic="t", partition=3, offset=7, key=None, value=b"\xff", headers=[("h", b"1"), ("n", None)],
+        stage="worker", error=DecodeError("broken \ud800" + "x" * 5000),
+    )  # fmt: skip
+    assert (letter.topic, letter.key, letter.value) == (DEAD_LETTERS.name, b"", b"\xff")
+    headers = dict(letter.headers)
+    assert headers["h"] == b"1"
+    assert headers["n"] == b""
+    assert headers["__connect.errors.topic"] == b"t"
+    assert headers["__connect.errors.partition"] == b"3"
+    assert headers["__connect.errors.offset"] == b"7"
+    assert headers["__connect.errors.stage"] == b"worker"
+    assert headers["__connect.errors.exception.class.name"] == b"DecodeError"
+    assert headers["__connect.errors.exception.message"].startswith(b"broken ?xxx")
+    assert len(headers["__connect.errors.exception.message"]) == 2000

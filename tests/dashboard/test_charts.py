@@ -1,0 +1,134 @@
+"""Chart options: right numbers in the right series, and always the same number of series."""
+
+import json
+from collections.abc import Sequence
+
+import pytest
+from msgspec.structs import replace
+from tests.dashboard import scene
+
+from flyball_contracts.ids import NS_PER_S
+from flyball_contracts.records import Forecast, Plan, Signal
+from flyball_streams.dashboard.charts.carbon import carbon_options, running_spans
+from flyball_streams.dashboard.charts.demand import demand_options, empty_demand_options
+from flyball_streams.dashboard.charts.fleet import fleet_caption, fleet_payload
+from flyball_streams.dashboard.charts.palette import Options
+from flyball_streams.dashboard.demand import Workload
+from flyball_streams.dashboard.state import FleetView
+
+
+def view_of(items: Sequence[scene.Item]) -> FleetView:
+    view = FleetView()
+    for item in items:
+        view.apply(item)
+    return view
+
+
+@pytest.fixture(scope="module")
+def view() -> FleetView:
+    return view_of(scene.scene())
+
+
+def series(options: Options) -> dict[str, list[list[float]]]:
+    return {s["name"]: s["data"] for s in options["series"] if s["name"]}
+
+
+def chat(view: FleetView) -> Workload:
+    workload = view.workloads.get("chat-70b")
+    assert workload is not None
+    return workload
+
+
+def test_fleet_payload_groups_by_zone_and_keeps_the_order_of_devices(view: FleetView) -> None:
+    payload = fleet_payload(view)
+    assert [group["zone"] for group in payload.layout] == ["DE", "SE-SE3", "US-CAL-CISO"]
+    places = [(n["name"], d) for group in payload.layout for n in group["nodes"] for d in n["devices"]]
+    assert len(places) == len(payload.values["use"]) == 384
+    failing = [places[int(mark[0])] for mark in payload.marks if mark[1] == 3]
+    assert failing == [(scene.node_name(5), 3)]
+    assert fleet_caption(payload).startswith("384 GPUs, mean utilisation")
+    json.dumps(payload)  # plain numbers only
+
+
+def test_unknown_values_are_minus_one_and_silent_nodes_are_named() -> None:
+    fleet = scene.Fleet(nodes=3, gpus=2)
+    items: list[scene.Item] = [
+        *scene.inventories(fleet),
+        *scene.frames(fleet, [0])[:1],
+        *scene.frames(fleet, [60])[1:2],
+    ]
+    payload = fleet_payload(view_of([*items, *scene.demands(fleet)]))
+    assert payload.values["use"][4:] == [-1, -1]
+    assert payload.silent == [0, 1, 2]  # all are more than 30 s behind the cell's tick
+
+
+def test_demand_fan_is_ordered_and_starts_at_the_observation(view: FleetView) -> None:
+    options, text = demand_options(chat(view))
+    data = series(options)
+    assert data["observed"][-1] == [scene.NOW / 1e6, pytest.approx(data["median"][0][1])]
+    for low, width, inner, inner_width, median in zip(
+        data["outer low"], data["5\u201395 %"], data["inner low"], data["25\u201375 %"], data["median"], strict=True
+    ):
+        assert low[1] <= inner[1] <= median[1] <= inner[1] + inner_width[1] + 1e-9 <= low[1] + width[1] + 2e-9
+    assert (text.unit, text.ready, text.wanted) == ("work/s", 6, 9)
+    assert data["capacity ready"][-1][1] == pytest.approx(6 * 900 / 6 * 1.25)
+
+
+def test_series_do_not_come_and_go(view: FleetView) -> None:
+    """A changed number of series would make the browser rebuild the chart."""
+    full, _ = demand_options(chat(view))
+    assert len(full["series"]) == len(empty_demand_options()["series"])
+    charts = [carbon_options(view_of(scene.signals()[:n]))[0] for n in range(4)]
+    assert len({len(chart["series"]) for chart in charts}) == 1
+
+
+def test_a_job_without_work_rate_shows_busy_gpus(view: FleetView) -> None:
+    workload = view.workloads.get("pretrain-llm")
+    assert workload is not None
+    options, text = demand_options(workload)
+    assert text.unit == "busy GPUs"
+    assert series(options)["median"]
+
+
+def test_a_forecast_with_odd_levels_is_drawn_or_left_out() -> None:
+    workload = Workload("w")
+    base = next(f for f in scene.forecasts(scene.Fleet()) if isinstance(f, Forecast))
+    workload.forecast = replace(base, levels=(0.5,), quantiles=tuple((q[2],) for q in base.quantiles))
+    data = series(demand_options(workload)[0])
+    assert all(width[1] == 0 for width in data["5\u201395 %"])
+    workload.forecast = replace(base, levels=(), quantiles=())
+    assert series(demand_options(workload)[0])["median"] == []
+
+
+def test_running_slots_are_joined() -> None:
+    plan = next(p for p in scene.plans() if isinstance(p, Plan))
+    plan = replace(plan, start_ns=0, step_s=1.0, run=(True, True, False, True))
+    assert running_spans(plan) == [(0, 2 * NS_PER_S), (3 * NS_PER_S, 4 * NS_PER_S)]
+
+
+def test_plans_come_with_the_nearest_deadline_first(view: FleetView) -> None:
+    _, texts = carbon_options(view)
+    assert [text.subject for text in texts] == ["nightly-embed", "genome-fold", "risk-sim"]
+    assert texts[0].runs_s == pytest.approx(4 * 3600)
+    assert texts[2].next_ns is not None
+    assert texts[2].next_ns <= scene.NOW  # it runs now
+
+
+def test_a_year_of_signal_is_cut_to_the_window() -> None:
+    hours = tuple(float(h) for h in range(8_760))
+    start = scene.NOW - 100 * 3600 * NS_PER_S
+    signal = Signal(zone="Z", kind="carbon_intensity", published_ns=0, start_ns=start, step_s=3600.0, p50=hours)
+    view = view_of([*scene.demands(scene.Fleet()), *scene.inventories(scene.Fleet()), signal])
+    for plan in scene.plans():
+        view.apply(plan)
+    options, _ = carbon_options(view)
+    points = series(options)["Z"]
+    assert 20 < len(points) < 40
+    assert points[0][1] == 97.0  # three hours before the present
+
+
+def test_actual_values_win_over_the_forecast() -> None:
+    forecast = next(s for s in scene.signals() if isinstance(s, Signal))
+    actual = replace(forecast, forecast=False, p50=(999.0,))
+    options, _ = carbon_options(view_of([forecast, actual]))
+    assert series(options)[forecast.zone][0][1] == 999.0

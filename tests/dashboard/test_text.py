@@ -1,0 +1,60 @@
+"""Numbers and decisions as words."""
+
+import pytest
+from hypothesis import given, strategies as st
+from tests.dashboard import scene
+
+from flyball_contracts.records import Effect, Evidence
+from flyball_streams.dashboard import text
+
+
+@pytest.mark.parametrize(
+    ("value", "words"),
+    [(None, text.UNKNOWN), (float("nan"), text.UNKNOWN), (0, "0"), (0.0123456, "0.0123"), (-3.5, "\u22123.5"),
+     (1234.6, "1,235"), (25_000, "25 k"), (3.2e9, "3.2 G")],
+)  # fmt: skip
+def test_numbers(value: float | None, words: str) -> None:
+    assert text.number(value) == words
+
+
+@given(st.floats(allow_nan=True, allow_infinity=True))
+def test_any_number_is_short(value: float) -> None:
+    words = text.number(value)
+    assert words
+    assert len(words) < 24 or abs(value) >= 1e15
+
+
+@pytest.mark.parametrize(
+    ("value", "unit", "words"),
+    [(71.0, "Cel", "71 °C"), (0.5, "1", "0.5"), (3.0, "{request}/s", "3 request/s"), (14.0, "{error}", "14")],
+)
+def test_quantities(value: float, unit: str, words: str) -> None:
+    assert text.quantity(value, unit) == words
+
+
+def test_evidence_says_what_was_expected() -> None:
+    item = Evidence(name="hw.temperature{sensor=gpu}", value=91.0, unit="Cel", expected=64.0)
+    assert text.shown_evidence(item) == "temperature (gpu) 91 °C, expected 64 °C"
+
+
+def test_changes_and_outcomes() -> None:
+    decisions = scene.decisions()
+    assert [text.change(d) for d in decisions[:3]] == [
+        "6 → 9 replicas",
+        "→ gpu-0046",
+        "2 → 0 replicas until 19 Mar 06:03",
+    ]
+    assert text.outcome_text(None) == ("waiting", "awaiting outcome")
+
+
+def test_effects_say_whether_they_are_welcome() -> None:
+    found = text.effects(Effect(cost_usd_per_hour=-2.0, carbon_g_per_hour=1500.0, slo=-0.01))
+    assert found == [("cost", "\u22122 $/h", True), ("carbon", "+1.5 kg CO₂e/h", False), ("SLO", "\u22121 pp", False)]
+
+
+def test_clock_and_span() -> None:
+    assert text.clock(scene.T0) == "13:00:00"
+    assert text.clock(scene.T0, day=True) == "18 Mar 13:00"
+    assert text.clock(None) == text.UNKNOWN
+    assert text.span(5400) == "1.5 h"
+    assert text.span(40) == "40 s"

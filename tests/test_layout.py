@@ -1,0 +1,49 @@
+"""The house: every component is shipped, typed and documented, and nothing lies about."""
+
+import ast
+import tomllib
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent
+PACKAGES = sorted(path.parent for path in ROOT.glob("*/flyball_*/__init__.py"))
+MODULES = sorted(path for package in PACKAGES for path in package.rglob("*.py"))
+ALARM_LINES = 500
+
+
+def name(path: Path) -> str:
+    return path.relative_to(ROOT).as_posix()
+
+
+def test_every_component_is_shipped() -> None:
+    hatch = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["hatch"]["build"]
+    found = {name(package) for package in PACKAGES}
+    assert found == set(hatch["targets"]["wheel"]["packages"])
+    assert {path.split("/")[0] for path in found} == set(hatch["dev-mode-dirs"])
+
+
+@pytest.mark.parametrize("package", PACKAGES, ids=name)
+def test_a_component_folder_holds_one_typed_package_of_its_name(package: Path) -> None:
+    folder = package.parent
+    assert package.name == f"flyball_{folder.name}"
+    assert (package / "py.typed").is_file()
+    assert not list(folder.glob("*.py")), "component folders are on sys.path: a loose module would shadow others"
+    assert not (folder / "__init__.py").exists()
+
+
+def test_every_folder_with_modules_is_a_package() -> None:
+    assert [name(module.parent) for module in MODULES if not (module.parent / "__init__.py").is_file()] == []
+
+
+def test_tests_are_no_packages() -> None:
+    assert [name(path) for path in (ROOT / "tests").rglob("__init__.py")] == []
+
+
+def test_every_module_says_what_it_is_for() -> None:
+    assert [name(path) for path in MODULES if not ast.get_docstring(ast.parse(path.read_text()))] == []
+
+
+def test_files_stay_small() -> None:
+    long = {name(path): lines for path in MODULES if (lines := len(path.read_text().splitlines())) > ALARM_LINES}
+    assert long == {}, f"over {ALARM_LINES} lines: split by idea"
