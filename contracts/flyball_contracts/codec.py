@@ -142,8 +142,8 @@ def frame_message(frame: Frame) -> Message:
 
 
 def snapshot_message(snapshot: Snapshot) -> Message:
-    """Kafka message of a lane's state, keyed by lane and partition."""
-    key = f"{snapshot.lane}/{snapshot.partition}"
+    """Kafka message of a lane's state, keyed by lane, partition and part."""
+    key = f"{snapshot.lane}/{snapshot.partition}/{snapshot.part}"
     return Message(STATE.name, key.encode(), _packed.encode(snapshot), [])
 
 

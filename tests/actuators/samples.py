@@ -58,7 +58,13 @@ def scale(
 
 
 def preempt(
-    id_: str = "p1", *, workload: str = "chat", before: int = 4, after: int = 2, until_s: int | None = None
+    id_: str = "p1",
+    *,
+    workload: str = "chat",
+    before: int = 4,
+    after: int = 2,
+    until_s: int | None = None,
+    victims: tuple[str, ...] = (),
 ) -> Preempt:
     return Preempt(
         id=id_,
@@ -72,6 +78,7 @@ def preempt(
         policy="test",
         replicas=after,
         replicas_before=before,
+        victims=victims,
         until_ns=None if until_s is None else NOW + until_s * S,
     )
 

@@ -17,6 +17,11 @@ MOVED = f"would have migrated replica 'chat-0' of {TARGET} from device 'GPU-1' o
         (migrate(), f"{MOVED} a node of the scheduler's choice"),
         (migrate(to_node="n2"), f"{MOVED} node 'n2'"),
         (
+            preempt(victims=("chat-3", "chat-2")),
+            f"would have preempted {TARGET} from 4 to 2 replicas (chat-3, chat-2) after a checkpoint, "
+            "until there is room",
+        ),
+        (
             preempt(until_s=60),
             f"would have preempted {TARGET} from 4 to 2 replicas after a checkpoint, "
             "until 2027-01-15T08:01:00.000000000Z",

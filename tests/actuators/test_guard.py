@@ -59,6 +59,8 @@ REFUSALS: list[tuple[str, AnyDecision, dict[str, Any], str, str]] = [
     ("pinned", preempt(workload="pin"), {"specs": [spec("pin", interruptible=False)]}, "invalid", r"not interruptible"),
     ("takes none", preempt(before=2, after=2), {}, "invalid", r"must take some away"),
     ("until past", preempt(until_s=0), {}, "invalid", r"until_ns is not after time_ns"),
+    ("twice", preempt(victims=("chat-0", "chat-0")), {}, "invalid", r"2 victims are named for 2 .* each once"),
+    ("too many victims", preempt(victims=("a", "b", "c")), {}, "invalid", r"3 victims are named for 2"),
     ("no replica", migrate(replica=""), {}, "invalid", r"must name the replica"),
     ("nowhere", migrate(to_node="n1"), {}, "invalid", r"both 'n1'"),
     ("drained", migrate(to_node="n3"), {}, "invalid", r"'n3' is drained"),

@@ -28,4 +28,6 @@ def _what(decision: AnyDecision) -> str:
     how = "after a checkpoint" if decision.checkpoint else "without a checkpoint"
     until = "until there is room" if decision.until_ns is None else f"until {rfc3339(decision.until_ns)}"
     room = f" to make room for {decision.beneficiary!r}" if decision.beneficiary else ""
-    return f"preempted {target} from {decision.replicas_before} to {decision.replicas} replicas {how}, {until}{room}"
+    which = f" ({', '.join(decision.victims)})" if decision.victims else ""
+    change = f"from {decision.replicas_before} to {decision.replicas} replicas{which}"
+    return f"preempted {target} {change} {how}, {until}{room}"

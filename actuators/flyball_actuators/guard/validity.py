@@ -40,6 +40,9 @@ def _preempt(preempt: Preempt, spec: WorkloadSpec) -> str:
             f"{preempt.replicas} replicas of {preempt.replicas_before} stay; a preemption must take some away, "
             "and leave none or more"
         )
+    going = preempt.replicas_before - preempt.replicas
+    if len(set(preempt.victims)) != len(preempt.victims) or len(preempt.victims) > going:
+        return f"{len(preempt.victims)} victims are named for {going} replicas to go; name at most that many, each once"
     if preempt.until_ns is not None and preempt.until_ns <= preempt.time_ns:
         return "until_ns is not after time_ns; the pause would be over before it began"
     return ""

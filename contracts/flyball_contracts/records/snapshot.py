@@ -9,7 +9,8 @@ class Snapshot(msgspec.Struct, frozen=True, kw_only=True):
     """The arrays of one lane partition and the source offsets that they include.
 
     ``offsets`` maps ``topic/partition`` to the first offset that is *not* in the state. ``engine`` is the version of
-    the state's format: a lane refuses a snapshot of another. ``state`` is opaque to everything but the lane.
+    the state's format: a lane refuses a snapshot of another. ``state`` is opaque to everything but the lane. A state
+    larger than a message is cut: all ``parts`` of one ``time_ns`` in order make it up.
     """
 
     lane: str
@@ -18,3 +19,5 @@ class Snapshot(msgspec.Struct, frozen=True, kw_only=True):
     time_ns: TimeNs
     offsets: dict[str, int]
     state: bytes
+    part: int = 0
+    parts: int = 1

@@ -7,6 +7,7 @@ done, so the source offsets are committed after their effect.
 import logging
 import threading
 import time
+import zlib
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any, cast
 
@@ -30,6 +31,7 @@ from flyball_streams.worker.tables import TableReader
 log = logging.getLogger(__name__)
 ENGINE = "1"
 ANY_PARTITION = -1
+PART_BYTES = 512 * 1024
 LANE_OF = {TELEMETRY.name: "node", EVENTS.name: "node", DEMAND.name: "workload", PROPOSALS.name: "cell"}
 Key = tuple[str, int]
 
@@ -135,9 +137,9 @@ class LaneHost:
             log.warning("snapshot of %s/%d has format %r, not %r: starting fresh", *key, snapshot.engine, ENGINE)
             return
         try:
-            self.lanes[key].restore(snapshot.state)
+            self.lanes[key].restore(zlib.decompress(snapshot.state))
             self.offsets[key] = dict(snapshot.offsets)
-        except (DecodeError, KeyError, TypeError, ValueError) as error:
+        except (DecodeError, KeyError, TypeError, ValueError, zlib.error) as error:
             log.warning("snapshot of %s/%d cannot be used (%s): starting fresh", *key, error)
             self.lanes[key] = self._make(key)
 
@@ -162,15 +164,21 @@ class LaneHost:
 
     def _save(self, key: Key) -> None:
         self._snapshot_at[key] = time.monotonic()
-        snapshot = Snapshot(
-            lane=key[0],
-            partition=key[1],
-            engine=ENGINE,
-            time_ns=time.time_ns(),
-            offsets=self.offsets[key],
-            state=self.lanes[key].snapshot(),
-        )
-        self._send([snapshot_message(snapshot)])
+        state = zlib.compress(self.lanes[key].snapshot(), 1)  # padded arrays are mostly empty
+        parts = [state[i : i + PART_BYTES] for i in range(0, len(state), PART_BYTES)]
+        now_ns = time.time_ns()
+        for i, part in enumerate(parts):
+            snapshot = Snapshot(
+                lane=key[0],
+                partition=key[1],
+                engine=ENGINE,
+                time_ns=now_ns,
+                offsets=self.offsets[key],
+                state=part,
+                part=i,
+                parts=len(parts),
+            )
+            self._send([snapshot_message(snapshot)])
 
     def _send(self, messages: Sequence[Message]) -> None:
         for topic, key, value, headers, partition in messages:

@@ -8,6 +8,7 @@ import logging
 import threading
 from typing import NamedTuple, cast
 
+import msgspec
 from confluent_kafka import Consumer, KafkaException, Message as KafkaMessage, TopicPartition
 
 from flyball_contracts.codec import Message, decode_record, decode_snapshot
@@ -45,6 +46,7 @@ class TableReader:
         self._lock = threading.Lock()
         self._changes = Changes([], [], [])
         self._snapshots: dict[tuple[str, int], Snapshot] = {}
+        self._parts: dict[tuple[str, int], list[Snapshot]] = {}
         self._next: dict[Place, int] = {}
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run, name="tables", daemon=True)
@@ -89,6 +91,16 @@ class TableReader:
             self._thread.join(5.0)
         self._consumer.close()
         self._asker.close()
+
+    def _assemble(self, part: Snapshot) -> None:
+        """Keep a snapshot once all its parts are here; parts of an older one are dropped."""
+        key = (part.lane, part.partition)
+        parts = [p for p in self._parts.get(key, []) if p.time_ns == part.time_ns and p.part != part.part]
+        parts = sorted([*parts, part], key=lambda p: p.part)
+        self._parts[key] = parts
+        if len(parts) == part.parts:
+            self._snapshots[key] = msgspec.structs.replace(part, state=b"".join(p.state for p in parts))
+            del self._parts[key]
 
     def _find_places(self) -> list[TopicPartition]:
         try:
@@ -142,7 +154,7 @@ class TableReader:
             return
         with self._lock:
             if isinstance(record, Snapshot):
-                self._snapshots[record.lane, record.partition] = record
+                self._assemble(record)
             elif isinstance(record, Outcome):
                 self._changes.outcomes.append(record)
             else:

@@ -1,0 +1,48 @@
+# `make demo` and `make test` set everything up from a clean clone; they need python3 and nothing else.
+PYTHON ?= python3
+VENV   := .venv
+BIN    := $(VENV)/bin
+UV     := $(BIN)/uv
+
+.DEFAULT_GOAL := help
+.PHONY: help demo test check bench clean
+
+help:  ## show this
+	@echo "Flyball. What you can make:"
+	@sed -n 's/^\([a-z]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST)
+
+demo: $(VENV)/.run  ## run the whole loop on this machine, with a live page on http://127.0.0.1:8080
+	@$(BIN)/flyball demo $(ARGS)
+
+test: $(VENV)/.dev  ## run the tests (ARGS="tests/models -x" for some of them)
+	@$(BIN)/pytest $(or $(ARGS),-n 2 --dist loadfile)
+
+check: $(VENV)/.dev  ## the house checks: format, lint, types, layers
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+	$(BIN)/pyright
+	$(BIN)/lint-imports
+
+bench: $(VENV)/.dev  ## run the benchmarks, quickly (ARGS="" for the full run)
+	$(BIN)/python bench/spine.py $(or $(ARGS),--quick)
+
+clean:  ## remove the virtual environment and caches
+	rm -rf $(VENV) .cache .pytest_cache .mypy_cache .ruff_cache .hypothesis
+
+# uv installs from its cache in seconds; where it cannot reach an index that pip can, pip does the same.
+$(VENV)/.base: constraints.txt
+	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	@$(BIN)/python -m pip install -q --disable-pip-version-check -c constraints.txt uv
+	@touch $@
+
+$(VENV)/.run: $(VENV)/.base pyproject.toml
+	@echo "setting up (once)"
+	@$(UV) pip install -q -p $(BIN)/python -c constraints.txt -e '.[all]' \
+	  || $(BIN)/python -m pip install -q -c constraints.txt -e '.[all]'
+	@touch $@
+
+$(VENV)/.dev: $(VENV)/.run
+	@$(UV) pip install -q -p $(BIN)/python -c constraints.txt --group dev \
+	  || { $(BIN)/python -m pip install -q -U pip && $(BIN)/python -m pip install -q -c constraints.txt --group dev; }
+	@touch $@
