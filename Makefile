@@ -5,7 +5,7 @@ BIN    := $(VENV)/bin
 UV     := $(BIN)/uv
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check bench clean
+.PHONY: help demo test integration check bench clean
 
 help:  ## show this
 	@echo "Flyball. What you can make:"
@@ -14,8 +14,11 @@ help:  ## show this
 demo: $(VENV)/.run  ## run the whole loop on this machine, with a live page on http://127.0.0.1:8080
 	@$(BIN)/flyball demo $(ARGS)
 
-test: $(VENV)/.dev  ## run the tests (ARGS="tests/models -x" for some of them)
-	@$(BIN)/pytest $(or $(ARGS),-n 2 --dist loadfile)
+test: $(VENV)/.dev  ## run the tests that need no server (ARGS="tests/models -x" for some of them)
+	@$(BIN)/pytest -m "not integration" $(or $(ARGS),-n 2 --dist loadfile)
+
+integration: $(VENV)/.dev  ## run the tests on real servers; infra/kafka/fetch and infra/victoria/fetch get them
+	@$(BIN)/pytest -m integration $(ARGS)
 
 check: $(VENV)/.dev  ## the house checks: format, lint, types, layers
 	$(BIN)/ruff format --check .
