@@ -17,6 +17,7 @@ class Child:
         self.name = name
         self.health_file = folder / f"{name}.health"
         self.log = folder / f"{name}.log"
+        self._asked = False
         self._out: IO[bytes] = self.log.open("wb")
         command = [sys.executable, "-m", "flyball_cli", *arguments]
         environment = {**os.environ, "JAX_PLATFORMS": os.environ.get("JAX_PLATFORMS", "cpu")}
@@ -42,8 +43,9 @@ class Child:
         return "\n".join(f"  {line}" for line in text.splitlines()[-lines:])
 
     def terminate(self) -> None:
-        """Ask it to end."""
-        if self.process.poll() is None:
+        """Ask it to end, once: a second signal would find its handler gone."""
+        if self.process.poll() is None and not self._asked:
+            self._asked = True
             self.process.send_signal(signal.SIGTERM)
 
     def wait(self) -> None:

@@ -97,11 +97,11 @@ def _want(
     capacity, lead_s = capacity_of(spec, demand), _lead(spec, period_s, forecast.horizon_ticks) * period_s
     if view.trusted:
         level = sizing.level if more else sizing.down_level
-        basis = f"demand reaches {need:.3g} work/s at its {level:.0%} quantile from {lead_s:.0f} s ahead on"
+        basis = f"demand reaches {_plain(need)} work/s at its {level:.0%} quantile from {lead_s:.0f} s ahead on"
     else:
-        basis = f"demand with its backlog is {need:.3g} work/s now (the forecast is not trusted yet)"
+        basis = f"demand with its backlog is {_plain(need)} work/s now (the forecast is not trusted yet)"
     reason = (
-        f"{basis}; at {spec.target_utilization:.0%} of {capacity:.3g} work/s each that takes {replicas} "
+        f"{basis}; at {spec.target_utilization:.0%} of {_plain(capacity)} work/s each that takes {replicas} "
         f"replicas, {demand.replicas} run"
     )
     evidence = [
@@ -138,3 +138,9 @@ def _padded(values: list[float] | list[int], n: int, kind: type[np.generic]) -> 
     array = np.zeros(n, kind)
     array[: len(values)] = values
     return array
+
+
+def _plain(value: float) -> str:
+    """Three significant digits, never an exponent: ``19,700`` or ``0.0123``."""
+    rounded = float(f"{value:.3g}")
+    return f"{rounded:,.0f}" if abs(rounded) >= 100 else f"{rounded:g}"
