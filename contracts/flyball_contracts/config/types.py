@@ -95,12 +95,15 @@ class TimingConfig(Section, frozen=True):
 class WorkerConfig(Section, frozen=True):
     """The stream worker.
 
-    ``lateness_ticks`` is how far behind the others a source may be before its tick closes without it;
+    ``lateness_ticks`` is how far behind the others a node may be before its tick closes without it. A lane that is
+    behind only has a backlog, and a sum without it would look like a drop of demand: it is waited for
+    ``lane_lateness_ticks``.
     ``max_ahead_ticks`` is how far ahead of them a message may be before it is refused.
     """
 
     app: str = "flyball"
     lateness_ticks: Count = 5
+    lane_lateness_ticks: Count = 60
     max_ahead_ticks: Count = 120
     decision_ttl_s: Positive = 120.0
     profile_every_ticks: Count = 10

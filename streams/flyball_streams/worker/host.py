@@ -18,7 +18,6 @@ from flyball_contracts.codec import Message, snapshot_message
 from flyball_contracts.config import Config
 from flyball_contracts.errors import DecodeError, TransportError
 from flyball_contracts.kafka import producer_settings
-from flyball_contracts.records import Snapshot
 from flyball_contracts.topics import DEMAND, EVENTS, PROPOSALS, TELEMETRY
 from flyball_streams.engine.cell import CellLane
 from flyball_streams.engine.directory import Directory
@@ -26,12 +25,14 @@ from flyball_streams.engine.lane import Incoming, Lane
 from flyball_streams.engine.node import NodeLane
 from flyball_streams.engine.stats import LaneStats
 from flyball_streams.engine.workload import WorkloadLane
+from flyball_streams.kafka_log import ClientLog
+from flyball_streams.worker.snapshots import cut, state_of
 from flyball_streams.worker.tables import TableReader
 
 log = logging.getLogger(__name__)
 ENGINE = "1"
 ANY_PARTITION = -1
-PART_BYTES = 512 * 1024
+FLUSH_S = 120.0
 LANE_OF = {TELEMETRY.name: "node", EVENTS.name: "node", DEMAND.name: "workload", PROPOSALS.name: "cell"}
 Key = tuple[str, int]
 
@@ -53,7 +54,8 @@ class LaneHost:
         settings = producer_settings(
             config.kafka.bootstrap, client_id=client_id, linger_ms=2, extra=config.kafka.client
         )
-        self._producer = Producer({**settings, "on_delivery": self._delivered})
+        told = ClientLog(log, "output", config.kafka.bootstrap)
+        self._producer = Producer({**settings, "on_delivery": self._delivered, "error_cb": told.on_error}, logger=told)
 
     def start(self) -> None:
         """Read the tables; raises :class:`TransportError` when the broker or a topic is missing."""
@@ -65,25 +67,37 @@ class LaneHost:
 
         A lane that was here all along goes on where it is; a new one takes on its snapshot.
         """
+        wanted = {(LANE_OF[tp.topic], tp.partition) for tp in assigned if tp.topic in LANE_OF}
+        ends: dict[tuple[str, int], int] = {}
+        if wanted - set(self.lanes):  # slow questions are asked before the lanes are locked
+            self.tables.catch_up()
+            ends = self.tables.ends((tp.topic, tp.partition) for tp in assigned)
         with self._lock:
-            wanted = {(LANE_OF[tp.topic], tp.partition) for tp in assigned if tp.topic in LANE_OF}
             for key in set(self.lanes) - wanted:
-                del self.lanes[key], self.offsets[key]
-            fresh = sorted(wanted - set(self.lanes))
-            if fresh:
-                self.tables.catch_up()
-                self._fold()
-            for key in fresh:
-                self._assign(key)
-            places: dict[TP, int] = {}
-            for tp in assigned:
-                key = (LANE_OF.get(tp.topic, ""), tp.partition)
-                offset = self.offsets.get(key, {}).get(_place(tp.topic, tp.partition))
-                if offset is not None:
-                    places[tp] = offset
-            return places
+                self._drop(key)
+            self._fold()
+            for key in sorted(wanted - set(self.lanes)):
+                self._assign(key, ends)
+            return {tp: offset for tp in assigned if (offset := self.offset(tp.topic, tp.partition)) is not None}
 
-    def revoke(self) -> None:
+    def begin(self, starts: Mapping[TP, int]) -> None:
+        """Note where topics that no snapshot spoke of are read from, and leave a snapshot of lanes that had none.
+
+        From then on a restart reads again exactly what is not in a snapshot. Raises :class:`TransportError` when the
+        broker does not take it.
+        """
+        with self._lock:
+            fresh: set[Key] = set()
+            for tp, start in starts.items():
+                key = (LANE_OF[tp.topic], tp.partition)
+                if key in self.offsets:
+                    fresh |= {key} if not self.offsets[key] else set()
+                    self.offsets[key].setdefault(_place(tp.topic, tp.partition), start)
+            for key in sorted(fresh):
+                self._save(key)
+            self._flush()
+
+    def save(self) -> None:
         """Leave a snapshot of every lane for whoever gets its partition next."""
         with self._lock:
             for key in sorted(self.lanes):
@@ -99,22 +113,19 @@ class LaneHost:
         key = (LANE_OF[topic], partition)
         with self._lock:
             self._fold()
-            lane = self.lanes.get(key)
-            if lane is None:
-                self._assign(key)
-                lane = self.lanes[key]
+            lane = self.lanes.get(key) or self._assign(key, {})
             done = self.offsets[key].get(_place(topic, partition), 0)
             batch = [message for message in batch if message.offset >= done]
             if batch:
                 self._send(lane.step(batch))
                 self.offsets[key][_place(topic, partition)] = batch[-1].offset + 1
-            self.progress += 1
             if time.monotonic() - self._snapshot_at[key] >= self.config.worker.snapshot_every_s:
                 self._save(key)
             self._flush()
+            self.progress += 1
 
     def offset(self, topic: str, partition: int) -> int | None:
-        """First offset that the lane of a partition has not used, ``None`` before it used any."""
+        """First offset that the lane of a partition has not used, ``None`` before that is known."""
         return self.offsets.get((LANE_OF.get(topic, ""), partition), {}).get(_place(topic, partition))
 
     def stats(self) -> dict[str, LaneStats]:
@@ -125,23 +136,32 @@ class LaneHost:
     def close(self) -> None:
         """Stop reading the tables and see everything sent."""
         self.tables.close()
-        self._producer.flush(10.0)
+        self._producer.flush(5.0)
 
-    def _assign(self, key: Key) -> None:
-        self.lanes[key], self.offsets[key] = self._make(key), {}
+    def _assign(self, key: Key, ends: Mapping[tuple[str, int], int]) -> Lane:
+        lane = self.lanes[key] = self._make(key)
+        self.offsets[key] = {}
         self._snapshot_at[key] = time.monotonic()
-        snapshot = self.tables.snapshot(*key)
+        snapshot = self.tables.snapshot(self._name(key), key[1])
         if snapshot is None:
-            return
+            return lane
+        ahead = [place for place, offset in snapshot.offsets.items() if offset > ends.get(_split(place), offset)]
         if snapshot.engine != ENGINE:
             log.warning("snapshot of %s/%d has format %r, not %r: starting fresh", *key, snapshot.engine, ENGINE)
-            return
-        try:
-            self.lanes[key].restore(zlib.decompress(snapshot.state))
-            self.offsets[key] = dict(snapshot.offsets)
-        except (DecodeError, KeyError, TypeError, ValueError, zlib.error) as error:
-            log.warning("snapshot of %s/%d cannot be used (%s): starting fresh", *key, error)
-            self.lanes[key] = self._make(key)
+        elif ahead:
+            log.warning("snapshot of %s/%d has read further than %s goes: starting fresh", *key, ", ".join(ahead))
+        else:
+            try:
+                lane.restore(state_of(snapshot))
+                self.offsets[key] = dict(snapshot.offsets)
+                log.info("%s/%d goes on from its snapshot at %s", *key, snapshot.offsets)
+            except (DecodeError, KeyError, TypeError, ValueError, zlib.error) as error:
+                log.warning("snapshot of %s/%d cannot be used (%s): starting fresh", *key, error)
+                lane = self.lanes[key] = self._make(key)
+        return lane
+
+    def _drop(self, key: Key) -> None:
+        del self.lanes[key], self.offsets[key], self._snapshot_at[key]
 
     def _make(self, key: Key) -> Lane:
         name, partition = key
@@ -151,6 +171,10 @@ class LaneHost:
         if name == "workload":
             return WorkloadLane(partition, worker, self.directory, self.partitions[DEMAND.name])
         return CellLane(partition, worker, self.directory)
+
+    def _name(self, key: Key) -> str:
+        """Name of a lane in snapshots: two apps on one Kafka must not take each other's state for theirs."""
+        return f"{self.config.worker.app}:{key[0]}"
 
     def _fold(self) -> None:
         changes = self.tables.drain()
@@ -164,21 +188,9 @@ class LaneHost:
 
     def _save(self, key: Key) -> None:
         self._snapshot_at[key] = time.monotonic()
-        state = zlib.compress(self.lanes[key].snapshot(), 1)  # padded arrays are mostly empty
-        parts = [state[i : i + PART_BYTES] for i in range(0, len(state), PART_BYTES)]
-        now_ns = time.time_ns()
-        for i, part in enumerate(parts):
-            snapshot = Snapshot(
-                lane=key[0],
-                partition=key[1],
-                engine=ENGINE,
-                time_ns=now_ns,
-                offsets=self.offsets[key],
-                state=part,
-                part=i,
-                parts=len(parts),
-            )
-            self._send([snapshot_message(snapshot)])
+        state = self.lanes[key].snapshot()
+        parts = cut(self._name(key), key[1], ENGINE, time.time_ns(), self.offsets[key], state)
+        self._send([snapshot_message(part) for part in parts])
 
     def _send(self, messages: Sequence[Message]) -> None:
         for topic, key, value, headers, partition in messages:
@@ -192,7 +204,7 @@ class LaneHost:
         self._producer.poll(0)
 
     def _flush(self) -> None:
-        left = self._producer.flush(120.0)
+        left = self._producer.flush(FLUSH_S)
         if self._failed is not None or left:
             why = self._failed.str() if self._failed is not None else f"{left} messages were not acknowledged"
             raise TransportError(f"what the lanes sent was not taken by the broker: {why}")
@@ -204,3 +216,8 @@ class LaneHost:
 
 def _place(topic: str, partition: int) -> str:
     return f"{topic}/{partition}"
+
+
+def _split(place: str) -> tuple[str, int]:
+    topic, _, partition = place.rpartition("/")
+    return topic, int(partition)

@@ -6,10 +6,11 @@ plain consumer reads all partitions from the start. Lane snapshots are found the
 
 import logging
 import threading
-from typing import NamedTuple, cast
+import time
+from collections.abc import Iterable
+from typing import Any, NamedTuple, cast
 
-import msgspec
-from confluent_kafka import Consumer, KafkaException, Message as KafkaMessage, TopicPartition
+from confluent_kafka import Consumer, KafkaError, KafkaException, Message as KafkaMessage, TopicPartition
 
 from flyball_contracts.codec import Message, decode_record, decode_snapshot
 from flyball_contracts.config import KafkaConfig
@@ -18,10 +19,16 @@ from flyball_contracts.kafka import consumer_settings
 from flyball_contracts.records import Outcome, Record, Snapshot
 from flyball_contracts.topics import INVENTORY, OUTCOMES, SIGNALS, STATE, WORKLOADS
 from flyball_streams.engine.lane import Incoming, refuse
+from flyball_streams.kafka_log import ClientLog
+from flyball_streams.worker.snapshots import SnapshotShelf
 
 log = logging.getLogger(__name__)
 Place = tuple[str, int]
 TABLES = (INVENTORY, WORKLOADS, SIGNALS, OUTCOMES, STATE)
+OUTCOMES_BACK = 1000
+"""Outcomes of each partition to begin with: they matter only as long as a decision lives."""
+ANSWER_S = 10.0
+SILENCE_S = 30.0
 
 
 class Changes(NamedTuple):
@@ -36,19 +43,23 @@ class TableReader:
     """Reads the tables in a thread of its own; :meth:`drain` hands over what is new."""
 
     def __init__(self, kafka: KafkaConfig, client_id: str) -> None:
-        settings = consumer_settings(
-            kafka.bootstrap, group=f"{client_id}-tables", client_id=client_id, extra=kafka.client
-        )
-        self._consumer = Consumer(settings)
+        settings: dict[str, Any] = {
+            **consumer_settings(
+                kafka.bootstrap, group=f"{client_id}-tables", client_id=client_id, extra=kafka.client
+            ),
+            "enable.partition.eof": True,  # where compaction took the last record, only this tells the end
+        }
+        told = ClientLog(log, "tables", kafka.bootstrap)
+        self._consumer = Consumer({**settings, "error_cb": told.on_error}, logger=told)
         # Calls of other threads starve while the reading one is in consume(): questions go through a client of their own.
-        self._asker = Consumer(settings)
+        self._asker = Consumer(settings, logger=told)
         self._places: list[TopicPartition] = []
         self._lock = threading.Lock()
         self._changes = Changes([], [], [])
-        self._snapshots: dict[tuple[str, int], Snapshot] = {}
-        self._parts: dict[tuple[str, int], list[Snapshot]] = {}
+        self._shelf = SnapshotShelf()
         self._next: dict[Place, int] = {}
         self._stop = threading.Event()
+        self._broken: Exception | None = None
         self._thread = threading.Thread(target=self._run, name="tables", daemon=True)
 
     def start(self) -> None:
@@ -56,33 +67,63 @@ class TableReader:
 
         Raises :class:`TransportError` when a topic is missing or the broker does not answer.
         """
-        self._places = self._find_places()
-        ends = self._ends(self._places)
+        try:
+            self._places = self._find_places()
+            bounds = {(tp.topic, tp.partition): self._bounds(tp) for tp in self._places}
+        except KafkaException as error:
+            raise TransportError(f"the tables cannot be read: {error}; check kafka.bootstrap") from error
+        for tp in self._places:
+            low, high = bounds[tp.topic, tp.partition]
+            tp.offset = max(low, high - OUTCOMES_BACK) if tp.topic == OUTCOMES.name else low
+            self._next[tp.topic, tp.partition] = tp.offset
         self._consumer.assign(self._places)
-        while self._behind(ends):
+        ends = {place: high for place, (_, high) in bounds.items()}
+        heard_s, missing = time.monotonic(), self._missing(ends)
+        while missing:
             self._poll(0.2)
+            before, missing = missing, self._missing(ends)
+            heard_s = heard_s if missing == before else time.monotonic()
+            if time.monotonic() - heard_s > SILENCE_S:
+                raise TransportError(f"{missing} messages of the tables did not come within {SILENCE_S:.0f} s")
         self._thread.start()
 
     def drain(self) -> Changes:
-        """Hand over everything read since the last call."""
+        """Hand over everything read since the last call; raises :class:`TransportError` when reading ended."""
+        if self._broken is not None:
+            raise TransportError(f"the tables can no longer be read: {self._broken}")
         with self._lock:
             changes, self._changes = self._changes, Changes([], [], [])
         return changes
 
     def snapshot(self, lane: str, partition: int) -> Snapshot | None:
-        """Newest snapshot of a lane partition that has been read."""
+        """Newest whole snapshot of a lane partition that has been read."""
         with self._lock:
-            return self._snapshots.get((lane, partition))
+            return self._shelf.newest(lane, partition)
 
-    def catch_up(self, timeout_s: float = 10.0) -> None:
-        """Wait until what is in the topics now has been read: after a rebalance, others' snapshots are there."""
-        ends = self._ends([tp for tp in self._places if tp.topic == STATE.name])
-        waited = threading.Event()
-        for _ in range(int(timeout_s / 0.05)):
-            if not self._behind(ends):
+    def catch_up(self, timeout_s: float = 5.0) -> None:
+        """Wait until the snapshots that are there now have been read: after a rebalance, others' are among them.
+
+        Never raises and never takes much longer than ``timeout_s``: an older snapshot only means more to read again.
+        """
+        deadline_s = time.monotonic() + timeout_s
+        state = [tp for tp in self._places if tp.topic == STATE.name]
+        ends = self.ends((tp.topic, tp.partition) for tp in state)
+        while self._missing(ends) and time.monotonic() < deadline_s:
+            if self._stop.wait(0.02):
                 return
-            waited.wait(0.05)
-        log.warning("the state topic was not read to its end within %.0f s; older snapshots are used", timeout_s)
+        if len(ends) < len(state) or self._missing(ends):
+            log.warning("the state topic was not read to its end within %.0f s; older snapshots are used", timeout_s)
+
+    def ends(self, places: Iterable[Place]) -> dict[Place, int]:
+        """Offset after the last message of each partition, of those that the broker answers for."""
+        found: dict[Place, int] = {}
+        for place in places:
+            try:
+                found[place] = self._bounds(TopicPartition(*place), timeout_s=1.0)[1]
+            except KafkaException as error:
+                log.warning("the end of %s/%d is not known: %s", *place, error)
+                break
+        return found
 
     def close(self) -> None:
         """Stop reading."""
@@ -92,74 +133,63 @@ class TableReader:
         self._consumer.close()
         self._asker.close()
 
-    def _assemble(self, part: Snapshot) -> None:
-        """Keep a snapshot once all its parts are here; parts of an older one are dropped."""
-        key = (part.lane, part.partition)
-        parts = [p for p in self._parts.get(key, []) if p.time_ns == part.time_ns and p.part != part.part]
-        parts = sorted([*parts, part], key=lambda p: p.part)
-        self._parts[key] = parts
-        if len(parts) == part.parts:
-            self._snapshots[key] = msgspec.structs.replace(part, state=b"".join(p.state for p in parts))
-            del self._parts[key]
-
     def _find_places(self) -> list[TopicPartition]:
-        try:
-            known = self._asker.list_topics(timeout=10.0).topics
-        except KafkaException as error:
-            raise TransportError(f"the broker does not answer: {error}; check kafka.bootstrap") from error
+        known = self._asker.list_topics(timeout=ANSWER_S).topics
         missing = [t.name for t in TABLES if t.name not in known or not known[t.name].partitions]
         if missing:
             raise TransportError(f"missing topics: {', '.join(missing)}; create them with `flyball topics --create`")
-        return [TopicPartition(t.name, p, 0) for t in TABLES for p in known[t.name].partitions]
+        return [TopicPartition(t.name, p) for t in TABLES for p in known[t.name].partitions]
 
-    def _ends(self, places: list[TopicPartition]) -> dict[Place, int]:
-        """Offset after the last message of each partition that has any left."""
-        ends: dict[Place, int] = {}
-        for tp in places:
-            low, high = self._asker.get_watermark_offsets(tp, timeout=10.0)
-            if high > low:
-                ends[tp.topic, tp.partition] = int(high)
-        return ends
+    def _bounds(self, tp: TopicPartition, timeout_s: float = ANSWER_S) -> tuple[int, int]:
+        low, high = self._asker.get_watermark_offsets(tp, timeout=timeout_s, cached=False)
+        return int(low), int(high)
 
-    def _behind(self, ends: dict[Place, int]) -> bool:
+    def _missing(self, ends: dict[Place, int]) -> int:
         with self._lock:
-            return any(self._next.get(place, 0) < end for place, end in ends.items())
+            return sum(max(0, end - self._next.get(place, 0)) for place, end in ends.items())
 
     def _run(self) -> None:
-        while not self._stop.is_set():
-            self._poll(0.2)
+        try:
+            while not self._stop.is_set():
+                self._poll(0.2)
+        except Exception as error:  # the lanes must not go on with tables that stand still
+            log.exception("the tables can no longer be read")
+            self._broken = error
 
     def _poll(self, timeout_s: float) -> None:
         for message in self._consumer.consume(500, timeout_s):
             error = message.error()
-            if error is not None:
+            if error is None:
+                self._take(message)
+            elif error.code() == KafkaError._PARTITION_EOF:
+                self._pass(message.topic() or "", message.partition() or 0, message.offset() or 0)
+            else:
                 log.warning("tables: %s", error.str())
-                continue
-            self._take(message)
+
+    def _pass(self, topic: str, partition: int, following: int) -> None:
+        with self._lock:
+            self._next[topic, partition] = max(following, self._next.get((topic, partition), 0))
 
     def _take(self, message: KafkaMessage) -> None:
-        topic, value = message.topic() or "", message.value()
-        with self._lock:
-            self._next[topic, message.partition() or 0] = (message.offset() or 0) + 1
-        if value is None:
-            return  # a tombstone: what it deletes is superseded by its absence at the next start
-        incoming = Incoming(
-            topic, message.partition() or 0, message.offset() or 0, message.key(), value, _headers(message)
-        )
+        topic, partition, offset = message.topic() or "", message.partition() or 0, message.offset() or 0
+        value = message.value()
+        if value is not None:  # a tombstone: what it deletes is superseded by its absence at the next start
+            headers = cast("list[tuple[str, bytes | None]]", message.headers() or [])
+            self._keep(Incoming(topic, partition, offset, message.key(), value, headers), value)
+        self._pass(topic, partition, offset + 1)
+
+    def _keep(self, incoming: Incoming, value: bytes) -> None:
+        state = incoming.topic == STATE.name
         try:
-            record = decode_snapshot(value) if topic == STATE.name else decode_record(topic, value, incoming.headers)
+            record = decode_snapshot(value) if state else decode_record(incoming.topic, value, incoming.headers)
         except DecodeError as error:
             with self._lock:
                 self._changes.dead.append(refuse(incoming, "tables", error))
             return
         with self._lock:
             if isinstance(record, Snapshot):
-                self._assemble(record)
+                self._shelf.put(record)
             elif isinstance(record, Outcome):
                 self._changes.outcomes.append(record)
             else:
                 self._changes.records.append(record)
-
-
-def _headers(message: KafkaMessage) -> list[tuple[str, bytes | None]]:
-    return cast("list[tuple[str, bytes | None]]", message.headers() or [])

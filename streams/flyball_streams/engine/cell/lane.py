@@ -93,7 +93,7 @@ class CellLane:
         ticks = self.ticks.get(record.cell)
         if ticks is None:
             late = self.config.lateness_ticks
-            ticks = CellWishes(Gate(record.tick.period_ns, late, TRUSTED, grace=late + 2 * STAGGER))
+            ticks = CellWishes(Gate(record.tick.period_ns, self.config.lane_lateness_ticks, TRUSTED, grace=late + 2 * STAGGER))
             self.ticks[record.cell] = ticks
         index = record.tick.index
         if isinstance(record, TickClosed):

@@ -28,23 +28,23 @@ from flyball_streams.engine.node.table import SubjectTable
 from flyball_streams.engine.node.tenancy import POWER, UTILIZATION, Tenancy
 from flyball_streams.engine.packing import arrays, pack_struct, unpack_struct
 
-GPU_WATCHED = (
-    "hw.gpu.utilization{task=general}",
-    "hw.gpu.memory.utilization",
-    "hw.power",
-    "hw.temperature{sensor=gpu}",
-    "nvidia.gpu.clock.frequency{clock=sm}",
-    "nvidia.gpu.sm.activity",
-    "hw.gpu.io{direction=receive}",
-    "hw.errors{type=corrected}",
-)
-HOST_WATCHED = (
-    "system.cpu.utilization",
-    "system.memory.utilization",
-    "system.linux.psi.total_time{resource=cpu,stall=some}",
-    "system.linux.psi.total_time{resource=memory,stall=some}",
-    "system.linux.psi.total_time{resource=io,stall=some}",
-)
+GPU_WATCHED = {
+    "hw.gpu.utilization{task=general}": 0.2,
+    "hw.gpu.memory.utilization": 0.05,
+    "hw.power": 50.0,
+    "hw.temperature{sensor=gpu}": 5.0,
+    "nvidia.gpu.clock.frequency{clock=sm}": 150e6,
+    "nvidia.gpu.sm.activity": 0.2,
+    "hw.gpu.io{direction=receive}": 1e9,
+    "hw.errors{type=corrected}": 1.0,
+}
+HOST_WATCHED = {
+    "system.cpu.utilization": 0.3,
+    "system.memory.utilization": 0.05,
+    "system.linux.psi.total_time{resource=cpu,stall=some}": 0.3,
+    "system.linux.psi.total_time{resource=memory,stall=some}": 0.1,
+    "system.linux.psi.total_time{resource=io,stall=some}": 0.3,
+}
 SM_ACTIVITY = GPU.column("nvidia.gpu.sm.activity")
 DRAM = GPU.column("nvidia.gpu.dram.bandwidth.utilization")
 MEMORY = GPU.column("hw.gpu.memory.utilization")

@@ -1,5 +1,6 @@
 """Subjects of one cell as rows of dense arrays, and the anomaly score of their watched metrics."""
 
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -15,13 +16,15 @@ class SubjectTable:
     """Slots of subjects (devices or hosts) and this tick's values, ``float32[capacity, metrics]``.
 
     Capacity is padded, so a growing fleet compiles a few shapes only. A subject keeps its slot for good: its history
-    is there when it comes back.
+    is there when it comes back. ``watched`` gives for each metric the change, in its unit, that is worth a word: for a
+    reading that never moved any step is a record.
     """
 
-    def __init__(self, layout: Layout, watched: tuple[str, ...], capacity: int = 0) -> None:
+    def __init__(self, layout: Layout, watched: Mapping[str, float], capacity: int = 0) -> None:
         self.layout = layout
-        self.watched = watched
+        self.watched = tuple(watched)
         self.columns = np.array([layout.column(key) for key in watched], np.int64)
+        self.floors = np.array(list(watched.values()), np.float32)
         self.slots: dict[str, int] = {}
         self.names: list[str] = []
         self.owner: list[str] = []
@@ -55,7 +58,9 @@ class SubjectTable:
         mask = np.repeat(self.mask, len(self.watched))
         self.scores, result = record_ratio.step(self.scores, x, mask, np.array(hour, np.int32))
         shape = (self.capacity, len(self.watched))
-        return np.asarray(result.score).reshape(shape), np.asarray(result.expected).reshape(shape)
+        score, expected = np.asarray(result.score).reshape(shape), np.asarray(result.expected).reshape(shape)
+        away = np.abs(self.values[:, self.columns] - expected)
+        return np.where(away >= self.floors, score, np.float32(0)), expected
 
     def state(self) -> dict[str, Any]:
         """State for a snapshot."""

@@ -84,7 +84,7 @@ class WorkloadLane:
         ticks = self.ticks.get(record.cell)
         if ticks is None:
             late = self.config.lateness_ticks
-            ticks = CellDemand(Gate(record.tick.period_ns, late, TRUSTED, grace=late + STAGGER))
+            ticks = CellDemand(Gate(record.tick.period_ns, self.config.lane_lateness_ticks, TRUSTED, grace=late + STAGGER))
             self.ticks[record.cell] = ticks
         index = record.tick.index
         if isinstance(record, TickClosed):

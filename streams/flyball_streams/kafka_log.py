@@ -1,0 +1,69 @@
+"""What Kafka clients say, through ``logging`` and not too often."""
+
+import logging
+import time
+from collections.abc import Callable
+
+from confluent_kafka import KafkaError
+
+EVERY_S = 30.0
+_AWAY = (KafkaError._ALL_BROKERS_DOWN, KafkaError._TRANSPORT, KafkaError._RESOLVE)
+
+
+class ClientLog:
+    """Speaks for one confluent-kafka client: its ``logger=`` and its ``error_cb``.
+
+    librdkafka repeats each failure for each connection and each try: its own lines are for debugging, and of its errors
+    one is told in :data:`EVERY_S` seconds.
+    """
+
+    def __init__(
+        self, log: logging.Logger, who: str, bootstrap: str, monotonic: Callable[[], float] = time.monotonic
+    ) -> None:
+        self._log, self._who, self._bootstrap, self._monotonic = log, who, bootstrap, monotonic
+        self._told_s: float | None = None
+
+    def log(self, level: int, text: str, *args: object) -> None:
+        """Take a line of librdkafka's own log."""
+        del level
+        self._log.debug(text, *args)
+
+    def on_error(self, error: KafkaError) -> None:
+        """Take an error that the client met; it goes on trying by itself."""
+        now_s = self._monotonic()
+        if self._told_s is not None and now_s - self._told_s < EVERY_S:
+            return
+        self._told_s = now_s
+        if error.code() in _AWAY:
+            self._log.warning(
+                "%s: no Kafka broker answers at %s (%s); trying again", self._who, self._bootstrap, error.str()
+            )
+        else:
+            self._log.warning("%s: Kafka at %s: %s", self._who, self._bootstrap, error.str())
+
+
+class Storms(logging.Filter):
+    """Lets one record of each line of foreign code through in :data:`EVERY_S` seconds, with how many were left out.
+
+    aiokafka logs hundreds of lines while a broker is away. Put it on a handler; records of other loggers pass.
+    """
+
+    def __init__(self, *names: str, monotonic: Callable[[], float] = time.monotonic) -> None:
+        super().__init__()
+        self._names, self._monotonic = names, monotonic
+        self._told_s: dict[tuple[str, int], float] = {}
+        self._left_out: dict[tuple[str, int], int] = {}
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        """Say whether a record is to be shown."""
+        if record.name.partition(".")[0] not in self._names:
+            return True
+        place, now_s = (record.pathname, record.lineno), self._monotonic()
+        if now_s - self._told_s.get(place, -EVERY_S) < EVERY_S:
+            self._left_out[place] = self._left_out.get(place, 0) + 1
+            return False
+        self._told_s[place] = now_s
+        if left_out := self._left_out.pop(place, 0):
+            record.msg = f"{record.getMessage()} (and {left_out} more since the last)"
+            record.args = ()
+        return True

@@ -1,0 +1,73 @@
+"""Lane states as messages: compressed, cut to the size of a message, and put together again."""
+
+import zlib
+from collections.abc import Mapping
+
+import msgspec
+
+from flyball_contracts.records import Snapshot
+
+PART_BYTES = 512 * 1024
+Key = tuple[str, int]
+
+
+def cut(
+    lane: str, partition: int, engine: str, time_ns: int, offsets: Mapping[str, int], state: bytes
+) -> list[Snapshot]:
+    """Parts of one snapshot; ``state`` is the lane's own, as it gave it."""
+    packed = zlib.compress(state, 1)  # padded arrays are mostly empty
+    parts = [packed[i : i + PART_BYTES] for i in range(0, len(packed), PART_BYTES)]
+    return [
+        Snapshot(
+            lane=lane,
+            partition=partition,
+            engine=engine,
+            time_ns=time_ns,
+            offsets=dict(offsets),
+            state=part,
+            part=i,
+            parts=len(parts),
+        )
+        for i, part in enumerate(parts)
+    ]
+
+
+def state_of(snapshot: Snapshot) -> bytes:
+    """State of a whole snapshot, as the lane gave it; raises ``zlib.error`` when it is damaged."""
+    return zlib.decompress(snapshot.state)
+
+
+class SnapshotShelf:
+    """Keeps, of each lane partition, the whole snapshot that includes the most messages.
+
+    Parts lie in several partitions and come in any order, older ones between newer ones. Newest is what has read
+    furthest: the clocks of two workers need not agree.
+    """
+
+    def __init__(self) -> None:
+        self._whole: dict[Key, Snapshot] = {}
+        self._parts: dict[Key, dict[int, dict[int, Snapshot]]] = {}
+
+    def put(self, part: Snapshot) -> None:
+        """Take one part in; parts that nobody will need are dropped."""
+        key = (part.lane, part.partition)
+        whole = self._whole.get(key)
+        if not 0 <= part.part < part.parts or (whole is not None and _reach(part) < _reach(whole)):
+            return
+        by_time = self._parts.setdefault(key, {})
+        parts = by_time.setdefault(part.time_ns, {})
+        parts[part.part] = part
+        if len(parts) < part.parts:
+            return
+        state = b"".join(parts[i].state for i in range(part.parts))
+        self._whole[key] = msgspec.structs.replace(part, state=state, part=0, parts=1)
+        newer = {t: p for t, p in by_time.items() if t != part.time_ns and _reach(next(iter(p.values()))) > _reach(part)}
+        self._parts[key] = newer
+
+    def newest(self, lane: str, partition: int) -> Snapshot | None:
+        """Return the newest whole snapshot of a lane partition."""
+        return self._whole.get((lane, partition))
+
+
+def _reach(snapshot: Snapshot) -> int:
+    return sum(snapshot.offsets.values())
