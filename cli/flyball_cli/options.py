@@ -3,6 +3,7 @@
 import logging
 import signal
 import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -59,14 +60,18 @@ def configured(config_path: Path | None, bootstrap: str | None, log_level: str) 
 
 @contextmanager
 def until_signal(health_file: Path | None = None) -> Iterator[threading.Event]:
-    """An event that SIGTERM or SIGINT sets; ``health_file`` is touched meanwhile."""
+    """An event that SIGTERM or SIGINT sets.
+
+    ``health_file`` is touched meanwhile: that tells that the process lives. A loop that can tell more calls
+    :class:`Pulse` itself.
+    """
     stop = threading.Event()
 
     def end(_signum: int, _frame: object) -> None:
         stop.set()
 
     before = {number: signal.signal(number, end) for number in (signal.SIGTERM, signal.SIGINT)}
-    beat = threading.Thread(target=_beat, args=(health_file, stop), name="health", daemon=True)
+    beat = threading.Thread(target=_beat, args=(Pulse(health_file), stop), name="health", daemon=True)
     beat.start()
     try:
         yield stop
@@ -77,11 +82,25 @@ def until_signal(health_file: Path | None = None) -> Iterator[threading.Event]:
             signal.signal(number, handler)
 
 
-def _beat(health_file: Path | None, stop: threading.Event) -> None:
-    while health_file is not None:
-        health_file.touch()
-        if stop.wait(BEAT_S):
-            return
+class Pulse:
+    """Touches a health file at most every :data:`BEAT_S` seconds; without a file it does nothing."""
+
+    def __init__(self, health_file: Path | None) -> None:
+        self._file = health_file
+        self._next_s = 0.0
+
+    def beat(self) -> None:
+        """Show that the caller's loop goes round."""
+        now_s = time.monotonic()
+        if self._file is not None and now_s >= self._next_s:
+            self._file.touch()
+            self._next_s = now_s + BEAT_S
+
+
+def _beat(pulse: Pulse, stop: threading.Event) -> None:
+    pulse.beat()
+    while not stop.wait(BEAT_S):
+        pulse.beat()
 
 
 @contextmanager

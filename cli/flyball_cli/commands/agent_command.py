@@ -5,7 +5,7 @@ from pathlib import Path
 import click
 from rich.console import Console
 
-from flyball_cli.options import common, configured, health_option, until_signal
+from flyball_cli.options import Pulse, common, configured, health_option, until_signal
 
 
 @click.command("agent")
@@ -31,6 +31,13 @@ def command(
         seen = read_once(config)
         Console().print(render(seen.readings, seen.inventory))
         return
-    with until_signal(health_file) as stop:
-        report = run_agent(config, stop=stop)
+    pulse = Pulse(health_file)
+
+    with until_signal() as stop:
+
+        def wait(seconds: float) -> bool:
+            pulse.beat()
+            return stop.wait(seconds)
+
+        report = run_agent(config, stop=stop, wait=wait)
     click.echo(f"{report.frames} frames in {report.ticks} ticks, {report.dropped} messages dropped", err=True)

@@ -11,7 +11,7 @@ GRACE_S = 12.0
 
 
 class Child:
-    """One service: a ``flyball`` command in a process of its own, its output in a log file."""
+    """One service: a ``flyball`` command in a process of its own, on a leash, its output in a log file."""
 
     def __init__(self, name: str, arguments: list[str], folder: Path) -> None:
         self.name = name
@@ -19,7 +19,7 @@ class Child:
         self.log = folder / f"{name}.log"
         self._asked = False
         self._out: IO[bytes] = self.log.open("wb")
-        command = [sys.executable, "-m", "flyball_cli", *arguments]
+        command = [sys.executable, "-m", "flyball_cli.demo.leash", str(os.getpid()), *arguments]
         environment = {**os.environ, "JAX_PLATFORMS": os.environ.get("JAX_PLATFORMS", "cpu")}
         self.process = subprocess.Popen(
             command,

@@ -38,8 +38,10 @@ from flyball_streams.dashboard.nodes import SEVERITY, Health, Mark, Node
 MAX_NODES = 20_000
 MAX_WORKLOADS = 1_000
 MAX_DECISIONS = 200
+ANOMALOUS_NS = 30 * NS_PER_S
 MARK_NS = 90 * NS_PER_S
 FAILING_NS = 600 * NS_PER_S
+SHOWN_NS: dict[Health, int] = {"failing": FAILING_NS, "straggling": MARK_NS, "anomalous": ANOMALOUS_NS}
 RATE_S = 10
 
 
@@ -171,7 +173,7 @@ class FleetView:
             node = self.nodes.get(key[0])
             cell = node.inventory.cell if node and node.inventory else ""
             age = now.get(cell, mark.time_ns) - mark.time_ns
-            if age <= (FAILING_NS if mark.health == "failing" else MARK_NS):
+            if age <= SHOWN_NS[mark.health]:
                 fresh[key] = mark
         return fresh
 

@@ -47,7 +47,10 @@ def quantity(value: float | None, unit: str) -> str:
     if _ANNOTATION.fullmatch(unit):
         shown = ""  # what is counted is in the name
     text = number(value)
-    return f"{text} {shown}".rstrip() if text != UNKNOWN else text
+    if text == UNKNOWN or not shown:
+        return text
+    prefixed = text[-1] in "kMGT"  # the prefix belongs to the unit: 1.98 GHz
+    return f"{text}{shown}" if prefixed else f"{text} {shown}"
 
 
 def percent(ratio: float | None, digits: int = 0) -> str:

@@ -7,13 +7,16 @@ Mapping and assumptions:
 
 - *Time.* The trace's own (anonymised) epoch. Samples of the window `[t - period, t)` are averaged and stated at `t`, so
   that nothing is known before it happened. The trace has a sample each 57 s; windows of 60 s hold one or two.
-- *Nodes.* The trace has none. Pods, sorted by name, fill synthetic nodes of up to eight devices, one pod per device. A
-  node speaks only in windows in which one of its pods has a row.
+- *Nodes.* The trace has none. Pods, sorted by name, fill synthetic nodes of up to eight devices, one pod per device; a
+  pod has the same device whenever it is there. A node speaks in every window in which the trace has a row at all.
 - *Devices.* The board is not named. Its memory is the smallest usual size that holds the most that any pod used; frames
   leave the limit and everything else that the trace does not say NaN. `host_mem_frac` is not used: it is of a
   container, not of a node.
-- *Gaps.* A pod without a row in a window is NaN in both frames, `ready` included: the trace does not say whether
-  it was gone or silent. So the inventory lists each pod from start to end.
+- *Coming and going.* The trace does not say when a pod started or ended, only when it reported. A pod holds its device
+  from its first row on. Without a row in a window it is NaN in both frames, `ready` included; at the `LOST_TICKS`-th
+  such window in a row it counts as gone and its device as free, until it reports again. Each change is a
+  new epoch of the node's inventory, at the end of the window that showed it. So what runs is known some minutes late,
+  but never before it happened.
 - *Workload.* All pods are replicas of one inference service. Work is GPU time: the work rate of a pod is its
   duty (busy GPU-seconds per second) and a replica of one GPU can do 1.0.
 - *Requests.* `qps` is on an anonymised scale and has no zero in it: for a pod that reports it at all, a window with
@@ -22,11 +25,11 @@ Mapping and assumptions:
   are not used.
 """
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
+import msgspec
 import numpy as np
 import polars as pl
 from numpy.typing import NDArray
@@ -35,7 +38,10 @@ from flyball_contracts.metrics import GPU, WORKLOAD
 from flyball_contracts.records import Allocation, Device, Inventory, Objective, WorkloadSpec
 from flyball_streams.importers.base import (
     BOOT_ID,
+    DEVICES_PER_NODE,
+    GIB,
     NS_PER_S,
+    UNKNOWN_BOARD,
     ImportReport,
     Progress,
     Tape,
@@ -47,10 +53,10 @@ from flyball_streams.importers.base import (
 from flyball_streams.recording import RecordingWriter
 
 MIB = 1024**2
-GIB = 1024**3
 BOARD_GIB = (16, 24, 32, 40, 48, 80, 96, 141, 192, 288)
-DEVICES_PER_NODE = 8
-UNKNOWN_BOARD = "unknown"
+LOST_TICKS = 5
+"""Windows without a row, one after the other, after which a pod counts as gone. A single lost sample empties one window, and
+a scrape that fails is usually back within a few minutes; five are what a node controller waits before it evicts."""
 
 _UTILIZATION = GPU.column("hw.gpu.utilization{task=general}")
 _MEMORY = GPU.column("hw.gpu.memory.usage")
@@ -88,17 +94,21 @@ class AlibabaGentd26:
         start_ns = series.first_tick * period_ns
         with RecordingWriter(out, made_by=f"flyball import {self.name}, period {self.period_s} s") as writer:
             tape = Tape(writer, self.name)
-            inventories = list(self._inventories(series, start_ns))
-            for inventory in inventories:
-                tape.record(inventory, start_ns)
             tape.record(self._spec(series, start_ns), start_ns)
+            nodes = self._nodes(series, start_ns)
+            held = allocated(series.present, LOST_TICKS)
+            shown: dict[str, NDArray[np.bool_]] = {}
             for i in range(len(series.present)):
                 time_ns = start_ns + (i + 1) * period_ns
-                for n, inventory in enumerate(inventories):
-                    mine = slice(n * DEVICES_PER_NODE, n * DEVICES_PER_NODE + len(inventory.devices))
-                    if series.present[i, mine].any():
-                        tape.frame(inventory, GPU.schema, _device_rows(series, i, mine), time_ns, period_ns)
-                        tape.frame(inventory, WORKLOAD.schema, _replica_rows(series, i, mine), time_ns, period_ns)
+                for n, node in enumerate(nodes if series.present[i].any() else ()):
+                    mine = np.arange(n * DEVICES_PER_NODE, n * DEVICES_PER_NODE + len(node.devices))
+                    now = held[i, mine]
+                    if node.node not in shown or (now != shown[node.node]).any():
+                        shown[node.node] = now
+                        nodes[n] = node = self._changed(node, [series.pods[k] for k in mine], now, time_ns)
+                        tape.record(node, time_ns)
+                    tape.frame(node, GPU.schema, _device_rows(series, i, mine), time_ns, period_ns)
+                    tape.frame(node, WORKLOAD.schema, _replica_rows(series, i, mine[now]), time_ns, period_ns)
                 if progress is not None:
                     progress(i + 1, len(series.present))
         return report_of(writer, series.left_out)
@@ -107,26 +117,30 @@ class AlibabaGentd26:
     def _workload(self) -> str:
         return f"{self.name}-service"
 
-    def _inventories(self, series: _Series, time_ns: int) -> Iterator[Inventory]:
+    def _nodes(self, series: _Series, time_ns: int) -> list[Inventory]:
+        """All nodes as they are before anything runs: epoch 0, which is in no recording."""
         most = np.nanmax(series.memory_bytes) if np.isfinite(series.memory_bytes).any() else 0.0
         board = next((size for size in BOARD_GIB if size * GIB >= most), int(most) // GIB + 1) * GIB
+        nodes: list[Inventory] = []
         for n, first in enumerate(range(0, len(series.pods), DEVICES_PER_NODE)):
             pods = series.pods[first : first + DEVICES_PER_NODE]
             node = f"{self.name}-node-{n:04d}"
-            yield Inventory(
-                node=node,
-                cell=self.name,
-                epoch=1,
-                time_ns=time_ns,
-                boot_id=BOOT_ID,
-                devices=tuple(
-                    Device(id=f"{node}/{pod}", model=UNKNOWN_BOARD, memory_bytes=board, index=i)
-                    for i, pod in enumerate(pods)
-                ),
-                allocations=tuple(
-                    Allocation(workload=self._workload, replica=pod, devices=(i,)) for i, pod in enumerate(pods)
-                ),
+            devices = tuple(
+                Device(id=f"{node}/{pod}", model=UNKNOWN_BOARD, memory_bytes=board, index=i)
+                for i, pod in enumerate(pods)
             )
+            nodes.append(
+                Inventory(node=node, cell=self.name, epoch=0, time_ns=time_ns, boot_id=BOOT_ID, devices=devices)
+            )
+        return nodes
+
+    def _changed(self, node: Inventory, pods: list[str], held: NDArray[np.bool_], time_ns: int) -> Inventory:
+        """Return the node's next epoch, in which the pods `held` have their devices and no other."""
+        allocations = tuple(
+            Allocation(workload=self._workload, replica=pods[row], devices=(row,))
+            for row in np.flatnonzero(held).tolist()
+        )
+        return msgspec.structs.replace(node, epoch=node.epoch + 1, time_ns=time_ns, allocations=allocations)
 
     def _spec(self, series: _Series, time_ns: int) -> WorkloadSpec:
         return WorkloadSpec(
@@ -139,6 +153,19 @@ class AlibabaGentd26:
             capacity_per_replica=1.0,
             objective=Objective(delay_s=30.0),
         )
+
+
+def allocated(present: NDArray[np.bool_], lost: int) -> NDArray[np.bool_]:
+    """Whether each pod counts as running in each window; both `[windows, pods]`.
+
+    It does from its first row on, but not from the `lost`-th window in a row without one until the next with one. Windows
+    in which no pod at all has a row say nothing about anyone: they are not counted.
+    """
+    spoken = present.any(axis=1)
+    count = np.cumsum(spoken)[:, None]
+    newest = np.maximum.accumulate(np.where(present, count, -lost), axis=0)
+    result: NDArray[np.bool_] = count - newest < lost
+    return result
 
 
 def _read(source: Path, period_s: int) -> _Series:
@@ -199,7 +226,7 @@ def _floats(rows: pl.DataFrame, column: str) -> NDArray[np.float64]:
     return rows[column].fill_null(float("nan")).to_numpy().astype(np.float64, copy=True)
 
 
-def _device_rows(series: _Series, i: int, mine: slice) -> NDArray[np.float32]:
+def _device_rows(series: _Series, i: int, mine: NDArray[np.int64]) -> NDArray[np.float32]:
     duty = series.duty[i, mine]
     values = np.full((len(duty), len(GPU)), np.nan, np.float32)
     values[:, _UTILIZATION] = duty
@@ -207,7 +234,7 @@ def _device_rows(series: _Series, i: int, mine: slice) -> NDArray[np.float32]:
     return values
 
 
-def _replica_rows(series: _Series, i: int, mine: slice) -> NDArray[np.float32]:
+def _replica_rows(series: _Series, i: int, mine: NDArray[np.int64]) -> NDArray[np.float32]:
     duty = series.duty[i, mine]
     values = np.full((len(duty), len(WORKLOAD)), np.nan, np.float32)
     values[:, _WORK] = duty

@@ -5,11 +5,12 @@ File: `requests` (`service, timestamp, context_tokens, generated_tokens`), one r
 Mapping and assumptions:
 
 - *Time.* The trace's own, as UTC. Requests of the window `[t - period, t)` are counted and stated at `t`.
-- *Workloads.* One for each service, on a synthetic gateway (see `gateway`). Between the first and the last request of a
+- *Workloads.* One for each service, on a synthetic fleet (see `serving`). Between the first and the last request of a
   service, a window without one had no request: 0. Outside of it nothing is known: NaN.
-- *Work* is replica time: context / 12,000 + generated / 1,600 tokens per second, the rates of an 8B model on one GPU; a
-  replica can do 1.0 per second. All of a request's work is counted when it arrives.
-- *Objective:* a request waits less than 5 s (an interactive service). There is no limit of replicas in the trace.
+- *Work* is replica time; a replica can do 1.0 per second. The model is not named; those who published the trace evaluate
+  70B models on it (Patel et al., "Splitwise", ISCA 2024). A replica is taken to be one GPU with such a model, with the
+  rates of an 8B model (12,000 prompt or 1,600 generated tokens per second) over the ratio of their sizes. All
+  of a request's work is counted when it arrives.
 """
 
 from dataclasses import dataclass
@@ -29,8 +30,11 @@ from flyball_streams.importers.base import (
     report_of,
     totals,
 )
-from flyball_streams.importers.gateway import Arrivals, write_gateway
+from flyball_streams.importers.serving import Arrivals, write_serving
 from flyball_streams.recording import RecordingWriter
+
+MODEL_SIZE = 70.0 / 8.0
+"""Parameters of the model over those of the model whose rates are known; the time of a token grows with them."""
 
 
 @dataclass(frozen=True)
@@ -45,8 +49,8 @@ class AzureLlm2023:
         """Turn the trace's folder into a recording; see the module for how."""
         arrivals, left_out = _read(source, self.period_s)
         with RecordingWriter(out, made_by=f"flyball import {self.name}, period {self.period_s} s") as writer:
-            silent = write_gateway(Tape(writer, self.name), self.name, arrivals, progress)
-        return report_of(writer, {**left_out, "windows outside of every service": silent})
+            silent = write_serving(Tape(writer, self.name), self.name, arrivals, progress)
+        return report_of(writer, {**left_out, "windows outside of every service: rows are NaN": silent})
 
 
 def _read(source: Path, period_s: int) -> tuple[Arrivals, dict[str, int]]:
@@ -64,7 +68,7 @@ def _read(source: Path, period_s: int) -> tuple[Arrivals, dict[str, int]]:
     at = (tick - first) * len(services) + service
     prompt = rows["context_tokens"].to_numpy()
     generated = rows["generated_tokens"].to_numpy()
-    work = prompt / PROMPT_TOKENS_PER_S + generated / GENERATED_TOKENS_PER_S
+    work = MODEL_SIZE * (prompt / PROMPT_TOKENS_PER_S + generated / GENERATED_TOKENS_PER_S)
     shape = (count, len(services))
     each = [totals(at, x, count * len(services))[0] for x in (np.ones(len(rows)), prompt, generated, work)]
     rates = np.stack([total.reshape(shape) / period_s for total in each], axis=2)

@@ -22,8 +22,12 @@ from flyball_streams.recording import RecordingWriter
 from flyball_streams.recording.format import UNREADABLE
 
 NS_PER_S = 1_000_000_000
+GIB = 1024**3
 BOOT_ID = "trace"
 EPOCH = 1
+DEVICES_PER_NODE = 8
+"""Of the synthetic nodes; traces name none."""
+UNKNOWN_BOARD = "unknown"
 
 # Time that one replica of a small model (8B, one GPU) takes for a token, from the evaluation protocol of the reference.
 PROMPT_TOKENS_PER_S = 12_000.0

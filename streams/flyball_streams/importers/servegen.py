@@ -6,14 +6,15 @@ Mapping and assumptions:
 
 - *Time.* The trace counts seconds from an unnamed start; it is put at 2024-01-01 00:00 UTC. The day of the week is
   therefore arbitrary. The rates of the window `[t - 600 s, t)` are stated at `t`.
-- *Workloads.* One for each model, on a synthetic gateway (see `gateway`): the sum over its clients. A window in
+- *Workloads.* One for each model, on a synthetic fleet (see `serving`): the sum over its clients. A window in
   which *all* clients of a model have the rate 0 is taken as an outage of the measurement: NaN.
 - *Tokens* are rate times mean length, summed over clients, where lengths are published: per client and 6-h window, the
   latest known window standing in for a missing one, never a later one. Clients without lengths are taken to have the
   mean of the others. Prompt tokens are `input_tokens`, or else all `*_tokens` fields that are not generated; generated
   tokens are `output_tokens`, or else the sum of reasoning and answer tokens.
-- *Work* is replica time as for `azure_llm_2023`, whatever the real size of the model: the shape is the trace's, the
-  height is not. A model without any lengths has no work rate and no known capacity.
+- *Work* is replica time; a replica can do 1.0 per second. It is taken to be one GPU with an 8B model (12,000 prompt or
+  1,600 generated tokens per second), whatever the real size of the model: the shape is the trace's, the height is
+  not. A model without any lengths has no work rate and no known capacity.
 """
 
 from dataclasses import dataclass
@@ -34,7 +35,7 @@ from flyball_streams.importers.base import (
     report_of,
     totals,
 )
-from flyball_streams.importers.gateway import Arrivals, write_gateway
+from flyball_streams.importers.serving import Arrivals, write_serving
 from flyball_streams.recording import RecordingWriter
 
 START_S = 1_704_067_200
@@ -55,8 +56,8 @@ class ServeGen:
         """Turn the trace's folder into a recording; see the module for how."""
         arrivals, left_out = _read(source)
         with RecordingWriter(out, made_by=f"flyball import {self.name}") as writer:
-            silent = write_gateway(Tape(writer, self.name), self.name, arrivals, progress)
-        return report_of(writer, {**left_out, "windows without any load": silent})
+            silent = write_serving(Tape(writer, self.name), self.name, arrivals, progress)
+        return report_of(writer, {**left_out, "windows without any load: rows are NaN": silent})
 
 
 def _read(source: Path) -> tuple[Arrivals, dict[str, int]]:

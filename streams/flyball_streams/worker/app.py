@@ -5,6 +5,7 @@ import logging
 import os
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from typing import Any, cast
 
 import faust
@@ -13,6 +14,7 @@ from faust.types import TP
 from flyball_contracts.config import Config
 from flyball_contracts.topics import DEMAND, EVENTS, PROPOSALS, TELEMETRY
 from flyball_streams.engine.lane import Incoming
+from flyball_streams.worker.credentials import credentials
 from flyball_streams.worker.host import LANE_OF, LaneHost
 from flyball_streams.worker.transport import BatchTransport
 
@@ -22,58 +24,100 @@ FAILED = 70
 """Exit status when the broker did not take what the lanes sent; a supervisor starts the worker again."""
 
 
-def make_app(config: Config, host: LaneHost, partitions: Mapping[str, int], *, session_s: float) -> faust.App:
-    """Faust app of one worker process.
+class Worker:
+    """The app of one worker process, and what the watchdog sees of it.
 
     One agent for each source topic; all lanes run in one thread beside the event loop, one batch in flight for each
     topic. An agent never raises: bad data become dead letters in the lanes, and when the broker refuses the output the
-    process ends, because to acknowledge the batch then would lose it.
+    process ends, because to acknowledge the batch then would lose it. Faust keeps nothing but its identity in
+    ``scratch``.
     """
-    app = faust.App(
-        config.worker.app,
-        broker=f"kafka://{config.kafka.bootstrap}",
-        store="memory://",
-        web_enabled=False,
-        topic_allow_declare=False,
-        topic_disable_leader=True,
-        consumer_auto_offset_reset="earliest",
-        broker_commit_interval=1.0,
-        broker_session_timeout=session_s,
-        broker_heartbeat_interval=session_s / 6,
-        broker_rebalance_timeout=max(session_s, 10.0),
-        consumer_max_fetch_size=4 * 1024 * 1024,
-        stream_buffer_maxsize=64,
-    )
-    app.transport = BatchTransport(app, host.resume)
-    pool = ThreadPoolExecutor(1, "lanes")
 
-    async def run(stream: Any) -> None:
-        loop = asyncio.get_running_loop()
+    def __init__(
+        self, config: Config, host: LaneHost, partitions: Mapping[str, int], scratch: Path, *, session_s: float
+    ) -> None:
+        self.host = host
+        self.app = faust.App(
+            config.worker.app,
+            broker=[f"kafka://{address}" for address in config.kafka.bootstrap.split(",")],
+            broker_credentials=credentials(config.kafka.client),
+            store="memory://",
+            datadir=str(scratch),
+            web_enabled=False,
+            topic_allow_declare=False,
+            topic_disable_leader=True,
+            consumer_auto_offset_reset="earliest",
+            broker_commit_interval=1.0,
+            broker_session_timeout=session_s,
+            broker_heartbeat_interval=session_s / 6,
+            broker_rebalance_timeout=max(session_s, 10.0),
+            consumer_max_fetch_size=4 * 1024 * 1024,
+            stream_buffer_maxsize=64,
+        )
+        self.app.transport = BatchTransport(self.app, host)
+        self._pool = ThreadPoolExecutor(1, "lanes")
+        self._joined = False
+        untyped = cast("Any", self.app)
+        for source in SOURCES:
+            topic = untyped.topic(
+                source.name,
+                key_type=bytes,
+                value_type=bytes,
+                key_serializer="raw",
+                value_serializer="raw",
+                partitions=partitions[source.name],
+            )
+            untyped.agent(topic, name=f"{LANE_OF[source.name]}-{source.name}")(self._run)
+        untyped.on_partitions_revoked.connect(self._revoked, weak=False)
+        untyped.on_partitions_assigned.connect(self._assigned, weak=False)
+        untyped.on_before_shutdown.connect(self._leaving, weak=False)
+
+    def joined(self) -> bool:
+        """Whether the consumer group has given this process its partitions, be they none."""
+        return self._joined
+
+    def progress(self) -> int:
+        """Return a counter that rises with each batch."""
+        return self.host.progress
+
+    def lag(self) -> int:
+        """Messages of our partitions that no lane has used."""
+        consumer = self.app.consumer
+        waiting = 0
+        for tp in consumer.assignment():
+            done = self.host.offset(tp.topic, tp.partition)
+            waiting += max(0, (consumer.highwater(tp) or 0) - done) if done is not None else 0
+        return waiting
+
+    async def _run(self, stream: Any) -> None:
         async for event in stream.noack().events():
             tp: TP = event.message.tp
             batch = [Incoming(r.topic, r.partition, r.offset, r.key, r.value, r.headers) for r in event.message.value]
             try:
-                await loop.run_in_executor(pool, host.step, tp.topic, tp.partition, batch)
+                await self._in_lanes(self.host.step, tp.topic, tp.partition, batch)
             except Exception:
                 log.critical("worker ends: a batch of %s/%d could not be completed", *tp, exc_info=True)
                 os._exit(FAILED)
             event.ack()
 
-    untyped = cast("Any", app)
-    for source in SOURCES:
-        topic = untyped.topic(
-            source.name,
-            key_type=bytes,
-            value_type=bytes,
-            key_serializer="raw",
-            value_serializer="raw",
-            partitions=partitions[source.name],
-        )
-        untyped.agent(topic, name=f"{LANE_OF[source.name]}-{source.name}")(run)
-
-    async def revoked(_app: Any, revoked: set[TP], **_: Any) -> None:
+    async def _revoked(self, _app: Any, revoked: set[TP], **_: Any) -> None:
+        self._joined = False
         if revoked:
-            await asyncio.get_running_loop().run_in_executor(pool, host.revoke)
+            await self._save()
 
-    cast("Any", app.on_partitions_revoked).connect(revoked, weak=False)
-    return app
+    async def _assigned(self, _app: Any, assigned: set[TP], **_: Any) -> None:
+        log.info("assigned %d partitions", len(assigned))
+        self._joined = True
+
+    async def _leaving(self, _app: Any, **_: Any) -> None:
+        """Take the last snapshot: the streams have stopped, and nobody else has our partitions yet."""
+        await self._save()
+
+    async def _save(self) -> None:
+        try:
+            await self._in_lanes(self.host.save)
+        except Exception:  # whoever has the partitions next reads a little more again
+            log.warning("the last snapshots could not be written", exc_info=True)
+
+    async def _in_lanes(self, function: Any, *arguments: Any) -> None:
+        await asyncio.get_running_loop().run_in_executor(self._pool, function, *arguments)

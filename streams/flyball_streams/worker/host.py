@@ -68,10 +68,11 @@ class LaneHost:
         A lane that was here all along goes on where it is; a new one takes on its snapshot.
         """
         wanted = {(LANE_OF[tp.topic], tp.partition) for tp in assigned if tp.topic in LANE_OF}
-        ends: dict[tuple[str, int], int] = {}
+        ends: dict[str, int] = {}
         if wanted - set(self.lanes):  # slow questions are asked before the lanes are locked
             self.tables.catch_up()
-            ends = self.tables.ends((tp.topic, tp.partition) for tp in assigned)
+            found = self.tables.ends((tp.topic, tp.partition) for tp in assigned)
+            ends = {_place(*place): end for place, end in found.items()}
         with self._lock:
             for key in set(self.lanes) - wanted:
                 self._drop(key)
@@ -138,14 +139,14 @@ class LaneHost:
         self.tables.close()
         self._producer.flush(5.0)
 
-    def _assign(self, key: Key, ends: Mapping[tuple[str, int], int]) -> Lane:
+    def _assign(self, key: Key, ends: Mapping[str, int]) -> Lane:
         lane = self.lanes[key] = self._make(key)
         self.offsets[key] = {}
         self._snapshot_at[key] = time.monotonic()
         snapshot = self.tables.snapshot(self._name(key), key[1])
         if snapshot is None:
             return lane
-        ahead = [place for place, offset in snapshot.offsets.items() if offset > ends.get(_split(place), offset)]
+        ahead = [place for place, offset in snapshot.offsets.items() if offset > ends.get(place, offset)]
         if snapshot.engine != ENGINE:
             log.warning("snapshot of %s/%d has format %r, not %r: starting fresh", *key, snapshot.engine, ENGINE)
         elif ahead:
@@ -216,8 +217,3 @@ class LaneHost:
 
 def _place(topic: str, partition: int) -> str:
     return f"{topic}/{partition}"
-
-
-def _split(place: str) -> tuple[str, int]:
-    topic, _, partition = place.rpartition("/")
-    return topic, int(partition)

@@ -3,7 +3,7 @@
 import logging
 import os
 import socket
-from collections.abc import Callable
+import tempfile
 from pathlib import Path
 
 import faust
@@ -12,8 +12,10 @@ from confluent_kafka.admin import AdminClient
 from flyball_contracts.config import Config
 from flyball_contracts.errors import TransportError
 from flyball_contracts.topics import EVENTS, TELEMETRY, TOPICS
-from flyball_streams.worker.app import make_app
+from flyball_streams.kafka_log import ClientLog, Storms
+from flyball_streams.worker.app import Worker
 from flyball_streams.worker.host import LaneHost
+from flyball_streams.worker.transport import TESTED, untested_versions
 from flyball_streams.worker.warmup import warm_up
 from flyball_streams.worker.watchdog import Watchdog
 
@@ -28,7 +30,7 @@ def topic_partitions(bootstrap: str, client: dict[str, str]) -> dict[str, int]:
     Raises :class:`TransportError` when the broker does not answer, a topic is missing, or the node topics are not
     partitioned alike.
     """
-    admin = AdminClient({"bootstrap.servers": bootstrap, "log_level": 0, **client})
+    admin = AdminClient({"bootstrap.servers": bootstrap, **client}, logger=ClientLog(log, "start", bootstrap))
     try:
         known = admin.list_topics(timeout=10.0).topics
     except Exception as error:
@@ -49,45 +51,35 @@ def topic_partitions(bootstrap: str, client: dict[str, str]) -> dict[str, int]:
     return counts
 
 
-def run_worker(
-    config: Config,
-    *,
-    embedded: bool = False,
-    health_file: Path | None = None,
-    ready: Callable[[], None] | None = None,
-) -> None:
+def run_worker(config: Config, *, embedded: bool = False, health_file: Path | None = None) -> None:
     """Run a worker until SIGTERM or SIGINT; must be called in the main thread.
 
     ``embedded`` applies what Faust needs on the embedded broker. Raises :class:`TransportError` when the broker or a
-    topic is missing at the start.
+    topic is missing at the start, :class:`ConfigError` for security settings that Faust's client does not know.
     """
     if embedded:
         from flyball_streams.broker import faust_on_mock
 
         faust_on_mock.apply()
+    for name, installed in untested_versions().items():
+        log.warning("%s %s is installed, but the worker was tested with %s", name, installed, TESTED[name])
+    storms = Storms("aiokafka", "faust", "mode")
+    for handler in logging.getLogger().handlers:
+        handler.addFilter(storms)
     client_id = f"flyball-worker-{socket.gethostname()}-{os.getpid()}"
     partitions = topic_partitions(config.kafka.bootstrap, config.kafka.client)
     host = LaneHost(config, partitions, client_id)
-    host.start()
-    warm_up(config.worker, host.directory, partitions[TELEMETRY.name])
-    session_s = EMBEDDED_SESSION_S if embedded else SESSION_S
-    app = make_app(config, host, partitions, session_s=session_s)
-
-    def lag() -> int:
-        consumer = app.consumer
-        waiting = 0
-        for tp in consumer.assignment():
-            done = host.offset(tp.topic, tp.partition)
-            waiting += max(0, (consumer.highwater(tp) or 0) - done) if done is not None else 0
-        return waiting
-
-    watchdog = Watchdog(lambda: host.progress, lag, config.worker.watchdog_s, health_file)
-    watchdog.start()
-    if ready is not None:
-        ready()
-    worker = faust.Worker(app, loglevel="WARNING", redirect_stdouts=False, quiet=True)
-    try:
-        worker.execute_from_commandline()
-    finally:
-        watchdog.stop()
-        host.close()
+    with tempfile.TemporaryDirectory(prefix="flyball-worker-") as scratch:
+        host.start()
+        warm_up(config.worker, host.directory, partitions[TELEMETRY.name])
+        session_s = EMBEDDED_SESSION_S if embedded else SESSION_S
+        worker = Worker(config, host, partitions, Path(scratch), session_s=session_s)
+        watchdog = Watchdog(worker, config.worker.watchdog_s, health_file)
+        watchdog.start()
+        runner = faust.Worker(worker.app, override_logging=False, redirect_stdouts=False, quiet=True)
+        runner.spinner = None  # it prints escape codes, to files too
+        try:
+            runner.execute_from_commandline()
+        finally:
+            watchdog.stop()
+            host.close()

@@ -61,7 +61,9 @@ class SnapshotShelf:
             return
         state = b"".join(parts[i].state for i in range(part.parts))
         self._whole[key] = msgspec.structs.replace(part, state=state, part=0, parts=1)
-        newer = {t: p for t, p in by_time.items() if t != part.time_ns and _reach(next(iter(p.values()))) > _reach(part)}
+        newer = {
+            t: p for t, p in by_time.items() if t != part.time_ns and _reach(next(iter(p.values()))) > _reach(part)
+        }
         self._parts[key] = newer
 
     def newest(self, lane: str, partition: int) -> Snapshot | None:

@@ -44,14 +44,12 @@ class TableReader:
 
     def __init__(self, kafka: KafkaConfig, client_id: str) -> None:
         settings: dict[str, Any] = {
-            **consumer_settings(
-                kafka.bootstrap, group=f"{client_id}-tables", client_id=client_id, extra=kafka.client
-            ),
+            **consumer_settings(kafka.bootstrap, group=f"{client_id}-tables", client_id=client_id, extra=kafka.client),
             "enable.partition.eof": True,  # where compaction took the last record, only this tells the end
         }
         told = ClientLog(log, "tables", kafka.bootstrap)
         self._consumer = Consumer({**settings, "error_cb": told.on_error}, logger=told)
-        # Calls of other threads starve while the reading one is in consume(): questions go through a client of their own.
+        # Calls of other threads starve while one is in consume(): questions go through a client of their own.
         self._asker = Consumer(settings, logger=told)
         self._places: list[TopicPartition] = []
         self._lock = threading.Lock()

@@ -11,27 +11,64 @@ the transport against a broker.
 
 import asyncio
 from collections.abc import Awaitable, Callable, Collection, Mapping
-from typing import Any, cast
+from importlib.metadata import version
+from typing import Any, Protocol, cast
 
 import faust
 from faust.transport.drivers import aiokafka as driver
 from faust.types import TP, ConsumerMessage
 from yarl import URL
 
-Resume = Callable[[Collection[TP]], Mapping[TP, int]]
+TESTED = {"faust-streaming": "0.15.3", "mode-streaming": "0.7.1", "aiokafka": "0.14.0"}
+"""Versions that the contract test of this module passed with."""
+POSITION_S = 10.0
+
+
+class Lanes(Protocol):
+    """What the consumer asks of whoever uses the messages; both may take a while and are called in a thread."""
+
+    def resume(self, assigned: Collection[TP]) -> Mapping[TP, int]:
+        """Where the assigned partitions go on, of those whose state is known."""
+        ...
+
+    def begin(self, starts: Mapping[TP, int]) -> None:
+        """Take note where the others start."""
+        ...
+
+
+def untested_versions() -> dict[str, str]:
+    """Installed versions that this module was not tested with, by package."""
+    found = {name: version(name) for name in TESTED}
+    return {name: installed for name, installed in found.items() if installed != TESTED[name]}
 
 
 class BatchConsumer(driver.Consumer):
     """Consumer whose events carry a list of records of one partition."""
 
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self._asked_again: dict[TP, int] = {}
+
     async def perform_seek(self) -> None:
         """Seek to the committed offsets, then to where the lanes say that their state ends."""
         await super().perform_seek()
-        transport = cast("BatchTransport", self.transport)
+        lanes = cast("BatchTransport", self.transport).lanes
         loop = asyncio.get_running_loop()  # reading snapshots must not stop the heartbeats' loop
-        places = await loop.run_in_executor(None, transport.resume, self.assignment())
+        assigned = self.assignment()
+        places = await loop.run_in_executor(None, lanes.resume, assigned)
         if places:
             await self.seek_wait(places)
+        for tp, offset in places.items():
+            committed = self._committed_offset[tp]
+            if committed is not None and committed < offset:
+                # Faust commits nothing while the offsets between are not acknowledged. The state includes them.
+                self._committed_offset[tp] = offset
+        starts = {tp: await self._start_of(tp) for tp in assigned if tp not in places}
+        await loop.run_in_executor(None, lanes.begin, starts)
+
+    async def _start_of(self, tp: TP) -> int:
+        thread: Any = self._thread
+        return int(await asyncio.wait_for(thread.call_thread(thread._consumer.position, tp), POSITION_S))
 
     async def _drain_messages(self, fetcher: Any) -> None:
         try:
@@ -42,17 +79,14 @@ class BatchConsumer(driver.Consumer):
                 raise
 
     async def _drain_once(self) -> None:
-        records, _ = await self._wait_next_records(1.0)
+        if not self.flow_active:
+            await cast("Any", self).wait(self.can_resume_flow)
         generation = self.app.consumer_generation_id
+        records, _ = await self._wait_next_records(1.0)
         await asyncio.sleep(0)  # fetches that are ready never yield to the loop
-        if not records:
-            return
-        if not self.flow_active:  # a rebalance began while the fetch was out
-            await self.perform_seek()
-            return
-        for place, batch in records.items():
+        for place, batch in (records or {}).items():
             if not self.flow_active or self.app.consumer_generation_id != generation:
-                return
+                return  # a rebalance began: it ends with a seek, so these come again to whoever has the partition
             await self._deliver(TP(*place), list(batch), generation)
 
     async def _deliver(self, tp: TP, batch: list[Any], generation: int) -> None:
@@ -61,9 +95,15 @@ class BatchConsumer(driver.Consumer):
         if not batch:
             return
         first, last = batch[0].offset, batch[-1]
+        if expected is not None and first > expected and self._asked_again.get(tp) != expected:
+            # Messages that a rebalance made us throw away, or that the broker no longer has: asking again tells which.
+            self._asked_again[tp] = expected
+            await self.seek_wait({tp: expected})
+            return
         self.app.monitor.track_tp_end_offset(tp, self.highwater(tp))
         if self.app.topics.acks_enabled_for(tp.topic):
             await self._add_gap(tp, first if expected is None else expected, last.offset - 1)
+        self._read_offset[tp] = last.offset + 1  # before the wait: a rebalance meanwhile sets it anew
         callback: Callable[[ConsumerMessage], Awaitable[None]] = cast("Any", self).callback
         await callback(
             ConsumerMessage(
@@ -82,14 +122,13 @@ class BatchConsumer(driver.Consumer):
                 generation_id=generation,
             )
         )
-        self._read_offset[tp] = last.offset + 1
 
 
 class BatchTransport(driver.Transport):
-    """aiokafka transport with the consumer above; ``resume`` says where assigned partitions start."""
+    """aiokafka transport with the consumer above; ``lanes`` say where assigned partitions start."""
 
     Consumer = BatchConsumer
 
-    def __init__(self, app: faust.App, resume: Resume) -> None:
+    def __init__(self, app: faust.App, lanes: Lanes) -> None:
         super().__init__([URL(str(url)) for url in app.conf.broker_consumer], app)
-        self.resume = resume
+        self.lanes = lanes

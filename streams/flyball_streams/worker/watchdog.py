@@ -1,4 +1,4 @@
-"""Ends a worker that has lag and makes no progress."""
+"""Ends a worker that is stuck: messages wait and none is used, or it never gets its partitions back."""
 
 import logging
 import os
@@ -6,32 +6,50 @@ import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Protocol
 
 log = logging.getLogger(__name__)
 STUCK = 75
+"""Exit status of a worker that the watchdog ended; a supervisor starts it again."""
 BEAT_S = 2.0
+
+
+class Watched(Protocol):
+    """What the watchdog sees of a worker: all three are asked from its thread."""
+
+    def joined(self) -> bool:
+        """Whether the consumer group has given this process its partitions, be they none."""
+        ...
+
+    def progress(self) -> int:
+        """Return a counter that rises with each batch."""
+        ...
+
+    def lag(self) -> int:
+        """How many messages wait."""
+        ...
 
 
 class Watchdog(threading.Thread):
     """Looks every :data:`BEAT_S` seconds: progress or no lag touches ``health_file``, neither for too long ends us.
 
-    ``progress`` is a counter that rises with each batch; ``lag`` is how many messages wait. ``end`` is called with the
-    exit status (:data:`STUCK`) when ``limit_s`` has gone by.
+    ``end`` is called with the exit status (:data:`STUCK`) when ``limit_s`` has gone by. A worker that waits for its
+    partitions is not healthy, and is ended as well when that takes too long.
     """
 
     def __init__(
         self,
-        progress: Callable[[], int],
-        lag: Callable[[], int],
+        watched: Watched,
         limit_s: float,
         health_file: Path | None,
+        *,
+        now_s: float | None = None,
         end: Callable[[int], object] = os._exit,
     ) -> None:
         super().__init__(name="watchdog", daemon=True)
-        self._progress, self._lag, self._limit_s = progress, lag, limit_s
-        self._health_file, self._end = health_file, end
+        self._watched, self._limit_s, self._health_file, self._end = watched, limit_s, health_file, end
         self._stop_event = threading.Event()
-        self._seen, self._since = -1, time.monotonic()
+        self._seen, self._well_s = -1, time.monotonic() if now_s is None else now_s
 
     def run(self) -> None:
         """Look until stopped."""
@@ -40,15 +58,24 @@ class Watchdog(threading.Thread):
 
     def look(self, now_s: float) -> None:
         """Judge once, at monotonic time ``now_s``."""
-        seen = self._progress()
-        if seen != self._seen or self._lag() == 0:
-            self._seen, self._since = seen, now_s
+        why = self._ill()
+        if why is None:
+            self._well_s = now_s
             if self._health_file is not None:
                 self._health_file.touch()
-        elif now_s - self._since > self._limit_s:
-            log.critical("worker ends: %d messages wait and none was used for %.0f s", self._lag(), self._limit_s)
+        elif now_s - self._well_s > self._limit_s:
+            log.critical("worker ends: for %.0f s %s", self._limit_s, why)
             self._end(STUCK)
 
     def stop(self) -> None:
         """Stop looking."""
         self._stop_event.set()
+
+    def _ill(self) -> str | None:
+        if not self._watched.joined():
+            return "the consumer group gave it no partitions"
+        before, self._seen = self._seen, self._watched.progress()
+        if self._seen != before:
+            return None
+        lag = self._watched.lag()
+        return f"{lag} messages waited and none was used" if lag else None

@@ -11,6 +11,9 @@ from flyball_models import bucket
 from flyball_models.forecast import conformal, damped
 from flyball_streams.engine.packing import arrays
 
+GROWTH = 4.0
+"""No quantile is more than so many times the larger of forecast and last value."""
+
 
 class View(NamedTuple):
     """What is forecast of one workload at the end of a tick.
@@ -35,6 +38,7 @@ class Forecaster:
             lead=min(config.lead_ticks, config.horizon_ticks),
             levels=config.levels,
             eta=config.conformal_rate,
+            growth=GROWTH,
         )
         self.slots: dict[str, int] = {}
         self.capacity = bucket(capacity)

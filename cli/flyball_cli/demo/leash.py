@@ -1,0 +1,25 @@
+"""``python -m flyball_cli.demo.leash PARENT COMMAND ...``: a ``flyball`` command that does not outlive its parent."""
+
+import ctypes
+import os
+import signal
+import sys
+
+PR_SET_PDEATHSIG = 1
+
+
+def main() -> None:
+    """Tie this process to its parent, where the system can, then run the command."""
+    parent = int(sys.argv.pop(1))
+    if sys.platform == "linux":
+        # SIGKILL, because the embedded broker died with the parent: an orderly end would wait for it.
+        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+        if os.getppid() != parent:  # it died before we were tied
+            sys.exit(1)
+    from flyball_cli.main import main as flyball
+
+    flyball()
+
+
+if __name__ == "__main__":
+    main()

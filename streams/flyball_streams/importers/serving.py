@@ -1,0 +1,164 @@
+"""A synthetic serving fleet: what request traces do not say and a decision needs.
+
+Request traces say what arrived, not what served it. So this is made up, by these rules:
+
+- *Replicas.* Each service has a fixed number of replicas of one GPU: what its mean work takes at the utilisation
+  `TARGET_UTILIZATION`, which is the target of its specification too. That is how one sizes without a forecast: too
+  small for the busy hours, too large for the others, so both scaling out and scaling in have reasons. Nothing in the
+  trace follows a decision: the fleet stays as it is, and what is decided is a what-if, repeated when it expires.
+- *Nodes* have eight GPUs. Replicas fill them from the first one on, service after service by name. Behind them are
+  free ones, so that every service could have, at once, what its busiest window takes at the target; that is also the most
+  replicas that a specification allows. Nodes without a replica say nothing.
+- *Balance.* All replicas of a service get the same share of what arrives: requests, tokens and work of a row are the
+  trace's over the number of replicas. A row is ready in windows of which the trace knows something.
+- *Device telemetry* is not invented: there are no GPU frames. The board is not named; its memory is `BOARD_BYTES`.
+- *Promises.* `COLD_START_S` from a decision to a ready replica, and `OBJECTIVE` for an interactive service.
+- *A service without work* (its trace has no lengths) has one replica of unknown capacity, and is not sized.
+- *Clock.* There is a frame in every window from the first to the last of the trace: with real zeros where nothing
+  arrived, with NaN where nothing is known, so that time goes on.
+"""
+
+import math
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from flyball_contracts.metrics import WORKLOAD
+from flyball_contracts.records import Allocation, Device, Inventory, Objective, WorkloadSpec
+from flyball_streams.importers.base import (
+    BOOT_ID,
+    DEVICES_PER_NODE,
+    GIB,
+    NS_PER_S,
+    UNKNOWN_BOARD,
+    Progress,
+    Tape,
+)
+
+TARGET_UTILIZATION = 0.6
+"""Room for the variation within a window, which its mean does not show."""
+COLD_START_S = 60.0
+"""A warm node that has the image starts a server and loads the weights from its own disk."""
+OBJECTIVE = Objective(delay_s=5.0)
+BOARD_BYTES = 141 * GIB
+"""Holds the weights of 70B parameters in 8 bits, and as much again of cache."""
+
+_COLUMNS = [
+    WORKLOAD.column(key)
+    for key in (
+        "flyball.workload.request.rate",
+        "flyball.workload.token.rate{kind=input}",
+        "flyball.workload.token.rate{kind=output}",
+        "flyball.workload.work.rate",
+    )
+]
+_WORK = 3
+_READY = WORKLOAD.column("flyball.workload.ready")
+
+
+class Arrivals(NamedTuple):
+    """What arrived in each window, as rates per second.
+
+    `rates` is `[windows, services, 4]`: requests, prompt tokens, generated tokens, work in replica-seconds; NaN
+    where nothing is known. The first window starts at `start_s`.
+    """
+
+    services: list[str]
+    start_s: int
+    period_s: int
+    rates: NDArray[np.float64]
+
+
+class Size(NamedTuple):
+    """Replicas of one service: those that run, and the most that it may have."""
+
+    running: int
+    most: int
+
+
+def size_of(work: NDArray[np.float64]) -> Size:
+    """Replicas for the mean and for the greatest work rate of a series; one where no work is known."""
+    known = work[np.isfinite(work)]
+    if not known.size:
+        return Size(1, 1)
+    mean, peak = (max(1, math.ceil(float(x) / TARGET_UTILIZATION)) for x in (known.mean(), known.max()))
+    return Size(mean, peak)
+
+
+def write_serving(tape: Tape, cell: str, arrivals: Arrivals, progress: Progress | None) -> int:
+    """Write inventories, specifications and frames; return in how many windows nothing was known of any service.
+
+    The rates of a window are stated at its end, so that nothing is known before it happened.
+    """
+    start_ns, period_ns = arrivals.start_s * NS_PER_S, arrivals.period_s * NS_PER_S
+    names = [f"{cell}-{service}" for service in arrivals.services]
+    sizes = [size_of(arrivals.rates[:, i, _WORK]) for i in range(len(names))]
+    owner = np.repeat(np.arange(len(names)), [size.running for size in sizes])
+    inventories = _inventories(cell, names, owner, sum(size.most for size in sizes), start_ns)
+    for inventory in inventories:
+        tape.record(inventory, start_ns)
+    for i, (name, size) in enumerate(zip(names, sizes, strict=True)):
+        has_work = bool(np.isfinite(arrivals.rates[:, i, _WORK]).any())
+        tape.record(_spec(name, cell, start_ns, size, 1.0 if has_work else 0.0), start_ns)
+    running = np.array([size.running for size in sizes], np.float64)[:, None]
+    silent = 0
+    for i, rates in enumerate(arrivals.rates):
+        known = np.isfinite(rates[:, 0])
+        silent += not known.any()
+        each = np.full((len(names), len(WORKLOAD)), np.nan, np.float32)
+        each[:, _COLUMNS] = rates / running
+        each[:, _READY] = np.where(known, 1.0, np.nan)
+        rows = each[owner]
+        time_ns = start_ns + (i + 1) * period_ns
+        for n, inventory in enumerate(inventories):
+            if inventory.allocations:
+                first = n * DEVICES_PER_NODE
+                mine = rows[first : first + len(inventory.allocations)]
+                tape.frame(inventory, WORKLOAD.schema, mine, time_ns, period_ns)
+        if progress is not None:
+            progress(i + 1, len(arrivals.rates))
+    return silent
+
+
+def _inventories(cell: str, names: list[str], owner: NDArray[np.int64], most: int, time_ns: int) -> list[Inventory]:
+    """Nodes for `most` devices; the k-th device is held by a replica of service `owner[k]`, or free from there on."""
+    first_of = np.searchsorted(owner, np.arange(len(names)))
+    replicas = [f"{names[i]}-{k - first_of[i]:04d}" for k, i in enumerate(owner.tolist())]
+    nodes: list[Inventory] = []
+    for n in range(math.ceil(most / DEVICES_PER_NODE)):
+        node, first = f"{cell}-node-{n:04d}", n * DEVICES_PER_NODE
+        held = range(first, min(first + DEVICES_PER_NODE, len(owner)))
+        nodes.append(
+            Inventory(
+                node=node,
+                cell=cell,
+                epoch=1,
+                time_ns=time_ns,
+                boot_id=BOOT_ID,
+                devices=tuple(
+                    Device(id=f"{node}/gpu-{row}", model=UNKNOWN_BOARD, memory_bytes=BOARD_BYTES, index=row)
+                    for row in range(DEVICES_PER_NODE)
+                ),
+                allocations=tuple(
+                    Allocation(workload=names[owner[k]], replica=replicas[k], devices=(k - first,)) for k in held
+                ),
+            )
+        )
+    return nodes
+
+
+def _spec(name: str, cell: str, time_ns: int, size: Size, capacity: float) -> WorkloadSpec:
+    return WorkloadSpec(
+        workload=name,
+        cell=cell,
+        time_ns=time_ns,
+        kind="inference",
+        gpus_per_replica=1.0,
+        min_replicas=1,
+        max_replicas=size.most,
+        capacity_per_replica=capacity,
+        target_utilization=TARGET_UTILIZATION,
+        cold_start_s=COLD_START_S,
+        objective=OBJECTIVE,
+    )

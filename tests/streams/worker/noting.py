@@ -1,0 +1,71 @@
+"""A worker's app around a stand-in for the lanes: it notes what comes and starts where it is told.
+
+Usage: noting.py CONFIG NOTES RESUME, where RESUME is JSON: [[topic, partition, offset], ...].
+"""
+
+import json
+import logging
+import sys
+import tempfile
+from collections.abc import Collection, Mapping, Sequence
+from pathlib import Path
+from typing import Any, cast
+
+import faust
+from faust.types import TP
+from tests.streams.worker.rig import PARTITIONS
+
+from flyball_contracts.config import Config, load_config
+from flyball_streams.broker import faust_on_mock
+from flyball_streams.engine import Incoming
+from flyball_streams.worker.app import Worker
+
+
+class Noting:
+    def __init__(self, notes: Path, resume: dict[TP, int]) -> None:
+        self.notes = notes
+        self.places = resume
+        self.progress = 0
+
+    def resume(self, assigned: Collection[TP]) -> dict[TP, int]:
+        return {tp: offset for tp, offset in self.places.items() if tp in assigned}
+
+    def begin(self, starts: Mapping[TP, int]) -> None:
+        self._note({"begin": sorted([tp.topic, tp.partition, offset] for tp, offset in starts.items())})
+
+    def save(self) -> None:
+        self._note({"saved": True})
+
+    def offset(self, topic: str, partition: int) -> int | None:
+        return None
+
+    def step(self, topic: str, partition: int, batch: Sequence[Incoming]) -> None:
+        self._note({"topic": topic, "partition": partition, "offsets": [m.offset for m in batch]})
+
+    def _note(self, what: dict[str, Any]) -> None:
+        with self.notes.open("a") as file:
+            file.write(json.dumps(what) + "\n")
+
+
+def main() -> None:
+    path, notes, resume, embedded = sys.argv[1:]
+    logging.basicConfig(level="INFO")
+    if embedded == "embedded":
+        faust_on_mock.apply()
+    places = {TP(topic, partition): offset for topic, partition, offset in json.loads(resume)}
+    host = Noting(Path(notes), places)
+    with tempfile.TemporaryDirectory() as scratch:
+        worker = Worker(
+            load_config(Path(path), Config),
+            cast(Any, host),
+            PARTITIONS,
+            Path(scratch),
+            session_s=3.0 if embedded == "embedded" else 10.0,
+        )
+        runner = faust.Worker(worker.app, override_logging=False, redirect_stdouts=False, quiet=True)
+        runner.spinner = None
+        runner.execute_from_commandline()
+
+
+if __name__ == "__main__":
+    main()
