@@ -6,12 +6,14 @@ subscriber needs no library of ours: https://github.com/cloudevents/spec (kafka-
 
 from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
+from functools import lru_cache
 
 Header = tuple[str, bytes]
 TYPE_PREFIX = "io.flyball."
 CONTENT_TYPE = b"application/json"
 
 
+@lru_cache(maxsize=256)  # all records of a tick have the same few times
 def rfc3339(time_ns: int) -> str:
     """UTC timestamp with nanoseconds, from nanoseconds since the epoch."""
     seconds, nanos = divmod(time_ns, 1_000_000_000)

@@ -12,12 +12,8 @@ def record_id(*parts: str | int) -> str:
     The result is 32 lower-case hexadecimal digits (128 bits of BLAKE2b). Parts are length-prefixed,
     so ``("ab", "c")`` and ``("a", "bc")`` differ. It is the CloudEvents ``id`` and the idempotency key.
     """
-    digest = blake2b(digest_size=16)
-    for part in parts:
-        raw = str(part).encode()
-        digest.update(len(raw).to_bytes(4, "little"))
-        digest.update(raw)
-    return digest.hexdigest()
+    raws = [str(part).encode() for part in parts]
+    return blake2b(b"".join([len(raw).to_bytes(4, "little") + raw for raw in raws]), digest_size=16).hexdigest()
 
 
 def tick_of(time_ns: int, period_ns: int) -> int:

@@ -3,6 +3,8 @@
 Austin Appleby's MurmurHash2 with the seed of Apache Kafka's ``org.apache.kafka.common.utils.Utils``.
 """
 
+from functools import lru_cache
+
 _SEED = 0x9747B28C
 _M = 0x5BD1E995
 _MASK = 0xFFFFFFFF
@@ -23,6 +25,7 @@ def murmur2(key: bytes) -> int:
     return h ^ h >> 15
 
 
+@lru_cache(maxsize=1 << 14)
 def partition_of(key: bytes, partitions: int) -> int:
     """Partition of a key in a topic with so many partitions."""
     return (murmur2(key) & 0x7FFFFFFF) % partitions

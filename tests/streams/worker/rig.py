@@ -1,6 +1,7 @@
 """Worker processes on a broker, what goes in, and what comes out."""
 
 import json
+import logging
 import subprocess
 import sys
 import time
@@ -89,7 +90,9 @@ class Rig:
         broker.create_topics(PARTITIONS)
         # The mock takes half a second to give out a producer id.
         quick = {"enable.idempotence": "false"}
-        self._producer = Producer(producer_settings(broker.bootstrap, client_id="test", linger_ms=5, extra=quick))
+        self._producer = Producer(
+            producer_settings(broker.bootstrap, client_id="test", linger_ms=5, extra=quick), logger=logging.getLogger("rig")
+        )
         self._consumer = Consumer(consumer_settings(broker.bootstrap, group=f"{app}-reader", client_id="test"))
         self._group = Consumer(consumer_settings(broker.bootstrap, group=app, client_id="test"))  # it never joins
         self._stack = ExitStack()

@@ -216,10 +216,11 @@ class NodeCell:
 
     def _unhealthy(self, tick: Tick) -> Iterator[Record]:
         group = np.full(self.gpus.capacity, -1, np.int32)
-        for i, workload in enumerate(self.tenancy.workloads):
-            spec = self.directory.spec(workload)
-            if spec is not None and spec.kind == "training":
-                group[self.tenancy.workload_of_slot == i] = i
+        specs = [self.directory.spec(workload) for workload in self.tenancy.workloads]
+        gangs = np.array([spec is not None and spec.kind == "training" for spec in specs], bool)
+        held = np.flatnonzero(self.tenancy.workload_of_slot >= 0)
+        owner = self.tenancy.workload_of_slot[held]
+        group[held[gangs[owner]]] = owner[gangs[owner]]
         table = self.gpus
         for finding in self.health.findings(table.values, table.mask, group, table.slots, table.names):
             subject = table.names[finding.slot]

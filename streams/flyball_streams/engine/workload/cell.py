@@ -53,6 +53,9 @@ class WorkloadCell:
         self.basis: dict[str, tuple[int, int, int]] = {}
         self.without_spec: set[str] = set()
         self.last_tick: int | None = None
+        horizons = config.forecast.horizon_ticks
+        self.shown = sorted({round(h) for h in np.linspace(1, horizons, min(SHOWN_HORIZONS, horizons)).tolist()})
+        self.shown_rows = np.array(self.shown) - 1
 
     def close(self, tick: Tick, parts: list[Demand], owned: list[WorkloadSpec]) -> Iterator[Record]:
         """Records of one closed tick, in a fixed order, the mark last; ``owned`` are this partition's workloads."""
@@ -119,8 +122,6 @@ class WorkloadCell:
                 )
 
     def _forecast(self, name: str, view: View, tick: Tick) -> Forecast:
-        horizons = self.config.forecast.horizon_ticks
-        shown = sorted({round(h) for h in np.linspace(1, horizons, min(SHOWN_HORIZONS, horizons)).tolist()})
         known = bool(np.isfinite(view.coverage).all())
         return Forecast(
             id=record_id("Forecast", self.cell, name, tick.index),
@@ -129,8 +130,8 @@ class WorkloadCell:
             time_ns=tick.end_ns,
             observed=view.observed,
             levels=self.config.forecast.levels,
-            horizon_s=tuple(h * tick.period_ns / NS_PER_S for h in shown),
-            quantiles=tuple(tuple(view.quantiles[h - 1].tolist()) for h in shown),
+            horizon_s=tuple(h * tick.period_ns / NS_PER_S for h in self.shown),
+            quantiles=tuple(map(tuple, view.quantiles[self.shown_rows].tolist())),
             coverage=tuple(view.coverage.tolist()) if known else (),
             trusted=view.trusted,
             model=MODEL,

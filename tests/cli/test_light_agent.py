@@ -1,0 +1,48 @@
+"""`pip install flyball[agent]` brings neither JAX nor Faust, so the agent must run without them."""
+
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+
+ROOT = Path(__file__).parents[2]
+HEAVY = ("jax", "jaxlib", "faust", "mode", "polars", "statsmodels", "nicegui", "influxdb_client")
+PROGRAM = f"""
+import sys
+for name in {HEAVY!r}:
+    sys.modules[name] = None  # importing it now raises ImportError
+sys.argv = ["flyball", *sys.argv[1:]]
+from flyball_cli.main import main
+main()
+"""
+
+
+def run_light(*arguments: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-c", PROGRAM, *arguments], capture_output=True, text=True, timeout=60, check=False
+    )
+
+
+def test_agent_measures_without_the_worker_packages() -> None:
+    done = run_light("agent", "--once")
+    assert done.returncode == 0, done.stderr
+    assert "system.memory.limit" in done.stdout
+
+
+def test_actuator_needs_only_the_base_packages() -> None:
+    done = run_light("actuate", "--bootstrap", "127.0.0.1:1", "--help")
+    assert done.returncode == 0, done.stderr
+
+
+def test_missing_extra_is_one_line_with_the_remedy() -> None:
+    done = run_light("worker")
+    assert done.returncode == 2
+    assert done.stderr.strip().splitlines()[-1].startswith("error: ")
+    assert "pip install 'flyball[worker]'" in done.stderr
+
+
+def test_agent_extra_is_light() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    wanted = [*project["dependencies"], *project["optional-dependencies"]["agent"]]
+    names = {requirement.split(">")[0].split("<")[0].split("=")[0].strip() for requirement in wanted}
+    assert names.isdisjoint(HEAVY)
