@@ -11,6 +11,7 @@ from flyball_contracts.errors import FlyballError
 COMMANDS = {
     "demo": "Run the whole loop on this machine: broker, fleet, worker, actuator, dashboard.",
     "agent": "Measure this node and send telemetry.",
+    "feed": "Send carbon and price curves of the grid.",
     "worker": "Run the stream worker: profile, forecast, size, time, decide.",
     "actuate": "Carry decisions out, behind the guard; dry-run unless told otherwise.",
     "dashboard": "Serve the live page.",
@@ -100,4 +101,5 @@ _EXTRA_OF = {
     "nicegui": "dashboard",
     "uvicorn": "dashboard",
     "pynvml": "agent",
+    "urllib3": "agent",
 }

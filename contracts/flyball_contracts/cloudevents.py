@@ -13,7 +13,6 @@ TYPE_PREFIX = "io.flyball."
 CONTENT_TYPE = b"application/json"
 
 
-@lru_cache(maxsize=256)  # all records of a tick have the same few times
 def rfc3339(time_ns: int) -> str:
     """UTC timestamp with nanoseconds, from nanoseconds since the epoch."""
     seconds, nanos = divmod(time_ns, 1_000_000_000)
@@ -22,14 +21,22 @@ def rfc3339(time_ns: int) -> str:
 
 def event_headers(kind: str, identity: str, source: str, time_ns: int) -> list[Header]:
     """Headers of one event: ``kind`` is the record's type name, ``source`` a URI reference."""
-    return [
+    return [*_headers_of(kind, source), ("ce_id", identity.encode()), ("ce_time", _time_header(time_ns))]
+
+
+@lru_cache(maxsize=1024)
+def _headers_of(kind: str, source: str) -> tuple[Header, ...]:
+    return (
         ("content-type", CONTENT_TYPE),
         ("ce_specversion", b"1.0"),
         ("ce_type", f"{TYPE_PREFIX}{kind}".encode()),
         ("ce_source", source.encode()),
-        ("ce_id", identity.encode()),
-        ("ce_time", rfc3339(time_ns).encode()),
-    ]
+    )
+
+
+@lru_cache(maxsize=256)  # all records of a tick have the same few times
+def _time_header(time_ns: int) -> bytes:
+    return rfc3339(time_ns).encode()
 
 
 def header(headers: Iterable[tuple[str, bytes | None]] | None, name: str) -> str | None:

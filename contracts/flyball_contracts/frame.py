@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from flyball_contracts.errors import DecodeError
 from flyball_contracts.ids import MAX_TIME_NS
-from flyball_contracts.metrics import layout_of
+from flyball_contracts.metrics import LAYOUTS, layout_of
 
 MAX_ROWS = 4096  # a rack of 72 GPUs split in 7 MIG slices is 504
 
@@ -45,6 +45,7 @@ class Frame(msgspec.Struct, array_like=True, frozen=True, forbid_unknown_fields=
         return np.frombuffer(self.block, "<f4").reshape(self.rows, len(layout_of(self.schema)))
 
 
+_WIDTHS = {schema: len(layout) for schema, layout in LAYOUTS.items()}
 _encoder = msgspec.msgpack.Encoder()
 _decoder = msgspec.msgpack.Decoder(Frame)
 
@@ -89,7 +90,7 @@ def decode_frame(raw: bytes) -> Frame:
         frame = _decoder.decode(raw)
     except (msgspec.DecodeError, UnicodeDecodeError, OverflowError, RecursionError) as error:
         raise DecodeError(f"not a telemetry frame ({len(raw)} bytes): {error}") from error
-    width = len(layout_of(frame.schema))
+    width = _WIDTHS.get(frame.schema) or len(layout_of(frame.schema))
     if not 0 <= frame.rows <= MAX_ROWS:
         raise DecodeError(f"frame of node {frame.node!r} has {frame.rows} rows; at most {MAX_ROWS} are allowed")
     if len(frame.block) != 4 * frame.rows * width:
@@ -97,7 +98,7 @@ def decode_frame(raw: bytes) -> Frame:
             f"frame of node {frame.node!r}: block has {len(frame.block)} bytes; "
             f"{frame.rows} rows of {width} float32 need {4 * frame.rows * width}"
         )
-    if not frame.node or frame.period_ns <= 0 or min(frame.epoch, frame.seq, frame.read_ns) < 0:
+    if not frame.node or frame.period_ns <= 0 or frame.epoch < 0 or frame.seq < 0 or frame.read_ns < 0:
         raise DecodeError(
             f"frame of node {frame.node!r}: node must be named, period_ns positive, epoch, seq and read_ns not negative"
         )

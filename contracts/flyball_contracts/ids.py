@@ -1,5 +1,6 @@
 """Deterministic identifiers: the same cause gives the same id, in a live run and in a replay."""
 
+from functools import lru_cache
 from hashlib import blake2b
 
 NS_PER_S = 1_000_000_000
@@ -12,8 +13,13 @@ def record_id(*parts: str | int) -> str:
     The result is 32 lower-case hexadecimal digits (128 bits of BLAKE2b). Parts are length-prefixed,
     so ``("ab", "c")`` and ``("a", "bc")`` differ. It is the CloudEvents ``id`` and the idempotency key.
     """
-    raws = [str(part).encode() for part in parts]
-    return blake2b(b"".join([len(raw).to_bytes(4, "little") + raw for raw in raws]), digest_size=16).hexdigest()
+    return blake2b(b"".join(map(_prefixed, parts)), digest_size=16).hexdigest()
+
+
+@lru_cache(maxsize=1 << 14, typed=True)  # kinds, cells, subjects and the tick come again and again
+def _prefixed(part: str | int) -> bytes:
+    raw = str(part).encode()
+    return len(raw).to_bytes(4, "little") + raw
 
 
 def tick_of(time_ns: int, period_ns: int) -> int:

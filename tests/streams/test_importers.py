@@ -2,20 +2,28 @@
 
 import datetime as dt
 from collections.abc import Callable
+from itertools import groupby
 from pathlib import Path
 
 import numpy as np
 import polars as pl
 import pytest
+from hypothesis import given, strategies as st
 from numpy.typing import NDArray
 
 from flyball_contracts.codec import decode_message
+from flyball_contracts.config import WorkerConfig
 from flyball_contracts.errors import RecordingError
 from flyball_contracts.frame import Frame
 from flyball_contracts.metrics import GPU, WORKLOAD
-from flyball_contracts.records import Inventory, Record, Signal, Snapshot, WorkloadSpec
+from flyball_contracts.records import Demand, Inventory, Record, Scale, Signal, Snapshot, WorkloadSpec
+from flyball_streams.engine import Engine, Incoming
 from flyball_streams.importers import IMPORTERS, AlibabaGentd26, AzureLlm2023
-from flyball_streams.recording import Recording
+from flyball_streams.importers.alibaba_gentd26 import LOST_TICKS, allocated
+from flyball_streams.importers.azure_llm_2023 import MODEL_SIZE, PERIOD_S
+from flyball_streams.importers.base import Tape
+from flyball_streams.importers.serving import Arrivals, Size, size_of, write_serving
+from flyball_streams.recording import Recording, RecordingWriter
 
 S = 1_000_000_000
 UTILIZATION = GPU.column("hw.gpu.utilization{task=general}")
@@ -41,6 +49,27 @@ def frames(records: Decoded, schema: int, node: str = "") -> list[Frame]:
 
 def column(records: Decoded, col: int, row: int = 0, node: str = "", schema: int = WORKLOAD.schema) -> list[float]:
     return [float(f.values[row, col]) for f in frames(records, schema, node)]
+
+
+def total(records: Decoded, col: int, workload: str = "") -> dict[int, float]:
+    """Sum over the replicas of a workload (or of all) by time; NaN counts as nothing."""
+    held = {(r.node, r.epoch): r for r in records if isinstance(r, Inventory)}
+    sums: dict[int, float] = {}
+    for f in frames(records, WORKLOAD.schema):
+        rows = [workload in a.workload for a in held[f.node, f.inventory_epoch].allocations]
+        part = float(np.nansum(f.values[np.array(rows, bool), col].astype(np.float64)))
+        sums[f.time_ns] = sums.get(f.time_ns, 0.0) + part
+    return dict(sorted(sums.items()))
+
+
+def played(path: Path) -> Decoded:
+    """Everything that the engine makes of a recording, in event order; a dead letter would not decode."""
+    engine, made = Engine(WorkerConfig()), list[Record | Frame | Snapshot]()
+    rows = [m for batch in Recording.open(path).messages() for m in batch]
+    for _, batch in groupby(rows, key=lambda m: m.time_ns):
+        sent = engine.feed([Incoming(m.topic, m.partition, m.offset, m.key, m.value, m.headers) for m in batch])
+        made += [decode_message(m.topic, m.value, m.headers) for m in sent]
+    return made
 
 
 def same(found: list[float] | NDArray[np.float64], expected: list[float] | NDArray[np.float64]) -> bool:
@@ -123,23 +152,27 @@ def test_alibaba_maps_each_pod_to_a_device_and_a_replica(alibaba: Path, tmp_path
     report = AlibabaGentd26().convert(alibaba, tmp_path / "r.parquet")
     records = decoded(report.path)
     nodes = [r for r in records if isinstance(r, Inventory)]
-    assert [[d.id.split("/")[1] for d in n.devices] for n in nodes] == [[f"p{i}" for i in range(8)], ["q", "z"]]
-    assert [[a.devices for a in n.allocations] for n in nodes] == [[(i,) for i in range(8)], [(0,), (1,)]]
+    pods = [[f"p{i}" for i in range(8)], ["q", "z"], ["q", "z"]]
+    assert [[d.id.split("/")[1] for d in n.devices] for n in nodes] == pods
+    assert [[a.devices for a in n.allocations] for n in nodes] == [[(i,) for i in range(8)], [(0,)], [(0,), (1,)]]
+    assert [(n.epoch, n.time_ns // S) for n in nodes] == [(1, 660), (1, 660), (2, 780)]  # z comes in [720, 780)
     assert {d.memory_bytes for n in nodes for d in n.devices} == {80 * 1024**3}  # 60,000 MiB do not fit in less
     (spec,) = [r for r in records if isinstance(r, WorkloadSpec)]
     assert {a.workload for n in nodes for a in n.allocations} == {spec.workload}
     assert (spec.max_replicas, spec.capacity_per_replica) == (10, 1.0)
     second = nodes[1].node
-    assert [f.time_ns // S for f in frames(records, GPU.schema, second)] == [660, 720, 780]
+    assert [f.time_ns // S for f in frames(records, GPU.schema, second)] == [660, 720, 780, 840]
     # Windows [600, 660), [660, 720), [720, 780): q has 50 and 100 % in the first and a null in the second.
-    assert same(column(records, UTILIZATION, 0, second, GPU.schema), [0.75, NAN, NAN])
-    assert same(column(records, MEMORY, 0, second, GPU.schema), [60_000 * 2**20, 60_000 * 2**20, NAN])
-    assert same(column(records, WORK, 0, second), [0.75, NAN, NAN])
-    assert same(column(records, REQUESTS, 0, second), [1.0, 0.0, NAN])  # per sample; no report is no request
-    assert same(column(records, WAIT, 0, second), [0.2, NAN, NAN])
-    assert same(column(records, READY, 0, second), [1.0, 1.0, NAN])
-    assert same(column(records, READY, 1, second), [NAN, NAN, 1.0])
-    assert same(column(records, UTILIZATION, 1, second, GPU.schema), [NAN, NAN, NAN])  # 101 % is no duty
+    assert same(column(records, UTILIZATION, 0, second, GPU.schema), [0.75, NAN, NAN, NAN])
+    assert same(column(records, MEMORY, 0, second, GPU.schema), [60_000 * 2**20, 60_000 * 2**20, NAN, NAN])
+    assert same(column(records, WORK, 0, second), [0.75, NAN, NAN, NAN])
+    assert same(column(records, REQUESTS, 0, second), [1.0, 0.0, NAN, NAN])  # per sample; no report is no request
+    assert same(column(records, WAIT, 0, second), [0.2, NAN, NAN, NAN])
+    assert same(column(records, READY, 0, second), [1.0, 1.0, NAN, NAN])
+    late = [f.values[:, READY].tolist() for f in frames(records, WORKLOAD.schema, second)][2:]
+    assert same(late[0], [NAN, 1.0])
+    assert same(late[1], [NAN, NAN])
+    assert same(column(records, UTILIZATION, 1, second, GPU.schema), [NAN] * 4)  # 101 % is no duty
     assert same(column(records, REQUESTS, 3, nodes[0].node), [NAN] * 4)  # this pod reports no requests at all
     assert same(column(records, UTILIZATION, 3, nodes[0].node, GPU.schema), [0.3] * 4)
     assert report.left_out == {
@@ -157,45 +190,169 @@ def test_every_other_metric_is_missing(alibaba: Path, tmp_path: Path) -> None:
 
 def test_frames_count_up_without_holes_and_follow_their_inventory(alibaba: Path, tmp_path: Path) -> None:
     records = decoded(AlibabaGentd26(period_s=57).convert(alibaba, tmp_path / "r.parquet").path)
-    first = next(i for i, r in enumerate(records) if isinstance(r, Frame))
-    assert not [r for r in records[first:] if not isinstance(r, Frame)]
-    for node in {r.node for r in records if isinstance(r, Inventory)}:
-        mine = [r for r in records if isinstance(r, Frame) and r.node == node]
-        assert [f.seq for f in mine] == list(range(len(mine)))
-        assert {(f.boot_id, f.epoch, f.inventory_epoch, f.period_ns) for f in mine} == {("trace", 1, 1, 57 * S)}
-    rows = {r.node: len(r.devices) for r in records if isinstance(r, Inventory)}
-    assert all(f.rows == rows[f.node] for f in records if isinstance(f, Frame))
+    held: dict[str, Inventory] = {}
+    seqs: dict[str, list[int]] = {}
+    for r in records:
+        if isinstance(r, Inventory):
+            assert r.boot_id == "trace"
+            assert r.epoch == (held[r.node].epoch + 1 if r.node in held else 1)
+            held[r.node] = r
+        elif isinstance(r, Frame):
+            now = held[r.node]
+            assert (r.boot_id, r.epoch, r.inventory_epoch, r.period_ns) == ("trace", 1, now.epoch, 57 * S)
+            assert r.rows == len(now.devices if r.schema == GPU.schema else now.allocations)
+            seqs.setdefault(r.node, []).append(r.seq)
+    assert seqs
+    assert all(found == list(range(len(found))) for found in seqs.values())
+
+
+@given(st.lists(st.lists(st.booleans(), min_size=3, max_size=3), min_size=1, max_size=30), st.integers(1, 6))
+def test_a_pod_runs_until_it_is_silent_for_long_enough(rows: list[list[bool]], lost: int) -> None:
+    present = np.array(rows, bool)
+    found = allocated(present, lost)
+    for pod in range(3):
+        silent = lost
+        for i, row in enumerate(rows):
+            silent = 0 if row[pod] else silent + any(row)  # windows without anyone are not counted
+            assert found[i, pod] == (silent < lost)
+
+
+@pytest.fixture
+def coming_and_going(tmp_path: Path) -> Path:
+    """Nine pods, a sample a minute: `p0` to `p6` always, `r` and (alone on its node) `s` as `present` says."""
+    folder = tmp_path / "pods"
+    folder.mkdir()
+    present = {"r": "111....11.....1..", "s": "....11......1...."}
+    rows = [(p, 600 + 60 * i, 50.0, 1.0) for p in [f"p{k}" for k in range(7)] for i in range(17)]
+    rows += [(p, 600 + 60 * i, 50.0, 1.0) for p, when in present.items() for i, x in enumerate(when) if x == "1"]
+    columns = ["pod", "t_s", "gpu_duty_pct", "gpu_mem_mib"]
+    pl.DataFrame(rows, schema=columns, orient="row").write_parquet(folder / "pod_metrics.parquet")
+    pl.DataFrame([("p0", 600, 1.0)], schema=["pod", "t_s", "qps"], orient="row").write_parquet(folder / "qps.parquet")
+    service = [("queue_wait_ms", "p0", 600, 1.0)]
+    columns = ["metric", "pod", "t_s", "value"]
+    pl.DataFrame(service, schema=columns, orient="row").write_parquet(folder / "service_metrics.parquet")
+    return folder
+
+
+def test_alibaba_pods_come_and_go(coming_and_going: Path, tmp_path: Path) -> None:
+    path = AlibabaGentd26().convert(coming_and_going, tmp_path / "r.parquet").path
+    records = decoded(path)
+    # r is missing for four windows, which is forgiven, then for five; the window that starts at 600 ends at 660.
+    assert LOST_TICKS == 5
+    by_node: dict[str, list[tuple[int, int, list[str]]]] = {}
+    for r in records:
+        if isinstance(r, Inventory):
+            replicas = [a.replica for a in r.allocations if not a.replica.startswith("p")]
+            by_node.setdefault(r.node[-4:], []).append((r.epoch, (r.time_ns // S - 660) // 60, replicas))
+            assert len(r.devices) == (8 if r.node.endswith("0000") else 1)  # a device stays, free
+    assert by_node == {
+        "0000": [(1, 0, ["r"]), (2, 13, []), (3, 14, ["r"])],
+        "0001": [(1, 0, []), (2, 4, ["s"]), (3, 10, []), (4, 12, ["s"])],
+    }
+    counts = [f.rows for f in frames(records, WORKLOAD.schema, "node-0001")]
+    assert counts == [0] * 4 + [1] * 6 + [0] * 2 + [1] * 5
+    gap = frames(records, WORKLOAD.schema, "node-0000")[4].values[7]
+    assert np.isnan(gap).all()  # missing, not gone
+    made = played(path)
+    seen: dict[int, int] = {}
+    for d in made:
+        if isinstance(d, Demand):
+            seen[d.tick.index] = seen.get(d.tick.index, 0) + d.replicas
+    running = [7 + (i not in (13,)) + (4 <= i < 10 or i >= 12) for i in range(17)]
+    assert [seen[t] for t in sorted(seen)] == running[: len(seen)]
+    assert len(seen) > 14
+    assert {type(r).__name__ for r in made} <= {"Demand", "TickClosed", "Forecast", "Proposal", "Scale", "Profile"}
 
 
 def test_azure_counts_requests_tokens_and_work(azure: Path, tmp_path: Path) -> None:
-    records = decoded(AzureLlm2023().convert(azure, tmp_path / "r.parquet").path)
-    (gateway,) = [r for r in records if isinstance(r, Inventory)]
-    assert gateway.devices == ()
-    assert [a.workload for a in gateway.allocations] == ["azure_llm_2023-a", "azure_llm_2023-b"]
+    records = decoded(AzureLlm2023(period_s=1).convert(azure, tmp_path / "r.parquet").path)
     start_s = int(dt.datetime(2023, 11, 16, 18, tzinfo=dt.UTC).timestamp())
-    assert [f.time_ns for f in frames(records, WORKLOAD.schema)] == [(start_s + i) * S for i in (1, 2, 3, 4)]
-    assert same(column(records, REQUESTS), [2, 0, 0, 1])
-    assert same(column(records, INPUT), [18_000, 0, 0, 1_200])
-    assert same(column(records, OUTPUT), [1_600, 0, 0, 160])
-    assert same(column(records, WORK), [2.5, 0, 0, 0.2])
-    assert same(column(records, REQUESTS, 1), [NAN, NAN, 1, NAN])  # before and after, nobody counted
-    assert same(column(records, READY, 1), [NAN, NAN, 1, NAN])
+    assert list(total(records, REQUESTS)) == [(start_s + i) * S for i in (1, 2, 3, 4)]
+    assert same([*total(records, REQUESTS, "-a").values()], [2, 0, 0, 1])
+    assert same([*total(records, INPUT, "-a").values()], [18_000, 0, 0, 1_200])
+    assert same([*total(records, OUTPUT, "-a").values()], [1_600, 0, 0, 160])
+    assert same([*total(records, WORK, "-a").values()], [MODEL_SIZE * x for x in (2.5, 0, 0, 0.2)])
+    # Service a has 10 replicas (2.7 / 4 * 8.75 at 60 %), b one: row 2 of the second node.
+    assert same(column(records, REQUESTS, 2, "node-0001"), [NAN, NAN, 1, NAN])  # before and after, nobody counted
+    assert same(column(records, READY, 2, "node-0001"), [NAN, NAN, 1, NAN])
+    assert same(column(records, READY, 1, "node-0001"), [1, 1, 1, 1])  # without a request it still stands ready
     coarse = decoded(AzureLlm2023(period_s=2).convert(azure, tmp_path / "r.parquet").path)
-    assert same(column(coarse, REQUESTS), [1, 0.5])
+    assert same([*total(coarse, REQUESTS, "-a").values()], [1, 0.5])
+
+
+def test_time_goes_on_between_services(azure: Path, tmp_path: Path) -> None:
+    table = pl.read_parquet(azure / "requests.parquet").filter(pl.col("service") == "a")
+    later = table.with_columns(pl.lit("b").alias("service"), pl.col("timestamp") + pl.duration(seconds=7))
+    pl.concat([table, later]).write_parquet(azure / "requests.parquet")
+    report = AzureLlm2023(period_s=1).convert(azure, tmp_path / "r.parquet")
+    records = decoded(report.path)
+    times = [f.time_ns for f in frames(records, WORKLOAD.schema, "node-0000")]
+    assert np.diff(times).tolist() == [S] * 10
+    assert np.isnan(frames(records, WORKLOAD.schema, "node-0000")[5].values).all()
+    assert report.left_out == {"windows outside of every service: rows are NaN": 3}
+
+
+def rising(windows: int = 200) -> Arrivals:
+    """One service whose work goes from 0.25 to 5.75 and back, and one whose work nobody knows."""
+    work = 3.0 - 2.75 * np.cos(np.arange(windows) * 2 * np.pi / 100)
+    rates = np.full((windows, 2, 4), np.nan)
+    rates[:, 0] = work[:, None] * np.array([4.0, 400.0, 40.0, 1.0])
+    rates[:, 1, 0] = 7.0
+    return Arrivals(["busy", "unsized"], 1_000_020, 60, rates)
+
+
+def served(arrivals: Arrivals, path: Path) -> Path:
+    with RecordingWriter(path, made_by="test") as writer:
+        assert write_serving(Tape(writer, "cell"), "cell", arrivals, None) == 0
+    return path
+
+
+def test_a_fleet_holds_the_mean_and_has_room_for_the_peak(tmp_path: Path) -> None:
+    records = decoded(served(rising(), tmp_path / "r.parquet"))
+    nodes = [r for r in records if isinstance(r, Inventory)]
+    running = [(a.workload, a.replica, a.devices) for n in nodes for a in n.allocations]
+    # 3.0 at 60 % are five replicas, 5.75 are ten; the service that is not known has one: 11 devices in two nodes.
+    busy = [("cell-busy", f"cell-busy-000{i}", (i,)) for i in range(5)]
+    assert running == [*busy, ("cell-unsized", "cell-unsized-0000", (5,))]
+    assert [len(n.devices) for n in nodes] == [8, 8]
+    specs = {r.workload: r for r in records if isinstance(r, WorkloadSpec)}
+    found = [(s.max_replicas, s.gpus_per_replica, s.capacity_per_replica) for _, s in sorted(specs.items())]
+    assert found == [(10, 1.0, 1.0), (1, 1.0, 0.0)]
+    assert {f.schema for f in records if isinstance(f, Frame)} == {WORKLOAD.schema}  # no device is measured
+    assert {f.node for f in records if isinstance(f, Frame)} == {nodes[0].node}
+    assert same([*total(records, WORK, "busy").values()], rising().rates[:, 0, 3])
+    assert size_of(np.array([NAN, 0.0])) == Size(1, 1)
+    assert size_of(np.array([NAN])) == Size(1, 1)
+
+
+def test_a_fleet_is_scaled_out_and_in_with_its_load(tmp_path: Path) -> None:
+    made = played(served(rising(), tmp_path / "r.parquet"))
+    scales = [r for r in made if isinstance(r, Scale)]
+    assert {s.workload for s in scales} == {"cell-busy"}
+    work = {1_000_020 * S + (i + 1) * 60 * S: x for i, x in enumerate(rising().rates[:, 0, 3].tolist())}
+    for s in scales:
+        assert s.reason.endswith(" replicas, 5 run.")
+        assert "room for" not in s.reason
+        assert 1 <= s.replicas <= 10
+        assert s.expected.gpus == s.replicas - s.replicas_before
+        assert s.replicas * 0.6 >= work[s.time_ns - 60 * S] - 1e-3  # the frame of a tick's start is what it saw
+    assert min(s.replicas for s in scales) < 5 < max(s.replicas for s in scales) == 10
+    assert not [r for r in made if type(r).__name__ in ("Anomaly", "Profile")]
 
 
 def test_servegen_sums_clients_and_knows_an_outage(servegen: Path, tmp_path: Path) -> None:
     report = IMPORTERS["servegen"].convert(servegen, tmp_path / "r.parquet")
     records = decoded(report.path)
-    assert report.left_out == {"windows without any load": 1}
-    assert [(f.time_ns // S) % 86_400 for f in frames(records, WORKLOAD.schema)] == [600, 1200, 2400]
-    assert same(column(records, REQUESTS), [4, 4, 4])
+    assert report.left_out == {"windows without any load: rows are NaN": 1}
+    times = [(f.time_ns // S) % 86_400 for f in frames(records, WORKLOAD.schema)]
+    assert times == [600, 1200, 1800, 2400]  # time goes on in the outage
+    assert same(column(records, REQUESTS), [4, 4, NAN, 4])
     # Client 1's lengths stand for all four requests per second, in no window before its own first.
-    assert same(column(records, INPUT), [NAN, 400, 400])
-    assert same(column(records, OUTPUT), [NAN, 64, 64])
-    assert same(column(records, WORK), [NAN, 400 / 12_000 + 0.04, 400 / 12_000 + 0.04])
-    assert same(column(records, REQUESTS, 1), [2, 4, NAN])
-    assert same(column(records, WORK, 1), [NAN, NAN, NAN])
+    assert same(column(records, INPUT), [NAN, 400, NAN, 400])
+    assert same(column(records, OUTPUT), [NAN, 64, NAN, 64])
+    assert same(column(records, WORK), [NAN, 400 / 12_000 + 0.04, NAN, 400 / 12_000 + 0.04])
+    assert same(column(records, REQUESTS, 1), [2, 4, NAN, NAN])
+    assert same(column(records, WORK, 1), [NAN] * 4)
     specs = {r.workload: r.capacity_per_replica for r in records if isinstance(r, WorkloadSpec)}
     assert specs == {"servegen-x": 1.0, "servegen-y": 0.0}
 
@@ -203,8 +360,8 @@ def test_servegen_sums_clients_and_knows_an_outage(servegen: Path, tmp_path: Pat
 def test_servegen_without_lengths_is_requests_alone(servegen: Path, tmp_path: Path) -> None:
     (servegen / "length_stats.parquet").unlink()
     records = decoded(IMPORTERS["servegen"].convert(servegen, tmp_path / "r.parquet").path)
-    assert same(column(records, REQUESTS), [4, 4, 4])
-    assert same(column(records, WORK), [NAN, NAN, NAN])
+    assert same(column(records, REQUESTS), [4, 4, NAN, 4])
+    assert same(column(records, WORK), [NAN] * 4)
 
 
 def test_servegen_takes_whole_fields_before_parts(servegen: Path, tmp_path: Path) -> None:
@@ -212,8 +369,8 @@ def test_servegen_takes_whole_fields_before_parts(servegen: Path, tmp_path: Path
     names = {"image_tokens": "input_tokens", "output_tokens": "answer_tokens"}
     lengths.with_columns(pl.col("field").replace(names)).write_parquet(servegen / "length_stats.parquet")
     records = decoded(IMPORTERS["servegen"].convert(servegen, tmp_path / "r.parquet").path)
-    assert same(column(records, INPUT), [NAN, 240, 240])
-    assert same(column(records, OUTPUT), [NAN, 64, 64])
+    assert same(column(records, INPUT), [NAN, 240, NAN, 240])
+    assert same(column(records, OUTPUT), [NAN, 64, NAN, 64])
 
 
 def test_carbon_hours_are_published_when_they_are_over(carbon: Path, tmp_path: Path) -> None:
@@ -294,11 +451,7 @@ def test_a_public_trace_is_imported_alike_twice(data_dir: Path, tmp_path: Path, 
 def test_alibaba_work_is_the_duty_of_all_pods(data_dir: Path, tmp_path: Path) -> None:
     source = data_dir / "alibaba_gentd26"
     records = decoded(AlibabaGentd26().convert(source, tmp_path / "r.parquet").path)
-    found: dict[int, float] = {}
-    for frame in frames(records, WORKLOAD.schema):
-        found[frame.time_ns] = found.get(frame.time_ns, 0.0) + float(
-            np.nansum(frame.values[:, WORK].astype(np.float64))
-        )
+    found = total(records, WORK)
     expected = (
         pl.read_parquet(source / "pod_metrics.parquet")
         .with_columns(end=(pl.col("t_s") // 60 + 1) * 60)
@@ -315,12 +468,12 @@ def test_alibaba_work_is_the_duty_of_all_pods(data_dir: Path, tmp_path: Path) ->
 def test_azure_requests_are_all_there(data_dir: Path, tmp_path: Path) -> None:
     source = data_dir / "azure_llm_2023"
     records = decoded(AzureLlm2023().convert(source, tmp_path / "r.parquet").path)
-    blocks = np.stack([f.values for f in frames(records, WORKLOAD.schema)]).astype(np.float64)
     table = pl.read_parquet(source / "requests.parquet")
-    assert np.nansum(blocks[:, :, REQUESTS]) == len(table)
-    assert np.nansum(blocks[:, :, OUTPUT]) == table["generated_tokens"].sum()
-    work = (table["context_tokens"] / 12_000 + table["generated_tokens"] / 1_600).sum()
-    assert np.nansum(blocks[:, :, WORK]) == pytest.approx(work, rel=1e-6)
+    work = MODEL_SIZE * float((table["context_tokens"] / 12_000 + table["generated_tokens"] / 1_600).sum())
+    expected = {REQUESTS: len(table), OUTPUT: int(table["generated_tokens"].sum()), WORK: work}
+    for col, value in expected.items():
+        assert PERIOD_S * sum(total(records, col).values()) == pytest.approx(value, rel=1e-6)
+    assert set(np.diff(list(total(records, WORK))).tolist()) == {PERIOD_S * S}
 
 
 def test_servegen_load_is_the_sum_over_clients(data_dir: Path, tmp_path: Path) -> None:
@@ -329,7 +482,5 @@ def test_servegen_load_is_the_sum_over_clients(data_dir: Path, tmp_path: Path) -
     totals = (
         pl.read_parquet(source / "rates.parquet").group_by("model").agg(pl.col("rate_rps").cast(pl.Float64()).sum())
     )
-    blocks = np.stack([f.values for f in frames(records, WORKLOAD.schema)]).astype(np.float64)
-    assert same(
-        np.nansum(blocks[:, :, REQUESTS], axis=0), totals.sort(pl.col("model").cast(pl.String()))["rate_rps"].to_list()
-    )
+    for model, rate in totals.iter_rows():
+        assert sum(total(records, REQUESTS, f"servegen-{model}").values()) == pytest.approx(rate, rel=1e-5)

@@ -31,6 +31,11 @@ def state_folder(config: AgentConfig) -> Path:
     return Path(base) / "flyball"
 
 
+def file_name(node: str) -> str:
+    """``node`` as a part of a file's name."""
+    return re.sub(r"[^A-Za-z0-9._-]", "_", node)
+
+
 def look(config: AgentConfig) -> Identity:
     """Identity without a start: epoch 0, and nothing is written."""
     node = config.node or socket.gethostname()
@@ -46,7 +51,7 @@ def identify(config: AgentConfig, now_ns: int) -> Identity:
     ``now_ns``, so that epochs rise all the same.
     """
     identity = look(config)
-    file = state_folder(config) / f"epoch-{re.sub(r'[^A-Za-z0-9._-]', '_', identity.node)}"
+    file = state_folder(config) / f"epoch-{file_name(identity.node)}"
     try:
         return identity._replace(epoch=_next_epoch(file, now_ns))
     except OSError as error:

@@ -3,27 +3,50 @@
 import logging
 import time
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from confluent_kafka import KafkaError, KafkaException, Message as Delivered, Producer
 
+from flyball_collectors.agent.replay import Replay
+from flyball_collectors.spool import Spool, pack, unpack
 from flyball_contracts.codec import Message
 from flyball_contracts.config import KafkaConfig
-from flyball_contracts.errors import ConfigError
+from flyball_contracts.errors import ConfigError, DecodeError
 from flyball_contracts.kafka import producer_settings
-from flyball_contracts.topics import TELEMETRY
+from flyball_contracts.topics import TOPICS
 
 _LOG = logging.getLogger(__name__)
 _WARN_EVERY_S = 30.0
 _REOPEN_EVERY_S = 1.0
+_DELIVERY_S = 120.0
+_DELIVERY_WITH_SPOOL_S = 20.0  # what waits in memory is lost by a kill, what waits on disk is not
+_REPLAY_SHARE = 4  # one part of the queue in so many is for replays
+_COMPACTED = {topic.name for topic in TOPICS.values() if topic.retention == "compacted"}
+_REFUSED = {  # no later try would change the answer
+    KafkaError.MSG_SIZE_TOO_LARGE,
+    KafkaError.INVALID_MSG,
+    KafkaError.INVALID_MSG_SIZE,
+    KafkaError.RECORD_LIST_TOO_LARGE,
+    KafkaError.INVALID_RECORD,
+}
 
 
 class Outbox:
     """Sends messages in the background.
 
-    Memory is bounded by ``queue_bytes``. While no broker takes them, the oldest messages are given up when
-    the delivery timeout ends, and new ones when the queue is full. ``delivered``, ``dropped`` and
-    ``dropped_frames`` count messages; what is neither is ``waiting``. Not thread-safe: one loop owns it.
+    Memory is bounded by ``queue_bytes``. What cannot be sent goes to ``spool``: all that waits as soon as no broker
+    answers, everything new while none does, and what does not fit the queue. Once a broker answers, new messages
+    go out at once, and the spooled ones beside them in their order, some at each :meth:`poll`, at least once. So a
+    control loop sees the present first: the engine refuses frames further back than ``lateness_ticks`` as late,
+    replayed ones are for recorders, sinks and history, which order them and drop twins by ``(epoch, seq)``.
+    An old record that comes back to a compacted topic is followed by the newest, so that this one stays.
+
+    Without a spool, what cannot be sent is given up: the oldest messages when the delivery timeout ends, new
+    ones when the queue is full. A kill loses what is in memory: messages that the broker has not confirmed yet.
+
+    All counts are of messages. Always: ``sent + carried = delivered + dropped + waiting + spooled``, but for
+    ``torn`` records of the run before among the dropped. Not thread-safe: one loop owns it.
 
     Raises :class:`ConfigError` for client settings that librdkafka refuses.
     """
@@ -34,69 +57,143 @@ class Outbox:
         *,
         client_id: str,
         queue_bytes: int,
+        spool: Spool | None = None,
         monotonic: Callable[[], float] = time.monotonic,
+        wall_ns: Callable[[], int] = time.time_ns,
     ) -> None:
-        self.delivered = 0
-        self.dropped = 0
-        self.dropped_frames = 0
+        self.sent = 0
+        self.carried = 0 if spool is None else len(spool)
         self._bootstrap = kafka.bootstrap
+        self._spool = spool
+        self._replay = None if spool is None else Replay(spool, queue_bytes // _REPLAY_SHARE)
         self._monotonic = monotonic
+        self._wall_ns = wall_ns
+        self._delivered = 0
+        self._given_up = 0
+        self._newest: dict[tuple[str, bytes], Message] = {}
         self._warned_s: float | None = None
         self._unreachable = False
+        self._away = False  # only with a spool: no broker answers, and nothing waits in memory but a probe
         self._broken = False
         self._settings: dict[str, Any] = {
-            **producer_settings(kafka.bootstrap, client_id=client_id, queue_bytes=queue_bytes, extra=kafka.client),
+            **producer_settings(
+                kafka.bootstrap,
+                client_id=client_id,
+                queue_bytes=queue_bytes,
+                delivery_timeout_s=_DELIVERY_S if spool is None else _DELIVERY_WITH_SPOOL_S,
+                extra=kafka.client,
+            ),
             "error_cb": self._on_error,
         }
         self._producer = self._open()
 
     @property
     def waiting(self) -> int:
-        """Messages that are neither delivered nor given up yet."""
+        """Messages in memory that are neither delivered nor given up yet; replayed ones are in the spool, too."""
         return len(self._producer)
 
+    @property
+    def spooled(self) -> int:
+        """Messages that wait on disk."""
+        return 0 if self._spool is None else len(self._spool)
+
+    @property
+    def delivered(self) -> int:
+        """Messages that a broker confirmed."""
+        return self._delivered + (0 if self._spool is None else self._spool.replayed)
+
+    @property
+    def dropped(self) -> int:
+        """Messages that are lost: given up, or lost by the spool."""
+        return self._given_up + (0 if self._spool is None else self._spool.lost)
+
     def send(self, message: Message) -> None:
-        """Queue one message; one that does not fit is given up at once, and counted."""
+        """Queue or spool one message; one that fits neither is given up at once, and counted."""
+        self.sent += 1
+        if message.topic in _COMPACTED:
+            self._newest[message.topic, message.key] = message
         if self._broken:
             if self._monotonic() - self._opened_s < _REOPEN_EVERY_S:
-                self._give_up(message.topic, "the producer met a fatal error and will be replaced")
+                self._put_by(message, "the producer met a fatal error and will be replaced")
                 return
             self._restart()
+        if self._away:
+            self._put_by(message, "no broker answers")
+            # With nothing on disk that could be tried, only a message in memory tells when a broker is back.
+            self._away = self.spooled > 0
+            return
         try:
             try:
-                self._produce(message)
+                self._produce(message, partial(self._on_delivery, message if self._spool is not None else None))
             except BufferError:
                 self.poll()  # a message holds its place until its delivery is noted
-                self._produce(message)
+                self._produce(message, partial(self._on_delivery, message if self._spool is not None else None))
         except BufferError:
-            self._give_up(message.topic, f"the queue is full with {self.waiting} messages")
+            self._put_by(message, f"the queue is full with {self.waiting} messages")
         except KafkaException as error:
             self._note_fatal(error)
-            self._give_up(message.topic, str(error.args[0]))
+            self._fail(message, error.args[0])
 
     def poll(self) -> None:
-        """Take note of what was delivered or failed; does not wait."""
+        """Take note of what was delivered or failed, and replay some of the spool; does not wait."""
+        self._serve()
+        if self._replay is not None and not self._broken:
+            self._send_spooled(self._replay)
+
+    def close(self, timeout_s: float = 5.0) -> None:
+        """Wait for what is queued as long as that; then spool the rest, or give it up and count it."""
+        self._flush(0.0 if self._away else timeout_s)
+        if self.waiting:
+            if self._spool is None:
+                _LOG.warning("%d messages could not be sent to %s and are given up", self.waiting, self._bootstrap)
+            self._producer.purge()
+            self._flush(timeout_s)
+        if self._spool is not None:
+            self._spool.close()
+            if self.spooled:
+                _LOG.warning("%d messages wait in the spool for the next start", self.spooled)
+
+    def _serve(self) -> None:
+        was_away = self._away
         try:
             self._producer.poll(0)
+            if self._away and not was_away:  # what waits in memory would be lost by a kill
+                self._producer.purge(blocking=False)
+                self._producer.poll(0)
         except KafkaException as error:
             self._note_fatal(error)
 
-    def close(self, timeout_s: float = 5.0) -> None:
-        """Wait for what is queued as long as that; then give up the rest and count it."""
-        self._flush(timeout_s)
-        if self.waiting:
-            _LOG.warning("%d messages could not be sent to %s and are given up", self.waiting, self._bootstrap)
-            self._producer.purge()
-            self._flush(timeout_s)
+    def _send_spooled(self, replay: Replay) -> None:
+        for record in replay.due(1) if self._away else replay.due():
+            try:
+                message = unpack(record.payload)
+            except DecodeError as error:
+                replay.sent(record)
+                self._refuse_spooled(replay, record.id, str(error))
+                continue
+            try:
+                self._produce(message, partial(self._on_replayed, replay, record.id))
+                replay.sent(record)
+                newest = self._newest.get((message.topic, message.key))
+                if newest is not None and newest != message:
+                    self._produce(newest, None)
+            except BufferError:
+                return
+            except KafkaException as error:
+                self._note_fatal(error)
+                if error.args[0].code() not in _REFUSED:
+                    return
+                replay.sent(record)
+                self._refuse_spooled(replay, record.id, error.args[0].str())
 
-    def _produce(self, message: Message) -> None:
+    def _produce(self, message: Message, on_delivery: Callable[[KafkaError | None, Delivered], None] | None) -> None:
         options: dict[str, Any] = {} if message.partition is None else {"partition": message.partition}
         self._producer.produce(
             message.topic,
             message.value,
             message.key,
             headers=list(message.headers),
-            on_delivery=self._on_delivery,
+            on_delivery=on_delivery,
             **options,
         )
 
@@ -108,7 +205,7 @@ class Outbox:
             raise ConfigError(f"kafka: librdkafka refuses the settings: {error.args[0]}; see kafka.client") from error
 
     def _restart(self) -> None:
-        """Replace a producer that met a fatal error; what it held is given up and counted."""
+        """Replace a producer that met a fatal error; what it held is spooled, or given up and counted."""
         self._producer.purge()
         self._flush(1.0)
         self._broken = False
@@ -117,7 +214,7 @@ class Outbox:
     def _flush(self, timeout_s: float) -> None:
         # A fatal error waiting in the queue would come out of flush amid the delivery callbacks, and break them
         # (confluent-kafka 2.16: SystemError); poll lets it out alone.
-        self.poll()
+        self._serve()
         try:
             self._producer.flush(timeout_s)
         except KafkaException as error:
@@ -130,31 +227,64 @@ class Outbox:
             self._broken = True
             self._warn("Kafka at %s: %s; starting a new producer", self._bootstrap, reason.str())
 
-    def _on_delivery(self, error: KafkaError | None, message: Delivered) -> None:
+    def _on_delivery(self, message: Message | None, error: KafkaError | None, delivered: Delivered) -> None:
         if error is None:
-            self.delivered += 1
-            if self._unreachable:
-                self._unreachable = False
-                self._warned_s = None
-                _LOG.warning("Kafka at %s takes messages again", self._bootstrap)
+            self._delivered += 1
+            self._note_answer()
         else:
-            self._give_up(str(message.topic()), error.str())
+            # The client's own copy has lost its headers, so a message that may be spooled is kept here, too.
+            self._fail(message or Message(str(delivered.topic()), b"", b"", []), error)
 
-    def _give_up(self, topic: str, reason: str) -> None:
-        self.dropped += 1
-        self.dropped_frames += topic == TELEMETRY.name
-        self._warn("a message for %s was given up (%d so far): %s", topic, self.dropped, reason)
+    def _on_replayed(self, replay: Replay, id: int, error: KafkaError | None, delivered: Delivered) -> None:
+        if error is None:
+            replay.arrived(id)
+            self._note_answer()
+        elif error.code() in _REFUSED:
+            self._refuse_spooled(replay, id, error.str())
+        else:
+            replay.failed(id)
+
+    def _refuse_spooled(self, replay: Replay, id: int, reason: str) -> None:
+        replay.arrived(id)
+        self._delivered -= 1  # the spool counts it as replayed
+        self._give_up("a spooled message", reason)
+
+    def _note_answer(self) -> None:
+        if self._unreachable:
+            self._warned_s = None
+            _LOG.warning("Kafka at %s takes messages again; %d are replayed", self._bootstrap, self.spooled)
+        self._unreachable = self._away = False
+
+    def _fail(self, message: Message, error: KafkaError) -> None:
+        """What becomes of a message that a broker did not take."""
+        if error.code() in _REFUSED:
+            self._give_up(f"a message for {message.topic}", error.str())
+        else:
+            self._put_by(message, error.str())
+
+    def _put_by(self, message: Message, reason: str) -> None:
+        """Spool a message, or give it up; the spool counts itself what it does not take."""
+        if self._spool is None:
+            self._give_up(f"a message for {message.topic}", reason)
+        else:
+            self._spool.append(pack(message), self._wall_ns())
+
+    def _give_up(self, what: str, reason: str) -> None:
+        self._given_up += 1
+        self._warn("%s was given up (%d so far): %s", what, self._given_up, reason)
 
     def _on_error(self, error: KafkaError) -> None:
         if error.fatal():
             self._broken = True
         if error.code() in (KafkaError._ALL_BROKERS_DOWN, KafkaError._TRANSPORT, KafkaError._RESOLVE):
             self._unreachable = True
+            self._away |= self._spool is not None and error.code() == KafkaError._ALL_BROKERS_DOWN
             self._warn(
-                "no Kafka broker answers at %s (%s); messages wait in memory until then: check that it runs there, "
+                "no Kafka broker answers at %s (%s); messages wait %s until then: check that it runs there, "
                 "or name it by kafka.bootstrap or --bootstrap",
                 self._bootstrap,
                 error.str(),
+                "in memory" if self._spool is None else "on disk",
             )
         else:
             self._warn("Kafka at %s: %s", self._bootstrap, error.str())

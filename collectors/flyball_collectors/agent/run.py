@@ -13,6 +13,7 @@ from flyball_collectors.agent.identity import Identity, identify, look
 from flyball_collectors.agent.inventory import InventoryKeeper, build_inventory
 from flyball_collectors.agent.outbox import Outbox
 from flyball_collectors.agent.sources import open_sources
+from flyball_collectors.agent.spooling import open_spool
 from flyball_collectors.agent.ticker import Clock, Tick, ticks
 from flyball_collectors.base import Collector, Reading, node_event
 from flyball_contracts.codec import frame_message, record_message
@@ -29,14 +30,20 @@ _DROPPED = HOST.column("flyball.agent.records{state=dropped}")
 
 
 class AgentReport(NamedTuple):
-    """What a run of the agent did; ``frames`` were produced, ``delivered`` and ``dropped`` count all messages."""
+    """What a run of the agent did; ``frames`` were produced.
+
+    The others count all messages: ``carried`` were in the spool at the start, ``spooled`` are in it at the end,
+    and ``sent + carried = delivered + dropped + spooled``.
+    """
 
     ticks: int
     skipped: int
     frames: int
+    sent: int
+    carried: int
     delivered: int
     dropped: int
-    dropped_frames: int
+    spooled: int
 
 
 class Snapshot(NamedTuple):
@@ -72,7 +79,10 @@ def run_agent(
         for collector in collectors:
             stack.callback(collector.close)
         client_id = f"flyball-agent-{identity.node}"
-        outbox = Outbox(config.kafka, client_id=client_id, queue_bytes=config.agent.queue_bytes)
+        spool = open_spool(config.agent, identity.node)
+        if spool is not None:
+            stack.callback(spool.close)
+        outbox = Outbox(config.kafka, client_id=client_id, queue_bytes=config.agent.queue_bytes, spool=spool)
         stack.callback(outbox.close)
         agent = _Agent(config, identity, outbox, collectors, clock)
         agent.tell(node_event(identity.node, now_ns, "agent_started", message=f"epoch {identity.epoch}"))
@@ -151,7 +161,9 @@ class _Agent:
     def report(self) -> AgentReport:
         """Counts of the run so far."""
         box = self._outbox
-        return AgentReport(self.ticks, self._skipped, self._seq, box.delivered, box.dropped, box.dropped_frames)
+        return AgentReport(
+            self.ticks, self._skipped, self._seq, box.sent, box.carried, box.delivered, box.dropped, box.spooled
+        )
 
     @property
     def _source(self) -> str:
@@ -168,7 +180,7 @@ class _Agent:
 
     def _add_own(self, reading: Reading, previous_read_ns: int) -> None:
         """Add what only the agent knows of itself."""
-        dropped = self._outbox.dropped_frames
+        dropped = self._outbox.dropped
         reading.values[0, _READ_DURATION] = previous_read_ns / NS_PER_S if previous_read_ns else np.nan
         reading.values[0, _DROPPED] = dropped - self._framed_dropped
         self._framed_dropped = dropped

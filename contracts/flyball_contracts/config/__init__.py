@@ -1,5 +1,13 @@
 """Configuration types and the loader."""
 
+from flyball_contracts.config.feeds import (
+    ElectricityMapsSettings as ElectricityMapsSettings,
+    FeedsConfig as FeedsConfig,
+    FeedSettings as FeedSettings,
+    FileFeedSettings as FileFeedSettings,
+    UkCarbonSettings as UkCarbonSettings,
+    WattTimeSettings as WattTimeSettings,
+)
 from flyball_contracts.config.fleet import (
     Batch as Batch,
     Burst as Burst,

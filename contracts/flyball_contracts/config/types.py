@@ -4,29 +4,30 @@ from typing import Annotated, Literal
 
 import msgspec
 
-Positive = Annotated[float, msgspec.Meta(gt=0)]
-NotNegative = Annotated[float, msgspec.Meta(ge=0)]
-Ratio = Annotated[float, msgspec.Meta(ge=0, le=1)]
-Count = Annotated[int, msgspec.Meta(ge=1)]
-Port = Annotated[int, msgspec.Meta(ge=0, le=65535)]
-
-
-class Section(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Base of the configuration sections."""
+from flyball_contracts.config.base import (
+    Count as Count,
+    NotNegative as NotNegative,
+    Port as Port,
+    Positive as Positive,
+    Ratio as Ratio,
+    Section as Section,
+)
+from flyball_contracts.config.feeds import FeedsConfig
 
 
 class KafkaConfig(Section, frozen=True):
     """Where the broker is; ``client`` holds further librdkafka settings (TLS, SASL)."""
 
     bootstrap: str = "127.0.0.1:9092"
-    client: dict[str, str] = {}
-    partitions: dict[str, Count] = {}
+    client: dict[str, str] = msgspec.field(default_factory=dict[str, str])
+    partitions: dict[str, Count] = msgspec.field(default_factory=dict[str, Count])
 
 
 class AgentConfig(Section, frozen=True):
     """The node agent; an empty ``node`` means the host's own name.
 
-    ``root`` is where ``/proc`` and ``/sys`` are looked for, for agents in containers.
+    ``root`` is where ``/proc`` and ``/sys`` are looked for, for agents in containers. What Kafka does not take
+    waits on disk, in at most ``spool_bytes`` of files in ``spool_dir`` (empty: in ``state_dir``); 0: in memory only.
     """
 
     node: str = ""
@@ -44,6 +45,8 @@ class AgentConfig(Section, frozen=True):
     root: str = "/"
     state_dir: str = ""
     queue_bytes: Count = 16 * 1024 * 1024
+    spool_dir: str = ""
+    spool_bytes: Annotated[int, msgspec.Meta(ge=0)] = 64 * 1024 * 1024
 
 
 class ForecastConfig(Section, frozen=True):
@@ -75,13 +78,16 @@ class HealthConfig(Section, frozen=True):
 class SizingConfig(Section, frozen=True):
     """How a forecast becomes replicas.
 
-    A workload is scaled at most once in ``interval_s``, and turned back only ``hold_s`` after its last decision.
+    A workload is scaled at most once in ``interval_s``, and turned back only ``hold_s`` after its last decision; a change
+    of at most ``tolerance`` of its replicas is not worth one, and one decision takes away at most ``most_in``.
     """
 
     level: Ratio = 0.95
     down_level: Ratio = 0.75
     hold_s: NotNegative = 120.0
     interval_s: NotNegative = 15.0
+    tolerance: Ratio = 0.1
+    most_in: Ratio = 0.25
 
 
 class TimingConfig(Section, frozen=True):
@@ -173,6 +179,7 @@ class Config(Section, frozen=True):
 
     kafka: KafkaConfig = KafkaConfig()
     agent: AgentConfig = AgentConfig()
+    feeds: FeedsConfig = FeedsConfig()
     worker: WorkerConfig = WorkerConfig()
     actuator: ActuatorConfig = ActuatorConfig()
     dashboard: DashboardConfig = DashboardConfig()

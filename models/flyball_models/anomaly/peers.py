@@ -11,58 +11,65 @@ Shapes: N devices, M metrics. There are at most N groups, so a group number is 0
 means that the device has no peers.
 """
 
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+from numpy.typing import NDArray
 
 from flyball_models._arrays import Array, Input, as_array, counts
-from flyball_models._compile import compiled, compiled_step
+from flyball_models._compile import compiled_step
 from flyball_models._padding import grow
 
 LEAST_PEERS = 3
 """Members that a group needs, per metric, before anyone can deviate from it."""
 _SD_PER_MAD = 1.4826
+_SIGN = np.uint32(0x80000000)
+Floats: TypeAlias = NDArray[np.float32]
 
 
-def group_medians(x: Input, group: Input, known: Input) -> tuple[Array, Array]:
-    """Return the median of each device's group, and how many members are known; both [N, M].
-
-    `x` [N, M], `group` int32 [N], `known` bool [N, M]. Without any known member the median is NaN. One sort
-    by (group, value) puts every group's values in a row, where its median is found by offset.
-    """
-    x, group = as_array(x), as_array(group)
-    n = x.shape[0]
-    known = known & ((group >= 0) & (group < n))[:, None]
-    keys = jnp.where(known, group[:, None], n)
-    order = jax.lax.sort((keys, jnp.where(known, x, 0.0)), dimension=0, num_keys=2, is_stable=False)[1]
-    members = counts((n, x.shape[1])).at[group].add(known, mode="drop")
-    start = jnp.cumsum(members, axis=0) - members
-    low = jnp.take_along_axis(order, jnp.clip(start + (members - 1) // 2, 0, n - 1), axis=0)
-    high = jnp.take_along_axis(order, jnp.clip(start + members // 2, 0, n - 1), axis=0)
-    median = jnp.where(members > 0, 0.5 * (low + high), jnp.nan)
-    home = jnp.where((group >= 0) & (group < n), group, n)
-    return (
-        jnp.take(median, home, axis=0, mode="fill", fill_value=jnp.nan),
-        jnp.take(members, home, axis=0, mode="fill", fill_value=0),
-    )
-
-
-@compiled
-def deviations(x: Input, group: Input, mask: Input, floor: Input) -> Array:
+def deviations(x: Input, group: Input, mask: Input, floor: Input) -> Floats:
     """Return z [N, M] of `x` [N, M] in groups `group` int32 [N], where `mask` [N].
 
     `floor` [M], in the unit of each metric, is the spread that is not worth noticing; pass more than 0. z is
     0 for a device without a value or with fewer than 3 members in its group, itself included.
     """
-    x = as_array(x)
-    known = as_array(mask)[:, None] & jnp.isfinite(x)
-    median, members = group_medians(x, group, known)
-    away = x - median
-    mad, _ = group_medians(jnp.abs(away), group, known)
-    judged = known & (members >= LEAST_PEERS)
-    return jnp.where(judged, away / (_SD_PER_MAD * mad + floor), 0.0)
+    x, group, floor = np.asarray(x, np.float32), np.asarray(group, np.int64), np.asarray(floor, np.float32)
+    n, metrics = x.shape
+    home = np.asarray(mask) & (group >= 0) & (group < n)
+    rows, columns = np.nonzero(home[:, None] & np.isfinite(x))
+    cell = group[rows] * metrics + columns
+    values = x[rows, columns]
+    members = np.bincount(cell, minlength=n * metrics)
+    away = values - _medians(values, cell, members)[cell]
+    mad = _medians(np.abs(away), cell, members)[cell]
+    z = np.zeros(x.shape, np.float32)
+    spread = np.float32(_SD_PER_MAD) * mad + floor[columns]
+    z[rows, columns] = np.where(members[cell] >= LEAST_PEERS, away / spread, np.float32(0.0))
+    return z
+
+
+def _medians(values: Floats, cell: NDArray[np.int64], members: NDArray[np.int64]) -> Floats:
+    """Return the median of the finite `values` in each cell, NaN where it has no `members`.
+
+    NumPy, not JAX: cell and value go into one integer, and a sort of plain 64-bit integers is vectorised, where a
+    compiled sort by several keys compares them one by one.
+    """
+    bits = values.view(np.uint32)
+    ascending = np.where(bits >> 31, ~bits, bits | _SIGN)  # unsigned integers in the order of the floats
+    keys = np.sort(cell.astype(np.uint64) << np.uint64(32) | ascending)
+    start = np.cumsum(members) - members
+    full = members > 0
+    low, high = (start + (members - 1) // 2)[full], (start + members // 2)[full]
+    median = np.full(len(members), np.nan, np.float32)
+    median[full] = np.float32(0.5) * (_value(keys[low]) + _value(keys[high]))
+    return median
+
+
+def _value(keys: NDArray[np.uint64]) -> Floats:
+    ascending = keys.astype(np.uint32)
+    return np.where(ascending & _SIGN, ascending ^ _SIGN, ~ascending).view(np.float32)
 
 
 class State(NamedTuple):

@@ -8,11 +8,11 @@ from typing import NamedTuple
 
 from flyball_contracts.records import Inventory, Record, Signal, WorkloadSpec
 
-EPOCHS_KEPT = 8
+EPOCHS_KEPT = 64
 
 
 class Replica(NamedTuple):
-    """One running replica: where it is and which rows of that node it holds."""
+    """One running replica: where it is and which rows of that node it holds, those that do not exist left out."""
 
     workload: str
     name: str
@@ -30,24 +30,32 @@ class Directory:
         self.version = 0
         self._epochs: dict[str, dict[tuple[str, int], Inventory]] = {}
         self._replicas: dict[str, list[Replica]] = {}
-        self._replicas_version = -1
+        self._nodes: dict[str, list[Inventory]] = {}
+        self._workloads: dict[str, list[WorkloadSpec]] = {}
+        self._zones: dict[tuple[str, str], str] = {}
+        self._indexed = -1
 
     def apply(self, record: Record) -> bool:
-        """Fold one record in; say whether it was of a kind that belongs here."""
+        """Fold one record in; say whether it was of a kind that belongs here.
+
+        ``version`` rises only when that changes something: agents say the same again every half minute.
+        """
         if isinstance(record, Inventory):
-            self._apply_inventory(record)
+            changed = self._apply_inventory(record)
         elif isinstance(record, WorkloadSpec):
             known = self.specs.get(record.workload)
-            if known is None or record.time_ns >= known.time_ns:
+            changed = known is None or (record != known and record.time_ns >= known.time_ns)
+            if changed:
                 self.specs[record.workload] = record
         elif isinstance(record, Signal):
             key = (record.zone, record.kind)
             curve = self.signals.get(key)
-            if curve is None or record.published_ns >= curve.published_ns:
+            changed = curve is None or (record != curve and record.published_ns >= curve.published_ns)
+            if changed:
                 self.signals[key] = record
         else:
             return False
-        self.version += 1
+        self.version += changed
         return True
 
     def inventory(self, node: str, boot_id: str, epoch: int) -> Inventory | None:
@@ -61,46 +69,67 @@ class Directory:
 
     def workloads(self, cell: str) -> list[WorkloadSpec]:
         """Specifications of a cell, by name."""
-        return [s for _, s in sorted(self.specs.items()) if s.cell == cell and not s.removed]
+        self._index()
+        return self._workloads.get(cell, [])
 
     def nodes(self, cell: str) -> list[Inventory]:
         """Newest inventory of each node of a cell, by name."""
-        return [i for _, i in sorted(self.inventories.items()) if i.cell == cell]
+        self._index()
+        return self._nodes.get(cell, [])
 
     def replicas(self, workload: str) -> list[Replica]:
         """Running replicas of a workload, by name, over all nodes; a gang's replica may be on several."""
-        if self._replicas_version != self.version:
-            self._index_replicas()
+        self._index()
         return self._replicas.get(workload, [])
 
     def zone_of(self, workload: str, cell: str) -> str:
         """Grid zone in which a workload runs, or else the zone of most nodes of its cell; empty: unknown."""
-        counts: dict[str, int] = {}
-        nodes = {r.node for r in self.replicas(workload)}
-        for inventory in self.nodes(cell):
-            if inventory.zone and (not nodes or inventory.node in nodes):
-                counts[inventory.zone] = counts.get(inventory.zone, 0) + 1
-        return min(counts, key=lambda zone: (-counts[zone], zone)) if counts else ""
+        self._index()
+        zone = self._zones.get((workload, cell))
+        if zone is None:
+            counts: dict[str, int] = {}
+            nodes = {r.node for r in self.replicas(workload)}
+            for inventory in self.nodes(cell):
+                if inventory.zone and (not nodes or inventory.node in nodes):
+                    counts[inventory.zone] = counts.get(inventory.zone, 0) + 1
+            zone = min(counts, key=lambda zone: (-counts[zone], zone)) if counts else ""
+            self._zones[workload, cell] = zone
+        return zone
 
     def records(self) -> list[Record]:
         """Everything that is known, as records: what a snapshot of the directory is."""
         epochs = [i for node in sorted(self._epochs) for i in self._epochs[node].values()]
         return [*epochs, *self.specs.values(), *self.signals.values()]
 
-    def _apply_inventory(self, record: Inventory) -> None:
+    def _apply_inventory(self, record: Inventory) -> bool:
         epochs = self._epochs.setdefault(record.node, {})
+        same = epochs.get((record.boot_id, record.epoch))
+        if same is not None and (same == record or same.time_ns > record.time_ns):
+            return False
         epochs[record.boot_id, record.epoch] = record
         while len(epochs) > EPOCHS_KEPT:
             del epochs[min(epochs, key=lambda e: (epochs[e].time_ns, e))]
         known = self.inventories.get(record.node)
         if known is None or (record.time_ns, record.epoch) >= (known.time_ns, known.epoch):
             self.inventories[record.node] = record
+        return True
 
-    def _index_replicas(self) -> None:
+    def _index(self) -> None:
+        if self._indexed == self.version:
+            return
         index: dict[str, list[Replica]] = {}
+        nodes: dict[str, list[Inventory]] = {}
         for node in sorted(self.inventories):
-            for a in self.inventories[node].allocations:
-                index.setdefault(a.workload, []).append(Replica(a.workload, a.replica, node, a.devices))
+            inventory = self.inventories[node]
+            nodes.setdefault(inventory.cell, []).append(inventory)
+            for a in inventory.allocations:
+                rows = tuple(row for row in a.devices if 0 <= row < len(inventory.devices))
+                index.setdefault(a.workload, []).append(Replica(a.workload, a.replica, node, rows))
         for replicas in index.values():
             replicas.sort(key=lambda r: (r.name, r.node))
-        self._replicas, self._replicas_version = index, self.version
+        workloads: dict[str, list[WorkloadSpec]] = {}
+        for _, spec in sorted(self.specs.items()):
+            if not spec.removed:
+                workloads.setdefault(spec.cell, []).append(spec)
+        self._replicas, self._nodes, self._workloads = index, nodes, workloads
+        self._zones, self._indexed = {}, self.version

@@ -13,32 +13,38 @@ import msgspec
 from flyball_contracts.records import Tick
 
 Arrival = Literal["ok", "late", "early"]
-TRUSTED = 1 << 60
-"""``max_ahead`` for sources that are lanes: they do not lie about time."""
 STAGGER = 3
 """Ticks of grace that each later stage adds: its first marks come in one burst of the stage before."""
 MISSING_NAMED = 16
+FORGET_TICKS = 3600
+"""A source that has been silent for so many ticks is forgotten: nodes come and go for ever."""
 
 
 class Source(msgspec.Struct):
     """Newest tick of one source; ``lapsed`` while nobody waits for it.
 
-    ``claims`` counts successive messages that were refused because of their time; ``claimed`` is the last of them.
+    ``claims`` counts its refused messages in a row, ``claimed`` is the tick of the last of them, and ``heard`` what
+    :attr:`Gate.heard` was then.
     """
 
     newest: int
     lapsed: bool = False
     claims: int = 0
     claimed: int = 0
+    heard: int = 0
 
 
 class Gate(msgspec.Struct):
-    """Closes the ticks of one cell, in order, from the marks of its sources.
+    """Closes the ticks of one cell, in order, from the marks of its sources, each of which reports in order.
 
     ``lateness``, ``max_ahead`` and ``grace`` are in ticks: nothing closes before the newest source is ``grace`` ticks
-    past the first, so that all have a chance to be known. A jump in time is believed when ``confirm`` messages in a
-    row of one source insist on it and no other source contradicts them. ``front`` is the newest tick of the sources
-    that are waited for: kept, because to look it up among thousands at each message would cost more than the models.
+    past the first, so that all have a chance to be known. ``front`` is the newest tick that was accepted, ``heard``
+    the number of messages that were.
+
+    A source that jumps ahead, or back behind its own past, is believed when it insists: ``confirm`` messages in a
+    row, and as many again for each other source that is waited for and does not say the same, while nobody was
+    heard in the old time. So a lying clock moves nobody, and a cell that was away for long goes on in the new time
+    though some of its nodes never come back. When time goes back, the ticks still open close first.
     """
 
     period_ns: int
@@ -49,8 +55,10 @@ class Gate(msgspec.Struct):
     closed: int = -1
     joined_until: int = -1
     front: int = -1
+    heard: int = 0
     late: int = 0
     reported: set[int] = set()
+    abandoned: list[int] = []
     sources: dict[str, Source] = {}
 
     def arrive(self, name: str, index: int) -> Arrival:
@@ -58,78 +66,95 @@ class Gate(msgspec.Struct):
         source = self.sources.get(name)
         if source is None:
             return self._join(name, index)
-        if index <= self.closed and not self._went_back(source, index):
-            return "late"
-        if index > self.front + self.max_ahead and not self._believe(name, source, index):
+        if index <= self.closed:
+            self.late += 1
+            back = index < source.newest and index < self.closed - self.lateness
+            if not (back and self._insists(source, index)):
+                return "late"
+            self._go_back(index)
+        elif index > self.front + self.max_ahead and not self._insists(source, index):
             return "early"
-        self.reported.add(index)
         source.newest = max(source.newest, index)
-        self.front = max(self.front, source.newest)
         source.lapsed = False
         source.claims = 0
+        self._accept(index)
         return "ok"
 
     def close(self) -> list[Tick]:
         """Ticks that are whole now, oldest first. Ticks that nobody reported do not exist."""
-        done: list[Tick] = []
-        while True:
-            if not self.reported:
-                return done
+        done = [self._tick(index, []) for index in self.abandoned]
+        self.abandoned = []
+        while self.reported:
             index = min(self.reported)
             if index <= self.joined_until and self.front < self.joined_until:
-                return done
+                break
             silent = sorted(name for name, s in self.sources.items() if not s.lapsed and s.newest < index)
             if silent and self.front < index + self.lateness:
-                return done
+                break
             for name in silent:
                 self.sources[name].lapsed = True
-            done.append(
-                Tick(
-                    index=index,
-                    period_ns=self.period_ns,
-                    closed_by="watermark" if silent else "complete",
-                    missing=tuple(silent[:MISSING_NAMED]),
-                    late=self.late,
-                )
-            )
+            done.append(self._tick(index, silent))
             self.reported.discard(index)
             self.closed = index
-            self.late = 0
+        if done:
+            self._forget()
+        return done
+
+    def _tick(self, index: int, silent: list[str]) -> Tick:
+        late, self.late = self.late, 0
+        return Tick(
+            index=index,
+            period_ns=self.period_ns,
+            closed_by="watermark" if silent else "complete",
+            missing=tuple(silent[:MISSING_NAMED]),
+            late=late,
+        )
 
     def _join(self, name: str, index: int) -> Arrival:
         if not self.sources:
-            self.closed = max(self.closed, index - 1)
+            # Who is first is chance: others may be behind, and are in time all the same.
+            self.closed = max(self.closed, index - 1 - self.lateness)
             self.joined_until = index + self.grace
+            self.front = index
         elif index <= self.closed:
             self.late += 1
             self.sources[name] = Source(index, lapsed=True)
             return "late"
         elif index > self.front + self.max_ahead:
-            self.sources[name] = Source(self.closed, lapsed=True, claims=1, claimed=index)
+            self.sources[name] = Source(self.closed, lapsed=True, claims=1, claimed=index, heard=self.heard)
             return "early"
         self.sources[name] = Source(index)
-        self.front = max(self.front, index)
-        self.reported.add(index)
+        self._accept(index)
         return "ok"
 
-    def _went_back(self, source: Source, index: int) -> bool:
-        """Count a late message; when the only living source insists on an older time, go back with it."""
-        self.late += 1
-        source.claims = source.claims + 1 if index >= source.claimed else 1
-        source.claimed = index
-        alone = all(s is source or s.lapsed for s in self.sources.values())
-        if alone and source.claims >= self.confirm and index < self.closed - self.lateness:
-            source.newest = self.front = index
-            self.closed = index - 1
-            self.reported.clear()
-            return True
-        return False
+    def _accept(self, index: int) -> None:
+        self.reported.add(index)
+        self.front = max(self.front, index)
+        self.heard += 1
 
-    def _believe(self, name: str, source: Source, index: int) -> bool:
-        """Say whether a jump ahead is real: repeated, and no other source still runs on the old time."""
-        source.claims = source.claims + 1 if index >= source.claimed else 1
-        source.claimed = index
+    def _insists(self, source: Source, index: int) -> bool:
+        """Count a refused message, and say whether its source is to be believed now."""
+        repeated = source.heard == self.heard and 0 <= index - source.claimed <= self.max_ahead
+        source.claims = source.claims + 1 if repeated else 1
+        source.claimed, source.heard = index, self.heard
         if source.claims < self.confirm:
             return False
-        others = [s for other, s in self.sources.items() if other != name and not s.lapsed]
-        return all(s.claims and abs(s.claimed - index) <= self.max_ahead for s in others)
+        silent = sum(
+            not (s.claims and s.heard == self.heard and abs(s.claimed - index) <= self.max_ahead)
+            for s in self.sources.values()
+            if not s.lapsed and s is not source
+        )
+        return source.claims >= self.confirm * (1 + silent)
+
+    def _go_back(self, index: int) -> None:
+        self.abandoned += sorted(self.reported)
+        self.reported.clear()
+        self.closed, self.front, self.joined_until = index - 1, index, -1
+        for source in self.sources.values():
+            source.newest = min(source.newest, index - 1)
+
+    def _forget(self) -> None:
+        long_ago = self.closed - FORGET_TICKS
+        gone = [name for name, s in self.sources.items() if s.lapsed and max(s.newest, s.claimed) < long_ago]
+        for name in gone:
+            del self.sources[name]

@@ -5,6 +5,8 @@ from typing import NamedTuple, Protocol
 
 from flyball_contracts.codec import Message
 from flyball_contracts.deadletter import dead_letter
+from flyball_contracts.errors import RecordError
+from flyball_contracts.records import Tick
 from flyball_streams.engine.stats import LaneStats
 
 
@@ -54,3 +56,12 @@ def refuse(message: Incoming, stage: str, error: Exception) -> Message:
         stage=stage,
         error=error,
     )
+
+
+def check_period(cell: str, source: str, tick: Tick, period_ns: int) -> None:
+    """Raise :class:`RecordError` when a source counts the ticks of a cell in another period than its lane does."""
+    if tick.period_ns != period_ns:
+        raise RecordError(
+            f"{source} counts the ticks of cell {cell!r} in {tick.period_ns / 1e9:g} s, this lane in "
+            f"{period_ns / 1e9:g} s; give all agents of a cell the same agent.period_s"
+        )

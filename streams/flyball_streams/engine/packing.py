@@ -4,7 +4,8 @@ msgpack with extension types for arrays and for dicts whose keys are not text; u
 runs no code.
 """
 
-from collections.abc import Iterable
+from collections.abc import Generator, Iterable, Sequence
+from contextlib import contextmanager
 from typing import Any, TypeVar, cast
 
 import jax
@@ -15,11 +16,16 @@ from flyball_contracts.errors import DecodeError
 
 _ARRAY = 1
 _PAIRS = 2
+_KINDS = {np.dtype(kind).str for kind in ("bool", "u1", "u4", "i4", "i8", "f4", "f8")}
 S = TypeVar("S", bound=msgspec.Struct)
+T = TypeVar("T", bound=tuple[Any, ...])
 
 
 def pack(state: Any) -> bytes:
-    """Bytes of a state made of dicts, lists, tuples, scalars, text, bytes, NumPy and JAX arrays."""
+    """Bytes of a state made of dicts, lists, tuples, scalars, text, bytes, NumPy and JAX arrays.
+
+    Raises ``ValueError`` for an array of a type that no state has, so that it is noticed here.
+    """
     return _encoder.encode(_plain(state))
 
 
@@ -27,7 +33,7 @@ def unpack(raw: bytes) -> Any:
     """State from its bytes (tuples come back as lists); raises :class:`DecodeError`."""
     try:
         return _decoder.decode(raw)
-    except (msgspec.DecodeError, ValueError, TypeError) as error:
+    except (msgspec.DecodeError, ValueError, TypeError, OverflowError, RecursionError) as error:
         raise DecodeError(f"not a lane state ({len(raw)} bytes): {error}") from error
 
 
@@ -49,6 +55,36 @@ def arrays(state: Iterable[Any]) -> list[Any]:
     return [np.asarray(array) for array in state]
 
 
+def wiped(state: T, fresh: T, series: Sequence[int]) -> T:
+    """Model state with some series as in ``fresh``; the series axis is the last one."""
+    copies = [np.array(array) for array in state]
+    for array, new in zip(copies, fresh, strict=True):
+        if array.ndim:
+            array[..., series] = np.asarray(new)[..., series]
+    return type(state)(*copies)
+
+
+def like(fresh: T, state: Iterable[Any]) -> T:
+    """Model state of the type of ``fresh`` from its arrays.
+
+    Raises ``ValueError`` when they are not of the same shapes and types: the settings have changed since.
+    """
+    kept = list(state)
+    for array, new in zip(kept, fresh, strict=True):
+        if (array.shape, array.dtype) != (new.shape, new.dtype):
+            raise ValueError(f"array of {array.dtype} {array.shape}, where these settings need {new.dtype} {new.shape}")
+    return type(fresh)(*kept)
+
+
+@contextmanager
+def reading(lane: str) -> Generator[None]:
+    """Turn whatever goes wrong while a lane takes on a state into :class:`DecodeError`."""
+    try:
+        yield
+    except (LookupError, TypeError, ValueError, AttributeError) as error:
+        raise DecodeError(f"not a state of {lane}: {type(error).__name__}: {error}") from error
+
+
 def _plain(value: Any) -> Any:
     if isinstance(value, dict):
         items: dict[Any, Any] = cast("Any", value)
@@ -61,6 +97,8 @@ def _plain(value: Any) -> Any:
         return [_plain(v) for v in members]
     if isinstance(value, np.ndarray | jax.Array):
         array = np.asarray(cast("Any", value))
+        if array.dtype.str not in _KINDS:
+            raise ValueError(f"arrays of {array.dtype} do not go into states; one of {sorted(_KINDS)} does")
         head = [array.dtype.str, list(array.shape), array.tobytes()]
         return msgspec.msgpack.Ext(_ARRAY, _encoder.encode(head))
     return value
@@ -69,6 +107,8 @@ def _plain(value: Any) -> Any:
 def _extension(code: int, data: memoryview) -> Any:
     if code == _ARRAY:
         kind, shape, raw = _decoder.decode(data)
+        if kind not in _KINDS:
+            raise ValueError(f"arrays of {kind!r} are not in any state")
         return np.frombuffer(raw, kind).reshape(shape).copy()
     if code == _PAIRS:
         return {_hashable(key): v for key, v in _decoder.decode(data)}

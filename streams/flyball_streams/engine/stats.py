@@ -2,9 +2,15 @@
 
 import msgspec
 
+from flyball_streams.engine.gate import Arrival
+
 
 class LaneStats(msgspec.Struct):
-    """Messages and ticks since the lane was made; every message ends in exactly one of the first nine."""
+    """Messages and ticks since the lane was made; every message ends in exactly one of the first nine.
+
+    ``gaps`` are frames that never came, ``superseded`` frames of an inventory that was replaced within their tick.
+    ``waiting`` and ``without_spec`` (workloads that run and have no specification) are as of now.
+    """
 
     used: int = 0
     duplicates: int = 0
@@ -19,3 +25,15 @@ class LaneStats(msgspec.Struct):
     rows: int = 0
     ticks: int = 0
     records: int = 0
+    superseded: int = 0
+    without_spec: int = 0
+
+
+def count(stats: LaneStats, arrival: Arrival) -> None:
+    """Count a message by what the gate said to it."""
+    if arrival == "ok":
+        stats.used += 1
+    elif arrival == "late":
+        stats.late += 1
+    else:
+        stats.early += 1

@@ -55,8 +55,11 @@ from flyball_streams.recording import RecordingWriter
 MIB = 1024**2
 BOARD_GIB = (16, 24, 32, 40, 48, 80, 96, 141, 192, 288)
 LOST_TICKS = 5
-"""Windows without a row, one after the other, after which a pod counts as gone. A single lost sample empties one window, and
-a scrape that fails is usually back within a few minutes; five are what a node controller waits before it evicts."""
+"""Windows in a row without a row of a pod after which it counts as gone.
+
+A lost sample empties one window, a failing scrape a few; at 60 s, five are the 300 s that Kubernetes, too, gives a node
+that is silent before it evicts its pods.
+"""
 
 _UTILIZATION = GPU.column("hw.gpu.utilization{task=general}")
 _MEMORY = GPU.column("hw.gpu.memory.usage")
@@ -158,14 +161,13 @@ class AlibabaGentd26:
 def allocated(present: NDArray[np.bool_], lost: int) -> NDArray[np.bool_]:
     """Whether each pod counts as running in each window; both `[windows, pods]`.
 
-    It does from its first row on, but not from the `lost`-th window in a row without one until the next with one. Windows
-    in which no pod at all has a row say nothing about anyone: they are not counted.
+    It does from its first row on, but not from the `lost`-th window in a row without one until the next with one.
+    Windows in which no pod at all has a row say nothing about anyone: they are not counted.
     """
     spoken = present.any(axis=1)
     count = np.cumsum(spoken)[:, None]
     newest = np.maximum.accumulate(np.where(present, count, -lost), axis=0)
-    result: NDArray[np.bool_] = count - newest < lost
-    return result
+    return np.asarray(count - newest < lost, np.bool_)
 
 
 def _read(source: Path, period_s: int) -> _Series:

@@ -7,8 +7,8 @@ Request traces say what arrived, not what served it. So this is made up, by thes
   small for the busy hours, too large for the others, so both scaling out and scaling in have reasons. Nothing in the
   trace follows a decision: the fleet stays as it is, and what is decided is a what-if, repeated when it expires.
 - *Nodes* have eight GPUs. Replicas fill them from the first one on, service after service by name. Behind them are
-  free ones, so that every service could have, at once, what its busiest window takes at the target; that is also the most
-  replicas that a specification allows. Nodes without a replica say nothing.
+  free ones, so that every service could have, at once, what its busiest window takes at the target; that is also the
+  most replicas that its specification allows. Nodes without a replica say nothing.
 - *Balance.* All replicas of a service get the same share of what arrives: requests, tokens and work of a row are the
   trace's over the number of replicas. A row is ready in windows of which the trace knows something.
 - *Device telemetry* is not invented: there are no GPU frames. The board is not named; its memory is `BOARD_BYTES`.
@@ -141,7 +141,7 @@ def _inventories(cell: str, names: list[str], owner: NDArray[np.int64], most: in
                     for row in range(DEVICES_PER_NODE)
                 ),
                 allocations=tuple(
-                    Allocation(workload=names[owner[k]], replica=replicas[k], devices=(k - first,)) for k in held
+                    Allocation(workload=names[int(owner[k])], replica=replicas[k], devices=(k - first,)) for k in held
                 ),
             )
         )

@@ -16,7 +16,7 @@ from flyball_contracts.topics import DEMAND, EVENTS, PROPOSALS, TELEMETRY
 from flyball_streams.engine.lane import Incoming
 from flyball_streams.worker.credentials import credentials
 from flyball_streams.worker.host import LANE_OF, LaneHost
-from flyball_streams.worker.transport import BatchTransport
+from flyball_streams.worker.transport import BatchConsumer, BatchTransport
 
 log = logging.getLogger(__name__)
 SOURCES = (TELEMETRY, EVENTS, DEMAND, PROPOSALS)
@@ -74,7 +74,8 @@ class Worker:
 
     def joined(self) -> bool:
         """Whether the consumer group has given this process its partitions, be they none."""
-        return self._joined
+        consumer = cast("BatchConsumer", self.app.consumer)
+        return self._joined and (consumer.placed or not consumer.assignment())
 
     def progress(self) -> int:
         """Return a counter that rises with each batch."""
@@ -82,7 +83,7 @@ class Worker:
 
     def lag(self) -> int:
         """Messages of our partitions that no lane has used."""
-        consumer = self.app.consumer
+        consumer = cast("BatchConsumer", self.app.consumer)
         waiting = 0
         for tp in consumer.assignment():
             done = self.host.offset(tp.topic, tp.partition)

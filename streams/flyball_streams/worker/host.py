@@ -108,16 +108,20 @@ class LaneHost:
     def step(self, topic: str, partition: int, batch: Sequence[Incoming]) -> None:
         """Step one lane and see what it sent acknowledged.
 
-        Raises :class:`TransportError` when the broker does not take it: the process must end and start again
-        from the committed offsets.
+        Raises :class:`TransportError` when the broker does not take it, or the lane is not ours: the process must end
+        and start again from the committed offsets.
         """
         key = (LANE_OF[topic], partition)
         with self._lock:
             self._fold()
-            lane = self.lanes.get(key) or self._assign(key, {})
+            lane = self.lanes.get(key)
+            if lane is None:
+                raise TransportError(f"{topic}/{partition} is not assigned to this worker")
             done = self.offsets[key].get(_place(topic, partition), 0)
             batch = [message for message in batch if message.offset >= done]
             if batch:
+                if batch[0].offset > done:
+                    log.warning("%s/%d: %d messages are gone", topic, partition, batch[0].offset - done)
                 self._send(lane.step(batch))
                 self.offsets[key][_place(topic, partition)] = batch[-1].offset + 1
             if time.monotonic() - self._snapshot_at[key] >= self.config.worker.snapshot_every_s:
@@ -139,13 +143,13 @@ class LaneHost:
         self.tables.close()
         self._producer.flush(5.0)
 
-    def _assign(self, key: Key, ends: Mapping[str, int]) -> Lane:
+    def _assign(self, key: Key, ends: Mapping[str, int]) -> None:
         lane = self.lanes[key] = self._make(key)
         self.offsets[key] = {}
         self._snapshot_at[key] = time.monotonic()
         snapshot = self.tables.snapshot(self._name(key), key[1])
         if snapshot is None:
-            return lane
+            return
         ahead = [place for place, offset in snapshot.offsets.items() if offset > ends.get(place, offset)]
         if snapshot.engine != ENGINE:
             log.warning("snapshot of %s/%d has format %r, not %r: starting fresh", *key, snapshot.engine, ENGINE)
@@ -158,8 +162,7 @@ class LaneHost:
                 log.info("%s/%d goes on from its snapshot at %s", *key, snapshot.offsets)
             except (DecodeError, KeyError, TypeError, ValueError, zlib.error) as error:
                 log.warning("snapshot of %s/%d cannot be used (%s): starting fresh", *key, error)
-                lane = self.lanes[key] = self._make(key)
-        return lane
+                self.lanes[key] = self._make(key)
 
     def _drop(self, key: Key) -> None:
         del self.lanes[key], self.offsets[key], self._snapshot_at[key]

@@ -22,6 +22,7 @@ from yarl import URL
 TESTED = {"faust-streaming": "0.15.3", "mode-streaming": "0.7.1", "aiokafka": "0.14.0"}
 """Versions that the contract test of this module passed with."""
 POSITION_S = 10.0
+PAUSE_S = 0.02
 
 
 class Lanes(Protocol):
@@ -47,10 +48,20 @@ class BatchConsumer(driver.Consumer):
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
+        self.placed = False
         self._asked_again: dict[TP, int] = {}
 
+    async def on_partitions_revoked(self, revoked: set[TP]) -> None:
+        """Deliver nothing until the new partitions have their places."""
+        self.placed = False
+        await super().on_partitions_revoked(revoked)
+
     async def perform_seek(self) -> None:
-        """Seek to the committed offsets, then to where the lanes say that their state ends."""
+        """Seek to the committed offsets, then to where the lanes say that their state ends.
+
+        Faust fetches from the committed offsets already; what that brings is thrown away until :attr:`placed`.
+        """
+        self.placed = False
         await super().perform_seek()
         lanes = cast("BatchTransport", self.transport).lanes
         loop = asyncio.get_running_loop()  # reading snapshots must not stop the heartbeats' loop
@@ -65,6 +76,7 @@ class BatchConsumer(driver.Consumer):
                 self._committed_offset[tp] = offset
         starts = {tp: await self._start_of(tp) for tp in assigned if tp not in places}
         await loop.run_in_executor(None, lanes.begin, starts)
+        self.placed = self.assignment() == assigned
 
     async def _start_of(self, tp: TP) -> int:
         thread: Any = self._thread
@@ -79,13 +91,14 @@ class BatchConsumer(driver.Consumer):
                 raise
 
     async def _drain_once(self) -> None:
-        if not self.flow_active:
-            await cast("Any", self).wait(self.can_resume_flow)
+        if not (self.flow_active and self.placed):
+            await asyncio.sleep(PAUSE_S)
+            return
         generation = self.app.consumer_generation_id
         records, _ = await self._wait_next_records(1.0)
         await asyncio.sleep(0)  # fetches that are ready never yield to the loop
         for place, batch in (records or {}).items():
-            if not self.flow_active or self.app.consumer_generation_id != generation:
+            if not (self.flow_active and self.placed) or self.app.consumer_generation_id != generation:
                 return  # a rebalance began: it ends with a seek, so these come again to whoever has the partition
             await self._deliver(TP(*place), list(batch), generation)
 

@@ -91,7 +91,8 @@ class Rig:
         # The mock takes half a second to give out a producer id.
         quick = {"enable.idempotence": "false"}
         self._producer = Producer(
-            producer_settings(broker.bootstrap, client_id="test", linger_ms=5, extra=quick), logger=logging.getLogger("rig")
+            producer_settings(broker.bootstrap, client_id="test", linger_ms=5, extra=quick),
+            logger=logging.getLogger("rig"),
         )
         self._consumer = Consumer(consumer_settings(broker.bootstrap, group=f"{app}-reader", client_id="test"))
         self._group = Consumer(consumer_settings(broker.bootstrap, group=app, client_id="test"))  # it never joins
@@ -205,13 +206,13 @@ class Simulated:
         self.start: list[Message] = fleet.messages_at_start()
         self.ticks: list[list[Message]] = [fleet.tick(i) for i in range(ticks)]
 
-    def offline(self, config: WorkerConfig) -> list[Any]:
-        """Decisions of the pure engine on the same messages."""
+    def offline(self, config: WorkerConfig, topic: str = DECISIONS.name) -> list[Any]:
+        """Decisions, or what else is on a topic, of the pure engine on the same messages."""
         engine = Engine(config, PARTITIONS)
         sent: list[Message] = []
         for batch in (self.start, *self.ticks):
             sent += engine.feed([_incoming(m) for m in batch])
-        return [decode_message(m.topic, m.value, m.headers) for m in sent if m.topic == DECISIONS.name]
+        return [decode_message(m.topic, m.value, m.headers) for m in sent if m.topic == topic]
 
 
 def _incoming(m: Message) -> Incoming:

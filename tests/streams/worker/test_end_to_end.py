@@ -25,8 +25,6 @@ def test_decisions_are_those_of_the_offline_engine(rig: Rig) -> None:
     expected = simulated.offline(rig.config.worker)
     decided = rig.decisions()
     assert {type(d).__name__ for d in decided} == {"Scale", "Migrate", "Preempt"}
-    show = {d.id: (type(d).__name__, d.workload, (d.time_ns - START_NS) / 1e9, d.reason[:60]) for d in (*decided, *expected)}
-    print([show[i] for i in ids(decided) - ids(expected)], [show[i] for i in ids(expected) - ids(decided)])
     assert ids(decided) == ids(expected)
     assert len(decided) == len(ids(decided))
     by_id = {d.id: d for d in decided}

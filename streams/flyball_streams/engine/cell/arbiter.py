@@ -1,9 +1,6 @@
 """Which wishes of a tick become decisions: one cell's capacity, priorities and memory of what it ordered."""
 
-import math
-from collections.abc import Iterator
-
-import msgspec
+from collections.abc import Generator, Iterator
 
 from flyball_contracts.config import WorkerConfig
 from flyball_contracts.ids import NS_PER_S, record_id
@@ -20,243 +17,242 @@ from flyball_contracts.records import (
     WorkloadSpec,
 )
 from flyball_streams.engine.cell.capacity import (
-    Free,
-    Room,
-    accepts,
-    best_room,
-    free_rooms,
+    Capacity,
+    bounded,
     gpu_price,
-    main_model,
-    model_of,
+    gpus_of,
+    per_replica,
+    reachable,
     replicas_of,
 )
+from flyball_streams.engine.cell.memory import Memory, Move, Order, Preempted
+from flyball_streams.engine.cell.victims import Bundle, candidates, choose
 from flyball_streams.engine.directory import Directory
 
 POLICY = "flyball-spine-1"
 LIVES_TICKS = 3
 """A decision lives at least so many ticks, however long they are."""
-
-
-class Order(msgspec.Struct):
-    """What was decided for a workload and is believed until it expires: ``replicas``, by decision ``id``."""
-
-    id: str
-    replicas: int
-    before: int
-    expires_ns: int
-    decided_ns: int
-
-
-class Preempted(msgspec.Struct):
-    """A workload that gave way, to be brought back when there is room for a while."""
-
-    replicas: int
-    since_ns: int
-
-
-class Memory(msgspec.Struct):
-    """What an arbiter remembers between ticks."""
-
-    orders: dict[str, Order] = {}
-    moves: dict[str, Order] = {}
-    unhealthy: dict[str, int] = {}
-    preempted: dict[str, Preempted] = {}
+QUARANTINE_S = 600.0
+QUARANTINE_TICKS = 60
+"""Nothing is placed on an unhealthy device for the longer of these after the last word about it."""
 
 
 class Arbiter:
-    """Decides for one cell, one closed tick at a time."""
+    """Decides for one cell, one closed tick at a time.
+
+    What it orders is believed until it expires, fails, or is seen in the inventories, so that the next tick neither
+    orders it again nor gives the same GPUs to somebody else.
+    """
 
     def __init__(self, cell: str, config: WorkerConfig, directory: Directory) -> None:
         self.cell = cell
         self.config = config
         self.directory = directory
         self.memory = Memory()
-        self._rooms: list[Room] = []
-        self._free = Free([])
+        self._capacity = Capacity(directory, cell, ())
         self._period_ns = 0
+        self._now = 0
+        self._unmet = False
 
     def heed(self, outcome: Outcome) -> None:
-        """Stop believing in an order that was refused or failed; it may be decided anew after its expiry."""
-        if outcome.status not in ("refused", "failed", "superseded"):
-            return
-        for order in self.memory.orders.values():
-            if order.id == outcome.decision:
-                order.replicas = order.before
+        """Stop believing in a decision that was refused or failed."""
+        if outcome.status in ("refused", "failed", "superseded"):
+            self.memory.heed(outcome.decision)
 
     def decide(self, tick: Tick, proposals: list[Proposal]) -> Iterator[AnyDecision]:
         """Decisions of one tick in a fixed order: migrations, then pauses, then scaling by priority."""
-        now, self._period_ns = tick.end_ns, tick.period_ns
-        self._forget(now)
+        self._now, self._period_ns, self._unmet = tick.end_ns, tick.period_ns, False
+        sizing = self.config.sizing
+        self.memory.forget(self._now, round(max(sizing.hold_s, sizing.interval_s) * NS_PER_S), self.directory)
         for p in proposals:
             if p.wish == "migrate":
-                self.memory.unhealthy[p.device] = self._expiry(now)
-        self._rooms = free_rooms(self.directory, self.cell, set(self.memory.unhealthy))
-        self._free = Free(self._rooms)
-        self._claim()
+                self.memory.unhealthy[p.device] = self._quarantine()
+        self._look()
         wishes = sorted(proposals, key=lambda p: (-self._priority(p.workload), p.workload, p.replica, p.id))
         for p in wishes:
-            if p.wish == "migrate":
-                yield from self._migrate(p, now)
+            spec = self._spec(p.workload)
+            if spec is not None and p.wish == "migrate":
+                yield from self._migrate(p, spec)
         for p in wishes:
-            if p.wish == "pause":
-                yield from self._pause(p, now)
-        wanted = [p for p in wishes if p.wish == "scale"]
-        for p in wanted:
-            yield from self._scale(p, now)
-        if not any((p.replicas or 0) > self._running(p.workload) for p in wanted):
-            yield from self._bring_back(tick)
+            spec = self._spec(p.workload)
+            if spec is not None and p.wish == "pause":
+                yield from self._pause(p, spec)
+        for p in wishes:
+            spec = self._spec(p.workload)
+            if spec is not None and p.wish == "scale" and p.replicas is not None:
+                yield from self._scale(p, spec, bounded(spec, p.replicas))
+        if not self._unmet:
+            yield from self._bring_back()
 
-    def _migrate(self, p: Proposal, now: int) -> Iterator[Migrate]:
-        spec = self.directory.spec(p.workload)
-        key = f"{p.workload}/{p.replica}/{p.device}"
-        if spec is None or key in self.memory.moves:
-            return
+    def _look(self) -> None:
+        """See what is free, less what open orders and moves will still take, plus what they will still free."""
+        self._capacity = Capacity(self.directory, self.cell, self.memory.unhealthy)
+        for name in sorted(self.memory.orders):
+            spec, order = self._spec(name), self.memory.believed(name, self._now)
+            if spec is None or order is None:
+                continue
+            left = self.memory.outstanding(order, name, per_replica(spec), self.directory)
+            self._capacity.give({model: -gpus for model, gpus in left.items()})
+            stopping = [r for r in self.directory.replicas(name) if r.name in order.victims]
+            self._capacity.give(self._capacity.freed_by(stopping))
+        for move in self.memory.moves.values():
+            there = {r.node for r in self.directory.replicas(move.workload) if r.name == move.replica}
+            if there and move.node not in there:
+                self._capacity.reserve(move.node, move.model, move.devices)
+
+    def _migrate(self, p: Proposal, spec: WorkloadSpec) -> Iterator[Migrate]:
+        key = f"{p.workload}/{p.replica}"
         held = [r for r in self.directory.replicas(p.workload) if r.name == p.replica and r.node == p.node]
-        devices = len(held[0].devices) if held else 1
+        if not held or key in self.memory.moves:
+            return
+        devices = len(held[0].devices)
         home = self.directory.inventories.get(p.node)
-        room = best_room(self._rooms, spec, devices, p.node, home.zone if home else "")
-        where = f"node {room.node} has {len(room.devices)} free healthy GPUs" if room else "no node has room yet"
-        identity = record_id("Migrate", self.cell, key, now)
-        expires = self._expiry(now)
-        self.memory.moves[key] = Order(identity, 0, 0, expires, now)
+        room = self._capacity.best_room(spec, devices, p.node, home.zone if home else "")
+        where = f"node {room.node} has {room.devices} free healthy GPUs" if room else "no node has room yet"
+        node, model = (room.node, room.model) if room else ("", "")
+        self._capacity.reserve(node, model, devices)
+        identity = record_id("Migrate", self.cell, key, p.device, self._now)
+        expires = self._expiry()
+        self.memory.moves[key] = Move(identity, p.workload, p.replica, node, model, devices, self._now, expires)
         yield Migrate(
             id=identity,
             target=self._target(p.workload),
             cell=self.cell,
             workload=p.workload,
-            time_ns=now,
+            time_ns=self._now,
             expires_ns=expires,
             reason=f"Move replica {p.replica} of {p.workload} away: {p.reason}; {where}.",
             confidence=p.confidence,
             policy=POLICY,
-            evidence=(*p.evidence, Evidence(name="proposal", value=1.0, record=p.id)),
+            evidence=self._cited(p),
             expected=Effect(gpus=0.0, cost_usd_per_hour=0.0),
             replica=p.replica,
             from_node=p.node,
             from_device=p.device,
-            to_node=room.node if room else "",
+            to_node=node,
         )
 
-    def _pause(self, p: Proposal, now: int) -> Iterator[Preempt]:
-        spec = self.directory.spec(p.workload)
-        running = self._running(p.workload)
-        if spec is None or not spec.interruptible or running == 0:
+    def _pause(self, p: Proposal, spec: WorkloadSpec) -> Iterator[Preempt]:
+        running, least = self._running(p.workload), bounded(spec, 0)
+        if not spec.interruptible or running <= least:
             return
+        self.memory.preempted.pop(p.workload, None)  # it rests of its own will
+        replicas = self.directory.replicas(p.workload)
+        names = [] if least else sorted({r.name for r in replicas})
+        self._capacity.give(self._capacity.freed_by(r for r in replicas if r.name in names))
+        reason = f"Pause {p.workload}: {p.reason}."
         yield self._preempt(
-            spec, running, 0, now, f"Pause {p.workload}: {p.reason}.", p.confidence,
-            (*p.evidence, Evidence(name="proposal", value=1.0, record=p.id)), until_ns=p.until_ns,
-        )  # fmt: skip
+            spec, running, least, reason, p.confidence, self._cited(p), until_ns=p.until_ns, stopping=names
+        )
 
-    def _scale(self, p: Proposal, now: int) -> Iterator[AnyDecision]:
-        spec = self.directory.spec(p.workload)
-        if spec is None or p.replicas is None:
-            return
+    def _scale(self, p: Proposal, spec: WorkloadSpec, wanted: int) -> Iterator[AnyDecision]:
         running = self._running(p.workload)
-        wanted = max(spec.min_replicas, min(p.replicas, spec.max_replicas))
-        last = self.memory.orders.get(p.workload)
+        observed = running if p.observed_replicas is None else p.observed_replicas
+        if (wanted - running) * ((p.replicas or 0) - observed) < 0:
+            return  # made on another number of replicas than there is: to obey would do the opposite
         if wanted == running:
             return
-        if last is not None:
-            turned = (wanted - running) * (last.replicas - last.before) < 0
-            rest_s = self.config.sizing.hold_s if turned else self.config.sizing.interval_s
-            if now - last.decided_ns < rest_s * NS_PER_S:
-                return
-        per_replica = spec.gpus_per_replica
-        need = (wanted - running) * per_replica
-        short_of = need - self._free.usable(spec)
-        if short_of > 0:
-            yield from self._make_room(spec, short_of, now)
-        granted = wanted
-        if (usable := self._free.usable(spec)) < need and per_replica > 0:
-            granted = running + max(0, math.floor(usable / per_replica + 1e-9))
-            if spec.gang_size > 1 and granted - running < spec.gang_size:
-                granted = running
+        if self._resting(p.workload, wanted - running):
+            self._unmet |= wanted > running
+            return
+        if wanted > running:
+            granted = reachable(spec, running, wanted, self._capacity.usable(spec))
+            if granted < wanted:
+                granted = yield from self._make_room(spec, running, wanted, granted)
+            self._unmet |= granted < wanted
+            short = "" if granted == wanted else f"; room for {granted} of {wanted} only"
+            verb = "out"
+        else:
+            granted, short, verb = wanted, "", "in"
         if granted == running:
             return
-        self._free.take(spec, (granted - running) * per_replica)
-        short = "" if granted == wanted else f"; room for {granted} of {wanted} only"
-        verb = "out" if granted > running else "in"
+        self.memory.preempted.pop(p.workload, None)  # its own wish counts from now on
         reason = f"Scale {p.workload} {verb} from {running} to {granted}: {p.reason}{short}."
-        yield self._order(spec, running, granted, now, reason, p.confidence, self._cited(p))
+        yield self._order(spec, running, granted, reason, p.confidence, self._cited(p))
 
-    def _make_room(self, spec: WorkloadSpec, gpus: float, now: int) -> Iterator[Preempt]:
-        """Preempt the cheapest interruptible workloads of lower priority until ``gpus`` more are free for ``spec``.
+    def _make_room(self, spec: WorkloadSpec, running: int, wanted: int, granted: int) -> Generator[Preempt, None, int]:
+        """Preempt what it takes to grant more than ``granted`` replicas; how many can be granted then."""
+        usable = self._capacity.usable(spec)
+        bundles = candidates(spec, self.directory.workloads(self.cell), self._capacity, self.memory, self._now)
+        reach = reachable(spec, running, wanted, usable + sum(b.gain for b in bundles))
+        if reach <= granted:
+            return granted
+        short = (reach - running) * per_replica(spec) - usable
+        by_victim: dict[str, list[Bundle]] = {}
+        for bundle in choose(bundles, short):
+            by_victim.setdefault(bundle.victim.workload, []).append(bundle)
+        for part in by_victim.values():
+            yield self._give_way(spec, part, short)
+            short -= sum(b.gain for b in part)
+        return reach
 
-        Only replicas on GPU models that ``spec`` accepts help it.
-        """
-        for victim in sorted(self.directory.workloads(self.cell), key=_cost_of_preemption):
-            running, per_replica = self._running(victim.workload), victim.gpus_per_replica
-            spare = running - victim.min_replicas
-            if gpus <= 0 or not victim.interruptible or victim.priority >= spec.priority or spare <= 0:
-                continue
-            helpful = [
-                r.name for r in self.directory.replicas(victim.workload) if accepts(spec, model_of(self.directory, r))
-            ]
-            take = min(spare, len(helpful), math.ceil(gpus / per_replica)) if per_replica > 0 else 0
-            if victim.gang_size > 1 and take:
-                take = spare  # a gang runs whole or not at all
-            if not take:
-                continue
-            reason = (
-                f"Preempt {take} of {running} replicas of {victim.workload} (priority {victim.priority}): "
-                f"{spec.workload} (priority {spec.priority}) needs {gpus:.3g} more GPUs than are free."
-            )
-            evidence = (
-                Evidence(name="gpus.free", value=self._free.usable(spec), unit="{gpu}"),
-                Evidence(name="gpus.short", value=gpus, unit="{gpu}"),
-                Evidence(name="checkpoint", value=victim.checkpoint_s, unit="s"),
-            )
-            self.memory.preempted[victim.workload] = Preempted(running, now)
-            yield self._preempt(
-                victim, running, running - take, now, reason, 0.8, evidence,
-                beneficiary=spec.workload, victims=tuple(helpful[:take]),
-            )  # fmt: skip
-            gpus -= take * per_replica
+    def _give_way(self, spec: WorkloadSpec, part: list[Bundle], short: float) -> Preempt:
+        victim = part[0].victim
+        name, here = victim.workload, replicas_of(self.directory, victim.workload)
+        running, stopping = self._running(name), [n for b in part for n in b.names]
+        after = min(here, running) - len(stopping)  # what was still to start does not start
+        order = self.memory.believed(name, self._now)
+        if order is not None:
+            self._capacity.give(self.memory.outstanding(order, name, per_replica(victim), self.directory))
+        reason = (
+            f"Preempt {running - after} of {running} replicas of {name} (priority {victim.priority}): "
+            f"{spec.workload} (priority {spec.priority}) needs {short:.3g} more GPUs than are free."
+        )
+        evidence = (
+            Evidence(name="gpus.free", value=self._capacity.usable(spec), unit="{gpu}"),
+            Evidence(name="gpus.short", value=short, unit="{gpu}"),
+            Evidence(name="checkpoint", value=victim.checkpoint_s, unit="s"),
+        )
+        before = self.memory.preempted.get(name)
+        back = max(running, before.replicas if before is not None else 0)
+        self.memory.preempted[name] = Preempted(back, self._now)
+        for bundle in part:
+            self._capacity.give(bundle.frees)
+        return self._preempt(
+            victim, running, after, reason, 0.8, evidence, beneficiary=spec.workload, stopping=stopping
+        )
 
-    def _bring_back(self, tick: Tick) -> Iterator[Scale]:
+    def _bring_back(self) -> Iterator[Scale]:
         """Return what was preempted once nobody more important has asked for its room for the hold time."""
         hold_ns = round(self.config.sizing.hold_s * NS_PER_S)
         for name in sorted(self.memory.preempted, key=lambda n: (-self._priority(n), n)):
-            was, spec = self.memory.preempted[name], self.directory.spec(name)
-            running = self._running(name)
-            if spec is None or running >= was.replicas:
+            was, spec, running = self.memory.preempted[name], self._spec(name), self._running(name)
+            wanted = bounded(spec, was.replicas) if spec is not None else 0
+            if spec is None or wanted <= running:
                 del self.memory.preempted[name]
                 continue
-            need = (was.replicas - running) * spec.gpus_per_replica
-            usable = self._free.usable(spec)
-            if tick.end_ns - was.since_ns < hold_ns or need > usable:
+            usable = self._capacity.usable(spec)
+            rested = self._now - was.since_ns >= hold_ns and not self._resting(name, wanted - running)
+            if not rested or reachable(spec, running, wanted, usable) < wanted:
                 continue
-            self._free.take(spec, need)
             del self.memory.preempted[name]
-            reason = f"Scale {name} out from {running} to {was.replicas}: it was preempted and there is room again."
+            reason = f"Scale {name} out from {running} to {wanted}: it was preempted and there is room again."
             evidence = (Evidence(name="gpus.free", value=usable, unit="{gpu}"),)
-            yield self._order(spec, running, was.replicas, tick.end_ns, reason, 0.8, evidence)
+            yield self._order(spec, running, wanted, reason, 0.8, evidence)
 
     def _order(
         self,
         spec: WorkloadSpec,
         before: int,
         after: int,
-        now: int,
         reason: str,
         confidence: float,
         evidence: tuple[Evidence, ...],
     ) -> Scale:
-        identity = record_id("Scale", self.cell, spec.workload, now, after)
-        expires = self._expiry(now)
-        self.memory.orders[spec.workload] = Order(identity, after, before, expires, now)
+        identity = record_id("Scale", self.cell, spec.workload, self._now, after)
+        self._remember(spec, identity, before, after, [])
         return Scale(
             id=identity,
             target=self._target(spec.workload),
             cell=self.cell,
             workload=spec.workload,
-            time_ns=now,
-            expires_ns=expires,
+            time_ns=self._now,
+            expires_ns=self._expiry(),
             reason=reason,
             confidence=confidence,
             policy=POLICY,
             evidence=evidence,
-            expected=self._effect(spec, after - before, now),
+            expected=self._effect(spec, after - before),
             replicas=after,
             replicas_before=before,
         )
@@ -266,46 +262,61 @@ class Arbiter:
         spec: WorkloadSpec,
         before: int,
         after: int,
-        now: int,
         reason: str,
         confidence: float,
         evidence: tuple[Evidence, ...],
         *,
         until_ns: int | None = None,
         beneficiary: str = "",
-        victims: tuple[str, ...] = (),
+        stopping: list[str],
     ) -> Preempt:
-        identity = record_id("Preempt", self.cell, spec.workload, now, after)
-        expires = self._expiry(now)
-        self.memory.orders[spec.workload] = Order(identity, after, before, expires, now)
-        self._free.give(main_model(self.directory, spec.workload), (before - after) * spec.gpus_per_replica)
+        identity = record_id("Preempt", self.cell, spec.workload, self._now, after)
+        self._remember(spec, identity, before, after, stopping)
         return Preempt(
             id=identity,
             target=self._target(spec.workload),
             cell=self.cell,
             workload=spec.workload,
-            time_ns=now,
-            expires_ns=expires,
+            time_ns=self._now,
+            expires_ns=self._expiry(),
             reason=reason,
             confidence=confidence,
             policy=POLICY,
             evidence=evidence,
-            expected=self._effect(spec, after - before, now),
+            expected=self._effect(spec, after - before),
             replicas=after,
             replicas_before=before,
             until_ns=until_ns,
             checkpoint=spec.checkpoint_s > 0,
             beneficiary=beneficiary,
-            victims=victims,
+            victims=tuple(stopping) if beneficiary else (),
         )
 
-    def _effect(self, spec: WorkloadSpec, replicas: int, now: int) -> Effect:
+    def _remember(self, spec: WorkloadSpec, identity: str, before: int, after: int, stopping: list[str]) -> None:
+        """Note an order, with what it claims and what it and an open one before it stop.
+
+        What an open order before it has not taken yet passes on to the new one; what is too much is seen at the next
+        look.
+        """
+        name, last = spec.workload, self.memory.believed(spec.workload, self._now)
+        more = (after - before) * per_replica(spec)
+        claims = self._capacity.claim(spec, more) if more > 0 else {}
+        stopping = stopping + ([] if last is None or after > last.replicas else last.victims)
+        if last is not None:
+            for model, gpus in self.memory.outstanding(last, name, per_replica(spec), self.directory).items():
+                claims[model] = claims.get(model, 0.0) + gpus
+        had = gpus_of(self.directory, name)
+        self.memory.orders[name] = Order(
+            identity, after, before, self._now, self._expiry(), claims, had, sorted(set(stopping))
+        )
+
+    def _effect(self, spec: WorkloadSpec, replicas: int) -> Effect:
         gpus = replicas * spec.gpus_per_replica
         price = gpu_price(self.directory.nodes(self.cell))
         power = None if spec.power_w_per_replica is None else replicas * spec.power_w_per_replica
         zone = self.directory.zone_of(spec.workload, self.cell)
         signal = self.directory.signals.get((zone, "carbon_intensity"))
-        carbon = None if signal is None else signal.at(now)
+        carbon = None if signal is None else signal.at(self._now)
         return Effect(
             gpus=gpus,
             cost_usd_per_hour=None if price is None else price * gpus,
@@ -315,42 +326,35 @@ class Arbiter:
 
     def _running(self, workload: str) -> int:
         """Replicas that run, or that were ordered and are believed to be on their way."""
-        order = self.memory.orders.get(workload)
-        if order is not None:
-            return order.replicas
-        return replicas_of(self.directory, workload)
+        order = self.memory.believed(workload, self._now)
+        return order.replicas if order is not None else replicas_of(self.directory, workload)
 
-    def _claim(self) -> None:
-        """Set aside the GPUs that open orders will still take, and count those that they will still free."""
-        for name, order in sorted(self.memory.orders.items()):
-            spec = self.directory.spec(name)
-            if spec is None:
-                continue
-            gpus = (order.replicas - replicas_of(self.directory, name)) * spec.gpus_per_replica
-            if gpus > 0:
-                self._free.take(spec, gpus)
-            elif gpus < 0:
-                self._free.give(main_model(self.directory, name), -gpus)
+    def _resting(self, workload: str, change: int) -> bool:
+        """Whether the last decision about a workload is too recent for another one, or for one that turns it back."""
+        last = self.memory.orders.get(workload)
+        if last is None:
+            return False
+        turned = change * (last.replicas - last.before) < 0
+        rest_s = self.config.sizing.hold_s if turned else self.config.sizing.interval_s
+        return self._now - last.decided_ns < rest_s * NS_PER_S
 
-    def _forget(self, now: int) -> None:
-        self.memory.orders = {n: o for n, o in self.memory.orders.items() if o.expires_ns > now}
-        self.memory.moves = {n: o for n, o in self.memory.moves.items() if o.expires_ns > now}
-        self.memory.unhealthy = {d: t for d, t in self.memory.unhealthy.items() if t > now}
+    def _spec(self, workload: str) -> WorkloadSpec | None:
+        """Specification of a workload of this cell; a wish about any other is not this arbiter's to fulfil."""
+        spec = self.directory.spec(workload)
+        return spec if spec is not None and spec.cell == self.cell else None
 
     def _priority(self, workload: str) -> int:
-        spec = self.directory.spec(workload)
+        spec = self._spec(workload)
         return spec.priority if spec is not None else -(2**31)
 
-    def _expiry(self, now: int) -> int:
-        return now + max(round(self.config.decision_ttl_s * NS_PER_S), LIVES_TICKS * self._period_ns)
+    def _expiry(self) -> int:
+        return self._now + max(round(self.config.decision_ttl_s * NS_PER_S), LIVES_TICKS * self._period_ns)
+
+    def _quarantine(self) -> int:
+        return self._now + max(round(QUARANTINE_S * NS_PER_S), QUARANTINE_TICKS * self._period_ns)
 
     def _target(self, workload: str) -> str:
         return f"{self.cell}/{workload}"
 
     def _cited(self, p: Proposal) -> tuple[Evidence, ...]:
         return (*p.evidence, Evidence(name="proposal", value=1.0, record=p.id))
-
-
-def _cost_of_preemption(spec: WorkloadSpec) -> tuple[int, float, str]:
-    """Order of victims: least important, then least GPU time lost to checkpoints, then by name."""
-    return spec.priority, spec.checkpoint_s * spec.gpus_per_replica * spec.gang_size, spec.workload

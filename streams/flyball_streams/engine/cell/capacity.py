@@ -1,44 +1,100 @@
 """Where there is room in a cell, for which GPU models, and what a GPU costs there."""
 
+import math
 from collections import Counter
+from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
 from flyball_contracts.records import Inventory, WorkloadSpec
 from flyball_streams.engine.directory import Directory, Replica
 
+SLACK = 1e-9
+"""GPUs that rounding may cost."""
+
 
 class Room(NamedTuple):
-    """Free healthy devices of one node."""
+    """Free healthy devices of one model on one node."""
 
     node: str
     model: str
     zone: str
-    devices: tuple[str, ...]
+    devices: int
 
 
-class Free:
-    """Free GPUs of a cell by model, less what is on its way to somebody."""
+class Capacity:
+    """What is free in a cell at one tick: by node in ``rooms``, and by model, less what is promised, in ``free``.
 
-    def __init__(self, rooms: list[Room]) -> None:
-        self.by_model: dict[str, float] = {}
-        for room in rooms:
-            self.give(room.model, len(room.devices))
+    Devices in ``unhealthy`` and on nodes that are drained are not free, and stopping what runs there frees nothing.
+    """
+
+    def __init__(self, directory: Directory, cell: str, unhealthy: Iterable[str]) -> None:
+        self.directory = directory
+        self.unhealthy = set(unhealthy)
+        self.rooms: list[Room] = []
+        self.free: dict[str, float] = {}
+        self._holders: Counter[tuple[str, int]] = Counter()
+        for inventory in directory.nodes(cell):
+            for a in inventory.allocations:
+                self._holders.update((inventory.node, row) for row in set(a.devices))
+            free = Counter(
+                device.model
+                for row, device in enumerate(inventory.devices)
+                if self._usable(inventory, row) and not self._holders[inventory.node, row]
+            )
+            self.rooms += [Room(inventory.node, model, inventory.zone, n) for model, n in sorted(free.items())]
+        for room in self.rooms:
+            self.give({room.model: room.devices})
 
     def usable(self, spec: WorkloadSpec) -> float:
         """GPUs that a workload could take."""
-        return sum(gpus for model, gpus in self.by_model.items() if accepts(spec, model))
+        return sum(max(0.0, gpus) for model, gpus in self.free.items() if accepts(spec, model))
 
-    def take(self, spec: WorkloadSpec, gpus: float) -> None:
-        """Claim GPUs for a workload, of the models that it accepts, the one with most left first."""
-        models = sorted((m for m in self.by_model if accepts(spec, m)), key=lambda m: (-self.by_model[m], m))
-        for i, model in enumerate(models):
-            part = gpus if i == len(models) - 1 else min(gpus, max(0.0, self.by_model[model]))
-            self.by_model[model] -= part
-            gpus -= part
+    def claim(self, spec: WorkloadSpec, gpus: float) -> dict[str, float]:
+        """Take GPUs that are usable, of the model with most left first; what was taken, by model."""
+        taken: dict[str, float] = {}
+        models = [m for m in self.free if accepts(spec, m)]
+        for model in sorted(models, key=lambda m: (-self.free[m], m)):
+            part = min(gpus, max(0.0, self.free[model]))
+            if part > 0:
+                taken[model] = part
+                self.free[model] -= part
+                gpus -= part
+        return taken
 
-    def give(self, model: str, gpus: float) -> None:
-        """Count GPUs of a model as free."""
-        self.by_model[model] = self.by_model.get(model, 0.0) + gpus
+    def give(self, gpus: Mapping[str, float]) -> None:
+        """Count GPUs as free, by model; a negative number takes them, and what is not there is owed."""
+        for model, n in gpus.items():
+            self.free[model] = self.free.get(model, 0.0) + n
+
+    def freed_by(self, replicas: Iterable[Replica]) -> dict[str, float]:
+        """GPUs by model that are free when these replicas stop: those which nobody else shares."""
+        leaving = Counter((r.node, row) for r in replicas for row in set(r.devices))
+        found: dict[str, float] = {}
+        for (node, row), n in leaving.items():
+            inventory = self.directory.inventories[node]
+            if n == self._holders[node, row] and self._usable(inventory, row):
+                model = inventory.devices[row].model
+                found[model] = found.get(model, 0.0) + 1.0
+        return found
+
+    def best_room(self, spec: WorkloadSpec, devices: int, away_from: str, zone: str) -> Room | None:
+        """Room to move ``devices`` devices to: same zone first, then the fullest that fits, then by name."""
+        fit = [
+            r
+            for r in self.rooms
+            if r.node != away_from and r.devices >= devices <= self.free[r.model] and accepts(spec, r.model)
+        ]
+        return min(fit, key=lambda r: (r.zone != zone, r.devices, r.node, r.model), default=None)
+
+    def reserve(self, node: str, model: str, devices: int) -> None:
+        """Set devices of one node aside."""
+        for i, room in enumerate(self.rooms):
+            if (room.node, room.model) == (node, model):
+                self.rooms[i] = room._replace(devices=room.devices - devices)
+                self.give({model: -devices})
+
+    def _usable(self, inventory: Inventory, row: int) -> bool:
+        return inventory.schedulable and inventory.devices[row].id not in self.unhealthy
 
 
 def accepts(spec: WorkloadSpec, model: str) -> bool:
@@ -46,34 +102,43 @@ def accepts(spec: WorkloadSpec, model: str) -> bool:
     return not spec.gpu_models or model in spec.gpu_models
 
 
-def free_rooms(directory: Directory, cell: str, unhealthy: set[str]) -> list[Room]:
-    """Schedulable nodes with free healthy devices, by name."""
-    rooms: list[Room] = []
-    for inventory in directory.nodes(cell):
-        if not inventory.schedulable:
-            continue
-        held = {row for a in inventory.allocations for row in a.devices}
-        free = tuple(d.id for row, d in enumerate(inventory.devices) if row not in held and d.id not in unhealthy)
-        if free:
-            rooms.append(Room(inventory.node, inventory.devices[0].model, inventory.zone, free))
-    return rooms
-
-
-def model_of(directory: Directory, replica: Replica) -> str:
-    """GPU model that a replica runs on; empty where it has none."""
-    devices = directory.inventories[replica.node].devices
-    return devices[0].model if devices else ""
-
-
 def replicas_of(directory: Directory, workload: str) -> int:
     """Number of replicas that run; one that spans nodes counts once."""
     return len({r.name for r in directory.replicas(workload)})
 
 
-def main_model(directory: Directory, workload: str) -> str:
-    """GPU model that most replicas of a workload run on."""
-    models = Counter(model_of(directory, r) for r in directory.replicas(workload))
-    return min(models, key=lambda m: (-models[m], m)) if models else ""
+def gpus_of(directory: Directory, workload: str) -> dict[str, float]:
+    """GPUs that a workload holds, by model."""
+    held = {(r.node, row) for r in directory.replicas(workload) for row in r.devices}
+    return dict(Counter(directory.inventories[node].devices[row].model for node, row in held))
+
+
+def gang_of(spec: WorkloadSpec) -> int:
+    """Replicas that run together or not at all."""
+    return max(1, min(spec.gang_size, spec.max_replicas))
+
+
+def per_replica(spec: WorkloadSpec) -> float:
+    """GPUs of one replica, 0 or more."""
+    return max(0.0, spec.gpus_per_replica)
+
+
+def bounded(spec: WorkloadSpec, replicas: int) -> int:
+    """Nearest number of replicas that the specification allows: within its limits, and in whole gangs."""
+    least = max(0, spec.min_replicas)
+    most = max(least, min(spec.max_replicas, 2**31 - 1))
+    gang = gang_of(spec)
+    wanted = -(-max(least, min(replicas, most)) // gang) * gang
+    return wanted if wanted <= most else most - most % gang
+
+
+def reachable(spec: WorkloadSpec, running: int, wanted: int, gpus: float) -> int:
+    """Replicas up to ``wanted`` that ``gpus`` more GPUs allow, in whole gangs; ``running`` when none more."""
+    each = per_replica(spec)
+    if each <= 0:
+        return wanted
+    count = min(wanted, running + max(0, math.floor(gpus / each + SLACK)))
+    return max(running, count - count % gang_of(spec))
 
 
 def gpu_price(nodes: list[Inventory]) -> float | None:
@@ -82,9 +147,3 @@ def gpu_price(nodes: list[Inventory]) -> float | None:
     known = [(price, devices) for price, devices in priced if price is not None]
     gpus = sum(devices for _, devices in known)
     return sum(price for price, _ in known) / gpus if gpus else None
-
-
-def best_room(rooms: list[Room], spec: WorkloadSpec, devices: int, away_from: str, zone: str) -> Room | None:
-    """Node to move ``devices`` devices to: same zone first, then the fullest that fits (best fit), then by name."""
-    fit = [r for r in rooms if r.node != away_from and len(r.devices) >= devices and accepts(spec, r.model)]
-    return min(fit, key=lambda r: (r.zone != zone, len(r.devices), r.node), default=None)

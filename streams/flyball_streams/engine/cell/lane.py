@@ -6,14 +6,15 @@ import msgspec
 
 from flyball_contracts.codec import Message, decode_record, record_message
 from flyball_contracts.config import WorkerConfig
-from flyball_contracts.errors import DecodeError
+from flyball_contracts.errors import DecodeError, RecordError
 from flyball_contracts.records import Outcome, Proposal, TickClosed
-from flyball_streams.engine.cell.arbiter import Arbiter, Memory
+from flyball_streams.engine.cell.arbiter import Arbiter
+from flyball_streams.engine.cell.memory import Memory
 from flyball_streams.engine.directory import Directory
-from flyball_streams.engine.gate import STAGGER, TRUSTED, Gate
-from flyball_streams.engine.lane import Incoming, refuse
-from flyball_streams.engine.packing import pack, pack_struct, unpack, unpack_struct
-from flyball_streams.engine.stats import LaneStats
+from flyball_streams.engine.gate import STAGGER, Gate
+from flyball_streams.engine.lane import Incoming, check_period, refuse
+from flyball_streams.engine.packing import pack, pack_struct, reading, unpack, unpack_struct
+from flyball_streams.engine.stats import LaneStats, count
 
 STAGE = "cell lane"
 
@@ -23,6 +24,12 @@ class CellWishes(msgspec.Struct):
 
     gate: Gate
     open: dict[int, list[Proposal]] = {}
+
+    def take(self, index: int) -> list[Proposal]:
+        """Wishes up to a tick that is closed now, each once: a lane that was restarted says some of it again."""
+        wishes = {p.id: p for i in sorted(self.open) if i <= index for p in self.open[i]}
+        self.open = {i: late for i, late in self.open.items() if i > index}
+        return sorted(wishes.values(), key=lambda p: (p.workload, p.id))
 
 
 class CellLane:
@@ -46,15 +53,18 @@ class CellLane:
                 self.stats.undecodable += 1
                 out.append(refuse(message, STAGE, error))
                 continue
-            if isinstance(record, Proposal | TickClosed):
-                self._take(record)
-            else:
-                self.stats.ignored += 1
+            try:
+                if isinstance(record, Proposal | TickClosed):
+                    self._take(record)
+                else:
+                    self.stats.ignored += 1
+            except RecordError as error:
+                self.stats.unfit += 1
+                out.append(refuse(message, STAGE, error))
         for name, ticks in sorted(self.ticks.items()):
             for tick in ticks.gate.close():
                 self.stats.ticks += 1
-                wishes = sorted(ticks.open.pop(tick.index, []), key=lambda p: (p.workload, p.id))
-                for decision in self._arbiter(name).decide(tick, wishes):
+                for decision in self._arbiter(name).decide(tick, ticks.take(tick.index)):
                     self.stats.records += 1
                     out.append(record_message(decision, f"/{self.source}"))
         return out
@@ -70,13 +80,14 @@ class CellLane:
         )
 
     def restore(self, state: bytes) -> None:
-        """Take on the state of a snapshot."""
+        """Take on the state of a snapshot; raises :class:`DecodeError` when it is not one."""
         loaded = unpack(state)
-        self.stats = unpack_struct(loaded["stats"], LaneStats)
-        self.ticks = {name: unpack_struct(raw, CellWishes) for name, raw in loaded["ticks"].items()}
-        self.arbiters = {}
-        for name, raw in loaded["memories"].items():
-            self._arbiter(name).memory = unpack_struct(raw, Memory)
+        with reading(self.source):
+            self.stats = unpack_struct(loaded["stats"], LaneStats)
+            self.ticks = {name: unpack_struct(raw, CellWishes) for name, raw in loaded["ticks"].items()}
+            self.arbiters = {}
+            for name, raw in loaded["memories"].items():
+                self._arbiter(name).memory = unpack_struct(raw, Memory)
 
     def heed(self, outcome: Outcome) -> None:
         """Learn what became of a decision; outcomes of other lanes' cells are ignored."""
@@ -90,16 +101,18 @@ class CellLane:
         return arbiter
 
     def _take(self, record: Proposal | TickClosed) -> None:
-        ticks = self.ticks.get(record.cell)
+        ticks, config = self.ticks.get(record.cell), self.config
         if ticks is None:
-            late = self.config.lateness_ticks
-            ticks = CellWishes(Gate(record.tick.period_ns, self.config.lane_lateness_ticks, TRUSTED, grace=late + 2 * STAGGER))
-            self.ticks[record.cell] = ticks
-        index = record.tick.index
+            grace = config.lateness_ticks + 2 * STAGGER
+            gate = Gate(record.tick.period_ns, config.lane_lateness_ticks, config.max_ahead_ticks, grace)
+            ticks = self.ticks[record.cell] = CellWishes(gate)
+        gate, index = ticks.gate, record.tick.index
+        check_period(record.cell, record.source, record.tick, gate.period_ns)
         if isinstance(record, TickClosed):
-            ticks.gate.arrive(record.source, index)
-            self.stats.used += 1
-        else:
-            # The marks are the workload lanes'; a wish of a node lane may come after them. It is no less true then.
-            ticks.open.setdefault(max(index, ticks.gate.closed + 1), []).append(record)
-            self.stats.used += 1
+            count(self.stats, gate.arrive(record.source, index))
+            return
+        # The marks are the workload lanes'; a wish of a node lane may come after them, or from a node whose clock
+        # runs ahead. It is no less true then.
+        ahead = bool(gate.sources) and index > gate.front + gate.max_ahead
+        ticks.open.setdefault(gate.closed + 1 if ahead else max(index, gate.closed + 1), []).append(record)
+        self.stats.used += 1

@@ -1,6 +1,6 @@
 """The node lane's view of one cell: its devices and hosts, and what one closed tick says about them."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import numpy as np
@@ -11,6 +11,7 @@ from flyball_contracts.ids import record_id
 from flyball_contracts.metrics import GPU, HOST, WORKLOAD
 from flyball_contracts.records import (
     Anomaly,
+    Device,
     Evidence,
     Inventory,
     NodeEvent,
@@ -26,7 +27,7 @@ from flyball_streams.engine.node.health import Finding, Health
 from flyball_streams.engine.node.intake import Entry
 from flyball_streams.engine.node.table import SubjectTable
 from flyball_streams.engine.node.tenancy import POWER, UTILIZATION, Tenancy
-from flyball_streams.engine.packing import arrays, pack_struct, unpack_struct
+from flyball_streams.engine.packing import arrays, like, pack_struct, unpack_struct, wiped
 
 GPU_WATCHED = {
     "hw.gpu.utilization{task=general}": 0.2,
@@ -49,6 +50,10 @@ SM_ACTIVITY = GPU.column("nvidia.gpu.sm.activity")
 DRAM = GPU.column("nvidia.gpu.dram.bandwidth.utilization")
 MEMORY = GPU.column("hw.gpu.memory.utilization")
 REMIND_TICKS = 30
+GONE_TICKS = 600
+"""A node that has been silent for so many ticks is gone, and what ran there with it."""
+COMING = 4096
+"""Events that may wait for their tick; more come only from a clock that runs ahead."""
 
 
 class NodeCell:
@@ -65,17 +70,21 @@ class NodeCell:
         self.health = Health(config.health, self.gpus.capacity)
         self.inventories: dict[str, Inventory] = {}
         self.rows: dict[str, NDArray[np.int64]] = {}
+        self.seen: dict[str, int] = {}
         self.reminded: dict[str, int] = {}
+        self.superseded = 0
         self.tenancy = Tenancy({}, {}, self.gpus.capacity)
+        self.coming: list[NodeEvent] = []
 
     def note(self, event: NodeEvent) -> None:
-        """Take an event of one of the cell's nodes in."""
-        self.health.note(event)
+        """Take an event of one of the cell's nodes in; it counts from the tick on in which it happened."""
+        self.coming.append(event)
 
     def close(self, tick: Tick, entries: list[Entry]) -> Iterator[Record]:
         """Records of one closed tick, in a fixed order, the mark last."""
-        self._adopt(entries)
+        self._adopt(entries, tick.index)
         self._fill(entries)
+        self._heed(tick)
         yield from self.tenancy.demands(self.cell, self.source, tick, self.gpus.values, self.gpus.mask)
         hour = tick.end_ns // 3_600_000_000_000 % 24
         if self.gpus.mask.any():
@@ -94,60 +103,93 @@ class NodeCell:
             "features": arrays(self.features),
             "health": self.health.state(),
             "inventories": [pack_struct(i) for i in self.inventories.values()],
+            "seen": self.seen,
             "reminded": self.reminded,
+            "superseded": self.superseded,
+            "coming": [pack_struct(event) for event in self.coming],
         }
 
     def load(self, state: dict[str, Any]) -> None:
         """Take on the state of a snapshot."""
         self.gpus.load(state["gpus"])
         self.hosts.load(state["hosts"])
-        self.features = features.State(*state["features"])
-        self.health.load(state["health"])
+        self.features = like(features.init(self.gpus.capacity), state["features"])
+        self.health.load(state["health"], self.gpus.capacity)
         inventories = [unpack_struct(raw, Inventory) for raw in state["inventories"]]
         self.inventories = {i.node: i for i in inventories}
-        self.rows = {i.node: self.gpus.rows(tuple(d.id for d in i.devices), i.node) for i in inventories}
+        slots = self.gpus.slots
+        self.rows = {i.node: np.array([slots[d.id] for d in i.devices], np.int64) for i in inventories}
+        self.seen = dict(state["seen"])
         self.reminded = dict(state["reminded"])
+        self.superseded = state["superseded"]
+        self.coming = [unpack_struct(raw, NodeEvent) for raw in state["coming"]]
         self.tenancy = Tenancy(self.inventories, self.gpus.slots, self.gpus.capacity)
 
-    def _adopt(self, entries: list[Entry]) -> None:
-        """Follow the inventories that this tick's frames name."""
+    def _adopt(self, entries: list[Entry], index: int) -> None:
+        """Follow the inventories that this tick's frames name, and let go of nodes that are long silent."""
         changed = False
         for entry in entries:
             new = entry.inventory
+            self.seen[new.node] = index
             old = self.inventories.get(new.node)
-            if old is new or (old is not None and old.boot_id == new.boot_id and old.epoch >= new.epoch):
+            if old is new or (old is not None and not _replaces(new, old)):
                 continue
-            if old is not None and old.boot_id != new.boot_id:
-                self.health.forget([d.id for d in old.devices])
-            self.inventories[new.node] = new
-            self.rows[new.node] = self.gpus.rows(tuple(d.id for d in new.devices), new.node)
+            self._take_on(new, old)
             changed = True
-        if not changed:
-            return
-        if self.gpus.capacity != self.features.idle_ticks.shape[0]:
-            self.features = features.resize(self.features, self.gpus.capacity)
-            self.health.resize(self.gpus.capacity)
-        self.tenancy = Tenancy(self.inventories, self.gpus.slots, self.gpus.capacity)
+        for node in [node for node, seen in self.seen.items() if not 0 <= index - seen <= GONE_TICKS]:
+            del self.seen[node], self.rows[node]
+            self._let_go(self.inventories.pop(node).devices, node)
+            self.hosts.retire((node,), node)
+            changed = True
+        if changed:
+            self.tenancy = Tenancy(self.inventories, self.gpus.slots, self.gpus.capacity)
+
+    def _take_on(self, new: Inventory, old: Inventory | None) -> None:
+        if old is not None and old.boot_id != new.boot_id:
+            self.health.forget([d.id for d in old.devices])
+        if old is not None:
+            kept = {d.id for d in new.devices}
+            self._let_go([d for d in old.devices if d.id not in kept], old.node)
+        self.inventories[new.node] = new
+        self.rows[new.node] = self.gpus.rows(tuple(d.id for d in new.devices), new.node)
+        capacity, recycled = self.gpus.capacity, self.gpus.recycled
+        if capacity != self.features.idle_ticks.shape[0]:
+            self.features = features.resize(self.features, capacity)
+            self.health.resize(capacity)
+        if recycled:
+            self.features = wiped(self.features, features.init(capacity), recycled)
+            self.health.wipe(recycled)
+
+    def _let_go(self, devices: Iterable[Device], node: str) -> None:
+        self.health.forget(self.gpus.retire((d.id for d in devices), node))
+
+    def _heed(self, tick: Tick) -> None:
+        """Note the events up to this tick; a worker with a backlog may have read events of later ones."""
+        due = sorted((e for e in self.coming if e.time_ns < tick.end_ns), key=lambda e: (e.time_ns, e.id))
+        self.coming = [e for e in self.coming if e.time_ns >= tick.end_ns][-COMING:]
+        for event in due:
+            self.health.note(event)
 
     def _fill(self, entries: list[Entry]) -> None:
         self.gpus.clear()
         self.hosts.clear()
         self.tenancy.values.fill(np.nan)
+        gpus: list[tuple[NDArray[np.int64], NDArray[np.float32]]] = []
+        hosts: list[tuple[NDArray[np.int64], NDArray[np.float32]]] = []
         for schema, inventory, values in entries:
             held = self.inventories[inventory.node]
-            if (inventory.boot_id, inventory.epoch) != (held.boot_id, held.epoch):
-                continue  # the rows of an inventory that was replaced within this tick
+            if inventory is not held and inventory != held:
+                self.superseded += 1  # the rows of an inventory that was replaced within this tick
+                continue
             if schema == GPU.schema:
-                rows = self.rows[inventory.node]
-                self.gpus.values[rows] = values
-                self.gpus.mask[rows] = True
+                gpus.append((self.rows[inventory.node], values))
             elif schema == HOST.schema:
-                row = self.hosts.rows((inventory.node,), inventory.node)
-                self.hosts.values[row] = values
-                self.hosts.mask[row] = True
+                hosts.append((self.hosts.rows((inventory.node,), inventory.node), values))
             elif schema == WORKLOAD.schema:
                 first = self.tenancy.first_row[inventory.node]
                 self.tenancy.values[first : first + len(values)] = values
+        self.gpus.put(gpus)
+        self.hosts.put(hosts)
 
     def _anomalies(self, table: SubjectTable, tick: Tick, hour: int) -> Iterator[Anomaly]:
         scores, expected = table.score(hour)
@@ -224,19 +266,16 @@ class NodeCell:
         table = self.gpus
         for finding in self.health.findings(table.values, table.mask, group, table.slots, table.names):
             subject = table.names[finding.slot]
-            if tick.index - self.reminded.get(subject, tick.index - REMIND_TICKS) < REMIND_TICKS:
+            if 0 <= tick.index - self.reminded.get(subject, -REMIND_TICKS) < REMIND_TICKS:
                 continue
             self.reminded[subject] = tick.index
             anomaly = self._anomaly(table, finding.slot, tick, finding.detector, finding.score, finding.evidence)
             yield anomaly
-            wish = self._wish(finding, anomaly, tick)
-            if wish is not None:
-                yield wish
+            yield self._wish(finding, anomaly, tick)
+        self.reminded = {d: i for d, i in self.reminded.items() if 0 <= tick.index - i < REMIND_TICKS}
 
-    def _wish(self, finding: Finding, anomaly: Anomaly, tick: Tick) -> Proposal | None:
+    def _wish(self, finding: Finding, anomaly: Anomaly, tick: Tick) -> Proposal:
         workload, replica = self.tenancy.replica_of_slot.get(finding.slot, ("", ""))
-        if not workload:
-            return None
         return Proposal(
             id=record_id("Proposal", "migrate", self.cell, anomaly.subject, tick.index),
             cell=self.cell,
@@ -251,6 +290,11 @@ class NodeCell:
             confidence=0.95 if finding.detector == "failing" else 0.8,
             evidence=(*finding.evidence, Evidence(name="anomaly", value=finding.score, record=anomaly.id)),
         )
+
+
+def _replaces(new: Inventory, old: Inventory) -> bool:
+    """Whether an inventory is the newer one of its node; frames of a boot that is over do not come here any more."""
+    return new.boot_id != old.boot_id or (new.epoch, new.time_ns) > (old.epoch, old.time_ns)
 
 
 def _known(x: np.float32) -> float | None:

@@ -6,33 +6,51 @@ import msgspec
 
 Verdict = Literal["new", "duplicate", "stale"]
 WINDOW = 64
+RUNS_KEPT = 8
 
 
 class Sequence(msgspec.Struct):
-    """Newest frame of a node, and which of the :data:`WINDOW` before it have been seen (bit i: ``seq - i``)."""
+    """Newest frame of a node, and which of the :data:`WINDOW` before it have been seen (bit i: ``seq - i``).
+
+    ``first`` is the least ``seq`` whose absence is known to be a gap: the lane may have come late to the run.
+    ``past`` are the runs of the agent that have been replaced.
+    """
 
     boot_id: str
     epoch: int
     seq: int
     time_ns: int
     seen: int = 1
+    first: int = 0
+    past: list[tuple[str, int]] = []
 
     def accept(self, boot_id: str, epoch: int, seq: int, time_ns: int) -> tuple[Verdict, int]:
         """Judge one frame; the number is how many frames are newly known to be missing (negative: one turned up).
 
-        ``stale`` is a frame of an agent run that has been replaced.
+        ``stale`` is a frame of an agent run that has been replaced, or one so old that nothing is known of it.
         """
-        if (boot_id, epoch) != (self.boot_id, self.epoch):
-            if epoch < self.epoch or time_ns < self.time_ns:
+        if epoch != self.epoch or boot_id != self.boot_id:
+            # Epochs rise with each start, but an agent may lose its count; its clock may have been set back.
+            newer = epoch > self.epoch or time_ns > self.time_ns
+            if not newer or (boot_id, epoch) in self.past:
                 return "stale", 0
-            self.boot_id, self.epoch, self.seq, self.time_ns, self.seen = boot_id, epoch, seq, time_ns, 1
-            return "new", 0
+            self.past = [*self.past, (self.boot_id, self.epoch)][-RUNS_KEPT:]
+            return self._start(boot_id, epoch, seq, time_ns)
         ahead = seq - self.seq
         if ahead > 0:
             self.seen = ((self.seen << ahead) | 1) & ((1 << WINDOW) - 1) if ahead < WINDOW else 1
             self.seq, self.time_ns = seq, max(time_ns, self.time_ns)
             return "new", ahead - 1
-        if -ahead >= WINDOW or self.seen >> -ahead & 1:
+        if time_ns > self.time_ns:  # no frame is older by number and newer by time: the agent lost its count
+            return self._start(boot_id, epoch, seq, time_ns)
+        if -ahead >= WINDOW:
+            return "stale", 0
+        if self.seen >> -ahead & 1:
             return "duplicate", 0
         self.seen |= 1 << -ahead
-        return "new", -1
+        return "new", -1 if seq > self.first else 0
+
+    def _start(self, boot_id: str, epoch: int, seq: int, time_ns: int) -> tuple[Verdict, int]:
+        self.boot_id, self.epoch, self.seq, self.time_ns, self.seen = boot_id, epoch, seq, time_ns, 1
+        self.first = -1  # runs count from 0
+        return "new", seq

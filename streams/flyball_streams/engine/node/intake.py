@@ -1,6 +1,8 @@
 """From messages to frames that may be used: decoded, new, known to the inventory, and on time."""
 
 from collections.abc import Sequence as Batch
+from itertools import pairwise
+from operator import itemgetter
 from typing import Any, NamedTuple
 
 import msgspec
@@ -10,8 +12,8 @@ from numpy.typing import NDArray
 from flyball_contracts.codec import Message
 from flyball_contracts.config import WorkerConfig
 from flyball_contracts.errors import RecordError
-from flyball_contracts.frame import Frame, decode_frame, decode_frames
-from flyball_contracts.ids import tick_of
+from flyball_contracts.frame import Frame, FrameBatch, decode_frame, decode_frames
+from flyball_contracts.ids import MAX_TIME_NS, tick_of
 from flyball_contracts.metrics import layout_of
 from flyball_contracts.records import Inventory
 from flyball_streams.engine.directory import Directory
@@ -19,7 +21,7 @@ from flyball_streams.engine.gate import Gate
 from flyball_streams.engine.lane import Incoming, refuse
 from flyball_streams.engine.node.dedup import Sequence
 from flyball_streams.engine.packing import pack_struct, unpack_struct
-from flyball_streams.engine.stats import LaneStats
+from flyball_streams.engine.stats import LaneStats, count
 
 STAGE = "node lane"
 PATIENCE = 4096
@@ -73,12 +75,9 @@ class Intake:
         for undecodable in bad:
             self.stats.undecodable += 1
             dead.append(refuse(batch[undecodable.position], STAGE, undecodable.error))
-        for decoded in batches:
-            starts = decoded.starts.tolist()
-            for i, frame in enumerate(decoded.frames):
-                if self._is_new(frame):
-                    values = decoded.values[starts[i] : starts[i + 1]]
-                    self._place(batch[decoded.positions[i]], frame, values, dead)
+        for position, frame, values in in_order(batches):
+            if self._is_new(frame):
+                self._place(batch[position], frame, values, dead)
         self._expire(dead)
         self.stats.waiting = len(self.parked)
         return dead
@@ -126,7 +125,8 @@ class Intake:
     def _is_new(self, frame: Frame) -> bool:
         sequence = self.nodes.get(frame.node)
         if sequence is None:
-            self.nodes[frame.node] = Sequence(frame.boot_id, frame.epoch, frame.seq, frame.time_ns)
+            first = frame.seq
+            self.nodes[frame.node] = Sequence(frame.boot_id, frame.epoch, frame.seq, frame.time_ns, first=first)
             return True
         verdict, missing = sequence.accept(frame.boot_id, frame.epoch, frame.seq, frame.time_ns)
         self.stats.gaps += missing
@@ -148,20 +148,22 @@ class Intake:
             dead.append(refuse(message, STAGE, RecordError(_unfit(frame, kind, rows))))
             return
         cell = self.cells.get(inventory.cell)
+        period_ns = frame.period_ns if cell is None else cell.gate.period_ns
+        index = tick_of(frame.time_ns, period_ns)
+        if (index + 1) * period_ns > MAX_TIME_NS:
+            self.stats.unfit += 1
+            dead.append(refuse(message, STAGE, RecordError(f"frame of node {frame.node!r}: its tick never ends")))
+            return
         if cell is None:
             late = self.config.lateness_ticks
-            gate = Gate(frame.period_ns, late, self.config.max_ahead_ticks, grace=late)
-            cell = self.cells[inventory.cell] = CellTicks(gate)
-        index = tick_of(frame.time_ns, cell.gate.period_ns)
+            cell = CellTicks(Gate(period_ns, late, self.config.max_ahead_ticks, grace=late))
+            self.cells[inventory.cell] = cell
         arrival = cell.gate.arrive(f"{frame.node}|{frame.schema}", index)
+        count(self.stats, arrival)
         if arrival == "ok":
-            self.stats.used += 1
             self.stats.rows += frame.rows
             cell.open.setdefault(index, []).append(Entry(frame.schema, inventory, values))
-        elif arrival == "late":
-            self.stats.late += 1
-        else:
-            self.stats.early += 1
+        elif arrival == "early":
             ahead_s = (index - cell.gate.closed) * cell.gate.period_ns / 1e9
             error = RecordError(
                 f"frame of node {frame.node!r} is {ahead_s:.0f} s ahead of the other nodes of cell "
@@ -196,3 +198,14 @@ def _unfit(frame: Frame, kind: str, rows: int) -> str:
         f"frame of node {frame.node!r} has {frame.rows} {kind} rows, but inventory epoch "
         f"{frame.inventory_epoch} lists {rows}; the agent must raise the epoch when its rows change"
     )
+
+
+def in_order(batches: Batch[FrameBatch]) -> list[tuple[int, Frame, NDArray[np.float32]]]:
+    """Frames of all schemas with their values, in order of arrival: a node numbers them over all schemas."""
+    arrived: list[tuple[int, Frame, NDArray[np.float32]]] = []
+    for decoded in batches:
+        starts = decoded.starts.tolist()
+        parts = [decoded.values[a:b] for a, b in pairwise(starts)]
+        arrived += zip(decoded.positions, decoded.frames, parts, strict=True)
+    arrived.sort(key=itemgetter(0))
+    return arrived

@@ -5,13 +5,13 @@ from collections.abc import Sequence
 from flyball_contracts.codec import Message, decode_record, record_message, tick_closed_messages
 from flyball_contracts.config import WorkerConfig
 from flyball_contracts.errors import DecodeError
-from flyball_contracts.records import NodeEvent, Record, TickClosed
+from flyball_contracts.records import Inventory, NodeEvent, Record, TickClosed
 from flyball_contracts.topics import DEMAND, TELEMETRY
 from flyball_streams.engine.directory import Directory
 from flyball_streams.engine.lane import Incoming, refuse
 from flyball_streams.engine.node.cell import NodeCell
 from flyball_streams.engine.node.intake import STAGE, Intake
-from flyball_streams.engine.packing import pack, pack_struct, unpack, unpack_struct
+from flyball_streams.engine.packing import pack, pack_struct, reading, unpack, unpack_struct
 from flyball_streams.engine.stats import LaneStats
 
 
@@ -51,6 +51,7 @@ class NodeLane:
                 self.stats.ticks += 1
                 for record in self._cell(name).close(tick, ticks.open.pop(tick.index, [])):
                     self._emit(record, out)
+        self.stats.superseded = sum(cell.superseded for cell in self.cells.values())
         return out
 
     def snapshot(self) -> bytes:
@@ -59,14 +60,15 @@ class NodeLane:
         return pack({"stats": pack_struct(self.stats), "intake": self.intake.state(), "cells": cells})
 
     def restore(self, state: bytes) -> None:
-        """Take on the state of a snapshot."""
+        """Take on the state of a snapshot; raises :class:`DecodeError` when it is not one."""
         loaded = unpack(state)
-        self.stats = unpack_struct(loaded["stats"], LaneStats)
-        self.intake.stats = self.stats
-        self.intake.load(loaded["intake"])
-        self.cells = {}
-        for name, cell in loaded["cells"].items():
-            self._cell(name).load(cell)
+        with reading(self.source):
+            self.stats = unpack_struct(loaded["stats"], LaneStats)
+            self.intake.stats = self.stats
+            self.intake.load(loaded["intake"])
+            self.cells = {}
+            for name, cell in loaded["cells"].items():
+                self._cell(name).load(cell)
 
     def _cell(self, name: str) -> NodeCell:
         cell = self.cells.get(name)
@@ -82,7 +84,7 @@ class NodeLane:
             out.append(refuse(message, STAGE, error))
             return
         inventory = self.directory.inventories.get(record.node) if isinstance(record, NodeEvent) else None
-        if isinstance(record, NodeEvent) and inventory is not None:
+        if isinstance(record, NodeEvent) and inventory is not None and _concerns(record, inventory):
             self.stats.used += 1
             self._cell(inventory.cell).note(record)
         else:
@@ -94,3 +96,7 @@ class NodeLane:
             out += tick_closed_messages(record, DEMAND, self.demand_partitions)
         else:
             out.append(record_message(record, f"/{self.source}"))
+
+
+def _concerns(event: NodeEvent, inventory: Inventory) -> bool:
+    return not event.device or any(d.id == event.device for d in inventory.devices)

@@ -1,6 +1,6 @@
 """Subjects of one cell as rows of dense arrays, and the anomaly score of their watched metrics."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -9,15 +9,15 @@ from numpy.typing import NDArray
 from flyball_contracts.metrics import Layout
 from flyball_models import bucket
 from flyball_models.anomaly import record_ratio
-from flyball_streams.engine.packing import arrays
+from flyball_streams.engine.packing import arrays, like, wiped
 
 
 class SubjectTable:
     """Slots of subjects (devices or hosts) and this tick's values, ``float32[capacity, metrics]``.
 
-    Capacity is padded, so a growing fleet compiles a few shapes only. A subject keeps its slot for good: its history
-    is there when it comes back. ``watched`` gives for each metric the change, in its unit, that is worth a word: for a
-    reading that never moved any step is a record.
+    Capacity is padded, so a growing fleet compiles a few shapes only. A subject that is retired keeps its slot, so that
+    its history is there when it comes back, until a new one needs it. ``watched`` gives for each metric the change, in
+    its unit, that is worth a word: for a reading that never moved any step is a record.
     """
 
     def __init__(self, layout: Layout, watched: Mapping[str, float], capacity: int = 0) -> None:
@@ -28,6 +28,8 @@ class SubjectTable:
         self.slots: dict[str, int] = {}
         self.names: list[str] = []
         self.owner: list[str] = []
+        self.retired: dict[str, None] = {}
+        self.recycled: list[int] = []
         self._size(bucket(capacity))
         self.scores = record_ratio.init(self.capacity * len(watched))
 
@@ -37,20 +39,41 @@ class SubjectTable:
         return len(self.mask)
 
     def rows(self, names: tuple[str, ...], node: str) -> NDArray[np.int64]:
-        """Slots of some subjects of a node, made where they are new; ``int64[len(names)]``."""
+        """Slots of some subjects of a node, made where they are new; ``int64[len(names)]``.
+
+        ``recycled`` says which slots have changed hands: what else is kept by slot must be wiped there.
+        """
+        self.recycled = []
         for name in names:
             if name not in self.slots:
-                self.slots[name] = len(self.names)
-                self.names.append(name)
-                self.owner.append(node)
+                self._add(name)
+            self.retired.pop(name, None)
+            self.owner[self.slots[name]] = node
         if len(self.names) > self.capacity:
             self._grow(bucket(len(self.names)))
+        if self.recycled:
+            n = self.capacity * len(self.watched)
+            series = [slot * len(self.watched) + m for slot in self.recycled for m in range(len(self.watched))]
+            self.scores = wiped(self.scores, record_ratio.init(n), series)
         return np.array([self.slots[name] for name in names], np.int64)
+
+    def retire(self, names: Iterable[str], node: str) -> list[str]:
+        """Let subjects go that their node has no more; those that are another node's now stay. Returns the first."""
+        gone = [name for name in names if name in self.slots and self.owner[self.slots[name]] == node]
+        self.retired.update(dict.fromkeys(gone))
+        return gone
 
     def clear(self) -> None:
         """Start a tick: every value missing."""
         self.values.fill(np.nan)
         self.mask.fill(False)
+
+    def put(self, blocks: Sequence[tuple[NDArray[np.int64], NDArray[np.float32]]]) -> None:
+        """Set values: pairs of slots ``int64[n]`` and ``float32[n, metrics]``; of a slot, the last counts."""
+        if blocks:
+            rows = np.concatenate([rows for rows, _ in blocks])
+            self.values[rows] = np.concatenate([values for _, values in blocks])
+            self.mask[rows] = True
 
     def score(self, hour: int) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
         """Learn this tick; scores and expectations, ``float32[capacity, watched]``. ``hour`` is 0..23, UTC."""
@@ -59,19 +82,40 @@ class SubjectTable:
         self.scores, result = record_ratio.step(self.scores, x, mask, np.array(hour, np.int32))
         shape = (self.capacity, len(self.watched))
         score, expected = np.asarray(result.score).reshape(shape), np.asarray(result.expected).reshape(shape)
-        away = np.abs(self.values[:, self.columns] - expected)
+        with np.errstate(invalid="ignore", over="ignore"):  # a node may send infinities
+            away = np.abs(self.values[:, self.columns] - expected)
         return np.where(away >= self.floors, score, np.float32(0)), expected
 
     def state(self) -> dict[str, Any]:
         """State for a snapshot."""
-        return {"names": self.names, "owner": self.owner, "capacity": self.capacity, "scores": arrays(self.scores)}
+        return {
+            "names": self.names,
+            "owner": self.owner,
+            "retired": list(self.retired),
+            "capacity": self.capacity,
+            "scores": arrays(self.scores),
+        }
 
     def load(self, state: dict[str, Any]) -> None:
         """Take on the state of a snapshot."""
         self.names, self.owner = list(state["names"]), list(state["owner"])
         self.slots = {name: i for i, name in enumerate(self.names)}
+        self.retired = dict.fromkeys(state["retired"])
         self._size(state["capacity"])
-        self.scores = record_ratio.State(*state["scores"])
+        self.scores = like(record_ratio.init(self.capacity * len(self.watched)), state["scores"])
+
+    def _add(self, name: str) -> None:
+        slot = len(self.names)
+        if slot >= self.capacity and self.retired:
+            oldest = next(iter(self.retired))
+            del self.retired[oldest]
+            slot = self.slots.pop(oldest)
+            self.names[slot] = name
+            self.recycled.append(slot)
+        else:
+            self.names.append(name)
+            self.owner.append("")
+        self.slots[name] = slot
 
     def _size(self, capacity: int) -> None:
         self.values = np.full((capacity, len(self.layout)), np.nan, np.float32)

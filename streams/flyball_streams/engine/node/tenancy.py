@@ -49,7 +49,7 @@ class Tenancy:
                 owners.append(index[a.workload])
                 replicas[a.workload].add(a.replica)
                 for row in a.devices:
-                    if row < len(inventory.devices):
+                    if 0 <= row < len(inventory.devices):
                         slot = slots[inventory.devices[row].id]
                         self.workload_of_slot[slot] = index[a.workload]
                         self.replica_of_slot[slot] = (a.workload, a.replica)
@@ -78,7 +78,7 @@ class Tenancy:
                     source=source,
                     tick=tick,
                     replicas=self.replicas[i],
-                    ready=round(float(ready.total[i])) if known else self.replicas[i],
+                    ready=round(min(max(float(ready.total[i]), 0.0), self.replicas[i])) if known else self.replicas[i],
                     devices=int(self.devices[i]),
                     work_rate=sums[WORK].at(i),
                     request_rate=sums[REQUESTS].at(i),

@@ -1,6 +1,5 @@
 """The workload lane's view of one cell: demand by tick, forecasts, plans and wishes."""
 
-import math
 from collections.abc import Iterator
 from typing import Any
 
@@ -28,6 +27,8 @@ from flyball_streams.engine.workload.sizer import Job, observed_work, size
 
 MODEL = "damped+conformal"
 SHOWN_HORIZONS = 12
+MOST_WORK = 1e30
+"""Work per second above which a sum is a fault of the telemetry: float32 ends at 3e38."""
 
 
 class Progress(msgspec.Struct):
@@ -51,6 +52,7 @@ class WorkloadCell:
         self.progress: dict[str, Progress] = {}
         self.plans: dict[str, Plan] = {}
         self.basis: dict[str, tuple[int, int, int]] = {}
+        self.in_work: set[str] = set()
         self.without_spec: set[str] = set()
         self.last_tick: int | None = None
         horizons = config.forecast.horizon_ticks
@@ -61,6 +63,7 @@ class WorkloadCell:
         """Records of one closed tick, in a fixed order, the mark last; ``owned`` are this partition's workloads."""
         demands = merge(parts)
         yield from self._sized(tick, demands)
+        self._forget(owned)
         for spec in owned:
             if timing.is_deferrable(spec):
                 yield from self._timed(tick, spec, demands.get(spec.workload))
@@ -73,6 +76,7 @@ class WorkloadCell:
             "progress": {name: pack_struct(p) for name, p in self.progress.items()},
             "plans": {name: pack_struct(p) for name, p in self.plans.items()},
             "basis": {name: list(b) for name, b in self.basis.items()},
+            "in_work": sorted(self.in_work),
             "last_tick": self.last_tick,
         }
 
@@ -82,6 +86,7 @@ class WorkloadCell:
         self.progress = {name: unpack_struct(raw, Progress) for name, raw in state["progress"].items()}
         self.plans = {name: unpack_struct(raw, Plan) for name, raw in state["plans"].items()}
         self.basis = {name: (b[0], b[1], b[2]) for name, b in state["basis"].items()}
+        self.in_work = set(state["in_work"])
         self.last_tick = state["last_tick"]
 
     def _sized(self, tick: Tick, demands: dict[str, Demand]) -> Iterator[Record]:
@@ -90,13 +95,14 @@ class WorkloadCell:
         for name, demand in demands.items():
             spec = self.directory.spec(name)
             if spec is None:
-                self.without_spec.add(name)
                 continue
-            self.without_spec.discard(name)
             specs[name] = spec
-            work = observed_work(spec, demand)
-            if work is not None and math.isfinite(work):
+            work = observed_work(spec, demand, name in self.in_work)
+            if demand.work_rate is not None and spec.capacity_per_replica > 0:
+                self.in_work.add(name)
+            if work is not None and abs(work) <= MOST_WORK:
                 observed[name] = work
+        self.without_spec = {name for name in demands if name not in specs}
         jobs: list[Job] = []
         skipped = tick.index - self.last_tick - 1 if self.last_tick is not None else 0
         for _ in range(min(skipped, self.config.forecast.horizon_ticks)):
@@ -120,6 +126,14 @@ class WorkloadCell:
                     confidence=want.confidence,
                     evidence=want.evidence,
                 )
+
+    def _forget(self, owned: list[WorkloadSpec]) -> None:
+        """Drop what is kept of jobs that are no longer this lane's, or no longer at all."""
+        here = {spec.workload for spec in owned}
+        if self.progress.keys() - here:
+            self.progress = {name: p for name, p in self.progress.items() if name in here}
+            self.plans = {name: p for name, p in self.plans.items() if name in here}
+            self.basis = {name: b for name, b in self.basis.items() if name in here}
 
     def _forecast(self, name: str, view: View, tick: Tick) -> Forecast:
         known = bool(np.isfinite(view.coverage).all())
@@ -170,13 +184,12 @@ class WorkloadCell:
         return timing.make_plan(job, signal, tick.end_ns, self.cell, self.config.timing)
 
     def _timing_wish(self, tick: Tick, spec: WorkloadSpec, progress: Progress, plan: Plan) -> Iterator[Proposal]:
-        here = min(max(0, round((tick.end_ns - plan.start_ns) / (plan.step_s * NS_PER_S) - 0.5)), len(plan.run) - 1)
-        then = timing.next_run(plan)
+        here, then = timing.slot_of(plan, tick.end_ns), timing.next_run(plan, tick.end_ns)
         now_g, runs = plan.cost[here], plan.run[here]
         if not plan.feasible and progress.replicas:
             return  # it runs already and every slot counts
         if not runs and progress.replicas and then is not None:
-            later_g = float(np.mean([c for c, r in zip(plan.cost, plan.run, strict=True) if r]))
+            later_g = timing.mean_cost(plan)
             yield self._proposal(
                 tick,
                 spec.workload,
@@ -191,7 +204,8 @@ class WorkloadCell:
                 saving=plan.saving,
             )
         elif runs and not progress.replicas:
-            replicas = max(1, min(spec.gang_size, spec.max_replicas))
+            whole = spec.gang_size if spec.gang_size > 1 else spec.max_replicas
+            replicas = max(1, min(whole, spec.max_replicas))
             yield self._proposal(
                 tick,
                 spec.workload,
@@ -248,7 +262,8 @@ def merge(parts: list[Demand]) -> dict[str, Demand]:
     The order matters because float addition does; a value that no source knew stays unknown.
     """
     merged: dict[str, Demand] = {}
-    for part in sorted(parts, key=lambda d: (d.workload, d.source)):
+    once = {(d.workload, d.source): d for d in parts}  # a node lane that was restarted says some of it again
+    for _, part in sorted(once.items()):
         have = merged.get(part.workload)
         merged[part.workload] = part if have is None else _add(have, part)
     return merged
@@ -258,7 +273,8 @@ def _add(a: Demand, b: Demand) -> Demand:
     def plus(x: float | None, y: float | None) -> float | None:
         return y if x is None else x if y is None else x + y
 
-    known = [p for p in (a.progress, b.progress) if p is not None]
+    weighted = [(d.progress, d.replicas) for d in (a, b) if d.progress is not None]
+    weight = sum(n for _, n in weighted)
     return msgspec.structs.replace(
         a,
         replicas=a.replicas + b.replicas,
@@ -270,5 +286,5 @@ def _add(a: Demand, b: Demand) -> Demand:
         active=plus(a.active, b.active),
         utilization_sum=plus(a.utilization_sum, b.utilization_sum),
         power_w=plus(a.power_w, b.power_w),
-        progress=sum(known) / len(known) if known else None,
+        progress=sum(p * n for p, n in weighted) / weight if weight > 0 else a.progress,
     )

@@ -9,8 +9,10 @@ from numpy.typing import NDArray
 from flyball_contracts.config import ForecastConfig
 from flyball_models import bucket
 from flyball_models.forecast import conformal, damped
-from flyball_streams.engine.packing import arrays
+from flyball_streams.engine.packing import arrays, like, wiped
 
+FORGET_STEPS = 3600
+"""A series without a value for so many steps gives its slot to a new one that needs it."""
 GROWTH = 4.0
 """No quantile is more than so many times the larger of forecast and last value."""
 
@@ -41,32 +43,39 @@ class Forecaster:
             growth=GROWTH,
         )
         self.slots: dict[str, int] = {}
+        self.steps = 0
+        self.seen: dict[str, int] = {}
         self.capacity = bucket(capacity)
         self.smooth = damped.init(self.capacity, self.damped_config)
         self.bands = conformal.init(self.capacity, self.conformal_config)
 
     def state(self) -> dict[str, Any]:
         """State for a snapshot."""
-        return {"slots": self.slots, "smooth": arrays(self.smooth), "bands": arrays(self.bands)}
+        return {
+            "slots": self.slots,
+            "steps": self.steps,
+            "seen": self.seen,
+            "capacity": self.capacity,
+            "smooth": arrays(self.smooth),
+            "bands": arrays(self.bands),
+        }
 
     def load(self, state: dict[str, Any]) -> None:
         """Take on the state of a snapshot."""
         self.slots = dict(state["slots"])
-        self.smooth = damped.State(*state["smooth"])
-        self.bands = conformal.State(*state["bands"])
-        self.capacity = self.smooth.level.shape[0]
+        self.steps, self.seen = state["steps"], dict(state["seen"])
+        self.capacity = state["capacity"]
+        self.smooth = like(damped.init(self.capacity, self.damped_config), state["smooth"])
+        self.bands = like(conformal.init(self.capacity, self.conformal_config), state["bands"])
 
     def step(self, observed: Mapping[str, float]) -> dict[str, View]:
         """Learn what was observed in a tick; forecasts of the workloads observed, by name.
 
         A series without a value keeps its state; a tick without any value still passes.
         """
-        for name in sorted(observed):
-            self.slots.setdefault(name, len(self.slots))
-        if len(self.slots) > self.capacity:
-            self.capacity = bucket(len(self.slots))
-            self.smooth = damped.resize(self.smooth, self.capacity, self.damped_config)
-            self.bands = conformal.resize(self.bands, self.capacity, self.conformal_config)
+        self._make_room(sorted(name for name in observed if name not in self.slots))
+        self.steps += 1
+        self.seen.update(dict.fromkeys(observed, self.steps))
         y = np.zeros(self.capacity, np.float32)
         mask = np.zeros(self.capacity, bool)
         for name, value in observed.items():
@@ -77,7 +86,7 @@ class Forecaster:
         quantiles, coverage = np.asarray(found.quantiles), np.asarray(found.coverage)
         resolved = np.asarray(found.resolved)
         levels = np.array(self.config.levels, np.float32)
-        upper = levels >= 0.5  # low quantiles of sparse series rest on zero and cover too much
+        upper = levels > 0.5  # those that size; the others of a sparse series rest on zero and cover too much
         off = np.abs(coverage - levels)[:, upper].max(axis=1)
         trusted = (resolved >= self.config.trust_after_ticks) & (off <= self.config.trust_tolerance)
         return {
@@ -85,3 +94,21 @@ class Forecaster:
             for name, value in sorted(observed.items())
             for slot in (self.slots[name],)
         }
+
+    def _make_room(self, names: list[str]) -> None:
+        if len(self.slots) + len(names) > self.capacity:
+            stale = [name for name, step in self.seen.items() if self.steps - step >= FORGET_STEPS]
+            freed = [self.slots.pop(name) for name in stale[: len(names)]]
+            for name in stale[: len(freed)]:
+                del self.seen[name]
+            self.smooth = wiped(self.smooth, damped.init(self.capacity, self.damped_config), freed)
+            fresh = conformal.init(self.capacity, self.conformal_config)
+            self.bands = wiped(self.bands, fresh, freed)
+            self.slots.update(zip(names, freed, strict=False))
+            names = names[len(freed) :]
+        for name in names:
+            self.slots[name] = len(self.slots)
+        if len(self.slots) > self.capacity:
+            self.capacity = bucket(len(self.slots))
+            self.smooth = damped.resize(self.smooth, self.capacity, self.damped_config)
+            self.bands = conformal.resize(self.bands, self.capacity, self.conformal_config)

@@ -6,15 +6,15 @@ import msgspec
 
 from flyball_contracts.codec import Message, decode_record, record_message, tick_closed_messages
 from flyball_contracts.config import WorkerConfig
-from flyball_contracts.errors import DecodeError
+from flyball_contracts.errors import DecodeError, RecordError
 from flyball_contracts.partitioner import partition_of
 from flyball_contracts.records import Demand, Record, TickClosed, WorkloadSpec
 from flyball_contracts.topics import PROPOSALS
 from flyball_streams.engine.directory import Directory
-from flyball_streams.engine.gate import STAGGER, TRUSTED, Gate
-from flyball_streams.engine.lane import Incoming, refuse
-from flyball_streams.engine.packing import pack, pack_struct, unpack, unpack_struct
-from flyball_streams.engine.stats import LaneStats
+from flyball_streams.engine.gate import STAGGER, Gate
+from flyball_streams.engine.lane import Incoming, check_period, refuse
+from flyball_streams.engine.packing import pack, pack_struct, reading, unpack, unpack_struct
+from flyball_streams.engine.stats import LaneStats, count
 from flyball_streams.engine.workload.cell import WorkloadCell
 
 STAGE = "workload lane"
@@ -25,6 +25,12 @@ class CellDemand(msgspec.Struct):
 
     gate: Gate
     open: dict[int, list[Demand]] = {}
+
+    def drop(self, index: int, source: str) -> None:
+        """Forget the demand that belongs to a mark which was refused."""
+        kept = [d for d in self.open.pop(index, []) if d.source != source]
+        if kept:
+            self.open[index] = kept
 
 
 class WorkloadLane:
@@ -39,6 +45,7 @@ class WorkloadLane:
         self.stats = LaneStats()
         self.ticks: dict[str, CellDemand] = {}
         self.cells: dict[str, WorkloadCell] = {}
+        self._owned_at: dict[str, tuple[int, list[WorkloadSpec]]] = {}
 
     def step(self, batch: Sequence[Incoming]) -> list[Message]:
         """Take a micro-batch of demand and marks in; see :class:`~flyball_streams.engine.lane.Lane`."""
@@ -50,15 +57,20 @@ class WorkloadLane:
                 self.stats.undecodable += 1
                 out.append(refuse(message, STAGE, error))
                 continue
-            if isinstance(record, Demand | TickClosed):
-                self._take(record)
-            else:
-                self.stats.ignored += 1
+            try:
+                if isinstance(record, Demand | TickClosed):
+                    self._take(record)
+                else:
+                    self.stats.ignored += 1
+            except RecordError as error:
+                self.stats.unfit += 1
+                out.append(refuse(message, STAGE, error))
         for name, ticks in sorted(self.ticks.items()):
             for tick in ticks.gate.close():
                 self.stats.ticks += 1
                 for record in self._cell(name).close(tick, ticks.open.pop(tick.index, []), self._owned(name)):
                     self._emit(record, out)
+        self.stats.without_spec = sum(len(cell.without_spec) for cell in self.cells.values())
         return out
 
     def snapshot(self) -> bytes:
@@ -72,26 +84,30 @@ class WorkloadLane:
         )
 
     def restore(self, state: bytes) -> None:
-        """Take on the state of a snapshot."""
+        """Take on the state of a snapshot; raises :class:`DecodeError` when it is not one."""
         loaded = unpack(state)
-        self.stats = unpack_struct(loaded["stats"], LaneStats)
-        self.ticks = {name: unpack_struct(raw, CellDemand) for name, raw in loaded["ticks"].items()}
-        self.cells = {}
-        for name, cell in loaded["cells"].items():
-            self._cell(name).load(cell)
+        with reading(self.source):
+            self.stats = unpack_struct(loaded["stats"], LaneStats)
+            self.ticks = {name: unpack_struct(raw, CellDemand) for name, raw in loaded["ticks"].items()}
+            self.cells = {}
+            for name, cell in loaded["cells"].items():
+                self._cell(name).load(cell)
 
     def _take(self, record: Demand | TickClosed) -> None:
-        ticks = self.ticks.get(record.cell)
+        ticks, config = self.ticks.get(record.cell), self.config
         if ticks is None:
-            late = self.config.lateness_ticks
-            ticks = CellDemand(Gate(record.tick.period_ns, self.config.lane_lateness_ticks, TRUSTED, grace=late + STAGGER))
-            self.ticks[record.cell] = ticks
-        index = record.tick.index
+            grace = config.lateness_ticks + STAGGER
+            gate = Gate(record.tick.period_ns, config.lane_lateness_ticks, config.max_ahead_ticks, grace)
+            ticks = self.ticks[record.cell] = CellDemand(gate)
+        gate, index = ticks.gate, record.tick.index
+        check_period(record.cell, record.source, record.tick, gate.period_ns)
         if isinstance(record, TickClosed):
-            ticks.gate.arrive(record.source, index)
-            self.stats.used += 1
-        elif index <= ticks.gate.closed:
-            ticks.gate.late += 1
+            arrival = gate.arrive(record.source, index)
+            count(self.stats, arrival)
+            if arrival != "ok":
+                ticks.drop(index, record.source)
+        elif index <= gate.closed:
+            gate.late += 1
             self.stats.late += 1
         else:
             ticks.open.setdefault(index, []).append(record)
@@ -104,8 +120,12 @@ class WorkloadLane:
         return cell
 
     def _owned(self, cell: str) -> list[WorkloadSpec]:
-        specs = self.directory.workloads(cell)
-        return [s for s in specs if partition_of(s.workload.encode(), self.partitions) == self.partition]
+        known = self._owned_at.get(cell)
+        if known is None or known[0] != self.directory.version:
+            specs = self.directory.workloads(cell)
+            mine = [s for s in specs if partition_of(s.workload.encode(), self.partitions) == self.partition]
+            known = self._owned_at[cell] = self.directory.version, mine
+        return known[1]
 
     def _emit(self, record: Record, out: list[Message]) -> None:
         self.stats.records += 1

@@ -40,11 +40,14 @@ def capacity_of(spec: WorkloadSpec, demand: Demand) -> float:
     return max(spec.gpus_per_replica, 1e-9)
 
 
-def observed_work(spec: WorkloadSpec, demand: Demand) -> float | None:
-    """Demand of a tick: work per second, or busy GPUs where the work or its capacity is not known."""
+def observed_work(spec: WorkloadSpec, demand: Demand, in_work: bool) -> float | None:
+    """Demand of a tick: work per second, or busy GPUs where the work or its capacity is not known.
+
+    ``in_work`` says that the series is in work per second already: a tick without it is a gap then, not GPUs.
+    """
     if demand.work_rate is not None and spec.capacity_per_replica > 0:
         return demand.work_rate
-    return demand.utilization_sum
+    return None if in_work else demand.utilization_sum
 
 
 def size(jobs: list[Job], period_s: float, forecast: ForecastConfig, sizing: SizingConfig) -> list[Want | None]:
@@ -73,11 +76,12 @@ def size(jobs: list[Job], period_s: float, forecast: ForecastConfig, sizing: Siz
     current = _padded([j.demand.replicas for j in jobs], n, np.int32)
     up = required(ahead, capacity, target, least, most)
     down = required(lower, capacity, target, least, most)
-    wanted = np.asarray(band(current, up, down))[: len(jobs)].tolist()
+    found = np.asarray(band(current, up, down))[: len(jobs)].tolist()
+    wanted = [_step(replicas, job, sizing) for job, replicas in zip(jobs, found, strict=True)]
     return [
         None
-        if replicas == job.demand.replicas or replicas == UNKNOWN
-        else _want(job, replicas, float(ahead[i]), float(lower[i]), period_s, forecast, sizing)
+        if replicas == job.demand.replicas
+        else _want(job, replicas, found[i], float(ahead[i]), float(lower[i]), period_s, forecast, sizing)
         for i, (job, replicas) in enumerate(zip(jobs, wanted, strict=True))
     ]
 
@@ -85,6 +89,7 @@ def size(jobs: list[Job], period_s: float, forecast: ForecastConfig, sizing: Siz
 def _want(
     job: Job,
     replicas: int,
+    needed: int,
     ahead: float,
     lower: float,
     period_s: float,
@@ -101,9 +106,11 @@ def _want(
     else:
         basis = f"demand with its backlog is {_plain(need)} work/s now (the forecast is not trusted yet)"
     reason = (
-        f"{basis}; at {spec.target_utilization:.0%} of {_plain(capacity)} work/s each that takes {replicas} "
+        f"{basis}; at {spec.target_utilization:.0%} of {_plain(capacity)} work/s each that takes {needed} "
         f"replicas, {demand.replicas} run"
     )
+    if needed < replicas:
+        reason += f"; {replicas} for now, at most {sizing.most_in:.0%} are taken away at once"
     evidence = [
         Evidence(name="demand", value=view.observed, unit="{work}/s"),
         Evidence(name="demand.needed", value=need, unit="{work}/s", record=job.forecast_id),
@@ -114,6 +121,14 @@ def _want(
         evidence.append(Evidence(name="queued", value=demand.queued, unit="{request}"))
     miss = float(np.abs(view.coverage - np.array(forecast.levels, np.float32)).max()) if view.trusted else 0.5
     return Want(replicas, reason, max(0.0, min(1.0, 1.0 - miss)), tuple(evidence))
+
+
+def _step(replicas: int, job: Job, sizing: SizingConfig) -> int:
+    """Wanted replicas, or the present ones where the change is too small, or fewer taken away at once."""
+    current = job.demand.replicas
+    if replicas == UNKNOWN or (abs(replicas - current) <= sizing.tolerance * current and not job.demand.queued):
+        return current
+    return max(replicas, current - max(1, int(sizing.most_in * current)))
 
 
 def _with_backlog(job: Job) -> float:
@@ -134,9 +149,13 @@ def _nearest(levels: tuple[float, ...], level: float) -> int:
 
 
 def _padded(values: list[float] | list[int], n: int, kind: type[np.generic]) -> NDArray[Any]:
-    """Values in an array of the padded length, so that few shapes are compiled; zeros ask for nothing."""
+    """Values in an array of the padded length, so that few shapes are compiled; zeros ask for nothing.
+
+    What anybody may write in a specification is cut to what the array's type can hold.
+    """
+    most = 1e30 if kind is np.float32 else 2**31 - 1
     array = np.zeros(n, kind)
-    array[: len(values)] = values
+    array[: len(values)] = [min(max(value, -most), most) for value in values]
     return array
 
 

@@ -1,0 +1,33 @@
+"""Where the agent keeps what Kafka does not take, by its configuration."""
+
+import logging
+from pathlib import Path
+
+from flyball_collectors.agent.identity import file_name, state_folder
+from flyball_collectors.spool import Spool
+from flyball_contracts.config import AgentConfig
+
+_LOG = logging.getLogger(__name__)
+
+
+def spool_folder(config: AgentConfig, node: str) -> Path:
+    """Folder of this node's spool: ``spool_dir``, else one in the state folder."""
+    return (Path(config.spool_dir) if config.spool_dir else state_folder(config)) / f"spool-{file_name(node)}"
+
+
+def open_spool(config: AgentConfig, node: str) -> Spool | None:
+    """Open the spool; ``None``, with a warning, where the folder cannot be used: then only memory bridges an outage."""
+    if not config.spool_bytes:
+        return None
+    folder = spool_folder(config, node)
+    try:
+        return Spool(folder, config.spool_bytes)
+    except OSError as error:
+        reason = "another agent uses it" if isinstance(error, BlockingIOError) else error.strerror
+        _LOG.warning(
+            "there is no spool in %s (%s); what memory cannot hold while Kafka is away is dropped: set agent.spool_dir "
+            "to a folder that the agent may write to, or agent.spool_bytes to 0",
+            folder,
+            reason,
+        )
+        return None

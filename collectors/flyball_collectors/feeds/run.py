@@ -1,0 +1,173 @@
+"""The loop of the feeds: ask each when it is due, send what is new."""
+
+import logging
+import random as randomness
+import threading
+import time
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+from flyball_collectors.agent.outbox import Outbox
+from flyball_collectors.agent.ticker import Clock
+from flyball_collectors.feeds.base import FeedError
+from flyball_collectors.feeds.curve import says_more
+from flyball_collectors.feeds.schedule import FeedCounts, Freshness, Schedule
+from flyball_collectors.feeds.sources import Source, open_feeds
+from flyball_contracts.codec import record_message
+from flyball_contracts.config import Config
+from flyball_contracts.ids import NS_PER_S
+from flyball_contracts.records import Signal
+
+_LOG = logging.getLogger(__name__)
+_LONGEST_WAIT_S = 1.0
+_QUEUE_BYTES = 8 * 1024 * 1024
+
+
+class FeedReport(NamedTuple):
+    """What a run did, by feed; ``delivered`` and ``dropped`` count messages."""
+
+    feeds: dict[str, FeedCounts]
+    delivered: int
+    dropped: int
+
+
+class Answer(NamedTuple):
+    """What a feed says now: its curves, or why there are none."""
+
+    name: str
+    signals: list[Signal]
+    error: str
+
+
+def run_feeds(
+    config: Config,
+    *,
+    stop: threading.Event,
+    sources: Sequence[Source] | None = None,
+    clock: Clock | None = None,
+    wait: Callable[[float], bool] | None = None,
+    random: Callable[[], float] = randomness.random,
+) -> FeedReport:
+    """Ask all feeds, each at its own pace, and send new curves to Kafka until ``stop`` is set or ``wait`` says so.
+
+    ``sources``, ``clock``, ``wait`` and ``random`` (0..1, the jitter) replace what the configuration and the
+    system would give. The feeds are asked one after the other, each for at most ``feeds.timeout_s``.
+    Raises :class:`ConfigError` for a configuration that cannot work; a feed or a broker that is away does not raise.
+    """
+    clock = clock or Clock()
+    wait = wait or stop.wait
+    if sources is None:
+        sources = open_feeds(config.feeds)
+    outbox = Outbox(config.kafka, client_id="flyball-feed", queue_bytes=_QUEUE_BYTES)
+    runners = [_Runner(source, config, clock, random, outbox) for source in sources]
+    dropped = 0
+    try:
+        while not stop.is_set():
+            for runner in runners:
+                if not stop.is_set():
+                    runner.look()
+            outbox.poll()
+            if outbox.dropped > dropped:  # what was given up must not count as told
+                dropped = outbox.dropped
+                for runner in runners:
+                    runner.forget()
+            due_s = (min(r.due_ns for r in runners) - clock.monotonic_ns()) / NS_PER_S
+            if wait(min(max(due_s, 0.0), _LONGEST_WAIT_S)):
+                break
+    finally:
+        outbox.close()
+    return FeedReport({r.name: r.counts for r in runners}, outbox.delivered, outbox.dropped)
+
+
+def fetch_once(config: Config, now_ns: int | None = None) -> list[Answer]:
+    """Ask each feed once, without Kafka; raises :class:`ConfigError`."""
+    answers: list[Answer] = []
+    for source in open_feeds(config.feeds):
+        try:
+            signals = source.feed.fetch(time.time_ns() if now_ns is None else now_ns)
+            answers.append(Answer(source.feed.name, signals, ""))
+        except FeedError as error:
+            answers.append(Answer(source.feed.name, [], str(error)))
+    return answers
+
+
+class _Runner:
+    """One feed in a run."""
+
+    def __init__(
+        self, source: Source, config: Config, clock: Clock, random: Callable[[], float], outbox: Outbox
+    ) -> None:
+        self.name = source.feed.name
+        self.counts = FeedCounts()
+        self._feed = source.feed
+        self._clock = clock
+        self._outbox = outbox
+        self._schedule = Schedule(source.period_s, config.feeds, random, clock.monotonic_ns())
+        self._freshness = Freshness(source.stale_after_s, clock.wall_ns())
+        self._told: dict[tuple[str, str], Signal] = {}
+        self._seen = False
+
+    @property
+    def due_ns(self) -> int:
+        """Monotonic time at which the feed is asked next."""
+        return self._schedule.due_ns
+
+    def look(self) -> None:
+        """Ask the feed when it is due; say once when it becomes stale."""
+        if self._clock.monotonic_ns() >= self._schedule.due_ns:
+            self._poll()
+        now_ns = self._clock.wall_ns()
+        turned = self._freshness.check(now_ns)
+        if turned:
+            self.counts.stale += 1
+            hours = self._freshness.age_s(now_ns) / 3600.0
+            _LOG.warning("feed %s is stale: nothing newer for %.1f h; see stale_after_s", self.name, hours)
+        elif turned is False:
+            _LOG.warning("feed %s is fresh again", self.name)
+
+    def forget(self) -> None:
+        """Count nothing as told: the next answer is sent, new or not."""
+        self._told.clear()
+
+    def _poll(self) -> None:
+        self.counts.polls += 1
+        try:
+            signals = self._fetch()
+        except FeedError as error:
+            self.counts.failed += 1
+            wait_s = self._schedule.failed(error, self._clock.monotonic_ns())
+            level = logging.WARNING if self._schedule.failures == 1 else logging.DEBUG
+            _LOG.log(level, "feed %s: %s (asked again in %.0f s)", self.name, error, wait_s)
+        else:
+            if self._schedule.failures:
+                _LOG.warning("feed %s answers again after %d failures", self.name, self._schedule.failures)
+            self._schedule.succeeded(self._clock.monotonic_ns())
+            for signal in signals:
+                self._take(signal)
+        self.counts.left_out = self._feed.left_out
+
+    def _fetch(self) -> list[Signal]:
+        try:
+            return self._feed.fetch(self._clock.wall_ns())
+        except FeedError:
+            raise
+        except Exception as error:  # a fault of ours: the other feeds must go on; its text might hold a secret
+            trace = error.__traceback__
+            while trace is not None and trace.tb_next is not None:
+                trace = trace.tb_next
+            place = f"{trace.tb_frame.f_code.co_filename}:{trace.tb_lineno}" if trace is not None else "?"
+            raise FeedError(f"unexpected {type(error).__name__} in {place}; report it", lasting=True) from None
+
+    def _take(self, signal: Signal) -> None:
+        key = (signal.zone, signal.kind)
+        told = self._told.get(key)
+        self._freshness.saw(signal.published_ns, first=not self._seen)
+        self._seen = True
+        if told is not None and signal.published_ns < told.published_ns:
+            self.counts.older += 1
+        elif told is not None and signal.published_ns == told.published_ns and not says_more(signal, told):
+            self.counts.unchanged += 1
+        else:
+            self._outbox.send(record_message(signal, f"/feed/{self.name}"))
+            self._told[key] = signal
+            self.counts.sent += 1

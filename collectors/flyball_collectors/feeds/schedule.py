@@ -1,0 +1,86 @@
+"""When one feed is asked next, and what it did so far; pure but for the arguments."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from flyball_collectors.feeds.base import FeedError
+from flyball_contracts.config import FeedsConfig
+from flyball_contracts.ids import NS_PER_S
+
+_MOST_DOUBLINGS = 30
+
+
+@dataclass
+class FeedCounts:
+    """What a run did with one feed.
+
+    ``polls`` ended in an answer or ``failed``; of the curves that came, ``sent`` said something new, ``unchanged``
+    did not, and ``older`` were issued before one that was sent. ``stale`` is how often the feed became stale,
+    ``left_out`` the values that are in no curve.
+    """
+
+    polls: int = 0
+    failed: int = 0
+    sent: int = 0
+    unchanged: int = 0
+    older: int = 0
+    stale: int = 0
+    left_out: int = 0
+
+
+class Schedule:
+    """Due times of one feed on a monotonic clock, at first at once.
+
+    ``random`` gives numbers in 0..1 for full jitter (Brooker, "Exponential Backoff And Jitter", AWS, 2015).
+    """
+
+    def __init__(self, period_s: float, config: FeedsConfig, random: Callable[[], float], now_ns: int) -> None:
+        self.due_ns = now_ns
+        self.failures = 0
+        self._period_s = period_s
+        self._config = config
+        self._random = random
+
+    def succeeded(self, now_ns: int) -> None:
+        """Ask again when the period is over; periods that were missed are not made up for."""
+        self.failures = 0
+        period_ns = round(self._period_s * NS_PER_S)
+        self.due_ns = max(self.due_ns + period_ns, now_ns + period_ns // 2)
+
+    def failed(self, error: FeedError, now_ns: int) -> float:
+        """Back off; the seconds until the feed is asked again."""
+        self.failures += 1
+        bound_s = min(self._config.retry_s * 2.0 ** min(self.failures, _MOST_DOUBLINGS), self._config.retry_cap_s)
+        wait_s = max(self._random() * bound_s, error.retry_after_s)
+        if error.lasting:
+            wait_s = max(wait_s, self._period_s)
+        self.due_ns = now_ns + round(wait_s * NS_PER_S)
+        return wait_s
+
+
+class Freshness:
+    """Whether a feed has been without a newer curve for too long, in wall time.
+
+    ``now_ns`` is when the feed began: before its first curve it counts from there.
+    """
+
+    def __init__(self, stale_after_s: float | None, now_ns: int) -> None:
+        self.stale = False
+        self._after_s = stale_after_s
+        self._issued_ns = now_ns
+
+    def saw(self, issued_ns: int, *, first: bool) -> None:
+        """Note when a curve was issued."""
+        self._issued_ns = issued_ns if first else max(self._issued_ns, issued_ns)
+
+    def age_s(self, now_ns: int) -> float:
+        """Seconds since the newest curve was issued."""
+        return (now_ns - self._issued_ns) / NS_PER_S
+
+    def check(self, now_ns: int) -> bool | None:
+        """``True`` when the feed has just become stale, ``False`` when it has just recovered, else ``None``."""
+        stale = self._after_s is not None and self.age_s(now_ns) > self._after_s
+        if stale == self.stale:
+            return None
+        self.stale = stale
+        return stale

@@ -1,0 +1,60 @@
+"""Which feeds there are, by the configuration."""
+
+import os
+from collections.abc import Mapping
+from typing import NamedTuple
+
+from flyball_collectors.feeds.base import Feed
+from flyball_collectors.feeds.client import Client
+from flyball_collectors.feeds.electricity_maps import ElectricityMaps
+from flyball_collectors.feeds.file import FileFeed
+from flyball_collectors.feeds.secret import secret
+from flyball_collectors.feeds.uk_carbon import UkCarbon
+from flyball_collectors.feeds.watttime import WattTime
+from flyball_contracts.config import FeedsConfig, FeedSettings
+from flyball_contracts.errors import ConfigError
+
+
+class Source(NamedTuple):
+    """A feed with its pace."""
+
+    feed: Feed
+    period_s: float
+    stale_after_s: float | None
+
+
+def open_feeds(config: FeedsConfig, environ: Mapping[str, str] | None = None) -> list[Source]:
+    """Feeds of a configuration, in its order.
+
+    Raises :class:`ConfigError` when there is none, a secret is not in ``environ``, or two feeds say the same
+    kind of curve for one zone: the worker knows one, and average and marginal carbon must not be mixed.
+    """
+    environ = os.environ if environ is None else environ
+    found: list[Source] = []
+    taken: dict[tuple[str, str], str] = {}
+
+    def add(feed: Feed, settings: FeedSettings, key: str, kind: str = "carbon_intensity") -> None:
+        other = taken.setdefault((settings.zone, kind), key)
+        if other != key:
+            raise ConfigError(f"{key}: zone {settings.zone!r} has its {kind} from {other} already; remove one of them")
+        found.append(Source(feed, settings.period_s, settings.stale_after_s))
+
+    def client(base_url: str) -> Client:
+        return Client(base_url, config.timeout_s)
+
+    for i, file in enumerate(config.file):
+        add(FileFeed(file), file, f"feeds.file[{i}]", file.kind)
+    for i, uk in enumerate(config.uk_carbon):
+        add(UkCarbon(uk, client(uk.base_url)), uk, f"feeds.uk_carbon[{i}]")
+    for i, maps in enumerate(config.electricity_maps):
+        key = f"feeds.electricity_maps[{i}]"
+        token = secret(environ, maps.token_env, f"{key}.token_env")
+        add(ElectricityMaps(maps, client(maps.base_url), token), maps, key)
+    for i, watt in enumerate(config.watttime):
+        key = f"feeds.watttime[{i}]"
+        username = secret(environ, watt.username_env, f"{key}.username_env")
+        password = secret(environ, watt.password_env, f"{key}.password_env")
+        add(WattTime(watt, client(watt.base_url), username, password), watt, key)
+    if not found:
+        raise ConfigError("feeds: none is configured; see feeds in infra/examples/flyball.yaml")
+    return found

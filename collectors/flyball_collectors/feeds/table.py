@@ -1,0 +1,38 @@
+"""What the feeds say now, as a table for people."""
+
+from collections.abc import Sequence
+from datetime import UTC, datetime
+
+from rich.console import Group
+from rich.table import Table
+from rich.text import Text
+
+from flyball_collectors.feeds.run import Answer
+from flyball_contracts.ids import NS_PER_S
+
+UNITS = {
+    "carbon_intensity": "gCO2e/kWh",
+    "electricity_price": "USD/kWh",
+    "spot_price": "USD/h",
+    "spot_risk": "1/h",
+}
+
+
+def render(answers: Sequence[Answer]) -> Group:
+    """A row for each curve, then a line for each feed that has none."""
+    table = Table("feed", "zone", "quantity", "issued (UTC)", "hours", "now", "lowest", "highest", "unit")
+    for answer in answers:
+        for signal in answer.signals:
+            issued = datetime.fromtimestamp(signal.published_ns // NS_PER_S, UTC)
+            values = (signal.p50[0], min(signal.p50), max(signal.p50))
+            table.add_row(
+                answer.name,
+                signal.zone,
+                signal.kind if signal.average else f"{signal.kind} (marginal)",
+                f"{issued:%Y-%m-%d %H:%M}",
+                f"{len(signal.p50) * signal.step_s / 3600.0:g}",
+                *(f"{value:.4g}" for value in values),
+                UNITS[signal.kind],
+            )
+    errors = [Text(f"{answer.name}: {answer.error}", "red") for answer in answers if answer.error]
+    return Group(table, *errors)

@@ -1,0 +1,95 @@
+"""One record on disk, and how records are found again in damaged bytes.
+
+A record is a header (little-endian: magic, id, time, length, CRC-32 of the payload, CRC-32 of the header before
+it), then the payload. Ids rise by one from record to record.
+"""
+
+import struct
+from collections.abc import Iterator
+from typing import NamedTuple
+from zlib import crc32
+
+_MAGIC = b"\xf1\x79\xba\x11"
+_HEADER = struct.Struct("<4sQqIII")
+_CHECKED = _HEADER.size - 4
+OVERHEAD_BYTES = _HEADER.size
+LAST_ID = 2**63 - 1
+
+
+class Record(NamedTuple):
+    """A record read back; ``time_ns`` is what :meth:`Spool.append` was told."""
+
+    id: int
+    payload: bytes
+    time_ns: int
+
+
+class Tail(NamedTuple):
+    """What stands at the end of a segment: where the readable part ends, and what is lost behind it."""
+
+    next_id: int
+    end: int
+    corrupt: int
+    torn: int
+
+
+def encode(id: int, time_ns: int, payload: bytes) -> bytes:
+    """Bytes of a record."""
+    header = _HEADER.pack(_MAGIC, id, time_ns, len(payload), crc32(payload), 0)
+    return b"".join((header[:_CHECKED], crc32(header[:_CHECKED]).to_bytes(4, "little"), payload))
+
+
+def scan(data: bytes, first_id: int, end_id: int) -> list[Record]:
+    """Every sound record in ``data`` with an id from ``first_id`` to before ``end_id``, ids rising.
+
+    What is between them is skipped: after damage the next header that proves itself is the next record.
+    """
+    return [record for record, _ in _sound(data, first_id, end_id)]
+
+
+def inspect_tail(data: bytes, first_id: int) -> Tail:
+    """Look at the end of the newest segment, whose first id is ``first_id``.
+
+    Behind the last sound record, each whole record with a sound header is one that is corrupt; bytes without one
+    are a record whose writing was torn.
+    """
+    next_id, end = first_id, 0
+    for record, after in _sound(data, first_id, LAST_ID):
+        next_id, end = record.id + 1, after
+    corrupt, known = 0, end
+    for id, start, after in _headers(data, end):
+        if id == next_id + corrupt and start >= known and after <= len(data):
+            corrupt, known = corrupt + 1, after
+    return Tail(next_id, end, corrupt, int(not corrupt and end < len(data)))
+
+
+def _sound(data: bytes, first_id: int, end_id: int) -> Iterator[tuple[Record, int]]:
+    """Sound records, each with where it ends."""
+    view = memoryview(data)
+    start, unpack = data.find(_MAGIC), _HEADER.unpack_from
+    while 0 <= start <= len(data) - _HEADER.size:
+        _, id, time_ns, length, payload_crc, header_crc = unpack(data, start)
+        body = start + _HEADER.size
+        end = body + length
+        if (
+            first_id <= id < end_id
+            and end <= len(data)
+            and crc32(view[start : start + _CHECKED]) == header_crc
+            and crc32(view[body:end]) == payload_crc
+        ):
+            yield Record(id, data[body:end], time_ns), end
+            first_id = id + 1
+            start = data.find(_MAGIC, end)
+        else:
+            start = data.find(_MAGIC, start + 1)
+
+
+def _headers(data: bytes, start: int) -> Iterator[tuple[int, int, int]]:
+    """Sound headers from ``start`` on, whatever their payload: id, where the record starts, and where it ends."""
+    view = memoryview(data)
+    start = data.find(_MAGIC, start)
+    while 0 <= start <= len(data) - _HEADER.size:
+        _, id, _, length, _, header_crc = _HEADER.unpack_from(data, start)
+        if crc32(view[start : start + _CHECKED]) == header_crc:
+            yield id, start, start + _HEADER.size + length
+        start = data.find(_MAGIC, start + 1)

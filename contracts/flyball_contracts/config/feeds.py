@@ -1,0 +1,88 @@
+"""Configuration of the grid and price feeds; secrets are read from the environment variables named."""
+
+from typing import Annotated, Literal
+
+import msgspec
+
+from flyball_contracts.config.base import Positive, Section
+
+ZoneName = Annotated[str, msgspec.Meta(min_length=1)]
+BaseUrl = Annotated[str, msgspec.Meta(pattern=r"^https?://[^/@?#\s]+(/[^?#@\s]*)?$")]
+Variable = Annotated[str, msgspec.Meta(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$")]
+Horizon = Annotated[int, msgspec.Meta(ge=1, le=72)]
+
+
+class FeedSettings(Section, frozen=True, kw_only=True):
+    """What all feeds have.
+
+    ``zone`` is the zone of the nodes, whatever the provider calls it. After ``stale_after_s`` without a newer
+    curve the feed is reported as stale; ``None``: never.
+    """
+
+    zone: ZoneName
+    period_s: Positive = 300.0
+    stale_after_s: Positive | None = 10_800.0
+
+
+class FileFeedSettings(FeedSettings, frozen=True, kw_only=True):
+    """A CSV or JSON file, or a folder whose newest one counts.
+
+    ``scale`` turns the file's unit into the record's. ``step_s`` is the length of a slot; ``None``: the smallest
+    distance of the times.
+    """
+
+    path: Annotated[str, msgspec.Meta(min_length=1)]
+    kind: Literal["carbon_intensity", "electricity_price", "spot_price", "spot_risk"] = "carbon_intensity"
+    period_s: Positive = 60.0
+    stale_after_s: Positive | None = None
+    scale: Positive = 1.0
+    step_s: Positive | None = None
+    forecast: bool = True
+    average: bool = True
+    lifecycle: bool = True
+
+
+class UkCarbonSettings(FeedSettings, frozen=True, kw_only=True):
+    """The UK Carbon Intensity API: 48 h of Great Britain, half-hourly; free, no account."""
+
+    zone: ZoneName = "GB"
+    base_url: BaseUrl = "https://api.carbonintensity.org.uk"
+
+
+class ElectricityMapsSettings(FeedSettings, frozen=True, kw_only=True):
+    """Electricity Maps; ``region`` is its name for the zone, empty: the same.
+
+    ``endpoint`` is ``forecast`` (a paid plan) or ``latest``, the present hour only.
+    """
+
+    region: str = ""
+    endpoint: Literal["forecast", "latest"] = "forecast"
+    horizon_hours: Literal[6, 24, 48, 72] = 72
+    token_env: Variable = "ELECTRICITYMAPS_TOKEN"
+    base_url: BaseUrl = "https://api.electricitymaps.com"
+
+
+class WattTimeSettings(FeedSettings, frozen=True, kw_only=True):
+    """WattTime: marginal emissions; ``region`` is its name for the zone, empty: the same."""
+
+    region: str = ""
+    horizon_hours: Horizon = 24
+    username_env: Variable = "WATTTIME_USER"
+    password_env: Variable = "WATTTIME_PASSWORD"
+    base_url: BaseUrl = "https://api.watttime.org"
+
+
+class FeedsConfig(Section, frozen=True, kw_only=True):
+    """The grid and price feeds; one curve per zone and kind.
+
+    ``timeout_s`` bounds one request. After the n-th failure in a row a feed waits a random time of at most
+    ``retry_s * 2**n``, at most ``retry_cap_s``, and never less than the server asks for.
+    """
+
+    timeout_s: Positive = 15.0
+    retry_s: Positive = 5.0
+    retry_cap_s: Positive = 900.0
+    file: tuple[FileFeedSettings, ...] = ()
+    uk_carbon: tuple[UkCarbonSettings, ...] = ()
+    electricity_maps: tuple[ElectricityMapsSettings, ...] = ()
+    watttime: tuple[WattTimeSettings, ...] = ()

@@ -1,0 +1,215 @@
+"""Direct dynamic regression on recent and seasonal changes, by recursive least squares with forgetting.
+
+With z = log(1 + y), s a running mean of |z[t] - z[t-1]|, and features x that are differences from z[t] in
+units of s, one regression per judged horizon h:
+
+    z^[t+h] = z[t] + s w.x                  e = clip((z[t] - z[t-h]) / s - w.x)
+    k = P x / (lambda + x' P x)             w += k e,   P = (P - k x' P) / lambda
+
+Ljung and Soderstrom, "Theory and Practice of Recursive Identification", MIT Press 1983. Features and target
+are differences, so a level shift is no error of the model, and a lag without a value is a difference of 0.
+Weights start at 0, which is the last value. Guards: clipped error and features, no forgetting while the trace
+of P is above its cap (a quiet series must not wind P up), P anew where it lost its positive diagonal, and a
+bounded change. Horizons between the judged ones are interpolated on the log scale.
+
+Shapes: N series, F features, J judged horizons, R ticks of ring. The series axis is the last one.
+"""
+
+import math
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from flyball_models._arrays import Array, Input, as_array, counts, full
+from flyball_models._compile import compiled_step
+from flyball_models._padding import grow
+
+_RECENT = (1, 2, 5)
+_SHORT = 6
+_FEATURES = 11
+_LEAST_SCALE = 1e-3
+"""A change of 0.1 %: below it a series counts as constant."""
+_FEATURE_CLIP = 10.0
+
+
+class Config(NamedTuple):
+    """Regressions at the horizons `judged`, ascending; `season` in ticks, of which `seasons` are remembered.
+
+    `prior` is the diagonal of P at the start, `trace` its cap per feature, `clip` the largest error learned
+    from in units of the running scale. A forecast is at most a factor `growth` away from the last value.
+    """
+
+    season: int = 144
+    seasons: int = 7
+    judged: tuple[int, ...] = (1, 6, 12)
+    horizons: int = 12
+    forgetting: float = 0.999
+    prior: float = 0.01
+    clip: float = 3.0
+    trace: float = 10.0
+    scale_rate: float = 0.01
+    growth: float = 16.0
+
+    @property
+    def length(self) -> int:
+        """Ticks in the ring: all seasons, the furthest origin still open, and its lags."""
+        return self.season * self.seasons + self.judged[-1] + _SHORT + 2
+
+
+DEFAULT = Config()
+
+
+class State(NamedTuple):
+    """What is learned, and the values by tick modulo R (NaN: none).
+
+    tick []; ring [R, N] = log(1 + y); last [N] = log(1 + newest value); scale, seen [N]; weights [F, J, N];
+    covariance [F, F, J, N]. A missing value leaves everything but the ring as it was.
+    """
+
+    tick: Array
+    ring: Array
+    last: Array
+    scale: Array
+    seen: Array
+    weights: Array
+    covariance: Array
+
+
+def init(n: int, config: Config = DEFAULT) -> State:
+    """Return the state of `n` series that have had no value."""
+    judged = config.judged
+    if not judged or list(judged) != sorted(set(judged)) or judged[0] < 1:
+        raise ValueError(f"rls: judged horizons are {judged}; pass ascending ones from 1")
+    if config.horizons < 1:
+        raise ValueError(f"rls: horizons is {config.horizons}; pass 1 or more")
+    if config.seasons < 1 or config.season <= judged[-1]:
+        raise ValueError(
+            f"rls: {config.seasons} seasons of {config.season} ticks; pass 1 or more, longer than {judged[-1]}"
+        )
+    if not 0 < config.forgetting <= 1:
+        raise ValueError(f"rls: forgetting is {config.forgetting}; pass a share above 0, at most 1")
+    eye = as_array(np.eye(_FEATURES, dtype=np.float32) * np.float32(config.prior))
+    return State(
+        tick=counts(()),
+        ring=full((config.length, n), jnp.nan),
+        last=full(n, 0.0),
+        scale=full(n, 0.0),
+        seen=counts(n),
+        weights=full((_FEATURES, len(judged), n), 0.0),
+        covariance=jnp.tile(eye[:, :, None, None], (1, 1, len(judged), n)),
+    )
+
+
+def resize(state: State, n: int, config: Config = DEFAULT) -> State:
+    """Return the state with room for `n` series, its content kept."""
+    return grow(state, n, lambda size: init(size, config))
+
+
+def _mean(rows: list[Array]) -> Array:
+    """Mean of the rows that are known, elementwise; NaN where none is."""
+    total, known = jnp.zeros_like(rows[0]), jnp.zeros_like(rows[0])
+    for row in rows:
+        has = jnp.isfinite(row)
+        total, known = total + jnp.where(has, row, 0.0), known + has
+    return jnp.where(known > 0, total / jnp.maximum(known, 1.0), jnp.nan)
+
+
+def _features(ring: Array, origin: Array, level: Array, scale: Array, horizon: int, config: Config) -> Array:
+    """Return the features [F, N] of a forecast `horizon` ticks from tick `origin`, where z was `level`."""
+
+    def ago(lag: int) -> Array:
+        return ring[(origin - lag) % config.length]
+
+    days = range(1, config.seasons + 1)
+    target = [config.season * day - horizon for day in days]
+    here = [config.season * day for day in days]
+    # The season as one day ago (three ticks wide), as the mean of all days, and as the oldest day (the same
+    # weekday when seven days are kept), each at the target's phase and at the origin's.
+    rows = [
+        _mean([ago(target[0] + j) for j in (-1, 0, 1) if target[0] + j >= 0]),
+        _mean([ago(here[0] + j) for j in (-1, 0, 1)]),
+        _mean([ago(lag) for lag in target]),
+        _mean([ago(lag) for lag in here]),
+        _mean([ago(target[-1] + j) for j in (-1, 0, 1)]),
+        _mean([ago(here[-1] + j) for j in (-1, 0, 1)]),
+        _mean([ago(lag) for lag in range(_SHORT)]),
+        *(ago(lag) for lag in _RECENT),
+    ]
+    x = jnp.stack(rows) - level
+    x = jnp.clip(jnp.where(jnp.isfinite(x), x, 0.0) / scale, -_FEATURE_CLIP, _FEATURE_CLIP)
+    return jax.lax.optimization_barrier(jnp.concatenate([x, jnp.ones_like(x[:1])]))
+
+
+def _dot(weights: Array, x: Array) -> Array:
+    """Sum over the features one by one, in an order that no padding changes."""
+    total = weights[0] * x[0]
+    for f in range(1, _FEATURES):
+        total = total + weights[f] * x[f]
+    return total
+
+
+def _learn(state: State, x: Array, target: Array, known: Array, config: Config) -> tuple[Array, Array]:
+    """Return weights and covariance after one observation x [F, J, N], target [J, N], where known [J, N]."""
+    p = state.covariance
+    px = _dot(p, x[:, None])
+    gain = px / (config.forgetting + jnp.maximum(_dot(px, x), 0.0))
+    px, gain = jax.lax.optimization_barrier((px, gain))
+    error = jnp.clip(target - _dot(state.weights, x), -config.clip, config.clip)
+    weights = state.weights + gain * error
+    shrunk = p - gain[:, None] * px[None]
+    trace, least = shrunk[0, 0], shrunk[0, 0]
+    for f in range(1, _FEATURES):
+        trace, least = trace + shrunk[f, f], jnp.minimum(least, shrunk[f, f])
+    low = trace < config.trace * _FEATURES * config.forgetting
+    shrunk = jnp.where(low, shrunk / config.forgetting, shrunk)
+    eye = as_array(np.eye(_FEATURES, dtype=np.float32) * np.float32(config.prior))[:, :, None, None]
+    shrunk = jnp.where(least > 0, shrunk, eye)
+    sound = known & jnp.isfinite(error)
+    return jnp.where(sound, weights, state.weights), jnp.where(sound, shrunk, p)
+
+
+def _step(state: State, y: Input, mask: Input, config: Config = DEFAULT) -> tuple[State, Array]:
+    """Learn `y[N]` where `mask[N]`; return forecasts[N, H] in the unit of y, at least 0.
+
+    A missing value is forecast over from the last one. A series that never had a value is NaN.
+    """
+    y = as_array(y)
+    ok = mask & jnp.isfinite(y)
+    z = jnp.log1p(jnp.maximum(y, 0.0))
+    # Written before it is read, so that the ring is updated in place.
+    ring = state.ring.at[state.tick % config.length].set(jnp.where(ok, z, jnp.nan))
+    step = jnp.abs(z - state.last)
+    rate = jnp.maximum(config.scale_rate, 1.0 / (state.seen + 1.0))
+    moved = ok & (state.seen > 0)
+    scale = jnp.where(moved, state.scale + rate * (step - state.scale), state.scale)
+    unit = jnp.maximum(scale, _LEAST_SCALE)
+
+    made, targets, now = [], [], []
+    last = jnp.where(ok, z, state.last)
+    for h in config.judged:
+        level = ring[(state.tick - h) % config.length]
+        made.append(_features(ring, state.tick - h, level, unit, h, config))
+        targets.append((z - level) / unit)
+        now.append(_features(ring, state.tick, last, unit, h, config))
+    target = jnp.stack(targets)
+    weights, covariance = _learn(state, jnp.stack(made, axis=1), target, ok & jnp.isfinite(target), config)
+
+    state = State(state.tick + 1, ring, last, scale, state.seen + ok, weights, covariance)
+    limit = math.log(config.growth)
+    change = jnp.clip(unit * _dot(weights, jnp.stack(now, axis=1)), -limit, limit)
+    rows: list[Array] = []
+    knots = (0, *config.judged)
+    for h in range(1, config.horizons + 1):
+        j = next((i for i, knot in enumerate(config.judged) if knot >= h), None)
+        if j is None:
+            rows.append(change[-1])
+        else:
+            share = (h - knots[j]) / (knots[j + 1] - knots[j])
+            rows.append(share * change[j] + ((1.0 - share) * change[j - 1] if j else 0.0))
+    forecast = jnp.maximum(jnp.expm1(last + jnp.stack(rows)), 0.0)
+    return state, jnp.where(state.seen > 0, forecast, jnp.nan).T
+
+
+step = compiled_step(_step)

@@ -1,0 +1,158 @@
+"""A provider on loopback: answers in the documented shapes, and all that can go wrong with them."""
+
+import threading
+from collections import deque
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any, NamedTuple
+from urllib.parse import parse_qsl, urlsplit
+
+import msgspec
+
+S = 1_000_000_000
+NOW_NS = 1_772_366_400 * S  # 2026-03-01T12:00Z
+HALF_HOUR_S = 1800
+
+
+@dataclass(frozen=True)
+class Answer:
+    """``cut_at`` breaks the body off there; ``pause`` is waited for before each byte of the body."""
+
+    body: bytes
+    status: int = 200
+    headers: dict[str, str] = field(default_factory=dict[str, str])
+    cut_at: int | None = None
+    pause: Callable[[], object] | None = None
+
+
+class Asked(NamedTuple):
+    path: str
+    query: dict[str, str]
+    headers: dict[str, str]
+
+
+@dataclass
+class Provider:
+    """Gives the answers of ``queue`` in turn, the last one for ever; by path where ``by_path`` has it."""
+
+    url: str
+    queue: deque[Answer] = field(default_factory=deque[Answer])
+    by_path: dict[str, deque[Answer]] = field(default_factory=dict[str, "deque[Answer]"])
+    asked: list[Asked] = field(default_factory=list[Asked])
+
+    def say(self, *answers: Answer, path: str | None = None) -> None:
+        """What is answered from now on."""
+        if path is None:
+            self.queue = deque(answers)
+        else:
+            self.by_path[path] = deque(answers)
+
+    def next(self, path: str) -> Answer:
+        queue = self.by_path.get(path, self.queue)
+        return queue.popleft() if len(queue) > 1 else queue[0]
+
+
+@contextmanager
+def provider() -> Generator[Provider]:
+    """A running provider; it ends with the block."""
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            parts = urlsplit(self.path)
+            found.asked.append(Asked(parts.path, dict(parse_qsl(parts.query)), dict(self.headers)))
+            answer = found.next(parts.path)
+            if "ETag" in answer.headers and self.headers.get("If-None-Match") == answer.headers["ETag"]:
+                answer = Answer(b"", 304)
+            self.send_response(answer.status)
+            for name, value in {"Content-Type": "application/json", **answer.headers}.items():
+                self.send_header(name, value)
+            self.send_header("Content-Length", str(len(answer.body)))
+            self.end_headers()
+            body = answer.body[: answer.cut_at]
+            try:
+                if answer.pause is None:
+                    self.wfile.write(body)
+                else:
+                    for byte in body:
+                        answer.pause()
+                        self.wfile.write(bytes([byte]))
+                        self.wfile.flush()
+            except OSError:
+                return  # the feed has had enough
+
+        def log_message(self, format: str, *args: object) -> None:
+            del format, args
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    found = Provider(f"http://127.0.0.1:{server.server_address[1]}")
+    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02})
+    thread.start()
+    try:
+        yield found
+    finally:
+        server.shutdown()
+        thread.join()
+        server.server_close()
+
+
+def iso(time_ns: int, form: str = "%Y-%m-%dT%H:%MZ") -> str:
+    return datetime.fromtimestamp(time_ns // S, UTC).strftime(form)
+
+
+def as_json(value: Any, **more: Any) -> Answer:
+    return Answer(msgspec.json.encode(value), **more)
+
+
+def uk(values: list[float | None], start_ns: int = NOW_NS) -> dict[str, Any]:
+    """The half hour before is told too, as the real one does; ``actual`` is null ahead."""
+    step_ns = HALF_HOUR_S * S
+    rows = [
+        {
+            "from": iso(start_ns + i * step_ns),
+            "to": iso(start_ns + (i + 1) * step_ns),
+            "intensity": {"forecast": value, "actual": 201 if i < 0 else None, "index": "moderate"},
+        }
+        for i, value in enumerate([204.0, *values], -1)
+    ]
+    return {"data": rows}
+
+
+def maps(values: list[float | None], *, start_ns: int = NOW_NS, updated_ns: int = NOW_NS - 600 * S) -> dict[str, Any]:
+    full = "%Y-%m-%dT%H:%M:%S.000Z"
+    slots = [
+        {"carbonIntensity": value, "datetime": iso(start_ns + i * 3600 * S, full)} for i, value in enumerate(values)
+    ]
+    return {"zone": "DE", "forecast": slots, "updatedAt": iso(updated_ns, full), "temporalGranularity": "hourly"}
+
+
+def maps_latest(value: float | None) -> dict[str, Any]:
+    full = "%Y-%m-%dT%H:%M:%S.000Z"
+    return {
+        "zone": "DE",
+        "carbonIntensity": value,
+        "datetime": iso(NOW_NS, full),
+        "updatedAt": iso(NOW_NS - 120 * S, full),
+        "createdAt": iso(NOW_NS - 86_400 * S, full),
+        "emissionFactorType": "lifecycle",
+        "isEstimated": True,
+        "estimationMethod": "TIME_SLICER_AVERAGE",
+    }
+
+
+def moer(values: list[float | None], **meta: Any) -> dict[str, Any]:
+    full = "%Y-%m-%dT%H:%M:%S+00:00"
+    rows = [{"point_time": iso(NOW_NS + i * 300 * S, full), "value": value} for i, value in enumerate(values)]
+    said: dict[str, Any] = {
+        "region": "CAISO_NORTH",
+        "signal_type": "co2_moer",
+        "model": {"date": "2025-10-01"},
+        "units": "lbs_co2_per_mwh",
+        "data_point_period_seconds": 300,
+        "generated_at": iso(NOW_NS - 60 * S, full),
+        "generated_at_period_seconds": 300,
+        "warnings": [],
+    }
+    return {"data": rows, "meta": said | meta}
