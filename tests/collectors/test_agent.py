@@ -82,7 +82,7 @@ class Received(NamedTuple):
 
 
 def config(tmp_path: Path, bootstrap: str, **client: str) -> Config:
-    agent = AgentConfig(node="n1", cell="host", state_dir=str(tmp_path / "state"), nvml=False)
+    agent = AgentConfig(node="n1", cell="host", state_dir=str(tmp_path / "state"), nvml=False, spool_bytes=0)
     return Config(kafka=KafkaConfig(bootstrap=bootstrap, client=client), agent=agent)
 
 
@@ -129,7 +129,7 @@ def test_frames_events_and_inventory_arrive(embedded_broker: StartBroker, tmp_pa
     broker = embedded_broker(TOPICS)
     fake = FakeGpus()
     report = run(config(tmp_path, broker.bootstrap), 5, fake)
-    assert report == AgentReport(ticks=5, skipped=0, frames=5, delivered=13, dropped=0, dropped_frames=0)
+    assert report == AgentReport(ticks=5, skipped=0, frames=5, sent=13, carried=0, delivered=13, dropped=0, spooled=0)
     assert fake.closed
     received = receive(broker.bootstrap, 13)
     assert [frame.seq for frame in received.frames] == list(range(5))
@@ -181,14 +181,13 @@ def test_a_collector_that_fails_leaves_a_gap_in_nothing_else(
 def test_without_a_broker_it_goes_on_and_counts_every_drop(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     stop = threading.Event()
     limits = {"queue.buffering.max.messages": "10", "delivery.timeout.ms": "1000", "linger.ms": "0"}
-    agent = AgentConfig(node="n1", state_dir=str(tmp_path / "state"), nvml=False, period_s=0.02)
+    agent = AgentConfig(node="n1", state_dir=str(tmp_path / "state"), nvml=False, period_s=0.02, spool_bytes=0)
     slow = Config(kafka=KafkaConfig(NOWHERE, client=limits), agent=agent)
     with caplog.at_level(logging.WARNING):
         report = run_agent(slow, stop=stop, max_ticks=100)
     assert (report.ticks, report.frames, report.delivered) == (100, 100, 0)
     # agent_started, agent_stopped, one inventory, one or more events about drops
-    assert report.dropped_frames == 100
-    assert report.dropped >= 104
+    assert report.dropped == report.sent >= 104
     warnings = [record.getMessage() for record in caplog.records if NOWHERE in record.getMessage()]
     assert any("kafka.bootstrap or --bootstrap" in warning for warning in warnings)
     assert len(caplog.records) <= 4  # told, not repeated
@@ -211,8 +210,9 @@ def test_drops_are_told_once_the_broker_is_back(embedded_broker: StartBroker, tm
         away, stop=threading.Event(), max_ticks=80, collectors=[FakeGpus()], clock=fake_time.clock, wait=wait
     )
     assert report.dropped > 0
+    assert report.sent == report.delivered + report.dropped
+    assert report.frames == 80
     received = receive(broker.bootstrap, report.delivered)
-    assert len(received.frames) + report.dropped_frames == report.frames == 80
     drops = [event for event in received.events if event.kind == "records_dropped"]
     assert drops
     assert max(int(event.message.split()[0]) for event in drops) <= report.dropped
@@ -236,9 +236,9 @@ def test_a_producer_that_met_a_fatal_error_is_replaced(embedded_broker: StartBro
         wait=wait,
     )
     assert report.delivered > 0
-    assert 0 < report.dropped_frames < 150
-    received = receive(broker.bootstrap, report.delivered)
-    assert len(received.frames) + report.dropped_frames == 150
+    assert 0 < report.dropped < 150
+    assert report.sent == report.delivered + report.dropped
+    assert receive(broker.bootstrap, report.delivered).frames
 
 
 def test_it_stops_when_it_is_told_to(tmp_path: Path, embedded_broker: StartBroker) -> None:

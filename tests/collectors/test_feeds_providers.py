@@ -1,14 +1,20 @@
 """Each provider's answers become signals, right to the unit; bad ones become one clear error."""
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any, cast
 
+import msgspec
 import pytest
+from hypothesis import given, settings, strategies as st
 from tests.collectors.feed_server import NOW_NS, Answer, Provider, S, as_json, maps, maps_latest, moer, provider, uk
 
 from flyball_collectors.feeds import Feed, FeedError, open_feeds
-from flyball_collectors.feeds.client import retry_after_s
+from flyball_collectors.feeds.client import Client, retry_after_s
+from flyball_collectors.feeds.electricity_maps import ElectricityMaps
+from flyball_collectors.feeds.uk_carbon import UkCarbon
+from flyball_collectors.feeds.watttime import WattTime
+from flyball_contracts.codec import decode_message, record_message
 from flyball_contracts.config import ElectricityMapsSettings, FeedsConfig, UkCarbonSettings, WattTimeSettings
 from flyball_contracts.records import Signal
 
@@ -128,6 +134,9 @@ def test_watttime_logs_in_again_when_the_token_ran_out(there: Provider) -> None:
     with pytest.raises(FeedError, match="status 403"):
         feed.fetch(NOW_NS)
     assert [asked.path for asked in there.asked].count("/login") == 3  # once, not for ever
+    with pytest.raises(FeedError, match="status 403"):
+        feed_of("watt", there.url).fetch(NOW_NS)
+    assert [asked.path for asked in there.asked].count("/login") == 4  # a fresh token is not the cause
 
 
 HTML = Answer(b"<!doctype html><p>maintenance</p>", headers={"Content-Type": "text/html"})
@@ -140,7 +149,7 @@ BAD = {
     "moved": (
         "maps",
         Answer(b"", 302, {"Location": "http://elsewhere/x?y=1"}),
-        "a redirect to elsewhere; set base_url",
+        "a redirect to 'http://elsewhere/x'; set base_url",
     ),
     "torn": ("maps", as_json(maps([1, 2]), cut_at=40), "the answer broke off"),
     "half": ("maps", Answer(b'{"zone": "DE", "forec'), "not whole JSON"),
@@ -177,6 +186,62 @@ def test_a_bad_answer_is_one_clear_error(there: Provider, case: str) -> None:
     assert caught.value.retry_after_s == (90.0 if case == "many" else 0.0)
     there.say(as_json({"maps": maps([1.0]), "watt": moer([1.0]), "uk": uk([1.0])}[kind]))
     assert len(feed.fetch(NOW_NS)) == 1  # an error leaves nothing behind
+
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(max_size=8),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=3), inner, max_size=3),
+    max_leaves=5,
+)
+
+
+class Canned(Client):
+    """Gives one answer without a network."""
+
+    def __init__(self, body: bytes) -> None:
+        super().__init__("http://there", 1.0)
+        self.body = body
+
+    def get(
+        self, path: str, query: Mapping[str, str], headers: Mapping[str, str], now_ns: int, *, keep: bool = True
+    ) -> bytes:
+        del query, headers, now_ns, keep
+        return LOGIN.body if path == "/login" else self.body
+
+
+def replaced(whole: Any, path: list[int], odd: Any) -> Any:
+    """A copy of JSON with one part replaced: the one to which the choices of ``path`` lead."""
+    if not path or not isinstance(whole, dict | list) or not whole:
+        return odd
+    copy: Any = cast("Any", whole).copy()
+    keys: list[Any] = list(copy) if isinstance(whole, dict) else list(range(len(copy)))
+    key = keys[path[0] % len(keys)]
+    copy[key] = replaced(copy[key], path[1:], odd)
+    return copy
+
+
+@settings(max_examples=300)
+@given(st.sampled_from(["uk", "maps", "latest", "watt"]), st.lists(st.integers(0, 9), max_size=5), JSON)
+def test_whatever_stands_in_an_answer_is_a_sound_curve_or_a_feed_error(kind: str, path: list[int], odd: Any) -> None:
+    """Any one part of a good answer is replaced by any JSON."""
+    whole: Any = {"uk": uk([1, 2]), "maps": maps([1, 2]), "latest": maps_latest(1), "watt": moer([1, 2])}[kind]
+    body = msgspec.json.encode(replaced(whole, path, odd))
+    canned = Canned(body)
+    feeds: dict[str, Feed] = {
+        "uk": UkCarbon(UkCarbonSettings(), canned),
+        "maps": ElectricityMaps(ElectricityMapsSettings(zone="DE"), canned, TOKEN),
+        "latest": ElectricityMaps(ElectricityMapsSettings(zone="DE", endpoint="latest"), canned, TOKEN),
+        "watt": WattTime(WattTimeSettings(zone="x", region="CAISO_NORTH"), canned, "a", "b"),
+    }
+    try:
+        signals = feeds[kind].fetch(NOW_NS)
+    except FeedError:
+        return
+    for signal in signals:
+        message = record_message(signal, "/feed")
+        assert decode_message(message.topic, message.value, message.headers) == signal
+        assert signal.end_ns > NOW_NS
+        assert all(0 <= value <= 5000 for value in signal.p50)
 
 
 def test_a_slow_answer_is_given_up(there: Provider) -> None:

@@ -5,6 +5,7 @@ import os
 import shutil
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 
 import pytest
@@ -228,6 +229,35 @@ def test_the_kernel_itself_refuses(tmp_path: Path) -> None:
     assert run.stdout.split() == ["15", "15", "15", "35", "0", "0", "0"]
 
 
+def test_a_disk_that_does_not_sync_is_told_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def refuse(fd: int) -> None:
+        raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+    spool = Spool(tmp_path, BIG, segment_bytes=100, sync_s=0.0)
+    monkeypatch.setattr(os, "fdatasync", refuse)
+    assert all(spool.append(b"%d" % i) for i in range(20))
+    spool.close()
+    assert caplog.text.count("cannot be synced") == 1
+
+
+def test_everything_is_synced_in_the_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    synced: list[str] = []
+    real = os.fdatasync
+
+    def note(fd: int) -> None:
+        synced.append(os.readlink(f"/proc/self/fd/{fd}"))
+        real(fd)
+
+    monkeypatch.setattr(os, "fdatasync", note)
+    spool = Spool(tmp_path, BIG, segment_bytes=100, sync_s=0.01)
+    for i in range(20):
+        spool.append(b"%d" % i)
+    spool.close()
+    assert set(map(str, tmp_path.glob("*.spool"))) <= set(synced)
+
+
 def test_messages_survive_whole() -> None:
     message = Message("t", b"k", b"\x00\xff", [("ce_id", b"1"), ("ce_id", b"")], 3)
     assert unpack(pack(message)) == message
@@ -243,7 +273,7 @@ class Queue(RuleBasedStateMachine):
 
     def __init__(self) -> None:
         super().__init__()
-        self.root = Path(os.environ.get("TMPDIR", "/tmp")) / f"flyball-spool-{os.getpid()}-{id(self)}"
+        self.root = Path(tempfile.mkdtemp(prefix="flyball-spool-"))
         self.folder = self.root / "0"
         self.spool = Spool(self.folder, self.budget, segment_bytes=400, sync_s=0.0)
         self.waiting: list[bytes] = []

@@ -11,6 +11,7 @@ import numpy as np
 
 from flyball_collectors.agent.identity import look, state_folder
 from flyball_collectors.agent.sources import open_sources
+from flyball_collectors.agent.spooling import spool_folder
 from flyball_collectors.host.collector import SOURCES
 from flyball_collectors.nvml import NvmlCollector
 from flyball_contracts.config import AgentConfig, Config
@@ -38,7 +39,7 @@ def explain(config: Config, *, wait: Callable[[float], object] = time.sleep) -> 
         sources = open_sources(agent, look(agent).node)
     except ConfigError as error:
         return [Finding("agent.root", False, str(error), "mount the host's /proc and /sys and set agent.root")]
-    findings = [_state(agent)]
+    findings = [_state(agent), _spool(agent)]
     if agent.host:
         findings += _host(Path(agent.root))
     for name, absent in sources.absent.items():
@@ -52,13 +53,28 @@ def explain(config: Config, *, wait: Callable[[float], object] = time.sleep) -> 
 
 def _state(agent: AgentConfig) -> Finding:
     folder = state_folder(agent)
-    there = folder
-    while not there.exists():
-        there = there.parent
-    if there.is_dir() and os.access(there, os.W_OK | os.X_OK):
+    if _writable(folder):
         return Finding("agent.state_dir", True, f"starts are counted in {folder}")
     detail = f"{folder} cannot be written; the start time stands in for the count of starts"
     return Finding("agent.state_dir", False, detail, "set agent.state_dir to a folder of the agent's user")
+
+
+def _spool(agent: AgentConfig) -> Finding:
+    if not agent.spool_bytes:
+        remedy = "set agent.spool_bytes to what an outage of Kafka may fill"
+        return Finding("agent.spool", False, "switched off; an outage of Kafka is bridged by memory alone", remedy)
+    folder = spool_folder(agent, look(agent).node)
+    if _writable(folder):
+        return Finding("agent.spool", True, f"up to {agent.spool_bytes / 2**20:.4g} MiB wait in {folder} for Kafka")
+    remedy = "set agent.spool_dir to a folder of the agent's user"
+    return Finding("agent.spool", False, f"{folder} cannot be written; an outage of Kafka loses records", remedy)
+
+
+def _writable(folder: Path) -> bool:
+    """Whether the folder is there, or could be made, and files in it, too."""
+    while not folder.exists():
+        folder = folder.parent
+    return folder.is_dir() and os.access(folder, os.W_OK | os.X_OK)
 
 
 def _host(root: Path) -> list[Finding]:

@@ -164,7 +164,7 @@ class Outbox:
             self._note_fatal(error)
 
     def _send_spooled(self, replay: Replay) -> None:
-        for record in replay.due(1) if self._away else replay.due():
+        for record in replay.probe() if self._away else replay.due():
             try:
                 message = unpack(record.payload)
             except DecodeError as error:
@@ -267,6 +267,7 @@ class Outbox:
         if self._spool is None:
             self._give_up(f"a message for {message.topic}", reason)
         else:
+            self._warn("a message for %s waits on disk: %s", message.topic, reason)
             self._spool.append(pack(message), self._wall_ns())
 
     def _give_up(self, what: str, reason: str) -> None:

@@ -26,6 +26,11 @@ class Replay:
                 return
             yield record
 
+    def probe(self) -> Iterator[Record]:
+        """One record to find out with whether a broker answers, if none is on its way."""
+        if not self._under_way:
+            yield from self.due(1)
+
     def sent(self, record: Record) -> None:
         """``record`` is on its way."""
         self._under_way[record.id] = len(record.payload)

@@ -118,10 +118,9 @@ class Client:
 def _refusal(answer: urllib3.BaseHTTPResponse, where: str, now_ns: int) -> FeedError:
     status = answer.status
     if 300 <= status < 400:
-        host = urlsplit(answer.headers.get("Location", "")).hostname or "itself"
-        return FeedError(
-            f"{where}: status {status}, a redirect to {host}; set base_url to where it leads", lasting=True
-        )
+        location = answer.headers.get("Location", "").partition("?")[0]
+        text = f"{where}: status {status}, a redirect to {location[:200]!r}; set base_url to where it leads"
+        return FeedError(text, lasting=True)
     if status in (401, 403):
         text = "check the token or the log-in in the environment, and that the plan includes this zone"
         return Unauthorized(f"{where}: status {status}, refused; {text}", lasting=True)

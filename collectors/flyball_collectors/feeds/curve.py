@@ -91,8 +91,7 @@ def cut_curve(
 def says_more(new: Signal, old: Signal) -> bool:
     """Whether a curve reaches further than an older one or differs from it where both are."""
     step_ns = round(new.step_s * NS_PER_S)
-    values = enumerate(new.p50)
-    return new.end_ns > old.end_ns or any(old.at(new.start_ns + i * step_ns) != value for i, value in values)
+    return any(old.at(new.start_ns + i * step_ns) != value for i, value in enumerate(new.p50))
 
 
 def smallest_step_s(times_ns: Iterable[int]) -> float | None:

@@ -51,7 +51,7 @@ def run_feeds(
     """Ask all feeds, each at its own pace, and send new curves to Kafka until ``stop`` is set or ``wait`` says so.
 
     ``sources``, ``clock``, ``wait`` and ``random`` (0..1, the jitter) replace what the configuration and the
-    system would give. The feeds are asked one after the other, each for at most ``feeds.timeout_s``.
+    system would give. The feeds are asked one after the other, and ``wait`` is called between any two.
     Raises :class:`ConfigError` for a configuration that cannot work; a feed or a broker that is away does not raise.
     """
     clock = clock or Clock()
@@ -63,17 +63,19 @@ def run_feeds(
     dropped = 0
     try:
         while not stop.is_set():
+            first = min(runners, key=lambda r: r.due_ns)
+            due_s = (first.due_ns - clock.monotonic_ns()) / NS_PER_S
+            if wait(min(max(due_s, 0.0), _LONGEST_WAIT_S)):
+                break
+            if due_s <= 0.0:
+                first.poll()
             for runner in runners:
-                if not stop.is_set():
-                    runner.look()
+                runner.check()
             outbox.poll()
             if outbox.dropped > dropped:  # what was given up must not count as told
                 dropped = outbox.dropped
                 for runner in runners:
                     runner.forget()
-            due_s = (min(r.due_ns for r in runners) - clock.monotonic_ns()) / NS_PER_S
-            if wait(min(max(due_s, 0.0), _LONGEST_WAIT_S)):
-                break
     finally:
         outbox.close()
     return FeedReport({r.name: r.counts for r in runners}, outbox.delivered, outbox.dropped)
@@ -112,10 +114,8 @@ class _Runner:
         """Monotonic time at which the feed is asked next."""
         return self._schedule.due_ns
 
-    def look(self) -> None:
-        """Ask the feed when it is due; say once when it becomes stale."""
-        if self._clock.monotonic_ns() >= self._schedule.due_ns:
-            self._poll()
+    def check(self) -> None:
+        """Say once when the feed becomes stale, and once when it is fresh again."""
         now_ns = self._clock.wall_ns()
         turned = self._freshness.check(now_ns)
         if turned:
@@ -129,7 +129,8 @@ class _Runner:
         """Count nothing as told: the next answer is sent, new or not."""
         self._told.clear()
 
-    def _poll(self) -> None:
+    def poll(self) -> None:
+        """Ask the feed and send what is new."""
         self.counts.polls += 1
         try:
             signals = self._fetch()

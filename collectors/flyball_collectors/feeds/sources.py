@@ -48,7 +48,7 @@ def open_feeds(config: FeedsConfig, environ: Mapping[str, str] | None = None) ->
         add(UkCarbon(uk, client(uk.base_url)), uk, f"feeds.uk_carbon[{i}]")
     for i, maps in enumerate(config.electricity_maps):
         key = f"feeds.electricity_maps[{i}]"
-        token = secret(environ, maps.token_env, f"{key}.token_env")
+        token = secret(environ, maps.token_env, f"{key}.token_env", in_header=True)
         add(ElectricityMaps(maps, client(maps.base_url), token), maps, key)
     for i, watt in enumerate(config.watttime):
         key = f"feeds.watttime[{i}]"

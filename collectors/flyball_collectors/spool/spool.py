@@ -157,14 +157,15 @@ class Spool:
             self._save()
 
     def close(self) -> None:
-        """Sync, and let go of the folder; the counts stay."""
+        """Sync, and let go of the folder; the counts stay. A second call does nothing."""
+        if self._folder_fd < 0:
+            return
         self._save()
         self._syncer.close()
         for segment in self._segments:
             segment.close()
-        if self._folder_fd >= 0:
-            os.close(self._folder_fd)
-            self._folder_fd = -1
+        os.close(self._folder_fd)
+        self._folder_fd = -1
 
     def _recover(self) -> None:
         """Find out what is there; cut off what is torn."""

@@ -75,11 +75,12 @@ class WattTimeSettings(FeedSettings, frozen=True, kw_only=True):
 class FeedsConfig(Section, frozen=True, kw_only=True):
     """The grid and price feeds; one curve per zone and kind.
 
-    ``timeout_s`` bounds one request. After the n-th failure in a row a feed waits a random time of at most
-    ``retry_s * 2**n``, at most ``retry_cap_s``, and never less than the server asks for.
+    ``timeout_s`` bounds the wait for an answer, and again its transfer. After the n-th failure in a row a feed
+    waits a random time of at most ``retry_s * 2**n``, at most ``retry_cap_s``, and never less than the server
+    asks for.
     """
 
-    timeout_s: Positive = 15.0
+    timeout_s: Positive = 10.0
     retry_s: Positive = 5.0
     retry_cap_s: Positive = 900.0
     file: tuple[FileFeedSettings, ...] = ()

@@ -78,8 +78,8 @@ class HealthConfig(Section, frozen=True):
 class SizingConfig(Section, frozen=True):
     """How a forecast becomes replicas.
 
-    A workload is scaled at most once in ``interval_s``, and turned back only ``hold_s`` after its last decision; a change
-    of at most ``tolerance`` of its replicas is not worth one, and one decision takes away at most ``most_in``.
+    A workload is scaled at most once in ``interval_s``, and turned back only ``hold_s`` after its last decision; a
+    change of at most ``tolerance`` of its replicas is not worth one, and one decision takes away at most ``most_in``.
     """
 
     level: Ratio = 0.95

@@ -56,8 +56,8 @@ class Migrate(Decision, tag="Migrate", frozen=True, kw_only=True):
 class Preempt(Decision, tag="Preempt", frozen=True, kw_only=True):
     """Stop or suspend replicas so that something more urgent, cheaper or greener can run.
 
-    ``replicas`` run on afterwards; ``victims`` names those to stop, empty for the platform's choice. ``until_ns`` is when
-    the work may come back, ``None`` for when there is room.
+    ``replicas`` run on afterwards; ``victims`` names those to stop, empty for the platform's choice. ``until_ns`` is
+    when the work may come back, ``None`` for when there is room.
     """
 
     replicas: int

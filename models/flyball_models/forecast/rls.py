@@ -18,7 +18,6 @@ Shapes: N series, F features, J judged horizons, R ticks of ring. The series axi
 import math
 from typing import NamedTuple
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 
@@ -139,7 +138,7 @@ def _features(ring: Array, origin: Array, level: Array, scale: Array, horizon: i
     ]
     x = jnp.stack(rows) - level
     x = jnp.clip(jnp.where(jnp.isfinite(x), x, 0.0) / scale, -_FEATURE_CLIP, _FEATURE_CLIP)
-    return jax.lax.optimization_barrier(jnp.concatenate([x, jnp.ones_like(x[:1])]))
+    return jnp.concatenate([x, jnp.ones_like(x[:1])])
 
 
 def _dot(weights: Array, x: Array) -> Array:
@@ -155,19 +154,19 @@ def _learn(state: State, x: Array, target: Array, known: Array, config: Config) 
     p = state.covariance
     px = _dot(p, x[:, None])
     gain = px / (config.forgetting + jnp.maximum(_dot(px, x), 0.0))
-    px, gain = jax.lax.optimization_barrier((px, gain))
     error = jnp.clip(target - _dot(state.weights, x), -config.clip, config.clip)
-    weights = state.weights + gain * error
-    shrunk = p - gain[:, None] * px[None]
-    trace, least = shrunk[0, 0], shrunk[0, 0]
-    for f in range(1, _FEATURES):
-        trace, least = trace + shrunk[f, f], jnp.minimum(least, shrunk[f, f])
-    low = trace < config.trace * _FEATURES * config.forgetting
-    shrunk = jnp.where(low, shrunk / config.forgetting, shrunk)
-    eye = as_array(np.eye(_FEATURES, dtype=np.float32) * np.float32(config.prior))[:, :, None, None]
-    shrunk = jnp.where(least > 0, shrunk, eye)
-    sound = known & jnp.isfinite(error)
-    return jnp.where(sound, weights, state.weights), jnp.where(sound, shrunk, p)
+    # An unknown target has no gain and no forgetting, which changes no bit and is cheaper than a choice.
+    gain = jnp.where(known, gain, 0.0)
+    weights = state.weights + gain * jnp.where(known, error, 0.0)
+    diagonal = jnp.stack([p[f, f] - gain[f] * px[f] for f in range(_FEATURES)])
+    low = _dot(diagonal, jnp.ones_like(diagonal)) < config.trace * _FEATURES * config.forgetting
+    stretch = jnp.where(known & low, 1.0 / config.forgetting, 1.0)
+    sound = diagonal.min(axis=0) > 0
+    eye = np.eye(_FEATURES, dtype=np.float32)[:, :, None, None] * np.float32(config.prior)
+    rows = [
+        jnp.where(sound, (p[f] - gain[f] * px) * stretch, as_array(eye[f])) for f in range(_FEATURES)
+    ]
+    return weights, jnp.stack(rows)
 
 
 def _step(state: State, y: Input, mask: Input, config: Config = DEFAULT) -> tuple[State, Array]:

@@ -3,15 +3,16 @@
 import asyncio
 import logging
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Collection, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, TypeVar, cast
 
 import faust
 from faust.types import TP
 
 from flyball_contracts.config import Config
+from flyball_contracts.errors import FlyballError
 from flyball_contracts.topics import DEMAND, EVENTS, PROPOSALS, TELEMETRY
 from flyball_streams.engine.lane import Incoming
 from flyball_streams.worker.credentials import credentials
@@ -19,6 +20,7 @@ from flyball_streams.worker.host import LANE_OF, LaneHost
 from flyball_streams.worker.transport import BatchConsumer, BatchTransport
 
 log = logging.getLogger(__name__)
+T = TypeVar("T")
 SOURCES = (TELEMETRY, EVENTS, DEMAND, PROPOSALS)
 FAILED = 70
 """Exit status when the broker did not take what the lanes sent; a supervisor starts the worker again."""
@@ -54,7 +56,7 @@ class Worker:
             consumer_max_fetch_size=4 * 1024 * 1024,
             stream_buffer_maxsize=64,
         )
-        self.app.transport = BatchTransport(self.app, host)
+        self.app.transport = BatchTransport(self.app, self)
         self._pool = ThreadPoolExecutor(1, "lanes")
         self._joined = False
         untyped = cast("Any", self.app)
@@ -90,15 +92,20 @@ class Worker:
             waiting += max(0, (consumer.highwater(tp) or 0) - done) if done is not None else 0
         return waiting
 
+    def resume(self, assigned: Collection[TP]) -> Mapping[TP, int]:
+        """Where the assigned partitions go on, of those whose state is known; called in a thread."""
+        return _or_end("lanes could not be made", self.host.resume, assigned)
+
+    def begin(self, starts: Mapping[TP, int]) -> None:
+        """Take note where the others start; called in a thread."""
+        _or_end("first snapshots could not be written", self.host.begin, starts)
+
     async def _run(self, stream: Any) -> None:
         async for event in stream.noack().events():
             tp: TP = event.message.tp
             batch = [Incoming(r.topic, r.partition, r.offset, r.key, r.value, r.headers) for r in event.message.value]
-            try:
-                await self._in_lanes(self.host.step, tp.topic, tp.partition, batch)
-            except Exception:
-                log.critical("worker ends: a batch of %s/%d could not be completed", *tp, exc_info=True)
-                os._exit(FAILED)
+            why = f"a batch of {tp.topic}/{tp.partition} could not be completed"
+            await self._in_lanes(_or_end, why, self.host.step, tp.topic, tp.partition, batch)
             event.ack()
 
     async def _revoked(self, _app: Any, revoked: set[TP], **_: Any) -> None:
@@ -122,3 +129,12 @@ class Worker:
 
     async def _in_lanes(self, function: Any, *arguments: Any) -> None:
         await asyncio.get_running_loop().run_in_executor(self._pool, function, *arguments)
+
+
+def _or_end(why: str, function: Callable[..., T], *arguments: Any) -> T:
+    """Call a function of the lanes; end the process when it fails, for to go on would lose what it was to do."""
+    try:
+        return function(*arguments)
+    except Exception as error:
+        log.critical("worker ends: %s: %s", why, error, exc_info=not isinstance(error, FlyballError))
+        os._exit(FAILED)

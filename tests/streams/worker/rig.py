@@ -81,7 +81,8 @@ class Rig:
         self.embedded = isinstance(broker, EmbeddedBroker)
         self.folder = folder
         self.config = Config(
-            kafka=KafkaConfig(bootstrap=broker.bootstrap), worker=WorkerConfig(app=app, snapshot_every_s=2.0, **worker)
+            kafka=KafkaConfig(bootstrap=broker.bootstrap),
+            worker=WorkerConfig(app=app, **{"snapshot_every_s": 2.0, **worker}),
         )
         self.path = folder / "flyball.yaml"
         self.path.write_bytes(msgspec.yaml.encode(self.config))
@@ -203,6 +204,7 @@ class Simulated:
 
     def __init__(self, ticks: int, config: FleetConfig | None = None, start_ns: int = START_NS) -> None:
         fleet = Fleet(config or FleetConfig(), start_ns)
+        self.last_ns = start_ns + ticks * fleet.period_ns
         self.start: list[Message] = fleet.messages_at_start()
         self.ticks: list[list[Message]] = [fleet.tick(i) for i in range(ticks)]
 
@@ -211,11 +213,11 @@ class Simulated:
         engine = Engine(config, PARTITIONS)
         sent: list[Message] = []
         for batch in (self.start, *self.ticks):
-            sent += engine.feed([_incoming(m) for m in batch])
+            sent += engine.feed([incoming(m) for m in batch])
         return [decode_message(m.topic, m.value, m.headers) for m in sent if m.topic == topic]
 
 
-def _incoming(m: Message) -> Incoming:
+def incoming(m: Message) -> Incoming:
     return Incoming(m.topic, partition_of(m.key, PARTITIONS[m.topic]), 0, m.key, m.value, m.headers)
 
 

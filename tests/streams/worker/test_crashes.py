@@ -5,6 +5,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
+import msgspec
 from tests.streams.worker.rig import START_NS, Rig, Simulated, ids, wait_until
 
 from flyball_collectors.fleet.run import run_fleet
@@ -13,7 +14,7 @@ from flyball_contracts.records import Forecast
 from flyball_contracts.topics import DEAD_LETTERS, INSIGHTS, STATE, TELEMETRY
 
 TICKS = 60
-SPEED = 4.0
+SPEED = 6.0
 
 
 @contextmanager
@@ -44,6 +45,11 @@ def differences(seen: Sequence[Any], expected: Sequence[Any]) -> list[str]:
     return [text for _, text in sorted(found)]
 
 
+def essence(decision: Any) -> Any:
+    """A decision without what explains it: events and telemetry have no common order, so an event may come later."""
+    return msgspec.structs.replace(decision, reason="", evidence=())
+
+
 def check_as_if_nothing_happened(rig: Rig, simulated: Simulated) -> None:
     forecasts, expected = (
         [r for r in records if isinstance(r, Forecast)]
@@ -51,7 +57,7 @@ def check_as_if_nothing_happened(rig: Rig, simulated: Simulated) -> None:
     )
     wrong = differences(forecasts, expected)  # levels, calibration and trust went on where they were
     assert not wrong, f"{len(wrong)} forecasts differ, the first: {wrong[0]}"
-    wrong = differences(rig.decisions(), simulated.offline(rig.config.worker))
+    wrong = differences(*(list(map(essence, d)) for d in (rig.decisions(), simulated.offline(rig.config.worker))))
     assert not wrong, f"{len(wrong)} decisions differ, the first: {wrong[0]}"
     assert not rig.read(DEAD_LETTERS.name)
 

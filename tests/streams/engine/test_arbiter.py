@@ -1,0 +1,75 @@
+"""What the arbiter may never do, whatever is wished and whether or not anybody obeys."""
+
+from random import Random
+
+import msgspec
+from hypothesis import HealthCheck, given, settings, strategies as st
+from tests.streams.engine.platform import Platform, gang_of, wish
+from tests.streams.engine.scene import CELL, CONFIG, PERIOD_NS, inventory, spec, tick
+
+from flyball_contracts.records import Allocation, AnyDecision, Inventory, Migrate, Outcome, Preempt, Scale, WorkloadSpec
+from flyball_streams.engine import Directory
+from flyball_streams.engine.cell.arbiter import Arbiter
+from flyball_streams.engine.cell.memory import Memory
+
+SETTINGS = settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+HOLD_S, INTERVAL_S = 30.0, 5.0
+SIZING = msgspec.structs.replace(CONFIG.sizing, hold_s=HOLD_S, interval_s=INTERVAL_S)
+QUICK = msgspec.structs.replace(CONFIG, sizing=SIZING)
+
+
+def encoded(decisions: list[AnyDecision]) -> list[bytes]:
+    return [msgspec.json.encode(d) for d in decisions]
+
+
+def check(platform: Platform, decision: AnyDecision, last: dict[str, tuple[int, int]]) -> None:
+    """What holds for each decision by itself; ``last`` is the time and the direction of each workload's last one."""
+    assert not isinstance(decision, Migrate)
+    s = platform.directory.specs[decision.workload]
+    least, most, gang = s.min_replicas, s.max_replicas, gang_of(s)
+    assert decision.replicas_before == platform.running(s.workload, decision.time_ns)
+    change = decision.replicas - decision.replicas_before
+    if isinstance(decision, Preempt):
+        assert s.interruptible
+        assert change < 0
+        assert decision.replicas >= least
+        if decision.beneficiary:
+            assert s.priority < platform.directory.specs[decision.beneficiary].priority
+            assert set(decision.victims) <= set(platform.replicas(s.workload))
+    else:
+        assert change != 0
+        assert decision.replicas % gang == 0
+        assert least // gang * gang <= decision.replicas <= most
+        time_ns, before = last.get(s.workload, (-(10**18), 0))
+        rest_s = HOLD_S if before * change < 0 else INTERVAL_S
+        assert decision.time_ns - time_ns >= rest_s * PERIOD_NS
+
+
+@given(st.randoms(use_true_random=False), st.sampled_from([0.0, 0.3, 1.0]), st.sampled_from([0.0, 0.2]))
+@SETTINGS
+def test_promises_can_be_kept(random: Random, obedience: float, refusals: float) -> None:
+    platform = Platform(random)
+    arbiter, twin = (Arbiter(CELL, QUICK, platform.directory) for _ in range(2))
+    last: dict[str, tuple[int, int]] = {}
+    for i in range(60):
+        at = tick(i * 3)
+        wishes = platform.wishes(at)
+        decisions = list(arbiter.decide(at, wishes))
+        # A restored arbiter that hears the wishes in another order decides the same.
+        twin.memory = msgspec.msgpack.decode(msgspec.msgpack.encode(twin.memory), type=Memory)
+        assert encoded(list(twin.decide(at, random.sample(wishes, len(wishes))))) == encoded(decisions)
+        for decision in decisions:
+            check(platform, decision, last)
+            platform.note(decision)
+            assert not isinstance(decision, Migrate)
+            last[decision.workload] = decision.time_ns, decision.replicas - decision.replicas_before
+        assert platform.overcommitted(at.end_ns) == ""
+        for decision in decisions:
+            if random.random() < refusals:
+                outcome = platform.refuse(decision)
+                last[decision.workload] = decision.time_ns, 0
+                for one in (arbiter, twin):
+                    one.heed(outcome)
+            elif random.random() < obedience:
+                platform.obey(decision)
+        platform.announce()

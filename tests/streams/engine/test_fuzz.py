@@ -1,0 +1,134 @@
+"""Whatever anybody may write into a specification, a curve, a demand or a wish: the lanes go on, and what they send
+can be read."""
+
+from typing import Any
+
+import msgspec
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings, strategies as st
+from tests.contracts.strategies import strategy
+from tests.streams.engine.scene import CELL, CONFIG, START_NS, Cell, Out, incoming, inventory, spec, tick, told
+
+from flyball_contracts.codec import Message, decode_message, record_message
+from flyball_contracts.records import (
+    Allocation,
+    Demand,
+    NodeEvent,
+    Outcome,
+    Proposal,
+    Signal,
+    TickClosed,
+    WorkloadSpec,
+)
+from flyball_contracts.topics import DEAD_LETTERS, DEMAND, EVENTS, PROPOSALS
+from flyball_streams.engine import Directory, Incoming, Lane
+from flyball_streams.engine.cell import CellLane
+from flyball_streams.engine.node import NodeLane
+from flyball_streams.engine.workload import WorkloadLane
+
+SETTINGS = settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+HELD = [Allocation(workload="w", replica="0", devices=(0,)), Allocation(workload="w", replica="1", devices=(1, -3, 99))]
+NODE = inventory("node-1", 4, HELD, zone="z", price_usd_per_hour=8.0)
+replace = msgspec.structs.replace
+
+
+def garbage(of: type[Any], /, **fixed: Any) -> st.SearchStrategy[Any]:
+    return strategy(of).map(lambda record: replace(record, **fixed))
+
+
+specs = garbage(WorkloadSpec, workload="w", cell=CELL, removed=False)
+signals = garbage(Signal, zone="z", kind="carbon_intensity")
+
+
+def readable(messages: list[Message]) -> Out:
+    for m in messages:
+        if m.topic != DEAD_LETTERS.name:
+            decode_message(m.topic, m.value, m.headers)
+    return Out(messages)
+
+
+def mark(topic: str, source: str, index: int) -> Incoming:
+    made = record_message(TickClosed(cell=CELL, source=source, tick=tick(index)), f"/{source}")
+    return incoming(made._replace(topic=topic))
+
+
+def world(*records: Any) -> Directory:
+    directory = Directory()
+    for record in (NODE, *records):
+        directory.apply(record)
+    return directory
+
+
+@given(specs, st.lists(signals, max_size=1), st.lists(strategy(Demand), min_size=1, max_size=4))
+@SETTINGS
+def test_workload_lane(workload: WorkloadSpec, curves: list[Signal], demands: list[Demand]) -> None:
+    directory = world(workload, *curves)
+    lane, cell = WorkloadLane(0, CONFIG, directory, 1), CellLane(0, CONFIG, directory)
+    for i in range(12):
+        said = replace(demands[i % len(demands)], workload="w", cell=CELL, source="node/0", tick=tick(i))
+        sent = lane.step([*told(said), mark(DEMAND.name, "node/0", i)])
+        readable(sent)
+        wishes = [incoming(m) for m in sent if m.topic == PROPOSALS.name]
+        assert readable(cell.step(wishes)).refusals() == []
+    assert lane.stats.ticks >= 6
+
+
+@given(st.lists(specs, max_size=1), st.lists(strategy(Proposal), min_size=1, max_size=6))
+@SETTINGS
+def test_cell_lane(workloads: list[WorkloadSpec], proposals: list[Proposal]) -> None:
+    cell = CellLane(0, CONFIG, world(*workloads, spec("other", priority=-5, interruptible=True)))
+    for i in range(20):
+        wish = proposals[i % len(proposals)]
+        named = replace(wish, cell=CELL, tick=tick(i), workload="w" if i % 3 else wish.workload)
+        at = replace(named, node="node-1", replica="0", device="node-1/0") if i % 2 else named
+        readable(cell.step([*told(at), mark(PROPOSALS.name, "workload/0", i)]))
+    assert cell.stats.ticks >= 6
+
+
+@given(st.lists(st.one_of([strategy(k) for k in (Demand, TickClosed, Proposal, NodeEvent, Outcome)]), max_size=8))
+@SETTINGS
+def test_records_of_anything_from_anybody_on_any_topic(records: list[Any]) -> None:
+    directory = world()
+    lanes: dict[str, Lane] = {
+        EVENTS.name: NodeLane(0, CONFIG, directory, 1),
+        DEMAND.name: WorkloadLane(0, CONFIG, directory, 1),
+        PROPOSALS.name: CellLane(0, CONFIG, directory),
+    }
+    for topic, lane in lanes.items():
+        batch = [Incoming(topic, 0, i, m.key, m.value, m.headers) for i, m in enumerate(map(message, records))]
+        out = readable(lane.step(batch))
+        s = lane.stats
+        counted = s.used + s.late + s.early + s.undecodable + s.unfit + s.ignored
+        assert counted == len(batch)
+        assert len(out.refusals()) == s.undecodable + s.unfit
+
+
+def message(record: Any) -> Message:
+    return record_message(record, "/somebody")
+
+
+@pytest.mark.parametrize("topic", [EVENTS.name, DEMAND.name, PROPOSALS.name])
+@given(st.binary(max_size=30), st.sampled_from([None, b"io.flyball.Demand", b"io.flyball.Nothing", b"\xff"]))
+@settings(max_examples=30, deadline=None)
+def test_bytes_of_anything(topic: str, value: bytes, kind: bytes | None) -> None:
+    directory = world()
+    lane: Lane = {
+        EVENTS.name: lambda: NodeLane(0, CONFIG, directory, 1),
+        DEMAND.name: lambda: WorkloadLane(0, CONFIG, directory, 1),
+        PROPOSALS.name: lambda: CellLane(0, CONFIG, directory),
+    }[topic]()
+    out = Out(lane.step([Incoming(topic, 0, 1, None, value, [("ce_type", kind)])]))
+    (reason,) = out.refusals()
+    assert topic in reason
+    assert lane.stats.undecodable == 1
+
+
+def test_an_enormous_curve_does_not_stop_the_clock() -> None:
+    huge = Signal(
+        zone="z", kind="carbon_intensity", published_ns=START_NS, start_ns=START_NS, step_s=900.0,
+        p50=(1e308, -1e308, 0.0, float(np.float32(3e38))) * 30,
+    )  # fmt: skip
+    job = spec("w", kind="batch", interruptible=True, deadline_ns=START_NS + 10**14, duration_s=1e300)
+    cell = Cell(NODE, records=[job, huge])
+    assert cell.run(0, 8).refusals() == []

@@ -1,0 +1,198 @@
+"""When a tick is whole: in order, once, and not held up or led astray by anybody."""
+
+import msgspec
+from hypothesis import given, strategies as st
+
+from flyball_contracts.records import Tick
+from flyball_streams.engine.gate import FORGET_TICKS, Gate
+
+LATENESS = 3
+NAMES = ("a", "b", "c", "d")
+
+
+def gate(**changes: int) -> Gate:
+    return Gate(**({"period_ns": 10, "lateness": LATENESS, "max_ahead": 50, "grace": LATENESS} | changes))
+
+
+def arrive(g: Gate, *arrivals: tuple[str, int]) -> list[str]:
+    return [g.arrive(name, index) for name, index in arrivals]
+
+
+def running(*names: str, until: int = 10) -> Gate:
+    """A gate at which these sources have reported all ticks up to ``until``."""
+    g = gate()
+    arrive(g, *((name, i) for i in range(until + 1) for name in names))
+    assert [t.index for t in g.close()] == list(range(until + 1))
+    return g
+
+
+@st.composite
+def interleavings(draw: st.DrawFn) -> tuple[int, int, list[tuple[str, int]]]:
+    """Sources that each report every tick in order, nobody further ahead of the slowest than the lateness."""
+    sources, ticks = draw(st.integers(1, 4)), draw(st.integers(LATENESS + 1, 12))
+    position = [0] * sources
+    order: list[tuple[str, int]] = []
+    while any(p < ticks for p in position):
+        may = [i for i, p in enumerate(position) if p < ticks and p - min(position) < LATENESS]
+        chosen = draw(st.sampled_from(may))
+        order.append((NAMES[chosen], position[chosen]))
+        position[chosen] += 1
+    return sources, ticks, order
+
+
+@given(interleavings(), st.lists(st.booleans(), min_size=1))
+def test_ticks_close_in_order_once_and_complete_whatever_the_order_of_arrival(
+    case: tuple[int, int, list[tuple[str, int]]], closings: list[bool]
+) -> None:
+    _, ticks, order = case
+    g = gate()
+    done: list[Tick] = []
+    for i, (name, index) in enumerate(order):
+        assert g.arrive(name, index) == "ok"
+        if closings[i % len(closings)]:
+            done += g.close()
+    done += g.close()
+    assert done == [Tick(index=i, period_ns=10) for i in range(ticks)]
+
+
+arbitrary = st.lists(st.tuples(st.sampled_from(NAMES), st.integers(0, 400)), max_size=120)
+
+
+@given(arbitrary)
+def test_whatever_is_accepted_closes_once_and_nothing_else_does(arrivals: list[tuple[str, int]]) -> None:
+    g = gate(confirm=1000)  # nobody insists for so long, so time never goes back
+    accepted: set[int] = set()
+    late = 0
+    done: list[Tick] = []
+    for name, index in arrivals:
+        verdict = g.arrive(name, index)
+        late += verdict == "late"
+        if verdict == "ok":
+            accepted.add(index)
+        done += g.close()
+    indexes = [t.index for t in done]
+    assert indexes == sorted(set(indexes))
+    assert set(indexes) | g.reported == accepted
+    assert sum(t.late for t in done) + g.late == late
+
+
+@given(arbitrary, st.sets(st.integers(0, 120)))
+def test_a_gate_restored_in_midstream_goes_on_as_before(arrivals: list[tuple[str, int]], cuts: set[int]) -> None:
+    kept, restored = gate(), gate()
+    for i, (name, index) in enumerate(arrivals):
+        if i in cuts:
+            restored = msgspec.msgpack.decode(msgspec.msgpack.encode(restored), type=Gate)
+        assert kept.arrive(name, index) == restored.arrive(name, index)
+        assert kept.close() == restored.close()
+    assert kept == restored
+
+
+def test_nothing_closes_before_everybody_could_be_known() -> None:
+    g = gate()
+    for i in range(LATENESS):
+        g.arrive("a", i)
+        assert g.close() == []
+    g.arrive("b", 0)
+    g.arrive("a", LATENESS)
+    assert [t.index for t in g.close()] == [0]
+
+
+def test_a_source_that_joins_a_little_behind_the_first_is_in_time() -> None:
+    g = gate()
+    assert arrive(g, ("a", 10), ("b", 10 - LATENESS)) == ["ok", "ok"]
+
+
+def test_a_silent_source_is_named_and_then_waited_for_no_longer() -> None:
+    g = running("a", "b")
+    arrive(g, *(("a", i) for i in range(11, 11 + LATENESS)))
+    assert g.close() == []  # still waited for
+    g.arrive("a", 11 + LATENESS)
+    first, *rest = g.close()
+    assert (first.index, first.closed_by, first.missing) == (11, "watermark", ("b",))
+    assert [(t.closed_by, t.missing) for t in rest] == [("complete", ())] * LATENESS
+
+
+def test_a_source_that_comes_back_is_waited_for_again() -> None:
+    g = running("a", "b")
+    arrive(g, *(("a", i) for i in range(11, 20)))
+    g.close()
+    assert arrive(g, ("b", 20), ("a", 20), ("a", 21)) == ["ok"] * 3
+    assert [t.index for t in g.close()] == [20]
+    g.arrive("b", 21)
+    assert [t.index for t in g.close()] == [21]
+
+
+def test_what_comes_after_its_tick_closed_is_late_and_counted_in_the_next() -> None:
+    g = running("a", "b")
+    assert arrive(g, ("b", 9), ("a", 10), ("stranger", 3)) == ["late"] * 3
+    arrive(g, ("a", 11), ("b", 11))
+    (tick,) = g.close()
+    assert (tick.index, tick.late) == (11, 3)
+
+
+def test_a_clock_that_runs_ahead_moves_nobody_while_others_are_heard() -> None:
+    g = running("a", "b", "liar")
+    for i in range(11, 200):
+        assert arrive(g, ("liar", 5000 + i), ("a", i), ("b", i)) == ["early", "ok", "ok"]
+    assert g.close()[-1].index == 199
+
+
+def test_a_clock_that_ran_ahead_once_is_welcome_when_it_is_right_again() -> None:
+    g = running("a", "b")
+    assert arrive(g, ("b", 500), ("a", 11), ("b", 11)) == ["early", "ok", "ok"]
+    assert [(t.index, t.closed_by) for t in g.close()] == [(11, "complete")]
+
+
+def test_a_jump_is_believed_when_its_only_source_insists() -> None:
+    g = running("a")
+    jump = [("a", 5000 + i) for i in range(6)]
+    assert arrive(g, *jump) == ["early"] * 4 + ["ok"] * 2
+    assert [t.index for t in g.close()] == [5004, 5005]
+
+
+def test_all_sources_may_jump_together() -> None:
+    g = running("a", "b")
+    jump = [(name, 5000 + i) for i in range(8) for name in ("a", "b")]
+    assert arrive(g, *jump).count("early") == 8
+    assert [t.index for t in g.close()] == [5004, 5005, 5006, 5007]
+
+
+def test_a_cell_goes_on_after_a_long_silence_though_a_node_never_comes_back() -> None:
+    g = running("a", "dead")
+    verdicts = arrive(g, *(("a", 5000 + i) for i in range(12)))
+    assert verdicts == ["early"] * 9 + ["ok"] * 3  # twice as long, because somebody else does not say so
+    assert g.close() == []
+    g.arrive("a", 5000 + 12)
+    assert g.close()[0].missing == ("dead",)
+
+
+def test_a_clock_set_back_is_followed_when_nobody_contradicts_and_open_ticks_close_first() -> None:
+    g = running("n|1", "n|2", "n|3", until=1000)
+    g.arrive("n|1", 1001)  # one node sends three layouts
+    verdicts = arrive(g, *((name, i) for i in range(100, 110) for name in ("n|1", "n|2", "n|3")))
+    assert verdicts.count("late") == 12
+    assert [t.index for t in g.close()] == [1001, *range(104, 110)]
+
+
+def test_a_backlog_that_arrives_late_does_not_turn_time_back() -> None:
+    g = running("a", "b")
+    arrive(g, *(("a", i) for i in range(11, 300)))
+    g.close()
+    assert set(arrive(g, *(("b", i) for i in range(11, 200)))) == {"late"}
+    assert g.closed == 299
+
+
+def test_ticks_that_nobody_reported_do_not_exist() -> None:
+    g = running("a")
+    assert arrive(g, ("a", 20), ("a", 40)) == ["ok", "ok"]
+    assert [t.index for t in g.close()] == [20, 40]
+
+
+def test_sources_that_are_gone_for_good_are_forgotten() -> None:
+    g = running("a", "gone")
+    arrive(g, *(("a", i) for i in range(11, 20)))
+    g.close()
+    assert "gone" in g.sources
+    arrive(g, *(("a", i) for i in range(20, FORGET_TICKS + 100, 40)))
+    g.close()
+    assert set(g.sources) == {"a"}

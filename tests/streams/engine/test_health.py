@@ -1,0 +1,168 @@
+"""Sick GPUs are found, healthy ones are left alone, and the memory of both does not grow."""
+
+from typing import Any
+
+import msgspec
+import numpy as np
+import pytest
+from tests.streams.engine.scene import FIRST, START_NS, Agent, Cell, Out, Values, incoming, inventory, spec, told
+
+from flyball_collectors.fleet import Fleet
+from flyball_contracts.config import Batch, FleetConfig, NodePool, Training, WorkerConfig
+from flyball_contracts.config.fleet import FailingGpu, StragglingGpu
+from flyball_contracts.metrics import GPU
+from flyball_contracts.records import Allocation, Anomaly, Migrate, NodeEvent, Proposal
+from flyball_contracts.topics import TOPICS
+from flyball_streams.engine import Engine
+from flyball_streams.engine.node.cell import GONE_TICKS, REMIND_TICKS
+from flyball_streams.engine.node.table import SubjectTable
+
+ALL = {name: topic.partitions for name, topic in TOPICS.items()}
+CONFIG = WorkerConfig(forecast=msgspec.structs.replace(WorkerConfig().forecast, horizon_ticks=4, lead_ticks=2))
+POOLS = (NodePool(name="pool", sku="h100", nodes=6, zone="DE"),)
+TRAINING = Training(name="train", pools=("pool",), replicas=4, gpus_per_replica=4)
+BATCH = Batch(name="sort", pools=("pool",), replicas=4, nominal_replicas=4, duration_s=1e6)
+
+
+def fleet(seed: int, **changes: Any) -> FleetConfig:
+    """A gang of 16 GPUs, some batch work, and no faults."""
+    given: dict[str, Any] = {
+        "seed": seed, "pools": POOLS, "trainings": (TRAINING,), "services": (), "notebooks": (), "batches": (BATCH,),
+        "failing": (), "straggling": (),
+    }  # fmt: skip
+    return FleetConfig(**(given | changes))
+
+
+def watch(config: FleetConfig, ticks: int) -> Out:
+    site, engine = Fleet(config, START_NS), Engine(CONFIG)
+    engine.feed([incoming(m, ALL) for m in site.messages_at_start()])
+    return Out([m for i in range(ticks) for m in engine.feed([incoming(m, ALL) for m in site.tick(i)])])
+
+
+@pytest.mark.parametrize("seed", [1, 2, 3])
+def test_nobody_is_moved_off_a_healthy_gpu(seed: int) -> None:
+    out = watch(fleet(seed), 150)
+    assert out.of(Migrate) == []
+    assert [a for a in out.of(Anomaly) if a.detector in ("straggling", "failing")] == []
+
+
+@pytest.mark.parametrize("seed", [1, 2])
+def test_the_failing_and_the_straggling_gpu_are_found_and_nothing_else(seed: int) -> None:
+    sick = fleet(
+        seed,
+        failing=(FailingGpu(workload="train", replica=1, from_s=10.0),),
+        straggling=(StragglingGpu(workload="train", replica=3, from_s=12.0),),
+    )
+    site = Fleet(sick, START_NS)
+    held = {a.replica: (i.node, i.devices[a.devices[0]].id) for i in site.nodes for a in i.allocations}
+    moves = watch(sick, 60).of(Migrate)
+    assert {(m.replica, m.from_node, m.from_device) for m in moves} == {
+        (name, *held[name]) for name in ("train-1", "train-3")
+    }
+    assert all(m.to_node and m.to_node != m.from_node for m in moves)
+    reasons = {m.replica: m.reason for m in moves}
+    assert "failing" in reasons["train-1"]
+    assert "straggling" in reasons["train-3"]
+
+
+def sick(**columns: float) -> Values:
+    """One node's GPUs of which the first shows these readings."""
+    shown: dict[str, Any] = {"nvidia.gpu.recovery_action": np.array([0, 0], np.float32)}
+    for key, value in columns.items():
+        shown[{"errors": "hw.errors{type=uncorrected}", "action": "nvidia.gpu.recovery_action"}[key]] = np.array(
+            [value, 0], np.float32
+        )
+    return Values(shown)
+
+
+def lone(allocated: bool = True) -> Cell:
+    held = [Allocation(workload="a", replica="a-0", devices=(0,))] if allocated else []
+    return Cell(inventory("node-1", 2, held), records=[spec("a")])
+
+
+def failing(out: Out) -> list[int]:
+    return [a.time_ns // 10**9 - FIRST - 1 for a in out.of(Anomaly) if a.detector == "failing"]
+
+
+def test_a_broken_device_is_said_again_now_and_then_until_the_node_boots() -> None:
+    cell = lone()
+    cell.run(0, 5, sick())
+    assert failing(cell.run(5, 1, sick(errors=2))) == [5]
+    assert failing(cell.run(6, 40, sick())) == [5 + REMIND_TICKS]
+    booted = inventory("node-1", 2, cell.agents[0].inventory.allocations, boot_id="boot-2", epoch=9)
+    cell.feed(told(booted))
+    cell.agents = [Agent(booted, epoch=2)]
+    assert failing(cell.run(46, 40, sick())) == []
+
+
+def test_a_device_that_the_driver_has_recovered_is_well_again() -> None:
+    cell = lone()
+    cell.run(0, 5, sick())
+    assert failing(cell.run(5, 2, sick(action=2))) == [5]
+    assert failing(cell.run(7, 60, sick())) == []
+
+
+def test_a_sick_device_without_work_is_said_to_the_cell_too_so_that_nothing_is_put_there() -> None:
+    cell = lone(allocated=False)
+    cell.run(0, 5, sick())
+    (wish,) = cell.run(5, 3, sick(errors=1)).of(Proposal)
+    assert (wish.wish, wish.device, wish.workload) == ("migrate", "node-1/0", "")
+
+
+def test_a_device_that_was_taken_out_is_forgotten() -> None:
+    cell = lone()
+    cell.run(0, 5, sick(errors=1))
+    rest = inventory("node-1", 2, epoch=2, time_ns=START_NS + 1)
+    rest = msgspec.structs.replace(rest, devices=rest.devices[1:])
+    cell.feed(told(rest))
+    cell.agents[0].inventory = rest
+    assert failing(cell.run(5, 60, Values({"hw.power": 100.0}))) == []
+
+
+def test_what_is_remembered_of_nodes_that_come_and_go_is_bounded() -> None:
+    cell = Cell(inventory("stays", 1))
+    stays = cell.agents[0]
+    for n in range(4):
+        passing = Agent(inventory(f"spot-{n}", 40))
+        cell.feed(told(passing.inventory))
+        first = n * (GONE_TICKS + 20)
+        for i in range(first, first + 5):
+            cell.feed([*stays.frames(i), *passing.frames(i, sick_many(40))])
+        for i in range(first + 5, first + GONE_TICKS + 20, 10):
+            cell.feed(stays.frames(i, schemas=[1]))
+    held = cell.engine.nodes[0].cells["cell-1"]
+    assert held.gpus.capacity == 64
+    assert len(held.gpus.names) <= 64
+    assert len(held.health.broken) == 0
+    assert set(held.inventories) == {"stays"}
+    assert len(held.reminded) == 0
+
+
+def sick_many(rows: int) -> Values:
+    return Values({"hw.errors{type=uncorrected}": np.ones(rows, np.float32)})
+
+
+def test_a_subject_that_comes_back_has_its_history_and_a_new_one_in_its_slot_has_none() -> None:
+    table = SubjectTable(GPU, {"hw.power": 50.0})
+    names = tuple(f"gpu-{i}" for i in range(64))
+    rows = table.rows(names, "node-1")
+    table.put([(rows, np.full((64, len(GPU)), 100.0, np.float32))])
+    table.score(0)
+    assert table.retire(names[:1], "node-2") == []  # not that node's to give away
+    assert table.retire(names[:2], "node-1") == ["gpu-0", "gpu-1"]
+    assert table.rows(("gpu-1",), "node-1").tolist() == [1]
+    assert table.rows(("new",), "node-2").tolist() == [0]
+    assert table.capacity == 64
+    assert np.asarray(table.scores.seen)[:2].tolist() == [0, 1]
+    assert "gpu-0" not in table.slots
+
+
+def test_events_outlive_nothing_that_they_concern() -> None:
+    cell = lone()
+    cell.run(0, 5, sick())
+    said = NodeEvent(
+        id="e", node="node-1", time_ns=START_NS, kind="xid", device="node-1/1", code=79, remedy="reset_gpu"
+    )
+    cell.feed(told(said))
+    (anomaly,) = [a for a in cell.run(5, 3, sick()).of(Anomaly) if a.detector == "failing"]
+    assert anomaly.evidence[0].record == "e"

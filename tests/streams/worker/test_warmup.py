@@ -1,0 +1,38 @@
+import logging
+
+import jax
+import pytest
+from tests.streams.worker.rig import PARTITIONS, Simulated, incoming
+
+from flyball_contracts.codec import decode_message
+from flyball_contracts.config import WorkerConfig
+from flyball_contracts.records import Record
+from flyball_contracts.topics import TELEMETRY
+from flyball_streams.engine import Directory, Engine
+from flyball_streams.worker.warmup import warm_up
+
+
+def compiled(caplog: pytest.LogCaptureFixture) -> list[str]:
+    """What has been compiled since the last call."""
+    found = [r.getMessage()[:200] for r in caplog.records if r.getMessage().startswith("Compiling ")]
+    caplog.clear()
+    return found
+
+
+def test_nothing_is_compiled_after_the_warm_up(caplog: pytest.LogCaptureFixture) -> None:
+    config = WorkerConfig()
+    simulated = Simulated(15)
+    directory = Directory()
+    for message in simulated.start:
+        record = decode_message(message.topic, message.value, message.headers)
+        assert isinstance(record, Record)
+        directory.apply(record)
+    jax.clear_caches()  # whatever other tests left
+    with jax.log_compiles(), caplog.at_level(logging.WARNING):
+        sizes = warm_up(config, directory, PARTITIONS[TELEMETRY.name])
+        assert compiled(caplog)
+        assert sizes == sorted(set(sizes))
+        engine = Engine(config, PARTITIONS)
+        for batch in (simulated.start, *simulated.ticks):
+            engine.feed([incoming(m) for m in batch])
+        assert not compiled(caplog)

@@ -1,0 +1,97 @@
+from pathlib import Path
+
+import pytest
+
+from flyball_streams.worker.watchdog import STUCK, Watchdog
+
+LIMIT_S = 60.0
+
+
+class Worker:
+    def __init__(self) -> None:
+        self.is_joined, self.count, self.waiting = True, 0, 0
+
+    def joined(self) -> bool:
+        return self.is_joined
+
+    def progress(self) -> int:
+        return self.count
+
+    def lag(self) -> int:
+        return self.waiting
+
+
+class Bench:
+    """A watchdog over a made-up worker and clock."""
+
+    def __init__(self, folder: Path) -> None:
+        self.worker = Worker()
+        self.health = folder / "health"
+        self.ended: list[int] = []
+        self.dog = Watchdog(self.worker, LIMIT_S, self.health, now_s=0.0, end=self.ended.append)
+
+    def beats(self, now_s: float) -> bool:
+        """Whether a look at that time touches the health file."""
+        self.health.unlink(missing_ok=True)
+        self.dog.look(now_s)
+        return self.health.exists()
+
+
+@pytest.fixture
+def bench(tmp_path: Path) -> Bench:
+    return Bench(tmp_path)
+
+
+def test_idle_is_healthy(bench: Bench) -> None:
+    assert all(bench.beats(float(t)) for t in range(0, 500, 2))
+    assert not bench.ended
+
+
+def test_progress_is_healthy_however_long_the_queue(bench: Bench) -> None:
+    bench.worker.waiting = 10_000
+    for t in range(0, 500, 2):
+        bench.worker.count += 1
+        assert bench.beats(float(t))
+    assert not bench.ended
+
+
+def test_lag_without_progress_ends_the_worker(bench: Bench, caplog: pytest.LogCaptureFixture) -> None:
+    assert bench.beats(10.0)
+    bench.worker.waiting = 7
+    assert not bench.beats(12.0)
+    assert not bench.beats(10.0 + LIMIT_S)
+    assert not bench.ended
+    assert not bench.beats(10.1 + LIMIT_S)
+    assert bench.ended == [STUCK]
+    assert "7 messages waited" in caplog.text
+
+
+def test_progress_in_time_saves_it(bench: Bench) -> None:
+    bench.worker.waiting = 7
+    assert bench.beats(0.0)  # the first look
+    assert not bench.beats(LIMIT_S - 1.0)
+    bench.worker.count += 1
+    assert bench.beats(LIMIT_S)
+    assert not bench.beats(2 * LIMIT_S)
+    assert not bench.ended
+
+
+def test_not_healthy_before_it_has_partitions(bench: Bench) -> None:
+    bench.worker.is_joined = False
+    assert not bench.beats(2.0)
+    bench.worker.is_joined = True
+    assert bench.beats(4.0)
+
+
+def test_no_partitions_for_too_long_ends_the_worker(bench: Bench, caplog: pytest.LogCaptureFixture) -> None:
+    assert bench.beats(100.0)
+    bench.worker.is_joined = False  # a rebalance that never ends leaves a process alive and idle for ever
+    assert not bench.beats(100.0 + LIMIT_S)
+    assert not bench.ended
+    assert not bench.beats(100.1 + LIMIT_S)
+    assert bench.ended == [STUCK]
+    assert "no partitions" in caplog.text
+
+
+def test_needs_no_health_file() -> None:
+    Watchdog(Worker(), LIMIT_S, None, now_s=0.0).look(1.0)
