@@ -8,6 +8,7 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from typing import Any, cast
 
 from confluent_kafka import Consumer, KafkaError, Message as Delivered, Producer, TopicPartition
@@ -22,7 +23,6 @@ from flyball_contracts.topics import DEAD_LETTERS, DEMAND, PROPOSALS, TELEMETRY
 AHEAD_BYTES = 3_500_000
 """Uncompressed bytes per partition that may wait for the worker: well under the embedded broker's 5 MiB."""
 DEADLINE_S = 180.0
-Log = Callable[[int], None]
 
 
 def wait_for(what: str, done: Callable[[], bool], deadline_s: float = DEADLINE_S) -> None:
@@ -79,14 +79,14 @@ class Watch:
         self._nodes = sources
         self._workloads = {f"workload/{p}" for p in range(demand_partitions)}
         self._marks: dict[str, Counter[int]] = {source: Counter() for source in self._nodes | self._workloads}
-        self._incomplete: Counter[str] = Counter()
+        self._incomplete: dict[str, set[int]] = {source: set() for source in self._marks}
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run, name="watch", daemon=True)
         self._thread.start()
 
-    def closed(self) -> int:
-        """Newest tick that every node lane has closed, -1 before the first."""
-        return min(max(self._marks[source], default=-1) for source in self._nodes)
+    def reached(self, tick: int) -> bool:
+        """Whether every node lane has closed a tick."""
+        return all(tick in self._marks[source] for source in self._nodes)
 
     def passed(self, tick: int) -> bool:
         """Whether node and workload lanes all have closed a tick."""
@@ -108,8 +108,9 @@ class Watch:
             missing = [tick for tick in range(first, last + 1) if marks[tick] != 1]
             if missing:
                 return f"{source} closed tick {missing[0]} {marks[missing[0]]} times ({len(missing)} ticks not once)"
-            if self._incomplete[source]:
-                return f"{source} closed {self._incomplete[source]} ticks without all frames"
+            incomplete = [tick for tick in self._incomplete[source] if first <= tick <= last]
+            if incomplete:
+                return f"{source} closed {len(incomplete)} ticks without all that belongs to them"
         refused = self.count(DEAD_LETTERS.name)
         return f"{refused} messages were refused" if refused else ""
 
@@ -148,7 +149,8 @@ class Watch:
         if isinstance(mark, TickClosed) and mark.source in self._marks:
             tick = mark.tick
             self._marks[mark.source][tick.index] += 1
-            self._incomplete[mark.source] += tick.closed_by != "complete" or tick.late > 0
+            if tick.closed_by != "complete" or tick.late:
+                self._incomplete[mark.source].add(tick.index)
 
 
 def send_paced(sender: Sender, watch: Watch, ticks: list[list[Message]], first: int, partitions: int) -> None:
@@ -156,8 +158,8 @@ def send_paced(sender: Sender, watch: Watch, ticks: list[list[Message]], first: 
     largest = max(_bytes_per_partition(messages, partitions) for messages in ticks)
     ahead = max(8, AHEAD_BYTES // max(largest, 1))  # at least the grace that the gates begin with
     for i, messages in enumerate(ticks):
-        at_most = first + i - ahead
-        wait_for(f"closing tick {at_most}", lambda at_most=at_most: watch.closed() >= at_most)  # type: ignore[misc]
+        if i >= ahead:
+            wait_for("closing a tick", partial(watch.reached, first + i - ahead))
         sender.send(messages)
     sender.flush()
 

@@ -212,4 +212,3 @@ class Contest(AbstractContextManager["Contest"]):
         if decode and cost.rows != rows:
             problem = f"{cost.rows} of {rows} GPU rows were decoded"
         return Sample(rows, cost.cpu_s, cost.wall_s, problem)
-

@@ -34,9 +34,9 @@ class Size(NamedTuple):
 
 
 SIZES = {
-    "tiny": Size(copies=1, partitions=2, warm_ticks=8, ticks=4, repeats=1, plain_gpus=2, plain_ticks=2, passes=1),
-    "quick": Size(copies=16, partitions=4, warm_ticks=12, ticks=40, repeats=3, plain_gpus=64, plain_ticks=8, passes=2),
-    "full": Size(copies=16, partitions=4, warm_ticks=12, ticks=120, repeats=7, plain_gpus=64, plain_ticks=24, passes=4),
+    "tiny": Size(copies=1, partitions=2, warm_ticks=16, ticks=4, repeats=1, plain_gpus=2, plain_ticks=2, passes=1),
+    "quick": Size(copies=16, partitions=4, warm_ticks=16, ticks=40, repeats=3, plain_gpus=64, plain_ticks=8, passes=2),
+    "full": Size(copies=16, partitions=4, warm_ticks=16, ticks=120, repeats=7, plain_gpus=64, plain_ticks=24, passes=4),
 }
 
 

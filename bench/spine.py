@@ -38,6 +38,9 @@ def run(broker: Broker, size: Size, seed: int, *, name: str, progress: Progress)
     task = progress.add_task(name, total=size.repeats)
 
     def told(what: str) -> None:
+        import time
+
+        print(time.monotonic(), what, file=sys.stderr)
         progress.update(task, description=f"{name}: {what}")
 
     with Contest(broker, size, seed, embedded=isinstance(broker, EmbeddedBroker), told=told) as contest:
@@ -66,7 +69,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--size", choices=sorted(SIZES), help=argparse.SUPPRESS)
     options = parser.parse_args(arguments)
     size = SIZES[options.size or ("quick" if options.quick else "full")]
-    console = Console()
+    console = Console(width=None if sys.stdout.isatty() else 150)
     brokers: list[tuple[str, Callable[[], Any]]] = [("embedded broker", lambda: EmbeddedBroker({}))]
     if options.kafka:
         reason = kafka.missing()

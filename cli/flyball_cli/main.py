@@ -1,6 +1,7 @@
 """The ``flyball`` command: one group, one file for each subcommand, imported when it is asked for."""
 
 import importlib
+import os
 import sys
 from typing import Any
 
@@ -55,8 +56,8 @@ class Lazy(click.Group):
 
         if args and args[0] not in COMMANDS and not args[0].startswith("-"):
             near = difflib.get_close_matches(args[0], COMMANDS, 1)
-            hint = f"did you mean {near[0]!r}?" if near else "see `flyball --help`"
-            raise click.UsageError(f"there is no command {args[0]!r}; {hint}", ctx)
+            hint = f"; did you mean {near[0]!r}?" if near else ""
+            raise click.UsageError(f"there is no command {args[0]!r}{hint}", ctx)
         return super().resolve_command(ctx, args)
 
 
@@ -74,17 +75,28 @@ def flyball() -> None:
 
 
 def main() -> None:
-    """Run the command; an error that Flyball raises on purpose is one line and exit status 2."""
+    """Run the command; an error that has a remedy is told on standard error, and the exit status is 2."""
     try:
-        flyball.main(standalone_mode=False)
+        flyball.main(prog_name="flyball", standalone_mode=False)
     except FlyballError as error:
         click.echo(f"error: {error}", err=True)
         sys.exit(2)
     except click.ClickException as error:
-        error.show()
-        sys.exit(error.exit_code)
+        context = error.ctx if isinstance(error, click.UsageError) else None
+        hint = f" (see `{context.command_path} --help`)" if context else ""
+        click.echo(f"error: {error.format_message().replace(chr(10), ' ')}{hint}", err=True)
+        sys.exit(2)
     except (click.Abort, KeyboardInterrupt):
         sys.exit(130)
+    except BrokenPipeError:
+        # Whoever read our output has enough of it; the interpreter must not try to flush the rest.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(1)
+    except OSError as error:
+        if error.filename is None:
+            raise
+        click.echo(f"error: {error.filename}: {error.strerror}", err=True)
+        sys.exit(2)
     except ModuleNotFoundError as error:
         extra = _EXTRA_OF.get((error.name or "").partition(".")[0])
         if extra is None:

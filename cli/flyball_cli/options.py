@@ -4,7 +4,7 @@ import logging
 import signal
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, TypeVar
@@ -59,7 +59,7 @@ def configured(config_path: Path | None, bootstrap: str | None, log_level: str) 
 
 
 @contextmanager
-def until_signal(health_file: Path | None = None) -> Iterator[threading.Event]:
+def until_signal(health_file: Path | None = None) -> Generator[threading.Event]:
     """An event that SIGTERM or SIGINT sets.
 
     ``health_file`` is touched meanwhile: that tells that the process lives. A loop that can tell more calls
@@ -104,7 +104,7 @@ def _beat(pulse: Pulse, stop: threading.Event) -> None:
 
 
 @contextmanager
-def progress_bar(label: str) -> Iterator[Callable[[int, int], None]]:
+def progress_bar(label: str) -> Generator[Callable[[int, int], None]]:
     """A progress bar on a terminal, nothing elsewhere; the callable takes (done, total), total 0 for no known end."""
     console = Console(stderr=True)
     columns = (TextColumn("[bold]{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())

@@ -1,12 +1,20 @@
-"""Creating the topics on a broker."""
+"""Making a broker ready: its topics, and where a new group starts."""
 
-from confluent_kafka import KafkaException
+import logging
+from collections.abc import Sequence
+from typing import Any, cast
+
+from confluent_kafka import Consumer, KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
 from flyball_contracts.config import KafkaConfig
 from flyball_contracts.errors import TransportError
-from flyball_contracts.topics import TOPICS
+from flyball_contracts.kafka import consumer_settings
+from flyball_contracts.topics import TOPICS, Topic
+from flyball_streams.kafka_log import ClientLog
+
+log = logging.getLogger(__name__)
 
 
 def create_topics(kafka: KafkaConfig, replicas: int = 1) -> list[str]:
@@ -14,7 +22,8 @@ def create_topics(kafka: KafkaConfig, replicas: int = 1) -> list[str]:
 
     Raises :class:`TransportError` when the broker does not answer or refuses.
     """
-    admin = AdminClient({"bootstrap.servers": kafka.bootstrap, "log_level": 0, **kafka.client})
+    told = ClientLog(log, "topics", kafka.bootstrap)
+    admin = AdminClient({"bootstrap.servers": kafka.bootstrap, **kafka.client}, logger=told)
     try:
         known = set(admin.list_topics(timeout=10.0).topics)
     except KafkaException as error:
@@ -29,10 +38,30 @@ def create_topics(kafka: KafkaConfig, replicas: int = 1) -> list[str]:
     if not wanted:
         return []
     made: list[str] = []
-    for name, future in admin.create_topics(wanted, request_timeout=20.0).items():
+    futures: dict[str, Any] = cast("Any", admin).create_topics(wanted, request_timeout=20.0)
+    for name, future in futures.items():
         try:
             future.result()
         except KafkaException as error:
             raise TransportError(f"topic {name} could not be created on {kafka.bootstrap}: {error}") from error
         made.append(name)
     return made
+
+
+def start_group_at_end(kafka: KafkaConfig, group: str, topics: Sequence[Topic]) -> None:
+    """Commit the present ends of topics for a consumer group that nobody is in yet.
+
+    Raises :class:`TransportError` when the broker does not answer or refuses.
+    """
+    settings = consumer_settings(kafka.bootstrap, group=group, client_id=group, extra=kafka.client)
+    consumer = Consumer(settings, logger=ClientLog(log, "topics", kafka.bootstrap))
+    try:
+        known = consumer.list_topics(timeout=10.0).topics
+        places = [TopicPartition(topic.name, p) for topic in topics for p in known[topic.name].partitions]
+        for place in places:
+            place.offset = consumer.get_watermark_offsets(place, timeout=10.0)[1]
+        consumer.commit(offsets=places, asynchronous=False)
+    except KafkaException as error:
+        raise TransportError(f"group {group} could not be set to the ends of its topics: {error}") from error
+    finally:
+        consumer.close()

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings, strategies as st
 
 from flyball_models.anomaly import peers, record_ratio
-from flyball_models.forecast import conformal, damped
+from flyball_models.forecast import conformal, damped, ensemble, holt_winters, last, mix, rls, seasonal
 from flyball_models.profile import features
 
 N = 64
@@ -19,6 +19,12 @@ Floats = np.ndarray[Any, np.dtype[np.float32]]
 Bools = np.ndarray[Any, np.dtype[np.bool_]]
 
 CONFORMAL = conformal.Config(horizons=5, lead=2, levels=(0.1, 0.5, 0.9, 0.99))
+LAST = last.Config(0.5, 5)
+SEASONAL = seasonal.Config(6, 5)
+WINTERS = holt_winters.Config(season=6, horizons=5)
+RLS = rls.Config(season=6, seasons=2, judged=(1, 3), horizons=5)
+MIX = mix.Config(experts=2, judged=(1, 3), horizons=5)
+ENSEMBLE = ensemble.configure(5, (1, 3), 6)
 RECORDS = record_ratio.Config(bins=3, hold=4, warmup=5)
 
 
@@ -40,6 +46,12 @@ def _conformal(state: Any, x: Floats, mask: Bools, tick: int) -> tuple[Any, Any]
     return conformal.step(state, x, mask, forecast, CONFORMAL)
 
 
+def _mix(state: Any, x: Floats, mask: Bools, tick: int) -> tuple[Any, Any]:
+    flat = np.repeat(np.where(np.isfinite(x), x, 7.0)[:, None], 5, axis=1).astype(np.float32)
+    sparse = np.where(flat > 20, np.float32(np.nan), flat)
+    return mix.step(state, x, mask, np.stack([flat * np.float32(1.1), sparse]), MIX)
+
+
 def _features(state: Any, x: Floats, mask: Bools, tick: int) -> tuple[Any, Any]:
     share = np.where(np.isinf(x), x, x / (1.0 + np.where(np.isinf(x), 0.0, x))).astype(np.float32)
     unknown = np.where(share > 0.9, np.float32(np.nan), share)
@@ -53,6 +65,53 @@ def _persist(state: Any, x: Floats, mask: Bools, tick: int) -> tuple[Any, Any]:
 
 FAMILIES = [
     Family("damped", damped.init, lambda s, x, m, t: damped.step(s, x, m), damped.resize, damped.step),
+    Family(
+        "last",
+        lambda n: last.init(n, LAST),
+        lambda s, x, m, t: last.step(s, x, m, LAST),
+        lambda s, n: last.resize(s, n, LAST),
+        last.step,
+    ),
+    Family(
+        "seasonal",
+        lambda n: seasonal.init(n, SEASONAL),
+        lambda s, x, m, t: seasonal.step(s, x, m, SEASONAL),
+        lambda s, n: seasonal.resize(s, n, SEASONAL),
+        seasonal.step,
+        ("tick",),
+    ),
+    Family(
+        "holt_winters",
+        lambda n: holt_winters.init(n, WINTERS),
+        lambda s, x, m, t: holt_winters.step(s, x, m, WINTERS),
+        lambda s, n: holt_winters.resize(s, n, WINTERS),
+        holt_winters.step,
+        ("tick",),
+    ),
+    Family(
+        "rls",
+        lambda n: rls.init(n, RLS),
+        lambda s, x, m, t: rls.step(s, x, m, RLS),
+        lambda s, n: rls.resize(s, n, RLS),
+        rls.step,
+        ("tick", "ring"),
+    ),
+    Family(
+        "mix",
+        lambda n: mix.init(n, MIX),
+        _mix,
+        lambda s, n: mix.resize(s, n, MIX),
+        mix.step,
+        ("tick", "issued"),
+    ),
+    Family(
+        "ensemble",
+        lambda n: ensemble.init(n, ENSEMBLE),
+        lambda s, x, m, t: ensemble.step(s, x, m, ENSEMBLE),
+        lambda s, n: ensemble.resize(s, n, ENSEMBLE),
+        ensemble.step,
+        ("tick", "ring", "issued"),
+    ),
     Family(
         "conformal",
         lambda n: conformal.init(n, CONFORMAL),
@@ -90,6 +149,11 @@ def host(tree: Any) -> list[np.ndarray[Any, Any]]:
     return [np.array(leaf) for leaf in jax.tree.leaves(tree)]
 
 
+def fields(state: Any) -> dict[str, np.ndarray[Any, Any]]:
+    """Arrays of a state by name, those of a state within it behind a dot."""
+    return {jax.tree_util.keystr(path): np.array(leaf) for path, leaf in jax.tree_util.tree_leaves_with_path(state)}
+
+
 def play(family: Family, state: Any, x: Floats, mask: Bools, start: int = 0) -> tuple[Any, list[Any]]:
     """Run all ticks; return the last state and, per output, its values over time [T, N, ...]."""
     ticks: list[list[Any]] = []
@@ -110,11 +174,11 @@ def assert_same_bits(a: list[Any], b: list[Any]) -> None:
 def test_masked_slots_keep_what_they_learned(family: Family, seed: int) -> None:
     x, mask = series(seed, 12)
     state, _ = play(family, family.init(N), x[:-1], mask[:-1])
-    before = {name: np.array(value) for name, value in state._asdict().items()}
+    before = fields(state)
     state, _ = family.step(state, x[-1], mask[-1], 11)
-    for name, value in state._asdict().items():
-        if name not in family.clocks:
-            np.testing.assert_array_equal(np.array(value)[..., ~mask[-1]], before[name][..., ~mask[-1]])
+    for path, value in fields(state).items():
+        if path.split(".")[-1] not in family.clocks:
+            np.testing.assert_array_equal(value[..., ~mask[-1]], before[path][..., ~mask[-1]])
 
 
 @pytest.mark.parametrize("family", FAMILIES[:-1], ids=lambda f: f.name)  # z of peers is always finite

@@ -1,6 +1,7 @@
 """``flyball doctor``."""
 
 import importlib.util
+import logging
 import platform
 import sys
 from pathlib import Path
@@ -48,9 +49,11 @@ def _broker(bootstrap: str, client: dict[str, str]) -> tuple[bool, str, str]:
     from confluent_kafka.admin import AdminClient
 
     from flyball_contracts.topics import TOPICS
+    from flyball_streams.kafka_log import ClientLog
 
+    told = ClientLog(logging.getLogger(__name__), "doctor", bootstrap)
     try:
-        known = AdminClient({"bootstrap.servers": bootstrap, "log_level": 0, **client}).list_topics(timeout=3.0).topics
+        known = AdminClient({"bootstrap.servers": bootstrap, **client}, logger=told).list_topics(timeout=3.0).topics
     except KafkaException:
         return False, f"no broker answers at {bootstrap}", "start one, or pass --bootstrap HOST:PORT"
     missing = [name for name in TOPICS if name not in known]

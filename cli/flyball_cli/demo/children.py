@@ -35,7 +35,8 @@ class Child:
         status = self.process.poll()
         if status is None or status == 0:
             return None
-        return f"{self.name} ended with status {status}:\n{self.tail()}"
+        how = f"with status {status}" if status > 0 else f"by {signal.Signals(-status).name}"
+        return f"{self.name} ended {how}:\n{self.tail()}"
 
     def tail(self, lines: int = 12) -> str:
         """Last lines of the log."""

@@ -1,5 +1,6 @@
 """Watches the loop from outside: what went in, what was decided, what became of it."""
 
+import logging
 from collections import Counter, deque
 from typing import NamedTuple
 
@@ -12,7 +13,9 @@ from flyball_contracts.errors import DecodeError, TransportError
 from flyball_contracts.kafka import consumer_settings
 from flyball_contracts.records import Decision, Outcome
 from flyball_contracts.topics import DEAD_LETTERS, DECISIONS, INSIGHTS, OUTCOMES, TELEMETRY
+from flyball_streams.kafka_log import ClientLog
 
+log = logging.getLogger(__name__)
 FINAL = {"done", "failed", "refused", "superseded"}
 KINDS = ("Scale", "Migrate", "Preempt")
 
@@ -32,7 +35,8 @@ class Monitor:
         settings = consumer_settings(
             kafka.bootstrap, group="flyball-demo", client_id="flyball-demo", extra=kafka.client
         )
-        self._consumer = Consumer(settings)
+        told = ClientLog(log, "demo", kafka.bootstrap)
+        self._consumer = Consumer({**settings, "error_cb": told.on_error}, logger=told)
         try:
             known = self._consumer.list_topics(timeout=10.0).topics
         except KafkaException as error:
@@ -89,5 +93,8 @@ class Monitor:
         self._consumer.close()
 
     def _ends(self, topic: str) -> dict[int, int]:
-        ends = (self._consumer.get_watermark_offsets(tp, timeout=10.0) for tp in self._places[topic])
+        try:
+            ends = [self._consumer.get_watermark_offsets(tp, timeout=10.0) for tp in self._places[topic]]
+        except KafkaException as error:
+            raise TransportError(f"the broker no longer tells where {topic} ends: {error}") from error
         return {tp.partition: int(high) for tp, (_, high) in zip(self._places[topic], ends, strict=True)}

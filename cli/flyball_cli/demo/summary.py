@@ -26,7 +26,15 @@ def failures(monitor: Monitor, expected: tuple[str, ...], broken: list[str]) -> 
     return found
 
 
-def show(console: Console, monitor: Monitor, problems: list[str], first_s: float | None, wall_s: float) -> None:
+def show(
+    console: Console,
+    monitor: Monitor,
+    problems: list[str],
+    first_s: float | None,
+    wall_s: float,
+    *,
+    interrupted: bool = False,
+) -> None:
     """Print what happened, and the verdict."""
     table = Table(title="Flyball demo", title_justify="left", box=None, header_style="bold", padding=(0, 2, 0, 0))
     table.add_column("what")
@@ -47,6 +55,8 @@ def show(console: Console, monitor: Monitor, problems: list[str], first_s: float
     if problems:
         for problem in problems:
             console.print(f"[red]not closed[/]: {escape(problem)}")
+    elif interrupted:
+        console.print("interrupted")
     else:
         console.print("[green]the loop closed[/]: every decision has its outcome, nothing was refused unread")
 

@@ -4,11 +4,11 @@ The forecasts made h ticks ago are resolved by today's value. Per series and jud
 expert k relative to a running mean of the last value's absolute error, capped:
 
     loss_k = min(|y - y^_k| / scale, cap)
-    v_k = w_k^keep exp(-eta loss_k),   w_k' = (1 - share) v_k / sum v + share / K
+    v_k = w_k exp(-eta loss_k),   w_k' = (1 - share) v_k / sum v + share / K
 
 and the mix is the weighted mean of log(1 + y^_k). Herbster and Warmuth, "Tracking the best expert", Machine
-Learning 32, 1998: the share lets an expert that was bad come back. `keep` below 1 discounts old losses. An
-expert without a forecast has no part in it, and at its resolution is charged what the mix lost: it neither
+Learning 32, 1998: the share lets an expert that was bad come back, and so discounts old losses. An expert
+without a forecast has no part in it, and at its resolution is charged what the mix lost: it neither
 gains nor loses weight (Chernov and Vovk, "Prediction with expert evaluators' advice", 2009). The last value
 is always expert 0, so that there always is something to fall back to.
 
@@ -24,7 +24,7 @@ from flyball_models._compile import compiled_step
 from flyball_models._padding import grow
 
 _LEAST_SCALE = 1e-6
-_LEAST_WEIGHT = 1e-30
+_LEAST_SUM = 1e-30
 
 
 class Config(NamedTuple):
@@ -38,7 +38,6 @@ class Config(NamedTuple):
     horizons: int = 12
     eta: float = 0.1
     share: float = 0.003
-    keep: float = 0.99
     cap: float = 8.0
     scale_rate: float = 0.01
 
@@ -112,9 +111,7 @@ def _present(weights: Array, forecasts: Array) -> tuple[Array, Array]:
     return weights, jnp.where(total > 0, jnp.expm1(_total(weights * logs)), jnp.nan)
 
 
-def _step(
-    state: State, y: Input, mask: Input, forecasts: Input, config: Config = DEFAULT
-) -> tuple[State, Mixed]:
+def _step(state: State, y: Input, mask: Input, forecasts: Input, config: Config = DEFAULT) -> tuple[State, Mixed]:
     """Resolve open forecasts with `y[N]` where `mask[N]`, then mix `forecasts[K - 1, N, H]`.
 
     `forecasts` are what the experts besides the last value made at this tick, after `y` was known; NaN where
@@ -139,9 +136,10 @@ def _step(
     _, mixed = _present(state.weights, open_)
     error = jnp.where(jnp.isfinite(error), error, jnp.abs(y - mixed))
     loss = jnp.minimum(error / jnp.maximum(scale, _LEAST_SCALE), config.cap)
-    logs = config.keep * jnp.log(jnp.maximum(state.weights, _LEAST_WEIGHT)) - config.eta * loss
-    value = jnp.exp(logs - logs.max(axis=0))
-    weights = (1.0 - config.share) * value / _total(value) + config.share / (config.experts + 1)
+    value = state.weights * jnp.exp(config.eta * (loss.min(axis=0) - loss))
+    weights = (1.0 - config.share) * value / jnp.maximum(_total(value), _LEAST_SUM) + config.share / (
+        config.experts + 1
+    )
     weights = jnp.where(known, weights, state.weights)
 
     last = jnp.where(ok, y, state.last)

@@ -163,9 +163,7 @@ def _learn(state: State, x: Array, target: Array, known: Array, config: Config) 
     stretch = jnp.where(known & low, 1.0 / config.forgetting, 1.0)
     sound = diagonal.min(axis=0) > 0
     eye = np.eye(_FEATURES, dtype=np.float32)[:, :, None, None] * np.float32(config.prior)
-    rows = [
-        jnp.where(sound, (p[f] - gain[f] * px) * stretch, as_array(eye[f])) for f in range(_FEATURES)
-    ]
+    rows = [jnp.where(sound, (p[f] - gain[f] * px) * stretch, as_array(eye[f])) for f in range(_FEATURES)]
     return weights, jnp.stack(rows)
 
 

@@ -71,7 +71,7 @@ def run_worker(config: Config, *, embedded: bool = False, health_file: Path | No
     host = LaneHost(config, partitions, client_id)
     with tempfile.TemporaryDirectory(prefix="flyball-worker-") as scratch:
         host.start()
-        warm_up(config.worker, host.directory, partitions[TELEMETRY.name])
+        warm_up(config.worker, host.directory, partitions)
         session_s = EMBEDDED_SESSION_S if embedded else SESSION_S
         worker = Worker(config, host, partitions, Path(scratch), session_s=session_s)
         watchdog = Watchdog(worker, config.worker.watchdog_s, health_file)

@@ -1,5 +1,9 @@
 """Compile the models before the worker joins its group: a rebalance must not wait for a compiler."""
 
+from collections import Counter
+from collections.abc import Mapping
+from itertools import zip_longest
+
 import numpy as np
 
 from flyball_contracts.codec import Message, frame_message, record_message
@@ -8,70 +12,85 @@ from flyball_contracts.frame import make_frame
 from flyball_contracts.metrics import GPU, HOST, WORKLOAD
 from flyball_contracts.partitioner import partition_of
 from flyball_contracts.records import Allocation, Device, Inventory, Record, Signal, WorkloadSpec
-from flyball_contracts.topics import TOPICS
+from flyball_contracts.topics import DEMAND, TELEMETRY, TOPICS
 from flyball_models import bucket
 from flyball_streams.engine import Directory, Engine, Incoming
+from flyball_streams.engine.gate import STAGGER
 
 PERIOD_NS = 1_000_000_000
+PER_NODE = 512
+Node = tuple[str, int, tuple[Allocation, ...]]
 
 
-def warm_up(config: WorkerConfig, directory: Directory, partitions: int) -> list[int]:
-    """Run a few ticks of a made-up cell for every padded size that the known inventories need.
+def warm_up(config: WorkerConfig, directory: Directory, partitions: Mapping[str, int]) -> list[tuple[int, int]]:
+    """Run a few ticks of a made-up cell for every padded size that what is known needs.
 
-    ``partitions`` is that of the telemetry topic. Returns the sizes. What the made-up cells produce is thrown away;
-    only JAX's cache of compiled steps remembers them.
+    ``partitions`` are those of the topics. Returns the sizes: devices and workloads. What the made-up cells produce
+    is thrown away; only JAX's cache of compiled steps remembers them.
     """
-    devices: dict[tuple[str, int], int] = {}
+    devices, workloads = Counter[tuple[str, int]](), Counter[tuple[str, int]]()
     for inventory in directory.inventories.values():
-        place = (inventory.cell, partition_of(inventory.node.encode(), partitions))
-        devices[place] = devices.get(place, 0) + len(inventory.devices)
-    sizes = sorted({bucket(n) for n in (1, *devices.values())})
+        place = partition_of(inventory.node.encode(), partitions[TELEMETRY.name])
+        devices[inventory.cell, place] += len(inventory.devices)
+    for spec in directory.specs.values():
+        workloads[spec.cell, partition_of(spec.workload.encode(), partitions[DEMAND.name])] += 1
+    of_nodes = sorted({bucket(n) for n in (1, *devices.values())})
+    of_workloads = sorted({bucket(n) for n in (1, *workloads.values())})
+    sizes = list(zip_longest(of_nodes, of_workloads, fillvalue=bucket(1)))
     for size in sizes:
-        _run(config, size)
+        _run(config, *size)
     return sizes
 
 
-def _run(config: WorkerConfig, size: int) -> None:
+def _run(config: WorkerConfig, devices: int, workloads: int) -> None:
     engine = Engine(config, dict.fromkeys(TOPICS, 1))
-    per_node = 512
-    nodes = [(f"warm-{i}", min(per_node, size - i * per_node)) for i in range(-(-size // per_node))]
-    engine.feed([_incoming(m) for node, n in nodes for m in _start(node, n)])
-    for tick in range(config.lateness_ticks + 2):
-        engine.feed([_incoming(m) for node, n in nodes for m in _tick(node, n, tick)])
+    services = [f"serve-{i}" for i in range(workloads - 2)]
+    nodes: list[Node] = []
+    for first in range(0, devices, PER_NODE):
+        n = min(PER_NODE, devices - first)
+        held = [Allocation(workload="train", replica=str(first), devices=tuple(range(n)))]
+        held += [Allocation(workload=name, replica="0") for name in services if not nodes]
+        nodes.append((f"warm-{first}", n, tuple(held)))
+    engine.feed([_incoming(record_message(record, "/warm")) for record in _tables(nodes, services)])
+    for tick in range(config.lateness_ticks + 2 * STAGGER + 3):  # until the last lane has closed some
+        engine.feed([_incoming(message) for node in nodes for message in _tick(node, tick)])
 
 
-def _start(node: str, n: int) -> list[Message]:
-    inventory = Inventory(
-        node=node,
-        cell="warm",
-        epoch=1,
-        time_ns=0,
-        zone="warm",
-        devices=tuple(Device(id=f"{node}/{i}", model="warm", memory_bytes=1) for i in range(n)),
-        allocations=(
-            Allocation(workload="train", replica="0", devices=tuple(range(n))),
-            Allocation(workload="serve", replica="0"),
-        ),
-    )
+def _tables(nodes: list[Node], services: list[str]) -> list[Record]:
+    inventories = [
+        Inventory(
+            node=name,
+            cell="warm",
+            epoch=1,
+            time_ns=0,
+            zone="warm",
+            devices=tuple(Device(id=f"{name}/{i}", model="warm", memory_bytes=1) for i in range(n)),
+            allocations=held,
+        )
+        for name, n, held in nodes
+    ]
+    serve = [
+        WorkloadSpec(workload=name, cell="warm", time_ns=0, kind="inference", capacity_per_replica=1.0)
+        for name in services
+    ]
     train = WorkloadSpec(workload="train", cell="warm", time_ns=0, kind="training")
-    serve = WorkloadSpec(workload="serve", cell="warm", time_ns=0, kind="inference", capacity_per_replica=1.0)
     batch = WorkloadSpec(
         workload="batch", cell="warm", time_ns=0, kind="batch",
         interruptible=True, deadline_ns=10**15, duration_s=3600.0,
     )  # fmt: skip
     curve = Signal(zone="warm", kind="carbon_intensity", published_ns=0, start_ns=0, step_s=3600.0, p50=(2.0, 1.0))
-    records: list[Record] = [inventory, train, serve, batch, curve]
-    return [record_message(record, "/warm") for record in records]
+    return [*inventories, *serve, train, batch, curve]
 
 
-def _tick(node: str, n: int, tick: int) -> list[Message]:
-    frames = ((GPU, n), (HOST, 1), (WORKLOAD, 2))
+def _tick(node: Node, tick: int) -> list[Message]:
+    name, n, held = node
+    frames = ((GPU, n), (HOST, 1), (WORKLOAD, len(held)))
     return [
         frame_message(
             make_frame(
                 np.zeros((rows, len(layout)), np.float32),
                 schema=layout.schema,
-                node=node,
+                node=name,
                 boot_id="",
                 epoch=1,
                 seq=3 * tick + i,

@@ -5,12 +5,11 @@ from random import Random
 from typing import Any
 
 import msgspec
-from tests.streams.engine.scene import CELL, PERIOD_NS, START_NS, inventory, spec, tick
+from tests.streams.engine.scene import CELL, START_NS, inventory, spec
 
 from flyball_contracts.records import (
     Allocation,
     AnyDecision,
-    Inventory,
     Migrate,
     Outcome,
     Preempt,
@@ -22,7 +21,6 @@ from flyball_contracts.records import (
 from flyball_streams.engine import Directory
 
 MODELS = ("a100", "h100")
-TTL_NS = 120 * PERIOD_NS
 Place = tuple[str, int]
 
 
@@ -136,8 +134,8 @@ class Platform:
             time_ns=decision.time_ns, status="refused", mode="live", driver="test",
         )  # fmt: skip
 
-    def overcommitted(self, now: int) -> str:
-        """Hall's condition: which models are promised more GPUs than are free or about to be; empty when none."""
+    def shortage(self, now: int) -> float:
+        """GPUs promised that are neither free nor about to be, by the deficiency form of Hall's theorem."""
         supply: Counter[str] = Counter(self.model[p] for p in self.free())
         claims: list[tuple[frozenset[str], float]] = []
         for s in self.specs:
@@ -149,12 +147,10 @@ class Platform:
             more = order["target"] - len(self.replicas(s.workload))
             if more > 0:
                 claims.append((frozenset(m for m in MODELS if accepts(s, m)), more * s.gpus_per_replica))
-        for models in (frozenset(MODELS[:1]), frozenset(MODELS[1:]), frozenset(MODELS)):
-            wanted = sum(gpus for accepted, gpus in claims if accepted <= models)
-            there = sum(supply[m] for m in models)
-            if wanted > there:
-                return f"{sorted(models)}: {wanted} promised, {there} there; {claims}"
-        return ""
+        return max(
+            sum(gpus for accepted, gpus in claims if accepted <= models) - sum(supply[m] for m in models)
+            for models in (frozenset[str](), frozenset(MODELS[:1]), frozenset(MODELS[1:]), frozenset(MODELS))
+        )
 
     def wishes(self, at: Tick) -> list[Proposal]:
         """Any wishes about any workloads, some of which do not exist."""
@@ -179,10 +175,3 @@ def accepts(s: WorkloadSpec, model: str) -> bool:
 
 def gang_of(s: WorkloadSpec) -> int:
     return min(s.gang_size, s.max_replicas)
-
-
-def nodes_of(directory: Directory) -> list[Inventory]:
-    return directory.nodes(CELL)
-
-
-__all__ = ["TTL_NS", "Platform", "accepts", "gang_of", "nodes_of", "tick", "wish"]

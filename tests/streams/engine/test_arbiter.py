@@ -3,7 +3,7 @@
 from random import Random
 
 import msgspec
-from hypothesis import HealthCheck, given, settings, strategies as st
+from hypothesis import Phase, given, settings, strategies as st
 from tests.streams.engine.platform import Platform, gang_of, wish
 from tests.streams.engine.scene import CELL, CONFIG, PERIOD_NS, inventory, spec, tick
 
@@ -12,7 +12,9 @@ from flyball_streams.engine import Directory
 from flyball_streams.engine.cell.arbiter import Arbiter
 from flyball_streams.engine.cell.memory import Memory
 
-SETTINGS = settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+SETTINGS = settings(
+    max_examples=1500, deadline=None, phases=[Phase.explicit, Phase.reuse, Phase.generate]  # seeds do not shrink
+)
 HOLD_S, INTERVAL_S = 30.0, 5.0
 SIZING = msgspec.structs.replace(CONFIG.sizing, hold_s=HOLD_S, interval_s=INTERVAL_S)
 QUICK = msgspec.structs.replace(CONFIG, sizing=SIZING)
@@ -39,21 +41,24 @@ def check(platform: Platform, decision: AnyDecision, last: dict[str, tuple[int, 
     else:
         assert change != 0
         assert decision.replicas % gang == 0
-        assert least // gang * gang <= decision.replicas <= most
+        assert decision.replicas <= most
+        assert change > 0 or decision.replicas >= least // gang * gang
         time_ns, before = last.get(s.workload, (-(10**18), 0))
         rest_s = HOLD_S if before * change < 0 else INTERVAL_S
         assert decision.time_ns - time_ns >= rest_s * PERIOD_NS
 
 
-@given(st.randoms(use_true_random=False), st.sampled_from([0.0, 0.3, 1.0]), st.sampled_from([0.0, 0.2]))
+@given(st.integers(0, 2**32), st.sampled_from([0.0, 0.3, 1.0]), st.sampled_from([0.0, 0.2]))
 @SETTINGS
-def test_promises_can_be_kept(random: Random, obedience: float, refusals: float) -> None:
+def test_promises_can_be_kept(seed: int, obedience: float, refusals: float) -> None:
+    random = Random(seed)
     platform = Platform(random)
     arbiter, twin = (Arbiter(CELL, QUICK, platform.directory) for _ in range(2))
     last: dict[str, tuple[int, int]] = {}
-    for i in range(60):
-        at = tick(i * 3)
+    for i in range(30):
+        at = tick(i * 5)
         wishes = platform.wishes(at)
+        short = platform.shortage(at.end_ns)  # what nobody obeyed in time is promised in vain; no more must be
         decisions = list(arbiter.decide(at, wishes))
         # A restored arbiter that hears the wishes in another order decides the same.
         twin.memory = msgspec.msgpack.decode(msgspec.msgpack.encode(twin.memory), type=Memory)
@@ -63,7 +68,7 @@ def test_promises_can_be_kept(random: Random, obedience: float, refusals: float)
             platform.note(decision)
             assert not isinstance(decision, Migrate)
             last[decision.workload] = decision.time_ns, decision.replicas - decision.replicas_before
-        assert platform.overcommitted(at.end_ns) == ""
+        assert platform.shortage(at.end_ns) <= max(0.0, short)
         for decision in decisions:
             if random.random() < refusals:
                 outcome = platform.refuse(decision)

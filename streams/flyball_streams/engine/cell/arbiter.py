@@ -139,7 +139,9 @@ class Arbiter:
         self.memory.preempted.pop(p.workload, None)  # it rests of its own will
         replicas = self.directory.replicas(p.workload)
         names = [] if least else sorted({r.name for r in replicas})
-        self._capacity.give(self._capacity.freed_by(r for r in replicas if r.name in names))
+        order = self.memory.believed(p.workload, self._now)
+        already = set(order.victims) if order is not None else set[str]()
+        self._capacity.give(self._capacity.freed_by(r for r in replicas if r.name in names and r.name not in already))
         reason = f"Pause {p.workload}: {p.reason}."
         yield self._preempt(
             spec, running, least, reason, p.confidence, self._cited(p), until_ns=p.until_ns, stopping=names
@@ -330,10 +332,17 @@ class Arbiter:
         return order.replicas if order is not None else replicas_of(self.directory, workload)
 
     def _resting(self, workload: str, change: int) -> bool:
-        """Whether the last decision about a workload is too recent for another one, or for one that turns it back."""
+        """Whether the last decision about a workload is too recent for another one, or for one that turns it back.
+
+        Replicas that are stopping for somebody else are waited for: to keep them would take back what was given.
+        """
         last = self.memory.orders.get(workload)
         if last is None:
             return False
+        if change > 0 and last.expires_ns > self._now:
+            here = {r.name for r in self.directory.replicas(workload)}
+            if not here.isdisjoint(last.victims):
+                return True
         turned = change * (last.replicas - last.before) < 0
         rest_s = self.config.sizing.hold_s if turned else self.config.sizing.interval_s
         return self._now - last.decided_ns < rest_s * NS_PER_S

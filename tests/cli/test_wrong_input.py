@@ -1,0 +1,63 @@
+"""What a user gets wrong: each is one line that says what and where, never a traceback."""
+
+from pathlib import Path
+
+import pytest
+from tests.cli.shell import NOBODY, check_refused, flyball, start
+
+GOOD = "worker:\n  app: mine\n"
+
+
+@pytest.mark.timeout(180)
+def test_wrong_broker_address(tmp_path: Path, recording: Path) -> None:
+    commands = {
+        "worker": ["worker"],
+        "actuate": ["actuate"],
+        "record": ["record", tmp_path / "out.parquet", "--for", "1"],
+        "replay": ["replay", recording, "--to-broker"],
+        "topics": ["topics", "--create"],
+        "fleet": ["fleet"],
+        "demo": ["demo", "--headless", "--for", "5"],
+    }
+    running = {name: start(*arguments, "--bootstrap", NOBODY) for name, arguments in commands.items()}
+    for name, process in running.items():
+        _, stderr = process.communicate(timeout=120)
+        assert name
+        check_refused(process.returncode, stderr, NOBODY)
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("worker: [\n", [":2", "YAML"]),
+        ("worker:\n  ap: mine\n", [":2", "'ap'", "did you mean 'app'"]),
+        ("worker:\n  lateness_ticks: 0\n", [":2", "lateness_ticks", ">= 1"]),
+        ("kafka:\n  bootstrap: 17\n", [":2", "bootstrap", "str"]),
+    ],
+)
+def test_broken_configuration(text: str, words: list[str], tmp_path: Path) -> None:
+    path = tmp_path / "flyball.yaml"
+    path.write_text(text)
+    done = flyball("topics", "--config", path)
+    check_refused(done.returncode, done.stderr, str(path), *words)
+
+
+def test_files_that_are_not_there(tmp_path: Path, recording: Path) -> None:
+    away = tmp_path / "away"
+    for arguments in (
+        ["topics", "--config", away],
+        ["replay", away],
+        ["fleet", away],
+        ["replay", recording, "--out", away / "decisions"],
+    ):
+        done = flyball(*arguments)
+        check_refused(done.returncode, done.stderr, str(away))
+
+
+def test_files_that_are_no_recording(tmp_path: Path, recording: Path) -> None:
+    text, cut = tmp_path / "text.parquet", tmp_path / "cut.parquet"
+    text.write_text("nobody recorded this")
+    cut.write_bytes(recording.read_bytes()[:-100])
+    for path in (text, cut):
+        done = flyball("replay", path)
+        check_refused(done.returncode, done.stderr, str(path))

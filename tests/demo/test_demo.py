@@ -1,0 +1,132 @@
+"""The whole loop as `make demo` runs it."""
+
+import signal
+import subprocess
+import time
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
+from pathlib import Path
+
+import psutil
+import pytest
+from tests.cli.shell import flyball, start
+
+from flyball_streams.broker import RealKafka
+from flyball_streams.importers import IMPORTERS
+
+SERVICES = {"worker", "actuate", "fleet", "agent"}
+ALL_KINDS_S = 65
+RECORDING_S = 60
+DEADLINE_S = 60.0
+
+
+def check_closed(done: subprocess.CompletedProcess[str], *kinds: str) -> None:
+    """Exit status 0, a table with decisions of these kinds, an outcome for each decision, and no dead letters."""
+    assert done.returncode == 0, done.stdout + done.stderr
+    rows = {
+        label: int(line.removeprefix(label).split()[0].replace(",", ""))
+        for line in done.stdout.splitlines()
+        for label in ("telemetry frames", "insights", "outcomes", "dead letters", *(f"{k} decisions" for k in KINDS))
+        if line.startswith(label)
+    }
+    assert rows["telemetry frames"] > 0
+    assert rows["insights"] > 0
+    assert rows["dead letters"] == 0
+    decisions = sum(rows[f"{kind} decisions"] for kind in KINDS)
+    assert decisions > 0
+    assert rows["outcomes"] == decisions
+    for kind in kinds:
+        assert rows[f"{kind} decisions"] > 0, done.stdout
+    assert "the loop closed" in done.stdout
+    assert "Traceback" not in done.stderr
+
+
+KINDS = ("Scale", "Migrate", "Preempt")
+
+
+@pytest.mark.timeout(200)
+def test_fleet_on_the_embedded_broker() -> None:
+    check_closed(flyball("demo", "--headless", "--for", ALL_KINDS_S, "--seed", 7, timeout_s=180), *KINDS)
+
+
+@pytest.mark.integration
+@pytest.mark.timeout(300)
+def test_fleet_on_kafka_twice(real_kafka: RealKafka) -> None:
+    # The second run finds what the first has left: its topics, its decisions and its workers' states.
+    at = ["--bootstrap", real_kafka.bootstrap]
+    check_closed(flyball("demo", "--headless", "--for", 25, *at, timeout_s=100))
+    check_closed(flyball("demo", "--headless", "--for", ALL_KINDS_S, "--seed", 7, *at, timeout_s=180), *KINDS)
+
+
+@pytest.fixture(scope="session")
+def gentd26(data_dir: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("imported") / "gentd26.parquet"
+    IMPORTERS["alibaba_gentd26"].convert(data_dir / "alibaba_gentd26", path)
+    return path
+
+
+@pytest.mark.integration
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize("kind", ["embedded", "kafka"])
+def test_recording(kind: str, gentd26: Path, request: pytest.FixtureRequest) -> None:
+    at = [] if kind == "embedded" else ["--bootstrap", request.getfixturevalue("real_kafka").bootstrap]
+    check_closed(flyball("demo", "--headless", "--for", RECORDING_S, "--recording", gentd26, *at, timeout_s=180))
+
+
+@contextmanager
+def running() -> Generator[tuple[subprocess.Popen[str], dict[str, psutil.Process]]]:
+    """A demo with all its services up, and those by name; nothing is left of it in the end."""
+    demo = start("demo", "--headless", "--for", "100")
+    children: dict[str, psutil.Process] = {}
+    try:
+        wait_until(lambda: children.update(services(demo.pid)) or set(children) >= SERVICES, "the services are up")
+        yield demo, children
+        assert demo.stdout is not None
+    finally:
+        demo.kill()
+        demo.communicate()
+        left = psutil.wait_procs(list(children.values()), timeout=20.0)[1]
+        for process in left:
+            process.kill()
+    assert not left
+
+
+def services(pid: int) -> dict[str, psutil.Process]:
+    found: dict[str, psutil.Process] = {}
+    for child in psutil.Process(pid).children():
+        words = child.cmdline()
+        if "flyball_cli.demo.leash" in words:
+            found[words[words.index("flyball_cli.demo.leash") + 2]] = child
+    return found
+
+
+def wait_until(done: Callable[[], bool], what: str) -> None:
+    give_up = time.monotonic() + DEADLINE_S
+    while not done():
+        assert time.monotonic() < give_up, f"{what}: not within {DEADLINE_S:.0f} s"
+        time.sleep(0.1)
+
+
+def test_a_killed_worker_is_told_and_fails_the_demo() -> None:
+    with running() as (demo, children):
+        children["worker"].kill()
+        out, _ = demo.communicate(timeout=DEADLINE_S)
+        assert demo.returncode == 1
+        assert "worker ended by SIGKILL" in out
+
+
+def test_interrupt_ends_everything() -> None:
+    with running() as (demo, children):
+        demo.send_signal(signal.SIGINT)
+        out, err = demo.communicate(timeout=DEADLINE_S)
+        assert demo.returncode == 130
+        assert "interrupted" in out
+        assert "Traceback" not in out + err
+        assert not psutil.wait_procs(list(children.values()), timeout=0.0)[1]
+
+
+def test_services_do_not_outlive_a_killed_demo() -> None:
+    with running() as (demo, children):
+        demo.kill()
+        demo.wait()
+        assert not psutil.wait_procs(list(children.values()), timeout=10.0)[1]
