@@ -163,7 +163,7 @@ HOST = Layout(
         _count("flyball.agent.cpu.time", "s", "CPU time of the agent itself"),
         _gauge("flyball.agent.memory.rss", "By", "resident memory of the agent itself"),
         _gauge("flyball.agent.read.duration", "s", "time that the previous tick's reads took"),
-        _count("flyball.agent.records", "{record}", "frames given up by the agent", state="dropped"),
+        _count("flyball.agent.records", "{record}", "messages given up by the agent", state="dropped"),
     ),
 )
 

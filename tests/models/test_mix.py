@@ -110,7 +110,7 @@ def test_without_any_other_expert_it_is_the_last_value() -> None:
     y = np.random.default_rng(3).gamma(3, 30, (40, N)).astype(np.float32)
     points, weights = played(y, np.full((40, 2, N, 4), np.nan, np.float32), CONFIG)
     np.testing.assert_allclose(points, np.repeat(y[..., None], 4, axis=-1), rtol=1e-5)
-    np.testing.assert_array_equal(weights, np.broadcast_to(np.float32([1, 0, 0]), weights.shape))
+    np.testing.assert_allclose(weights, np.broadcast_to([1.0, 0.0, 0.0], weights.shape), rtol=1e-6)
 
 
 def test_an_expert_that_comes_late_starts_with_an_even_share() -> None:

@@ -40,4 +40,8 @@ def command(
             return stop.wait(seconds)
 
         report = run_agent(config, stop=stop, wait=wait)
-    click.echo(f"{report.frames} frames in {report.ticks} ticks, {report.dropped} messages dropped", err=True)
+    click.echo(
+        f"{report.frames} frames in {report.ticks} ticks; {report.delivered} messages delivered, "
+        f"{report.spooled} on disk, {report.dropped} dropped",
+        err=True,
+    )

@@ -87,14 +87,15 @@ class Arbiter:
     def _look(self) -> None:
         """See what is free, less what open orders and moves will still take, plus what they will still free."""
         self._capacity = Capacity(self.directory, self.cell, self.memory.unhealthy)
+        promised: list[tuple[WorkloadSpec, dict[str, float]]] = []
         for name in sorted(self.memory.orders):
             spec, order = self._spec(name), self.memory.believed(name, self._now)
             if spec is None or order is None:
                 continue
-            left = self.memory.outstanding(order, name, per_replica(spec), self.directory)
-            self._capacity.give({model: -gpus for model, gpus in left.items()})
+            promised.append((spec, self.memory.outstanding(order, name, per_replica(spec), self.directory)))
             stopping = [r for r in self.directory.replicas(name) if r.name in order.victims]
             self._capacity.give(self._capacity.freed_by(stopping))
+        self._capacity.promise(promised)
         for move in self.memory.moves.values():
             there = {r.node for r in self.directory.replicas(move.workload) if r.name == move.replica}
             if there and move.node not in there:

@@ -2,7 +2,7 @@
 
 import math
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 from flyball_contracts.records import Inventory, WorkloadSpec
@@ -60,6 +60,19 @@ class Capacity:
                 self.free[model] -= part
                 gpus -= part
         return taken
+
+    def promise(self, claims: Sequence[tuple[WorkloadSpec, Mapping[str, float]]]) -> None:
+        """Set aside what is promised, by model.
+
+        Where a model has less than was thought, other models that the workload accepts stand in; the rest is owed.
+        """
+        for _, gpus in claims:
+            self.give({model: -n for model, n in gpus.items()})
+        for spec, gpus in claims:
+            for model, n in gpus.items():
+                owed = min(n, -self.free[model])
+                if owed > 0:
+                    self.give({model: sum(self.claim(spec, owed).values())})
 
     def give(self, gpus: Mapping[str, float]) -> None:
         """Count GPUs as free, by model; a negative number takes them, and what is not there is owed."""
