@@ -17,7 +17,7 @@ import warnings
 from collections.abc import Callable, Iterator, Sequence
 from itertools import islice, product
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import jax
 import numpy as np
@@ -58,7 +58,7 @@ class Panel(NamedTuple):
         """Mean |y[t] - y[t-1]| of week 1 [S]."""
         step = np.abs(np.diff(self.y[:WEEK].astype(float), axis=0))
         pairs = self.known[1:WEEK] & self.known[: WEEK - 1]
-        return (step * pairs).sum(axis=0) / np.maximum(pairs.sum(axis=0), 1)
+        return mean(np.where(pairs, step, np.nan))
 
 
 def panel(name: str, y: NDArray[Any], known: Bools) -> Panel:
@@ -66,7 +66,7 @@ def panel(name: str, y: NDArray[Any], known: Bools) -> Panel:
     known = known & np.isfinite(y)
     y = np.where(known, y, 0.0).astype(np.float32)
     busy = ((y > 0) & known)[:WEEK].mean(axis=0) > 0.5 * known[:WEEK].mean(axis=0)
-    busy &= Panel(name, y, known).scale > 0
+    busy &= Panel(name, y, known).scale > 0  # NaN, never two values in a row, is not above 0 either
     return Panel(name, y[:, busy], known[:, busy])
 
 
@@ -135,13 +135,17 @@ def play(family: Any, config: Any, data: Panel, ticks: int, *inputs: Floats) -> 
         arrays[2] = arrays[2].transpose(0, 2, 1, 3)  # [T, S, K, H] to [T, K, S, H]
 
     def tick(state: Any, row: Any) -> tuple[Any, Any]:
-        return family.step(state, *row, config=config)
+        return cast("tuple[Any, Any]", family.step(state, *row, config=config))
 
     def run(state: Any, rows: Any) -> Any:
         return jax.lax.scan(tick, state, rows)[1]
 
-    out = jax.jit(run)(family.init(n, config), arrays)  # pyright: ignore[reportUnknownMemberType]
-    return jax.tree.map(lambda leaf: np.asarray(leaf)[:, :s], out)
+    compiled = cast("Callable[..., Any]", jax.jit(run))  # pyright: ignore[reportUnknownMemberType]
+
+    def cut(leaf: Any) -> NDArray[Any]:
+        return np.asarray(leaf)[:, :s]
+
+    return jax.tree.map(cut, compiled(family.init(n, config), arrays))
 
 
 class Errors(NamedTuple):
@@ -179,8 +183,8 @@ def folds(s: int) -> NDArray[np.int64]:
 def leave_out(objective: NDArray[np.float64]) -> tuple[NDArray[np.int64], int]:
     """Return, of objective [G, S], the best setting for each series judged by the other folds, and by all."""
     fold = folds(objective.shape[1])
-    best = [int(np.argmin(mean(objective[:, fold != f], axis=1))) for f in range(FOLDS)]
-    return np.array([best[f] for f in fold]), int(np.argmin(mean(objective, axis=1)))
+    best: list[int] = [int(np.argmin(mean(objective[:, fold != f], axis=1))) for f in range(FOLDS)]
+    return np.array(best)[fold], int(np.argmin(mean(objective, axis=1)))
 
 
 class Tuned(NamedTuple):
@@ -196,12 +200,12 @@ def tune(family: Any, grid: Sequence[Any], data: Panel, *inputs: Floats) -> Tune
 
     def forecast(config: Any, ticks: int) -> Floats:
         out = play(family, config, data, ticks, *inputs)
-        return out.forecast if family is mix else out
+        return cast("Floats", out.forecast if family is mix else out)
 
     objective: list[NDArray[np.float64]] = []
     for config in grid:
         found = errors(data, forecast(config, WEEK))
-        objective.append(sum(np.log(mean(e[WARM:]) + 1e-6) for e in found) / len(JUDGED))
+        objective.append(np.mean([np.log(mean(e[WARM:]) + 1e-6) for e in found], axis=0))
     chosen, overall = leave_out(np.stack(objective))
     out = np.full((len(data.y), data.y.shape[1], HORIZONS), np.nan, np.float32)
     for g in np.unique(chosen):
@@ -230,7 +234,7 @@ def grids(budget: int) -> dict[str, list[Any]]:
     mixes = [
         mix.Config(experts, JUDGED, h, e, s) for e, s in product((0.03, 0.1, 0.2, 0.4), (0.001, 0.003, 0.01, 0.03))
     ]
-    every = {"damped": flat, "holt_winters": winters, "rls": regression, "mix": mixes}
+    every: dict[str, Sequence[Any]] = {"damped": flat, "holt_winters": winters, "rls": regression, "mix": mixes}
     return {name: thin(grid, budget) for name, grid in every.items()}
 
 
@@ -279,15 +283,17 @@ def against(
     s, d = rows[base].shape
     samples: dict[str, list[float]] = {name: [] for name in rows}
     for _ in range(draws):
-        series, days = rng.integers(0, s, s), rng.integers(0, d, d)
+        series: NDArray[np.int64] = rng.integers(0, s, s)
+        days: NDArray[np.int64] = rng.integers(0, d, d)
         medians = {name: np.nanmedian(mean(x[series][:, days], axis=1)) for name, x in rows.items()}
         for name in rows:
             samples[name].append(float(medians[name] / medians[base]))
     point = {name: float(np.nanmedian(mean(x, axis=1))) for name, x in rows.items()}
-    return {
-        name: (point[name] / point[base], *(float(v) for v in np.nanquantile(samples[name], (0.025, 0.975))))
-        for name in rows
-    }
+
+    def bound(name: str, share: float) -> float:
+        return float(np.nanquantile(samples[name], share))
+
+    return {name: (point[name] / point[base], bound(name, 0.025), bound(name, 0.975)) for name in rows}
 
 
 def judge(data: Panel, forecasts: dict[str, Floats], etas: Sequence[float], draws: int) -> dict[str, Any]:
@@ -324,7 +330,7 @@ def peers(names: Sequence[str]) -> dict[str, Callable[[Floats], Floats]]:
     def mstl() -> Any:
         return made.MSTL(season_length=SEASON, trend_forecaster=made.AutoETS(model="ZZN"))
 
-    every = {
+    every: dict[str, Callable[[], Callable[[Floats], Floats]]] = {
         "MSTL+AutoETS": lambda: direct(mstl()),
         "MSTL+AutoETS log1p": lambda: logged(mstl()),
         "DynamicOptimizedTheta": lambda: direct(made.DynamicOptimizedTheta(season_length=SEASON)),

@@ -1,9 +1,10 @@
 """What a user gets wrong: each is one line that says what and where, never a traceback."""
 
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
-from tests.cli.shell import NOBODY, check_refused, flyball, start
+from tests.cli.shell import NOBODY, check_refused, flyball
 
 GOOD = "worker:\n  app: mine\n"
 
@@ -19,11 +20,11 @@ def test_wrong_broker_address(tmp_path: Path, recording: Path) -> None:
         "fleet": ["fleet"],
         "demo": ["demo", "--headless", "--for", "5"],
     }
-    running = {name: start(*arguments, "--bootstrap", NOBODY) for name, arguments in commands.items()}
-    for name, process in running.items():
-        _, stderr = process.communicate(timeout=120)
-        assert name
-        check_refused(process.returncode, stderr, NOBODY)
+    with ThreadPoolExecutor(len(commands)) as pool:
+        running = {name: pool.submit(flyball, *words, "--bootstrap", NOBODY) for name, words in commands.items()}
+    for ended in running.values():
+        done = ended.result()
+        check_refused(done.returncode, done.stderr, NOBODY)
 
 
 @pytest.mark.parametrize(

@@ -109,7 +109,7 @@ FAMILIES = [
         lambda n: ensemble.init(n, ENSEMBLE),
         lambda s, x, m, t: ensemble.step(s, x, m, ENSEMBLE),
         lambda s, n: ensemble.resize(s, n, ENSEMBLE),
-        ensemble.step,
+        rls.step,  # the ensemble runs the compiled steps of its members
         ("tick", "ring", "issued"),
     ),
     Family(
@@ -151,7 +151,13 @@ def host(tree: Any) -> list[np.ndarray[Any, Any]]:
 
 def fields(state: Any) -> dict[str, np.ndarray[Any, Any]]:
     """Arrays of a state by name, those of a state within it behind a dot."""
-    return {jax.tree_util.keystr(path): np.array(leaf) for path, leaf in jax.tree_util.tree_leaves_with_path(state)}
+    found: dict[str, np.ndarray[Any, Any]] = {}
+    for name, value in state._asdict().items():
+        if hasattr(value, "_asdict"):
+            found |= {f"{name}.{inner}": leaf for inner, leaf in fields(value).items()}
+        else:
+            found[name] = np.array(value)
+    return found
 
 
 def play(family: Family, state: Any, x: Floats, mask: Bools, start: int = 0) -> tuple[Any, list[Any]]:

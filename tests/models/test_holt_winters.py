@@ -19,7 +19,8 @@ Floats = np.ndarray[Any, Any]
 
 def played(y: Floats, config: holt_winters.Config, mask: Floats | None = None) -> Floats:
     """Return the forecasts [T, H] of the first series."""
-    state, rows = holt_winters.init(N, config), []
+    state = holt_winters.init(N, config)
+    rows: list[Floats] = []
     for t, value in enumerate(y):
         here = ONES if mask is None else np.full(N, mask[t])
         state, out = holt_winters.step(state, np.full(N, value, np.float32), here, config)

@@ -16,7 +16,8 @@ SMALL = rls.Config(season=6, seasons=2, judged=(1, 3), horizons=4, prior=0.5, fo
 
 def played(y: Floats, config: rls.Config, mask: Floats | None = None) -> tuple[rls.State, Floats]:
     """Return the last state and the forecasts [T, H] of the first series."""
-    state, rows = rls.init(N, config), []
+    state = rls.init(N, config)
+    rows: list[Floats] = []
     for t, value in enumerate(y):
         here = np.full(N, True if mask is None else mask[t])
         state, out = rls.step(state, np.full(N, value, np.float32), here, config)
@@ -95,7 +96,7 @@ def test_without_forgetting_and_clipping_it_is_ridge_regression() -> None:
     known = np.ones((1, N), np.bool_)
     for row, value in zip(x.astype(np.float32), target.astype(np.float32), strict=True):
         wide = np.broadcast_to(row[:, None, None], (11, 1, N))
-        weights, covariance = rls._learn(state, wide, np.full((1, N), value), known, config)  # pyright: ignore
+        weights, covariance = rls._learn(state, wide, np.full((1, N), value), known, config)  # pyright: ignore[reportPrivateUsage]
         state = state._replace(weights=weights, covariance=covariance)
     solved = np.linalg.solve(x.T @ x + np.eye(11) / 2.0, x.T @ target)
     np.testing.assert_allclose(state.weights[:, 0, 0], solved, rtol=1e-3, atol=1e-4)

@@ -1,7 +1,8 @@
 """All experts and their mix as one family: values in, one point forecast and its weights out.
 
 The experts differ in memory on purpose: averaging forecasts that err differently is where most of the gain
-of a mix comes from.
+of a mix comes from. Each member is compiled by itself: in one program the compiler fuses across members, and
+a series' last bits then depend on its slot.
 """
 
 from typing import NamedTuple
@@ -9,7 +10,6 @@ from typing import NamedTuple
 import jax.numpy as jnp
 
 from flyball_models._arrays import Input
-from flyball_models._compile import compiled_step
 from flyball_models.forecast import damped, holt_winters, last, mix, rls, seasonal
 
 EXPERTS = ("last", "ewma", "seasonal", "damped", "holt_winters", "holt_winters_slow", "rls")
@@ -82,7 +82,7 @@ def resize(state: State, n: int, config: Config = DEFAULT) -> State:
     )
 
 
-def _step(state: State, y: Input, mask: Input, config: Config = DEFAULT) -> tuple[State, mix.Mixed]:
+def step(state: State, y: Input, mask: Input, config: Config = DEFAULT) -> tuple[State, mix.Mixed]:
     """Learn `y[N]` where `mask[N]`; return the mixed forecasts [N, H] and the weights of `EXPERTS` [N, J, K]."""
     ewma, f_ewma = last.step(state.ewma, y, mask, config.ewma)
     season, f_season = seasonal.step(state.seasonal, y, mask, config.seasonal)
@@ -93,6 +93,3 @@ def _step(state: State, y: Input, mask: Input, config: Config = DEFAULT) -> tupl
     forecasts = jnp.stack([f_ewma, f_season, f_smooth, f_fast, f_slow, f_rls])
     weighted, mixed = mix.step(state.mix, y, mask, forecasts, config.mix)
     return State(ewma, season, smooth, fast, slow, regression, weighted), mixed
-
-
-step = compiled_step(_step)

@@ -108,7 +108,7 @@ def resize(state: State, n: int, config: Config = DEFAULT) -> State:
 
 def _mean(rows: list[Array]) -> Array:
     """Mean of the rows that are known, elementwise; NaN where none is."""
-    total, known = jnp.zeros_like(rows[0]), jnp.zeros_like(rows[0])
+    total, known = full(rows[0].shape, 0.0), full(rows[0].shape, 0.0)
     for row in rows:
         has = jnp.isfinite(row)
         total, known = total + jnp.where(has, row, 0.0), known + has
@@ -138,7 +138,7 @@ def _features(ring: Array, origin: Array, level: Array, scale: Array, horizon: i
     ]
     x = jnp.stack(rows) - level
     x = jnp.clip(jnp.where(jnp.isfinite(x), x, 0.0) / scale, -_FEATURE_CLIP, _FEATURE_CLIP)
-    return jnp.concatenate([x, jnp.ones_like(x[:1])])
+    return jnp.concatenate([x, full((1, *level.shape), 1.0)])
 
 
 def _dot(weights: Array, x: Array) -> Array:
@@ -149,9 +149,9 @@ def _dot(weights: Array, x: Array) -> Array:
     return total
 
 
-def _learn(state: State, x: Array, target: Array, known: Array, config: Config) -> tuple[Array, Array]:
+def _learn(state: State, x: Input, target: Input, known: Input, config: Config) -> tuple[Array, Array]:
     """Return weights and covariance after one observation x [F, J, N], target [J, N], where known [J, N]."""
-    p = state.covariance
+    x, p = as_array(x), state.covariance
     px = _dot(p, x[:, None])
     gain = px / (config.forgetting + jnp.maximum(_dot(px, x), 0.0))
     error = jnp.clip(target - _dot(state.weights, x), -config.clip, config.clip)
@@ -159,7 +159,7 @@ def _learn(state: State, x: Array, target: Array, known: Array, config: Config) 
     gain = jnp.where(known, gain, 0.0)
     weights = state.weights + gain * jnp.where(known, error, 0.0)
     diagonal = jnp.stack([p[f, f] - gain[f] * px[f] for f in range(_FEATURES)])
-    low = _dot(diagonal, jnp.ones_like(diagonal)) < config.trace * _FEATURES * config.forgetting
+    low = _dot(diagonal, full(diagonal.shape, 1.0)) < config.trace * _FEATURES * config.forgetting
     stretch = jnp.where(known & low, 1.0 / config.forgetting, 1.0)
     sound = diagonal.min(axis=0) > 0
     eye = np.eye(_FEATURES, dtype=np.float32)[:, :, None, None] * np.float32(config.prior)
@@ -183,7 +183,9 @@ def _step(state: State, y: Input, mask: Input, config: Config = DEFAULT) -> tupl
     scale = jnp.where(moved, state.scale + rate * (step - state.scale), state.scale)
     unit = jnp.maximum(scale, _LEAST_SCALE)
 
-    made, targets, now = [], [], []
+    made: list[Array] = []
+    targets: list[Array] = []
+    now: list[Array] = []
     last = jnp.where(ok, z, state.last)
     for h in config.judged:
         level = ring[(state.tick - h) % config.length]

@@ -105,7 +105,7 @@ class Platform:
         w, now = decision.workload, decision.time_ns
         stops = set[str]()
         if isinstance(decision, Preempt):
-            stops = set(decision.victims or self.replicas(w))
+            stops = set(decision.victims if decision.replicas else self.replicas(w))
         last = self.order(w, now)
         if last is not None and decision.replicas <= last["target"]:
             stops |= last["stops"]
@@ -120,7 +120,7 @@ class Platform:
         w = decision.workload
         s = self.directory.specs[w]
         if isinstance(decision, Preempt):
-            for name in decision.victims or self.replicas(w):
+            for name in decision.victims:
                 self.held.pop((w, name), None)
         while len(self.replicas(w)) > decision.replicas:
             del self.held[w, self.random.choice(self.replicas(w))]

@@ -13,7 +13,9 @@ from flyball_streams.engine.cell.arbiter import Arbiter
 from flyball_streams.engine.cell.memory import Memory
 
 SETTINGS = settings(
-    max_examples=1500, deadline=None, phases=[Phase.explicit, Phase.reuse, Phase.generate]  # seeds do not shrink
+    max_examples=1500,
+    deadline=None,
+    phases=[Phase.explicit, Phase.reuse, Phase.generate],  # seeds do not shrink
 )
 HOLD_S, INTERVAL_S = 30.0, 5.0
 SIZING = msgspec.structs.replace(CONFIG.sizing, hold_s=HOLD_S, interval_s=INTERVAL_S)

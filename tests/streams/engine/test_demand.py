@@ -121,7 +121,9 @@ def test_partitions_sum_to_the_same_as_one(nodes: list[Node], partitions: int) -
     parts: list[Demand] = []
     for i in range(CONFIG.lateness_ticks + 1):
         for p, lane in enumerate(lanes):
-            mine = [f for n, agent in enumerate(agents) if n % partitions == p for f in agent.frames(i, nodes[n].values)]
+            mine = [
+                f for n, agent in enumerate(agents) if n % partitions == p for f in agent.frames(i, nodes[n].values)
+            ]
             parts += Out(lane.step(mine)).of(Demand)
     by_tick: dict[int, list[Demand]] = {}
     for part in parts:

@@ -175,12 +175,12 @@ class Arbiter:
 
     def _make_room(self, spec: WorkloadSpec, running: int, wanted: int, granted: int) -> Generator[Preempt, None, int]:
         """Preempt what it takes to grant more than ``granted`` replicas; how many can be granted then."""
-        usable = self._capacity.usable(spec)
+        usable, owed = self._capacity.usable(spec), self._capacity.owed(spec)
         bundles = candidates(spec, self.directory.workloads(self.cell), self._capacity, self.memory, self._now)
-        reach = reachable(spec, running, wanted, usable + sum(b.gain for b in bundles))
+        reach = reachable(spec, running, wanted, usable + max(0.0, sum(b.gain for b in bundles) - owed))
         if reach <= granted:
             return granted
-        short = (reach - running) * per_replica(spec) - usable
+        short = (reach - running) * per_replica(spec) - usable + owed
         by_victim: dict[str, list[Bundle]] = {}
         for bundle in choose(bundles, short):
             by_victim.setdefault(bundle.victim.workload, []).append(bundle)

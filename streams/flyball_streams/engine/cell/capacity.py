@@ -49,6 +49,10 @@ class Capacity:
         """GPUs that a workload could take."""
         return sum(max(0.0, gpus) for model, gpus in self.free.items() if accepts(spec, model))
 
+    def owed(self, spec: WorkloadSpec) -> float:
+        """GPUs that a workload could take and that are promised to others but not there; they come first."""
+        return sum(max(0.0, -gpus) for model, gpus in self.free.items() if accepts(spec, model))
+
     def claim(self, spec: WorkloadSpec, gpus: float) -> dict[str, float]:
         """Take GPUs that are usable, of the model with most left first; what was taken, by model."""
         taken: dict[str, float] = {}
