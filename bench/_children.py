@@ -10,9 +10,9 @@ import time
 from multiprocessing.connection import Connection
 from typing import Any, NamedTuple, cast
 
+from bench._load import Load, Size, gpu_ticks, partition_counts
 from confluent_kafka import Consumer, TopicPartition
 
-from bench._load import Load, Size, gpu_ticks, partition_counts
 from flyball_contracts.codec import Message
 from flyball_contracts.config import WorkerConfig
 from flyball_contracts.frame import decode_frames

@@ -17,6 +17,7 @@ from bench._broker import DEADLINE_S, Sender, Watch, send_paced, wait_for
 from bench._children import Cost
 from bench._load import Load, Size, gpu_ticks, partition_counts
 from bench._report import Row, Sample
+
 from flyball_contracts.codec import Message
 from flyball_contracts.errors import TransportError
 from flyball_contracts.metrics import GPU
@@ -52,7 +53,7 @@ class Child(AbstractContextManager["Child"]):
     def hear(self) -> Any:
         """Wait for an answer; raises :class:`TransportError` when the process ended or is late."""
         try:
-            if cast("Connection", self._pipe).poll(DEADLINE_S):
+            if cast("Any", self._pipe).poll(DEADLINE_S):
                 return self._pipe.recv()
         except EOFError:
             raise TransportError(f"{self._name} ended (exit status {self._process.exitcode})") from None

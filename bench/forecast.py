@@ -283,8 +283,7 @@ def against(
     s, d = rows[base].shape
     samples: dict[str, list[float]] = {name: [] for name in rows}
     for _ in range(draws):
-        series: NDArray[np.int64] = rng.integers(0, s, s)
-        days: NDArray[np.int64] = rng.integers(0, d, d)
+        series, days = (np.asarray(rng.choice(n, n), np.int64) for n in (s, d))
         medians = {name: np.nanmedian(mean(x[series][:, days], axis=1)) for name, x in rows.items()}
         for name in rows:
             samples[name].append(float(medians[name] / medians[base]))

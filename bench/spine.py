@@ -29,6 +29,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))  # for `bench`, 
 from bench._contest import Contest
 from bench._load import SEED, SIZES, Size
 from bench._report import as_json, show
+
 from flyball_contracts.errors import FlyballError
 from flyball_streams.broker import Broker, EmbeddedBroker, RealKafka, kafka
 
@@ -91,7 +92,7 @@ def main(arguments: list[str] | None = None) -> int:
             console.print(f"[red]{name}: {error}[/]")
             return 1
         title = (
-            f"Spine on the {name}: {contest.nodes} nodes x 8 GPUs x 48 metrics, {size.partitions} telemetry partitions; "
+            f"Spine on the {name}: {contest.nodes} nodes x 8 GPUs x 48 metrics, {size.partitions} partitions; "
             f"median (range) of {size.repeats}; {sum(contest.published.values()):,} insights and decisions published"
         )
         show(console, contest.rows, "worker", title)

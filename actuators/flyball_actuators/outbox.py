@@ -8,6 +8,7 @@ from confluent_kafka import KafkaError, Producer
 from flyball_contracts.codec import Message
 from flyball_contracts.errors import TransportError
 from flyball_contracts.kafka import Settings
+from flyball_contracts.kafka_log import ClientLog
 
 _LOG = logging.getLogger(__name__)
 _POLL_S = 0.2
@@ -18,7 +19,8 @@ class Outbox:
 
     def __init__(self, settings: Settings) -> None:
         self.delivered = 0
-        self._producer = Producer(settings, logger=_LOG)
+        told = ClientLog(_LOG, "outcomes", str(settings["bootstrap.servers"]))
+        self._producer = Producer({**settings, "error_cb": told.on_error}, logger=told)
         self._failed: list[Message] = []
         self._waiting = 0
 

@@ -22,6 +22,7 @@ from flyball_contracts.config import Config
 from flyball_contracts.deadletter import dead_letter
 from flyball_contracts.errors import ConfigError, DecodeError, TransportError
 from flyball_contracts.kafka import consumer_settings, producer_settings
+from flyball_contracts.kafka_log import ClientLog
 from flyball_contracts.records import AnyDecision
 from flyball_contracts.topics import DECISIONS
 
@@ -85,7 +86,8 @@ class _Service:
         self._pending: dict[tuple[str, int], int] = {}
         reading = consumer_settings(kafka.bootstrap, group=group, client_id=_CLIENT, extra=kafka.client)
         writing = producer_settings(kafka.bootstrap, client_id=_CLIENT, linger_ms=0, extra=kafka.client)
-        self._consumer = Consumer(reading, logger=_LOG)
+        told = ClientLog(_LOG, "decisions", kafka.bootstrap)
+        self._consumer = Consumer({**reading, "error_cb": told.on_error}, logger=told)
         self._world = WorldReader(reading, kafka.bootstrap)
         self._outbox = Outbox(writing)
 

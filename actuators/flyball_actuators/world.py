@@ -12,6 +12,7 @@ from flyball_actuators.messages import headers_of
 from flyball_contracts.codec import decode_record
 from flyball_contracts.errors import DecodeError, TransportError
 from flyball_contracts.kafka import Settings
+from flyball_contracts.kafka_log import ClientLog
 from flyball_contracts.records import Inventory, WorkloadSpec
 from flyball_contracts.topics import INVENTORY, WORKLOADS
 
@@ -35,7 +36,8 @@ class WorldReader:
     def __init__(self, settings: Settings, bootstrap: str) -> None:
         self.undecodable = 0
         self._bootstrap = bootstrap
-        self._consumer = Consumer({**settings, "enable.partition.eof": True}, logger=_LOG)
+        told = ClientLog(_LOG, "workloads and inventories", bootstrap)
+        self._consumer = Consumer({**settings, "enable.partition.eof": True, "error_cb": told.on_error}, logger=told)
         self._workloads: dict[str, WorkloadSpec] = {}
         self._inventories: dict[str, Inventory] = {}
         self._nodes: dict[str, NodeInfo] = {}

@@ -1,6 +1,7 @@
 """Making a broker ready: its topics, and where a new group starts."""
 
 import logging
+import time
 from collections.abc import Sequence
 from typing import Any, cast
 
@@ -11,10 +12,12 @@ from confluent_kafka.cimpl import NewTopic
 from flyball_contracts.config import KafkaConfig
 from flyball_contracts.errors import TransportError
 from flyball_contracts.kafka import consumer_settings
+from flyball_contracts.kafka_log import ClientLog
 from flyball_contracts.topics import TOPICS, Topic
-from flyball_streams.kafka_log import ClientLog
 
 log = logging.getLogger(__name__)
+ANSWER_S = 10.0
+LEADERS_S = 20.0
 
 
 def create_topics(kafka: KafkaConfig, replicas: int = 1) -> list[str]:
@@ -25,7 +28,7 @@ def create_topics(kafka: KafkaConfig, replicas: int = 1) -> list[str]:
     told = ClientLog(log, "topics", kafka.bootstrap)
     admin = AdminClient({"bootstrap.servers": kafka.bootstrap, **kafka.client}, logger=told)
     try:
-        known = set(admin.list_topics(timeout=10.0).topics)
+        known = set(admin.list_topics(timeout=ANSWER_S).topics)
     except KafkaException as error:
         raise TransportError(
             f"no Kafka broker answers at {kafka.bootstrap}: start one, or set kafka.bootstrap (--bootstrap)"
@@ -45,7 +48,34 @@ def create_topics(kafka: KafkaConfig, replicas: int = 1) -> list[str]:
         except KafkaException as error:
             raise TransportError(f"topic {name} could not be created on {kafka.bootstrap}: {error}") from error
         made.append(name)
+    _wait_for_leaders(kafka, made)
     return made
+
+
+def _wait_for_leaders(kafka: KafkaConfig, names: Sequence[str]) -> None:
+    """See that each partition answers: a broker says that a topic is made before anybody leads it."""
+    consumer = _consumer(kafka, "flyball-topics")
+    give_up_s = time.monotonic() + LEADERS_S
+    try:
+        known = consumer.list_topics(timeout=ANSWER_S).topics
+        waiting = [TopicPartition(name, p) for name in names for p in known[name].partitions]
+        while waiting:
+            try:
+                consumer.get_watermark_offsets(waiting[-1], timeout=ANSWER_S, cached=False)
+                waiting.pop()
+            except KafkaException:
+                if time.monotonic() > give_up_s:
+                    raise
+                time.sleep(0.1)
+    except KafkaException as error:
+        raise TransportError(f"the new topics on {kafka.bootstrap} cannot be read: {error}") from error
+    finally:
+        consumer.close()
+
+
+def _consumer(kafka: KafkaConfig, group: str) -> Consumer:
+    settings = consumer_settings(kafka.bootstrap, group=group, client_id=group, extra=kafka.client)
+    return Consumer(settings, logger=ClientLog(log, "topics", kafka.bootstrap))
 
 
 def start_group_at_end(kafka: KafkaConfig, group: str, topics: Sequence[Topic]) -> None:
@@ -53,13 +83,12 @@ def start_group_at_end(kafka: KafkaConfig, group: str, topics: Sequence[Topic]) 
 
     Raises :class:`TransportError` when the broker does not answer or refuses.
     """
-    settings = consumer_settings(kafka.bootstrap, group=group, client_id=group, extra=kafka.client)
-    consumer = Consumer(settings, logger=ClientLog(log, "topics", kafka.bootstrap))
+    consumer = _consumer(kafka, group)
     try:
-        known = consumer.list_topics(timeout=10.0).topics
+        known = consumer.list_topics(timeout=ANSWER_S).topics
         places = [TopicPartition(topic.name, p) for topic in topics for p in known[topic.name].partitions]
         for place in places:
-            place.offset = consumer.get_watermark_offsets(place, timeout=10.0)[1]
+            place.offset = consumer.get_watermark_offsets(place, timeout=ANSWER_S)[1]
         consumer.commit(offsets=places, asynchronous=False)
     except KafkaException as error:
         raise TransportError(f"group {group} could not be set to the ends of its topics: {error}") from error

@@ -23,5 +23,5 @@ def recording(tmp_path_factory: pytest.TempPathFactory) -> Path:
         for offset, m in enumerate(messages):
             time_ns, _ = event_time_ns(m.topic, m.value, m.headers, 0)
             place = partition_of(m.key, TOPICS[m.topic].partitions)
-            writer.append(RecordedMessage(m.topic, place, offset, time_ns, 0, m.key, m.value, m.headers))
+            writer.append(RecordedMessage(m.topic, place, offset, time_ns, 0, m.key, m.value, list(m.headers)))
     return path

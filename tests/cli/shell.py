@@ -3,7 +3,6 @@
 import os
 import subprocess
 import sys
-from typing import Any
 
 NOBODY = "127.0.0.1:1"
 """A broker address where nobody listens."""
@@ -18,8 +17,15 @@ def environment() -> dict[str, str]:
 
 
 def flyball(*arguments: object, timeout_s: float = 120.0) -> subprocess.CompletedProcess[str]:
-    options: dict[str, Any] = {"capture_output": True, "text": True, "check": False, "stdin": subprocess.DEVNULL}
-    return subprocess.run(command(*arguments), timeout=timeout_s, env=environment(), **options)
+    return subprocess.run(
+        command(*arguments),
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=timeout_s,
+        env=environment(),
+        check=False,
+    )
 
 
 def start(*arguments: object) -> subprocess.Popen[str]:

@@ -37,7 +37,8 @@ def test_every_record_survives_the_wire(record: Record) -> None:
 @settings(max_examples=100, deadline=None)
 def test_snapshots_survive_the_wire(snapshot: Snapshot) -> None:
     message = snapshot_message(snapshot)
-    assert (message.topic, message.key) == (STATE.name, f"{snapshot.lane}/{snapshot.partition}/{snapshot.part}".encode())
+    key = f"{snapshot.lane}/{snapshot.partition}/{snapshot.part}"
+    assert (message.topic, message.key) == (STATE.name, key.encode())
     assert decode_message(message.topic, message.value, message.headers) == snapshot
 
 

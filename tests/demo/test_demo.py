@@ -1,5 +1,6 @@
 """The whole loop as `make demo` runs it."""
 
+import os
 import signal
 import subprocess
 import time
@@ -7,7 +8,6 @@ from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from pathlib import Path
 
-import psutil
 import pytest
 from tests.cli.shell import flyball, start
 
@@ -74,30 +74,36 @@ def test_recording(kind: str, gentd26: Path, request: pytest.FixtureRequest) -> 
 
 
 @contextmanager
-def running() -> Generator[tuple[subprocess.Popen[str], dict[str, psutil.Process]]]:
-    """A demo with all its services up, and those by name; nothing is left of it in the end."""
+def running() -> Generator[tuple[subprocess.Popen[str], dict[str, int]]]:
+    """A demo with all its services up, and their process ids by name; nothing is left of it in the end."""
     demo = start("demo", "--headless", "--for", "100")
-    children: dict[str, psutil.Process] = {}
+    pids: dict[str, int] = {}
     try:
-        wait_until(lambda: children.update(services(demo.pid)) or set(children) >= SERVICES, "the services are up")
-        yield demo, children
-        assert demo.stdout is not None
+        wait_until(lambda: pids.update(services(demo.pid)) or set(pids) >= SERVICES, "the services are up")
+        yield demo, pids
     finally:
         demo.kill()
         demo.communicate()
-        left = psutil.wait_procs(list(children.values()), timeout=20.0)[1]
-        for process in left:
-            process.kill()
-    assert not left
+        left = [pid for pid in pids.values() if lives(pid)]
+        for pid in left:
+            os.kill(pid, signal.SIGKILL)
 
 
-def services(pid: int) -> dict[str, psutil.Process]:
-    found: dict[str, psutil.Process] = {}
-    for child in psutil.Process(pid).children():
-        words = child.cmdline()
+def services(pid: int) -> dict[str, int]:
+    """Process ids of a demo's services, by the name of their command."""
+    found: dict[str, int] = {}
+    for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split():
+        words = Path(f"/proc/{child}/cmdline").read_text().split("\0")
         if "flyball_cli.demo.leash" in words:
-            found[words[words.index("flyball_cli.demo.leash") + 2]] = child
+            found[words[words.index("flyball_cli.demo.leash") + 2]] = int(child)
     return found
+
+
+def lives(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except FileNotFoundError:
+        return False
 
 
 def wait_until(done: Callable[[], bool], what: str) -> None:
@@ -108,25 +114,26 @@ def wait_until(done: Callable[[], bool], what: str) -> None:
 
 
 def test_a_killed_worker_is_told_and_fails_the_demo() -> None:
-    with running() as (demo, children):
-        children["worker"].kill()
+    with running() as (demo, pids):
+        os.kill(pids["worker"], signal.SIGKILL)
         out, _ = demo.communicate(timeout=DEADLINE_S)
         assert demo.returncode == 1
         assert "worker ended by SIGKILL" in out
+        assert not any(lives(pid) for pid in pids.values())
 
 
 def test_interrupt_ends_everything() -> None:
-    with running() as (demo, children):
+    with running() as (demo, pids):
         demo.send_signal(signal.SIGINT)
         out, err = demo.communicate(timeout=DEADLINE_S)
         assert demo.returncode == 130
         assert "interrupted" in out
         assert "Traceback" not in out + err
-        assert not psutil.wait_procs(list(children.values()), timeout=0.0)[1]
+        assert not any(lives(pid) for pid in pids.values())
 
 
 def test_services_do_not_outlive_a_killed_demo() -> None:
-    with running() as (demo, children):
+    with running() as (demo, pids):
         demo.kill()
         demo.wait()
-        assert not psutil.wait_procs(list(children.values()), timeout=10.0)[1]
+        wait_until(lambda: not any(lives(pid) for pid in pids.values()), "the services are gone")

@@ -48,8 +48,8 @@ def _broker(bootstrap: str, client: dict[str, str]) -> tuple[bool, str, str]:
     from confluent_kafka import KafkaException
     from confluent_kafka.admin import AdminClient
 
+    from flyball_contracts.kafka_log import ClientLog
     from flyball_contracts.topics import TOPICS
-    from flyball_streams.kafka_log import ClientLog
 
     told = ClientLog(logging.getLogger(__name__), "doctor", bootstrap)
     try:

@@ -4,6 +4,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable
+from contextlib import ExitStack
 from pathlib import Path
 
 import click
@@ -65,11 +66,13 @@ def _offline(
 ) -> int | None:
     from flyball_streams.recording.offline import decide
 
-    result = decide(recording, config.worker, stop=stop, progress=progress)
-    if result is None:
-        return None
-    if out is not None:
-        out.write_bytes(b"".join(line + b"\n" for line in result.decisions))
+    with ExitStack() as stack:
+        file = stack.enter_context(out.open("wb")) if out is not None else None  # before the work, not after
+        result = decide(recording, config.worker, stop=stop, progress=progress)
+        if result is None:
+            return None
+        if file is not None:
+            file.writelines(line + b"\n" for line in result.decisions)
     table = Table("what", "count", box=None, header_style="bold")
     for kind in ("Scale", "Migrate", "Preempt"):
         table.add_row(kind, str(result.kinds[kind]))

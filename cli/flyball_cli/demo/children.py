@@ -33,7 +33,7 @@ class Child:
     def failure(self) -> str | None:
         """Why the service is not running, with the end of its log; ``None`` while it is, or ended well."""
         status = self.process.poll()
-        if status is None or status == 0:
+        if not status or (self._asked and status == -signal.SIGTERM):  # asked before it had a handler
             return None
         how = f"with status {status}" if status > 0 else f"by {signal.Signals(-status).name}"
         return f"{self.name} ended {how}:\n{self.tail()}"

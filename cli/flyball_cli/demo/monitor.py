@@ -11,9 +11,9 @@ from flyball_contracts.codec import decode_record
 from flyball_contracts.config import KafkaConfig
 from flyball_contracts.errors import DecodeError, TransportError
 from flyball_contracts.kafka import consumer_settings
+from flyball_contracts.kafka_log import ClientLog
 from flyball_contracts.records import Decision, Outcome
 from flyball_contracts.topics import DEAD_LETTERS, DECISIONS, INSIGHTS, OUTCOMES, TELEMETRY
-from flyball_streams.kafka_log import ClientLog
 
 log = logging.getLogger(__name__)
 FINAL = {"done", "failed", "refused", "superseded"}

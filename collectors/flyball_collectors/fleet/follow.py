@@ -1,5 +1,6 @@
 """Following decisions: the simulated platform obeys what the actuator reports as done."""
 
+import logging
 from collections.abc import Sequence
 from typing import NamedTuple, cast
 
@@ -9,9 +10,11 @@ from flyball_contracts.codec import decode_message
 from flyball_contracts.config import KafkaConfig
 from flyball_contracts.errors import DecodeError, TransportError
 from flyball_contracts.kafka import consumer_settings
+from flyball_contracts.kafka_log import ClientLog
 from flyball_contracts.records import AnyDecision, Migrate, Outcome, Preempt, Scale
 from flyball_contracts.topics import DECISIONS, OUTCOMES
 
+_LOG = logging.getLogger(__name__)
 TIMEOUT_S = 10.0
 BATCH = 500
 
@@ -35,9 +38,9 @@ class Follower:
         self._waiting: dict[str, AnyDecision] = {}
         self._done: set[str] = set()
         client = f"flyball-fleet-{cell}"
-        self._consumer = Consumer(
-            consumer_settings(kafka.bootstrap, group=client, client_id=client, extra=kafka.client)
-        )
+        settings = consumer_settings(kafka.bootstrap, group=client, client_id=client, extra=kafka.client)
+        told = ClientLog(_LOG, "decisions to follow", kafka.bootstrap)
+        self._consumer = Consumer({**settings, "error_cb": told.on_error}, logger=told)
         try:
             self._consumer.assign([self._end_of(tp) for tp in self._partitions()])
         except KafkaException as error:

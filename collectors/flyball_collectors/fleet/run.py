@@ -13,6 +13,7 @@ from flyball_contracts.codec import Message
 from flyball_contracts.config import FleetConfig, KafkaConfig
 from flyball_contracts.errors import RecordError, TransportError
 from flyball_contracts.kafka import producer_settings
+from flyball_contracts.kafka_log import ClientLog
 
 _LOG = logging.getLogger(__name__)
 _CONNECT_S = 10.0
@@ -104,7 +105,9 @@ class _Sender:
     def __init__(self, kafka: KafkaConfig, cell: str, report: FleetReport, stop: threading.Event) -> None:
         self.report, self._stop = report, stop
         settings = producer_settings(kafka.bootstrap, client_id=f"flyball-fleet-{cell}", extra=kafka.client)
-        self._producer = Producer({**settings, "delivery.report.only.error": True})
+        told = ClientLog(_LOG, "fleet", kafka.bootstrap)
+        options = {"delivery.report.only.error": True, "error_cb": told.on_error}
+        self._producer = Producer({**settings, **options}, logger=told)
         try:
             self._producer.list_topics(timeout=_CONNECT_S)
         except KafkaException as error:

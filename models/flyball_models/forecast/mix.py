@@ -36,8 +36,8 @@ class Config(NamedTuple):
     experts: int = 4
     judged: tuple[int, ...] = (1, 6, 12)
     horizons: int = 12
-    eta: float = 0.1
-    share: float = 0.003
+    eta: float = 0.2
+    share: float = 0.01
     cap: float = 8.0
     scale_rate: float = 0.01
 
@@ -136,7 +136,10 @@ def _step(state: State, y: Input, mask: Input, forecasts: Input, config: Config 
     _, mixed = _present(state.weights, open_)
     error = jnp.where(jnp.isfinite(error), error, jnp.abs(y - mixed))
     loss = jnp.minimum(error / jnp.maximum(scale, _LEAST_SCALE), config.cap)
-    value = state.weights * jnp.exp(config.eta * (loss.min(axis=0) - loss))
+    least = loss[0]
+    for k in range(1, config.experts + 1):  # a reduction would be compiled by size, and padding change bits
+        least = jnp.minimum(least, loss[k])
+    value = state.weights * jnp.exp(config.eta * (least - loss))
     weights = (1.0 - config.share) * value / jnp.maximum(_total(value), _LEAST_SUM) + config.share / (
         config.experts + 1
     )

@@ -6,6 +6,7 @@ for a closed tick is *late*; one far ahead of everybody else is *early*: a clock
 Nothing here reads a clock: time moves only with the data.
 """
 
+from bisect import bisect_left
 from typing import Literal
 
 import msgspec
@@ -39,7 +40,7 @@ class Gate(msgspec.Struct):
 
     ``lateness``, ``max_ahead`` and ``grace`` are in ticks: nothing closes before the newest source is ``grace`` ticks
     past the first, so that all have a chance to be known. ``front`` is the newest tick that was accepted, ``heard``
-    the number of messages that were.
+    the number of messages that were; ``reported`` are the open ticks, in order.
 
     A source that jumps ahead, or back behind its own past, is believed when it insists: ``confirm`` messages in a
     row, and as many again for each other source that is waited for and does not say the same, while nobody was
@@ -57,7 +58,7 @@ class Gate(msgspec.Struct):
     front: int = -1
     heard: int = 0
     late: int = 0
-    reported: set[int] = set()
+    reported: list[int] = []
     abandoned: list[int] = []
     sources: dict[str, Source] = {}
 
@@ -85,7 +86,7 @@ class Gate(msgspec.Struct):
         done = [self._tick(index, []) for index in self.abandoned]
         self.abandoned = []
         while self.reported:
-            index = min(self.reported)
+            index = self.reported[0]
             if index <= self.joined_until and self.front < self.joined_until:
                 break
             silent = sorted(name for name, s in self.sources.items() if not s.lapsed and s.newest < index)
@@ -94,7 +95,7 @@ class Gate(msgspec.Struct):
             for name in silent:
                 self.sources[name].lapsed = True
             done.append(self._tick(index, silent))
-            self.reported.discard(index)
+            del self.reported[0]
             self.closed = index
         if done:
             self._forget()
@@ -128,7 +129,9 @@ class Gate(msgspec.Struct):
         return "ok"
 
     def _accept(self, index: int) -> None:
-        self.reported.add(index)
+        at = bisect_left(self.reported, index)
+        if at == len(self.reported) or self.reported[at] != index:
+            self.reported.insert(at, index)
         self.front = max(self.front, index)
         self.heard += 1
 
@@ -147,8 +150,8 @@ class Gate(msgspec.Struct):
         return source.claims >= self.confirm * (1 + silent)
 
     def _go_back(self, index: int) -> None:
-        self.abandoned += sorted(self.reported)
-        self.reported.clear()
+        self.abandoned += self.reported
+        self.reported = []
         self.closed, self.front, self.joined_until = index - 1, index, -1
         for source in self.sources.values():
             source.newest = min(source.newest, index - 1)

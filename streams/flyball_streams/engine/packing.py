@@ -38,7 +38,7 @@ def unpack(raw: bytes) -> Any:
 
 
 def pack_struct(value: msgspec.Struct) -> bytes:
-    """Bytes of a struct without arrays."""
+    """Bytes of a struct without arrays, and without sets: those have no order."""
     return _encoder.encode(value)
 
 

@@ -13,6 +13,7 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Topic
 from flyball_contracts.config import KafkaConfig
 from flyball_contracts.errors import TransportError
 from flyball_contracts.kafka import consumer_settings
+from flyball_contracts.kafka_log import ClientLog
 from flyball_contracts.topics import STATE, TOPICS
 from flyball_streams.received import received
 from flyball_streams.recording.format import RecordedMessage, event_time_ns
@@ -66,7 +67,8 @@ def record(
     settings = consumer_settings(
         kafka.bootstrap, group="flyball-record", client_id="flyball-record", from_start=True, extra=kafka.client
     )
-    consumer = Consumer({**settings, "error_cb": _report_error})
+    told = ClientLog(_LOG, "record", kafka.bootstrap)
+    consumer = Consumer({**settings, "error_cb": told.on_error}, logger=told)
     try:
         places = _places(consumer, kafka.bootstrap, topics)
         found = {topic for topic, _ in places}

@@ -13,6 +13,7 @@ from confluent_kafka import KafkaError, KafkaException, Message, Producer
 from flyball_contracts.config import KafkaConfig
 from flyball_contracts.errors import DecodeError, TransportError
 from flyball_contracts.kafka import producer_settings
+from flyball_contracts.kafka_log import ClientLog
 from flyball_streams.recording.format import NS_PER_MS, SOURCES, RecordedMessage
 from flyball_streams.recording.reader import Recording
 from flyball_streams.recording.rebase import shift
@@ -112,7 +113,8 @@ class _Deck:
         self._stop = stop
         self._refused: Counter[str] = Counter()
         settings = producer_settings(kafka.bootstrap, client_id="flyball-replay", extra=kafka.client)
-        self._producer = Producer({**settings, "error_cb": _report_error})
+        told = ClientLog(_LOG, "replay", kafka.bootstrap)
+        self._producer = Producer({**settings, "error_cb": told.on_error}, logger=told)
         try:
             self._producer.list_topics(timeout=_ANSWER_S)
         except KafkaException as error:
@@ -158,7 +160,3 @@ class _Deck:
     def _delivered(self, error: KafkaError | None, _message: Message) -> None:
         if error is not None:
             self._refused[str(error)] += 1
-
-
-def _report_error(error: KafkaError) -> None:
-    _LOG.warning("broker: %s", error)

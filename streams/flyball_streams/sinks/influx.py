@@ -14,6 +14,7 @@ from flyball_contracts.deadletter import dead_letter
 from flyball_contracts.errors import ConfigError, DecodeError, TransportError
 from flyball_contracts.frame import Frame
 from flyball_contracts.kafka import consumer_settings, producer_settings
+from flyball_contracts.kafka_log import ClientLog
 from flyball_contracts.topics import DECISIONS, DEMAND, INSIGHTS, OUTCOMES, TELEMETRY
 from flyball_streams.received import Received, received
 from flyball_streams.sinks.inventories import Inventories
@@ -87,8 +88,10 @@ class _Sink:
         extra = {"max.poll.interval.ms": str(_PATIENCE_MS), **kafka.client}
         settings = consumer_settings(kafka.bootstrap, group=group, client_id="flyball-influx", extra=extra)
         self._inventories = Inventories(kafka)
-        self._consumer = Consumer(settings)
-        self._producer = Producer(producer_settings(kafka.bootstrap, client_id="flyball-influx", extra=kafka.client))
+        told = ClientLog(_LOG, "sink", kafka.bootstrap)
+        self._consumer = Consumer({**settings, "error_cb": told.on_error}, logger=told)
+        sending = producer_settings(kafka.bootstrap, client_id="flyball-influx", extra=kafka.client)
+        self._producer = Producer({**sending, "error_cb": told.on_error}, logger=told)
 
     def run(self, stop: threading.Event, progress: Callable[[int, int], None] | None) -> None:
         """Run until `stop`."""

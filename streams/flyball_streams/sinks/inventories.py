@@ -1,5 +1,6 @@
 """What the frames' rows are: the inventory topic, read whole by every sink."""
 
+import logging
 import time
 
 from confluent_kafka import Consumer, TopicPartition
@@ -9,11 +10,13 @@ from flyball_contracts.config import KafkaConfig
 from flyball_contracts.errors import DecodeError
 from flyball_contracts.frame import Frame
 from flyball_contracts.kafka import consumer_settings
+from flyball_contracts.kafka_log import ClientLog
 from flyball_contracts.records import Inventory
 from flyball_contracts.topics import INVENTORY
 from flyball_streams.received import Received, received
 
 _KEPT = 8
+_LOG = logging.getLogger(__name__)
 _ANSWER_S = 10.0
 _BATCH = 1_000
 _POLL_S = 0.1
@@ -29,7 +32,8 @@ class Inventories:
         settings = consumer_settings(
             kafka.bootstrap, group="flyball-inventories", client_id="flyball-sink-inventories", extra=kafka.client
         )
-        self._consumer = Consumer(settings)
+        told = ClientLog(_LOG, "inventories", kafka.bootstrap)
+        self._consumer = Consumer({**settings, "error_cb": told.on_error}, logger=told)
         self._nodes: dict[str, dict[tuple[str, int], Inventory]] = {}
         known = self._consumer.list_topics(timeout=_ANSWER_S).topics.get(INVENTORY.name)
         self._places = [TopicPartition(INVENTORY.name, p, 0) for p in sorted(known.partitions if known else ())]

@@ -18,6 +18,7 @@ from flyball_contracts.codec import Message, snapshot_message
 from flyball_contracts.config import Config
 from flyball_contracts.errors import DecodeError, TransportError
 from flyball_contracts.kafka import producer_settings
+from flyball_contracts.kafka_log import ClientLog
 from flyball_contracts.topics import DEMAND, EVENTS, PROPOSALS, TELEMETRY
 from flyball_streams.engine.cell import CellLane
 from flyball_streams.engine.directory import Directory
@@ -25,7 +26,6 @@ from flyball_streams.engine.lane import Incoming, Lane
 from flyball_streams.engine.node import NodeLane
 from flyball_streams.engine.stats import LaneStats
 from flyball_streams.engine.workload import WorkloadLane
-from flyball_streams.kafka_log import ClientLog
 from flyball_streams.worker.snapshots import cut, state_of
 from flyball_streams.worker.tables import TableReader
 
@@ -192,7 +192,11 @@ class LaneHost:
 
     def _save(self, key: Key) -> None:
         self._snapshot_at[key] = time.monotonic()
-        state = self.lanes[key].snapshot()
+        try:
+            state = self.lanes[key].snapshot()
+        except (TypeError, ValueError):  # to decide goes before to be quick after a restart
+            log.exception("%s/%d could not take a snapshot: a restart will read its topics again", *key)
+            return
         parts = cut(self._name(key), key[1], ENGINE, time.time_ns(), self.offsets[key], state)
         self._send([snapshot_message(part) for part in parts])
 

@@ -11,8 +11,8 @@ from confluent_kafka.admin import AdminClient
 
 from flyball_contracts.config import Config
 from flyball_contracts.errors import TransportError
+from flyball_contracts.kafka_log import ClientLog, Storms
 from flyball_contracts.topics import EVENTS, TELEMETRY, TOPICS
-from flyball_streams.kafka_log import ClientLog, Storms
 from flyball_streams.worker.app import Worker
 from flyball_streams.worker.host import LaneHost
 from flyball_streams.worker.transport import TESTED, untested_versions

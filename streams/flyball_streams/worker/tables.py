@@ -16,10 +16,10 @@ from flyball_contracts.codec import Message, decode_record, decode_snapshot
 from flyball_contracts.config import KafkaConfig
 from flyball_contracts.errors import DecodeError, TransportError
 from flyball_contracts.kafka import consumer_settings
+from flyball_contracts.kafka_log import ClientLog
 from flyball_contracts.records import Outcome, Record, Snapshot
 from flyball_contracts.topics import INVENTORY, OUTCOMES, SIGNALS, STATE, WORKLOADS
 from flyball_streams.engine.lane import Incoming, refuse
-from flyball_streams.kafka_log import ClientLog
 from flyball_streams.worker.snapshots import SnapshotShelf
 
 log = logging.getLogger(__name__)

@@ -50,7 +50,7 @@ class Platform:
         most = r.randint(1, 8)
         return spec(
             f"w{i}", priority=r.randint(0, 3), interruptible=r.random() < 0.6, gang_size=r.choice([1, 1, 1, 2, 3]),
-            gpus_per_replica=float(r.choice([1, 1, 2])), gpu_models=tuple(r.choice([(), MODELS[:1], MODELS[1:], MODELS])),
+            gpus_per_replica=float(r.choice([1, 1, 2])), gpu_models=r.choice([(), MODELS[:1], MODELS[1:], MODELS]),
             min_replicas=r.choice([0, 0, 1, most]), max_replicas=most, checkpoint_s=float(r.choice([0, 10])),
         )  # fmt: skip
 
@@ -128,7 +128,8 @@ class Platform:
             pass
 
     def refuse(self, decision: AnyDecision) -> Outcome:
-        self.orders.pop(decision.workload, None)
+        if self.orders.get(decision.workload, {}).get("id") == decision.id:
+            del self.orders[decision.workload]
         return Outcome(
             id="o", decision=decision.id, type="Scale", target=decision.target, cell=CELL, workload=decision.workload,
             time_ns=decision.time_ns, status="refused", mode="live", driver="test",
@@ -162,7 +163,7 @@ class Platform:
 
 
 def wish(workload: str, at: Tick, replicas: int, number: int = 0, kind: str = "scale", **changes: Any) -> Proposal:
-    given = {
+    given: dict[str, Any] = {
         "id": f"{at.index}-{workload}-{number}", "cell": CELL, "source": "test", "tick": at, "wish": kind,
         "workload": workload, "reason": "the test says so", "replicas": replicas,
     }  # fmt: skip

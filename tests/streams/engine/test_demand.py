@@ -1,7 +1,7 @@
 """Demand of a workload: the sum over whoever reported it, however the nodes and ticks are cut up."""
 
 import math
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
@@ -59,7 +59,7 @@ def cells(draw: st.DrawFn) -> list[Node]:
     return nodes
 
 
-def total(values: list[float]) -> float | None:
+def total(values: list[float]) -> Any:
     known = [v for v in values if math.isfinite(v)]
     return pytest.approx(math.fsum(known), rel=1e-12, abs=1e-12) if known else None
 
@@ -73,7 +73,7 @@ def expected(nodes: list[Node], workload: str) -> dict[str, object] | None:
         return None
     devices = [(n, d) for n, _, a in held for d in a.devices if 0 <= d < len(n.inventory.devices)]
 
-    def over(layout: str, key: str) -> float | None:
+    def over(layout: str, key: str) -> Any:
         if layout == "gpu":
             return total([float(np.asarray(n.values.gpu[key])[d]) for n, d in devices])
         return total([float(np.asarray(n.values.workload[key])[row]) for n, row, _ in held])

@@ -48,6 +48,14 @@ def readable(messages: list[Message]) -> Out:
     return Out(messages)
 
 
+def lanes(directory: Directory) -> dict[str, Lane]:
+    return {
+        EVENTS.name: NodeLane(0, CONFIG, directory, 1),
+        DEMAND.name: WorkloadLane(0, CONFIG, directory, 1),
+        PROPOSALS.name: CellLane(0, CONFIG, directory),
+    }
+
+
 def mark(topic: str, source: str, index: int) -> Incoming:
     made = record_message(TickClosed(cell=CELL, source=source, tick=tick(index)), f"/{source}")
     return incoming(made._replace(topic=topic))
@@ -90,12 +98,7 @@ def test_cell_lane(workloads: list[WorkloadSpec], proposals: list[Proposal]) -> 
 @SETTINGS
 def test_records_of_anything_from_anybody_on_any_topic(records: list[Any]) -> None:
     directory = world()
-    lanes: dict[str, Lane] = {
-        EVENTS.name: NodeLane(0, CONFIG, directory, 1),
-        DEMAND.name: WorkloadLane(0, CONFIG, directory, 1),
-        PROPOSALS.name: CellLane(0, CONFIG, directory),
-    }
-    for topic, lane in lanes.items():
+    for topic, lane in lanes(directory).items():
         batch = [Incoming(topic, 0, i, m.key, m.value, m.headers) for i, m in enumerate(map(message, records))]
         out = readable(lane.step(batch))
         s = lane.stats
@@ -113,11 +116,7 @@ def message(record: Any) -> Message:
 @settings(max_examples=30, deadline=None)
 def test_bytes_of_anything(topic: str, value: bytes, kind: bytes | None) -> None:
     directory = world()
-    lane: Lane = {
-        EVENTS.name: lambda: NodeLane(0, CONFIG, directory, 1),
-        DEMAND.name: lambda: WorkloadLane(0, CONFIG, directory, 1),
-        PROPOSALS.name: lambda: CellLane(0, CONFIG, directory),
-    }[topic]()
+    lane = lanes(directory)[topic]
     out = Out(lane.step([Incoming(topic, 0, 1, None, value, [("ce_type", kind)])]))
     (reason,) = out.refusals()
     assert topic in reason

@@ -10,8 +10,8 @@ LATENESS = 3
 NAMES = ("a", "b", "c", "d")
 
 
-def gate(**changes: int) -> Gate:
-    return Gate(**({"period_ns": 10, "lateness": LATENESS, "max_ahead": 50, "grace": LATENESS} | changes))
+def gate(confirm: int = 5) -> Gate:
+    return Gate(10, LATENESS, max_ahead=50, grace=LATENESS, confirm=confirm)
 
 
 def arrive(g: Gate, *arrivals: tuple[str, int]) -> list[str]:
@@ -72,7 +72,7 @@ def test_whatever_is_accepted_closes_once_and_nothing_else_does(arrivals: list[t
         done += g.close()
     indexes = [t.index for t in done]
     assert indexes == sorted(set(indexes))
-    assert set(indexes) | g.reported == accepted
+    assert {*indexes, *g.reported} == accepted
     assert sum(t.late for t in done) + g.late == late
 
 

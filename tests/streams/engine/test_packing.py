@@ -1,7 +1,7 @@
 """States survive as bytes, exactly, and damaged bytes are refused with one error."""
 
 from contextlib import suppress
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import pytest
@@ -26,12 +26,15 @@ states = st.recursive(
 
 def same(a: Any, b: Any) -> bool:
     if isinstance(a, np.ndarray):
-        return a.dtype == b.dtype and a.shape == b.shape and a.tobytes() == b.tobytes()
+        mine: np.ndarray[Any, Any] = cast("Any", a)
+        return bool(mine.dtype == b.dtype and mine.shape == b.shape and mine.tobytes() == b.tobytes())
     if isinstance(a, dict):
-        return list(a) == list(b) and all(same(a[k], b[k]) for k in a)
+        items: dict[Any, Any] = cast("Any", a)
+        return list(items) == list(b) and all(same(v, b[k]) for k, v in items.items())
     if isinstance(a, list):
-        return len(a) == len(b) and all(map(same, a, b))
-    return type(a) is type(b) and a == b
+        members: list[Any] = cast("Any", a)
+        return len(members) == len(b) and all(map(same, members, b))
+    return type(a) is type(b) and bool(a == b)
 
 
 @given(states)

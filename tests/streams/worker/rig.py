@@ -82,7 +82,7 @@ class Rig:
         self.folder = folder
         self.config = Config(
             kafka=KafkaConfig(bootstrap=broker.bootstrap),
-            worker=WorkerConfig(app=app, **{"snapshot_every_s": 2.0, **worker}),
+            worker=msgspec.convert({"app": app, "snapshot_every_s": 2.0, **worker}, WorkerConfig),
         )
         self.path = folder / "flyball.yaml"
         self.path.write_bytes(msgspec.yaml.encode(self.config))
@@ -123,7 +123,12 @@ class Rig:
             "-m", "flyball_cli", "worker", "--config", str(self.path), "--health-file", str(health), *embedded, *extra
         )
         if joined:
-            wait_until(lambda: process.check() is None and health.exists(), "the worker has its partitions")
+
+            def has_partitions() -> bool:
+                process.check()
+                return health.exists()
+
+            wait_until(has_partitions, "the worker has its partitions")
         return process
 
     def send(self, messages: Iterable[Message]) -> None:

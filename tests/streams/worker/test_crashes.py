@@ -1,7 +1,7 @@
 """Workers that are killed, that join and that leave: the decisions are those of a run without trouble."""
 
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -18,7 +18,7 @@ SPEED = 6.0
 
 
 @contextmanager
-def fleet(rig: Rig) -> Iterator[threading.Thread]:
+def fleet(rig: Rig) -> Generator[threading.Thread]:
     """The fleet sends in the background; the same messages as `Simulated`."""
     stop = threading.Event()
     arguments: dict[str, Any] = {"stop": stop, "start_ns": START_NS, "speed": SPEED, "ticks": TICKS}

@@ -1,6 +1,7 @@
 import random
 import zlib
 
+import msgspec
 import pytest
 
 from flyball_contracts.records import Snapshot
@@ -55,15 +56,11 @@ def test_what_has_read_further_is_newer_whatever_the_clocks_say() -> None:
 
 def test_nonsense_parts_are_ignored() -> None:
     good = parts(5)
-    assert newest(Snapshot(**{**vars_of(good[0]), "part": 7}), *good) == 5
+    assert newest(msgspec.structs.replace(good[0], part=7), *good) == 5
     assert SnapshotShelf().newest("app:node", 0) is None
 
 
 def test_damaged_state_is_an_error_of_its_own() -> None:
     (one,) = cut("app:node", 0, "1", 1, {}, b"")
     with pytest.raises(zlib.error):
-        state_of(Snapshot(**{**vars_of(one), "state": b"no zlib"}))
-
-
-def vars_of(snapshot: Snapshot) -> dict[str, object]:
-    return {name: getattr(snapshot, name) for name in snapshot.__struct_fields__}
+        state_of(msgspec.structs.replace(one, state=b"no zlib"))

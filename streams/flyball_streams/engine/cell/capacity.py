@@ -73,7 +73,7 @@ class Capacity:
         for _, gpus in claims:
             self.give({model: -n for model, n in gpus.items()})
         for spec, gpus in claims:
-            for model, n in gpus.items():
+            for model, n in sorted(gpus.items()):
                 owed = min(n, -self.free[model])
                 if owed > 0:
                     self.give({model: sum(self.claim(spec, owed).values())})

@@ -1,0 +1,69 @@
+"""The cell lane: wishes that come late or twice are heard once."""
+
+from tests.streams.engine.platform import wish
+from tests.streams.engine.scene import CELL, CONFIG, Out, inventory, spec, tick, told
+
+from flyball_contracts.codec import record_message
+from flyball_contracts.records import Scale, TickClosed
+from flyball_streams.engine import Directory, Incoming
+from flyball_streams.engine.cell import CellLane
+
+
+def lane() -> CellLane:
+    directory = Directory()
+    for record in (inventory("n", 8), spec("a"), spec("b")):
+        directory.apply(record)
+    return CellLane(0, CONFIG, directory)
+
+
+def marks(first: int, count: int) -> list[Incoming]:
+    return [
+        m for i in range(first, first + count) for m in told(TickClosed(cell=CELL, source="workload/0", tick=tick(i)))
+    ]
+
+
+def scales(messages: list[Incoming], to: CellLane) -> list[tuple[str, int, int]]:
+    found = Out(to.step(messages)).of(Scale)
+    return [(s.workload, s.replicas, s.time_ns // 10**9 - tick(0).index - 1) for s in found]
+
+
+def test_a_wish_is_decided_at_its_own_tick() -> None:
+    assert scales([*told(wish("a", tick(3), 2)), *marks(0, 20)], lane()) == [("a", 2, 3)]
+
+
+def test_a_late_wish_is_heard_at_the_next_tick() -> None:
+    court = lane()
+    court.step(marks(0, 20))
+    assert scales(told(wish("a", tick(3), 2)), court) == []
+    assert scales(marks(20, 1), court) == [("a", 2, 20)]
+
+
+def test_a_late_wish_is_heard_though_the_next_tick_does_not_exist() -> None:
+    court = lane()
+    court.step(marks(0, 20))
+    court.step(told(wish("a", tick(3), 2)))
+    assert scales(marks(23, 1), court) == [("a", 2, 23)]
+    assert court.ticks[CELL].open == {}
+
+
+def test_a_wish_from_the_future_is_heard_now() -> None:
+    court = lane()
+    court.step(marks(0, 20))
+    assert scales([*told(wish("a", tick(9999), 2)), *marks(20, 1)], court) == [("a", 2, 20)]
+
+
+def test_a_wish_that_is_said_twice_is_one() -> None:
+    said = told(wish("a", tick(3), 2), wish("b", tick(3), 1))
+    assert scales([*said, *said, *marks(0, 20)], lane()) == [("a", 2, 3), ("b", 1, 3)]
+
+
+def test_a_tombstone_and_an_unknown_type_are_refused() -> None:
+    court = lane()
+    mark = record_message(TickClosed(cell=CELL, source="x", tick=tick(0)), "/x")
+    nothing = Incoming(mark.topic, 0, 0, mark.key, None, mark.headers)
+    strange = Incoming(mark.topic, 0, 1, mark.key, mark.value, [("ce_type", b"io.flyball.Inventory")])
+    reasons = Out(court.step([nothing, strange])).refusals()
+    assert reasons == [
+        "TickClosed on flyball.proposals.v1 has no value; a tombstone is not a record",
+        "record type 'Inventory' does not belong on flyball.proposals.v1",
+    ]

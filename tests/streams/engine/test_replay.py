@@ -1,0 +1,203 @@
+"""The same messages give the same bytes: twice, in another process, and after a restart from snapshots."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any, cast
+
+import msgspec
+import numpy as np
+import pytest
+from tests.streams.engine.recorded import (
+    SMALL,
+    TICKS,
+    WORKER,
+    arrived,
+    decisions,
+    digest,
+    kinds,
+    record,
+    replay,
+    restored,
+)
+from tests.streams.engine.scene import START_NS, Cell, Out, inventory, told
+
+from flyball_collectors.fleet import Fleet
+from flyball_contracts.codec import Message
+from flyball_contracts.config import FleetConfig, WorkerConfig
+from flyball_contracts.errors import DecodeError
+from flyball_contracts.records import Demand
+from flyball_streams.engine import Engine, Incoming, Lane
+
+ROOT = Path(__file__).resolve().parents[3]
+GOLDEN = Path(__file__).parent / "golden" / "decisions.jsonl"
+UPDATE = "FLYBALL_UPDATE_GOLDEN"
+Batches = list[list[Incoming]]
+
+
+@pytest.fixture(scope="module")
+def batches() -> Batches:
+    return record(SMALL, TICKS)
+
+
+@pytest.fixture(scope="module")
+def sent(batches: Batches) -> list[list[Message]]:
+    return replay(batches)
+
+
+def test_the_small_cell_has_decisions_of_all_kinds_and_refuses_nothing(sent: list[list[Message]]) -> None:
+    assert kinds(sent) == {"Scale", "Migrate", "Preempt"}
+    assert Out([m for messages in sent for m in messages]).refusals() == []
+
+
+def test_twice_the_same(batches: Batches, sent: list[list[Message]]) -> None:
+    assert replay(batches) == sent
+
+
+def test_the_same_in_other_processes(sent: list[list[Message]]) -> None:
+    runs = [
+        subprocess.Popen(
+            [sys.executable, "-m", "tests.streams.engine.recorded"],
+            cwd=ROOT,
+            env={**os.environ, "PYTHONHASHSEED": seed, "PYTHONPATH": os.pathsep.join(sys.path)},
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        for seed in ("1", "77")
+    ]
+    found = [run.communicate(timeout=150)[0].strip() for run in runs]
+    assert found == [digest(sent)] * 2
+
+
+def test_the_order_of_events_and_of_tables_within_a_tick_changes_nothing(
+    batches: Batches, sent: list[list[Message]]
+) -> None:
+    """Partitions arrive in no fixed order."""
+    random = np.random.default_rng(3)
+
+    def mixed(batch: list[Incoming]) -> list[Incoming]:
+        by_key: dict[bytes | None, list[Incoming]] = {}
+        for message in batch:
+            by_key.setdefault(message.key, []).append(message)
+        groups = list(by_key.values())
+        order: list[int] = random.permutation(len(groups)).tolist()
+        return [message for i in order for message in groups[i]]
+
+    shuffled = replay([mixed(batch) for batch in batches])
+    assert decisions(shuffled) == decisions(sent)
+
+
+@pytest.mark.parametrize("cut", [2, 6, 17, 29, 41])
+def test_restored_from_snapshots_it_goes_on_to_the_byte(batches: Batches, sent: list[list[Message]], cut: int) -> None:
+    engine = Engine(WORKER)
+    replay(batches[:cut], engine)
+    other = restored(engine)
+    assert replay(batches[cut:], other) == sent[cut:]
+    assert {name: stats for name, stats in other.stats().items() if stats.ticks} == {
+        name: stats for name, stats in replayed(batches).items() if stats.ticks
+    }
+
+
+def replayed(batches: Batches) -> dict[str, Any]:
+    engine = Engine(WORKER)
+    replay(batches, engine)
+    return engine.stats()
+
+
+def test_restored_after_every_tick_it_goes_on_to_the_byte(batches: Batches, sent: list[list[Message]]) -> None:
+    engine = Engine(WORKER)
+    for batch, messages in zip(batches, sent, strict=True):
+        assert engine.feed(batch) == messages
+        engine = restored(engine)
+
+
+def test_a_snapshot_of_a_snapshot_is_the_same(batches: Batches) -> None:
+    engine = Engine(WORKER)
+    replay(batches[:30], engine)
+    other = restored(engine)
+    assert [lane.snapshot() for lane in lanes(other)] == [lane.snapshot() for lane in lanes(engine)]
+
+
+def lanes(engine: Engine) -> list[Lane]:
+    return [*(engine.nodes[p] for p in sorted(engine.nodes)), *engine.workloads, *engine.cells]
+
+
+def test_frames_that_wait_for_their_inventory_survive_a_restart() -> None:
+    cell = Cell(inventory("node-1"))
+    stranger = inventory("node-2", 3, epoch=4)
+    waiting = Cell(stranger).agents[0].frames(0)
+    cell.feed([*cell.agents[0].frames(0), *waiting])
+    state = cell.engine.nodes[0].snapshot()
+    after = Cell(inventory("node-1"))
+    after.run(0, 1)
+    after.engine.nodes[0].restore(state)
+    assert after.stats.waiting == 3
+    after.feed([*told(stranger), *cell.agents[0].frames(1)])
+    assert (after.stats.waiting, after.stats.used) == (0, 9)
+
+
+@pytest.mark.parametrize("name", ["node/0", "workload/0", "cell/0"])
+def test_a_state_that_is_none_is_refused_with_one_error(name: str) -> None:
+    cell = Cell(inventory("node-1"))
+    cell.run(0, 8)
+    by_name = {lane.source: lane for lane in lanes(cell.engine)}
+    lane = by_name[name]
+    others = [by_name[other].snapshot() for other in by_name if other != name]
+    for state in (b"", b"\x80", b"\xc1", b"\x93\x01\x02\x03", msgspec.msgpack.encode({"stats": 1}), *others):
+        with pytest.raises(DecodeError):
+            lane.restore(state)
+
+
+def test_a_state_from_other_settings_is_refused(batches: Batches) -> None:
+    engine = Engine(WORKER)
+    replay(batches[:20], engine)
+    forecast = msgspec.structs.replace(WORKER.forecast, horizon_ticks=6)
+    other = Engine(msgspec.structs.replace(WORKER, forecast=forecast))
+    states = [(mine, theirs.snapshot()) for mine, theirs in zip(other.workloads, engine.workloads, strict=True)]
+    held = [(lane, state) for lane, state in states if b"forecaster" in state]
+    assert held
+    for lane, state in held:
+        with pytest.raises(DecodeError, match="where these settings need"):
+            lane.restore(state)
+
+
+def test_the_default_fleet_shows_all_kinds_within_ninety_ticks() -> None:
+    fleet, engine = Fleet(FleetConfig(), START_NS), Engine(WorkerConfig())
+    engine.feed(arrived(fleet.messages_at_start()))
+    made = [engine.feed(arrived(fleet.tick(i))) for i in range(90)]
+    assert kinds(made) == {"Scale", "Migrate", "Preempt"}
+    out = Out([m for messages in made for m in messages])
+    assert out.refusals() == []
+    assert {d.workload for d in out.of(Demand)} >= {"chat-api", "llm-pretrain", "synth-data"}
+
+
+def test_decisions_are_the_golden_ones(sent: list[list[Message]]) -> None:
+    """Numbers may differ in their last digits between processors; what is decided, when and why may not."""
+    found = [json.loads(raw) for raw in decisions(sent)]
+    if os.environ.get(UPDATE):
+        GOLDEN.write_text("".join(json.dumps(d, sort_keys=True) + "\n" for d in found))
+    golden = [json.loads(line) for line in GOLDEN.read_text().splitlines()]
+    remedy = f"where the change is meant, run this test with {UPDATE}=1 and read the difference"
+    assert [brief(d) for d in found] == [brief(d) for d in golden], remedy
+    for mine, theirs in zip(found, golden, strict=True):
+        assert close(mine, theirs), f"{mine}\n{theirs}\n{remedy}"
+
+
+def brief(decision: dict[str, Any]) -> str:
+    return (
+        f"{decision['time_ns']} {decision['type']} {decision['workload']} {decision.get('replicas')} {decision['id']}"
+    )
+
+
+def close(a: Any, b: Any) -> bool:
+    if isinstance(a, float) or isinstance(b, float):
+        return bool(a == pytest.approx(b, rel=1e-3, abs=1e-6))
+    if isinstance(a, dict):
+        items: dict[str, Any] = cast("Any", a)
+        return items.keys() == b.keys() and all(close(v, b[k]) for k, v in items.items())
+    if isinstance(a, list):
+        members: list[Any] = cast("Any", a)
+        return len(members) == len(b) and all(map(close, members, b))
+    return bool(a == b)
