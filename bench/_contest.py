@@ -8,7 +8,6 @@ import tempfile
 import time
 from collections.abc import Callable
 from contextlib import AbstractContextManager, ExitStack
-from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any, Self, cast
 

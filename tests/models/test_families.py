@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings, strategies as st
 
 from flyball_models.anomaly import peers, record_ratio
-from flyball_models.forecast import conformal, damped, ensemble, holt_winters, last, mix, rls, seasonal
+from flyball_models.forecast import conformal, damped, holt_winters, last, rls, seasonal
 from flyball_models.profile import features
 
 N = 64
@@ -23,8 +23,6 @@ LAST = last.Config(0.5, 5)
 SEASONAL = seasonal.Config(6, 5)
 WINTERS = holt_winters.Config(season=6, horizons=5)
 RLS = rls.Config(season=6, seasons=2, judged=(1, 3), horizons=5)
-MIX = mix.Config(experts=2, judged=(1, 3), horizons=5)
-ENSEMBLE = ensemble.configure(5, (1, 3), 6)
 RECORDS = record_ratio.Config(bins=3, hold=4, warmup=5)
 
 
@@ -44,12 +42,6 @@ class Family:
 def _conformal(state: Any, x: Floats, mask: Bools, tick: int) -> tuple[Any, Any]:
     forecast = np.repeat(np.where(np.isfinite(x), x, 7.0)[:, None] * np.float32(1.1), 5, axis=1)
     return conformal.step(state, x, mask, forecast, CONFORMAL)
-
-
-def _mix(state: Any, x: Floats, mask: Bools, tick: int) -> tuple[Any, Any]:
-    flat = np.repeat(np.where(np.isfinite(x), x, 7.0)[:, None], 5, axis=1).astype(np.float32)
-    sparse = np.where(flat > 20, np.float32(np.nan), flat)
-    return mix.step(state, x, mask, np.stack([flat * np.float32(1.1), sparse]), MIX)
 
 
 def _features(state: Any, x: Floats, mask: Bools, tick: int) -> tuple[Any, Any]:
@@ -95,22 +87,6 @@ FAMILIES = [
         lambda s, n: rls.resize(s, n, RLS),
         rls.step,
         ("tick", "ring"),
-    ),
-    Family(
-        "mix",
-        lambda n: mix.init(n, MIX),
-        _mix,
-        lambda s, n: mix.resize(s, n, MIX),
-        mix.step,
-        ("tick", "issued"),
-    ),
-    Family(
-        "ensemble",
-        lambda n: ensemble.init(n, ENSEMBLE),
-        lambda s, x, m, t: ensemble.step(s, x, m, ENSEMBLE),
-        lambda s, n: ensemble.resize(s, n, ENSEMBLE),
-        rls.step,  # the ensemble runs the compiled steps of its members
-        ("tick", "ring", "issued"),
     ),
     Family(
         "conformal",

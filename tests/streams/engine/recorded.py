@@ -1,11 +1,12 @@
 """A small seeded cell in which everything happens within a minute, as the batches that an engine is fed.
 
-As a program it replays the cell and prints a digest of all that the lanes send:
+As a program it runs the cell and prints a digest of all that the lanes send:
 `python -m tests.streams.engine.recorded`.
 """
 
 import hashlib
 from collections.abc import Sequence
+from typing import NamedTuple
 
 import msgspec
 from tests.streams.engine.scene import CONFIG, START_NS, Out, incoming
@@ -51,18 +52,26 @@ SMALL = FleetConfig(
 )  # fmt: skip
 
 
-def record(config: FleetConfig, ticks: int, *, refuse_every: int = 5) -> list[list[Incoming]]:
-    """Batches of a fleet that obeys, but refuses each so-manieth decision."""
+class Recorded(NamedTuple):
+    """Batches, one for each tick after that of the tables, and what the lanes sent for each."""
+
+    batches: list[list[Incoming]]
+    sent: list[list[Message]]
+
+
+def record(config: FleetConfig, ticks: int, *, refuse_every: int = 5) -> Recorded:
+    """Run an engine beside a fleet that obeys it, but refuses each so-manieth decision."""
     fleet, engine = Fleet(config, START_NS), Engine(WORKER)
     batches = [arrived(fleet.messages_at_start())]
-    engine.feed(batches[0])
+    sent = [engine.feed(batches[0])]
     answers: list[Message] = []
     count = 0
     for i in range(ticks):
         batch = arrived([*answers, *fleet.tick(i)])
         batches.append(batch)
         answers = []
-        for message in engine.feed(batch):
+        sent.append(engine.feed(batch))
+        for message in sent[-1]:
             if message.topic != DECISIONS.name:
                 continue
             decision = decode_record(message.topic, message.value, message.headers)
@@ -72,7 +81,7 @@ def record(config: FleetConfig, ticks: int, *, refuse_every: int = 5) -> list[li
             if not refused:
                 fleet.apply(decision)
             answers.append(record_message(outcome(decision, refused), "/test"))
-    return batches
+    return Recorded(batches, sent)
 
 
 def outcome(decision: Scale | Migrate | Preempt, refused: bool) -> Outcome:
@@ -126,4 +135,4 @@ def digest(sent: Sequence[Sequence[Message]]) -> str:
 
 
 if __name__ == "__main__":
-    print(digest(replay(record(SMALL, TICKS))))
+    print(digest(record(SMALL, TICKS).sent))

@@ -166,7 +166,7 @@ def test_frames_in_another_order_within_a_batch_change_nothing() -> None:
     batches = [[f for i in range(8) for agent in cell.agents for f in agent.frames(i)] for cell in (one, other)]
     plain = one.feed(batches[0])
     order: list[int] = np.random.default_rng(1).permutation(len(batches[1])).tolist()
-    mixed = [batches[1][i] for i in order]
+    mixed: list[Incoming] = [batches[1][i] for i in order]
     assert other.feed(mixed).of(Demand) == plain.of(Demand)
     assert other.stats.gaps == 0
 
