@@ -20,8 +20,10 @@ from flyball_contracts.partitioner import partition_of
 from flyball_contracts.records import TickClosed
 from flyball_contracts.topics import DEAD_LETTERS, DEMAND, PROPOSALS, TELEMETRY
 
-AHEAD_BYTES = 3_500_000
-"""Uncompressed bytes per partition that may wait for the worker: well under the embedded broker's 5 MiB."""
+AHEAD_BYTES = 8_000_000
+"""Uncompressed bytes per partition that may wait for the worker: a quarter of it travels, the broker keeps 5 MiB."""
+LEAST_AHEAD = 8
+"""Ticks: more than the grace of a gate, which closes nothing before."""
 DEADLINE_S = 180.0
 
 
@@ -39,7 +41,7 @@ class Sender:
 
     def __init__(self, bootstrap: str) -> None:
         self._failed: KafkaError | None = None
-        settings = producer_settings(bootstrap, client_id="bench-sender")
+        settings = producer_settings(bootstrap, client_id="bench-sender", extra={"log_level": "0"})
         self._producer = Producer({**settings, "on_delivery": self._delivered})
 
     def send(self, messages: Iterable[Message]) -> None:
@@ -156,7 +158,7 @@ class Watch:
 def send_paced(sender: Sender, watch: Watch, ticks: list[list[Message]], first: int, partitions: int) -> None:
     """Send ticks, the first of which has index ``first``, staying within what the broker keeps."""
     largest = max(_bytes_per_partition(messages, partitions) for messages in ticks)
-    ahead = max(8, AHEAD_BYTES // max(largest, 1))  # at least the grace that the gates begin with
+    ahead = max(LEAST_AHEAD, AHEAD_BYTES // max(largest, 1))
     for i, messages in enumerate(ticks):
         if i >= ahead:
             wait_for("closing a tick", partial(watch.reached, first + i - ahead))

@@ -35,9 +35,10 @@ class Size(NamedTuple):
 
 SIZES = {
     "tiny": Size(copies=1, partitions=2, warm_ticks=16, ticks=4, repeats=1, plain_gpus=2, plain_ticks=2, passes=1),
-    "quick": Size(copies=16, partitions=4, warm_ticks=16, ticks=40, repeats=3, plain_gpus=64, plain_ticks=8, passes=2),
-    "full": Size(copies=16, partitions=4, warm_ticks=16, ticks=120, repeats=7, plain_gpus=64, plain_ticks=24, passes=4),
+    "quick": Size(copies=32, partitions=2, warm_ticks=16, ticks=20, repeats=3, plain_gpus=64, plain_ticks=8, passes=1),
+    "full": Size(copies=32, partitions=2, warm_ticks=16, ticks=60, repeats=7, plain_gpus=64, plain_ticks=24, passes=4),
 }
+"""Warm ticks cover the grace of all three lanes: before it is over, nothing closes."""
 
 
 class Load:

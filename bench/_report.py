@@ -135,6 +135,12 @@ def machine() -> dict[str, Any]:
     }
 
 
+def machine_line(about: dict[str, Any]) -> str:
+    """What :func:`machine` found, on a line."""
+    versions = ", ".join(f"{name} {version}" for name, version in about["versions"].items())
+    return f"{about['cpu']}, {about['logical_cpus']} CPUs, load {about['load_average_1m']}; {versions}"
+
+
 def _lines(path: str) -> list[str]:
     try:
         return Path(path).read_text().splitlines()

@@ -28,7 +28,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))  # for `bench`, 
 
 from bench._contest import Contest
 from bench._load import SEED, SIZES, Size
-from bench._report import as_json, show
+from bench._report import as_json, machine_line, show
 
 from flyball_contracts.errors import FlyballError
 from flyball_streams.broker import Broker, EmbeddedBroker, RealKafka, kafka
@@ -39,9 +39,6 @@ def run(broker: Broker, size: Size, seed: int, *, name: str, progress: Progress)
     task = progress.add_task(name, total=size.repeats)
 
     def told(what: str) -> None:
-        import time
-
-        print(time.monotonic(), what, file=sys.stderr)
         progress.update(task, description=f"{name}: {what}")
 
     with Contest(broker, size, seed, embedded=isinstance(broker, EmbeddedBroker), told=told) as contest:
@@ -97,6 +94,7 @@ def main(arguments: list[str] | None = None) -> int:
         )
         show(console, contest.rows, "worker", title)
         results.append(as_json(contest.rows, "worker", about))
+        console.print(machine_line(results[-1]["machine"]))
         valid = valid and not any(row.problem for row in contest.rows)
     if options.json is not None:
         options.json.write_text(json.dumps({"benchmark": "spine", "runs": results}, indent=1) + "\n")

@@ -61,6 +61,8 @@ def run_demo(options: Options, config: Config, stop: threading.Event, console: C
         children = _start(options, config_path, folder, bootstrap, span_s)
         try:
             first_s = _watch(options, monitor, children, stop, console, began)
+            if not stop.is_set() and not any(child.failure() for child in children):
+                _end_in_order(children, monitor, console)
         finally:
             stop_all(children)
         monitor.poll(0.0)
@@ -154,12 +156,19 @@ def _watch(
                 console.print(f"[bold]dashboard[/]: {url}   (Ctrl-C ends the demo)")
             total = ", ".join(f"{monitor.kinds[kind]} {kind}" for kind in KINDS)
             status.update(f"{time.monotonic() - began:.0f} s: {total}; {len(monitor.outcomes)} outcomes")
-        children[0].terminate()
-        deadline = time.monotonic() + SETTLE_S
-        while monitor.open_decisions() and time.monotonic() < deadline and not stop.is_set():
-            status.update("waiting for the last outcomes")
-            monitor.poll(0.3)
     return first_s
+
+
+def _end_in_order(children: list[Child], monitor: Monitor, console: Console) -> None:
+    """End sources, then the worker, then the actuator, each when what came before has been worked off."""
+    source, agent, worker, *_ = children
+    with console.status("waiting for the last outcomes"):
+        for ending in ([source, agent], [worker]):
+            stop_all(ending)
+            deadline = time.monotonic() + SETTLE_S
+            monitor.poll(0.5)
+            while monitor.open_decisions() and time.monotonic() < deadline:
+                monitor.poll(0.3)
 
 
 def _print(console: Console, seen: Seen, at_s: float) -> None:

@@ -50,6 +50,7 @@ class Arbiter:
         self.directory = directory
         self.memory = Memory()
         self._capacity = Capacity(directory, cell, ())
+        self._known: tuple[int, list[str]] = (-1, [])
         self._period_ns = 0
         self._now = 0
         self._unmet = False
@@ -64,6 +65,8 @@ class Arbiter:
         self._now, self._period_ns, self._unmet = tick.end_ns, tick.period_ns, False
         sizing = self.config.sizing
         self.memory.forget(self._now, round(max(sizing.hold_s, sizing.interval_s) * NS_PER_S), self.directory)
+        if not proposals and not self.memory.preempted:
+            return
         for p in proposals:
             if p.wish == "migrate":
                 self.memory.unhealthy[p.device] = self._quarantine()
@@ -86,7 +89,11 @@ class Arbiter:
 
     def _look(self) -> None:
         """See what is free, less what open orders and moves will still take, plus what they will still free."""
-        self._capacity = Capacity(self.directory, self.cell, self.memory.unhealthy)
+        known = self.directory.version, sorted(self.memory.unhealthy)
+        if known == self._known:
+            self._capacity.reset()
+        else:
+            self._capacity, self._known = Capacity(self.directory, self.cell, self.memory.unhealthy), known
         promised: list[tuple[WorkloadSpec, dict[str, float]]] = []
         for name in sorted(self.memory.orders):
             spec, order = self._spec(name), self.memory.believed(name, self._now)

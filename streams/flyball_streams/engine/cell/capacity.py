@@ -32,6 +32,7 @@ class Capacity:
         self.unhealthy = set(unhealthy)
         self.rooms: list[Room] = []
         self.free: dict[str, float] = {}
+        self._rooms: list[Room] = []
         self._holders: Counter[tuple[str, int]] = Counter()
         for inventory in directory.nodes(cell):
             for a in inventory.allocations:
@@ -41,7 +42,12 @@ class Capacity:
                 for row, device in enumerate(inventory.devices)
                 if self._usable(inventory, row) and not self._holders[inventory.node, row]
             )
-            self.rooms += [Room(inventory.node, model, inventory.zone, n) for model, n in sorted(free.items())]
+            self._rooms += [Room(inventory.node, model, inventory.zone, n) for model, n in sorted(free.items())]
+        self.reset()
+
+    def reset(self) -> None:
+        """Forget all that was claimed, given and reserved."""
+        self.rooms, self.free = list(self._rooms), {}
         for room in self.rooms:
             self.give({room.model: room.devices})
 
@@ -127,7 +133,8 @@ def replicas_of(directory: Directory, workload: str) -> int:
 def gpus_of(directory: Directory, workload: str) -> dict[str, float]:
     """GPUs that a workload holds, by model."""
     held = {(r.node, row) for r in directory.replicas(workload) for row in r.devices}
-    return dict(Counter(directory.inventories[node].devices[row].model for node, row in held))
+    models = Counter(directory.inventories[node].devices[row].model for node, row in sorted(held))
+    return {model: float(n) for model, n in models.items()}
 
 
 def gang_of(spec: WorkloadSpec) -> int:

@@ -98,7 +98,7 @@ def _want(
 ) -> Want:
     spec, demand, view = job.spec, job.demand, job.view
     more = replicas > demand.replicas
-    need = ahead if more else lower
+    need = ahead if more or not math.isfinite(lower) else lower
     capacity, lead_s = capacity_of(spec, demand), _lead(spec, period_s, forecast.horizon_ticks) * period_s
     if view.trusted:
         level = sizing.level if more else sizing.down_level
