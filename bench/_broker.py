@@ -17,13 +17,14 @@ from flyball_contracts.codec import Message, decode_record
 from flyball_contracts.errors import DecodeError, TransportError
 from flyball_contracts.kafka import consumer_settings, producer_settings
 from flyball_contracts.partitioner import partition_of
-from flyball_contracts.records import TickClosed
+from flyball_contracts.records import Tick, TickClosed
 from flyball_contracts.topics import DEAD_LETTERS, DEMAND, PROPOSALS, TELEMETRY
 
 AHEAD_BYTES = 8_000_000
 """Uncompressed bytes per partition that may wait for the worker: a quarter of it travels, the broker keeps 5 MiB."""
-LEAST_AHEAD = 8
-"""Ticks: more than the grace of a gate, which closes nothing before."""
+LEAST_AHEAD = 7
+"""Ticks: more than the grace of a node lane, which closes nothing before, less than that of the lane after it, so that
+the workload lanes hear of all node lanes before they close their first tick."""
 DEADLINE_S = 180.0
 
 
@@ -81,7 +82,7 @@ class Watch:
         self._nodes = sources
         self._workloads = {f"workload/{p}" for p in range(demand_partitions)}
         self._marks: dict[str, Counter[int]] = {source: Counter() for source in self._nodes | self._workloads}
-        self._incomplete: dict[str, set[int]] = {source: set() for source in self._marks}
+        self._incomplete: dict[str, dict[int, Tick]] = {source: {} for source in self._marks}
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run, name="watch", daemon=True)
         self._thread.start()
@@ -110,9 +111,10 @@ class Watch:
             missing = [tick for tick in range(first, last + 1) if marks[tick] != 1]
             if missing:
                 return f"{source} closed tick {missing[0]} {marks[missing[0]]} times ({len(missing)} ticks not once)"
-            incomplete = [tick for tick in self._incomplete[source] if first <= tick <= last]
+            incomplete = [tick for index, tick in sorted(self._incomplete[source].items()) if first <= index <= last]
             if incomplete:
-                return f"{source} closed {len(incomplete)} ticks without all that belongs to them"
+                how = f"without {', '.join(incomplete[0].missing) or 'nobody'}, {incomplete[0].late} late"
+                return f"{source} closed {len(incomplete)} ticks incomplete, tick {incomplete[0].index} {how}"
         refused = self.count(DEAD_LETTERS.name)
         return f"{refused} messages were refused" if refused else ""
 
@@ -152,13 +154,15 @@ class Watch:
             tick = mark.tick
             self._marks[mark.source][tick.index] += 1
             if tick.closed_by != "complete" or tick.late:
-                self._incomplete[mark.source].add(tick.index)
+                self._incomplete[mark.source][tick.index] = tick
 
 
-def send_paced(sender: Sender, watch: Watch, ticks: list[list[Message]], first: int, partitions: int) -> None:
-    """Send ticks, the first of which has index ``first``, staying within what the broker keeps."""
+def send_paced(
+    sender: Sender, watch: Watch, ticks: list[list[Message]], first: int, partitions: int, *, warm: bool
+) -> None:
+    """Send ticks from index ``first`` on, staying within what the broker keeps; slower where they ``warm`` up."""
     largest = max(_bytes_per_partition(messages, partitions) for messages in ticks)
-    ahead = max(LEAST_AHEAD, AHEAD_BYTES // max(largest, 1))
+    ahead = LEAST_AHEAD if warm else max(LEAST_AHEAD, AHEAD_BYTES // max(largest, 1))
     for i, messages in enumerate(ticks):
         if i >= ahead:
             wait_for("closing a tick", partial(watch.reached, first + i - ahead))

@@ -72,11 +72,16 @@ class WorkerProcess(AbstractContextManager["WorkerProcess"]):
         command += ["--embedded"] if embedded else []
         self._process = subprocess.Popen(command, stdout=self._log, stderr=subprocess.STDOUT)
 
-    def cpu_s(self) -> float:
-        """CPU seconds of the process so far, all threads: what ``time.process_time()`` says inside."""
+    def alive(self) -> bool:
+        """Return true; raises :class:`TransportError` with the end of its log when the process ended."""
         if self._process.poll() is not None:
             tail = Path(self._log.name).read_text(errors="replace")[-2000:]
             raise TransportError(f"the worker ended with status {self._process.returncode}:\n{tail}")
+        return True
+
+    def cpu_s(self) -> float:
+        """CPU seconds of the process so far, all threads: what ``time.process_time()`` says inside."""
+        self.alive()
         # The kernel's clock of another process (clock_getcpuclockid): exact where /proc counts in 10 ms.
         return time.clock_gettime((~self._process.pid << 3) | 2)
 
@@ -176,8 +181,8 @@ class Contest(AbstractContextManager["Contest"]):
         last = start + self._first_tick - 1
         before = {topic.name: self._watch.count(topic.name) for topic in (INSIGHTS, DECISIONS)}
         cpu, wall = self._worker.cpu_s(), time.monotonic()
-        send_paced(self._sender, self._watch, ticks, start + first, self.size.partitions)
-        wait_for("closing the last tick", lambda: self._watch.passed(last) or not self._worker.cpu_s())
+        send_paced(self._sender, self._watch, ticks, start + first, self.size.partitions, warm=not first)
+        wait_for("closing the last tick", lambda: self._worker.alive() and self._watch.passed(last))
         took = time.monotonic() - wall
         wait_for("committing the last offsets", self._watch.committed)
         cpu = self._worker.cpu_s() - cpu

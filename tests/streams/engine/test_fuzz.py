@@ -27,7 +27,7 @@ from flyball_streams.engine.cell import CellLane
 from flyball_streams.engine.node import NodeLane
 from flyball_streams.engine.workload import WorkloadLane
 
-SETTINGS = settings(max_examples=400, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+SETTINGS = settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 HELD = [Allocation(workload="w", replica="0", devices=(0,)), Allocation(workload="w", replica="1", devices=(1, -3, 99))]
 NODE = inventory("node-1", 4, HELD, zone="z", price_usd_per_hour=8.0)
 replace = msgspec.structs.replace
@@ -131,3 +131,20 @@ def test_an_enormous_curve_does_not_stop_the_clock() -> None:
     job = spec("w", kind="batch", interruptible=True, deadline_ns=START_NS + 10**14, duration_s=1e300)
     cell = Cell(NODE, records=[job, huge])
     assert cell.run(0, 8).refusals() == []
+
+
+def test_a_number_of_replicas_that_no_cell_has() -> None:
+    lane = WorkloadLane(0, CONFIG, world(spec("w", capacity_per_replica=1.0)), 1)
+    for i in range(12):
+        many = Demand(
+            workload="w",
+            cell=CELL,
+            source="node/0",
+            tick=tick(i),
+            replicas=2**40,
+            ready=2**40,
+            devices=0,
+            work_rate=0.0,
+        )
+        readable(lane.step([*told(many), mark(DEMAND.name, "node/0", i)]))
+    assert lane.stats.ticks >= 6

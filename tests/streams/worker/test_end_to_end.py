@@ -1,6 +1,7 @@
 """A whole worker on a broker decides what the pure engine decides on the same messages."""
 
 import threading
+from collections.abc import Callable
 
 from tests.streams.worker.rig import START_NS, Rig, Simulated, ids
 
@@ -13,7 +14,8 @@ TICKS = 50
 SPEED = 10.0
 
 
-def test_decisions_are_those_of_the_offline_engine(rig: Rig) -> None:
+def test_decisions_are_those_of_the_offline_engine(embedded_rig: Callable[..., Rig]) -> None:
+    rig = embedded_rig()
     simulated = Simulated(TICKS)
     rig.send(simulated.start)  # so that the tables are whole before the first tick, as they are offline
     worker = rig.worker()

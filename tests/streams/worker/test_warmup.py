@@ -9,7 +9,7 @@ from flyball_contracts.codec import decode_message
 from flyball_contracts.config import WorkerConfig
 from flyball_contracts.records import Device, Inventory, Record, WorkloadSpec
 from flyball_streams.engine import Directory, Engine
-from flyball_streams.worker.warmup import warm_up
+from flyball_streams.worker import warmup
 
 
 def compiled(caplog: pytest.LogCaptureFixture) -> list[str]:
@@ -29,7 +29,7 @@ def test_nothing_is_compiled_after_the_warm_up(caplog: pytest.LogCaptureFixture)
         directory.apply(record)
     cast(Any, jax).clear_caches()  # whatever other tests left
     with jax.log_compiles(), caplog.at_level(logging.WARNING):
-        sizes = warm_up(config, directory, PARTITIONS)
+        sizes = warmup.warm_up(config, directory, PARTITIONS)
         assert compiled(caplog)
         assert sizes == [(64, 64)]
         engine = Engine(config, PARTITIONS)
@@ -39,11 +39,13 @@ def test_nothing_is_compiled_after_the_warm_up(caplog: pytest.LogCaptureFixture)
         assert not late, "\n".join(late)
 
 
-def test_each_padded_size_is_warmed_up() -> None:
+def test_each_padded_size_is_warmed_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    run: list[tuple[int, int]] = []
+    monkeypatch.setattr(warmup, "_run", lambda _config, *size: run.append(size))
     directory = Directory()
     for i in range(2):
         devices = tuple(Device(id=f"{i}/{j}", model="m", memory_bytes=1) for j in range(100 * i + 10))
         directory.apply(Inventory(node=f"n{i}", cell="c", epoch=1, time_ns=0, devices=devices))
     for i in range(300):
         directory.apply(WorkloadSpec(workload=f"w{i}", cell="c", time_ns=0, kind="batch"))
-    assert warm_up(WorkerConfig(), directory, dict.fromkeys(PARTITIONS, 1)) == [(64, 64), (256, 1024)]
+    assert warmup.warm_up(WorkerConfig(), directory, dict.fromkeys(PARTITIONS, 1)) == run == [(64, 64), (256, 1024)]
