@@ -3,24 +3,25 @@
 `FLYBALL_FUZZ_SPOOL=1000` for the full claim; by default each budget sees 50 kills.
 """
 
+import multiprocessing
 import os
 import random
 import select
 import shutil
-import signal
 import struct
 import time
-import warnings
 from pathlib import Path
 from typing import NamedTuple
 
 import pytest
+from tests.collectors.spool_writer import NOTE, SEGMENT_BYTES, payload, write
 
 from flyball_collectors.spool import Spool
 
 KILLS = int(os.environ.get("FLYBALL_FUZZ_SPOOL", "100")) // 2
-SEGMENT_BYTES = 64 * 1024
-NOTE = struct.Struct("<cQ")
+# Writers are forked from a process of their own: this one may have threads (JAX), which a fork does not survive.
+SERVER = multiprocessing.get_context("forkserver")
+SERVER.set_forkserver_preload(["__main__", "tests.collectors.spool_writer"])
 
 
 class Told(NamedTuple):
@@ -30,38 +31,14 @@ class Told(NamedTuple):
     acknowledged: int
 
 
-def payload(number: int) -> bytes:
-    """Content that its number tells; some are so long that a kill can cut their write."""
-    size = 200_000 if number % 97 == 0 else number * 7919 % 4_000
-    return struct.pack("<Q", number) + bytes([number % 251]) * size
-
-
-def writer(folder: Path, budget: int, number: int, note: int, seed: int) -> None:
-    chance = random.Random(seed)
-    spool = Spool(folder, budget, segment_bytes=SEGMENT_BYTES, sync_s=0.001)
-    while True:
-        if spool.append(payload(number)):
-            os.write(note, NOTE.pack(b"a", number))
-        number += 1
-        if chance.random() < 0.02 and (records := spool.peek(chance.randrange(1, 60))):
-            (last,) = struct.unpack_from("<Q", records[-1].payload)
-            os.write(note, NOTE.pack(b"d", last))
-            spool.ack(records[-1].id)
-
-
 def run_and_kill(folder: Path, budget: int, number: int, chance: random.Random) -> Told:
     """Start a writer, kill it after a random time, and return what it told."""
-    reading, writing = os.pipe()
+    receiving, sending = SERVER.Pipe(duplex=False)
     seed, wait_s = chance.randrange(1 << 30), chance.random() ** 2 * 0.05
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", DeprecationWarning)  # of forks beside threads: the child needs none of them
-        pid = os.fork()
-    if pid == 0:
-        try:
-            writer(folder, budget, number, writing, seed)
-        finally:
-            os._exit(1)
-    os.close(writing)
+    process = SERVER.Process(target=write, args=(folder, budget, number, sending, seed), daemon=True)
+    process.start()
+    sending.close()
+    reading = receiving.fileno()
     notes = b""
     give_up = time.monotonic() + 30
     kill_at: float | None = None
@@ -73,11 +50,12 @@ def run_and_kill(folder: Path, budget: int, number: int, chance: random.Random) 
             notes += part
             kill_at = kill_at or time.monotonic() + wait_s
         assert time.monotonic() < give_up
-    os.kill(pid, signal.SIGKILL)
-    os.waitpid(pid, 0)
+    process.kill()
+    process.join()
+    process.close()
     while part := os.read(reading, 65_536):
         notes += part
-    os.close(reading)
+    receiving.close()
     told = {b"a": number - 1, b"d": 0}
     told.update(NOTE.iter_unpack(notes))
     return Told(told[b"a"], told[b"d"])

@@ -30,7 +30,11 @@ def test_an_exact_fit_costs_no_replica_more(n: int, capacity: float, target: flo
     assert required(n * capacity * target, capacity, target, 0, 10_000) == n
 
 
-@given(st.floats(0, 2.0**30, width=32), st.floats(2.0**-10, 2.0**20, width=32), st.integers(0, 5), st.integers(5, 500))
+# Subnormal demand is none: XLA flushes it to zero.
+DEMAND = st.floats(0, 2.0**30, width=32, allow_subnormal=False)
+
+
+@given(DEMAND, st.floats(2.0**-10, 2.0**20, width=32), st.integers(0, 5), st.integers(5, 500))
 def test_it_serves_the_demand_within_the_limits(q: float, capacity: float, low: int, high: int) -> None:
     n = required(q, capacity, 0.7, low, high)
     assert low <= n <= high

@@ -281,3 +281,15 @@ def test_a_clock_that_is_set_back_does_not_bind_the_arbiter() -> None:
     court.want(1000, "a", 2)
     (scale,) = court.want(0, "a", 2)
     assert scale.time_ns == (FIRST + 1) * PERIOD_NS
+
+
+def test_what_is_owed_to_others_comes_before_a_new_grant() -> None:
+    """Somebody took two of the four GPUs that were promised: two more that could be freed are not to be had."""
+    low = spec("low", priority=1, interruptible=True)
+    court = Court(node("n", 6, {"low/0": (0,), "low/1": (1,)}), low, spec("b", priority=5), spec("c", priority=9))
+    (first,) = court.want(0, "b", 4)
+    court.know(node("n", 6, {"low/0": (0,), "low/1": (1,), "x/0": (2,), "x/1": (3,)}, epoch=2))
+    assert court.want(1, "c", 2) == []
+    court.refuse(first)
+    (scale,) = court.want(2, "c", 2)
+    assert scale.workload == "c"

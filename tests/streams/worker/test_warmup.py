@@ -41,7 +41,11 @@ def test_nothing_is_compiled_after_the_warm_up(caplog: pytest.LogCaptureFixture)
 
 def test_each_padded_size_is_warmed_up(monkeypatch: pytest.MonkeyPatch) -> None:
     run: list[tuple[int, int]] = []
-    monkeypatch.setattr(warmup, "_run", lambda _config, *size: run.append(size))
+
+    def note(_config: WorkerConfig, devices: int, workloads: int) -> None:
+        run.append((devices, workloads))
+
+    monkeypatch.setattr(warmup, "_run", note)
     directory = Directory()
     for i in range(2):
         devices = tuple(Device(id=f"{i}/{j}", model="m", memory_bytes=1) for j in range(100 * i + 10))
