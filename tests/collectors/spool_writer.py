@@ -1,4 +1,4 @@
-"""The process that `test_spool_kill.py` kills: it appends, acknowledges, and tells each step before it is taken back."""
+"""The process that `test_spool_kill.py` kills: it appends and acknowledges, and tells each step."""
 
 import os
 import random

@@ -90,7 +90,7 @@ def test_an_array_of_another_shape_or_order_is_packed_or_refused() -> None:
 @pytest.mark.parametrize(
     ("changes", "says"),
     [
-        ({"schema": 99}, r"schema 99 is not known here \(known: 1 \(gpu\), 2 \(host\), 3 \(workload\)\)"),
+        ({"schema": 99}, r"schema 99 is not known here \(known: 1 \(gpu\), 2 \(host\), 3 \(workload\), "),
         ({"rows": -1}, "has -1 rows"),
         ({"rows": MAX_ROWS + 1}, f"at most {MAX_ROWS} are allowed"),
         ({"rows": 3}, "block has 96 bytes; 3 rows of 12 float32 need 144"),

@@ -21,7 +21,7 @@ class Hosts:
 
     def __init__(self, site: Site) -> None:
         self._site = site
-        self._block = np.zeros((len(HOST), len(site.nodes)), np.float32)
+        self._block = np.full((len(HOST), len(site.nodes)), np.nan, np.float32)
         self._uptime_s = UPTIME_S + 977.0 * np.arange(len(site.nodes))
 
     def step(self, t_s: float, dt_s: float, random: Generator, running: Running, rows: Rows, gpus: Gpus) -> Floats:

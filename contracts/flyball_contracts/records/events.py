@@ -7,6 +7,7 @@ from flyball_contracts.records.base import Record, TimeNs
 EventKind = Literal[
     "xid", "ecc", "row_remap", "throttle", "mig_changed", "spot_notice", "device_lost",
     "device_stalled", "device_added", "agent_started", "agent_stopped", "records_dropped", "clock_jumped",
+    "power_brake", "rebalance_notice", "maintenance_notice", "config_reloaded",
 ]  # fmt: skip
 Severity = Literal["info", "warning", "critical"]
 Remedy = Literal["none", "notify", "restart_app", "no_new_work", "reset_gpu", "drain", "reboot", "unknown"]

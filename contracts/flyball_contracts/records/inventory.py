@@ -1,5 +1,6 @@
 """What a node is made of and who runs on it; one compacted record for each node."""
 
+from collections.abc import Mapping
 from typing import Literal
 
 from flyball_contracts.records.base import Part, Record, TimeNs
@@ -7,16 +8,37 @@ from flyball_contracts.records.base import Part, Record, TimeNs
 CapacityType = Literal["owned", "reserved", "on_demand", "spot"]
 
 
+Distance = Literal["internal", "single", "multiple", "hostbridge", "node", "system"]
+
+
 class Link(Part, frozen=True, kw_only=True):
-    """A connection between two devices of the node; ``peer`` is a row index, bandwidth is one way."""
+    """A connection between two devices of the node; ``peer`` is a row index, bandwidth is one way.
+
+    ``distance`` is how far apart they are on PCIe: on one board, one switch, several switches, one host bridge,
+    one NUMA node, or across NUMA nodes. ``count`` is the number of NVLinks, where they are known.
+    """
 
     peer: int
-    kind: Literal["nvlink", "pcie"] = "nvlink"
+    kind: Literal["nvlink", "nvswitch", "pcie"] = "nvlink"
     bandwidth_bytes_per_s: float | None = None
+    distance: Distance | None = None
+    count: int | None = None
+
+
+class NumaNode(Part, frozen=True, kw_only=True):
+    """A NUMA node of the host; its place in :attr:`Inventory.numa` is its row in the frames."""
+
+    id: int
+    cpu_count: int
+    memory_bytes: int
 
 
 class Device(Part, frozen=True, kw_only=True):
-    """A GPU or a MIG instance; its place in :attr:`Inventory.devices` is its row in the frames."""
+    """A GPU or a MIG instance; its place in :attr:`Inventory.devices` is its row in the frames.
+
+    A GPU that is divided has ``mig_enabled``, and work runs on the instances, whose ``parent`` it is.
+    ``capabilities`` are what can be measured on it: ``gpm``, ``samples``, ``energy``, ``nvlink``, ``ecc``.
+    """
 
     id: str
     model: str
@@ -29,21 +51,30 @@ class Device(Part, frozen=True, kw_only=True):
     numa_node: int | None = None
     power_limit_w: float | None = None
     links: tuple[Link, ...] = ()
+    architecture: str = ""
+    compute_capability: str = ""
+    mig_enabled: bool = False
+    capabilities: tuple[str, ...] = ()
 
 
 class Allocation(Part, frozen=True, kw_only=True):
-    """One replica of a workload on this node; ``devices`` are row indexes, empty for a share of the host."""
+    """One replica of a workload on this node; ``devices`` are row indexes, empty for a share of the host.
+
+    ``runtime`` runs it, and ``labels`` are what that calls it: namespace, pod and container, or job.
+    """
 
     workload: str
     replica: str
     devices: tuple[int, ...] = ()
+    runtime: Literal["", "kubernetes", "slurm", "container", "process"] = ""
+    labels: Mapping[str, str] = {}
 
 
 class Inventory(Record, frozen=True, kw_only=True):
     """One node at one moment; ``epoch`` rises with every change and is named in the frames.
 
-    ``cell`` is the cluster or region that decides over the node; ``zone`` is the grid zone of its power.
-    ``schedulable`` is false while the node is drained.
+    ``cell`` is the cluster or region that decides over the node; ``zone`` is the grid zone of its power,
+    ``availability_zone`` the cloud's name of the building. ``schedulable`` is false while the node is drained.
     """
 
     node: str
@@ -63,3 +94,5 @@ class Inventory(Record, frozen=True, kw_only=True):
     memory_bytes: int | None = None
     driver_version: str = ""
     schedulable: bool = True
+    availability_zone: str = ""
+    numa: tuple[NumaNode, ...] = ()

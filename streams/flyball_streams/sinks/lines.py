@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 from flyball_contracts.codec import BINDINGS
 from flyball_contracts.frame import Frame
-from flyball_contracts.metrics import GPU, HOST, WORKLOAD, layout_of
+from flyball_contracts.metrics import GPU, GPU_DETAIL, GPU_SHARE, HOST, NUMA, USAGE, WORKLOAD, layout_of
 from flyball_contracts.records import (
     Anomaly,
     Decision,
@@ -23,7 +23,15 @@ from flyball_contracts.records import (
 )
 from flyball_streams.sinks.line_protocol import Field, line
 
-MEASUREMENTS: Mapping[int, str] = {GPU.schema: "hw.gpu", HOST.schema: "system", WORKLOAD.schema: "flyball.workload"}
+MEASUREMENTS: Mapping[int, str] = {
+    GPU.schema: "hw.gpu",
+    HOST.schema: "system",
+    WORKLOAD.schema: "flyball.workload",
+    GPU_DETAIL.schema: "nvidia.gpu",
+    NUMA.schema: "system.numa",
+    USAGE.schema: "container",
+    GPU_SHARE.schema: "nvidia.gpu.share",
+}
 
 
 class _Shape(NamedTuple):
@@ -129,6 +137,8 @@ def _row_tags(rows: str, row: int, inventory: Inventory | None) -> dict[str, str
     elif rows == "allocation" and row < len(inventory.allocations):
         allocation = inventory.allocations[row]
         tags |= {"workload": allocation.workload, "replica": allocation.replica}
+    elif rows == "numa" and row < len(inventory.numa):
+        tags["numa"] = str(inventory.numa[row].id)
     elif rows != "host":
         tags["row"] = str(row)
     return tags

@@ -22,7 +22,7 @@ from tests.streams.engine.scene import (
 
 from flyball_contracts.codec import frame_message
 from flyball_contracts.frame import decode_frame, make_frame
-from flyball_contracts.metrics import GPU
+from flyball_contracts.metrics import GPU, GPU_DETAIL
 from flyball_contracts.records import Allocation, Anomaly, Demand, NodeEvent, TickClosed
 from flyball_contracts.topics import EVENTS, INVENTORY
 from flyball_streams.engine import Incoming
@@ -62,7 +62,7 @@ def test_an_unknown_layout_is_refused_with_those_that_are_known() -> None:
     (good,) = cell.agents[0].frames(0, schemas=[1])
     other = msgspec.structs.replace(decode_frame(good.value or b""), schema=9)
     out = cell.feed([incoming(frame_message(other)), good])
-    assert "frame schema 9 is not known here (known: 1 (gpu), 2 (host), 3 (workload))" in out.refusals()[0]
+    assert "frame schema 9 is not known here (known: 1 (gpu), 2 (host), 3 (workload), " in out.refusals()[0]
     assert cell.stats.used == 1
 
 
@@ -293,3 +293,14 @@ def test_any_number_of_rows_makes_a_frame_that_is_used_or_refused() -> None:
         )  # fmt: skip
         cell.feed([incoming(frame_message(made))])
     assert (cell.stats.used, cell.stats.unfit) == (1, 4)
+
+
+def test_a_layout_that_no_decision_rests_on_changes_nothing() -> None:
+    cell = pair()
+    good = cell.agents[0].frames(0, schemas=[1])[0]
+    frame = decode_frame(good.value or b"")
+    detail = np.zeros((frame.rows, len(GPU_DETAIL)), np.float32)
+    more = msgspec.structs.replace(frame, schema=GPU_DETAIL.schema, seq=frame.seq + 1, block=detail.tobytes())
+    out = cell.feed([good, incoming(frame_message(more))])
+    assert out.refusals() == []
+    assert (cell.stats.used, cell.stats.gaps) == (1, 0)

@@ -14,7 +14,7 @@ from flyball_contracts.config import WorkerConfig
 from flyball_contracts.errors import RecordError
 from flyball_contracts.frame import Frame, FrameBatch, decode_frame, decode_frames
 from flyball_contracts.ids import MAX_TIME_NS, tick_of
-from flyball_contracts.metrics import layout_of
+from flyball_contracts.metrics import GPU, HOST, WORKLOAD, layout_of
 from flyball_contracts.records import Inventory
 from flyball_streams.engine.directory import Directory
 from flyball_streams.engine.gate import Gate
@@ -24,6 +24,8 @@ from flyball_streams.engine.packing import pack_struct, unpack_struct
 from flyball_streams.engine.stats import LaneStats, count
 
 STAGE = "node lane"
+USED = frozenset({GPU.schema, HOST.schema, WORKLOAD.schema})
+"""Layouts that decisions rest on; the others are for people, through the sinks, and only their numbers count here."""
 PATIENCE = 4096
 """Frames that may wait for their inventory; more, or longer than the lateness, is a fault of the sender."""
 
@@ -76,7 +78,7 @@ class Intake:
             self.stats.undecodable += 1
             dead.append(refuse(batch[undecodable.position], STAGE, undecodable.error))
         for position, frame, values in in_order(batches):
-            if self._is_new(frame):
+            if self._is_new(frame) and frame.schema in USED:
                 self._place(batch[position], frame, values, dead)
         self._expire(dead)
         self.stats.waiting = len(self.parked)
