@@ -5,6 +5,7 @@ import re
 import types
 import typing
 from collections import defaultdict
+from collections.abc import Mapping
 from itertools import combinations
 from pathlib import Path
 from typing import Any, Literal, get_args, get_origin, get_type_hints
@@ -60,6 +61,8 @@ def _filled(kind: Any) -> Any:
         return _filled(get_args(kind)[0])
     if get_origin(kind) is tuple:
         return (_filled(get_args(kind)[0]),)
+    if get_origin(kind) is Mapping:
+        return {_filled(part): _filled(part) for part in get_args(kind)[:1]}
     if isinstance(kind, type) and issubclass(kind, msgspec.Struct):
         return kind(**{name: _filled(hint) for name, hint in get_type_hints(kind).items()})
     return {str: "x", int: 1, float: 1.0, bool: True}[kind]
