@@ -14,6 +14,7 @@ from flyball_contracts.metrics import GPU
 from flyball_contracts.records import Allocation, Anomaly, Migrate, NodeEvent, Proposal
 from flyball_contracts.topics import TOPICS
 from flyball_streams.engine import Engine
+from flyball_streams.engine.cell.capacity import Capacity
 from flyball_streams.engine.node.cell import GONE_TICKS, REMIND_TICKS
 from flyball_streams.engine.node.table import SubjectTable
 
@@ -166,3 +167,39 @@ def test_events_outlive_nothing_that_they_concern() -> None:
     cell.feed(told(said))
     (anomaly,) = [a for a in cell.run(5, 3, sick()).of(Anomaly) if a.detector == "failing"]
     assert anomaly.evidence[0].record == "e"
+
+
+def test_a_notice_to_the_node_moves_all_its_work_and_a_new_boot_ends_it() -> None:
+    held = [Allocation(workload="a", replica=f"a-{i}", devices=(i,)) for i in range(2)]
+    cell = Cell(inventory("node-1", 2, held), inventory("node-2", 4), records=[spec("a")])
+    cell.run(0, 5)
+    said = NodeEvent(id="spot", node="node-1", time_ns=START_NS, kind="spot_notice", remedy="drain")
+    cell.feed(told(said))
+    wishes = [p for p in cell.run(5, 3).of(Proposal) if p.wish == "migrate"]
+    assert {(p.replica, p.device) for p in wishes} == {("a-0", "node-1/0"), ("a-1", "node-1/1")}
+    assert all("spot_notice asks to drain" in p.reason for p in wishes)
+    booted = inventory("node-1", 2, held, boot_id="boot-2", epoch=9)
+    cell.feed(told(booted))
+    cell.agents[0] = Agent(booted, epoch=2)
+    assert failing(cell.run(8, 2 * REMIND_TICKS)) == []
+
+
+def test_what_strikes_a_gpu_strikes_the_instances_it_is_divided_into() -> None:
+    whole = inventory("node-1", 3, [Allocation(workload="a", replica="a-0", devices=(1,))])
+    parent, *rest = whole.devices
+    instances = [msgspec.structs.replace(d, parent=parent.id, mig_profile="3g.40gb") for d in rest]
+    divided = msgspec.structs.replace(whole, devices=(msgspec.structs.replace(parent, mig_enabled=True), *instances))
+    cell = Cell(divided, inventory("node-2", 2), records=[spec("a")])
+    cell.run(0, 5)
+    said = NodeEvent(id="e", node="node-1", time_ns=START_NS, kind="xid", device=parent.id, code=79, remedy="reboot")
+    cell.feed(told(said))
+    wishes = [p for p in cell.run(5, 3).of(Proposal) if p.wish == "migrate" and p.workload]
+    assert [(p.replica, p.device) for p in wishes] == [("a-0", instances[0].id)]
+
+
+def test_nothing_is_placed_on_a_gpu_that_is_divided() -> None:
+    node = inventory("node-1", 1)
+    node = msgspec.structs.replace(node, devices=(msgspec.structs.replace(node.devices[0], mig_enabled=True),))
+    cell = Cell(node, records=[spec("a", min_replicas=1)])
+    assert cell.engine.directory.nodes("cell-1") == [node]
+    assert Capacity(cell.engine.directory, "cell-1", ()).rooms == []

@@ -117,7 +117,8 @@ class Capacity:
                 self.give({model: -devices})
 
     def _usable(self, inventory: Inventory, row: int) -> bool:
-        return inventory.schedulable and inventory.devices[row].id not in self.unhealthy
+        device = inventory.devices[row]  # nothing is placed on a GPU that is divided, but on its instances
+        return inventory.schedulable and device.id not in self.unhealthy and not device.mig_enabled
 
 
 def accepts(spec: WorkloadSpec, model: str) -> bool:

@@ -164,11 +164,13 @@ class NodeCell:
         self.health.forget(self.gpus.retire((d.id for d in devices), node))
 
     def _heed(self, tick: Tick) -> None:
-        """Note the events up to this tick; a worker with a backlog may have read events of later ones."""
-        due = sorted((e for e in self.coming if e.time_ns < tick.end_ns), key=lambda e: (e.time_ns, e.id))
-        self.coming = [e for e in self.coming if e.time_ns >= tick.end_ns][-COMING:]
-        for event in due:
-            self.health.note(event)
+        """Note the events up to this tick, of known nodes; a worker with a backlog may have read later ones."""
+        known = self.inventories
+        due = [e for e in self.coming if e.time_ns < tick.end_ns and e.node in known]
+        self.coming = [e for e in self.coming if e.time_ns >= tick.end_ns or e.node not in known][-COMING:]
+        for event in sorted(due, key=lambda e: (e.time_ns, e.id)):
+            for device in struck(event, known[event.node].devices):
+                self.health.note(device, event)
 
     def _fill(self, entries: list[Entry]) -> None:
         self.gpus.clear()
@@ -295,6 +297,13 @@ class NodeCell:
 def _replaces(new: Inventory, old: Inventory) -> bool:
     """Whether an inventory is the newer one of its node; frames of a boot that is over do not come here any more."""
     return new.boot_id != old.boot_id or (new.epoch, new.time_ns) > (old.epoch, old.time_ns)
+
+
+def struck(event: NodeEvent, devices: tuple[Device, ...]) -> list[str]:
+    """Devices that an event is about: those of the whole node, or one with the instances it is divided into."""
+    if not event.device:
+        return [d.id for d in devices]
+    return [event.device, *(d.id for d in devices if d.parent == event.device)]
 
 
 def _known(x: np.float32) -> float | None:

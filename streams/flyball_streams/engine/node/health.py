@@ -55,10 +55,13 @@ class Health:
         fresh = peers.init(self.peers.history.shape[-1], len(PEER_METRICS))
         self.peers = wiped(self.peers, fresh, slots)
 
-    def note(self, event: NodeEvent) -> None:
-        """Take an event in; the driver's own verdict on a device outranks statistics, and stays until it is reset."""
-        if event.device and event.remedy in FATAL:
-            self.events[event.device] = event
+    def note(self, device: str, event: NodeEvent) -> None:
+        """Take an event in that strikes a device.
+
+        The driver's own verdict outranks statistics, and stays until the device is reset or its node boots.
+        """
+        if event.remedy in FATAL:
+            self.events[device] = event
 
     def forget(self, devices: list[str]) -> None:
         """Drop what was held against some devices: they were reset, or are gone."""
@@ -72,14 +75,13 @@ class Health:
         broken = {
             d: [f.slot, f.detector, f.score, f.reason, _evidence.encode(f.evidence)] for d, f in self.broken.items()
         }
-        events = [pack_struct(e) for e in self.events.values()]
+        events = {device: pack_struct(e) for device, e in self.events.items()}
         return {"peers": arrays(self.peers), "events": events, "broken": broken, "asked": sorted(self.asked)}
 
     def load(self, state: dict[str, Any], capacity: int) -> None:
         """Take on the state of a snapshot."""
         self.peers = like(peers.init(capacity, len(PEER_METRICS)), state["peers"])
-        events = [unpack_struct(raw, NodeEvent) for raw in state["events"]]
-        self.events = {e.device: e for e in events}
+        self.events = {device: unpack_struct(raw, NodeEvent) for device, raw in state["events"].items()}
         self.asked = set(state["asked"])
         self.broken = {
             device: Finding(slot, detector, score, reason, _evidence_decoder.decode(raw))
