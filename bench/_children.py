@@ -10,7 +10,7 @@ import time
 from multiprocessing.connection import Connection
 from typing import Any, NamedTuple, cast
 
-from bench._load import Load, Size, gpu_ticks, partition_counts
+from bench._load import Frames, Load, Size, gpu_ticks, partition_counts
 from confluent_kafka import Consumer, TopicPartition
 
 from flyball_contracts.codec import Message
@@ -45,7 +45,7 @@ class Stopwatch:
         return Cost(time.process_time() - self._cpu, time.monotonic() - self._wall, messages, rows)
 
 
-def engine(pipe: Connection, size: Size, seed: int) -> None:
+def engine(pipe: Connection, size: Size, seed: int, frames: Frames) -> None:
     """Feed the engine from memory, a tick at a time; a command is a number of ticks.
 
     Answers with the cost (``rows`` are GPU-ticks) and the frames that were not used.
@@ -53,7 +53,7 @@ def engine(pipe: Connection, size: Size, seed: int) -> None:
     from flyball_streams.engine import Engine, Incoming
 
     counts = partition_counts(size)
-    load, lanes = Load(size.copies, seed), Engine(WorkerConfig(), counts)
+    load, lanes = Load(size.copies, seed, frames), Engine(WorkerConfig(), counts)
 
     def incoming(m: Message) -> Incoming:
         return Incoming(m.topic, partition_of(m.key, counts[m.topic]), 0, m.key, m.value, m.headers)

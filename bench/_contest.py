@@ -14,7 +14,7 @@ from typing import Any, Self, cast
 from bench import _children
 from bench._broker import DEADLINE_S, Sender, Watch, send_paced, wait_for
 from bench._children import Cost
-from bench._load import Load, Size, gpu_ticks, partition_counts
+from bench._load import Frames, Load, Size, gpu_ticks, partition_counts
 from bench._report import Row, Sample
 
 from flyball_contracts.codec import Message
@@ -98,8 +98,17 @@ class WorkerProcess(AbstractContextManager["WorkerProcess"]):
 class Contest(AbstractContextManager["Contest"]):
     """All rows on one broker; :meth:`segment` does one repeat of each, one after the other."""
 
-    def __init__(self, broker: Broker, size: Size, seed: int, *, embedded: bool, told: Callable[[str], None]) -> None:
-        self.size, self.seed, self._told = size, seed, told
+    def __init__(
+        self,
+        broker: Broker,
+        size: Size,
+        seed: int,
+        *,
+        embedded: bool,
+        told: Callable[[str], None],
+        frames: Frames = "gpu",
+    ) -> None:
+        self.size, self.seed, self._told, self.frames = size, seed, told, frames
         self.worker_row = Row("worker", "flyball worker: broker to decisions")
         self.engine_row = Row("engine", "engine alone, fed from memory")
         self.plain_row = Row("plain_faust", "plain Faust, one message per metric")
@@ -109,7 +118,7 @@ class Contest(AbstractContextManager["Contest"]):
         self.published: dict[str, int] = {}
         counts = partition_counts(size)
         broker.create_topics(counts | BENCH_PARTITIONS)
-        self._load, self._metrics = Load(size.copies, seed), Load(1, seed)
+        self._load, self._metrics = Load(size.copies, seed, frames), Load(1, seed)
         self.gpus, self.nodes = self._load.gpus, self._load.nodes
         self._first_tick = 0
         self._sender = Sender(broker.bootstrap)
@@ -147,7 +156,7 @@ class Contest(AbstractContextManager["Contest"]):
         self._sender.flush()
         enter = self._stack.enter_context
         self._worker = enter(WorkerProcess(bootstrap, embedded))
-        self._engine = enter(Child("engine", _children.engine, size, self.seed))
+        self._engine = enter(Child("engine", _children.engine, size, self.seed, self.frames))
         metrics = (METRICS, BENCH_PARTITIONS[METRICS])
         self._plain = enter(Child("plain Faust", _children.plain_faust, bootstrap, *metrics, embedded))
         frames = [m for m in warm[-1] if m.topic == TELEMETRY.name]

@@ -1,10 +1,13 @@
 """What the benchmarks feed: the simulated fleet, some copies of it, and how much of it in one run."""
 
+from collections import Counter
 from collections.abc import Iterator
-from typing import NamedTuple
+from typing import Literal, NamedTuple
+
+import msgspec
 
 from flyball_collectors.fleet import Fleet, scaled
-from flyball_contracts.codec import Message
+from flyball_contracts.codec import Message, frame_message
 from flyball_contracts.config import FleetConfig
 from flyball_contracts.frame import decode_frame
 from flyball_contracts.ids import tick_of
@@ -13,6 +16,10 @@ from flyball_contracts.topics import EVENTS, TELEMETRY, TOPICS
 
 START_NS = 1_767_225_600_000_000_000  # event time: any start will do, as long as it is always the same
 SEED = 7
+
+
+Frames = Literal["gpu", "all"]
+"""What each node sends in a tick: 8 GPUs x 48 metrics in one message, or those of its host and workloads beside it."""
 
 
 class Size(NamedTuple):
@@ -44,9 +51,11 @@ SIZES = {
 class Load:
     """The ticks of a seeded fleet, in order; the same seed gives the same bytes."""
 
-    def __init__(self, copies: int, seed: int) -> None:
+    def __init__(self, copies: int, seed: int, frames: Frames = "all") -> None:
         self._fleet = Fleet(scaled(FleetConfig(seed=seed), copies), START_NS)
         self._next = 0
+        self._only_gpus = frames == "gpu"
+        self._seq: Counter[str] = Counter()
         self.start_tick = tick_of(START_NS, self._fleet.period_ns)
         self.nodes = len(self._fleet.nodes)
         self.gpus = sum(len(node.devices) for node in self._fleet.nodes)
@@ -59,7 +68,17 @@ class Load:
         """Return the messages of each of the next ``count`` ticks."""
         made = [self._fleet.tick(self._next + i) for i in range(count)]
         self._next += count
-        return made
+        return [[m for m in map(self._gpus_only, messages) if m] for messages in made] if self._only_gpus else made
+
+    def _gpus_only(self, message: Message) -> Message | None:
+        """Message as an agent sends it that measures nothing but GPUs: no other frames, and none missing."""
+        if message.topic != TELEMETRY.name:
+            return message
+        frame = decode_frame(message.value)
+        if frame.schema != GPU.schema:
+            return None
+        seq, self._seq[frame.node] = self._seq[frame.node], self._seq[frame.node] + 1
+        return frame_message(msgspec.structs.replace(frame, seq=seq))
 
     def metrics(self, gpus: int, count: int) -> Iterator[tuple[bytes, bytes]]:
         """Key and value of one message per metric, for the first ``gpus`` GPUs and the next ``count`` ticks."""

@@ -18,6 +18,7 @@ import json
 import sys
 from collections.abc import Callable
 from contextlib import ExitStack
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -27,21 +28,26 @@ from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))  # for `bench`, in the child processes too
 
 from bench._contest import Contest
-from bench._load import SEED, SIZES, Size
+from bench._load import SEED, SIZES, Frames, Size
 from bench._report import as_json, machine_line, show
 
 from flyball_contracts.errors import FlyballError
 from flyball_streams.broker import Broker, EmbeddedBroker, RealKafka, kafka
 
+BESIDE: dict[Frames, str] = {"gpu": "", "all": " and messages of hosts and workloads beside them"}
 
-def run(broker: Broker, size: Size, seed: int, *, name: str, progress: Progress) -> tuple[Contest, dict[str, Any]]:
+
+def run(
+    broker: Broker, size: Size, seed: int, frames: Frames, *, name: str, progress: Progress
+) -> tuple[Contest, dict[str, Any]]:
     """One contest on one broker: the rows, and what they are about."""
     task = progress.add_task(name, total=size.repeats)
 
     def told(what: str) -> None:
         progress.update(task, description=f"{name}: {what}")
 
-    with Contest(broker, size, seed, embedded=isinstance(broker, EmbeddedBroker), told=told) as contest:
+    embedded = isinstance(broker, EmbeddedBroker)
+    with Contest(broker, size, seed, embedded=embedded, told=told, frames=frames) as contest:
         for _ in range(size.repeats):
             contest.segment()
             progress.advance(task)
@@ -52,6 +58,7 @@ def run(broker: Broker, size: Size, seed: int, *, name: str, progress: Progress)
         "gpus": contest.gpus,
         "nodes": contest.nodes,
         "size": size._asdict(),
+        "frames": frames,
         "published": contest.published,
     }
     return contest, about
@@ -63,6 +70,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--quick", action="store_true", help="under a minute: fewer and shorter repeats")
     parser.add_argument("--json", type=Path, metavar="PATH", help="write all figures there")
     parser.add_argument("--kafka", action="store_true", help="then the same on a real Apache Kafka")
+    parser.add_argument("--frames", choices=["gpu", "all"], help="only one of the two loads (--quick: gpu)")
     parser.add_argument("--seed", type=int, default=SEED, help="seed of the simulated fleet (default: %(default)s)")
     parser.add_argument("--size", choices=sorted(SIZES), help=argparse.SUPPRESS)
     options = parser.parse_args(arguments)
@@ -75,21 +83,24 @@ def main(arguments: list[str] | None = None) -> int:
             brokers.append(("Apache Kafka", RealKafka))
         else:
             console.print(f"No real Kafka: {reason}")
+    loads: list[Frames] = [options.frames] if options.frames else ["gpu"] if options.quick else ["gpu", "all"]
     results: list[dict[str, Any]] = []
     columns = (SpinnerColumn(), TextColumn("{task.description}"), TextColumn("{task.completed}/{task.total}"))
     bar = Progress(*columns, TimeElapsedColumn(), console=Console(stderr=True), transient=True)
     valid = True
-    for name, make in brokers:
+    for (name, make), frames in product(brokers, loads):
         try:
             with ExitStack() as stack:
                 if sys.stderr.isatty():
                     stack.enter_context(bar)
-                contest, about = run(stack.enter_context(make()), size, options.seed, name=name, progress=bar)
+                broker = stack.enter_context(make())
+                contest, about = run(broker, size, options.seed, frames, name=name, progress=bar)
         except FlyballError as error:
             console.print(f"[red]{name}: {error}[/]")
             return 1
         title = (
-            f"Spine on the {name}: {contest.nodes} nodes x 8 GPUs x 48 metrics, {size.partitions} partitions; "
+            f"Spine on the {name}: {contest.nodes} nodes x 8 GPUs x 48 metrics{BESIDE[frames]}, "
+            f"{size.partitions} partitions; "
             f"median (range) of {size.repeats}; {sum(contest.published.values()):,} insights and decisions published"
         )
         show(console, contest.rows, "worker", title)

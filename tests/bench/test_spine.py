@@ -23,24 +23,25 @@ def figures(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     return loaded
 
 
-def test_every_row_counts(figures: dict[str, Any]) -> None:
-    (run,) = figures["runs"]
-    assert [row["key"] for row in run["rows"]] == ROWS
-    assert [row["problem"] for row in run["rows"]] == [""] * len(ROWS)
-    for row in run["rows"]:
-        rates = [ticks / cpu for ticks, cpu in zip(row["gpu_ticks"], row["cpu_s"], strict=True)]
-        assert row["per_core"] == pytest.approx(rates)
-        assert min(rates) > 0
+def test_every_row_of_both_loads_counts(figures: dict[str, Any]) -> None:
+    assert [run["frames"] for run in figures["runs"]] == ["gpu", "all"]
+    for run in figures["runs"]:
+        assert [row["key"] for row in run["rows"]] == ROWS
+        assert [row["problem"] for row in run["rows"]] == [""] * len(ROWS)
+        for row in run["rows"]:
+            rates = [ticks / cpu for ticks, cpu in zip(row["gpu_ticks"], row["cpu_s"], strict=True)]
+            assert row["per_core"] == pytest.approx(rates)
+            assert min(rates) > 0
 
 
 def test_worker_and_engine_are_given_the_same_ticks(figures: dict[str, Any]) -> None:
-    (run,) = figures["runs"]
+    run = figures["runs"][0]
     rows = {row["key"]: row for row in run["rows"]}
     assert rows["worker"]["gpu_ticks"] == rows["engine"]["gpu_ticks"] == [run["gpus"] * run["size"]["ticks"]]
 
 
 def test_ratios_and_circumstances_are_told(figures: dict[str, Any]) -> None:
-    (run,) = figures["runs"]
+    run = figures["runs"][0]
     assert run["ratios"]["of"] == "worker"
     assert sorted(run["ratios"]["over"]) == sorted(set(ROWS) - {"worker"})
     rows = {row["key"]: row for row in run["rows"]}

@@ -52,7 +52,8 @@ class AgentConfig(Section, frozen=True):
 class ForecastConfig(Section, frozen=True):
     """Damped exponential smoothing on log1p with conformal quantiles; rates are per tick.
 
-    Trust is judged by the coverage ``lead_ticks`` ahead.
+    Trust is judged by the coverage ``lead_ticks`` ahead. A forecast is made at each tick, and published at every
+    ``publish_every_ticks``-th and whenever a wish rests on it.
     """
 
     level_rate: Ratio = 0.3
@@ -60,6 +61,7 @@ class ForecastConfig(Section, frozen=True):
     damping: Ratio = 0.9
     horizon_ticks: Count = 60
     lead_ticks: Count = 10
+    publish_every_ticks: Count = 5
     conformal_rate: NotNegative = 0.05
     levels: tuple[Ratio, ...] = (0.05, 0.25, 0.5, 0.75, 0.95)
     trust_tolerance: Ratio = 0.15
@@ -112,7 +114,7 @@ class WorkerConfig(Section, frozen=True):
     lane_lateness_ticks: Count = 60
     max_ahead_ticks: Count = 120
     decision_ttl_s: Positive = 120.0
-    profile_every_ticks: Count = 10
+    profile_every_ticks: Count = 30
     snapshot_every_s: Positive = 30.0
     watchdog_s: Positive = 60.0
     forecast: ForecastConfig = ForecastConfig()

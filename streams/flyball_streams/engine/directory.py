@@ -60,7 +60,10 @@ class Directory:
 
     def inventory(self, node: str, boot_id: str, epoch: int) -> Inventory | None:
         """Inventory that a frame refers to, or ``None`` while it is not known."""
-        return self._epochs.get(node, {}).get((boot_id, epoch))
+        newest = self.inventories.get(node)
+        if newest is None or (newest.epoch == epoch and newest.boot_id == boot_id):
+            return newest
+        return self._epochs[node].get((boot_id, epoch))
 
     def spec(self, workload: str) -> WorkloadSpec | None:
         """Specification of a workload, or ``None`` when there is none or it was removed."""

@@ -55,7 +55,8 @@ class LaneHost:
             config.kafka.bootstrap, client_id=client_id, linger_ms=2, extra=config.kafka.client
         )
         told = ClientLog(log, "output", config.kafka.bootstrap)
-        self._producer = Producer({**settings, "on_delivery": self._delivered, "error_cb": told.on_error}, logger=told)
+        reports = {"on_delivery": self._failed_to_send, "delivery.report.only.error": True}
+        self._producer = Producer({**settings, **reports, "error_cb": told.on_error}, logger=told)
 
     def start(self) -> None:
         """Read the tables; raises :class:`TransportError` when the broker or a topic is missing."""
@@ -217,9 +218,8 @@ class LaneHost:
             why = self._failed.str() if self._failed is not None else f"{left} messages were not acknowledged"
             raise TransportError(f"what the lanes sent was not taken by the broker: {why}")
 
-    def _delivered(self, error: KafkaError | None, _message: KafkaMessage) -> None:
-        if error is not None:
-            self._failed = error
+    def _failed_to_send(self, error: KafkaError | None, _message: KafkaMessage) -> None:
+        self._failed = error
 
 
 def _place(topic: str, partition: int) -> str:

@@ -21,7 +21,7 @@ FIRST = 1_750_000_000
 """Tick of the first frames, so that times look like times."""
 START_NS = FIRST * PERIOD_NS
 ONE = dict.fromkeys(TOPICS, 1)
-FORECAST = ForecastConfig(horizon_ticks=4, lead_ticks=2, trust_after_ticks=8)
+FORECAST = ForecastConfig(horizon_ticks=4, lead_ticks=2, trust_after_ticks=8, publish_every_ticks=1)
 CONFIG = WorkerConfig(lateness_ticks=2, max_ahead_ticks=20, forecast=FORECAST)
 """One small horizon for all tests: each other one costs a compilation."""
 CELL = "cell-1"

@@ -1,5 +1,7 @@
 """Forecasts earn their trust, and without it nobody loses a replica."""
 
+from itertools import pairwise
+
 import msgspec
 import numpy as np
 import pytest
@@ -93,3 +95,17 @@ def test_series_that_ended_give_their_room_to_new_ones() -> None:
     assert len(forecaster.slots) == 64
     assert view.quantiles.max() < 50.0  # nothing of the series before is left
     assert sorted(forecaster.slots.values()) == list(range(64))
+
+
+def test_forecasts_are_published_now_and_then_and_whenever_a_wish_rests_on_one() -> None:
+    seldom = msgspec.structs.replace(QUICK, forecast=msgspec.structs.replace(FORECAST, publish_every_ticks=10))
+    service = cell(seldom)
+    calm = service.run(0, 80, load(430.0))
+    assert calm.of(Proposal) == []
+    assert {b.time_ns - a.time_ns for a, b in pairwise(calm.of(Forecast))} == {10 * 10**9}
+    busy = service.run(80, 5, load(1100.0))
+    known = {f.id for f in (*calm.of(Forecast), *busy.of(Forecast))}
+    cited = [e.record for p in busy.of(Proposal) for e in p.evidence if e.record]
+    assert cited
+    assert set(cited) <= known
+    assert len(busy.of(Forecast)) < 5 + len(busy.of(Proposal))

@@ -34,6 +34,7 @@ class Capacity:
         self.free: dict[str, float] = {}
         self._rooms: list[Room] = []
         self._holders: Counter[tuple[str, int]] = Counter()
+        self._freed: dict[tuple[str, tuple[str, ...]], Mapping[str, float]] = {}
         for inventory in directory.nodes(cell):
             for a in inventory.allocations:
                 self._holders.update((inventory.node, row) for row in set(a.devices))
@@ -98,6 +99,13 @@ class Capacity:
             if n == self._holders[node, row] and self._usable(inventory, row):
                 model = inventory.devices[row].model
                 found[model] = found.get(model, 0.0) + 1.0
+        return found
+
+    def freed_by_part(self, workload: str, part: tuple[str, ...], replicas: Iterable[Replica]) -> Mapping[str, float]:
+        """What :meth:`freed_by` says of the replicas named in ``part``; victims are looked at again and again."""
+        found = self._freed.get((workload, part))
+        if found is None:
+            found = self._freed[workload, part] = self.freed_by(replicas)
         return found
 
     def best_room(self, spec: WorkloadSpec, devices: int, away_from: str, zone: str) -> Room | None:

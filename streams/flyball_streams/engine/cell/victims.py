@@ -1,6 +1,6 @@
 """Who gives way to somebody more important, and how much of them."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from flyball_contracts.records import WorkloadSpec
@@ -14,7 +14,7 @@ class Bundle(NamedTuple):
 
     victim: WorkloadSpec
     names: tuple[str, ...]
-    frees: dict[str, float]
+    frees: Mapping[str, float]
     gain: float
 
 
@@ -59,7 +59,7 @@ def _bundles(spec: WorkloadSpec, victim: WorkloadSpec, capacity: Capacity, memor
     found: list[Bundle] = []
     for i in range(0, len(names), gang):
         part = tuple(names[i : i + gang])
-        frees = capacity.freed_by(r for name in part for r in replicas[name])
+        frees = capacity.freed_by_part(victim.workload, part, (r for name in part for r in replicas[name]))
         gain = sum(n for model, n in frees.items() if accepts(spec, model))
         if gain > 0 and running - len(part) >= least:
             found.append(Bundle(victim, part, frees, gain))

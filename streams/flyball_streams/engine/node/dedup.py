@@ -6,6 +6,7 @@ import msgspec
 
 Verdict = Literal["new", "duplicate", "stale"]
 WINDOW = 64
+_SEEN = (1 << WINDOW) - 1
 RUNS_KEPT = 8
 
 
@@ -29,6 +30,12 @@ class Sequence(msgspec.Struct):
 
         ``stale`` is a frame of an agent run that has been replaced, or one so old that nothing is known of it.
         """
+        if seq == self.seq + 1 and epoch == self.epoch and boot_id == self.boot_id:  # nearly all frames
+            self.seen = self.seen << 1 & _SEEN | 1
+            self.seq = seq
+            if time_ns > self.time_ns:
+                self.time_ns = time_ns
+            return "new", 0
         if epoch != self.epoch or boot_id != self.boot_id:
             # Epochs rise with each start, but an agent may lose its count; its clock may have been set back.
             newer = epoch > self.epoch or time_ns > self.time_ns
@@ -38,7 +45,7 @@ class Sequence(msgspec.Struct):
             return self._start(boot_id, epoch, seq, time_ns)
         ahead = seq - self.seq
         if ahead > 0:
-            self.seen = ((self.seen << ahead) | 1) & ((1 << WINDOW) - 1) if ahead < WINDOW else 1
+            self.seen = ((self.seen << ahead) | 1) & _SEEN if ahead < WINDOW else 1
             self.seq, self.time_ns = seq, max(time_ns, self.time_ns)
             return "new", ahead - 1
         if time_ns > self.time_ns:  # no frame is older by number and newer by time: the agent lost its count

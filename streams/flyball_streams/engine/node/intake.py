@@ -13,7 +13,7 @@ from flyball_contracts.codec import Message
 from flyball_contracts.config import WorkerConfig
 from flyball_contracts.errors import RecordError
 from flyball_contracts.frame import Frame, FrameBatch, decode_frame, decode_frames
-from flyball_contracts.ids import MAX_TIME_NS, tick_of
+from flyball_contracts.ids import MAX_TIME_NS
 from flyball_contracts.metrics import GPU, HOST, WORKLOAD, layout_of
 from flyball_contracts.records import Inventory
 from flyball_streams.engine.directory import Directory
@@ -143,15 +143,18 @@ class Intake:
         if inventory is None:
             self.parked.append(Parked(message, frame, values))
             return
-        kind = layout_of(frame.schema).rows
-        rows = {"device": len(inventory.devices), "host": 1, "allocation": len(inventory.allocations)}[kind]
+        schema, rows = frame.schema, 1
+        if schema == GPU.schema:
+            rows = len(inventory.devices)
+        elif schema == WORKLOAD.schema:
+            rows = len(inventory.allocations)
         if frame.rows != rows:
             self.stats.unfit += 1
-            dead.append(refuse(message, STAGE, RecordError(_unfit(frame, kind, rows))))
+            dead.append(refuse(message, STAGE, RecordError(_unfit(frame, layout_of(schema).rows, rows))))
             return
         cell = self.cells.get(inventory.cell)
         period_ns = frame.period_ns if cell is None else cell.gate.period_ns
-        index = tick_of(frame.time_ns, period_ns)
+        index = frame.time_ns // period_ns
         if (index + 1) * period_ns > MAX_TIME_NS:
             self.stats.unfit += 1
             dead.append(refuse(message, STAGE, RecordError(f"frame of node {frame.node!r}: its tick never ends")))
@@ -160,11 +163,16 @@ class Intake:
             late = self.config.lateness_ticks
             cell = CellTicks(Gate(period_ns, late, self.config.max_ahead_ticks, grace=late))
             self.cells[inventory.cell] = cell
-        arrival = cell.gate.arrive(f"{frame.node}|{frame.schema}", index)
+        arrival = cell.gate.arrive(f"{frame.node}|{schema}", index)
         count(self.stats, arrival)
         if arrival == "ok":
-            self.stats.rows += frame.rows
-            cell.open.setdefault(index, []).append(Entry(frame.schema, inventory, values))
+            self.stats.rows += rows
+            entry = Entry(schema, inventory, values)
+            entries = cell.open.get(index)
+            if entries is None:
+                cell.open[index] = [entry]
+            else:
+                entries.append(entry)
         elif arrival == "early":
             ahead_s = (index - cell.gate.closed) * cell.gate.period_ns / 1e9
             error = RecordError(

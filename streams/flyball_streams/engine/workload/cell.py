@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from typing import Any
+from zlib import crc32
 
 import msgspec
 import numpy as np
@@ -108,17 +109,21 @@ class WorkloadCell:
         for _ in range(min(skipped, self.config.forecast.horizon_ticks)):
             self.forecaster.step({})  # nobody reported, but horizons go by
         self.last_tick = tick.index
-        for name, view in self.forecaster.step(observed).items():
-            forecast = self._forecast(name, view, tick)
-            yield forecast
+        views = self.forecaster.step(observed)
+        for name, view in views.items():
+            if self._is_due(name, tick):
+                yield self._forecast(name, view, tick)
             if specs[name].kind == "inference":
-                jobs.append(Job(specs[name], demands[name], view, forecast.id))
+                jobs.append(Job(specs[name], demands[name], view, self._forecast_id(name, tick)))
         period_s = tick.period_ns / NS_PER_S
         for job, want in zip(jobs, size(jobs, period_s, self.config.forecast, self.config.sizing), strict=True):
             if want is not None:
+                name = job.spec.workload
+                if not self._is_due(name, tick):  # what a wish rests on can be looked up
+                    yield self._forecast(name, views[name], tick)
                 yield self._proposal(
                     tick,
-                    job.spec.workload,
+                    name,
                     "scale",
                     want.reason,
                     replicas=want.replicas,
@@ -135,10 +140,18 @@ class WorkloadCell:
             self.plans = {name: p for name, p in self.plans.items() if name in here}
             self.basis = {name: b for name, b in self.basis.items() if name in here}
 
+    def _is_due(self, name: str, tick: Tick) -> bool:
+        """Whether a forecast is published at this tick; workloads take turns."""
+        every = self.config.forecast.publish_every_ticks
+        return (tick.index + crc32(name.encode())) % every == 0
+
+    def _forecast_id(self, name: str, tick: Tick) -> str:
+        return record_id("Forecast", self.cell, name, tick.index)
+
     def _forecast(self, name: str, view: View, tick: Tick) -> Forecast:
         known = bool(np.isfinite(view.coverage).all())
         return Forecast(
-            id=record_id("Forecast", self.cell, name, tick.index),
+            id=self._forecast_id(name, tick),
             subject=name,
             cell=self.cell,
             time_ns=tick.end_ns,
