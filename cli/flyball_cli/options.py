@@ -52,6 +52,11 @@ def configured(config_path: Path | None, bootstrap: str | None, log_level: str) 
     if level is None:
         raise click.BadParameter(f"{log_level!r} is not DEBUG, INFO, WARNING or ERROR", param_hint="--log-level")
     logging.basicConfig(level=level, format="%(asctime)s %(levelname)-7s %(name)s: %(message)s", force=True)
+    return load(config_path, bootstrap)
+
+
+def load(config_path: Path | None, bootstrap: str | None) -> Config:
+    """Configuration of a file, or the default one, with the broker of the command line; raises :class:`ConfigError`."""
     config = load_config(config_path, Config) if config_path else Config()
     if bootstrap:
         config = msgspec.structs.replace(config, kafka=msgspec.structs.replace(config.kafka, bootstrap=bootstrap))
@@ -80,6 +85,28 @@ def until_signal(health_file: Path | None = None) -> Generator[threading.Event]:
         beat.join()
         for number, handler in before.items():
             signal.signal(number, handler)
+
+
+@contextmanager
+def on_hangup(function: Callable[[], object]) -> Generator[None]:
+    """SIGHUP calls ``function`` in the block."""
+    before = signal.signal(signal.SIGHUP, lambda _signum, _frame: function())
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGHUP, before)
+
+
+def wait_beating(seconds: float, stop: threading.Event, beat: Callable[[], object], step_s: float) -> bool:
+    """Wait like ``stop.wait``, and call ``beat`` at the start and every ``step_s`` seconds."""
+    ends_s = time.monotonic() + seconds
+    while True:
+        beat()
+        left_s = ends_s - time.monotonic()
+        if stop.wait(min(max(left_s, 0.0), step_s)):
+            return True
+        if left_s <= step_s:
+            return False
 
 
 class Pulse:

@@ -1,6 +1,6 @@
 """The collector port: what every source of telemetry on a node looks like to the agent."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple, Protocol
 
 import numpy as np
@@ -8,8 +8,9 @@ from numpy.typing import NDArray
 
 from flyball_contracts.ids import record_id
 from flyball_contracts.metrics import Layout
-from flyball_contracts.records import Device, NodeEvent
+from flyball_contracts.records import Allocation, Device, NodeEvent, NumaNode
 from flyball_contracts.records.events import EventKind, Remedy, Severity
+from flyball_contracts.records.inventory import CapacityType
 
 NAN = float("nan")
 Values = Mapping[str, float | Mapping[str, float]]  # by metric key; by instance where those come and go
@@ -22,13 +23,40 @@ class Reading(NamedTuple):
     values: NDArray[np.float32]
 
 
+class KeyedReading(NamedTuple):
+    """One frame's worth of values of a layout whose rows are the node's allocations.
+
+    ``rows`` is ``float32[metrics]`` by (workload, replica). The agent lays them out in the order of the inventory:
+    an allocation without a row is NaN throughout, a row without an allocation is left out.
+    """
+
+    schema: int
+    rows: Mapping[tuple[str, str], NDArray[np.float32]]
+
+
+class Place(NamedTuple):
+    """Where a node is and what kind of machine, as its cloud says; empty where nobody says."""
+
+    provider: str = ""
+    region: str = ""
+    availability_zone: str = ""
+    instance_type: str = ""
+    capacity_type: CapacityType | None = None
+
+
 class Parts(NamedTuple):
-    """What a collector knows for the node's inventory; its devices are the rows of its readings, in order."""
+    """What a collector knows for the node's inventory; its devices are the rows of its readings, in order.
+
+    Allocations of several collectors with one (workload, replica) become one row of the inventory.
+    """
 
     devices: tuple[Device, ...] = ()
     driver_version: str = ""
     cpu_count: int | None = None
     memory_bytes: int | None = None
+    allocations: tuple[Allocation, ...] = ()
+    numa: tuple[NumaNode, ...] = ()
+    place: Place = Place()
 
 
 class Collector(Protocol):
@@ -42,7 +70,7 @@ class Collector(Protocol):
         """Short name for logs."""
         ...
 
-    def read(self, now_ns: int, period_ns: int) -> list[Reading]:
+    def read(self, now_ns: int, period_ns: int) -> Sequence[Reading | KeyedReading]:
         """Read everything once.
 
         ``now_ns`` is the tick, ``period_ns`` the time since the tick before. A counter column is the increase

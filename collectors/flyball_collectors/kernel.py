@@ -7,7 +7,7 @@ from pathlib import Path
 _CHUNK_BYTES = 1 << 16
 
 
-def text_of(path: Path) -> str:
+def text_of(path: Path | str) -> str:
     """Content of a kernel file, empty where there is none or it may not be read."""
     try:
         file = os.open(path, os.O_RDONLY | os.O_CLOEXEC)

@@ -14,9 +14,11 @@ def compiled(function: Callable[P, R]) -> Callable[P, R]:
     return cast("Callable[P, R]", jax.jit(function))  # pyright: ignore[reportUnknownMemberType]
 
 
-def compiled_step(step: Callable[P, R], *, static: tuple[str, ...] = ("config",)) -> Callable[P, R]:
+def compiled_step(
+    step: Callable[P, R], *, static: tuple[str, ...] = ("config",), donate: bool = True
+) -> Callable[P, R]:
     """Compile a step; its first argument, the state, is donated and must not be used again."""
     jitted = jax.jit(  # pyright: ignore[reportUnknownMemberType]
-        step, static_argnames=static, donate_argnums=0
+        step, static_argnames=static, donate_argnums=(0,) if donate else ()
     )
     return cast("Callable[P, R]", jitted)

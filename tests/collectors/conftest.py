@@ -1,11 +1,10 @@
-"""GPUs without a GPU: our stand-in for NVML, loaded by the unmodified nvidia-ml-py."""
+"""GPUs without a GPU: our stand-in for NVML, found by the unmodified agent under the library's own name."""
 
 import ctypes
 import os
 from collections.abc import Iterator
 from pathlib import Path
 
-import pynvml  # type: ignore[import-untyped]
 import pytest
 from tests.nvml_stub.stub import NvmlStub, compile_stub
 
@@ -20,13 +19,14 @@ def nvml_stub_library(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def nvml_stub(nvml_stub_library: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[NvmlStub]:
-    """One fresh GPU that this process sees through nvidia-ml-py; `set_gpus` for more."""
+def nvml_stub(nvml_stub_library: Path, tmp_path: Path) -> Iterator[NvmlStub]:
+    """One fresh GPU that this process sees as NVML's; `set_gpus` for more.
+
+    A library that is loaded is found again by the name it is marked with, wherever it lies.
+    """
     library = ctypes.CDLL(os.fspath(nvml_stub_library))
     library.stub_open.argtypes = [ctypes.c_char_p]
     stub = NvmlStub(tmp_path / "gpus")
-    monkeypatch.setattr(pynvml, "nvmlLib", library)
-    monkeypatch.setattr(pynvml, "_nvmlGetFunctionPointer_cache", {})
     assert library.stub_open(os.fsencode(stub.path))
     yield stub
     library.stub_open(None)

@@ -156,3 +156,67 @@ def moer(values: list[float | None], **meta: Any) -> dict[str, Any]:
         "warnings": [],
     }
     return {"data": rows, "meta": said | meta}
+
+
+def spot_prices(prices: dict[str, float | str], token: str = "", kind: str = "p5.48xlarge") -> Answer:
+    """EC2's answer: a price for each availability zone; a fleet's other machines and Windows come along."""
+    rows = [(kind, "Linux/UNIX", str(price), zone) for zone, price in prices.items()]
+    rows += (
+        [(kind, "Windows", "0.1", "us-east-2a"), ("p4d.24xlarge", "Linux/UNIX", "0.2", "us-east-2a")] if rows else []
+    )
+    items = "".join(
+        f"<item><instanceType>{kind}</instanceType><productDescription>{product}</productDescription>"
+        f"<spotPrice>{price}</spotPrice><timestamp>2026-03-01T09:30:11.000Z</timestamp>"
+        f"<availabilityZone>{zone}</availabilityZone></item>"
+        for kind, product, price, zone in rows
+    )
+    text = (
+        '<?xml version="1.0" encoding="UTF-8"?>\n'
+        '<DescribeSpotPriceHistoryResponse xmlns="http://ec2.amazonaws.com/doc/2016-11-15/">'
+        "<requestId>9a2c1e0b-6d3f-4b7a-8f55-1c2d3e4f5a6b</requestId>"
+        f"<spotPriceHistorySet>{items}</spotPriceHistorySet><nextToken>{token}</nextToken>"
+        "</DescribeSpotPriceHistoryResponse>"
+    )
+    return Answer(text.encode(), headers={"Content-Type": "text/xml;charset=UTF-8"})
+
+
+def spot_advice(band: int = 0) -> dict[str, Any]:
+    labels = {5: "<5%", 11: "5-10%", 16: "10-15%", 22: "15-20%", 100: ">20%"}
+    ranges = [{"index": i, "label": labels[most], "dots": i, "max": most} for i, most in enumerate(labels)]
+    types = {"p5.48xlarge": {"s": 57, "r": band}, "p4d.24xlarge": {"s": 64, "r": 4}}
+    return {
+        "global_rate": "<5%",
+        "instance_types": {"p5.48xlarge": {"emr": True, "cores": 192, "ram_gb": 2048.0}},
+        "ranges": ranges,
+        "spot_advisor": {"us-east-2": {"Linux": types, "Windows": {"p5.48xlarge": {"s": 1, "r": 4}}}},
+    }
+
+
+def retail_prices(*rows: dict[str, Any], link: str | None = None) -> dict[str, Any]:
+    """Azure's answer: rows of one size of machine; `rows` change what they say."""
+    usual: dict[str, Any] = {
+        "currencyCode": "USD",
+        "tierMinimumUnits": 0.0,
+        "retailPrice": 36.9,
+        "unitPrice": 36.9,
+        "armRegionName": "westeurope",
+        "location": "EU West",
+        "effectiveStartDate": "2026-01-01T00:00:00Z",
+        "meterName": "ND96isr H100 v5 Spot",
+        "productName": "Virtual Machines NDsrH100v5 Series",
+        "skuName": "Standard_ND96isr_H100_v5 Spot",
+        "serviceName": "Virtual Machines",
+        "unitOfMeasure": "1 Hour",
+        "type": "Consumption",
+        "isPrimaryMeterRegion": True,
+        "armSkuName": "Standard_ND96isr_H100_v5",
+    }
+    items = [usual | row for row in rows]
+    return {
+        "BillingCurrency": "USD",
+        "CustomerEntityId": "Default",
+        "CustomerEntityType": "Retail",
+        "Items": items,
+        "NextPageLink": link,
+        "Count": len(items),
+    }

@@ -19,13 +19,13 @@ def config(tmp_path: Path, node: str = "n1") -> AgentConfig:
 
 def test_epochs_count_starts(tmp_path: Path) -> None:
     starts = [identify(config(tmp_path), NOW_NS) for _ in range(3)]
-    assert [start.epoch for start in starts] == [1, 2, 3]
+    assert [start.epoch for start in starts] == [NOW_NS, NOW_NS + 1, NOW_NS + 2]
     assert len({start.boot_id for start in starts}) == 1
 
 
 def test_nodes_count_apart_and_names_cannot_leave_the_folder(tmp_path: Path) -> None:
-    assert identify(config(tmp_path, "../../n1"), NOW_NS).epoch == 1
-    assert identify(config(tmp_path, "n1"), NOW_NS).epoch == 1
+    assert identify(config(tmp_path, "../../n1"), NOW_NS).epoch == NOW_NS
+    assert identify(config(tmp_path, "n1"), NOW_NS).epoch == NOW_NS
     assert {file.parent for file in tmp_path.rglob("epoch-*")} == {tmp_path / "state"}
 
 
@@ -38,7 +38,7 @@ def test_agents_that_start_at_once_get_different_epochs(tmp_path: Path) -> None:
         thread.start()
     for thread in threads:
         thread.join()
-    assert sorted(epochs) == list(range(1, 9))
+    assert sorted(epochs) == list(range(NOW_NS, NOW_NS + 8))
 
 
 @pytest.mark.parametrize("damage", ["", "x", "-4", "9" * 40, "\x00\x00"])
@@ -58,8 +58,8 @@ def test_a_state_folder_that_cannot_be_is_the_start_time(tmp_path: Path, caplog:
 
 def test_the_default_folder_is_the_user_s(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
-    assert identify(AgentConfig(node="n1"), NOW_NS).epoch == 1
-    assert (tmp_path / "flyball/epoch-n1").read_text() == "1\n"
+    assert identify(AgentConfig(node="n1"), NOW_NS).epoch == NOW_NS
+    assert (tmp_path / "flyball/epoch-n1").read_text() == f"{NOW_NS}\n"
 
 
 def test_the_boot_id_is_the_kernel_s(tmp_path: Path) -> None:
@@ -68,3 +68,11 @@ def test_the_boot_id_is_the_kernel_s(tmp_path: Path) -> None:
     kernel.write_text("b0-07\n")
     assert look(AgentConfig(node="n1", root=str(tmp_path))) == ("n1", "b0-07", 0)
     assert look(AgentConfig(root=str(tmp_path / "nowhere"))) == (socket.gethostname(), "unknown", 0)
+
+
+def test_the_environment_names_a_node_that_the_configuration_does_not(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("FLYBALL_NODE", "gpu-7")
+    assert look(AgentConfig(root=str(tmp_path))).node == "gpu-7"
+    assert look(AgentConfig(node="n1", root=str(tmp_path))).node == "n1"

@@ -1,6 +1,5 @@
 """The NVML collector against our stand-in for the driver's library."""
 
-import importlib
 import logging
 import time
 from collections.abc import Iterator, Mapping
@@ -34,7 +33,7 @@ def open_now() -> NvmlCollector:
 
 def rows(collector: NvmlCollector, now_ns: int = S) -> list[dict[str, float]]:
     """Known values of each row of one read."""
-    (reading,) = collector.read(now_ns, S)
+    reading = collector.read(now_ns, S)[0]
     assert reading.schema == GPU.schema
     return [{key: float(row[i]) for key, i in GPU.columns.items() if not np.isnan(row[i])} for row in reading.values]
 
@@ -50,7 +49,8 @@ def agree(found: Mapping[str, float], expected: Mapping[str, float]) -> None:
 
 def test_gauges_come_in_base_units(nvml_stub: NvmlStub, opened: NvmlCollector) -> None:
     gpu = nvml_stub.gpu()
-    gpu.encoder, gpu.decoder, gpu.pstate, gpu.fan, gpu.processes = 10, 20, 2, 30, 3
+    gpu.encoder, gpu.decoder, gpu.pstate, gpu.fan = 10, 20, 2, 30
+    nvml_stub.set_processes([(pid, 2**20, 0, 0) for pid in (1, 2, 3)])
     gpu.reasons = 0x40 | 0x1
     expected = {
         "hw.gpu.utilization{task=general}": 0.5,
@@ -114,7 +114,7 @@ def test_a_counter_that_the_driver_reset_is_unknown_once(nvml_stub: NvmlStub, op
     row(opened)
     nvml_stub.set_field(83, 10)
     assert "hw.energy" not in row(opened)
-    assert opened.readers[0].resets == 1
+    assert opened.rows.resets == 1
     nvml_stub.set_field(83, 100_010)
     assert row(opened)["hw.energy"] == pytest.approx(100.0)
 
@@ -124,6 +124,28 @@ def test_bytes_in_32_bits_are_not_believed(nvml_stub: NvmlStub, opened: NvmlColl
     row(opened)
     nvml_stub.set_field(197, 9, kind=NARROW)
     assert "hw.gpu.io{direction=transmit}" not in row(opened)
+
+
+def test_links_that_only_tell_their_own_bytes_are_added_up(nvml_stub: NvmlStub, opened: NvmlCollector) -> None:
+    for field in (138, 139):
+        nvml_stub.set_field(field, 0, scope=ALL_LINKS, result=NOT_SUPPORTED)
+    for link in range(18):
+        nvml_stub.set_field(202, 1000, scope=link)
+        nvml_stub.set_field(204, 1000, scope=link)
+    row(opened)
+    for link in range(18):
+        nvml_stub.set_field(202, 1000 + link, scope=link)
+        nvml_stub.set_field(204, 1001, scope=link)
+    expected = {"nvidia.gpu.nvlink.io{direction=transmit}": 153.0, "nvidia.gpu.nvlink.io{direction=receive}": 18.0}
+    agree(row(opened), expected)
+
+
+def test_a_field_that_the_driver_does_not_know_is_asked_for_once(nvml_stub: NvmlStub, opened: NvmlCollector) -> None:
+    nvml_stub.set_field(82, 0, result=2)  # invalid argument
+    row(opened)
+    nvml_stub.set_field(82, 50)
+    assert "hw.temperature{sensor=memory}" not in row(opened)
+    assert row(opened)["hw.temperature{sensor=gpu}"] == 45
 
 
 def test_samples_give_the_burst_between_two_reads(nvml_stub: NvmlStub, opened: NvmlCollector) -> None:
@@ -199,7 +221,7 @@ def test_values_that_cannot_be_are_left_out_and_counted(
     with caplog.at_level(logging.WARNING):
         found = [row(opened), row(opened)][1]
     assert not {"hw.gpu.utilization{task=general}", "hw.temperature{sensor=gpu}"} & set(found)
-    rejected = opened.readers[0].rejected
+    rejected = opened.rows.rejected
     assert rejected == {"hw.gpu.utilization{task=general}": 2, "hw.temperature{sensor=gpu}": 2, "hw.energy": 1}
     assert len(caplog.records) == 3  # each is told once
 
@@ -333,14 +355,10 @@ def test_nvml_that_does_not_start_is_absent_with_a_remedy(nvml_stub: NvmlStub, c
     assert words in absent.remedy
 
 
-def test_without_nvidia_ml_py_it_is_absent(monkeypatch: pytest.MonkeyPatch) -> None:
-    def refuse(name: str) -> None:
-        raise ImportError(name)
-
-    monkeypatch.setattr(importlib, "import_module", refuse)
-    absent = open_nvml("node")
+def test_without_the_library_it_is_absent() -> None:
+    absent = open_nvml("node", library="libno-such-library.so.1")
     assert isinstance(absent, Absent)
-    assert "flyball[agent]" in absent.remedy
+    assert "NVIDIA" in absent.remedy
 
 
 def test_closing_twice_does_nothing(nvml_stub: NvmlStub) -> None:

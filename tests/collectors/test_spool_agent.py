@@ -137,7 +137,9 @@ def test_what_a_run_could_not_send_the_next_one_does(embedded_broker: StartBroke
     assert (report.carried, report.spooled, report.dropped) == (away.sent, 0, 0)
     assert report.delivered == away.sent + report.sent
     came = received(broker.bootstrap, report.delivered)
-    expected = [(1, seq) for seq in range(away.frames)] + [(2, seq) for seq in range(report.frames)]
+    expected = [(START_NS + 1, seq) for seq in range(away.frames)] + [
+        (START_NS + 2, seq) for seq in range(report.frames)
+    ]
     assert Counter((frame.epoch, frame.seq) for frame in frames(came)) == Counter(expected)
     assert {record.kind for record in came if isinstance(record, NodeEvent)} == {"agent_started", "agent_stopped"}
 

@@ -33,7 +33,7 @@ class FakeTime:
 def run(time: FakeTime, period_ns: int, work: list[Callable[[], None]]) -> list[Tick]:
     """Ticks of a loop that does one piece of work after each."""
     seen: list[Tick] = []
-    for tick, piece in zip(ticks(period_ns, time.clock, time.wait), work, strict=False):
+    for tick, piece in zip(ticks(lambda: period_ns, time.clock, time.wait), work, strict=False):
         assert tick.time_ns <= time.wall_ns < tick.time_ns + period_ns
         seen.append(tick)
         piece()
@@ -67,14 +67,14 @@ def test_waking_early_waits_again() -> None:
         waits.append(seconds)
         return time.wait(seconds / 2 if seconds > 1e-3 else seconds)
 
-    tick = next(ticks(S, time.clock, short_wait))
+    tick = next(ticks(lambda: S, time.clock, short_wait))
     assert tick.time_ns == START_NS // S * S + S
     assert len(waits) > 5
 
 
 def test_it_ends_when_the_wait_says_so() -> None:
     time = FakeTime()
-    assert list(ticks(S, time.clock, lambda seconds: True)) == []
+    assert list(ticks(lambda: S, time.clock, lambda seconds: True)) == []
 
 
 def test_a_clock_set_back_by_an_hour_does_not_stop_the_ticks() -> None:

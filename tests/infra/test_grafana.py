@@ -61,7 +61,7 @@ def _filled(kind: Any) -> Any:
         return _filled(get_args(kind)[0])
     if get_origin(kind) is tuple:
         return (_filled(get_args(kind)[0]),)
-    if get_origin(kind) is Mapping:
+    if get_origin(kind) in (Mapping, dict):
         return {_filled(part): _filled(part) for part in get_args(kind)[:1]}
     if isinstance(kind, type) and issubclass(kind, msgspec.Struct):
         return kind(**{name: _filled(hint) for name, hint in get_type_hints(kind).items()})

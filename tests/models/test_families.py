@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings, strategies as st
 
 from flyball_models.anomaly import peers, record_ratio
-from flyball_models.forecast import conformal, damped, holt_winters, last, rls, seasonal
+from flyball_models.forecast import conformal, damped, ensemble, holt_winters, last, mix, profile, rls, seasonal
 from flyball_models.profile import features
 
 N = 64
@@ -23,6 +23,9 @@ LAST = last.Config(0.5, 5)
 SEASONAL = seasonal.Config(6, 5)
 WINTERS = holt_winters.Config(season=6, horizons=5)
 RLS = rls.Config(season=6, seasons=2, judged=(1, 3), horizons=5)
+PROFILE = profile.Config(season=8, groups=((1,), (1, 2)), horizons=5)
+MIX = mix.Config(experts=2, judged=(1, 3), horizons=5)
+ENSEMBLE = ensemble.configure(5, (1, 3), 8)
 RECORDS = record_ratio.Config(bins=3, hold=4, warmup=5)
 
 
@@ -42,6 +45,11 @@ class Family:
 def _conformal(state: Any, x: Floats, mask: Bools, tick: int) -> tuple[Any, Any]:
     forecast = np.repeat(np.where(np.isfinite(x), x, 7.0)[:, None] * np.float32(1.1), 5, axis=1)
     return conformal.step(state, x, mask, forecast, CONFORMAL)
+
+
+def _mix(state: Any, x: Floats, mask: Bools, tick: int) -> tuple[Any, Any]:
+    near = np.repeat(np.where(np.isfinite(x), x, 7.0)[:, None] * np.float32(1.1), 5, axis=1)
+    return mix.step(state, x, mask, np.stack([near, np.where(near > 20, np.nan, 2 * near)]).astype(np.float32), MIX)
 
 
 def _features(state: Any, x: Floats, mask: Bools, tick: int) -> tuple[Any, Any]:
@@ -85,7 +93,7 @@ FAMILIES = [
         lambda n: rls.init(n, RLS),
         lambda s, x, m, t: rls.step(s, x, m, RLS),
         lambda s, n: rls.resize(s, n, RLS),
-        rls.step,
+        rls.updated,
         ("tick", "ring"),
     ),
     Family(
@@ -95,6 +103,30 @@ FAMILIES = [
         lambda s, n: conformal.resize(s, n, CONFORMAL),
         conformal.step,
         ("tick", "issued", "bound"),
+    ),
+    Family(
+        "profile",
+        lambda n: profile.init(n, PROFILE),
+        lambda s, x, m, t: profile.step(s, x, m, PROFILE),
+        lambda s, n: profile.resize(s, n, PROFILE),
+        profile.step,
+        ("tick", "ring", "ahead"),
+    ),
+    Family(
+        "mix",
+        lambda n: mix.init(n, MIX),
+        _mix,
+        lambda s, n: mix.resize(s, n, MIX),
+        mix.combine,
+        ("tick", "issued"),
+    ),
+    Family(
+        "ensemble",
+        lambda n: ensemble.init(n, ENSEMBLE),
+        lambda s, x, m, t: ensemble.step(s, x, m, ENSEMBLE),
+        lambda s, n: ensemble.resize(s, n, ENSEMBLE),
+        mix.combine,
+        ("tick", "issued", "ring", "ahead"),
     ),
     Family(
         "record_ratio",
@@ -129,10 +161,14 @@ def fields(state: Any) -> dict[str, np.ndarray[Any, Any]]:
     """Arrays of a state by name, those of a state within it behind a dot."""
     found: dict[str, np.ndarray[Any, Any]] = {}
     for name, value in state._asdict().items():
-        if hasattr(value, "_asdict"):
-            found |= {f"{name}.{inner}": leaf for inner, leaf in fields(value).items()}
-        else:
-            found[name] = np.array(value)
+        parts: dict[str, Any] = {name: value}
+        if name == "members":  # states of the ensemble's
+            parts = {f"{name}.{i}": member for i, member in enumerate(value)}
+        for path, part in parts.items():
+            if hasattr(part, "_asdict"):
+                found |= {f"{path}.{inner}": leaf for inner, leaf in fields(part).items()}
+            else:
+                found[path] = np.array(part)
     return found
 
 

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings, strategies as st
 
+from flyball_models._arrays import as_array, full
 from flyball_models.forecast import rls
 
 N = 64
@@ -92,14 +93,14 @@ def test_without_forgetting_and_clipping_it_is_ridge_regression() -> None:
     x = rng.normal(size=(80, 11))
     target = x @ rng.normal(size=11) + 0.1 * rng.normal(size=80)
     config = rls.Config(season=6, seasons=1, judged=(1,), forgetting=1.0, prior=2.0, clip=1e6, trace=1e6)
-    state = rls.init(N, config)
-    known = np.ones((1, N), np.bool_)
+    *_, weights, covariance = rls.init(N, config)
+    known, unit = full((1, N), 1.0) > 0, full(N, 1.0)
     for row, value in zip(x.astype(np.float32), target.astype(np.float32), strict=True):
-        wide = np.broadcast_to(row[:, None, None], (11, 1, N))
-        weights, covariance = rls._learn(state, wide, np.full((1, N), value), known, config)  # pyright: ignore[reportPrivateUsage]
-        state = state._replace(weights=weights, covariance=covariance)
+        wide = as_array(np.broadcast_to(row[:, None, None], (11, 1, N)))
+        seen = rls.Seen(wide, full((1, N), value), known, wide, unit)
+        weights, covariance = rls.learn(weights, covariance, seen, config)
     solved = np.linalg.solve(x.T @ x + np.eye(11) / 2.0, x.T @ target)
-    np.testing.assert_allclose(state.weights[:, 0, 0], solved, rtol=1e-3, atol=1e-4)
+    np.testing.assert_allclose(weights[:, 0, 0], solved, rtol=1e-3, atol=1e-4)
 
 
 def test_it_learns_a_season_that_the_last_value_cannot_know() -> None:

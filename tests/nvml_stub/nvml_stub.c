@@ -12,28 +12,47 @@
 #include <unistd.h>
 
 #define MAX_GPUS 72
-#define MAX_CALLS 32
-#define MAX_FIELDS 32
+#define MAX_CALLS 64
+#define MAX_FIELDS 192
 #define MAX_SAMPLES 128
 #define MAX_EVENTS 64
+#define MAX_PROCESSES 64
+#define MAX_LINKS 36
+#define MAX_INSTANCES 8
+#define MAX_GPM 512
+#define RINGS 2
 
 enum result {
     SUCCESS = 0, UNINITIALIZED = 1, INVALID_ARGUMENT = 2, NOT_SUPPORTED = 3, NOT_FOUND = 6, INSUFFICIENT_SIZE = 7,
-    DRIVER_NOT_LOADED = 9, TIMEOUT = 10, VERSION_MISMATCH = 25
+    DRIVER_NOT_LOADED = 9, TIMEOUT = 10, VERSION_MISMATCH = 25, UNKNOWN = 999
 };
 
 /* Calls about one device, in the order of CALLS in stub.py. */
 enum call {
     UUID, NAME, SERIAL, PCI, UTILIZATION, ENCODER, DECODER, MEMORY, BAR1, POWER, LIMIT, TEMPERATURE, MARGIN, CLOCK,
-    REASONS, PSTATE, FAN, PROCESSES, SAMPLES, FIELDS, EVENTS
+    REASONS, PSTATE, FAN, PROCESSES, SAMPLES, FIELDS, EVENTS, PROCESS_UTILIZATION, MIG, GPM, LINK, TOPOLOGY,
+    ARCHITECTURE, CAPABILITY, PCIE, FABRIC, BANKS, ECC, SRAM, THRESHOLD
 };
 
 struct field { uint32_t id, scope, type, result; uint64_t value; };
-struct sample { uint64_t time_us, percent; };
+struct sample { uint64_t time_us, value; };
+struct process { uint32_t pid, sm; uint64_t memory, time_us; }; /* listed while memory is not 0, busy while time is not */
+struct link { uint32_t up, far_end, bus, padding; };
+
+/* A MIG instance; its first member tells it from a GPU, and its handle is its address. */
+struct instance {
+    uint32_t is_instance, parent, used, gpu_id, compute_id, gpu_slices, compute_slices, processes_used;
+    char uuid[80], name[96];
+    uint64_t memory_mib, memory_used;
+    uint32_t asked[MAX_CALLS];
+    struct process processes[MAX_PROCESSES];
+};
 
 struct gpu {
+    uint32_t is_instance, index;
     char uuid[80], name[96], serial[32];
     uint32_t lost;                /* not 0: the result of every call */
+    uint32_t hung;                /* not 0: calls about it do not return, until it is 0 again */
     uint32_t result[MAX_CALLS];   /* not 0: the result of that call */
     uint32_t asked[MAX_CALLS];    /* how often it was made */
     uint32_t domain, bus, device;
@@ -42,15 +61,23 @@ struct gpu {
     uint32_t power_mw, limit_mw, temperature, clock_mhz[4];
     int32_t margin;
     uint64_t reasons;
-    uint32_t pstate, fan, processes, fields_used, samples_used;
+    uint32_t pstate, fan, processes_used, fields_used, samples_used[RINGS];
+    uint32_t mig, gpm, architecture, capability[2], pcie[4], fabric[2], banks[5], common_ancestor, gpm_highest, exceeded;
+    uint32_t threshold[2];
+    uint64_t ecc[4];              /* DRAM corrected, uncorrected, SRAM corrected, uncorrected */
+    double gpm_value[MAX_GPM];    /* percent, or a counter */
     struct field fields[MAX_FIELDS];
-    struct sample samples[MAX_SAMPLES];
+    struct sample samples[RINGS][MAX_SAMPLES];
+    struct process processes[MAX_PROCESSES];
+    struct link links[MAX_LINKS];
+    struct instance instances[MAX_INSTANCES];
 };
 
 struct event { uint32_t gpu, padding; uint64_t kind, data; };
 
 struct state {
-    uint32_t init, count, events, padding;
+    uint32_t init, count, events;
+    uint32_t fixed;               /* not 0: only GPUs that were there at nvmlInit are known */
     struct event event[MAX_EVENTS];
     struct gpu gpu[MAX_GPUS];
 };
@@ -66,23 +93,46 @@ struct nvml_bar1 { unsigned long long total, free, used; };
 struct nvml_utilization { unsigned gpu, memory; };
 struct nvml_pci { char legacy[16]; unsigned domain, bus, device, id, subsystem; char bus_id[32]; };
 struct nvml_process { unsigned pid; unsigned long long memory; unsigned gpu_instance, compute_instance; };
+struct nvml_process_sample { unsigned pid; unsigned long long time; unsigned sm, memory, encoder, decoder; };
 struct nvml_event { device_t device; unsigned long long kind, data; unsigned gpu_instance, compute_instance; };
 struct nvml_temperature { unsigned version, sensor; int temperature; };
 struct nvml_margin { unsigned version; int margin; };
+struct nvml_attributes {
+    unsigned multiprocessors, copy_engines, decoders, encoders, jpegs, ofas, gpu_slices, compute_slices;
+    unsigned long long memory_mib;
+};
+struct nvml_banks { unsigned most, high, partial, low, none; };
+struct nvml_fabric { unsigned version; uint8_t cluster[16]; unsigned status; uint32_t clique; uint8_t state; uint32_t health; };
+struct nvml_sram {
+    unsigned version;
+    unsigned long long parity, sec_ded, corrected, new_parity, new_sec_ded, new_corrected, l2, sm, pcie, mcu, other;
+    unsigned exceeded;
+};
+struct nvml_gpm_support { unsigned version, supported; };
+struct nvml_gpm_metric { unsigned id; int result; double value; char *short_name, *long_name, *unit; };
+struct nvml_gpm_metrics { unsigned version, count; void *before, *after; struct nvml_gpm_metric metrics[]; };
+struct gpm_sample { device_t gpu; double time_s, value[MAX_GPM]; };
 
 static struct state *state;
-static uint32_t events_seen;
+static uint32_t events_seen, count_at_init;
 
 unsigned long stub_sizeof(const char *name) {
     struct { const char *name; unsigned long size; } sizes[] = {
         {"state", sizeof(struct state)}, {"gpu", sizeof(struct gpu)}, {"field", sizeof(struct field)},
-        {"sample", sizeof(struct sample)}, {"event", sizeof(struct event)},
+        {"sample", sizeof(struct sample)}, {"event", sizeof(struct event)}, {"process", sizeof(struct process)},
+        {"link", sizeof(struct link)}, {"instance", sizeof(struct instance)},
         {"c_nvmlFieldValue_t", sizeof(struct nvml_field)}, {"c_nvmlSample_t", sizeof(struct nvml_sample)},
         {"c_nvmlMemory_t", sizeof(struct nvml_memory)}, {"c_nvmlMemory_v2_t", sizeof(struct nvml_memory_v2)},
         {"c_nvmlBAR1Memory_t", sizeof(struct nvml_bar1)}, {"c_nvmlUtilization_t", sizeof(struct nvml_utilization)},
         {"nvmlPciInfo_t", sizeof(struct nvml_pci)}, {"c_nvmlProcessInfo_v3_t", sizeof(struct nvml_process)},
+        {"c_nvmlProcessUtilizationSample_t", sizeof(struct nvml_process_sample)},
         {"c_nvmlEventData_t", sizeof(struct nvml_event)}, {"c_nvmlTemperature_v1_t", sizeof(struct nvml_temperature)},
         {"c_nvmlMarginTemperature_v1_t", sizeof(struct nvml_margin)}, {"c_nvmlValue_t", sizeof(union value)},
+        {"c_nvmlDeviceAttributes", sizeof(struct nvml_attributes)},
+        {"c_nvmlRowRemapperHistogramValues", sizeof(struct nvml_banks)},
+        {"c_nvmlGpuFabricInfo_v2_t", sizeof(struct nvml_fabric)},
+        {"c_nvmlEccSramErrorStatus_v1_t", sizeof(struct nvml_sram)},
+        {"c_nvmlGpmSupport_t", sizeof(struct nvml_gpm_support)}, {"c_nvmlGpmMetric_t", sizeof(struct nvml_gpm_metric)},
     };
     for (unsigned i = 0; i < sizeof sizes / sizeof *sizes; i++)
         if (!strcmp(sizes[i].name, name)) return sizes[i].size;
@@ -90,9 +140,7 @@ unsigned long stub_sizeof(const char *name) {
 }
 
 int stub_open(const char *path) {
-    struct state *old = state;
-    state = NULL;
-    if (old) munmap(old, sizeof *old);
+    state = NULL; /* what was mapped stays so: a call that hangs may still look at it */
     int file = path ? open(path, O_RDWR) : -1;
     if (file < 0) return 0;
     void *mapped = mmap(NULL, sizeof *state, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
@@ -102,19 +150,33 @@ int stub_open(const char *path) {
     return 1;
 }
 
-/* Every device call begins here: count it, and answer what the test wants it to answer. */
-static int enter(device_t gpu, enum call call) {
+static void nap(long ns) { nanosleep(&(struct timespec){0, ns}, NULL); }
+static struct instance *instance_of(device_t device) { return device->is_instance ? (struct instance *)device : NULL; }
+
+/* Every device call begins here: count it, hang if the device does, and answer what the test wants it to answer. */
+static int enter(device_t device, enum call call) {
     if (!state) return UNINITIALIZED;
-    gpu->asked[call]++;
-    return gpu->lost ? (int)gpu->lost : (int)gpu->result[call];
+    struct instance *instance = instance_of(device);
+    device_t gpu = instance ? &state->gpu[instance->parent] : device;
+    (instance ? instance->asked : gpu->asked)[call]++;
+    while (state && __atomic_load_n(&gpu->hung, __ATOMIC_ACQUIRE)) nap(1000000);
+    if (!state) return UNINITIALIZED;
+    if (gpu->lost) return (int)gpu->lost;
+    if (instance && !instance->used) return INVALID_ARGUMENT;
+    return (int)gpu->result[call];
 }
 #define ENTER(call) do { int result_ = enter(gpu, call); if (result_) return result_; } while (0)
+#define WHOLE(call) do { ENTER(call); if (gpu->is_instance) return NOT_SUPPORTED; } while (0)
+#define UNDIVIDED(call) do { WHOLE(call); if (gpu->mig) return NOT_SUPPORTED; } while (0)
+#define NUMBER(name, call, expression) \
+    int name(device_t gpu, unsigned *out) { WHOLE(call); *out = (unsigned)(expression); return SUCCESS; }
 
 int nvmlInitWithFlags(unsigned flags) {
     (void)flags;
     if (!state) stub_open(getenv("FLYBALL_NVML_STUB"));
     if (!state) return DRIVER_NOT_LOADED;
     events_seen = __atomic_load_n(&state->events, __ATOMIC_ACQUIRE);
+    count_at_init = state->count;
     return (int)state->init;
 }
 int nvmlShutdown(void) { return SUCCESS; }
@@ -124,7 +186,7 @@ const char *nvmlErrorString(int result) {
 int nvmlSystemGetDriverVersion(char *out, unsigned size) { strncpy(out, "580.1-stub", size); return SUCCESS; }
 int nvmlDeviceGetCount_v2(unsigned *count) {
     if (!state) return UNINITIALIZED;
-    *count = state->count;
+    *count = state->fixed ? count_at_init : state->count;
     return SUCCESS;
 }
 int nvmlDeviceGetHandleByIndex_v2(unsigned index, device_t *gpu) {
@@ -134,24 +196,30 @@ int nvmlDeviceGetHandleByIndex_v2(unsigned index, device_t *gpu) {
 }
 
 static int text(char *out, unsigned size, const char *from) { strncpy(out, from, size); return SUCCESS; }
-int nvmlDeviceGetUUID(device_t gpu, char *out, unsigned size) { ENTER(UUID); return text(out, size, gpu->uuid); }
-int nvmlDeviceGetName(device_t gpu, char *out, unsigned size) { ENTER(NAME); return text(out, size, gpu->name); }
-int nvmlDeviceGetSerial(device_t gpu, char *out, unsigned size) { ENTER(SERIAL); return text(out, size, gpu->serial); }
+int nvmlDeviceGetUUID(device_t gpu, char *out, unsigned size) {
+    ENTER(UUID);
+    return text(out, size, gpu->is_instance ? instance_of(gpu)->uuid : gpu->uuid);
+}
+int nvmlDeviceGetName(device_t gpu, char *out, unsigned size) {
+    ENTER(NAME);
+    return text(out, size, gpu->is_instance ? instance_of(gpu)->name : gpu->name);
+}
+int nvmlDeviceGetSerial(device_t gpu, char *out, unsigned size) { WHOLE(SERIAL); return text(out, size, gpu->serial); }
 int nvmlDeviceGetPciInfo_v3(device_t gpu, struct nvml_pci *pci) {
     ENTER(PCI);
     pci->domain = gpu->domain, pci->bus = gpu->bus, pci->device = gpu->device;
     return SUCCESS;
 }
 int nvmlDeviceGetUtilizationRates(device_t gpu, struct nvml_utilization *out) {
-    ENTER(UTILIZATION);
+    UNDIVIDED(UTILIZATION);
     out->gpu = gpu->utilization, out->memory = gpu->memory_utilization;
     return SUCCESS;
 }
 int nvmlDeviceGetEncoderUtilization(device_t gpu, unsigned *out, unsigned *period_us) {
-    ENTER(ENCODER); *out = gpu->encoder; *period_us = 167000; return SUCCESS;
+    UNDIVIDED(ENCODER); *out = gpu->encoder; *period_us = 167000; return SUCCESS;
 }
 int nvmlDeviceGetDecoderUtilization(device_t gpu, unsigned *out, unsigned *period_us) {
-    ENTER(DECODER); *out = gpu->decoder; *period_us = 167000; return SUCCESS;
+    UNDIVIDED(DECODER); *out = gpu->decoder; *period_us = 167000; return SUCCESS;
 }
 int nvmlDeviceGetMemoryInfo(device_t gpu, struct nvml_memory *out) {
     if (!state) return UNINITIALIZED;
@@ -163,17 +231,27 @@ int nvmlDeviceGetMemoryInfo(device_t gpu, struct nvml_memory *out) {
 int nvmlDeviceGetMemoryInfo_v2(device_t gpu, struct nvml_memory_v2 *out) {
     ENTER(MEMORY);
     if (out->version != (sizeof *out | 2u << 24)) return VERSION_MISMATCH;
-    out->total = gpu->memory_total, out->used = gpu->memory_used, out->reserved = gpu->memory_reserved;
+    struct instance *instance = instance_of(gpu);
+    out->total = instance ? instance->memory_mib << 20 : gpu->memory_total;
+    out->used = instance ? instance->memory_used : gpu->memory_used;
+    out->reserved = instance ? 0 : gpu->memory_reserved;
     out->free = out->total - out->used - out->reserved;
     return SUCCESS;
 }
 int nvmlDeviceGetBAR1MemoryInfo(device_t gpu, struct nvml_bar1 *out) {
-    ENTER(BAR1); out->used = gpu->bar1_used; return SUCCESS;
+    WHOLE(BAR1); out->used = gpu->bar1_used; return SUCCESS;
 }
-int nvmlDeviceGetPowerUsage(device_t gpu, unsigned *out) { ENTER(POWER); *out = gpu->power_mw; return SUCCESS; }
-int nvmlDeviceGetEnforcedPowerLimit(device_t gpu, unsigned *out) { ENTER(LIMIT); *out = gpu->limit_mw; return SUCCESS; }
+NUMBER(nvmlDeviceGetPowerUsage, POWER, gpu->power_mw)
+NUMBER(nvmlDeviceGetEnforcedPowerLimit, LIMIT, gpu->limit_mw)
+NUMBER(nvmlDeviceGetFanSpeed, FAN, gpu->fan)
+NUMBER(nvmlDeviceGetPerformanceState, PSTATE, gpu->pstate)
+NUMBER(nvmlDeviceGetArchitecture, ARCHITECTURE, gpu->architecture)
+NUMBER(nvmlDeviceGetCurrPcieLinkGeneration, PCIE, gpu->pcie[0])
+NUMBER(nvmlDeviceGetMaxPcieLinkGeneration, PCIE, gpu->pcie[1])
+NUMBER(nvmlDeviceGetCurrPcieLinkWidth, PCIE, gpu->pcie[2])
+NUMBER(nvmlDeviceGetMaxPcieLinkWidth, PCIE, gpu->pcie[3])
 int nvmlDeviceGetTemperatureV(device_t gpu, struct nvml_temperature *out) {
-    ENTER(TEMPERATURE);
+    WHOLE(TEMPERATURE);
     if (out->version != (sizeof *out | 1u << 24)) return VERSION_MISMATCH;
     out->temperature = (int)gpu->temperature;
     return SUCCESS;
@@ -184,60 +262,205 @@ int nvmlDeviceGetTemperature(device_t gpu, int sensor, unsigned *out) {
     *out = gpu->temperature;
     return (int)gpu->lost;
 }
+int nvmlDeviceGetTemperatureThreshold(device_t gpu, int threshold, unsigned *out) {
+    WHOLE(THRESHOLD);
+    if (threshold < 0 || threshold > 1) return INVALID_ARGUMENT;
+    *out = gpu->threshold[threshold];
+    return *out ? SUCCESS : NOT_SUPPORTED;
+}
 int nvmlDeviceGetMarginTemperature(device_t gpu, struct nvml_margin *out) {
-    ENTER(MARGIN); out->margin = gpu->margin; return SUCCESS;
+    WHOLE(MARGIN); out->margin = gpu->margin; return SUCCESS;
 }
 int nvmlDeviceGetClockInfo(device_t gpu, int clock, unsigned *out) {
-    ENTER(CLOCK);
+    WHOLE(CLOCK);
     if (clock < 0 || clock > 3) return INVALID_ARGUMENT;
     *out = gpu->clock_mhz[clock];
     return SUCCESS;
 }
 int nvmlDeviceGetCurrentClocksEventReasons(device_t gpu, unsigned long long *out) {
-    ENTER(REASONS); *out = gpu->reasons; return SUCCESS;
+    WHOLE(REASONS); *out = gpu->reasons; return SUCCESS;
 }
-int nvmlDeviceGetPerformanceState(device_t gpu, int *out) { ENTER(PSTATE); *out = (int)gpu->pstate; return SUCCESS; }
-int nvmlDeviceGetFanSpeed(device_t gpu, unsigned *out) { ENTER(FAN); *out = gpu->fan; return SUCCESS; }
+int nvmlDeviceGetCudaComputeCapability(device_t gpu, int *major, int *minor) {
+    WHOLE(CAPABILITY); *major = (int)gpu->capability[0]; *minor = (int)gpu->capability[1]; return SUCCESS;
+}
+
 int nvmlDeviceGetComputeRunningProcesses_v3(device_t gpu, unsigned *count, struct nvml_process *out) {
     ENTER(PROCESSES);
-    unsigned room = *count;
-    *count = gpu->processes;
-    if (room < gpu->processes) return INSUFFICIENT_SIZE;
-    for (unsigned i = 0; i < gpu->processes; i++) out[i] = (struct nvml_process){1000 + i, 1 << 20, ~0u, ~0u};
-    return SUCCESS;
+    struct instance *instance = instance_of(gpu);
+    struct process *all = instance ? instance->processes : gpu->processes;
+    unsigned used = instance ? instance->processes_used : gpu->processes_used, room = *count, listed = 0;
+    for (unsigned i = 0; i < used; i++) {
+        if (!all[i].memory) continue;
+        if (out && listed < room)
+            out[listed] = (struct nvml_process){all[i].pid, all[i].memory, instance ? instance->gpu_id : ~0u, ~0u};
+        listed++;
+    }
+    *count = listed;
+    return room < listed ? INSUFFICIENT_SIZE : SUCCESS;
+}
+int nvmlDeviceGetProcessUtilization(device_t gpu, struct nvml_process_sample *out, unsigned *count,
+                                    unsigned long long after_us) {
+    UNDIVIDED(PROCESS_UTILIZATION);
+    unsigned room = out ? *count : 0, fresh = 0;
+    for (unsigned i = 0; i < gpu->processes_used; i++) {
+        if (gpu->processes[i].time_us <= after_us) continue;
+        if (fresh < room)
+            out[fresh] = (struct nvml_process_sample){gpu->processes[i].pid, gpu->processes[i].time_us,
+                                                      gpu->processes[i].sm, 0, 0, 0};
+        fresh++;
+    }
+    *count = fresh;
+    return !fresh ? NOT_FOUND : room < fresh ? INSUFFICIENT_SIZE : SUCCESS;
 }
 
 int nvmlDeviceGetSamples(device_t gpu, int kind, unsigned long long after_us, int *type, unsigned *count,
                          struct nvml_sample *out) {
-    ENTER(SAMPLES);
-    if (kind != 1) return NOT_SUPPORTED;
-    unsigned fresh = 0;
-    for (unsigned i = 0; i < gpu->samples_used && i < MAX_SAMPLES; i++) {
-        if (gpu->samples[i].time_us <= after_us) continue;
-        if (out && fresh < *count) {
-            out[fresh].time = gpu->samples[i].time_us;
-            out[fresh].value.ull = 0;
-            out[fresh].value.ui = (unsigned)gpu->samples[i].percent;
-        }
+    WHOLE(SAMPLES);
+    if (kind < 0 || kind >= RINGS || (kind == 1 && gpu->mig)) return NOT_SUPPORTED;
+    unsigned used = gpu->samples_used[kind], fresh = 0;
+    if (!used) return NOT_FOUND;
+    *type = 1;
+    if (!out) { /* how many there can be */
+        *count = MAX_SAMPLES;
+        return SUCCESS;
+    }
+    for (unsigned i = 0; i < used && i < MAX_SAMPLES && fresh < *count; i++) {
+        struct sample sample = gpu->samples[kind][i];
+        if (sample.time_us <= after_us) continue;
+        out[fresh].time = sample.time_us;
+        out[fresh].value.ull = 0xabcdef0000000000ull; /* what is beyond the type is garbage */
+        out[fresh].value.ui = (unsigned)sample.value;
         fresh++;
     }
-    *type = 1;
-    if (!out) *count = fresh;
-    else if (fresh < *count) *count = fresh;
+    *count = fresh;
     return fresh ? SUCCESS : NOT_FOUND;
 }
 
 int nvmlDeviceGetFieldValues(device_t gpu, int count, struct nvml_field *out) {
-    ENTER(FIELDS);
+    WHOLE(FIELDS);
+    unsigned next = 0; /* fields are mostly asked for in the order they were set in */
     for (int i = 0; i < count; i++) {
         out[i].result = NOT_SUPPORTED;
         for (unsigned j = 0; j < gpu->fields_used && j < MAX_FIELDS; j++) {
-            struct field *field = &gpu->fields[j];
+            struct field *field = &gpu->fields[(next + j) % gpu->fields_used];
             if (field->id != out[i].id || field->scope != out[i].scope) continue;
             out[i].result = (int)field->result;
             out[i].type = (int)field->type;
             out[i].value.ull = field->value;
+            next += j + 1;
+            break;
         }
+    }
+    return SUCCESS;
+}
+
+int nvmlDeviceGetGpuFabricInfoV(device_t gpu, struct nvml_fabric *out) {
+    WHOLE(FABRIC);
+    if (out->version != (sizeof *out | 2u << 24)) return VERSION_MISMATCH;
+    out->state = (uint8_t)gpu->fabric[0], out->status = gpu->fabric[1];
+    return SUCCESS;
+}
+int nvmlDeviceGetRowRemapperHistogram(device_t gpu, struct nvml_banks *out) {
+    WHOLE(BANKS);
+    memcpy(out, gpu->banks, sizeof *out);
+    return SUCCESS;
+}
+int nvmlDeviceGetMemoryErrorCounter(device_t gpu, int type, int counter, int location, unsigned long long *out) {
+    WHOLE(ECC);
+    if (type < 0 || type > 1 || counter != 1 || location != 2) return INVALID_ARGUMENT;
+    *out = gpu->ecc[type];
+    return SUCCESS;
+}
+int nvmlDeviceGetSramEccErrorStatus(device_t gpu, struct nvml_sram *out) {
+    WHOLE(SRAM);
+    if (out->version != (sizeof *out | 1u << 24)) return VERSION_MISMATCH;
+    out->corrected = gpu->ecc[2], out->parity = gpu->ecc[3] / 2, out->sec_ded = gpu->ecc[3] - gpu->ecc[3] / 2;
+    out->exceeded = gpu->exceeded;
+    return SUCCESS;
+}
+
+/* NVLink and PCIe topology */
+int nvmlDeviceGetNvLinkState(device_t gpu, unsigned link, unsigned *out) {
+    WHOLE(LINK);
+    if (link >= MAX_LINKS) return INVALID_ARGUMENT;
+    *out = gpu->links[link].up;
+    return SUCCESS;
+}
+int nvmlDeviceGetNvLinkRemoteDeviceType(device_t gpu, unsigned link, unsigned *out) {
+    WHOLE(LINK);
+    *out = gpu->links[link].far_end;
+    return SUCCESS;
+}
+int nvmlDeviceGetNvLinkRemotePciInfo_v2(device_t gpu, unsigned link, struct nvml_pci *pci) {
+    WHOLE(LINK);
+    pci->domain = 0, pci->bus = gpu->links[link].bus, pci->device = 0;
+    return SUCCESS;
+}
+int nvmlDeviceGetTopologyCommonAncestor(device_t gpu, device_t other, int *out) {
+    WHOLE(TOPOLOGY);
+    *out = (int)(gpu->common_ancestor > other->common_ancestor ? gpu->common_ancestor : other->common_ancestor);
+    return SUCCESS;
+}
+
+/* MIG */
+int nvmlDeviceGetMigMode(device_t gpu, unsigned *now, unsigned *next) {
+    WHOLE(MIG); *now = *next = gpu->mig; return SUCCESS;
+}
+int nvmlDeviceGetMaxMigDeviceCount(device_t gpu, unsigned *out) { WHOLE(MIG); *out = 7; return SUCCESS; }
+int nvmlDeviceGetMigDeviceHandleByIndex(device_t gpu, unsigned index, device_t *out) {
+    WHOLE(MIG);
+    if (!gpu->mig || index >= MAX_INSTANCES || !gpu->instances[index].used) return NOT_FOUND;
+    *out = (device_t)&gpu->instances[index];
+    return SUCCESS;
+}
+int nvmlDeviceGetGpuInstanceId(device_t gpu, unsigned *out) {
+    ENTER(MIG); if (!gpu->is_instance) return NOT_SUPPORTED; *out = instance_of(gpu)->gpu_id; return SUCCESS;
+}
+int nvmlDeviceGetComputeInstanceId(device_t gpu, unsigned *out) {
+    ENTER(MIG); if (!gpu->is_instance) return NOT_SUPPORTED; *out = instance_of(gpu)->compute_id; return SUCCESS;
+}
+int nvmlDeviceGetAttributes_v2(device_t gpu, struct nvml_attributes *out) {
+    ENTER(MIG);
+    struct instance *instance = instance_of(gpu);
+    if (!instance) return NOT_SUPPORTED;
+    *out = (struct nvml_attributes){16, 1, 0, 0, 0, 0, instance->gpu_slices, instance->compute_slices, instance->memory_mib};
+    return SUCCESS;
+}
+
+/* GPM: a sample copies the values; percentages are those of the second sample. */
+static double now_s(void) {
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (double)now.tv_sec + (double)now.tv_nsec / 1e9;
+}
+int nvmlGpmQueryDeviceSupport(device_t gpu, struct nvml_gpm_support *out) {
+    WHOLE(GPM);
+    if (out->version != 1) return VERSION_MISMATCH;
+    out->supported = gpu->gpm;
+    return SUCCESS;
+}
+int nvmlGpmSampleAlloc(struct gpm_sample **out) { *out = calloc(1, sizeof **out); return SUCCESS; }
+int nvmlGpmSampleFree(struct gpm_sample *sample) { free(sample); return SUCCESS; }
+static int take(device_t gpu, struct gpm_sample *out, double scale) {
+    out->gpu = gpu, out->time_s = now_s();
+    for (unsigned i = 0; i < MAX_GPM; i++) out->value[i] = gpu->gpm_value[i] * (i < 200 ? scale : 1);
+    return SUCCESS;
+}
+int nvmlGpmSampleGet(device_t gpu, struct gpm_sample *out) { UNDIVIDED(GPM); return take(gpu, out, 1); }
+int nvmlGpmMigSampleGet(device_t gpu, unsigned instance, struct gpm_sample *out) {
+    WHOLE(GPM);
+    if (!gpu->mig) return INVALID_ARGUMENT;
+    return take(gpu, out, 1.0 / (1 + instance)); /* so that instances differ */
+}
+int nvmlGpmMetricsGet(struct nvml_gpm_metrics *get) {
+    if (get->version != 1) return VERSION_MISMATCH;
+    struct gpm_sample *before = get->before, *after = get->after;
+    if (before->gpu != after->gpu || after->time_s - before->time_s < 0.1) return UNKNOWN;
+    for (unsigned i = 0; i < get->count; i++) {
+        struct nvml_gpm_metric *metric = &get->metrics[i];
+        if (metric->id >= MAX_GPM || metric->id > after->gpu->gpm_highest) return INVALID_ARGUMENT;
+        metric->result = after->value[metric->id] < 0 ? NOT_SUPPORTED : SUCCESS;
+        metric->value = after->value[metric->id];
     }
     return SUCCESS;
 }
@@ -245,7 +468,7 @@ int nvmlDeviceGetFieldValues(device_t gpu, int count, struct nvml_field *out) {
 int nvmlEventSetCreate(void **set) { *set = &events_seen; return state ? SUCCESS : UNINITIALIZED; }
 int nvmlEventSetFree(void *set) { (void)set; return SUCCESS; }
 int nvmlDeviceGetSupportedEventTypes(device_t gpu, unsigned long long *kinds) {
-    ENTER(EVENTS); *kinds = 0xffff; return SUCCESS;
+    WHOLE(EVENTS); *kinds = 0xffff; return SUCCESS;
 }
 int nvmlDeviceRegisterEvents(device_t gpu, unsigned long long kinds, void *set) {
     (void)gpu, (void)kinds, (void)set;
@@ -262,6 +485,6 @@ int nvmlEventSetWait_v2(void *set, struct nvml_event *out, unsigned timeout_ms) 
             return SUCCESS;
         }
         if (waited_ms >= timeout_ms) return TIMEOUT;
-        nanosleep(&(struct timespec){0, 20000000}, NULL);
+        nap(20000000);
     }
 }

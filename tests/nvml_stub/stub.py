@@ -4,6 +4,7 @@ import ctypes
 import mmap
 import shutil
 import subprocess
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,11 +14,14 @@ STATE_VARIABLE = "FLYBALL_NVML_STUB"
 CALLS = (
     "uuid", "name", "serial", "pci", "utilization", "encoder", "decoder", "memory", "bar1", "power", "limit",
     "temperature", "margin", "clock", "reasons", "pstate", "fan", "processes", "samples", "fields", "events",
+    "process_utilization", "mig", "gpm", "link", "topology", "architecture", "capability", "pcie", "fabric", "banks",
+    "ecc", "sram", "threshold",
 )  # fmt: skip
 ALL_LINKS = 0xFFFFFFFF
 U32, U64 = ctypes.c_uint32, ctypes.c_uint64
 NOT_SUPPORTED, GPU_IS_LOST, UNKNOWN = 3, 15, 999
 WIDE, NARROW = 3, 1  # value types: unsigned long long, unsigned int
+POWER_RING, UTILIZATION_RING = 0, 1
 
 
 class StubField(ctypes.Structure):
@@ -25,20 +29,42 @@ class StubField(ctypes.Structure):
 
 
 class StubSample(ctypes.Structure):
-    _fields_ = [("time_us", U64), ("percent", U64)]
+    _fields_ = [("time_us", U64), ("value", U64)]
+
+
+class StubProcess(ctypes.Structure):
+    _fields_ = [("pid", U32), ("sm", U32), ("memory", U64), ("time_us", U64)]
+
+
+class StubLink(ctypes.Structure):
+    _fields_ = [("up", U32), ("far_end", U32), ("bus", U32), ("padding", U32)]
+
+
+class StubInstance(ctypes.Structure):
+    _fields_ = [
+        ("is_instance", U32), ("parent", U32), ("used", U32), ("gpu_id", U32), ("compute_id", U32),
+        ("gpu_slices", U32), ("compute_slices", U32), ("processes_used", U32),
+        ("uuid", ctypes.c_char * 80), ("name", ctypes.c_char * 96), ("memory_mib", U64), ("memory_used", U64),
+        ("asked", U32 * 64), ("processes", StubProcess * 64),
+    ]  # fmt: skip
 
 
 class StubGpu(ctypes.Structure):
     _fields_ = [
+        ("is_instance", U32), ("index", U32),
         ("uuid", ctypes.c_char * 80), ("name", ctypes.c_char * 96), ("serial", ctypes.c_char * 32),
-        ("lost", U32), ("result", U32 * 32), ("asked", U32 * 32),
+        ("lost", U32), ("hung", U32), ("result", U32 * 64), ("asked", U32 * 64),
         ("domain", U32), ("bus", U32), ("device", U32),
         ("utilization", U32), ("memory_utilization", U32), ("encoder", U32), ("decoder", U32),
         ("memory_total", U64), ("memory_reserved", U64), ("memory_used", U64), ("bar1_used", U64),
         ("power_mw", U32), ("limit_mw", U32), ("temperature", U32), ("clock_mhz", U32 * 4), ("margin", ctypes.c_int32),
-        ("reasons", U64), ("pstate", U32), ("fan", U32), ("processes", U32),
-        ("fields_used", U32), ("samples_used", U32),
-        ("fields", StubField * 32), ("samples", StubSample * 128),
+        ("reasons", U64), ("pstate", U32), ("fan", U32), ("processes_used", U32),
+        ("fields_used", U32), ("samples_used", U32 * 2),
+        ("mig", U32), ("gpm", U32), ("architecture", U32), ("capability", U32 * 2), ("pcie", U32 * 4),
+        ("fabric", U32 * 2), ("banks", U32 * 5), ("common_ancestor", U32), ("gpm_highest", U32), ("exceeded", U32),
+        ("threshold", U32 * 2), ("ecc", U64 * 4), ("gpm_value", ctypes.c_double * 512),
+        ("fields", StubField * 192), ("samples", StubSample * 128 * 2), ("processes", StubProcess * 64),
+        ("links", StubLink * 36), ("instances", StubInstance * 8),
     ]  # fmt: skip
 
 
@@ -48,24 +74,34 @@ class StubEvent(ctypes.Structure):
 
 class StubState(ctypes.Structure):
     _fields_ = [
-        ("init", U32), ("count", U32), ("events", U32), ("padding", U32),
+        ("init", U32), ("count", U32), ("events", U32), ("fixed", U32),
         ("event", StubEvent * 64), ("gpu", StubGpu * 72),
     ]  # fmt: skip
 
 
 STRUCTS: dict[str, type[ctypes.Structure]] = {
     "state": StubState, "gpu": StubGpu, "field": StubField, "sample": StubSample, "event": StubEvent,
+    "process": StubProcess, "link": StubLink, "instance": StubInstance,
 }  # fmt: skip
 
 
-def compile_stub(folder: Path) -> Path | None:
-    """Library in ``folder``, named and marked (SONAME) as the driver's; ``None`` without a C compiler."""
+def compile_stub(folder: Path, without: Sequence[str] = ()) -> Path | None:
+    """Library in ``folder``, named and marked (SONAME) as the driver's; ``None`` without a C compiler.
+
+    Functions in ``without`` are not there, as in an older driver; such a library is marked as another one.
+    """
     compiler = shutil.which("cc")
     if compiler is None:
         return None
     library = folder / LIBRARY
+    hidden: list[str] = []
+    if without:
+        script = folder / "symbols"
+        script.write_text(f"{{ local: {' '.join(name + ';' for name in without)} }};")
+        hidden = [f"-Wl,--version-script={script}"]
     flags = ["-std=c11", "-D_GNU_SOURCE", "-Wall", "-Wextra", "-Werror", "-O1", "-shared", "-fPIC"]
-    subprocess.run([compiler, *flags, f"-Wl,-soname,{LIBRARY}", "-o", library, SOURCE], check=True)
+    mark = f"-Wl,-soname,{'old-' if without else ''}{LIBRARY}"
+    subprocess.run([compiler, *flags, mark, *hidden, "-o", library, SOURCE], check=True)
     return library
 
 
@@ -114,12 +150,61 @@ class NvmlStub:
         """How often a call was made so far."""
         return int(self.gpu(gpu).asked[CALLS.index(call)])
 
-    def set_samples(self, samples: list[tuple[int, int]], *, gpu: int = 0) -> None:
-        """Fill the ring of utilisation: time in µs and percent, at most 128."""
+    def set_samples(self, samples: list[tuple[int, int]], *, gpu: int = 0, ring: int = UTILIZATION_RING) -> None:
+        """Fill a ring: time in µs and percent (or mW, in the ring of power), at most 128."""
         one = self.gpu(gpu)
-        for place, (time_us, percent) in enumerate(samples):
-            one.samples[place] = StubSample(time_us, percent)
-        one.samples_used = len(samples)
+        for place, (time_us, value) in enumerate(samples):
+            one.samples[ring][place] = StubSample(time_us, value)
+        one.samples_used[ring] = len(samples)
+
+    def set_processes(
+        self, processes: list[tuple[int, int, int, int]], *, gpu: int = 0, instance: int | None = None
+    ) -> None:
+        """Processes of a GPU or an instance: pid, memory in bytes, SM utilisation in percent, time of its sample in µs.
+
+        One without memory is not listed as running; one without a time has no sample of utilisation.
+        """
+        one = self.gpu(gpu) if instance is None else self.gpu(gpu).instances[instance]
+        for place, (pid, memory, sm, time_us) in enumerate(processes):
+            one.processes[place] = StubProcess(pid, sm, memory, time_us)
+        one.processes_used = len(processes)
+
+    def set_instances(self, instances: list[tuple[int, int, int, int]], *, gpu: int = 0) -> None:
+        """Divide a GPU: GPU instance, compute instance, slices of both, each with its share of memory in eighths."""
+        one = self.gpu(gpu)
+        one.mig = 1
+        for place, own in enumerate(one.instances):
+            if place >= len(instances):
+                own.used = 0
+                continue
+            gpu_id, compute_id, gpu_slices, compute_slices = instances[place]
+            ctypes.memset(ctypes.addressof(own), 0, ctypes.sizeof(own))
+            own.is_instance, own.parent, own.used = 1, gpu, 1
+            own.gpu_id, own.compute_id = gpu_id, compute_id
+            own.gpu_slices, own.compute_slices = gpu_slices, compute_slices
+            own.uuid = f"MIG-{gpu:08x}-{gpu_id:04x}-{compute_id:04x}-0000-000000000000".encode()
+            own.name = one.name + f" MIG {gpu_slices}g".encode()
+            own.memory_mib = (one.memory_total >> 20) * min(gpu_slices + gpu_slices // 3, 8) // 8 - 256
+
+    def undivide(self, *, gpu: int = 0) -> None:
+        """Turn MIG off."""
+        self.set_instances([], gpu=gpu)
+        self.gpu(gpu).mig = 0
+
+    def set_switched(self, links: int, speed_mb_per_s: int = 25_000) -> None:
+        """Connect all GPUs by that many NVLinks each to a switch."""
+        for index in range(self.state.count):
+            for link in range(links):
+                self.gpu(index).links[link] = StubLink(1, 2, 0xE0, 0)
+                self.set_field(164, speed_mb_per_s, gpu=index, scope=link, kind=NARROW)
+                self.set_field(165, 1, gpu=index, scope=link, kind=NARROW)
+            self.set_field(91, links, gpu=index, kind=NARROW)
+
+    def connect(self, gpu: int, peer: int, links: int, *, first: int = 0) -> None:
+        """Connect one GPU directly to another by NVLinks, seen from the first."""
+        for link in range(first, first + links):
+            self.gpu(gpu).links[link] = StubLink(1, 0, self.gpu(peer).bus, 0)
+            self.set_field(164, 25_000, gpu=gpu, scope=link, kind=NARROW)
 
     def happen(self, kind: int, data: int, *, gpu: int = 0) -> None:
         """Let an event happen."""
@@ -129,6 +214,7 @@ class NvmlStub:
     def _reset(self, index: int) -> None:
         one = self.gpu(index)
         ctypes.memset(ctypes.addressof(one), 0, ctypes.sizeof(one))
+        one.index = index
         one.uuid = f"GPU-{index:08x}-0000-0000-0000-000000000000".encode()
         one.name = b"NVIDIA H100 80GB HBM3"
         one.serial = f"16{index:08d}".encode()
@@ -138,7 +224,16 @@ class NvmlStub:
         one.utilization, one.memory_utilization = 50, 25
         one.power_mw, one.limit_mw = 300_000, 700_000
         one.temperature, one.margin = 45, 40
-        one.clock_mhz[1], one.clock_mhz[2] = 1980, 2619
+        one.clock_mhz[1], one.clock_mhz[2], one.clock_mhz[3] = 1980, 2619, 1755
+        one.architecture, one.capability[:] = 9, (9, 0)
+        one.pcie[:] = (5, 5, 16, 16)
+        one.fabric[:] = (3, 0)
+        one.banks[:] = (640, 0, 0, 0, 0)
+        one.common_ancestor = 40
+        one.gpm, one.gpm_highest = 1, 476
+        for metric in range(1, 14):
+            one.gpm_value[metric] = 5.0 * metric
+        one.gpm_value[248], one.gpm_value[249] = 1e12, 5e11
         fields = {3: 0, 4: 0, 74: 0, 75: 0, 82: 50, 83: 1_000_000, 94: 0, 144: 0, 185: 310_000, 186: 300_000,
                   197: 0, 198: 0, 230: 0}  # fmt: skip
         for field, value in fields.items():

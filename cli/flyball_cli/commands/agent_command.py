@@ -5,7 +5,17 @@ from pathlib import Path
 import click
 from rich.console import Console
 
-from flyball_cli.options import Pulse, common, configured, health_option, until_signal
+from flyball_cli.options import (
+    BEAT_S,
+    Pulse,
+    common,
+    configured,
+    health_option,
+    load,
+    on_hangup,
+    until_signal,
+    wait_beating,
+)
 
 
 @click.command("agent")
@@ -17,11 +27,16 @@ def command(
 ) -> None:
     r"""Measure this node and send its telemetry, events and inventory to Kafka.
 
+    A change of the configuration's file is loaded while the agent runs, and at once on SIGHUP; one that cannot be
+    is refused, and the old one stays.
+
     \b
     Examples:
       flyball agent --once
       flyball agent --config /etc/flyball/flyball.yaml --bootstrap kafka-1:9092
     """
+    from flyball_collectors.agent.notify import Notifier
+    from flyball_collectors.agent.reload import ConfigWatch
     from flyball_collectors.agent.run import read_once, run_agent
 
     config = configured(config_path, bootstrap, log_level)
@@ -29,17 +44,25 @@ def command(
         from flyball_collectors.agent.table import render
 
         seen = read_once(config)
-        Console().print(render(seen.readings, seen.inventory))
+        console = Console()
+        console.print(render(seen.readings, seen.inventory, console.width))
         return
-    pulse = Pulse(health_file)
+    watch = ConfigWatch(config_path, lambda: load(config_path, bootstrap)) if config_path else None
+    pulse, notifier = Pulse(health_file), Notifier()
 
-    with until_signal() as stop:
+    def beat() -> None:
+        pulse.beat()
+        notifier.beat()
+
+    with until_signal() as stop, on_hangup(watch.ask if watch else lambda: None):
 
         def wait(seconds: float) -> bool:
-            pulse.beat()
-            return stop.wait(seconds)
+            ends = wait_beating(seconds, stop, beat, min(BEAT_S, notifier.beat_s or BEAT_S))
+            if ends:
+                notifier.stopping()
+            return ends
 
-        report = run_agent(config, stop=stop, wait=wait)
+        report = run_agent(config, stop=stop, wait=wait, source=watch)
     click.echo(
         f"{report.frames} frames in {report.ticks} ticks; {report.delivered} messages delivered, "
         f"{report.spooled} on disk, {report.dropped} dropped",

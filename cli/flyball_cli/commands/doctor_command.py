@@ -1,6 +1,5 @@
 """``flyball doctor``."""
 
-import importlib.util
 import logging
 import platform
 import sys
@@ -13,7 +12,7 @@ from rich.table import Table
 
 from flyball_cli.options import common, configured
 
-PARTS = {"agent": "pynvml", "worker": "faust", "dashboard": "nicegui"}
+PARTS = {"agent": "prometheus_client", "otlp": "opentelemetry.proto", "worker": "faust", "dashboard": "nicegui"}
 
 
 @click.command("doctor")
@@ -28,12 +27,13 @@ def command(config_path: Path | None, bootstrap: str | None, log_level: str) -> 
       flyball doctor --bootstrap kafka-1:9092
     """
     from flyball_collectors.agent.doctor import explain
+    from flyball_collectors.export import installed
 
     config = configured(config_path, bootstrap, log_level)
     table = Table("", "what", "finding", "remedy", box=None, header_style="bold")
     table.add_row(_mark(True), "python", f"{platform.python_version()} on {sys.platform}", "")
     for extra, module in PARTS.items():
-        found = importlib.util.find_spec(module) is not None
+        found = installed(module)
         remedy = "" if found else f"pip install 'flyball[{extra}]'"
         state = "installed" if found else "not installed"
         table.add_row(_mark(found), escape(f"flyball[{extra}]"), state, escape(remedy))
@@ -51,6 +51,8 @@ def _broker(bootstrap: str, client: dict[str, str]) -> tuple[bool, str, str]:
     from flyball_contracts.kafka_log import ClientLog
     from flyball_contracts.topics import TOPICS
 
+    if not bootstrap:
+        return True, "switched off: kafka.bootstrap is empty", ""
     told = ClientLog(logging.getLogger(__name__), "doctor", bootstrap)
     try:
         known = AdminClient({"bootstrap.servers": bootstrap, **client}, logger=told).list_topics(timeout=3.0).topics

@@ -1,8 +1,8 @@
 """The node agent: reads the collectors on a fixed beat and sends what they say to Kafka."""
 
 from flyball_collectors.agent.doctor import Finding as Finding, explain as explain
+from flyball_collectors.agent.loop import AgentReport as AgentReport
 from flyball_collectors.agent.run import (
-    AgentReport as AgentReport,
     Snapshot as Snapshot,
     read_once as read_once,
     run_agent as run_agent,

@@ -11,6 +11,8 @@ from typing import NamedTuple
 from flyball_collectors.kernel import text_of
 from flyball_contracts.config import AgentConfig
 
+NODE_VARIABLE = "FLYBALL_NODE"
+"""Names the node where the configuration does not: Kubernetes gives it to a pod this way."""
 _LOG = logging.getLogger(__name__)
 _MAX_DIGITS = 19  # of a time in nanoseconds
 
@@ -38,7 +40,7 @@ def file_name(node: str) -> str:
 
 def look(config: AgentConfig) -> Identity:
     """Identity without a start: epoch 0, and nothing is written."""
-    node = config.node or socket.gethostname()
+    node = config.node or os.environ.get(NODE_VARIABLE) or socket.gethostname()
     boot_id = text_of(Path(config.root) / "proc/sys/kernel/random/boot_id").strip() or "unknown"
     return Identity(node, boot_id, 0)
 
@@ -46,9 +48,9 @@ def look(config: AgentConfig) -> Identity:
 def identify(config: AgentConfig, now_ns: int) -> Identity:
     """Identity of a run that starts at ``now_ns``.
 
-    The epoch is one more than the last, kept in ``state_dir``. Where it cannot be kept, ``now_ns`` stands in:
-    larger than any count, and rising as long as the clock does. An unreadable count starts again from
-    ``now_ns``, so that epochs rise all the same.
+    The epoch is one more than the last, kept in ``state_dir``. A count that is not there, or cannot be read, starts
+    from ``now_ns``, so that epochs rise although the folder was lost, as a pod's is. Where none can be kept,
+    ``now_ns`` stands in, rising as long as the clock does.
     """
     identity = look(config)
     file = state_folder(config) / f"epoch-{file_name(identity.node)}"
@@ -69,7 +71,7 @@ def _next_epoch(file: Path, now_ns: int) -> int:
     file.parent.mkdir(parents=True, exist_ok=True)
     with open(f"{file}.lock", "w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
-        text = file.read_text(encoding="ascii", errors="replace").strip() if file.exists() else "0"
+        text = file.read_text(encoding="ascii", errors="replace").strip() if file.exists() else ""
         sound = text.isdecimal() and len(text) <= _MAX_DIGITS
         epoch = int(text) + 1 if sound else now_ns
         fresh = file.with_name(f"{file.name}.new")

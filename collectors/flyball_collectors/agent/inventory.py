@@ -1,18 +1,22 @@
 """The inventory that the agent publishes beside its frames."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+
+import numpy as np
 
 from flyball_collectors.agent.identity import Identity
-from flyball_collectors.base import Parts
+from flyball_collectors.base import KeyedReading, Parts, Place, Reading
 from flyball_contracts.config import AgentConfig
-from flyball_contracts.records import Inventory
+from flyball_contracts.metrics import layout_of
+from flyball_contracts.records import Allocation, Device, Inventory
 
 
 def build_inventory(
     config: AgentConfig, identity: Identity, parts: Iterable[Parts], *, epoch: int, time_ns: int
 ) -> Inventory:
-    """Inventory of this node: what the configuration says of the place, and the collectors of the parts."""
+    """Inventory of this node: the configuration, else the cloud, tells of the place, the collectors of the parts."""
     found = list(parts)
+    place = next((part.place for part in found if part.place != Place()), Place())
     return Inventory(
         node=identity.node,
         cell=config.cell,
@@ -20,16 +24,48 @@ def build_inventory(
         time_ns=time_ns,
         boot_id=identity.boot_id,
         devices=tuple(device for part in found for device in part.devices),
-        provider=config.provider,
-        region=config.region,
+        allocations=merge_allocations(part.allocations for part in found),
+        provider=config.provider or place.provider,
+        region=config.region or place.region,
+        availability_zone=place.availability_zone,
         zone=config.zone,
-        instance_type=config.instance_type,
-        capacity_type=config.capacity_type,
+        instance_type=config.instance_type or place.instance_type,
+        capacity_type=config.capacity_type or place.capacity_type or "owned",
         price_usd_per_hour=config.price_usd_per_hour,
         cpu_count=next((part.cpu_count for part in found if part.cpu_count is not None), None),
         memory_bytes=next((part.memory_bytes for part in found if part.memory_bytes is not None), None),
         driver_version=next((part.driver_version for part in found if part.driver_version), ""),
+        numa=tuple(node for part in found for node in part.numa),
     )
+
+
+def merge_allocations(found: Iterable[Sequence[Allocation]]) -> tuple[Allocation, ...]:
+    """One allocation for each (workload, replica), in the order of these.
+
+    Of several that tell of one, the first with devices counts, else the first with a runtime, else the first.
+    """
+    merged: dict[tuple[str, str], Allocation] = {}
+    for allocations in found:
+        for one in allocations:
+            known = merged.setdefault((one.workload, one.replica), one)
+            if (bool(one.devices), bool(one.runtime)) > (bool(known.devices), bool(known.runtime)):
+                merged[one.workload, one.replica] = one
+    return tuple(merged[key] for key in sorted(merged))
+
+
+def lay_out(reading: KeyedReading, allocations: Sequence[Allocation]) -> Reading:
+    """The reading with one row for each allocation, in their order; NaN where it has none."""
+    values = np.full((len(allocations), len(layout_of(reading.schema))), np.nan, np.float32)
+    for place, one in enumerate(allocations):
+        row = reading.rows.get((one.workload, one.replica))
+        if row is not None:
+            values[place] = row
+    return Reading(reading.schema, values)
+
+
+def rows_of(reading: Reading | KeyedReading, allocations: Sequence[Allocation]) -> Reading:
+    """The reading as the inventory lays it out."""
+    return lay_out(reading, allocations) if isinstance(reading, KeyedReading) else reading
 
 
 class InventoryKeeper:
@@ -47,9 +83,28 @@ class InventoryKeeper:
         self._current: Inventory | None = None
 
     @property
+    def current(self) -> Inventory | None:
+        """The inventory in force; ``None`` before the first."""
+        return self._current
+
+    @property
     def epoch(self) -> int:
         """Epoch of the inventory in force; 0 before the first."""
         return self._current.epoch if self._current else 0
+
+    @property
+    def allocations(self) -> tuple[Allocation, ...]:
+        """Allocations of the inventory in force, the rows of its frames; none before the first."""
+        return self._current.allocations if self._current else ()
+
+    @property
+    def devices(self) -> tuple[Device, ...]:
+        """Devices of the inventory in force; none before the first."""
+        return self._current.devices if self._current else ()
+
+    def reconfigure(self, config: AgentConfig) -> None:
+        """Go by another configuration; what it changes is sent at the next tick."""
+        self._config, self._parts = config, None
 
     def due(self, parts: list[Parts], time_ns: int) -> Inventory | None:
         """Inventory to send now, or ``None``; ask at each tick, before the frames."""

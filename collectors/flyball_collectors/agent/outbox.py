@@ -9,7 +9,7 @@ from typing import Any
 from confluent_kafka import KafkaError, KafkaException, Message as Delivered, Producer
 
 from flyball_collectors.agent.replay import Replay
-from flyball_collectors.spool import Spool, pack, unpack
+from flyball_collectors.spool import Spool, SpoolStats, pack, unpack
 from flyball_contracts.codec import Message
 from flyball_contracts.config import KafkaConfig
 from flyball_contracts.errors import ConfigError, DecodeError
@@ -96,6 +96,11 @@ class Outbox:
     def spooled(self) -> int:
         """Messages that wait on disk."""
         return 0 if self._spool is None else len(self._spool)
+
+    @property
+    def spool_stats(self) -> SpoolStats | None:
+        """Counts of the spool; ``None`` without one."""
+        return None if self._spool is None else self._spool.stats
 
     @property
     def delivered(self) -> int:

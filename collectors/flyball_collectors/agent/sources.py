@@ -1,42 +1,125 @@
 """Which collectors a configuration asks for, and which of them are to be had here."""
 
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import NamedTuple
 
+from flyball_collectors.attribution import AttributionCollector
 from flyball_collectors.base import Collector
-from flyball_collectors.host import HostCollector
-from flyball_collectors.nvml import Absent, open_nvml
-from flyball_contracts.config import AgentConfig
+from flyball_collectors.cloud import open_cloud
+from flyball_collectors.host import HostCollector, NumaCollector
+from flyball_collectors.kmsg import open_kmsg
+from flyball_collectors.nvml import Absent, NvmlCollector, open_nvml
+from flyball_collectors.workload import WorkloadCollector
+from flyball_contracts.config import AgentConfig, WorkloadsConfig
 from flyball_contracts.errors import ConfigError
 
 
-class Sources(NamedTuple):
-    """Collectors, and by name why the others are absent."""
+class SourceKind(NamedTuple):
+    """One kind of source; it is opened anew when one of its ``settings``, keys of ``agent``, changes, and only then.
 
-    collectors: list[Collector]
+    ``open`` takes the configuration and the node's name. It may raise :class:`ConfigError`.
+    """
+
+    name: str
+    settings: tuple[str, ...]
+    open: Callable[[AgentConfig, str], Collector | Absent]
+
+
+class Sources(NamedTuple):
+    """Open collectors by the kind's name, in the order of their readings; and by name why the others are absent."""
+
+    by_name: dict[str, Collector]
     absent: dict[str, Absent]
 
+    @property
+    def collectors(self) -> list[Collector]:
+        """The open ones."""
+        return list(self.by_name.values())
 
-def open_sources(config: AgentConfig, node: str) -> Sources:
-    """Open every collector that is switched on.
 
-    Raises :class:`ConfigError` when ``root`` has no ``/proc``: then nothing could be told.
+def _nvml(config: AgentConfig, node: str) -> Collector | Absent:
+    if not config.nvml:
+        return Absent("switched off", "set agent.nvml to true")
+    return open_nvml(node, Path(config.root), config.gpu)
+
+
+def _host(config: AgentConfig, node: str) -> Collector | Absent:
+    del node
+    return HostCollector(Path(config.root)) if config.host else Absent("switched off", "set agent.host to true")
+
+
+def _numa(config: AgentConfig, node: str) -> Collector | Absent:
+    del node
+    return NumaCollector(Path(config.root)) if config.host else Absent("switched off", "set agent.host to true")
+
+
+def _kmsg(config: AgentConfig, node: str) -> Collector | Absent:
+    return open_kmsg(node, Path(config.root)) if config.kmsg else Absent("switched off", "set agent.kmsg to true")
+
+
+def _workload(config: AgentConfig, node: str) -> Collector | Absent:
+    if config.workloads == WorkloadsConfig():
+        return Absent("nobody to ask", "name targets, logs, listen or kubernetes in agent.workloads")
+    return WorkloadCollector(config.workloads, node)
+
+
+def _cloud(config: AgentConfig, node: str) -> Collector | Absent:
+    return open_cloud(config.cloud, node, Path(config.root))
+
+
+def _attribution(config: AgentConfig, node: str) -> Collector | Absent:
+    if not config.attribution.enabled:
+        return Absent("switched off", "set agent.attribution.enabled to true")
+    return AttributionCollector(config.attribution, node, Path(config.root))
+
+
+SOURCES = (
+    SourceKind("nvml", ("root", "nvml", "gpu"), _nvml),
+    SourceKind("kmsg", ("root", "kmsg"), _kmsg),
+    SourceKind("cloud", ("root", "cloud"), _cloud),
+    SourceKind("host", ("root", "host"), _host),
+    SourceKind("numa", ("root", "host"), _numa),
+    SourceKind("workload", ("workloads", "node"), _workload),
+    SourceKind("attribution", ("root", "attribution", "node"), _attribution),
+)
+
+
+def open_sources(config: AgentConfig, node: str, kept: Mapping[str, Collector] | None = None) -> Sources:
+    """Open every collector that is switched on, but for those of ``kept``, which go on.
+
+    Raises :class:`ConfigError` when ``root`` has no ``/proc``: then nothing could be told. On any error what was
+    opened here is closed again, and ``kept`` is as before.
     """
     root = Path(config.root)
     if not (root / "proc").is_dir():
         raise ConfigError(f"agent.root: {root / 'proc'} is not a folder; mount the host's /proc there")
-    collectors: list[Collector] = []
-    absent: dict[str, Absent] = {}
-    if config.nvml:
-        nvml = open_nvml(node, root)
-        if isinstance(nvml, Absent):
-            absent["nvml"] = nvml
-        else:
-            collectors.append(nvml)
-    else:
-        absent["nvml"] = Absent("switched off", "set agent.nvml to true")
-    if config.host:
-        collectors.append(HostCollector(root))
-    else:
-        absent["host"] = Absent("switched off", "set agent.host to true")
-    return Sources(collectors, absent)
+    kept = kept or {}
+    sources = Sources({}, {})
+    try:
+        for kind in SOURCES:
+            opened = kept[kind.name] if kind.name in kept else kind.open(config, node)
+            if isinstance(opened, Absent):
+                sources.absent[kind.name] = opened
+            else:
+                sources.by_name[kind.name] = opened
+    except BaseException:
+        for name, collector in sources.by_name.items():
+            if name not in kept:
+                collector.close()
+        raise
+    connect(sources)
+    return sources
+
+
+def connect(sources: Sources) -> None:
+    """Let those that build on others know them."""
+    attribution, nvml = sources.by_name.get("attribution"), sources.by_name.get("nvml")
+    if isinstance(attribution, AttributionCollector):
+        others = [sources.by_name[name] for name in ("workload",) if name in sources.by_name]
+        attribution.attach(nvml if isinstance(nvml, NvmlCollector) else None, others)
+
+
+def unchanged(old: AgentConfig, new: AgentConfig) -> set[str]:
+    """Names of the kinds that a change of the configuration does not touch."""
+    return {kind.name for kind in SOURCES if all(getattr(old, key) == getattr(new, key) for key in kind.settings)}

@@ -28,11 +28,13 @@ class Tick(NamedTuple):
     jump_ns: int
 
 
-def ticks(period_ns: int, clock: Clock, wait: Callable[[float], bool]) -> Iterator[Tick]:
+def ticks(period: Callable[[], int], clock: Clock, wait: Callable[[float], bool]) -> Iterator[Tick]:
     """Ticks until ``wait`` says so, the first at the next multiple of the period.
 
-    ``wait`` sleeps for some seconds and returns true when it is time to end: ``threading.Event.wait``.
+    ``period`` gives it in nanoseconds and is asked again after each tick. ``wait`` sleeps for some seconds and
+    returns true when it is time to end: ``threading.Event.wait``.
     """
+    period_ns = period()
     due_ns = (clock.wall_ns() // period_ns + 1) * period_ns
     last: tuple[int, int, int] | None = None  # tick, wall and monotonic time when it was taken
     while True:
@@ -54,6 +56,7 @@ def ticks(period_ns: int, clock: Clock, wait: Callable[[float], bool]) -> Iterat
             if 2 * abs(jump_ns) > period_ns:
                 yield Tick(time_ns, max(passed_ns, 1), max(passed_ns // period_ns - 1, 0), jump_ns)
             else:
-                yield Tick(time_ns, time_ns - last_ns, (time_ns - last_ns) // period_ns - 1, 0)
+                yield Tick(time_ns, time_ns - last_ns, max((time_ns - last_ns) // period_ns - 1, 0), 0)
         last = time_ns, now_ns, monotonic_ns
-        due_ns = time_ns + period_ns
+        period_ns = period()
+        due_ns = (time_ns // period_ns + 1) * period_ns

@@ -5,6 +5,8 @@ from collections.abc import Iterable
 from itertools import pairwise
 from typing import NamedTuple
 
+import msgspec
+
 from flyball_collectors.feeds.base import FeedError
 from flyball_contracts.ids import MAX_TIME_NS, NS_PER_S
 from flyball_contracts.records import Signal
@@ -62,7 +64,7 @@ def cut_curve(
         raise FeedError(f"{where}: issued {ahead_s:.0f} s in the future; set this host's clock (NTP)")
     step_ns = round(step_s * NS_PER_S)
     future = sorted((p for p in points if p.time_ns + step_ns > now_ns), key=lambda p: p.time_ns)
-    by_time = {p.time_ns: p for p in future if _possible(p.p50, shape.kind)}
+    by_time = {p.time_ns: p for p in future if possible(p.p50, shape.kind)}
     best: list[Point] = []
     for run in _runs(list(by_time.values()), step_ns):
         best = run if len(run) > len(best) else best
@@ -94,6 +96,11 @@ def says_more(new: Signal, old: Signal) -> bool:
     return any(old.at(new.start_ns + i * step_ns) != value for i, value in enumerate(new.p50))
 
 
+def first_seen(new: Signal, last: Signal | None) -> Signal:
+    """The new curve, issued when it was first seen, for a source that does not say when it issues."""
+    return new if last is None or says_more(new, last) else msgspec.structs.replace(new, published_ns=last.published_ns)
+
+
 def smallest_step_s(times_ns: Iterable[int]) -> float | None:
     """Smallest distance of two different times, ``None`` where there are no two."""
     distances = [later - earlier for earlier, later in pairwise(sorted(set(times_ns)))]
@@ -105,7 +112,8 @@ def valid_time(time_ns: int) -> bool:
     return 0 <= time_ns < MAX_TIME_NS // 2
 
 
-def _possible(value: float | None, kind: SignalKind) -> bool:
+def possible(value: float | None, kind: SignalKind) -> bool:
+    """Whether a value can be one of its kind: there, finite, and within bounds that no market leaves."""
     lowest, highest = _RANGES[kind]
     return value is not None and math.isfinite(value) and lowest <= value <= highest
 

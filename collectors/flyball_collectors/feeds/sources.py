@@ -4,13 +4,18 @@ import os
 from collections.abc import Mapping
 from typing import NamedTuple
 
+from flyball_collectors.feeds.aws_keys import FixedKey, Keys, RoleKeys
+from flyball_collectors.feeds.aws_signature import AwsKey
+from flyball_collectors.feeds.aws_spot_advisor import AwsSpotAdvisor
+from flyball_collectors.feeds.aws_spot_price import AwsSpotPrice
+from flyball_collectors.feeds.azure_spot_price import AzureSpotPrice
 from flyball_collectors.feeds.base import Feed
 from flyball_collectors.feeds.client import Client
 from flyball_collectors.feeds.electricity_maps import ElectricityMaps
 from flyball_collectors.feeds.file import FileFeed
-from flyball_collectors.feeds.secret import secret
 from flyball_collectors.feeds.uk_carbon import UkCarbon
 from flyball_collectors.feeds.watttime import WattTime
+from flyball_collectors.secret import secret
 from flyball_contracts.config import FeedsConfig, FeedSettings
 from flyball_contracts.errors import ConfigError
 
@@ -55,6 +60,24 @@ def open_feeds(config: FeedsConfig, environ: Mapping[str, str] | None = None) ->
         username = secret(environ, watt.username_env, f"{key}.username_env")
         password = secret(environ, watt.password_env, f"{key}.password_env")
         add(WattTime(watt, client(watt.base_url), username, password), watt, key)
+    for i, price in enumerate(config.aws_spot_price):
+        key = f"feeds.aws_spot_price[{i}]"
+        if price.key_from == "instance":
+            keys: Keys = RoleKeys(price.metadata_url)
+        else:
+            keys = FixedKey(
+                AwsKey(
+                    secret(environ, price.access_key_env, f"{key}.access_key_env", in_header=True),
+                    secret(environ, price.secret_key_env, f"{key}.secret_key_env"),
+                    environ.get(price.session_token_env, "").strip(),
+                )
+            )
+        base_url = price.base_url or f"https://ec2.{price.region}.amazonaws.com"
+        add(AwsSpotPrice(price, client(base_url), keys), price, key, "spot_price")
+    for i, advice in enumerate(config.aws_spot_advisor):
+        add(AwsSpotAdvisor(advice, client(advice.base_url)), advice, f"feeds.aws_spot_advisor[{i}]", "spot_risk")
+    for i, retail in enumerate(config.azure_spot_price):
+        add(AzureSpotPrice(retail, client(retail.base_url)), retail, f"feeds.azure_spot_price[{i}]", "spot_price")
     if not found:
         raise ConfigError("feeds: none is configured; see feeds in infra/examples/flyball.yaml")
     return found

@@ -12,7 +12,7 @@ import msgspec
 
 from flyball_collectors.feeds.answers import decode_json, time_ns
 from flyball_collectors.feeds.client import Client
-from flyball_collectors.feeds.curve import Point, Shape, cut_curve, says_more
+from flyball_collectors.feeds.curve import Point, Shape, cut_curve, first_seen
 from flyball_contracts.config import UkCarbonSettings
 from flyball_contracts.ids import NS_PER_S
 from flyball_contracts.records import Signal
@@ -61,8 +61,5 @@ class UkCarbon:
                 odd += 1
         cut = cut_curve(points, self._shape, step_s=STEP_S, published_ns=now_ns, now_ns=now_ns, where=where)
         self.left_out += cut.left_out + odd
-        signal = cut.signal
-        if self._last is not None and not says_more(signal, self._last):
-            signal = msgspec.structs.replace(signal, published_ns=self._last.published_ns)
-        self._last = signal
-        return [signal]
+        self._last = first_seen(cut.signal, self._last)
+        return [self._last]

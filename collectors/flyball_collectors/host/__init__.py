@@ -6,3 +6,4 @@ instances come and go.
 """
 
 from flyball_collectors.host.collector import HostCollector as HostCollector
+from flyball_collectors.host.numa import NumaCollector as NumaCollector

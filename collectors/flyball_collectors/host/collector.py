@@ -4,8 +4,10 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from flyball_collectors.base import NAN, Counters, Parts, Reading, Values, fill_row
+from flyball_collectors.host.clock import read_clock
 from flyball_collectors.host.cpu import read_cpu
 from flyball_collectors.host.disk import read_disk
+from flyball_collectors.host.energy import EnergyMeter
 from flyball_collectors.host.memory import read_memory
 from flyball_collectors.host.network import read_network
 from flyball_collectors.host.psi import read_psi
@@ -20,6 +22,7 @@ SOURCES: Mapping[str, Callable[[Path], Values]] = {
     "disk": read_disk,
     "network": read_network,
     "system": read_system,
+    "clock": read_clock,
     "self": read_self,
 }
 _MODES = [HOST.column(f"system.cpu.time{{mode={mode}}}") for mode in ("user", "system", "steal", "idle", "iowait")]
@@ -34,6 +37,7 @@ class HostCollector:
     def __init__(self, root: Path = Path("/")) -> None:
         self._root = root
         self._counters = Counters()
+        self._energy = EnergyMeter(root)
         cpu, memory = read_cpu(root), read_memory(root)
         self._parts = Parts(
             cpu_count=_whole(cpu.get("system.cpu.logical.count")),
@@ -50,6 +54,7 @@ class HostCollector:
         found: dict[str, float | Mapping[str, float]] = {}
         for source in SOURCES.values():
             found.update(source(self._root))
+        found.update(self._energy.read())
         row = fill_row(HOST, found, self._counters)
         row[_UTILIZATION] = _busy_share([float(row[mode]) for mode in _MODES])
         return [Reading(HOST.schema, row.reshape(1, -1))]

@@ -1,13 +1,14 @@
-"""Network traffic from ``/proc/net/dev``."""
+"""Network traffic from ``/proc/net/dev`` and of the InfiniBand ports."""
 
 from pathlib import Path
 
 from flyball_collectors.base import Values
+from flyball_collectors.host.infiniband import is_over_infiniband, ports, read_ports
 from flyball_collectors.kernel import numbers, text_of
 
 
 def read_network(root: Path) -> Values:
-    """Bytes and errors since boot, for each interface but the loopback.
+    """Bytes and errors since boot, for each interface but the loopback, and for each InfiniBand port.
 
     It is read as process 1 sees it where that is allowed, so an agent in a container whose ``root`` is the
     host's sees the host's interfaces.
@@ -17,6 +18,7 @@ def read_network(root: Path) -> Values:
     errors_in: dict[str, float] = {}
     errors_out: dict[str, float] = {}
     known = False
+    folders = ports(root)
     text = text_of(root / "proc/1/net/dev") or text_of(root / "proc/net/dev")
     for line in text.splitlines():
         name, colon, rest = line.partition(":")
@@ -25,14 +27,17 @@ def read_network(root: Path) -> Values:
         if not colon or len(counts) < 16:
             continue
         known = True
-        if name == "lo":
+        if name == "lo" or (folders and is_over_infiniband(root, name)):
             continue
         received[name], errors_in[name], sent[name], errors_out[name] = counts[0], counts[2], counts[8], counts[10]
-    if not known:
+    if not known and not folders:
         return {}
-    return {
+    columns = {
         "system.network.io{direction=receive}": received,
         "system.network.io{direction=transmit}": sent,
         "system.network.errors{direction=receive}": errors_in,
         "system.network.errors{direction=transmit}": errors_out,
     }
+    for key, of_ports in read_ports(folders).items():
+        columns[key] |= of_ports
+    return columns

@@ -5,7 +5,7 @@ from pathlib import Path
 from flyball_collectors.base import Values
 from flyball_collectors.kernel import text_of
 
-_STALLS = {"cpu": ("some",), "memory": ("some", "full"), "io": ("some", "full")}
+_STALLS = {"cpu": ("some",), "memory": ("some", "full"), "io": ("some", "full"), "irq": ("full",)}
 
 
 def read_psi(root: Path) -> Values:

@@ -1,3 +1,5 @@
-"""NVIDIA GPUs through NVML, by way of nvidia-ml-py; nothing here needs a privilege or blocks."""
+"""NVIDIA GPUs through NVML; nothing here needs a privilege, and a call that hangs costs its own GPU alone."""
 
-from flyball_collectors.nvml.collector import Absent as Absent, NvmlCollector as NvmlCollector, open_nvml as open_nvml
+from flyball_collectors.nvml.collector import NvmlCollector as NvmlCollector
+from flyball_collectors.nvml.opening import Absent as Absent, open_nvml as open_nvml
+from flyball_collectors.nvml.processes import Process as Process

@@ -1,172 +1,226 @@
 """All GPUs of this node as one collector."""
 
-import importlib
 import logging
+import time
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple
 
-import numpy as np
+import msgspec
 
-from flyball_collectors.base import Parts, Reading, node_event
-from flyball_collectors.nvml.device import GpuReader, identify
-from flyball_collectors.nvml.gate import DeviceLost, Gate
-from flyball_collectors.nvml.watch import ROW_RETIREMENT_FAILED, UNCORRECTED_ECC, XID, EventWatch, Happening
-from flyball_collectors.nvml.xid import verdict_of
-from flyball_contracts.metrics import GPU
-from flyball_contracts.records import NodeEvent
+from flyball_collectors.base import NAN, Parts, Reading
+from flyball_collectors.nvml import happenings
+from flyball_collectors.nvml.gpu import Found, GpuReader
+from flyball_collectors.nvml.library import Library
+from flyball_collectors.nvml.processes import Process
+from flyball_collectors.nvml.roster import Change, Roster
+from flyball_collectors.nvml.rows import Rows
+from flyball_collectors.nvml.topology import links_of
+from flyball_collectors.nvml.watch import MIG_CHANGED, XID, EventWatch
+from flyball_collectors.nvml.workers import Workers
+from flyball_contracts.config.nvml import GpuConfig
+from flyball_contracts.ids import NS_PER_S
+from flyball_contracts.metrics import GPU, GPU_DETAIL
+from flyball_contracts.records import Device, NodeEvent
 
 _LOG = logging.getLogger(__name__)
-_RECOVERY = GPU.column("nvidia.gpu.recovery_action")
-
-
-class Absent(NamedTuple):
-    """Why a collector is not there, and what to do if it should be."""
-
-    reason: str
-    remedy: str
-
-
-_REMEDIES = {
-    "NVML_ERROR_LIBRARY_NOT_FOUND": "install NVIDIA's driver; in a container, start it with the NVIDIA runtime",
-    "NVML_ERROR_DRIVER_NOT_LOADED": "load the driver: nvidia-smi must work for the same user",
-    "NVML_ERROR_NO_PERMISSION": "give the agent's user access to /dev/nvidia*",
-    "NVML_ERROR_LIB_RM_VERSION_MISMATCH": "driver and library differ after an update: reload the driver or reboot",
-}
-
-
-def open_nvml(node: str, root: Path = Path("/")) -> "NvmlCollector | Absent":
-    """Collector of this node's GPUs, or why there is none; never raises."""
-    try:
-        nvml: Any = importlib.import_module("pynvml")
-    except ImportError as error:
-        return Absent(f"nvidia-ml-py is not installed ({error})", "pip install 'flyball[agent]'")
-    try:
-        nvml.nvmlInit()
-    except nvml.NVMLError as error:
-        remedies = {getattr(nvml, name, None): remedy for name, remedy in _REMEDIES.items()}
-        return Absent(f"NVML does not start: {error}", remedies.get(error.value, "see nvidia-smi"))
-    try:
-        count = int(nvml.nvmlDeviceGetCount())
-        if count:
-            return NvmlCollector(nvml, node, count, root)
-        reason = "NVML sees no GPU"
-    except nvml.NVMLError as error:
-        reason = f"NVML does not tell the number of GPUs: {error}"
-    nvml.nvmlShutdown()
-    return Absent(reason, "nvidia-smi must list the GPUs for the same user")
+_ACTION = GPU.column("nvidia.gpu.recovery_action")
+_PATIENCE = 0.4  # share of a period that one GPU may take before the others go on without it
+_LEAST_PATIENCE_S = 0.25  # a busy machine may let a thread wait as long
 
 
 class NvmlCollector:
-    """GPUs through NVML, one row each in the order of :meth:`parts`.
+    """GPUs and their MIG instances through NVML, one row each in the order of :meth:`parts`.
 
-    A GPU that does not answer keeps its row, all NaN. ``unreadable`` names those that did not even tell who
-    they are when the agent started; they have no row.
+    A GPU that is lost, or about which a call does not come back, keeps its rows, all NaN. ``unreadable`` says which
+    never told who they are; they have no row until they do, which is tried again with each look at the details.
     """
 
     name = "nvml"
 
-    def __init__(self, nvml: Any, node: str, count: int, root: Path = Path("/")) -> None:
-        self.readers: list[GpuReader] = []
-        self.unreadable: list[str] = []
-        self._nvml = nvml
+    def __init__(
+        self,
+        library: Library,
+        node: str,
+        count: int,
+        root: Path,
+        settings: GpuConfig,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self.watch = EventWatch(library)
+        self.rows = Rows()
+        self._library = library
         self._node = node
+        self._settings = settings
+        self._workers = Workers(clock)
+        self._roster = Roster(library, self.watch, self._workers, root)
+        self.latest: Reading | None = None
         self._events: list[NodeEvent] = []
-        self._now_ns = 0
-        self._recovery: list[int | None] = []
-        for index in range(count):
-            try:
-                gate = Gate(nvml, nvml.nvmlDeviceGetHandleByIndex(index))
-                self.readers.append(GpuReader(gate, identify(gate, index, root)))
-            except (nvml.NVMLError, DeviceLost) as error:
-                self.unreadable.append(f"GPU {index}: {error}")
-                _LOG.warning("GPU %d of this node cannot be read and is left out: %s", index, error)
-        self._parts = Parts(tuple(reader.device for reader in self.readers), _driver_version(nvml))
-        self.watch = EventWatch(nvml, [reader.gate.handle for reader in self.readers])
+        self._found: dict[str, Found] = {}
+        self._plain: tuple[Device, ...] = ()
+        self._told_unreadable: set[str] = set()
+        self._told_stalled: set[str] = set()
+        self._stalled_in_frame: set[str] = set()
+        self._recovery: dict[str, int] = {}
+        self._rescan: set[str] = set()
+        self._detail_due = True
+        self._since_detail_ns = 0
+        self._open, self._begun = True, False
+        self._roster.look(count)
+        self._parts = Parts(driver_version=library.driver_version())
+        self._set_devices([reader.device for reader in self.readers])
+        self.watch.start()
+
+    @property
+    def readers(self) -> list[GpuReader]:
+        """The GPUs, in the order of their indexes."""
+        return list(self._roster.readers.values())
+
+    @property
+    def unreadable(self) -> list[str]:
+        """GPUs that never told who they are, and why."""
+        return [f"{name}: {reason}" for name, reason in self._roster.unreadable.items()]
 
     def read(self, now_ns: int, period_ns: int) -> list[Reading]:
-        """One reading with a row for each GPU; a GPU lost or come back since the last read is an event."""
-        self._now_ns = now_ns
-        for what in self.unreadable:
-            message = f"{what}; it has no row until the agent restarts"
-            self._events.append(
-                node_event(self._node, now_ns, "device_lost", severity="critical", remedy="drain", message=message)
-            )
-        self.unreadable = []
-        values = np.full((len(self.readers), len(GPU)), np.nan, np.float32)
-        for row, reader in enumerate(self.readers):
-            was_lost = reader.lost
-            values[row] = reader.read(period_ns)
-            if reader.lost != was_lost:
-                self._events.append(self._lost_or_back(reader, now_ns))
-        actions = values[:, _RECOVERY]
-        self._recovery = [None if np.isnan(action) else int(action) for action in actions]
-        return [Reading(GPU.schema, values)] if self.readers else []
+        """A reading with a row for each device, and now and then a second one with their details.
+
+        A GPU that is lost, stalled, new, come back, or divided anew since the last read is an event.
+        """
+        self.latest = None
+        self._since_detail_ns += period_ns
+        detail = self._detail_due or self._since_detail_ns + period_ns // 2 > self._settings.detail_period_s * NS_PER_S
+        if detail:
+            self._look(now_ns)
+        rescan, self._rescan = self._rescan, set()
+        jobs = {
+            name: partial(reader.read, detail=detail, rescan=reader.uuid in rescan)
+            for name, reader in self._roster.readers.items()
+        }
+        patience_s = max(_PATIENCE * period_ns / NS_PER_S, _LEAST_PATIENCE_S)
+        answers = self._workers.run(jobs, min(patience_s, self._settings.stalled_after_s))
+        found: dict[str, Found] = {}
+        for name, reader in self._roster.readers.items():
+            found[name] = one = answers.get(name) or self._silence(name, reader, detail=detail)
+            self._compare(one, self._found.get(name), now_ns)
+        self._found = found
+        self._note_stalls(now_ns, period_ns)
+        return self._readings(found, period_ns, detail=detail)
 
     def parts(self) -> Parts:
-        """The GPUs, as they were at the start."""
+        """The GPUs and instances that are the rows of the last read."""
         return self._parts
+
+    def processes(self) -> list[Process]:
+        """The processes that the last :meth:`read` saw, device by device in the order of the rows."""
+        return [process for found in self._found.values() for process in found.processes]
 
     def events(self) -> list[NodeEvent]:
         """Devices lost and back, XIDs, ECC errors and row remaps since the last call."""
         events, self._events = self._events, []
         for what, (first_ns, count) in self.watch.drain().items():
-            events.append(self._event_of(what, first_ns, count))
+            if what.kind == MIG_CHANGED:
+                self._rescan.add(what.device)
+                continue
+            if what.kind == XID:
+                self.rows.xids[what.device] += count
+            events.append(happenings.event_of(self._node, what, first_ns, count, self._recovery.get(what.device)))
         return events
 
     def close(self) -> None:
-        """Stop the watch and leave NVML."""
+        """Stop the threads and leave NVML, unless a call of it hangs."""
+        if not self._open:
+            return
+        self._open = False
         self.watch.close()
-        if self._nvml is not None:
-            try:
-                self._nvml.nvmlShutdown()
-            except self._nvml.NVMLError as error:
-                _LOG.debug("NVML does not shut down: %s", error)
-            self._nvml = None
+        self._workers.close()
+        self._roster.close()
+        if not self._workers.stuck():
+            self._library.stop()
 
-    def _lost_or_back(self, reader: GpuReader, now_ns: int) -> NodeEvent:
-        device = reader.device.id
-        if reader.lost:
-            message = "the GPU does not answer any more"
-            return node_event(
-                self._node, now_ns, "device_lost", severity="critical", device=device, remedy="drain", message=message
-            )
-        return node_event(self._node, now_ns, "device_added", device=device, message="the GPU answers again")
+    def _look(self, now_ns: int) -> None:
+        change = self._roster.look()
+        for name, reason in self._roster.unreadable.items():
+            if name not in self._told_unreadable:
+                self._told_unreadable.add(name)
+                self._events.append(happenings.gone(self._node, now_ns, "", f"{name}: {reason}; it has no row"))
+        if self._begun:  # else it was there at the start
+            self._tell(change, now_ns)
+        self._begun = True
 
-    def _event_of(self, what: Happening, first_ns: int, count: int) -> NodeEvent:
-        device = self.readers[what.device].device.id
-        often = f", {count} times" if count > 1 else ""
-        if what.kind == XID:
-            recovery = self._recovery[what.device] if what.device < len(self._recovery) else None
-            verdict = verdict_of(what.data, recovery)
-            return node_event(
-                self._node,
-                first_ns,
-                "xid",
-                severity=verdict.severity,
-                device=device,
-                code=what.data,
-                remedy=verdict.remedy,
-                message=f"XID {what.data}: {verdict.about}{often}",
-            )
-        if what.kind == UNCORRECTED_ECC:
-            message = f"uncorrected ECC error{often}"
-            return node_event(
-                self._node, first_ns, "ecc", severity="critical", device=device, remedy="drain", message=message
-            )
-        failed = what.kind == ROW_RETIREMENT_FAILED
-        return node_event(
-            self._node,
-            first_ns,
-            "row_remap",
-            severity="critical" if failed else "warning",
-            device=device,
-            remedy="reset_gpu" if failed else "notify",
-            message=f"a row of memory could not be retired{often}" if failed else f"a row of memory was retired{often}",
+    def _tell(self, change: Change, now_ns: int) -> None:
+        for uuid in change.added:
+            self._events.append(happenings.there(self._node, now_ns, uuid, "the GPU is new"))
+        for uuid in change.gone:
+            self._events.append(happenings.gone(self._node, now_ns, uuid, "the GPU is not there any more"))
+        if change.added or change.gone:  # names go by index, which may belong to another GPU now
+            by_uuid = {found.devices[0].id: found for found in self._found.values()}
+            self._found = {
+                name: by_uuid[reader.uuid] for name, reader in self._roster.readers.items() if reader.uuid in by_uuid
+            }
+
+    def _silence(self, name: str, reader: GpuReader, *, detail: bool) -> Found:
+        """What is known of a GPU about which a call has not come back."""
+        before = self._found.get(name)
+        devices = before.devices if before else (reader.device,)
+        details = [[NAN] * len(GPU_DETAIL) for _ in devices] if detail else []
+        return Found(devices, [[NAN] * len(GPU) for _ in devices], details, [])
+
+    def _compare(self, found: Found, before: Found | None, now_ns: int) -> None:
+        device = found.devices[0].id
+        action = found.rows[0][_ACTION]
+        if action == action:
+            self._recovery[device] = int(action)
+        if found.lost and not (before and before.lost):
+            _LOG.warning("GPU %s does not answer (%s); its row is empty until it does", device, found.lost)
+            self._events.append(happenings.gone(self._node, now_ns, device, "the GPU does not answer any more"))
+        elif before and before.lost and not found.lost:
+            self._events.append(happenings.there(self._node, now_ns, device, "the GPU answers again"))
+        if before and _division(found.devices) != _division(before.devices):
+            self._events.append(happenings.divided(self._node, now_ns, found.devices))
+
+    def _note_stalls(self, now_ns: int, period_ns: int) -> None:
+        """Tell of GPUs that have not answered for too long, and of those that do again."""
+        after_s = self._settings.stalled_after_s
+        after_s = 0.0 if period_ns > after_s * NS_PER_S else after_s  # else the next look would be too late
+        stuck = {name: seconds for name, seconds in self._workers.stuck().items() if seconds >= after_s}
+        for name, reader in self._roster.readers.items():
+            if name in stuck and name not in self._told_stalled:
+                self._events.append(happenings.stalled(self._node, now_ns, reader.uuid, stuck[name]))
+                self._told_stalled.add(name)
+            elif name in self._told_stalled and name not in self._workers.stuck():
+                self._events.append(happenings.there(self._node, now_ns, reader.uuid, "the GPU answers again"))
+                self._told_stalled.discard(name)
+
+    def _readings(self, found: Mapping[str, Found], period_ns: int, *, detail: bool) -> list[Reading]:
+        devices = [device for one in found.values() for device in one.devices]
+        self._set_devices(devices)
+        if not devices:
+            return []
+        all_ = list(found.values())
+        readings = [Reading(GPU.schema, self.rows.current(devices, all_, period_ns / NS_PER_S))]
+        self.latest = readings[0]  # for the attribution, which divides these devices
+        stuck = set(self._workers.stuck())
+        if detail:
+            stalled = [name in stuck for name in found]
+            covered_s = self._since_detail_ns / NS_PER_S
+            values = self.rows.detail(devices, all_, stalled, covered_s, watched=not self.watch.reason)
+            readings.append(Reading(GPU_DETAIL.schema, values))
+            self._since_detail_ns = 0
+            self._stalled_in_frame = stuck
+        self._detail_due = stuck != self._stalled_in_frame
+        return readings
+
+    def _set_devices(self, devices: Sequence[Device]) -> None:
+        """Let ``devices`` be the rows; their links name each other by row, so they follow from all of them."""
+        plain = tuple(devices)
+        if plain == self._plain:
+            return
+        self._plain = plain
+        linked = (
+            msgspec.structs.replace(device, links=links_of(device, plain, self._roster.wires)) for device in plain
         )
+        self._parts = self._parts._replace(devices=tuple(linked))
 
 
-def _driver_version(nvml: Any) -> str:
-    try:
-        return str(nvml.nvmlSystemGetDriverVersion())
-    except nvml.NVMLError:
-        return ""
+def _division(devices: Sequence[Device]) -> tuple[bool, tuple[str, ...]]:
+    return devices[0].mig_enabled, tuple(device.id for device in devices[1:])

@@ -1,80 +1,115 @@
-"""What NVML tells through field ids, all of them in one call."""
+"""What NVML tells through field ids, many of them in one call into one buffer."""
 
-from typing import Any, NamedTuple
+from collections.abc import Sequence
+from ctypes import byref
+from struct import Struct
+from typing import NamedTuple
 
-from flyball_collectors.nvml.gate import LOST, NEVER, SUCCESS, DeviceLost, Gate
-from flyball_collectors.nvml.values import WIDE, number_in
+import numpy as np
+
+from flyball_collectors.nvml.abi import FieldValue
+from flyball_collectors.nvml.gate import LOST, NEVER, DeviceLost, Gate
+from flyball_collectors.nvml.library import INVALID_ARGUMENT, SUCCESS
+from flyball_collectors.nvml.values import UINT, ULONG_LONG, WIDE, number_in
 
 ALL_LINKS = 0xFFFFFFFF
+ANSWER = Struct("<24xiiQ")  # type, return code and value of a FieldValue
+ANSWERS = np.dtype(
+    {
+        "names": ["kind", "code", "wide", "low"],
+        "formats": ["<i4", "<i4", "<u8", "<u4"],
+        "offsets": [24, 28, 32, 32],
+        "itemsize": 40,
+    }
+)
+_MANY = 40  # fields from which on arrays are cheaper than a loop
 
 
 class Field(NamedTuple):
-    """A field id of nvml.h, the metric it is, what one unit is worth, and its scope (a link, or all).
+    """A field id of nvml.h, the column it is, what one unit is worth, and its scope (a link, or all).
 
     A ``wide`` counter is only believed in 64 bits: in 32, bytes wrap more than once between two reads.
     """
 
     id: int
-    key: str
+    column: int
     scale: float = 1.0
     scope: int = 0
     wide: bool = False
 
 
-_THROTTLE = "nvidia.gpu.throttle.time{{reason={}}}"
-_LINK_ERRORS = "nvidia.gpu.nvlink.errors"
-FIELDS: tuple[Field, ...] = (
-    Field(3, "hw.errors{type=corrected}"),
-    Field(4, "hw.errors{type=uncorrected}"),
-    Field(38, _LINK_ERRORS),  # CRC of flow control
-    Field(45, _LINK_ERRORS),  # CRC of data
-    Field(52, _LINK_ERRORS),  # replays
-    Field(59, _LINK_ERRORS),  # recoveries
-    Field(160, _LINK_ERRORS),  # ECC of data
-    Field(74, _THROTTLE.format("power"), 1e-9),
-    Field(75, _THROTTLE.format("thermal"), 1e-9),
-    Field(82, "hw.temperature{sensor=memory}"),
-    Field(83, "hw.energy", 1e-3),
-    Field(94, "nvidia.gpu.pcie.replays"),
-    Field(138, "nvidia.gpu.nvlink.io{direction=transmit}", 1024, ALL_LINKS, wide=True),
-    Field(139, "nvidia.gpu.nvlink.io{direction=receive}", 1024, ALL_LINKS, wide=True),
-    Field(144, "nvidia.gpu.memory.row_remap.pending"),
-    Field(185, "nvidia.gpu.power.average", 1e-3),
-    Field(186, "hw.power", 1e-3),
-    Field(197, "hw.gpu.io{direction=transmit}", wide=True),
-    Field(198, "hw.gpu.io{direction=receive}", wide=True),
-    Field(230, "nvidia.gpu.recovery_action"),
-)
+class FieldBatch:
+    """Reads some fields of one device; a field that it does not have is asked for once."""
 
+    def __init__(self, gate: Gate, fields: Sequence[Field]) -> None:
+        self._gate = gate
+        self._plain: _Plain | None = None
+        self._buffer = memoryview(b"")
+        self._set(fields)
 
-class FieldReader:
-    """Reads the fields of one device; a field that it does not have is asked for once."""
+    def has(self, id: int) -> bool:
+        """Whether the device has a field, as far as is known."""
+        return any(field.id == id for field in self._fields)
 
-    def __init__(self) -> None:
-        self._fields = FIELDS
+    def read(self, row: list[float]) -> None:
+        """Put the values into their columns; fields of one column are added up."""
+        if not self._fields or not self._gate.ask("nvmlDeviceGetFieldValues", len(self._fields), self._at):
+            return
+        if self._plain is None or not self._plain.read(row):
+            self._read_each(row)
 
-    def read(self, gate: Gate) -> dict[str, float]:
-        """Values by metric key; fields of one key are added up."""
-        if not self._fields:
-            return {}
-        answers: Any = gate.ask("nvmlDeviceGetFieldValues", tuple((f.id, f.scope) for f in self._fields))
-        if answers is None:
-            return {}
-        found: dict[str, float] = {}
-        absent: set[Field] = set()
-        for field, answer in zip(self._fields, answers, strict=True):
-            code = int(answer.nvmlReturn)
+    def _read_each(self, row: list[float]) -> None:
+        fields = self._fields
+        absent: list[Field] = []
+        for (kind, code, bits), field in zip(ANSWER.iter_unpack(self._buffer), fields, strict=True):
             if code == SUCCESS:
-                kind = int(answer.valueType)
-                number = number_in(kind, answer.value)
+                number = float(bits) if kind == ULONG_LONG else number_in(kind, bits)
                 if number is None or (field.wide and kind not in WIDE):
-                    absent.add(field)
-                else:
-                    found[field.key] = found.get(field.key, 0.0) + number * field.scale
+                    absent.append(field)
+                    continue
+                before = row[field.column]
+                number *= field.scale
+                row[field.column] = number if before != before else before + number
             elif code in LOST:
-                raise DeviceLost(f"field {field.id}: NVML error {code}")
-            elif code in NEVER:
-                absent.add(field)
+                raise DeviceLost(f"field {field.id}: {self._gate.library.words(code)}")
+            elif code in NEVER or code == INVALID_ARGUMENT:  # so say drivers that are older than the field
+                absent.append(field)
         if absent:
-            self._fields = tuple(f for f in self._fields if f not in absent)
-        return found
+            self._set([field for field in fields if field not in absent])
+        self._plain = _Plain(self._buffer, self._fields) if len(self._fields) >= _MANY else None
+
+    def _set(self, fields: Sequence[Field]) -> None:
+        self._fields = tuple(fields)
+        self._plain = None
+        values = (FieldValue * len(fields))()
+        for value, field in zip(values, fields, strict=True):
+            value.id, value.scope = field.id, field.scope
+        self._at = byref(values)
+        self._buffer = memoryview(values).cast("B")
+
+
+class _Plain:
+    """Reads many answers at once as long as all are there and of the types they were of when this was made."""
+
+    def __init__(self, buffer: memoryview, fields: Sequence[Field]) -> None:
+        answers = np.frombuffer(buffer, ANSWERS)
+        self._kinds, self._codes = answers["kind"], answers["code"]
+        self._wide, self._low = answers["wide"], answers["low"]
+        self._expected = self._kinds.copy()
+        self._narrow = np.flatnonzero(self._expected == UINT)
+        self._usual = bool(np.isin(self._expected, (UINT, ULONG_LONG)).all())
+        self._scales = np.array([field.scale for field in fields])
+        columns, places = np.unique([field.column for field in fields], return_inverse=True)
+        self._columns: list[int] = columns.tolist()
+        self._places = places
+
+    def read(self, row: list[float]) -> bool:
+        """Whether the values were put into their columns."""
+        if not self._usual or self._codes.any() or (self._kinds != self._expected).any():
+            return False
+        numbers = self._wide.astype(np.float64)
+        numbers[self._narrow] = self._low[self._narrow]
+        sums: list[float] = np.bincount(self._places, numbers * self._scales).tolist()
+        for column, value in zip(self._columns, sums, strict=True):
+            row[column] = value
+        return True

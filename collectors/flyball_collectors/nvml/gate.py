@@ -1,14 +1,15 @@
 """The one gate through which every NVML call about a device goes."""
 
 import logging
-from typing import Any
+from ctypes import byref, c_uint, c_void_p, create_string_buffer
+
+from flyball_collectors.nvml.library import INSUFFICIENT_SIZE, NO_DATA, NOT_FOUND, SUCCESS, Library
 
 _LOG = logging.getLogger(__name__)
 
-# Return codes of nvml.h, which nvidia-ml-py carries as numbers on its errors.
-SUCCESS = 0
 LOST = frozenset({1, 9, 15, 16, 28})  # uninitialised, driver not loaded, lost, reset required, not found
 NEVER = frozenset({3, 4, 13, 22, 25, 26})  # not supported, no permission, no such function, version, deprecated
+_PLAIN = frozenset({NOT_FOUND, INSUFFICIENT_SIZE, NO_DATA})  # answers, not failures
 
 
 class DeviceLost(Exception):
@@ -16,47 +17,55 @@ class DeviceLost(Exception):
 
 
 class Gate:
-    """Calls about one device.
+    """Calls about one device, by one thread at a time.
 
     An answer that will never come (not supported, not permitted, unknown to this driver) is remembered and
-    not asked for again. Any other failure costs one value and is counted in ``errors`` by call.
+    not asked for again. Any other failure costs one value and is counted in ``errors`` by call. ``code`` is the
+    return code of the last call.
     """
 
-    def __init__(self, nvml: Any, handle: Any) -> None:
+    def __init__(self, library: Library, handle: c_void_p) -> None:
+        self.library = library
         self.handle = handle
+        self.code = SUCCESS
         self.errors: dict[str, int] = {}
-        self.never: set[tuple[object, ...]] = set()
-        self._nvml = nvml
-        self._failed: type[Exception] = nvml.NVMLError
+        self.never: set[object] = set()
+        self._functions = library.functions
+        self._number = c_uint()
+        self._number_at = byref(self._number)
 
-    def ask(self, name: str, *args: object) -> Any:
-        """Answer of one NVML function by name, ``None`` where there is none.
+    def ask(self, name: str, *args: object) -> bool:
+        """Whether the function ``name`` answered, into the buffers among ``args``.
 
-        What is remembered is the name and the first argument, which in NVML says what kind of value is meant.
-        Raises :class:`DeviceLost` when the device is gone.
+        What is remembered is the name, with the first argument if that is an ``int``: in NVML it says what kind of
+        value is meant. Raises :class:`DeviceLost` when the device is gone.
         """
-        key = (name, *args[:1])
+        key: object = (name, args[0]) if args and type(args[0]) is int else name
         if key in self.never:
-            return None
+            return False
         try:
-            return getattr(self._nvml, name)(self.handle, *args)
-        except self._failed as error:
-            code = int(getattr(error, "value", 999))
-            if code in LOST:
-                raise DeviceLost(f"{name}: {error}") from error
-            if code in NEVER:
-                self.never.add(key)
-                _LOG.debug("%s%s is not to be had here: %s", name, args, error)
-            else:
-                self.errors[name] = self.errors.get(name, 0) + 1
-        except AttributeError:  # nvidia-ml-py is older than the function
+            code = self.code = getattr(self._functions, name)(self.handle, *args)
+        except AttributeError:  # the driver is older than the function
             self.never.add(key)
-        return None
+            return False
+        if code:
+            self._refused(name, key, code)
+        return not code
 
-    def first(self, *calls: tuple[object, ...]) -> Any:
-        """First answer among several calls, the preferred one first; ``None`` where none has one."""
-        for name, *args in calls:
-            answer = self.ask(str(name), *args)
-            if answer is not None:
-                return answer
-        return None
+    def number(self, name: str, *args: object) -> int | None:
+        """What a function that answers with one unsigned 32-bit number says; ``None`` where it says nothing."""
+        return self._number.value if self.ask(name, *args, self._number_at) else None
+
+    def text(self, name: str) -> str:
+        """What a function that answers with a text says; empty where it says nothing."""
+        text = create_string_buffer(96)
+        return text.value.decode(errors="replace") if self.ask(name, text, c_uint(len(text))) else ""
+
+    def _refused(self, name: str, key: object, code: int) -> None:
+        if code in LOST:
+            raise DeviceLost(f"{name}: {self.library.words(code)}")
+        if code in NEVER:
+            self.never.add(key)
+            _LOG.debug("%s is not to be had here: %s", key, self.library.words(code))
+        elif code not in _PLAIN:
+            self.errors[name] = self.errors.get(name, 0) + 1

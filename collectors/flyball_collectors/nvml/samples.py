@@ -1,70 +1,96 @@
-"""Utilisation without gaps: the driver's own ring of samples, drained at each read."""
+"""The driver's own rings of samples, drained at each read so that no burst between two reads is missed."""
 
+from ctypes import Array, byref, c_int, c_uint, c_ulonglong
 from math import ceil
-from typing import Any
+from struct import Struct
+from typing import NamedTuple
 
+from flyball_collectors.nvml.abi import Sample
 from flyball_collectors.nvml.gate import Gate
 from flyball_collectors.nvml.values import number_in
 
-_GPU_UTILIZATION = 1  # nvmlSamplingType_t
+POWER, GPU_UTILIZATION = 0, 1  # nvmlSamplingType_t
 _PATIENCE = 10  # reads without a new sample until the clock of the samples is taken to have been set back
+SAMPLE = Struct("<QQ")
+_ROOM = 128  # a driver keeps about that many samples
 
 
-class UtilizationRing:
-    """Drains ``nvmlDeviceGetSamples``, so that a burst between two reads is seen.
+class Window(NamedTuple):
+    """Samples since the previous read: mean by time, least, greatest, and 95th percentile by nearest rank."""
 
-    A sample is the share of its interval, which began at the sample before; so busy time is the integral of the
-    samples, and their mean is weighted by time. The first read only starts the clock: what the ring holds then
-    is older than the agent.
+    mean: float
+    least: float
+    most: float
+    p95: float
+
+
+class Ring:
+    """One ring of one device; values are multiplied by ``scale`` and left out where more than ``most``.
+
+    A sample holds for its interval, which began at the sample before; so ``integral`` is exact, and the mean is
+    weighted by time. The first read only starts the clock: what the ring holds then is older than the agent.
     """
 
-    def __init__(self) -> None:
-        self._last_us = 0
-        self._busy_s = 0.0
+    def __init__(self, gate: Gate, kind: int, scale: float, most: float) -> None:
+        self.integral = 0.0
+        self._gate = gate
+        self._kind = kind
+        self._scale = scale
+        self._most = most
         self._empty = 0
+        self._after = c_ulonglong()
+        self._type = c_int()
+        self._count = c_uint()
+        self._at = (self._after, byref(self._type), byref(self._count))
+        self._samples: Array[Sample] | None = None
 
-    def read(self, gate: Gate) -> dict[str, float]:
-        """Mean, least, greatest and 95th percentile (nearest rank) since the previous read, and busy time so far.
+    @property
+    def started(self) -> bool:
+        """Whether the device has a ring, and its clock is known."""
+        return self._after.value > 0
 
-        Empty where the device has no ring; busy time alone where there is no new sample.
-        """
-        answer: Any = gate.ask("nvmlDeviceGetSamples", _GPU_UTILIZATION, self._last_us)
-        samples: list[tuple[int, float]] = []
-        if answer is not None:
-            kind, raw = answer
-            for sample in raw:
-                percent = number_in(int(kind), sample.sampleValue)
-                if percent is not None and 0 <= percent <= 100:
-                    samples.append((int(sample.timeStamp), percent / 100))
-        samples.sort()
-        shares, spans = self._advance(samples)
-        if not self._last_us:
-            return {}
-        found = {"nvidia.gpu.busy.time": self._busy_s}
-        if shares:
-            ordered = sorted(shares)
-            busy_s = sum(share * span_s for share, span_s in zip(shares, spans, strict=True))
-            found["hw.gpu.utilization{task=general}"] = busy_s / sum(spans)
-            found["nvidia.gpu.utilization.min"] = ordered[0]
-            found["nvidia.gpu.utilization.max"] = ordered[-1]
-            found["nvidia.gpu.utilization.p95"] = ordered[ceil(0.95 * len(ordered)) - 1]
-        return found
+    def read(self) -> Window | None:
+        """Samples since the previous read, ``None`` where there are none."""
+        values, spans_s = self._advance(self._fresh())
+        if not values:
+            return None
+        sum_ = sum(value * span_s for value, span_s in zip(values, spans_s, strict=True))
+        self.integral += sum_
+        ordered = sorted(values)
+        return Window(sum_ / sum(spans_s), ordered[0], ordered[-1], ordered[ceil(0.95 * len(ordered)) - 1])
+
+    def _fresh(self) -> list[tuple[int, float]]:
+        if not self._samples:  # without a buffer, the answer is how many samples there can be
+            if not self._gate.ask("nvmlDeviceGetSamples", self._kind, *self._at, None):
+                return []
+            self._samples = (Sample * max(self._count.value, _ROOM))()
+        self._count.value = len(self._samples)
+        if not self._gate.ask("nvmlDeviceGetSamples", self._kind, *self._at, self._samples):
+            return []
+        kind, used = self._type.value, memoryview(self._samples).cast("B")[: self._count.value * SAMPLE.size]
+        fresh: list[tuple[int, float]] = []
+        for time_us, bits in SAMPLE.iter_unpack(used):
+            number = number_in(kind, bits)
+            if number is not None and 0 <= number * self._scale <= self._most:
+                fresh.append((time_us, number * self._scale))
+        fresh.sort()
+        return fresh
 
     def _advance(self, samples: list[tuple[int, float]]) -> tuple[list[float], list[float]]:
         """Take the samples that are new: their values and the seconds that each one covers."""
-        shares: list[float] = []
-        spans: list[float] = []
-        if samples and not self._last_us:
-            self._last_us = samples[-1][0]
-            return shares, spans
-        for time_us, share in samples:
-            if time_us > self._last_us:
-                span_s = (time_us - self._last_us) / 1e6
-                shares.append(share)
-                spans.append(span_s)
-                self._busy_s += share * span_s
-                self._last_us = time_us
-        self._empty = 0 if shares else self._empty + 1
+        values: list[float] = []
+        spans_s: list[float] = []
+        last_us = self._after.value
+        if samples and not last_us:
+            self._after.value = samples[-1][0]
+            return values, spans_s
+        for time_us, value in samples:
+            if time_us > last_us:
+                values.append(value)
+                spans_s.append((time_us - last_us) / 1e6)
+                last_us = time_us
+        self._after.value = last_us
+        self._empty = 0 if values else self._empty + 1
         if self._empty >= _PATIENCE:
-            self._last_us = self._empty = 0
-        return shares, spans
+            self._after.value = self._empty = 0
+        return values, spans_s

@@ -6,52 +6,83 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping
-from typing import Any, NamedTuple
+from ctypes import byref, c_ulonglong, c_void_p
+from typing import NamedTuple
+
+from flyball_collectors.nvml.abi import EventData
+from flyball_collectors.nvml.library import SUCCESS, TIMEOUT, Library
 
 _LOG = logging.getLogger(__name__)
 
 # Event types of nvml.h.
 XID = 0x8
 UNCORRECTED_ECC = 0x2
+MIG_CHANGED = 0x100
 ROW_RETIRED, ROW_RETIREMENT_FAILED = 0x400, 0x800
-WATCHED = XID | UNCORRECTED_ECC | ROW_RETIRED | ROW_RETIREMENT_FAILED
-_TIMEOUT = 10  # nvmlReturn_t: nothing happened
+WATCHED = XID | UNCORRECTED_ECC | MIG_CHANGED | ROW_RETIRED | ROW_RETIREMENT_FAILED
 _WAIT_MS = 200
 _REST_S = 1.0  # after a wait that failed, so that a broken driver does not cost a core
 
 
 class Happening(NamedTuple):
-    """One kind of event of one device (its place in the list of handles) and its datum, the XID for XIDs."""
+    """One kind of event of one device by its UUID, and its datum, the XID for XIDs."""
 
-    device: int
+    device: str
     kind: int
     data: int
 
 
 class EventWatch:
-    """Collects the events of some devices until :meth:`close`; ``reason`` says why it does not, or is empty."""
+    """Collects the events of the devices that are added, until :meth:`close`; ``reason`` says why it does not."""
 
-    def __init__(self, nvml: Any, handles: list[Any], clock: Callable[[], int] = time.time_ns) -> None:
-        self.reason = ""
-        self._nvml = nvml
+    def __init__(self, library: Library, clock: Callable[[], int] = time.time_ns) -> None:
+        self.reason = "no device has events"
+        self._library = library
         self._clock = clock
-        self._failed: type[Exception] = nvml.NVMLError
         self._lock = threading.Lock()
         self._seen: Counter[Happening] = Counter()
         self._first_ns: dict[Happening, int] = {}
         self._stop = threading.Event()
         self._thread: threading.Thread | None = None
-        self._places = {_pointer(handle): place for place, handle in enumerate(handles)}
-        try:
-            self._set: Any = nvml.nvmlEventSetCreate()
-        except self._failed as error:
-            self.reason = f"no event set: {error}"
+        self._open_set()
+
+    def add(self, device: str, handle: c_void_p) -> None:
+        """Watch one device, if it is not watched yet; one that has no events is not."""
+        kinds = c_ulonglong()
+        with self._lock:
+            watched = self._devices.get(handle.value) == device
+        if (
+            watched
+            or not self._open
+            or self._library.call("nvmlDeviceGetSupportedEventTypes", handle, byref(kinds)) != SUCCESS
+        ):
             return
-        watched = sum(self._register(handle) for handle in handles)
-        if not watched:
-            self.reason = "no device has events"
-        self._thread = threading.Thread(target=self._run, name="nvml-events", daemon=True)
-        self._thread.start()
+        kinds.value &= WATCHED
+        if kinds.value and self._library.call("nvmlDeviceRegisterEvents", handle, kinds, self._set) == SUCCESS:
+            with self._lock:
+                self._devices[handle.value] = device
+                self.reason = ""
+
+    def _open_set(self) -> None:
+        self._devices: dict[int | None, str] = {}
+        self._set = c_void_p()
+        code = self._library.call("nvmlEventSetCreate", byref(self._set))
+        self._open = code == SUCCESS
+        if not self._open:
+            self.reason = f"no event set: {self._library.words(code)}"
+
+    def again(self) -> None:
+        """Begin anew after :meth:`close`, with no device; what was seen is kept."""
+        self.reason = "no device has events"
+        self._stop.clear()
+        self._open_set()
+        self.start()
+
+    def start(self) -> None:
+        """Begin to wait; devices may still be added."""
+        if self._open and self._thread is None:
+            self._thread = threading.Thread(target=self._run, name="nvml-events", daemon=True)
+            self._thread.start()
 
     def drain(self) -> Mapping[Happening, tuple[int, int]]:
         """What happened since the last call, each with when it was first seen (ns) and how often.
@@ -72,44 +103,28 @@ class EventWatch:
     def close(self) -> None:
         """End the thread; takes as long as one wait at most."""
         self._stop.set()
-        if self._thread is None:
-            return
-        self._thread.join(4 * _WAIT_MS / 1000)
-        if not self._thread.is_alive():  # else NVML still waits on the set
-            try:
-                self._nvml.nvmlEventSetFree(self._set)
-            except self._failed as error:
-                _LOG.debug("event set not freed: %s", error)
-        self._thread = None
-
-    def _register(self, handle: Any) -> bool:
-        try:
-            kinds = int(self._nvml.nvmlDeviceGetSupportedEventTypes(handle)) & WATCHED
-            if kinds:
-                self._nvml.nvmlDeviceRegisterEvents(handle, kinds, self._set)
-            return bool(kinds)
-        except self._failed as error:
-            _LOG.debug("events of a device cannot be had: %s", error)
-            return False
+        if self._thread is not None:
+            self._thread.join(4 * _WAIT_MS / 1000)
+            self._open = self._open and not self._thread.is_alive()  # else NVML still waits on the set
+            self._thread = None
+        if self._open:
+            self._library.call("nvmlEventSetFree", self._set)
+            self._open = False
 
     def _run(self) -> None:
+        data = EventData()
+        data_at = byref(data)
+        wait = ctypes.c_uint(_WAIT_MS)
         while not self._stop.is_set():
-            try:
-                data = self._nvml.nvmlEventSetWait_v2(self._set, _WAIT_MS)
-            except self._failed as error:
-                if getattr(error, "value", None) != _TIMEOUT:
-                    _LOG.debug("waiting for events: %s", error)
+            code = self._library.call("nvmlEventSetWait_v2", self._set, data_at, wait)
+            if code != SUCCESS:
+                if code != TIMEOUT:
+                    _LOG.debug("waiting for events: %s", self._library.words(code))
                     self._stop.wait(_REST_S)
                 continue
-            place = self._places.get(_pointer(data.device))
-            if place is None:
-                continue
-            what = Happening(place, int(data.eventType), int(data.eventData))
             with self._lock:
-                self._seen[what] += 1
-                self._first_ns.setdefault(what, self._clock())
-
-
-def _pointer(handle: Any) -> int:
-    """Address in a device handle, which is the same for the same device."""
-    return ctypes.cast(handle, ctypes.c_void_p).value or 0
+                device = self._devices.get(data.device)
+                if device is not None:
+                    what = Happening(device, int(data.kind), int(data.data))
+                    self._seen[what] += 1
+                    self._first_ns.setdefault(what, self._clock())

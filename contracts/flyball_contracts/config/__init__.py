@@ -1,10 +1,17 @@
 """Configuration types and the loader."""
 
+from flyball_contracts.config.attribution import AttributionConfig as AttributionConfig, NamingRule as NamingRule
+from flyball_contracts.config.cloud import CloudConfig as CloudConfig
+from flyball_contracts.config.export import ExportConfig as ExportConfig
 from flyball_contracts.config.feeds import (
+    AwsSpotAdvisorSettings as AwsSpotAdvisorSettings,
+    AwsSpotPriceSettings as AwsSpotPriceSettings,
+    AzureSpotPriceSettings as AzureSpotPriceSettings,
     ElectricityMapsSettings as ElectricityMapsSettings,
     FeedsConfig as FeedsConfig,
     FeedSettings as FeedSettings,
     FileFeedSettings as FileFeedSettings,
+    SpotSettings as SpotSettings,
     UkCarbonSettings as UkCarbonSettings,
     WattTimeSettings as WattTimeSettings,
 )
@@ -22,6 +29,7 @@ from flyball_contracts.config.fleet import (
     Training as Training,
 )
 from flyball_contracts.config.loader import load_config as load_config, parse_config as parse_config
+from flyball_contracts.config.nvml import GpuConfig as GpuConfig
 from flyball_contracts.config.types import (
     ActuatorConfig as ActuatorConfig,
     AgentConfig as AgentConfig,
@@ -37,4 +45,12 @@ from flyball_contracts.config.types import (
     SizingConfig as SizingConfig,
     TimingConfig as TimingConfig,
     WorkerConfig as WorkerConfig,
+)
+from flyball_contracts.config.workload import (
+    KubernetesSettings as KubernetesSettings,
+    LogSettings as LogSettings,
+    Series as Series,
+    TargetSettings as TargetSettings,
+    Work as Work,
+    WorkloadsConfig as WorkloadsConfig,
 )

@@ -72,8 +72,46 @@ class WattTimeSettings(FeedSettings, frozen=True, kw_only=True):
     base_url: BaseUrl = "https://api.watttime.org"
 
 
+class SpotSettings(FeedSettings, frozen=True, kw_only=True):
+    """What all spot feeds have: the cloud's region and type of machine; ``zone`` is that of the nodes of the kind."""
+
+    region: Annotated[str, msgspec.Meta(pattern=r"^[a-z0-9-]+$")]
+    instance_type: Annotated[str, msgspec.Meta(pattern=r"^[A-Za-z0-9._-]+$")]
+
+
+class AwsSpotPriceSettings(SpotSettings, frozen=True, kw_only=True):
+    """AWS: the spot price in force, of Linux; without ``availability_zone`` the lowest of the region's.
+
+    The key is read from the environment, or is that of the instance's role, whose metadata are at ``metadata_url``.
+    """
+
+    availability_zone: Annotated[str, msgspec.Meta(pattern=r"^[a-z0-9-]*$")] = ""
+    access_key_env: Variable = "AWS_ACCESS_KEY_ID"
+    secret_key_env: Variable = "AWS_SECRET_ACCESS_KEY"
+    session_token_env: Variable = "AWS_SESSION_TOKEN"
+    key_from: Literal["environment", "instance"] = "environment"
+    metadata_url: BaseUrl = "http://169.254.169.254"
+    base_url: Annotated[str, msgspec.Meta(pattern=r"^(https?://[^/@?#\s]+)?$")] = ""
+
+
+class AwsSpotAdvisorSettings(SpotSettings, frozen=True, kw_only=True):
+    """AWS: how often spot machines of a type were taken back in the last month; free, no account."""
+
+    period_s: Positive = 3_600.0
+    base_url: BaseUrl = "https://spot-bid-advisor.s3.amazonaws.com"
+
+
+class AzureSpotPriceSettings(SpotSettings, frozen=True, kw_only=True):
+    """Azure: the retail price of spot machines, of Linux; free, no account."""
+
+    period_s: Positive = 3_600.0
+    base_url: BaseUrl = "https://prices.azure.com"
+
+
 class FeedsConfig(Section, frozen=True, kw_only=True):
     """The grid and price feeds; one curve per zone and kind.
+
+    Of Google Cloud there is none: its catalogue has no price of a machine, only of its parts, and needs a key.
 
     ``timeout_s`` bounds the wait for an answer, and again its transfer. After the n-th failure in a row a feed
     waits a random time of at most ``retry_s * 2**n``, at most ``retry_cap_s``, and never less than the server
@@ -87,3 +125,6 @@ class FeedsConfig(Section, frozen=True, kw_only=True):
     uk_carbon: tuple[UkCarbonSettings, ...] = ()
     electricity_maps: tuple[ElectricityMapsSettings, ...] = ()
     watttime: tuple[WattTimeSettings, ...] = ()
+    aws_spot_price: tuple[AwsSpotPriceSettings, ...] = ()
+    aws_spot_advisor: tuple[AwsSpotAdvisorSettings, ...] = ()
+    azure_spot_price: tuple[AzureSpotPriceSettings, ...] = ()

@@ -4,6 +4,7 @@ from typing import Annotated, Literal
 
 import msgspec
 
+from flyball_contracts.config.attribution import AttributionConfig
 from flyball_contracts.config.base import (
     Count as Count,
     NotNegative as NotNegative,
@@ -12,11 +13,18 @@ from flyball_contracts.config.base import (
     Ratio as Ratio,
     Section as Section,
 )
+from flyball_contracts.config.cloud import CloudConfig
+from flyball_contracts.config.export import ExportConfig
 from flyball_contracts.config.feeds import FeedsConfig
+from flyball_contracts.config.nvml import GpuConfig
+from flyball_contracts.config.workload import WorkloadsConfig
 
 
 class KafkaConfig(Section, frozen=True):
-    """Where the broker is; ``client`` holds further librdkafka settings (TLS, SASL)."""
+    """Where the broker is; ``client`` holds further librdkafka settings (TLS, SASL).
+
+    With an empty ``bootstrap`` the agent feeds only what ``agent.export`` names; all else needs a broker.
+    """
 
     bootstrap: str = "127.0.0.1:9092"
     client: dict[str, str] = msgspec.field(default_factory=dict[str, str])
@@ -24,7 +32,9 @@ class KafkaConfig(Section, frozen=True):
 
 
 class AgentConfig(Section, frozen=True):
-    """The node agent; an empty ``node`` means the host's own name.
+    """The node agent; an empty ``node`` means what ``FLYBALL_NODE`` says, else the host's name.
+
+    An empty ``region``, ``provider``, ``instance_type`` or ``capacity_type`` is what the cloud's metadata says.
 
     ``root`` is where ``/proc`` and ``/sys`` are looked for, for agents in containers. What Kafka does not take
     waits on disk, in at most ``spool_bytes`` of files in ``spool_dir`` (empty: in ``state_dir``); 0: in memory only.
@@ -36,26 +46,38 @@ class AgentConfig(Section, frozen=True):
     zone: str = ""
     provider: str = ""
     instance_type: str = ""
-    capacity_type: Literal["owned", "reserved", "on_demand", "spot"] = "owned"
+    capacity_type: Literal["", "owned", "reserved", "on_demand", "spot"] = ""
     price_usd_per_hour: NotNegative | None = None
     period_s: Positive = 1.0
     inventory_period_s: Positive = 30.0
     host: bool = True
     nvml: bool = True
+    gpu: GpuConfig = GpuConfig()
+    kmsg: bool = True
     root: str = "/"
     state_dir: str = ""
     queue_bytes: Count = 16 * 1024 * 1024
     spool_dir: str = ""
     spool_bytes: Annotated[int, msgspec.Meta(ge=0)] = 64 * 1024 * 1024
+    cloud: CloudConfig = CloudConfig()
+    export: ExportConfig = ExportConfig()
+    workloads: WorkloadsConfig = WorkloadsConfig()
+    attribution: AttributionConfig = AttributionConfig()
 
 
 class ForecastConfig(Section, frozen=True):
-    """Damped exponential smoothing on log1p with conformal quantiles; rates are per tick.
+    """Point forecasts with conformal quantiles; rates are per tick.
+
+    ``damped`` is exponential smoothing on log1p by the three rates. ``mix`` weighs it and others online by what each
+    was worth; with ``season_ticks`` (a day, in ticks) also those that know a season, over seven of them, which takes
+    100 bytes for each tick of it and workload.
 
     Trust is judged by the coverage ``lead_ticks`` ahead. A forecast is made at each tick, and published at every
     ``publish_every_ticks``-th and whenever a wish rests on it.
     """
 
+    model: Literal["damped", "mix"] = "damped"
+    season_ticks: Annotated[int, msgspec.Meta(ge=0)] = 0
     level_rate: Ratio = 0.3
     trend_rate: Ratio = 0.05
     damping: Ratio = 0.9
@@ -66,6 +88,14 @@ class ForecastConfig(Section, frozen=True):
     levels: tuple[Ratio, ...] = (0.05, 0.25, 0.5, 0.75, 0.95)
     trust_tolerance: Ratio = 0.15
     trust_after_ticks: Count = 60
+
+    def __post_init__(self) -> None:
+        """Refuse a season that is not longer than what is forecast."""
+        if self.model == "mix" and 0 < self.season_ticks <= self.horizon_ticks + 1:
+            raise ValueError(
+                f"season_ticks is {self.season_ticks}; pass more than horizon_ticks + 1 = {self.horizon_ticks + 1}, "
+                "or 0 for no season"
+            )
 
 
 class HealthConfig(Section, frozen=True):

@@ -46,5 +46,11 @@ HOST = Layout(
         count("hw.energy", "J", "memory, by RAPL", type="memory"),
         gauge("flyball.agent.clock.offset", "s", "this clock less the reference, as the kernel's NTP state says"),
         count("system.linux.psi.total_time", "s", "all tasks waited", resource="irq", stall="full"),
+        count("flyball.agent.records", "{record}", "messages that the agent made", state="produced"),
+        count("flyball.agent.records", "{record}", "messages that Kafka confirmed", state="delivered"),
+        count("flyball.agent.records", "{record}", "messages put into the spool", state="spooled"),
+        count("flyball.agent.ticks", "{tick}", "ticks that nobody took, for want of time", state="skipped"),
+        count("flyball.agent.export.requests", "{request}", "OTLP requests that were taken", state="delivered"),
+        count("flyball.agent.export.requests", "{request}", "OTLP requests given up", state="dropped"),
     ),
 )

@@ -1,4 +1,4 @@
-"""What each replica uses of the host and of the devices."""
+"""What each replica uses of the host and of the devices; told less often than the devices themselves."""
 
 from flyball_contracts.metrics.base import Layout, count, gauge
 
@@ -19,8 +19,8 @@ USAGE = Layout(
         count("container.linux.psi.total_time", "s", "some task waited", resource="io", stall="some"),
         count("container.disk.io", "By", "bytes read", direction="read"),
         count("container.disk.io", "By", "bytes written", direction="write"),
-        gauge("container.process.count", "{process}", "processes"),
-        count("nvidia.gpu.workload.sm.time", "s", "SM time, all its devices"),
+        gauge("container.thread.count", "{thread}", "threads, as the limit of processes counts them"),
+        count("nvidia.gpu.workload.sm.time", "s", "SM time, all its devices; on a MIG instance by its slices"),
         count("nvidia.gpu.workload.energy", "J", "energy that its SM time stands for"),
         gauge("nvidia.gpu.workload.memory.usage", "By", "memory on all its devices"),
         gauge("nvidia.gpu.workload.process.count", "{process}", "processes on its devices"),

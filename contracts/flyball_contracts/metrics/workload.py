@@ -19,5 +19,7 @@ WORKLOAD = Layout(
         gauge("flyball.workload.step.time", "s", "time of a training step"),
         gauge("flyball.workload.progress", "1", "share of the job that is done"),
         gauge("flyball.workload.ready", "1", "1 while the replica can serve"),
+        count("flyball.workload.steps", "{step}", "training steps done"),
+        gauge("flyball.workload.loss", "1", "loss of the last training step that told it"),
     ),
 )

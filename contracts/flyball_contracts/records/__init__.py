@@ -27,6 +27,7 @@ from flyball_contracts.records.inventory import (
     Device as Device,
     Inventory as Inventory,
     Link as Link,
+    NumaNode as NumaNode,
 )
 from flyball_contracts.records.outcomes import Outcome as Outcome
 from flyball_contracts.records.proposals import Proposal as Proposal

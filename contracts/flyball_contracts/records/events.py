@@ -7,7 +7,8 @@ from flyball_contracts.records.base import Record, TimeNs
 EventKind = Literal[
     "xid", "ecc", "row_remap", "throttle", "mig_changed", "spot_notice", "device_lost",
     "device_stalled", "device_added", "agent_started", "agent_stopped", "records_dropped", "clock_jumped",
-    "power_brake", "rebalance_notice", "maintenance_notice", "config_reloaded",
+    "power_brake", "rebalance_notice", "maintenance_notice", "config_reloaded", "config_refused",
+    "pcie_error", "oom_kill",
 ]  # fmt: skip
 Severity = Literal["info", "warning", "critical"]
 Remedy = Literal["none", "notify", "restart_app", "no_new_work", "reset_gpu", "drain", "reboot", "unknown"]
@@ -16,8 +17,9 @@ Remedy = Literal["none", "notify", "restart_app", "no_new_work", "reset_gpu", "d
 class NodeEvent(Record, frozen=True, kw_only=True):
     """One event of one node or device.
 
-    ``code`` is the XID number where there is one; ``remedy`` is what the fault taxonomy asks for.
-    ``device`` is a device id, or empty for the node as a whole.
+    ``code`` is the number of the XID where there is one, or of an NVSwitch's SXID, which lies above 10000;
+    ``remedy`` is what the fault taxonomy asks for. ``device`` is a device id, or empty for the node as a whole;
+    ``PCI:dddd:bb:dd`` is a slot in which the agent knows no device.
     """
 
     id: str

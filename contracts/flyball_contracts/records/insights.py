@@ -1,5 +1,7 @@
 """What the lanes found out; ``subject`` is a device, node or workload."""
 
+import msgspec
+
 from flyball_contracts.records.base import Evidence, Record, StepS, TimeNs
 
 
@@ -28,7 +30,8 @@ class Forecast(Record, frozen=True, kw_only=True):
 
     ``quantiles[h][q]`` is the value at level ``levels[q]`` for ``horizon_s[h]`` seconds after ``time_ns``, in the
     work unit per second. ``coverage[q]`` is the share of past values that lay below level ``q``;
-    ``trusted`` is false while that is too far from the level, and then sizing ignores the forecast.
+    ``trusted`` is false while that is too far from the level, and then sizing ignores the forecast. ``experts`` are
+    those that the model mixes, if it does, with the weight of each at the lead time.
     """
 
     id: str
@@ -42,6 +45,7 @@ class Forecast(Record, frozen=True, kw_only=True):
     coverage: tuple[float, ...]
     trusted: bool
     model: str
+    experts: dict[str, float] = msgspec.field(default_factory=dict[str, float])
 
 
 class Anomaly(Record, frozen=True, kw_only=True):

@@ -22,7 +22,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from flyball_models._arrays import Array, Input, as_array, counts, full
-from flyball_models._compile import compiled_step
+from flyball_models._compile import compiled, compiled_step
 from flyball_models._padding import grow
 
 _RECENT = (1, 2, 5)
@@ -74,6 +74,16 @@ class State(NamedTuple):
     seen: Array
     weights: Array
     covariance: Array
+
+
+class Clock(NamedTuple):
+    """The part of the state that follows the values: the first five fields."""
+
+    tick: Array
+    ring: Array
+    last: Array
+    scale: Array
+    seen: Array
 
 
 def init(n: int, config: Config = DEFAULT) -> State:
@@ -149,55 +159,77 @@ def _dot(weights: Array, x: Array) -> Array:
     return total
 
 
-def _learn(state: State, x: Input, target: Input, known: Input, config: Config) -> tuple[Array, Array]:
-    """Return weights and covariance after one observation x [F, J, N], target [J, N], where known [J, N]."""
-    x, p = as_array(x), state.covariance
-    px = _dot(p, x[:, None])
-    gain = px / (config.forgetting + jnp.maximum(_dot(px, x), 0.0))
-    error = jnp.clip(target - _dot(state.weights, x), -config.clip, config.clip)
-    # An unknown target has no gain and no forgetting, which changes no bit and is cheaper than a choice.
-    gain = jnp.where(known, gain, 0.0)
-    weights = state.weights + gain * jnp.where(known, error, 0.0)
-    diagonal = jnp.stack([p[f, f] - gain[f] * px[f] for f in range(_FEATURES)])
-    low = _dot(diagonal, full(diagonal.shape, 1.0)) < config.trace * _FEATURES * config.forgetting
-    stretch = jnp.where(known & low, 1.0 / config.forgetting, 1.0)
-    sound = diagonal.min(axis=0) > 0
-    eye = np.eye(_FEATURES, dtype=np.float32)[:, :, None, None] * np.float32(config.prior)
-    rows = [jnp.where(sound, (p[f] - gain[f] * px) * stretch, as_array(eye[f])) for f in range(_FEATURES)]
-    return weights, jnp.stack(rows)
+class Seen(NamedTuple):
+    """What a tick shows: the features made then [F, J, N], their target [J, N] where known, and those of now."""
+
+    made: Array
+    target: Array
+    known: Array
+    now: Array
+    unit: Array
 
 
-def _step(state: State, y: Input, mask: Input, config: Config = DEFAULT) -> tuple[State, Array]:
-    """Learn `y[N]` where `mask[N]`; return forecasts[N, H] in the unit of y, at least 0.
-
-    A missing value is forecast over from the last one. A series that never had a value is NaN.
-    """
+def _observe(clock: Clock, y: Input, mask: Input, config: Config) -> tuple[Clock, Seen]:
+    """Take in `y[N]` where `mask[N]`; return the features."""
     y = as_array(y)
     ok = mask & jnp.isfinite(y)
     z = jnp.log1p(jnp.maximum(y, 0.0))
     # Written before it is read, so that the ring is updated in place.
-    ring = state.ring.at[state.tick % config.length].set(jnp.where(ok, z, jnp.nan))
-    step = jnp.abs(z - state.last)
-    rate = jnp.maximum(config.scale_rate, 1.0 / (state.seen + 1.0))
-    moved = ok & (state.seen > 0)
-    scale = jnp.where(moved, state.scale + rate * (step - state.scale), state.scale)
+    ring = clock.ring.at[clock.tick % config.length].set(jnp.where(ok, z, jnp.nan))
+    step = jnp.abs(z - clock.last)
+    rate = jnp.maximum(config.scale_rate, 1.0 / (clock.seen + 1.0))
+    moved = ok & (clock.seen > 0)
+    scale = jnp.where(moved, clock.scale + rate * (step - clock.scale), clock.scale)
     unit = jnp.maximum(scale, _LEAST_SCALE)
 
     made: list[Array] = []
     targets: list[Array] = []
     now: list[Array] = []
-    last = jnp.where(ok, z, state.last)
+    last = jnp.where(ok, z, clock.last)
     for h in config.judged:
-        level = ring[(state.tick - h) % config.length]
-        made.append(_features(ring, state.tick - h, level, unit, h, config))
+        level = ring[(clock.tick - h) % config.length]
+        made.append(_features(ring, clock.tick - h, level, unit, h, config))
         targets.append((z - level) / unit)
-        now.append(_features(ring, state.tick, last, unit, h, config))
+        now.append(_features(ring, clock.tick, last, unit, h, config))
     target = jnp.stack(targets)
-    weights, covariance = _learn(state, jnp.stack(made, axis=1), target, ok & jnp.isfinite(target), config)
+    clock = Clock(clock.tick + 1, ring, last, scale, clock.seen + ok)
+    return clock, Seen(jnp.stack(made, axis=1), target, jnp.isfinite(target) & ok, jnp.stack(now, axis=1), unit)
 
-    state = State(state.tick + 1, ring, last, scale, state.seen + ok, weights, covariance)
+
+def _project(covariance: Array, x: Array) -> tuple[Array, Array]:
+    """Return P x and the diagonal of P, both [F, J, N]."""
+    return _dot(covariance, x[:, None]), jnp.stack([covariance[f, f] for f in range(_FEATURES)])
+
+
+def _weigh(weights: Array, diagonal: Array, px: Array, seen: Seen, config: Config) -> tuple[Array, Array, Array]:
+    """Return the weights, the gain [F, J, N], and what P is stretched by [J, N]: 0 where it starts anew.
+
+    `diagonal` [F, J, N] is that of P before.
+    """
+    gain = px / (config.forgetting + jnp.maximum(_dot(px, seen.made), 0.0))
+    error = jnp.clip(seen.target - _dot(weights, seen.made), -config.clip, config.clip)
+    # An unknown target has no gain and no forgetting, which changes no bit and is cheaper than a choice.
+    gain = jnp.where(seen.known, gain, 0.0)
+    weights = weights + gain * jnp.where(seen.known, error, 0.0)
+    diagonal = diagonal - gain * px
+    trace, least = diagonal[0], diagonal[0]
+    for f in range(1, _FEATURES):
+        trace, least = trace + diagonal[f], jnp.minimum(least, diagonal[f])
+    low = trace < config.trace * _FEATURES * config.forgetting
+    stretch = jnp.where(seen.known & low, 1.0 / config.forgetting, 1.0)
+    return weights, gain, jnp.where(least > 0, stretch, 0.0)
+
+
+def _update(covariance: Array, px: Array, gain: Array, stretch: Array, config: Config) -> Array:
+    """Return P after the observation."""
+    eye = np.eye(_FEATURES, dtype=np.float32)[:, :, None, None] * np.float32(config.prior)
+    return jnp.where(stretch > 0, (covariance - gain[:, None] * px) * stretch, eye)
+
+
+def _predict(weights: Array, clock: Clock, seen: Seen, config: Config) -> Array:
+    """Return forecasts[N, H] in the unit of y."""
     limit = math.log(config.growth)
-    change = jnp.clip(unit * _dot(weights, jnp.stack(now, axis=1)), -limit, limit)
+    change = jnp.clip(seen.unit * _dot(weights, seen.now), -limit, limit)
     rows: list[Array] = []
     knots = (0, *config.judged)
     for h in range(1, config.horizons + 1):
@@ -207,8 +239,31 @@ def _step(state: State, y: Input, mask: Input, config: Config = DEFAULT) -> tupl
         else:
             share = (h - knots[j]) / (knots[j + 1] - knots[j])
             rows.append(share * change[j] + ((1.0 - share) * change[j - 1] if j else 0.0))
-    forecast = jnp.maximum(jnp.expm1(last + jnp.stack(rows)), 0.0)
-    return state, jnp.where(state.seen > 0, forecast, jnp.nan).T
+    forecast = jnp.maximum(jnp.expm1(clock.last + jnp.stack(rows)), 0.0)
+    return jnp.where(clock.seen > 0, forecast, jnp.nan).T
 
 
-step = compiled_step(_step)
+# Programs of their own: in one the compiler would compute P x anew for each element of P, ten times the work.
+_observed = compiled_step(_observe)
+_projected = compiled(_project)
+_weighed = compiled_step(_weigh)
+updated = compiled_step(_update)
+_predicted = compiled_step(_predict, donate=False)
+
+
+def learn(weights: Array, covariance: Array, seen: Seen, config: Config) -> tuple[Array, Array]:
+    """Return weights and covariance after what a tick showed; those given are donated."""
+    px, diagonal = _projected(covariance, seen.made)
+    weights, gain, stretch = _weighed(weights, diagonal, px, seen, config=config)
+    return weights, updated(covariance, px, gain, stretch, config=config)
+
+
+def step(state: State, y: Input, mask: Input, config: Config = DEFAULT) -> tuple[State, Array]:
+    """Learn `y[N]` where `mask[N]`; return forecasts[N, H] in the unit of y, at least 0.
+
+    A missing value is forecast over from the last one. A series that never had a value is NaN.
+    """
+    clock, seen = _observed(Clock(*state[:5]), y, mask, config=config)
+    weights, covariance = learn(state.weights, state.covariance, seen, config)
+    forecast = _predicted(weights, clock, seen, config=config)
+    return State(*clock, weights, covariance), forecast

@@ -50,18 +50,21 @@ def unpack_struct(raw: bytes, kind: type[S]) -> S:
         raise DecodeError(f"not a {kind.__name__}: {error}") from error
 
 
-def arrays(state: Iterable[Any]) -> list[Any]:
-    """Arrays of a model's state, copied to the host, in the order of its fields."""
-    return [np.asarray(array) for array in state]
+def arrays(state: tuple[Any, ...]) -> list[Any]:
+    """Arrays of a model's state, copied to the host, in the order of its fields, those of states within it too."""
+    return [np.asarray(array) for array in jax.tree.leaves(state)]
 
 
 def wiped(state: T, fresh: T, series: Sequence[int]) -> T:
     """Model state with some series as in ``fresh``; the series axis is the last one."""
-    copies = [np.array(array) for array in state]
-    for array, new in zip(copies, fresh, strict=True):
+
+    def copied(old: Any, new: Any) -> Any:
+        array = np.array(old)
         if array.ndim:
             array[..., series] = np.asarray(new)[..., series]
-    return type(state)(*copies)
+        return array
+
+    return cast("T", jax.tree.map(copied, state, fresh))
 
 
 def like(fresh: T, state: Iterable[Any]) -> T:
@@ -70,10 +73,15 @@ def like(fresh: T, state: Iterable[Any]) -> T:
     Raises ``ValueError`` when they are not of the same shapes and types: the settings have changed since.
     """
     kept = list(state)
-    for array, new in zip(kept, fresh, strict=True):
+    for array, new in zip(kept, jax.tree.leaves(fresh), strict=True):
         if (array.shape, array.dtype) != (new.shape, new.dtype):
             raise ValueError(f"array of {array.dtype} {array.shape}, where these settings need {new.dtype} {new.shape}")
-    return type(fresh)(*kept)
+    taken = iter(kept)
+
+    def next_one(_: Any) -> Any:
+        return next(taken)
+
+    return cast("T", jax.tree.map(next_one, fresh))
 
 
 @contextmanager

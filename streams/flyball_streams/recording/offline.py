@@ -50,15 +50,21 @@ def decide(
     engine = Engine(config)
     result = Replayed([], Counter(), Counter(), Counter(), {})
     done = 0
-    for batch in _ticks(recording):
+    for rows, sent in fed(recording, engine):
         if stop is not None and stop.is_set():
             return None
-        for message in engine.feed([_incoming(m) for m in batch if m.topic in USED]):
+        for message in sent:
             _note(message, result)
-        done += len(batch)
+        done += rows
         if progress is not None:
             progress(done, recording.rows)
     return result._replace(stats=engine.stats())
+
+
+def fed(recording: Recording, engine: Engine) -> Iterator[tuple[int, list[Message]]]:
+    """Feed a recording to an engine; for each event-time tick the rows read and the messages that the lanes sent."""
+    for batch in _ticks(recording):
+        yield len(batch), engine.feed([_incoming(m) for m in batch if m.topic in USED])
 
 
 def _ticks(recording: Recording) -> Iterator[list[RecordedMessage]]:

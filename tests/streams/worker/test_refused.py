@@ -18,7 +18,7 @@ def refuse_output(rig: Rig) -> None:
 
 
 def check_ended(worker: Process) -> None:
-    assert worker.process.wait(30.0) == FAILED
+    assert worker.process.wait(90.0) == FAILED
     text = worker.text()
     assert "worker ends: " in text
     assert "authorization failed" in text.lower()

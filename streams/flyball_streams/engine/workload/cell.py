@@ -26,7 +26,6 @@ from flyball_streams.engine.workload import timing
 from flyball_streams.engine.workload.forecaster import Forecaster, View
 from flyball_streams.engine.workload.sizer import Job, observed_work, size
 
-MODEL = "damped+conformal"
 SHOWN_HORIZONS = 12
 MOST_WORK = 1e30
 """Work per second above which a sum is a fault of the telemetry: float32 ends at 3e38."""
@@ -106,8 +105,7 @@ class WorkloadCell:
         self.without_spec = {name for name in demands if name not in specs}
         jobs: list[Job] = []
         skipped = tick.index - self.last_tick - 1 if self.last_tick is not None else 0
-        for _ in range(min(skipped, self.config.forecast.horizon_ticks)):
-            self.forecaster.step({})  # nobody reported, but horizons go by
+        self.forecaster.skip(skipped)
         self.last_tick = tick.index
         views = self.forecaster.step(observed)
         for name, view in views.items():
@@ -161,7 +159,8 @@ class WorkloadCell:
             quantiles=tuple(map(tuple, view.quantiles[self.shown_rows].tolist())),
             coverage=tuple(view.coverage.tolist()) if known else (),
             trusted=view.trusted,
-            model=MODEL,
+            model=f"{self.config.forecast.model}+conformal",
+            experts=view.weights,
         )
 
     def _timed(self, tick: Tick, spec: WorkloadSpec, demand: Demand | None) -> Iterator[Record]:

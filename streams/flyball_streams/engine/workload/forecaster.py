@@ -8,8 +8,9 @@ from numpy.typing import NDArray
 
 from flyball_contracts.config import ForecastConfig
 from flyball_models import bucket
-from flyball_models.forecast import conformal, damped
+from flyball_models.forecast import conformal
 from flyball_streams.engine.packing import arrays, like, wiped
+from flyball_streams.engine.workload.points import points
 
 FORGET_STEPS = 3600
 """A series without a value for so many steps gives its slot to a new one that needs it."""
@@ -20,24 +21,27 @@ GROWTH = 4.0
 class View(NamedTuple):
     """What is forecast of one workload at the end of a tick.
 
-    ``quantiles`` is ``float32[horizons, levels]`` for 1, 2, ... ticks ahead; ``coverage`` is ``float32[levels]``.
+    ``quantiles`` is ``float32[horizons, levels]`` for 1, 2, ... ticks ahead; ``coverage`` is ``float32[levels]``;
+    ``weights`` are those of the mix's experts at the lead time.
     """
 
     observed: float
     quantiles: NDArray[np.float32]
     coverage: NDArray[np.float32]
     trusted: bool
+    weights: dict[str, float]
 
 
 class Forecaster:
-    """Smoothing and conformal calibration of every series of a cell."""
+    """Point forecasts and conformal calibration of every series of a cell."""
 
     def __init__(self, config: ForecastConfig, capacity: int = 0) -> None:
         self.config = config
-        self.damped_config = damped.Config(config.level_rate, config.trend_rate, config.damping, config.horizon_ticks)
+        lead = min(config.lead_ticks, config.horizon_ticks)
+        self.points = points(config)
         self.conformal_config = conformal.Config(
             horizons=config.horizon_ticks,
-            lead=min(config.lead_ticks, config.horizon_ticks),
+            lead=lead,
             levels=config.levels,
             eta=config.conformal_rate,
             growth=GROWTH,
@@ -46,7 +50,7 @@ class Forecaster:
         self.steps = 0
         self.seen: dict[str, int] = {}
         self.capacity = bucket(capacity)
-        self.smooth = damped.init(self.capacity, self.damped_config)
+        self.smooth = self.points.init(self.capacity)
         self.bands = conformal.init(self.capacity, self.conformal_config)
 
     def state(self) -> dict[str, Any]:
@@ -56,7 +60,7 @@ class Forecaster:
             "steps": self.steps,
             "seen": self.seen,
             "capacity": self.capacity,
-            "smooth": arrays(self.smooth),
+            "points": arrays(self.smooth),
             "bands": arrays(self.bands),
         }
 
@@ -65,7 +69,7 @@ class Forecaster:
         self.slots = dict(state["slots"])
         self.steps, self.seen = state["steps"], dict(state["seen"])
         self.capacity = state["capacity"]
-        self.smooth = like(damped.init(self.capacity, self.damped_config), state["smooth"])
+        self.smooth = like(self.points.init(self.capacity), state["points"])
         self.bands = like(conformal.init(self.capacity, self.conformal_config), state["bands"])
 
     def step(self, observed: Mapping[str, float]) -> dict[str, View]:
@@ -81,7 +85,7 @@ class Forecaster:
         for name, value in observed.items():
             y[self.slots[name]] = value
             mask[self.slots[name]] = True
-        self.smooth, point = damped.step(self.smooth, y, mask, config=self.damped_config)
+        self.smooth, point, weights = self.points.step(self.smooth, y, mask)
         self.bands, found = conformal.step(self.bands, y, mask, point, config=self.conformal_config)
         quantiles, coverage = np.asarray(found.quantiles), np.asarray(found.coverage)
         resolved = np.asarray(found.resolved)
@@ -89,11 +93,26 @@ class Forecaster:
         upper = levels > 0.5  # those that size; the others of a sparse series rest on zero and cover too much
         off = np.abs(coverage - levels)[:, upper].max(axis=1)
         trusted = (resolved >= self.config.trust_after_ticks) & (off <= self.config.trust_tolerance)
+        experts = list(zip(self.points.experts, weights.T.tolist(), strict=True))
         return {
-            name: View(value, quantiles[slot], coverage[slot], bool(trusted[slot]))
+            name: View(
+                observed=value,
+                quantiles=quantiles[slot],
+                coverage=coverage[slot],
+                trusted=bool(trusted[slot]),
+                weights={expert: row[slot] for expert, row in experts},
+            )
             for name, value in sorted(observed.items())
             for slot in (self.slots[name],)
         }
+
+    def skip(self, ticks: int) -> None:
+        """Let ticks go by that nobody reported: all open forecasts end, and the season is where it should be."""
+        ahead = self.config.horizon_ticks
+        if ticks > ahead:
+            ticks = ahead + (ticks - ahead) % max(7 * self.config.season_ticks, 1)
+        for _ in range(ticks):
+            self.step({})
 
     def _make_room(self, names: list[str]) -> None:
         if len(self.slots) + len(names) > self.capacity:
@@ -101,7 +120,7 @@ class Forecaster:
             freed = [self.slots.pop(name) for name in stale[: len(names)]]
             for name in stale[: len(freed)]:
                 del self.seen[name]
-            self.smooth = wiped(self.smooth, damped.init(self.capacity, self.damped_config), freed)
+            self.smooth = wiped(self.smooth, self.points.init(self.capacity), freed)
             fresh = conformal.init(self.capacity, self.conformal_config)
             self.bands = wiped(self.bands, fresh, freed)
             self.slots.update(zip(names, freed, strict=False))
@@ -110,5 +129,5 @@ class Forecaster:
             self.slots[name] = len(self.slots)
         if len(self.slots) > self.capacity:
             self.capacity = bucket(len(self.slots))
-            self.smooth = damped.resize(self.smooth, self.capacity, self.damped_config)
+            self.smooth = self.points.resize(self.smooth, self.capacity)
             self.bands = conformal.resize(self.bands, self.capacity, self.conformal_config)

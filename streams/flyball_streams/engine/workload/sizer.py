@@ -13,6 +13,8 @@ from flyball_models.sizing.replicas import UNKNOWN, band, required
 from flyball_streams.engine.workload.forecaster import View
 
 DRAIN_S = 60.0
+NAMED_EXPERTS = 3
+"""The forecast has the weights of all experts; a wish names so many, the largest."""
 
 
 class Want(NamedTuple):
@@ -100,8 +102,8 @@ def _want(
     more = replicas > demand.replicas
     need = ahead if more or not math.isfinite(lower) else lower
     capacity, lead_s = capacity_of(spec, demand), _lead(spec, period_s, forecast.horizon_ticks) * period_s
+    level = sizing.level if more else sizing.down_level
     if view.trusted:
-        level = sizing.level if more else sizing.down_level
         basis = f"demand reaches {_plain(need)} work/s at its {level:.0%} quantile from {lead_s:.0f} s ahead on"
     else:
         basis = f"demand with its backlog is {_plain(need)} work/s now (the forecast is not trusted yet)"
@@ -117,6 +119,10 @@ def _want(
         Evidence(name="capacity_per_replica", value=capacity, unit="{work}/s"),
         Evidence(name="lead_time", value=lead_s, unit="s"),
     ]
+    if view.trusted:
+        evidence.append(Evidence(name="forecast.level", value=level, record=job.forecast_id))
+        largest = sorted(view.weights.items(), key=lambda item: (-item[1], item[0]))[:NAMED_EXPERTS]
+        evidence += [Evidence(name=f"forecast.weight.{k}", value=v, record=job.forecast_id) for k, v in largest]
     if demand.queued:
         evidence.append(Evidence(name="queued", value=demand.queued, unit="{request}"))
     miss = float(np.abs(view.coverage - np.array(forecast.levels, np.float32)).max()) if view.trusted else 0.5

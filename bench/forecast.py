@@ -1,0 +1,433 @@
+"""Forecasts of demand, judged by rolling origin: our experts and their mix beside statsforecast.
+
+    python bench/forecast.py [--quick] [--data DIR] [--json PATH] [--peer-python PYTHON] [--parts ...]
+
+Ten-minute series, 10 and 60 minutes ahead. Settings are tuned on week 1 with the same number of settings per model, and
+for each series on the other series only (leave-series-out, four folds); then frozen and judged on week 2. "mix" is the
+mix as it ships, "mix tuned" has its learning rates tuned in that way. Gaps (total load below 0.15 of its median) are
+missing to our models, interpolated from the past for statsforecast, and never scored. MASE and pinball loss are in
+units of week 1's mean |y[t] - y[t-1]|. Coverage is the share of values at or below a quantile. Intervals are 95 % of a
+bootstrap over series and days, paired. Accuracy is 1 - WAPE, an hour ahead, series of equal weight; unexpected days are
+the tenth of all series' days that are least like the day before.
+
+statsforecast is run by `--peer-python`, an interpreter that has it (its pins differ from ours: `python -m venv`, `pip
+install statsforecast`), or by this one if it has it; else its rows are left out, and it says so.
+"""
+
+import argparse
+import importlib.util
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Sequence
+from itertools import product
+from pathlib import Path
+from typing import Any, NamedTuple, cast
+
+import jax
+import numpy as np
+from bench import _peers
+from bench._panels import SEASON, WEEK, Floats, Panel, by_day, held_out, mean, servegen, unexpected
+from numpy.typing import NDArray
+
+from flyball_models import bucket
+from flyball_models.forecast import conformal, damped, ensemble, last, mix, rls, seasonal
+
+HORIZONS = 6
+JUDGED = (1, 6)
+WARM = 2 * SEASON
+"""Days 1 and 2 of week 1 only warm up: a setting is scored on days 3 to 7."""
+LEVELS = (0.5, 0.9, 0.95, 0.99)
+GROWTH = 4.0
+FOLDS = 4
+SPEED_SERIES = 4096
+PEER_EVERY = 65
+"""Ticks between the origins that statsforecast is asked for: all times of day come up."""
+DATA = Path(__file__).resolve().parent.parent.parent / "shared" / "data"
+PARTS = ("peers", "held-out", "speed")
+MODELS = ("last", "seasonal naive", "damped as shipped", "damped tuned", "regression tuned", "mix", "mix tuned")
+
+
+def play(family: Any, config: Any, data: Panel, ticks: int, *inputs: Floats) -> Any:
+    """Run a family over the first ticks; `inputs` [T, S, ...] are further arguments of its step."""
+    s = data.y.shape[1]
+    n = bucket(s)
+
+    def padded(x: NDArray[Any], value: float) -> NDArray[Any]:
+        return np.pad(x[:ticks], [(0, 0), (0, n - s), *[(0, 0)] * (x.ndim - 2)], constant_values=value)
+
+    arrays = [padded(data.y, 0.0), padded(data.known, False), *(padded(x, np.nan) for x in inputs)]
+    if family is mix:
+        arrays[2] = arrays[2].transpose(0, 2, 1, 3)  # [T, S, K, H] to [T, K, S, H]
+
+    def tick(state: Any, row: Any) -> tuple[Any, Any]:
+        return cast("tuple[Any, Any]", family.step(state, *row, config=config))
+
+    def run(state: Any, rows: Any) -> Any:
+        return jax.lax.scan(tick, state, rows)[1]
+
+    compiled = cast("Callable[..., Any]", jax.jit(run))  # pyright: ignore[reportUnknownMemberType]
+
+    def cut(leaf: Any) -> NDArray[Any]:
+        return np.asarray(leaf)[:, :s]
+
+    return jax.tree.map(cut, compiled(family.init(n, config), arrays))
+
+
+def errors(data: Panel, forecasts: Floats) -> list[NDArray[np.float64]]:
+    """Return |y - y^| [T, S] in units of the scale at each judged horizon, by origin; NaN where one is missing."""
+    rows: list[NDArray[np.float64]] = []
+    for h in JUDGED:
+        row = np.full(forecasts.shape[:2], np.nan)
+        t = len(forecasts)
+        error = np.abs(data.y[h:t].astype(float) - forecasts[: t - h, :, h - 1]) / data.scale
+        row[: t - h] = np.where(data.both(h)[: t - h], error, np.nan)
+        rows.append(row)
+    return rows
+
+
+def leave_out(objective: NDArray[np.float64]) -> tuple[NDArray[np.int64], int]:
+    """Return, of objective [G, S], the best setting for each series judged by the other folds, and by all."""
+    fold = np.arange(objective.shape[1]) % FOLDS
+    best: list[int] = [int(np.argmin(mean(objective[:, fold != f], axis=1))) for f in range(FOLDS)]
+    return np.array(best)[fold], int(np.argmin(mean(objective, axis=1)))
+
+
+class Tuned(NamedTuple):
+    """Forecasts [T, S, H] with leave-series-out settings; the setting that all series choose; how many were tried."""
+
+    forecasts: Floats
+    frozen: Any
+    tried: int
+
+
+def tune(family: Any, grid: Sequence[Any], data: Panel, *inputs: Floats) -> Tuned:
+    """Choose settings on week 1 by the mean log MASE over both horizons; forecast both weeks with them."""
+
+    def forecast(config: Any, ticks: int) -> Floats:
+        out = play(family, config, data, ticks, *inputs)
+        return cast("Floats", out.forecast if family is mix else out)
+
+    objective: list[NDArray[np.float64]] = []
+    for config in grid:
+        found = errors(data, forecast(config, WEEK))
+        objective.append(np.mean([np.log(mean(e[WARM:]) + 1e-6) for e in found], axis=0))
+    chosen, overall = leave_out(np.stack(objective))
+    out = np.full((len(data.y), data.y.shape[1], HORIZONS), np.nan, np.float32)
+    for g in np.unique(chosen):
+        out[:, chosen == g] = forecast(grid[g], len(data.y))[:, chosen == g]
+    return Tuned(out, grid[overall], len(grid))
+
+
+def grids(budget: int, experts: int) -> dict[str, list[Any]]:
+    """Return the settings to try, as many for each model."""
+    h = HORIZONS
+    flat = [damped.Config(a, b, p, h) for a, b, p in product((0.1, 0.3, 0.6, 0.9), (0.0, 0.1), (0.8, 0.95))]
+    regression = [
+        rls.Config(season=SEASON, judged=JUDGED, horizons=h, forgetting=f, prior=p, clip=c)
+        for f, p, c in product((0.995, 0.998, 0.9995, 0.9999), (0.003, 0.03), (1.0, 3.0))
+    ]
+    mixes = [
+        mix.Config(experts, JUDGED, h, eta, share, trust_eta=trust)
+        for eta, share, trust in product((0.05, 0.1, 0.2, 0.4), (0.001, 0.01), (0.03, 0.3))
+    ]
+    every: dict[str, Sequence[Any]] = {"damped": flat, "regression": regression, "mix": mixes}
+    return {
+        name: [g[i] for i in np.unique(np.linspace(0, len(g) - 1, budget).astype(int))] for name, g in every.items()
+    }
+
+
+def bands(data: Panel, forecasts: Floats, etas: Sequence[float]) -> Floats:
+    """Return quantiles [T, S, H, Q]; the step is chosen on week 1 by pinball loss, leaving series out."""
+    made: list[Floats] = []
+    for eta in etas:
+        config = conformal.Config(HORIZONS, HORIZONS, LEVELS, eta=eta, growth=GROWTH)
+        made.append(play(conformal, config, data, len(data.y), forecasts).quantiles)
+    chosen, _ = leave_out(np.stack([np.log(mean(pinball(data, q)[WARM:WEEK]) + 1e-6) for q in made]))
+    return np.stack([made[g][:, s] for s, g in enumerate(chosen)], axis=1)
+
+
+def pinball(data: Panel, quantiles: Floats) -> NDArray[np.float64]:
+    """Return the scaled pinball loss of the 95 % quantile an hour ahead, by origin [T, S]."""
+    level, h = 0.95, HORIZONS
+    out = np.full(quantiles.shape[:2], np.nan)
+    off = data.y[h:].astype(float) - quantiles[:-h, :, h - 1, LEVELS.index(level)]
+    loss = np.maximum(level * off, (level - 1) * off) / data.scale
+    out[:-h] = np.where(data.both(h), loss, np.nan)
+    return out
+
+
+def coverage(data: Panel, quantiles: Floats, h: int) -> list[float]:
+    """Return the share of values at or below each quantile, the mean over series of what follows week 1."""
+    below = (data.y[h:, :, None] <= quantiles[:-h, :, h - 1]).astype(float)
+    below[~data.both(h)] = np.nan
+    return [float(mean(mean(below[WEEK:, :, q]))) for q in range(len(LEVELS))]
+
+
+def accuracy(data: Panel, forecasts: Floats) -> dict[str, float]:
+    """Return 1 - WAPE an hour ahead on regular and on unexpected days, each series in units of its mean."""
+    h = HORIZONS
+    scored = np.zeros(data.y.shape, np.bool_)
+    scored[:-h] = data.both(h)
+    unit = np.maximum(mean(np.where(data.known, data.y, np.nan)), 1e-9)
+    ahead, off = (np.full(data.y.shape, np.nan) for _ in range(2))
+    ahead[:-h] = data.y[h:] / unit
+    off[:-h] = np.abs(data.y[h:] - forecasts[:-h, :, h - 1]) / unit
+    events, out = unexpected(data), dict[str, float]()
+    daily = {name: by_day(np.where(scored, x, np.nan)) for name, x in (("off", off), ("ahead", ahead))}
+    for name, days in (("regular", ~events), ("unexpected", events)):
+        out[name] = float(1 - np.nansum(daily["off"][days]) / np.nansum(daily["ahead"][days]))
+    return out
+
+
+def against(rows: dict[str, NDArray[np.float64]], base: str, draws: int) -> dict[str, dict[str, list[float]]]:
+    """Return, per model, ratios to `base` of losses [S, D] with 95 % intervals, in three summaries over the series.
+
+    Ratio of the medians, ratio of the means, and geometric mean of each series' ratio.
+    """
+    rng = np.random.default_rng(0)
+    s, d = rows[base].shape
+
+    def summaries(x: NDArray[np.float64], y: NDArray[np.float64]) -> list[float]:
+        logs = np.log(np.maximum(x, 1e-6)) - np.log(np.maximum(y, 1e-6))
+        return [
+            float(np.nanmedian(x) / np.nanmedian(y)),
+            float(np.nanmean(x) / np.nanmean(y)),
+            np.exp(np.nanmean(logs)),
+        ]
+
+    samples: dict[str, list[list[float]]] = {name: [] for name in rows}
+    for _ in range(draws):
+        series, days = (np.asarray(rng.choice(n, n), np.int64) for n in (s, d))
+        drawn = {name: mean(x[series][:, days], axis=1) for name, x in rows.items()}
+        for name in rows:
+            samples[name].append(summaries(drawn[name], drawn[base]))
+    out: dict[str, dict[str, list[float]]] = {}
+    for name, x in rows.items():
+        point = summaries(mean(x, axis=1), mean(rows[base], axis=1))
+        low, high = np.nanquantile(np.array(samples[name]), (0.025, 0.975), axis=0).tolist()
+        kinds = zip(("medians", "means", "geometric"), point, low, high, strict=True)
+        out[name] = {kind: [float(value) for value in values] for kind, *values in kinds}
+    return out
+
+
+def judge(data: Panel, forecasts: dict[str, Floats], etas: Sequence[float], draws: int) -> dict[str, Any]:
+    """Return the table of one panel: a row per model."""
+    found = {name: errors(data, f) for name, f in forecasts.items()}
+    quantiles = {name: bands(data, f, etas) for name, f in forecasts.items()}
+    losses = {name: pinball(data, q) for name, q in quantiles.items()}
+    near = against({n: by_day(e[0]) for n, e in found.items()}, "last", draws)
+    far = against({n: by_day(e[1]) for n, e in found.items()}, "last", draws)
+    loss = against({n: by_day(x) for n, x in losses.items()}, "last", draws)
+    return {
+        name: {
+            "mase_10min": float(np.nanmedian(mean(found[name][0][WEEK:]))),
+            "mase_60min": float(np.nanmedian(mean(found[name][1][WEEK:]))),
+            "pinball95_60min": float(np.nanmedian(mean(losses[name][WEEK:]))),
+            "coverage_10min": coverage(data, quantiles[name], 1),
+            "coverage_60min": coverage(data, quantiles[name], HORIZONS),
+            "accuracy_60min": accuracy(data, forecasts[name]),
+            "mase_10min_vs_last": near[name],
+            "mase_60min_vs_last": far[name],
+            "pinball95_vs_last": loss[name],
+        }
+        for name in forecasts
+    }
+
+
+def judge_peers(
+    data: Panel, forecasts: dict[str, Floats], python: str, names: Sequence[str], every: int, draws: int
+) -> dict[str, Any]:
+    """Return a row per peer and per model of ours on the same origins, and the peers' fits a second."""
+    origins = [t for t in range(WEEK + SEASON // 4, len(data.y) - HORIZONS, every) if data.known[t].any()]
+    ticks = np.arange(len(data.y))
+    contexts: list[Floats] = []
+    for t, s in product(origins, range(data.y.shape[1])):
+        past = slice(t + 1 - WEEK, t + 1)
+        known = data.known[past, s]
+        contexts.append(np.interp(ticks[past], ticks[past][known], data.y[past, s][known]).astype(np.float32))
+    with tempfile.TemporaryDirectory() as folder:
+        source, target = Path(folder, "in.npz"), Path(folder, "out.npz")
+        np.savez(source, contexts=np.stack(contexts), horizons=HORIZONS)
+        one = dict.fromkeys(("OMP_NUM_THREADS", "NUMBA_NUM_THREADS", "OPENBLAS_NUM_THREADS"), "1")
+        command = [python, _peers.__file__, str(source), str(target), *names]
+        subprocess.run(command, check=True, env=os.environ | one)
+        with np.load(target) as made:
+            found = dict(made)
+    table, chosen = dict(forecasts), np.zeros(len(data.y), np.bool_)
+    chosen[origins] = True
+    for name in names:
+        out = np.full((len(data.y), data.y.shape[1], HORIZONS), np.nan, np.float32)
+        out[origins] = found[name].reshape(len(origins), -1, HORIZONS)
+        table[name] = out
+    off = {n: [np.where(chosen[:, None], e, np.nan) for e in errors(data, f)] for n, f in table.items()}
+    versus = against({n: by_day(e[1]) for n, e in off.items()}, names[0], draws)
+    near = against({n: by_day(e[0]) for n, e in off.items()}, names[0], draws)
+    return {
+        "statsforecast": str(found["version"]),
+        "origins": len(origins),
+        "fits_per_s": {name: float(found[f"{name} per second"]) for name in names},
+        "rows": {
+            name: {
+                "mase_10min": float(np.nanmedian(mean(e[0]))),
+                "mase_60min": float(np.nanmedian(mean(e[1]))),
+                "mase_10min_vs_mstl": near[name],
+                "mase_60min_vs_mstl": versus[name],
+            }
+            for name, e in off.items()
+        },
+    }
+
+
+def speed(config: ensemble.Config, ticks: int) -> dict[str, Any]:
+    """Time the whole online tick of N series: forecasts, mix and bands, arrays from and to the host."""
+    n = SPEED_SERIES
+    y = np.random.default_rng(0).gamma(2, 30, (ticks, n)).astype(np.float32)
+    known = np.ones(n, np.bool_)
+    band = conformal.Config(HORIZONS, HORIZONS, LEVELS, growth=GROWTH)
+    out: dict[str, Any] = {"series": n, "load_average": os.getloadavg()[0], "cpus": os.cpu_count()}
+    smooth = damped.Config(horizons=HORIZONS)
+    for name, family, settings in (("damped", damped, smooth), ("mix", ensemble, config)):
+        made: Any = family
+        state, calibrated = made.init(n, settings), conformal.init(n, band)
+        taken: list[float] = []
+        for row in y:
+            start = time.perf_counter()
+            state, found = made.step(state, row, known, config=settings)
+            point = found.forecast if name == "mix" else found
+            calibrated, result = conformal.step(calibrated, row, known, point, config=band)
+            np.asarray(result.quantiles)
+            taken.append(time.perf_counter() - start)
+        middle = float(np.median(taken[ticks // 4 :]))
+        out[name] = {
+            "tick_ms_median": middle * 1e3,
+            "tick_ms_best": min(taken) * 1e3,
+            "series_per_s_median": n / middle,
+            "series_per_s_best": n / min(taken),
+        }
+    return out
+
+
+def simple(data: Panel) -> dict[str, Floats]:
+    """Return the forecasts that have nothing to tune, the engine's settings among them."""
+    ticks = len(data.y)
+    return {
+        "last": play(last, last.Config(1.0, HORIZONS), data, ticks),
+        "seasonal naive": play(seasonal, seasonal.Config(SEASON, HORIZONS), data, ticks),
+        "damped as shipped": play(damped, damped.Config(0.3, 0.05, 0.9, HORIZONS), data, ticks),
+    }
+
+
+def experts(data: Panel, config: ensemble.Config) -> Floats:
+    """Return the forecasts of all experts besides the last value [T, S, K - 1, H]."""
+    found: list[NDArray[Any]] = []
+    for member in config.members:
+        made = play(member.family, member.config, data, len(data.y))
+        found += [made] if made.ndim == 3 else list(np.moveaxis(made, -1, 0))
+    return np.stack(found, axis=2)
+
+
+def everything(data: Panel, budget: int) -> tuple[dict[str, Floats], dict[str, Any], NDArray[np.float64]]:
+    """Tune every model on week 1; return forecasts, what was chosen, and the mix's weights [S, J, K] in week 2."""
+    config = ensemble.configure(HORIZONS, JUDGED, SEASON)
+    made, grid = simple(data), grids(budget, config.mix.experts)
+    forecasts = experts(data, config)
+    found = {
+        "damped tuned": tune(damped, grid["damped"], data),
+        "regression tuned": tune(rls, grid["regression"], data),
+        "mix tuned": tune(mix, grid["mix"], data, forecasts),
+    }
+    out = play(mix, config.mix, data, len(data.y), forecasts)
+    made |= {name: tuned.forecasts for name, tuned in found.items()}
+    made["mix"] = out.forecast
+    chosen = {name: {"tried": t.tried, "frozen": t.frozen._asdict()} for name, t in found.items()}
+    return {name: made[name] for name in MODELS}, chosen, mean(out.weights[WEEK:])
+
+
+def untuned(data: Panel) -> dict[str, Floats]:
+    """Forecast a source that nothing is tuned on."""
+    config = ensemble.configure(HORIZONS, JUDGED, SEASON)
+    return simple(data) | {"mix": play(mix, config.mix, data, len(data.y), experts(data, config)).forecast}
+
+
+def show(title: str, rows: dict[str, Any]) -> None:
+    """Print one table."""
+    print(f"\n{title}")
+    for name, row in rows.items():
+        text = f"  {name:<22} MASE {row['mase_10min']:.3f} {row['mase_60min']:.3f}"
+        if "pinball95_60min" in row:
+            for h in ("10", "60"):
+                text += f" | coverage {h} min " + " ".join(f"{100 * c:.1f}" for c in row[f"coverage_{h}min"])
+            accurate = row["accuracy_60min"]
+            text += f" | 1 - WAPE {100 * accurate['regular']:.1f} {100 * accurate['unexpected']:.1f}"
+        print(text)
+        for key in (key for key in row if "_vs_" in key):
+            parts = (f"{kind} {v:.3f} [{a:.3f}, {b:.3f}]" for kind, (v, a, b) in row[key].items())
+            print(f"      {key:<20} " + "  ".join(parts), flush=True)
+
+
+def peer_python(given: str | None) -> str | None:
+    """Return the interpreter that has statsforecast, if any is known."""
+    if given is not None:
+        return given
+    return sys.executable if importlib.util.find_spec("statsforecast") is not None else None
+
+
+def main(arguments: Sequence[str] | None = None) -> dict[str, Any]:
+    """Run the benchmark; return what `--json` writes."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--data", type=Path, default=DATA, help="folder of the public data sets")
+    parser.add_argument("--quick", action="store_true", help="few settings, series and origins: under a minute")
+    parser.add_argument("--json", type=Path, help="write all figures to this file")
+    parser.add_argument("--peer-python", help="interpreter that has statsforecast")
+    parser.add_argument("--parts", nargs="+", choices=PARTS, default=PARTS, help="what to show besides servegen")
+    parser.add_argument("--settings", type=int, default=16, help="how many are tried for each tuned model")
+    given = parser.parse_args(arguments)
+    quick, parts = bool(given.quick), set(given.parts)
+    budget = min(given.settings, 2) if quick else given.settings
+    draws, etas = (100, (0.1,)) if quick else (1000, (0.05, 0.1, 0.2))
+
+    data = servegen(given.data)
+    if quick:
+        data = Panel(data.name, data.y[:, ::4], data.known[:, ::4])
+    gaps = int((~data.known).any(axis=1).sum())
+    print(f"{data.name}: {data.y.shape[1]} series, {gaps} gap windows; {budget} settings per model", flush=True)
+    made, chosen, weights = everything(data, budget)
+    config = ensemble.configure(HORIZONS, JUDGED, SEASON)
+    report: dict[str, Any] = {"series": data.y.shape[1], "gap_windows": gaps, "tuned": chosen}
+    report["weights_60min"] = dict(zip(config.experts, mean(weights)[-1].tolist(), strict=True))
+    report["servegen"] = judge(data, made, etas, draws)
+    show("servegen, week 2", report["servegen"])
+    print("  weights an hour ahead: " + ", ".join(f"{k} {v:.2f}" for k, v in report["weights_60min"].items()))
+
+    python = peer_python(given.peer_python)
+    if "peers" not in parts:
+        pass
+    elif python is None:
+        report["peers"] = "left out: no interpreter has statsforecast; pass --peer-python"
+        print(f"\npeers {report['peers']}")
+    else:
+        names, every = (_peers.NAMES[:1], SEASON) if quick else (_peers.NAMES, PEER_EVERY)
+        report["peers"] = judge_peers(data, made, python, names, every, draws)
+        show(f"servegen, {report['peers']['origins']} origins, statsforecast too", report["peers"]["rows"])
+        print(f"  fits a second, one thread: {json.dumps(report['peers']['fits_per_s'])}")
+
+    report["held_out"] = {}
+    for other in held_out(given.data) if "held-out" in parts and not quick else ():
+        rows = judge(other, untuned(other), etas[1:2], draws)
+        report["held_out"][other.name] = rows
+        show(f"{other.name}: {other.y.shape[1]} series, nothing tuned on it", rows)
+
+    if "speed" in parts:
+        report["speed"] = speed(config, 20 if quick else 200)
+        print(f"\nonline tick: {json.dumps(report['speed'])}", flush=True)
+    if given.json:
+        given.json.write_text(json.dumps(report, indent=1))
+    return report
+
+
+if __name__ == "__main__":
+    main()

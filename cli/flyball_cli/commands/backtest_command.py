@@ -1,0 +1,160 @@
+"""``flyball backtest``."""
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+import msgspec
+
+from flyball_cli.options import progress_bar
+
+if TYPE_CHECKING:
+    from flyball_streams.backtest.demand import Demand
+    from flyball_streams.backtest.study import Study
+
+POLICIES = "ours"
+BASELINES = "hpa,keda,kpa,kpa_held,dynamo,static,oracle"
+DELAY_S, SHARE, COLD_START_S = 5.0, 0.99, 300.0
+
+
+@click.command("backtest")
+@click.argument("recording", required=False, type=click.Path(path_type=Path))
+@click.option("--data", type=click.Path(path_type=Path), help="Folder of servegen, azure_llm_2023 or both.")
+@click.option("--workload", help="Workload, model or service; needed where there are several.")
+@click.option("--policy", "policies", default=POLICIES, show_default=True, help="Policies to judge, by comma.")
+@click.option(
+    "--baseline", "baselines", default=BASELINES, show_default=True, help="Tuned alike; the first is compared with."
+)
+@click.option(
+    "--slo", nargs=2, type=float, metavar="SHARE SECONDS", help="Share that waits no longer. [default: 0.99 5]"
+)
+@click.option("--cold-start", type=click.FloatRange(1), metavar="SECONDS", help="From order to ready. [default: 300]")
+@click.option("--cold-start-spread", type=click.FloatRange(0, 2), default=0.0, help="Sigma of its lognormal.")
+@click.option("--fail-share", type=click.FloatRange(0, 0.9), default=0.0, help="Orders that never become ready.")
+@click.option("--lost-share", type=click.FloatRange(0, 0.9), default=0.0, help="Telemetry samples that are lost.")
+@click.option("--seeds", type=click.IntRange(1, 50), default=5, show_default=True, help="Draws of the arrivals.")
+@click.option("--price", type=click.FloatRange(0), default=2.5, show_default=True, help="USD per replica-hour.")
+@click.option("--watts", type=click.FloatRange(0), default=500.0, show_default=True, help="Power of a billed replica.")
+@click.option("--carbon", type=click.FloatRange(0), default=400.0, show_default=True, help="Grid, gCO2e/kWh.")
+@click.option("--quick", is_flag=True, help="A quarter of the settings, two seeds.")
+@click.option("--json", "json_out", type=click.Path(path_type=Path), help="Write all figures here.")
+@click.option("--html", "html_out", type=click.Path(path_type=Path), help="Write a page that stands alone here.")
+def command(
+    recording: Path | None,
+    data: Path | None,
+    workload: str | None,
+    policies: str,
+    baselines: str,
+    slo: tuple[float, float] | None,
+    cold_start: float | None,
+    cold_start_spread: float,
+    fail_share: float,
+    lost_share: float,
+    seeds: int,
+    price: float,
+    watts: float,
+    carbon: float,
+    quick: bool,
+    json_out: Path | None,
+    html_out: Path | None,
+) -> None:
+    r"""Try policies on the demand of RECORDING or of a trace, and compare what they cost at equal service.
+
+    Every policy is tuned on the first half with the same number of settings and measured on the second. Promise and
+    cold start are the workload's own where the recording says them.
+
+    \b
+    Examples:
+      flyball backtest monday.parquet --workload chat --html chat.html
+      flyball backtest --data data --workload m-mid --slo 0.99 5 --cold-start 300
+    """
+    from flyball_streams.backtest.families import FAMILIES, OURS
+    from flyball_streams.backtest.run import Scenario
+    from flyball_streams.backtest.study import Prices, Question, study
+
+    if (recording is None) == (data is None):
+        raise click.UsageError("name either a RECORDING or a folder with --data")
+    judged = [OURS if key == "ours" else key for key in _listed(policies)]
+    tried = _listed(baselines)
+    if not tried:
+        raise click.UsageError("--baseline names no policy; one is needed to compare with")
+    for key in (*judged, *tried):
+        if key not in FAMILIES:
+            raise click.UsageError(f"there is no policy {key!r}; known: ours, {', '.join(FAMILIES)}")
+    if recording is not None:
+        demands, spec_slo, spec_cold = _recorded(recording, workload)
+    else:
+        assert data is not None
+        demands, spec_slo, spec_cold = _traced(data, workload, 2 if quick else seeds), None, None
+    share, delay_s = slo or spec_slo or (SHARE, DELAY_S)
+    if not 0 < share < 1 or delay_s < 0:
+        raise click.BadParameter(f"{share} {delay_s}: give a share between 0 and 1 and seconds", param_hint="--slo")
+    scenario = Scenario(
+        cold_start or spec_cold or COLD_START_S, (round(delay_s),), cold_start_spread, fail_share, lost_share
+    )
+    prices = Prices(usd_per_replica_hour=price, watts_per_replica=watts, carbon_g_per_kwh=carbon)
+    families = tuple(dict.fromkeys((*judged, *tried)))
+    question = Question(families, tried[0], share, scenario, prices, 4 if quick else 1)
+    with progress_bar(f"backtesting {demands[0].name}") as progress:
+        found = study(demands, question, progress)
+    _show(found)
+    if json_out is not None:
+        json_out.write_bytes(msgspec.json.format(msgspec.json.encode(found), indent=2) + b"\n")
+    if html_out is not None:
+        from flyball_streams.backtest.page import page
+
+        html_out.write_text(page(found), encoding="utf-8")
+
+
+def _listed(text: str) -> list[str]:
+    return [part.strip() for part in text.split(",") if part.strip()]
+
+
+def _recorded(path: Path, workload: str | None) -> tuple[list["Demand"], tuple[float, float] | None, float | None]:
+    from flyball_streams.backtest.recorded import read_recording
+
+    with progress_bar("reading the recording") as progress:
+        found = read_recording(path, progress=progress)
+    name = _one(workload, list(found), str(path))
+    spec = found.specs[name]
+    promise = (spec.objective.attainment, spec.objective.delay_s) if spec.objective is not None else None
+    return [found[name]], promise, spec.cold_start_s
+
+
+def _traced(data: Path, workload: str | None, seeds: int) -> list["Demand"]:
+    from flyball_streams.backtest.traces import open_traces
+
+    traces = open_traces(data)
+    name = _one(workload, traces.names, str(data))
+    with progress_bar("drawing arrivals") as progress:
+        return traces.demands(name, seeds, progress)
+
+
+def _one(asked: str | None, known: list[str], where: str) -> str:
+    if asked is None and len(known) == 1:
+        return known[0]
+    if asked not in known:
+        lead = "choose one with --workload" if asked is None else f"there is no workload {asked!r}"
+        raise click.UsageError(f"{where}: {lead}; known: {', '.join(known)}")
+    return asked
+
+
+def _show(study: "Study") -> None:
+    from rich.console import Console
+    from rich.table import Table
+
+    from flyball_streams.backtest.words import COLUMNS, cells, headline, method
+
+    console = Console(width=None if sys.stdout.isatty() else 132)
+    console.print(f"[bold]{study.name}[/]  {study.about}", highlight=False)
+    console.print(headline(study), highlight=False)
+    table = Table(box=None, header_style="bold", pad_edge=False)
+    table.add_column("policy", no_wrap=True)
+    for name in COLUMNS:
+        table.add_column(name, justify="right", no_wrap=True)
+    for row in study.rows:
+        table.add_row(row.title, *cells(row), style="bold" if row.ours else None)
+    console.print(table)
+    for line in method(study):
+        console.print(line, style="dim", highlight=False)

@@ -1,0 +1,197 @@
+"""What the agent does at each tick: read, lay out, send."""
+
+import logging
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from flyball_collectors.agent.identity import Identity
+from flyball_collectors.agent.inventory import InventoryKeeper, rows_of
+from flyball_collectors.agent.nowhere import Nowhere
+from flyball_collectors.agent.outbox import Outbox
+from flyball_collectors.agent.own import OwnMetrics
+from flyball_collectors.agent.setup import Setup
+from flyball_collectors.agent.ticker import Clock, Tick
+from flyball_collectors.base import Collector, KeyedReading, Reading, node_event
+from flyball_collectors.export import Framed
+from flyball_collectors.kmsg import Witness
+from flyball_contracts.codec import frame_message, record_message
+from flyball_contracts.config import Config
+from flyball_contracts.errors import ConfigError
+from flyball_contracts.frame import make_frame
+from flyball_contracts.ids import NS_PER_S
+from flyball_contracts.metrics import HOST
+from flyball_contracts.records import NodeEvent
+
+_LOG = logging.getLogger(__name__)
+_DROPS_EVERY_S = 10.0
+
+
+class AgentReport(NamedTuple):
+    """What a run of the agent did; ``frames`` were produced.
+
+    The others count all messages: ``carried`` were in the spool at the start, ``spooled`` are in it at the end,
+    and ``sent + carried = delivered + dropped + spooled``.
+    """
+
+    ticks: int
+    skipped: int
+    frames: int
+    sent: int
+    carried: int
+    delivered: int
+    dropped: int
+    spooled: int
+
+
+class AgentLoop:
+    """State of one run; whoever has it calls :meth:`take` at each tick, and :meth:`hear` as often as it likes."""
+
+    def __init__(self, setup: Setup, identity: Identity, outbox: Outbox | Nowhere, clock: Clock) -> None:
+        self.ticks = 0
+        self._skipped = 0
+        self._seq = 0
+        self._read_ns = 0
+        self._told_dropped = 0
+        self._told_dropped_ns: int | None = None
+        self._own = OwnMetrics()
+        self._passed_ns = 0  # over all ticks, whatever the clock was set to
+        self._framed_ns: dict[int, int] = {}  # when each layout had its last frame, as passed time
+        self._failed: set[str] = set()
+        self._clock = clock
+        self._identity = identity
+        self._outbox = outbox
+        self._setup = setup
+        self._inventory = InventoryKeeper(setup.config.agent, identity)
+        self._witness = Witness()
+        self._heard: list[NodeEvent] = []
+
+    def take(self, tick: Tick) -> None:
+        """Read everything at one tick and queue it."""
+        self.ticks += 1
+        self._skipped += tick.skipped
+        self._passed_ns += tick.period_ns
+        before_ns = self._clock.monotonic_ns()
+        readings = [reading for collector in self._setup.collectors for reading in self._read(collector, tick)]
+        previous_read_ns, self._read_ns = self._read_ns, self._clock.monotonic_ns() - before_ns
+        inventory = self._inventory.due([collector.parts() for collector in self._setup.collectors], tick.time_ns)
+        if inventory is not None:
+            self._outbox.send(record_message(inventory, self._source))
+        frames: list[Framed] = []
+        for found in readings:
+            reading = rows_of(found, self._inventory.allocations)
+            if reading.schema == HOST.schema:
+                self._add_own(reading, tick, previous_read_ns)
+            frames.append(self._send_frame(reading, tick))
+        events = self._send_events(tick)
+        self._outbox.poll()
+        if self._inventory.current is not None:
+            self._setup.exports.take(tick.time_ns, self._passed_ns, frames, self._inventory.current, events)
+
+    def hear(self) -> None:
+        """Send what the collectors tell of; before the first inventory their devices would have no names."""
+        if self._inventory.current is not None:
+            events = self._witness.settle(self._setup.events(), self._inventory.devices)
+            for event in events:
+                self.tell(event)
+            self._heard += events
+
+    def heed(self, found: Config | ConfigError | None, tick: Tick) -> None:
+        """Go by another configuration, or say why not; frames go on with the next number either way."""
+        if found is None:
+            return
+        try:
+            if isinstance(found, ConfigError):
+                raise found
+            message = self._setup.change(found)
+        except Exception as error:  # whatever it is, the agent goes on as it was
+            reason = str(error) if isinstance(error, ConfigError) else f"unexpected {type(error).__name__}: {error}"
+            _LOG.warning("the new configuration is refused, the old one stays: %s", reason)
+            self.tell(
+                node_event(self._identity.node, tick.time_ns, "config_refused", severity="warning", message=reason)
+            )
+            return
+        self._inventory.reconfigure(self._setup.config.agent)
+        _LOG.warning("the configuration was loaded anew; %s", message)
+        self.tell(node_event(self._identity.node, tick.time_ns, "config_reloaded", message=message))
+
+    def tell(self, event: NodeEvent) -> None:
+        """Queue one event."""
+        self._outbox.send(record_message(event, self._source))
+
+    def report(self) -> AgentReport:
+        """Counts of the run so far."""
+        box = self._outbox
+        return AgentReport(
+            self.ticks, self._skipped, self._seq, box.sent, box.carried, box.delivered, box.dropped, box.spooled
+        )
+
+    @property
+    def _source(self) -> str:
+        return f"/agent/{self._identity.node}"
+
+    def _read(self, collector: Collector, tick: Tick) -> Sequence[Reading | KeyedReading]:
+        try:
+            return collector.read(tick.time_ns, tick.period_ns)
+        except Exception:  # the others must go on; a collector's own faults are values and events, not this
+            if collector.name not in self._failed:
+                _LOG.exception("the %s collector failed; its frames are left out while it does", collector.name)
+            self._failed.add(collector.name)
+            return []
+
+    def _add_own(self, reading: Reading, tick: Tick, previous_read_ns: int) -> None:
+        """Add what only the agent knows of itself."""
+        taken, lost = self._setup.exports.requests
+        self._own.fill(
+            reading.values[0],
+            self._outbox,
+            now_ns=tick.time_ns,
+            read_ns=previous_read_ns,
+            skipped=self._skipped,
+            taken=taken,
+            lost=lost,
+        )
+
+    def _send_frame(self, reading: Reading, tick: Tick) -> Framed:
+        """Send one frame; its counters cover the time since the one before of its layout."""
+        before_ns = self._framed_ns.get(reading.schema, self._passed_ns - tick.period_ns)
+        framed = Framed(reading, self._passed_ns - before_ns or tick.period_ns)
+        self._framed_ns[reading.schema] = self._passed_ns
+        frame = make_frame(
+            reading.values,
+            schema=reading.schema,
+            node=self._identity.node,
+            boot_id=self._identity.boot_id,
+            epoch=self._identity.epoch,
+            seq=self._seq,
+            time_ns=tick.time_ns,
+            period_ns=framed.period_ns,
+            inventory_epoch=self._inventory.epoch,
+            read_ns=self._read_ns,
+        )
+        self._seq += 1
+        self._outbox.send(frame_message(frame))
+        return framed
+
+    def _send_events(self, tick: Tick) -> list[NodeEvent]:
+        """Send what happened; what the collectors told of since the tick before is returned."""
+        self.hear()
+        events, self._heard = self._heard, []
+        if tick.jump_ns:
+            message = f"the clock was set by {tick.jump_ns / NS_PER_S:+.3f} s"
+            self.tell(
+                node_event(self._identity.node, tick.time_ns, "clock_jumped", severity="warning", message=message)
+            )
+        self._tell_drops(tick)
+        return events
+
+    def _tell_drops(self, tick: Tick) -> None:
+        """Tell how many records were given up, in all, when it is more than was told and not told just now."""
+        dropped = self._outbox.dropped
+        told_ns = self._told_dropped_ns
+        recent = told_ns is not None and abs(tick.time_ns - told_ns) < _DROPS_EVERY_S * NS_PER_S
+        if dropped == self._told_dropped or recent:
+            return
+        self._told_dropped, self._told_dropped_ns = dropped, tick.time_ns
+        message = f"{dropped} records given up since the agent started"
+        event = node_event(self._identity.node, tick.time_ns, "records_dropped", severity="warning", message=message)
+        self.tell(event)

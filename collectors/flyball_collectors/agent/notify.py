@@ -1,0 +1,47 @@
+"""Tells systemd how the agent is, by the datagrams of ``sd_notify``."""
+
+import os
+import socket
+from collections.abc import Mapping
+
+_BEATS = 3  # in each watchdog period
+
+
+class Notifier:
+    """Does nothing where no ``NOTIFY_SOCKET`` is; a socket that takes nothing is left alone.
+
+    ``beat_s`` is the longest time between two calls of :meth:`beat` that the watchdog is content with, ``None``
+    without a watchdog.
+    """
+
+    def __init__(self, environment: Mapping[str, str] = os.environ) -> None:
+        path = environment.get("NOTIFY_SOCKET", "")
+        self._address = f"\0{path[1:]}" if path.startswith("@") else path
+        self._ready = False
+        self.beat_s: float | None = None
+        watchdog_us = environment.get("WATCHDOG_USEC", "")
+        ours = environment.get("WATCHDOG_PID", "") in ("", str(os.getpid()))
+        if self._address and watchdog_us.isdecimal() and int(watchdog_us) and ours:
+            self.beat_s = int(watchdog_us) / 1e6 / _BEATS
+
+    def beat(self) -> None:
+        """Show that the loop goes round; the first time, that the agent has started."""
+        if not self._ready:
+            self._ready = True
+            self._send("READY=1")
+        if self.beat_s is not None:
+            self._send("WATCHDOG=1")
+
+    def stopping(self) -> None:
+        """Say that the end has begun."""
+        self._send("STOPPING=1")
+
+    def _send(self, text: str) -> None:
+        if not self._address:
+            return
+        with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC) as channel:
+            channel.setblocking(False)
+            try:
+                channel.sendto(text.encode(), self._address)
+            except OSError:
+                return

@@ -1,0 +1,86 @@
+"""A changed configuration: noticed, read, and split into what applies now and what needs a restart."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Protocol
+
+import msgspec
+
+from flyball_contracts.config import Config
+from flyball_contracts.errors import ConfigError
+
+# What the agent's identity, its producer and its spool are made of: they last as long as the process.
+AT_START = ("node", "root", "state_dir", "queue_bytes", "spool_dir", "spool_bytes")
+_Stamp = tuple[int, int, int]
+
+
+class ConfigSource(Protocol):
+    """Where a new configuration comes from."""
+
+    def poll(self) -> Config | ConfigError | None:
+        """A configuration to go by from now on, why there is none though one was meant, or nothing new."""
+        ...
+
+
+class ConfigWatch:
+    """Looks at the configuration's file at each :meth:`poll`; ``load`` reads it and may raise :class:`ConfigError`.
+
+    A change is heeded once the file stays the same from one poll to the next, as whoever writes it may not be done;
+    :meth:`ask` reads it at the next poll, changed or not.
+    """
+
+    def __init__(self, path: Path, load: Callable[[], Config]) -> None:
+        self._path = path
+        self._load = load
+        self._asked = False
+        self._read: _Stamp | None = self._stamp()
+        self._seen = self._read
+
+    def ask(self) -> None:
+        """Have the file read; may be called by a signal handler."""
+        self._asked = True
+
+    def poll(self) -> Config | ConfigError | None:
+        """See :class:`ConfigSource`."""
+        now = self._stamp()
+        settled, self._seen = now == self._seen, now
+        if not self._asked and (now is None or now == self._read or not settled):
+            return None
+        self._asked, self._read = False, now
+        try:
+            return self._load()
+        except ConfigError as error:
+            return error
+
+    def _stamp(self) -> _Stamp | None:
+        try:
+            found = self._path.stat()
+        except OSError:
+            return None
+        return found.st_mtime_ns, found.st_ino, found.st_size
+
+
+def applicable(old: Config, new: Config) -> tuple[Config, list[str]]:
+    """What of ``new`` can be had without a restart, and the keys that have to wait for one."""
+    waiting = [f"kafka.{key}" for key in old.kafka.__struct_fields__ if _differs(old.kafka, new.kafka, key)]
+    waiting += [f"agent.{key}" for key in AT_START if _differs(old.agent, new.agent, key)]
+    agent = msgspec.structs.replace(new.agent, **{key: getattr(old.agent, key) for key in AT_START})
+    return msgspec.structs.replace(new, kafka=old.kafka, agent=agent), waiting
+
+
+def changed_keys(old: msgspec.Struct, new: msgspec.Struct, path: str) -> list[str]:
+    """Keys that differ, to any depth of sections."""
+    keys: list[str] = []
+    for key in old.__struct_fields__:
+        before, after, where = getattr(old, key), getattr(new, key), f"{path}.{key}"
+        if isinstance(before, msgspec.Struct) and type(before) is type(after):
+            keys += changed_keys(before, after, where)
+        elif before != after:
+            keys.append(where)
+    return keys
+
+
+def _differs(old: msgspec.Struct, new: msgspec.Struct, key: str) -> bool:
+    before: object = getattr(old, key)
+    after: object = getattr(new, key)
+    return before != after

@@ -1,0 +1,96 @@
+"""The part of a run that a new configuration may change: the collectors, and the outputs beside Kafka."""
+
+import logging
+from collections.abc import Iterable, Sequence
+
+from flyball_collectors.agent.reload import applicable, changed_keys
+from flyball_collectors.agent.sources import Sources, connect, open_sources, unchanged
+from flyball_collectors.base import Collector
+from flyball_collectors.export import Exports
+from flyball_contracts.config import Config
+from flyball_contracts.errors import ConfigError
+from flyball_contracts.records import NodeEvent
+
+_LOG = logging.getLogger(__name__)
+
+
+class Setup:
+    """Collectors and outputs as ``config`` asks for them; ``collectors``, if given, stay whatever it says.
+
+    Raises :class:`ConfigError` for what cannot be.
+    """
+
+    def __init__(self, config: Config, node: str, collectors: Sequence[Collector] | None = None) -> None:
+        _need_an_output(config)
+        self.config = config
+        self._parting: list[NodeEvent] = []
+        self._node = node
+        self._given = collectors is not None
+        if collectors is None:
+            self._sources = open_sources(config.agent, node)
+            _tell_absent(self._sources)
+        else:
+            self._sources = Sources({str(place): one for place, one in enumerate(collectors)}, {})
+        self.collectors: list[Collector] = self._sources.collectors
+        try:
+            self.exports = Exports(config.agent)
+        except BaseException:
+            _close(self.collectors)
+            raise
+
+    def change(self, config: Config) -> str:
+        """Go by ``config``; what changed, in words, with what needs a restart.
+
+        Only what differs is opened anew, and before anything is closed: on :class:`ConfigError` all is as before.
+        """
+        new, waiting = applicable(self.config, config)
+        _need_an_output(new)
+        changed = changed_keys(self.config.agent, new.agent, "agent")
+        sources = self._sources
+        if not self._given:
+            kept = unchanged(self.config.agent, new.agent)
+            known = {name: one for name, one in self._sources.by_name.items() if name in kept}
+            sources = open_sources(new.agent, self._node, known)
+        try:
+            self.exports.reconfigure(new.agent)
+        except BaseException:
+            connect(self._sources)
+            _close(one for one in sources.collectors if one not in self.collectors)
+            raise
+        left = [one for one in self.collectors if one not in sources.collectors]
+        self.config, self._sources = new, sources
+        self.collectors = sources.collectors
+        self._parting += [event for one in left for event in one.events()]
+        _close(left)
+        _tell_absent(sources)
+        said = f"changed: {', '.join(changed)}" if changed else "nothing changed for the agent"
+        return f"{said}; after a restart only: {', '.join(waiting)}" if waiting else said
+
+    def events(self) -> list[NodeEvent]:
+        """What happened since the last call, told by the collectors and by those that were closed since."""
+        parting, self._parting = self._parting, []
+        return [*parting, *(event for one in self.collectors for event in one.events())]
+
+    def close(self) -> None:
+        """Close the collectors and the outputs."""
+        self.exports.close()
+        _close(self.collectors)
+
+
+def _need_an_output(config: Config) -> None:
+    export = config.agent.export
+    if not (config.kafka.bootstrap or export.metrics_listen or export.otlp_endpoint):
+        raise ConfigError(
+            "kafka.bootstrap is empty and agent.export names no output: nobody would hear of what is measured; "
+            "set one of kafka.bootstrap, agent.export.metrics_listen and agent.export.otlp_endpoint"
+        )
+
+
+def _close(collectors: Iterable[Collector]) -> None:
+    for collector in collectors:
+        collector.close()
+
+
+def _tell_absent(sources: Sources) -> None:
+    for name, absent in sources.absent.items():
+        _LOG.info("no %s: %s; %s", name, absent.reason, absent.remedy)

@@ -1,0 +1,88 @@
+"""What the division needs of the devices, from what the NVML collector read last."""
+
+import re
+from collections.abc import Sequence
+from typing import Protocol
+
+import numpy as np
+
+from flyball_collectors.attribution.shares import Devices, Floats, Shares
+from flyball_collectors.base import Parts, Reading
+from flyball_collectors.nvml.processes import Process
+from flyball_contracts.metrics import GPU
+from flyball_contracts.records import Device
+
+_BUSY_S = GPU.column("nvidia.gpu.busy.time")
+# Where the driver keeps no samples, as for MIG instances; the first that is known counts.
+_BUSY_SHARES = [
+    GPU.column(key)
+    for key in ("hw.gpu.utilization{task=general}", "nvidia.gpu.graphics.activity", "nvidia.gpu.sm.activity")
+]
+_ENERGY, _USED, _LIMIT = (GPU.column(key) for key in ("hw.energy", "hw.gpu.memory.usage", "hw.gpu.memory.limit"))
+_PROFILE = re.compile(r"(?:(\d+)c\.)?(\d+)g\.")
+_FOUR_SLICES = re.compile(r"\bA30\b|\bRTX PRO 6000\b")
+_SLICES = 7
+_IDLE = 0.999  # of the period
+_FORGETS = 0.1
+
+
+class Gpus(Protocol):
+    """The door to the devices; the NVML collector is one."""
+
+    @property
+    def latest(self) -> Reading | None:
+        """The ``GPU`` reading of this tick, with a row for each device of :meth:`parts`; ``None`` without one."""
+        ...
+
+    def parts(self) -> Parts:
+        """The devices."""
+        ...
+
+    def processes(self) -> Sequence[Process]:
+        """The processes on them, at this tick."""
+        ...
+
+
+class IdlePower:
+    """Learns the power of each GPU from the periods in which nothing ran on it."""
+
+    def __init__(self) -> None:
+        self._watts: dict[str, float] = {}
+
+    def of(self, devices: Sequence[Device]) -> Floats:
+        """Idle power of each device in watts, NaN for one that was never idle yet."""
+        return np.array([self._watts.get(device.id, np.nan) for device in devices], np.float64)
+
+    def learn(self, devices: Sequence[Device], energy_j: Floats, shares: Shares, period_s: float) -> None:
+        """Take in one period; what was learnt before fades."""
+        idle = (shares.sm_s[:, 2] >= _IDLE * period_s) & np.isfinite(energy_j)
+        for device, is_idle, energy in zip(devices, idle.tolist(), energy_j.tolist(), strict=True):
+            if is_idle:
+                known = self._watts.get(device.id, energy / period_s)
+                self._watts[device.id] = known + _FORGETS * (energy / period_s - known)
+
+
+def devices_of(devices: Sequence[Device], values: Floats, idle_w: Floats, period_s: float) -> Devices:
+    """The devices of a reading ``[D, metrics]``, as the division takes them."""
+    busy = values[:, _BUSY_S]
+    for column in _BUSY_SHARES:
+        busy = np.where(np.isnan(busy), values[:, column] * period_s, busy)
+    rows = {device.id: row for row, device in enumerate(devices)}
+    return Devices(
+        busy,
+        values[:, _ENERGY],
+        values[:, _USED],
+        values[:, _LIMIT],
+        idle_w,
+        np.array([rows.get(device.parent or "", -1) for device in devices], np.int64),
+        np.array([part_of(device) for device in devices], np.float64),
+    )
+
+
+def part_of(device: Device) -> float:
+    """Part of its GPU's SMs that a MIG instance has, by the slices in its profile; 1 for a GPU."""
+    if device.parent is None:
+        return 1.0
+    profile = _PROFILE.match(device.mig_profile or "")
+    slices = int(profile[1] or profile[2]) if profile else 1
+    return slices / (4 if _FOUR_SLICES.search(device.model) else _SLICES)

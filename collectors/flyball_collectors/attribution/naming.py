@@ -1,0 +1,98 @@
+"""What the workload of a pod, job or container is called."""
+
+import os
+import re
+from collections.abc import Iterable, Mapping
+from fnmatch import fnmatchcase
+from pathlib import Path
+from typing import NamedTuple
+
+from flyball_collectors.attribution.owner import Owner
+from flyball_contracts.config.attribution import NamingRule
+
+_SHORT = 12  # of an id of 64 digits, as container tools print it
+# Kubernetes makes names unique with letters and digits that form no words, and hashes of at most ten of them.
+_LETTERS = "[bcdfghjklmnpqrstvwxz2456789]"
+_GENERATED = re.compile(rf"(?:-{_LETTERS}{{7,10}}|-\d{{8,10}})?-{_LETTERS}{{5}}$")
+_ORDINAL = re.compile(r"-\d+$")
+
+
+class Pod(NamedTuple):
+    """Namespace and name of a pod."""
+
+    namespace: str
+    name: str
+
+
+class Named(NamedTuple):
+    """A unit by the names that records know it by; ``labels`` are what its runtime calls it."""
+
+    workload: str
+    replica: str
+    labels: Mapping[str, str]
+
+
+def stem(pod: str) -> str:
+    """Name of a pod without what its controller added.
+
+    That is the hash and the five letters of a Deployment, the five of a ReplicaSet, DaemonSet or Job, with the
+    time before them that a CronJob adds, or the number of a StatefulSet. The number of a pod in an indexed Job
+    stays: nothing tells it from a name that ends in a version.
+    """
+    for suffix in (_GENERATED, _ORDINAL):
+        shorter = suffix.sub("", pod)
+        if shorter != pod:
+            return shorter or pod
+    return pod
+
+
+def name_of(owner: Owner, node: str, pod: Pod | None = None, rules: Iterable[NamingRule] = ()) -> Named:
+    """Names of a unit on a node; a pod that is not known goes by its UID."""
+    match owner.runtime:
+        case "kubernetes" if pod is not None:
+            labels = {"namespace": pod.namespace, "pod": pod.name, "uid": owner.unit}
+            workload, replica = f"{pod.namespace}/{stem(pod.name)}", pod.name
+        case "kubernetes":
+            labels = {"uid": owner.unit}
+            workload, replica = f"pod/{owner.unit}", owner.unit
+        case "slurm":
+            labels = {"job": owner.unit}
+            workload, replica = f"slurm/{owner.unit}", f"{owner.unit}.{node}"
+        case "container":
+            labels = {"container": owner.unit}
+            workload, replica = f"container/{owner.unit[:_SHORT]}", owner.unit[:_SHORT]
+        case "process":
+            labels = {"unit": owner.unit}
+            workload, replica = f"process/{owner.unit}", f"{owner.unit}.{node}"
+    known = {"runtime": owner.runtime, **labels}
+    for rule in rules:
+        if all(label in known and fnmatchcase(known[label], glob) for label, glob in rule.match.items()):
+            return Named(rule.workload, replica, labels)
+    return Named(workload, replica, labels)
+
+
+class PodNames:
+    """Names of pods by UID, from the folders ``namespace_pod_uid`` that the kubelet makes for their logs."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._known: dict[str, Pod] = {}
+
+    def find(self, uids: Iterable[str]) -> Mapping[str, Pod]:
+        """Those of the pods whose names are known; the folder is looked into only for new ones."""
+        wanted = set(uids)
+        if not wanted <= self._known.keys():
+            self._known |= {uid: pod for uid, pod in self._listed() if uid in wanted}
+        self._known = {uid: pod for uid, pod in self._known.items() if uid in wanted}
+        return self._known
+
+    def _listed(self) -> Iterable[tuple[str, Pod]]:
+        try:
+            names = os.listdir(self._folder)
+        except OSError:
+            return
+        for name in names:
+            namespace, _, rest = name.partition("_")
+            pod, _, uid = rest.rpartition("_")
+            if namespace and pod and uid:
+                yield uid, Pod(namespace, pod)

@@ -1,0 +1,53 @@
+"""The owners of processes, looked up once for each."""
+
+from collections.abc import Iterable
+from pathlib import Path
+from typing import NamedTuple
+
+from flyball_collectors.attribution.owner import Owner, owner_of
+from flyball_collectors.kernel import numbers, text_of
+
+_START = 19  # place of the start time after the command in /proc/PID/stat
+
+
+class _Known(NamedTuple):
+    start: int
+    owner: Owner | None
+
+
+class ProcessOwners:
+    """Owners of the processes that are asked for, as long as they are asked for at every tick."""
+
+    def __init__(self, root: Path) -> None:
+        self._proc = f"{root}/proc"
+        self._known: dict[int, _Known] = {}
+
+    def find(self, pids: Iterable[int]) -> dict[int, Owner]:
+        """Owner of each process, without those that nobody knows of.
+
+        A process that has ended has the owner it had. Where its number was given to a process of another owner
+        meanwhile, nobody has it until the next call, for what was measured may be of either.
+        """
+        known = {pid: self._look(pid) for pid in set(pids)}
+        found: dict[int, Owner] = {}
+        for pid, now in known.items():
+            before = self._known.get(pid)
+            reused = before is not None and now is not None and before.start != now.start
+            if now is not None and now.owner is not None and not (reused and before and before.owner != now.owner):
+                found[pid] = now.owner
+        self._known = {pid: now for pid, now in known.items() if now is not None}
+        return found
+
+    def _look(self, pid: int) -> _Known | None:
+        folder = f"{self._proc}/{pid}"
+        before = self._known.get(pid)
+        command, bracket, rest = text_of(f"{folder}/stat").rpartition(")")
+        start = numbers(rest.split()[_START : _START + 1])
+        if not bracket or not start:
+            return before
+        if before is not None and before.start == start[0] and before.owner is not None:
+            return before
+        owner = owner_of(text_of(f"{folder}/cgroup"))
+        if owner is not None and not owner.unit:  # in no group of its own: it goes by its command
+            owner = owner._replace(unit=command.partition("(")[2])
+        return _Known(start[0], owner)

@@ -1,0 +1,68 @@
+"""The pods, jobs, containers and services that are told of, from one tick to the next."""
+
+from collections.abc import Container, Iterable, Mapping
+from pathlib import Path
+from typing import NamedTuple
+
+from flyball_collectors.attribution.groups import find_groups
+from flyball_collectors.attribution.owner import Owner, Runtime
+
+Key = tuple[Runtime, str]
+
+
+class Unit(NamedTuple):
+    """One pod, job, container or service; ``folder`` is its control group, ``None`` where that cannot be read.
+
+    ``devices`` are the ids of those that it holds.
+    """
+
+    owner: Owner
+    folder: Path | None
+    devices: frozenset[str] = frozenset()
+
+
+def key_of(owner: Owner) -> Key:
+    """What makes two owners the same unit: not the container in a pod, nor the step of a job."""
+    return owner.runtime, owner.unit
+
+
+class Units:
+    """Keeps the units of a node.
+
+    A pod, job or container holds each device that it ever used until its control group is gone, for it is given
+    devices for life and does not use them all the time. A service, a user, or anything without a control group that
+    can be read holds what it uses now.
+    """
+
+    def __init__(self, mount: Path | None, patterns: Iterable[str], *, without_devices: bool = False) -> None:
+        self._mount = mount
+        self._patterns = tuple(patterns)
+        self._without_devices = without_devices
+        self._units: dict[Key, Unit] = {}
+
+    def update(self, users: Mapping[Owner, Iterable[str]], named: Container[Key] = ()) -> dict[Key, Unit]:
+        """The units now; ``users`` are the devices that owners use, ``named`` units are told of without any, too."""
+        before, now = self._units, dict[Key, Unit]()
+        using = {key_of(owner) for owner in users}
+        for owner, folder in (find_groups(self._mount, self._patterns) if self._mount else {}).items():
+            key = key_of(owner)
+            held = before[key].devices if key in before else frozenset[str]()
+            if held or key in using or key in named or self._without_devices:
+                now[key] = Unit(owner, folder, held)
+        for key, unit in before.items():
+            if key not in now and _keeps(unit) and unit.folder is not None and unit.folder.is_dir():
+                now[key] = unit
+        for owner, devices in users.items():
+            key = key_of(owner)
+            unit = now.get(key) or Unit(owner, self._folder(owner))
+            now[key] = unit._replace(devices=unit.devices | frozenset(devices))
+        self._units = now
+        return now
+
+    def _folder(self, owner: Owner) -> Path | None:
+        folder = self._mount / owner.path.lstrip("/") if self._mount and owner.path else None
+        return folder if folder is not None and folder.is_dir() else None
+
+
+def _keeps(unit: Unit) -> bool:
+    return bool(unit.devices) and unit.owner.runtime != "process"

@@ -1,0 +1,57 @@
+"""Rows of the ``USAGE`` layout: what units use of the host, and what the division gives them of the devices."""
+
+from collections.abc import Mapping
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from flyball_collectors.attribution.shares import Shares
+from flyball_collectors.attribution.units import Key, Unit
+from flyball_collectors.base import NAN, Counters, Values, fill_row
+from flyball_collectors.host.cgroup import CgroupReader
+from flyball_contracts.metrics import USAGE
+
+_SM_TIME, _ENERGY, _MEMORY, _PROCESSES = (
+    USAGE.column(f"nvidia.gpu.workload.{name}") for name in ("sm.time", "energy", "memory.usage", "process.count")
+)
+
+
+class UsageMeter:
+    """Adds up from tick to tick what units have of the devices, and reads their control groups when a row is due."""
+
+    def __init__(self, root: Path) -> None:
+        self._groups = CgroupReader(root)
+        self._counters: dict[Key, Counters] = {}
+        self._devices: dict[Key, list[float]] = {}
+
+    def add(self, units: Mapping[Key, Unit], shares: Shares | None) -> None:
+        """Take in a tick; ``shares`` has the units as owners, in their order, and is ``None`` where it is unknown."""
+        devices: dict[Key, list[float]] = {}
+        for place, (key, unit) in enumerate(units.items()):
+            if not unit.devices:
+                continue
+            sm_s, energy_j = self._devices.get(key, [0.0, 0.0])[:2]
+            if shares is None:
+                devices[key] = [NAN] * 4
+            else:
+                devices[key] = [
+                    sm_s + float(shares.owner_sm_s[place]),
+                    energy_j + float(shares.owner_energy_j[place]),
+                    float(shares.owner_memory[place]),
+                    float(shares.owner_processes[place]),
+                ]
+        self._devices = devices
+
+    def take(self, units: Mapping[Key, Unit]) -> dict[Key, NDArray[np.float32]]:
+        """A row for each unit, since the last; what is of devices is NaN for one that holds none."""
+        self._counters = {key: self._counters.get(key) or Counters() for key in units}
+        rows = {key: self._row(key, unit) for key, unit in units.items()}
+        self._devices = {}
+        return rows
+
+    def _row(self, key: Key, unit: Unit) -> NDArray[np.float32]:
+        found: Values = self._groups.read(unit.folder) if unit.folder else {}
+        row = fill_row(USAGE, found, self._counters[key])
+        row[[_SM_TIME, _ENERGY, _MEMORY, _PROCESSES]] = self._devices.get(key, NAN)
+        return row

@@ -1,0 +1,121 @@
+"""AWS: the instance metadata service, version 2 only (a token first, by PUT).
+
+Spot notices come two minutes ahead, as a rule, and AWS advises to look every five seconds. See "Spot Instance
+interruption notices" and "EC2 instance rebalance recommendations" in the user guide of EC2.
+"""
+
+from collections.abc import Iterator
+
+import msgspec
+
+from flyball_collectors.base import Place
+from flyball_collectors.cloud.base import MetadataError, Notice
+from flyball_collectors.cloud.http import Answer, MetadataServer
+from flyball_contracts.records.inventory import CapacityType
+
+TOKEN_S = 21_600  # six hours, the longest that is given
+_TOKEN = "/latest/api/token"
+DATA = "/latest/meta-data/"
+_CAPACITY: dict[str, CapacityType] = {
+    "spot": "spot", "on-demand": "on_demand", "scheduled": "reserved", "capacity-block": "reserved",
+}  # fmt: skip
+
+
+class _Action(msgspec.Struct):
+    action: str
+    time: str = ""
+
+
+class _Rebalance(msgspec.Struct, rename="camel"):
+    notice_time: str
+
+
+class _Maintenance(msgspec.Struct, rename="pascal"):
+    event_id: str
+    code: str
+    not_before: str = ""
+    description: str = ""
+    state: str = "active"
+
+
+class Aws:
+    """A machine of EC2; see :class:`flyball_collectors.cloud.base.Cloud`."""
+
+    name = "aws"
+
+    def __init__(self, server: MetadataServer) -> None:
+        self._server = server
+        self._token = ""
+
+    def place(self) -> Place:
+        """Region, zone, type, and how it is paid for."""
+        return Place(
+            provider="aws",
+            region=self._text("placement/region"),
+            availability_zone=self._text("placement/availability-zone"),
+            instance_type=self._text("instance-type"),
+            capacity_type=_CAPACITY.get(self._text("instance-life-cycle"), "on_demand"),
+        )
+
+    def notices(self) -> Iterator[Notice]:
+        """Interruption of a spot instance, advice to move on before it, and scheduled maintenance."""
+        yield from self._interruption()
+        yield from self._rebalance()
+        yield from self._maintenance()
+
+    def ask(self, path: str) -> Answer:
+        """Answer with a token that is good; one that is refused is replaced once. Raises :class:`MetadataError`."""
+        for _ in range(2):
+            if not self._token:
+                self._token = self._new_token()
+            answer = self._server.ask(path, {"X-aws-ec2-metadata-token": self._token})
+            if answer.status != 401:
+                return answer
+            self._token = ""
+        raise MetadataError(f"{self._server.address}{path}: status 401, though the token is fresh")
+
+    def _interruption(self) -> Iterator[Notice]:
+        path = f"{DATA}spot/instance-action"
+        answer = self.ask(path)
+        if answer.status == 404:
+            return
+        said = self._server.decode(answer, path, _Action)
+        when = f"at {said.time}" if said.time else "now"
+        yield Notice(f"spot {said.action} {said.time}", "spot_notice", f"AWS will {said.action} this machine {when}")
+
+    def _rebalance(self) -> Iterator[Notice]:
+        path = f"{DATA}events/recommendations/rebalance"
+        answer = self.ask(path)
+        if answer.status == 404:
+            return
+        said = self._server.decode(answer, path, _Rebalance)
+        message = f"AWS advises since {said.notice_time} to leave this machine: it is likely to be taken back"
+        yield Notice(f"rebalance {said.notice_time}", "rebalance_notice", message, "warning")
+
+    def _maintenance(self) -> Iterator[Notice]:
+        path = f"{DATA}events/maintenance/scheduled"
+        answer = self.ask(path)
+        if answer.status == 404:
+            return
+        for one in self._server.decode(answer, path, list[_Maintenance]):
+            if one.state == "active":
+                when = f"not before {one.not_before}" if one.not_before else "now"
+                message = f"AWS plans {one.code} of this machine, {when}: {one.description}"
+                key = f"maintenance {one.event_id} {one.not_before}"
+                yield Notice(key, "maintenance_notice", message, "warning")
+
+    def _text(self, key: str) -> str:
+        return self._server.text(self.ask(DATA + key), DATA + key)
+
+    def _new_token(self) -> str:
+        try:
+            answer = self._server.ask(_TOKEN, {"X-aws-ec2-metadata-token-ttl-seconds": str(TOKEN_S)}, "PUT")
+        except MetadataError as error:
+            advice = "in a container raise the instance's http-put-response-hop-limit to 2, or use the host's network"
+            raise MetadataError(f"{error}; {advice}") from error
+        if answer.status == 403:
+            raise MetadataError(f"{self._server.address}{_TOKEN}: status 403; the instance's metadata is switched off")
+        token = self._server.text(answer, _TOKEN)
+        if not token or not token.isascii():
+            raise MetadataError(f"{self._server.address}{_TOKEN}: no token")
+        return token

@@ -1,0 +1,89 @@
+"""HTTP to a metadata service: one short question at a time, and never through a proxy."""
+
+import http.client
+import time
+from collections.abc import Callable, Mapping
+from typing import NamedTuple, TypeVar
+from urllib.parse import urlsplit
+
+import msgspec
+
+from flyball_collectors.cloud.base import MetadataError
+
+LINK_LOCAL = "http://169.254.169.254"
+"""The address that all three clouds use."""
+MOST_BYTES = 1 << 18
+T = TypeVar("T")
+
+
+class Answer(NamedTuple):
+    """Status and body."""
+
+    status: int
+    body: bytes
+    headers: Mapping[str, str]
+
+
+class MetadataServer:
+    """A metadata service; an answer that takes longer than ``timeout_s``, or is huge, is an error."""
+
+    def __init__(
+        self, address: str = "", timeout_s: float = 1.0, monotonic: Callable[[], float] = time.monotonic
+    ) -> None:
+        self.address = address or LINK_LOCAL
+        self._timeout_s = timeout_s
+        self._monotonic = monotonic
+
+    def ask(self, path: str, headers: Mapping[str, str], method: str = "GET") -> Answer:
+        """Answer with any status; raises :class:`MetadataError` when there is none."""
+        parts = urlsplit(self.address)
+        kind = http.client.HTTPSConnection if parts.scheme == "https" else http.client.HTTPConnection
+        try:
+            connection = kind(parts.netloc, timeout=self._timeout_s)
+            try:
+                connection.request(method, path, headers={"User-Agent": "flyball-agent", **headers})
+                answer = connection.getresponse()
+                return Answer(answer.status, self._body(answer, path), {k.lower(): v for k, v in answer.getheaders()})
+            finally:
+                connection.close()
+        except TimeoutError:
+            raise MetadataError(f"{self.address}{path}: no answer within {self._timeout_s:g} s") from None
+        except (OSError, http.client.HTTPException) as error:
+            raise MetadataError(f"{self.address}{path}: no answer: {error or type(error).__name__}") from error
+
+    def text(self, answer: Answer, path: str) -> str:
+        """Text of a good answer, ``""`` of one with status 404: there is no such thing.
+
+        Raises :class:`MetadataError` for any other status, and for what is not one printable line.
+        """
+        if answer.status == 404:
+            return ""
+        self.check(answer, path)
+        text = answer.body.decode("utf-8", "replace").strip()
+        if not text.isprintable() or text[:1] == "<" or len(text) > 256:
+            raise MetadataError(f"{self.address}{path}: not what a metadata service says: {text[:40]!r}")
+        return text
+
+    def check(self, answer: Answer, path: str) -> None:
+        """Raise :class:`MetadataError` for a status other than 200."""
+        if answer.status != 200:
+            raise MetadataError(f"{self.address}{path}: status {answer.status}")
+
+    def decode(self, answer: Answer, path: str, kind: type[T]) -> T:
+        """JSON of a good answer as ``kind``; raises :class:`MetadataError`."""
+        self.check(answer, path)
+        try:
+            return msgspec.json.decode(answer.body, type=kind)
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+            raise MetadataError(f"{self.address}{path}: not the JSON that is known: {error}") from error
+
+    def _body(self, answer: http.client.HTTPResponse, path: str) -> bytes:
+        ends_s = self._monotonic() + self._timeout_s
+        body = bytearray()
+        while part := answer.read1(65_536):
+            body += part
+            if len(body) > MOST_BYTES:
+                raise MetadataError(f"{self.address}{path}: longer than {MOST_BYTES} bytes")
+            if self._monotonic() > ends_s:
+                raise MetadataError(f"{self.address}{path}: not whole after {self._timeout_s:g} s")
+        return bytes(body)

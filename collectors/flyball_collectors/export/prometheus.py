@@ -1,0 +1,132 @@
+"""The latest readings in Prometheus' formats."""
+
+import gzip
+import threading
+from collections.abc import Iterable, Mapping
+from functools import cache
+from typing import NamedTuple
+
+import numpy as np
+from prometheus_client import CollectorRegistry
+from prometheus_client.exposition import choose_encoder
+from prometheus_client.metrics_core import Metric as Exposed
+from prometheus_client.registry import Collector
+
+from flyball_collectors.export.dcgm import dcgm_families
+from flyball_collectors.export.latest import Latest, View
+from flyball_collectors.export.names import Family, family_of, label
+from flyball_collectors.export.rows import column_attributes, row_labels
+from flyball_contracts.metrics import LAYOUTS, Layout
+
+
+class Page(NamedTuple):
+    """An answer to a scrape."""
+
+    content_type: str
+    encoding: str
+    body: bytes
+
+
+class Column(NamedTuple):
+    """Where the values of one column go."""
+
+    family: Family
+    sample: str
+    labels: Mapping[str, str]
+
+
+class PrometheusPages:
+    """Renders each view at most once for each format and encoding, however many clients ask.
+
+    Any thread may ask; one renders, the others wait for it.
+    """
+
+    def __init__(self, latest: Latest, *, dcgm: bool = False) -> None:
+        self.dcgm = dcgm
+        self._latest = latest
+        self._lock = threading.Lock()
+        self._made: dict[tuple[str, bool], Page] = {}
+        self._made_of: tuple[View | None, bool] = None, False
+
+    def page(self, accept: str, accept_encoding: str) -> Page:
+        """Answer for the headers of a request: OpenMetrics or the text format, compressed or not."""
+        encode, content_type = choose_encoder(accept)
+        compressed = "gzip" in accept_encoding
+        with self._lock:
+            now = self._latest.view, self.dcgm
+            if self._made_of[0] is not now[0] or self._made_of[1] != now[1]:
+                self._made, self._made_of = {}, now
+            page = self._made.get((content_type, compressed))
+            if page is None:
+                registry = CollectorRegistry(auto_describe=False)
+                registry.register(_Families(now[0], dcgm=now[1]))
+                body = encode(registry)
+                encoded = gzip.compress(body, compresslevel=1) if compressed else body
+                page = Page(content_type, "gzip" if compressed else "", encoded)
+                self._made[content_type, compressed] = page
+            return page
+
+
+class _Families(Collector):
+    """One view, as the client library wants it."""
+
+    def __init__(self, view: View | None, *, dcgm: bool) -> None:
+        self._view = view
+        self._dcgm = dcgm
+
+    def collect(self) -> Iterable[Exposed]:
+        """All families that have a value."""
+        if self._view is None:
+            return []
+        found = families(self._view)
+        return [*found, *dcgm_families(self._view)] if self._dcgm else found
+
+
+def families(view: View) -> list[Exposed]:
+    """Families of a view, each with the samples of all layouts that have it; what is NaN has no sample."""
+    found: dict[str, Exposed] = {}
+    for block in view.blocks:
+        labels = row_labels(block.layout, view.inventory)
+        known = ~np.isnan(block.values)
+        for place, column in enumerate(_columns(block.layout)):
+            rows = np.flatnonzero(known[:, place])
+            if not len(rows):
+                continue
+            family = column.family
+            exposed = found.get(family.name)
+            if exposed is None:
+                exposed = found[family.name] = Exposed(family.name, _help(family.name), family.type, family.unit)
+            values = block.values[:, place].tolist()
+            for row in rows.tolist():
+                exposed.add_sample(column.sample, {**labels[row], **column.labels}, values[row])
+    return list(found.values())
+
+
+@cache
+def _columns_of(schema: int) -> tuple[Column, ...]:
+    layout = LAYOUTS[schema]
+    columns: list[Column] = []
+    for metric in layout.metrics:
+        family = family_of(metric)
+        labels = {label(key): value for key, value in column_attributes(layout, metric).items()}
+        columns.append(Column(family, f"{family.name}_total" if family.type == "counter" else family.name, labels))
+    return tuple(columns)
+
+
+def _columns(layout: Layout) -> tuple[Column, ...]:
+    return _columns_of(layout.schema)
+
+
+@cache
+def _helps() -> dict[str, str]:
+    """What each family is, told of each of its columns."""
+    parts: dict[str, list[str]] = {}
+    for layout in LAYOUTS.values():
+        for metric in layout.metrics:
+            told = ", ".join(f"{key} {value}" for key, value in metric.attributes.items())
+            parts.setdefault(family_of(metric).name, []).append(f"{told}: {metric.about}" if told else metric.about)
+    return {name: "; ".join(dict.fromkeys(texts)) for name, texts in parts.items()}
+
+
+def _help(name: str) -> str:
+    return _helps()[name]

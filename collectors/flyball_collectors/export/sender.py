@@ -1,0 +1,191 @@
+"""Sends views to an OTLP endpoint from a thread of its own."""
+
+import gzip
+import logging
+import random as randomness
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Mapping
+from email.utils import parsedate_to_datetime
+from typing import NamedTuple
+
+import urllib3
+from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import ExportMetricsServiceResponse
+from urllib3.exceptions import HTTPError
+
+from flyball_collectors.export.latest import View
+from flyball_collectors.export.otlp import request_of, resource_attributes
+from flyball_contracts.config import ExportConfig
+from flyball_contracts.ids import NS_PER_S
+
+_LOG = logging.getLogger(__name__)
+_RETRIED = frozenset({429, 502, 503, 504})  # by the OTLP specification; anything else would be refused again
+_FIRST_WAIT_S = 1.0
+_LONGEST_WAIT_S = 60.0
+_LONGEST_ASKED_S = 600.0
+_CLOSE_S = 3.0
+
+
+class Refused(NamedTuple):
+    """Why a request was not taken: for good, or until ``wait_s`` has passed, where the endpoint says so."""
+
+    reason: str
+    lasting: bool = False
+    wait_s: float | None = None
+
+
+class OtlpSender:
+    """A bounded queue of views and the thread that empties it; the oldest are dropped when it is full.
+
+    Counters in the views are cumulative, so that a dropped one costs resolution, not sums.
+    """
+
+    def __init__(
+        self,
+        config: ExportConfig,
+        host: str,
+        environment: Mapping[str, str],
+        *,
+        random: Callable[[], float] = randomness.random,
+        wall_ns: Callable[[], int] = time.time_ns,
+    ) -> None:
+        self.taken = 0
+        self._lost = 0
+        self._config = config
+        self._host = host
+        self._environment = environment
+        self._random = random
+        self._wall_ns = wall_ns
+        self._waiting: deque[View] = deque()
+        self._changed = threading.Condition()
+        self._closing = threading.Event()
+        self._ill = False
+        timeout = urllib3.Timeout(total=config.otlp_timeout_s)
+        self._pool = urllib3.PoolManager(maxsize=1, timeout=timeout, retries=False)
+        self._headers = {
+            "Content-Type": "application/x-protobuf",
+            "Content-Encoding": "gzip",
+            "User-Agent": "flyball-agent",
+            **_headers(environment.get(config.otlp_headers_env, "")),
+        }
+        self._thread = threading.Thread(target=self._run, name="otlp", daemon=True)
+        self._thread.start()
+
+    @property
+    def lost(self) -> int:
+        """Requests that were given up."""
+        return self._lost
+
+    def put(self, view: View) -> None:
+        """Queue one view; never waits."""
+        with self._changed:
+            self._waiting.append(view)
+            while len(self._waiting) > self._config.otlp_queue:
+                self._waiting.popleft()
+                self._lost += 1
+            self._changed.notify()
+
+    def close(self, timeout_s: float = _CLOSE_S) -> None:
+        """Try once more to send what waits, for as long as that; the rest is lost, and counted."""
+        self._closing.set()
+        with self._changed:
+            self._changed.notify()
+        self._thread.join(timeout_s)
+        with self._changed:
+            self._lost += len(self._waiting)
+            self._waiting.clear()
+        self._pool.clear()
+
+    def _run(self) -> None:
+        failures = 0
+        while True:
+            with self._changed:
+                while not self._waiting and not self._closing.is_set():
+                    self._changed.wait()
+                if not self._waiting:
+                    return
+                view = self._waiting[0]
+            try:
+                refused = self._post(view)
+            except Exception as error:  # a fault of ours: the thread must go on, or all later requests were lost
+                _LOG.exception("an OTLP request could not be made; report it")
+                refused = Refused(f"unexpected {type(error).__name__}", lasting=True)
+            if refused is None or refused.lasting:
+                failures = 0
+                self._done(view, lost=refused is not None)
+            if refused is None:
+                self._note_taken()
+                continue
+            self._note_refused(refused)
+            if self._closing.is_set():
+                return
+            if not refused.lasting:
+                failures += 1
+                backoff_s = min(_FIRST_WAIT_S * 2.0 ** min(failures - 1, 10), _LONGEST_WAIT_S) * (
+                    0.5 + self._random() / 2
+                )
+                self._closing.wait(backoff_s if refused.wait_s is None else max(refused.wait_s, 0.0))
+
+    def _done(self, view: View, *, lost: bool) -> None:
+        with self._changed:
+            if self._waiting and self._waiting[0] is view:
+                self._waiting.popleft()
+                self.taken += not lost
+                self._lost += lost
+            elif not lost:  # dropped from the full queue while it was under way, and yet taken
+                self.taken += 1
+                self._lost -= 1
+
+    def _post(self, view: View) -> Refused | None:
+        resource = resource_attributes(view.inventory, self._host, self._environment)
+        body = gzip.compress(request_of(view, resource).SerializeToString(), compresslevel=1)
+        try:
+            answer = self._pool.request(
+                "POST", self._config.otlp_endpoint, body=body, headers=self._headers, redirect=False
+            )
+        except (HTTPError, OSError) as error:
+            return Refused(type(error).__name__)
+        if answer.status == 200:
+            self._note_partial(answer.data)
+            return None
+        asked_s = _asked_wait_s(answer.headers.get("Retry-After", ""), self._wall_ns())
+        said = " ".join(answer.data.decode("utf-8", "replace").split())[:200]
+        return Refused(f"status {answer.status} {said!r}", answer.status not in _RETRIED, asked_s)
+
+    def _note_partial(self, body: bytes) -> None:
+        try:
+            told = ExportMetricsServiceResponse.FromString(body).partial_success
+        except Exception:  # whatever the answer's body is, its status says that the request was taken
+            return
+        if told.rejected_data_points:
+            _LOG.warning(
+                "the OTLP endpoint refused %d data points: %s", told.rejected_data_points, told.error_message[:200]
+            )
+
+    def _note_refused(self, refused: Refused) -> None:
+        if not self._ill:
+            self._ill = True
+            fate = "it is given up" if refused.lasting else f"at most {self._config.otlp_queue} requests wait"
+            _LOG.warning("OTLP endpoint %s: %s; %s", self._config.otlp_endpoint, refused.reason, fate)
+
+    def _note_taken(self) -> None:
+        if self._ill:
+            self._ill = False
+            _LOG.warning("OTLP endpoint %s takes requests again; %d were lost", self._config.otlp_endpoint, self._lost)
+
+
+def _headers(text: str) -> dict[str, str]:
+    pairs = (part.partition("=") for part in text.split(",") if "=" in part)
+    return {name.strip(): value.strip() for name, _, value in pairs}
+
+
+def _asked_wait_s(text: str, now_ns: int) -> float | None:
+    """Seconds of a ``Retry-After``, which may be a date; ``None`` where there is none, or none that makes sense."""
+    if not text:
+        return None
+    try:
+        wait_s = float(text) if text.isdigit() else parsedate_to_datetime(text).timestamp() - now_ns / NS_PER_S
+    except (ValueError, OverflowError):
+        return None
+    return min(max(wait_s, 0.0), _LONGEST_ASKED_S)

@@ -1,0 +1,28 @@
+"""A value that holds until its source says another, as a curve of the hours to come."""
+
+from flyball_collectors.feeds.base import FeedError
+from flyball_collectors.feeds.curve import Point, Shape, cut_curve, first_seen, possible
+from flyball_contracts.ids import NS_PER_S
+from flyball_contracts.records import Signal
+
+STEP_S = 3600.0
+HOURS = 24
+_STEP_NS = round(STEP_S * NS_PER_S)
+
+
+class Level:
+    """Curves of one level, from the present hour on for a day, in the belief that it stays."""
+
+    def __init__(self, shape: Shape) -> None:
+        self._shape = shape
+        self._last: Signal | None = None
+
+    def curve(self, value: float, now_ns: int, where: str) -> Signal:
+        """Curve of a value at ``now_ns``; raises :class:`FeedError` for an impossible one."""
+        if not possible(value, self._shape.kind):
+            raise FeedError(f"{where}: {value:g} is no {self._shape.kind.replace('_', ' ')}; check base_url")
+        start_ns = now_ns // _STEP_NS * _STEP_NS
+        points = [Point(start_ns + hour * _STEP_NS, value) for hour in range(HOURS)]
+        cut = cut_curve(points, self._shape, step_s=STEP_S, published_ns=now_ns, now_ns=now_ns, where=where)
+        self._last = first_seen(cut.signal, self._last)
+        return self._last

@@ -1,0 +1,47 @@
+"""What a line of the kernel log can say; the parsers beside this file make it from text."""
+
+import re
+from typing import NamedTuple
+
+from flyball_contracts.records.events import EventKind
+
+LONGEST_DETAIL = 160
+PCI = r"(?:PCI:)?(?P<pci>[0-9A-Fa-f]{4,8}:[0-9A-Fa-f]{2}:[0-9A-Fa-f]{2})(?:\.[0-7])?"
+_PCI = re.compile(PCI)
+
+
+class Fault(NamedTuple):
+    """One complaint.
+
+    ``pci`` is the slot ``dddd:bb:dd`` it is about, empty for the host. ``code`` is the number of the XID or SXID, and
+    ``fatal`` what the line says of that, if anything. ``subject`` tells apart what must not be counted together.
+    ``times`` is 0 for a line that only repeats another. ``place`` is where on the GPU it happened, ``process`` which
+    process it struck, ``cause`` the XID that the driver names as its reason, and ``action`` the recovery it asks for.
+    """
+
+    kind: EventKind
+    pci: str = ""
+    code: int | None = None
+    fatal: bool | None = None
+    subject: str = ""
+    times: int = 1
+    detail: str = ""
+    place: str = ""
+    process: str = ""
+    cause: int | None = None
+    action: int | None = None
+
+
+def slot_of(address: str) -> str:
+    """Slot ``dddd:bb:dd`` of a PCI address in any of the forms that the kernel, the driver and NVML write."""
+    found = _PCI.fullmatch(address.strip())
+    if found is None:
+        return ""
+    domain, bus, device = found["pci"].lower().split(":")
+    return f"{domain[-4:] if domain[:-4].strip('0') == '' else domain}:{bus}:{device}"
+
+
+def shortened(text: str) -> str:
+    """A detail from the log, fit for a message."""
+    text = " ".join(text.split())
+    return text if len(text) <= LONGEST_DETAIL else text[: LONGEST_DETAIL - 3] + "..."

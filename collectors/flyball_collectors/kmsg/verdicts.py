@@ -1,0 +1,77 @@
+"""What a fault of the kernel log asks for, in the words of an event."""
+
+from typing import NamedTuple
+
+from flyball_collectors.kmsg.burst import MOST_NAMES, Tally
+from flyball_collectors.nvml.xid import VICTIMS, Verdict, verdict_of
+
+FOLLOWS = "; follows XID"
+_SAME_PLACE_NS = 24 * 3600 * 1_000_000_000
+_ANY_PROGRAM = 13  # an exception of the program, unless it keeps to one place of the chip whatever the program
+
+
+class _Struck(NamedTuple):
+    time_ns: int
+    processes: frozenset[str]
+
+
+class Judge:
+    """Verdicts on faults, with a memory of where on the chips programs failed."""
+
+    def __init__(self) -> None:
+        self._struck: dict[tuple[str, str], _Struck] = {}
+
+    def verdict(self, tally: Tally) -> Verdict:
+        """Severity, remedy and message of faults that are told as one."""
+        fault = tally.first
+        if fault.kind == "ecc":
+            worst = Verdict("critical", "drain", "uncorrected") if fault.fatal else Verdict("info", "none", "corrected")
+            return worst._replace(about=_message(f"{worst.about} error of the host's memory", tally))
+        if fault.kind == "pcie_error":
+            about = f"{'fatal' if fault.fatal else 'uncorrected'} PCIe error at {fault.pci}"
+            return Verdict(*(("critical", "drain") if fault.fatal else ("warning", "notify")), _message(about, tally))
+        if fault.kind == "oom_kill":
+            return Verdict("warning", "restart_app", _message("a process was killed for memory", tally))
+        if fault.subject.startswith("SXID"):
+            return self._sxid(tally)
+        return self._xid(tally)
+
+    def _sxid(self, tally: Tally) -> Verdict:
+        fault = tally.first
+        if fault.code is None:
+            return Verdict("warning", "unknown", _message("a line with an SXID that cannot be read", tally))
+        about = _message(f"SXID {fault.code}: {'fatal' if fault.fatal else 'non-fatal'} error of a switch", tally)
+        return Verdict(*(("critical", "drain") if fault.fatal else ("warning", "notify")), about)
+
+    def _xid(self, tally: Tally) -> Verdict:
+        fault = tally.first
+        if fault.code is None:
+            return Verdict("warning", "unknown", _message("a line with an XID that cannot be read", tally))
+        severity, remedy, about = verdict_of(fault.code, tally.action, fatal=fault.fatal)
+        text = _message(f"XID {fault.code}: {about}", tally)
+        if fault.code in VICTIMS and tally.cause is not None:
+            return Verdict("info", "none", f"{text}{FOLLOWS} {tally.cause}")
+        if fault.code == _ANY_PROGRAM and self._again(tally):
+            return Verdict("warning", "notify", f"{text}; again in one place: run the GPU's diagnostics")
+        return Verdict(severity, remedy, text)
+
+    def _again(self, tally: Tally) -> bool:
+        """Whether another process failed in the one place where this one did; all over the chip it is the program."""
+        if len(tally.places) != 1 or not tally.processes:
+            return False
+        key = (tally.first.pci, next(iter(tally.places)))
+        before = self._struck.get(key)
+        self._struck[key] = _Struck(tally.first_ns, tally.processes)
+        recent = before is not None and tally.first_ns - before.time_ns < _SAME_PLACE_NS
+        return before is not None and recent and not before.processes & tally.processes
+
+
+def _message(about: str, tally: Tally) -> str:
+    words = [about + (f", {tally.times} times" if tally.times > 1 else "")]
+    if tally.processes:
+        first, *others = sorted(tally.processes)
+        more = "many more" if len(others) + 1 == MOST_NAMES else f"{len(others)} more"
+        words.append(f"in {first}" + (f" and {more}" if others else ""))
+    if tally.first.detail:
+        words.append(tally.first.detail)
+    return "; ".join(words)

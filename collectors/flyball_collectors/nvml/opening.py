@@ -1,0 +1,42 @@
+"""Opens NVML, or says why it cannot be."""
+
+from pathlib import Path
+from typing import NamedTuple
+
+from flyball_collectors.nvml.collector import NvmlCollector
+from flyball_collectors.nvml.library import LIBRARY, Library, NvmlError
+from flyball_contracts.config.nvml import GpuConfig
+
+_REMEDIES = {
+    4: "give the agent's user access to /dev/nvidia*",
+    9: "load the driver: nvidia-smi must work for the same user",
+    12: "install NVIDIA's driver; in a container, start it with the NVIDIA runtime",
+    18: "driver and library differ after an update: reload the driver or reboot",
+}
+
+
+class Absent(NamedTuple):
+    """Why a collector is not there, and what to do if it should be."""
+
+    reason: str
+    remedy: str
+
+
+def open_nvml(
+    node: str, root: Path = Path("/"), settings: GpuConfig | None = None, *, library: str = LIBRARY
+) -> NvmlCollector | Absent:
+    """Collector of this node's GPUs, or why there is none; never raises."""
+    try:
+        nvml = Library(library)
+        nvml.start()
+    except NvmlError as error:
+        return Absent(f"NVML does not start: {error}", _REMEDIES.get(error.code, "see nvidia-smi"))
+    try:
+        count = nvml.count()
+        if count:
+            return NvmlCollector(nvml, node, count, root, settings or GpuConfig())
+        reason = "NVML sees no GPU"
+    except NvmlError as error:
+        reason = f"NVML does not tell the number of GPUs: {error}"
+    nvml.stop()
+    return Absent(reason, "nvidia-smi must list the GPUs for the same user")

@@ -1,0 +1,229 @@
+"""Fills the ``WORKLOAD`` layout: one row for each replica that is known to tell something."""
+
+import logging
+import os
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from flyball_collectors.base import KeyedReading, Parts
+from flyball_collectors.workload.follower import Follower, compile_pattern
+from flyball_collectors.workload.kubernetes import Found, PodWatch
+from flyball_collectors.workload.listen import LineSocket
+from flyball_collectors.workload.meter import Told
+from flyball_collectors.workload.scraper import Limits, Scraper, Target
+from flyball_collectors.workload.targets import configured, discovered
+from flyball_collectors.workload.training import Job, Progress
+from flyball_contracts.config.workload import WorkloadsConfig
+from flyball_contracts.errors import ConfigError
+from flyball_contracts.metrics import WORKLOAD
+from flyball_contracts.records import Allocation, NodeEvent
+
+_LOG = logging.getLogger(__name__)
+_MOST_TOLD = 256  # replicas that lines may name: anyone on the host can send some
+
+Key = tuple[str, str]
+Row = NDArray[np.float32]
+
+
+def _columns(*keys: str) -> list[int]:
+    return [WORKLOAD.column(f"flyball.workload.{key}") for key in keys]
+
+
+_TOLD = _columns(
+    "request.rate",
+    "work.rate",
+    "request.active",
+    "request.queued",
+    "token.rate{kind=input}",
+    "token.rate{kind=output}",
+    "latency{stat=mean}",
+    "latency{stat=p99}",
+    "errors",
+    "ready",
+)
+_PROGRESS = _columns("work.rate", "step.time", "progress", "loss", "steps")
+_READY = WORKLOAD.column("flyball.workload.ready")
+_UNREAD = {True: "", False: "its annotations do not say how to scrape it; see the log"}
+
+
+class _Log(NamedTuple):
+    follower: Follower
+    job: Job
+
+
+class WorkloadCollector:
+    """Replicas that are configured or discovered, and training jobs that speak up.
+
+    ``node`` names replicas that have no name of their own. Raises :class:`ConfigError` for settings that cannot work.
+    """
+
+    name = "workload"
+
+    def __init__(
+        self,
+        config: WorkloadsConfig,
+        node: str,
+        *,
+        environ: Mapping[str, str] = os.environ,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._config = config
+        self._node = node
+        self._clock = clock
+        self._limits = Limits(config.period_s, config.timeout_s, config.page_bytes)
+        self._allocations: dict[Key, Allocation] = {}
+        targets: dict[Key, Target] = {}
+        for place, one in enumerate(config.targets):
+            where = f"agent.workloads.targets[{place}]"
+            key = (one.workload, one.replica or node)
+            if key in targets:
+                raise ConfigError(
+                    f"{where}: workload {key[0]!r} has a replica {key[1]!r} already; name another replica"
+                )
+            targets[key] = configured(one, key[1], where, environ)
+            self._allocations[key] = Allocation(workload=key[0], replica=key[1], devices=one.devices)
+        logs: dict[Key, _Log] = {}
+        for place, log in enumerate(config.logs):
+            pattern = compile_pattern(log.pattern, f"agent.workloads.logs[{place}].pattern")
+            key = (log.workload, log.replica or node)
+            logs[key] = _Log(Follower(Path(log.path), pattern), Job(config.silent_s, log.steps))
+            self._allocations.setdefault(key, Allocation(workload=key[0], replica=key[1], devices=log.devices))
+        self._logs = logs
+        self._jobs: dict[Key, Job] = {}
+        self._refused = 0
+        self._found: tuple[Found, ...] = ()
+        self._pods: dict[Found, Scraper | None] = {}
+        self._scrapers: dict[Key, Scraper] = {}
+        self._socket = LineSocket(config.listen) if config.listen else None
+        self._watch: PodWatch | None = None
+        try:
+            if config.kubernetes.enabled:
+                self._watch = PodWatch(config.kubernetes, node, config.timeout_s, environ)
+            self._scrapers = {key: Scraper(target, self._limits) for key, target in targets.items()}
+        except BaseException:
+            self.close()
+            raise
+
+    @property
+    def errors(self) -> int:
+        """Scrapes that failed, answers of the API server that did, and lines that were refused, so far."""
+        scrapers = [*self._scrapers.values(), *(one for one in self._pods.values() if one is not None)]
+        refused = self._refused + (self._socket.refused if self._socket else 0)
+        return sum(one.errors for one in scrapers) + refused + (self._watch.errors if self._watch else 0)
+
+    def problems(self) -> dict[str, str | None]:
+        """What is asked, and why it cannot be had: empty where it can, ``None`` where no answer has come yet."""
+        told = {f"{workload}/{replica}": one.problem for (workload, replica), one in self._scrapers.items()}
+        for found, scraper in self._pods.items():
+            told[f"{found.workload}/{found.pod}"] = scraper.problem if scraper is not None else _UNREAD[found.pending]
+        for key, log in self._logs.items():
+            told["/".join(key)] = log.follower.problem()
+        if self._watch is not None:
+            told["kubernetes"] = self._watch.problem
+        return told
+
+    def read(self, now_ns: int, period_ns: int) -> list[KeyedReading]:
+        """What each replica said last; none of it is asked for here."""
+        del now_ns, period_ns
+        now_s = self._clock()
+        if self._watch is not None:
+            self._watch.hurry()
+            self._follow(self._watch.found)
+        self._listen(now_s)
+        rows: dict[Key, Row] = {key: _told_row(one.take()) for key, one in self._scrapers.items()}
+        for found, scraper in self._pods.items():
+            told = scraper.take() if scraper is not None else Told(ready=0.0) if found.pending else Told()
+            rows.setdefault((found.workload, found.pod), _told_row(told))
+        for key, log in self._logs.items():
+            log.job.hear(log.follower.take(), now_s)
+            _add_progress(rows, key, log.job.take(now_s))
+        for key, job in self._jobs.items():
+            _add_progress(rows, key, job.take(now_s))
+        return [KeyedReading(WORKLOAD.schema, rows)] if rows else []
+
+    def parts(self) -> Parts:
+        """An allocation for each replica that is configured, discovered or heard of lately."""
+        known = dict(self._allocations)
+        for found in self._pods:
+            labels = {"namespace": found.namespace, "pod": found.pod, "uid": found.uid}
+            known[found.workload, found.pod] = Allocation(
+                workload=found.workload, replica=found.pod, runtime="kubernetes", labels=labels
+            )
+        for workload, replica in self._jobs:
+            known.setdefault((workload, replica), Allocation(workload=workload, replica=replica))
+        return Parts(allocations=tuple(known.values()))
+
+    def events(self) -> list[NodeEvent]:
+        """Nothing: what replicas tell are values."""
+        return []
+
+    def close(self) -> None:
+        """End all threads and close all files."""
+        if self._watch is not None:
+            self._watch.close()
+        scrapers = [*self._scrapers.values(), *(one for one in self._pods.values() if one is not None)]
+        for scraper in scrapers:
+            scraper.stop()
+        for scraper in scrapers:
+            scraper.close()
+        for log in self._logs.values():
+            log.follower.close()
+        if self._socket is not None:
+            self._socket.close()
+        self._scrapers, self._pods, self._logs, self._socket, self._watch = {}, {}, {}, None, None
+
+    def _listen(self, now_s: float) -> None:
+        for line in self._socket.take() if self._socket is not None else ():
+            key = (line.workload, line.replica or self._node)
+            job = self._jobs.get(key)
+            if job is None:
+                if len(self._jobs) >= _MOST_TOLD:
+                    self._refused += 1
+                    continue
+                job = self._jobs[key] = Job(self._config.silent_s)
+            job.hear(line.fields, now_s)
+        for key in [key for key, job in self._jobs.items() if job.silent(now_s)]:
+            del self._jobs[key]
+
+    def _follow(self, pods: tuple[Found, ...]) -> None:
+        """Scrape the pods that are there now, and no others."""
+        if pods is self._found:
+            return
+        self._found = pods
+        for gone in self._pods.keys() - set(pods):
+            scraper = self._pods.pop(gone)
+            if scraper is not None:
+                scraper.stop()
+        for found in pods:
+            if found not in self._pods:
+                self._pods[found] = self._open(found)
+
+    def _open(self, found: Found) -> Scraper | None:
+        if found.pending:
+            return None
+        try:
+            return Scraper(discovered(found), self._limits)
+        except ConfigError as error:
+            _LOG.warning("%s; it is not scraped", error)
+            return None
+
+
+def _told_row(told: Told) -> Row:
+    row = np.full(len(WORKLOAD), np.nan, np.float32)
+    row[_TOLD] = told
+    return row
+
+
+def _add_progress(rows: dict[Key, Row], key: Key, said: Progress | None) -> None:
+    """Add what a training job said to its row; it is ready while it speaks, where no server says otherwise."""
+    row = rows.setdefault(key, np.full(len(WORKLOAD), np.nan, np.float32))
+    if said is not None:
+        values = np.array(said, np.float32)
+        row[_PROGRESS] = np.where(np.isnan(values), row[_PROGRESS], values)
+        if np.isnan(row[_READY]):
+            row[_READY] = 1.0

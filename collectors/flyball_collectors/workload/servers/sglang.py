@@ -1,0 +1,17 @@
+"""SGLang, started with ``--enable-metrics``.
+
+Requests are counted when they end; not every version tells those apart that the client gave up. Ranks of one
+engine repeat its gauges; with priorities their sum has an empty label ``priority``.
+"""
+
+from flyball_contracts.config.workload import Series
+
+SGLANG = Series(
+    ended=("sglang:num_requests_total", "sglang:e2e_request_latency_seconds_count"),
+    active=('sglang:num_running_reqs{priority=""}',),
+    queued=('sglang:num_queue_reqs{priority=""}',),
+    tokens_in=("sglang:prompt_tokens_total",),
+    tokens_out=("sglang:generation_tokens_total",),
+    latency=("sglang:e2e_request_latency_seconds",),
+    copies=("tp_rank", "pp_rank", "moe_ep_rank"),
+)

@@ -1,0 +1,21 @@
+"""Triton: a series for each model and version.
+
+An ensemble counts a request once for itself and once for each model in it: ``match: {model: ensemble}`` keeps one.
+With the TensorRT-LLM and vLLM backends it knows of tokens, and with the former of requests in service. Quantiles
+need ``--metrics-config summary_latencies=true``.
+"""
+
+from flyball_contracts.config.workload import Series
+
+TRITON = Series(
+    ended=("nv_inference_request_success + nv_inference_request_failure",),
+    failed=('nv_inference_request_failure{reason!="CANCELED"}',),
+    active=('nv_trt_llm_request_metrics{request_type="scheduled"}',),
+    queued=('nv_trt_llm_request_metrics{request_type="waiting"}', "nv_inference_pending_request_count"),
+    tokens_in=("nv_llm_input_token_len_sum", "vllm:prompt_tokens_total"),
+    tokens_out=("nv_llm_output_token_len_sum", "vllm:generation_tokens_total"),
+    latency=("nv_inference_request_summary_us",),
+    latency_sum=("nv_inference_request_duration_us",),
+    latency_count=("nv_inference_request_success",),
+    latency_unit_s=1e-6,
+)

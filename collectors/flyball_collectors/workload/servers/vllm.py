@@ -1,0 +1,19 @@
+"""vLLM, engines V0 and V1: a series for each engine, labelled ``engine`` and ``model_name`` since V1.
+
+It counts requests when they end, aborted ones (``finished_reason="abort"``: the client went away) included. V0 had
+``num_requests_swapped`` beside the waiting ones; the reason ``error`` is told since V1 only. An engine that
+was put to sleep is well, and cannot serve.
+"""
+
+from flyball_contracts.config.workload import Series
+
+VLLM = Series(
+    ended=("vllm:request_success_total",),
+    failed=('vllm:request_success_total{finished_reason="error"}',),
+    active=("vllm:num_requests_running",),
+    queued=("vllm:num_requests_waiting + vllm:num_requests_swapped",),
+    tokens_in=("vllm:prompt_tokens_total",),
+    tokens_out=("vllm:generation_tokens_total",),
+    latency=("vllm:e2e_request_latency_seconds",),
+    ready=('vllm:engine_sleep_state{sleep_state="awake"}',),
+)

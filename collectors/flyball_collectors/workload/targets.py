@@ -1,0 +1,88 @@
+"""From configuration and discovery to what is scraped."""
+
+from collections.abc import Mapping
+from typing import cast, get_args
+from urllib.parse import urlsplit
+
+from flyball_collectors.secret import secret
+from flyball_collectors.workload.fetch import token_of
+from flyball_collectors.workload.kubernetes import Found
+from flyball_collectors.workload.meter import Alternatives
+from flyball_collectors.workload.scraper import Target
+from flyball_collectors.workload.servers import SERVERS
+from flyball_contracts.config.workload import ServerName, TargetSettings, Work
+from flyball_contracts.errors import ConfigError
+
+_DEFAULT_PATH = "/metrics"
+
+
+def configured(settings: TargetSettings, replica: str, where: str, environ: Mapping[str, str]) -> Target:
+    """Target of the configuration; ``where`` is its place in that.
+
+    Raises :class:`ConfigError` for series that are missing, not needed or not readable, and for an absent secret.
+    """
+    server = SERVERS[settings.server]
+    if settings.server == "generic" and settings.series is None:
+        known = ", ".join(name for name in SERVERS if name != "generic")
+        raise ConfigError(
+            f"{where}.series: missing; name the series of a generic server, or set server to one of {known}"
+        )
+    if settings.server != "generic" and settings.series is not None:
+        raise ConfigError(
+            f"{where}.series: those of {settings.server} are known; leave it out, or set server to generic"
+        )
+    if settings.token_file and settings.token_env:
+        raise ConfigError(f"{where}: has token_file and token_env; leave one out")
+    value = secret(environ, settings.token_env, f"{where}.token_env", in_header=True) if settings.token_env else ""
+    base_url, path = split_url(settings.url)
+    health = settings.health or server.health
+    return Target(
+        workload=settings.workload,
+        replica=replica,
+        base_url=base_url,
+        path=path,
+        health_url=health if health.startswith("http") or not health else base_url + health,
+        series=Alternatives(settings.series or server.series, f"{where}.series"),
+        work=settings.work,
+        match=tuple(settings.match.items()),
+        token=token_of(settings.token_file, value),
+        ca_file=settings.ca_file,
+    )
+
+
+def discovered(found: Found) -> Target:
+    """Target of a pod.
+
+    Raises :class:`ConfigError` for annotations that are not known, or that name no port.
+    """
+    who = f"pod {found.namespace}/{found.pod}"
+    if not found.url:
+        raise ConfigError(f"{who}: has no page; set prometheus.io/port, and prometheus.io/scheme to http or https")
+    known = [name for name in get_args(ServerName) if name != "generic"]
+    if found.server not in known:
+        raise ConfigError(f"{who}: flyball.dev/server is {found.server!r}; set one of {', '.join(known)}")
+    if found.work not in ("requests", "tokens"):
+        raise ConfigError(f"{who}: flyball.dev/work is {found.work!r}; set requests or tokens")
+    server = SERVERS[cast(ServerName, found.server)]
+    base_url, path = split_url(found.url)
+    return Target(
+        workload=found.workload,
+        replica=found.pod,
+        base_url=base_url,
+        path=path,
+        health_url=base_url + server.health if server.health else "",
+        series=Alternatives(server.series, who),
+        work=Work(unit="tokens" if found.work == "tokens" else "requests"),
+        match=(),
+        token=token_of("", ""),
+        ca_file="",
+    )
+
+
+def split_url(url: str) -> tuple[str, str]:
+    """Server and path of a page: ``http://host:port`` or ``unix:///socket``, and ``/metrics`` where none is given."""
+    parts = urlsplit(url)
+    if parts.scheme == "unix":
+        path, colon, page = parts.path.rpartition(":/")
+        return (f"unix://{path}", f"/{page}") if colon else (f"unix://{parts.path}", _DEFAULT_PATH)
+    return f"{parts.scheme}://{parts.netloc}", parts.path if parts.path.strip("/") else _DEFAULT_PATH

@@ -1,0 +1,29 @@
+"""Configuration of what the agent offers beside Kafka."""
+
+from typing import Annotated
+
+import msgspec
+
+from flyball_contracts.config.base import Count, Positive, Section
+
+Listen = Annotated[str, msgspec.Meta(pattern=r"^$|^(\[[0-9A-Fa-f:.]+\]|[^\[\]:\s/]+):[0-9]{1,5}$")]
+Endpoint = Annotated[str, msgspec.Meta(pattern=r"^$|^https?://[^/@?#\s]+(/[^?#@\s]*)?$")]
+Variable = Annotated[str, msgspec.Meta(pattern=r"^$|^[A-Za-z_][A-Za-z0-9_]*$")]
+
+
+class ExportConfig(Section, frozen=True):
+    """Outputs beside Kafka; both are off unless named.
+
+    ``metrics_listen`` is ``HOST:PORT`` of ``/metrics`` and ``/health``; ``dcgm`` adds the names of NVIDIA's exporter.
+    ``otlp_endpoint`` takes OTLP over HTTP. ``otlp_headers_env`` names an environment variable with headers for it,
+    ``name=value`` with commas between. Readings are sent every ``otlp_period_s``; at most ``otlp_queue`` requests
+    wait while the endpoint is away, then the oldest are dropped, and counted.
+    """
+
+    metrics_listen: Listen = ""
+    dcgm: bool = False
+    otlp_endpoint: Endpoint = ""
+    otlp_headers_env: Variable = ""
+    otlp_period_s: Positive = 10.0
+    otlp_queue: Count = 30
+    otlp_timeout_s: Positive = 10.0

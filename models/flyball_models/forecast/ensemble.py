@@ -1,0 +1,112 @@
+"""Many experts and their mix as one family: values in, one point forecast and its weights out.
+
+The experts differ in memory on purpose: averaging forecasts that err differently is where most of the gain
+of a mix comes from. Each member is compiled by itself: in one program the compiler fuses across members, and
+a series' last bits then depend on its slot.
+"""
+
+from typing import Any, NamedTuple, Protocol
+
+import jax.numpy as jnp
+
+from flyball_models._arrays import Array, Input
+from flyball_models.forecast import damped, holt_winters, last, mix, profile, rls, seasonal
+
+
+class Family(Protocol):
+    """What a module of experts offers."""
+
+    def init(self, n: int, config: Any) -> Any:
+        """Return the state of `n` series."""
+        ...
+
+    def resize(self, state: Any, n: int, config: Any) -> Any:
+        """Return the state with room for `n` series."""
+        ...
+
+    def step(self, state: Any, y: Input, mask: Input, config: Any) -> tuple[Any, Array]:
+        """Learn `y[N]` where `mask[N]`; return forecasts [N, H], or [N, H, G] of G experts."""
+        ...
+
+
+class Member(NamedTuple):
+    """A family and its settings; one name for each expert that it is."""
+
+    names: tuple[str, ...]
+    family: Family
+    config: Any
+
+
+class Config(NamedTuple):
+    """The members in the order of their weights, and the settings of the mix; make it with `configure`."""
+
+    members: tuple[Member, ...]
+    mix: mix.Config
+
+    @property
+    def experts(self) -> tuple[str, ...]:
+        """Names of the weights of `mix.Mixed`, in order."""
+        return ("last", *(name for member in self.members for name in member.names))
+
+
+def configure(
+    horizons: int, judged: tuple[int, ...], season: int = 0, smoothing: damped.Config | None = None
+) -> Config:
+    """Return the settings for horizons 1..`horizons`, weights and regressions at `judged`, all in ticks.
+
+    A `season` of 0 leaves out the experts that need one; `smoothing` takes the place of the damped one's settings.
+    """
+    smoothing = smoothing or damped.Config(0.6, 0.05, 0.8, horizons)
+    members = [
+        Member(("ewma",), last, last.Config(0.5, horizons)),
+        Member(("damped",), damped, smoothing),
+    ]
+    if season:
+        members += [
+            Member(("seasonal",), seasonal, seasonal.Config(season, horizons)),
+            Member(("holt_winters",), holt_winters, holt_winters.Config(0.6, 0.0, 0.1, 0.8, season, horizons)),
+            Member(("holt_winters_slow",), holt_winters, holt_winters.Config(0.1, 0.0, 0.05, 0.8, season, horizons)),
+            Member(("yesterday", "last_week", "days"), profile, profile.Config(season, horizons=horizons)),
+            Member(
+                ("regression",),
+                rls,
+                rls.Config(season, judged=judged, horizons=horizons, forgetting=0.998, prior=0.01, clip=1.0),
+            ),
+        ]
+    else:
+        members.append(Member(("ewma_slow",), last, last.Config(0.2, horizons)))
+    experts = sum(len(member.names) for member in members)
+    return Config(tuple(members), mix.Config(experts, judged, horizons))
+
+
+DEFAULT = configure(12, (1, 6, 12), 144)
+
+
+class State(NamedTuple):
+    """State of each member, and of the mix."""
+
+    members: tuple[Any, ...]
+    mix: mix.State
+
+
+def init(n: int, config: Config = DEFAULT) -> State:
+    """Return the state of `n` series that have had no value."""
+    return State(tuple(m.family.init(n, m.config) for m in config.members), mix.init(n, config.mix))
+
+
+def resize(state: State, n: int, config: Config = DEFAULT) -> State:
+    """Return the state with room for `n` series, its content kept."""
+    members = zip(config.members, state.members, strict=True)
+    return State(tuple(m.family.resize(s, n, m.config) for m, s in members), mix.resize(state.mix, n, config.mix))
+
+
+def step(state: State, y: Input, mask: Input, config: Config = DEFAULT) -> tuple[State, mix.Mixed]:
+    """Learn `y[N]` where `mask[N]`; return the mixed forecasts [N, H] and the weights of the experts [N, J, K]."""
+    states: list[Any] = []
+    forecasts: list[Array] = []
+    for member, have in zip(config.members, state.members, strict=True):
+        learned, made = member.family.step(have, y, mask, config=member.config)
+        states.append(learned)
+        forecasts += [made] if made.ndim == 2 else [made[..., g] for g in range(made.shape[2])]
+    mixture, mixed = mix.step(state.mix, y, mask, jnp.stack(forecasts), config.mix)
+    return State(tuple(states), mixture), mixed

@@ -1,0 +1,235 @@
+"""Online mix of point forecasts, weighted by what each was worth lately (experts with fixed share).
+
+The forecasts made h ticks ago are resolved by today's value. Per series and judged horizon, with the loss of
+expert k in units of a running mean s of the last value's absolute error, capped, and its excess d over the
+best:
+
+    loss_k = min(|y - y^_k| / s, cap),   d_k = loss_k - min loss
+    v_k = w_k / (1 + x + x^2 / 2),   x = eta d_k
+    w_k' = (1 - share) v_k / sum v + share prior_k
+
+and the mix is the weighted mean of log(1 + y^_k). Herbster and Warmuth, "Tracking the best expert", Machine
+Learning 32, 1998, with exp(-x) replaced by the inverse of its first terms: plain arithmetic, which rounds
+alike in every slot. The share lets an expert that was bad come back, and so discounts old losses. An expert
+without a forecast has no part in it, and at its resolution is charged what the mix lost: it neither gains
+nor loses weight (Chernov and Vovk, "Prediction with expert evaluators' advice", 2009).
+
+Many experts that are each a little worse than the last value (expert 0) would make a mix that is a little
+worse. So the same rule, with a slower pace, weighs the whole mix against the last value, and where nothing
+can be learned the forecast falls back to it.
+
+Shapes: N series, K experts with the last value first, H horizons, J judged horizons, R = judged[-1] origins.
+"""
+
+import math
+from itertools import pairwise
+from typing import NamedTuple
+
+import jax.numpy as jnp
+import numpy as np
+
+from flyball_models._arrays import Array, Input, as_array, counts, full
+from flyball_models._compile import compiled, compiled_step
+from flyball_models._padding import grow
+
+_LEAST_SCALE = 1e-6
+_LEAST_SUM = 1e-30
+
+
+class Config(NamedTuple):
+    """`experts` besides the last value; weights are learned at the horizons `judged`, ascending.
+
+    A horizon uses the weights of the nearest judged one at or above it, the last ones beyond. `prior` is what
+    the last value starts with; `trust_eta` and `trust_share` are the pace of the mix against it. The forecast
+    is at most a factor `growth` away from the last value.
+    """
+
+    experts: int = 4
+    judged: tuple[int, ...] = (1, 6, 12)
+    horizons: int = 12
+    eta: float = 0.2
+    share: float = 0.003
+    cap: float = 8.0
+    prior: float = 0.1
+    trust_eta: float = 0.1
+    trust_share: float = 0.001
+    scale_rate: float = 0.01
+    growth: float = 16.0
+
+
+DEFAULT = Config()
+
+
+class State(NamedTuple):
+    """What is learned, and the open forecasts by origin tick modulo R (NaN: none was made).
+
+    tick []; last [N], NaN before the first value; issued [R, K + 1, J, N] in the unit of y, the mix last;
+    scale, resolved, trust [J, N]: trust is the part of the mix, the rest is the last value's; weights [K, J, N],
+    which sum to 1 over K. A missing value leaves everything but the open forecasts as it was.
+    """
+
+    tick: Array
+    last: Array
+    issued: Array
+    scale: Array
+    resolved: Array
+    trust: Array
+    weights: Array
+
+
+class Mixed(NamedTuple):
+    """forecast [N, H] in the unit of y; weights [N, J, K] that it was made with, 0 for an absent expert."""
+
+    forecast: Array
+    weights: Array
+
+
+def init(n: int, config: Config = DEFAULT) -> State:
+    """Return the state of `n` series: the last value has its prior, the others share the rest evenly."""
+    judged = config.judged
+    if not judged or list(judged) != sorted(set(judged)) or judged[0] < 1:
+        raise ValueError(f"mix: judged horizons are {judged}; pass ascending ones from 1")
+    if judged[-1] > config.horizons:
+        raise ValueError(f"mix: judged horizons are {judged}; pass none above the {config.horizons} horizons")
+    if config.experts < 1:
+        raise ValueError(f"mix: experts is {config.experts}; pass 1 or more besides the last value")
+    if not (0 <= config.share < 1 and 0 <= config.trust_share < 1):
+        raise ValueError(f"mix: shares are {config.share} and {config.trust_share}; pass shares below 1")
+    k, j = config.experts + 1, len(judged)
+    return State(
+        tick=counts(()),
+        last=full(n, jnp.nan),
+        issued=full((judged[-1], k + 1, j, n), jnp.nan),
+        scale=full((j, n), 0.0),
+        resolved=counts((j, n)),
+        trust=full((j, n), 0.5),
+        weights=jnp.tile(as_array(_prior(config)), (1, j, n)),
+    )
+
+
+def resize(state: State, n: int, config: Config = DEFAULT) -> State:
+    """Return the state with room for `n` series, its content kept."""
+    return grow(state, n, lambda size: init(size, config))
+
+
+def _prior(config: Config) -> np.ndarray[tuple[int, int, int], np.dtype[np.float32]]:
+    """Weights [K, 1, 1] before anything is learned."""
+    rest = (1.0 - config.prior) / config.experts
+    return np.array([config.prior, *[rest] * config.experts], np.float32)[:, None, None]
+
+
+def _total(rows: Array) -> Array:
+    """Sum over the experts one by one, in an order that no padding changes."""
+    total = rows[0]
+    for k in range(1, rows.shape[0]):
+        total = total + rows[k]
+    return total
+
+
+def _worth(x: Array) -> Array:
+    """Return about exp(-x), for x of at least 0."""
+    return 1.0 / (1.0 + x * (1.0 + 0.5 * x))
+
+
+def _present(weights: Array, made: Array) -> Array:
+    """Return the weights among the forecasts that were made; all 0 where none was."""
+    weights = jnp.where(made, weights, 0.0)
+    total = _total(weights)
+    return weights / jnp.where(total > 0, total, 1.0)
+
+
+def _learn(state: State, y: Array, ok: Array, config: Config) -> tuple[Array, Array, Array, Array]:
+    """Return scale, resolved, trust and weights after the forecasts for this tick are resolved by `y[N]`."""
+    origins, experts = config.judged[-1], config.experts + 1
+    issued = [state.issued[(state.tick - h) % origins, :, j] for j, h in enumerate(config.judged)]
+    error = jnp.abs(y - jnp.stack(issued, axis=1))
+    known = ok & jnp.isfinite(error[0])
+    rate = jnp.maximum(config.scale_rate, 1.0 / (state.resolved + 1.0))
+    scale = jnp.where(known, state.scale + rate * (error[0] - state.scale), state.scale)
+    error = jnp.where(jnp.isfinite(error), error, error[experts])
+    loss = jnp.minimum(error / jnp.maximum(scale, _LEAST_SCALE), config.cap)
+
+    least = loss[0]
+    for k in range(1, experts):  # a reduction would be compiled by size
+        least = jnp.minimum(least, loss[k])
+    value = state.weights * _worth(config.eta * (loss[:experts] - least))
+    weights = (1.0 - config.share) * value / jnp.maximum(_total(value), _LEAST_SUM) + config.share * _prior(config)
+
+    least = jnp.minimum(loss[0], loss[experts])
+    mixed = state.trust * _worth(config.trust_eta * (loss[experts] - least))
+    flat = (1.0 - state.trust) * _worth(config.trust_eta * (loss[0] - least))
+    trust = (1.0 - config.trust_share) * mixed / (mixed + flat) + 0.5 * config.trust_share
+    return (
+        scale,
+        state.resolved + known,
+        jnp.where(known, trust, state.trust),
+        jnp.where(known, weights, state.weights),
+    )
+
+
+def _arrange(last: Array, y: Input, mask: Input, forecasts: Input) -> Array:
+    """Return the forecasts [K, H, N], those of the last value first and the series axis last."""
+    y, forecasts = as_array(y), as_array(forecasts)
+    now = jnp.where(mask & jnp.isfinite(y), jnp.maximum(y, 0.0), last)
+    held = jnp.broadcast_to(now[:, None], forecasts.shape[1:])
+    return jnp.concatenate([held[None], forecasts]).transpose(0, 2, 1)
+
+
+def _combine(state: State, y: Input, mask: Input, every: Array, config: Config) -> tuple[State, Mixed]:
+    """Resolve open forecasts with `y[N]` where `mask[N]`, then mix `every` [K, H, N]."""
+    y = as_array(y)
+    ok = jnp.isfinite(y) & mask
+    y = jnp.maximum(y, 0.0)
+    scale, resolved, trust, weights = _learn(state, y, ok, config)
+
+    logs, made, limit = jnp.log1p(jnp.maximum(every, 0.0)), jnp.isfinite(every), math.log(config.growth)
+    floor = logs[0, 0]
+    changes = jnp.where(made & made[0, 0], jnp.clip(logs - floor, -limit, limit), 0.0)
+    known = made[0, 0]
+    change: list[Array] = []
+    trusted: list[Array] = []
+    for j, (start, stop) in enumerate(pairwise((0, *config.judged[:-1], config.horizons))):
+        part = _total(_present(weights[:, j, None], made[:, start:stop]) * changes[:, start:stop])
+        change.append(part)
+        trusted.append(trust[j] * part)
+    forecast = jnp.expm1(floor + jnp.concatenate(trusted))
+    moved = jnp.concatenate(change)
+    mixed = jnp.expm1(jnp.stack([floor + moved[h - 1] for h in config.judged]))
+
+    judged = [h - 1 for h in config.judged]
+    kept = jnp.concatenate([jnp.stack([every[:, h] for h in judged], axis=1), mixed[None]])
+    shown = jnp.stack([_present(weights[:, j], made[:, h]) for j, h in enumerate(judged)], axis=1)
+    # What is not the mix's is the last value's.
+    shown = jnp.concatenate([trust * shown[:1] + (1.0 - trust), trust * shown[1:]])
+    state = State(
+        tick=state.tick + 1,
+        last=jnp.where(ok, y, state.last),
+        issued=state.issued.at[state.tick % config.judged[-1]].set(jnp.where(ok, kept, jnp.nan)),
+        scale=scale,
+        resolved=resolved,
+        trust=trust,
+        weights=weights,
+    )
+    forecast = jnp.where(known, jnp.maximum(forecast, 0.0), jnp.nan)
+    return state, Mixed(forecast.T, jnp.where(known, shown, 0.0).transpose(2, 1, 0))
+
+
+arrange = compiled(_arrange)
+combine = compiled_step(_combine)
+
+
+def step(state: State, y: Input, mask: Input, forecasts: Input, config: Config = DEFAULT) -> tuple[State, Mixed]:
+    """Resolve open forecasts with `y[N]` where `mask[N]`, then mix `forecasts[K - 1, N, H]`.
+
+    `forecasts` are what the experts besides the last value made at this tick, after `y` was known; NaN where
+    one has none. Forecasts made at a tick without a value are mixed, but not kept to be judged. A series
+    that never had a value is NaN.
+
+    Two programs: a logarithm merged into a transposition is rounded by the place in the loop, and a series'
+    bits must not depend on its slot.
+    """
+    shape = (config.experts, *y.shape, config.horizons)
+    if forecasts.shape != shape:
+        raise ValueError(f"mix: forecasts have shape {forecasts.shape}, not {shape}")
+    every = arrange(state.last, y, mask, forecasts)
+    return combine(state, y, mask, every, config=config)

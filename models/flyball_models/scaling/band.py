@@ -1,0 +1,109 @@
+"""Policies that stand on bounds of the need ahead: the band, the engine's sizer, a hybrid and the plain follower.
+
+The bounds (replicas, before rounding) come with the observation: `upper` is the most that is needed once a replica
+ordered now is ready, `lower` the most from now until one ordered a little later would be. Between them the number
+stays, so hysteresis follows from the lead time.
+"""
+
+import math
+
+from flyball_models.scaling.base import Floats, Observation, Policy, whole
+from flyball_models.scaling.compile import compiled
+from flyball_models.scaling.kpa import hold, wish
+
+EVERY_S = 15
+LAG_S = 15
+STALE_S = 60.0
+DRAIN_S = 60.0
+
+
+def follow(name: str, factor: float) -> Policy:
+    """Return the policy that has `factor` times `upper` at all times (a schedule)."""
+    return Policy(f"{name} m={factor:.3g}", "follow", EVERY_S, 0, (factor,))
+
+
+def oracle(factor: float, label: str = "") -> Policy:
+    """Return the band on what will be, without a reactive term."""
+    return Policy(f"oracle-A m={factor:.3g}{label}", "oracle", EVERY_S, LAG_S, (factor,))
+
+
+def band(load: float, cold_start_s: float, label: str = "") -> Policy:
+    """Return the band with a reactive floor; a replica carries `load`, backlog is drained within the cold start."""
+    return Policy(f"band p={load:.3g}{label}", "band", EVERY_S, LAG_S, (load, max(DRAIN_S, cold_start_s)))
+
+
+def engine(target: float, tolerance: float, most_in: float, hold_s: float, cold_start_s: float, label: str) -> Policy:
+    """Return the engine's sizer: bounds are quantiles of work, a replica carries `target` of its capacity."""
+    knobs = (target, tolerance, most_in, hold_s, max(DRAIN_S, cold_start_s))
+    return Policy(f"flyball engine target={target:.3g}{label}", "engine", EVERY_S, LAG_S, knobs)
+
+
+def hybrid(target: float, label: str = "") -> Policy:
+    """Return KPA with a 600 s hold whose wish the forecast may only raise."""
+    return Policy(f"hybrid k={target:.3g}{label}", "hybrid", 2, 2, (target,))
+
+
+@compiled
+def step_follow(state: Floats, seen: Observation, knobs: Floats) -> float:
+    """Return the bound."""
+    if math.isnan(seen.upper):
+        return seen.ready + seen.pending
+    return whole(knobs[0] * seen.upper)
+
+
+@compiled
+def clip(n: float, up: float, down: float) -> float:
+    """Return n moved into up..down, up first; a NaN side does not bind."""
+    if not math.isnan(down):
+        n = min(n, down)
+    return n if math.isnan(up) else max(n, up)
+
+
+@compiled
+def step_oracle(state: Floats, seen: Observation, knobs: Floats) -> float:
+    """Return the band alone."""
+    return clip(seen.ready + seen.pending, whole(knobs[0] * seen.upper), whole(knobs[0] * seen.lower))
+
+
+@compiled
+def step_band(state: Floats, seen: Observation, knobs: Floats) -> float:
+    """Return the band, raised to what present work and its backlog need."""
+    n = seen.ready + seen.pending
+    if seen.stale_s > STALE_S:
+        return n
+    now = whole(seen.work_30 / knobs[0] + seen.backlog / knobs[1])
+    up = now if math.isnan(seen.upper) else max(now, whole(seen.upper))
+    down = seen.lower if math.isnan(seen.lower) else whole(seen.lower)
+    return clip(n, up, down)
+
+
+@compiled
+def step_engine(state: Floats, seen: Observation, knobs: Floats) -> float:
+    """Return what the engine's sizer and gate ask for. ``state[0:2]``: direction and time of the last change.
+
+    An untrusted forecast is a NaN bound: present demand alone may then ask for more, and nobody for less.
+    """
+    n = seen.ready + seen.pending
+    if seen.stale_s > STALE_S:
+        return n
+    now = seen.present + seen.backlog / knobs[4]
+    up = now if math.isnan(seen.upper) else max(now, seen.upper)
+    down = seen.lower if math.isnan(seen.lower) else whole(max(now, seen.lower) / knobs[0])
+    wanted = clip(n, whole(up / knobs[0]), down)
+    if abs(wanted - n) <= knobs[1] * n and seen.backlog <= 0.0:
+        return n
+    wanted = max(wanted, n - max(1.0, math.floor(knobs[2] * n)))
+    turn = 1.0 if wanted > n else -1.0
+    if wanted == n or (state[0] == -turn and seen.t_s - state[1] < knobs[3]):
+        return n
+    state[0], state[1] = turn, seen.t_s
+    return float(wanted)
+
+
+@compiled
+def step_hybrid(state: Floats, seen: Observation, knobs: Floats) -> float:
+    """Return KPA's held wish, raised to `upper`."""
+    if seen.stale_s > STALE_S:
+        return seen.ready + seen.pending
+    wanted = hold(state, 4, seen.t_s, wish(state, seen, knobs[0]))
+    return wanted if math.isnan(seen.upper) else max(wanted, whole(seen.upper))

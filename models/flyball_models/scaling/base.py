@@ -1,0 +1,92 @@
+"""What all policies share: what they see, what they remember, and their knobs.
+
+A policy is a function ``step(state, seen, knobs) -> desired`` that is called every ``every_s`` seconds. ``seen`` is an
+:class:`Observation`, ``knobs`` a row of float64, ``state`` an array of :data:`STATE` float64 that starts as zeros and
+is the step's own: it is updated in place. The answer is the number of replicas that should exist, ready or ordered.
+The same functions run in the backtest's compiled loop and one call at a time.
+"""
+
+import math
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from flyball_models.scaling.compile import compiled
+
+STATE = 192
+"""Floats of memory that a policy has."""
+KNOBS = 10
+Floats = NDArray[np.float64]
+
+
+class Observation(NamedTuple):
+    """What a policy sees at time ``t_s``; work and concurrency are in units of what one replica serves.
+
+    ``ready`` and ``pending`` are true now, all else is as old as the policy's telemetry lag: mean arrived work over
+    5, 30 and 180 s, mean served work over 30 and 60 s, concurrency of the last second and its means over 6 and
+    60 s, and the backlog in replica seconds. ``stale_s`` is how much older than the lag the newest sample is.
+    ``upper`` and ``lower`` bound the need that the forecast sees coming (replicas, NaN where there is none) and
+    ``present`` is the need of the minute that has just ended.
+    """
+
+    t_s: float
+    ready: float
+    pending: float
+    work_5: float
+    work_30: float
+    work_180: float
+    served_30: float
+    served_60: float
+    concurrency: float
+    concurrency_6: float
+    concurrency_60: float
+    backlog: float
+    stale_s: float
+    upper: float
+    lower: float
+    present: float
+
+
+class Policy(NamedTuple):
+    """One policy with its knobs set; ``kind`` is its row in :data:`flyball_models.scaling.table.KINDS`."""
+
+    name: str
+    kind: str
+    every_s: int
+    lag_s: int
+    knobs: tuple[float, ...] = ()
+
+    def row(self) -> Floats:
+        """Knobs as the step takes them, float64 [KNOBS]."""
+        if len(self.knobs) > KNOBS:
+            raise ValueError(f"{self.name}: has {len(self.knobs)} knobs; at most {KNOBS} fit")
+        row = np.zeros(KNOBS)
+        row[: len(self.knobs)] = self.knobs
+        return row
+
+
+def fresh() -> Floats:
+    """State of a policy that has seen nothing."""
+    return np.zeros(STATE)
+
+
+@compiled
+def whole(x: float) -> float:
+    """Return x rounded up, an exact fit not raised by rounding errors."""
+    return float(math.ceil(x - 1e-9))
+
+
+@compiled
+def held(state: Floats, first: int, length: int, value: float) -> float:
+    """Push `value` into a ring of `length` at ``state[first + 1]``; return the largest value in it.
+
+    ``state[first]`` counts what was pushed. Slots that were never filled do not count.
+    """
+    count = int(state[first])
+    state[first + 1 + count % length] = value
+    state[first] = count + 1
+    top = value
+    for i in range(min(count + 1, length)):
+        top = max(top, state[first + 1 + i])
+    return top

@@ -1,0 +1,32 @@
+"""How policies are compiled: to machine code by numba, without the interpreter's lock.
+
+Code that is kept on disk must not outlive its source, and numba looks only at the file of the function itself. So the
+steps are not kept; only the doors are that call them, under a key that :func:`sources` is part of.
+"""
+
+import hashlib
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, ParamSpec, TypeVar, cast
+
+import numba  # pyright: ignore[reportMissingTypeStubs]
+
+P = ParamSpec("P")
+R = TypeVar("R")
+_njit: Any = cast("Any", numba).njit
+
+
+def compiled(function: Callable[P, R]) -> Callable[P, R]:
+    """Compile a function of numbers and arrays; it may be called from other compiled functions."""
+    return cast("Callable[P, R]", _njit(nogil=True)(function))
+
+
+def kept(function: Callable[P, R]) -> Callable[P, R]:
+    """Compile and keep on disk; what it calls must be in its own file, or :func:`sources` in its closure."""
+    return cast("Callable[P, R]", _njit(cache=True, nogil=True)(function))
+
+
+def sources() -> int:
+    """Hash of all files of the policies: a closure over it is compiled anew when one of them changes."""
+    text = b"".join(path.read_bytes() for path in sorted(Path(__file__).parent.glob("*.py")))
+    return int.from_bytes(hashlib.sha256(text).digest()[:6], "big")

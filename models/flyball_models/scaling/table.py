@@ -1,0 +1,75 @@
+"""All policies by kind, and the one door to them."""
+
+from collections.abc import Callable
+
+from flyball_models.scaling import band, dynamo, headroom, hpa, kpa, static
+from flyball_models.scaling.base import Floats, Observation, Policy
+from flyball_models.scaling.compile import kept, sources
+
+KINDS = (
+    "static",
+    "hpa",
+    "keda",
+    "kpa",
+    "kpa_held",
+    "dynamo",
+    "follow",
+    "oracle",
+    "band",
+    "engine",
+    "hybrid",
+    "headroom",
+)
+
+# Compiled functions call each other by global name.
+_static, _hpa, _keda, _kpa, _held, _dynamo = static.step, hpa.step, hpa.step_keda, kpa.step, kpa.step_held, dynamo.step
+_follow, _oracle, _band, _engine, _hybrid = (
+    band.step_follow,
+    band.step_oracle,
+    band.step_band,
+    band.step_engine,
+    band.step_hybrid,
+)
+_headroom = headroom.step
+
+
+def number(policy: Policy) -> int:
+    """Index of the policy's kind in :data:`KINDS`; raises ``ValueError`` for one that is not there."""
+    if policy.kind not in KINDS:
+        raise ValueError(f"{policy.name}: there is no policy kind {policy.kind!r}; known: {', '.join(KINDS)}")
+    return KINDS.index(policy.kind)
+
+
+def _build(stamp: int) -> Callable[[int, Floats, Observation, Floats], float]:
+    @kept
+    def desired(kind: int, state: Floats, seen: Observation, knobs: Floats) -> float:
+        """Return how many replicas a policy of `kind` wants; see :mod:`flyball_models.scaling.base`."""
+        _ = stamp  # part of the key under which compiled code is kept
+        if kind == 0:
+            return _static(state, seen, knobs)
+        if kind == 1:
+            return _hpa(state, seen, knobs)
+        if kind == 2:
+            return _keda(state, seen, knobs)
+        if kind == 3:
+            return _kpa(state, seen, knobs)
+        if kind == 4:
+            return _held(state, seen, knobs)
+        if kind == 5:
+            return _dynamo(state, seen, knobs)
+        if kind == 6:
+            return _follow(state, seen, knobs)
+        if kind == 7:
+            return _oracle(state, seen, knobs)
+        if kind == 8:
+            return _band(state, seen, knobs)
+        if kind == 9:
+            return _engine(state, seen, knobs)
+        if kind == 10:
+            return _hybrid(state, seen, knobs)
+        return _headroom(state, seen, knobs)
+
+    return desired
+
+
+desired = _build(sources())

@@ -1,0 +1,150 @@
+"""Equal service, honest intervals: what one policy costs more or less than another when both keep the promise.
+
+Settings are tuned on the first half of the blocks: only those on its Pareto front are tried on the second half. There
+the cost at a target attainment is interpolated on the lower envelope. Intervals come from a paired bootstrap: both
+policies get the same days and the same seeds, and are interpolated anew in each draw.
+"""
+
+import math
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from flyball_streams.backtest.kernel import Floats
+from flyball_streams.backtest.sweep import BILLED, LATE, REQUESTS, Result
+
+DRAWS = 400
+Indices = NDArray[np.int64]
+
+
+class Cost(NamedTuple):
+    """Cost at a target [replica-hours], NaN where it was not reached; ``limited``: even the cheapest is above it."""
+
+    value: float
+    limited: bool
+
+
+class Ratio(NamedTuple):
+    """Ratio of costs with its 95 % interval; NaN where one side did not reach the target."""
+
+    value: float
+    low: float
+    high: float
+
+    def percent(self) -> str:
+        """Return the change in percent with its interval."""
+        if math.isnan(self.value):
+            return "not reached"
+        return f"{100 * (self.value - 1):+.1f} % [{100 * (self.low - 1):+.1f}, {100 * (self.high - 1):+.1f}]"
+
+
+class Frozen(NamedTuple):
+    """The setting tuned on the first half, and what it did on the second: hours billed and attainment.
+
+    ``kept`` is false where no setting kept the target on the first half; then it is the one that came nearest.
+    """
+
+    setting: int
+    name: str
+    billed_hours: float
+    attainment: float
+    kept: bool
+
+
+def front(cost: Floats, attained: Floats) -> Indices:
+    """Places of the settings that no other beats on cost and attainment at once, by ascending attainment."""
+    order = np.lexsort((-attained, cost))
+    best = np.maximum.accumulate(attained[order])
+    kept = order[np.r_[True, attained[order][1:] > best[:-1]]]
+    return kept.astype(np.int64)
+
+
+def cost_at(cost: Floats, attained: Floats, target: float) -> Cost:
+    """Cost at a target attainment, interpolated on the lower envelope."""
+    kept = front(cost, attained)
+    x, y = attained[kept], cost[kept]
+    if not len(x) or x[-1] < target:
+        return Cost(math.nan, False)
+    if x[0] >= target:
+        return Cost(float(y[0]), bool(x[0] > target))
+    return Cost(float(np.interp(target, x, y)), False)
+
+
+def halves(result: Result) -> tuple[Floats, Floats]:
+    """Cells to tune on and cells to test on: the first and the second half of the blocks."""
+    middle = result.cells.shape[2] // 2
+    return result.cells[:, :, :middle], result.cells[:, :, middle:]
+
+
+def measured(cells: Floats, weight: Floats | None = None) -> tuple[Floats, Floats]:
+    """Billed hours (mean over seeds) and attainment of each setting; `weight` [seeds, blocks] repeats blocks."""
+    seeds = cells.shape[1]
+    weight = np.ones(cells.shape[1:3]) if weight is None else weight
+    sums = np.einsum("sdbc,db->sc", cells[..., : LATE + 1], weight)
+    asked = np.maximum(sums[:, REQUESTS], 1e-9)
+    return sums[:, BILLED] / 3600 / seeds, 1.0 - sums[:, LATE] / asked
+
+
+def tuned(result: Result) -> Indices:
+    """Settings on the front of the first half."""
+    return front(*measured(halves(result)[0]))
+
+
+def frozen(result: Result, target: float) -> Frozen:
+    """The cheapest setting that kept the target on the first half, or the one that came nearest to it."""
+    train, test = halves(result)
+    cost, attained = measured(train)
+    kept = attained >= target
+    at = int(np.where(kept, cost, np.inf).argmin() if kept.any() else attained.argmax())
+    cost, attained = measured(test)
+    return Frozen(at, result.names[at], float(cost[at]), float(attained[at]), bool(kept.any()))
+
+
+def draws(seeds: int, blocks: int, count: int = DRAWS, seed: int = 0) -> Floats:
+    """Weights of a paired bootstrap over blocks and seeds, float64 [count, seeds, blocks]."""
+    rng = np.random.default_rng(seed)
+    days = rng.multinomial(blocks, np.full(blocks, 1 / blocks), count)
+    arrivals = rng.multinomial(seeds, np.full(seeds, 1 / seeds), count)
+    return (arrivals[:, :, None] * days[:, None, :]).astype(np.float64)
+
+
+def costs(result: Result, target: float, weights: Floats) -> tuple[Cost, Floats]:
+    """Cost on the second half, and in each draw of the bootstrap float64 [draws]."""
+    kept = tuned(result)
+    test = halves(result)[1][kept]
+    point = cost_at(*measured(test), target)
+    drawn = np.array([cost_at(*measured(test, weight), target).value for weight in weights])
+    return point, drawn
+
+
+def ratio(ours: tuple[Cost, Floats], other: tuple[Cost, Floats]) -> tuple[Ratio, Floats]:
+    """Cost of `ours` over `other`, and of each draw; draws in which either side failed the target are left out."""
+    each = ours[1] / other[1]
+    if not math.isfinite(ours[0].value / other[0].value):
+        return Ratio(math.nan, math.nan, math.nan), each
+    return Ratio(ours[0].value / other[0].value, *_interval(each)), each
+
+
+def geometric(ratios: list[tuple[Ratio, Floats]]) -> Ratio:
+    """Geometric mean over configurations; those not reached by one side must be told beside it."""
+    known = [(r, each) for r, each in ratios if math.isfinite(r.value)]
+    if not known:
+        return Ratio(math.nan, math.nan, math.nan)
+    value = math.exp(float(np.mean([math.log(r.value) for r, _ in known])))
+    logs = np.log([each for _, each in known])
+    some = np.isfinite(logs).any(axis=0)
+    return Ratio(value, *_interval(np.exp(np.nanmean(logs[:, some], axis=0))))
+
+
+def gap_closed(ours: float, base: float, oracle: float) -> float:
+    """Share of the way from a baseline to the oracle; NaN where the oracle is not cheaper."""
+    return (base - ours) / (base - oracle) if base > oracle else math.nan
+
+
+def _interval(values: Floats) -> tuple[float, float]:
+    known = values[np.isfinite(values)]
+    if not len(known):
+        return math.nan, math.nan
+    low, high = np.quantile(known, [0.025, 0.975])
+    return float(low), float(high)

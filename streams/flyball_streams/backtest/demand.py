@@ -1,0 +1,61 @@
+"""What a fleet was asked for, second by second."""
+
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+Floats = NDArray[np.float64]
+DAY_S = 86_400
+WEEK_S = 7 * DAY_S
+MINUTE_S = 60
+
+
+class Demand(NamedTuple):
+    """Work and requests that arrived in each second, float64 [T]; work in seconds of one replica.
+
+    ``about`` says where it comes from and what was assumed; ``start_s`` is the Unix time of the first second.
+    """
+
+    name: str
+    work: Floats
+    requests: Floats
+    about: str = ""
+    start_s: float = 0.0
+
+    @property
+    def hours(self) -> float:
+        """Length in hours."""
+        return len(self.work) / 3600
+
+    @property
+    def total_hours(self) -> float:
+        """Replica-hours of work: no fleet can bill less."""
+        return float(self.work.sum()) / 3600
+
+    def scaled(self, mean_work: float) -> "Demand":
+        """Return the same with its work multiplied so that `mean_work` replicas are busy on average."""
+        have = float(self.work.mean())
+        return self if have <= 0 else self._replace(work=self.work * (mean_work / have))
+
+
+def trailing_mean(work: Floats, seconds: int) -> Floats:
+    """Mean of the last `seconds` (fewer at the start, as if it had been idle before), float64 [T]."""
+    total = np.concatenate([np.zeros(seconds), np.cumsum(work)])
+    return np.asarray((total[seconds:] - total[: len(work)]) / seconds, np.float64)
+
+
+def requirement(demand: Demand, delay_s: int, quantile: float = 0.9) -> Floats:
+    """Replicas that each minute needs, float64 [minutes].
+
+    The request-weighted `quantile`, within the minute, of the trailing `delay_s` mean of work: with so many replicas
+    about that share of its requests wait no longer than `delay_s`. A last part of a minute is left out.
+    """
+    minutes = len(demand.work) // MINUTE_S
+    need = trailing_mean(demand.work, delay_s)[: minutes * MINUTE_S].reshape(minutes, MINUTE_S)
+    weight = demand.requests[: minutes * MINUTE_S].reshape(minutes, MINUTE_S) + 1e-12
+    order = np.argsort(need, axis=1)
+    need, weight = np.take_along_axis(need, order, 1), np.take_along_axis(weight, order, 1)
+    share = np.cumsum(weight, axis=1) / weight.sum(axis=1, keepdims=True)
+    first = (share < quantile - 1e-9).sum(axis=1)
+    return np.asarray(np.take_along_axis(need, first[:, None], 1)[:, 0], np.float64)

@@ -1,0 +1,132 @@
+"""Why the largest decisions were taken: which rule bound, on which numbers, and what the baseline had then."""
+
+import math
+from typing import NamedTuple
+
+import msgspec
+import numpy as np
+
+from flyball_streams.backtest.demand import MINUTE_S, Demand, trailing_mean
+from flyball_streams.backtest.families import Setting
+from flyball_streams.backtest.run import Run
+
+SHOWN = 8
+APART_S = 1800
+WINDOW_S = 30
+
+
+class Explained(msgspec.Struct, frozen=True, kw_only=True):
+    """One decision. ``time_s`` is Unix time; ``rule`` says what bound; ``baseline`` is what the tuned baseline had."""
+
+    time_s: float
+    before: int
+    after: int
+    rule: str
+    demand: float
+    backlog: float
+    upper: float | None
+    lower: float | None
+    baseline: int | None
+    baseline_later: int | None
+    reason: str
+
+
+def explain(
+    demand: Demand, setting: Setting, run: Run, base: Run | None, begin_s: int, shown: int = SHOWN
+) -> list[Explained]:
+    """Explain the largest changes after `begin_s`, none within half an hour of a larger one, by time."""
+    change = np.abs(np.diff(run.total[begin_s:], prepend=run.total[begin_s : begin_s + 1]))
+    chosen: list[int] = []
+    for at in np.argsort(-change, kind="stable")[: shown * 200].tolist():
+        if change[at] and all(abs(at - other) >= APART_S for other in chosen):
+            chosen.append(at)
+        if len(chosen) == shown:
+            break
+    return [_one(demand, setting, run, base, begin_s + at) for at in sorted(chosen)]
+
+
+def _one(demand: Demand, setting: Setting, run: Run, base: Run | None, at: int) -> Explained:
+    # The total of a second is written before the policy speaks, so the change was asked for one second earlier.
+    asked = at - 1
+    before, after = int(run.total[at - 1]), int(run.total[at])
+    bounds = setting.bounds
+    place = min(asked // bounds.step_s, len(bounds.upper) - 1)
+    upper, lower = _known(bounds.upper[place]), _known(bounds.lower[place])
+    seen = max(0, asked - setting.policy.lag_s)
+    work = float(demand.work[max(0, seen + 1 - WINDOW_S) : seen + 1].mean())
+    backlog = float(run.backlog[seen])
+    up = after > before
+    headroom = _headroom(demand, setting, seen)
+    if headroom is not None:
+        rule, said, upper = _headroom_rule(up, after, headroom, work, backlog)
+    else:
+        rule, said = _rule(up, after, upper, lower, backlog)
+    later = min(len(run.total) - 1, at + round(run.scenario.cold_start_s))
+    have = int(base.total[at]) if base is not None else None
+    then = int(base.total[later]) if base is not None else None
+    reason = f"{before} → {after}: {said}; demand was {work:.1f} replicas"
+    if backlog > 0.5:
+        reason += f" and {backlog:.0f} replica-seconds of work waited"
+    reason += f" ({setting.policy.name})"
+    return Explained(
+        time_s=demand.start_s + at,
+        before=before,
+        after=after,
+        rule=rule,
+        demand=work,
+        backlog=backlog,
+        upper=upper,
+        lower=lower,
+        baseline=have,
+        baseline_later=then,
+        reason=reason,
+    )
+
+
+class _Headroom(NamedTuple):
+    """Parts of the headroom policy's target, and the share of the last hour's minutes that it covers."""
+
+    level: float
+    spread: float
+    target: float
+    covers: float
+
+
+def _headroom(demand: Demand, setting: Setting, seen: int) -> _Headroom | None:
+    """What the headroom policy saw, from the demand itself; ``None`` for other policies and in the first minutes."""
+    if setting.policy.kind != "headroom" or seen < 10 * MINUTE_S:
+        return None
+    z, level_minutes, spread_minutes = setting.policy.knobs[:3]
+    minutes = min(int(spread_minutes), seen // MINUTE_S)
+    tail = demand.work[seen + 1 - minutes * MINUTE_S : seen + 1]
+    means = trailing_mean(tail, 5 * int(setting.policy.knobs[5])).reshape(minutes, -1)[:, 4::5]
+    needs, level = np.sort(means, axis=1)[:, -2], float(tail[-int(level_minutes) * MINUTE_S :].mean())
+    target = level + z * float(needs.std())
+    return _Headroom(level, float(needs.std()), target, float((needs <= target).mean()))
+
+
+def _headroom_rule(up: bool, after: int, seen: _Headroom, work: float, backlog: float) -> tuple[str, str, float]:
+    parts = f"level {seen.level:.1f} + headroom {seen.target - seen.level:.1f}"
+    covers = f"{parts}, above {100 * seen.covers:.0f} % of the minutes of the last hour"
+    if not up:
+        return "release", f"the target fell to {covers}", seen.target
+    if backlog > 0.5 and after > seen.target + 1:
+        return "backlog", f"the backlog asks for more than {covers}", seen.target
+    if work > seen.target:
+        return "present demand", f"the present demand is more than {covers}", seen.target
+    return "headroom", f"the target rose to {covers}", seen.target
+
+
+def _rule(up: bool, after: int, upper: float | None, lower: float | None, backlog: float) -> tuple[str, str]:
+    if up and upper is not None and after <= math.ceil(upper) + 1:
+        return "forecast", f"the forecast sees {upper:.1f} needed once a replica ordered now is ready"
+    if up:
+        why = "its backlog" if backlog > 0.5 else "the present demand"
+        return "reactive", f"{why} asks for more than the forecast" + ("" if upper is None else f" ({upper:.1f})")
+    if lower is not None:
+        return "release", f"no more than {lower:.1f} are needed from now until a replica ordered later would be ready"
+    return "release", "the demand that is held fell"
+
+
+def _known(value: float) -> float | None:
+    return float(value) if math.isfinite(value) else None

@@ -1,0 +1,113 @@
+"""Families of policies with the settings that are tried of each, never more than :data:`BUDGET`."""
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import numpy as np
+
+from flyball_contracts.config import SizingConfig
+from flyball_models.scaling import Policy, band, dynamo, headroom, hpa, kpa, static
+from flyball_streams.backtest import bounds as ahead
+from flyball_streams.backtest.demand import Demand
+from flyball_streams.backtest.kernel import Bounds
+from flyball_streams.backtest.run import NO_BOUNDS
+
+BUDGET = 40
+LEVEL_MINUTES = (5, 12)
+HOLD_MINUTES = 10
+
+
+class Case(NamedTuple):
+    """What a family is tuned for: a demand, its cold start and delay limit; a share of the budget for a quick look."""
+
+    demand: Demand
+    cold_start_s: float
+    delay_s: int
+    thin: int = 1
+
+
+class Setting(NamedTuple):
+    """One policy with its knobs and the bounds it stands on."""
+
+    policy: Policy
+    bounds: Bounds = NO_BOUNDS
+
+
+class Family(NamedTuple):
+    """Policies of one kind. ``by_delay`` says that the settings depend on the delay limit; ``ours`` that it is ours.
+
+    ``settings`` makes all settings for a case; the same places of the list mean the same knobs in every case.
+    """
+
+    key: str
+    title: str
+    settings: Callable[[Case], list[Setting]]
+    by_delay: bool = False
+    ours: bool = False
+    default: Callable[[], Policy] | None = None
+
+
+def _one_knob(make: Callable[[float], Policy], low: float, high: float) -> Callable[[Case], list[Setting]]:
+    def settings(case: Case) -> list[Setting]:
+        return [Setting(make(float(x))) for x in np.geomspace(low, high, BUDGET // case.thin)]
+
+    return settings
+
+
+def _static(case: Case) -> list[Setting]:
+    mean = float(case.demand.work.mean())
+    return [Setting(static.policy(round(mean * x))) for x in np.geomspace(1.1, 10.0, BUDGET // case.thin)]
+
+
+def _schedule(case: Case) -> list[Setting]:
+    bounds = ahead.schedule(case.demand, case.delay_s, case.cold_start_s)
+    factors = np.geomspace(0.5, 4.0, BUDGET // case.thin)
+    return [Setting(band.follow("schedule", float(m)), bounds) for m in factors]
+
+
+def _oracle(case: Case) -> list[Setting]:
+    found: list[Setting] = []
+    for quantile, hold in ((0.9, 2), (1.0, 10)):
+        bounds = ahead.oracle(case.demand, case.delay_s, quantile, case.cold_start_s, hold)
+        for m in np.linspace(0.5, 1.45, BUDGET // (2 * case.thin)):
+            found.append(Setting(band.oracle(float(m), f" q={quantile:g} hold={hold}min"), bounds))
+    return found
+
+
+def _engine(case: Case) -> list[Setting]:
+    sizing = SizingConfig()
+    forecast = ahead.Engine([case.demand], (case.cold_start_s,))
+    found: list[Setting] = []
+    for level, tau in enumerate(ahead.LEVELS):
+        bounds = forecast.bounds(0, case.cold_start_s, level)
+        for target in np.linspace(0.45, 1.05, 5)[:: case.thin]:
+            policy = band.engine(
+                float(target), sizing.tolerance, sizing.most_in, sizing.hold_s, case.cold_start_s, f" tau={tau:g}"
+            )
+            found.append(Setting(policy, bounds))
+    return found
+
+
+def _headroom(case: Case) -> list[Setting]:
+    return [
+        Setting(headroom.policy(float(z), level, HOLD_MINUTES, case.cold_start_s, case.delay_s))
+        for level in LEVEL_MINUTES
+        for z in np.geomspace(0.4, 10.0, BUDGET // (2 * case.thin))
+    ]
+
+
+STATIC = Family("static", "static", _static)
+HPA = Family("hpa", "HPA v2", _one_knob(hpa.policy, 0.2, 0.98), default=lambda: hpa.policy(0.7))
+KEDA = Family("keda", "KEDA-like", _one_knob(hpa.keda, 0.22, 1.6), default=lambda: hpa.keda(0.7))
+KPA = Family("kpa", "KPA", _one_knob(kpa.policy, 0.2, 1.1), default=lambda: kpa.policy(0.7))
+KPA_HELD = Family(
+    "kpa_held", "KPA + 600 s hold", _one_knob(kpa.policy_held, 0.3, 2.0), default=lambda: kpa.policy_held(0.7)
+)
+DYNAMO = Family("dynamo", "Dynamo-like", _one_knob(dynamo.policy, 0.2, 1.0), default=lambda: dynamo.policy(0.8))
+SCHEDULE = Family("schedule", "schedule", _schedule, by_delay=True)
+ENGINE = Family("engine", "Flyball engine", _engine, ours=True)
+HEADROOM = Family("headroom", "Flyball headroom", _headroom, by_delay=True, ours=True)
+ORACLE = Family("oracle", "oracle-A", _oracle, by_delay=True)
+FAMILIES = {f.key: f for f in (STATIC, HPA, KEDA, KPA, KPA_HELD, DYNAMO, SCHEDULE, HEADROOM, ENGINE, ORACLE)}
+OURS = "headroom"
+BASELINES = ("hpa", "keda", "kpa", "kpa_held", "dynamo", "static", "schedule")

@@ -1,0 +1,145 @@
+"""The page's two pictures, as SVG to stand inside it."""
+
+import io
+import re
+from datetime import UTC, datetime
+from typing import Any
+
+import matplotlib
+import numpy as np
+from matplotlib.backends.backend_svg import FigureCanvasSVG
+from matplotlib.dates import AutoDateLocator, DateFormatter
+from matplotlib.figure import Figure
+from matplotlib.ticker import FuncFormatter
+
+from flyball_streams.backtest.study import Row, Study
+
+INK, QUIET, GRID = "#1d2430", "#6b7486", "#e3e6ec"
+OURS, BASE, ORACLE, DEMAND = "#1f6feb", "#d9822b", "#2e8b57", "#9aa3b2"
+OTHERS = ("#8a6fc9", "#c25b7c", "#5aa7b5", "#a08a4f", "#7d8597", "#b0524a", "#5d7f4e")
+YEAR_S = 365 * 86_400
+STYLE: Any = {"svg.fonttype": "none", "svg.hashsalt": "flyball", "font.family": "sans-serif", "font.size": 9.5}
+
+
+def colours(study: Study) -> dict[str, str]:
+    """One colour for each policy, the same in both pictures."""
+    rest = iter(OTHERS * 2)
+    named = {study.base: BASE, "oracle": ORACLE}
+    return {row.key: OURS if row.ours else named.get(row.key) or next(rest) for row in study.rows}
+
+
+def pareto(study: Study) -> str:
+    """Replica-hours against the share of late requests, on a log axis; the promise is a line."""
+    figure, axes = _figure(8.6, 4.4)
+    colour = colours(study)
+    least = 1e-5
+    for row in study.rows:
+        points = [(max(least, 1 - share), hours) for share, hours in row.front]
+        if not points:
+            continue
+        x, y = zip(*points, strict=True)
+        wide = 2.4 if row.ours else 1.5
+        axes.plot(
+            x,
+            y,
+            color=colour[row.key],
+            lw=wide,
+            marker="o",
+            ms=3.4 if row.ours else 2.2,
+            label=row.title,
+            zorder=5 if row.ours else 3,
+        )
+    axes.axvline(1 - study.target, color=INK, lw=1, ls=(0, (4, 3)))
+    axes.set_xscale("log")
+    axes.minorticks_off()
+    axes.set_xlim(0.3, max(least, 0.02 * (1 - study.target)))
+    axes.xaxis.set_major_formatter(FuncFormatter(_share))
+    axes.annotate(
+        f" promise {study.target:.4g}",
+        (1 - study.target, 0.98),
+        xycoords=("data", "axes fraction"),
+        color=INK,
+        fontsize=9.5,
+        va="top",
+    )
+    best = [row.equal_hours for row in study.rows if row.equal_hours]
+    if best:
+        axes.set_ylim(min(0.8 * min(best), study.work_hours), 1.9 * float(np.median(best)))
+    axes.axhline(study.work_hours, color=QUIET, lw=1, ls=":")
+    axes.annotate(
+        "total work: the hard bound",
+        (0.01, study.work_hours),
+        xycoords=("axes fraction", "data"),
+        color=QUIET,
+        fontsize=9,
+        va="bottom",
+    )
+    axes.set_xlabel(f"requests served within {study.delay_s} s")
+    axes.set_ylabel("billed replica-hours")
+    axes.legend(frameon=False, fontsize=9, loc="upper left", bbox_to_anchor=(1.01, 1.0))
+    return _svg(figure)
+
+
+def day(study: Study) -> str:
+    """Replicas of ours, the baseline and the oracle over the demand of one day."""
+    figure, axes = _figure(8.6, 3.6)
+    colour = colours(study)
+    titles: dict[str, Row] = {row.key: row for row in study.rows}
+    count = len(study.series["demand"])
+    at: list[Any] = [datetime.fromtimestamp(study.series_start_s + i * study.series_step_s, UTC) for i in range(count)]
+    axes.fill_between(at, study.series["demand"], color=DEMAND, alpha=0.45, lw=0, label="demand (busy replicas)")
+    for key, values in study.series.items():
+        if key != "demand":
+            wide = 2.0 if titles[key].ours else 1.3
+            axes.step(at, values, where="post", color=colour[key], lw=wide, label=titles[key].title)
+    axes.xaxis.set_major_locator(_untyped(AutoDateLocator)(maxticks=9))
+    axes.xaxis.set_major_formatter(_untyped(DateFormatter)("%H:%M", tz=UTC))
+    axes.set_xlim(at[0], at[-1])
+    axes.set_ylim(bottom=0)
+    axes.set_xlabel(f"{at[0]:%Y-%m-%d}, UTC" if dated(study) else f"day {at[0].timetuple().tm_yday} of the trace")
+    axes.set_ylabel("replicas")
+    axes.legend(frameon=False, fontsize=9, loc="upper left", bbox_to_anchor=(1.01, 1.0))
+    return _svg(figure)
+
+
+def dated(study: Study) -> bool:
+    """Whether the times are of a calendar; a trace without one starts with second 0."""
+    return study.series_start_s >= YEAR_S
+
+
+def _untyped(kind: Any) -> Any:
+    return kind
+
+
+def _share(late: float, _: object) -> str:
+    return f"{100 * (1 - late):.6g} %"
+
+
+def _figure(width: float, height: float) -> tuple[Figure, Any]:
+    with matplotlib.rc_context(STYLE):  # pyright: ignore[reportUnknownMemberType]
+        figure = Figure(figsize=(width, height), layout="constrained")
+        FigureCanvasSVG(figure)
+        axes: Any = figure.add_subplot()
+    axes.grid(color=GRID, lw=0.8)
+    axes.set_axisbelow(True)
+    axes.minorticks_off()
+    for side in ("top", "right"):
+        axes.spines[side].set_visible(False)
+    for side in ("left", "bottom"):
+        axes.spines[side].set_color(GRID)
+    axes.tick_params(colors=QUIET, length=0)
+    axes.xaxis.label.set_color(QUIET)
+    axes.yaxis.label.set_color(QUIET)
+    return figure, axes
+
+
+def _svg(figure: Figure) -> str:
+    """Return the drawing alone, without the XML head, its size left to the page."""
+    out = io.StringIO()
+    with matplotlib.rc_context(STYLE):  # pyright: ignore[reportUnknownMemberType]
+        figure.savefig(out, format="svg", metadata={"Date": None}, transparent=True)  # pyright: ignore[reportUnknownMemberType]
+    text = out.getvalue()
+    text = text[text.index("<svg") :]
+    for size in ("width", "height"):
+        text = re.sub(rf'(<svg[^>]*?) {size}="[^"]*"', r"\1", text, count=1)
+    return text

@@ -1,0 +1,136 @@
+"""One run: a demand, a fleet, a policy, and what came of it."""
+
+import math
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from flyball_models.scaling import Policy, number
+from flyball_streams.backtest import kernel
+from flyball_streams.backtest.demand import Demand
+from flyball_streams.backtest.kernel import Bounds, Floats, Plant
+
+DRAWS = 1 << 16
+START_WINDOW_S = 600
+NO_BOUNDS = Bounds(60, np.full(1, np.nan), np.full(1, np.nan), np.full(1, np.nan))
+_NOTHING = np.zeros(0, np.int32)
+
+
+class Scenario(NamedTuple):
+    """How hostile the world is. ``limits_s`` are the delays within which a request should be served.
+
+    A cold start takes ``cold_start_s`` seconds, times a lognormal of ``cold_sigma`` (the median stays); a share
+    ``fail_share`` of the orders never becomes ready; a share ``lost_share`` of the samples is lost. Sums are kept for
+    each span of ``span_s`` seconds.
+    """
+
+    cold_start_s: float
+    limits_s: tuple[int, ...] = (5,)
+    cold_sigma: float = 0.0
+    fail_share: float = 0.0
+    lost_share: float = 0.0
+    seed: int = 0
+    span_s: int = 3600
+    least: int = 2
+    most: int = 100_000
+    drain_s: int = 30
+
+
+class Run(NamedTuple):
+    """What a run cost and served: sums per span (columns of ``kernel``), delay histogram [s].
+
+    With ``record``, replicas that are ready, all of them, and the backlog after each second; else empty.
+    """
+
+    policy: Policy
+    scenario: Scenario
+    spans: Floats
+    delays: Floats
+    ready: NDArray[np.int32]
+    total: NDArray[np.int32]
+    backlog: NDArray[np.float32]
+
+    def billed_hours(self) -> float:
+        """Billed replica-hours."""
+        return float(self.spans[:, kernel.BILLED].sum()) / 3600
+
+    def attainment(self, limit: int = 0) -> float:
+        """Share of requests served within a limit (by its place); 1 where nobody asked."""
+        asked = float(self.spans[:, kernel.REQUESTS].sum())
+        return 1.0 if asked <= 0 else 1.0 - float(self.spans[:, kernel.LATE + limit].sum()) / asked
+
+    def worst_span(self, limit: int = 0) -> float:
+        """Least attainment of a span (an hour, unless told otherwise) that had requests."""
+        asked = self.spans[:, kernel.REQUESTS]
+        busy = asked > 0
+        if not busy.any():
+            return 1.0
+        return float((1.0 - self.spans[busy, kernel.LATE + limit] / asked[busy]).min())
+
+    def utilisation(self) -> float:
+        """Work served over billed replica time."""
+        return float(self.spans[:, kernel.SERVED].sum() / max(1.0, self.spans[:, kernel.BILLED].sum()))
+
+    def per_hour(self, column: int) -> float:
+        """Mean of a counter per hour."""
+        return float(self.spans[:, column].sum()) * 3600 / (len(self.spans) * self.scenario.span_s)
+
+    def delay_s(self, quantile: float) -> float:
+        """Delay that a share `quantile` of the requests does not exceed."""
+        total = self.delays.sum()
+        if total <= 0:
+            return 0.0
+        below = np.cumsum(self.delays) < quantile * total - 1e-9
+        return float(below.sum())
+
+
+def simulate(
+    demand: Demand, policy: Policy, scenario: Scenario, bounds: Bounds = NO_BOUNDS, *, record: bool = False
+) -> Run:
+    """Run a policy on a demand; `record` keeps the number of replicas at each second."""
+    seconds = len(demand.work)
+    spans = np.zeros((max(1, math.ceil(seconds / scenario.span_s)), kernel.LATE + len(scenario.limits_s)))
+    delays = np.zeros(kernel.BINS)
+    ready = np.zeros(seconds, np.int32) if record else _NOTHING
+    total = np.zeros(seconds, np.int32) if record else _NOTHING
+    backlog = np.zeros(seconds if record else 0, np.float32)
+    draw = np.random.default_rng([scenario.seed, 1])
+    cold = np.full(1, round(scenario.cold_start_s), np.int64)
+    if scenario.cold_sigma > 0:
+        cold = np.rint(scenario.cold_start_s * np.exp(scenario.cold_sigma * draw.standard_normal(DRAWS))).astype(
+            np.int64
+        )
+    fails = draw.random(DRAWS) < scenario.fail_share if scenario.fail_share > 0 else np.zeros(1, bool)
+    begin = min(START_WINDOW_S, seconds)
+    start = math.ceil(1.5 * float(demand.work[:begin].mean())) + 1 if begin else scenario.least
+    kernel.simulate(
+        demand.work,
+        demand.requests,
+        Plant(min(max(start, scenario.least), scenario.most), scenario.least, scenario.most, scenario.drain_s),
+        np.maximum(cold, 1),
+        fails,
+        _fresh(seconds, scenario, draw),
+        number(policy),
+        policy.row(),
+        policy.every_s,
+        policy.lag_s,
+        bounds,
+        np.array(scenario.limits_s, np.int64),
+        round(2 * scenario.cold_start_s),
+        scenario.span_s,
+        spans,
+        delays,
+        ready,
+        total,
+        backlog,
+    )
+    return Run(policy, scenario, spans, delays, ready, total, backlog)
+
+
+def _fresh(seconds: int, scenario: Scenario, draw: np.random.Generator) -> NDArray[np.int64]:
+    """The newest second up to each whose sample arrived; empty where none is lost."""
+    if scenario.lost_share <= 0:
+        return np.zeros(0, np.int64)
+    index = np.arange(seconds, dtype=np.int64)
+    return np.maximum.accumulate(np.where(draw.random(seconds) < scenario.lost_share, 0, index))

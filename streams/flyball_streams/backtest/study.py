@@ -1,0 +1,249 @@
+"""One backtest that a person asked for: policies tuned on the first half of a demand, shown on the second."""
+
+import math
+from collections.abc import Callable, Iterable
+from typing import NamedTuple
+
+import msgspec
+import numpy as np
+
+from flyball_streams.backtest import claim, kernel
+from flyball_streams.backtest.cover import cover
+from flyball_streams.backtest.demand import DAY_S, Demand
+from flyball_streams.backtest.explain import Explained, explain
+from flyball_streams.backtest.families import FAMILIES, Case, Family, Setting
+from flyball_streams.backtest.kernel import Floats
+from flyball_streams.backtest.run import Run, Scenario, simulate
+from flyball_streams.backtest.sweep import Result, sweep
+
+SPANS = 24
+"""Spans of a trace that is too short for hours; half of them are for tuning."""
+SHORT_S = 4 * DAY_S
+POINTS = 720
+
+
+class Prices(msgspec.Struct, frozen=True, kw_only=True):
+    """Assumptions that turn replica-hours into money and carbon."""
+
+    usd_per_replica_hour: float = 2.5
+    watts_per_replica: float = 500.0
+    carbon_g_per_kwh: float = 400.0
+
+
+class Row(msgspec.Struct, frozen=True, kw_only=True):
+    """One policy. ``setting`` is what the first half chose; all figures are of the second half.
+
+    Ratios are costs at equal service over those of the first baseline; ``None`` where one side never got there.
+    """
+
+    key: str
+    title: str
+    ours: bool
+    tried: int
+    setting: str
+    tuned_to_target: bool
+    billed_hours: float | None = None
+    attainment: float | None = None
+    worst_span: float | None = None
+    utilisation: float | None = None
+    delay_p50_s: float | None = None
+    delay_p99_s: float | None = None
+    delay_p999_s: float | None = None
+    starts_per_hour: float | None = None
+    actions_per_hour: float | None = None
+    flaps_per_hour: float | None = None
+    cost_usd: float | None = None
+    carbon_kg: float | None = None
+    equal_hours: float | None = None
+    equal_limited: bool = False
+    ratio: float | None = None
+    ratio_low: float | None = None
+    ratio_high: float | None = None
+    gap_closed: float | None = None
+    front: list[tuple[float, float]] = []
+
+
+class Study(msgspec.Struct, frozen=True, kw_only=True):
+    """A whole backtest, as it is written to JSON and drawn on the page.
+
+    ``work_hours`` is the total work of the second half: nothing bills less. ``cover_hours`` is the clairvoyant cover.
+    ``series`` holds, for one day and per minute or so, demand and the replicas of some policies.
+    """
+
+    name: str
+    about: str
+    target: float
+    delay_s: int
+    cold_start_s: float
+    cold_sigma: float
+    seeds: int
+    span_s: int
+    test_hours: float
+    base: str
+    prices: Prices
+    work_hours: float
+    cover_hours: float
+    rows: list[Row]
+    series_step_s: int
+    series_start_s: float
+    series: dict[str, list[float]]
+    decisions: list[Explained]
+
+
+class Question(NamedTuple):
+    """What is asked: policies (the first baseline is compared with), the promise, the world, how finely to tune."""
+
+    families: tuple[str, ...]
+    base: str
+    target: float
+    scenario: Scenario
+    prices: Prices = Prices()
+    thin: int = 1
+
+
+def study(demands: list[Demand], question: Question, progress: Callable[[int, int], None] | None = None) -> Study:
+    """Answer a question on a demand; one entry of `demands` per seed of its arrivals."""
+    demand = demands[0]
+    seconds = len(demand.work)
+    short = seconds < SHORT_S
+    span_s = max(60, 60 * math.ceil(seconds / SPANS / 60)) if short else 3600
+    block_spans = 1 if short else 24
+    delay_s = question.scenario.limits_s[0]
+    world = question.scenario._replace(span_s=span_s)
+    chosen = [FAMILIES[key] for key in question.families]
+    found = sweep(
+        {demand.name: demands},
+        [(world.cold_start_s, delay_s)],
+        chosen,
+        thin=question.thin,
+        block_spans=block_spans,
+        scenario=world,
+        progress=progress,
+    )
+    results = {result.family.key: result for result in found}
+    blocks = next(iter(results.values())).cells.shape[2]
+    middle_s = min(seconds - 1, blocks // 2 * block_spans * span_s)
+    weights = claim.draws(len(demands), blocks - blocks // 2)
+    costs = {key: claim.costs(result, question.target, weights) for key, result in results.items()}
+    best = {key: claim.frozen(result, question.target) for key, result in results.items()}
+    runs = _runs(demand, chosen, best, world, question.thin)
+    ours = next((f.key for f in chosen if f.ours and f.key in runs), None)
+    shown = [key for key in (ours, question.base, "oracle") if key in runs]
+    begin, step_s, series = _series(demand, runs, shown, middle_s)
+    explained: list[Explained] = []
+    if ours is not None:
+        base_run = runs[question.base][1] if question.base in runs else None
+        explained = explain(demand, *runs[ours], base_run, middle_s)
+    test_s = seconds - middle_s
+    covered = cover(demand, delay_s, world.cold_start_s, world.drain_s, world.least)
+    return Study(
+        name=demand.name,
+        about=demand.about,
+        target=question.target,
+        delay_s=delay_s,
+        cold_start_s=world.cold_start_s,
+        cold_sigma=world.cold_sigma,
+        seeds=len(demands),
+        span_s=span_s,
+        test_hours=test_s / 3600,
+        base=question.base,
+        prices=question.prices,
+        work_hours=float(demand.work[middle_s:].sum()) / 3600,
+        cover_hours=float(covered[middle_s:].sum()) / 3600,
+        rows=[_row(f, results[f.key], costs, best[f.key], runs[f.key], question, middle_s) for f in chosen],
+        series_step_s=step_s,
+        series_start_s=demand.start_s + begin,
+        series=series,
+        decisions=explained,
+    )
+
+
+def _runs(
+    demand: Demand, families: Iterable[Family], best: dict[str, claim.Frozen], world: Scenario, thin: int
+) -> dict[str, tuple[Setting, Run]]:
+    """Run the chosen setting of each family again, second by second."""
+    runs: dict[str, tuple[Setting, Run]] = {}
+    for family in families:
+        settings = family.settings(Case(demand, world.cold_start_s, world.limits_s[0], thin))
+        setting = settings[best[family.key].setting]
+        runs[family.key] = setting, simulate(demand, setting.policy, world, setting.bounds, record=True)
+    return runs
+
+
+def _row(
+    family: Family,
+    result: Result,
+    costs: dict[str, tuple[claim.Cost, Floats]],
+    best: claim.Frozen,
+    made: tuple[Setting, Run],
+    question: Question,
+    middle_s: int,
+) -> Row:
+    cost, attained = claim.measured(claim.halves(result)[1][claim.tuned(result)])
+    shown = claim.front(cost, attained)
+    row = Row(
+        key=family.key,
+        title=family.title,
+        ours=family.ours,
+        tried=len(result.names),
+        setting=best.name,
+        tuned_to_target=best.kept,
+        front=[(float(attained[i]), float(cost[i])) for i in shown],
+    )
+    point, _ = costs[family.key]
+    if math.isfinite(point.value):
+        against = claim.ratio(costs[family.key], costs[question.base])[0] if question.base in costs else None
+        base = costs[question.base][0].value if question.base in costs else math.nan
+        oracle = costs["oracle"][0].value if "oracle" in costs else math.nan
+        row = msgspec.structs.replace(
+            row,
+            equal_hours=point.value,
+            equal_limited=point.limited,
+            ratio=_known(against.value) if against else None,
+            ratio_low=_known(against.low) if against else None,
+            ratio_high=_known(against.high) if against else None,
+            gap_closed=_known(claim.gap_closed(point.value, base, oracle)) if family.ours else None,
+        )
+    prices, tail = question.prices, _second_half(made[1], middle_s)
+    return msgspec.structs.replace(
+        row,
+        billed_hours=best.billed_hours,
+        attainment=best.attainment,
+        worst_span=tail.worst_span(),
+        utilisation=tail.utilisation(),
+        delay_p50_s=tail.delay_s(0.5),
+        delay_p99_s=tail.delay_s(0.99),
+        delay_p999_s=tail.delay_s(0.999),
+        starts_per_hour=tail.per_hour(kernel.STARTS),
+        actions_per_hour=tail.per_hour(kernel.ACTIONS),
+        flaps_per_hour=tail.per_hour(kernel.FLAPS),
+        cost_usd=best.billed_hours * prices.usd_per_replica_hour,
+        carbon_kg=best.billed_hours * prices.watts_per_replica * prices.carbon_g_per_kwh / 1e6,
+    )
+
+
+def _second_half(run: Run, middle_s: int) -> Run:
+    """The sums of the second half; delays are of the whole run, whose histogram is not kept by span."""
+    return run._replace(spans=run.spans[middle_s // run.scenario.span_s :])
+
+
+def _series(
+    demand: Demand, runs: dict[str, tuple[Setting, Run]], shown: list[str], middle_s: int
+) -> tuple[int, int, dict[str, list[float]]]:
+    """The day of the second half with the highest minute of demand: mean demand, and replicas at each step."""
+    end = len(demand.work)
+    length = min(DAY_S, end - middle_s)
+    step_s = max(1, length // POINTS)
+    peak = middle_s + int(np.convolve(demand.work[middle_s:], np.ones(60), "same").argmax())
+    begin = int(min(max(middle_s, (peak - middle_s) // DAY_S * DAY_S + middle_s), end - length))
+    count = length // step_s
+    part = slice(begin, begin + count * step_s)
+    shape = demand.work[part].reshape(count, step_s)
+    series: dict[str, list[float]] = {"demand": [round(float(x), 3) for x in shape.mean(axis=1)]}
+    for key in shown:
+        series[key] = [float(x) for x in runs[key][1].total[part][::step_s]]
+    return begin, step_s, series
+
+
+def _known(value: float) -> float | None:
+    return value if math.isfinite(value) else None

@@ -1,0 +1,77 @@
+"""The point forecasts that the configuration names, behind one shape: a smoothing, or the mix of many experts."""
+
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from flyball_contracts.config import ForecastConfig
+from flyball_models.forecast import damped, ensemble
+
+
+class Points(Protocol):
+    """One way to forecast; its state is a value that goes in and comes back."""
+
+    experts: tuple[str, ...]
+
+    def init(self, n: int) -> Any:
+        """Return the state of `n` series that have had no value."""
+
+    def resize(self, state: Any, n: int) -> Any:
+        """Return the state with room for `n` series."""
+
+    def step(self, state: Any, y: NDArray[np.float32], mask: NDArray[np.bool_]) -> tuple[Any, Any, NDArray[np.float32]]:
+        """Learn `y[N]` where `mask[N]`; return forecasts [N, H] and the experts' weights [N, K] at the lead time."""
+        ...
+
+
+class Damped:
+    """Damped exponential smoothing by the configured rates."""
+
+    experts: tuple[str, ...] = ()
+
+    def __init__(self, config: ForecastConfig) -> None:
+        self.settings = damped.Config(config.level_rate, config.trend_rate, config.damping, config.horizon_ticks)
+
+    def init(self, n: int) -> Any:
+        """Return the state of `n` series that have had no value."""
+        return damped.init(n, self.settings)
+
+    def resize(self, state: Any, n: int) -> Any:
+        """Return the state with room for `n` series."""
+        return damped.resize(state, n, self.settings)
+
+    def step(self, state: Any, y: NDArray[np.float32], mask: NDArray[np.bool_]) -> tuple[Any, Any, NDArray[np.float32]]:
+        """Learn `y[N]` where `mask[N]`; return forecasts [N, H] and no weights."""
+        state, point = damped.step(state, y, mask, config=self.settings)
+        return state, point, np.zeros((len(y), 0), np.float32)
+
+
+class Mix:
+    """The mix of all experts; the smoothing by the configured rates is one of them."""
+
+    def __init__(self, config: ForecastConfig) -> None:
+        lead = min(config.lead_ticks, config.horizon_ticks)
+        judged = tuple(sorted({1, lead, config.horizon_ticks}))
+        self.row = judged.index(lead)
+        smoothing = Damped(config).settings
+        self.settings = ensemble.configure(config.horizon_ticks, judged, config.season_ticks, smoothing)
+        self.experts = self.settings.experts
+
+    def init(self, n: int) -> Any:
+        """Return the state of `n` series that have had no value."""
+        return ensemble.init(n, self.settings)
+
+    def resize(self, state: Any, n: int) -> Any:
+        """Return the state with room for `n` series."""
+        return ensemble.resize(state, n, self.settings)
+
+    def step(self, state: Any, y: NDArray[np.float32], mask: NDArray[np.bool_]) -> tuple[Any, Any, NDArray[np.float32]]:
+        """Learn `y[N]` where `mask[N]`; return forecasts [N, H] and the experts' weights [N, K] at the lead time."""
+        state, mixed = ensemble.step(state, y, mask, self.settings)
+        return state, mixed.forecast, np.asarray(mixed.weights)[:, self.row]
+
+
+def points(config: ForecastConfig) -> Points:
+    """Return the point forecasts that the configuration names."""
+    return Mix(config) if config.model == "mix" else Damped(config)

@@ -1,0 +1,141 @@
+"""Pages of metrics as the servers write them, made of a few numbers."""
+
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+VLLM_BOUNDS = (0.3, 0.5, 0.8, 1.0, 1.5, 2.0, 2.5, 5.0, 10.0, 15.0, 20.0, 30.0, 40.0, 50.0, 60.0, 120.0)
+SGLANG_BOUNDS = (0.1, 0.2, 0.4, 0.6, 0.8, 1.0, 2.0, 4.0, 6.0, 8.0, 10.0, 20.0, 40.0, 60.0, 80.0, 100.0)
+MODEL = "org/Model-8B"
+
+
+class Work(NamedTuple):
+    """What a server has done since it started, and what it does now."""
+
+    latencies_s: Sequence[float] = ()
+    failed: int = 0
+    tokens_in: int = 0
+    tokens_out: int = 0
+    active: int = 0
+    queued: int = 0
+
+
+def family(name: str, kind: str, samples: Mapping[str, float], *, exact: bool = False) -> str:
+    """One metric; the keys of `samples` are what stands between the braces, or nothing."""
+    lines = [
+        f"{name}{{{labels}}} {value if exact else repr(float(value))}"
+        if labels
+        else f"{name} {value if exact else repr(float(value))}"
+        for labels, value in samples.items()
+    ]
+    return "\n".join([f"# HELP {name} Number of it.", f"# TYPE {name} {kind}", *lines, ""])
+
+
+def histogram(name: str, labels: str, values: Sequence[float], bounds: Sequence[float]) -> str:
+    comma = "," if labels else ""
+    counts = [(str(bound), sum(value <= bound for value in values)) for bound in bounds]
+    lines = [f'{name}_bucket{{{labels}{comma}le="{le}"}} {count}.0' for le, count in [*counts, ("+Inf", len(values))]]
+    inside = f"{{{labels}}}" if labels else ""
+    lines += [f"{name}_sum{inside} {sum(values)!r}", f"{name}_count{inside} {len(values)}.0"]
+    return "\n".join([f"# HELP {name} Histogram of it.", f"# TYPE {name} histogram", *lines, ""])
+
+
+def vllm(work: Work, *, engine: str = "0", v0: bool = False) -> str:
+    """Engine V1; with `v0` the page of version 0.6: no engines, no reason `error`, and swapped requests."""
+    labels = f'model_name="{MODEL}"' if v0 else f'engine="{engine}",model_name="{MODEL}"'
+    ended = {"stop": len(work.latencies_s), "length": 0, "abort": 0}
+    if not v0:
+        ended["error"] = work.failed
+    reasons = {f'{labels},finished_reason="{reason}"': count for reason, count in ended.items()}
+    parts = [
+        family("python_gc_objects_collected_total", "counter", {'generation="0"': 12863}),
+        family("vllm:num_requests_running", "gauge", {labels: work.active}),
+        family("vllm:num_requests_waiting", "gauge", {labels: work.queued}),
+        family("vllm:gpu_cache_usage_perc" if v0 else "vllm:kv_cache_usage_perc", "gauge", {labels: 0.25}),
+        family("vllm:prompt_tokens_total", "counter", {labels: work.tokens_in}),
+        family("vllm:generation_tokens_total", "counter", {labels: work.tokens_out}),
+        family("vllm:request_success_total", "counter", reasons),
+        histogram("vllm:time_to_first_token_seconds", labels, [s / 4 for s in work.latencies_s], VLLM_BOUNDS),
+        histogram("vllm:e2e_request_latency_seconds", labels, work.latencies_s, VLLM_BOUNDS),
+    ]
+    return "".join([*parts, family("vllm:num_requests_swapped", "gauge", {labels: 1})] if v0 else parts)
+
+
+def sglang(work: Work, *, ranks: int = 1, priorities: bool = False) -> str:
+    """`ranks` of one engine that each tell its gauges; with `priorities` a series for each and one for all."""
+    common = f'engine_type="unified",model_name="{MODEL}"'
+    running: dict[str, float] = {}
+    for rank in range(ranks):
+        labels = f'{common},pp_rank="0",tp_rank="{rank}"'
+        if priorities:
+            running[f'{labels},priority=""'] = work.active
+            running[f'{labels},priority="10"'] = work.active
+        else:
+            running[labels] = work.active
+    queued = {labels: float(work.queued) for labels in running if 'priority="10"' not in labels}
+    return "".join(
+        [
+            family("sglang:num_running_reqs", "gauge", running),
+            family("sglang:num_queue_reqs", "gauge", queued),
+            family("sglang:token_usage", "gauge", {common: 0.28}),
+            family("sglang:prompt_tokens_total", "counter", {common: work.tokens_in}),
+            family("sglang:generation_tokens_total", "counter", {common: work.tokens_out}),
+            family("sglang:num_requests_total", "counter", {common: len(work.latencies_s)}),
+            family("sglang:num_aborted_requests_total", "counter", {common: 3}),
+            histogram("sglang:e2e_request_latency_seconds", common, work.latencies_s, SGLANG_BOUNDS),
+        ]
+    )
+
+
+def tgi(work: Work, *, came_in: int) -> str:
+    """Counters without a suffix, whole numbers, and none of what has not happened yet."""
+    bounds = [round(0.1 * 1.5**i, 3) for i in range(20)]
+    parts = [family("tgi_queue_size", "gauge", {"": work.queued}, exact=True)]
+    if came_in:
+        parts += [
+            family("tgi_request_count", "counter", {"": came_in}, exact=True),
+            family("tgi_batch_current_size", "gauge", {"": work.active}, exact=True),
+        ]
+    if work.latencies_s:
+        parts += [
+            family("tgi_request_success", "counter", {"": len(work.latencies_s)}, exact=True),
+            histogram("tgi_request_duration", "", work.latencies_s, bounds),
+            histogram("tgi_request_input_length", "", [work.tokens_in], [10.0, 1000.0]),
+            histogram("tgi_request_generated_tokens", "", [work.tokens_out], [10.0, 1000.0]),
+        ]
+    if work.failed:
+        failures = {'err="overloaded"': work.failed, 'err="dropped"': 2}
+        parts.append(family("tgi_request_failure", "counter", failures, exact=True))
+    return "".join(parts)
+
+
+def triton(work: Work, *, ensemble: bool = False, summaries: bool = False, tensorrt_llm: bool = False) -> str:
+    """Every model of an ensemble counts what it takes part in; latencies are sums in microseconds."""
+    models = ["chat", "preprocess", "decode"] if ensemble else ["chat"]
+    each = [f'model="{model}",version="1"' for model in models]
+    micro = [round(s * 1e6) for s in work.latencies_s]
+    failures: dict[str, float] = {}
+    for labels in each:
+        failures |= {f'{labels},reason="{r}"': n for r, n in (("BACKEND", work.failed), ("CANCELED", 1), ("OTHER", 0))}
+    parts = [
+        family("nv_inference_request_success", "counter", dict.fromkeys(each, len(micro)), exact=True),
+        family("nv_inference_request_failure", "counter", failures, exact=True),
+        family("nv_inference_request_duration_us", "counter", dict.fromkeys(each, sum(micro)), exact=True),
+        family("nv_inference_pending_request_count", "gauge", dict.fromkeys(each, work.queued), exact=True),
+        family("nv_gpu_utilization", "gauge", {'gpu_uuid="GPU-1"': 0.5}, exact=True),
+    ]
+    if summaries:
+        name = "nv_inference_request_summary_us"
+        lines = [f"# HELP {name} Summary of it.", f"# TYPE {name} summary"]
+        for labels in each:
+            lines += [f"{name}_count{{{labels}}} {len(micro)}", f"{name}_sum{{{labels}}} {sum(micro)}"]
+            worst = max(micro) if micro else "Nan"
+            lines += [f'{name}{{{labels},quantile="{q}"}} {worst}' for q in ("0.5", "0.9", "0.95", "0.99", "0.999")]
+        parts.append("\n".join([*lines, ""]))
+    if tensorrt_llm:
+        told = {"waiting": work.queued, "context": 1, "scheduled": work.active, "max": 512, "active": 9}
+        kinds = {f'model="chat",request_type="{kind}",version="1"': n for kind, n in told.items()}
+        parts.append(family("nv_trt_llm_request_metrics", "gauge", kinds, exact=True))
+        for way, tokens in (("input", work.tokens_in), ("output", work.tokens_out)):
+            labels = f'model="chat",response_metric_type="total_{way}_tokens",version="1"'
+            parts.append(histogram(f"nv_llm_{way}_token_len", labels, [float(tokens)], [10.0, 50.0, 1000.0]))
+    return "".join(parts)

@@ -1,0 +1,87 @@
+"""The agent's DaemonSet fits Kubernetes' schema, is as closed as an observer can be, and its configuration loads."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, cast
+
+import kubernetes_validate  # type: ignore[import-untyped]
+import pytest
+import yaml
+
+from flyball_contracts.config import Config, parse_config
+
+FILE = Path(__file__).resolve().parents[2] / "infra" / "kubernetes" / "agent.yaml"
+OBJECTS: list[dict[str, Any]] = list(yaml.safe_load_all(FILE.read_text()))
+BY_KIND = {one["kind"]: one for one in OBJECTS}
+POD: dict[str, Any] = BY_KIND["DaemonSet"]["spec"]["template"]["spec"]
+(AGENT,) = cast("list[dict[str, Any]]", POD["containers"])
+CONFIG = parse_config(BY_KIND["ConfigMap"]["data"]["flyball.yaml"], Config)
+
+
+@pytest.mark.parametrize("one", OBJECTS, ids=lambda one: one["kind"])
+@pytest.mark.parametrize("version", ["1.29", "1.34"])
+def test_fits_the_schema(one: Mapping[str, Any], version: str) -> None:
+    cast("Any", kubernetes_validate).validate(one, version, strict=True)
+
+
+def test_runs_unprivileged() -> None:
+    of_pod, of_agent = POD["securityContext"], AGENT["securityContext"]
+    assert of_pod["runAsNonRoot"]
+    assert of_pod["runAsUser"] == of_pod["fsGroup"] == 10001  # of the image
+    assert of_pod["seccompProfile"] == {"type": "RuntimeDefault"}
+    assert of_agent == {
+        "allowPrivilegeEscalation": False,
+        "privileged": False,
+        "readOnlyRootFilesystem": True,
+        "capabilities": {"drop": ["ALL"]},
+    }
+    assert {"hostIPC", "shareProcessNamespace"}.isdisjoint(POD)
+
+
+def test_nothing_of_the_host_can_be_written() -> None:
+    of_host = {volume["name"] for volume in POD["volumes"] if "hostPath" in volume}
+    mounts = {mount["name"]: mount for mount in AGENT["volumeMounts"]}
+    assert of_host == {"proc", "sys", "pods", "machine-id"}
+    assert set(mounts) == {volume["name"] for volume in POD["volumes"]}
+    assert all(mounts[name].get("readOnly") for name in of_host | {"config"})
+    for volume in POD["volumes"]:
+        if "hostPath" in volume:
+            assert mounts[volume["name"]]["mountPath"] == CONFIG.agent.root + volume["hostPath"]["path"]
+
+
+def test_the_account_may_only_list_pods() -> None:
+    assert BY_KIND["ClusterRole"]["rules"] == [{"apiGroups": [""], "resources": ["pods"], "verbs": ["list"]}]
+    (subject,) = BY_KIND["ClusterRoleBinding"]["subjects"]
+    assert subject["name"] == BY_KIND["ServiceAccount"]["metadata"]["name"] == POD["serviceAccountName"]
+    assert subject["namespace"] == BY_KIND["Namespace"]["metadata"]["name"]
+    assert "Role" not in BY_KIND
+    assert "Secret" not in BY_KIND
+
+
+def test_is_bounded_and_gets_onto_gpu_nodes() -> None:
+    assert {"cpu", "memory"} <= set(AGENT["resources"]["limits"])
+    assert {"cpu", "memory"} <= set(AGENT["resources"]["requests"])
+    assert {"key": "nvidia.com/gpu", "operator": "Exists"} in POD["tolerations"]
+    assert "nvidia.com/gpu" not in AGENT["resources"]["limits"]  # it measures GPUs and takes none
+    disk_bytes = (
+        sum(int(v["emptyDir"]["sizeLimit"].removesuffix("Mi")) for v in POD["volumes"] if "emptyDir" in v) << 20
+    )
+    assert disk_bytes > 1.5 * CONFIG.agent.spool_bytes
+
+
+def test_the_probes_ask_where_the_agent_answers() -> None:
+    (port,) = AGENT["ports"]
+    assert CONFIG.agent.export.metrics_listen == f"0.0.0.0:{port['containerPort']}"
+    for probe in ("livenessProbe", "startupProbe"):
+        assert AGENT[probe]["httpGet"] == {"path": "/health", "port": port["name"]}
+    annotations = BY_KIND["DaemonSet"]["spec"]["template"]["metadata"]["annotations"]
+    assert annotations["prometheus.io/port"] == str(port["containerPort"])
+
+
+def test_the_configuration_is_that_of_a_pod() -> None:
+    assert AGENT["args"][3] == "/etc/flyball/flyball.yaml"
+    assert CONFIG.agent.workloads.kubernetes.enabled
+    assert CONFIG.agent.state_dir in {mount["mountPath"] for mount in AGENT["volumeMounts"]}
+    names = {variable["name"]: variable for variable in AGENT["env"]}
+    assert names["FLYBALL_NODE"]["valueFrom"]["fieldRef"]["fieldPath"] == "spec.nodeName"
+    assert CONFIG.agent.node == ""

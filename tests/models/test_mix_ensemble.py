@@ -1,0 +1,59 @@
+"""The ensemble is its experts and their mix, names the weights it shows, and works without a season."""
+
+import numpy as np
+import pytest
+
+from flyball_models.forecast import damped, ensemble, holt_winters, last, mix, profile, rls, seasonal
+
+N = 64
+CONFIG = ensemble.configure(5, (1, 3), 8)
+
+
+def test_it_is_the_experts_and_their_mix() -> None:
+    rng = np.random.default_rng(2)
+    y, mask = rng.gamma(2, 30, (40, N)).astype(np.float32), rng.random((40, N)) < 0.8
+    whole = ensemble.init(N, CONFIG)
+    families = [last, damped, seasonal, holt_winters, holt_winters, profile, rls]
+    members = [(family, member.config) for family, member in zip(families, CONFIG.members, strict=True)]
+    states = [family.init(N, config) for family, config in members]
+    weighted = mix.init(N, CONFIG.mix)
+    for t in range(40):
+        whole, out = ensemble.step(whole, y[t], mask[t], CONFIG)
+        stepped = [
+            family.step(state, y[t], mask[t], config) for (family, config), state in zip(members, states, strict=True)
+        ]
+        states = [state for state, _ in stepped]
+        made = [np.asarray(forecast) for _, forecast in stepped]
+        forecasts = np.stack([*made[:5], *np.moveaxis(made[5], -1, 0), made[6]])
+        weighted, expected = mix.step(weighted, y[t], mask[t], forecasts, CONFIG.mix)
+        np.testing.assert_array_equal(out.forecast, expected.forecast)
+        np.testing.assert_array_equal(out.weights, expected.weights)
+        assert out.weights.shape == (N, 2, len(CONFIG.experts))
+
+
+def test_each_expert_has_a_name() -> None:
+    for config in (CONFIG, ensemble.configure(5, (1, 3))):
+        assert len(set(config.experts)) == config.mix.experts + 1
+        assert config.experts[0] == "last"
+
+
+def test_a_daily_series_is_forecast_better_than_by_its_last_value_and_a_random_walk_no_worse() -> None:
+    rng = np.random.default_rng(4)
+    season, ticks = 48, 48 * 12
+    config = ensemble.configure(4, (1, 4), season)
+    daily = 50 * np.exp(np.sin(2 * np.pi * np.arange(ticks)[:, None] / season) + 0.05 * rng.normal(size=(ticks, N)))
+    walk = 50 * np.exp(0.05 * rng.normal(size=(ticks, N)).cumsum(axis=0))
+    for y, most in ((daily, 0.5), (walk, 1.03)):
+        state, made = ensemble.init(N, config), list[np.ndarray]()
+        for row in y.astype(np.float32):
+            state, out = ensemble.step(state, row, np.ones(N, np.bool_), config)
+            made.append(np.asarray(out.forecast)[:, 3])
+        error = np.abs(np.stack(made)[:-4] - y[4:])[6 * season :].mean()
+        flat = np.abs(y[:-4] - y[4:])[6 * season :].mean()
+        assert error < most * flat
+
+
+def test_another_number_of_experts_is_refused() -> None:
+    config = CONFIG._replace(mix=CONFIG.mix._replace(experts=2))
+    with pytest.raises(ValueError, match="forecasts have shape"):
+        ensemble.step(ensemble.init(N, config), np.ones(N, np.float32), np.ones(N, np.bool_), config)

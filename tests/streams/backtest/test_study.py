@@ -1,0 +1,104 @@
+"""A whole backtest on small demands: what it says holds together, and the page shows it without any other file."""
+
+import json
+import re
+
+import msgspec
+import numpy as np
+import pytest
+
+from flyball_streams.backtest.demand import DAY_S, Demand
+from flyball_streams.backtest.families import BASELINES, BUDGET, FAMILIES, Case
+from flyball_streams.backtest.page import page
+from flyball_streams.backtest.run import Scenario
+from flyball_streams.backtest.study import Question, Study, study
+from flyball_streams.backtest.words import against, headline, method, percent, plain
+
+
+def demand_of(days: float, seed: int) -> Demand:
+    seconds = int(days * DAY_S)
+    rng = np.random.default_rng(seed)
+    rate = (
+        12
+        * (1.4 + np.sin(2 * np.pi * np.arange(seconds) / DAY_S))
+        * np.repeat(rng.gamma(8, 1 / 8, seconds // 60 + 1), 60)[:seconds]
+    )
+    requests = rng.poisson(rate).astype(float)
+    return Demand("shop <&>", requests, requests, "made for a test")
+
+
+@pytest.fixture(scope="module")
+def found() -> Study:
+    question = Question(("headroom", "hpa", "static", "oracle"), "hpa", 0.98, Scenario(120.0, (5,)), thin=4)
+    return study([demand_of(4, s) for s in range(2)], question)
+
+
+def test_every_policy_has_its_row_and_the_bounds_hold(found: Study) -> None:
+    assert [row.key for row in found.rows] == ["headroom", "hpa", "static", "oracle"]
+    for row in found.rows:
+        assert row.billed_hours is not None
+        assert row.billed_hours > 0
+        assert row.equal_hours is None or row.equal_hours > found.work_hours
+        assert row.setting
+    assert found.cover_hours > found.work_hours
+    base = next(row for row in found.rows if row.key == "hpa")
+    assert (base.ratio, base.ratio_low, base.ratio_high) == (1.0, 1.0, 1.0)
+    assert set(found.series) == {"demand", "headroom", "hpa", "oracle"}
+    assert len({len(values) for values in found.series.values()}) == 1
+
+
+def test_largest_decisions_are_explained_with_what_the_baseline_had(found: Study) -> None:
+    assert found.decisions
+    for d in found.decisions:
+        assert d.before != d.after
+        assert d.rule in ("headroom", "backlog", "present demand", "release")
+        assert d.baseline is not None
+        assert f"{d.before} → {d.after}" in d.reason
+    assert [d.time_s for d in found.decisions] == sorted(d.time_s for d in found.decisions)
+
+
+def test_json_says_all_and_comes_back(found: Study) -> None:
+    text = msgspec.json.encode(found)
+    assert msgspec.json.decode(text, type=Study) == found
+    assert "NaN" not in text.decode()
+    assert json.loads(text)["rows"][0]["tried"] <= BUDGET
+
+
+def test_the_page_stands_alone(found: Study) -> None:
+    text = page(found)
+    assert "shop &lt;&amp;&gt;" in text
+    assert text.count("<svg") == 2
+    assert not re.findall(r'(?:src|href)="(?!#)[^"]*"', text)
+    assert "url(" not in text.replace("url(#", "")
+    assert page(found) == text
+    for row in found.rows:
+        assert row.title in text
+
+
+def test_words_claim_no_more_than_was_measured(found: Study) -> None:
+    ours = found.rows[0]
+    unsure = msgspec.structs.replace(ours, ratio=0.9, ratio_low=0.7, ratio_high=1.1)
+    assert "not clearly different" in headline(msgspec.structs.replace(found, rows=[unsure, *found.rows[1:]]))
+    never = msgspec.structs.replace(ours, ratio=None)
+    assert "never got there" in headline(msgspec.structs.replace(found, rows=[never, *found.rows[1:]]))
+    assert against(never) == "not reached"
+    assert "2 seeds" in " ".join(method(found))
+
+
+@pytest.mark.parametrize(
+    ("value", "text"), [(None, "-"), (0.0, "0"), (12345.6, "12,346"), (0.01234, "0.0123"), (99.96, "100")]
+)
+def test_plain_numbers(value: float | None, text: str) -> None:
+    assert plain(value) == text
+
+
+def test_percent_shows_what_matters_near_all() -> None:
+    assert [percent(x) for x in (None, 0.5, 0.9912, 0.99987, 1.0)] == ["-", "50.0 %", "99.12 %", "99.987 %", "100 %"]
+
+
+@pytest.mark.parametrize("key", sorted({*FAMILIES}))
+def test_no_family_has_more_settings_than_the_others_may(key: str) -> None:
+    settings = FAMILIES[key].settings(Case(demand_of(0.1, 0), 300.0, 5))
+    assert len(settings) == BUDGET
+    assert len({(s.policy.knobs, s.policy.name) for s in settings}) >= BUDGET - 10
+    assert key in BASELINES or FAMILIES[key].ours or key == "oracle"

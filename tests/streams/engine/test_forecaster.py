@@ -1,0 +1,82 @@
+"""The forecaster of a cell with either model: snapshots, growth, gaps, and what it says of its experts."""
+
+import msgspec
+import numpy as np
+import pytest
+
+from flyball_contracts.config import ForecastConfig
+from flyball_streams.engine.packing import pack, unpack
+from flyball_streams.engine.workload.forecaster import Forecaster, View
+
+SEASON = 24
+DAMPED = ForecastConfig(horizon_ticks=8, lead_ticks=4, trust_after_ticks=20)
+MIX = msgspec.structs.replace(DAMPED, model="mix")
+SEASONAL = msgspec.structs.replace(MIX, season_ticks=SEASON)
+either = pytest.mark.parametrize("config", [DAMPED, MIX, SEASONAL], ids=["damped", "mix", "seasonal"])
+
+
+def values(tick: int, names: int = 3) -> dict[str, float]:
+    """Work of some workloads, a fifth of it missing."""
+    rng = np.random.default_rng(tick)
+    level = 100 * np.exp(np.sin(2 * np.pi * tick / SEASON) + 0.1 * rng.normal(size=names))
+    return {f"serve-{i}": float(level[i]) for i in range(names) if rng.random() > 0.2}
+
+
+def same(a: dict[str, View], b: dict[str, View]) -> bool:
+    assert list(a) == list(b)
+    return all(
+        x.quantiles.tobytes() == y.quantiles.tobytes()
+        and x.coverage.tobytes() == y.coverage.tobytes()
+        and (x.observed, x.trusted, x.weights) == (y.observed, y.trusted, y.weights)
+        for x, y in zip(a.values(), b.values(), strict=True)
+    )
+
+
+@either
+def test_after_a_restart_it_goes_on_with_the_same_bits(config: ForecastConfig) -> None:
+    one = Forecaster(config)
+    for tick in range(40):
+        one.step(values(tick))
+    other = Forecaster(config)
+    other.load(unpack(pack(one.state())))
+    for tick in range(40, 60):
+        assert same(one.step(values(tick)), other.step(values(tick)))
+
+
+@either
+def test_more_workloads_than_room_change_no_bit_of_those_before(config: ForecastConfig) -> None:
+    small, large = Forecaster(config), Forecaster(config)
+    for tick in range(40):
+        more = {f"other-{i}": 1.0 + i for i in range(70)} if tick >= 20 else {}
+        mine = small.step(values(tick))
+        theirs = large.step(values(tick) | more)
+        assert same(mine, {name: theirs[name] for name in mine})
+    assert (small.capacity, large.capacity) == (64, 256)
+
+
+def test_the_mix_says_what_each_expert_weighs() -> None:
+    forecaster = Forecaster(SEASONAL)
+    for tick in range(4 * SEASON):
+        forecaster.step(values(tick))
+    view = forecaster.step({"serve-0": 100.0})["serve-0"]
+    assert sum(view.weights.values()) == pytest.approx(1.0, abs=1e-3)
+    assert {"last", "damped", "days", "regression"} <= set(view.weights)
+    assert Forecaster(DAMPED).step({"a": 1.0})["a"].weights == {}
+
+
+def test_a_long_silence_ends_open_forecasts_and_keeps_the_season() -> None:
+    kept, skipped = Forecaster(SEASONAL), Forecaster(SEASONAL)
+    silence = 2 * 7 * SEASON + 11
+    for forecaster in (kept, skipped):
+        for tick in range(3 * SEASON):
+            forecaster.step(values(tick))
+    for _ in range(silence):
+        kept.step({})
+    skipped.skip(silence)
+    assert skipped.steps < kept.steps
+    assert (kept.steps - skipped.steps) % (7 * SEASON) == 0
+
+
+def test_a_season_no_longer_than_the_horizons_is_refused() -> None:
+    with pytest.raises(msgspec.ValidationError, match="pass more than horizon_ticks"):
+        msgspec.convert({"model": "mix", "horizon_ticks": 60, "season_ticks": 61}, ForecastConfig)
