@@ -52,7 +52,8 @@ def wait(seconds):
 
 report = run_agent(Config(agent=agent, kafka=KafkaConfig(bootstrap=bootstrap)), stop=stop, max_ticks=ticks, wait=wait)
 marks.append((time.process_time(), time.time(), rss()))
-print(json.dumps({"marks": marks, "ticks": report.ticks, "frames": report.frames, "dropped": report.dropped}))
+with open(state + "/cost.json", "w") as file:
+    json.dump({"marks": marks, "ticks": report.ticks, "frames": report.frames, "dropped": report.dropped}, file)
 """
 
 
@@ -61,7 +62,7 @@ class AgentCost(NamedTuple):
 
     ``share`` is of one core at one tick a second, all threads included. ``ready_s`` is from the start of the
     process until it is ready for its first tick and its first record is queued; ``ready_cpu_s`` the same in CPU time.
-    RSS is in MiB, after the first ticks and at the end.
+    RSS is in MiB: after the first ticks, half-way and at the end.
     """
 
     gpus: int
@@ -71,6 +72,7 @@ class AgentCost(NamedTuple):
     ready_s: float
     ready_cpu_s: float
     rss_first_mib: float
+    rss_half_mib: float
     rss_mib: float
 
 
@@ -123,16 +125,15 @@ def agent(gpus: int, *, ticks: int, period_s: float) -> AgentCost:
         with EmbeddedBroker({}) as broker:
             command = [sys.executable, "-c", CHILD, broker.bootstrap, name, str(period_s), str(ticks)]
             began_s = time.time()
-            child = subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, text=True)
+            child = subprocess.Popen(command, env=environment)
             tick = 0
             while child.poll() is None:
                 tick += 1
                 renew(stub, gpus, tick, period_s)
                 time.sleep(period_s)
-            out = child.communicate()[0]
-    if child.returncode:
-        raise AssertionError(f"the agent ended with {child.returncode}")
-    told = json.loads(out)
+        if child.returncode:
+            raise AssertionError(f"the agent ended with {child.returncode}")
+        told = json.loads((folder / "cost.json").read_text())
     if told["dropped"] or told["ticks"] != ticks:
         raise AssertionError(f"the agent took {told['ticks']} ticks and dropped {told['dropped']} records")
     marks: list[tuple[float, float, int]] = told["marks"]
@@ -146,6 +147,7 @@ def agent(gpus: int, *, ticks: int, period_s: float) -> AgentCost:
         ready[1] - began_s,
         ready[0],
         first[2] / 2**20,
+        marks[len(marks) // 2][2] / 2**20,
         last[2] / 2**20,
     )
 
