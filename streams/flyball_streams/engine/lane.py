@@ -1,12 +1,12 @@
 """What all lanes share: messages in, messages out, and nothing else."""
 
-from collections.abc import Sequence
-from typing import NamedTuple, Protocol
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple, Protocol
 
-from flyball_contracts.codec import Message
+from flyball_contracts.codec import Message, decode_record
 from flyball_contracts.deadletter import dead_letter
-from flyball_contracts.errors import RecordError
-from flyball_contracts.records import Tick
+from flyball_contracts.errors import DecodeError, RecordError
+from flyball_contracts.records import Record, Tick
 from flyball_streams.engine.stats import LaneStats
 
 
@@ -56,6 +56,36 @@ def refuse(message: Incoming, stage: str, error: Exception) -> Message:
         stage=stage,
         error=error,
     )
+
+
+def take_records(
+    batch: Sequence[Incoming],
+    kinds: tuple[type[Record], ...],
+    take: Callable[[Any], None],
+    stats: LaneStats,
+    stage: str,
+) -> list[Message]:
+    """Pass the records of ``kinds`` in a micro-batch to ``take``; return the dead letters of what cannot be used.
+
+    ``take`` raises :class:`RecordError` for a record that does not fit. Records of other kinds are counted as ignored.
+    """
+    dead: list[Message] = []
+    for message in batch:
+        try:
+            record = decode_record(message.topic, message.value, message.headers)
+        except DecodeError as error:
+            stats.undecodable += 1
+            dead.append(refuse(message, stage, error))
+            continue
+        if not isinstance(record, kinds):
+            stats.ignored += 1
+            continue
+        try:
+            take(record)
+        except RecordError as error:
+            stats.unfit += 1
+            dead.append(refuse(message, stage, error))
+    return dead
 
 
 def check_period(cell: str, source: str, tick: Tick, period_ns: int) -> None:

@@ -4,15 +4,14 @@ from collections.abc import Sequence
 
 import msgspec
 
-from flyball_contracts.codec import Message, decode_record, record_message, tick_closed_messages
+from flyball_contracts.codec import Message, record_message, tick_closed_messages
 from flyball_contracts.config import WorkerConfig
-from flyball_contracts.errors import DecodeError, RecordError
 from flyball_contracts.partitioner import partition_of
 from flyball_contracts.records import Demand, Record, TickClosed, WorkloadSpec
 from flyball_contracts.topics import PROPOSALS
 from flyball_streams.engine.directory import Directory
 from flyball_streams.engine.gate import STAGGER, Gate
-from flyball_streams.engine.lane import Incoming, check_period, refuse
+from flyball_streams.engine.lane import Incoming, check_period, take_records
 from flyball_streams.engine.packing import pack, pack_struct, reading, unpack, unpack_struct
 from flyball_streams.engine.stats import LaneStats, count
 from flyball_streams.engine.workload.cell import WorkloadCell
@@ -49,22 +48,7 @@ class WorkloadLane:
 
     def step(self, batch: Sequence[Incoming]) -> list[Message]:
         """Take a micro-batch of demand and marks in; see :class:`~flyball_streams.engine.lane.Lane`."""
-        out: list[Message] = []
-        for message in batch:
-            try:
-                record = decode_record(message.topic, message.value, message.headers)
-            except DecodeError as error:
-                self.stats.undecodable += 1
-                out.append(refuse(message, STAGE, error))
-                continue
-            try:
-                if isinstance(record, Demand | TickClosed):
-                    self._take(record)
-                else:
-                    self.stats.ignored += 1
-            except RecordError as error:
-                self.stats.unfit += 1
-                out.append(refuse(message, STAGE, error))
+        out = take_records(batch, (Demand, TickClosed), self._take, self.stats, STAGE)
         for name, ticks in sorted(self.ticks.items()):
             for tick in ticks.gate.close():
                 self.stats.ticks += 1
