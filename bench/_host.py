@@ -6,7 +6,7 @@ import sys
 import tempfile
 import time
 import urllib.request
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -68,7 +68,7 @@ def exporter(name: str, options: list[str], seconds: int) -> HostCost:
 
 
 @contextmanager
-def running(command: list[str]) -> Iterator[subprocess.Popen[bytes]]:
+def running(command: list[str]) -> Generator[subprocess.Popen[bytes]]:
     """Run a process of ours for as long as the block lasts."""
     process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     try:

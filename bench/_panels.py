@@ -94,8 +94,8 @@ def servegen(folder: Path) -> Panel:
     return panel("servegen", np.concatenate(columns, axis=1), np.concatenate(gaps, axis=1))
 
 
-def held_out(folder: Path) -> Iterator[Panel]:
-    """Read the sources that nothing is tuned on, those that are there."""
+def held_out(folder: Path, every: str = "10m", ticks: int = 4 * WEEK) -> Iterator[Panel]:
+    """Read the first ticks of the sources that nothing is tuned on, those that are there."""
     paths = {
         "philly_node_demand": "nodes_minutely.parquet",
         "helios_earth_vc": "vc_minutely.parquet",
@@ -106,22 +106,24 @@ def held_out(folder: Path) -> Iterator[Panel]:
             continue
         table = pl.read_parquet(folder / name / file)
         if name == "philly_node_demand":
-            yield _minutely(name, table, "time", pl.col("active"))
+            yield _minutely(name, table, every, ticks, "time", pl.col("active"))
         elif name == "helios_earth_vc":
             asked = pl.col("running_gpu_num") + pl.col("pending_gpu_num")
-            yield _minutely(name, table, "time", asked, "vc")
+            yield _minutely(name, table, every, ticks, "time", asked, "vc")
         else:
-            yield _minutely(name, table, "minute", pl.col("count"))
+            yield _minutely(name, table, every, ticks, "minute", pl.col("count"))
 
 
-def _minutely(name: str, table: pl.DataFrame, time_column: str, value: pl.Expr, series: str | None = None) -> Panel:
-    """Return ten-minute means of minutes, up to four weeks; ten minutes without any are a gap."""
+def _minutely(
+    name: str, table: pl.DataFrame, every: str, ticks: int, time_column: str, value: pl.Expr, series: str | None = None
+) -> Panel:
+    """Return the means of `every` some minutes, `ticks` of them; those without any value are a gap."""
     keys = [time_column] if series is None else [time_column, series]
     table = table.select(*(pl.col(k) for k in keys), value.cast(pl.Float64).alias("v")).with_columns(
-        pl.col(time_column).dt.truncate("10m")
+        pl.col(time_column).dt.truncate(every)
     )
     table = table.group_by(keys).agg(pl.col("v").mean())
     wide = table.pivot(on=series, index=time_column, values="v") if series else table
-    wide = wide.sort(time_column).upsample(time_column, every="10m").head(4 * WEEK)
+    wide = wide.sort(time_column).upsample(time_column, every=every).head(ticks)
     y = wide.drop(time_column).to_numpy().astype(float)
     return panel(name, y, np.isfinite(y))

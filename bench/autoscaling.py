@@ -42,7 +42,7 @@ TARGETS = (0.95, 0.99, 0.999)
 BASE = "hpa"
 ORACLE = "oracle"
 SEEDS = 5
-OURS = ("headroom", "engine")
+OURS = ("promise", "headroom", "engine")
 
 
 def synthetic(seeds: int, days: int) -> dict[str, list[Demand]]:

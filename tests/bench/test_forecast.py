@@ -58,7 +58,8 @@ def test_it_reports_every_row_and_its_figures_are_right(
 def test_the_days_least_like_the_day_before_are_the_unexpected_ones() -> None:
     rng = np.random.default_rng(3)
     ticks = np.arange(2 * _panels.WEEK)
-    y = np.tile(20 * np.exp(np.sin(2 * np.pi * ticks / _panels.SEASON) + 0.05 * rng.normal(size=len(ticks))), (10, 1)).T
+    daily = np.sin(2 * np.pi * ticks / _panels.SEASON)[:, None]
+    y = 20 * np.exp(daily + 0.05 * rng.normal(size=(len(ticks), 10)))
     start = _panels.WEEK + 3 * _panels.SEASON
     y[start : start + _panels.SEASON, 4] *= 5  # one day of one series, and so the day after it
     found = _panels.unexpected(_panels.panel("p", y, np.ones(y.shape, np.bool_)))

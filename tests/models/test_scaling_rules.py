@@ -55,7 +55,7 @@ class Player:
 
 def test_every_kind_has_a_step_and_an_unknown_one_is_refused() -> None:
     for kind in KINDS:
-        assert math.isfinite(Player(Policy(kind, kind, 15, 0, (1.0, 0.1, 0.25, 120.0, 60.0))).sees())
+        assert math.isfinite(Player(Policy(kind, kind, 15, 0, (1.0, 0.1, 0.25, 120.0, 60.0, 1.0))).sees())
     with pytest.raises(ValueError, match="known: static"):
         number(Policy("x", "x", 15, 0))
 
@@ -169,7 +169,7 @@ def test_hybrid_is_kpa_that_the_forecast_may_only_raise() -> None:
 def test_a_wish_is_a_whole_number() -> None:
     rng = np.random.default_rng(0)
     for kind in KINDS:
-        player = Player(Policy(kind, kind, 15, 0, (0.37, 0.1, 0.25, 120.0, 60.0)))
+        player = Player(Policy(kind, kind, 15, 0, (0.37, 0.1, 0.25, 120.0, 60.0, 1.0)))
         if kind == "static":
             continue
         for _ in range(50):
@@ -204,3 +204,17 @@ def test_headroom_answers_a_backlog_at_once() -> None:
     for _ in range(120):
         player.sees(work_5=4, work_30=4)
     assert player.sees(work_5=4, work_30=4, backlog=1000) == 14
+
+
+def test_headroom_tracks_its_promise_by_the_step_of_an_online_quantile() -> None:
+    policy = headroom.policy(2.0, 5, 1, 300, promise=0.99, eta=0.5)
+    player, rng, z = Player(policy), np.random.default_rng(3), 2.0
+    needs, means = list[float](), list[float]()
+    for k in range(40):
+        minute, late = rng.gamma(9, 2, 12), float(k % 10 == 0)
+        wish = [player.sees(work_5=x, work_30=0, backlog=51 * late, ready=10) for x in minute][-1]
+        needs.append(np.sort(minute)[-2])
+        z += 0.5 * (late - 0.01)
+        means.append(minute.mean())
+        if k >= 5:
+            assert wish == math.ceil(np.mean(means[-5:]) + z * np.std(needs) - 1e-9)

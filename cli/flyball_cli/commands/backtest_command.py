@@ -75,6 +75,8 @@ def command(
 
     if (recording is None) == (data is None):
         raise click.UsageError("name either a RECORDING or a folder with --data")
+    if slo is not None and not (0 < slo[0] < 1 and slo[1] >= 0):
+        raise click.BadParameter(f"{slo[0]:g} {slo[1]:g}: give a share between 0 and 1 and seconds", param_hint="--slo")
     judged = [OURS if key == "ours" else key for key in _listed(policies)]
     tried = _listed(baselines)
     if not tried:
@@ -88,8 +90,6 @@ def command(
         assert data is not None
         demands, spec_slo, spec_cold = _traced(data, workload, 2 if quick else seeds), None, None
     share, delay_s = slo or spec_slo or (SHARE, DELAY_S)
-    if not 0 < share < 1 or delay_s < 0:
-        raise click.BadParameter(f"{share} {delay_s}: give a share between 0 and 1 and seconds", param_hint="--slo")
     scenario = Scenario(
         cold_start or spec_cold or COLD_START_S, (round(delay_s),), cold_start_spread, fail_share, lost_share
     )

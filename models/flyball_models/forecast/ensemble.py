@@ -9,7 +9,8 @@ from typing import Any, NamedTuple, Protocol
 
 import jax.numpy as jnp
 
-from flyball_models._arrays import Array, Input
+from flyball_models._arrays import Array, Input, as_array
+from flyball_models._compile import compiled
 from flyball_models.forecast import damped, holt_winters, last, mix, profile, rls, seasonal
 
 
@@ -102,11 +103,23 @@ def resize(state: State, n: int, config: Config = DEFAULT) -> State:
 
 def step(state: State, y: Input, mask: Input, config: Config = DEFAULT) -> tuple[State, mix.Mixed]:
     """Learn `y[N]` where `mask[N]`; return the mixed forecasts [N, H] and the weights of the experts [N, J, K]."""
+    y, mask = as_array(y), as_array(mask)  # to the device once, not for each member
     states: list[Any] = []
     forecasts: list[Array] = []
     for member, have in zip(config.members, state.members, strict=True):
         learned, made = member.family.step(have, y, mask, config=member.config)
         states.append(learned)
-        forecasts += [made] if made.ndim == 2 else [made[..., g] for g in range(made.shape[2])]
-    mixture, mixed = mix.step(state.mix, y, mask, jnp.stack(forecasts), config.mix)
+        forecasts.append(made)
+    mixture, mixed = mix.step(state.mix, y, mask, _stacked(tuple(forecasts)), config.mix)
     return State(tuple(states), mixture), mixed
+
+
+def _stack(forecasts: tuple[Array, ...]) -> Array:
+    """Return the forecasts [K - 1, N, H] of all members, each [N, H] or [N, H, G]."""
+    rows: list[Array] = []
+    for made in forecasts:
+        rows += [made] if made.ndim == 2 else [made[..., g] for g in range(made.shape[2])]
+    return jnp.stack(rows)
+
+
+_stacked = compiled(_stack)

@@ -7,8 +7,10 @@ the standard deviation of the needs of the last hour as spread:
     n = max over the hold of (level + z spread), or more where present work and its backlog need more
 
 A burst shorter than a cold start cannot be answered, only provided for; how much that takes is what the last hour
-says, in replicas, not in proportion to the load. z is what the promise costs and is tuned. Up and down follow the same
-number, so the hold is its only hysteresis.
+says, in replicas, not in proportion to the load. z is what the promise costs. It is fixed, or it tracks the promise:
+each minute z += eta (share of its work that came too late - share that may), the step of an online quantile, so that
+over time as much is late as was allowed, whatever the demand does (Gibbs and Candes, NeurIPS 2021). Up and down follow
+the same number, so the hold is its only hysteresis.
 """
 
 import math
@@ -28,7 +30,9 @@ STALE_S = 60.0
 DRAIN_S = 60.0
 _SAMPLES, _RAW, _NEEDS, _MEANS, _TARGETS = 3, 3 + SAMPLES, 30, 30 + LONGEST, 30 + 2 * LONGEST
 MOST_HELD = 30
-_COUNT, _WITHIN, _TARGET = 0, 1, 2
+_COUNT, _WITHIN, _TARGET, _SHIFT, _LATE, _WORK = 0, 1, 2, 27, 28, 29
+LEAST_Z, MOST_Z = 0.2, 20.0
+TAIL = 0.55
 
 
 def policy(
@@ -38,13 +42,40 @@ def policy(
     cold_start_s: float,
     delay_s: float = EVERY_S,
     spread_minutes: int = LONGEST,
+    promise: float = 1.0,
+    eta: float = 0.0,
 ) -> Policy:
-    """Return the policy; windows are at most an hour, the hold at most half of one, the delay counts up to a minute."""
+    """Return the policy; windows are at most an hour, the hold at most half of one, the delay counts up to a minute.
+
+    With `eta` above 0, z starts as given and tracks the `promise`, a share of work in time.
+    """
     means = float(max(1, min(SAMPLES, round(delay_s / EVERY_S))))
-    knobs = (z, float(level_minutes), float(spread_minutes), float(hold_minutes), max(DRAIN_S, cold_start_s), means)
-    return Policy(
-        f"headroom z={z:.3g} level={level_minutes} hold={hold_minutes} min", "headroom", EVERY_S, LAG_S, knobs
+    knobs = (
+        z,
+        float(level_minutes),
+        float(spread_minutes),
+        float(hold_minutes),
+        max(DRAIN_S, cold_start_s),
+        means,
+        eta,
+        1.0 - promise,
+        delay_s,
     )
+    name = f"headroom z={z:.3g} level={level_minutes} hold={hold_minutes} min"
+    if eta > 0:
+        name = f"headroom promise={promise:.5g} eta={eta:.3g} level={level_minutes} hold={hold_minutes} min"
+    return Policy(name, "headroom", EVERY_S, LAG_S, knobs)
+
+
+def tracking(
+    promise: float, eta: float, level_minutes: int, hold_minutes: int, cold_start_s: float, delay_s: float
+) -> Policy:
+    """Return the policy whose z tracks the share `promise` of work in time.
+
+    It starts where a tail that falls by e each 0.55 spreads would have it; that is forgotten within days.
+    """
+    z = TAIL * math.log(1.0 / max(1.0 - promise, 1e-6))
+    return policy(z, level_minutes, hold_minutes, cold_start_s, delay_s, promise=promise, eta=eta)
 
 
 @compiled
@@ -79,7 +110,12 @@ def _close(state: Floats, knobs: Floats) -> None:
     square = 0.0
     for i in range(n):
         square += (state[_NEEDS + (count - 1 - i) % LONGEST] - mean) ** 2
-    target = _last(state, _MEANS, count, int(knobs[1])) + knobs[0] * math.sqrt(square / n)
+    if knobs[6] > 0.0:
+        late = state[_LATE] / state[_WORK] if state[_WORK] > 0.0 else 0.0
+        state[_SHIFT] = min(max(state[_SHIFT] + knobs[6] * (late - knobs[7]), LEAST_Z - knobs[0]), MOST_Z - knobs[0])
+        state[_LATE] = state[_WORK] = 0.0
+    z = knobs[0] + state[_SHIFT]
+    target = _last(state, _MEANS, count, int(knobs[1])) + z * math.sqrt(square / n)
     hold = max(1, min(int(knobs[3]), MOST_HELD))
     state[_TARGETS + (count - 1) % MOST_HELD] = target
     for i in range(1, min(count, hold)):
@@ -99,6 +135,9 @@ def step(state: Floats, seen: Observation, knobs: Floats) -> float:
     for i in range(int(knobs[5])):
         total += state[_RAW + (within - i) % SAMPLES]
     state[_SAMPLES + within] = total / knobs[5]
+    state[_WORK] += seen.work_5
+    if seen.backlog > knobs[8] * seen.ready:
+        state[_LATE] += seen.work_5
     within += 1
     if within == SAMPLES:
         within = 0

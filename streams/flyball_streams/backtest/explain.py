@@ -8,6 +8,7 @@ import numpy as np
 
 from flyball_streams.backtest.demand import MINUTE_S, Demand, trailing_mean
 from flyball_streams.backtest.families import Setting
+from flyball_streams.backtest.kernel import Floats
 from flyball_streams.backtest.run import Run
 
 SHOWN = 8
@@ -56,9 +57,9 @@ def _one(demand: Demand, setting: Setting, run: Run, base: Run | None, at: int) 
     work = float(demand.work[max(0, seen + 1 - WINDOW_S) : seen + 1].mean())
     backlog = float(run.backlog[seen])
     up = after > before
-    headroom = _headroom(demand, setting, seen)
+    headroom = _headroom(demand, setting, seen, work, backlog)
     if headroom is not None:
-        rule, said, upper = _headroom_rule(up, after, headroom, work, backlog)
+        rule, said = _headroom_rule(up, after, headroom, backlog)
     else:
         rule, said = _rule(up, after, upper, lower, backlog)
     later = min(len(run.total) - 1, at + round(run.scenario.cold_start_s))
@@ -84,37 +85,37 @@ def _one(demand: Demand, setting: Setting, run: Run, base: Run | None, at: int) 
 
 
 class _Headroom(NamedTuple):
-    """Parts of the headroom policy's target, and the share of the last hour's minutes that it covers."""
+    """What the headroom policy saw: level, spread, present need with its backlog, and the needs of the last hour."""
 
     level: float
     spread: float
-    target: float
-    covers: float
+    present: float
+    needs: Floats
 
 
-def _headroom(demand: Demand, setting: Setting, seen: int) -> _Headroom | None:
+def _headroom(demand: Demand, setting: Setting, seen: int, work: float, backlog: float) -> _Headroom | None:
     """What the headroom policy saw, from the demand itself; ``None`` for other policies and in the first minutes."""
     if setting.policy.kind != "headroom" or seen < 10 * MINUTE_S:
         return None
-    z, level_minutes, spread_minutes = setting.policy.knobs[:3]
-    minutes = min(int(spread_minutes), seen // MINUTE_S)
+    knobs = setting.policy.knobs
+    minutes = min(int(knobs[2]), seen // MINUTE_S)
     tail = demand.work[seen + 1 - minutes * MINUTE_S : seen + 1]
-    means = trailing_mean(tail, 5 * int(setting.policy.knobs[5])).reshape(minutes, -1)[:, 4::5]
-    needs, level = np.sort(means, axis=1)[:, -2], float(tail[-int(level_minutes) * MINUTE_S :].mean())
-    target = level + z * float(needs.std())
-    return _Headroom(level, float(needs.std()), target, float((needs <= target).mean()))
+    means = trailing_mean(tail, 5 * int(knobs[5])).reshape(minutes, -1)[:, 4::5]
+    needs, level = np.sort(means, axis=1)[:, -2], float(tail[-int(knobs[1]) * MINUTE_S :].mean())
+    return _Headroom(level, float(needs.std()), work + backlog / knobs[4], needs)
 
 
-def _headroom_rule(up: bool, after: int, seen: _Headroom, work: float, backlog: float) -> tuple[str, str, float]:
-    parts = f"level {seen.level:.1f} + headroom {seen.target - seen.level:.1f}"
-    covers = f"{parts}, above {100 * seen.covers:.0f} % of the minutes of the last hour"
-    if not up:
-        return "release", f"the target fell to {covers}", seen.target
-    if backlog > 0.5 and after > seen.target + 1:
-        return "backlog", f"the backlog asks for more than {covers}", seen.target
-    if work > seen.target:
-        return "present demand", f"the present demand is more than {covers}", seen.target
-    return "headroom", f"the target rose to {covers}", seen.target
+def _headroom_rule(up: bool, after: int, seen: _Headroom, backlog: float) -> tuple[str, str]:
+    if up and seen.present > after - 1:
+        more = f"than the level of {seen.level:.1f} and its headroom"
+        if backlog > 0.5:
+            return "backlog", f"present demand and its backlog ask for more {more}"
+        return "present demand", f"present demand asks for more {more}"
+    z = (after - seen.level) / seen.spread if seen.spread > 0 else 0.0
+    covers = 100 * float((seen.needs <= after).mean())
+    parts = f"level {seen.level:.1f} + headroom of {z:.1f} times the spread of {seen.spread:.1f}"
+    said = f"{parts}, which covers {covers:.0f} % of the minutes of the last hour"
+    return ("headroom", f"the target rose to {said}") if up else ("release", f"the target fell to {said}")
 
 
 def _rule(up: bool, after: int, upper: float | None, lower: float | None, backlog: float) -> tuple[str, str]:

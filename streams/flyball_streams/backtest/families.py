@@ -15,6 +15,7 @@ from flyball_streams.backtest.run import NO_BOUNDS
 BUDGET = 40
 LEVEL_MINUTES = (5, 12)
 HOLD_MINUTES = 10
+ETAS = (0.02, 0.05)
 
 
 class Case(NamedTuple):
@@ -96,6 +97,16 @@ def _headroom(case: Case) -> list[Setting]:
     ]
 
 
+def _promise(case: Case) -> list[Setting]:
+    return [
+        Setting(
+            headroom.tracking(1 - float(late), eta, LEVEL_MINUTES[0], HOLD_MINUTES, case.cold_start_s, case.delay_s)
+        )
+        for eta in ETAS
+        for late in np.geomspace(0.15, 0.00001, BUDGET // (2 * case.thin))
+    ]
+
+
 STATIC = Family("static", "static", _static)
 HPA = Family("hpa", "HPA v2", _one_knob(hpa.policy, 0.2, 0.98), default=lambda: hpa.policy(0.7))
 KEDA = Family("keda", "KEDA-like", _one_knob(hpa.keda, 0.22, 1.6), default=lambda: hpa.keda(0.7))
@@ -107,7 +118,8 @@ DYNAMO = Family("dynamo", "Dynamo-like", _one_knob(dynamo.policy, 0.2, 1.0), def
 SCHEDULE = Family("schedule", "schedule", _schedule, by_delay=True)
 ENGINE = Family("engine", "Flyball engine", _engine, ours=True)
 HEADROOM = Family("headroom", "Flyball headroom", _headroom, by_delay=True, ours=True)
+PROMISE = Family("promise", "Flyball promise", _promise, by_delay=True, ours=True)
 ORACLE = Family("oracle", "oracle-A", _oracle, by_delay=True)
-FAMILIES = {f.key: f for f in (STATIC, HPA, KEDA, KPA, KPA_HELD, DYNAMO, SCHEDULE, HEADROOM, ENGINE, ORACLE)}
-OURS = "headroom"
+FAMILIES = {f.key: f for f in (STATIC, HPA, KEDA, KPA, KPA_HELD, DYNAMO, SCHEDULE, PROMISE, HEADROOM, ENGINE, ORACLE)}
+OURS = "promise"
 BASELINES = ("hpa", "keda", "kpa", "kpa_held", "dynamo", "static", "schedule")

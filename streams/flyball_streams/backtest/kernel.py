@@ -107,6 +107,7 @@ def _build(stamp: int) -> Callable[..., None]:
         limits_s: Ints,
         turn_s: int,
         span_s: int,
+        delays_from_s: int,
         spans: Floats,
         delays: Floats,
         ready_out: NDArray[np.int32],
@@ -160,7 +161,8 @@ def _build(stamp: int) -> Callable[..., None]:
                 backlog = 0.0
             while head <= t and served >= head_work - EPSILON:
                 wait = t - head
-                delays[min(wait, BINS - 1)] += requests[head]
+                if head >= delays_from_s:
+                    delays[min(wait, BINS - 1)] += requests[head]
                 for i in range(len(limits_s)):
                     if wait > limits_s[i]:
                         spans[head // span_s, LATE + i] += requests[head]
@@ -199,7 +201,8 @@ def _build(stamp: int) -> Callable[..., None]:
                 spans[span, BILLED] += stopped * plant.drain_s
         while head < end:  # what still waits has waited at least so long
             wait = end - head
-            delays[min(wait, BINS - 1)] += requests[head]
+            if head >= delays_from_s:
+                delays[min(wait, BINS - 1)] += requests[head]
             for i in range(len(limits_s)):
                 if wait > limits_s[i]:
                     spans[head // span_s, LATE + i] += requests[head]

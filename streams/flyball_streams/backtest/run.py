@@ -86,9 +86,18 @@ class Run(NamedTuple):
 
 
 def simulate(
-    demand: Demand, policy: Policy, scenario: Scenario, bounds: Bounds = NO_BOUNDS, *, record: bool = False
+    demand: Demand,
+    policy: Policy,
+    scenario: Scenario,
+    bounds: Bounds = NO_BOUNDS,
+    *,
+    record: bool = False,
+    delays_from_s: int = 0,
 ) -> Run:
-    """Run a policy on a demand; `record` keeps the number of replicas at each second."""
+    """Run a policy on a demand.
+
+    `record` keeps the replicas at each second; delays are counted of requests from `delays_from_s` on.
+    """
     seconds = len(demand.work)
     spans = np.zeros((max(1, math.ceil(seconds / scenario.span_s)), kernel.LATE + len(scenario.limits_s)))
     delays = np.zeros(kernel.BINS)
@@ -119,6 +128,7 @@ def simulate(
         np.array(scenario.limits_s, np.int64),
         round(2 * scenario.cold_start_s),
         scenario.span_s,
+        delays_from_s,
         spans,
         delays,
         ready,

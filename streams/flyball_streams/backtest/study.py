@@ -126,7 +126,7 @@ def study(demands: list[Demand], question: Question, progress: Callable[[int, in
     weights = claim.draws(len(demands), blocks - blocks // 2)
     costs = {key: claim.costs(result, question.target, weights) for key, result in results.items()}
     best = {key: claim.frozen(result, question.target) for key, result in results.items()}
-    runs = _runs(demand, chosen, best, world, question.thin)
+    runs = _runs(demand, chosen, best, world, question.thin, middle_s)
     ours = next((f.key for f in chosen if f.ours and f.key in runs), None)
     shown = [key for key in (ours, question.base, "oracle") if key in runs]
     begin, step_s, series = _series(demand, runs, shown, middle_s)
@@ -159,14 +159,17 @@ def study(demands: list[Demand], question: Question, progress: Callable[[int, in
 
 
 def _runs(
-    demand: Demand, families: Iterable[Family], best: dict[str, claim.Frozen], world: Scenario, thin: int
+    demand: Demand, families: Iterable[Family], best: dict[str, claim.Frozen], world: Scenario, thin: int, middle_s: int
 ) -> dict[str, tuple[Setting, Run]]:
     """Run the chosen setting of each family again, second by second."""
     runs: dict[str, tuple[Setting, Run]] = {}
     for family in families:
         settings = family.settings(Case(demand, world.cold_start_s, world.limits_s[0], thin))
         setting = settings[best[family.key].setting]
-        runs[family.key] = setting, simulate(demand, setting.policy, world, setting.bounds, record=True)
+        runs[family.key] = (
+            setting,
+            simulate(demand, setting.policy, world, setting.bounds, record=True, delays_from_s=middle_s),
+        )
     return runs
 
 
@@ -223,7 +226,7 @@ def _row(
 
 
 def _second_half(run: Run, middle_s: int) -> Run:
-    """The sums of the second half; delays are of the whole run, whose histogram is not kept by span."""
+    """The run with the sums of the second half only, as its delays are already."""
     return run._replace(spans=run.spans[middle_s // run.scenario.span_s :])
 
 

@@ -100,7 +100,7 @@ def method(study: Study) -> list[str]:
         f"Bounds: the work itself is {study.work_hours:,.0f} replica-hours; a clairvoyant that serves all in time "
         f"needs {study.cover_hours:,.0f}.",
         f"Assumed: ${prices.usd_per_replica_hour:g} per replica-hour, {prices.watts_per_replica:g} W for each that is "
-        f"billed, {prices.carbon_g_per_kwh:g} gCO2e/kWh. Waits are of the whole run with its first seed.",
+        f"billed, {prices.carbon_g_per_kwh:g} gCO2e/kWh. Waits, worst and actions are of the first seed.",
     ]
     if study.span_s != 3600:
         lines.append(

@@ -15,6 +15,7 @@ from flyball_models.scaling import Observation, band, desired, fresh, number
 from flyball_streams.backtest import bounds
 from flyball_streams.backtest.cover import cover
 from flyball_streams.backtest.demand import Demand, requirement, trailing_mean
+from flyball_streams.backtest.kernel import Bounds
 from flyball_streams.backtest.servegen import Clients, arrivals, long_fleets, read_clients
 from flyball_streams.backtest.traces import open_traces
 from flyball_streams.engine.workload.forecaster import Forecaster
@@ -84,11 +85,19 @@ def test_cover_bridges_short_breaks_and_pays_for_long_ones() -> None:
     assert billed.sum() == always + layers * (300 + 50 + 30 + 80)
 
 
+def scheduled(demand: Demand) -> Bounds:
+    return bounds.schedule(demand, 5, 300.0)
+
+
+def forecast(demand: Demand) -> Bounds:
+    return bounds.Engine([demand], (300.0,)).bounds(0, 300.0, 4)
+
+
 def test_bounds_do_not_know_what_comes() -> None:
     demand = demand_of(4 * 3600)
     changed = demand._replace(work=demand.work.copy())
     changed.work[2 * 3600 :] *= 3
-    for make in (lambda d: bounds.schedule(d, 5, 300.0), lambda d: bounds.Engine([d], (300.0,)).bounds(0, 300.0, 4)):
+    for make in (scheduled, forecast):
         first, second = make(demand), make(changed)
         same = 2 * 3600 // first.step_s + 1
         assert np.array_equal(first.upper[:same], second.upper[:same], equal_nan=True)

@@ -3,8 +3,11 @@
 import msgspec
 import numpy as np
 import pytest
+from tests.streams.engine.scene import CONFIG, FORECAST, Cell, Out, Values, inventory, spec
 
+from flyball_contracts.codec import Message
 from flyball_contracts.config import ForecastConfig
+from flyball_contracts.records import Allocation, Forecast, Proposal
 from flyball_streams.engine.packing import pack, unpack
 from flyball_streams.engine.workload.forecaster import Forecaster, View
 
@@ -80,3 +83,30 @@ def test_a_long_silence_ends_open_forecasts_and_keeps_the_season() -> None:
 def test_a_season_no_longer_than_the_horizons_is_refused() -> None:
     with pytest.raises(msgspec.ValidationError, match="pass more than horizon_ticks"):
         msgspec.convert({"model": "mix", "horizon_ticks": 60, "season_ticks": 61}, ForecastConfig)
+
+
+def test_what_the_lane_says_of_the_mix() -> None:
+    forecast = msgspec.structs.replace(FORECAST, model="mix", season_ticks=12)
+    config = msgspec.structs.replace(CONFIG, forecast=forecast)
+    service = spec("serve", capacity_per_replica=100.0, max_replicas=12, cold_start_s=2.0)
+
+    def played() -> Out:
+        held = [Allocation(workload="serve", replica=f"{i}", devices=(i,)) for i in range(6)]
+        cell = Cell(inventory("node-1", 8, held), records=[service], config=config)
+        random = np.random.default_rng(5)
+        out: list[Message] = []
+        for tick in range(60):
+            work = 150.0 * random.normal(1.0, 0.05) / 6
+            shown = {"flyball.workload.request.rate": 1.0, "flyball.workload.work.rate": work}
+            out += cell.run(tick, 1, Values({"hw.gpu.utilization{task=general}": 0.5}, {}, shown)).messages
+        return Out(out)
+
+    out = played()
+    found = out.of(Forecast)[-1]
+    assert found.model == "mix+conformal"
+    assert sum(found.experts.values()) == pytest.approx(1.0, abs=1e-3)
+    wish = next(p for p in out.of(Proposal) if p.workload == "serve")
+    named = {e.name: e.value for e in wish.evidence}
+    assert named["forecast.level"] == config.sizing.down_level
+    assert len([name for name in named if name.startswith("forecast.weight.")]) == 3
+    assert [m.value for m in out.messages] == [m.value for m in played().messages]

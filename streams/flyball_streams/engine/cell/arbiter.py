@@ -19,7 +19,6 @@ from flyball_contracts.records import (
 from flyball_streams.engine.cell.capacity import (
     Capacity,
     bounded,
-    gpu_price,
     gpus_of,
     per_replica,
     reachable,
@@ -322,7 +321,7 @@ class Arbiter:
 
     def _effect(self, spec: WorkloadSpec, replicas: int) -> Effect:
         gpus = replicas * spec.gpus_per_replica
-        price = gpu_price(self.directory.nodes(self.cell))
+        price = self._capacity.gpu_price
         power = None if spec.power_w_per_replica is None else replicas * spec.power_w_per_replica
         zone = self.directory.zone_of(spec.workload, self.cell)
         signal = self.directory.signals.get((zone, "carbon_intensity"))

@@ -3,6 +3,7 @@
 import math
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
+from functools import cached_property
 from typing import NamedTuple
 
 from flyball_contracts.records import Inventory, WorkloadSpec
@@ -29,6 +30,7 @@ class Capacity:
 
     def __init__(self, directory: Directory, cell: str, unhealthy: Iterable[str]) -> None:
         self.directory = directory
+        self.cell = cell
         self.unhealthy = set(unhealthy)
         self.rooms: list[Room] = []
         self.free: dict[str, float] = {}
@@ -44,6 +46,7 @@ class Capacity:
                 if self._usable(inventory, row) and not self._holders[inventory.node, row]
             )
             self._rooms += [Room(inventory.node, model, inventory.zone, n) for model, n in sorted(free.items())]
+        self._places = {(room.node, room.model): i for i, room in enumerate(self._rooms)}
         self.reset()
 
     def reset(self) -> None:
@@ -51,6 +54,11 @@ class Capacity:
         self.rooms, self.free = list(self._rooms), {}
         for room in self.rooms:
             self.give({room.model: room.devices})
+
+    @cached_property
+    def gpu_price(self) -> float | None:
+        """Mean price of one GPU in USD per hour over the nodes whose price is known."""
+        return gpu_price(self.directory.nodes(self.cell))
 
     def usable(self, spec: WorkloadSpec) -> float:
         """GPUs that a workload could take."""
@@ -119,10 +127,11 @@ class Capacity:
 
     def reserve(self, node: str, model: str, devices: int) -> None:
         """Set devices of one node aside."""
-        for i, room in enumerate(self.rooms):
-            if (room.node, room.model) == (node, model):
-                self.rooms[i] = room._replace(devices=room.devices - devices)
-                self.give({model: -devices})
+        i = self._places.get((node, model))
+        if i is not None:
+            room = self.rooms[i]
+            self.rooms[i] = room._replace(devices=room.devices - devices)
+            self.give({model: -devices})
 
     def _usable(self, inventory: Inventory, row: int) -> bool:
         device = inventory.devices[row]  # nothing is placed on a GPU that is divided, but on its instances

@@ -266,15 +266,16 @@ class NodeCell:
         owner = self.tenancy.workload_of_slot[held]
         group[held[gangs[owner]]] = owner[gangs[owner]]
         table = self.gpus
-        for finding in self.health.findings(table.values, table.mask, group, table.slots, table.names):
-            subject = table.names[finding.slot]
-            if 0 <= tick.index - self.reminded.get(subject, -REMIND_TICKS) < REMIND_TICKS:
+        self.reminded = {d: i for d, i in self.reminded.items() if 0 <= tick.index - i < REMIND_TICKS}
+        quiet = {table.slots[d] for d in self.reminded if d in table.slots}
+        for finding in self.health.findings(table.values, table.mask, group, table.slots, table.names, quiet):
+            if finding.slot in quiet:
                 continue
+            subject = table.names[finding.slot]
             self.reminded[subject] = tick.index
             anomaly = self._anomaly(table, finding.slot, tick, finding.detector, finding.score, finding.evidence)
             yield anomaly
             yield self._wish(finding, anomaly, tick)
-        self.reminded = {d: i for d, i in self.reminded.items() if 0 <= tick.index - i < REMIND_TICKS}
 
     def _wish(self, finding: Finding, anomaly: Anomaly, tick: Tick) -> Proposal:
         workload, replica = self.tenancy.replica_of_slot.get(finding.slot, ("", ""))

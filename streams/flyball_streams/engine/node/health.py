@@ -95,11 +95,15 @@ class Health:
         group: NDArray[np.int32],
         slots: dict[str, int],
         names: list[str],
+        quiet: set[int],
     ) -> list[Finding]:
-        """Unhealthy devices of this tick, by slot; ``group`` puts peers together, -1 for none."""
+        """Unhealthy devices of this tick, by slot; ``group`` puts peers together, -1 for none.
+
+        Of stragglers in the slots ``quiet`` nothing is said.
+        """
         found: dict[int, Finding] = {}
         if (group >= 0).any():
-            found.update(self._stragglers(values, mask, group))
+            found.update(self._stragglers(values, mask, group, quiet))
         asks = mask & (values[:, RECOVERY] > 0)
         for device in sorted(self.asked):
             if device in slots and values[slots[device], RECOVERY] == 0:
@@ -115,7 +119,7 @@ class Health:
         return [found[slot] for slot in sorted(found)]
 
     def _stragglers(
-        self, values: NDArray[np.float32], mask: NDArray[np.bool_], group: NDArray[np.int32]
+        self, values: NDArray[np.float32], mask: NDArray[np.bool_], group: NDArray[np.int32], quiet: set[int]
     ) -> dict[int, Finding]:
         x = values[:, PEER_COLUMNS]
         z = peers.deviations(x, group, mask, PEER_FLOORS)
@@ -125,6 +129,8 @@ class Health:
         slow = np.asarray(alarm)[:, CLOCK] & (z_now[:, CLOCK] < 0) & mask
         found: dict[int, Finding] = {}
         for slot in np.flatnonzero(slow).tolist():
+            if slot in quiet:
+                continue
             same = mask & (group == group[slot])
             medians = [_median(column[np.isfinite(column)]) for column in x[same].T]
             evidence = tuple(

@@ -1,0 +1,48 @@
+"""`bench/autoscaling.py` at its smallest: every policy has a row, losers too, and figures fit each other."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from flyball_streams.backtest.families import BASELINES
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+@pytest.fixture(scope="module")
+def figures(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    path = tmp_path_factory.mktemp("bench") / "autoscaling.json"
+    command = [sys.executable, str(ROOT / "bench" / "autoscaling.py"), "--quick", "--json", str(path)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=170)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "supports no claim" in done.stdout
+    loaded: dict[str, Any] = json.loads(path.read_text())
+    return loaded
+
+
+def test_every_policy_has_a_row_at_every_target(figures: dict[str, Any]) -> None:
+    assert set(figures["targets"]) == {"0.95", "0.99", "0.999"}
+    for rows in figures["targets"].values():
+        assert [row["policy"] for row in rows] == ["promise", "headroom", *BASELINES, "oracle"]
+
+
+def test_hpa_is_compared_with_itself_and_nothing_bills_less_than_the_work(figures: dict[str, Any]) -> None:
+    for rows in figures["targets"].values():
+        (base,) = (row for row in rows if row["policy"] == "hpa")
+        assert base["ratio"] in (1.0, None)
+        for row in rows:
+            assert row["reached"] <= row["of"]
+            for hours in row["hours"].values():
+                assert hours is None or hours > figures["bounds_hours"]["synthetic total work"]
+
+
+def test_without_data_or_quick_it_says_what_to_name() -> None:
+    done = subprocess.run(
+        [sys.executable, str(ROOT / "bench" / "autoscaling.py")], capture_output=True, text=True, timeout=60
+    )
+    assert done.returncode == 2
+    assert "--data" in done.stderr

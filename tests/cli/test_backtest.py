@@ -1,0 +1,65 @@
+"""`flyball backtest` as a user has it: from a recording and from a trace, with every output."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import polars as pl
+import pytest
+from tests.cli.shell import check_refused, flyball
+
+from flyball_streams.importers import IMPORTERS
+
+
+@pytest.fixture(scope="module")
+def trace(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """An hour of requests of one service."""
+    folder = tmp_path_factory.mktemp("azure_llm_2023")
+    rng = np.random.default_rng(5)
+    ns = 1_700_000_000 * 10**9 + np.cumsum(rng.exponential(0.1, 36_000) * 1e9).astype(np.int64)
+    frame = pl.DataFrame({"ns": ns, "service": ["chat"] * len(ns)}).with_columns(
+        timestamp=pl.from_epoch("ns", time_unit="ns"),
+        context_tokens=pl.Series(rng.integers(100, 4000, len(ns)), dtype=pl.Int32),
+        generated_tokens=pl.Series(rng.integers(1, 400, len(ns)), dtype=pl.Int32),
+    )
+    frame.drop("ns").write_parquet(folder / "requests.parquet")
+    return folder
+
+
+def test_a_trace_gives_a_summary_json_and_a_page(trace: Path, tmp_path: Path) -> None:
+    out, html = tmp_path / "found.json", tmp_path / "found.html"
+    asked = ["--quick", "--baseline", "hpa,static", "--slo", 0.98, 5, "--cold-start", 60]
+    done = flyball("backtest", "--data", trace, *asked, "--json", out, "--html", html)
+    assert done.returncode == 0, done.stderr
+    assert "Flyball promise" in done.stdout
+    assert "in simulation" in done.stdout
+    found = json.loads(out.read_text())
+    assert [row["key"] for row in found["rows"]] == ["promise", "hpa", "static"]
+    assert (found["target"], found["delay_s"], found["cold_start_s"]) == (0.98, 5, 60.0)
+    assert html.read_text().startswith("<!doctype html>")
+
+
+def test_a_recording_is_backtested_as_the_engine_sums_it_up(trace: Path, tmp_path: Path) -> None:
+    recording, out = tmp_path / "recording.parquet", tmp_path / "found.json"
+    IMPORTERS["azure_llm_2023"].convert(trace, recording)
+    done = flyball("backtest", recording, "--quick", "--policy", "engine", "--baseline", "hpa", "--json", out)
+    assert done.returncode == 0, done.stderr
+    found = json.loads(out.read_text())
+    assert "ticks of 15 s" in found["about"]
+    assert [row["key"] for row in found["rows"]] == ["engine", "hpa"]
+    assert found["work_hours"] > 0
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        ([], ["RECORDING", "--data"]),
+        (["no.parquet"], ["no.parquet", "no such file"]),
+        (["--data", "."], ["servegen", "azure_llm_2023"]),
+        (["x", "--policy", "magic"], ["'magic'", "headroom"]),
+        (["x", "--slo", "2", "5"], ["--slo", "share"]),
+    ],
+)
+def test_wrong_use_is_one_line_with_the_remedy(arguments: list[str], words: list[str]) -> None:
+    done = flyball("backtest", *arguments)
+    check_refused(done.returncode, done.stderr, *words)
