@@ -35,6 +35,12 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     )
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Put the files that wait most first, so that no process is left alone with them at the end."""
+    first = (ROOT / "tests" / "streams" / "worker", ROOT / "tests" / "demo")
+    items.sort(key=lambda item: not any(folder in item.path.parents for folder in first))
+
+
 @pytest.hookimpl(wrapper=True, tryfirst=True)
 def pytest_runtest_makereport() -> Generator[None, pytest.TestReport, pytest.TestReport]:
     report = yield

@@ -52,6 +52,7 @@ class BatchConsumer(driver.Consumer):
         super().__init__(*args, **kwargs)
         self.placed = False
         self._asked_again: dict[TP, int] = {}
+        self._thrown_away: dict[TP, int] = {}
 
     async def on_partitions_revoked(self, revoked: set[TP]) -> None:
         """Deliver nothing until the new partitions have their places."""
@@ -71,11 +72,11 @@ class BatchConsumer(driver.Consumer):
         places = await loop.run_in_executor(None, lanes.resume, assigned)
         if places:
             await self.seek_wait(places)
-        for tp, offset in places.items():
-            committed = self._committed_offset[tp]
-            if committed is not None and committed < offset:
-                # Faust commits nothing while the offsets between are not acknowledged. The state includes them.
-                self._committed_offset[tp] = offset
+        ahead = {tp: offset for tp, offset in places.items() if (self._committed_offset.get(tp) or 0) < offset}
+        if ahead:
+            # Faust commits nothing while the offsets between are not acknowledged. The state includes them.
+            self._committed_offset.update(ahead)
+            await self._commit(ahead)
         starts = {tp: await self._start_of(tp) for tp in assigned if tp not in places}
         await loop.run_in_executor(None, lanes.begin, starts)
         self.placed = self.assignment() == assigned
@@ -96,13 +97,25 @@ class BatchConsumer(driver.Consumer):
         if not (self.flow_active and self.placed):
             await asyncio.sleep(PAUSE_S)
             return
+        if self._thrown_away:
+            await self._ask_again()
         generation = self.app.consumer_generation_id
         records, _ = await self._wait_next_records(1.0)
         await asyncio.sleep(PACE_S)
-        for place, batch in (records or {}).items():
+        batches = {TP(*place): list(batch) for place, batch in (records or {}).items() if batch}
+        for tp in list(batches):
             if not (self.flow_active and self.placed) or self.app.consumer_generation_id != generation:
-                return  # a rebalance began: it ends with a seek, so these come again to whoever has the partition
-            await self._deliver(TP(*place), list(batch), generation)
+                # A rebalance: nobody knows whether these were fetched before or after the seek that it ends with.
+                self._thrown_away |= {tp: batch[0].offset for tp, batch in batches.items()}
+                return
+            await self._deliver(tp, batches.pop(tp), generation)
+
+    async def _ask_again(self) -> None:
+        """Seek to where those partitions go on, of those that are still ours, whose records were thrown away."""
+        thrown, self._thrown_away = self._thrown_away, {}
+        assigned = self.assignment()
+        places = {tp: self._read_offset[tp] for tp in thrown if tp in assigned}
+        await self.seek_wait({tp: thrown[tp] if offset is None else offset for tp, offset in places.items()})
 
     async def _deliver(self, tp: TP, batch: list[Any], generation: int) -> None:
         expected = self._read_offset[tp]
