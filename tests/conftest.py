@@ -25,10 +25,11 @@ VICTORIA_VARIABLE = "FLYBALL_VICTORIA"
 DEFAULT_DATA = ROOT.parent / "shared" / "data"
 DEFAULT_VICTORIA = ROOT / ".cache" / "victoria" / "usr" / "bin" / "victoria-metrics"
 READY_S = 30.0
-# CI judges a change by the same examples each time; new ones are searched for by whoever runs the tests by hand.
-settings.register_profile("ci", derandomize=True, database=None)
-if os.environ.get(NO_SKIP_VARIABLE) == "1":
-    settings.load_profile("ci")
+# No example has a deadline: time is never judged. CI judges a change by the same examples each time; new ones are
+# searched for by whoever runs the tests by hand.
+settings.register_profile("house", deadline=None)
+settings.register_profile("ci", deadline=None, derandomize=True, database=None)
+settings.load_profile("ci" if os.environ.get(NO_SKIP_VARIABLE) == "1" else "house")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
