@@ -1,7 +1,9 @@
 """What a core carries: GPU-ticks per second through the worker, against two rivals run beside it.
 
-Claim: one process decodes, profiles, watches, forecasts and decides for 100,000 GPUs at one tick a second per core,
-because one Kafka message is one node's tick (8 GPUs x 48 metrics). Rows, on the same broker in the same run:
+Goal, not reached yet: one process decodes, profiles, watches, forecasts and decides for 100,000 GPUs at one tick a
+second per core, because one Kafka message is one node's tick (8 GPUs x 48 metrics). Two loads, one after the other:
+only these messages, which is what the rivals are given; and those of hosts and workloads beside them. Rows, on the same
+broker in the same run:
 
 1. ``flyball worker``, the real command: from the telemetry topic to decisions, until all offsets are committed;
    and the engine alone, fed the same ticks from memory.

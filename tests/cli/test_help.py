@@ -51,3 +51,9 @@ def test_every_help_shows_an_example_and_needs_no_heavy_package() -> None:
 def test_wrong_use_is_one_line_with_the_remedy(arguments: list[str], words: list[str]) -> None:
     done = flyball(*arguments)
     check_refused(done.returncode, done.stderr, *words)
+
+
+def test_examples_stand_on_lines_of_their_own() -> None:
+    shown = flyball("replay", "--help").stdout
+    assert "\\b" not in shown
+    assert "\n    flyball replay monday.parquet --out decisions.jsonl\n" in shown

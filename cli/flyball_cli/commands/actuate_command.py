@@ -11,7 +11,7 @@ from flyball_cli.options import common, configured, health_option, until_signal
 @common
 @health_option
 def command(config_path: Path | None, bootstrap: str | None, log_level: str, health_file: Path | None) -> None:
-    r"""Read decisions, put each through the guard, carry out what it allows, and answer with outcomes.
+    """Read decisions, put each through the guard, carry out what it allows, and answer with outcomes.
 
     The default mode is dry_run: it says what it would do and does nothing.
 

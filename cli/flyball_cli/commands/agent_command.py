@@ -25,7 +25,7 @@ from flyball_cli.options import (
 def command(
     config_path: Path | None, bootstrap: str | None, log_level: str, health_file: Path | None, once: bool
 ) -> None:
-    r"""Measure this node and send its telemetry, events and inventory to Kafka.
+    """Measure this node and send its telemetry, events and inventory to Kafka.
 
     A change of the configuration's file is loaded while the agent runs, and at once on SIGHUP; one that cannot be
     is refused, and the old one stays.

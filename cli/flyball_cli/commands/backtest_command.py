@@ -59,7 +59,7 @@ def command(
     json_out: Path | None,
     html_out: Path | None,
 ) -> None:
-    r"""Try policies on the demand of RECORDING or of a trace, and compare what they cost at equal service.
+    """Try policies on the demand of RECORDING or of a trace, and compare what they cost at equal service.
 
     Every policy is tuned on the first half with the same number of settings and measured on the second. Promise and
     cold start are the workload's own where the recording says them.

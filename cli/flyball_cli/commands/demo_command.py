@@ -34,7 +34,7 @@ def command(
     config_path: Path | None,
     log_level: str,
 ) -> None:
-    r"""Run the whole loop on this machine: broker, telemetry, worker, decisions, dry-run actuator, dashboard.
+    """Run the whole loop on this machine: broker, telemetry, worker, decisions, dry-run actuator, dashboard.
 
     Needs no Kafka, no GPU and no cloud. This host's own metrics are in it, beside a simulated fleet or a recording.
     With --headless the exit status is 0 only when decisions were made, all have outcomes, and nothing was refused.

@@ -18,7 +18,7 @@ PARTS = {"agent": "prometheus_client", "otlp": "opentelemetry.proto", "worker": 
 @click.command("doctor")
 @common
 def command(config_path: Path | None, bootstrap: str | None, log_level: str) -> None:
-    r"""Say what this node can and cannot measure, which parts are installed, and whether the broker answers.
+    """Say what this node can and cannot measure, which parts are installed, and whether the broker answers.
 
     Exits 0 even when something is missing: it explains, it does not judge.
 

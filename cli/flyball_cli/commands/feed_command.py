@@ -16,7 +16,7 @@ from flyball_cli.options import Pulse, common, configured, health_option, until_
 def command(
     config_path: Path | None, bootstrap: str | None, log_level: str, health_file: Path | None, once: bool
 ) -> None:
-    r"""Send carbon and price curves of the grid to Kafka.
+    """Send carbon and price curves of the grid to Kafka.
 
     The feeds are under `feeds` in the configuration; tokens are read from environment variables that it names.
     With --once the exit status is 1 when a feed fails.

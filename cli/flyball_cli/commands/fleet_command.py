@@ -30,7 +30,7 @@ def command(
     ticks: int | None,
     follow: bool,
 ) -> None:
-    r"""Send the frames, inventories, specifications and curves of a simulated fleet, described in YAML.
+    """Send the frames, inventories, specifications and curves of a simulated fleet, described in YAML.
 
     \b
     Example:

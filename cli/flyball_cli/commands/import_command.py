@@ -12,7 +12,7 @@ from flyball_cli.options import progress_bar
 @click.argument("source", required=False, type=click.Path(path_type=Path))
 @click.argument("out", required=False, type=click.Path(path_type=Path))
 def command(kind: str | None, source: Path | None, out: Path | None) -> None:
-    r"""Turn the folder SOURCE of a public trace of KIND into the recording OUT; without arguments, list the kinds.
+    """Turn the folder SOURCE of a public trace of KIND into the recording OUT; without arguments, list the kinds.
 
     \b
     Example:

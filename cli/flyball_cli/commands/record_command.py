@@ -20,7 +20,7 @@ def command(
     for_s: float | None,
     topics: tuple[str, ...],
 ) -> None:
-    r"""Record the streams of a broker, with keys, headers and times, into one Parquet file.
+    """Record the streams of a broker, with keys, headers and times, into one Parquet file.
 
     \b
     Example:

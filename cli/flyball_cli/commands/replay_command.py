@@ -32,7 +32,7 @@ def command(
     rebase: bool,
     speed: float | None,
 ) -> None:
-    r"""Replay RECORDING through the engine, without a broker, and show what would have been decided.
+    """Replay RECORDING through the engine, without a broker, and show what would have been decided.
 
     The engine is the worker's own, driven by the times in the recording: the same recording and configuration give
     the same decisions, to the byte.

@@ -10,7 +10,7 @@ import click
 @click.argument("record", required=False)
 @click.option("--write", "folder", type=click.Path(path_type=Path), help="Write all schemas and AsyncAPI here.")
 def command(record: str | None, folder: Path | None) -> None:
-    r"""Print the JSON Schema of RECORD (or the names of all), or write everything.
+    """Print the JSON Schema of RECORD (or the names of all), or write everything.
 
     \b
     Examples:

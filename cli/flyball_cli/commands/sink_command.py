@@ -14,7 +14,7 @@ from flyball_cli.options import common, configured, health_option, until_signal
 def command(
     kind: str, config_path: Path | None, bootstrap: str | None, log_level: str, health_file: Path | None
 ) -> None:
-    r"""Write telemetry, demand, forecasts, decisions and outcomes to a time-series store.
+    """Write telemetry, demand, forecasts, decisions and outcomes to a time-series store.
 
     The token is read from the environment variable that `influx.token_env` names.
 

@@ -14,7 +14,7 @@ from flyball_cli.options import common, configured, health_option
 def command(
     config_path: Path | None, bootstrap: str | None, log_level: str, health_file: Path | None, embedded: bool
 ) -> None:
-    r"""Run one worker process: the node, workload and cell lanes of the partitions it is given.
+    """Run one worker process: the node, workload and cell lanes of the partitions it is given.
 
     Start as many as there are cores; they share the partitions.
 
