@@ -24,7 +24,6 @@ from flyball_collectors.nvml import NvmlCollector, open_nvml
 from flyball_contracts.config import GpuConfig
 from flyball_streams.broker import EmbeddedBroker
 
-ROOT = Path(__file__).resolve().parent.parent
 NS_PER_S = 1_000_000_000
 LINKS = 18
 NEW_SAMPLES = 10  # in each ring and second: the 10 Hz of the goal

@@ -36,3 +36,12 @@ def counts(shape: int | tuple[int, ...], dtype: type[np.integer[Any]] = np.int32
 def arange(start: int, stop: int) -> Array:
     """Return int32 start..stop-1."""
     return jnp.arange(start, stop, dtype=jnp.int32)  # pyright: ignore[reportUnknownMemberType]
+
+
+def mean_of_known(rows: Sequence[Array]) -> Array:
+    """Return the mean of the rows that are known, elementwise; NaN where none is."""
+    total, known = full(rows[0].shape, 0.0), full(rows[0].shape, 0.0)
+    for row in rows:
+        has = jnp.isfinite(row)
+        total, known = total + jnp.where(has, row, 0.0), known + has
+    return jnp.where(known > 0, total / jnp.maximum(known, 1.0), jnp.nan)

@@ -29,7 +29,6 @@ def test_a_steady_device_is_described_at_once() -> None:
     assert out.memory_boundedness == pytest.approx(0.25)
     assert out.memory_used == pytest.approx(0.5)
     assert out.power_w == pytest.approx(400)
-    assert out.busy_s_per_kj == pytest.approx(2)
     assert out.idle_ticks == 0
 
 

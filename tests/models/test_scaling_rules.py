@@ -100,7 +100,6 @@ def test_keda_looks_at_concurrency() -> None:
         kpa.policy_held(0.5),
         dynamo.policy(0.5),
         band.band(1.0, 300),
-        band.hybrid(0.5),
         headroom.policy(2, 8, 3, 300),
     ],
 )
@@ -159,11 +158,6 @@ def test_band_moves_only_to_its_edges(n: int, expected: int) -> None:
 
 def test_band_rises_with_present_work_and_its_backlog() -> None:
     assert Player(band.band(0.8, 100)).sees(work_30=16, backlog=200, upper=3, lower=5) == 22
-
-
-def test_hybrid_is_kpa_that_the_forecast_may_only_raise() -> None:
-    assert Player(band.hybrid(0.5)).sees(upper=3) == 10
-    assert Player(band.hybrid(0.5)).sees(upper=14.2) == 15
 
 
 def test_a_wish_is_a_whole_number() -> None:

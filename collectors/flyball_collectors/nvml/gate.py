@@ -3,12 +3,31 @@
 import logging
 from ctypes import byref, c_uint, c_void_p, create_string_buffer
 
-from flyball_collectors.nvml.library import INSUFFICIENT_SIZE, NO_DATA, NOT_FOUND, SUCCESS, Library
+from flyball_collectors.nvml.library import (
+    ARGUMENT_VERSION_MISMATCH,
+    DEPRECATED,
+    DRIVER_NOT_LOADED,
+    FUNCTION_NOT_FOUND,
+    GPU_IS_LOST,
+    GPU_NOT_FOUND,
+    INSUFFICIENT_SIZE,
+    NO_DATA,
+    NO_PERMISSION,
+    NOT_FOUND,
+    NOT_SUPPORTED,
+    RESET_REQUIRED,
+    SUCCESS,
+    UNINITIALIZED,
+    VGPU_ECC_NOT_SUPPORTED,
+    Library,
+)
 
 _LOG = logging.getLogger(__name__)
 
-LOST = frozenset({1, 9, 15, 16, 28})  # uninitialised, driver not loaded, lost, reset required, not found
-NEVER = frozenset({3, 4, 13, 22, 25, 26})  # not supported, no permission, no such function, version, deprecated
+LOST = frozenset({UNINITIALIZED, DRIVER_NOT_LOADED, GPU_IS_LOST, RESET_REQUIRED, GPU_NOT_FOUND})
+NEVER = frozenset(
+    {NOT_SUPPORTED, NO_PERMISSION, FUNCTION_NOT_FOUND, VGPU_ECC_NOT_SUPPORTED, ARGUMENT_VERSION_MISMATCH, DEPRECATED}
+)
 _PLAIN = frozenset({NOT_FOUND, INSUFFICIENT_SIZE, NO_DATA})  # answers, not failures
 
 

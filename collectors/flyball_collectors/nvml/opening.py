@@ -4,14 +4,22 @@ from pathlib import Path
 from typing import NamedTuple
 
 from flyball_collectors.nvml.collector import NvmlCollector
-from flyball_collectors.nvml.library import LIBRARY, Library, NvmlError
+from flyball_collectors.nvml.library import (
+    DRIVER_NOT_LOADED,
+    LIBRARY,
+    LIBRARY_NOT_FOUND,
+    NO_PERMISSION,
+    VERSION_MISMATCH,
+    Library,
+    NvmlError,
+)
 from flyball_contracts.config.nvml import GpuConfig
 
 _REMEDIES = {
-    4: "give the agent's user access to /dev/nvidia*",
-    9: "load the driver: nvidia-smi must work for the same user",
-    12: "install NVIDIA's driver; in a container, start it with the NVIDIA runtime",
-    18: "driver and library differ after an update: reload the driver or reboot",
+    NO_PERMISSION: "give the agent's user access to /dev/nvidia*",
+    DRIVER_NOT_LOADED: "load the driver: nvidia-smi must work for the same user",
+    LIBRARY_NOT_FOUND: "install NVIDIA's driver; in a container, start it with the NVIDIA runtime",
+    VERSION_MISMATCH: "driver and library differ after an update: reload the driver or reboot",
 }
 
 

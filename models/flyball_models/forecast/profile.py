@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 import jax.numpy as jnp
 
-from flyball_models._arrays import Array, Input, arange, as_array, counts, full
+from flyball_models._arrays import Array, Input, arange, as_array, counts, full, mean_of_known
 from flyball_models._compile import compiled_step
 from flyball_models._padding import grow
 
@@ -83,15 +83,6 @@ def resize(state: State, n: int, config: Config = DEFAULT) -> State:
     return grow(state, n, lambda size: init(size, config))
 
 
-def _mean(rows: list[Array]) -> Array:
-    """Mean of the rows that are known, elementwise; NaN where none is."""
-    total, known = full(rows[0].shape, 0.0), full(rows[0].shape, 0.0)
-    for row in rows:
-        has = jnp.isfinite(row)
-        total, known = total + jnp.where(has, row, 0.0), known + has
-    return jnp.where(known > 0, total / jnp.maximum(known, 1.0), jnp.nan)
-
-
 def _step(state: State, y: Input, mask: Input, config: Config = DEFAULT) -> tuple[State, Array]:
     """Learn `y[N]` where `mask[N]`; return forecasts[N, H, G] in the unit of y, at least 0.
 
@@ -107,10 +98,10 @@ def _step(state: State, y: Input, mask: Input, config: Config = DEFAULT) -> tupl
     # Each tick adds the profile of the one tick that has come into reach; the others are there already.
     days = sorted({day for group in config.groups for day in group})
     shape = {
-        day: _mean([ring[(state.tick - (config.season * day - h + side)) % config.length] for side in _SIDES])
+        day: mean_of_known([ring[(state.tick - (config.season * day - h + side)) % config.length] for side in _SIDES])
         for day in days
     }
-    new = jnp.stack([_mean([shape[day] for day in group]) for group in config.groups])
+    new = jnp.stack([mean_of_known([shape[day] for day in group]) for group in config.groups])
     ahead = state.ahead.at[(state.tick + h) % kept].set(new)
 
     off = z - ahead[state.tick % kept]

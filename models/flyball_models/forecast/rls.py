@@ -21,7 +21,7 @@ from typing import NamedTuple
 import jax.numpy as jnp
 import numpy as np
 
-from flyball_models._arrays import Array, Input, as_array, counts, full
+from flyball_models._arrays import Array, Input, as_array, counts, full, mean_of_known
 from flyball_models._compile import compiled, compiled_step
 from flyball_models._padding import grow
 
@@ -116,15 +116,6 @@ def resize(state: State, n: int, config: Config = DEFAULT) -> State:
     return grow(state, n, lambda size: init(size, config))
 
 
-def _mean(rows: list[Array]) -> Array:
-    """Mean of the rows that are known, elementwise; NaN where none is."""
-    total, known = full(rows[0].shape, 0.0), full(rows[0].shape, 0.0)
-    for row in rows:
-        has = jnp.isfinite(row)
-        total, known = total + jnp.where(has, row, 0.0), known + has
-    return jnp.where(known > 0, total / jnp.maximum(known, 1.0), jnp.nan)
-
-
 def _features(ring: Array, origin: Array, level: Array, scale: Array, horizon: int, config: Config) -> Array:
     """Return the features [F, N] of a forecast `horizon` ticks from tick `origin`, where z was `level`."""
 
@@ -137,13 +128,13 @@ def _features(ring: Array, origin: Array, level: Array, scale: Array, horizon: i
     # The season as one day ago (three ticks wide), as the mean of all days, and as the oldest day (the same
     # weekday when seven days are kept), each at the target's phase and at the origin's.
     rows = [
-        _mean([ago(target[0] + j) for j in (-1, 0, 1) if target[0] + j >= 0]),
-        _mean([ago(here[0] + j) for j in (-1, 0, 1)]),
-        _mean([ago(lag) for lag in target]),
-        _mean([ago(lag) for lag in here]),
-        _mean([ago(target[-1] + j) for j in (-1, 0, 1)]),
-        _mean([ago(here[-1] + j) for j in (-1, 0, 1)]),
-        _mean([ago(lag) for lag in range(_SHORT)]),
+        mean_of_known([ago(target[0] + j) for j in (-1, 0, 1) if target[0] + j >= 0]),
+        mean_of_known([ago(here[0] + j) for j in (-1, 0, 1)]),
+        mean_of_known([ago(lag) for lag in target]),
+        mean_of_known([ago(lag) for lag in here]),
+        mean_of_known([ago(target[-1] + j) for j in (-1, 0, 1)]),
+        mean_of_known([ago(here[-1] + j) for j in (-1, 0, 1)]),
+        mean_of_known([ago(lag) for lag in range(_SHORT)]),
         *(ago(lag) for lag in _RECENT),
     ]
     x = jnp.stack(rows) - level

@@ -50,8 +50,8 @@ class Features(NamedTuple):
 
     duty_cycle: share of ticks that were busy. utilization, memory_used, power_w: means.
     memory_boundedness: dram / (dram + compute) of the means, 0 = only computing, 1 = only moving memory;
-    compute is sm_active, or utilization where that is unknown. busy_s_per_kj: seconds of full
-    utilisation per kJ. idle_ticks: ticks in a row, up to now, that were not busy.
+    compute is sm_active, or utilization where that is unknown. idle_ticks: ticks in a row, up to now,
+    that were not busy.
     """
 
     duty_cycle: Array
@@ -59,7 +59,6 @@ class Features(NamedTuple):
     memory_boundedness: Array
     memory_used: Array
     power_w: Array
-    busy_s_per_kj: Array
     idle_ticks: Array
 
 
@@ -97,7 +96,6 @@ def _step(state: State, inputs: Inputs, mask: Input, config: Config = DEFAULT) -
         memory_boundedness=jnp.where(activity > 0, dram_active / activity, jnp.nan),
         memory_used=memory_used,
         power_w=power_w,
-        busy_s_per_kj=jnp.where(power_w > 0, 1000.0 * utilization / power_w, jnp.nan),
         idle_ticks=state.idle_ticks,
     )
 

@@ -1,4 +1,4 @@
-"""Policies that stand on bounds of the need ahead: the band, the engine's sizer, a hybrid and the plain follower.
+"""Policies that stand on bounds of the need ahead: the band, the engine's sizer and the plain follower.
 
 The bounds (replicas, before rounding) come with the observation: `upper` is the most that is needed once a replica
 ordered now is ready, `lower` the most from now until one ordered a little later would be. Between them the number
@@ -9,7 +9,6 @@ import math
 
 from flyball_models.scaling.base import Floats, Observation, Policy, whole
 from flyball_models.scaling.compile import compiled
-from flyball_models.scaling.kpa import hold, wish
 
 EVERY_S = 15
 LAG_S = 15
@@ -36,11 +35,6 @@ def engine(target: float, tolerance: float, most_in: float, hold_s: float, cold_
     """Return the engine's sizer: bounds are quantiles of work, a replica carries `target` of its capacity."""
     knobs = (target, tolerance, most_in, hold_s, max(DRAIN_S, cold_start_s))
     return Policy(f"flyball engine target={target:.3g}{label}", "engine", EVERY_S, LAG_S, knobs)
-
-
-def hybrid(target: float, label: str = "") -> Policy:
-    """Return KPA with a 600 s hold whose wish the forecast may only raise."""
-    return Policy(f"hybrid k={target:.3g}{label}", "hybrid", 2, 2, (target,))
 
 
 @compiled
@@ -98,12 +92,3 @@ def step_engine(state: Floats, seen: Observation, knobs: Floats) -> float:
         return n
     state[0], state[1] = turn, seen.t_s
     return float(wanted)
-
-
-@compiled
-def step_hybrid(state: Floats, seen: Observation, knobs: Floats) -> float:
-    """Return KPA's held wish, raised to `upper`."""
-    if seen.stale_s > STALE_S:
-        return seen.ready + seen.pending
-    wanted = hold(state, 4, seen.t_s, wish(state, seen, knobs[0]))
-    return wanted if math.isnan(seen.upper) else max(wanted, whole(seen.upper))

@@ -1,8 +1,8 @@
 """Headroom by spread: the recent level of work plus z times how much its minutes differ.
 
 The need of a minute is the 0.9 quantile of its means over the delay that was promised: so many replicas serve that
-share in time. With the mean work of the last minutes as level and
-the standard deviation of the needs of the last hour as spread:
+share in time. With the mean work of the last minutes as level and the standard deviation of the needs of the last
+hour as spread:
 
     n = max over the hold of (level + z spread), or more where present work and its backlog need more
 
@@ -21,9 +21,7 @@ from flyball_models.scaling.compile import compiled
 EVERY_S = 5
 LAG_S = 15
 SAMPLES = 12
-"""Five-second means of a minute."""
-RANK = 2
-"""The second largest of twelve is their 0.9 quantile."""
+"""Five-second means of a minute; the second largest of them is their 0.9 quantile."""
 LONGEST = 60
 """Minutes of needs that are remembered."""
 STALE_S = 60.0

@@ -17,19 +17,12 @@ KINDS = (
     "oracle",
     "band",
     "engine",
-    "hybrid",
     "headroom",
 )
 
 # Compiled functions call each other by global name.
 _static, _hpa, _keda, _kpa, _held, _dynamo = static.step, hpa.step, hpa.step_keda, kpa.step, kpa.step_held, dynamo.step
-_follow, _oracle, _band, _engine, _hybrid = (
-    band.step_follow,
-    band.step_oracle,
-    band.step_band,
-    band.step_engine,
-    band.step_hybrid,
-)
+_follow, _oracle, _band, _engine = band.step_follow, band.step_oracle, band.step_band, band.step_engine
 _headroom = headroom.step
 
 
@@ -65,8 +58,6 @@ def _build(stamp: int) -> Callable[[int, Floats, Observation, Floats], float]:
             return _band(state, seen, knobs)
         if kind == 9:
             return _engine(state, seen, knobs)
-        if kind == 10:
-            return _hybrid(state, seen, knobs)
         return _headroom(state, seen, knobs)
 
     return desired

@@ -28,11 +28,6 @@ class Demand(NamedTuple):
         """Length in hours."""
         return len(self.work) / 3600
 
-    @property
-    def total_hours(self) -> float:
-        """Replica-hours of work: no fleet can bill less."""
-        return float(self.work.sum()) / 3600
-
     def scaled(self, mean_work: float) -> "Demand":
         """Return the same with its work multiplied so that `mean_work` replicas are busy on average."""
         have = float(self.work.mean())

@@ -45,7 +45,6 @@ class Family(NamedTuple):
     settings: Callable[[Case], list[Setting]]
     by_delay: bool = False
     ours: bool = False
-    default: Callable[[], Policy] | None = None
 
 
 def _one_knob(make: Callable[[float], Policy], low: float, high: float) -> Callable[[Case], list[Setting]]:
@@ -108,13 +107,11 @@ def _promise(case: Case) -> list[Setting]:
 
 
 STATIC = Family("static", "static", _static)
-HPA = Family("hpa", "HPA v2", _one_knob(hpa.policy, 0.2, 0.98), default=lambda: hpa.policy(0.7))
-KEDA = Family("keda", "KEDA-like", _one_knob(hpa.keda, 0.22, 1.6), default=lambda: hpa.keda(0.7))
-KPA = Family("kpa", "KPA", _one_knob(kpa.policy, 0.2, 1.1), default=lambda: kpa.policy(0.7))
-KPA_HELD = Family(
-    "kpa_held", "KPA + 600 s hold", _one_knob(kpa.policy_held, 0.3, 2.0), default=lambda: kpa.policy_held(0.7)
-)
-DYNAMO = Family("dynamo", "Dynamo-like", _one_knob(dynamo.policy, 0.2, 1.0), default=lambda: dynamo.policy(0.8))
+HPA = Family("hpa", "HPA v2", _one_knob(hpa.policy, 0.2, 0.98))
+KEDA = Family("keda", "KEDA-like", _one_knob(hpa.keda, 0.22, 1.6))
+KPA = Family("kpa", "KPA", _one_knob(kpa.policy, 0.2, 1.1))
+KPA_HELD = Family("kpa_held", "KPA + 600 s hold", _one_knob(kpa.policy_held, 0.3, 2.0))
+DYNAMO = Family("dynamo", "Dynamo-like", _one_knob(dynamo.policy, 0.2, 1.0))
 SCHEDULE = Family("schedule", "schedule", _schedule, by_delay=True)
 ENGINE = Family("engine", "Flyball engine", _engine, ours=True)
 HEADROOM = Family("headroom", "Flyball headroom", _headroom, by_delay=True, ours=True)

@@ -90,6 +90,14 @@ def _observe(t: int, at: int, lag: int, ready: int, pending: int, past: Past, bo
     )
 
 
+@compiled
+def _late(span: Floats, limits_s: Ints, wait_s: int, requests: float) -> None:
+    """Count requests that waited `wait_s` under every limit that this breaks."""
+    for i in range(len(limits_s)):
+        if wait_s > limits_s[i]:
+            span[LATE + i] += requests
+
+
 def _build(stamp: int) -> Callable[..., None]:
     @kept
     def simulate(
@@ -160,12 +168,9 @@ def _build(stamp: int) -> Callable[..., None]:
                 served = arrived  # rounding must not keep an empty queue waiting
                 backlog = 0.0
             while head <= t and served >= head_work - EPSILON:
-                wait = t - head
                 if head >= delays_from_s:
-                    delays[min(wait, BINS - 1)] += requests[head]
-                for i in range(len(limits_s)):
-                    if wait > limits_s[i]:
-                        spans[head // span_s, LATE + i] += requests[head]
+                    delays[min(t - head, BINS - 1)] += requests[head]
+                _late(spans[head // span_s], limits_s, t - head, requests[head])
                 head += 1
                 if head < end:
                     head_work += work[head]
@@ -200,12 +205,9 @@ def _build(stamp: int) -> Callable[..., None]:
                 ready -= stopped
                 spans[span, BILLED] += stopped * plant.drain_s
         while head < end:  # what still waits has waited at least so long
-            wait = end - head
             if head >= delays_from_s:
-                delays[min(wait, BINS - 1)] += requests[head]
-            for i in range(len(limits_s)):
-                if wait > limits_s[i]:
-                    spans[head // span_s, LATE + i] += requests[head]
+                delays[min(end - head, BINS - 1)] += requests[head]
+            _late(spans[head // span_s], limits_s, end - head, requests[head])
             head += 1
 
     return simulate

@@ -18,7 +18,6 @@ POLICIES = [
     kpa.policy(0.7),
     kpa.policy_held(0.7),
     dynamo.policy(0.6),
-    band.hybrid(0.7),
     band.band(0.8, 60),
 ]
 LIMITS = (0, 5)

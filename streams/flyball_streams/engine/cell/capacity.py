@@ -58,7 +58,10 @@ class Capacity:
     @cached_property
     def gpu_price(self) -> float | None:
         """Mean price of one GPU in USD per hour over the nodes whose price is known."""
-        return gpu_price(self.directory.nodes(self.cell))
+        priced = [(n.price_usd_per_hour, len(n.devices)) for n in self.directory.nodes(self.cell) if n.devices]
+        known = [(price, devices) for price, devices in priced if price is not None]
+        gpus = sum(devices for _, devices in known)
+        return sum(price for price, _ in known) / gpus if gpus else None
 
     def usable(self, spec: WorkloadSpec) -> float:
         """GPUs that a workload could take."""
@@ -181,11 +184,3 @@ def reachable(spec: WorkloadSpec, running: int, wanted: int, gpus: float) -> int
         return wanted
     count = min(wanted, running + max(0, math.floor(gpus / each + SLACK)))
     return max(running, count - count % gang_of(spec))
-
-
-def gpu_price(nodes: list[Inventory]) -> float | None:
-    """Mean price of one GPU in USD per hour over the nodes whose price is known."""
-    priced = [(n.price_usd_per_hour, len(n.devices)) for n in nodes if n.devices]
-    known = [(price, devices) for price, devices in priced if price is not None]
-    gpus = sum(devices for _, devices in known)
-    return sum(price for price, _ in known) / gpus if gpus else None

@@ -1,6 +1,7 @@
 """The node lane's view of one cell: its devices and hosts, and what one closed tick says about them."""
 
 from collections.abc import Iterable, Iterator
+from math import isfinite
 from typing import Any
 
 import numpy as np
@@ -240,8 +241,9 @@ class NodeCell:
         self.features, found = features.step(self.features, inputs, self.gpus.mask)
         if tick.index % self.config.profile_every_ticks:
             return
-        columns = {name: np.asarray(value) for name, value in found._asdict().items()}
-        for slot in np.flatnonzero(self.gpus.mask & np.isfinite(columns["utilization"])).tolist():
+        shown = self.gpus.mask & np.isfinite(np.asarray(found.utilization))
+        columns = {name: np.asarray(value).tolist() for name, value in found._asdict().items()}
+        for slot in np.flatnonzero(shown).tolist():
             subject = self.gpus.names[slot]
             yield Profile(
                 id=record_id("Profile", self.cell, subject, tick.index),
@@ -249,12 +251,12 @@ class NodeCell:
                 cell=self.cell,
                 node=self.gpus.owner[slot],
                 time_ns=tick.end_ns,
-                duty_cycle=float(columns["duty_cycle"][slot]),
-                utilization=float(columns["utilization"][slot]),
+                duty_cycle=columns["duty_cycle"][slot],
+                utilization=columns["utilization"][slot],
                 memory_utilization=_known(columns["memory_used"][slot]),
                 memory_bound=_known(columns["memory_boundedness"][slot]),
                 power_w=_known(columns["power_w"][slot]),
-                idle_s=float(columns["idle_ticks"][slot]) * tick.period_ns / 1e9,
+                idle_s=columns["idle_ticks"][slot] * tick.period_ns / 1e9,
                 workload=self.tenancy.replica_of_slot.get(slot, ("", ""))[0],
             )
 
@@ -307,5 +309,5 @@ def struck(event: NodeEvent, devices: tuple[Device, ...]) -> list[str]:
     return [event.device, *(d.id for d in devices if d.parent == event.device)]
 
 
-def _known(x: np.float32) -> float | None:
-    return float(x) if np.isfinite(x) else None
+def _known(x: float) -> float | None:
+    return x if isfinite(x) else None

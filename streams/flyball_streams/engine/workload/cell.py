@@ -108,8 +108,10 @@ class WorkloadCell:
         self.forecaster.skip(skipped)
         self.last_tick = tick.index
         views = self.forecaster.step(observed)
+        published: set[str] = set()
         for name, view in views.items():
             if self._is_due(name, tick):
+                published.add(name)
                 yield self._forecast(name, view, tick)
             if specs[name].kind == "inference":
                 jobs.append(Job(specs[name], demands[name], view, self._forecast_id(name, tick)))
@@ -117,7 +119,7 @@ class WorkloadCell:
         for job, want in zip(jobs, size(jobs, period_s, self.config.forecast, self.config.sizing), strict=True):
             if want is not None:
                 name = job.spec.workload
-                if not self._is_due(name, tick):  # what a wish rests on can be looked up
+                if name not in published:  # what a wish rests on can be looked up
                     yield self._forecast(name, views[name], tick)
                 yield self._proposal(
                     tick,
