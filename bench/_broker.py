@@ -17,7 +17,7 @@ from flyball_contracts.codec import Message, decode_record
 from flyball_contracts.errors import DecodeError, TransportError
 from flyball_contracts.kafka import consumer_settings, producer_settings
 from flyball_contracts.partitioner import partition_of
-from flyball_contracts.records import Tick, TickClosed
+from flyball_contracts.records import DemandTick, Tick, TickClosed
 from flyball_contracts.topics import DEAD_LETTERS, DEMAND, PROPOSALS, TELEMETRY
 
 AHEAD_BYTES = 8_000_000
@@ -70,12 +70,12 @@ class Sender:
 
 
 class Watch:
-    """Follows the marks that the lanes leave for each closed tick: how far the worker is, and what it missed."""
+    """Follows what the lanes leave for each closed tick: how far the worker is, and what it missed."""
 
     def __init__(self, bootstrap: str, sources: set[str], demand_partitions: int) -> None:
         self._asker = Consumer(consumer_settings(bootstrap, group="flyball", client_id="bench-asker"))
         self._consumer = Consumer(consumer_settings(bootstrap, group="bench-watch", client_id="bench-watch"))
-        # Every partition of the demand topic has the same marks: one is enough.
+        # Every partition of the demand topic hears of every tick: one is enough.
         places = [TopicPartition(DEMAND.name, 0, 0)]
         places += [TopicPartition(PROPOSALS.name, p, 0) for p in self._partitions(PROPOSALS.name)]
         self._consumer.assign(places)
@@ -142,7 +142,7 @@ class Watch:
                 if message.error() is not None or value is None:
                     continue
                 headers = cast("list[tuple[str, bytes | None]]", message.headers() or [])
-                if ("ce_type", b"io.flyball.TickClosed") in headers:
+                if ("ce_type", b"io.flyball.TickClosed") in headers or message.topic() == DEMAND.name:
                     self._mark(message.topic() or "", value, headers)
 
     def _mark(self, topic: str, value: bytes, headers: list[tuple[str, bytes | None]]) -> None:
@@ -150,7 +150,7 @@ class Watch:
             mark = decode_record(topic, value, headers)
         except DecodeError:
             return
-        if isinstance(mark, TickClosed) and mark.source in self._marks:
+        if isinstance(mark, TickClosed | DemandTick) and mark.source in self._marks:
             tick = mark.tick
             self._marks[mark.source][tick.index] += 1
             if tick.closed_by != "complete" or tick.late:

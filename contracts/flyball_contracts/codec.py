@@ -11,7 +11,8 @@ from flyball_contracts.frame import Frame, decode_frame, encode_frame
 from flyball_contracts.ids import MAX_TIME_NS, record_id
 from flyball_contracts.records import (
     Anomaly,
-    Demand,
+    Capacity,
+    DemandTick,
     Forecast,
     Inventory,
     Migrate,
@@ -102,15 +103,16 @@ _bind(
     lambda r: r.published_ns,
 )
 _bind(
-    Demand,
+    DemandTick,
     DEMAND,
-    lambda r: r.workload,
-    lambda r: record_id("Demand", r.cell, r.workload, r.source, r.tick.index),
+    lambda r: r.cell,
+    lambda r: record_id("DemandTick", r.cell, r.source, r.tick.index, r.partition, r.part),
     lambda r: r.tick.end_ns,
 )
 _bind(Profile, INSIGHTS, lambda r: r.subject, lambda r: r.id, lambda r: r.time_ns)
 _bind(Forecast, INSIGHTS, lambda r: r.subject, lambda r: r.id, lambda r: r.time_ns)
 _bind(Anomaly, INSIGHTS, lambda r: r.subject, lambda r: r.id, lambda r: r.time_ns)
+_bind(Capacity, INSIGHTS, lambda r: r.subject, lambda r: r.id, lambda r: r.time_ns)
 _bind(Plan, INSIGHTS, lambda r: r.subject, lambda r: r.id, lambda r: r.time_ns)
 _bind(Proposal, PROPOSALS, lambda r: r.cell, lambda r: r.id, lambda r: r.tick.end_ns)
 _bind(Scale, DECISIONS, lambda r: r.target, lambda r: r.id, lambda r: r.time_ns)
@@ -132,10 +134,6 @@ _decoders = {name: msgspec.json.Decoder(kind) for name, kind in RECORD_TYPES.ite
 _snapshot_decoder = msgspec.msgpack.Decoder(Snapshot)
 
 
-def _allowed(kind: type[Record], topic: str) -> bool:
-    return BINDINGS[kind].topic.name == topic or (kind is TickClosed and topic == DEMAND.name)
-
-
 def frame_message(frame: Frame) -> Message:
     """Kafka message of a telemetry frame, keyed by node."""
     return Message(TELEMETRY.name, frame.node.encode(), encode_frame(frame), [])
@@ -148,18 +146,14 @@ def snapshot_message(snapshot: Snapshot) -> Message:
 
 
 def record_message(record: Record, source: str) -> Message:
-    """Kafka message of a JSON record in CloudEvents binary mode; ``source`` is who says it (a URI reference)."""
+    """Kafka message of a JSON record in CloudEvents binary mode; ``source`` is who says it (a URI reference).
+
+    Demand goes to the partition that it names, all else to that of its key.
+    """
     binding = BINDINGS[type(record)]
     headers = event_headers(type(record).__name__, binding.identity(record), source, binding.time_ns(record))
-    return Message(binding.topic.name, binding.key(record).encode(), _json.encode(record), headers)
-
-
-def tick_closed_messages(mark: TickClosed, topic: Topic, partitions: int | None) -> list[Message]:
-    """The same mark for each partition of a topic, or one keyed by cell where ``partitions`` is ``None``."""
-    message = record_message(mark, f"/{mark.source}")._replace(topic=topic.name)
-    if partitions is None:
-        return [message]
-    return [message._replace(partition=p) for p in range(partitions)]
+    partition = record.partition if isinstance(record, DemandTick) else None
+    return Message(binding.topic.name, binding.key(record).encode(), _json.encode(record), headers, partition)
 
 
 def decode_record(topic: str, value: bytes | None, headers: Sequence[tuple[str, bytes | None]] | None) -> Record:
@@ -171,7 +165,7 @@ def decode_record(topic: str, value: bytes | None, headers: Sequence[tuple[str, 
     if kind is None:
         raise DecodeError(f"message on {topic} has no ce_type header of ours; send CloudEvents binary mode")
     record_type = RECORD_TYPES.get(kind)
-    if record_type is None or not _allowed(record_type, topic):
+    if record_type is None or BINDINGS[record_type].topic.name != topic:
         raise UnknownSchema(f"record type {kind!r} does not belong on {topic}")
     if value is None:
         raise DecodeError(f"{kind} on {topic} has no value; a tombstone is not a record")

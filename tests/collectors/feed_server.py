@@ -220,3 +220,50 @@ def retail_prices(*rows: dict[str, Any], link: str | None = None) -> dict[str, A
         "NextPageLink": link,
         "Count": len(items),
     }
+
+
+def gcp_sku(description: str, usd: float, unit: str = "h", *more_regions: str) -> dict[str, Any]:
+    """A row of Google Cloud's catalogue; a spot one by its usage type."""
+    nanos = round(usd * 1e9)
+    regions = ("us-central1", *more_regions)
+    price = {"currencyCode": "USD", "units": str(nanos // 10**9), "nanos": nanos % 10**9}
+    return {
+        "name": "services/6F81-5844-456A/skus/0000-1111-2222",
+        "skuId": "0000-1111-2222",
+        "description": description,
+        "category": {
+            "serviceDisplayName": "Compute Engine",
+            "resourceFamily": "Compute",
+            "resourceGroup": "GPU",
+            "usageType": "Preemptible",
+        },
+        "serviceRegions": list(regions),
+        "pricingInfo": [
+            {
+                "summary": "",
+                "pricingExpression": {
+                    "usageUnit": unit,
+                    "displayQuantity": 1,
+                    "tieredRates": [{"startUsageAmount": 0, "unitPrice": price}],
+                    "usageUnitDescription": "hour",
+                    "baseUnit": "s",
+                },
+                "currencyConversionRate": 1,
+                "effectiveTime": "2026-02-20T08:00:00.123456Z",
+            }
+        ],
+        "serviceProviderName": "Google",
+        "geoTaxonomy": {"type": "REGIONAL", "regions": list(regions)},
+    }
+
+
+def gcp_skus(*rows: dict[str, Any], token: str = "") -> Answer:
+    """A page of the catalogue: the parts of a3-highgpu-8g in Iowa, and more rows."""
+    americas = "running in Americas"
+    parts = [
+        gcp_sku(f"Spot Preemptible A3 Instance Core {americas}", 0.01),
+        gcp_sku(f"Spot Preemptible A3 Instance Ram {americas}", 0.001, "GiBy.h"),
+        gcp_sku(f"Nvidia H100 80GB GPU attached to Spot Preemptible VMs {americas}", 2.5, "h", "us-east4"),
+        gcp_sku("SSD backed Local Storage attached to Spot Preemptible VMs", 0.073, "GiBy.mo"),
+    ]
+    return as_json({"skus": [*parts, *rows], "nextPageToken": token})

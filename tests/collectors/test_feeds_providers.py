@@ -145,7 +145,7 @@ BAD = {
     "server": ("maps", Answer(b"", 500), "status 500, the provider's fault"),
     "many": ("maps", Answer(b"", 429, {"Retry-After": "90"}), "status 429, too many requests; a longer period_s"),
     "token": ("maps", Answer(b"", 401), "status 401, refused; check the token"),
-    "zone": ("maps", Answer(b"", 404), "status 404; check zone, region and base_url"),
+    "zone": ("maps", Answer(b"", 404), "status 404; check zone, region, key and base_url"),
     "moved": (
         "maps",
         Answer(b"", 302, {"Location": "http://elsewhere/x?y=1"}),

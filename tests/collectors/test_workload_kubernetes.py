@@ -86,8 +86,8 @@ def said(workload: str = "chat", **more: str) -> dict[str, str]:
 )
 def test_where_a_pod_is_scraped(one: dict[str, Any], url: str) -> None:
     (found,) = pods_of(answer(one).encode())
-    assert (found.workload, found.pod, found.namespace, found.url) == ("chat", "a", "ml", url)
-    assert found.uid == one["metadata"]["uid"]
+    assert (found.workload, found.replica, found.url) == ("chat", "a", url)
+    assert dict(found.labels) == {"namespace": "ml", "pod": "a", "uid": one["metadata"]["uid"]}
     assert (found.server, found.work) == ("vllm", "requests")
 
 
@@ -115,12 +115,12 @@ def test_pods_are_asked_for_as_the_service_account(tmp_path: Path) -> None:
         settings = KubernetesSettings(enabled=True, period_s=0.05, token_file=str(token), ca_file=str(ca_file))
         environ = {"KUBERNETES_SERVICE_HOST": host, "KUBERNETES_SERVICE_PORT": port}
         watch = PodWatch(settings, "n/1", 10.0, environ)
-        until(lambda: [one.pod for one in watch.found] == ["a"])
+        until(lambda: [one.replica for one in watch.found] == ["a"])
         assert server.asked[0].path == "/api/v1/pods?fieldSelector=spec.nodeName%3Dn%2F1&resourceVersion=0"
         assert server.asked[0].headers["Authorization"] == "Bearer abc"
         server.say(PODS, '{"kind":"Status","status":"Failure","reason":"Forbidden","code":403}', status=403)
         until(lambda: watch.errors > 1)
-        assert [one.pod for one in watch.found] == ["a"]
+        assert [one.replica for one in watch.found] == ["a"]
         server.say(PODS, answer())
         until(lambda: watch.found == ())
         watch.close()
@@ -173,7 +173,7 @@ def test_pods_come_and_go_as_rows(tmp_path: Path) -> None:
             assert math.isnan(rows()["chat", "chat-d"][1])
             problems = collector.problems()
             assert (problems["chat/chat-a"], problems["chat/chat-c"], problems["kubernetes"]) == ("", "", "")
-            assert "its annotations do not say" in str(problems["chat/chat-d"])
+            assert "what it announces does not say" in str(problems["chat/chat-d"])
             allocation = next(a for a in collector.parts().allocations if a.replica == "chat-a")
             assert allocation.runtime == "kubernetes"
             assert allocation.labels == {"namespace": "ml", "pod": "chat-a", "uid": first["metadata"]["uid"]}

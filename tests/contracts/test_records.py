@@ -14,12 +14,11 @@ from flyball_contracts.codec import (
     decode_snapshot,
     record_message,
     snapshot_message,
-    tick_closed_messages,
 )
 from flyball_contracts.deadletter import dead_letter
 from flyball_contracts.errors import DecodeError, FlyballError, UnknownSchema
-from flyball_contracts.records import Record, Signal, Snapshot, TickClosed
-from flyball_contracts.topics import DEAD_LETTERS, DEMAND, OUTCOMES, PROPOSALS, STATE, TOPICS
+from flyball_contracts.records import DemandTick, Record, Signal, Snapshot
+from flyball_contracts.topics import DEAD_LETTERS, OUTCOMES, PROPOSALS, STATE, TOPICS
 
 SAMPLES = samples()
 
@@ -80,8 +79,7 @@ def test_a_record_on_a_wrong_topic_is_refused(name: str) -> None:
     full, _ = SAMPLES[name]
     message = record_message(full, "/test")
     for topic in TOPICS.values():
-        belongs = topic.name == message.topic or (name == "TickClosed" and topic is DEMAND)
-        if topic.cloudevents and not belongs:
+        if topic.cloudevents and topic.name != message.topic:
             with pytest.raises(UnknownSchema, match=rf"'{name}' does not belong on {topic.name}"):
                 decode_message(topic.name, message.value, message.headers)
 
@@ -119,13 +117,10 @@ def test_times_beyond_what_a_header_can_say_are_refused() -> None:
             decode_record(OUTCOMES.name, raw, outcome.headers)
 
 
-def test_a_tick_mark_goes_to_every_partition() -> None:
-    mark: TickClosed = sample(TickClosed, full=True)
-    keyed = tick_closed_messages(mark, PROPOSALS, None)
-    assert [(m.topic, m.partition) for m in keyed] == [(PROPOSALS.name, None)]
-    spread = tick_closed_messages(mark, DEMAND, 3)
-    assert [(m.topic, m.partition) for m in spread] == [(DEMAND.name, p) for p in range(3)]
-    assert all(decode_message(m.topic, m.value, m.headers) == mark for m in spread)
+def test_demand_goes_to_the_partition_that_it_names_and_all_else_by_key() -> None:
+    said: DemandTick = sample(DemandTick, full=True)
+    assert record_message(said, "/test").partition == said.partition
+    assert record_message(SAMPLES["TickClosed"][0], "/test").partition is None
 
 
 def test_a_signal_ends_after_its_last_slot() -> None:

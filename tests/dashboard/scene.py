@@ -18,6 +18,7 @@ from flyball_contracts.records import (
     Anomaly,
     AnyDecision,
     Demand,
+    DemandTick,
     Device,
     Effect,
     Evidence,
@@ -33,7 +34,6 @@ from flyball_contracts.records import (
     Scale,
     Signal,
     Tick,
-    TickClosed,
     WorkloadSpec,
 )
 
@@ -169,43 +169,29 @@ def tick(index: int) -> Tick:
     return Tick(index=T0 // NS_PER_S + index, period_ns=NS_PER_S)
 
 
-def demands(fleet: Fleet) -> list[Record]:
+def demands(fleet: Fleet) -> list[DemandTick]:
     rng = np.random.default_rng(fleet.seed + 1)
-    made: list[Record] = []
+    made: list[DemandTick] = []
     for name, (replicas, peak) in SERVICES.items():
         for t in range(TICKS):
             ramp = 0.55 + 0.25 * np.sin(t / 33) + (0.28 * (t - 150) / 50 if t > 150 and name == "chat-70b" else 0)
             work = float(peak * ramp * rng.normal(1, 0.035))
             for half in ("node/0", "node/1"):  # a reader adds up the sources
-                made.append(
-                    Demand(
-                        workload=name,
-                        cell=CELL,
-                        source=half,
-                        tick=tick(t),
-                        replicas=replicas // 2 + (half == "node/1") * (replicas % 2),
-                        ready=replicas // 2 + (half == "node/1") * (replicas % 2),
-                        devices=4 * replicas,
-                        work_rate=work / 2,
-                        utilization_sum=2.0,
-                    )
+                running = replicas // 2 + (half == "node/1") * (replicas % 2)
+                asked = Demand(
+                    workload=name,
+                    replicas=running,
+                    ready=running,
+                    devices=4 * replicas,
+                    work_rate=work / 2,
+                    utilization_sum=2.0,
                 )
+                made.append(DemandTick(cell=CELL, source=half, tick=tick(t), partition=0, demands=(asked,)))
     for t in range(TICKS):
-        made.append(
-            Demand(
-                workload="pretrain-llm",
-                cell=CELL,
-                source="node/0",
-                tick=tick(t),
-                replicas=22,
-                ready=22,
-                devices=176,
-                utilization_sum=float(163 + rng.normal(0, 2)),
-                progress=0.41,
-            )
-        )
-    made += [TickClosed(cell=CELL, source="node/0", tick=tick(TICKS - 1)) for _ in range(4)]
-    made.append(TickClosed(cell="host", source="node/1", tick=tick(TICKS - 1)))
+        busy = float(163 + rng.normal(0, 2))
+        train = Demand(workload="pretrain-llm", replicas=22, ready=22, devices=176, utilization_sum=busy, progress=0.41)
+        made.append(DemandTick(cell=CELL, source="node/0", tick=tick(t), partition=1, demands=(train,)))
+    made.append(DemandTick(cell="host", source="node/1", tick=tick(TICKS - 1), partition=0))
     return made
 
 
@@ -213,9 +199,9 @@ def forecasts(fleet: Fleet) -> list[Record]:
     made: list[Record] = []
     last: dict[str, float] = {}
     for record in demands(fleet):
-        if isinstance(record, Demand) and record.tick == tick(TICKS - 1):
-            amount = record.work_rate if record.work_rate is not None else record.utilization_sum or 0.0
-            last[record.workload] = last.get(record.workload, 0.0) + amount
+        for asked in record.demands if record.tick == tick(TICKS - 1) else ():
+            amount = asked.work_rate if asked.work_rate is not None else asked.utilization_sum or 0.0
+            last[asked.workload] = last.get(asked.workload, 0.0) + amount
     for name, value in last.items():
         slope = 0.0045 if name == "chat-70b" else -0.001
         horizons = tuple(float(h) for h in range(1, 61, 5))

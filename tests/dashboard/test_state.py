@@ -10,7 +10,7 @@ from tests.dashboard import scene
 
 from flyball_contracts.ids import NS_PER_S
 from flyball_contracts.metrics import GPU
-from flyball_contracts.records import NodeEvent, Preempt, TickClosed, WorkloadSpec
+from flyball_contracts.records import DemandTick, NodeEvent, Preempt, WorkloadSpec
 from flyball_streams.dashboard.bounded import Bounded
 from flyball_streams.dashboard.state import MAX_DECISIONS, FleetView, health_of
 from flyball_streams.dashboard.summary import summarise
@@ -105,7 +105,7 @@ def test_demand_is_summed_over_its_sources() -> None:
 
 def test_demand_history_is_bounded() -> None:
     view = FleetView()
-    one = next(d for d in scene.demands(SMALL) if d.__class__.__name__ == "Demand")
+    one = scene.demands(SMALL)[0]
     for i in range(2_000):
         view.apply(replace(one, tick=scene.tick(i)))
     (workload,) = view.workloads.values()
@@ -122,8 +122,8 @@ def test_removed_workloads_and_tombstones_go() -> None:
     assert summarise(view).gpus == 20
 
 
-def test_late_messages_are_counted_once_although_every_partition_has_the_mark() -> None:
-    mark = TickClosed(cell="fleet", source="node/0", tick=replace(scene.tick(5), late=3))
+def test_late_messages_are_counted_once_although_every_partition_hears_of_them() -> None:
+    mark = DemandTick(cell="fleet", source="node/0", tick=replace(scene.tick(5), late=3), partition=0)
     view = viewed([mark, mark, mark, replace(mark, source="node/1"), replace(mark, tick=scene.tick(6))])
     assert view.late == 6
 

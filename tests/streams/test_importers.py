@@ -16,7 +16,7 @@ from flyball_contracts.config import WorkerConfig
 from flyball_contracts.errors import RecordingError
 from flyball_contracts.frame import Frame
 from flyball_contracts.metrics import GPU, WORKLOAD
-from flyball_contracts.records import Demand, Inventory, Record, Scale, Signal, Snapshot, WorkloadSpec
+from flyball_contracts.records import DemandTick, Inventory, Record, Scale, Signal, Snapshot, WorkloadSpec
 from flyball_streams.engine import Engine, Incoming
 from flyball_streams.importers import IMPORTERS, AlibabaGentd26, AzureLlm2023
 from flyball_streams.importers.alibaba_gentd26 import LOST_TICKS, allocated
@@ -255,13 +255,13 @@ def test_alibaba_pods_come_and_go(coming_and_going: Path, tmp_path: Path) -> Non
     assert np.isnan(gap).all()  # missing, not gone
     made = played(path)
     seen: dict[int, int] = {}
-    for d in made:
-        if isinstance(d, Demand):
-            seen[d.tick.index] = seen.get(d.tick.index, 0) + d.replicas
+    for said in made:
+        if isinstance(said, DemandTick):
+            seen[said.tick.index] = seen.get(said.tick.index, 0) + sum(d.replicas for d in said.demands)
     running = [7 + (i not in (13,)) + (4 <= i < 10 or i >= 12) for i in range(17)]
     assert [seen[t] for t in sorted(seen)] == running[: len(seen)]
     assert len(seen) > 14
-    assert {type(r).__name__ for r in made} <= {"Demand", "TickClosed", "Forecast", "Proposal", "Scale", "Profile"}
+    assert {type(r).__name__ for r in made} <= {"DemandTick", "TickClosed", "Forecast", "Proposal", "Scale", "Profile"}
 
 
 def test_azure_counts_requests_tokens_and_work(azure: Path, tmp_path: Path) -> None:

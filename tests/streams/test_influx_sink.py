@@ -21,7 +21,7 @@ from flyball_contracts.errors import ConfigError, TransportError
 from flyball_contracts.frame import make_frame
 from flyball_contracts.kafka import consumer_settings, producer_settings
 from flyball_contracts.metrics import GPU
-from flyball_contracts.records import Allocation, Demand, Device, Inventory, Outcome, Tick
+from flyball_contracts.records import Allocation, Demand, DemandTick, Device, Inventory, Outcome, Tick
 from flyball_contracts.topics import DEAD_LETTERS, TELEMETRY, TOPICS
 from flyball_streams.broker import EmbeddedBroker
 from flyball_streams.sinks import SinkReport, run_influx_sink
@@ -129,7 +129,8 @@ def story() -> list[Message]:
             frame_message(make_frame(values, schema=GPU.schema, node="n", boot_id="b", time_ns=time_ns, **counts))
         )
     tick = Tick(index=START_NS // S, period_ns=S)
-    demand = Demand(workload="w", cell="c", source="s", tick=tick, replicas=1, ready=1, devices=1, work_rate=2.5)
+    asked = Demand(workload="w", replicas=1, ready=1, devices=1, work_rate=2.5)
+    demand = DemandTick(cell="c", source="s", tick=tick, partition=0, demands=(asked,))
     outcome = Outcome(
         id="o", decision="d", type="Scale", target="t", cell="c", workload="w", time_ns=START_NS, status="done",
         mode="dry_run", driver="dry_run", effect_after_s=1.5,

@@ -15,6 +15,7 @@ from flyball_contracts.records import (
     Anomaly,
     Decision,
     Demand,
+    DemandTick,
     Device,
     Forecast,
     Inventory,
@@ -177,7 +178,13 @@ TICK = Tick(index=4, period_ns=S)
 DECISION = {"cell": "c", "workload": "w", "target": "t"}
 CASES: list[tuple[Record, str, dict[str, str], dict[str, Field], int]] = [
     (
-        Demand(workload="w", cell="c", source="node/0", tick=TICK, replicas=3, ready=2, devices=4, work_rate=0.5),
+        DemandTick(
+            cell="c",
+            source="node/0",
+            tick=TICK,
+            partition=0,
+            demands=(Demand(workload="w", replicas=3, ready=2, devices=4, work_rate=0.5),),
+        ),
         "flyball.demand",
         {"cell": "c", "workload": "w", "source": "node/0"},
         {"replicas": 3, "ready": 2, "devices": 4, "work_rate": 0.5},

@@ -15,7 +15,7 @@ from flyball_contracts.errors import RecordingError, TransportError
 from flyball_contracts.frame import Frame, make_frame
 from flyball_contracts.kafka import producer_settings
 from flyball_contracts.metrics import GPU
-from flyball_contracts.records import Demand, Device, Inventory, NodeEvent, Signal, Tick, WorkloadSpec
+from flyball_contracts.records import DemandTick, Device, Inventory, NodeEvent, Signal, Tick, WorkloadSpec
 from flyball_contracts.topics import DEMAND, TELEMETRY, TOPICS
 from flyball_streams.broker import EmbeddedBroker
 from flyball_streams.recording import SOURCES, RecordedMessage, Recording, RecordingWriter, record, replay
@@ -52,8 +52,7 @@ def story() -> Iterable[tuple[Message, int]]:
     event = NodeEvent(id="e", node="n0", time_ns=START_NS + 3 * S, kind="xid", code=79)
     yield record_message(event, "/test"), START_NS + 3 * S
     tick = Tick(index=1, period_ns=S)
-    demand = Demand(workload="w", cell="c", source="s", tick=tick, replicas=1, ready=1, devices=1)
-    yield record_message(demand, "/test"), START_NS + 4 * S
+    yield record_message(DemandTick(cell="c", source="s", tick=tick, partition=0), "/test"), START_NS + 4 * S
 
 
 @pytest.fixture

@@ -2,7 +2,7 @@
 
 from flyball_actuators.drivers.base import Answer
 from flyball_contracts.cloudevents import rfc3339
-from flyball_contracts.records import AnyDecision, Migrate, Scale
+from flyball_contracts.records import AnyDecision, Migrate, Resources, Scale
 
 
 class DryRun:
@@ -18,6 +18,9 @@ class DryRun:
 
 def _what(decision: AnyDecision) -> str:
     target = f"target {decision.target!r} (workload {decision.workload!r}, cell {decision.cell!r})"
+    if isinstance(decision, Scale) and decision.resources is not None:
+        changes = _changes(decision.resources, decision.resources_before or Resources())
+        return f"set {changes} for each of the {decision.replicas} replicas of {target}"
     if isinstance(decision, Scale):
         power = "" if decision.power_limit_w is None else f" with a power limit of {decision.power_limit_w:g} W"
         return f"scaled {target} from {decision.replicas_before} to {decision.replicas} replicas{power}"
@@ -31,3 +34,16 @@ def _what(decision: AnyDecision) -> str:
     which = f" ({', '.join(decision.victims)})" if decision.victims else ""
     change = f"from {decision.replicas_before} to {decision.replicas} replicas{which}"
     return f"preempted {target} {change} {how}, {until}{room}"
+
+
+def _changes(wanted: Resources, before: Resources) -> str:
+    said = [
+        f"{what} to {new:{form}}" + ("" if old is None else f" instead of {old:{form}}")
+        for what, form, new, old in (
+            ("CPU cores", "g", wanted.cpu, before.cpu),
+            ("bytes of memory", ",d", wanted.memory_bytes, before.memory_bytes),
+            ("part of a GPU", "s", wanted.gpu_profile, before.gpu_profile),
+        )
+        if new is not None
+    ]
+    return " and ".join(said)

@@ -5,7 +5,7 @@ from math import floor
 
 from flyball_actuators.guard.state import Case, Grant, Verdict, World, refuse
 from flyball_contracts.config import ActuatorConfig, RateLimit
-from flyball_contracts.records import AnyDecision, Migrate
+from flyball_contracts.records import AnyDecision, Migrate, Scale
 
 
 def rate(case: Case) -> Verdict | None:
@@ -44,8 +44,8 @@ def taken_by(decision: AnyDecision, world: World) -> int:
     The larger of what the decision assumes to run and what the inventories show counts as "before", so that
     a decision on stale data cannot take away more than it says.
     """
-    if isinstance(decision, Migrate):
-        return 1
+    if isinstance(decision, Migrate) or (isinstance(decision, Scale) and decision.resources is not None):
+        return 1  # at a time
     before = max(decision.replicas_before, world.running(decision.cell, decision.workload))
     return max(0, before - decision.replicas)
 

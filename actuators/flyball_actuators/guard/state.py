@@ -6,7 +6,7 @@ from typing import Literal, NamedTuple, Self
 import msgspec
 
 from flyball_contracts.config import ActuatorConfig
-from flyball_contracts.records import AnyDecision, Migrate, WorkloadSpec
+from flyball_contracts.records import AnyDecision, Migrate, Scale, WorkloadSpec
 from flyball_contracts.records.outcomes import RefusalCode
 
 VerdictStatus = Literal["accepted", "refused", "superseded"]
@@ -101,5 +101,8 @@ def refuse(code: RefusalCode, detail: str) -> Verdict:
 
 
 def subject_of(decision: AnyDecision) -> str:
-    """What a newer decision replaces: the size of a target, or the place of one replica."""
-    return f"{decision.target}#{decision.replica}" if isinstance(decision, Migrate) else decision.target
+    """What a newer decision replaces: the number of a target's replicas, what they ask for, or the place of one."""
+    if isinstance(decision, Migrate):
+        return f"{decision.target}#{decision.replica}"
+    vertical = isinstance(decision, Scale) and decision.resources is not None
+    return f"{decision.target}#" if vertical else decision.target

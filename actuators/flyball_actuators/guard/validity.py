@@ -1,7 +1,9 @@
 """The check that a decision makes sense for what it is about; it runs after the target is known."""
 
+import math
+
 from flyball_actuators.guard.state import Case, Verdict, World, refuse
-from flyball_contracts.records import Migrate, Preempt, Scale, WorkloadSpec
+from flyball_contracts.records import Migrate, Preempt, Resources, Scale, WorkloadSpec
 
 
 def invalid(case: Case) -> Verdict | None:
@@ -22,6 +24,8 @@ def invalid(case: Case) -> Verdict | None:
 def _scale(scale: Scale, spec: WorkloadSpec) -> str:
     if scale.replicas_before < 0:
         return f"replicas_before is {scale.replicas_before}; it must not be negative"
+    if scale.resources is not None:
+        return _resources(scale, scale.resources)
     if not max(0, spec.min_replicas) <= scale.replicas <= spec.max_replicas:
         return (
             f"{scale.replicas} replicas lie outside {spec.min_replicas} to {spec.max_replicas}, the range of "
@@ -29,6 +33,20 @@ def _scale(scale: Scale, spec: WorkloadSpec) -> str:
         )
     if scale.power_limit_w is not None and scale.power_limit_w <= 0:
         return f"power_limit_w is {scale.power_limit_w}; it must be positive"
+    return ""
+
+
+def _resources(scale: Scale, wanted: Resources) -> str:
+    if scale.replicas != scale.replicas_before:
+        return (
+            f"resources come with {scale.replicas} replicas instead of {scale.replicas_before}; "
+            "change one of the two at a time"
+        )
+    if wanted.cpu is None and wanted.memory_bytes is None and not wanted.gpu_profile:
+        return "resources name nothing to change; give cpu, memory_bytes or gpu_profile"
+    for name, value in (("cpu", wanted.cpu), ("memory_bytes", wanted.memory_bytes)):
+        if value is not None and not 0 < value < math.inf:
+            return f"resources.{name} is {value}; it must be positive"
     return ""
 
 

@@ -25,6 +25,7 @@ from flyball_collectors.kernel import text_of
 from flyball_collectors.kmsg import KernelLog
 from flyball_collectors.nvml import NvmlCollector
 from flyball_collectors.workload import WorkloadCollector
+from flyball_collectors.workload.slurm import find_jobs
 from flyball_contracts.config import AgentConfig, Config
 from flyball_contracts.errors import ConfigError
 from flyball_contracts.metrics import GPU
@@ -73,6 +74,9 @@ def explain(config: Config, *, wait: Callable[[float], object] = time.sleep) -> 
             findings.append(_attribution(agent, collector))
     for collector in sources.collectors:
         collector.close()
+    if not agent.workloads.slurm.enabled and (jobs := len(find_jobs(Path(agent.root)))):
+        remedy = "set agent.workloads.slurm.enabled to true, and install infra/slurm/task-prolog"
+        findings.append(Finding("workload.slurm", False, f"{jobs} Slurm jobs run here and may announce pages", remedy))
     return findings
 
 

@@ -60,8 +60,8 @@ def _kmsg(config: AgentConfig, node: str) -> Collector | Absent:
 
 def _workload(config: AgentConfig, node: str) -> Collector | Absent:
     if config.workloads == WorkloadsConfig():
-        return Absent("nobody to ask", "name targets, logs, listen or kubernetes in agent.workloads")
-    return WorkloadCollector(config.workloads, node)
+        return Absent("nobody to ask", "name targets, logs, listen, kubernetes or slurm in agent.workloads")
+    return WorkloadCollector(config.workloads, node, root=Path(config.root))
 
 
 def _cloud(config: AgentConfig, node: str) -> Collector | Absent:
@@ -80,7 +80,7 @@ SOURCES = (
     SourceKind("cloud", ("root", "cloud"), _cloud),
     SourceKind("host", ("root", "host"), _host),
     SourceKind("numa", ("root", "host"), _numa),
-    SourceKind("workload", ("workloads", "node"), _workload),
+    SourceKind("workload", ("root", "workloads", "node"), _workload),
     SourceKind("attribution", ("root", "attribution", "node"), _attribution),
 )
 

@@ -55,8 +55,8 @@ class AttributionCollector:
     def attach(self, gpus: Gpus | None, others: Iterable[Collector] = ()) -> None:
         """Take the devices' values from ``gpus``, and the names of pods from ``others``.
 
-        An allocation of the others that has the label ``uid`` names the pod with that UID, which is told of whether
-        or not it uses a device.
+        An allocation of the others that has the label ``uid`` names the pod with that UID, one with ``job`` that job,
+        which is told of whether or not it uses a device. Of several in one job the first has its devices.
         """
         self._gpus, self._others = gpus, tuple(others)
 
@@ -71,8 +71,8 @@ class AttributionCollector:
         for process in processes:
             if process.pid in owners:
                 users.setdefault(owners[process.pid], set()).add(process.device)
-        told = {a.labels["uid"]: a for other in self._others for a in other.parts().allocations if "uid" in a.labels}
-        units = self._units.update(users, {("kubernetes", uid) for uid in told})
+        told = _told([a for other in self._others for a in other.parts().allocations])
+        units = self._units.update(users, told)
         self._name(units, rows, told)
         readings: list[Reading | KeyedReading] = []
         shares = None
@@ -109,7 +109,7 @@ class AttributionCollector:
             self._since_usage_ns = 0
         return due
 
-    def _name(self, units: Mapping[Key, Unit], rows: Mapping[str, int], told: Mapping[str, Allocation]) -> None:
+    def _name(self, units: Mapping[Key, Unit], rows: Mapping[str, int], told: Mapping[Key, Allocation]) -> None:
         """Name the units, no two of them the same, unless nothing has changed since the last time."""
         pods = self._pods.find(unit for runtime, unit in units if runtime == "kubernetes")
         facts = (dict(units), dict(rows), told, dict(pods))
@@ -120,8 +120,8 @@ class AttributionCollector:
         taken: set[tuple[str, str]] = set()
         for key in sorted(units):
             named = name_of(units[key].owner, self._node, pods.get(key[1]), self._settings.rules)
-            if key[0] == "kubernetes" and key[1] in told:
-                named = named._replace(workload=told[key[1]].workload, replica=told[key[1]].replica)
+            if key in told:
+                named = named._replace(workload=told[key].workload, replica=told[key].replica)
             if named[:2] in taken:  # two pods of one name: the one is about to end, or a rule joins namespaces
                 named = named._replace(replica=f"{named.replica}.{key[1]}")
             taken.add(named[:2])
@@ -138,6 +138,17 @@ class AttributionCollector:
         shares = divide(found, uses, owners, period_s)
         self._idle.learn(devices, found.energy_j, shares, period_s)
         return shares
+
+
+def _told(allocations: Iterable[Allocation]) -> dict[Key, Allocation]:
+    """Allocations by the pod or job that they are part of."""
+    told: dict[Key, Allocation] = {}
+    for one in sorted(allocations, key=lambda a: (a.workload, a.replica)):
+        if "uid" in one.labels:
+            told.setdefault(("kubernetes", one.labels["uid"]), one)
+        elif "job" in one.labels:
+            told.setdefault(("slurm", one.labels["job"]), one)
+    return told
 
 
 def _allocation(unit: Unit, named: Named, rows: Mapping[str, int]) -> Allocation:

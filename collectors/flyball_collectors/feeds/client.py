@@ -125,7 +125,7 @@ def _refusal(answer: urllib3.BaseHTTPResponse, where: str, now_ns: int) -> FeedE
         text = "check the token or the log-in in the environment, and that the plan includes this zone"
         return Unauthorized(f"{where}: status {status}, refused; {text}", lasting=True)
     if status < 500 and status not in _RETRIED:
-        return FeedError(f"{where}: status {status}; check zone, region and base_url", lasting=True)
+        return FeedError(f"{where}: status {status}; check zone, region, key and base_url", lasting=True)
     wait_s = retry_after_s(answer.headers.get("Retry-After"), now_ns)
     text = "too many requests; a longer period_s helps" if status == 429 else "the provider's fault; it is asked again"
     return FeedError(f"{where}: status {status}, {text}", retry_after_s=wait_s)

@@ -13,6 +13,8 @@ from flyball_collectors.feeds.base import Feed
 from flyball_collectors.feeds.client import Client
 from flyball_collectors.feeds.electricity_maps import ElectricityMaps
 from flyball_collectors.feeds.file import FileFeed
+from flyball_collectors.feeds.gcp_catalogue import Catalogue
+from flyball_collectors.feeds.gcp_spot_price import GcpSpotPrice
 from flyball_collectors.feeds.uk_carbon import UkCarbon
 from flyball_collectors.feeds.watttime import WattTime
 from flyball_collectors.secret import secret
@@ -78,6 +80,14 @@ def open_feeds(config: FeedsConfig, environ: Mapping[str, str] | None = None) ->
         add(AwsSpotAdvisor(advice, client(advice.base_url)), advice, f"feeds.aws_spot_advisor[{i}]", "spot_risk")
     for i, retail in enumerate(config.azure_spot_price):
         add(AzureSpotPrice(retail, client(retail.base_url)), retail, f"feeds.azure_spot_price[{i}]", "spot_price")
+    catalogues: dict[tuple[str, str], Catalogue] = {}
+    for i, parts in enumerate(config.gcp_spot_price):
+        key = f"feeds.gcp_spot_price[{i}]"
+        api_key = secret(environ, parts.key_env, f"{key}.key_env", in_header=True)
+        shared = (parts.base_url, api_key)
+        if shared not in catalogues:  # half a period: feeds of one period come one after the other
+            catalogues[shared] = Catalogue(client(parts.base_url), api_key, parts.period_s / 2)
+        add(GcpSpotPrice(parts, catalogues[shared], key), parts, key, "spot_price")
     if not found:
         raise ConfigError("feeds: none is configured; see feeds in infra/examples/flyball.yaml")
     return found

@@ -4,6 +4,7 @@ import logging
 import os
 import time
 from collections.abc import Callable, Mapping
+from itertools import zip_longest
 from pathlib import Path
 from typing import NamedTuple
 
@@ -11,11 +12,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from flyball_collectors.base import KeyedReading, Parts
+from flyball_collectors.workload.discovery import Found, Watch
 from flyball_collectors.workload.follower import Follower, compile_pattern
-from flyball_collectors.workload.kubernetes import Found, PodWatch
+from flyball_collectors.workload.kubernetes import PodWatch
 from flyball_collectors.workload.listen import LineSocket
 from flyball_collectors.workload.meter import Told
 from flyball_collectors.workload.scraper import Limits, Scraper, Target
+from flyball_collectors.workload.slurm import JobWatch
 from flyball_collectors.workload.targets import configured, discovered
 from flyball_collectors.workload.training import Job, Progress
 from flyball_contracts.config.workload import WorkloadsConfig
@@ -48,7 +51,7 @@ _TOLD = _columns(
 )
 _PROGRESS = _columns("work.rate", "step.time", "progress", "loss", "steps")
 _READY = WORKLOAD.column("flyball.workload.ready")
-_UNREAD = {True: "", False: "its annotations do not say how to scrape it; see the log"}
+_UNREAD = {True: "", False: "what it announces does not say how to scrape it; see the log"}
 
 
 class _Log(NamedTuple):
@@ -69,6 +72,7 @@ class WorkloadCollector:
         config: WorkloadsConfig,
         node: str,
         *,
+        root: Path = Path("/"),
         environ: Mapping[str, str] = os.environ,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
@@ -96,14 +100,16 @@ class WorkloadCollector:
         self._logs = logs
         self._jobs: dict[Key, Job] = {}
         self._refused = 0
-        self._found: tuple[Found, ...] = ()
-        self._pods: dict[Found, Scraper | None] = {}
+        self._followed: list[tuple[Found, ...]] = []
+        self._found: dict[Found, Scraper | None] = {}
         self._scrapers: dict[Key, Scraper] = {}
         self._socket = LineSocket(config.listen) if config.listen else None
-        self._watch: PodWatch | None = None
+        self._watches: dict[str, Watch] = {}
         try:
             if config.kubernetes.enabled:
-                self._watch = PodWatch(config.kubernetes, node, config.timeout_s, environ)
+                self._watches["kubernetes"] = PodWatch(config.kubernetes, node, config.timeout_s, environ)
+            if config.slurm.enabled:
+                self._watches["slurm"] = JobWatch(config.slurm, node, root)
             self._scrapers = {key: Scraper(target, self._limits) for key, target in targets.items()}
         except BaseException:
             self.close()
@@ -111,34 +117,34 @@ class WorkloadCollector:
 
     @property
     def errors(self) -> int:
-        """Scrapes that failed, answers of the API server that did, and lines that were refused, so far."""
-        scrapers = [*self._scrapers.values(), *(one for one in self._pods.values() if one is not None)]
+        """Scrapes that failed, looks for replicas that did, and lines that were refused, so far."""
         refused = self._refused + (self._socket.refused if self._socket else 0)
-        return sum(one.errors for one in scrapers) + refused + (self._watch.errors if self._watch else 0)
+        looks = sum(watch.errors for watch in self._watches.values())
+        return sum(one.errors for one in self._all_scrapers()) + looks + refused
 
     def problems(self) -> dict[str, str | None]:
         """What is asked, and why it cannot be had: empty where it can, ``None`` where no answer has come yet."""
         told = {f"{workload}/{replica}": one.problem for (workload, replica), one in self._scrapers.items()}
-        for found, scraper in self._pods.items():
-            told[f"{found.workload}/{found.pod}"] = scraper.problem if scraper is not None else _UNREAD[found.pending]
+        for found, scraper in self._found.items():
+            told[f"{found.workload}/{found.replica}"] = (
+                scraper.problem if scraper is not None else _UNREAD[found.pending]
+            )
         for key, log in self._logs.items():
             told["/".join(key)] = log.follower.problem()
-        if self._watch is not None:
-            told["kubernetes"] = self._watch.problem
-        return told
+        return told | {name: watch.problem for name, watch in self._watches.items()}
 
     def read(self, now_ns: int, period_ns: int) -> list[KeyedReading]:
         """What each replica said last; none of it is asked for here."""
         del now_ns, period_ns
         now_s = self._clock()
-        if self._watch is not None:
-            self._watch.hurry()
-            self._follow(self._watch.found)
+        for watch in self._watches.values():
+            watch.hurry()
+        self._follow([watch.found for watch in self._watches.values()])
         self._listen(now_s)
         rows: dict[Key, Row] = {key: _told_row(one.take()) for key, one in self._scrapers.items()}
-        for found, scraper in self._pods.items():
+        for found, scraper in self._found.items():
             told = scraper.take() if scraper is not None else Told(ready=0.0) if found.pending else Told()
-            rows.setdefault((found.workload, found.pod), _told_row(told))
+            rows.setdefault((found.workload, found.replica), _told_row(told))
         for key, log in self._logs.items():
             log.job.hear(log.follower.take(), now_s)
             _add_progress(rows, key, log.job.take(now_s))
@@ -149,10 +155,9 @@ class WorkloadCollector:
     def parts(self) -> Parts:
         """An allocation for each replica that is configured, discovered or heard of lately."""
         known = dict(self._allocations)
-        for found in self._pods:
-            labels = {"namespace": found.namespace, "pod": found.pod, "uid": found.uid}
-            known[found.workload, found.pod] = Allocation(
-                workload=found.workload, replica=found.pod, runtime="kubernetes", labels=labels
+        for found in self._found:
+            known[found.workload, found.replica] = Allocation(
+                workload=found.workload, replica=found.replica, runtime=found.runtime, labels=dict(found.labels)
             )
         for workload, replica in self._jobs:
             known.setdefault((workload, replica), Allocation(workload=workload, replica=replica))
@@ -164,9 +169,9 @@ class WorkloadCollector:
 
     def close(self) -> None:
         """End all threads and close all files."""
-        if self._watch is not None:
-            self._watch.close()
-        scrapers = [*self._scrapers.values(), *(one for one in self._pods.values() if one is not None)]
+        for watch in self._watches.values():
+            watch.close()
+        scrapers = self._all_scrapers()
         for scraper in scrapers:
             scraper.stop()
         for scraper in scrapers:
@@ -175,7 +180,7 @@ class WorkloadCollector:
             log.follower.close()
         if self._socket is not None:
             self._socket.close()
-        self._scrapers, self._pods, self._logs, self._socket, self._watch = {}, {}, {}, None, None
+        self._scrapers, self._found, self._logs, self._socket, self._watches = {}, {}, {}, None, {}
 
     def _listen(self, now_s: float) -> None:
         for line in self._socket.take() if self._socket is not None else ():
@@ -190,18 +195,22 @@ class WorkloadCollector:
         for key in [key for key, job in self._jobs.items() if job.silent(now_s)]:
             del self._jobs[key]
 
-    def _follow(self, pods: tuple[Found, ...]) -> None:
-        """Scrape the pods that are there now, and no others."""
-        if pods is self._found:
+    def _all_scrapers(self) -> list[Scraper]:
+        return [*self._scrapers.values(), *(one for one in self._found.values() if one is not None)]
+
+    def _follow(self, answers: list[tuple[Found, ...]]) -> None:
+        """Scrape the replicas that are there now, and no others."""
+        if all(new is old for new, old in zip_longest(answers, self._followed)):
             return
-        self._found = pods
-        for gone in self._pods.keys() - set(pods):
-            scraper = self._pods.pop(gone)
+        self._followed = answers
+        there = dict.fromkeys(found for answer in answers for found in answer)
+        for gone in self._found.keys() - there.keys():
+            scraper = self._found.pop(gone)
             if scraper is not None:
                 scraper.stop()
-        for found in pods:
-            if found not in self._pods:
-                self._pods[found] = self._open(found)
+        for found in there:
+            if found not in self._found:
+                self._found[found] = self._open(found)
 
     def _open(self, found: Found) -> Scraper | None:
         if found.pending:

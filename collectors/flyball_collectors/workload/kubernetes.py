@@ -9,11 +9,11 @@ and ``flyball.dev/server`` names whose series it has. Further annotations: ``fly
 import logging
 import threading
 from collections.abc import Mapping
-from typing import NamedTuple
 from urllib.parse import quote
 
 import msgspec
 
+from flyball_collectors.workload.discovery import Found
 from flyball_collectors.workload.fetch import Fetcher, FetchError, token_of
 from flyball_contracts.config.workload import KubernetesSettings
 from flyball_contracts.errors import ConfigError
@@ -58,22 +58,6 @@ class _PodList(msgspec.Struct, frozen=True):
     items: tuple[_Pod, ...] = ()
 
 
-class Found(NamedTuple):
-    """One pod that takes part; ``url`` is empty while it has no address, and where it names no port.
-
-    One that is ``pending`` serves nobody yet.
-    """
-
-    workload: str
-    pod: str
-    namespace: str
-    uid: str
-    url: str
-    server: str
-    work: str
-    pending: bool
-
-
 def pods_of(body: bytes) -> tuple[Found, ...]:
     """The pods of a ``PodList`` that take part, in its order.
 
@@ -99,10 +83,10 @@ def _found(pod: _Pod) -> Found | None:
     scheme = said.get("prometheus.io/scheme", "http")
     url = f"{scheme}://{address}:{port}{path}" if address and port.isdecimal() and scheme in ("http", "https") else ""
     return Found(
+        runtime="kubernetes",
         workload=workload,
-        pod=pod.metadata.name,
-        namespace=pod.metadata.namespace,
-        uid=pod.metadata.uid,
+        replica=pod.metadata.name,
+        labels=(("namespace", pod.metadata.namespace), ("pod", pod.metadata.name), ("uid", pod.metadata.uid)),
         url=url,
         server=said.get("flyball.dev/server", ""),
         work=said.get("flyball.dev/work", "requests"),
@@ -111,10 +95,9 @@ def _found(pod: _Pod) -> Found | None:
 
 
 class PodWatch:
-    """Asks every ``period_s`` in a thread of its own.
+    """Asks every ``period_s``; see :class:`~flyball_collectors.workload.discovery.Watch`.
 
-    ``found`` is the last answer, however old it is; ``problem`` why there is no newer one, empty where there is and
-    ``None`` before the first. Raises :class:`ConfigError` where there is no API server to ask.
+    Raises :class:`ConfigError` where there is no API server to ask.
     """
 
     def __init__(self, settings: KubernetesSettings, node: str, timeout_s: float, environ: Mapping[str, str]) -> None:
@@ -145,7 +128,9 @@ class PodWatch:
     def _run(self) -> None:
         while not self._stop.is_set():
             try:
-                self.found = pods_of(self._server.get(self._path, "application/json"))
+                found = pods_of(self._server.get(self._path, "application/json"))
+                if found != self.found:
+                    self.found = found
                 self.problem = ""
             except Exception as error:  # whatever it is: the pods that are known stay known
                 self.errors += 1

@@ -1,12 +1,12 @@
 """From configuration and discovery to what is scraped."""
 
 from collections.abc import Mapping
-from typing import cast, get_args
+from typing import NamedTuple, cast, get_args
 from urllib.parse import urlsplit
 
 from flyball_collectors.secret import secret
+from flyball_collectors.workload.discovery import Found
 from flyball_collectors.workload.fetch import token_of
-from flyball_collectors.workload.kubernetes import Found
 from flyball_collectors.workload.meter import Alternatives
 from flyball_collectors.workload.scraper import Target
 from flyball_collectors.workload.servers import SERVERS
@@ -50,24 +50,50 @@ def configured(settings: TargetSettings, replica: str, where: str, environ: Mapp
     )
 
 
-def discovered(found: Found) -> Target:
-    """Target of a pod.
+class _Words(NamedTuple):
+    """What the users of a runtime call what they have to say."""
 
-    Raises :class:`ConfigError` for annotations that are not known, or that name no port.
+    unit: str
+    page: str
+    server: str
+    work: str
+
+
+_WORDS = {
+    "kubernetes": _Words(
+        unit="pod",
+        page="prometheus.io/port, and prometheus.io/scheme to http or https",
+        server="flyball.dev/server",
+        work="flyball.dev/work",
+    ),
+    "slurm": _Words(
+        unit="job",
+        page="FLYBALL_METRICS_PORT to a port of this node",
+        server="FLYBALL_SERVER",
+        work="FLYBALL_WORK",
+    ),
+}
+
+
+def discovered(found: Found) -> Target:
+    """Target of a pod or a job.
+
+    Raises :class:`ConfigError` for annotations or variables that are not known, or that name no port.
     """
-    who = f"pod {found.namespace}/{found.pod}"
+    words, labels = _WORDS[found.runtime], dict(found.labels)
+    who = f"{words.unit} {'/'.join(filter(None, (labels.get('namespace'), labels[words.unit])))}"
     if not found.url:
-        raise ConfigError(f"{who}: has no page; set prometheus.io/port, and prometheus.io/scheme to http or https")
+        raise ConfigError(f"{who}: has no page; set {words.page}")
     known = [name for name in get_args(ServerName) if name != "generic"]
     if found.server not in known:
-        raise ConfigError(f"{who}: flyball.dev/server is {found.server!r}; set one of {', '.join(known)}")
+        raise ConfigError(f"{who}: {words.server} is {found.server!r}; set one of {', '.join(known)}")
     if found.work not in ("requests", "tokens"):
-        raise ConfigError(f"{who}: flyball.dev/work is {found.work!r}; set requests or tokens")
+        raise ConfigError(f"{who}: {words.work} is {found.work!r}; set requests or tokens")
     server = SERVERS[cast(ServerName, found.server)]
     base_url, path = split_url(found.url)
     return Target(
         workload=found.workload,
-        replica=found.pod,
+        replica=found.replica,
         base_url=base_url,
         path=path,
         health_url=base_url + server.health if server.health else "",

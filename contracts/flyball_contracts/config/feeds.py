@@ -1,5 +1,6 @@
 """Configuration of the grid and price feeds; secrets are read from the environment variables named."""
 
+from collections.abc import Mapping
 from typing import Annotated, Literal
 
 import msgspec
@@ -108,10 +109,22 @@ class AzureSpotPriceSettings(SpotSettings, frozen=True, kw_only=True):
     base_url: BaseUrl = "https://prices.azure.com"
 
 
+class GcpSpotPriceSettings(SpotSettings, frozen=True, kw_only=True):
+    """Google Cloud: the spot price of a machine, as the sum of its parts; the key is an API key.
+
+    ``parts`` is how much an hour has of each row of the catalogue, by its description up to ``attached to`` or
+    ``running in``; empty: those of a type that is known. Prices change at most once a month.
+    """
+
+    period_s: Positive = 21_600.0
+    stale_after_s: Positive | None = 86_400.0
+    parts: Mapping[str, Positive] = {}
+    key_env: Variable = "GCP_API_KEY"
+    base_url: BaseUrl = "https://cloudbilling.googleapis.com"
+
+
 class FeedsConfig(Section, frozen=True, kw_only=True):
     """The grid and price feeds; one curve per zone and kind.
-
-    Of Google Cloud there is none: its catalogue has no price of a machine, only of its parts, and needs a key.
 
     ``timeout_s`` bounds the wait for an answer, and again its transfer. After the n-th failure in a row a feed
     waits a random time of at most ``retry_s * 2**n``, at most ``retry_cap_s``, and never less than the server
@@ -128,3 +141,4 @@ class FeedsConfig(Section, frozen=True, kw_only=True):
     aws_spot_price: tuple[AwsSpotPriceSettings, ...] = ()
     aws_spot_advisor: tuple[AwsSpotAdvisorSettings, ...] = ()
     azure_spot_price: tuple[AzureSpotPriceSettings, ...] = ()
+    gcp_spot_price: tuple[GcpSpotPriceSettings, ...] = ()

@@ -112,6 +112,10 @@ class SizingConfig(Section, frozen=True):
 
     A workload is scaled at most once in ``interval_s``, and turned back only ``hold_s`` after its last decision; a
     change of at most ``tolerance`` of its replicas is not worth one, and one decision takes away at most ``most_in``.
+
+    ``capacity`` and ``cold_start`` say what a replica is taken to sustain, and how long it takes to be ready: what its owner
+    says, or what was learned. What is learned starts from the former and moves away only on evidence: by capacity after
+    three windows at saturation, and no further than threefold.
     """
 
     level: Ratio = 0.95
@@ -120,6 +124,8 @@ class SizingConfig(Section, frozen=True):
     interval_s: NotNegative = 15.0
     tolerance: Ratio = 0.1
     most_in: Ratio = 0.25
+    capacity: Literal["spec", "learned"] = "learned"
+    cold_start: Literal["spec", "learned"] = "learned"
 
 
 class TimingConfig(Section, frozen=True):

@@ -104,6 +104,18 @@ class KubernetesSettings(Section, frozen=True, kw_only=True):
     ca_file: str = "/var/run/secrets/kubernetes.io/serviceaccount/ca.crt"
 
 
+class SlurmSettings(Section, frozen=True, kw_only=True):
+    """Discovery of this node's Slurm jobs by variables of their environment.
+
+    They are read from the files that a task prolog writes to ``folder``, in ``agent.root``, and from the processes
+    themselves where the agent may.
+    """
+
+    enabled: bool = False
+    folder: Name = "/run/flyball-jobs"
+    period_s: Positive = 10.0
+
+
 class WorkloadsConfig(Section, frozen=True, kw_only=True):
     """What replicas tell of their work.
 
@@ -120,3 +132,4 @@ class WorkloadsConfig(Section, frozen=True, kw_only=True):
     listen: Address = ""
     silent_s: Positive = 300.0
     kubernetes: KubernetesSettings = KubernetesSettings()
+    slurm: SlurmSettings = SlurmSettings()

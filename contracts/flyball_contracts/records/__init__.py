@@ -14,11 +14,19 @@ from flyball_contracts.records.decisions import (
     Preempt as Preempt,
     Scale as Scale,
 )
-from flyball_contracts.records.demand import Demand as Demand, TickClosed as TickClosed
+from flyball_contracts.records.demand import (
+    Demand as Demand,
+    DemandTick as DemandTick,
+    TickClosed as TickClosed,
+    Usage as Usage,
+)
 from flyball_contracts.records.events import NodeEvent as NodeEvent
 from flyball_contracts.records.insights import (
     Anomaly as Anomaly,
+    Capacity as Capacity,
+    ColdStart as ColdStart,
     Forecast as Forecast,
+    Method as Method,
     Plan as Plan,
     Profile as Profile,
 )
@@ -31,6 +39,11 @@ from flyball_contracts.records.inventory import (
 )
 from flyball_contracts.records.outcomes import Outcome as Outcome
 from flyball_contracts.records.proposals import Proposal as Proposal
+from flyball_contracts.records.resources import Resources as Resources
 from flyball_contracts.records.signals import Signal as Signal
 from flyball_contracts.records.snapshot import Snapshot as Snapshot
-from flyball_contracts.records.workloads import Objective as Objective, WorkloadSpec as WorkloadSpec
+from flyball_contracts.records.workloads import (
+    Architecture as Architecture,
+    Objective as Objective,
+    WorkloadSpec as WorkloadSpec,
+)

@@ -1,6 +1,7 @@
 """The three commands. A decision is a proposal with an explanation: the actuator alone acts."""
 
 from flyball_contracts.records.base import Evidence, Part, Record, TimeNs
+from flyball_contracts.records.resources import Resources
 
 
 class Effect(Part, frozen=True, kw_only=True):
@@ -37,11 +38,17 @@ class Decision(Record, tag_field="type", frozen=True, kw_only=True):
 
 
 class Scale(Decision, tag="Scale", frozen=True, kw_only=True):
-    """Set a workload's number of replicas; ``replicas_before`` is what the decision assumed."""
+    """Set a workload's number of replicas; ``replicas_before`` is what the decision assumed.
+
+    With ``resources`` it is vertical: the number stays, and each replica asks for these instead of
+    ``resources_before``. Where that takes a restart, replicas restart one by one.
+    """
 
     replicas: int
     replicas_before: int
     power_limit_w: float | None = None
+    resources: Resources | None = None
+    resources_before: Resources | None = None
 
 
 class Migrate(Decision, tag="Migrate", frozen=True, kw_only=True):

@@ -1,19 +1,34 @@
-"""What a workload asked for in a tick."""
+"""What workloads asked for in a tick."""
 
-from flyball_contracts.records.base import Record, Tick
+from flyball_contracts.records.base import Part, Record, Tick
 
 
-class Demand(Record, frozen=True, kw_only=True):
-    """Demand of one workload in one tick, summed over the nodes of one node-lane partition.
+class Usage(Part, frozen=True, kw_only=True):
+    """What a replica used since this was told last: the most of any replica; ``None``: unknown.
 
-    ``source`` names that partition; a reader adds up the sources. ``work_rate`` is in the work unit of the spec
-    per second, and ``None`` where no replica reported it. ``utilization_sum`` is over ``devices`` devices.
+    ``cpu`` is in cores on average, ``memory_bytes`` what cannot be reclaimed; both are told with their limits. Of a GPU
+    or MIG instance: ``gpu_share`` is how much of its compute was at work on average, ``gpu_memory_bytes`` its memory in
+    use. ``oom`` counts kills for want of memory, of all replicas.
+    """
+
+    cpu: float | None = None
+    cpu_limit: float | None = None
+    memory_bytes: float | None = None
+    memory_limit_bytes: float | None = None
+    gpu_share: float | None = None
+    gpu_memory_bytes: float | None = None
+    oom: float | None = None
+
+
+class Demand(Part, frozen=True, kw_only=True):
+    """Demand of one workload in one tick, summed over its nodes.
+
+    ``work_rate`` is in the work unit of the spec per second, and ``None`` where no replica reported it.
+    ``utilization_sum`` is over ``devices`` devices. ``latency_s`` is the mean of the requests that ended, ``tokens_*`` are
+    prompt and generated tokens per second. ``usage`` is told once a minute.
     """
 
     workload: str
-    cell: str
-    source: str
-    tick: Tick
     replicas: int
     ready: int
     devices: int
@@ -24,13 +39,33 @@ class Demand(Record, frozen=True, kw_only=True):
     utilization_sum: float | None = None
     power_w: float | None = None
     progress: float | None = None
+    tokens_in_rate: float | None = None
+    tokens_out_rate: float | None = None
+    latency_s: float | None = None
+    usage: Usage | None = None
+
+
+class DemandTick(Record, frozen=True, kw_only=True):
+    """All demand that one node lane saw in one tick of one cell, of the workloads of one partition of this topic.
+
+    A reader adds up the ``source``s. A lane says each tick to each partition, though nobody asked for anything there:
+    the last of its ``parts`` is the mark that the lane has said all it will say about the tick.
+    """
+
+    cell: str
+    source: str
+    tick: Tick
+    partition: int
+    demands: tuple[Demand, ...] = ()
+    part: int = 0
+    parts: int = 1
 
 
 class TickClosed(Record, frozen=True, kw_only=True):
-    """A lane partition has said all it will say about one tick of one cell.
+    """A workload lane has said all it will say about one tick of one cell.
 
-    It follows the last record of that tick from that source, in every partition of the topic, so a reader
-    that has it from all sources knows that the tick is whole.
+    It follows the last record of that tick from that source, so a reader that has it from all sources knows that the
+    tick is whole.
     """
 
     cell: str

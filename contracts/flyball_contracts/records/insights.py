@@ -1,8 +1,10 @@
 """What the lanes found out; ``subject`` is a device, node or workload."""
 
+from typing import Literal
+
 import msgspec
 
-from flyball_contracts.records.base import Evidence, Record, StepS, TimeNs
+from flyball_contracts.records.base import Evidence, Part, Record, StepS, TimeNs
 
 
 class Profile(Record, frozen=True, kw_only=True):
@@ -81,3 +83,53 @@ class Plan(Record, frozen=True, kw_only=True):
     saving: float
     feasible: bool
     deadline_ns: TimeNs
+
+
+class Method(Part, frozen=True, kw_only=True):
+    """One way to know a capacity: what it says, its relative error, and what it weighs in the whole.
+
+    ``judged`` counts the comparisons with a saturated replica that the error rests on, recent ones most; while there is
+    none the error is what is believed of the method.
+    """
+
+    name: Literal["spec", "static", "historic", "online"]
+    work_per_s: float
+    relative_error: float
+    judged: float
+    weight: float
+
+
+class ColdStart(Part, frozen=True, kw_only=True):
+    """Measured time from a replica's appearance to its being ready: 90th percentile over the last ``samples``.
+
+    ``warm``: other replicas were ready when it began. ``p90_s`` is drawn towards what the owner says while samples are few.
+    """
+
+    gpu_model: str
+    zone: str
+    warm: bool
+    p90_s: float
+    samples: int
+
+
+class Capacity(Record, frozen=True, kw_only=True):
+    """What one replica of a workload sustains within its objective, in its work unit per second, and how that is known.
+
+    ``used_work_per_s`` and ``cold_start_s`` are what sizing goes by, ``source`` says where the first is from; the others
+    are there once something is known. ``proven_work_per_s`` is the most that was served in time lately, a lower
+    bound. ``saturated_windows`` counts the windows in which replicas were at their limit.
+    """
+
+    id: str
+    subject: str
+    cell: str
+    time_ns: TimeNs
+    used_work_per_s: float
+    source: str
+    cold_start_s: float
+    work_per_s: float | None = None
+    relative_error: float | None = None
+    proven_work_per_s: float | None = None
+    saturated_windows: int = 0
+    methods: tuple[Method, ...] = ()
+    cold_starts: tuple[ColdStart, ...] = ()

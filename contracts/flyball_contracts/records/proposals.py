@@ -3,15 +3,17 @@
 from typing import Literal
 
 from flyball_contracts.records.base import Evidence, Record, Tick, TimeNs
+from flyball_contracts.records.resources import Resources
 
-Wish = Literal["scale", "migrate", "pause"]
+Wish = Literal["scale", "migrate", "pause", "resize"]
 
 
 class Proposal(Record, frozen=True, kw_only=True):
     """One wish about one workload in one tick.
 
     ``scale``: ``replicas`` wanted. ``migrate``: away from ``device`` of ``node`` (then ``replica`` names the part).
-    ``pause``: until ``until_ns``. ``reason`` is a sentence a person can read.
+    ``pause``: until ``until_ns``. ``resize``: each replica is to ask for ``resources`` instead of ``resources_before``.
+    ``reason`` is a sentence a person can read.
     """
 
     id: str
@@ -27,6 +29,8 @@ class Proposal(Record, frozen=True, kw_only=True):
     node: str = ""
     device: str = ""
     until_ns: TimeNs | None = None
+    resources: Resources | None = None
+    resources_before: Resources | None = None
     confidence: float = 0.5
     expected_saving: float | None = None
     evidence: tuple[Evidence, ...] = ()

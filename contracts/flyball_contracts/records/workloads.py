@@ -1,24 +1,55 @@
 """What a workload is and what its owner promised and allows."""
 
-from typing import Literal
+from typing import Annotated, Literal
+
+import msgspec
 
 from flyball_contracts.records.base import Part, Record, TimeNs
 
 WorkloadKind = Literal["inference", "training", "notebook", "batch"]
+PositiveFloat = Annotated[float, msgspec.Meta(gt=0, le=1e18)]
+PositiveInt = Annotated[int, msgspec.Meta(ge=1, le=1_000_000)]
 
 
 class Objective(Part, frozen=True, kw_only=True):
-    """Service-level objective: ``attainment`` of the requests wait less than ``delay_s``."""
+    """Service-level objective: ``attainment`` of the requests wait less than ``delay_s``.
+
+    ``token_s``, where it is promised, is the most that the mean time from one token of an answer to the next may be.
+    """
 
     delay_s: float
     attainment: float = 0.99
+    token_s: float | None = None
+
+
+class Architecture(Part, frozen=True, kw_only=True):
+    """The transformer that an inference workload serves, for a first estimate of what a replica sustains.
+
+    ``active_parameters`` are those that one token uses (``None``: all, a dense model); with ``experts`` above 1 the others
+    belong to experts. ``weight_bytes`` and ``cache_bytes`` are per number, ``most_at_once`` is the engine's largest batch,
+    and ``prompt_tokens`` and ``answer_tokens`` are those of a mean request.
+    """
+
+    parameters: PositiveFloat
+    layers: PositiveInt
+    heads: PositiveInt
+    kv_heads: PositiveInt
+    head_size: PositiveInt
+    active_parameters: PositiveFloat | None = None
+    experts: PositiveInt = 1
+    weight_bytes: PositiveFloat = 2.0
+    cache_bytes: PositiveFloat = 2.0
+    most_at_once: PositiveInt = 256
+    prompt_tokens: PositiveFloat = 1000.0
+    answer_tokens: PositiveFloat = 200.0
 
 
 class WorkloadSpec(Record, frozen=True, kw_only=True):
     """One workload, as its owner declares it; compacted by workload.
 
     ``capacity_per_replica`` is the sustainable work of one replica, in the work unit of its telemetry per
-    second (0: unknown). ``cold_start_s`` is the time from a decision to a ready replica. A deferrable job has a
+    second (0: unknown); ``cold_start_s`` is the time from a decision to a ready replica. Both are what sizing starts from
+    until it has measured more, and so is what follows from ``model``. A deferrable job has a
     ``deadline_ns`` and ``duration_s``, the running time that it needs in all. ``checkpoint_s`` is what a pause
     costs. Higher ``priority`` wins.
     """
@@ -43,4 +74,5 @@ class WorkloadSpec(Record, frozen=True, kw_only=True):
     deadline_ns: TimeNs | None = None
     duration_s: float | None = None
     power_w_per_replica: float | None = None
+    model: Architecture | None = None
     removed: bool = False

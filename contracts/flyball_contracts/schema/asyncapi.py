@@ -5,7 +5,6 @@ from typing import Any
 from flyball_contracts.cloudevents import TYPE_PREFIX
 from flyball_contracts.codec import BINDINGS, RECORD_TYPES
 from flyball_contracts.deadletter import PREFIX
-from flyball_contracts.records import TickClosed
 from flyball_contracts.schema.json_schema import Schema, components
 from flyball_contracts.schema.packed import frame_message, snapshot_message
 from flyball_contracts.topics import (
@@ -88,8 +87,7 @@ def _messages_on(topic: Topic) -> list[str]:
         return ["Snapshot"]
     if topic is DEAD_LETTERS:
         return ["DeadLetter"]
-    names = [kind.__name__ for kind, binding in BINDINGS.items() if binding.topic is topic]
-    return [*names, TickClosed.__name__] if topic is DEMAND else names
+    return [kind.__name__ for kind, binding in BINDINGS.items() if binding.topic is topic]
 
 
 def _channel(topic: Topic) -> Schema:

@@ -7,4 +7,4 @@ from flyball_models.scaling.base import (
     Policy as Policy,
     fresh as fresh,
 )
-from flyball_models.scaling.table import KINDS as KINDS, desired as desired, number as number
+from flyball_models.scaling.table import KINDS as KINDS, chosen as chosen, desired as desired, number as number

@@ -16,7 +16,7 @@ from flyball_models.scaling.compile import compiled
 
 STATE = 192
 """Floats of memory that a policy has."""
-KNOBS = 10
+KNOBS = 14
 Floats = NDArray[np.float64]
 
 

@@ -26,7 +26,7 @@ def kept(function: Callable[P, R]) -> Callable[P, R]:
     return cast("Callable[P, R]", _njit(cache=True, nogil=True)(function))
 
 
-def sources() -> int:
-    """Hash of all files of the policies: a closure over it is compiled anew when one of them changes."""
-    text = b"".join(path.read_bytes() for path in sorted(Path(__file__).parent.glob("*.py")))
+def sources(*more: Path) -> int:
+    """Hash of all files of the policies and of `more`: a closure over it is compiled anew when one of them changes."""
+    text = b"".join(path.read_bytes() for path in (*sorted(Path(__file__).parent.glob("*.py")), *more))
     return int.from_bytes(hashlib.sha256(text).digest()[:6], "big")

@@ -10,13 +10,18 @@ A burst shorter than a cold start cannot be answered, only provided for; how muc
 says, in replicas, not in proportion to the load. z is what the promise costs. It is fixed, or it tracks the promise:
 each minute z += eta (share of its work that came too late - share that may), the step of an online quantile, so that
 over time as much is late as was allowed, whatever the demand does (Gibbs and Candes, NeurIPS 2021). Up and down follow
-the same number, so the hold is its only hysteresis.
+the same number; the hold keeps it from following every minute. A forecast that is trusted may raise it to what it sees
+once a replica ordered now is ready; then z needs to be less.
+
+:mod:`flyball_models.sizing.promise` is the same for many workloads at once, and a test holds it to this.
 """
 
 import math
+from typing import NamedTuple
 
 from flyball_models.scaling.base import Floats, Observation, Policy, whole
 from flyball_models.scaling.compile import compiled
+from flyball_models.scaling.limits import bounded, rested
 
 EVERY_S = 5
 LAG_S = 15
@@ -28,9 +33,28 @@ STALE_S = 60.0
 DRAIN_S = 60.0
 _SAMPLES, _RAW, _NEEDS, _MEANS, _TARGETS = 3, 3 + SAMPLES, 30, 30 + LONGEST, 30 + 2 * LONGEST
 MOST_HELD = 30
-_COUNT, _WITHIN, _TARGET, _SHIFT, _LATE, _WORK = 0, 1, 2, 27, 28, 29
+_COUNT, _WITHIN, _TARGET, _SHIFT, _LATE, _WORK, _REST = 0, 1, 2, 27, 28, 29, 180
 LEAST_Z, MOST_Z = 0.2, 20.0
 TAIL = 0.55
+FLAT = 0.02
+"""The spread is at least this share of the level: demand that never moved may."""
+KNOWN = 5
+"""Minutes after which something may be taken away."""
+FIRST = 0.8
+"""Share of its capacity that a replica is given until then."""
+
+
+class Limits(NamedTuple):
+    """What may change at once and how often, see :mod:`flyball_models.scaling.limits`; 0 is no limit."""
+
+    tolerance: float = 0.0
+    most_in: float = 0.0
+    growth: float = 0.0
+    interval_s: float = 0.0
+    turn_s: float = 0.0
+
+
+FREE = Limits()
 
 
 def policy(
@@ -42,6 +66,7 @@ def policy(
     spread_minutes: int = LONGEST,
     promise: float = 1.0,
     eta: float = 0.0,
+    limits: Limits = FREE,
 ) -> Policy:
     """Return the policy; windows are at most an hour, the hold at most half of one, the delay counts up to a minute.
 
@@ -58,6 +83,7 @@ def policy(
         eta,
         1.0 - promise,
         delay_s,
+        *limits,
     )
     name = f"headroom z={z:.3g} level={level_minutes} hold={hold_minutes} min"
     if eta > 0:
@@ -65,15 +91,23 @@ def policy(
     return Policy(name, "headroom", EVERY_S, LAG_S, knobs)
 
 
-def tracking(
-    promise: float, eta: float, level_minutes: int, hold_minutes: int, cold_start_s: float, delay_s: float
-) -> Policy:
-    """Return the policy whose z tracks the share `promise` of work in time.
+def start(promise: float) -> float:
+    """Return the z of a share in time for a tail that falls by e each 0.55 spreads; tracking forgets it within days."""
+    return TAIL * math.log(1.0 / max(1.0 - promise, 1e-6))
 
-    It starts where a tail that falls by e each 0.55 spreads would have it; that is forgotten within days.
-    """
-    z = TAIL * math.log(1.0 / max(1.0 - promise, 1e-6))
-    return policy(z, level_minutes, hold_minutes, cold_start_s, delay_s, promise=promise, eta=eta)
+
+def tracking(
+    promise: float,
+    eta: float,
+    level_minutes: int,
+    hold_minutes: int,
+    cold_start_s: float,
+    delay_s: float,
+    limits: Limits = FREE,
+) -> Policy:
+    """Return the policy whose z tracks the share `promise` of work in time."""
+    z = start(promise)
+    return policy(z, level_minutes, hold_minutes, cold_start_s, delay_s, promise=promise, eta=eta, limits=limits)
 
 
 @compiled
@@ -108,12 +142,13 @@ def _close(state: Floats, knobs: Floats) -> None:
     square = 0.0
     for i in range(n):
         square += (state[_NEEDS + (count - 1 - i) % LONGEST] - mean) ** 2
-    if knobs[6] > 0.0:
-        late = state[_LATE] / state[_WORK] if state[_WORK] > 0.0 else 0.0
+    if knobs[6] > 0.0 and state[_WORK] > 0.0:
+        late = state[_LATE] / state[_WORK]
         state[_SHIFT] = min(max(state[_SHIFT] + knobs[6] * (late - knobs[7]), LEAST_Z - knobs[0]), MOST_Z - knobs[0])
         state[_LATE] = state[_WORK] = 0.0
     z = knobs[0] + state[_SHIFT]
-    target = _last(state, _MEANS, count, int(knobs[1])) + z * math.sqrt(square / n)
+    level = _last(state, _MEANS, count, int(knobs[1]))
+    target = level + z * max(math.sqrt(square / n), FLAT * level)
     hold = max(1, min(int(knobs[3]), MOST_HELD))
     state[_TARGETS + (count - 1) % MOST_HELD] = target
     for i in range(1, min(count, hold)):
@@ -123,7 +158,7 @@ def _close(state: Floats, knobs: Floats) -> None:
 
 @compiled
 def step(state: Floats, seen: Observation, knobs: Floats) -> float:
-    """Return the target, raised to what present work and its backlog need; hold without fresh samples."""
+    """Return the target, raised to what a forecast, or present work and its backlog, need; hold without samples."""
     n = seen.ready + seen.pending
     if seen.stale_s > STALE_S:
         return n
@@ -141,6 +176,11 @@ def step(state: Floats, seen: Observation, knobs: Floats) -> float:
         within = 0
         _close(state, knobs)
     state[_WITHIN] = within
-    if state[_COUNT] < 5.0:  # too little is known to take anything away
-        return max(n, whole(seen.work_30 + seen.backlog / knobs[4]))
-    return max(whole(state[_TARGET]), whole(seen.work_30 + seen.backlog / knobs[4]))
+    waits = seen.backlog / knobs[4]
+    if state[_COUNT] < KNOWN:  # too little is known to take anything away
+        wanted = max(n, whole(seen.work_30 / FIRST + waits))
+    else:
+        target = state[_TARGET] if math.isnan(seen.upper) else max(state[_TARGET], seen.upper)
+        wanted = whole(max(target, seen.work_30 + waits))
+    wanted = bounded(wanted, n, seen.ready, seen.backlog, knobs[9], knobs[10], knobs[11])
+    return rested(state, _REST, seen.t_s, wanted, n, knobs[12], knobs[13])

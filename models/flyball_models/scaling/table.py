@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 from flyball_models.scaling import band, dynamo, headroom, hpa, kpa, static
 from flyball_models.scaling.base import Floats, Observation, Policy
-from flyball_models.scaling.compile import kept, sources
+from flyball_models.scaling.compile import compiled, kept, sources
 
 KINDS = (
     "static",
@@ -33,32 +33,38 @@ def number(policy: Policy) -> int:
     return KINDS.index(policy.kind)
 
 
+@compiled
+def chosen(kind: int, state: Floats, seen: Observation, knobs: Floats) -> float:
+    """Return how many replicas a policy of `kind` wants: the door from other compiled code, which takes it in whole."""
+    if kind == 0:
+        return _static(state, seen, knobs)
+    if kind == 1:
+        return _hpa(state, seen, knobs)
+    if kind == 2:
+        return _keda(state, seen, knobs)
+    if kind == 3:
+        return _kpa(state, seen, knobs)
+    if kind == 4:
+        return _held(state, seen, knobs)
+    if kind == 5:
+        return _dynamo(state, seen, knobs)
+    if kind == 6:
+        return _follow(state, seen, knobs)
+    if kind == 7:
+        return _oracle(state, seen, knobs)
+    if kind == 8:
+        return _band(state, seen, knobs)
+    if kind == 9:
+        return _engine(state, seen, knobs)
+    return _headroom(state, seen, knobs)
+
+
 def _build(stamp: int) -> Callable[[int, Floats, Observation, Floats], float]:
     @kept
     def desired(kind: int, state: Floats, seen: Observation, knobs: Floats) -> float:
         """Return how many replicas a policy of `kind` wants; see :mod:`flyball_models.scaling.base`."""
         _ = stamp  # part of the key under which compiled code is kept
-        if kind == 0:
-            return _static(state, seen, knobs)
-        if kind == 1:
-            return _hpa(state, seen, knobs)
-        if kind == 2:
-            return _keda(state, seen, knobs)
-        if kind == 3:
-            return _kpa(state, seen, knobs)
-        if kind == 4:
-            return _held(state, seen, knobs)
-        if kind == 5:
-            return _dynamo(state, seen, knobs)
-        if kind == 6:
-            return _follow(state, seen, knobs)
-        if kind == 7:
-            return _oracle(state, seen, knobs)
-        if kind == 8:
-            return _band(state, seen, knobs)
-        if kind == 9:
-            return _engine(state, seen, knobs)
-        return _headroom(state, seen, knobs)
+        return chosen(kind, state, seen, knobs)
 
     return desired
 

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from flyball_contracts.config import ForecastConfig, SizingConfig
 from flyball_models.forecast import conformal, damped
-from flyball_streams.backtest.demand import DAY_S, WEEK_S, Demand, Floats, requirement
+from flyball_streams.backtest.demand import DAY_S, WEEK_S, Demand, Floats
 from flyball_streams.backtest.kernel import Bounds
 from flyball_streams.engine.workload.forecaster import GROWTH
 
@@ -38,27 +38,24 @@ def used_next(y: Floats) -> Floats:
     return np.concatenate([[np.nan], y[:-1]])
 
 
-def oracle(demand: Demand, delay_s: int, quantile: float, cold_start_s: float, hold_minutes: int) -> Bounds:
-    """The band on the true need of the minutes to come."""
-    y, lead = requirement(demand, delay_s, quantile), lead_minutes(cold_start_s)
-    upper, lower = windows(y, lead, lead + 1), windows(y, 0, lead + hold_minutes)
-    return Bounds(MINUTE_S, used_next(upper), used_next(lower), used_next(y))
+def oracle(need: Floats, cold_start_s: float, hold_minutes: int) -> Bounds:
+    """The band on the true need of the minutes to come; `need` is that of each minute."""
+    lead = lead_minutes(cold_start_s)
+    upper, lower = windows(need, lead, lead + 1), windows(need, 0, lead + hold_minutes)
+    return Bounds(MINUTE_S, used_next(upper), used_next(lower), used_next(need))
 
 
-def schedule(demand: Demand, delay_s: int, cold_start_s: float) -> Bounds:
+def schedule(need: Floats, cold_start_s: float) -> Bounds:
     """The need of the same hour a week ago (a day ago in the first week; the running hour on the first day).
 
     The need of an hour is the 0.99 quantile of its minutes; what is asked for covers the cold start ahead.
     """
-    y = requirement(demand, delay_s)
-    hours = max(1, math.ceil(len(y) / HOUR_MINUTES))
-    need = np.array([np.quantile(y[h * HOUR_MINUTES : (h + 1) * HOUR_MINUTES], 0.99) for h in range(hours)])
+    hours = max(1, math.ceil(len(need) / HOUR_MINUTES))
+    hourly = [np.quantile(need[h * HOUR_MINUTES : (h + 1) * HOUR_MINUTES], 0.99) for h in range(hours)]
     week, day = WEEK_S // 3600, DAY_S // 3600
-    before = np.array(
-        [need[h - week] if h >= week else need[h - day] if h >= day else need[max(0, h - 1)] for h in range(hours)]
-    )
-    planned = windows(np.repeat(before, HOUR_MINUTES)[: len(y)], 0, lead_minutes(cold_start_s))
-    return Bounds(MINUTE_S, planned, planned, y)
+    before = np.array([hourly[h - week if h >= week else h - day if h >= day else max(0, h - 1)] for h in range(hours)])
+    planned = windows(np.repeat(before, HOUR_MINUTES)[: len(need)], 0, lead_minutes(cold_start_s))
+    return Bounds(MINUTE_S, planned, planned, need)
 
 
 class Engine:

@@ -8,8 +8,8 @@ import numpy as np
 from flyball_contracts.config import SizingConfig
 from flyball_models.scaling import Policy, band, dynamo, headroom, hpa, kpa, static
 from flyball_streams.backtest import bounds as ahead
-from flyball_streams.backtest.demand import Demand
 from flyball_streams.backtest.kernel import Bounds
+from flyball_streams.backtest.known import Known
 from flyball_streams.backtest.run import NO_BOUNDS
 
 BUDGET = 40
@@ -21,7 +21,7 @@ ETAS = (0.02, 0.05)
 class Case(NamedTuple):
     """What a family is tuned for: a demand, its cold start and delay limit; a share of the budget for a quick look."""
 
-    demand: Demand
+    known: Known
     cold_start_s: float
     delay_s: int
     thin: int = 1
@@ -35,7 +35,8 @@ class Setting(NamedTuple):
 
 
 class Family(NamedTuple):
-    """Policies of one kind. ``by_delay`` says that the settings depend on the delay limit; ``ours`` that it is ours.
+    """Policies of one kind. ``by_delay`` says that the settings depend on the delay limit, ``ours`` that it is ours,
+    ``forecasts`` that it stands on the engine's forecasts.
 
     ``settings`` makes all settings for a case; the same places of the list mean the same knobs in every case.
     """
@@ -45,6 +46,7 @@ class Family(NamedTuple):
     settings: Callable[[Case], list[Setting]]
     by_delay: bool = False
     ours: bool = False
+    forecasts: bool = False
 
 
 def _one_knob(make: Callable[[float], Policy], low: float, high: float) -> Callable[[Case], list[Setting]]:
@@ -55,12 +57,12 @@ def _one_knob(make: Callable[[float], Policy], low: float, high: float) -> Calla
 
 
 def _static(case: Case) -> list[Setting]:
-    mean = float(case.demand.work.mean())
+    mean = float(case.known.demand.work.mean())
     return [Setting(static.policy(round(mean * x))) for x in np.geomspace(1.1, 10.0, BUDGET // case.thin)]
 
 
 def _schedule(case: Case) -> list[Setting]:
-    bounds = ahead.schedule(case.demand, case.delay_s, case.cold_start_s)
+    bounds = ahead.schedule(case.known.need(case.delay_s), case.cold_start_s)
     factors = np.geomspace(0.5, 4.0, BUDGET // case.thin)
     return [Setting(band.follow("schedule", float(m)), bounds) for m in factors]
 
@@ -68,7 +70,7 @@ def _schedule(case: Case) -> list[Setting]:
 def _oracle(case: Case) -> list[Setting]:
     found: list[Setting] = []
     for quantile, hold in ((0.9, 2), (1.0, 10)):
-        bounds = ahead.oracle(case.demand, case.delay_s, quantile, case.cold_start_s, hold)
+        bounds = ahead.oracle(case.known.need(case.delay_s, quantile), case.cold_start_s, hold)
         for m in np.linspace(0.5, 1.45, BUDGET // (2 * case.thin)):
             found.append(Setting(band.oracle(float(m), f" q={quantile:g} hold={hold}min"), bounds))
     return found
@@ -76,10 +78,9 @@ def _oracle(case: Case) -> list[Setting]:
 
 def _engine(case: Case) -> list[Setting]:
     sizing = SizingConfig()
-    forecast = ahead.Engine([case.demand], (case.cold_start_s,))
     found: list[Setting] = []
     for level, tau in enumerate(ahead.LEVELS):
-        bounds = forecast.bounds(0, case.cold_start_s, level)
+        bounds = case.known.forecast(case.cold_start_s, level)
         for target in np.linspace(0.45, 1.05, 5)[:: case.thin]:
             policy = band.engine(
                 float(target), sizing.tolerance, sizing.most_in, sizing.hold_s, case.cold_start_s, f" tau={tau:g}"
@@ -113,7 +114,7 @@ KPA = Family("kpa", "KPA", _one_knob(kpa.policy, 0.2, 1.1))
 KPA_HELD = Family("kpa_held", "KPA + 600 s hold", _one_knob(kpa.policy_held, 0.3, 2.0))
 DYNAMO = Family("dynamo", "Dynamo-like", _one_knob(dynamo.policy, 0.2, 1.0))
 SCHEDULE = Family("schedule", "schedule", _schedule, by_delay=True)
-ENGINE = Family("engine", "Flyball engine", _engine, ours=True)
+ENGINE = Family("engine", "Flyball engine", _engine, ours=True, forecasts=True)
 HEADROOM = Family("headroom", "Flyball headroom", _headroom, by_delay=True, ours=True)
 PROMISE = Family("promise", "Flyball promise", _promise, by_delay=True, ours=True)
 ORACLE = Family("oracle", "oracle-A", _oracle, by_delay=True)

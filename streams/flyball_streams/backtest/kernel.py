@@ -7,6 +7,10 @@ was due, and is ordered again. Less cancels the newest orders first, then ready 
 
 With A(j), S(j) the work arrived and served before second j, all requests of second t wait
 min{j: S(j) >= A(t + 1) - 1e-6} - (t + 1) seconds, at least 0.
+
+Between two events (a policy speaks, an order is due, a span ends) the fleet does not change, and a second in which
+nothing waits and all fits needs no more than a look at its work. Sums that do not depend on the policy come with the
+:class:`Flow`.
 """
 
 from collections.abc import Callable
@@ -15,21 +19,32 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from flyball_models.scaling import STATE, Observation, desired
+from flyball_models.scaling import STATE, Observation, chosen
 from flyball_models.scaling.compile import compiled, kept, sources
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 
-BILLED, READY, SERVED, REQUESTS, STARTS, FAILURES, ACTIONS, FLAPS, LATE = range(9)
-"""Columns of the sums per span of time; from LATE on, requests that waited longer than each limit."""
+BILLED, READY, SERVED, REQUESTS, STARTS, FAILURES, ACTIONS, FLAPS, BLIND, LATE = range(10)
+"""Columns of the sums per span of time. BLIND counts replicas taken away while no sample was newer than
+:data:`BLIND_S`; from LATE on, requests that waited longer than each limit."""
 BINS = 3601
 """Delays of a whole hour and more share the last bin."""
 RING = 4096
 """Seconds of past that the telemetry can reach; longer outages look back so far."""
 MOST_PENDING = 4096
 WARM_S = 60
+BLIND_S = 60
 EPSILON = 1e-6
+_MASK = RING - 1
+
+
+class Flow(NamedTuple):
+    """Work of each second float64 [T], and sums of work and of requests before each second float64 [T + 1]."""
+
+    work: Floats
+    arrived: Floats
+    asked: Floats
 
 
 class Plant(NamedTuple):
@@ -51,6 +66,19 @@ class Bounds(NamedTuple):
     present: Floats
 
 
+class Faults(NamedTuple):
+    """What goes wrong. Empty arrays are no faults.
+
+    ``fails``: which orders never become ready, cyclic. ``fresh`` [T]: the newest second up to each whose sample
+    arrived. ``restarts``: seconds from which on the policy, when it next speaks while orders are pending (or an hour
+    later), has forgotten all it knew.
+    """
+
+    fails: NDArray[np.bool_]
+    fresh: Ints
+    restarts: Ints
+
+
 class Past(NamedTuple):
     """Sums of arrived and served work and of concurrency before each second, and the backlog after it; rings."""
 
@@ -68,7 +96,8 @@ def _mean(ring: Floats, end: int, seconds: int) -> float:
 
 
 @compiled
-def _observe(t: int, at: int, lag: int, ready: int, pending: int, past: Past, bounds: Bounds) -> Observation:
+def observe(t: int, at: int, lag: int, ready: int, pending: int, past: Past, bounds: Bounds) -> Observation:
+    """Return what a policy sees in second `t` where `at` is the newest it knows, from an engine's past."""
     i = t // bounds.step_s
     return Observation(
         float(t),
@@ -90,8 +119,14 @@ def _observe(t: int, at: int, lag: int, ready: int, pending: int, past: Past, bo
     )
 
 
+def flow_of(work: Floats, requests: Floats) -> Flow:
+    """Sum up a demand once for all policies that are tried on it."""
+    zero = np.zeros(1)
+    return Flow(work, np.concatenate([zero, np.cumsum(work)]), np.concatenate([zero, np.cumsum(requests)]))
+
+
 @compiled
-def _late(span: Floats, limits_s: Ints, wait_s: int, requests: float) -> None:
+def late(span: Floats, limits_s: Ints, wait_s: int, requests: float) -> None:
     """Count requests that waited `wait_s` under every limit that this breaks."""
     for i in range(len(limits_s)):
         if wait_s > limits_s[i]:
@@ -101,12 +136,10 @@ def _late(span: Floats, limits_s: Ints, wait_s: int, requests: float) -> None:
 def _build(stamp: int) -> Callable[..., None]:
     @kept
     def simulate(
-        work: Floats,
-        requests: Floats,
+        flow: Flow,
         plant: Plant,
         cold_s: Ints,
-        fails: NDArray[np.bool_],
-        fresh: Ints,
+        faults: Faults,
         kind: int,
         knobs: Floats,
         every: int,
@@ -124,66 +157,117 @@ def _build(stamp: int) -> Callable[..., None]:
     ) -> None:
         _ = stamp  # part of the key under which compiled code is kept
         state = np.zeros(STATE)
-        past = Past(np.zeros(RING), np.zeros(RING), np.zeros(RING), np.zeros(RING))
+        # Arrays are taken out of their tuples here: in the loop each look into one would cost a reference count.
+        backlogs, summed_up = np.zeros(RING), np.zeros(RING)
+        upper, lower, present, step_s = bounds.upper, bounds.lower, bounds.present, bounds.step_s
+        residence_s, last_step = plant.residence_s, len(bounds.upper) - 1
+        work, arrived, asked = flow.work, flow.arrived, flow.asked
+        fails, fresh, restarts = faults.fails, faults.fresh, faults.restarts
         due = np.zeros(MOST_PENDING, np.int64)
         doomed = np.zeros(MOST_PENDING, np.bool_)
-        ready, pending, ordered = plant.start, 0, 0
+        ready, pending, doomed_now, ordered, restarted = plant.start, 0, 0, 0, 0
         want = ready
-        backlog = arrived = served = concurrency = 0.0
-        head = 0  # the oldest second whose requests still wait
-        head_work = work[0] if len(work) else 0.0  # work arrived up to and with it
+        backlog = summed = 0.0
+        head = 0  # the oldest second whose requests still wait, where any do
         last_turn, last_change = 0, -(10**9)
         end = len(work)
-        for t in range(end):
-            span = t // span_s
-            if pending:
-                kept = 0
+        speaks = -(-WARM_S // every) * every
+        soonest, step, span, span_end = end, 0, 0, span_s
+        t = 0
+        while t < end:
+            if t >= span_end:
+                span, span_end = span + 1, span_end + span_s
+            if pending and t >= soonest:
+                kept, soonest = 0, end
                 for i in range(pending):
                     if due[i] > t:
                         due[kept], doomed[kept] = due[i], doomed[i]
+                        soonest = min(soonest, due[i])
                         kept += 1
                     elif doomed[i]:
                         spans[span, FAILURES] += 1
+                        doomed_now -= 1
                     else:
                         ready += 1
                 pending = kept
-            backlog += work[t]
-            arrived += work[t]
-            done = min(backlog, float(ready))
-            backlog -= done
-            served += done
-            busy = done + backlog / plant.residence_s
-            concurrency += busy
-            now = (t + 1) % RING
-            past.arrived[now], past.served[now], past.concurrency[now] = arrived, served, concurrency
-            past.backlog[t % RING] = backlog
-            billed = ready
-            for i in range(pending):
-                billed += 0 if doomed[i] else 1
-            spans[span, BILLED] += billed
-            spans[span, READY] += ready
-            spans[span, SERVED] += done
-            spans[span, REQUESTS] += requests[t]
-            if backlog <= EPSILON:
-                served = arrived  # rounding must not keep an empty queue waiting
-                backlog = 0.0
-            while head <= t and served >= head_work - EPSILON:
-                if head >= delays_from_s:
-                    delays[min(t - head, BINS - 1)] += requests[head]
-                _late(spans[head // span_s], limits_s, t - head, requests[head])
-                head += 1
-                if head < end:
-                    head_work += work[head]
+            stop = min(min(end, span_end), speaks + 1)
+            if pending:
+                stop = min(stop, soonest)
+            if ready + pending != want:
+                stop = t + 1
+            room, before = float(ready), backlog
+            for s in range(t, stop):
+                if backlog == 0.0:
+                    if work[s] <= room:
+                        backlogs[s & _MASK] = 0.0
+                        summed_up[(s + 1) & _MASK] = summed
+                        continue
+                    head = s
+                backlog += work[s]
+                backlog -= min(backlog, room)
+                if backlog <= EPSILON:
+                    backlog = 0.0
+                summed += backlog
+                backlogs[s & _MASK] = backlog
+                summed_up[(s + 1) & _MASK] = summed
+                served = arrived[s + 1] - backlog + EPSILON
+                while head <= s and arrived[head + 1] <= served:
+                    if s > head:
+                        requests = asked[head + 1] - asked[head]
+                        if head >= delays_from_s:
+                            delays[min(s - head, BINS - 1)] += requests
+                        late(spans[head // span_s], limits_s, s - head, requests)
+                    head += 1
+                if len(backlog_out):
+                    backlog_out[s] = backlog
+            seconds = stop - t
+            spans[span, BILLED] += seconds * (ready + pending - doomed_now)
+            spans[span, READY] += seconds * ready
+            spans[span, SERVED] += arrived[stop] - arrived[t] - (backlog - before)
+            spans[span, REQUESTS] += asked[stop] - asked[t]
             if len(ready_out):
-                ready_out[t], total_out[t], backlog_out[t] = ready, ready + pending, backlog
+                ready_out[t:stop], total_out[t:stop] = ready, ready + pending
+            t = stop - 1  # the second that has just ended
 
-            if t >= WARM_S and t % every == 0:
+            if t == speaks:
+                speaks += every
+                if restarted < len(restarts) and t >= restarts[restarted] + (0 if pending else 3600):
+                    state[:] = 0.0
+                    restarted += 1
                 at = max(0, t - lag)
                 if len(fresh):
                     at = fresh[at]
                 at = max(at, t + 1 - RING + 700)
-                seen = _observe(t, at, lag, ready, pending, past, bounds)
-                wish = desired(kind, state, seen, knobs)
+                while (step + 1) * step_s <= t:
+                    step += 1
+                n5, n6, n30 = min(5, at + 1), min(6, at + 1), min(30, at + 1)
+                n60, n180 = min(60, at + 1), min(180, at + 1)
+                total, waits, concurrent = arrived[at + 1], backlogs[at & _MASK], summed_up[(at + 1) & _MASK]
+                work_30, work_60 = total - arrived[at + 1 - n30], total - arrived[at + 1 - n60]
+                # What was served is what arrived, less by how much more waits.
+                served_1 = work[at] - waits + backlogs[(at - 1) & _MASK]
+                served_6 = (total - arrived[at + 1 - n6] - waits + backlogs[(at - n6) & _MASK]) / n6
+                served_60 = (work_60 - waits + backlogs[(at - n60) & _MASK]) / n60
+                k = min(step, last_step)
+                seen = Observation(
+                    float(t),
+                    float(ready),
+                    float(pending),
+                    (total - arrived[at + 1 - n5]) / n5,
+                    work_30 / n30,
+                    (total - arrived[at + 1 - n180]) / n180,
+                    (work_30 - waits + backlogs[(at - n30) & _MASK]) / n30,
+                    served_60,
+                    served_1 + (concurrent - summed_up[at & _MASK]) / residence_s,
+                    served_6 + (concurrent - summed_up[(at + 1 - n6) & _MASK]) / (n6 * residence_s),
+                    served_60 + (concurrent - summed_up[(at + 1 - n60) & _MASK]) / (n60 * residence_s),
+                    waits,
+                    float(max(0, t - lag - at)),
+                    upper[k],
+                    lower[k],
+                    present[k],
+                )
+                wish = chosen(kind, state, seen, knobs)
                 if wish == wish:  # not NaN: hold
                     want = int(min(max(wish, plant.least), plant.most))
                 if want != ready + pending:
@@ -191,24 +275,35 @@ def _build(stamp: int) -> Callable[..., None]:
                     spans[span, ACTIONS] += 1
                     if turn == -last_turn and t - last_change < turn_s:
                         spans[span, FLAPS] += 1
+                    if turn < 0 and seen.stale_s > BLIND_S:
+                        spans[span, BLIND] += ready + pending - want
                     last_turn, last_change = turn, t
             while ready + pending < want and pending < MOST_PENDING:
                 due[pending] = t + cold_s[ordered % len(cold_s)]
-                doomed[pending] = fails[ordered % len(fails)]
+                doomed[pending] = len(fails) > 0 and fails[ordered % len(fails)]
+                doomed_now += 1 if doomed[pending] else 0
+                soonest = due[pending] if pending == 0 else min(soonest, due[pending])
                 ordered += 1
                 pending += 1
                 spans[span, STARTS] += 1
             if ready + pending > want:
                 cancelled = min(pending, ready + pending - want)
+                for i in range(pending - cancelled, pending):
+                    doomed_now -= 1 if doomed[i] else 0
                 pending -= cancelled
                 stopped = ready + pending - want
                 ready -= stopped
                 spans[span, BILLED] += stopped * plant.drain_s
-        while head < end:  # what still waits has waited at least so long
-            if head >= delays_from_s:
-                delays[min(end - head, BINS - 1)] += requests[head]
-            _late(spans[head // span_s], limits_s, end - head, requests[head])
-            head += 1
+            t += 1
+        if backlog > 0.0:
+            while head < end:  # what still waits has waited at least so long
+                requests = asked[head + 1] - asked[head]
+                if head >= delays_from_s:
+                    delays[min(end - head, BINS - 1)] += requests
+                late(spans[head // span_s], limits_s, end - head, requests)
+                head += 1
+        waited = delays[1:].sum()
+        delays[0] = max(0.0, asked[end] - asked[min(delays_from_s, end)] - waited)
 
     return simulate
 

@@ -9,11 +9,11 @@ from flyball_contracts.codec import decode_record
 from flyball_contracts.config import WorkerConfig
 from flyball_contracts.errors import DecodeError, RecordingError
 from flyball_contracts.ids import NS_PER_S
-from flyball_contracts.records import Demand as Asked, WorkloadSpec
+from flyball_contracts.records import Demand as Asked, DemandTick, Tick, WorkloadSpec
 from flyball_contracts.topics import DEMAND, WORKLOADS
 from flyball_streams.backtest.demand import Demand
 from flyball_streams.engine import Engine
-from flyball_streams.engine.workload.cell import merge
+from flyball_streams.engine.workload.merge import merge
 from flyball_streams.recording.offline import fed
 from flyball_streams.recording.reader import Recording
 
@@ -41,26 +41,31 @@ def read_recording(
                 record = _record(row.topic, row.value, row.headers)
                 if isinstance(record, WorkloadSpec):
                     specs[record.workload] = record
-    parts: dict[tuple[str, int], list[Asked]] = {}
+    ticks: dict[tuple[str, int], Tick] = {}
+    parts: dict[tuple[str, int], dict[str, dict[str, Asked]]] = {}
     done = 0
     for count, sent in fed(recording, Engine(config or WorkerConfig())):
         for message in sent:
             if message.topic == DEMAND.name:
                 record = _record(message.topic, message.value, message.headers)
-                if isinstance(record, Asked):
-                    parts.setdefault((record.workload, record.tick.index), []).append(record)
+                if isinstance(record, DemandTick):
+                    at = record.cell, record.tick.index
+                    ticks[at] = record.tick
+                    said = parts.setdefault(at, {}).setdefault(record.source, {})
+                    said |= {demand.workload: demand for demand in record.demands}
         done += count
         if progress is not None:
             progress(done, recording.rows)
-    rows: dict[str, list[Asked]] = {}
-    for (workload, _), asked in sorted(parts.items()):
-        rows.setdefault(workload, []).append(merge(asked)[workload])
+    rows: dict[str, list[tuple[Tick, Asked]]] = {}
+    for at, sources in sorted(parts.items()):
+        for workload, asked in merge(sources).items():
+            rows.setdefault(workload, []).append((ticks[at], asked))
     found = Recorded()
     found.specs = specs
-    for workload, ticks in rows.items():
+    for workload, series in rows.items():
         spec = specs.get(workload)
-        if spec is not None and spec.capacity_per_replica > 0 and any(t.work_rate is not None for t in ticks):
-            found[workload] = _seconds(workload, ticks, spec.capacity_per_replica)
+        if spec is not None and spec.capacity_per_replica > 0 and any(d.work_rate is not None for _, d in series):
+            found[workload] = _seconds(workload, series, spec.capacity_per_replica)
     if not found:
         raise RecordingError(
             f"{path}: no workload reports work per second and has a capacity per replica; "
@@ -76,17 +81,17 @@ def _record(topic: str, value: bytes | None, headers: Sequence[tuple[str, bytes 
         return None  # the engine has refused it, with its reason, already
 
 
-def _seconds(workload: str, ticks: list[Asked], capacity: float) -> Demand:
-    period_ns = ticks[0].tick.period_ns
-    first = ticks[0].tick.end_ns - period_ns
-    length = round((ticks[-1].tick.end_ns - first) / NS_PER_S)
+def _seconds(workload: str, series: list[tuple[Tick, Asked]], capacity: float) -> Demand:
+    period_ns = series[0][0].period_ns
+    first = series[0][0].end_ns - period_ns
+    length = round((series[-1][0].end_ns - first) / NS_PER_S)
     work, requests = np.full(length, np.nan), np.full(length, np.nan)
-    for t in ticks:
-        end = round((t.tick.end_ns - first) / NS_PER_S)
-        begin = round((t.tick.end_ns - t.tick.period_ns - first) / NS_PER_S)
-        if t.work_rate is not None:
-            work[begin:end] = t.work_rate / capacity
-            requests[begin:end] = t.work_rate / capacity if t.request_rate is None else t.request_rate
+    for tick, asked in series:
+        end = round((tick.end_ns - first) / NS_PER_S)
+        begin = round((tick.end_ns - tick.period_ns - first) / NS_PER_S)
+        if asked.work_rate is not None:
+            work[begin:end] = asked.work_rate / capacity
+            requests[begin:end] = asked.work_rate / capacity if asked.request_rate is None else asked.request_rate
     known = np.isfinite(work)
     last = np.maximum.accumulate(np.where(known, np.arange(length), -1))
     last[last < 0] = int(np.argmax(known))

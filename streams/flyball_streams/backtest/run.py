@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from flyball_models.scaling import Policy, number
 from flyball_streams.backtest import kernel
 from flyball_streams.backtest.demand import Demand
-from flyball_streams.backtest.kernel import Bounds, Floats, Plant
+from flyball_streams.backtest.kernel import Bounds, Faults, Floats, Flow, Plant, flow_of
 
 DRAWS = 1 << 16
 START_WINDOW_S = 600
@@ -23,6 +23,9 @@ class Scenario(NamedTuple):
     A cold start takes ``cold_start_s`` seconds, times a lognormal of ``cold_sigma`` (the median stays); a share
     ``fail_share`` of the orders never becomes ready; a share ``lost_share`` of the samples is lost. Sums are kept for
     each span of ``span_s`` seconds.
+
+    Once in each ``outage_every_s`` seconds, at a random time, no sample arrives for ``outage_s`` seconds; once in each
+    ``restart_every_s`` the policy forgets all it knew, while orders are pending if it can be (0: never).
     """
 
     cold_start_s: float
@@ -35,6 +38,9 @@ class Scenario(NamedTuple):
     least: int = 2
     most: int = 100_000
     drain_s: int = 30
+    outage_s: int = 0
+    outage_every_s: int = 6 * 3600
+    restart_every_s: int = 0
 
 
 class Run(NamedTuple):
@@ -93,33 +99,21 @@ def simulate(
     *,
     record: bool = False,
     delays_from_s: int = 0,
+    flow: Flow | None = None,
 ) -> Run:
     """Run a policy on a demand.
 
-    `record` keeps the replicas at each second; delays are counted of requests from `delays_from_s` on.
+    `record` keeps the replicas at each second; delays are counted of requests from `delays_from_s` on. `flow` is the
+    demand summed up, which many runs on it can share.
     """
     seconds = len(demand.work)
-    spans = np.zeros((max(1, math.ceil(seconds / scenario.span_s)), kernel.LATE + len(scenario.limits_s)))
-    delays = np.zeros(kernel.BINS)
-    ready = np.zeros(seconds, np.int32) if record else _NOTHING
-    total = np.zeros(seconds, np.int32) if record else _NOTHING
-    backlog = np.zeros(seconds if record else 0, np.float32)
-    draw = np.random.default_rng([scenario.seed, 1])
-    cold = np.full(1, round(scenario.cold_start_s), np.int64)
-    if scenario.cold_sigma > 0:
-        cold = np.rint(scenario.cold_start_s * np.exp(scenario.cold_sigma * draw.standard_normal(DRAWS))).astype(
-            np.int64
-        )
-    fails = draw.random(DRAWS) < scenario.fail_share if scenario.fail_share > 0 else np.zeros(1, bool)
-    begin = min(START_WINDOW_S, seconds)
-    start = math.ceil(1.5 * float(demand.work[:begin].mean())) + 1 if begin else scenario.least
+    run = blank(seconds, policy, scenario, record=record)
+    plant, cold, fails, fresh = world_of(demand, seconds, scenario)
     kernel.simulate(
-        demand.work,
-        demand.requests,
-        Plant(min(max(start, scenario.least), scenario.most), scenario.least, scenario.most, scenario.drain_s),
-        np.maximum(cold, 1),
-        fails,
-        _fresh(seconds, scenario, draw),
+        flow_of(demand.work, demand.requests) if flow is None else flow,
+        plant,
+        cold,
+        Faults(fails, fresh, once_in(seconds, scenario.restart_every_s, scenario.seed)),
         number(policy),
         policy.row(),
         policy.every_s,
@@ -129,18 +123,55 @@ def simulate(
         round(2 * scenario.cold_start_s),
         scenario.span_s,
         delays_from_s,
-        spans,
-        delays,
-        ready,
-        total,
-        backlog,
+        run.spans,
+        run.delays,
+        run.ready,
+        run.total,
+        run.backlog,
     )
-    return Run(policy, scenario, spans, delays, ready, total, backlog)
+    return run
+
+
+def blank(seconds: int, policy: Policy, scenario: Scenario, *, record: bool = False) -> Run:
+    """Return a run of so many seconds in which nothing has happened yet; an engine fills its arrays."""
+    spans = np.zeros((max(1, math.ceil(seconds / scenario.span_s)), kernel.LATE + len(scenario.limits_s)))
+    ready = np.zeros(seconds, np.int32) if record else _NOTHING
+    total = np.zeros(seconds, np.int32) if record else _NOTHING
+    backlog = np.zeros(seconds if record else 0, np.float32)
+    return Run(policy, scenario, spans, np.zeros(kernel.BINS), ready, total, backlog)
+
+
+def world_of(
+    demand: Demand, seconds: int, scenario: Scenario
+) -> tuple[Plant, NDArray[np.int64], NDArray[np.bool_], NDArray[np.int64]]:
+    """The fleet at the start, cold starts [s] and failures by order, and the newest sample known in each second."""
+    draw = np.random.default_rng([scenario.seed, 1])
+    cold = np.full(1, round(scenario.cold_start_s), np.int64)
+    if scenario.cold_sigma > 0:
+        cold = np.rint(scenario.cold_start_s * np.exp(scenario.cold_sigma * draw.standard_normal(DRAWS))).astype(
+            np.int64
+        )
+    fails = draw.random(DRAWS) < scenario.fail_share if scenario.fail_share > 0 else np.zeros(1, bool)
+    begin = min(START_WINDOW_S, len(demand.work))
+    start = math.ceil(1.5 * float(demand.work[:begin].mean())) + 1 if begin else scenario.least
+    plant = Plant(min(max(start, scenario.least), scenario.most), scenario.least, scenario.most, scenario.drain_s)
+    return plant, np.maximum(cold, 1), fails, _fresh(seconds, scenario, draw)
 
 
 def _fresh(seconds: int, scenario: Scenario, draw: np.random.Generator) -> NDArray[np.int64]:
     """The newest second up to each whose sample arrived; empty where none is lost."""
-    if scenario.lost_share <= 0:
+    if scenario.lost_share <= 0 and scenario.outage_s <= 0:
         return np.zeros(0, np.int64)
     index = np.arange(seconds, dtype=np.int64)
-    return np.maximum.accumulate(np.where(draw.random(seconds) < scenario.lost_share, 0, index))
+    lost = draw.random(seconds) < scenario.lost_share
+    if scenario.outage_s > 0:
+        for begin in once_in(seconds, scenario.outage_every_s, scenario.seed):
+            lost[begin : begin + scenario.outage_s] = True
+    return np.maximum.accumulate(np.where(lost, 0, index))
+
+
+def once_in(seconds: int, every_s: int, seed: int) -> NDArray[np.int64]:
+    """A random second in each whole stretch of `every_s`; none where that is 0."""
+    count = seconds // every_s if every_s > 0 else 0
+    draw = np.random.default_rng([seed, 2])
+    return (np.arange(count) * every_s + draw.integers(0, max(1, every_s), count)).astype(np.int64)

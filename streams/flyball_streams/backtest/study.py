@@ -13,6 +13,7 @@ from flyball_streams.backtest.demand import DAY_S, Demand
 from flyball_streams.backtest.explain import Explained, explain
 from flyball_streams.backtest.families import FAMILIES, Case, Family, Setting
 from flyball_streams.backtest.kernel import Floats
+from flyball_streams.backtest.known import Known
 from flyball_streams.backtest.run import Run, Scenario, simulate
 from flyball_streams.backtest.sweep import Result, sweep
 
@@ -126,7 +127,7 @@ def study(demands: list[Demand], question: Question, progress: Callable[[int, in
     weights = claim.draws(len(demands), blocks - blocks // 2)
     costs = {key: claim.costs(result, question.target, weights) for key, result in results.items()}
     best = {key: claim.frozen(result, question.target) for key, result in results.items()}
-    runs = _runs(demand, chosen, best, world, question.thin, middle_s)
+    runs = _runs(Known(demand), chosen, best, world, question.thin, middle_s)
     ours = next((f.key for f in chosen if f.ours and f.key in runs), None)
     shown = [key for key in (ours, question.base, "oracle") if key in runs]
     begin, step_s, series = _series(demand, runs, shown, middle_s)
@@ -159,16 +160,24 @@ def study(demands: list[Demand], question: Question, progress: Callable[[int, in
 
 
 def _runs(
-    demand: Demand, families: Iterable[Family], best: dict[str, claim.Frozen], world: Scenario, thin: int, middle_s: int
+    shared: Known, families: Iterable[Family], best: dict[str, claim.Frozen], world: Scenario, thin: int, middle_s: int
 ) -> dict[str, tuple[Setting, Run]]:
     """Run the chosen setting of each family again, second by second."""
     runs: dict[str, tuple[Setting, Run]] = {}
     for family in families:
-        settings = family.settings(Case(demand, world.cold_start_s, world.limits_s[0], thin))
+        settings = family.settings(Case(shared, world.cold_start_s, world.limits_s[0], thin))
         setting = settings[best[family.key].setting]
         runs[family.key] = (
             setting,
-            simulate(demand, setting.policy, world, setting.bounds, record=True, delays_from_s=middle_s),
+            simulate(
+                shared.demand,
+                setting.policy,
+                world,
+                setting.bounds,
+                record=True,
+                delays_from_s=middle_s,
+                flow=shared.flow,
+            ),
         )
     return runs
 

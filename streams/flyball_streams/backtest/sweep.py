@@ -2,7 +2,7 @@
 
 import os
 from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from functools import partial
 from typing import NamedTuple
 
@@ -12,6 +12,7 @@ from flyball_streams.backtest import kernel
 from flyball_streams.backtest.demand import Demand
 from flyball_streams.backtest.families import Case, Family, Setting
 from flyball_streams.backtest.kernel import Floats
+from flyball_streams.backtest.known import Known, known
 from flyball_streams.backtest.run import Run, Scenario, simulate
 
 DAY_SPANS = 24
@@ -87,41 +88,43 @@ def sweep(
     for cold_start_s, delay_s in pairs:
         limits.setdefault(cold_start_s, []).append(delay_s)
     chosen = list(families)
-    total, done = sum(_runs(f, limits) for f in chosen) * sum(len(d) for d in traces.values()), 0
+    groups = [
+        (family, cold_start_s, group)
+        for cold_start_s, delays in limits.items()
+        for family in chosen
+        for group in ([[d] for d in delays] if family.by_delay else [delays])
+    ]
+    total, done = len(groups) * sum(len(d) for d in traces.values()), 0
     with ThreadPoolExecutor(workers or os.cpu_count()) as pool:
         for trace, demands in traces.items():
-            for cold_start_s, delays in limits.items():
-                world = (scenario or Scenario(cold_start_s))._replace(cold_start_s=cold_start_s, limits_s=tuple(delays))
-                for family in chosen:
-                    for group in [[d] for d in delays] if family.by_delay else [delays]:
-                        job = partial(_seed, family, world, group, thin, block_spans)
-                        results = pool.map(job, range(len(demands)), demands)
-                        cells: list[list[Floats]] = []
-                        names: list[tuple[str, ...]] = []
-                        for name, cell in results:
-                            cells.append(cell)
-                            names.append(name)
-                            done += 1
-                            if progress is not None:
-                                progress(done, total)
-                        for i, delay_s in enumerate(group):
-                            found = np.stack([cell[i] for cell in cells], axis=1)
-                            yield Result(Configuration(trace, cold_start_s, delay_s), family, names[0], found)
+            shared = known(demands, tuple(limits), forecasts=any(f.forecasts for f in chosen))
+            jobs: list[list[Future[_Cells]]] = []
+            for family, cold_start_s, group in groups:
+                world = (scenario or Scenario(cold_start_s))._replace(cold_start_s=cold_start_s, limits_s=tuple(group))
+                job = partial(_seed, family, world, thin, block_spans)
+                jobs.append([pool.submit(job, seed, each) for seed, each in enumerate(shared)])
+            for (family, cold_start_s, group), seeds in zip(groups, jobs, strict=True):
+                found: list[_Cells] = []
+                for each in seeds:
+                    found.append(each.result())
+                    done += 1
+                    if progress is not None:
+                        progress(done, total)
+                for i, delay_s in enumerate(group):
+                    cells = np.stack([cell[i] for _, cell in found], axis=1)
+                    yield Result(Configuration(trace, cold_start_s, delay_s), family, found[0][0], cells)
 
 
-def _runs(family: Family, limits: dict[float, list[int]]) -> int:
-    return sum(len(delays) if family.by_delay else 1 for delays in limits.values())
-
-
-def _seed(
-    family: Family, world: Scenario, delays: list[int], thin: int, block_spans: int, seed: int, demand: Demand
-) -> tuple[tuple[str, ...], list[Floats]]:
-    """Cells of all settings with one seed, float64 [settings, blocks, COLUMNS] for each delay limit."""
-    settings: list[Setting] = family.settings(Case(demand, world.cold_start_s, delays[0], thin))
-    scenario = world._replace(limits_s=tuple(delays), seed=seed)
-    cells: list[list[Floats]] = [[] for _ in delays]
+def _seed(family: Family, world: Scenario, thin: int, block_spans: int, seed: int, shared: Known) -> _Cells:
+    """Names and cells of all settings with one seed, float64 [settings, blocks, COLUMNS] for each delay limit."""
+    settings: list[Setting] = family.settings(Case(shared, world.cold_start_s, world.limits_s[0], thin))
+    scenario = world._replace(seed=seed)
+    cells: list[list[Floats]] = [[] for _ in world.limits_s]
     for setting in settings:
-        run = simulate(demand, setting.policy, scenario, setting.bounds)
-        for i in range(len(delays)):
+        run = simulate(shared.demand, setting.policy, scenario, setting.bounds, flow=shared.flow)
+        for i in range(len(cells)):
             cells[i].append(blocks_of(run, i, block_spans))
     return tuple(s.policy.name for s in settings), [np.stack(c) for c in cells]
+
+
+_Cells = tuple[tuple[str, ...], list[Floats]]

@@ -1,7 +1,7 @@
 """All demands that a folder of public traces holds, by name."""
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
@@ -10,8 +10,9 @@ from typing import NamedTuple
 import numpy as np
 
 from flyball_contracts.errors import RecordingError
-from flyball_streams.backtest.azure import read_azure, request_work
+from flyball_streams.backtest.azure import AZURE_NAME, azure_requests, read_azure, request_work
 from flyball_streams.backtest.demand import Demand, Floats
+from flyball_streams.backtest.events.requests import PROMPT_SHARE, Requests, Window, own, redrawn
 from flyball_streams.backtest.servegen import Clients, arrivals, long_fleets, read_clients
 
 SERVEGEN, AZURE = "servegen", "azure_llm_2023"
@@ -20,12 +21,17 @@ TYPICAL_WORK_S = 0.188
 
 
 class Traces(NamedTuple):
-    """Fleets whose arrivals are drawn, demands that are what they are, and the work of real requests."""
+    """Fleets whose arrivals are drawn, demands that are what they are, and the work of real requests.
+
+    ``prompts`` is the share of each request's work that its prompt takes; ``folder`` is that of the real requests.
+    """
 
     fleets: dict[str, Clients]
     fixed: dict[str, Demand]
     tokens: Floats
+    prompts: Floats
     tokens_from: str
+    folder: Path | None = None
 
     @property
     def names(self) -> list[str]:
@@ -44,6 +50,13 @@ class Traces(NamedTuple):
                     progress(len(found), seeds)
         return found
 
+    def requests(self, demand: Demand, windows: Sequence[Window], seed: int = 0) -> list[Requests]:
+        """Single requests of a demand of these traces in each window of seconds."""
+        if demand.name in self.fixed and self.folder is not None:
+            at_s, work, prompt = azure_requests(self.folder, demand.name.removeprefix(AZURE_NAME))
+            return own(at_s, work, prompt, demand, windows)
+        return redrawn(self.fleets[demand.name], self.tokens, self.prompts, demand, windows, seed)
+
 
 def open_traces(data: Path) -> Traces:
     """Find the traces in a folder: one of them, or a folder with several.
@@ -59,7 +72,7 @@ def open_traces(data: Path) -> Traces:
         known = read_clients(serving)
         fleets = {fleet.name: fleet for fleet in (*known, *long_fleets(known))}
     if requests is None:
-        return Traces(fleets, {}, np.full(1, TYPICAL_WORK_S), "all requests alike")
-    tokens, said = request_work(requests)
+        return Traces(fleets, {}, np.full(1, TYPICAL_WORK_S), np.full(1, PROMPT_SHARE), "all requests alike")
+    tokens, prompts, said = request_work(requests)
     fixed = {} if serving is not None and requests == data.parent / AZURE else {d.name: d for d in read_azure(requests)}
-    return Traces(fleets, fixed, tokens, said)
+    return Traces(fleets, fixed, tokens, prompts, said, requests)

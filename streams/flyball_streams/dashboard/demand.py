@@ -3,7 +3,7 @@
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from flyball_contracts.records import Demand, Forecast, Proposal, WorkloadSpec
+from flyball_contracts.records import Demand, Forecast, Proposal, Tick, WorkloadSpec
 from flyball_streams.dashboard.bounded import Bounded
 
 HISTORY_TICKS = 360
@@ -21,7 +21,7 @@ class Point(NamedTuple):
 
 @dataclass(slots=True)
 class Workload:
-    """One workload: its specification, demand, latest forecast and latest wish to scale."""
+    """One workload: its specification, demand by end of tick and source, latest forecast and latest wish to scale."""
 
     name: str
     spec: WorkloadSpec | None = None
@@ -29,22 +29,22 @@ class Workload:
     proposal: Proposal | None = None
     ticks: Bounded[int, dict[str, Demand]] = field(default_factory=lambda: Bounded(HISTORY_TICKS))
 
-    def add(self, demand: Demand) -> None:
+    def add(self, demand: Demand, source: str, tick: Tick) -> None:
         """Take one source's share of a tick."""
-        sources = self.ticks.get(demand.tick.index)
+        sources = self.ticks.get(tick.end_ns)
         if sources is None:
-            self.ticks[demand.tick.index] = {demand.source: demand}
+            self.ticks[tick.end_ns] = {source: demand}
         else:
-            sources[demand.source] = demand
+            sources[source] = demand
 
     def points(self) -> list[Point]:
         """The known ticks in order."""
-        return [_point(list(sources.values())) for _, sources in sorted(self.ticks.items())]
+        return [_point(end_ns, list(sources.values())) for end_ns, sources in sorted(self.ticks.items())]
 
 
-def _point(parts: list[Demand]) -> Point:
+def _point(end_ns: int, parts: list[Demand]) -> Point:
     return Point(
-        max(part.tick.end_ns for part in parts),
+        end_ns,
         _sum([part.work_rate for part in parts]),
         _sum([part.utilization_sum for part in parts]),
         sum(part.replicas for part in parts),

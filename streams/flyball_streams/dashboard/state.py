@@ -14,7 +14,7 @@ from flyball_contracts.ids import NS_PER_S
 from flyball_contracts.records import (
     Anomaly,
     AnyDecision,
-    Demand,
+    DemandTick,
     Evidence,
     Forecast,
     Inventory,
@@ -108,7 +108,7 @@ class FleetView:
             Frame: self._frame,
             Inventory: self._inventory,
             WorkloadSpec: self._spec,
-            Demand: self._demand,
+            DemandTick: self._demand,
             Forecast: self._forecast,
             Proposal: self._proposal,
             TickClosed: self._tick_closed,
@@ -219,9 +219,10 @@ class FleetView:
         state = self._cell(cell)
         state.tick_end_ns = max(state.tick_end_ns, time_ns)
 
-    def _demand(self, demand: Demand) -> None:
-        self._workload(demand.workload).add(demand)
-        self._advance(demand.cell, demand.tick.end_ns)
+    def _demand(self, said: DemandTick) -> None:
+        for demand in said.demands:
+            self._workload(demand.workload).add(demand, said.source, said.tick)
+        self._tick_closed(said)
 
     def _forecast(self, forecast: Forecast) -> None:
         workload = self._workload(forecast.subject)
@@ -234,8 +235,8 @@ class FleetView:
             if workload.proposal is None or proposal.tick.index >= workload.proposal.tick.index:
                 workload.proposal = proposal
 
-    def _tick_closed(self, mark: TickClosed) -> None:
-        """Every partition of a topic has this mark, so each is counted once."""
+    def _tick_closed(self, mark: TickClosed | DemandTick) -> None:
+        """Every partition of the demand topic hears of a tick, so each is counted once."""
         key = (mark.cell, mark.source)
         last = self._closed.get(key)
         if last is None or mark.tick.index > last:

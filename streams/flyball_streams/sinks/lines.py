@@ -10,6 +10,7 @@ from flyball_contracts.records import (
     Anomaly,
     Decision,
     Demand,
+    DemandTick,
     Forecast,
     Inventory,
     Migrate,
@@ -34,6 +35,9 @@ MEASUREMENTS: Mapping[int, str] = {
 }
 
 
+DEMAND_FIELDS = tuple(name for name in Demand.__struct_fields__ if name not in ("workload", "usage"))
+
+
 class _Shape(NamedTuple):
     """How a record type becomes one line; `tags` maps tag keys to attributes, `fields` are attributes."""
 
@@ -48,14 +52,6 @@ def _same(*names: str) -> dict[str, str]:
 
 _DECISION_TAGS = _same("cell", "workload", "target")
 _SHAPES: Mapping[type[Record], _Shape] = {
-    Demand: _Shape(
-        "flyball.demand",
-        _same("cell", "workload", "source"),
-        (
-            "replicas", "ready", "devices", "work_rate", "request_rate", "queued", "active", "utilization_sum",
-            "power_w", "progress",
-        ),
-    ),
     Profile: _Shape(
         "flyball.profile",
         _same("cell", "node", "subject", "workload"),
@@ -89,14 +85,17 @@ _SHAPES: Mapping[type[Record], _Shape] = {
 def to_lines(record: Record | Frame | Snapshot, inventory: Inventory | None = None) -> list[str]:
     """Lines of one record; none for a record that is not stored (marks, specifications, snapshots, ...).
 
-    A frame gives one line per row, its fields named by metric key; `inventory`, the one that the frame names, gives
-    the tags `cell, device, model, workload, replica`, and without it there is only `row`. A forecast gives
-    one line per lead (first, middle, last) at the time that it is *for*, with a field `q<level>` for each quantile.
+    Demand gives one line per workload. A frame gives one line per row, its fields named by metric key; `inventory`, the
+    one that the frame names, gives the tags `cell, device, model, workload, replica`, and without it there is only
+    `row`. A forecast gives one line per lead (first, middle, last) at the time that it is *for*, with a field
+    `q<level>` for each quantile.
     """
     if isinstance(record, Frame):
         return _frame_lines(record, inventory)
     if isinstance(record, Forecast):
         return _forecast_lines(record)
+    if isinstance(record, DemandTick):
+        return _demand_lines(record)
     if isinstance(record, Snapshot):
         return []
     shape = _SHAPES.get(type(record))
@@ -108,6 +107,8 @@ def to_lines(record: Record | Frame | Snapshot, inventory: Inventory | None = No
         tags["type"] = type(record).__name__
         effect = record.expected
         fields |= {f"expected_{name}": getattr(effect, name) for name in effect.__struct_fields__}
+        if isinstance(record, Scale) and record.resources is not None:
+            fields |= {name: getattr(record.resources, name) for name in record.resources.__struct_fields__}
     made = line(shape.measurement, tags, fields, BINDINGS[type(record)].time_ns(record))
     return [] if made is None else [made]
 
@@ -142,6 +143,19 @@ def _row_tags(rows: str, row: int, inventory: Inventory | None) -> dict[str, str
     elif rows != "host":
         tags["row"] = str(row)
     return tags
+
+
+def _demand_lines(said: DemandTick) -> list[str]:
+    lines: list[str] = []
+    for demand in said.demands:
+        tags = {"cell": said.cell, "workload": demand.workload, "source": said.source}
+        fields: dict[str, Field] = {name: getattr(demand, name) for name in DEMAND_FIELDS}
+        if demand.usage is not None:
+            fields |= {f"usage_{name}": getattr(demand.usage, name) for name in demand.usage.__struct_fields__}
+        made = line("flyball.demand", tags, fields, said.tick.end_ns)
+        if made is not None:
+            lines.append(made)
+    return lines
 
 
 def _forecast_lines(forecast: Forecast) -> list[str]:

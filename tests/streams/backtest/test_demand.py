@@ -10,7 +10,6 @@ import pytest
 from flyball_contracts.config import ForecastConfig, SizingConfig
 from flyball_contracts.errors import RecordingError
 from flyball_contracts.records import Demand as Asked, WorkloadSpec
-from flyball_contracts.records.base import Tick
 from flyball_models.scaling import Observation, band, desired, fresh, number
 from flyball_streams.backtest import bounds
 from flyball_streams.backtest.cover import cover
@@ -86,7 +85,7 @@ def test_cover_bridges_short_breaks_and_pays_for_long_ones() -> None:
 
 
 def scheduled(demand: Demand) -> Bounds:
-    return bounds.schedule(demand, 5, 300.0)
+    return bounds.schedule(requirement(demand, 5), 300.0)
 
 
 def forecast(demand: Demand) -> Bounds:
@@ -102,7 +101,7 @@ def test_bounds_do_not_know_what_comes() -> None:
         same = 2 * 3600 // first.step_s + 1
         assert np.array_equal(first.upper[:same], second.upper[:same], equal_nan=True)
         assert not np.array_equal(first.upper, second.upper, equal_nan=True)
-    seen = bounds.oracle(demand, 5, 0.9, 300.0, 2), bounds.oracle(changed, 5, 0.9, 300.0, 2)
+    seen = [bounds.oracle(requirement(d, 5), 300.0, 2) for d in (demand, changed)]
     assert not np.array_equal(seen[0].upper[:120], seen[1].upper[:120], equal_nan=True)
 
 
@@ -122,8 +121,8 @@ def test_the_engine_policy_asks_for_what_the_sizer_asks_for() -> None:
         view = forecaster.step({"w": work})["w"]
         replicas = 5 + k % 40
         asked = Asked(
-            workload="w", cell="c", source="s", tick=Tick(index=k, period_ns=15 * 10**9), replicas=replicas,
-            ready=replicas, devices=replicas, work_rate=work, request_rate=1.0, queued=0.0,
+            workload="w", replicas=replicas, ready=replicas, devices=replicas, work_rate=work, request_rate=1.0,
+            queued=0.0,
         )  # fmt: skip
         (want,) = size([Job(spec, asked, view, "f")], float(bounds.TICK_S), config, sizing)
         seen = Observation(*([0.0] * len(Observation._fields)))._replace(

@@ -9,6 +9,7 @@ import pytest
 
 from flyball_streams.backtest.demand import DAY_S, Demand
 from flyball_streams.backtest.families import BASELINES, BUDGET, FAMILIES, Case
+from flyball_streams.backtest.known import Known
 from flyball_streams.backtest.page import page
 from flyball_streams.backtest.run import Scenario
 from flyball_streams.backtest.study import Question, Study, study
@@ -98,7 +99,7 @@ def test_percent_shows_what_matters_near_all() -> None:
 
 @pytest.mark.parametrize("key", sorted({*FAMILIES}))
 def test_no_family_has_more_settings_than_the_others_may(key: str) -> None:
-    settings = FAMILIES[key].settings(Case(demand_of(0.1, 0), 300.0, 5))
+    settings = FAMILIES[key].settings(Case(Known(demand_of(0.1, 0)), 300.0, 5))
     assert len(settings) == BUDGET
     assert len({(s.policy.knobs, s.policy.name) for s in settings}) >= BUDGET - 10
     assert key in BASELINES or FAMILIES[key].ours or key == "oracle"

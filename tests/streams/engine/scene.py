@@ -12,7 +12,7 @@ from flyball_contracts.config import ForecastConfig, WorkerConfig
 from flyball_contracts.frame import make_frame
 from flyball_contracts.metrics import GPU, HOST, WORKLOAD
 from flyball_contracts.partitioner import partition_of
-from flyball_contracts.records import Allocation, Device, Inventory, Record, Tick, WorkloadSpec
+from flyball_contracts.records import Allocation, Demand, DemandTick, Device, Inventory, Record, Tick, WorkloadSpec
 from flyball_contracts.topics import DEAD_LETTERS, TELEMETRY, TOPICS
 from flyball_streams.engine import Engine, Incoming
 
@@ -114,6 +114,10 @@ class Out(NamedTuple):
         wanted = [m for m in self.messages if header(m.headers, "ce_type") == f"io.flyball.{kind.__name__}"]
         found = [decode_record(m.topic, m.value, m.headers) for m in wanted]
         return [record for record in found if isinstance(record, kind)]
+
+    def demands(self) -> list[Demand]:
+        """What the node lanes said of each workload, in order."""
+        return [demand for said in self.of(DemandTick) for demand in said.demands]
 
     def refusals(self) -> list[str]:
         """Why messages went to the dead-letter topic."""

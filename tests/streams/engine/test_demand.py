@@ -9,11 +9,13 @@ from hypothesis import HealthCheck, given, settings, strategies as st
 from tests.streams.engine.scene import CONFIG, ONE, Agent, Cell, Out, Values, incoming, inventory, spec, tick, told
 
 from flyball_contracts.codec import record_message
-from flyball_contracts.records import Allocation, Demand, Inventory, TickClosed
-from flyball_contracts.topics import DEMAND, EVENTS, TELEMETRY
+from flyball_contracts.partitioner import partition_of
+from flyball_contracts.records import Allocation, Demand, DemandTick, Inventory, Tick, TickClosed
+from flyball_contracts.topics import EVENTS, TELEMETRY
 from flyball_streams.engine import Directory, Engine
 from flyball_streams.engine.node import NodeLane
-from flyball_streams.engine.workload.cell import merge
+from flyball_streams.engine.node.demand import shared_out
+from flyball_streams.engine.workload.merge import merge
 
 WORKLOADS = ("a", "b", "c")
 readings = st.one_of(st.just(math.nan), st.floats(0, 2**20, width=32))
@@ -101,7 +103,7 @@ def test_sums_are_those_of_plain_python(nodes: list[Node]) -> None:
     agents = list(zip(cell.agents, nodes, strict=True))
     found: list[Demand] = []
     for i in range(CONFIG.lateness_ticks + 1):
-        found += cell.feed([f for agent, node in agents for f in agent.frames(i, node.values)]).of(Demand)
+        found += cell.feed([f for agent, node in agents for f in agent.frames(i, node.values)]).demands()
     last = {d.workload: d for d in found}
     for workload in WORKLOADS:
         want = expected(nodes, workload)
@@ -118,34 +120,42 @@ def test_partitions_sum_to_the_same_as_one(nodes: list[Node], partitions: int) -
     for node in nodes:
         directory.apply(node.inventory)
     agents = [Agent(node.inventory) for node in nodes]
-    parts: list[Demand] = []
+    by_tick: dict[int, dict[str, dict[str, Demand]]] = {}
     for i in range(CONFIG.lateness_ticks + 1):
         for p, lane in enumerate(lanes):
             mine = [
                 f for n, agent in enumerate(agents) if n % partitions == p for f in agent.frames(i, nodes[n].values)
             ]
-            parts += Out(lane.step(mine)).of(Demand)
-    by_tick: dict[int, list[Demand]] = {}
-    for part in parts:
-        by_tick.setdefault(part.tick.index, []).append(part)
-    for tick_parts in by_tick.values():
-        merged = merge(tick_parts)
-        assert merged == merge(tick_parts[::-1])  # to the bit, whatever the order
-        assert merged == merge(tick_parts * 2)  # said twice is said once
+            for said in Out(lane.step(mine)).of(DemandTick):
+                by_tick.setdefault(said.tick.index, {})[said.source] = {d.workload: d for d in said.demands}
+    for parts in by_tick.values():
+        merged = merge(parts)
+        assert merged == merge(dict(reversed(parts.items())))  # to the bit, whatever the order
         for workload, demand in merged.items():
             want = expected(nodes, workload)
             assert want is not None
             assert shown(demand, want) == want
 
 
-def test_progress_is_the_mean_over_the_replicas_of_all_partitions() -> None:
-    def part(source: str, replicas: int, progress: float | None) -> Demand:
-        return Demand(
-            workload="a", cell="c", source=source, tick=tick(0), replicas=replicas, ready=0, devices=0,
-            progress=progress,
-        )  # fmt: skip
+@given(st.integers(0, 30), st.integers(1, 5))
+def test_each_demand_is_said_once_to_the_partition_of_its_workload(count: int, partitions: int) -> None:
+    demands = [Demand(workload=f"w{i}", replicas=1, ready=1, devices=1) for i in range(count)]
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr("flyball_streams.engine.node.demand.MOST_IN_ONE", 3)
+        said = list(shared_out(demands, partitions, "c", "node/0", tick(0)))
+    assert sorted(d.workload for s in said for d in s.demands) == sorted(d.workload for d in demands)
+    for s in said:
+        assert all(partition_of(d.workload.encode(), partitions) == s.partition for d in s.demands)
+        assert len(s.demands) <= 3
+    marks = [s.partition for s in said if s.part == s.parts - 1]
+    assert marks == list(range(partitions))
 
-    parts = [part("node/0", 3, 0.2), part("node/1", 1, 0.6), part("node/2", 4, None)]
+
+def test_progress_is_the_mean_over_the_replicas_of_all_partitions() -> None:
+    def part(replicas: int, progress: float | None) -> dict[str, Demand]:
+        return {"a": Demand(workload="a", replicas=replicas, ready=0, devices=0, progress=progress)}
+
+    parts = {"node/0": part(3, 0.2), "node/1": part(1, 0.6), "node/2": part(4, None)}
     assert merge(parts)["a"].progress == pytest.approx(0.3)
 
 
@@ -181,9 +191,9 @@ def test_a_replica_that_is_gone_with_its_node_no_longer_counts() -> None:
     cell = Cell(inventory("node-1", 1, [a]), inventory("node-2", 1, [b]))
     cell.run(0, 5)
     cell.agents.pop()
-    soon = cell.run(5, 20).of(Demand)
+    soon = cell.run(5, 20).demands()
     assert soon[-1].replicas == 2  # silent is not gone
-    late = cell.run(25, 620).of(Demand)
+    late = cell.run(25, 620).demands()
     assert late[-1].replicas == 1
 
 
@@ -192,7 +202,7 @@ def test_a_workload_without_a_specification_is_visible_and_harmless() -> None:
     cell = Cell(inventory("node-1", 1, [a]))
     values = Values({"hw.gpu.utilization{task=general}": 1.0}, {}, {"flyball.workload.work.rate": 5.0})
     out = cell.run(0, 12, values)
-    assert {d.workload for d in out.of(Demand)} == {"nobody"}
+    assert {d.workload for d in out.demands()} == {"nobody"}
     assert out.refusals() == []
     assert cell.engine.stats()["workload/0"].without_spec == 1
     cell.feed(told(spec("nobody")))
@@ -203,10 +213,10 @@ def test_a_workload_without_a_specification_is_visible_and_harmless() -> None:
 def test_lanes_that_count_ticks_differently_are_told() -> None:
     cell = Cell(inventory("node-1", 1))
     out = cell.run(0, 8)
-    (mark, *_) = out.of(TickClosed)
-    slow = TickClosed(cell=mark.cell, source="node/9", tick=type(mark.tick)(index=7, period_ns=10**10))
+    (mark, *_) = out.of(DemandTick)
+    slow = DemandTick(cell=mark.cell, source="node/9", tick=Tick(index=7, period_ns=10**10), partition=0)
     lane = cell.engine.workloads[0]
-    message = record_message(slow, "/node/9")._replace(topic=DEMAND.name)
+    message = record_message(slow, "/node/9")
     (reason,) = Out(lane.step([incoming(message)])).refusals()
     assert reason == (
         "node/9 counts the ticks of cell 'cell-1' in 10 s, this lane in 1 s; "

@@ -14,6 +14,7 @@ from flyball_contracts.codec import Message, decode_message, record_message
 from flyball_contracts.records import (
     Allocation,
     Demand,
+    DemandTick,
     NodeEvent,
     Outcome,
     Proposal,
@@ -56,9 +57,12 @@ def lanes(directory: Directory) -> dict[str, Lane]:
     }
 
 
-def mark(topic: str, source: str, index: int) -> Incoming:
-    made = record_message(TickClosed(cell=CELL, source=source, tick=tick(index)), f"/{source}")
-    return incoming(made._replace(topic=topic))
+def mark(source: str, index: int) -> Incoming:
+    return incoming(record_message(TickClosed(cell=CELL, source=source, tick=tick(index)), f"/{source}"))
+
+
+def asked(index: int, demand: Demand) -> DemandTick:
+    return DemandTick(cell=CELL, source="node/0", tick=tick(index), partition=0, demands=(demand,))
 
 
 def world(*records: Any) -> Directory:
@@ -74,8 +78,7 @@ def test_workload_lane(workload: WorkloadSpec, curves: list[Signal], demands: li
     directory = world(workload, *curves)
     lane, cell = WorkloadLane(0, CONFIG, directory, 1), CellLane(0, CONFIG, directory)
     for i in range(12):
-        said = replace(demands[i % len(demands)], workload="w", cell=CELL, source="node/0", tick=tick(i))
-        sent = lane.step([*told(said), mark(DEMAND.name, "node/0", i)])
+        sent = lane.step(told(asked(i, replace(demands[i % len(demands)], workload="w"))))
         readable(sent)
         wishes = [incoming(m) for m in sent if m.topic == PROPOSALS.name]
         assert readable(cell.step(wishes)).refusals() == []
@@ -90,11 +93,11 @@ def test_cell_lane(workloads: list[WorkloadSpec], proposals: list[Proposal]) -> 
         wish = proposals[i % len(proposals)]
         named = replace(wish, cell=CELL, tick=tick(i), workload="w" if i % 3 else wish.workload)
         at = replace(named, node="node-1", replica="0", device="node-1/0") if i % 2 else named
-        readable(cell.step([*told(at), mark(PROPOSALS.name, "workload/0", i)]))
+        readable(cell.step([*told(at), mark("workload/0", i)]))
     assert cell.stats.ticks >= 6
 
 
-@given(st.lists(st.one_of([strategy(k) for k in (Demand, TickClosed, Proposal, NodeEvent, Outcome)]), max_size=8))
+@given(st.lists(st.one_of([strategy(k) for k in (DemandTick, TickClosed, Proposal, NodeEvent, Outcome)]), max_size=8))
 @SETTINGS
 def test_records_of_anything_from_anybody_on_any_topic(records: list[Any]) -> None:
     directory = world()
@@ -112,7 +115,7 @@ def message(record: Any) -> Message:
 
 
 @pytest.mark.parametrize("topic", [EVENTS.name, DEMAND.name, PROPOSALS.name])
-@given(st.binary(max_size=30), st.sampled_from([None, b"io.flyball.Demand", b"io.flyball.Nothing", b"\xff"]))
+@given(st.binary(max_size=30), st.sampled_from([None, b"io.flyball.DemandTick", b"io.flyball.Nothing", b"\xff"]))
 @settings(max_examples=30, deadline=None)
 def test_bytes_of_anything(topic: str, value: bytes, kind: bytes | None) -> None:
     directory = world()
@@ -136,15 +139,6 @@ def test_an_enormous_curve_does_not_stop_the_clock() -> None:
 def test_a_number_of_replicas_that_no_cell_has() -> None:
     lane = WorkloadLane(0, CONFIG, world(spec("w", capacity_per_replica=1.0)), 1)
     for i in range(12):
-        many = Demand(
-            workload="w",
-            cell=CELL,
-            source="node/0",
-            tick=tick(i),
-            replicas=2**40,
-            ready=2**40,
-            devices=0,
-            work_rate=0.0,
-        )
-        readable(lane.step([*told(many), mark(DEMAND.name, "node/0", i)]))
+        many = Demand(workload="w", replicas=2**40, ready=2**40, devices=0, work_rate=0.0)
+        readable(lane.step(told(asked(i, many))))
     assert lane.stats.ticks >= 6

@@ -23,7 +23,7 @@ from tests.streams.engine.scene import (
 from flyball_contracts.codec import frame_message
 from flyball_contracts.frame import decode_frame, make_frame
 from flyball_contracts.metrics import GPU, GPU_DETAIL
-from flyball_contracts.records import Allocation, Anomaly, Demand, NodeEvent, TickClosed
+from flyball_contracts.records import Allocation, Anomaly, Demand, DemandTick, NodeEvent
 from flyball_contracts.topics import EVENTS, INVENTORY
 from flyball_streams.engine import Incoming
 
@@ -35,13 +35,13 @@ def pair() -> Cell:
 
 
 def closed(cell: Cell, first: int, count: int) -> list[int]:
-    return sorted({t.tick.index - FIRST for t in cell.run(first, count).of(TickClosed) if t.source == "node/0"})
+    return sorted({t.tick.index - FIRST for t in cell.run(first, count).of(DemandTick) if t.source == "node/0"})
 
 
 def test_good_frames_close_every_tick_and_nothing_is_refused() -> None:
     cell = pair()
     out = cell.run(0, 8)
-    assert sorted({t.tick.index - FIRST for t in out.of(TickClosed)}) == list(range(8))
+    assert sorted({t.tick.index - FIRST for t in out.of(DemandTick)}) == list(range(8))
     assert out.refusals() == []
     assert (cell.stats.used, cell.stats.gaps, cell.stats.duplicates) == (8 * 6, 0, 0)
 
@@ -111,7 +111,7 @@ def test_a_frame_from_the_future_is_refused_and_time_goes_on() -> None:
         f"frame of node 'node-1' is 3601 s ahead of the other nodes of cell '{CELL}'; "
         "check the node's clock (time synchronisation)"
     ]
-    assert [t.tick.index - FIRST for t in out.of(TickClosed) if t.source == "node/0"] == [6]
+    assert [t.tick.index - FIRST for t in out.of(DemandTick) if t.source == "node/0"] == [6]
     assert (cell.stats.early, cell.stats.late) == (1, 0)
 
 
@@ -122,7 +122,7 @@ def test_a_node_whose_clock_is_wrong_for_good_is_left_behind_and_named() -> None
     marks = [
         mark
         for i in range(6, 30)
-        for mark in cell.feed([*liar.frames(i + 3600), *honest.frames(i)]).of(TickClosed)
+        for mark in cell.feed([*liar.frames(i + 3600), *honest.frames(i)]).of(DemandTick)
         if mark.source == "node/0"
     ]
     assert [m.tick.index - FIRST for m in marks] == list(range(6, 30))
@@ -152,11 +152,11 @@ def test_the_clock_of_a_lone_node_may_jump(jump: int) -> None:
 
 def test_duplicates_are_counted_and_change_nothing() -> None:
     once, twice = pair(), pair()
-    plain = once.run(0, 8).of(Demand)
+    plain = once.run(0, 8).demands()
     found: list[Demand] = []
     for i in range(8):
         frames = [f for agent in twice.agents for f in agent.frames(i)]
-        found += twice.feed([*frames, *frames]).of(Demand)
+        found += twice.feed([*frames, *frames]).demands()
     assert found == plain
     assert (twice.stats.duplicates, twice.stats.used) == (48, 48)
 
@@ -167,7 +167,7 @@ def test_frames_in_another_order_within_a_batch_change_nothing() -> None:
     plain = one.feed(batches[0])
     order: list[int] = np.random.default_rng(1).permutation(len(batches[1])).tolist()
     mixed: list[Incoming] = [batches[1][i] for i in order]
-    assert other.feed(mixed).of(Demand) == plain.of(Demand)
+    assert other.feed(mixed).demands() == plain.demands()
     assert other.stats.gaps == 0
 
 
@@ -194,7 +194,7 @@ def test_a_late_frame_is_counted_and_said_in_the_next_tick() -> None:
     out = cell.feed([agent.frame(2, np.zeros((2, len(GPU)), np.float32), 1, agent.seq), *cell.agents[1].frames(6)])
     agent.seq += 1
     out = cell.feed([*agent.frames(6)])
-    assert [m.tick.late for m in out.of(TickClosed) if m.source == "node/0"] == [1]
+    assert [m.tick.late for m in out.of(DemandTick) if m.source == "node/0"] == [1]
     assert cell.stats.late == 1
 
 
@@ -234,7 +234,7 @@ def test_an_epoch_that_names_other_rows_than_before_does_not_mix_them() -> None:
     cell.agents[0].inventory = wrong
     out = cell.run(4, 4)
     assert out.refusals() == []
-    assert {t.tick.index - FIRST for t in out.of(TickClosed) if t.source == "node/0"} == {4, 5, 6, 7}
+    assert {t.tick.index - FIRST for t in out.of(DemandTick) if t.source == "node/0"} == {4, 5, 6, 7}
 
 
 infinite = Values(
@@ -247,8 +247,8 @@ def test_values_that_cannot_be_do_no_harm() -> None:
     cell.run(0, 4)
     out = cell.run(4, 4, infinite)
     assert out.refusals() == []
-    assert {d.ready for d in out.of(Demand)} == {1}
-    assert {d.utilization_sum for d in out.of(Demand)} == {None}
+    assert {d.ready for d in out.demands()} == {1}
+    assert {d.utilization_sum for d in out.demands()} == {None}
 
 
 def event(**changes: object) -> NodeEvent:

@@ -29,7 +29,6 @@ from flyball_collectors.fleet import Fleet
 from flyball_contracts.codec import Message
 from flyball_contracts.config import FleetConfig, WorkerConfig
 from flyball_contracts.errors import DecodeError
-from flyball_contracts.records import Demand
 from flyball_streams.engine import Engine, Incoming, Lane
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -177,7 +176,7 @@ def test_the_default_fleet_shows_all_kinds_within_ninety_ticks() -> None:
     assert kinds(made) == {"Scale", "Migrate", "Preempt"}
     out = Out([m for messages in made for m in messages])
     assert out.refusals() == []
-    assert {d.workload for d in out.of(Demand)} >= {"chat-api", "llm-pretrain", "synth-data"}
+    assert {d.workload for d in out.demands()} >= {"chat-api", "llm-pretrain", "synth-data"}
 
 
 def test_decisions_are_the_golden_ones(sent: list[list[Message]]) -> None:

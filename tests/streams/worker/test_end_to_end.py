@@ -7,7 +7,7 @@ from tests.streams.worker.rig import START_NS, Rig, Simulated, ids
 
 from flyball_collectors.fleet.run import run_fleet
 from flyball_contracts.config import FleetConfig
-from flyball_contracts.records import Demand, Forecast, Migrate, Profile
+from flyball_contracts.records import DemandTick, Forecast, Migrate, Profile
 from flyball_contracts.topics import DEAD_LETTERS, DEMAND, INSIGHTS
 
 TICKS = 50
@@ -31,7 +31,7 @@ def test_decisions_are_those_of_the_offline_engine(embedded_rig: Callable[..., R
     assert len(decided) == len(ids(decided))
     by_id = {d.id: d for d in decided}
     assert all(by_id[d.id] == d for d in expected if not isinstance(d, Migrate))  # its event may come a tick later
-    demands = [r for r in rig.records(DEMAND.name) if isinstance(r, Demand)]
+    demands = [d for r in rig.records(DEMAND.name) if isinstance(r, DemandTick) for d in r.demands]
     assert {d.workload for d in demands} >= {"chat-api", "llm-pretrain", "synth-data"}
     insights = rig.records(INSIGHTS.name)
     assert any(isinstance(r, Forecast) and r.subject == "chat-api" for r in insights)

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from flyball_contracts.config import WorkerConfig
 from flyball_contracts.ids import record_id
-from flyball_contracts.metrics import GPU, HOST, WORKLOAD
+from flyball_contracts.metrics import GPU, HOST, USAGE, WORKLOAD
 from flyball_contracts.records import (
     Anomaly,
     Device,
@@ -20,14 +20,15 @@ from flyball_contracts.records import (
     Proposal,
     Record,
     Tick,
-    TickClosed,
 )
 from flyball_models.profile import features
 from flyball_streams.engine.directory import Directory
+from flyball_streams.engine.node.demand import shared_out
 from flyball_streams.engine.node.health import Finding, Health
 from flyball_streams.engine.node.intake import Entry
 from flyball_streams.engine.node.table import SubjectTable
 from flyball_streams.engine.node.tenancy import POWER, UTILIZATION, Tenancy
+from flyball_streams.engine.node.usage import UsageMeter, is_told
 from flyball_streams.engine.packing import arrays, like, pack_struct, unpack_struct, wiped
 
 GPU_WATCHED = {
@@ -60,11 +61,20 @@ COMING = 4096
 class NodeCell:
     """Devices and hosts of one cell in one partition."""
 
-    def __init__(self, cell: str, source: str, config: WorkerConfig, directory: Directory, capacity: int = 0) -> None:
+    def __init__(
+        self,
+        cell: str,
+        source: str,
+        config: WorkerConfig,
+        directory: Directory,
+        demand_partitions: int,
+        capacity: int = 0,
+    ) -> None:
         self.cell = cell
         self.source = source
         self.config = config
         self.directory = directory
+        self.demand_partitions = demand_partitions
         self.gpus = SubjectTable(GPU, GPU_WATCHED, capacity)
         self.hosts = SubjectTable(HOST, HOST_WATCHED)
         self.features = features.init(self.gpus.capacity)
@@ -75,6 +85,7 @@ class NodeCell:
         self.reminded: dict[str, int] = {}
         self.superseded = 0
         self.tenancy = Tenancy({}, {}, self.gpus.capacity)
+        self.meter = UsageMeter(self.gpus.capacity)
         self.coming: list[NodeEvent] = []
 
     def note(self, event: NodeEvent) -> None:
@@ -82,11 +93,10 @@ class NodeCell:
         self.coming.append(event)
 
     def close(self, tick: Tick, entries: list[Entry]) -> Iterator[Record]:
-        """Records of one closed tick, in a fixed order, the mark last."""
+        """Records of one closed tick, in a fixed order, its demand last."""
         self._adopt(entries, tick.index)
         self._fill(entries)
         self._heed(tick)
-        yield from self.tenancy.demands(self.cell, self.source, tick, self.gpus.values, self.gpus.mask)
         hour = tick.end_ns // 3_600_000_000_000 % 24
         if self.gpus.mask.any():
             yield from self._anomalies(self.gpus, tick, hour)
@@ -94,7 +104,10 @@ class NodeCell:
             yield from self._unhealthy(tick)
         if self.hosts.mask.any():
             yield from self._anomalies(self.hosts, tick, hour)
-        yield TickClosed(cell=self.cell, source=self.source, tick=tick)
+        self.meter.note(self.gpus.values)
+        usage = self.meter.take(self.tenancy) if is_told(tick) else ()
+        demands = self.tenancy.demands(self.gpus.values, self.gpus.mask, usage)
+        yield from shared_out(demands, self.demand_partitions, self.cell, self.source, tick)
 
     def state(self) -> dict[str, Any]:
         """State for a snapshot."""
@@ -108,6 +121,7 @@ class NodeCell:
             "reminded": self.reminded,
             "superseded": self.superseded,
             "coming": [pack_struct(event) for event in self.coming],
+            "meter": self.meter.state(),
         }
 
     def load(self, state: dict[str, Any]) -> None:
@@ -125,6 +139,7 @@ class NodeCell:
         self.superseded = state["superseded"]
         self.coming = [unpack_struct(raw, NodeEvent) for raw in state["coming"]]
         self.tenancy = Tenancy(self.inventories, self.gpus.slots, self.gpus.capacity)
+        self.meter.load(state["meter"], self.tenancy)
 
     def _adopt(self, entries: list[Entry], index: int) -> None:
         """Follow the inventories that this tick's frames name, and let go of nodes that are long silent."""
@@ -144,6 +159,7 @@ class NodeCell:
             changed = True
         if changed:
             self.tenancy = Tenancy(self.inventories, self.gpus.slots, self.gpus.capacity)
+            self.meter.follow(self.tenancy)
 
     def _take_on(self, new: Inventory, old: Inventory | None) -> None:
         if old is not None and old.boot_id != new.boot_id:
@@ -179,7 +195,7 @@ class NodeCell:
         self.tenancy.values.fill(np.nan)
         gpus: list[tuple[NDArray[np.int64], NDArray[np.float32]]] = []
         hosts: list[tuple[NDArray[np.int64], NDArray[np.float32]]] = []
-        for schema, inventory, values in entries:
+        for schema, inventory, values, period_s in entries:
             held = self.inventories[inventory.node]
             if inventory is not held and inventory != held:
                 self.superseded += 1  # the rows of an inventory that was replaced within this tick
@@ -191,6 +207,10 @@ class NodeCell:
             elif schema == WORKLOAD.schema:
                 first = self.tenancy.first_row[inventory.node]
                 self.tenancy.values[first : first + len(values)] = values
+            elif schema == USAGE.schema:
+                first = self.tenancy.first_row[inventory.node]
+                owners = self.tenancy.workload_of_allocation[first : first + len(values)]
+                self.meter.note_replicas(owners, values, period_s)
         self.gpus.put(gpus)
         self.hosts.put(hosts)
 

@@ -13,8 +13,8 @@ from flyball_contracts.codec import Message
 from flyball_contracts.config import WorkerConfig
 from flyball_contracts.errors import RecordError
 from flyball_contracts.frame import Frame, FrameBatch, decode_frame, decode_frames
-from flyball_contracts.ids import MAX_TIME_NS
-from flyball_contracts.metrics import GPU, HOST, WORKLOAD, layout_of
+from flyball_contracts.ids import MAX_TIME_NS, NS_PER_S
+from flyball_contracts.metrics import GPU, HOST, USAGE, WORKLOAD, layout_of
 from flyball_contracts.records import Inventory
 from flyball_streams.engine.directory import Directory
 from flyball_streams.engine.gate import Gate
@@ -24,18 +24,19 @@ from flyball_streams.engine.packing import pack_struct, unpack_struct
 from flyball_streams.engine.stats import LaneStats, count
 
 STAGE = "node lane"
-USED = frozenset({GPU.schema, HOST.schema, WORKLOAD.schema})
+USED = frozenset({GPU.schema, HOST.schema, WORKLOAD.schema, USAGE.schema})
 """Layouts that decisions rest on; the others are for people, through the sinks, and only their numbers count here."""
 PATIENCE = 4096
 """Frames that may wait for their inventory; more, or longer than the lateness, is a fault of the sender."""
 
 
 class Entry(NamedTuple):
-    """One usable frame of a tick: its values are ``float32[rows, metrics]`` of ``schema``."""
+    """One usable frame of a tick: its values are ``float32[rows, metrics]`` of ``schema``, counters over a period."""
 
     schema: int
     inventory: Inventory
     values: NDArray[np.float32]
+    period_s: float
 
 
 class Parked(NamedTuple):
@@ -95,7 +96,10 @@ class Intake:
         cells = {
             name: [
                 pack_struct(cell.gate),
-                {i: [[e.schema, reference(e.inventory), e.values] for e in open] for i, open in cell.open.items()},
+                {
+                    i: [[e.schema, reference(e.inventory), e.values, e.period_s] for e in open]
+                    for i, open in cell.open.items()
+                },
             ]
             for name, cell in self.cells.items()
         }
@@ -113,7 +117,7 @@ class Intake:
         self.cells = {}
         for name, (gate, ticks) in state["cells"].items():
             open_ticks = {
-                index: [Entry(schema, inventories[i], values) for schema, i, values in entries]
+                index: [Entry(schema, inventories[i], values, period_s) for schema, i, values, period_s in entries]
                 for index, entries in ticks.items()
             }
             self.cells[name] = CellTicks(unpack_struct(gate, Gate), open_ticks)
@@ -146,7 +150,7 @@ class Intake:
         schema, rows = frame.schema, 1
         if schema == GPU.schema:
             rows = len(inventory.devices)
-        elif schema == WORKLOAD.schema:
+        elif schema in (WORKLOAD.schema, USAGE.schema):
             rows = len(inventory.allocations)
         if frame.rows != rows:
             self.stats.unfit += 1
@@ -163,11 +167,18 @@ class Intake:
             late = self.config.lateness_ticks
             cell = CellTicks(Gate(period_ns, late, self.config.max_ahead_ticks, grace=late))
             self.cells[inventory.cell] = cell
+        entry = Entry(schema, inventory, values, frame.period_ns / NS_PER_S)
+        if schema == USAGE.schema:  # told less often, so no tick waits for it
+            if index in cell.open:
+                cell.open[index].append(entry)
+                self.stats.rows += rows
+            else:
+                self.stats.ignored += 1
+            return
         arrival = cell.gate.arrive(f"{frame.node}|{schema}", index)
         count(self.stats, arrival)
         if arrival == "ok":
             self.stats.rows += rows
-            entry = Entry(schema, inventory, values)
             entries = cell.open.get(index)
             if entries is None:
                 cell.open[index] = [entry]

@@ -2,11 +2,11 @@
 
 from collections.abc import Sequence
 
-from flyball_contracts.codec import Message, decode_record, record_message, tick_closed_messages
+from flyball_contracts.codec import Message, decode_record, record_message
 from flyball_contracts.config import WorkerConfig
 from flyball_contracts.errors import DecodeError
-from flyball_contracts.records import Inventory, NodeEvent, Record, TickClosed
-from flyball_contracts.topics import DEMAND, TELEMETRY
+from flyball_contracts.records import Inventory, NodeEvent
+from flyball_contracts.topics import TELEMETRY
 from flyball_streams.engine.directory import Directory
 from flyball_streams.engine.lane import Incoming, refuse
 from flyball_streams.engine.node.cell import NodeCell
@@ -50,7 +50,8 @@ class NodeLane:
             for tick in ticks.gate.close():
                 self.stats.ticks += 1
                 for record in self._cell(name).close(tick, ticks.open.pop(tick.index, [])):
-                    self._emit(record, out)
+                    self.stats.records += 1
+                    out.append(record_message(record, f"/{self.source}"))
         self.stats.superseded = sum(cell.superseded for cell in self.cells.values())
         return out
 
@@ -73,7 +74,9 @@ class NodeLane:
     def _cell(self, name: str) -> NodeCell:
         cell = self.cells.get(name)
         if cell is None:
-            cell = self.cells[name] = NodeCell(name, self.source, self.config, self.directory, self.capacity)
+            cell = self.cells[name] = NodeCell(
+                name, self.source, self.config, self.directory, self.demand_partitions, self.capacity
+            )
         return cell
 
     def _event(self, message: Incoming, out: list[Message]) -> None:
@@ -89,13 +92,6 @@ class NodeLane:
             self._cell(inventory.cell).note(record)
         else:
             self.stats.ignored += 1
-
-    def _emit(self, record: Record, out: list[Message]) -> None:
-        self.stats.records += 1
-        if isinstance(record, TickClosed):
-            out += tick_closed_messages(record, DEMAND, self.demand_partitions)
-        else:
-            out.append(record_message(record, f"/{self.source}"))
 
 
 def _concerns(event: NodeEvent, inventory: Inventory) -> bool:

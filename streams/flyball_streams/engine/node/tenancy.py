@@ -1,12 +1,13 @@
 """Who holds which device, as index arrays, and the sums per workload."""
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from flyball_contracts.metrics import GPU, WORKLOAD
-from flyball_contracts.records import Demand, Inventory, Tick
+from flyball_contracts.records import Demand, Inventory, Usage
 
 UTILIZATION = GPU.column("hw.gpu.utilization{task=general}")
 POWER = GPU.column("hw.power")
@@ -16,6 +17,10 @@ ACTIVE = WORKLOAD.column("flyball.workload.request.active")
 QUEUED = WORKLOAD.column("flyball.workload.request.queued")
 PROGRESS = WORKLOAD.column("flyball.workload.progress")
 READY = WORKLOAD.column("flyball.workload.ready")
+TOKENS_IN = WORKLOAD.column("flyball.workload.token.rate{kind=input}")
+TOKENS_OUT = WORKLOAD.column("flyball.workload.token.rate{kind=output}")
+LATENCY = WORKLOAD.column("flyball.workload.latency{stat=mean}")
+SUMMED = (REQUESTS, WORK, ACTIVE, QUEUED, PROGRESS, READY, TOKENS_IN, TOKENS_OUT, LATENCY)
 
 
 class Sums(NamedTuple):
@@ -59,24 +64,21 @@ class Tenancy:
         self.values = np.full((len(owners), len(WORKLOAD)), np.nan, np.float32)
 
     def demands(
-        self, cell: str, source: str, tick: Tick, values: NDArray[np.float32], mask: NDArray[np.bool_]
+        self, values: NDArray[np.float32], mask: NDArray[np.bool_], usage: Sequence[Usage | None] = ()
     ) -> list[Demand]:
         """Demand of each workload, from the device values ``float32[capacity, metrics]`` and the workload rows."""
         held = np.where(mask, self.workload_of_slot, -1)
         utilization = self._sum(values[:, UTILIZATION], held)
         power = self._sum(values[:, POWER], held)
         owners = self.workload_of_allocation
-        sums = {c: self._sum(self.values[:, c], owners) for c in (REQUESTS, WORK, ACTIVE, QUEUED, PROGRESS, READY)}
+        sums = {c: self._sum(self.values[:, c], owners) for c in SUMMED}
         demands: list[Demand] = []
         for i, workload in enumerate(self.workloads):
-            progress, ready = sums[PROGRESS], sums[READY]
+            progress, ready, latency = sums[PROGRESS], sums[READY], sums[LATENCY]
             known = bool(ready.known[i])
             demands.append(
                 Demand(
                     workload=workload,
-                    cell=cell,
-                    source=source,
-                    tick=tick,
                     replicas=self.replicas[i],
                     ready=round(min(max(float(ready.total[i]), 0.0), self.replicas[i])) if known else self.replicas[i],
                     devices=int(self.devices[i]),
@@ -87,6 +89,10 @@ class Tenancy:
                     utilization_sum=utilization.at(i),
                     power_w=power.at(i),
                     progress=float(progress.total[i] / progress.known[i]) if progress.known[i] else None,
+                    usage=usage[i] if usage else None,
+                    tokens_in_rate=sums[TOKENS_IN].at(i),
+                    tokens_out_rate=sums[TOKENS_OUT].at(i),
+                    latency_s=float(latency.total[i] / latency.known[i]) if latency.known[i] else None,
                 )
             )
         return demands

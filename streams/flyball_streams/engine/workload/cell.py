@@ -59,9 +59,8 @@ class WorkloadCell:
         self.shown = sorted({round(h) for h in np.linspace(1, horizons, min(SHOWN_HORIZONS, horizons)).tolist()})
         self.shown_rows = np.array(self.shown) - 1
 
-    def close(self, tick: Tick, parts: list[Demand], owned: list[WorkloadSpec]) -> Iterator[Record]:
+    def close(self, tick: Tick, demands: dict[str, Demand], owned: list[WorkloadSpec]) -> Iterator[Record]:
         """Records of one closed tick, in a fixed order, the mark last; ``owned`` are this partition's workloads."""
-        demands = merge(parts)
         yield from self._sized(tick, demands)
         self._forget(owned)
         for spec in owned:
@@ -267,38 +266,4 @@ def _carbon_evidence(plan: Plan, now_g: float, later_g: float) -> tuple[Evidence
     return (
         Evidence(name="carbon_intensity", value=now_g, expected=later_g, unit="g/kWh", record=plan.id),
         Evidence(name="saving", value=plan.saving, record=plan.id),
-    )
-
-
-def merge(parts: list[Demand]) -> dict[str, Demand]:
-    """One demand for each workload: the sum over its sources, added in the order of their names.
-
-    The order matters because float addition does; a value that no source knew stays unknown.
-    """
-    merged: dict[str, Demand] = {}
-    once = {(d.workload, d.source): d for d in parts}  # a node lane that was restarted says some of it again
-    for _, part in sorted(once.items()):
-        have = merged.get(part.workload)
-        merged[part.workload] = part if have is None else _add(have, part)
-    return merged
-
-
-def _add(a: Demand, b: Demand) -> Demand:
-    def plus(x: float | None, y: float | None) -> float | None:
-        return y if x is None else x if y is None else x + y
-
-    weighted = [(d.progress, d.replicas) for d in (a, b) if d.progress is not None]
-    weight = sum(n for _, n in weighted)
-    return msgspec.structs.replace(
-        a,
-        replicas=a.replicas + b.replicas,
-        ready=a.ready + b.ready,
-        devices=a.devices + b.devices,
-        work_rate=plus(a.work_rate, b.work_rate),
-        request_rate=plus(a.request_rate, b.request_rate),
-        queued=plus(a.queued, b.queued),
-        active=plus(a.active, b.active),
-        utilization_sum=plus(a.utilization_sum, b.utilization_sum),
-        power_w=plus(a.power_w, b.power_w),
-        progress=sum(p * n for p, n in weighted) / weight if weight > 0 else a.progress,
     )

@@ -4,32 +4,26 @@ from collections.abc import Sequence
 
 import msgspec
 
-from flyball_contracts.codec import Message, record_message, tick_closed_messages
+from flyball_contracts.codec import Message, record_message
 from flyball_contracts.config import WorkerConfig
 from flyball_contracts.partitioner import partition_of
-from flyball_contracts.records import Demand, Record, TickClosed, WorkloadSpec
-from flyball_contracts.topics import PROPOSALS
+from flyball_contracts.records import Demand, DemandTick, WorkloadSpec
 from flyball_streams.engine.directory import Directory
 from flyball_streams.engine.gate import STAGGER, Gate
 from flyball_streams.engine.lane import Incoming, check_period, take_records
 from flyball_streams.engine.packing import pack, pack_struct, reading, unpack, unpack_struct
 from flyball_streams.engine.stats import LaneStats, count
 from flyball_streams.engine.workload.cell import WorkloadCell
+from flyball_streams.engine.workload.merge import merge
 
 STAGE = "workload lane"
 
 
 class CellDemand(msgspec.Struct):
-    """Open ticks of one cell and the demand in them."""
+    """Open ticks of one cell and the demand in them, by source and workload."""
 
     gate: Gate
-    open: dict[int, list[Demand]] = {}
-
-    def drop(self, index: int, source: str) -> None:
-        """Forget the demand that belongs to a mark which was refused."""
-        kept = [d for d in self.open.pop(index, []) if d.source != source]
-        if kept:
-            self.open[index] = kept
+    open: dict[int, dict[str, dict[str, Demand]]] = {}
 
 
 class WorkloadLane:
@@ -47,13 +41,14 @@ class WorkloadLane:
         self._owned_at: dict[str, tuple[int, list[WorkloadSpec]]] = {}
 
     def step(self, batch: Sequence[Incoming]) -> list[Message]:
-        """Take a micro-batch of demand and marks in; see :class:`~flyball_streams.engine.lane.Lane`."""
-        out = take_records(batch, (Demand, TickClosed), self._take, self.stats, STAGE)
+        """Take a micro-batch of demand in; see :class:`~flyball_streams.engine.lane.Lane`."""
+        out = take_records(batch, (DemandTick,), self._take, self.stats, STAGE)
         for name, ticks in sorted(self.ticks.items()):
             for tick in ticks.gate.close():
                 self.stats.ticks += 1
-                for record in self._cell(name).close(tick, ticks.open.pop(tick.index, []), self._owned(name)):
-                    self._emit(record, out)
+                for record in self._cell(name).close(tick, merge(ticks.open.pop(tick.index, {})), self._owned(name)):
+                    self.stats.records += 1
+                    out.append(record_message(record, f"/{self.source}"))
         self.stats.without_spec = sum(len(cell.without_spec) for cell in self.cells.values())
         return out
 
@@ -77,25 +72,29 @@ class WorkloadLane:
             for name, cell in loaded["cells"].items():
                 self._cell(name).load(cell)
 
-    def _take(self, record: Demand | TickClosed) -> None:
-        ticks, config = self.ticks.get(record.cell), self.config
+    def _take(self, said: DemandTick) -> None:
+        ticks, config = self.ticks.get(said.cell), self.config
         if ticks is None:
             grace = config.lateness_ticks + STAGGER
-            gate = Gate(record.tick.period_ns, config.lane_lateness_ticks, config.max_ahead_ticks, grace)
-            ticks = self.ticks[record.cell] = CellDemand(gate)
-        gate, index = ticks.gate, record.tick.index
-        check_period(record.cell, record.source, record.tick, gate.period_ns)
-        if isinstance(record, TickClosed):
-            arrival = gate.arrive(record.source, index)
-            count(self.stats, arrival)
-            if arrival != "ok":
-                ticks.drop(index, record.source)
-        elif index <= gate.closed:
-            gate.late += 1
-            self.stats.late += 1
+            gate = Gate(said.tick.period_ns, config.lane_lateness_ticks, config.max_ahead_ticks, grace)
+            ticks = self.ticks[said.cell] = CellDemand(gate)
+        gate, index = ticks.gate, said.tick.index
+        check_period(said.cell, said.source, said.tick, gate.period_ns)
+        mark = said.part >= said.parts - 1
+        if mark:
+            arrival = gate.arrive(said.source, index)
         else:
-            ticks.open.setdefault(index, []).append(record)
-            self.stats.used += 1
+            arrival = "ok" if index > gate.closed else "late"
+        count(self.stats, arrival)
+        if arrival == "ok":
+            self._keep(ticks, said)
+        elif mark:
+            ticks.open.get(index, {}).pop(said.source, None)
+
+    def _keep(self, ticks: CellDemand, said: DemandTick) -> None:
+        """Note demand by source and workload: a node lane that was restarted says some of it again."""
+        have = ticks.open.setdefault(said.tick.index, {}).setdefault(said.source, {})
+        have |= {demand.workload: demand for demand in said.demands}
 
     def _cell(self, name: str) -> WorkloadCell:
         cell = self.cells.get(name)
@@ -110,10 +109,3 @@ class WorkloadLane:
             mine = [s for s in specs if partition_of(s.workload.encode(), self.partitions) == self.partition]
             known = self._owned_at[cell] = self.directory.version, mine
         return known[1]
-
-    def _emit(self, record: Record, out: list[Message]) -> None:
-        self.stats.records += 1
-        if isinstance(record, TickClosed):
-            out += tick_closed_messages(record, PROPOSALS, None)
-        else:
-            out.append(record_message(record, f"/{self.source}"))

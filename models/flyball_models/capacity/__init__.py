@@ -1,0 +1,1 @@
+"""What one replica sustains: estimates from the architecture, from history, online, and all of them weighed."""

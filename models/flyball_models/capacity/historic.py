@@ -1,0 +1,37 @@
+"""What a replica is known to have sustained: a high quantile of the work that it served in time.
+
+The quantile of the logarithm is tracked by stochastic steps (Robbins and Monro 1951), so it costs one number, forgets
+slowly, and a few wild windows move it a few per cent. Where load never was high it lies below capacity, and nothing in it
+says how far: it counts only once it has been compared with a saturated window.
+"""
+
+from typing import NamedTuple
+
+import numpy as np
+
+from flyball_models.capacity.base import Bools, Floats, Limits, Point, empty
+
+LEVEL = 0.98
+STEP = 0.05
+
+
+class State(NamedTuple):
+    """The quantile's logarithm, [N]."""
+
+    quantile: Floats
+
+
+def init(n: int) -> State:
+    """Return the state of `n` workloads without a past."""
+    return State(empty(n))
+
+
+def step(state: State, point: Point, limits: Limits, full: Bools) -> tuple[State, Floats]:
+    """Learn a window; return the quantile [N], NaN where there is none. Saturated windows, `full`, count as well."""
+    with np.errstate(invalid="ignore", divide="ignore"):
+        late = (point.wait_s > limits.wait_s) | (point.pace_s > limits.pace_s)
+        seen = np.log(np.where((point.served > 0) & (full | ~late), point.served, np.nan))
+        moved = state.quantile + STEP * (LEVEL - (seen < state.quantile))
+        first = np.isnan(state.quantile)
+        quantile = np.where(np.isnan(seen), state.quantile, np.where(first, seen, moved))
+        return State(quantile), np.exp(quantile)

@@ -1,0 +1,172 @@
+"""What telemetry says of a replica's capacity while it works: a level known at saturation, and a curve below it.
+
+A lightly loaded server says only that it can do *at least* this much (its load is a censored observation). What it can do
+shows while requests wait all the time and the GPUs work: then work served is capacity. So the logarithm of capacity is a
+random walk, observed at saturated windows with a few per cent of noise (a Kalman filter of one state; Kalman 1960),
+with innovations clipped (Huber 1964) and the variance opened after some surprises of the same sign, so that a change
+of speed is followed within a few windows.
+
+Between saturations the curve speaks. In a batching server the stay of a request grows linearly with those beside it
+(time per token = alpha + beta batch), so at the share u of the concurrency of the knee
+
+    X(u) = C u / (a + (1 - a) u),    0 <= a <= 1
+
+monotone and concave, with one unknown: a is fitted by least squares with forgetting, started at 1/2. A window at u then
+says that C is X / (u / (a + (1 - a) u)), less surely the further it is from the knee; it can lower or raise the level but
+hardly make it surer. Where a time per token is promised, capacity is X at the u that keeps it.
+"""
+
+from typing import NamedTuple
+
+import numpy as np
+
+from flyball_models.capacity.base import Bools, Estimate, Floats, Limits, Point, empty, known_or
+
+NOISE = 0.05
+"""Standard deviation of the logarithm of the work served in a saturated window."""
+DRIFT = 0.0037
+"""The same of its change per window: some 20 % in a day of windows of 30 s."""
+FIRST = 0.3
+"""Doubt after the first saturated window, divided by their number: one incident may have been a partial one."""
+STRETCH = 0.6
+"""Doubt per e-fold that the curve bridges."""
+LOWEST = 0.3
+"""Share of the knee's concurrency below which a window says nothing of the level."""
+CLIP = 2.5
+RUN_AT_KNEE, RUN_BELOW = 2, 4
+"""Surprises in a row that make a change."""
+LEAST_QUEUE, LEAST_BUSY = 1.0, 0.7
+"""Requests per replica that wait at any time, and utilisation, from which on a window counts as saturated."""
+FORGET_SHAPE, PRIOR_SHAPE = 0.998, 0.5
+DECAY_PROVEN = 0.5 ** (1.0 / 1440.0)
+"""Per window: half of it in twelve hours of 30 s."""
+RATE_KNEE = 0.2
+
+
+class State(NamedTuple):
+    """All [N]: `level` and `knee` are logarithms; `run` counts surprises, by sign; `proven` is the lower bound."""
+
+    level: Floats
+    variance: Floats
+    windows: Floats
+    run: Floats
+    knee: Floats
+    knee_pace: Floats
+    moment: Floats
+    weight: Floats
+    proven: Floats
+
+
+class Found(NamedTuple):
+    """The estimate under what was promised, where windows were saturated, and the most that was served in time."""
+
+    estimate: Estimate
+    saturated: Bools
+    proven: Floats
+
+
+def init(n: int) -> State:
+    """Return the state of `n` workloads that have not been seen."""
+    return State(
+        level=empty(n),
+        variance=np.ones(n),
+        windows=np.zeros(n),
+        run=np.zeros(n),
+        knee=empty(n),
+        knee_pace=empty(n),
+        moment=np.full(n, 0.5 * PRIOR_SHAPE),
+        weight=np.full(n, PRIOR_SHAPE),
+        proven=empty(n),
+    )
+
+
+def saturated(point: Point, limits: Limits, knee: Floats) -> Bools:
+    """Return where a window shows capacity: requests wait all the time, or longer than promised, and the GPUs work.
+
+    Work must be seen to go on: a queue before idle replicas is a fault of the balancer, not the end of capacity. Where
+    neither utilisation nor concurrency is told, nothing is believed.
+    """
+    waits = (point.queue >= LEAST_QUEUE) | (np.isnan(point.queue) & (point.wait_s >= limits.wait_s))
+    full = known_or(point.concurrency, np.inf) >= 0.5 * known_or(np.exp(knee), 0.0)
+    works = np.where(np.isnan(point.busy), ~np.isnan(point.concurrency), point.busy >= LEAST_BUSY)
+    slow = np.isnan(knee) & (point.pace_s >= limits.pace_s)
+    return (point.served > 0) & ((waits & full & works) | slow)
+
+
+def step(state: State, point: Point, limits: Limits) -> tuple[State, Found]:
+    """Learn a window of each workload; where it is NaN, nothing but time passes."""
+    with np.errstate(invalid="ignore", divide="ignore"):
+        full = saturated(point, limits, state.knee)
+        shape = np.clip(state.moment / state.weight, 0.0, 1.0)
+        u = point.concurrency / np.exp(state.knee)
+        below = ~full & (u >= LOWEST) & (u <= 1.5) & (point.served > 0) & (state.windows > 0)
+        bridge = np.where(below, _stay(shape, u) / u, 1.0)
+        learnt = _level(state, np.log(point.served * bridge), np.log(bridge), full, below)
+        learnt = _shape(learnt, point, u, below)
+        learnt = learnt._replace(
+            knee=_tracked(state.knee, np.log(point.concurrency), full),
+            knee_pace=_tracked(state.knee_pace, np.log(point.pace_s), full),
+            proven=_proven(state.proven, point, limits, full),
+        )
+        value = np.exp(learnt.level) * _in_time(learnt, limits)
+        error = np.sqrt(learnt.variance + (FIRST / np.maximum(learnt.windows, 1.0)) ** 2)
+    known = ~np.isnan(value)
+    return learnt, Found(Estimate(value, np.where(known, error, np.nan)), full, learnt.proven)
+
+
+def _stay(shape: Floats, u: Floats) -> Floats:
+    """Stay of a request at the share `u` of the knee's concurrency, as a share of that at the knee."""
+    return shape + (1.0 - shape) * u
+
+
+def _level(state: State, seen: Floats, bridged: Floats, full: Bools, below: Bools) -> State:
+    prior = np.minimum(state.variance + DRIFT**2, 1.0)
+    noise = NOISE**2 + (STRETCH * bridged) ** 2
+    off = seen - state.level
+    spread = np.sqrt(prior + noise)
+    used = (full | below) & np.isfinite(off)
+    sign = np.where(np.abs(off) > CLIP * spread, np.sign(off), 0.0)
+    run = np.where(used, np.where((sign != 0) & (sign * state.run > 0), state.run + sign, sign), state.run)
+    changed = used & (np.abs(run) >= np.where(full, RUN_AT_KNEE, RUN_BELOW))
+    prior = np.where(changed, prior + np.where(changed, off, 0.0) ** 2, prior)
+    off = np.where(changed, off, np.clip(off, -CLIP * spread, CLIP * spread))
+    gain = prior / (prior + noise)
+    after = (1.0 - gain) * prior
+    after = np.where(below, np.maximum(after, np.minimum(prior, noise / 2.0)), after)
+    first = full & np.isnan(state.level) & np.isfinite(seen)
+    return state._replace(
+        level=np.where(first, seen, np.where(used, state.level + gain * off, state.level)),
+        variance=np.where(first, NOISE**2, np.where(used, after, np.minimum(state.variance + DRIFT**2, 1.0))),
+        windows=state.windows + full,
+        run=np.where(changed, 0.0, run),
+    )
+
+
+def _shape(state: State, point: Point, u: Floats, below: Bools) -> State:
+    """Fit a in (stay - u) = a (1 - u), stays relative to the knee, by least squares with forgetting."""
+    stay = u / (point.served / np.exp(state.level))
+    used = below & (u < 1.0) & np.isfinite(stay)
+    x, y = np.where(used, 1.0 - u, 0.0), np.where(used, stay - u, 0.0)
+    y = np.clip(y, 0.0, x)
+    keep = np.where(used, FORGET_SHAPE, 1.0)
+    return state._replace(moment=keep * state.moment + x * y, weight=keep * state.weight + x * x)
+
+
+def _tracked(before: Floats, now: Floats, where: Bools) -> Floats:
+    return np.where(where & np.isfinite(now), known_or(before + RATE_KNEE * (now - before), now), before)
+
+
+def _proven(before: Floats, point: Point, limits: Limits, full: Bools) -> Floats:
+    """Most work served in time; it fades, and saturation below it ends it."""
+    late = (point.wait_s > limits.wait_s) | (point.pace_s > limits.pace_s)
+    fits = (point.served > 0) & ~late & ~full
+    proven = np.where(fits, np.fmax(before * DECAY_PROVEN, point.served), before)
+    return np.where(full, np.fmin(proven, point.served), proven)
+
+
+def _in_time(state: State, limits: Limits) -> Floats:
+    """Share of the capacity at the knee that keeps the promised time per token; 1 where none is promised or known."""
+    shape = np.clip(state.moment / state.weight, 0.0, 0.999)
+    allowed = limits.pace_s / np.exp(state.knee_pace)
+    u = np.clip((allowed - shape) / (1.0 - shape), 0.02, 1.0)
+    return known_or(u / _stay(shape, u), 1.0)

@@ -1,0 +1,55 @@
+"""The baseline: what the Kubernetes vertical pod autoscaler would recommend.
+
+Percentiles 90, 50 and 95 of a decaying histogram, times 1.15; the lower bound is lowered and the upper one raised
+while there is little history (kubernetes/autoscaler, vertical-pod-autoscaler/pkg/recommender/logic).
+"""
+
+from typing import NamedTuple
+
+import numpy as np
+
+from flyball_models.rightsizing.histogram import Floats, Grid, percentile
+from flyball_models.rightsizing.usage import Config
+
+DAY_S = 86_400.0
+CPU = Config(Grid(0.01, 1.05, 1_000.0), DAY_S)
+"""Cores, by samples; the original weighs a sample by the request in force, which a series does not tell."""
+MEMORY = Config(Grid(1e7, 1.05, 1e12), DAY_S, DAY_S)
+"""Bytes, by the peak of each day."""
+OOM_RATIO = 1.2
+OOM_BYTES = 100 * 2.0**20
+
+
+class Settings(NamedTuple):
+    """Percentiles of the three recommendations, and the margin that is put on all of them."""
+
+    target: float = 0.9
+    lower: float = 0.5
+    upper: float = 0.95
+    margin: float = 0.15
+
+
+class Recommendation(NamedTuple):
+    """What to ask for, and the bounds within which a request may stay, all [S]; NaN where nothing is known."""
+
+    lower: Floats
+    target: Floats
+    upper: Floats
+
+
+DEFAULT = Settings()
+
+
+def recommend(weights: Floats, age_s: Floats, grid: Grid, settings: Settings = DEFAULT) -> Recommendation:
+    """Recommendation from the weights [B, S] of the past and the age [S] of each series."""
+    days = np.maximum(age_s, 60.0) / DAY_S
+    lower, target, upper = (
+        percentile(weights, p, grid) * (1.0 + settings.margin)
+        for p in (settings.lower, settings.target, settings.upper)
+    )
+    return Recommendation(lower * (1.0 + 0.001 / days) ** -2.0, target, upper * (1.0 + 1.0 / days))
+
+
+def after_oom(x: Floats) -> Floats:
+    """Sample [S] that stands for a process that was killed with `x` [S] bytes in use or requested."""
+    return np.maximum(x * OOM_RATIO, x + OOM_BYTES)

@@ -1,0 +1,43 @@
+"""What a wish may change at once and how often: tolerance, growth, taking away, and rest between decisions."""
+
+import math
+
+from flyball_models.scaling.base import Floats
+from flyball_models.scaling.compile import compiled
+
+JUMP = 4.0
+"""So many more than are ready may always be asked for."""
+
+
+@compiled
+def bounded(
+    wanted: float, n: float, ready: float, backlog: float, tolerance: float, most_in: float, growth: float
+) -> float:
+    """Return `wanted` within what may change at once, of `n` replicas of which some are `ready`.
+
+    Growth counts from what is ready: replicas that are on their way do not earn the next ones. A change of at most
+    `tolerance` of n is none while nothing waits; at most `most_in` of n goes away. A limit of 0 is off.
+    """
+    if growth > 0.0:
+        wanted = min(wanted, max(n, ready + JUMP, math.floor(growth * ready)))
+    if abs(wanted - n) <= tolerance * n and backlog <= 0.0:
+        return n
+    if most_in > 0.0:
+        wanted = max(wanted, n - max(1.0, math.floor(most_in * n)))
+    return float(wanted)
+
+
+@compiled
+def rested(state: Floats, first: int, t_s: float, wanted: float, n: float, interval_s: float, turn_s: float) -> float:
+    """Return `wanted`, or `n` too soon after the last change; ``state[first:first + 2]`` are its direction and time.
+
+    Changes are `interval_s` apart, and `turn_s` where one turns back the one before.
+    """
+    if wanted == n:
+        return n
+    turn = 1.0 if wanted > n else -1.0
+    rest_s = turn_s if state[first] == -turn else interval_s
+    if state[first] != 0.0 and t_s - state[first + 1] < rest_s:
+        return n
+    state[first], state[first + 1] = turn, t_s
+    return wanted

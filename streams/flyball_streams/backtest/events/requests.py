@@ -1,0 +1,138 @@
+"""Single requests of a demand, in windows of it: the trace's own, those its arrivals were drawn from, or drawn anew.
+
+Whatever they come from, work and number of the requests in each second are those of the demand (but for what
+:func:`drawn` must round), so both engines serve the same.
+"""
+
+import os
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from flyball_contracts.errors import RecordingError
+from flyball_models.scaling.compile import kept
+from flyball_streams.backtest.demand import Demand, Floats
+from flyball_streams.backtest.servegen import LEAST_SHAPE, MEAN_RPS, STEADY_CV, WINDOW_S, Clients
+
+PROMPT_SHARE = 0.42
+"""Share of a request's work that its prompt takes where nothing says it: that of the mean chat request."""
+Window = tuple[int, int]
+"""First second, and the one after the last."""
+WORKERS = os.cpu_count() or 1
+
+
+class Requests(NamedTuple):
+    """Requests in the order of their arrival, float64 [n]; all times in seconds, work in seconds of one replica.
+
+    ``at_s`` counts from the first second of the demand; ``first_s`` is the work before the first token (the prompt),
+    ``rest_s`` the work after it.
+    """
+
+    at_s: Floats
+    first_s: Floats
+    rest_s: Floats
+
+
+def _split(at_s: Floats, work: Floats, share: Floats | float) -> Requests:
+    first = work * share
+    return Requests(at_s, first, work - first)
+
+
+def own(at_s: Floats, work: Floats, share: Floats, demand: Demand, windows: Sequence[Window]) -> list[Requests]:
+    """Requests of a trace that has them one by one; their work is scaled as the demand's was."""
+    factor = float(demand.work.sum()) / float(work.sum())
+    found: list[Requests] = []
+    for begin, end in windows:
+        part = slice(*np.searchsorted(at_s, (begin, end)))
+        found.append(_split(at_s[part], work[part] * factor, share[part]))
+    return found
+
+
+def drawn(
+    demand: Demand, windows: Sequence[Window], seed: int = 0, share: float = PROMPT_SHARE
+) -> list[Requests]:
+    """Requests drawn for a demand of which only sums per second are known.
+
+    As many in each second as its sum says, rounded so that none is lost over time, and at least one where there is
+    work; at uniform times. The work of a second is shared in exponential parts.
+    """
+    found: list[Requests] = []
+    for begin, end in windows:
+        rng = np.random.default_rng([seed, begin])
+        work = demand.work[begin:end]
+        total = np.floor(np.cumsum(demand.requests[begin:end]) + 1e-9)
+        counts = np.diff(total, prepend=0.0).astype(np.int64)
+        counts[(counts == 0) & (work > 0)] = 1
+        second = np.repeat(np.arange(len(work)), counts)
+        at_s = np.sort(begin + second + rng.random(len(second)))
+        parts = rng.standard_exponential(len(second))
+        sums = np.bincount(second, parts, len(work))
+        found.append(_split(at_s, parts * (work / np.where(sums > 0, sums, 1.0))[second], share))
+    return found
+
+
+@kept
+def _draw(
+    rate: Floats, cv: Floats, count: int, wanted: NDArray[np.bool_], draw: Any, at_s: Floats, which: Any, filled: int
+) -> int:
+    for window in range(len(rate)):
+        if rate[window] <= 0.0:
+            continue
+        spread = cv[window] if cv[window] > STEADY_CV else 1.0
+        shape = max(LEAST_SHAPE, 1.0 / (spread * spread))
+        scale = 1.0 / (rate[window] * shape)
+        start = window * WINDOW_S
+        at = draw.standard_gamma(shape) * scale
+        while at < WINDOW_S:
+            token = int(draw.random() * count)
+            if wanted[window] and filled < len(at_s):
+                at_s[filled], which[filled] = start + at, token
+                filled += 1
+            at += draw.standard_gamma(shape) * scale
+    return filled
+
+
+def redrawn(
+    fleet: Clients,
+    tokens: Floats,
+    prompts: Floats,
+    demand: Demand,
+    windows: Sequence[Window],
+    seed: int = 0,
+    mean_rps: float = MEAN_RPS,
+) -> list[Requests]:
+    """The very requests that ``servegen.arrivals`` drew for the demand with the same tokens, seed and mean.
+
+    `prompts` is the prompt's share of each of the `tokens`. Raises :class:`RecordingError` when the requests are not
+    those of the demand, which is of another seed or fleet then.
+    """
+    last = -(-max(end for _, end in windows) // WINDOW_S)
+    wanted = np.zeros(fleet.rate.shape[1], np.bool_)
+    for begin, end in windows:
+        wanted[begin // WINDOW_S : -(-end // WINDOW_S)] = True
+    seconds = np.repeat(wanted, WINDOW_S)
+    count = int(demand.requests[seconds].sum())
+    scale = mean_rps / float(fleet.rate.sum(axis=0).mean())
+
+    def some(worker: int) -> tuple[Floats, NDArray[np.int32]]:
+        at_s, which, filled = np.empty(count), np.empty(count, np.int32), 0
+        for i in range(worker, len(fleet.ids), WORKERS):
+            draw = np.random.default_rng(1000 * seed + fleet.ids[i])
+            filled = _draw(fleet.rate[i, :last] * scale, fleet.cv[i], len(tokens), wanted, draw, at_s, which, filled)
+        return at_s[:filled], which[:filled]
+
+    with ThreadPoolExecutor(WORKERS) as pool:
+        parts = list(pool.map(some, range(WORKERS)))
+    at_s, which = (np.concatenate(column) for column in zip(*parts, strict=True))
+    if not np.array_equal(np.bincount(at_s.astype(np.int64), minlength=len(seconds))[seconds], demand.requests[seconds]):
+        raise RecordingError(f"{demand.name}: its requests cannot be drawn again; name the fleet and seed it is of")
+    factor = float(demand.work[seconds].sum()) / float(tokens[which].sum())
+    found: list[Requests] = []
+    for begin, end in windows:
+        chosen = np.flatnonzero((at_s >= begin) & (at_s < end))
+        chosen = chosen[np.argsort(at_s[chosen], kind="stable")]
+        found.append(_split(at_s[chosen], tokens[which[chosen]] * factor, prompts[which[chosen]]))
+    return found

@@ -1,0 +1,107 @@
+"""One run of the event-driven engine; the result has the fluid engine's columns and what only requests can show."""
+
+from typing import NamedTuple
+
+import numpy as np
+
+from flyball_models.scaling import Policy, number
+from flyball_streams.backtest import kernel as fluid
+from flyball_streams.backtest.demand import Demand
+from flyball_streams.backtest.events import kernel
+from flyball_streams.backtest.events.replicas import Service
+from flyball_streams.backtest.events.requests import Requests
+from flyball_streams.backtest.kernel import Bounds, Floats
+from flyball_streams.backtest.run import NO_BOUNDS, Run, Scenario, blank, world_of
+
+WORKING_LOAD = 0.7
+RESIDENCE_S = fluid.Plant(0).residence_s
+
+
+class Served(NamedTuple):
+    """A run, the number of requests that were given to it, and its sums (columns of ``kernel``)."""
+
+    run: Run
+    given: int
+    tally: Floats
+
+    @property
+    def waiting(self) -> int:
+        """Requests that no replica had begun with at the end."""
+        return self.given - int(self.tally[kernel.BEGUN])
+
+    @property
+    def unfinished(self) -> int:
+        """Requests that a replica had begun with but not finished."""
+        return int(self.tally[kernel.BEGUN] - self.tally[kernel.FINISHED])
+
+    @property
+    def mean_time_s(self) -> float:
+        """Mean time of a request in the system, by Little's law."""
+        return float(self.tally[kernel.IN_SYSTEM]) / max(1, self.given)
+
+
+def service_for(requests: Requests, fixed: float = Service(1).fixed) -> Service:
+    """How replicas serve such requests, in the terms of the fluid engine.
+
+    A full batch is so large that the mean request stays in it as long as the fluid engine takes for nominal. One unit
+    of concurrency is what a replica holds at :data:`WORKING_LOAD`, over that load; so at that load a policy sees the
+    same number in both engines.
+    """
+    first, rest = (float(x.mean()) if len(x) else 1.0 for x in (requests.first_s, requests.rest_s))
+    slots = max(1, round(RESIDENCE_S / max(first + rest, 1e-3)))
+    reading = WORKING_LOAD * first / (first + rest)
+    busy = (WORKING_LOAD - reading) / (1.0 - reading)  # of the time between prompts
+    batch = busy * (fixed * slots + 1.0 - fixed)
+    if batch > 1.0:
+        batch = slots * busy * fixed / (1.0 - busy * (1.0 - fixed))
+    return Service(slots, fixed, (batch + reading) / WORKING_LOAD)
+
+
+def simulate(
+    demand: Demand,
+    requests: Requests,
+    policy: Policy,
+    scenario: Scenario,
+    bounds: Bounds = NO_BOUNDS,
+    *,
+    service: Service | None = None,
+    from_s: int = 0,
+    until_s: int | None = None,
+    record: bool = False,
+    delays_from_s: int = 0,
+) -> Served:
+    """Run a policy on single requests from second `from_s` until `until_s`; before, the demand passes as a fluid.
+
+    `requests` are those of `demand` in that time. Spans before `from_s` are not to be read. `service` is how a replica
+    serves; see :func:`service_for`.
+    """
+    end = len(demand.work) if until_s is None else min(until_s, len(demand.work))
+    run = blank(end, policy, scenario, record=record)
+    plant, cold, fails, fresh = world_of(demand, end, scenario)
+    tally = np.zeros(kernel.TALLY)
+    kernel.simulate(
+        demand.work[:end],
+        requests,
+        service or service_for(requests),
+        from_s,
+        plant,
+        cold,
+        fails,
+        fresh,
+        number(policy),
+        policy.row(),
+        policy.every_s,
+        policy.lag_s,
+        bounds,
+        np.array(scenario.limits_s, np.int64),
+        round(2 * scenario.cold_start_s),
+        scenario.span_s,
+        delays_from_s,
+        run.spans,
+        run.delays,
+        run.ready,
+        run.total,
+        run.backlog,
+        tally,
+    )
+    return Served(run, len(requests.at_s), tally)

@@ -1,0 +1,121 @@
+"""What replicas use of their GPUs, CPU and memory: by the minute, the most of any replica of a workload."""
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from flyball_contracts.ids import NS_PER_S
+from flyball_contracts.metrics import GPU, USAGE
+from flyball_contracts.records import Tick, Usage
+from flyball_streams.engine.node.tenancy import UTILIZATION, Tenancy
+
+TOLD_NS = 60 * NS_PER_S
+GPU_MEMORY = GPU.column("hw.gpu.memory.usage")
+SM_ACTIVITY = GPU.column("nvidia.gpu.sm.activity")
+CPU_TIME = USAGE.column("container.cpu.time")
+LARGEST = [
+    USAGE.column(f"container.{name}") for name in ("cpu.time", "cpu.limit", "memory.working_set", "memory.limit")
+]
+OOM = USAGE.column("container.memory.oom")
+
+
+def is_told(tick: Tick) -> bool:
+    """Whether a tick is the first to end in a new minute."""
+    return tick.end_ns // TOLD_NS != (tick.end_ns - tick.period_ns) // TOLD_NS
+
+
+class UsageMeter:
+    """Usage since it was told last, by slot of the devices and by workload.
+
+    A GPU's share is its SM activity, or where that is not known the time with a kernel running, which is more.
+    """
+
+    def __init__(self, capacity: int) -> None:
+        self.holders: dict[int, tuple[str, str]] = {}
+        self.workloads: list[str] = []
+        self.memory = np.full(capacity, np.nan, np.float32)
+        self.share = np.zeros(capacity, np.float32)
+        self.known = np.zeros(capacity, np.int32)
+        self.largest = np.zeros((0, len(LARGEST)), np.float32)
+        self.oom = np.zeros(0, np.float32)
+
+    def follow(self, tenancy: Tenancy) -> None:
+        """Forget what slots showed that have another holder now, and find the workloads' new places."""
+        more = len(tenancy.workload_of_slot) - len(self.share)
+        if more:
+            self.memory = np.pad(self.memory, (0, more), constant_values=np.nan)
+            self.share, self.known = np.pad(self.share, (0, more)), np.pad(self.known, (0, more))
+        new, old = tenancy.replica_of_slot, self.holders
+        moved = [slot for slot in new.keys() | old.keys() if new.get(slot) != old.get(slot)]
+        self.memory[moved], self.share[moved], self.known[moved] = np.nan, 0, 0
+        place = {name: i for i, name in enumerate(self.workloads)}
+        places = np.array([place.get(name, -1) for name in tenancy.workloads], np.int64)
+        largest = np.vstack([self.largest, np.full(len(LARGEST), np.nan, np.float32)])
+        self.largest, self.oom = largest[places], np.append(self.oom, np.float32(np.nan))[places]
+        self.holders, self.workloads = new, tenancy.workloads
+
+    def note(self, values: NDArray[np.float32]) -> None:
+        """Take this tick's device values, ``float32[capacity, metrics]``, NaN where missing."""
+        share, memory = values[:, SM_ACTIVITY], values[:, GPU_MEMORY]
+        share = np.where(np.isfinite(share), share, values[:, UTILIZATION])
+        known = np.isfinite(share)
+        self.share[known] += share[known]
+        self.known += known
+        np.fmax(self.memory, np.where(np.isfinite(memory), memory, np.float32(np.nan)), out=self.memory)
+
+    def note_replicas(self, owners: NDArray[np.int32], values: NDArray[np.float32], period_s: float) -> None:
+        """Take what replicas used of the host, ``float32[rows, metrics]``, counters over a period.
+
+        ``owners`` are the rows' places among the workloads.
+        """
+        used = values[:, LARGEST]
+        used[:, LARGEST.index(CPU_TIME)] /= period_s
+        np.fmax.at(self.largest, owners, np.where(np.isfinite(used), used, np.float32(np.nan)))
+        killed = np.isfinite(values[:, OOM])
+        self.oom[owners[killed]] = np.nan_to_num(self.oom[owners[killed]])
+        np.add.at(self.oom, owners[killed], values[killed, OOM])
+
+    def take(self, tenancy: Tenancy) -> list[Usage | None]:
+        """Usage of each workload of :attr:`Tenancy.workloads`, ``None`` where nothing is known; starts anew."""
+        n = len(self.workloads)
+        devices = np.full((n, 2), np.nan, np.float32)
+        held = np.flatnonzero(tenancy.workload_of_slot >= 0)
+        seen = self.known[held] > 0
+        share = np.where(seen, self.share[held] / np.maximum(self.known[held], 1), np.float32(np.nan))
+        np.fmax.at(devices, tenancy.workload_of_slot[held], np.column_stack([share, self.memory[held]]))
+        rows = np.column_stack([self.largest, devices, self.oom]).astype(np.float64).tolist()
+        self.memory.fill(np.nan)
+        self.share.fill(0)
+        self.known.fill(0)
+        self.largest.fill(np.nan)
+        self.oom.fill(np.nan)
+        return [_usage([None if x != x else x for x in row]) for row in rows]
+
+    def state(self) -> dict[str, Any]:
+        """State for a snapshot."""
+        return {
+            "slots": [self.memory, self.share, self.known],
+            "workloads": [self.workloads, self.largest, self.oom],
+        }
+
+    def load(self, state: dict[str, Any], tenancy: Tenancy) -> None:
+        """Take on the state of a snapshot that was made under this tenancy."""
+        self.memory, self.share, self.known = state["slots"]
+        self.workloads, self.largest, self.oom = state["workloads"]
+        self.holders = tenancy.replica_of_slot
+
+
+def _usage(row: list[float | None]) -> Usage | None:
+    if all(x is None for x in row):
+        return None
+    cpu, cpu_limit, memory, memory_limit, share, gpu_memory, oom = row
+    return Usage(
+        cpu=cpu,
+        cpu_limit=cpu_limit,
+        memory_bytes=memory,
+        memory_limit_bytes=memory_limit,
+        gpu_share=share,
+        gpu_memory_bytes=gpu_memory,
+        oom=oom,
+    )
