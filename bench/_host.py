@@ -18,8 +18,8 @@ EXPORTER = "prometheus-node-exporter"
 ADDRESS = "127.0.0.1:19100"
 SAME = ("cpu", "meminfo", "vmstat", "stat", "pressure", "diskstats", "netdev", "infiniband", "rapl", "timex", "uname")
 """Its collectors that read what the agent reads."""
-SECONDS, QUICK_S = 60, 10
-SETTLE_S = 4
+SECONDS, QUICK_S = 60, 5
+READY_S, SETTLE_S = 30, 1
 
 
 class HostCost(NamedTuple):
@@ -50,9 +50,10 @@ def agent(seconds: int) -> HostCost:
     with tempfile.TemporaryDirectory(prefix="flyball-bench-") as name, EmbeddedBroker({}) as broker:
         file = Path(name) / "flyball.yaml"
         file.write_text(f"agent: {{nvml: false, kmsg: false, state_dir: {name}, spool_bytes: 0}}\n")
+        health = Path(name) / "health"  # touched once it ticks
         command = [sys.executable, "-m", "flyball_cli", "agent", "--config", str(file), "--bootstrap", broker.bootstrap]
-        with running(command) as process:
-            return _measured("flyball agent", process, seconds, lambda: None)
+        with running([*command, "--health-file", str(health)]) as process:
+            return _measured("flyball agent", process, seconds, health.exists, lambda: None)
 
 
 def exporter(name: str, options: list[str], seconds: int) -> HostCost:
@@ -63,8 +64,15 @@ def exporter(name: str, options: list[str], seconds: int) -> HostCost:
         with urllib.request.urlopen(f"http://{ADDRESS}/metrics", timeout=5.0) as page:
             page.read()
 
+    def answers() -> bool:
+        try:
+            scrape()
+        except OSError:
+            return False
+        return True
+
     with running(command) as process:
-        return _measured(f"{EXPORTER}, {name}", process, seconds, scrape)
+        return _measured(f"{EXPORTER}, {name}", process, seconds, answers, scrape)
 
 
 @contextmanager
@@ -78,9 +86,19 @@ def running(command: list[str]) -> Generator[subprocess.Popen[bytes]]:
         process.wait(20.0)
 
 
-def _measured(name: str, process: subprocess.Popen[bytes], seconds: int, each_second: Callable[[], None]) -> HostCost:
-    for _ in range(SETTLE_S):
-        time.sleep(1.0)
+def _measured(
+    name: str,
+    process: subprocess.Popen[bytes],
+    seconds: int,
+    ready: Callable[[], bool],
+    each_second: Callable[[], None],
+) -> HostCost:
+    give_up = time.monotonic() + READY_S
+    while not ready():
+        if time.monotonic() > give_up or process.poll() is not None:
+            raise TransportError(f"{name} did not begin within {READY_S} s")
+        time.sleep(0.1)
+    time.sleep(SETTLE_S)
     each_second()
     before, began = _cpu_s(process), time.monotonic()
     for second in range(1, seconds + 1):

@@ -13,215 +13,208 @@ in, which are other fleets but not independent ones.
 
 import argparse
 import math
+import os
 import sys
 import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 import msgspec
 import numpy as np
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
-from rich.table import Table
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))  # for `bench`
 
+from bench import _events_apart, _scaling_rows as rows
 from bench._report import machine
+from bench._scaling_rows import BASE, ORACLE, change
 
 from flyball_contracts.errors import FlyballError
+from flyball_models.scaling import static
 from flyball_streams.backtest import claim
 from flyball_streams.backtest.cover import cover
 from flyball_streams.backtest.demand import DAY_S, Demand
-from flyball_streams.backtest.families import BASELINES, FAMILIES
+from flyball_streams.backtest.families import BASELINES, FAMILIES, Family
+from flyball_streams.backtest.kernel import Floats
+from flyball_streams.backtest.known import Known, known
+from flyball_streams.backtest.run import Scenario, simulate
+from flyball_streams.backtest.safety import Outcome, outcomes
 from flyball_streams.backtest.servegen import TRACES, Clients, arrivals
-from flyball_streams.backtest.sweep import ACTIONS, FLAPS, REQUESTS, Configuration, Result, sweep
+from flyball_streams.backtest.sweep import REQUESTS, Configuration, Result, blocks_of, sweep
 from flyball_streams.backtest.traces import open_traces
 
 CONFIGURATIONS = ((120.0, 5), (300.0, 5), (600.0, 5), (300.0, 30))
 TARGETS = (0.95, 0.99, 0.999)
-BASE = "hpa"
-ORACLE = "oracle"
+FAULT_TARGET = 0.99
+"""What managers ask for and faults are told at this target, faults with fewer seeds."""
+FAULT_SEEDS = 2
+APART_SEEDS = 2
 SEEDS = 5
 OURS = ("promise", "headroom", "engine")
+PARTS = ("managers", "safety", "apart")
+
+Pairs = tuple[tuple[float, int], ...]
+Traces = Iterator[tuple[str, list[Demand]]]
 
 
-def synthetic(seeds: int, days: int) -> dict[str, list[Demand]]:
+def synthetic(seeds: int, days: int) -> Traces:
     """A small fleet with a day, bursty clients and too short a week: only to see that all of it runs."""
     windows = days * 144
     rng = np.random.default_rng(7)
     day = 1 + 0.5 * np.sin(2 * math.pi * np.arange(windows) / 144)
     rate = rng.gamma(1.0, 1.0, (8, 1)) * day * np.exp(0.2 * rng.standard_normal((8, windows)))
     fleet = Clients("synthetic", tuple(range(8)), rate, rng.uniform(1.0, 4.0, rate.shape), f"synthetic, {days} d")
-    return {"synthetic": [arrivals(fleet, rng.gamma(1.0, 0.2, 1000), seed, mean_rps=20.0) for seed in range(seeds)]}
+    rate[:, 300:302] *= 2.5  # a burst, and an outage
+    rate[:, 450:453] *= 0.2
+    tokens = rng.gamma(1.0, 0.2, 1000)
+    yield "synthetic", [arrivals(fleet, tokens, seed, mean_rps=20.0) for seed in range(seeds)]
 
 
-def traces_of(data: Path, seeds: int, said: Console) -> dict[str, list[Demand]]:
-    """Demands of the first :data:`TRACES` long traces of a folder."""
-    known = open_traces(data)
-    long = [name for name, fleet in known.fleets.items() if fleet.seconds >= 14 * DAY_S][:TRACES]
-    found: dict[str, list[Demand]] = {}
-    for name in long:
-        found[name] = known.demands(name, seeds)
-        said.print(f"{name}: {found[name][0].about}", highlight=False)
+def traces_of(data: Path, seeds: int) -> Traces:
+    """Demands of the first :data:`TRACES` long traces of a folder, each drawn when it is asked for."""
+    found = open_traces(data)
+    long = [name for name, fleet in found.fleets.items() if fleet.seconds >= 14 * DAY_S][:TRACES]
+    return ((name, found.demands(name, seeds)) for name in long)
+
+
+def tried(
+    traces: Traces, pairs: Pairs, families: list[Family], thin: int, bar: Progress
+) -> Iterator[tuple[list[Known], list[Result]]]:
+    """Run every setting on one trace after another."""
+    for name, demands in traces:
+        colds = tuple(dict.fromkeys(cold for cold, _ in pairs))
+        shared = known(demands, colds, forecasts=any(f.forecasts for f in families))
+        task = bar.add_task(name, total=None)
+
+        def told(done: int, total: int, task: TaskID = task) -> None:
+            bar.update(task, completed=done, total=total)
+
+        yield shared, list(sweep({name: shared}, pairs, families, thin=thin, progress=told))
+
+
+def peaks(shared: list[Known], name: str, pairs: Pairs) -> dict[str, Any]:
+    """A fleet for the worst minute of the first half, and what it does in the second, by configuration."""
+    found: dict[str, Any] = {}
+    for cold_start_s, delay_s in pairs:
+        cells: list[Floats] = []
+        sizes: list[int] = []
+        for each in shared:
+            need = each.need(delay_s)
+            sizes.append(math.ceil(float(need[: len(need) // 2].max()) - 1e-9))
+            policy = static.policy(sizes[-1])
+            cells.append(
+                blocks_of(simulate(each.demand, policy, Scenario(cold_start_s, (delay_s,)), flow=each.flow), 0)
+            )
+        half = np.stack(cells)[:, len(cells[0]) // 2 :]
+        found[str(Configuration(name, cold_start_s, delay_s))] = rows.peak_row(half, float(np.mean(sizes)))
     return found
 
 
-def summary(results: list[Result], target: float, draws: int) -> list[dict[str, Any]]:
-    """One row per policy at a target: ratios to tuned HPA, worst case, gap to the oracle, actions."""
-    seeds, blocks = results[0].cells.shape[1:3]
-    weights = claim.draws(seeds, blocks - blocks // 2, draws)
-    costs = {(r.family.key, r.configuration): claim.costs(r, target, weights) for r in results}
-    lines: list[Configuration] = list(dict.fromkeys(r.configuration for r in results))
-    rivals = [key for key in BASELINES if any(r.family.key == key for r in results)]
-    rows: list[dict[str, Any]] = []
-    for key in dict.fromkeys(r.family.key for r in results):
-        own = [r for r in results if r.family.key == key]
-        ratios = [(line, claim.ratio(costs[key, line], costs[BASE, line])) for line in lines]
-        mean = claim.geometric([ratio for _, ratio in ratios])
-        known = [(ratio.value, str(line)) for line, (ratio, _) in ratios if math.isfinite(ratio.value)]
-        best = [(_against_best(key, line, rivals, costs), str(line)) for line in lines]
-        gaps = [_gap(key, line, costs) for line in lines]
-        frozen = [(r, claim.frozen(r, target)) for r in own]
-        rows.append(
-            {
-                "policy": key,
-                "title": own[0].family.title,
-                "ours": own[0].family.ours,
-                "ratio": mean.value,
-                "low": mean.low,
-                "high": mean.high,
-                "reached": sum(math.isfinite(costs[key, line][0].value) for line in lines),
-                "of": len(lines),
-                "limited": sum(costs[key, line][0].limited for line in lines),
-                "worst": max(known, default=(math.nan, "none reached")),
-                "worst_against_best_baseline": max(
-                    (b for b in best if math.isfinite(b[0])), default=(math.nan, "none")
-                ),
-                "gap_closed": float(np.median(gaps)) if gaps and all(map(math.isfinite, gaps)) else math.nan,
-                "each": {str(line): ratio.value for line, (ratio, _) in ratios},
-                "hours": {str(line): costs[key, line][0].value for line in lines},
-                "frozen": {
-                    str(r.configuration): {"setting": f.name, "hours": f.billed_hours, "attainment": f.attainment}
-                    for r, f in frozen
-                },
-                "frozen_kept": sum(f.attainment >= target for _, f in frozen),
-                "actions_per_hour": float(np.median([_per_hour(r, f.setting, ACTIONS) for r, f in frozen])),
-                "flaps_per_hour": float(np.median([_per_hour(r, f.setting, FLAPS) for r, f in frozen])),
-            }
-        )
-    return rows
+def borne(shared: list[Known], found: list[Result], thin: int) -> dict[str, list[Outcome]]:
+    """Outcomes of all faults, by configuration."""
+    told: dict[str, list[Outcome]] = {}
+    with ThreadPoolExecutor(os.cpu_count()) as pool:
+        for line in dict.fromkeys(r.configuration for r in found):
+            results = {r.family.key: r for r in found if r.configuration == line}
+            middle_s = found[0].cells.shape[2] // 2 * DAY_S
+            world = Scenario(line.cold_start_s, (line.delay_s,))
+            told[str(line)] = outcomes(shared[:FAULT_SEEDS], results, FAULT_TARGET, world, middle_s, pool, thin)
+    return told
 
 
-def _against_best(key: str, line: Configuration, rivals: list[str], costs: dict[Any, Any]) -> float:
-    others = [costs[rival, line][0].value for rival in rivals if rival != key]
-    known = [x for x in others if math.isfinite(x)]
-    return costs[key, line][0].value / min(known) if known else math.nan
-
-
-def _gap(key: str, line: Configuration, costs: dict[Any, Any]) -> float:
-    oracle = costs[ORACLE, line][0].value if (ORACLE, line) in costs else math.nan
-    return claim.gap_closed(costs[key, line][0].value, costs[BASE, line][0].value, oracle)
-
-
-def _per_hour(result: Result, setting: int, column: int) -> float:
-    test = claim.halves(result)[1][setting]
-    return float(test[..., column].sum() / (test.shape[0] * test.shape[1] * 24))
-
-
-def show(rows: list[dict[str, Any]], target: float, console: Console) -> None:
-    """Print one table."""
-    table = Table(
-        title=f"{target:.1%} of requests in time: GPU-hours against tuned HPA", title_justify="left", box=None
-    )
-    for name in ("policy", "change", "95 %", "reached", "limited", "worst case", "vs best baseline", "gap closed",
-                 "frozen kept", "act/h", "flaps/h"):  # fmt: skip
-        table.add_column(name, justify="left" if name == "policy" else "right")
-    for row in rows:
-        worst, best = row["worst"], row["worst_against_best_baseline"]
-        table.add_row(
-            row["title"],
-            _percent(row["ratio"]),
-            f"{_percent(row['low'])} .. {_percent(row['high'])}",
-            f"{row['reached']}/{row['of']}",
-            str(row["limited"]),
-            f"{_percent(worst[0])} {worst[1]}",
-            _percent(best[0]),
-            "-" if math.isnan(row["gap_closed"]) else f"{row['gap_closed']:.0%}",
-            f"{row['frozen_kept']}/{row['of']}",
-            f"{row['actions_per_hour']:.1f}",
-            f"{row['flaps_per_hour']:.1f}",
-            style="bold" if row["ours"] else None,
-        )
-    console.print(table)
-
-
-def _percent(ratio: float) -> str:
-    return "-" if not math.isfinite(ratio) else f"{100 * (ratio - 1):+.1f} %"
-
-
-def bounds(traces: dict[str, list[Demand]]) -> dict[str, float]:
-    """Hours of the second half: total work, and the clairvoyant cover of each configuration."""
-    found: dict[str, float] = {}
-    for name, demands in traces.items():
-        middle = len(demands[0].work) // 2
-        found[f"{name} total work"] = float(np.mean([d.work[middle:].sum() / 3600 for d in demands]))
-        for cold_start_s, delay_s in CONFIGURATIONS:
-            hours = float(cover(demands[0], delay_s, cold_start_s)[middle:].sum()) / 3600
-            found[str(Configuration(name, cold_start_s, delay_s))] = hours
+def bounds(shared: list[Known], name: str) -> dict[str, float]:
+    """Hours of the second half: total work, and the clairvoyant cover of each configuration with the first seed."""
+    middle = len(shared[0].demand.work) // 2
+    found = {f"{name} total work": float(np.mean([k.demand.work[middle:].sum() / 3600 for k in shared]))}
+    for cold_start_s, delay_s in CONFIGURATIONS:
+        hours = float(cover(shared[0].demand, delay_s, cold_start_s)[middle:].sum()) / 3600
+        found[str(Configuration(name, cold_start_s, delay_s))] = hours
     return found
 
 
 def main(arguments: list[str] | None = None) -> int:
     """Run the benchmark; exit status 1 when it could not be run."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("parts", nargs="*", choices=[*PARTS, []], help="what to show beside the claim; all by default")
     parser.add_argument("--data", type=Path, help="folder with servegen/ and azure_llm_2023/")
     parser.add_argument("--quick", action="store_true", help="fewer settings, seeds and policies: under a minute")
     parser.add_argument("--seeds", type=int, default=SEEDS)
     parser.add_argument("--policies", default=",".join((*OURS, *BASELINES, ORACLE)))
     parser.add_argument("--json", type=Path)
     args = parser.parse_args(arguments)
-    console = Console(width=None if sys.stdout.isatty() else 160)
-    started = time.monotonic()
+    console = Console(width=None if sys.stdout.isatty() else 200)
+    started, cpu = time.monotonic(), time.process_time()
     keys = [key for key in args.policies.split(",") if key != "engine" or not args.quick]
     if BASE not in keys:
         keys.append(BASE)
     unknown = [key for key in keys if key not in FAMILIES]
     if unknown or not (args.quick or args.data):
         parser.error(f"there is no policy {unknown[0]!r}" if unknown else "name the traces with --data, or use --quick")
+    seeds = min(args.seeds, 2) if args.quick else args.seeds
+    parts = set(args.parts or PARTS)
     try:
-        traces = traces_of(args.data, args.seeds, console) if args.data else synthetic(2, 4)
+        traces = traces_of(args.data, seeds) if args.data else synthetic(seeds, 4)
     except FlyballError as error:
         console.print(f"error: {error}")
         return 1
-    if not traces:
+    pairs, thin = (CONFIGURATIONS[1:2], 4) if args.quick else (CONFIGURATIONS, 1)
+    results: list[Result] = []
+    document: dict[str, Any] = {"quick": args.quick, "seeds": seeds, "machine": machine()}
+    limits: dict[str, float] = {}
+    fixed: dict[str, Any] = {}
+    faults: dict[str, list[Outcome]] = {}
+    samples: list[Demand] = []
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as bar:
+        for shared, found in tried(traces, pairs, [FAMILIES[key] for key in keys], thin, bar):
+            demand = shared[0].demand
+            console.print(f"{demand.name}: {demand.about}", highlight=False)
+            results += found
+            limits |= bounds(shared, demand.name)
+            samples += [each.demand for each in shared[:APART_SEEDS]]
+            if "managers" in parts:
+                fixed |= peaks(shared, demand.name, pairs)
+            if "safety" in parts:
+                faults |= borne(shared, found, thin)
+    if not results:
         console.print(
             f"{args.data}: holds no trace of two weeks or more; nothing can be tuned on one and tested on another"
         )
         return 1
-    pairs = CONFIGURATIONS[1:2] if args.quick else CONFIGURATIONS
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
-    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as bar:
-        task = bar.add_task("running settings", total=None)
-
-        def told(done: int, total: int) -> None:
-            bar.update(task, completed=done, total=total)
-
-        families = [FAMILIES[key] for key in keys]
-        results = list(sweep(traces, pairs, families, thin=4 if args.quick else 1, progress=told))
-    tables = {str(target): summary(results, target, 50 if args.quick else claim.DRAWS) for target in TARGETS}
+    document["requests"] = {r.configuration.trace: float(r.cells[0, :, :, REQUESTS].sum()) for r in results}
+    document["bounds_hours"], document["targets"] = limits, {}
+    ours = next((key for key in keys if FAMILIES[key].ours), None)
     for target in TARGETS:
-        show(tables[str(target)], target, console)
-    took = time.monotonic() - started
-    runs = sum(len(r.names) * r.cells.shape[1] for r in results)
+        held = rows.contest(results, target, 50 if args.quick else claim.DRAWS)
+        document["targets"][str(target)] = told = rows.summary(held)
+        console.print(rows.summary_table(told, target))
+        if ours is None:
+            continue
+        line = next(row for row in told if row["policy"] == ours)
+        for name in line["worse_than_best_baseline"]:
+            beside = change(line["against_best_baseline"][name])
+            console.print(f"  {line['title']}: {beside} against the best tuned baseline in {name}", highlight=False)
+        if "managers" in parts and target == FAULT_TARGET:
+            document["managers"] = rows.managers(held, ours, fixed)
+            console.print(rows.managers_table(document["managers"], line["title"], target))
+    if "safety" in parts:
+        document["safety"] = rows.faults(faults)
+        console.print(rows.faults_table(document["safety"], FAULT_TARGET))
+    if "apart" in parts:
+        document["apart"] = _events_apart.apart(samples, tuple(dict.fromkeys(cold for cold, _ in pairs)))
+        console.print(_events_apart.table(document["apart"]))
     if not args.data:
         console.print("synthetic traces: this shows that the script runs, and supports no claim", style="yellow")
+    document |= {"wall_s": time.monotonic() - started, "cpu_s": time.process_time() - cpu}
+    runs = sum(len(r.names) * r.cells.shape[1] for r in results)
     console.print(
-        f"{len(results)} lines of {runs} runs in {took:.0f} s; lag, grids and engine: see flyball_streams.backtest"
+        f"{len(results)} lines of {runs} settings and seeds in {document['wall_s']:.0f} s, "
+        f"{document['cpu_s']:.0f} s of CPU time; lag, grids and engine: see flyball_streams.backtest"
     )
     if args.json:
-        about = {"quick": args.quick, "seeds": len(next(iter(traces.values()))), "wall_s": took, "machine": machine()}
-        requests = {r.configuration.trace: float(r.cells[0, :, :, REQUESTS].sum()) for r in results}
-        document = {**about, "requests": requests, "bounds_hours": bounds(traces), "targets": tables}
         args.json.write_bytes(msgspec.json.format(msgspec.json.encode(_plain(document)), indent=2) + b"\n")
     return 0
 

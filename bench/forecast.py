@@ -35,7 +35,7 @@ from bench._panels import SEASON, WEEK, Floats, Panel, by_day, held_out, mean, s
 from numpy.typing import NDArray
 
 from flyball_models import bucket
-from flyball_models.forecast import conformal, damped, ensemble, last, mix, rls, seasonal
+from flyball_models.forecast import conformal, damped, ensemble, last, mix, pooled, rls, seasonal
 
 HORIZONS = 6
 JUDGED = (1, 6)
@@ -76,6 +76,8 @@ def play(family: Any, config: Any, data: Panel, ticks: int, *inputs: Floats) -> 
     arrays = [padded(data.y, 0.0), padded(data.known, False), *(padded(x, np.nan) for x in inputs)]
     if family is mix:
         arrays[2] = arrays[2].transpose(0, 2, 1, 3)  # [T, S, K, H] to [T, K, S, H]
+    elif family is pooled:
+        arrays[2] = arrays[2].transpose(0, 2, 3, 1)  # to [T, K, H, S]
 
     def cut(leaf: Any) -> NDArray[Any]:
         return np.asarray(leaf)[:, :s]
@@ -333,7 +335,7 @@ def simple(data: Panel) -> dict[str, Floats]:
     """Return the forecasts that have nothing to tune, the engine's settings among them."""
     ticks = len(data.y)
     return {
-        "last": play(last, last.Config(1.0, HORIZONS), data, ticks),
+        "last": play(last, last.Config(horizons=HORIZONS), data, ticks)[..., 0],
         "seasonal naive": play(seasonal, seasonal.Config(SEASON, HORIZONS), data, ticks),
         "damped as shipped": play(damped, damped.Config(0.3, 0.05, 0.9, HORIZONS), data, ticks),
     }
@@ -345,7 +347,10 @@ def experts(data: Panel, config: ensemble.Config) -> Floats:
     for member in config.members:
         made = play(member.family, member.config, data, len(data.y))
         found += [made] if made.ndim == 3 else list(np.moveaxis(made, -1, 0))
-    return np.stack(found, axis=2)
+    own = np.stack(found, axis=2)
+    held = play(last, last.Config(horizons=HORIZONS), data, len(data.y))[..., 0]
+    every = np.concatenate([held[:, :, None], own], axis=2)
+    return np.concatenate([own, play(pooled, config.pooled, data, len(data.y), every)[:, :, None]], axis=2)
 
 
 def everything(data: Panel, budget: int) -> tuple[dict[str, Floats], dict[str, Any], NDArray[np.float64]]:

@@ -11,8 +11,6 @@ from typing import Any, TypeVar
 
 import click
 import msgspec
-from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
 from flyball_contracts.config import Config, load_config
 
@@ -133,6 +131,9 @@ def _beat(pulse: Pulse, stop: threading.Event) -> None:
 @contextmanager
 def progress_bar(label: str) -> Generator[Callable[[int, int], None]]:
     """A progress bar on a terminal, nothing elsewhere; the callable takes (done, total), total 0 for no known end."""
+    from rich.console import Console  # services do not load it
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
     console = Console(stderr=True)
     columns = (TextColumn("[bold]{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
     with Progress(*columns, console=console, disable=not console.is_terminal, transient=True) as bar:

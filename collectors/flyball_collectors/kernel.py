@@ -7,16 +7,17 @@ from pathlib import Path
 _CHUNK_BYTES = 1 << 16
 
 
-def text_of(path: Path | str) -> str:
-    """Content of a kernel file, empty where there is none or it may not be read."""
+def text_of(path: Path | str, most_bytes: int = 1 << 30) -> str:
+    """Content of a kernel file, or its beginning; empty where there is none or it may not be read."""
     try:
         file = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     except OSError:
         return ""
     try:
         chunks: list[bytes] = []
-        while chunk := os.read(file, _CHUNK_BYTES):
+        while chunk := os.read(file, min(_CHUNK_BYTES, most_bytes)):
             chunks.append(chunk)
+            most_bytes -= len(chunk)
         return b"".join(chunks).decode("ascii", "replace")
     except OSError:
         return ""

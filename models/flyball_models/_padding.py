@@ -26,12 +26,12 @@ def bucket(n: int) -> int:
 def grow(state: State, n: int, fresh: Callable[[int], State], axis: int = -1) -> State:
     """Return `fresh(n)` with the content of `state` in its first slots along the series `axis`.
 
-    Arrays without axes (clocks) are taken over. Raises ValueError when `n` is smaller than the capacity, or
+    Clocks, and what all series share (a last axis of 1), are taken over. Raises ValueError when `n` is smaller than the capacity, or
     when the two states differ in anything but capacity (that is, when they come from different settings).
     """
 
     def copy(old: Array, new: Array) -> Array:
-        if old.ndim == 0:
+        if not old.ndim or old.shape[axis % old.ndim] == 1 == new.shape[axis % old.ndim]:
             return old.copy()  # the state may be donated and the grown one must live on
         at = axis % old.ndim
         have = old.shape[at]

@@ -3,7 +3,7 @@
 from collections.abc import Container, Iterable
 
 from flyball_actuators.guard import NodeInfo, World
-from flyball_contracts.records import Allocation, Inventory, Migrate, Preempt, Scale, WorkloadSpec
+from flyball_contracts.records import Allocation, Inventory, Migrate, Preempt, Resources, Scale, WorkloadSpec
 
 S = 1_000_000_000
 NOW = 1_800_000_000 * S
@@ -40,6 +40,7 @@ def scale(
     ttl_s: int = 120,
     cell: str = CELL,
     power_limit_w: float | None = None,
+    resources: Resources | None = None,
 ) -> Scale:
     return Scale(
         id=id_,
@@ -54,6 +55,7 @@ def scale(
         replicas=after,
         replicas_before=before,
         power_limit_w=power_limit_w,
+        resources=resources,
     )
 
 

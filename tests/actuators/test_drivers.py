@@ -3,7 +3,7 @@ from tests.actuators.samples import migrate, preempt, scale
 
 from flyball_actuators.drivers import DRIVERS, Driver, DryRun, make_driver
 from flyball_contracts.errors import ConfigError
-from flyball_contracts.records import AnyDecision
+from flyball_contracts.records import AnyDecision, Resources
 
 TARGET = "target 'chat' (workload 'chat', cell 'cell-a')"
 MOVED = f"would have migrated replica 'chat-0' of {TARGET} from device 'GPU-1' of node 'n1' to"
@@ -14,6 +14,11 @@ MOVED = f"would have migrated replica 'chat-0' of {TARGET} from device 'GPU-1' o
     [
         (scale(), f"would have scaled {TARGET} from 4 to 6 replicas"),
         (scale(power_limit_w=300.0), f"would have scaled {TARGET} from 4 to 6 replicas with a power limit of 300 W"),
+        (
+            scale(after=4, resources=Resources(cpu=1.5, memory_bytes=2**34, gpu_profile="1g.10gb")),
+            "would have set CPU cores to 1.5 and bytes of memory to 17,179,869,184 and part of a GPU to 1g.10gb "
+            f"for each of the 4 replicas of {TARGET}",
+        ),
         (migrate(), f"{MOVED} a node of the scheduler's choice"),
         (migrate(to_node="n2"), f"{MOVED} node 'n2'"),
         (

@@ -6,7 +6,7 @@ from tests.actuators.samples import CELL, NOW, S, migrate, preempt, scale, spec,
 
 from flyball_actuators.guard import CHECKS, Grant, Guard, GuardState
 from flyball_contracts.config import ActuatorConfig, BlastRadius, RateLimit
-from flyball_contracts.records import AnyDecision, Scale
+from flyball_contracts.records import AnyDecision, Resources, Scale
 
 CONFIG = ActuatorConfig()
 
@@ -35,6 +35,16 @@ def test_a_sound_decision_is_let_through_and_counted(decision: AnyDecision) -> N
     )
 
 
+def test_resizing_counts_as_one_replica_and_supersedes_no_scaling() -> None:
+    resized = scale("d2", before=30, after=30, time_ns=NOW + S, resources=Resources(memory_bytes=2**30))
+    state, verdict = Guard(CONFIG).authorise(GuardState(), resized, NOW + S, world())
+    assert verdict.status == "accepted"
+    (grant,) = state.grants[CELL]
+    assert (grant.taken, grant.subject) == (1, "chat#")
+    _, verdict = Guard(CONFIG).authorise(state, scale(), NOW + S, world())  # older, about something else
+    assert verdict.status == "accepted"
+
+
 REFUSALS: list[tuple[str, AnyDecision, dict[str, Any], str, str]] = [
     ("mode", scale(), {"config": ActuatorConfig(mode="off")}, "mode_off", r"actuator\.mode is off; set it"),
     ("kill switch", scale(), {"stop": "/stop exists"}, "kill_switch", r"/stop exists"),
@@ -55,6 +65,9 @@ REFUSALS: list[tuple[str, AnyDecision, dict[str, Any], str, str]] = [
     ("negative", scale(after=-1), {}, "invalid", r"-1 replicas lie outside"),
     ("before", scale(before=-1), {}, "invalid", r"replicas_before is -1"),
     ("power", scale(power_limit_w=0.0), {}, "invalid", r"power_limit_w is 0\.0"),
+    ("resize and scale", scale(resources=Resources(cpu=1.0)), {}, "invalid", r"6 replicas instead of 4; change one"),
+    ("resize nothing", scale(after=4, resources=Resources()), {}, "invalid", r"name nothing to change"),
+    ("resize to none", scale(after=4, resources=Resources(cpu=0.0)), {}, "invalid", r"resources\.cpu is 0\.0"),
     ("no id", scale(""), {}, "invalid", r"id and target must not be empty"),
     ("pinned", preempt(workload="pin"), {"specs": [spec("pin", interruptible=False)]}, "invalid", r"not interruptible"),
     ("takes none", preempt(before=2, after=2), {}, "invalid", r"must take some away"),

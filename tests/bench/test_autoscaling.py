@@ -30,6 +30,20 @@ def test_every_policy_has_a_row_at_every_target(figures: dict[str, Any]) -> None
         assert [row["policy"] for row in rows] == ["promise", "headroom", *BASELINES, "oracle"]
 
 
+def test_managers_faults_and_events_have_their_figures(figures: dict[str, Any]) -> None:
+    (row,) = figures["managers"]
+    assert row["peak_attainment"] > 0.99
+    assert row["saved_against_peak"] == pytest.approx(1 - row["hours"] / row["peak_hours"])
+    assert row["best_baseline"] in BASELINES
+    faults = {(row["policy"], row["fault"]): row for row in figures["safety"]}
+    assert faults["promise", "outage"]["of"] == 1
+    assert all(row["blind"] == 0 for row in faults.values())
+    share, *models = figures["apart"]
+    parts = ("ordinary", "burst", "outage", "level shift")
+    assert sum(share["accuracy"][name] for name in parts) == pytest.approx(1.0)
+    assert {row["model"] for row in models} >= {"last value", "mix"}
+
+
 def test_hpa_is_compared_with_itself_and_nothing_bills_less_than_the_work(figures: dict[str, Any]) -> None:
     for rows in figures["targets"].values():
         (base,) = (row for row in rows if row["policy"] == "hpa")

@@ -1,4 +1,4 @@
-"""The process that `test_spool_kill.py` kills: it appends and acknowledges, and tells each step."""
+"""The process that `spool_kills.py` kills: it appends and acknowledges, and tells each step."""
 
 import os
 import random

@@ -3,13 +3,14 @@
 import io
 from collections.abc import Mapping
 
+import msgspec
 import numpy as np
 import pytest
 from hypothesis import given, strategies as st
 from rich.console import Console
 
-from flyball_collectors.agent import render
 from flyball_collectors.agent.quantity import number, quantity
+from flyball_collectors.agent.table import render
 from flyball_collectors.base import Reading
 from flyball_contracts.metrics import GPU, GPU_DETAIL, GPU_SHARE, HOST, LAYOUTS, NUMA, USAGE, WORKLOAD, Layout, Metric
 from flyball_contracts.records import Allocation, Device, Inventory, NumaNode
@@ -92,6 +93,13 @@ def test_replicas_have_one_line_with_what_they_use_and_say() -> None:
     assert line(text, "chat/chat-0") == ["6", "GiB", "+400", "J", "12.5", "/s"]
     assert line(text, "chat/chat-2") == ["6", "GiB", "+400", "J"]
     assert line(text, "container.memory.working_set") == ["6", "GiB"] * 3
+
+
+def test_replicas_of_one_name_are_told_apart() -> None:
+    both = tuple(Allocation(workload=workload, replica="n1") for workload in ("chat", "ml/ft"))
+    of = msgspec.structs.replace(inventory(), allocations=both)
+    text = text_of([reading(WORKLOAD, of, {"flyball.workload.ready": [1, 0]})], of)
+    assert "chat/n1  ml/ft/n1" in text
 
 
 @pytest.mark.parametrize("width", [80, 160])

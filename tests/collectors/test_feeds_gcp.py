@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings, strategies as st
 from tests.collectors.feed_server import NOW_NS, Answer, Provider, S, as_json, gcp_sku, gcp_skus, provider
 
-from flyball_collectors.feeds import Feed, FeedError, open_feeds
+from flyball_collectors.feeds import Feed, FeedError, gcp_catalogue, open_feeds
 from flyball_collectors.feeds.gcp_catalogue import Catalogue
 from flyball_collectors.feeds.gcp_machines import MACHINES
 from flyball_contracts.config import FeedsConfig, GcpSpotPriceSettings
@@ -118,12 +118,13 @@ BAD: dict[str, tuple[Answer, str]] = {
     "odd date": (Answer(gcp_skus().body.replace(b"2026-02-20T", b"soon")), "effectiveTime: 'soon.* is no ISO 8601"),
     "wrong key": (Answer(b'{"error":{"code":400,"message":"API key not valid"}}', 400), "status 400; check .*key"),
     "refused": (Answer(b"{}", 403), "status 403, refused"),
-    "endless": (as_json({"nextPageToken": "again"}), "more than 40 pages"),
+    "endless": (as_json({"nextPageToken": "again"}), "more than 3 pages"),
 }
 
 
 @pytest.mark.parametrize("case", BAD)
-def test_a_bad_answer_is_one_clear_error(there: Provider, case: str) -> None:
+def test_a_bad_answer_is_one_clear_error(there: Provider, case: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(gcp_catalogue, "MOST_PAGES", 3)
     answer, said = BAD[case]
     there.say(answer)
     if not said:

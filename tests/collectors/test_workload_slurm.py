@@ -81,7 +81,7 @@ def test_variables_of_a_file_and_of_a_process() -> None:
     text = "PATH=/bin\nFLYBALL_WORKLOAD= chat \nFLYBALL_WORK\n=x\nFLYBALL_SERVER=a=b\n"
     assert variables_of(text) == {"FLYBALL_WORKLOAD": "chat", "FLYBALL_SERVER": "a=b"}
     assert variables_of(text.replace("\n", "\0")) == variables_of(text)
-    assert variables_of("") == {}
+    assert variables_of("") == variables_of(f"FLYBALL_WORKLOAD={'x' * 254}") == {}
 
 
 @pytest.mark.parametrize(
@@ -104,6 +104,8 @@ def test_the_prolog_tells_of_a_job_without_any_privilege(tree: CgroupTree, watch
         done = subprocess.run([PROLOG], env=task | said, capture_output=True, check=True)
         assert (done.stdout, done.stderr) == (b"", b"")  # what it printed would be obeyed by Slurm
     assert [path.name for path in folder.iterdir()] == ["7.0.3"]
+    os.mkfifo(folder / "7.pipe")  # nobody must be able to hold the agent
+    (folder / "7.large").write_bytes(b"FLYBALL_WORKLOAD=" + bytes(1 << 20))
     until(lambda: [(one.workload, one.replica) for one in watch.found] == [("chat", "7.n1")])
     assert watch.problem == ""
     remove(group)
@@ -119,6 +121,14 @@ def test_an_agent_that_may_reads_the_environment(tree: CgroupTree, watch: JobWat
     until(lambda: [one.url for one in watch.found] == ["http://127.0.0.1:8000/metrics"])
     assert watch.problem == ""
     assert watch.errors == 0
+
+
+def test_one_job_cannot_have_any_number_of_replicas(tree: CgroupTree, watch: JobWatch) -> None:
+    job(tree, 7, *range(20, 320))
+    for pid in range(20, 320):
+        environ(tree, pid, **SAID | {"FLYBALL_METRICS_PORT": str(pid)})
+    until(lambda: watch.problem == "300 replicas; those after 256 are left out")
+    assert len(watch.found) == 256
 
 
 @pytest.mark.parametrize(

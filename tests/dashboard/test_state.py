@@ -10,7 +10,7 @@ from tests.dashboard import scene
 
 from flyball_contracts.ids import NS_PER_S
 from flyball_contracts.metrics import GPU
-from flyball_contracts.records import DemandTick, NodeEvent, Preempt, WorkloadSpec
+from flyball_contracts.records import DemandTick, NodeEvent, Preempt, Proposal, Resources, WorkloadSpec
 from flyball_streams.dashboard.bounded import Bounded
 from flyball_streams.dashboard.state import MAX_DECISIONS, FleetView, health_of
 from flyball_streams.dashboard.summary import summarise
@@ -43,6 +43,15 @@ def test_summary_adds_up_what_was_measured() -> None:
     assert summary.health == {"failing": 1, "straggling": 1, "anomalous": 2}
     assert [(cell.name, cell.gpus) for cell in summary.cells] == [("fleet", 384), ("host", 0)]
     assert summary.cells[1].cpu == pytest.approx(0.31)
+
+
+def test_advice_to_resize_is_kept_beside_the_wish_to_scale() -> None:
+    wishes = [r for r in scene.scene() if isinstance(r, Proposal)]
+    advice = replace(wishes[0], id="p2", wish="resize", replicas=None, resources=Resources(cpu=2.0))
+    older = replace(advice, id="p1", tick=scene.tick(0))
+    workload = viewed([*wishes, advice, older]).workloads.get(wishes[0].workload)
+    assert workload is not None
+    assert (workload.proposal, workload.advice) == (wishes[0], advice)
 
 
 def test_nothing_known_is_not_zero() -> None:

@@ -2,9 +2,10 @@
 
 import pytest
 from hypothesis import given, strategies as st
+from msgspec.structs import replace
 from tests.dashboard import scene
 
-from flyball_contracts.records import Effect, Evidence
+from flyball_contracts.records import Effect, Evidence, Resources, Scale
 from flyball_streams.dashboard import text
 
 
@@ -45,6 +46,17 @@ def test_changes_and_outcomes() -> None:
         "2 → 0 replicas until 19 Mar 06:03",
     ]
     assert text.outcome_text(None) == ("waiting", "awaiting outcome")
+
+
+def test_resizing_says_from_what_to_what() -> None:
+    wanted = Resources(cpu=1.5, memory_bytes=24 * 10**9, gpu_profile="1g.10gb")
+    before = Resources(cpu=8.0, memory_bytes=64 * 10**9, gpu_profile="")
+    told = "CPU 8 → 1.5, memory 64 GB → 24 GB, whole GPU → 1g.10gb"
+    assert text.resize(wanted, before) == told
+    assert text.resize(Resources(cpu=2.0), None) == f"CPU {text.UNKNOWN} → 2"
+    decision = next(d for d in scene.decisions() if isinstance(d, Scale))
+    decision = replace(decision, resources=wanted, resources_before=before)
+    assert text.change(decision) == told
 
 
 def test_effects_say_whether_they_are_welcome() -> None:

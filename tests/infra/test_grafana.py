@@ -20,6 +20,7 @@ from flyball_contracts.frame import make_frame
 from flyball_contracts.metrics import LAYOUTS
 from flyball_contracts.records import (
     Anomaly,
+    Capacity,
     DemandTick,
     Forecast,
     Inventory,
@@ -42,7 +43,9 @@ PANELS: list[tuple[str, dict[str, Any]]] = [
     (n, p) for n, b in BOARDS.items() for p in b["panels"] if p["type"] != "row"
 ]
 VARIABLES: list[dict[str, Any]] = [v for board in BOARDS.values() for v in board["templating"]["list"]]
-STORED: tuple[type[Record], ...] = (Anomaly, DemandTick, Forecast, Migrate, Outcome, Plan, Preempt, Profile, Scale)
+STORED: tuple[type[Record], ...] = (
+    *(Anomaly, Capacity, DemandTick, Forecast, Migrate, Outcome, Plan, Preempt, Profile, Scale),
+)
 each_panel = pytest.mark.parametrize(("board", "panel"), PANELS, ids=[f"{n}: {p['title']}" for n, p in PANELS])
 
 

@@ -19,7 +19,7 @@ Floats = np.ndarray[Any, np.dtype[np.float32]]
 Bools = np.ndarray[Any, np.dtype[np.bool_]]
 
 CONFORMAL = conformal.Config(horizons=5, lead=2, levels=(0.1, 0.5, 0.9, 0.99))
-LAST = last.Config(0.5, 5)
+LAST = last.Config((1.0, 0.5), 5)
 SEASONAL = seasonal.Config(6, 5)
 WINTERS = holt_winters.Config(season=6, horizons=5)
 RLS = rls.Config(season=6, seasons=2, judged=(1, 3), horizons=5)
@@ -126,7 +126,7 @@ FAMILIES = [
         lambda s, x, m, t: ensemble.step(s, x, m, ENSEMBLE),
         lambda s, n: ensemble.resize(s, n, ENSEMBLE),
         mix.combine,
-        ("tick", "issued", "ring", "ahead"),
+        ("tick", "issued", "ring", "ahead", "recent", "base", "units", "made"),
     ),
     Family(
         "record_ratio",
@@ -169,7 +169,7 @@ def fields(state: Any) -> dict[str, np.ndarray[Any, Any]]:
                 found |= {f"{path}.{inner}": leaf for inner, leaf in fields(part).items()}
             else:
                 found[path] = np.array(part)
-    return found
+    return {path: value for path, value in found.items() if value.shape[-1:] != (1,)}  # what all series share
 
 
 def play(family: Family, state: Any, x: Floats, mask: Bools, start: int = 0) -> tuple[Any, list[Any]]:

@@ -3,20 +3,20 @@
 import numpy as np
 import pytest
 
-from flyball_models.forecast import damped, ensemble, holt_winters, last, mix, profile, rls, seasonal
+from flyball_models.forecast import damped, ensemble, holt_winters, last, mix, pooled, profile, rls, seasonal
 
 N = 64
 CONFIG = ensemble.configure(5, (1, 3), 8)
 
 
-def test_it_is_the_experts_and_their_mix() -> None:
+def test_it_is_the_experts_the_model_over_all_and_their_mix() -> None:
     rng = np.random.default_rng(2)
     y, mask = rng.gamma(2, 30, (40, N)).astype(np.float32), rng.random((40, N)) < 0.8
     whole = ensemble.init(N, CONFIG)
     families = [last, damped, seasonal, holt_winters, holt_winters, profile, rls]
     members = [(family, member.config) for family, member in zip(families, CONFIG.members, strict=True)]
     states = [family.init(N, config) for family, config in members]
-    weighted = mix.init(N, CONFIG.mix)
+    shared, weighted = pooled.init(N, CONFIG.pooled), mix.init(N, CONFIG.mix)
     for t in range(40):
         whole, out = ensemble.step(whole, y[t], mask[t], CONFIG)
         stepped = [
@@ -24,8 +24,10 @@ def test_it_is_the_experts_and_their_mix() -> None:
         ]
         states = [state for state, _ in stepped]
         made = [np.asarray(forecast) for _, forecast in stepped]
-        forecasts = np.stack([*made[:5], *np.moveaxis(made[5], -1, 0), made[6]])
-        weighted, expected = mix.step(weighted, y[t], mask[t], forecasts, CONFIG.mix)
+        own = [rows for f in made for rows in ([f] if f.ndim == 2 else np.moveaxis(f, -1, 0))]
+        every = mix.arrange(weighted.last, y[t], mask[t], np.stack(own))
+        shared, one = pooled.step(shared, y[t], mask[t], every, CONFIG.pooled)
+        weighted, expected = mix.step(weighted, y[t], mask[t], np.stack([*own, np.asarray(one)]), CONFIG.mix)
         np.testing.assert_array_equal(out.forecast, expected.forecast)
         np.testing.assert_array_equal(out.weights, expected.weights)
         assert out.weights.shape == (N, 2, len(CONFIG.experts))

@@ -1,9 +1,9 @@
 """``flyball agent``."""
 
+import os
 from pathlib import Path
 
 import click
-from rich.console import Console
 
 from flyball_cli.options import (
     BEAT_S,
@@ -35,12 +35,16 @@ def command(
       flyball agent --once
       flyball agent --config /etc/flyball/flyball.yaml --bootstrap kafka-1:9092
     """
+    # NumPy would start a thread for each core, which the agent has no work for.
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     from flyball_collectors.agent.notify import Notifier
     from flyball_collectors.agent.reload import ConfigWatch
     from flyball_collectors.agent.run import read_once, run_agent
 
     config = configured(config_path, bootstrap, log_level)
     if once:
+        from rich.console import Console
+
         from flyball_collectors.agent.table import render
 
         seen = read_once(config)

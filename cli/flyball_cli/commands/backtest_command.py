@@ -11,11 +11,13 @@ from flyball_cli.options import progress_bar
 
 if TYPE_CHECKING:
     from flyball_streams.backtest.demand import Demand
+    from flyball_streams.backtest.events.requests import Source
     from flyball_streams.backtest.study import Study
 
 POLICIES = "ours"
 BASELINES = "hpa,keda,kpa,kpa_held,dynamo,static,oracle"
 DELAY_S, SHARE, COLD_START_S = 5.0, 0.99, 300.0
+ENGINES = ("fluid", "events", "both")
 
 
 @click.command("backtest")
@@ -37,6 +39,14 @@ DELAY_S, SHARE, COLD_START_S = 5.0, 0.99, 300.0
 @click.option("--price", type=click.FloatRange(0), default=2.5, show_default=True, help="USD per replica-hour.")
 @click.option("--watts", type=click.FloatRange(0), default=500.0, show_default=True, help="Power of a billed replica.")
 @click.option("--carbon", type=click.FloatRange(0), default=400.0, show_default=True, help="Grid, gCO2e/kWh.")
+@click.option(
+    "--engine",
+    type=click.Choice(ENGINES),
+    default=ENGINES[0],
+    show_default=True,
+    help="Fluid; single requests (events); or fluid, confirmed by single requests on some days (both).",
+)
+@click.option("--safety", is_flag=True, help="Also put faults into forecasts, metrics, orders and the controller.")
 @click.option("--quick", is_flag=True, help="A quarter of the settings, two seeds.")
 @click.option("--json", "json_out", type=click.Path(path_type=Path), help="Write all figures here.")
 @click.option("--html", "html_out", type=click.Path(path_type=Path), help="Write a page that stands alone here.")
@@ -55,6 +65,8 @@ def command(
     price: float,
     watts: float,
     carbon: float,
+    engine: str,
+    safety: bool,
     quick: bool,
     json_out: Path | None,
     html_out: Path | None,
@@ -67,8 +79,9 @@ def command(
     \b
     Examples:
       flyball backtest monday.parquet --workload chat --html chat.html
-      flyball backtest --data data --workload m-mid --slo 0.99 5 --cold-start 300
+      flyball backtest --data data --workload m-mid --slo 0.99 5 --cold-start 300 --engine both
     """
+    from flyball_streams.backtest.events.requests import drawn
     from flyball_streams.backtest.families import FAMILIES, OURS
     from flyball_streams.backtest.run import Scenario
     from flyball_streams.backtest.study import Prices, Question, study
@@ -86,18 +99,22 @@ def command(
             raise click.UsageError(f"there is no policy {key!r}; known: ours, {', '.join(FAMILIES)}")
     if recording is not None:
         demands, spec_slo, spec_cold = _recorded(recording, workload)
+        source: Source = drawn
     else:
         assert data is not None
-        demands, spec_slo, spec_cold = _traced(data, workload, 2 if quick else seeds), None, None
+        (demands, source), spec_slo, spec_cold = _traced(data, workload, 2 if quick else seeds), None, None
     share, delay_s = slo or spec_slo or (SHARE, DELAY_S)
     scenario = Scenario(
         cold_start or spec_cold or COLD_START_S, (round(delay_s),), cold_start_spread, fail_share, lost_share
     )
     prices = Prices(usd_per_replica_hour=price, watts_per_replica=watts, carbon_g_per_kwh=carbon)
     families = tuple(dict.fromkeys((*judged, *tried)))
-    question = Question(families, tried[0], share, scenario, prices, 4 if quick else 1)
+    question = Question(families, tried[0], share, scenario, prices, 4 if quick else 1, safety, engine)
     with progress_bar(f"backtesting {demands[0].name}") as progress:
-        found = study(demands, question, progress)
+        try:
+            found = study(demands, question, progress, source)
+        except ValueError as error:
+            raise click.UsageError(str(error)) from error
     _show(found)
     if json_out is not None:
         json_out.write_bytes(msgspec.json.format(msgspec.json.encode(found), indent=2) + b"\n")
@@ -122,13 +139,13 @@ def _recorded(path: Path, workload: str | None) -> tuple[list["Demand"], tuple[f
     return [found[name]], promise, spec.cold_start_s
 
 
-def _traced(data: Path, workload: str | None, seeds: int) -> list["Demand"]:
+def _traced(data: Path, workload: str | None, seeds: int) -> tuple[list["Demand"], "Source"]:
     from flyball_streams.backtest.traces import open_traces
 
     traces = open_traces(data)
     name = _one(workload, traces.names, str(data))
     with progress_bar("drawing arrivals") as progress:
-        return traces.demands(name, seeds, progress)
+        return traces.demands(name, seeds, progress), traces.requests
 
 
 def _one(asked: str | None, known: list[str], where: str) -> str:
@@ -144,7 +161,9 @@ def _show(study: "Study") -> None:
     from rich.console import Console
     from rich.table import Table
 
-    from flyball_streams.backtest.words import COLUMNS, cells, headline, method
+    from flyball_streams.backtest.events import words as single
+    from flyball_streams.backtest.safety import TITLES
+    from flyball_streams.backtest.words import COLUMNS, FAULT_COLUMNS, cells, fault_cells, headline, method
 
     console = Console(width=None if sys.stdout.isatty() else 132)
     console.print(f"[bold]{study.name}[/]  {study.about}", highlight=False)
@@ -156,5 +175,23 @@ def _show(study: "Study") -> None:
     for row in study.rows:
         table.add_row(row.title, *cells(row), style="bold" if row.ours else None)
     console.print(table)
+    if study.safety:
+        titles = {row.key: row.title for row in study.rows}
+        faults = Table(box=None, header_style="bold", pad_edge=False)
+        for i, name in enumerate(("policy", "fault", *FAULT_COLUMNS)):
+            faults.add_column(name, justify="left" if i < 2 else "right", no_wrap=True)
+        for o in study.safety:
+            faults.add_row(titles[o.policy], TITLES[o.fault], *fault_cells(o), style=None if o.passed else "red")
+        console.print(faults)
+    if study.confirmed is not None:
+        console.print(single.verdict(study.confirmed), highlight=False)
+        confirmed = Table(box=None, header_style="bold", pad_edge=False)
+        for i, name in enumerate(("policy", *single.COLUMNS)):
+            confirmed.add_column(name, justify="right" if i else "left", no_wrap=True)
+        for each in study.confirmed.rows:
+            confirmed.add_row(each.title, *single.cells(each), style="bold" if each.ours else None)
+        console.print(confirmed)
+        for line in single.swaps(study.confirmed):
+            console.print(line, highlight=False)
     for line in method(study):
         console.print(line, style="dim", highlight=False)

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import click
 from rich.console import Console
-from rich.markup import escape
 from rich.table import Table
+from rich.text import Text
 
 from flyball_cli.options import common, configured
 
@@ -26,21 +26,26 @@ def command(config_path: Path | None, bootstrap: str | None, log_level: str) -> 
     Example:
       flyball doctor --bootstrap kafka-1:9092
     """
-    from flyball_collectors.agent.doctor import explain
+    from flyball_collectors.agent.doctor import Finding, explain
     from flyball_collectors.export import installed
 
     config = configured(config_path, bootstrap, log_level)
-    table = Table("", "what", "finding", "remedy", box=None, header_style="bold")
-    table.add_row(_mark(True), "python", f"{platform.python_version()} on {sys.platform}", "")
+    findings = [Finding("python", True, f"{platform.python_version()} on {sys.platform}")]
     for extra, module in PARTS.items():
         found = installed(module)
-        remedy = "" if found else f"pip install 'flyball[{extra}]'"
-        state = "installed" if found else "not installed"
-        table.add_row(_mark(found), escape(f"flyball[{extra}]"), state, escape(remedy))
-    for finding in explain(config):
-        table.add_row(_mark(finding.ok), escape(finding.name), escape(finding.detail), escape(finding.remedy))
-    ok, detail, remedy = _broker(config.kafka.bootstrap, config.kafka.client)
-    table.add_row(_mark(ok), "kafka", detail, remedy)
+        state, remedy = ("installed", "") if found else ("not installed", f"pip install 'flyball[{extra}]'")
+        findings.append(Finding(f"flyball[{extra}]", found, state, remedy))
+    findings += explain(config)
+    findings.append(Finding("kafka", *_broker(config.kafka.bootstrap, config.kafka.client)))
+    table = Table.grid(padding=(0, 2, 0, 0))
+    table.add_column()
+    table.add_column(style="bold")
+    table.add_column(overflow="fold")  # a path that is cut off is of no use
+    for one in findings:
+        told = Text(one.detail)
+        if one.remedy:
+            told.append(f"\n→ {one.remedy}", "cyan")
+        table.add_row("[green]ok[/]" if one.ok else "[yellow]no[/]", Text(one.name), told)
     Console().print(table)
 
 
@@ -62,7 +67,3 @@ def _broker(bootstrap: str, client: dict[str, str]) -> tuple[bool, str, str]:
     if missing:
         return False, f"{bootstrap} lacks {len(missing)} of {len(TOPICS)} topics", "flyball topics --create"
     return True, f"{bootstrap} answers and has all {len(TOPICS)} topics", ""
-
-
-def _mark(ok: bool) -> str:
-    return "[green]ok[/]" if ok else "[yellow]no[/]"

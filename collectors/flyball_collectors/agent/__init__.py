@@ -7,4 +7,3 @@ from flyball_collectors.agent.run import (
     read_once as read_once,
     run_agent as run_agent,
 )
-from flyball_collectors.agent.table import render as render

@@ -93,6 +93,8 @@ class AgentLoop:
             events = self._witness.settle(self._setup.events(), self._inventory.devices)
             for event in events:
                 self.tell(event)
+                level = logging.INFO if event.severity == "info" else logging.WARNING
+                _LOG.log(level, "%s %s: %s", event.kind, event.device or event.node, event.message)
             self._heard += events
 
     def heed(self, found: Config | ConfigError | None, tick: Tick) -> None:

@@ -13,7 +13,7 @@ from rich.text import Text
 from flyball_collectors.agent.quantity import number, quantity
 from flyball_collectors.base import Reading
 from flyball_contracts.metrics import GPU, GPU_DETAIL, GPU_SHARE, HOST, NUMA, USAGE, WORKLOAD, Layout, Metric, layout_of
-from flyball_contracts.records import Device, Inventory
+from flyball_contracts.records import Allocation, Device, Inventory
 
 _TITLES = {
     GPU.schema: "GPUs",
@@ -42,6 +42,8 @@ _OF_REPLICA = (
     ("GPU memory", USAGE, "nvidia.gpu.workload.memory.usage"),
     ("energy", USAGE, "nvidia.gpu.workload.energy"),
     ("requests", WORKLOAD, "flyball.workload.request.rate"),
+    ("active", WORKLOAD, "flyball.workload.request.active"),
+    ("queued", WORKLOAD, "flyball.workload.request.queued"),
     ("p99", WORKLOAD, "flyball.workload.latency{stat=p99}"),
     ("step", WORKLOAD, "flyball.workload.step.time"),
     ("progress", WORKLOAD, "flyball.workload.progress"),
@@ -99,12 +101,18 @@ def _device_name(device: Device) -> str:
     return f"{device.index} {device.mig_profile}" if device.mig_profile else str(device.index)
 
 
+def _replica_name(one: Allocation) -> str:
+    """The replica's, with that of its workload where it does not tell that itself."""
+    told = one.replica.startswith(one.workload.rpartition("/")[2])
+    return one.replica if told else f"{one.workload}/{one.replica}"
+
+
 def _rows(layout: Layout, inventory: Inventory) -> list[str]:
     match layout.rows:
         case "device":
             return [f"GPU {_device_name(device)}" for device in inventory.devices]
         case "allocation":
-            return [one.replica for one in inventory.allocations]
+            return [_replica_name(one) for one in inventory.allocations]
         case "numa":
             return [f"node {node.id}" for node in inventory.numa]
         case "host":

@@ -21,10 +21,11 @@ class GcpSpotPrice:
     def __init__(self, settings: GcpSpotPriceSettings, catalogue: Catalogue, key: str) -> None:
         parts = settings.parts or MACHINES.get(settings.instance_type)
         if not parts:
-            known = ", ".join(MACHINES)
+            series = settings.instance_type.partition("-")[0]
+            known = [name for name in MACHINES if name.startswith(f"{series}-")] or MACHINES
             raise ConfigError(
                 f"{key}.instance_type: the parts of {settings.instance_type!r} are not known; name them in parts, "
-                f"or choose one of {known}"
+                f"or choose one of {', '.join(known)}"
             )
         self.name = f"gcp_spot_price/{settings.zone}"
         self.left_out = 0

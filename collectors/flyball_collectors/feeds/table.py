@@ -19,20 +19,24 @@ UNITS = {
 
 
 def render(answers: Sequence[Answer]) -> Group:
-    """A row for each curve, then a line for each feed that has none."""
-    table = Table("feed", "zone", "quantity", "issued (UTC)", "hours", "now", "lowest", "highest", "unit")
+    """A row for each curve, then a line for each feed that has none; 80 columns hold it."""
+    table = Table(box=None, header_style="bold", padding=(0, 1, 0, 0), pad_edge=False)
+    table.add_column("feed", overflow="fold")
+    for name in ("now", "lowest", "highest"):
+        table.add_column(name, justify="right")
+    table.add_column("unit")
+    table.add_column("hours", justify="right")
+    table.add_column("issued (UTC)")
     for answer in answers:
         for signal in answer.signals:
             issued = datetime.fromtimestamp(signal.published_ns // NS_PER_S, UTC)
             values = (signal.p50[0], min(signal.p50), max(signal.p50))
             table.add_row(
                 answer.name,
-                signal.zone,
-                signal.kind if signal.average else f"{signal.kind} (marginal)",
-                f"{issued:%Y-%m-%d %H:%M}",
-                f"{len(signal.p50) * signal.step_s / 3600.0:g}",
                 *(f"{value:.4g}" for value in values),
-                UNITS[signal.kind],
+                UNITS[signal.kind] if signal.average else f"{UNITS[signal.kind]} (marginal)",
+                f"{len(signal.p50) * signal.step_s / 3600.0:g}",
+                f"{issued:%d %b %H:%M}",
             )
     errors = [Text(f"{answer.name}: {answer.error}", "red") for answer in answers if answer.error]
-    return Group(table, *errors)
+    return Group(*([table] if table.row_count else []), *errors)

@@ -1,6 +1,5 @@
 """All GPUs of this node as one collector."""
 
-import logging
 import time
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
@@ -23,7 +22,6 @@ from flyball_contracts.ids import NS_PER_S
 from flyball_contracts.metrics import GPU, GPU_DETAIL
 from flyball_contracts.records import Device, NodeEvent
 
-_LOG = logging.getLogger(__name__)
 _ACTION = GPU.column("nvidia.gpu.recovery_action")
 _PATIENCE = 0.4  # share of a period that one GPU may take before the others go on without it
 _LEAST_PATIENCE_S = 0.25  # a busy machine may let a thread wait as long
@@ -171,8 +169,8 @@ class NvmlCollector:
         if action == action:
             self._recovery[device] = int(action)
         if found.lost and not (before and before.lost):
-            _LOG.warning("GPU %s does not answer (%s); its row is empty until it does", device, found.lost)
-            self._events.append(happenings.gone(self._node, now_ns, device, "the GPU does not answer any more"))
+            message = f"the GPU does not answer any more ({found.lost}); its row is empty until it does"
+            self._events.append(happenings.gone(self._node, now_ns, device, message))
         elif before and before.lost and not found.lost:
             self._events.append(happenings.there(self._node, now_ns, device, "the GPU answers again"))
         if before and _division(found.devices) != _division(before.devices):

@@ -13,6 +13,7 @@ import logging
 import os
 import threading
 from collections.abc import Iterable, Iterator, Mapping
+from itertools import islice
 from pathlib import Path
 
 from flyball_collectors.attribution.groups import find_groups
@@ -24,15 +25,16 @@ _LOG = logging.getLogger(__name__)
 _PREFIX = "FLYBALL_"
 # Version 2 of the control groups, then version 1, where each controller has a tree.
 _GROUPS = ("system.slice/*slurmstepd.scope", "*/slurm*")
-_MOST_FILES = 4096  # whoever has a job here may write some
+# Whoever has a job here may write files and say things; each replica costs a thread.
+_MOST_FILES, _MOST_BYTES, _MOST_REPLICAS, _LONGEST = 4096, 1 << 18, 256, 253
 
 Said = Mapping[str, str]
 
 
 def variables_of(text: str) -> dict[str, str]:
     """Flyball's variables in ``NAME=value`` text, one to a line or divided by NUL as in ``/proc/PID/environ``."""
-    pairs = (line.partition("=") for line in text.replace("\0", "\n").splitlines())
-    return {name: value.strip() for name, equal, value in pairs if equal and name.startswith(_PREFIX)}
+    pairs = (line.partition("=") for line in text.replace("\0", "\n").splitlines() if line.startswith(_PREFIX))
+    return {name: value.strip() for name, equal, value in pairs if equal and len(value) <= _LONGEST}
 
 
 def find_jobs(root: Path) -> dict[str, Path]:
@@ -109,10 +111,12 @@ class JobWatch:
         opened = False
         found: list[Found] = []
         for job, group in sorted(jobs.items()):
-            environs = [text_of(f"{self._root}/proc/{pid}/environ") for pid in _processes(group)]
+            environs = [text_of(f"{self._root}/proc/{pid}/environ", _MOST_BYTES) for pid in _processes(group)]
             opened = opened or any(environs)
             said = [*(written or {}).get(job, ()), *(variables_of(text) for text in environs)]
             found += replicas_of(job, self._node, said)
+        if len(found) > _MOST_REPLICAS:
+            return tuple(found[:_MOST_REPLICAS]), f"{len(found)} replicas; those after {_MOST_REPLICAS} are left out"
         if not jobs or opened or written is not None:
             return tuple(found), ""
         problem = f"{self._folder} cannot be listed, and the environment of jobs is not ours to read"
@@ -121,12 +125,14 @@ class JobWatch:
     def _written(self) -> dict[str, list[dict[str, str]]] | None:
         """What the files say, by job; ``None`` where there is no folder."""
         try:
-            names = sorted(os.listdir(self._folder))[:_MOST_FILES]
+            with os.scandir(self._folder) as entries:  # a pipe would hold whoever opens it
+                files = sorted(one.path for one in islice(entries, _MOST_FILES) if one.is_file(follow_symlinks=False))
         except OSError:
             return None
         said: dict[str, list[dict[str, str]]] = {}
-        for name in names:
-            said.setdefault(name.partition(".")[0], []).append(variables_of(text_of(self._folder / name)))
+        for file in files:
+            job = os.path.basename(file).partition(".")[0]
+            said.setdefault(job, []).append(variables_of(text_of(file, _MOST_BYTES)))
         return said
 
 

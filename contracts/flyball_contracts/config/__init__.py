@@ -31,6 +31,7 @@ from flyball_contracts.config.fleet import (
 )
 from flyball_contracts.config.loader import load_config as load_config, parse_config as parse_config
 from flyball_contracts.config.nvml import GpuConfig as GpuConfig
+from flyball_contracts.config.rightsizing import RightsizingConfig as RightsizingConfig
 from flyball_contracts.config.types import (
     ActuatorConfig as ActuatorConfig,
     AgentConfig as AgentConfig,

@@ -9,7 +9,7 @@ from flyball_contracts.config.base import Positive, Section
 Name = Annotated[str, msgspec.Meta(min_length=1)]
 
 Label = Literal["runtime", "namespace", "pod", "uid", "job", "container", "unit"]
-GroupPattern = Annotated[str, msgspec.Meta(pattern=r"^[^/.]")]
+GroupPattern = Annotated[str, msgspec.Meta(pattern=r"^[^/.]", description="a pattern without a leading slash or dot")]
 
 
 class NamingRule(Section, frozen=True, kw_only=True):

@@ -4,7 +4,7 @@ from typing import Annotated, Literal
 
 import msgspec
 
-from flyball_contracts.config.base import Positive, Section
+from flyball_contracts.config.base import SERVER, Positive, Section
 
 
 class CloudConfig(Section, frozen=True, kw_only=True):
@@ -15,6 +15,6 @@ class CloudConfig(Section, frozen=True, kw_only=True):
     """
 
     provider: Literal["auto", "none", "aws", "gcp", "azure"] = "auto"
-    address: Annotated[str, msgspec.Meta(pattern=r"^(https?://[^/@?#\s]+)?$")] = ""
+    address: Annotated[str, msgspec.Meta(pattern=r"^(https?://[^/@?#\s]+)?$", description=SERVER)] = ""
     period_s: Positive = 5.0
     timeout_s: Annotated[float, msgspec.Meta(gt=0, le=1)] = 1.0

@@ -4,11 +4,21 @@ from typing import Annotated
 
 import msgspec
 
-from flyball_contracts.config.base import Count, Positive, Section
+from flyball_contracts.config.base import VARIABLE, Count, Positive, Section
 
-Listen = Annotated[str, msgspec.Meta(pattern=r"^$|^(\[[0-9A-Fa-f:.]+\]|[^\[\]:\s/]+):[0-9]{1,5}$")]
-Endpoint = Annotated[str, msgspec.Meta(pattern=r"^$|^https?://[^/@?#\s]+(/[^?#@\s]*)?$")]
-Variable = Annotated[str, msgspec.Meta(pattern=r"^$|^[A-Za-z_][A-Za-z0-9_]*$")]
+Listen = Annotated[
+    str,
+    msgspec.Meta(
+        pattern=r"^$|^(\[[0-9A-Fa-f:.]+\]|[^\[\]:\s/]+):[0-9]{1,5}$", description="HOST:PORT, e.g. 127.0.0.1:9400"
+    ),
+]
+Endpoint = Annotated[
+    str,
+    msgspec.Meta(
+        pattern=r"^$|^https?://[^/@?#\s]+(/[^?#@\s]*)?$", description="a URL like http://127.0.0.1:4318/v1/metrics"
+    ),
+]
+Variable = Annotated[str, msgspec.Meta(pattern=r"^$|^[A-Za-z_][A-Za-z0-9_]*$", description=VARIABLE)]
 
 
 class ExportConfig(Section, frozen=True):

@@ -5,11 +5,11 @@ from typing import Annotated, Literal
 
 import msgspec
 
-from flyball_contracts.config.base import Positive, Section
+from flyball_contracts.config.base import SERVER, VARIABLE, Positive, Section
 
 ZoneName = Annotated[str, msgspec.Meta(min_length=1)]
-BaseUrl = Annotated[str, msgspec.Meta(pattern=r"^https?://[^/@?#\s]+(/[^?#@\s]*)?$")]
-Variable = Annotated[str, msgspec.Meta(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$")]
+BaseUrl = Annotated[str, msgspec.Meta(pattern=r"^https?://[^/@?#\s]+(/[^?#@\s]*)?$", description=SERVER)]
+Variable = Annotated[str, msgspec.Meta(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$", description=VARIABLE)]
 Horizon = Annotated[int, msgspec.Meta(ge=1, le=72)]
 
 
@@ -76,8 +76,12 @@ class WattTimeSettings(FeedSettings, frozen=True, kw_only=True):
 class SpotSettings(FeedSettings, frozen=True, kw_only=True):
     """What all spot feeds have: the cloud's region and type of machine; ``zone`` is that of the nodes of the kind."""
 
-    region: Annotated[str, msgspec.Meta(pattern=r"^[a-z0-9-]+$")]
-    instance_type: Annotated[str, msgspec.Meta(pattern=r"^[A-Za-z0-9._-]+$")]
+    region: Annotated[
+        str, msgspec.Meta(pattern=r"^[a-z0-9-]+$", description="the cloud's name of a region, e.g. us-east-2")
+    ]
+    instance_type: Annotated[
+        str, msgspec.Meta(pattern=r"^[A-Za-z0-9._-]+$", description="the cloud's name of a type, e.g. p5.48xlarge")
+    ]
 
 
 class AwsSpotPriceSettings(SpotSettings, frozen=True, kw_only=True):
@@ -86,13 +90,15 @@ class AwsSpotPriceSettings(SpotSettings, frozen=True, kw_only=True):
     The key is read from the environment, or is that of the instance's role, whose metadata are at ``metadata_url``.
     """
 
-    availability_zone: Annotated[str, msgspec.Meta(pattern=r"^[a-z0-9-]*$")] = ""
+    availability_zone: Annotated[
+        str, msgspec.Meta(pattern=r"^[a-z0-9-]*$", description="a name like us-east-2b, or nothing")
+    ] = ""
     access_key_env: Variable = "AWS_ACCESS_KEY_ID"
     secret_key_env: Variable = "AWS_SECRET_ACCESS_KEY"
     session_token_env: Variable = "AWS_SESSION_TOKEN"
     key_from: Literal["environment", "instance"] = "environment"
     metadata_url: BaseUrl = "http://169.254.169.254"
-    base_url: Annotated[str, msgspec.Meta(pattern=r"^(https?://[^/@?#\s]+)?$")] = ""
+    base_url: Annotated[str, msgspec.Meta(pattern=r"^(https?://[^/@?#\s]+)?$", description=SERVER)] = ""
 
 
 class AwsSpotAdvisorSettings(SpotSettings, frozen=True, kw_only=True):

@@ -10,9 +10,11 @@ from typing import Any, TypeVar
 import msgspec
 import yaml
 
+from flyball_contracts.config.expected import expected_at
 from flyball_contracts.errors import ConfigError
 
 T = TypeVar("T")
+_NOT_SAID = "Invalid enum value"  # msgspec names the wrong one, not the right ones
 
 
 def load_config(path: Path, kind: type[T]) -> T:
@@ -50,7 +52,9 @@ def parse_config(text: str, kind: type[T], name: str = "<config>") -> T:
         message, _, where = str(error).partition(" - at `")
         path = where.rstrip("`").removeprefix("$").lstrip(".")
         line = _line_of(tree, path)
-        raise ConfigError(f"{name}:{line}: {path or 'the document'}: {message[0].lower()}{message[1:]}") from error
+        words = expected_at(kind, path) if message.startswith(_NOT_SAID) or "matching regex" in message else ""
+        message = f"expected {words}" if words else f"{message[0].lower()}{message[1:]}"
+        raise ConfigError(f"{name}:{line}: {path or 'the document'}: {message}") from error
 
 
 def _check_keys(data: Any, kind: Any, node: yaml.Node | None, name: str, path: str) -> None:

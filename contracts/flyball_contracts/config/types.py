@@ -17,6 +17,7 @@ from flyball_contracts.config.cloud import CloudConfig
 from flyball_contracts.config.export import ExportConfig
 from flyball_contracts.config.feeds import FeedsConfig
 from flyball_contracts.config.nvml import GpuConfig
+from flyball_contracts.config.rightsizing import RightsizingConfig
 from flyball_contracts.config.workload import WorkloadsConfig
 
 
@@ -108,18 +109,37 @@ class HealthConfig(Section, frozen=True):
 
 
 class SizingConfig(Section, frozen=True):
-    """How a forecast becomes replicas.
+    """How demand becomes replicas.
+
+    ``promise`` provides for the recent level of work plus z times its spread, and lets z follow the share of work that
+    was served in time: the attainment of the workload's objective or, where it has none, the share at which late work
+    that costs ``late_cost`` times as much as idle capacity is worth no more of it, within ``delay_s``. z moves by
+    ``promise_rate`` in a minute in which all was late. The largest need of the last ``keep_s`` counts (at most half an
+    hour), and a forecast that is trusted may raise it to its quantile ``ahead_level``. ``band`` keeps the replicas
+    between two quantiles of the forecast, ``level`` and ``down_level``.
+
+    Nobody asks for more than ``growth`` times what is ready, or four more. After ``idle_s`` without any work a workload
+    of ``min_replicas`` 0 is scaled to zero; 0 is never, because who comes then must be told of by somebody else than
+    its replicas.
 
     A workload is scaled at most once in ``interval_s``, and turned back only ``hold_s`` after its last decision; a
     change of at most ``tolerance`` of its replicas is not worth one, and one decision takes away at most ``most_in``.
 
-    ``capacity`` and ``cold_start`` say what a replica is taken to sustain, and how long it takes to be ready: what its owner
-    says, or what was learned. What is learned starts from the former and moves away only on evidence: by capacity after
-    three windows at saturation, and no further than threefold.
+    ``capacity`` and ``cold_start`` say what a replica is taken to sustain, and how long it takes to be ready: what
+    its owner says, or what was learned. What is learned starts from the former and moves away only on evidence: by
+    capacity after three windows at saturation, and no further than threefold.
     """
 
+    policy: Literal["promise", "band"] = "promise"
+    late_cost: NotNegative = 99.0
+    delay_s: NotNegative = 5.0
+    promise_rate: NotNegative = 0.02
+    keep_s: NotNegative = 600.0
+    ahead_level: Ratio = 0.5
     level: Ratio = 0.95
     down_level: Ratio = 0.75
+    growth: NotNegative = 4.0
+    idle_s: NotNegative = 0.0
     hold_s: NotNegative = 120.0
     interval_s: NotNegative = 15.0
     tolerance: Ratio = 0.1
@@ -156,6 +176,7 @@ class WorkerConfig(Section, frozen=True):
     forecast: ForecastConfig = ForecastConfig()
     health: HealthConfig = HealthConfig()
     sizing: SizingConfig = SizingConfig()
+    rightsizing: RightsizingConfig = RightsizingConfig()
     timing: TimingConfig = TimingConfig()
 
 

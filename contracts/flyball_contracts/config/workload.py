@@ -5,13 +5,26 @@ from typing import Annotated, Literal
 
 import msgspec
 
-from flyball_contracts.config.base import Count, NotNegative, Positive, Section
+from flyball_contracts.config.base import SERVER, VARIABLE, Count, NotNegative, Positive, Section
 
 Name = Annotated[str, msgspec.Meta(min_length=1, max_length=253)]
-PageUrl = Annotated[str, msgspec.Meta(pattern=r"^(https?|unix)://[^@?#\s]+$")]
-HealthUrl = Annotated[str, msgspec.Meta(pattern=r"^(|/[^?#\s]*|https?://[^@?#\s]+)$")]
-Variable = Annotated[str, msgspec.Meta(pattern=r"^([A-Za-z_][A-Za-z0-9_]*)?$")]
-Address = Annotated[str, msgspec.Meta(pattern=r"^(|udp://[^/\s]+:[0-9]+|unix:///\S+)$")]
+PageUrl = Annotated[
+    str,
+    msgspec.Meta(
+        pattern=r"^(https?|unix)://[^@?#\s]+$",
+        description="a URL without user and query, like http://127.0.0.1:8000/metrics or unix:///run/rank.sock:/metrics",
+    ),
+]
+HealthUrl = Annotated[
+    str, msgspec.Meta(pattern=r"^(|/[^?#\s]*|https?://[^@?#\s]+)$", description="a path like /health, or a whole URL")
+]
+Variable = Annotated[str, msgspec.Meta(pattern=r"^([A-Za-z_][A-Za-z0-9_]*)?$", description=VARIABLE)]
+Address = Annotated[
+    str,
+    msgspec.Meta(
+        pattern=r"^(|udp://[^/\s]+:[0-9]+|unix:///\S+)$", description="udp://HOST:PORT or unix:///PATH, or nothing"
+    ),
+]
 Rows = tuple[Annotated[int, msgspec.Meta(ge=0)], ...]
 ServerName = Literal["vllm", "triton", "tgi", "sglang", "generic"]
 
@@ -97,7 +110,7 @@ class KubernetesSettings(Section, frozen=True, kw_only=True):
     """
 
     enabled: bool = False
-    url: Annotated[str, msgspec.Meta(pattern=r"^(|https?://[^@?#\s]+)$")] = ""
+    url: Annotated[str, msgspec.Meta(pattern=r"^(|https?://[^@?#\s]+)$", description=SERVER)] = ""
     node: str = ""
     period_s: Positive = 30.0
     token_file: str = "/var/run/secrets/kubernetes.io/serviceaccount/token"

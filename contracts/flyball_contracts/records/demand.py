@@ -24,8 +24,9 @@ class Demand(Part, frozen=True, kw_only=True):
     """Demand of one workload in one tick, summed over its nodes.
 
     ``work_rate`` is in the work unit of the spec per second, and ``None`` where no replica reported it.
-    ``utilization_sum`` is over ``devices`` devices. ``latency_s`` is the mean of the requests that ended, ``tokens_*`` are
-    prompt and generated tokens per second. ``usage`` is told once a minute.
+    ``utilization_sum`` is over ``devices`` devices. ``latency_s`` is the mean of the requests that ended,
+    ``tokens_*`` are prompt and generated tokens per second, ``failed`` counts requests that failed. ``usage`` is told
+    once a minute.
     """
 
     workload: str
@@ -42,6 +43,7 @@ class Demand(Part, frozen=True, kw_only=True):
     tokens_in_rate: float | None = None
     tokens_out_rate: float | None = None
     latency_s: float | None = None
+    failed: float | None = None
     usage: Usage | None = None
 
 

@@ -11,6 +11,9 @@ class Profile(Record, frozen=True, kw_only=True):
     """How a device is used, exponentially weighted over recent ticks; ratios lie in 0..1.
 
     ``memory_bound`` is the share of memory in the limiting resources, ``None`` where the chip does not tell.
+    ``swing_s`` is the time scale at which utilization varies most (wavelets over the last 128 ticks), ``period_s`` after
+    what time it repeats itself, and ``burstiness`` how much its fast part comes in bursts: 1 is noise. ``None`` where
+    the device was seen for too short a time, is steady, or has no period.
     """
 
     id: str
@@ -24,6 +27,9 @@ class Profile(Record, frozen=True, kw_only=True):
     memory_bound: float | None = None
     power_w: float | None = None
     idle_s: float = 0.0
+    swing_s: float | None = None
+    period_s: float | None = None
+    burstiness: float | None = None
     workload: str = ""
 
 
@@ -102,7 +108,8 @@ class Method(Part, frozen=True, kw_only=True):
 class ColdStart(Part, frozen=True, kw_only=True):
     """Measured time from a replica's appearance to its being ready: 90th percentile over the last ``samples``.
 
-    ``warm``: other replicas were ready when it began. ``p90_s`` is drawn towards what the owner says while samples are few.
+    ``warm``: other replicas were ready when it began. ``p90_s`` is drawn towards what the owner says while samples
+    are few.
     """
 
     gpu_model: str
@@ -115,9 +122,9 @@ class ColdStart(Part, frozen=True, kw_only=True):
 class Capacity(Record, frozen=True, kw_only=True):
     """What one replica of a workload sustains within its objective, in its work unit per second, and how that is known.
 
-    ``used_work_per_s`` and ``cold_start_s`` are what sizing goes by, ``source`` says where the first is from; the others
-    are there once something is known. ``proven_work_per_s`` is the most that was served in time lately, a lower
-    bound. ``saturated_windows`` counts the windows in which replicas were at their limit.
+    ``used_work_per_s`` and ``cold_start_s`` are what sizing goes by, ``source`` says where the first is from; the
+    others are there once something is known. ``proven_work_per_s`` is the most that was served in time lately, a
+    lower bound. ``saturated_windows`` counts the windows in which replicas were at their limit.
     """
 
     id: str

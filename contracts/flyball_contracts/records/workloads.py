@@ -25,9 +25,9 @@ class Objective(Part, frozen=True, kw_only=True):
 class Architecture(Part, frozen=True, kw_only=True):
     """The transformer that an inference workload serves, for a first estimate of what a replica sustains.
 
-    ``active_parameters`` are those that one token uses (``None``: all, a dense model); with ``experts`` above 1 the others
-    belong to experts. ``weight_bytes`` and ``cache_bytes`` are per number, ``most_at_once`` is the engine's largest batch,
-    and ``prompt_tokens`` and ``answer_tokens`` are those of a mean request.
+    ``active_parameters`` are those that one token uses (``None``: all, a dense model); with ``experts`` above 1 the
+    others belong to experts. ``weight_bytes`` and ``cache_bytes`` are per number, ``most_at_once`` is the engine's
+    largest batch, and ``prompt_tokens`` and ``answer_tokens`` are those of a mean request.
     """
 
     parameters: PositiveFloat
@@ -47,11 +47,11 @@ class Architecture(Part, frozen=True, kw_only=True):
 class WorkloadSpec(Record, frozen=True, kw_only=True):
     """One workload, as its owner declares it; compacted by workload.
 
-    ``capacity_per_replica`` is the sustainable work of one replica, in the work unit of its telemetry per
-    second (0: unknown); ``cold_start_s`` is the time from a decision to a ready replica. Both are what sizing starts from
-    until it has measured more, and so is what follows from ``model``. A deferrable job has a
-    ``deadline_ns`` and ``duration_s``, the running time that it needs in all. ``checkpoint_s`` is what a pause
-    costs. Higher ``priority`` wins.
+    ``capacity_per_replica`` is the sustainable work of one replica, in the work unit of its telemetry per second (0:
+    unknown); ``cold_start_s`` is the time from a decision to a ready replica. Both are what sizing starts from until
+    it has measured more, and so is what follows from ``model``. A deferrable job has a ``deadline_ns`` and
+    ``duration_s``, the running time that it needs in all. ``checkpoint_s`` is what a pause costs. Higher ``priority``
+    wins.
     """
 
     workload: str

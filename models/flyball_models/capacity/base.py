@@ -8,9 +8,10 @@ from numpy.typing import NDArray
 Floats = NDArray[np.float64]
 Bools = NDArray[np.bool_]
 
-FIELDS = ("ready", "work", "requests", "active", "queued", "busy", "latency_s", "tokens_out")
-"""Rows of what is seen in a tick, float64[8, N], NaN where unknown: sums over the replicas of a workload, but ``busy`` is
-the mean utilisation of its GPUs and ``latency_s`` the mean latency. ``work`` is what arrived per second."""
+FIELDS = ("ready", "work", "requests", "active", "queued", "busy", "latency_s", "tokens_out", "failed")
+"""Rows of what is seen in a tick, float64[9, N], NaN where unknown: sums over the replicas of a workload, but ``busy``
+is the mean utilisation of its GPUs and ``latency_s`` the mean latency. ``work`` is what arrived per second, ``failed``
+the requests that failed per second."""
 
 
 class Point(NamedTuple):

@@ -1,8 +1,8 @@
 """Peak figures of common data-centre GPUs, from their makers' data sheets.
 
-Dense (not sparse) tensor FLOP/s with 16-bit and, where there is one, 8-bit floating point, memory bandwidth in bytes per
-second, memory in bytes. Sources: NVIDIA's data sheets of T4, V100, A10, A30, A100, L4, L40S, H100, H200, GH200 and B200
-(DGX B200 for the last), and AWS's page of G5 instances for the A10G.
+Dense (not sparse) tensor FLOP/s with 16-bit and, where there is one, 8-bit floating point, memory bandwidth in bytes
+per second, memory in bytes. Sources: NVIDIA's data sheets of T4, V100, A10, A30, A100, L4, L40S, H100, H200, GH200
+and B200 (DGX B200 for the last), and AWS's page of G5 instances for the A10G.
 """
 
 import re

@@ -1,20 +1,20 @@
 """All estimates weighed by how wrong each has been, and the record of that.
 
-Each estimate is judged against the work served once a replica is saturated, before that window is learned: the mean square
-of the logarithmic error, forgetting, started from what is believed of the method before it was ever compared. Weights
-are inverse variances (Bates and Granger 1969); as saturated windows come in, the online one wins.
+Each estimate is judged against the work served once a replica is saturated, before that window is learned: the mean
+square of the logarithmic error, forgetting, started from what is believed of the method before it was ever compared.
+Weights are inverse variances (Bates and Granger 1969); as saturated windows come in, the online one wins.
 """
 
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 import numpy as np
 
-from flyball_models.capacity.base import Bools, Estimate, Floats
+from flyball_models.capacity.base import Bools, Estimate, Floats, empty
 
-METHODS = ("spec", "static", "historic", "online")
+METHODS: tuple[Literal["spec", "static", "historic", "online"], ...] = ("spec", "static", "historic", "online")
 NAMES = (*METHODS, "hybrid")
 BELIEVED = np.array([0.25, 0.7, 0.5, 0.1, 0.25])
-"""Standard deviation of the logarithm before any comparison: an owner's figure, a data sheet's, history's, telemetry's."""
+"""Standard deviation of the logarithm before any comparison, in the order of NAMES."""
 PRIOR = 2.0
 FORGET = 0.9
 WORST = 2.0
@@ -25,26 +25,25 @@ _HISTORIC = METHODS.index("historic")
 
 
 class State(NamedTuple):
-    """Sum of squared errors and their number, [5, N], forgetting; windows since the last judgement and whether saturated."""
+    """Sum of squared errors and their number, [5, N], forgetting; windows since the last judgement, [N]."""
 
     squares: Floats
     judged: Floats
     since: Floats
-    was_full: Floats
-    last: Floats
+    was_full: Bools
 
 
 def init(n: int) -> State:
     """Return the state of `n` workloads of which nothing was ever compared."""
     zeros = np.zeros((len(NAMES), n))
-    return State(zeros, zeros.copy(), np.zeros(n), np.zeros(n), np.full((len(NAMES), n), np.nan))
+    return State(zeros, zeros.copy(), np.zeros(n), np.zeros(n, np.bool_))
 
 
-def judge(state: State, served: Floats, full: Bools) -> State:
-    """Compare the estimates that were made before a window, [5, N] in the state, with what it `served` saturated, [N]."""
-    due = full & ((state.was_full == 0) | (state.since >= EVERY))
+def judge(state: State, said: Floats, served: Floats, full: Bools) -> State:
+    """Compare what was `said` before a window, [5, N], with what it `served` where it was saturated, [N]."""
+    due = full & (~state.was_full | (state.since >= EVERY))
     with np.errstate(invalid="ignore", divide="ignore"):
-        off = np.clip(np.log(state.last / served), -WORST, WORST)
+        off = np.clip(np.log(said / served), -WORST, WORST)
     counts = due & np.isfinite(off)
     keep = np.where(counts, FORGET, 1.0)
     known = ~np.isnan(served)
@@ -63,12 +62,21 @@ def errors(state: State) -> Floats:
 
 
 class Weighed(NamedTuple):
-    """The combination [N], the estimates with it [5, N], their errors [5, N], and the weights of the methods [4, N]."""
+    """Estimates and their errors, [5, N] in the order of NAMES, NaN: none; weights of the methods, [4, N]."""
 
-    hybrid: Estimate
     values: Floats
     errors: Floats
     weights: Floats
+
+    @property
+    def hybrid(self) -> Estimate:
+        """The combination."""
+        return Estimate(self.values[-1], self.errors[-1])
+
+
+def nothing(n: int) -> Weighed:
+    """Return what is known of `n` workloads before their first window."""
+    return Weighed(empty(len(NAMES), n), empty(len(NAMES), n), np.zeros((len(METHODS), n)))
 
 
 def weigh(state: State, spec: Floats, static: Floats, historic: Floats, online: Estimate, proven: Floats) -> Weighed:
@@ -89,8 +97,9 @@ def weigh(state: State, spec: Floats, static: Floats, historic: Floats, online: 
         logs = np.where(usable, np.log(np.where(usable, values, 1.0)), 0.0)
         mean = np.where(total > 0, np.exp((weights * logs).sum(axis=0)), np.nan)
         error = np.where(total > 0, 1.0 / np.sqrt(total), np.nan)
-    judged = np.where(state.judged[-1] > 0, running[-1], 0.0)
+        best = np.min(np.where(usable, own, np.inf), axis=0)
+    judged = np.where(state.judged[-1] > 0, np.minimum(running[-1], best), 0.0)
     value = np.where(np.isnan(mean), np.nan, np.fmax(mean, proven))
-    hybrid = Estimate(value, np.where(np.isnan(mean), np.nan, np.maximum(error, np.minimum(judged, own[-1]))))
-    all_errors = np.concatenate([own, hybrid.error[None]])
-    return Weighed(hybrid, np.concatenate([values, value[None]]), all_errors, weights)
+    own = np.where(np.isfinite(values), own, np.nan)
+    of_all = np.where(np.isnan(mean), np.nan, np.fmax(error, judged))
+    return Weighed(np.concatenate([values, value[None]]), np.concatenate([own, of_all[None]]), weights)

@@ -1,19 +1,20 @@
 """What telemetry says of a replica's capacity while it works: a level known at saturation, and a curve below it.
 
-A lightly loaded server says only that it can do *at least* this much (its load is a censored observation). What it can do
-shows while requests wait all the time and the GPUs work: then work served is capacity. So the logarithm of capacity is a
-random walk, observed at saturated windows with a few per cent of noise (a Kalman filter of one state; Kalman 1960),
-with innovations clipped (Huber 1964) and the variance opened after some surprises of the same sign, so that a change
-of speed is followed within a few windows.
+A lightly loaded server says only that it can do *at least* this much (its load is a censored observation). What it
+can do shows while requests wait all the time and the GPUs work: then work served is capacity. So the logarithm of
+capacity is a random walk, observed at saturated windows with a few per cent of noise (a Kalman filter of one state;
+Kalman 1960), with innovations clipped (Huber 1964) and the variance opened after some surprises of the same sign, so
+that a change of speed is followed within a few windows.
 
 Between saturations the curve speaks. In a batching server the stay of a request grows linearly with those beside it
 (time per token = alpha + beta batch), so at the share u of the concurrency of the knee
 
     X(u) = C u / (a + (1 - a) u),    0 <= a <= 1
 
-monotone and concave, with one unknown: a is fitted by least squares with forgetting, started at 1/2. A window at u then
-says that C is X / (u / (a + (1 - a) u)), less surely the further it is from the knee; it can lower or raise the level but
-hardly make it surer. Where a time per token is promised, capacity is X at the u that keeps it.
+monotone and concave. The line is fitted to stay per work against concurrency in all windows, by least squares with
+forgetting, its slope drawn to that of a = 1/2 while concurrency has varied little. A window at u then says that C is
+X / (u / (a + (1 - a) u)), less surely the further it is from the knee; it can lower or raise the level but hardly make
+it surer. Where a time per token is promised, capacity is X at the u that keeps it.
 """
 
 from typing import NamedTuple
@@ -28,7 +29,7 @@ DRIFT = 0.0037
 """The same of its change per window: some 20 % in a day of windows of 30 s."""
 FIRST = 0.3
 """Doubt after the first saturated window, divided by their number: one incident may have been a partial one."""
-STRETCH = 0.6
+STRETCH = 0.4
 """Doubt per e-fold that the curve bridges."""
 LOWEST = 0.3
 """Share of the knee's concurrency below which a window says nothing of the level."""
@@ -37,14 +38,19 @@ RUN_AT_KNEE, RUN_BELOW = 2, 4
 """Surprises in a row that make a change."""
 LEAST_QUEUE, LEAST_BUSY = 1.0, 0.7
 """Requests per replica that wait at any time, and utilisation, from which on a window counts as saturated."""
-FORGET_SHAPE, PRIOR_SHAPE = 0.998, 0.5
+FORGET_LINE = 0.99
+PRIOR_SPREAD = 0.02
+"""Relative variance of the concurrency at which the line is as much its own as the prior's."""
 DECAY_PROVEN = 0.5 ** (1.0 / 1440.0)
 """Per window: half of it in twelve hours of 30 s."""
 RATE_KNEE = 0.2
 
 
 class State(NamedTuple):
-    """All [N]: `level` and `knee` are logarithms; `run` counts surprises, by sign; `proven` is the lower bound."""
+    """All [N]: `level` and `knee` are logarithms; `run` counts surprises, by sign; `proven` is the lower bound.
+
+    ``line`` [5, N] are the sums of the fit: of weights, concurrency, stay, and the products of concurrency with both.
+    """
 
     level: Floats
     variance: Floats
@@ -52,8 +58,7 @@ class State(NamedTuple):
     run: Floats
     knee: Floats
     knee_pace: Floats
-    moment: Floats
-    weight: Floats
+    line: Floats
     proven: Floats
 
 
@@ -74,8 +79,7 @@ def init(n: int) -> State:
         run=np.zeros(n),
         knee=empty(n),
         knee_pace=empty(n),
-        moment=np.full(n, 0.5 * PRIOR_SHAPE),
-        weight=np.full(n, PRIOR_SHAPE),
+        line=np.zeros((5, n)),
         proven=empty(n),
     )
 
@@ -97,13 +101,14 @@ def step(state: State, point: Point, limits: Limits) -> tuple[State, Found]:
     """Learn a window of each workload; where it is NaN, nothing but time passes."""
     with np.errstate(invalid="ignore", divide="ignore"):
         full = saturated(point, limits, state.knee)
-        shape = np.clip(state.moment / state.weight, 0.0, 1.0)
+        line = _line(state.line, point)
+        shape = _shape(line, state.knee)
         u = point.concurrency / np.exp(state.knee)
         below = ~full & (u >= LOWEST) & (u <= 1.5) & (point.served > 0) & (state.windows > 0)
         bridge = np.where(below, _stay(shape, u) / u, 1.0)
         learnt = _level(state, np.log(point.served * bridge), np.log(bridge), full, below)
-        learnt = _shape(learnt, point, u, below)
         learnt = learnt._replace(
+            line=line,
             knee=_tracked(state.knee, np.log(point.concurrency), full),
             knee_pace=_tracked(state.knee_pace, np.log(point.pace_s), full),
             proven=_proven(state.proven, point, limits, full),
@@ -142,14 +147,22 @@ def _level(state: State, seen: Floats, bridged: Floats, full: Bools, below: Bool
     )
 
 
-def _shape(state: State, point: Point, u: Floats, below: Bools) -> State:
-    """Fit a in (stay - u) = a (1 - u), stays relative to the knee, by least squares with forgetting."""
-    stay = u / (point.served / np.exp(state.level))
-    used = below & (u < 1.0) & np.isfinite(stay)
-    x, y = np.where(used, 1.0 - u, 0.0), np.where(used, stay - u, 0.0)
-    y = np.clip(y, 0.0, x)
-    keep = np.where(used, FORGET_SHAPE, 1.0)
-    return state._replace(moment=keep * state.moment + x * y, weight=keep * state.weight + x * x)
+def _line(sums: Floats, point: Point) -> Floats:
+    n, stay = point.concurrency, point.concurrency / point.served
+    used = (n > 0) & (stay > 0) & np.isfinite(stay)
+    row = np.where(used, np.stack([np.ones_like(n), n, stay, n * n, n * stay]), 0.0)
+    return np.where(used, FORGET_LINE, 1.0) * sums + row
+
+
+def _shape(sums: Floats, knee: Floats) -> Floats:
+    """Stay without company as a share of that at the knee, from the line's elasticity at the mean concurrency."""
+    weight, n, stay, squares, products = np.where(sums[0] > 0, sums, np.nan)
+    n, stay = n / weight, stay / weight
+    spread = np.maximum(squares / weight / n**2 - 1.0, 0.0)
+    u = n / np.exp(knee)
+    elastic = (products / weight / (n * stay) - 1.0 + PRIOR_SPREAD * u / (1.0 + u)) / (spread + PRIOR_SPREAD)
+    elastic = np.clip(elastic, 0.0, 1.0)
+    return known_or((1.0 - elastic) / (1.0 - elastic + elastic / u), 0.5)
 
 
 def _tracked(before: Floats, now: Floats, where: Bools) -> Floats:
@@ -166,7 +179,7 @@ def _proven(before: Floats, point: Point, limits: Limits, full: Bools) -> Floats
 
 def _in_time(state: State, limits: Limits) -> Floats:
     """Share of the capacity at the knee that keeps the promised time per token; 1 where none is promised or known."""
-    shape = np.clip(state.moment / state.weight, 0.0, 0.999)
+    shape = np.minimum(_shape(state.line, state.knee), 0.999)
     allowed = limits.pace_s / np.exp(state.knee_pace)
     u = np.clip((allowed - shape) / (1.0 - shape), 0.02, 1.0)
     return known_or(u / _stay(shape, u), 1.0)

@@ -1,8 +1,8 @@
 """How long a replica takes from being there to being ready: matched from counts, and its 90th percentile.
 
-All that is told are two counts, replicas and those that are ready. A rise of the first opens as many starts, a rise of the
-second ends the oldest open ones, and a fall of the first cancels the newest. What is ready in the very tick in which it
-appears says nothing (many workloads never tell what is ready), so it is no sample.
+All that is told are two counts, replicas and those that are ready. A rise of the first opens as many starts, a rise
+of the second ends the oldest open ones, and a fall of the first cancels the newest. What is ready in the very tick in
+which it appears says nothing (many workloads never tell what is ready), so it is no sample.
 
 Few samples are no quantile: the 90th percentile of n of them is that of rank 0.9 (n + 1), for n < 10 the largest, drawn
 towards the seed (what the owner says, or what is known of the workload elsewhere) as if that were PRIOR samples more:
@@ -26,7 +26,7 @@ _LEAST_S = 1.0
 
 
 class Counts(NamedTuple):
-    """What is known of a workload at a time; ``open`` are starts, oldest first: when, how many, and whether any was ready."""
+    """What is known of a workload at a time; ``open`` are starts, oldest first: when, how many, were others ready."""
 
     time_s: float
     replicas: int

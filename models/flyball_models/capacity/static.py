@@ -1,8 +1,8 @@
-"""What a transformer can sustain on a GPU, from its architecture alone: a roofline with a batch limited by memory and pace.
+"""What a transformer sustains on a GPU, from its architecture alone: a roofline, its batch limited by memory and pace.
 
-A decode step of b sequences reads the weights (of a mixture, those of the experts that b tokens reach) and the cached keys
-and values once, or computes, whichever takes longer; a prompt is computed. With prompts of p and answers of o tokens a
-replica of g GPUs serves, at batch b,
+A decode step of b sequences reads the weights (of a mixture, those of the experts that b tokens reach) and the cached
+keys and values once, or computes, whichever takes longer; a prompt is computed. With prompts of p and answers of o
+tokens a replica of g GPUs serves, at batch b,
 
     X(b) = b / (o step(b) + b prefill)    requests per second,    pace(b) = step(b) + b prefill / o
 
@@ -10,9 +10,10 @@ seconds from token to token (Williams, Waterman and Patterson, "Roofline", CACM 
 transformer inference", MLSys 2023). b is the most that fits into memory, that the scheduler admits, and that keeps the
 promised pace.
 
-Peaks are never reached. Shares of them that serving engines get, MFU and MBU: Pope et al. report up to 76 % of peak FLOP/s
-for large prompts, common figures for prefill are 40 to 60 %, and for decoding 60 to 80 % of peak bandwidth. With these the
-estimates lie within a factor of two of the throughput that NVIDIA publishes for TensorRT-LLM; see the tests.
+Peaks are never reached. Shares of them that serving engines get, MFU and MBU: Pope et al. report up to 76 % of peak
+FLOP/s for large prompts, common figures for prefill are 40 to 60 %, and for decoding 60 to 80 % of peak bandwidth.
+With these the estimates lie within a factor of two of the throughput that NVIDIA publishes for TensorRT-LLM; see the
+tests.
 """
 
 import math
@@ -50,7 +51,7 @@ class Model(NamedTuple):
 
 
 class Traffic(NamedTuple):
-    """A mean request, the largest batch the engine admits, and the promised time from token to token (infinite: none)."""
+    """A mean request, the largest batch of the engine, and the promised time from token to token (infinite: none)."""
 
     prompt_tokens: float
     answer_tokens: float
@@ -73,7 +74,7 @@ def kv_bytes_per_token(model: Model) -> float:
 
 
 def flops_per_token(model: Model, context: float) -> float:
-    """Floating-point operations of a token that attends to `context` others: 2 per parameter, 4 per head and context."""
+    """Floating-point operations of a token: 2 per active parameter, 4 for each number of its heads and `context`."""
     return 2.0 * model.active + 4.0 * model.layers * model.heads * model.head_size * context
 
 
@@ -99,9 +100,6 @@ def estimate(model: Model, gpu: Gpu, gpus: float, traffic: Traffic) -> Bound:
     if not len(kept):
         return Bound(0.0, 0.0, 0.0, "pace")
     at = int(kept[-1])
-    if at < len(batch) - 1:
-        limit = "pace"
-    else:
-        limit = "memory" if fits <= traffic.most_at_once else "batch"
+    limit = "pace" if at < len(batch) - 1 else "memory" if fits <= traffic.most_at_once else "batch"
     served = float(batch[at] / (o * step[at] + batch[at] * prefill))
     return Bound(served, served * o, float(batch[at]), limit)

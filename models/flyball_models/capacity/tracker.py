@@ -1,40 +1,35 @@
-"""All members together: ticks in, at the end of each window the estimates of all workloads out."""
+"""All members together: ticks in, at the end of each window the estimates of all workloads."""
 
 from typing import NamedTuple
 
 import jax
+import numpy as np
+from numpy.typing import NDArray
 
 from flyball_models.capacity import historic, hybrid, online, window
 from flyball_models.capacity.base import Floats, Limits, Point
+from flyball_models.capacity.hybrid import Weighed
 
 
 class State(NamedTuple):
-    """What is kept of each workload; the axis of workloads is the last of all arrays."""
+    """What is kept of each workload, the last axis of all arrays; ``latest`` is what is known now."""
 
     window: window.State
     online: online.State
     historic: historic.State
     hybrid: hybrid.State
-
-
-class Found(NamedTuple):
-    """What a window ended with: the combination, the windows saturated so far, the proven lower bound, the window."""
-
-    weighed: hybrid.Weighed
-    windows: Floats
-    proven: Floats
-    point: Point
+    latest: Weighed
 
 
 def init(n: int) -> State:
     """Return the state of `n` workloads."""
-    return State(window.init(n), online.init(n), historic.init(n), hybrid.init(n))
+    return State(window.init(n), online.init(n), historic.init(n), hybrid.init(n), hybrid.nothing(n))
 
 
 def resize(state: State, n: int) -> State:
     """Return the state with room for `n` workloads; raises ValueError when there are more."""
 
-    def copied(old: Floats, new: Floats) -> Floats:
+    def copied(old: NDArray[np.generic], new: NDArray[np.generic]) -> NDArray[np.generic]:
         new[..., : old.shape[-1]] = old
         return new
 
@@ -46,18 +41,20 @@ def resize(state: State, n: int) -> State:
 
 
 def add(state: State, seen: Floats) -> State:
-    """Take a tick in, [8, N], see :data:`flyball_models.capacity.base.FIELDS`."""
+    """Take a tick in, [9, N], see :data:`flyball_models.capacity.base.FIELDS`."""
     return state._replace(window=window.add(state.window, seen))
 
 
 def close(
     state: State, ticks: int, window_s: float, limits: Limits, spec: Floats, static: Floats
-) -> tuple[State, Found]:
-    """End the windows of `ticks` ticks; `spec` and `static` are what owner and architecture say, [N], NaN unknown."""
+) -> tuple[State, Point]:
+    """End the windows, which had `ticks` ticks in `window_s` seconds; return also what they said.
+
+    `spec` and `static` are what the owners and the architectures say, [N], NaN where they say nothing.
+    """
     windows, point = window.close(state.window, ticks, window_s)
     curve, found = online.step(state.online, point, limits)
-    judged = hybrid.judge(state.hybrid, point.served, found.saturated)
+    judged = hybrid.judge(state.hybrid, state.latest.values, point.served, found.saturated)
     past, sustained = historic.step(state.historic, point, limits, found.saturated)
     weighed = hybrid.weigh(judged, spec, static, sustained, found.estimate, found.proven)
-    judged = judged._replace(last=weighed.values)
-    return State(windows, curve, past, judged), Found(weighed, curve.windows, found.proven, point)
+    return State(windows, curve, past, judged, weighed), point

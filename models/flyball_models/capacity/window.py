@@ -1,9 +1,11 @@
 """Ticks to windows: what a replica served, held and made wait over some tens of seconds.
 
-Telemetry counts the work that *arrives*; what was served is that less what the queue grew by (its requests times the mean
-work of one). Waits follow from the queue by Little's law, or, where no queue is told, from how far the latency lies above
-the least seen lately. A window counts only when the number of ready replicas was the same throughout and at most a
-fifth of its ticks is missing.
+Telemetry counts the work that *arrives*; what was served is that less what the queue grew by (its requests times the
+mean work of one). Under overload clients give up, and what they asked for is neither served nor in the queue: so the
+tokens that were generated are a second witness, by the work of a token that quiet windows have shown, and where there
+are none, the requests that failed are taken off. Waits follow from the queue by Little's law, or, where no queue is
+told, from how far the latency lies above the least seen lately. A window counts only when the number of ready replicas
+was the same throughout and at most a fifth of its ticks is missing.
 """
 
 from typing import NamedTuple
@@ -15,13 +17,15 @@ from flyball_models.capacity.base import FIELDS, Bools, Floats, Point, empty, kn
 LEAST_SHARE = 0.8
 KEEP = 0.9
 """Weight of the past in the mean work of a request, for windows without one."""
+APART = 1.1
+"""Work less what the queue grew by may be so many times what the tokens say: the mix of requests changes, too."""
 CREEP = 1.002
 """Growth per window of the least latency: it is found again after a change within hours."""
-_READY, _WORK, _REQUESTS, _ACTIVE, _QUEUED, _BUSY, _LATENCY, _TOKENS = range(len(FIELDS))
+_READY, _WORK, _REQUESTS, _ACTIVE, _QUEUED, _BUSY, _LATENCY, _TOKENS, _FAILED = range(len(FIELDS))
 
 
 class State(NamedTuple):
-    """The open window of each workload: sums and counts are [8, N], the rest [N]."""
+    """The open window of each workload: sums and counts are [9, N], the rest [N]."""
 
     ready: Floats
     steady: Bools
@@ -31,6 +35,7 @@ class State(NamedTuple):
     queue: Floats
     queue_before: Floats
     work_per_request: Floats
+    work_per_token: Floats
     least_latency_s: Floats
 
 
@@ -45,12 +50,13 @@ def init(n: int) -> State:
         queue=empty(n),
         queue_before=empty(n),
         work_per_request=empty(n),
+        work_per_token=empty(n),
         least_latency_s=empty(n),
     )
 
 
 def add(state: State, seen: Floats) -> State:
-    """Take a tick in; `seen` is [8, N] with the rows of FIELDS, NaN where unknown."""
+    """Take a tick in; `seen` is [9, N] with the rows of FIELDS, NaN where unknown."""
     ready, queue = seen[_READY], seen[_QUEUED]
     has = ~np.isnan(seen)
     told = has[_READY]
@@ -71,17 +77,25 @@ def close(state: State, ticks: int, window_s: float) -> tuple[State, Point]:
     usable = state.steady & (ready > 0) & (state.known[_WORK] >= LEAST_SHARE * ticks)
     with np.errstate(invalid="ignore", divide="ignore"):
         mean = np.where(state.known > 0, state.total / state.known, np.nan)
-        per_request = known_or(np.where(mean[_REQUESTS] > 0, mean[_WORK] / mean[_REQUESTS], np.nan), np.nan)
-        kept = known_or(KEEP * state.work_per_request + (1.0 - KEEP) * per_request, state.work_per_request)
-        kept = known_or(kept, per_request)
+        kept = _tracked(state.work_per_request, np.where(mean[_REQUESTS] > 0, mean[_WORK] / mean[_REQUESTS], np.nan))
         grown = known_or((state.queue - state.queue_before) / window_s, 0.0)
-        served = np.maximum(mean[_WORK] - grown * known_or(known_or(per_request, kept), 0.0), 0.0)
-        gone = np.maximum(mean[_REQUESTS] - grown, 0.0)
+        served = np.maximum(mean[_WORK] - grown * known_or(kept, 0.0), 0.0)
+        quiet = (state.least_queue < ready) & (np.abs(served - mean[_WORK]) < 0.05 * mean[_WORK])
+        per_token = np.where(quiet & (mean[_TOKENS] > 0), mean[_WORK] / mean[_TOKENS], np.nan)
+        per_token = _tracked(state.work_per_token, per_token)
+        by_tokens = per_token * mean[_TOKENS]
+        failed = known_or(mean[_FAILED], 0.0)
+        without_failed: Floats = np.maximum(served - failed * known_or(kept, 0.0), 0.0)
+        witnessed = np.where(served > APART * by_tokens, by_tokens, served)
+        served = np.where(np.isnan(by_tokens), without_failed, witnessed)
+        gone = np.maximum(mean[_REQUESTS] - grown - failed, 0.0)
         latency = mean[_LATENCY]
         least = np.fmin(state.least_latency_s * CREEP, latency)
         waits = known_or(np.where(gone > 0, mean[_QUEUED] / gone, np.nan), latency - least)
         pace = np.where(mean[_TOKENS] > 0, mean[_ACTIVE] / mean[_TOKENS], np.nan)
-    fresh = init(n)._replace(queue_before=state.queue, queue=state.queue, work_per_request=kept, least_latency_s=least)
+    fresh = init(n)._replace(
+        queue_before=state.queue, work_per_request=kept, work_per_token=per_token, least_latency_s=least
+    )
     per_replica = np.where(usable, 1.0 / np.where(usable, ready, 1.0), np.nan)
     here = np.where(usable, 1.0, np.nan)
     return fresh, Point(
@@ -93,3 +107,7 @@ def close(state: State, ticks: int, window_s: float) -> tuple[State, Point]:
         busy=mean[_BUSY] * here,
         work_per_request=kept * here,
     )
+
+
+def _tracked(before: Floats, now: Floats) -> Floats:
+    return known_or(KEEP * before + (1.0 - KEEP) * now, known_or(before, now))

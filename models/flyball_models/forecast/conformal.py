@@ -4,20 +4,23 @@ The forecast made h ticks ago is resolved by today's value; its residual on the 
 running scale s, moves the offset q of each quantile level a:
 
     r = log((y + 1) / (y^ + 1)),   u = r / s
-    q += eta (a - 1{u <= q}),      s += rate (|r| - s)
+    q += eta_a (a - 1{u <= q}),    s += rate (|r| - s),    eta_a = eta sqrt(1/2 / min(a, 1 - a))
     quantile(a) = (y^ + 1) exp(q s) - 1
 
 For any sequence of values the share of u <= q tends to a. Gibbs and Candes, "Adaptive conformal inference
 under distribution shift", NeurIPS 2021; Angelopoulos, Candes and Tibshirani, "Conformal PID control for time
 series prediction", NeurIPS 2023 (the P part). Offsets in units of s let a series that calms down narrow at
-the pace of s; offsets in plain log units would stay wide, since their steps shrink with s.
+the pace of s; offsets in plain log units would stay wide, since their steps shrink with s. Steps are larger in
+the tails: what is a step at the median moves a 99 % quantile by a hundredth only, and heavy tails need more. A bound
+keeps a quantile from exploding where the forecast is small, but never below what the series has shown lately: a
+load that rests at 0 between bursts is not bounded by its rest. A series starts with the mean scale and offsets of the
+others (those with 50 residuals or more).
 
 Shapes: N series, H horizons, Q levels. The series axis is the last one, so that each learned row is
 contiguous.
 """
 
 import math
-from statistics import NormalDist
 from typing import NamedTuple
 
 import jax.numpy as jnp
@@ -25,9 +28,12 @@ import jax.numpy as jnp
 from flyball_models._arrays import Array, Input, arange, as_array, counts, full
 from flyball_models._compile import compiled_step
 from flyball_models._padding import grow
+from flyball_models._pool import mean_over_series
 
 _PRIOR_WEIGHT = 4.0
 """How many residuals the prior scale is worth."""
+_OLD = 50
+"""A series with so many residuals has learned something that others may start with."""
 _LEAST_SCALE = 1e-4
 """Keeps u finite on a series that is forecast exactly; 0.01 % of the value."""
 
@@ -35,18 +41,19 @@ _LEAST_SCALE = 1e-4
 class Config(NamedTuple):
     """Quantile `levels`, ascending; `lead` is the horizon, in ticks, whose coverage is judged.
 
-    `prior` is the scale before any residual, in log units; `growth` bounds the quantiles: 1 + quantile is
-    at most `growth` times 1 + the larger of forecast and last value.
+    `prior` is the scale before any residual, in log units. 1 + quantile is at most `growth` times 1 + the larger of
+    forecast and last value, or 1 + the peak if that is more; a peak loses `peak_rate` of its log each tick.
     """
 
     horizons: int = 12
     lead: int = 6
     levels: tuple[float, ...] = (0.1, 0.5, 0.9)
-    eta: float = 0.1
-    scale_rate: float = 0.02
+    eta: float = 0.05
+    scale_rate: float = 0.01
     coverage_rate: float = 0.01
     prior: float = 0.5
     growth: float = 16.0
+    peak_rate: float = 0.001
 
 
 DEFAULT = Config()
@@ -55,19 +62,22 @@ DEFAULT = Config()
 class State(NamedTuple):
     """What is learned, and the open forecasts by origin tick modulo H (NaN: none was made).
 
-    tick []; last [N], 0 before the first value; issued [H, H, N] = log(1 + forecast) by origin and horizon;
+    tick []; last, and peak = log(1 + peak) [N], 0 before the first value; issued [H, H, N] = log(1 + forecast) by origin and horizon;
     bound [H, Q, N] = log(1 + quantile) at the lead horizon by origin; offset [Q, H, N]; scale [H, N]; resolved [H, N];
-    coverage [Q, N]. A missing value leaves everything but the open forecasts as it was.
+    coverage [Q, N]; shared [Q + 1, H, 1]: the mean offsets and the mean scale that new series start with. A missing value
+    leaves everything but the open forecasts and what is shared as it was.
     """
 
     tick: Array
     last: Array
+    peak: Array
     issued: Array
     bound: Array
     offset: Array
     scale: Array
     resolved: Array
     coverage: Array
+    shared: Array
 
 
 class Bands(NamedTuple):
@@ -83,7 +93,7 @@ class Bands(NamedTuple):
 
 
 def init(n: int, config: Config = DEFAULT) -> State:
-    """Return the state of `n` series without residuals: the spread is a wide normal prior."""
+    """Return the state of `n` series without residuals: the spread is a wide prior."""
     h, q = config.horizons, len(config.levels)
     if not 1 <= config.lead <= h:
         raise ValueError(f"conformal: lead is {config.lead}; pass a horizon in 1..{h}")
@@ -91,24 +101,31 @@ def init(n: int, config: Config = DEFAULT) -> State:
         raise ValueError(f"conformal: levels are {config.levels}; pass ascending ones")
     if not 0 < config.levels[0] <= config.levels[-1] < 1:
         raise ValueError(f"conformal: levels are {config.levels}; pass shares between 0 and 1")
-    # A normal residual with standard deviation sd has E|r| = sd sqrt(2 / pi).
-    unit = math.sqrt(math.pi / 2)
-    start = as_array([unit * NormalDist().inv_cdf(level) for level in config.levels])
+    # Quantiles of a Laplace distribution with E|r| = 1: the residuals of loads have tails heavier than normal.
+    start = as_array([math.copysign(-math.log(2 * min(a, 1 - a)), a - 0.5) for a in config.levels])
     return State(
         tick=counts(()),
         last=full(n, 0.0),
+        peak=full(n, 0.0),
         issued=full((h, h, n), jnp.nan),
         bound=full((h, q, n), jnp.nan),
         offset=jnp.tile(start[:, None, None], (1, h, n)),
         scale=full((h, n), config.prior),
         resolved=counts((h, n)),
         coverage=full((q, n), 0.0),
+        shared=jnp.concatenate([jnp.tile(start[:, None, None], (1, h, 1)), full((1, h, 1), config.prior)]),
     )
 
 
 def resize(state: State, n: int, config: Config = DEFAULT) -> State:
     """Return the state with room for `n` series, its content kept."""
     return grow(state, n, lambda size: init(size, config))
+
+
+def _started(resolved: Array, shared: Array, offset: Array, scale: Array) -> tuple[Array, Array]:
+    """Return offset and scale; those that are shared where nothing is resolved yet."""
+    new = resolved == 0
+    return jnp.where(new, shared[:-1], offset), jnp.where(new, shared[-1], scale)
 
 
 def _ascending(rows: list[Array]) -> list[Array]:
@@ -135,25 +152,30 @@ def _step(state: State, y: Input, mask: Input, forecast: Input, config: Config =
     z = jnp.log1p(jnp.maximum(y, 0.0))
     horizon = arange(1, h + 1)
     level = as_array(config.levels)[:, None]
+    eta = as_array([config.eta * math.sqrt(0.5 / min(a, 1 - a)) for a in config.levels])[:, None, None]
 
+    before, width = _started(state.resolved, state.shared, state.offset, state.scale)
     residual = z - state.issued[(state.tick - horizon) % h, horizon - 1]
     known = ok & jnp.isfinite(residual)
-    hit = residual <= state.offset * state.scale
-    offset = jnp.where(known, state.offset + config.eta * (level[:, None] - hit), state.offset)
+    hit = residual <= before * width
+    offset = jnp.where(known, before + eta * (level[:, None] - hit), before)
     rate = jnp.maximum(config.scale_rate, 1.0 / (state.resolved + 1.0 + _PRIOR_WEIGHT))
-    scale = state.scale + rate * (jnp.abs(residual) - state.scale)
-    scale = jnp.where(known, jnp.maximum(scale, _LEAST_SCALE), state.scale)
+    scale = width + rate * (jnp.abs(residual) - width)
+    scale = jnp.where(known, jnp.maximum(scale, _LEAST_SCALE), width)
 
     lead = config.lead - 1
     kept = z <= state.bound[(state.tick - config.lead) % h]
     rate = jnp.maximum(config.coverage_rate, 1.0 / (state.resolved[lead] + 1.0))
     coverage = jnp.where(known[lead], state.coverage + rate * (kept - state.coverage), state.coverage)
     resolved = state.resolved + known
+    shared = mean_over_series(jnp.concatenate([offset, scale[None]]), resolved >= _OLD, state.shared)
+    offset, scale = _started(resolved, shared, offset, scale)
 
     last = jnp.where(ok, y, state.last)
     point = jnp.log1p(jnp.maximum(forecast.T, 0.0))
     made = jnp.isfinite(forecast.T)  # asked for, since minimum and maximum need not carry NaN on
-    most = jnp.maximum(point, jnp.log1p(jnp.maximum(last, 0.0))) + math.log(config.growth)
+    peak = jnp.where(ok, jnp.maximum(z, (1.0 - config.peak_rate) * state.peak), state.peak)
+    most = jnp.maximum(jnp.maximum(point, jnp.log1p(jnp.maximum(last, 0.0))) + math.log(config.growth), peak)
     rows = _ascending([point + offset[q] * scale for q in range(len(config.levels))])
     bands = jnp.stack([jnp.clip(row, 0.0, most) for row in rows])
 
@@ -161,12 +183,14 @@ def _step(state: State, y: Input, mask: Input, forecast: Input, config: Config =
     state = State(
         tick=state.tick + 1,
         last=last,
+        peak=peak,
         issued=state.issued.at[slot].set(jnp.where(ok & made, point, jnp.nan)),
         bound=state.bound.at[slot].set(jnp.where(ok & made[lead], bands[:, lead], jnp.nan)),
         offset=offset,
         scale=scale,
         resolved=resolved,
         coverage=coverage,
+        shared=shared,
     )
     judged = jnp.where(resolved[lead] > 0, coverage, jnp.nan)
     quantiles = jnp.where(made, jnp.expm1(bands), jnp.nan)

@@ -11,7 +11,11 @@ import jax.numpy as jnp
 
 from flyball_models._arrays import Array, Input, as_array
 from flyball_models._compile import compiled
-from flyball_models.forecast import damped, holt_winters, last, mix, profile, rls, seasonal
+from flyball_models.forecast import damped, holt_winters, last, mix, pooled, profile, rls, seasonal
+
+_AVERAGES = {"ewma": 0.5, "ewma_slow": 0.05, "ewma_slowest": 0.01}
+_LAGGED = (*_AVERAGES, "yesterday", "last_week", "days")
+"""The experts that are features of the one linear model."""
 
 
 class Family(Protocol):
@@ -39,15 +43,19 @@ class Member(NamedTuple):
 
 
 class Config(NamedTuple):
-    """The members in the order of their weights, and the settings of the mix; make it with `configure`."""
+    """The members in the order of their weights, the model over all series that comes after them, and the mix.
+
+    Make it with `configure`.
+    """
 
     members: tuple[Member, ...]
+    pooled: pooled.Config
     mix: mix.Config
 
     @property
     def experts(self) -> tuple[str, ...]:
         """Names of the weights of `mix.Mixed`, in order."""
-        return ("last", *(name for member in self.members for name in member.names))
+        return ("last", *(name for member in self.members for name in member.names), "pooled")
 
 
 def configure(
@@ -59,7 +67,7 @@ def configure(
     """
     smoothing = smoothing or damped.Config(0.6, 0.05, 0.8, horizons)
     members = [
-        Member(("ewma",), last, last.Config(0.5, horizons)),
+        Member(tuple(_AVERAGES), last, last.Config(tuple(_AVERAGES.values()), horizons)),
         Member(("damped",), damped, smoothing),
     ]
     if season:
@@ -74,31 +82,38 @@ def configure(
                 rls.Config(season, judged=judged, horizons=horizons, forgetting=0.998, prior=0.01, clip=1.0),
             ),
         ]
-    else:
-        members.append(Member(("ewma_slow",), last, last.Config(0.2, horizons)))
-    experts = sum(len(member.names) for member in members)
-    return Config(tuple(members), mix.Config(experts, judged, horizons))
+    names = [name for member in members for name in member.names]
+    uses = tuple(k for k, name in enumerate(names, 1) if name in _LAGGED)
+    return Config(
+        tuple(members), pooled.Config(uses, season, judged, horizons), mix.Config(len(names) + 1, judged, horizons)
+    )
 
 
 DEFAULT = configure(12, (1, 6, 12), 144)
 
 
 class State(NamedTuple):
-    """State of each member, and of the mix."""
+    """State of each member, of the model over all series, and of the mix."""
 
     members: tuple[Any, ...]
+    pooled: pooled.State
     mix: mix.State
 
 
 def init(n: int, config: Config = DEFAULT) -> State:
     """Return the state of `n` series that have had no value."""
-    return State(tuple(m.family.init(n, m.config) for m in config.members), mix.init(n, config.mix))
+    members = tuple(m.family.init(n, m.config) for m in config.members)
+    return State(members, pooled.init(n, config.pooled), mix.init(n, config.mix))
 
 
 def resize(state: State, n: int, config: Config = DEFAULT) -> State:
     """Return the state with room for `n` series, its content kept."""
     members = zip(config.members, state.members, strict=True)
-    return State(tuple(m.family.resize(s, n, m.config) for m, s in members), mix.resize(state.mix, n, config.mix))
+    return State(
+        tuple(m.family.resize(s, n, m.config) for m, s in members),
+        pooled.resize(state.pooled, n, config.pooled),
+        mix.resize(state.mix, n, config.mix),
+    )
 
 
 def step(state: State, y: Input, mask: Input, config: Config = DEFAULT) -> tuple[State, mix.Mixed]:
@@ -110,16 +125,24 @@ def step(state: State, y: Input, mask: Input, config: Config = DEFAULT) -> tuple
         learned, made = member.family.step(have, y, mask, config=member.config)
         states.append(learned)
         forecasts.append(made)
-    mixture, mixed = mix.step(state.mix, y, mask, _stacked(tuple(forecasts)), config.mix)
-    return State(tuple(states), mixture), mixed
+    every = mix.arrange(state.mix.last, y, mask, _stacked(tuple(forecasts)))
+    shared, one = pooled.step(state.pooled, y, mask, every, config.pooled)
+    mixture, mixed = mix.combine(state.mix, y, mask, _joined(every, one), config=config.mix)
+    return State(tuple(states), shared, mixture), mixed
 
 
 def _stack(forecasts: tuple[Array, ...]) -> Array:
-    """Return the forecasts [K - 1, N, H] of all members, each [N, H] or [N, H, G]."""
+    """Return the forecasts [K - 2, N, H] of all members, each [N, H] or [N, H, G]."""
     rows: list[Array] = []
     for made in forecasts:
         rows += [made] if made.ndim == 2 else [made[..., g] for g in range(made.shape[2])]
     return jnp.stack(rows)
 
 
+def _join(every: Array, one: Array) -> Array:
+    """Return all forecasts [K, H, N]: those `every` has, and `one` [N, H] more."""
+    return jnp.concatenate([every, one.T[None]])
+
+
 _stacked = compiled(_stack)
+_joined = compiled(_join)

@@ -1,13 +1,15 @@
-"""The last value, or a short exponential average of values, held flat over all horizons.
+"""The last value, and exponential averages of values, held flat over all horizons.
 
     l' = l + alpha (y - l);   y^(h) = l
 
-With alpha = 1 it is the last value: the forecast that any other has to beat.
+With alpha = 1 it is the last value: the forecast that any other has to beat. Slow averages are what is left of
+a series that is noise around a level.
 """
 
 from typing import NamedTuple
 
 import jax.numpy as jnp
+import numpy as np
 
 from flyball_models._arrays import Array, Input, as_array, counts, full
 from flyball_models._compile import compiled_step
@@ -15,9 +17,9 @@ from flyball_models._padding import grow
 
 
 class Config(NamedTuple):
-    """Weight of the newest value; horizons 1..`horizons` ticks ahead."""
+    """Weights of the newest value, one forecast for each; horizons 1..`horizons` ticks ahead."""
 
-    alpha: float = 1.0
+    alphas: tuple[float, ...] = (1.0,)
     horizons: int = 12
 
 
@@ -25,7 +27,7 @@ DEFAULT = Config()
 
 
 class State(NamedTuple):
-    """Level of each series, and how many values it has had; both [N]."""
+    """level [G, N] of each average and series; seen [N], how many values the series has had."""
 
     level: Array
     seen: Array
@@ -35,9 +37,9 @@ def init(n: int, config: Config = DEFAULT) -> State:
     """Return the state of `n` series that have had no value."""
     if config.horizons < 1:
         raise ValueError(f"last: horizons is {config.horizons}; pass 1 or more")
-    if not 0 < config.alpha <= 1:
-        raise ValueError(f"last: alpha is {config.alpha}; pass a weight above 0, at most 1")
-    return State(full(n, 0.0), counts(n))
+    if not config.alphas or not all(0 < alpha <= 1 for alpha in config.alphas):
+        raise ValueError(f"last: alphas are {config.alphas}; pass weights above 0, at most 1")
+    return State(full((len(config.alphas), n), 0.0), counts(n))
 
 
 def resize(state: State, n: int, config: Config = DEFAULT) -> State:
@@ -46,18 +48,20 @@ def resize(state: State, n: int, config: Config = DEFAULT) -> State:
 
 
 def _step(state: State, y: Input, mask: Input, config: Config = DEFAULT) -> tuple[State, Array]:
-    """Learn `y[N]` where `mask[N]`; return forecasts[N, H] in the unit of y, at least 0.
+    """Learn `y[N]` where `mask[N]`; return forecasts[N, H, G] in the unit of y, at least 0.
 
-    A missing value leaves the forecast as it was. A series that never had a value is NaN.
+    A missing value leaves the forecasts as they were. A series that never had a value is NaN. An average starts as
+    the mean of the values so far, until that is slower than it.
     """
     y = as_array(y)
     ok = mask & jnp.isfinite(y)
-    rate = jnp.where(state.seen == 0, 1.0, config.alpha)
+    alpha = as_array(np.array(config.alphas, np.float32)[:, None])
+    rate = jnp.maximum(alpha, 1.0 / (state.seen + 1.0))
     # As a weighted sum, so that alpha = 1 gives back the very value.
     level = (1.0 - rate) * state.level + rate * y
     state = State(jnp.where(ok, level, state.level), state.seen + ok)
     forecast = jnp.where(state.seen > 0, jnp.maximum(state.level, 0.0), jnp.nan)
-    return state, jnp.broadcast_to(forecast[:, None], (*y.shape, config.horizons))
+    return state, jnp.broadcast_to(forecast.T[:, None], (*y.shape, config.horizons, len(config.alphas)))
 
 
 step = compiled_step(_step)

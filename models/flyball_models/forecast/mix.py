@@ -18,6 +18,9 @@ Many experts that are each a little worse than the last value (expert 0) would m
 worse. So the same rule, with a slower pace, weighs the whole mix against the last value, and where nothing
 can be learned the forecast falls back to it.
 
+A series of which no forecast is resolved yet is given the weights that the others have on the average (those with
+50 resolved ones or more): what works for similar workloads is the best guess for a new one.
+
 Shapes: N series, K experts with the last value first, H horizons, J judged horizons, R = judged[-1] origins.
 """
 
@@ -31,9 +34,12 @@ import numpy as np
 from flyball_models._arrays import Array, Input, as_array, counts, full
 from flyball_models._compile import compiled, compiled_step
 from flyball_models._padding import grow
+from flyball_models._pool import mean_over_series
 
 _LEAST_SCALE = 1e-6
 _LEAST_SUM = 1e-30
+_OLD = 50
+"""A series with so many resolved forecasts has learned something that others may start with."""
 
 
 class Config(NamedTuple):
@@ -65,7 +71,8 @@ class State(NamedTuple):
 
     tick []; last [N], NaN before the first value; issued [R, K + 1, J, N] in the unit of y, the mix last;
     scale, resolved, trust [J, N]: trust is the part of the mix, the rest is the last value's; weights [K, J, N],
-    which sum to 1 over K. A missing value leaves everything but the open forecasts as it was.
+    which sum to 1 over K; shared [K + 1, J, 1]: the means of weights and trust that new series start with. A missing
+    value leaves everything but the open forecasts and what is shared as it was.
     """
 
     tick: Array
@@ -75,6 +82,7 @@ class State(NamedTuple):
     resolved: Array
     trust: Array
     weights: Array
+    shared: Array
 
 
 class Mixed(NamedTuple):
@@ -104,6 +112,7 @@ def init(n: int, config: Config = DEFAULT) -> State:
         resolved=counts((j, n)),
         trust=full((j, n), 0.5),
         weights=jnp.tile(as_array(_prior(config)), (1, j, n)),
+        shared=as_array(np.concatenate([np.tile(_prior(config), (1, j, 1)), np.full((1, j, 1), 0.5, np.float32)])),
     )
 
 
@@ -136,6 +145,12 @@ def _present(weights: Array, made: Array) -> Array:
     weights = jnp.where(made, weights, 0.0)
     total = _total(weights)
     return weights / jnp.where(total > 0, total, 1.0)
+
+
+def _started(resolved: Array, shared: Array, trust: Array, weights: Array) -> tuple[Array, Array]:
+    """Return trust and weights; those that are shared where nothing is resolved yet."""
+    new = resolved == 0
+    return jnp.where(new, shared[-1], trust), jnp.where(new, shared[:-1], weights)
 
 
 def _learn(state: State, y: Array, ok: Array, config: Config) -> tuple[Array, Array, Array, Array]:
@@ -180,7 +195,10 @@ def _combine(state: State, y: Input, mask: Input, every: Array, config: Config) 
     y = as_array(y)
     ok = jnp.isfinite(y) & mask
     y = jnp.maximum(y, 0.0)
-    scale, resolved, trust, weights = _learn(state, y, ok, config)
+    trust, weights = _started(state.resolved, state.shared, state.trust, state.weights)
+    scale, resolved, trust, weights = _learn(state._replace(trust=trust, weights=weights), y, ok, config)
+    shared = mean_over_series(jnp.concatenate([weights, trust[None]]), resolved >= _OLD, state.shared)
+    trust, weights = _started(resolved, shared, trust, weights)
 
     logs, made, limit = jnp.log1p(jnp.maximum(every, 0.0)), jnp.isfinite(every), math.log(config.growth)
     floor = logs[0, 0]
@@ -209,6 +227,7 @@ def _combine(state: State, y: Input, mask: Input, every: Array, config: Config) 
         resolved=resolved,
         trust=trust,
         weights=weights,
+        shared=shared,
     )
     forecast = jnp.where(known, jnp.maximum(forecast, 0.0), jnp.nan)
     return state, Mixed(forecast.T, jnp.where(known, shown, 0.0).transpose(2, 1, 0))

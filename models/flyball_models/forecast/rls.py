@@ -24,6 +24,7 @@ import numpy as np
 from flyball_models._arrays import Array, Input, as_array, counts, full, mean_of_known
 from flyball_models._compile import compiled, compiled_step
 from flyball_models._padding import grow
+from flyball_models.forecast._knots import between
 
 _RECENT = (1, 2, 5)
 _SHORT = 6
@@ -221,16 +222,8 @@ def _predict(weights: Array, clock: Clock, seen: Seen, config: Config) -> Array:
     """Return forecasts[N, H] in the unit of y."""
     limit = math.log(config.growth)
     change = jnp.clip(seen.unit * _dot(weights, seen.now), -limit, limit)
-    rows: list[Array] = []
-    knots = (0, *config.judged)
-    for h in range(1, config.horizons + 1):
-        j = next((i for i, knot in enumerate(config.judged) if knot >= h), None)
-        if j is None:
-            rows.append(change[-1])
-        else:
-            share = (h - knots[j]) / (knots[j + 1] - knots[j])
-            rows.append(share * change[j] + ((1.0 - share) * change[j - 1] if j else 0.0))
-    forecast = jnp.maximum(jnp.expm1(clock.last + jnp.stack(rows)), 0.0)
+    ahead = between(list(change), config.judged, config.horizons)
+    forecast = jnp.maximum(jnp.expm1(clock.last + ahead), 0.0)
     return jnp.where(clock.seen > 0, forecast, jnp.nan).T
 
 

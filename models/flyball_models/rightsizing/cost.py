@@ -3,35 +3,36 @@
 One unit of a resource that is asked for costs 1 a window. Where a request ends a process that needs more (memory), a
 window whose peak is above it costs `stakes` times what the largest use so far would cost; where it only slows it down
 (CPU, a GPU's compute), each unit that is lacking costs `stakes` (then the least cost is at the quantile 1 - 1/stakes,
-the newsvendor's). The peaks are those of the histogram and one more, not seen yet, that is larger than them all by
-a factor with a Pareto tail: so the margin is wide while little is known and usage varies, and shrinks when neither
-is so, where a fixed one would be too small first and waste for ever. The weight of one unseen among n seen is the
-rule of succession's.
+the newsvendor's). To the peaks of the histogram comes one that was not seen yet: larger than all recent ones by a
+factor with a Pareto tail, whose index is measured on the largest quarter. So the margin is wide while little is known
+or usage varies, and narrow when neither is so, where a fixed one is too small first and wasteful for ever after.
 """
 
 from typing import NamedTuple
 
 import numpy as np
 
-from flyball_models.rightsizing.histogram import Floats, Grid
+from flyball_models.rightsizing.histogram import Floats, Grid, percentile
 from flyball_models.rightsizing.usage import Config
-
-HOUR_S = 3_600.0
 
 
 class Settings(NamedTuple):
-    """`stakes` as above; `unseen` windows' worth of unseen peaks; their tail is between `least` and `most` spread."""
+    """`stakes` as above; `unseen` windows' worth of unseen peaks; their tail's index is between `least` and `most`."""
 
     stakes: float
-    unseen: float = 1.0
+    unseen: float = 0.5
     least: float = 0.02
     most: float = 0.3
 
 
-KILL = Settings(stakes=500.0)
+KILL = Settings(stakes=20.0)
 SLOW = Settings(stakes=20.0)
+UPPER = 0.75
+"""Percentile above which the tail is measured, by Hill's estimator: the mean logarithm of what is above it."""
+FADED = 0.25
+"""Samples whose weight is less have faded: the largest is the one above which there is not so much."""
 CPU = Config(Grid(0.01, 1.05, 1_000.0), 2 * 86_400.0)
-MEMORY = Config(Grid(1e7, 1.05, 1e12), 4 * 86_400.0, HOUR_S)
+MEMORY = Config(Grid(1e7, 1.05, 1e12), 4 * 86_400.0, 6 * 3_600.0)
 
 
 def killing(weights: Floats, grid: Grid, settings: Settings = KILL) -> Floats:
@@ -51,15 +52,16 @@ def slowing(weights: Floats, grid: Grid, settings: Settings = SLOW) -> Floats:
 
 
 def _with_unseen(weights: Floats, grid: Grid, settings: Settings) -> tuple[Floats, Floats]:
-    """Share of each bucket [B, S] with what is unseen, and the largest use so far [S]."""
+    """Share of each bucket [B, S] with what is unseen, and the largest use that has not faded [S]."""
     ends, total = grid.ends, np.maximum(weights.sum(axis=0), 1e-300)
-    seen = weights / total > 1e-6  # what has decayed to nothing is no evidence
+    seen = weights[::-1].cumsum(axis=0)[::-1] >= np.minimum(FADED, 0.5 * total)
     last = len(ends) - 1 - seen[::-1].argmax(axis=0)
     top = ends[last]
     logs = np.log(ends)[:, None]
-    mean = (weights * logs).sum(axis=0) / total
-    spread = np.sqrt(np.maximum((weights * (logs - mean) ** 2).sum(axis=0) / total, 0.0))
-    tail = np.clip(spread, settings.least, settings.most)
+    level = np.log(percentile(weights, UPPER, grid))
+    above = np.where(logs >= level, weights, 0.0)
+    excess = (above * (logs - level)).sum(axis=0) / np.maximum(above.sum(axis=0), 1e-300)
+    tail = np.clip(excess, settings.least, settings.most)
     beyond = np.minimum(1.0, np.exp(-(logs - np.log(top)) / tail))  # survival of the unseen peak
     density = -np.diff(beyond, axis=0, prepend=1.0)
     return (weights + settings.unseen * density) / (total + settings.unseen), top

@@ -87,7 +87,8 @@ def add(
 def weights_at(state: State, series: Rows, time_s: float, half_life_s: float) -> Floats:
     """Weights of some series [S] as they count at a time, float64 [B, S]: a sample of that time counts in full."""
     factor = 2.0 ** min(1000.0, (float(state.reference_s) - time_s) / half_life_s)
-    return np.multiply(state.weights[:, series], factor, dtype=np.float64)
+    found: Floats = np.multiply(state.weights[:, series], factor, dtype=np.float64)
+    return found
 
 
 def percentile(weights: Floats, p: float, grid: Grid) -> Floats:

@@ -41,11 +41,15 @@ _NEAR = 0.15
 
 
 class Profile(NamedTuple):
-    """A part of a GPU: its name, its share of the GPU's compute, and the memory a process gets."""
+    """A part of a GPU: its name, its share of the GPU's compute, the memory a process gets, and its share of the whole.
+
+    The last is that of compute or memory slices, whichever is more: so much less is left for others.
+    """
 
     name: str
     share: float
     memory_bytes: float
+    size: float
 
 
 def profiles(model: str, memory_bytes: float) -> tuple[Profile, ...]:
@@ -64,6 +68,7 @@ def profiles(model: str, memory_bytes: float) -> tuple[Profile, ...]:
             f"{compute}g.{gb}gb",
             compute / COMPUTE_SLICES,
             memory_bytes * memory / MEMORY_SLICES * (USABLE if memory < MEMORY_SLICES else 1.0),
+            max(compute / COMPUTE_SLICES, memory / MEMORY_SLICES),
         )
         for (compute, memory), gb in zip(SLICES, family.names_gb, strict=True)
     )

@@ -22,24 +22,24 @@ from typing import NamedTuple
 from flyball_models.scaling.base import Floats, Observation, Policy, whole
 from flyball_models.scaling.compile import compiled
 from flyball_models.scaling.limits import bounded, rested
+from flyball_models.sizing.promise import (
+    FLAT,
+    KNOWN,
+    LEAST_Z,
+    LONGEST,
+    MOST_HELD,
+    MOST_Z,
+    SAMPLE_S,
+    SAMPLES,
+    start,
+)
 
-EVERY_S = 5
+EVERY_S = SAMPLE_S
 LAG_S = 15
-SAMPLES = 12
-"""Five-second means of a minute; the second largest of them is their 0.9 quantile."""
-LONGEST = 60
-"""Minutes of needs that are remembered."""
 STALE_S = 60.0
 DRAIN_S = 60.0
 _SAMPLES, _RAW, _NEEDS, _MEANS, _TARGETS = 3, 3 + SAMPLES, 30, 30 + LONGEST, 30 + 2 * LONGEST
-MOST_HELD = 30
 _COUNT, _WITHIN, _TARGET, _SHIFT, _LATE, _WORK, _REST = 0, 1, 2, 27, 28, 29, 180
-LEAST_Z, MOST_Z = 0.2, 20.0
-TAIL = 0.55
-FLAT = 0.02
-"""The spread is at least this share of the level: demand that never moved may."""
-KNOWN = 5
-"""Minutes after which something may be taken away."""
 FIRST = 0.8
 """Share of its capacity that a replica is given until then."""
 
@@ -89,11 +89,6 @@ def policy(
     if eta > 0:
         name = f"headroom promise={promise:.5g} eta={eta:.3g} level={level_minutes} hold={hold_minutes} min"
     return Policy(name, "headroom", EVERY_S, LAG_S, knobs)
-
-
-def start(promise: float) -> float:
-    """Return the z of a share in time for a tail that falls by e each 0.55 spreads; tracking forgets it within days."""
-    return TAIL * math.log(1.0 / max(1.0 - promise, 1e-6))
 
 
 def tracking(
@@ -164,10 +159,10 @@ def step(state: Floats, seen: Observation, knobs: Floats) -> float:
         return n
     within = int(state[_WITHIN])
     state[_RAW + within] = seen.work_5
-    total = 0.0
-    for i in range(int(knobs[5])):
+    total, means = 0.0, min(int(knobs[5]), int(state[_COUNT]) * SAMPLES + within + 1)
+    for i in range(means):
         total += state[_RAW + (within - i) % SAMPLES]
-    state[_SAMPLES + within] = total / knobs[5]
+    state[_SAMPLES + within] = total / means
     state[_WORK] += seen.work_5
     if seen.backlog > knobs[8] * seen.ready:
         state[_LATE] += seen.work_5
@@ -178,9 +173,9 @@ def step(state: Floats, seen: Observation, knobs: Floats) -> float:
     state[_WITHIN] = within
     waits = seen.backlog / knobs[4]
     if state[_COUNT] < KNOWN:  # too little is known to take anything away
-        wanted = max(n, whole(seen.work_30 / FIRST + waits))
+        needed = max(n, max(seen.work_30, seen.work_5) / FIRST + waits)
     else:
-        target = state[_TARGET] if math.isnan(seen.upper) else max(state[_TARGET], seen.upper)
-        wanted = whole(max(target, seen.work_30 + waits))
+        needed = max(state[_TARGET], seen.work_30 + waits)
+    wanted = whole(needed if math.isnan(seen.upper) else max(needed, seen.upper))
     wanted = bounded(wanted, n, seen.ready, seen.backlog, knobs[9], knobs[10], knobs[11])
     return rested(state, _REST, seen.t_s, wanted, n, knobs[12], knobs[13])

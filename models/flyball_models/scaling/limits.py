@@ -4,9 +4,7 @@ import math
 
 from flyball_models.scaling.base import Floats
 from flyball_models.scaling.compile import compiled
-
-JUMP = 4.0
-"""So many more than are ready may always be asked for."""
+from flyball_models.sizing.limits import JUMP
 
 
 @compiled

@@ -77,13 +77,17 @@ def halves(result: Result) -> tuple[Floats, Floats]:
     return result.cells[:, :, :middle], result.cells[:, :, middle:]
 
 
-def measured(cells: Floats, weight: Floats | None = None) -> tuple[Floats, Floats]:
-    """Billed hours (mean over seeds) and attainment of each setting; `weight` [seeds, blocks] repeats blocks."""
-    seeds = cells.shape[1]
-    weight = np.ones(cells.shape[1:3]) if weight is None else weight
-    sums = np.einsum("sdbc,db->sc", cells[..., : LATE + 1], weight)
-    asked = np.maximum(sums[:, REQUESTS], 1e-9)
-    return sums[:, BILLED] / 3600 / seeds, 1.0 - sums[:, LATE] / asked
+def measured(cells: Floats, weights: Floats | None = None) -> tuple[Floats, Floats]:
+    """Billed hours (mean over seeds) and attainment of each setting, float64 [settings].
+
+    With `weights` [draws, seeds, blocks], which repeat blocks, float64 [draws, settings].
+    """
+    settings, seeds, blocks = cells.shape[:3]
+    flat = cells[..., : LATE + 1].reshape(settings, seeds * blocks, LATE + 1)
+    each = np.ones((1, seeds * blocks)) if weights is None else weights.reshape(len(weights), -1)
+    sums = np.moveaxis(np.tensordot(each, flat, axes=(1, 1)), 2, 0)
+    cost, attained = sums[BILLED] / 3600 / seeds, 1.0 - sums[LATE] / np.maximum(sums[REQUESTS], 1e-9)
+    return (cost[0], attained[0]) if weights is None else (cost, attained)
 
 
 def tuned(result: Result) -> Indices:
@@ -114,8 +118,8 @@ def costs(result: Result, target: float, weights: Floats) -> tuple[Cost, Floats]
     kept = tuned(result)
     test = halves(result)[1][kept]
     point = cost_at(*measured(test), target)
-    drawn = np.array([cost_at(*measured(test, weight), target).value for weight in weights])
-    return point, drawn
+    drawn = [cost_at(cost, attained, target).value for cost, attained in zip(*measured(test, weights), strict=True)]
+    return point, np.array(drawn)
 
 
 def ratio(ours: tuple[Cost, Floats], other: tuple[Cost, Floats]) -> tuple[Ratio, Floats]:

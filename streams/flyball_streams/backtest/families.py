@@ -11,6 +11,7 @@ from flyball_streams.backtest import bounds as ahead
 from flyball_streams.backtest.kernel import Bounds
 from flyball_streams.backtest.known import Known
 from flyball_streams.backtest.run import NO_BOUNDS
+from flyball_streams.engine.workload.forecaster import nearest
 
 BUDGET = 40
 LEVEL_MINUTES = (5, 12)
@@ -35,10 +36,11 @@ class Setting(NamedTuple):
 
 
 class Family(NamedTuple):
-    """Policies of one kind. ``by_delay`` says that the settings depend on the delay limit, ``ours`` that it is ours,
-    ``forecasts`` that it stands on the engine's forecasts.
+    """Policies of one kind.
 
-    ``settings`` makes all settings for a case; the same places of the list mean the same knobs in every case.
+    ``by_delay`` says that the settings depend on the delay limit, ``ours`` that it is ours, ``forecasts`` that it
+    stands on the engine's forecasts. ``settings`` makes all settings for a case; the same places of the list mean the
+    same knobs in every case.
     """
 
     key: str
@@ -98,9 +100,15 @@ def _headroom(case: Case) -> list[Setting]:
 
 
 def _promise(case: Case) -> list[Setting]:
+    """What the worker does: with the forecast that may raise it, and the limits of the sizer and the arbiter."""
+    sizing = SizingConfig()
+    bounds = case.known.forecast(case.cold_start_s, nearest(ahead.LEVELS, sizing.ahead_level))
+    limits = headroom.Limits(sizing.tolerance, sizing.most_in, sizing.growth, sizing.interval_s, sizing.hold_s)
+    hold = round(sizing.keep_s / 60)
     return [
         Setting(
-            headroom.tracking(1 - float(late), eta, LEVEL_MINUTES[0], HOLD_MINUTES, case.cold_start_s, case.delay_s)
+            headroom.tracking(1 - float(late), eta, LEVEL_MINUTES[0], hold, case.cold_start_s, case.delay_s, limits),
+            bounds,
         )
         for eta in ETAS
         for late in np.geomspace(0.15, 0.00001, BUDGET // (2 * case.thin))
@@ -116,7 +124,7 @@ DYNAMO = Family("dynamo", "Dynamo-like", _one_knob(dynamo.policy, 0.2, 1.0))
 SCHEDULE = Family("schedule", "schedule", _schedule, by_delay=True)
 ENGINE = Family("engine", "Flyball engine", _engine, ours=True, forecasts=True)
 HEADROOM = Family("headroom", "Flyball headroom", _headroom, by_delay=True, ours=True)
-PROMISE = Family("promise", "Flyball promise", _promise, by_delay=True, ours=True)
+PROMISE = Family("promise", "Flyball promise", _promise, by_delay=True, ours=True, forecasts=True)
 ORACLE = Family("oracle", "oracle-A", _oracle, by_delay=True)
 FAMILIES = {f.key: f for f in (STATIC, HPA, KEDA, KPA, KPA_HELD, DYNAMO, SCHEDULE, PROMISE, HEADROOM, ENGINE, ORACLE)}
 OURS = "promise"

@@ -3,9 +3,22 @@
 import html
 from datetime import UTC, datetime
 
-from flyball_streams.backtest.plots import colours, dated, day, pareto
+from flyball_streams.backtest.events import words as single
+from flyball_streams.backtest.events.picture import slopes
+from flyball_streams.backtest.plots import colours, dated, day, faults, pareto
+from flyball_streams.backtest.safety import TITLES
 from flyball_streams.backtest.study import Study
-from flyball_streams.backtest.words import COLUMNS, UNKNOWN, against, cells, headline, method, percent
+from flyball_streams.backtest.words import (
+    COLUMNS,
+    FAULT_COLUMNS,
+    UNKNOWN,
+    against,
+    cells,
+    fault_cells,
+    headline,
+    method,
+    percent,
+)
 
 IN_TIME = COLUMNS.index("in time")
 CSS = """
@@ -18,6 +31,7 @@ h2{font-size:18px;margin:36px 0 10px}
 p{margin:6px 0}
 .quiet{color:#6b7486}
 .card{background:#fff;border:1px solid #e3e6ec;border-radius:10px;padding:18px 20px;overflow-x:auto}
+.below{margin-top:12px}
 .tiles{display:grid;grid-template-columns:repeat(auto-fit,minmax(190px,1fr));gap:12px;margin:22px 0}
 .tile{background:#fff;border:1px solid #e3e6ec;border-radius:10px;padding:14px 16px}
 .tile b{display:block;font-size:23px;font-weight:650}
@@ -25,7 +39,7 @@ p{margin:6px 0}
 table{border-collapse:collapse;width:100%;font-variant-numeric:tabular-nums}
 th,td{text-align:right;padding:6px 9px;border-bottom:1px solid #eef0f4;white-space:nowrap;font-size:14px}
 th{color:#6b7486;font-weight:500;font-size:12.5px}
-td:first-child,th:first-child{text-align:left}
+td:first-child,th:first-child,.faults th:nth-child(2){text-align:left}
 tr.ours td{font-weight:650;background:#f2f7ff}
 td.bad{color:#b0392b}
 td.good{color:#1f7a46}
@@ -51,6 +65,8 @@ def page(study: Study) -> str:
             f'<h2>Cost and carbon</h2><div class="card">{_table(study)}</div>',
             f'<h2>The day with the highest demand</h2><div class="card">{day(study)}</div>',
             f'<h2>The largest decisions</h2><div class="card">{_decisions(study)}</div>',
+            _confirmed(study),
+            _faults(study),
             "<h2>How this was measured</h2>",
             *(f'<p class="quiet">{_e(line)}</p>' for line in method(study)),
             "</main></body></html>",
@@ -94,6 +110,41 @@ def _table(study: Study) -> str:
         mark = ' class="ours"' if row.ours else ""
         rows.append(f"<tr{mark}><td>{dot}{_e(row.title)}</td>{said}</tr>")
     return _grid(("policy", *COLUMNS), rows)
+
+
+def _confirmed(study: Study) -> str:
+    found = study.confirmed
+    if found is None:
+        return ""
+    colour = colours(study)
+    rows: list[str] = []
+    for row in found.rows:
+        said = "".join(f"<td>{_e(cell)}</td>" for cell in single.cells(row))
+        mark = ' class="ours"' if row.ours else ""
+        dot = f'<i class="dot" style="background:{colour[row.key]}"></i>'
+        rows.append(f"<tr{mark}><td>{dot}{_e(row.title)}</td>{said}</tr>")
+    swaps = "".join(f'<p class="quiet">{_e(line)}</p>' for line in single.swaps(found))
+    return (
+        f"<h2>Does a second engine agree?</h2><p>{_e(single.verdict(found))}</p>"
+        f'<div class="card">{slopes(found, colour)}</div>'
+        f'<div class="card below faults">{_grid(("policy", *single.COLUMNS), rows)}</div>{swaps}'
+    )
+
+
+def _faults(study: Study) -> str:
+    if not study.safety:
+        return ""
+    colour, titles = colours(study), {row.key: row.title for row in study.rows}
+    rows: list[str] = []
+    for o in study.safety:
+        tones = {0: "bad" if o.attainment < study.target else "", 5: "good" if o.passed else "bad"}
+        said = "".join(f'<td class="{tones.get(i, "")}">{_e(cell)}</td>' for i, cell in enumerate(fault_cells(o)))
+        dot = f'<i class="dot" style="background:{colour[o.policy]}"></i>'
+        rows.append(f'<tr><td>{dot}{_e(titles[o.policy])}</td><td class="say">{_e(TITLES[o.fault])}</td>{said}</tr>')
+    return (
+        f'<h2>When things go wrong</h2><div class="card">{faults(study)}</div>'
+        f'<div class="card below faults">{_grid(("policy", "fault", *FAULT_COLUMNS), rows)}</div>'
+    )
 
 
 def _grid(head: tuple[str, ...], rows: list[str]) -> str:

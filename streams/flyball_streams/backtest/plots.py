@@ -12,10 +12,12 @@ from matplotlib.dates import AutoDateLocator, DateFormatter
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter
 
+from flyball_streams.backtest.safety import MOST_LOST, TITLES
 from flyball_streams.backtest.study import Row, Study
 
 INK, QUIET, GRID = "#1d2430", "#6b7486", "#e3e6ec"
 OURS, BASE, ORACLE, DEMAND = "#1f6feb", "#d9822b", "#2e8b57", "#9aa3b2"
+MORE_OURS = ("#0b3d91", "#7db3ff")
 OTHERS = ("#8a6fc9", "#c25b7c", "#5aa7b5", "#a08a4f", "#7d8597", "#b0524a", "#5d7f4e")
 YEAR_S = 365 * 86_400
 STYLE: Any = {"svg.fonttype": "none", "svg.hashsalt": "flyball", "font.family": "sans-serif", "font.size": 9.5}
@@ -23,14 +25,14 @@ STYLE: Any = {"svg.fonttype": "none", "svg.hashsalt": "flyball", "font.family": 
 
 def colours(study: Study) -> dict[str, str]:
     """One colour for each policy, the same in both pictures."""
-    rest = iter(OTHERS * 2)
+    rest, ours = iter(OTHERS * 2), iter((OURS, *MORE_OURS, *OTHERS))
     named = {study.base: BASE, "oracle": ORACLE}
-    return {row.key: OURS if row.ours else named.get(row.key) or next(rest) for row in study.rows}
+    return {row.key: next(ours) if row.ours else named.get(row.key) or next(rest) for row in study.rows}
 
 
 def pareto(study: Study) -> str:
     """Replica-hours against the share of late requests, on a log axis; the promise is a line."""
-    figure, axes = _figure(8.6, 4.4)
+    figure, axes = new_figure(8.6, 4.4)
     colour = colours(study)
     least = 1e-5
     for row in study.rows:
@@ -77,12 +79,12 @@ def pareto(study: Study) -> str:
     axes.set_xlabel(f"requests served within {study.delay_s} s")
     axes.set_ylabel("billed replica-hours")
     axes.legend(frameon=False, fontsize=9, loc="upper left", bbox_to_anchor=(1.01, 1.0))
-    return _svg(figure)
+    return svg_of(figure)
 
 
 def day(study: Study) -> str:
     """Replicas of ours, the baseline and the oracle over the demand of one day."""
-    figure, axes = _figure(8.6, 3.6)
+    figure, axes = new_figure(8.6, 3.6)
     colour = colours(study)
     titles: dict[str, Row] = {row.key: row for row in study.rows}
     count = len(study.series["demand"])
@@ -99,7 +101,27 @@ def day(study: Study) -> str:
     axes.set_xlabel(f"{at[0]:%Y-%m-%d}, UTC" if dated(study) else f"day {at[0].timetuple().tm_yday} of the trace")
     axes.set_ylabel("replicas")
     axes.legend(frameon=False, fontsize=9, loc="upper left", bbox_to_anchor=(1.01, 1.0))
-    return _svg(figure)
+    return svg_of(figure)
+
+
+def faults(study: Study) -> str:
+    """Points of attainment lost against reactive-only under each fault; the limit is a line."""
+    keys = [key for key in TITLES if any(o.fault == key for o in study.safety)]
+    figure, axes = new_figure(8.6, 1.0 + 0.32 * len(keys))
+    colour, titles = colours(study), {row.key: row.title for row in study.rows}
+    shown = [row.key for row in study.rows if row.ours and any(o.policy == row.key for o in study.safety)]
+    for i, key in enumerate(shown):
+        found = [o for o in study.safety if o.policy == key]
+        at = [keys.index(o.fault) + 0.18 * (i - (len(shown) - 1) / 2) for o in found]
+        axes.scatter([o.lost_points for o in found], at, color=colour[key], s=34, label=titles[key], zorder=4)
+    axes.axvline(0, color=QUIET, lw=1)
+    axes.axvline(MOST_LOST, color=INK, lw=1, ls=(0, (4, 3)))
+    axes.annotate(" most", (MOST_LOST, 1.0), xycoords=("data", "axes fraction"), color=INK, fontsize=9.5, va="bottom")
+    axes.set_yticks(range(len(keys)), [TITLES[key] for key in keys])
+    axes.set_ylim(len(keys) - 0.5, -0.5)
+    axes.set_xlabel("points of attainment lost against reactive-only under the same fault (left of 0: better)")
+    axes.legend(frameon=False, fontsize=9, loc="upper left", bbox_to_anchor=(1.01, 1.0))
+    return svg_of(figure)
 
 
 def dated(study: Study) -> bool:
@@ -115,7 +137,8 @@ def _share(late: float, _: object) -> str:
     return f"{100 * (1 - late):.6g} %"
 
 
-def _figure(width: float, height: float) -> tuple[Figure, Any]:
+def new_figure(width: float, height: float) -> tuple[Figure, Any]:
+    """Return a figure of so many inches and its only axes, in the page's style."""
     with matplotlib.rc_context(STYLE):  # pyright: ignore[reportUnknownMemberType]
         figure = Figure(figsize=(width, height), layout="constrained")
         FigureCanvasSVG(figure)
@@ -133,7 +156,7 @@ def _figure(width: float, height: float) -> tuple[Figure, Any]:
     return figure, axes
 
 
-def _svg(figure: Figure) -> str:
+def svg_of(figure: Figure) -> str:
     """Return the drawing alone, without the XML head, its size left to the page."""
     out = io.StringIO()
     with matplotlib.rc_context(STYLE):  # pyright: ignore[reportUnknownMemberType]

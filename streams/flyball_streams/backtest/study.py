@@ -1,7 +1,9 @@
 """One backtest that a person asked for: policies tuned on the first half of a demand, shown on the second."""
 
 import math
+import os
 from collections.abc import Callable, Iterable
+from concurrent.futures import ThreadPoolExecutor
 from typing import NamedTuple
 
 import msgspec
@@ -10,12 +12,16 @@ import numpy as np
 from flyball_streams.backtest import claim, kernel
 from flyball_streams.backtest.cover import cover
 from flyball_streams.backtest.demand import DAY_S, Demand
+from flyball_streams.backtest.events.confirm import Confirmation, confirm, days_of
+from flyball_streams.backtest.events.requests import Source, drawn
+from flyball_streams.backtest.events.whole import single_requests
 from flyball_streams.backtest.explain import Explained, explain
 from flyball_streams.backtest.families import FAMILIES, Case, Family, Setting
 from flyball_streams.backtest.kernel import Floats
-from flyball_streams.backtest.known import Known
-from flyball_streams.backtest.run import Run, Scenario, simulate
-from flyball_streams.backtest.sweep import Result, sweep
+from flyball_streams.backtest.known import Known, known
+from flyball_streams.backtest.run import Run, Scenario
+from flyball_streams.backtest.safety import Outcome, outcomes
+from flyball_streams.backtest.sweep import Engine, Result, fluid, sweep
 
 SPANS = 24
 """Spans of a trace that is too short for hours; half of them are for tuning."""
@@ -89,10 +95,16 @@ class Study(msgspec.Struct, frozen=True, kw_only=True):
     series_start_s: float
     series: dict[str, list[float]]
     decisions: list[Explained]
+    safety: list[Outcome] = []
+    engine: str = "fluid"
+    confirmed: Confirmation | None = None
 
 
 class Question(NamedTuple):
-    """What is asked: policies (the first baseline is compared with), the promise, the world, how finely to tune."""
+    """What is asked: policies, the baseline to compare with, the promise, the world, how finely to tune, faults or not.
+
+    Of several policies of ours the first is shown.
+    """
 
     families: tuple[str, ...]
     base: str
@@ -100,10 +112,21 @@ class Question(NamedTuple):
     scenario: Scenario
     prices: Prices = Prices()
     thin: int = 1
+    safety: bool = False
+    engine: str = "fluid"
 
 
-def study(demands: list[Demand], question: Question, progress: Callable[[int, int], None] | None = None) -> Study:
-    """Answer a question on a demand; one entry of `demands` per seed of its arrivals."""
+def study(
+    demands: list[Demand],
+    question: Question,
+    progress: Callable[[int, int], None] | None = None,
+    source: Source = drawn,
+) -> Study:
+    """Answer a question on a demand; one entry of `demands` per seed of its arrivals.
+
+    `source` gives the single requests of a demand; the engine "events" simulates all of them, "both" the days on which
+    it confirms what the fluid engine says.
+    """
     demand = demands[0]
     seconds = len(demand.work)
     short = seconds < SHORT_S
@@ -112,14 +135,17 @@ def study(demands: list[Demand], question: Question, progress: Callable[[int, in
     delay_s = question.scenario.limits_s[0]
     world = question.scenario._replace(span_s=span_s)
     chosen = [FAMILIES[key] for key in question.families]
+    engine = single_requests(demands, source) if question.engine == "events" else fluid
+    shared = known(demands, (world.cold_start_s,), forecasts=any(f.forecasts for f in chosen))
     found = sweep(
-        {demand.name: demands},
+        {demand.name: shared},
         [(world.cold_start_s, delay_s)],
         chosen,
         thin=question.thin,
         block_spans=block_spans,
         scenario=world,
         progress=progress,
+        engine=engine,
     )
     results = {result.family.key: result for result in found}
     blocks = next(iter(results.values())).cells.shape[2]
@@ -127,7 +153,7 @@ def study(demands: list[Demand], question: Question, progress: Callable[[int, in
     weights = claim.draws(len(demands), blocks - blocks // 2)
     costs = {key: claim.costs(result, question.target, weights) for key, result in results.items()}
     best = {key: claim.frozen(result, question.target) for key, result in results.items()}
-    runs = _runs(Known(demand), chosen, best, world, question.thin, middle_s)
+    runs = _runs(engine, shared[0], chosen, best, world, question.thin, middle_s)
     ours = next((f.key for f in chosen if f.ours and f.key in runs), None)
     shown = [key for key in (ours, question.base, "oracle") if key in runs]
     begin, step_s, series = _series(demand, runs, shown, middle_s)
@@ -135,6 +161,17 @@ def study(demands: list[Demand], question: Question, progress: Callable[[int, in
     if ours is not None:
         base_run = runs[question.base][1] if question.base in runs else None
         explained = explain(demand, *runs[ours], base_run, middle_s)
+    borne: list[Outcome] = []
+    if question.safety:
+        with ThreadPoolExecutor(os.cpu_count()) as pool:
+            borne = outcomes(shared, results, question.target, world, middle_s, pool, question.thin)
+    confirmed = None
+    if question.engine == "both":
+        days = days_of(middle_s, seconds, span_s)
+        confirmed = confirm(
+            shared[0], source, chosen, results, question.base, question.target, world, days,
+            thin=question.thin, progress=progress,
+        )  # fmt: skip
     test_s = seconds - middle_s
     covered = cover(demand, delay_s, world.cold_start_s, world.drain_s, world.least)
     return Study(
@@ -156,29 +193,27 @@ def study(demands: list[Demand], question: Question, progress: Callable[[int, in
         series_start_s=demand.start_s + begin,
         series=series,
         decisions=explained,
+        safety=borne,
+        engine=question.engine,
+        confirmed=confirmed,
     )
 
 
 def _runs(
-    shared: Known, families: Iterable[Family], best: dict[str, claim.Frozen], world: Scenario, thin: int, middle_s: int
+    engine: Engine,
+    shared: Known,
+    families: Iterable[Family],
+    best: dict[str, claim.Frozen],
+    world: Scenario,
+    thin: int,
+    middle_s: int,
 ) -> dict[str, tuple[Setting, Run]]:
     """Run the chosen setting of each family again, second by second."""
     runs: dict[str, tuple[Setting, Run]] = {}
     for family in families:
         settings = family.settings(Case(shared, world.cold_start_s, world.limits_s[0], thin))
         setting = settings[best[family.key].setting]
-        runs[family.key] = (
-            setting,
-            simulate(
-                shared.demand,
-                setting.policy,
-                world,
-                setting.bounds,
-                record=True,
-                delays_from_s=middle_s,
-                flow=shared.flow,
-            ),
-        )
+        runs[family.key] = setting, engine(0, shared, setting, world, record=True, delays_from_s=middle_s)
     return runs
 
 

@@ -4,21 +4,22 @@ import os
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from functools import partial
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 import numpy as np
 
 from flyball_streams.backtest import kernel
-from flyball_streams.backtest.demand import Demand
 from flyball_streams.backtest.families import Case, Family, Setting
 from flyball_streams.backtest.kernel import Floats
-from flyball_streams.backtest.known import Known, known
+from flyball_streams.backtest.known import Known
 from flyball_streams.backtest.run import Run, Scenario, simulate
 
 DAY_SPANS = 24
 BILLED, REQUESTS, LATE, ACTIONS, FLAPS, STARTS, SERVED, WORST = range(8)
 """Columns of a cell; WORST is the least attainment of an hour."""
 COLUMNS = 8
+
+_Cells = tuple[tuple[str, ...], list[Floats]]
 
 
 class Configuration(NamedTuple):
@@ -43,6 +44,38 @@ class Result(NamedTuple):
     family: Family
     names: tuple[str, ...]
     cells: Floats
+
+
+class Engine(Protocol):
+    """Runs one setting on a demand; `seed` is the place of the demand among those of its trace."""
+
+    def __call__(
+        self,
+        seed: int,
+        shared: Known,
+        setting: Setting,
+        world: Scenario,
+        *,
+        record: bool = False,
+        delays_from_s: int = 0,
+    ) -> Run:
+        """See :func:`flyball_streams.backtest.run.simulate`."""
+        ...
+
+
+def fluid(
+    seed: int, shared: Known, setting: Setting, world: Scenario, *, record: bool = False, delays_from_s: int = 0
+) -> Run:
+    """The fluid engine."""
+    return simulate(
+        shared.demand,
+        setting.policy,
+        world,
+        setting.bounds,
+        record=record,
+        delays_from_s=delays_from_s,
+        flow=shared.flow,
+    )
 
 
 def blocks_of(run: Run, limit: int, block_spans: int = DAY_SPANS) -> Floats:
@@ -70,7 +103,7 @@ def blocks_of(run: Run, limit: int, block_spans: int = DAY_SPANS) -> Floats:
 
 
 def sweep(
-    traces: dict[str, list[Demand]],
+    traces: dict[str, list[Known]],
     pairs: Iterable[tuple[float, int]],
     families: Iterable[Family],
     *,
@@ -79,10 +112,12 @@ def sweep(
     scenario: Scenario | None = None,
     progress: Callable[[int, int], None] | None = None,
     workers: int | None = None,
+    engine: Engine = fluid,
 ) -> Iterator[Result]:
-    """Run every setting of every family; `traces` holds one demand per seed, `pairs` cold starts and delay limits.
+    """Run every setting of every family; `pairs` are cold starts and delay limits.
 
-    Families that do not look at the delay limit run once for all limits of a cold start.
+    `traces` holds one demand per seed (see :func:`flyball_streams.backtest.known.known`). Families that do not look at
+    the delay limit run once for all limits of a cold start.
     """
     limits: dict[float, list[int]] = {}
     for cold_start_s, delay_s in pairs:
@@ -96,12 +131,11 @@ def sweep(
     ]
     total, done = len(groups) * sum(len(d) for d in traces.values()), 0
     with ThreadPoolExecutor(workers or os.cpu_count()) as pool:
-        for trace, demands in traces.items():
-            shared = known(demands, tuple(limits), forecasts=any(f.forecasts for f in chosen))
+        for trace, shared in traces.items():
             jobs: list[list[Future[_Cells]]] = []
             for family, cold_start_s, group in groups:
                 world = (scenario or Scenario(cold_start_s))._replace(cold_start_s=cold_start_s, limits_s=tuple(group))
-                job = partial(_seed, family, world, thin, block_spans)
+                job = partial(_seed, engine, family, world, thin, block_spans)
                 jobs.append([pool.submit(job, seed, each) for seed, each in enumerate(shared)])
             for (family, cold_start_s, group), seeds in zip(groups, jobs, strict=True):
                 found: list[_Cells] = []
@@ -115,16 +149,15 @@ def sweep(
                     yield Result(Configuration(trace, cold_start_s, delay_s), family, found[0][0], cells)
 
 
-def _seed(family: Family, world: Scenario, thin: int, block_spans: int, seed: int, shared: Known) -> _Cells:
+def _seed(
+    engine: Engine, family: Family, world: Scenario, thin: int, block_spans: int, seed: int, shared: Known
+) -> _Cells:
     """Names and cells of all settings with one seed, float64 [settings, blocks, COLUMNS] for each delay limit."""
     settings: list[Setting] = family.settings(Case(shared, world.cold_start_s, world.limits_s[0], thin))
     scenario = world._replace(seed=seed)
     cells: list[list[Floats]] = [[] for _ in world.limits_s]
     for setting in settings:
-        run = simulate(shared.demand, setting.policy, scenario, setting.bounds, flow=shared.flow)
+        run = engine(seed, shared, setting, scenario)
         for i in range(len(cells)):
             cells[i].append(blocks_of(run, i, block_spans))
     return tuple(s.policy.name for s in settings), [np.stack(c) for c in cells]
-
-
-_Cells = tuple[tuple[str, ...], list[Floats]]

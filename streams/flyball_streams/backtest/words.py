@@ -1,5 +1,7 @@
 """A backtest in words: the same on the terminal and on the page."""
 
+from flyball_streams.backtest.events import words as single
+from flyball_streams.backtest.safety import MOST_COST, MOST_LOST, Outcome
 from flyball_streams.backtest.study import Row, Study
 
 UNKNOWN = "-"
@@ -66,6 +68,27 @@ def cells(row: Row) -> tuple[str, ...]:
     )
 
 
+FAULT_COLUMNS = ("in time", "reactive-only", "points lost", "cost", "blind", "verdict")
+
+
+def fault_cells(outcome: Outcome) -> tuple[str, ...]:
+    """One policy under one fault, in the order of :data:`FAULT_COLUMNS`."""
+    return (
+        percent(outcome.attainment),
+        percent(outcome.reactive_attainment),
+        f"{outcome.lost_points:+.2f}",
+        f"{100 * outcome.cost_change:+.1f} %",
+        str(outcome.blind),
+        "passed" if outcome.passed else "failed",
+    )
+
+
+ENGINES = (
+    "fluid, first come first served, in seconds",
+    "single requests in one queue, first come first served, replicas that serve them in batches",
+)
+
+
 def headline(study: Study) -> str:
     """One sentence that claims no more than was measured."""
     ours = next((row for row in study.rows if row.ours), None)
@@ -95,13 +118,23 @@ def method(study: Study) -> list[str]:
         "first half left on its Pareto front; 'limited' means that even the cheapest serves more than was promised. "
         "All other columns are of the one setting that the first half chose.",
         f"Intervals: 95 %, paired bootstrap over blocks of time and {seeds}; worst: the worst {unit}.",
-        "Engine: fluid, first come first served, in seconds; a replica is billed from its order, through a cold start "
-        f"of {study.cold_start_s:.0f} s{spread} and a drain of 30 s.",
+        f"Engine: {ENGINES[study.engine == 'events']}; a replica is billed from its order, through a cold start of "
+        f"{study.cold_start_s:.0f} s{spread} and a drain of 30 s.",
         f"Bounds: the work itself is {study.work_hours:,.0f} replica-hours; a clairvoyant that serves all in time "
         f"needs {study.cover_hours:,.0f}.",
         f"Assumed: ${prices.usd_per_replica_hour:g} per replica-hour, {prices.watts_per_replica:g} W for each that is "
         f"billed, {prices.carbon_g_per_kwh:g} gCO2e/kWh. Waits, worst and actions are of the first seed.",
     ]
+    if study.confirmed is not None:
+        lines.append(single.method(study.confirmed))
+    if study.safety:
+        lines.append(
+            "Faults were put into the second half, for settings tuned without them. Reactive-only is the tuned "
+            "baseline that was cheapest on the first half, under the same fault. A policy passes when it loses at most "
+            f"{MOST_LOST:g} point against it, costs at most {100 * MOST_COST:.0f} % more than without the fault, and "
+            "takes nothing away while all samples are older than a minute (blind counts replicas that were). "
+            "Policies that are told nothing of the future are not asked what a wrong forecast does to them."
+        )
     if study.span_s != 3600:
         lines.append(
             "The data are short: hours of tuning and of testing are close to each other, and no season can be seen."

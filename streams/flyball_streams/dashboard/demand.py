@@ -21,12 +21,13 @@ class Point(NamedTuple):
 
 @dataclass(slots=True)
 class Workload:
-    """One workload: its specification, demand by end of tick and source, latest forecast and latest wish to scale."""
+    """One workload: its specification, demand by tick and source, latest forecast, and latest wishes for it."""
 
     name: str
     spec: WorkloadSpec | None = None
     forecast: Forecast | None = None
     proposal: Proposal | None = None
+    advice: Proposal | None = None
     ticks: Bounded[int, dict[str, Demand]] = field(default_factory=lambda: Bounded(HISTORY_TICKS))
 
     def add(self, demand: Demand, source: str, tick: Tick) -> None:

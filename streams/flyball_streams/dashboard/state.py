@@ -232,8 +232,10 @@ class FleetView:
     def _proposal(self, proposal: Proposal) -> None:
         if proposal.wish == "scale" and proposal.replicas is not None:
             workload = self._workload(proposal.workload)
-            if workload.proposal is None or proposal.tick.index >= workload.proposal.tick.index:
-                workload.proposal = proposal
+            workload.proposal = _later(workload.proposal, proposal)
+        elif proposal.wish == "resize":
+            workload = self._workload(proposal.workload)
+            workload.advice = _later(workload.advice, proposal)
 
     def _tick_closed(self, mark: TickClosed | DemandTick) -> None:
         """Every partition of the demand topic hears of a tick, so each is counted once."""
@@ -319,6 +321,10 @@ class FleetView:
         self.mode = outcome.mode
         self.statuses[outcome.status] += 1
         self.outcomes[outcome.decision] = outcome
+
+
+def _later(known: Proposal | None, said: Proposal) -> Proposal:
+    return said if known is None or said.tick.index >= known.tick.index else known
 
 
 def health_of(detector: str) -> Health:

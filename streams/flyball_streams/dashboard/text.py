@@ -5,7 +5,7 @@ import re
 from datetime import UTC, datetime
 
 from flyball_contracts.ids import NS_PER_S
-from flyball_contracts.records import AnyDecision, Effect, Evidence, Migrate, Outcome, Preempt, Scale
+from flyball_contracts.records import AnyDecision, Effect, Evidence, Migrate, Outcome, Preempt, Resources, Scale
 
 _UNITS = {"1": "", "Cel": "°C", "By": "B", "gCO2e/kWh": "g/kWh"}
 _ANNOTATION = re.compile(r"\{([^}]*)\}")
@@ -98,6 +98,8 @@ def change(decision: AnyDecision) -> str:
     """What a decision does, in a few characters."""
     arrow = "\N{RIGHTWARDS ARROW}"
     match decision:
+        case Scale(resources=Resources() as wanted):
+            return resize(wanted, decision.resources_before)
         case Scale():
             limit = f", limit {quantity(decision.power_limit_w, 'W')}" if decision.power_limit_w else ""
             return f"{decision.replicas_before} {arrow} {decision.replicas} replicas{limit}"
@@ -106,6 +108,21 @@ def change(decision: AnyDecision) -> str:
         case Preempt():
             until = f" until {clock(decision.until_ns, day=True)}" if decision.until_ns else ""
             return f"{decision.replicas_before} {arrow} {decision.replicas} replicas{until}"
+
+
+def resize(wanted: Resources, before: Resources | None) -> str:
+    """What each replica is to ask for instead of what it has, in a few characters."""
+    before = before or Resources()
+    arrow = "\N{RIGHTWARDS ARROW}"
+    sizes = (("CPU", "", wanted.cpu, before.cpu), ("memory", "By", wanted.memory_bytes, before.memory_bytes))
+    words = [
+        f"{name} {quantity(old, unit)} {arrow} {quantity(new, unit)}"
+        for name, unit, new, old in sizes
+        if new is not None
+    ]
+    if wanted.gpu_profile is not None:
+        words.append(f"{before.gpu_profile or 'whole GPU'} {arrow} {wanted.gpu_profile}")
+    return ", ".join(words)
 
 
 def effects(effect: Effect) -> list[tuple[str, str, bool | None]]:

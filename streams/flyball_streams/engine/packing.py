@@ -56,11 +56,11 @@ def arrays(state: tuple[Any, ...]) -> list[Any]:
 
 
 def wiped(state: T, fresh: T, series: Sequence[int]) -> T:
-    """Model state with some series as in ``fresh``; the series axis is the last one."""
+    """Model state with some series as in ``fresh``; the series axis is the last one, 1 where all series share."""
 
     def copied(old: Any, new: Any) -> Any:
         array = np.array(old)
-        if array.ndim:
+        if array.ndim and array.shape[-1] > 1:
             array[..., series] = np.asarray(new)[..., series]
         return array
 

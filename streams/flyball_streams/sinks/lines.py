@@ -8,6 +8,7 @@ from flyball_contracts.frame import Frame
 from flyball_contracts.metrics import GPU, GPU_DETAIL, GPU_SHARE, HOST, NUMA, USAGE, WORKLOAD, layout_of
 from flyball_contracts.records import (
     Anomaly,
+    Capacity,
     Decision,
     Demand,
     DemandTick,
@@ -58,6 +59,14 @@ _SHAPES: Mapping[type[Record], _Shape] = {
         ("duty_cycle", "utilization", "memory_utilization", "memory_bound", "power_w", "idle_s"),
     ),
     Anomaly: _Shape("flyball.anomaly", _same("cell", "node", "subject", "workload", "detector"), ("score",)),
+    Capacity: _Shape(
+        "flyball.capacity",
+        {"cell": "cell", "workload": "subject"},
+        (
+            *("used_work_per_s", "source", "work_per_s", "relative_error", "proven_work_per_s"),
+            *("saturated_windows", "cold_start_s"),
+        ),
+    ),
     Plan: _Shape("flyball.plan", {"cell": "cell", "zone": "zone", "workload": "subject"}, ("saving", "feasible")),
     Scale: _Shape(
         "flyball.decision",

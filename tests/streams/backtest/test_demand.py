@@ -9,7 +9,7 @@ import pytest
 
 from flyball_contracts.config import ForecastConfig, SizingConfig
 from flyball_contracts.errors import RecordingError
-from flyball_contracts.records import Demand as Asked, WorkloadSpec
+from flyball_contracts.records import Demand as Asked, Tick, WorkloadSpec
 from flyball_models.scaling import Observation, band, desired, fresh, number
 from flyball_streams.backtest import bounds
 from flyball_streams.backtest.cover import cover
@@ -18,7 +18,7 @@ from flyball_streams.backtest.kernel import Bounds
 from flyball_streams.backtest.servegen import Clients, arrivals, long_fleets, read_clients
 from flyball_streams.backtest.traces import open_traces
 from flyball_streams.engine.workload.forecaster import Forecaster
-from flyball_streams.engine.workload.sizer import Job, size
+from flyball_streams.engine.workload.sizer import Job, Sizer
 
 
 def demand_of(seconds: int, seed: int = 0) -> Demand:
@@ -106,8 +106,9 @@ def test_bounds_do_not_know_what_comes() -> None:
 
 
 def test_the_engine_policy_asks_for_what_the_sizer_asks_for() -> None:
-    config, sizing = ForecastConfig(levels=(0.05, 0.25, *bounds.LEVELS)), SizingConfig(level=0.9)
+    config, sizing = ForecastConfig(levels=(0.05, 0.25, *bounds.LEVELS)), SizingConfig(policy="band", level=0.9, growth=0.0)
     ticks, forecaster = 120, Forecaster(config)
+    sizer = Sizer(config, sizing, forecaster)
     demand = demand_of(ticks * bounds.TICK_S)
     told = bounds.Engine([demand], (300.0,), config, sizing).bounds(0, 300.0, bounds.LEVELS.index(0.9))
     policy = band.engine(0.8, sizing.tolerance, sizing.most_in, 0.0, 300.0, "")
@@ -124,7 +125,8 @@ def test_the_engine_policy_asks_for_what_the_sizer_asks_for() -> None:
             workload="w", replicas=replicas, ready=replicas, devices=replicas, work_rate=work, request_rate=1.0,
             queued=0.0,
         )  # fmt: skip
-        (want,) = size([Job(spec, asked, view, "f")], float(bounds.TICK_S), config, sizing)
+        tick = Tick(index=k, period_ns=bounds.TICK_S * 10**9)
+        (want,) = sizer.step(tick, [Job(spec, asked, view, "f", 1.0, "owner", 300.0)])
         seen = Observation(*([0.0] * len(Observation._fields)))._replace(
             t_s=1e6,
             ready=float(replicas),

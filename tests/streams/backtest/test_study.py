@@ -30,7 +30,9 @@ def demand_of(days: float, seed: int) -> Demand:
 
 @pytest.fixture(scope="module")
 def found() -> Study:
-    question = Question(("headroom", "hpa", "static", "oracle"), "hpa", 0.98, Scenario(120.0, (5,)), thin=4)
+    question = Question(
+        ("headroom", "hpa", "static", "oracle"), "hpa", 0.98, Scenario(120.0, (5,)), thin=4, safety=True
+    )
     return study([demand_of(4, s) for s in range(2)], question)
 
 
@@ -46,6 +48,24 @@ def test_every_policy_has_its_row_and_the_bounds_hold(found: Study) -> None:
     assert (base.ratio, base.ratio_low, base.ratio_high) == (1.0, 1.0, 1.0)
     assert set(found.series) == {"demand", "headroom", "hpa", "oracle"}
     assert len({len(values) for values in found.series.values()}) == 1
+
+
+def test_faults_are_told_of_ours_and_of_the_reactive_one(found: Study) -> None:
+    assert {o.policy for o in found.safety} == {"headroom", "hpa"}
+    assert [o.fault for o in found.safety if o.policy == "headroom"] == [
+        "none",
+        "outage",
+        "lost",
+        "stock-out",
+        "restart",
+    ]
+    for o in found.safety:
+        row = next(row for row in found.rows if row.key == o.policy)
+        assert o.blind == 0
+        assert o.policy != "hpa" or o.lost_points == 0
+        assert o.fault != "none" or o.attainment == pytest.approx(row.attainment)
+        assert o.passed == (o.lost_points <= 1 and o.cost_change <= 0.1)
+    assert "reactive-only" in " ".join(method(found)).lower()
 
 
 def test_largest_decisions_are_explained_with_what_the_baseline_had(found: Study) -> None:
@@ -68,7 +88,7 @@ def test_json_says_all_and_comes_back(found: Study) -> None:
 def test_the_page_stands_alone(found: Study) -> None:
     text = page(found)
     assert "shop &lt;&amp;&gt;" in text
-    assert text.count("<svg") == 2
+    assert text.count("<svg") == 3
     assert not re.findall(r'(?:src|href)="(?!#)[^"]*"', text)
     assert "url(" not in text.replace("url(#", "")
     assert page(found) == text

@@ -6,7 +6,7 @@ import pytest
 from tests.streams.engine.scene import CONFIG, FORECAST, Cell, Out, Values, inventory, spec
 
 from flyball_contracts.codec import Message
-from flyball_contracts.config import ForecastConfig
+from flyball_contracts.config import ForecastConfig, SizingConfig
 from flyball_contracts.records import Allocation, Forecast, Proposal
 from flyball_streams.engine.packing import pack, unpack
 from flyball_streams.engine.workload.forecaster import Forecaster, View
@@ -87,7 +87,7 @@ def test_a_season_no_longer_than_the_horizons_is_refused() -> None:
 
 def test_what_the_lane_says_of_the_mix() -> None:
     forecast = msgspec.structs.replace(FORECAST, model="mix", season_ticks=12)
-    config = msgspec.structs.replace(CONFIG, forecast=forecast)
+    config = msgspec.structs.replace(CONFIG, forecast=forecast, sizing=SizingConfig(policy="band"))
     service = spec("serve", capacity_per_replica=100.0, max_replicas=12, cold_start_s=2.0)
 
     def played() -> Out:

@@ -1,4 +1,4 @@
-"""Forecasts earn their trust, and without it nobody loses a replica."""
+"""Forecasts earn their trust, and without it nobody loses a replica to the band."""
 
 from itertools import pairwise
 
@@ -13,7 +13,7 @@ from flyball_streams.engine.workload.forecaster import FORGET_STEPS, Forecaster
 
 REPLICAS = 6
 SERVICE = spec("serve", capacity_per_replica=100.0, max_replicas=12, cold_start_s=2.0)
-SIZING = msgspec.structs.replace(CONFIG.sizing, hold_s=2.0, tolerance=0.0)
+SIZING = msgspec.structs.replace(CONFIG.sizing, policy="band", hold_s=2.0, tolerance=0.0)
 QUICK = msgspec.structs.replace(CONFIG, sizing=SIZING)
 
 

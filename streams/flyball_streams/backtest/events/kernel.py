@@ -6,9 +6,9 @@ requests: see :mod:`flyball_streams.backtest.events.replicas`.
 
 Seconds before `from_s` pass as in the fluid engine, so that policies have their memory of longer ago. From then on all
 that a policy sees is measured: the work of the requests that arrived in each second, the work that replicas did, mean
-requests in the system (in units of what one replica holds, see ``Service``), and the work of those in the queue. Orders, cold starts, failures and
-bills are those of the fluid engine, but for the drain: the replica that became ready last takes no more requests,
-finishes those it has, and is billed until then, `drain_s` seconds at least.
+requests in the system (in units of what one replica holds, see ``Service``), and the work of those in the queue.
+Orders, cold starts, failures and bills are those of the fluid engine, but for the drain: the replica that became ready
+last takes no more requests, finishes those it has, and is billed until then, `drain_s` seconds at least.
 """
 
 from collections.abc import Callable
@@ -17,16 +17,33 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from flyball_models.scaling import STATE, desired
+from flyball_models.scaling import STATE, chosen
 from flyball_models.scaling.compile import compiled, kept, sources
 from flyball_streams.backtest import kernel as fluid
 from flyball_streams.backtest.events import replicas
-from flyball_streams.backtest.events.replicas import Replicas, Service, drain, least, leave, places, proceed, rate, start, take
+from flyball_streams.backtest.events.replicas import (
+    CELL,
+    NEVER,
+    Service,
+    drain,
+    least,
+    leave,
+    more,
+    more_lives,
+    outstanding,
+    proceed,
+    start,
+    take,
+    twice,
+    vacant,
+)
 from flyball_streams.backtest.events.requests import Requests
 from flyball_streams.backtest.kernel import (
     ACTIONS,
     BILLED,
     BINS,
+    BLIND,
+    BLIND_S,
     FAILURES,
     FLAPS,
     LATE,
@@ -38,6 +55,7 @@ from flyball_streams.backtest.kernel import (
     STARTS,
     WARM_S,
     Bounds,
+    Faults,
     Floats,
     Ints,
     Past,
@@ -46,42 +64,22 @@ from flyball_streams.backtest.kernel import (
 )
 
 PLACES = 32
-BEGUN, FINISHED, IN_SYSTEM, BUSY = range(4)
+BEGUN, FINISHED, IN_SYSTEM, DONE = range(4)
 """Sums of a whole run: requests begun and finished, request-seconds in the system, work done."""
 TALLY = 4
-
-
-@compiled
-def _begin(
-    fleet: Replicas,
-    i: int,
-    now: float,
-    requests: Requests,
-    service: Service,
-    limits_s: Ints,
-    span_s: int,
-    delays_from_s: int,
-    spans: Floats,
-    delays: Floats,
-) -> float:
-    """Let the least busy replica take request `i`; return how much more work per second the fleet does."""
-    r = least(fleet.load)
-    before = rate(fleet, r, service)
-    take(fleet, r, now, requests.first_s[i], requests.rest_s[i], service)
-    _delayed(now - requests.at_s[i], requests.at_s[i], limits_s, span_s, delays_from_s, spans, delays)
-    return rate(fleet, r, service) - before
 
 
 @compiled
 def _delayed(
     wait_s: float, at_s: float, limits_s: Ints, span_s: int, delays_from_s: int, spans: Floats, delays: Floats
 ) -> None:
-    span = int(at_s) // span_s
-    for k in range(len(limits_s)):
-        if wait_s > limits_s[k]:
-            spans[span, LATE + k] += 1.0
+    """Count a request by its delay; few wait at all."""
     if at_s >= delays_from_s:
         delays[min(int(np.ceil(wait_s)), BINS - 1)] += 1.0
+    if wait_s > 0.0:
+        for k in range(len(limits_s)):
+            if wait_s > limits_s[k]:
+                spans[int(at_s) // span_s, LATE + k] += 1.0
 
 
 def _build(stamp: int) -> Callable[..., None]:
@@ -93,8 +91,7 @@ def _build(stamp: int) -> Callable[..., None]:
         from_s: int,
         plant: Plant,
         cold_s: Ints,
-        fails: NDArray[np.bool_],
-        fresh: Ints,
+        faults: Faults,
         kind: int,
         knobs: Floats,
         every: int,
@@ -114,19 +111,26 @@ def _build(stamp: int) -> Callable[..., None]:
         _ = stamp  # part of the key under which compiled code is kept
         state = np.zeros(STATE)
         past = Past(np.zeros(RING), np.zeros(RING), np.zeros(RING), np.zeros(RING))
+        past_arrived, past_served, past_concurrency, past_backlog = past
+        fails, fresh, restarts = faults.fails, faults.fresh, faults.restarts
         due = np.zeros(MOST_PENDING, np.int64)
         doomed = np.zeros(MOST_PENDING, np.bool_)
-        ready, pending, draining, ordered = plant.start, 0, 0, 0
-        want = ready
-        backlog = arrived = served = concurrency = 0.0
+        ready, pending, draining, ordered, restarted, born = plant.start, 0, 0, 0, 0, 0
+        want, came = ready, 0
+        backlog = arrived = served = concurrency = lost = 0.0
         last_turn, last_change = 0, -(10**9)
-        fleet, born = places(PLACES, service.slots), 0
-        at_s, count = requests.at_s, len(requests.at_s)
+        slots, fixed = service.slots, service.fixed
+        cell, ends, life = np.zeros((PLACES, CELL)), np.zeros((PLACES, slots)), np.zeros((PLACES, 3), np.int64)
+        soon, load = np.full(2 * PLACES, NEVER), np.full(2 * PLACES, NEVER)
+        at_s, first_s, rest_s = requests.at_s, requests.first_s, requests.rest_s
+        count = len(at_s)
         coming = head = 0  # the next to arrive, the first in the queue
-        inside = doing = 0.0  # requests in the system, work per second of all replicas
+        arrival = at_s[0] if count else NEVER
+        finished, inside = 0, 0.0
         end = len(work)
         for t in range(end):
             span = t // span_s
+            came = ready if t == from_s else 0
             if pending:
                 left = 0
                 for i in range(pending):
@@ -137,73 +141,62 @@ def _build(stamp: int) -> Callable[..., None]:
                         spans[span, FAILURES] += 1
                     else:
                         ready += 1
-                        if t > from_s:
-                            fleet = start(fleet, float(t), born, service)
-                            born += 1
+                        came += 1
                 pending = left
             if t < from_s:
                 backlog += work[t]
                 arrived += work[t]
                 done = min(backlog, float(ready))
                 backlog -= done
+                served += done
                 concurrency += done + backlog / plant.residence_s
             else:
                 if t == from_s:
-                    backlog = 0.0
-                    for _i in range(ready):
-                        fleet = start(fleet, float(t), born, service)
-                        born += 1
-                done = area = 0.0
-                now, stop = float(t), float(t + 1)
-                while head < coming and fleet.load[1] < np.inf:  # those that became ready this second
-                    doing += _begin(
-                        fleet, head, now, requests, service, limits_s, span_s, delays_from_s, spans, delays
-                    )
-                    backlog -= requests.first_s[head] + requests.rest_s[head]
-                    head += 1
+                    lost, backlog = arrived - served, 0.0  # what waited before is no request
+                now, stop, area = float(t), float(t + 1), 0.0
+                for _i in range(came):
+                    r = vacant(life)
+                    if r == len(life):
+                        cell, ends, life = more(cell), more(ends), more_lives(life)
+                        soon, load = twice(soon), twice(load)
+                    start(cell, soon, load, life, r, now, born)
+                    born += 1
                 while True:
-                    arrival = at_s[coming] if coming < count else np.inf
-                    event = fleet.next[1]
+                    if head < coming and load[1] < NEVER:
+                        r = least(load)
+                        take(cell, ends, soon, load, r, now, first_s[head], rest_s[head], slots, fixed)
+                        _delayed(now - at_s[head], at_s[head], limits_s, span_s, delays_from_s, spans, delays)
+                        backlog -= first_s[head] + rest_s[head]
+                        head += 1
+                        continue
+                    event = soon[1]
                     at = min(arrival, event)
                     if at >= stop:
                         break
-                    done += doing * (at - now)
                     area += inside * (at - now)
                     now = at
                     if arrival <= event:
-                        size = requests.first_s[coming] + requests.rest_s[coming]
+                        size = first_s[coming] + rest_s[coming]
                         arrived += size
                         backlog += size
                         inside += 1.0
                         spans[span, REQUESTS] += 1.0
                         coming += 1
-                    else:
-                        r = least(fleet.next)
-                        before = rate(fleet, r, service)
-                        if proceed(fleet, r, now, service):
-                            inside -= 1.0
-                            tally[FINISHED] += 1.0
-                        doing += rate(fleet, r, service) - before
-                    if head < coming and fleet.load[1] < np.inf:
-                        doing += _begin(
-                            fleet, head, now, requests, service, limits_s, span_s, delays_from_s, spans, delays
-                        )
-                        backlog -= requests.first_s[head] + requests.rest_s[head]
-                        head += 1
-                done += doing * (stop - now)
+                        arrival = at_s[coming] if coming < count else NEVER
+                    elif proceed(cell, ends, soon, load, least(soon), now, slots, fixed):
+                        inside -= 1.0
+                        finished += 1
                 area += inside * (stop - now)
                 concurrency += area / service.unit
                 tally[IN_SYSTEM] += area
-                tally[BUSY] += done
-                doing = 0.0  # summed anew, so that rounding does not add up
-                for r in range(len(fleet.state)):
-                    doing += rate(fleet, r, service)
                 if head == coming:
                     backlog = 0.0
-            served += done
+                before = served
+                served = arrived - lost - backlog - outstanding(cell, soon, stop, slots, fixed)
+                done = served - before
             slot = (t + 1) % RING
-            past.arrived[slot], past.served[slot], past.concurrency[slot] = arrived, served, concurrency
-            past.backlog[t % RING] = backlog
+            past_arrived[slot], past_served[slot], past_concurrency[slot] = arrived, served, concurrency
+            past_backlog[t % RING] = backlog
             billed = ready + draining
             for i in range(pending):
                 billed += 0 if doomed[i] else 1
@@ -211,16 +204,20 @@ def _build(stamp: int) -> Callable[..., None]:
             spans[span, READY] += ready
             spans[span, SERVED] += done
             if draining:
-                draining = leave(fleet, t + 1)
+                draining = leave(cell, life, t + 1)
             if len(ready_out):
                 ready_out[t], total_out[t], backlog_out[t] = ready, ready + pending, backlog
 
             if t >= WARM_S and t % every == 0:
+                if restarted < len(restarts) and t >= restarts[restarted] + (0 if pending else 3600):
+                    state[:] = 0.0
+                    restarted += 1
                 newest = max(0, t - lag)
                 if len(fresh):
                     newest = fresh[newest]
                 newest = max(newest, t + 1 - RING + 700)
-                wish = desired(kind, state, observe(t, newest, lag, ready, pending, past, bounds), knobs)
+                seen = observe(t, newest, lag, ready, pending, past, bounds)
+                wish = chosen(kind, state, seen, knobs)
                 if wish == wish:  # not NaN: hold
                     want = int(min(max(wish, plant.least), plant.most))
                 if want != ready + pending:
@@ -228,10 +225,12 @@ def _build(stamp: int) -> Callable[..., None]:
                     spans[span, ACTIONS] += 1
                     if turn == -last_turn and t - last_change < turn_s:
                         spans[span, FLAPS] += 1
+                    if turn < 0 and seen.stale_s > BLIND_S:
+                        spans[span, BLIND] += ready + pending - want
                     last_turn, last_change = turn, t
             while ready + pending < want and pending < MOST_PENDING:
                 due[pending] = t + cold_s[ordered % len(cold_s)]
-                doomed[pending] = fails[ordered % len(fails)]
+                doomed[pending] = len(fails) > 0 and fails[ordered % len(fails)]
                 ordered += 1
                 pending += 1
                 spans[span, STARTS] += 1
@@ -243,9 +242,9 @@ def _build(stamp: int) -> Callable[..., None]:
                     spans[span, BILLED] += stopped * plant.drain_s
                 else:
                     for _i in range(stopped):
-                        drain(fleet, t + 1 + plant.drain_s)
+                        drain(cell, load, life, t + 1 + plant.drain_s)
                     draining += stopped
-        tally[BEGUN] = head
+        tally[BEGUN], tally[FINISHED], tally[DONE] = head, finished, served
         for i in range(head, coming):  # what still waits has waited at least so long
             _delayed(end - at_s[i], at_s[i], limits_s, span_s, delays_from_s, spans, delays)
 

@@ -9,8 +9,13 @@ of the replica's capacity, since a step of the batch takes a time of its own and
 n = slots, makes the most of the replica, all of its capacity; its requests proceed as slowly as the limit allows. With
 fixed = 1 a slot is a server of its own; with fixed = 0 it is processor sharing; one slot serves one by one.
 
-The batch keeps, for each request, the virtual time at which it is done; virtual time is the work that one request of the
-batch has received since the batch last stood empty.
+The batch keeps, for each request, the virtual time at which it is done; virtual time is the work that each request of
+the batch has received since the batch last stood empty.
+
+Arrays have a place for each replica, a power of two of them: ``cell`` float64 [places, 8] with the columns below,
+``ends`` float64 [places, slots] the virtual ends in the batch (the soonest last), ``soon`` and ``load`` trees of minima
+over the time of each one's next event and over the batches of those that can take a request, ``life`` int64
+[places, 3]. They are single arrays, not a tuple, since a look into a tuple of arrays costs a reference count.
 """
 
 from typing import NamedTuple
@@ -23,7 +28,13 @@ from flyball_models.scaling.compile import compiled
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 
-ABSENT, READY, DRAINING = 0, 1, 2
+BATCH, READING, REST, CLOCK, SINCE, SUM, OPEN = range(7)
+"""Requests in the batch; 1 while a prompt is read; work that its request has after it; virtual time, as of when; sum of
+the virtual ends; 1 where new requests are taken."""
+CELL = 8
+STATE, BORN, UNTIL = range(3)
+"""What it is; the order in which it became ready; the second until which a drain is billed at least."""
+ABSENT, READY, DRAINING = range(3)
 NEVER = np.inf
 
 
@@ -38,65 +49,24 @@ class Service(NamedTuple):
     unit: float = 1.0
 
 
-class Replicas(NamedTuple):
-    """Places of replicas, a power of two: ``state``, requests in the ``batch``, whether it is ``reading`` a prompt.
-
-    ``rest`` is the work that the request being read still has after it; ``clock`` is the virtual time at ``since``;
-    ``ends`` [places, slots] holds virtual ends, the last one first. ``born`` is the order in which they became ready,
-    ``until`` the second to which a drain is billed at least. ``next`` and ``load`` are trees of minima over the time of
-    each one's next event and over the batches of those that can take a request.
-    """
-
-    state: Ints
-    batch: Ints
-    reading: NDArray[np.bool_]
-    rest: Floats
-    clock: Floats
-    since: Floats
-    ends: Floats
-    born: Ints
-    until: Ints
-    next: Floats
-    load: Floats
-
-
-@compiled
-def places(count: int, slots: int) -> Replicas:
-    """Make `count` empty places, a power of two."""
-    return Replicas(
-        np.zeros(count, np.int64),
-        np.zeros(count, np.int64),
-        np.zeros(count, np.bool_),
-        np.zeros(count),
-        np.zeros(count),
-        np.zeros(count),
-        np.zeros((count, slots)),
-        np.zeros(count, np.int64),
-        np.zeros(count, np.int64),
-        np.full(2 * count, NEVER),
-        np.full(2 * count, NEVER),
-    )
-
-
 @compiled
 def put(tree: Floats, place: int, value: float) -> None:
     """Set a leaf and the minima above it."""
-    i = len(tree) // 2 + place
+    i = (len(tree) >> 1) + place
     tree[i] = value
     while i > 1:
         i >>= 1
-        least = min(tree[2 * i], tree[2 * i + 1])
-        if tree[i] == least:
+        smaller = min(tree[2 * i], tree[2 * i + 1])
+        if tree[i] == smaller:
             break
-        tree[i] = least
+        tree[i] = smaller
 
 
 @compiled
 def least(tree: Floats) -> int:
     """Place of the smallest leaf, the first of equals."""
-    i, half = 1, len(tree) // 2
+    i, half, value = 1, len(tree) >> 1, tree[1]
     while i < half:
-        value = tree[i]
         i *= 2
         if tree[i] != value:
             i += 1
@@ -104,125 +74,169 @@ def least(tree: Floats) -> int:
 
 
 @compiled
-def speed(n: float, service: Service) -> float:
-    """Work per second that each of `n` requests in a batch receives."""
-    return 1.0 / (service.fixed * service.slots + (1.0 - service.fixed) * n)
+def pace(n: float, slots: int, fixed: float) -> float:
+    """Seconds that a batch of `n` takes for a second of work of each."""
+    return fixed * slots + (1.0 - fixed) * n
 
 
 @compiled
-def rate(fleet: Replicas, r: int, service: Service) -> float:
-    """Work per second that a replica does."""
-    if fleet.reading[r]:
-        return 1.0
-    n = float(fleet.batch[r])
-    return n * speed(n, service) if n else 0.0
-
-
-@compiled
-def plan(fleet: Replicas, r: int, service: Service) -> None:
+def _plan(cell: Floats, ends: Floats, soon: Floats, load: Floats, r: int, slots: int, fixed: float) -> None:
     """Bring both trees up to date for a replica that is not reading."""
-    n = fleet.batch[r]
+    n = int(cell[r, BATCH])
     if n:
-        put(fleet.next, r, fleet.since[r] + (fleet.ends[r, n - 1] - fleet.clock[r]) / speed(float(n), service))
+        left = ends[r, n - 1] - cell[r, CLOCK]
+        put(soon, r, cell[r, SINCE] + left * pace(float(n), slots, fixed))
     else:
-        put(fleet.next, r, NEVER)
-    free = fleet.state[r] == READY and n < service.slots
-    put(fleet.load, r, float(n) if free else NEVER)
+        put(soon, r, NEVER)
+    put(load, r, float(n) if cell[r, OPEN] > 0.0 and n < slots else NEVER)
 
 
 @compiled
-def join(fleet: Replicas, r: int, work: float) -> None:
+def _join(cell: Floats, ends: Floats, r: int, work: float) -> None:
     """Put a request with so much work left into the batch, which is up to date."""
-    i = fleet.batch[r]
+    i = int(cell[r, BATCH])
     if i == 0:
-        fleet.clock[r] = 0.0
-    end = fleet.clock[r] + work
-    ends = fleet.ends[r]
-    while i > 0 and ends[i - 1] < end:
-        ends[i] = ends[i - 1]
+        cell[r, CLOCK] = cell[r, SUM] = 0.0
+    end = cell[r, CLOCK] + work
+    while i > 0 and ends[r, i - 1] < end:
+        ends[r, i] = ends[r, i - 1]
         i -= 1
-    ends[i] = end
-    fleet.batch[r] += 1
+    ends[r, i] = end
+    cell[r, BATCH] += 1.0
+    cell[r, SUM] += end
 
 
 @compiled
-def take(fleet: Replicas, r: int, now: float, first: float, rest: float, service: Service) -> None:
+def take(
+    cell: Floats,
+    ends: Floats,
+    soon: Floats,
+    load: Floats,
+    r: int,
+    now: float,
+    first: float,
+    rest: float,
+    slots: int,
+    fixed: float,
+) -> None:
     """Give a replica that can take one a request: `first` s of reading its prompt, then `rest` of work."""
-    n = fleet.batch[r]
-    if n:
-        fleet.clock[r] += (now - fleet.since[r]) * speed(float(n), service)
-    fleet.since[r] = now
+    n = cell[r, BATCH]
+    if n > 0.0:
+        cell[r, CLOCK] += (now - cell[r, SINCE]) / pace(n, slots, fixed)
+    cell[r, SINCE] = now
     if first > 0.0:
-        fleet.reading[r] = True
-        fleet.rest[r] = rest
-        put(fleet.next, r, now + first)
-        put(fleet.load, r, NEVER)
+        cell[r, READING], cell[r, REST] = 1.0, rest
+        put(soon, r, now + first)
+        put(load, r, NEVER)
     else:
-        join(fleet, r, rest)
-        plan(fleet, r, service)
+        _join(cell, ends, r, rest)
+        _plan(cell, ends, soon, load, r, slots, fixed)
 
 
 @compiled
-def proceed(fleet: Replicas, r: int, now: float, service: Service) -> bool:
+def proceed(
+    cell: Floats, ends: Floats, soon: Floats, load: Floats, r: int, now: float, slots: int, fixed: float
+) -> bool:
     """Do a replica's next event, which is due `now`; return whether it has finished a request."""
-    fleet.since[r] = now
-    finished = not fleet.reading[r]
+    cell[r, SINCE] = now
+    finished = bool(cell[r, READING] == 0.0)
     if finished:
-        fleet.batch[r] -= 1
-        fleet.clock[r] = fleet.ends[r, fleet.batch[r]]
+        n = int(cell[r, BATCH]) - 1
+        end = ends[r, n]
+        cell[r, BATCH], cell[r, CLOCK] = float(n), end
+        cell[r, SUM] -= end
     else:
-        fleet.reading[r] = False
-        join(fleet, r, fleet.rest[r])
-    plan(fleet, r, service)
+        cell[r, READING] = 0.0
+        _join(cell, ends, r, cell[r, REST])
+    _plan(cell, ends, soon, load, r, slots, fixed)
     return finished
 
 
 @compiled
-def start(fleet: Replicas, now: float, order: int, service: Service) -> Replicas:
-    """Make a replica ready in the first place that is free; return the places, twice as many where all were taken."""
-    count = len(fleet.state)
-    r = 0
-    while r < count and fleet.state[r] != ABSENT:
-        r += 1
-    if r == count:
-        fleet = _twice(fleet)
-    fleet.state[r], fleet.born[r], fleet.since[r] = READY, order, now
-    plan(fleet, r, service)
-    return fleet
+def outstanding(cell: Floats, soon: Floats, now: float, slots: int, fixed: float) -> float:
+    """Work that the replicas have taken and not done yet."""
+    total, half = 0.0, len(soon) >> 1
+    for r in range(len(cell)):
+        n, clock = cell[r, BATCH], cell[r, CLOCK]
+        if cell[r, READING] > 0.0:
+            total += soon[half + r] - now + cell[r, REST]
+        elif n > 0.0:
+            clock += (now - cell[r, SINCE]) / pace(n, slots, fixed)
+        if n > 0.0:
+            total += cell[r, SUM] - n * clock
+    return total
 
 
 @compiled
-def _twice(old: Replicas) -> Replicas:
-    count = len(old.state)
-    fleet = places(2 * count, old.ends.shape[1])
-    fleet.state[:count], fleet.batch[:count], fleet.reading[:count] = old.state, old.batch, old.reading
-    fleet.rest[:count], fleet.clock[:count], fleet.since[:count] = old.rest, old.clock, old.since
-    fleet.ends[:count], fleet.born[:count], fleet.until[:count] = old.ends, old.born, old.until
+def vacant(life: Ints) -> int:
+    """The first free place; one after the last where all are taken."""
+    for r in range(len(life)):
+        if life[r, STATE] == ABSENT:
+            return r
+    return len(life)
+
+
+@compiled
+def start(cell: Floats, soon: Floats, load: Floats, life: Ints, r: int, now: float, order: int) -> None:
+    """Make a replica ready in a free place."""
+    life[r, STATE], life[r, BORN] = READY, order
+    cell[r] = 0.0
+    cell[r, SINCE], cell[r, OPEN] = now, 1.0
+    put(soon, r, NEVER)
+    put(load, r, 0.0)
+
+
+@compiled
+def more(rows: Floats) -> Floats:
+    """Return rows of replicas with as many empty ones below them."""
+    count, width = rows.shape
+    wide = np.zeros((2 * count, width))
     for r in range(count):
-        put(fleet.next, r, old.next[count + r])
-        put(fleet.load, r, old.load[count + r])
-    return fleet
+        for i in range(width):
+            wide[r, i] = rows[r, i]
+    return wide
 
 
 @compiled
-def drain(fleet: Replicas, until: int) -> None:
+def more_lives(life: Ints) -> Ints:
+    """Return lives of replicas with as many empty ones below them."""
+    wide = np.zeros((2 * len(life), 3), np.int64)
+    for r in range(len(life)):
+        for i in range(3):
+            wide[r, i] = life[r, i]
+    return wide
+
+
+@compiled
+def twice(tree: Floats) -> Floats:
+    """Return a tree with room for twice as many."""
+    count = len(tree) >> 1
+    wide = np.full(4 * count, NEVER)
+    for r in range(count):
+        put(wide, r, tree[count + r])
+    return wide
+
+
+@compiled
+def drain(cell: Floats, load: Floats, life: Ints, until: int) -> None:
     """Let the replica that became ready last take no more requests; it finishes those it has."""
     newest = -1
-    for r in range(len(fleet.state)):
-        if fleet.state[r] == READY and (newest < 0 or fleet.born[r] > fleet.born[newest]):
+    for r in range(len(life)):
+        if life[r, STATE] == READY and (newest < 0 or life[r, BORN] > life[newest, BORN]):
             newest = r
-    fleet.state[newest], fleet.until[newest] = DRAINING, until
-    put(fleet.load, newest, NEVER)
+    life[newest, STATE], life[newest, UNTIL] = DRAINING, until
+    cell[newest, OPEN] = 0.0
+    put(load, newest, NEVER)
 
 
 @compiled
-def leave(fleet: Replicas, second: int) -> int:
+def leave(cell: Floats, life: Ints, second: int) -> int:
     """Let drained replicas go that are empty and billed long enough; return how many still drain."""
     left = 0
-    for r in range(len(fleet.state)):
-        if fleet.state[r] == DRAINING:
-            if fleet.batch[r] == 0 and not fleet.reading[r] and fleet.until[r] <= second:
-                fleet.state[r] = ABSENT
+    for r in range(len(life)):
+        if life[r, STATE] == DRAINING:
+            if cell[r, BATCH] == 0.0 and cell[r, READING] == 0.0 and life[r, UNTIL] <= second:
+                life[r, STATE] = ABSENT
             else:
                 left += 1
     return left

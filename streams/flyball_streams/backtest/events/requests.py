@@ -5,7 +5,7 @@ Whatever they come from, work and number of the requests in each second are thos
 """
 
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, NamedTuple
 
@@ -36,6 +36,10 @@ class Requests(NamedTuple):
     rest_s: Floats
 
 
+Source = Callable[[Demand, Sequence[Window], int], list[Requests]]
+"""Gives the single requests of a demand in some windows of it; the number is the seed of its arrivals."""
+
+
 def _split(at_s: Floats, work: Floats, share: Floats | float) -> Requests:
     first = work * share
     return Requests(at_s, first, work - first)
@@ -51,9 +55,7 @@ def own(at_s: Floats, work: Floats, share: Floats, demand: Demand, windows: Sequ
     return found
 
 
-def drawn(
-    demand: Demand, windows: Sequence[Window], seed: int = 0, share: float = PROMPT_SHARE
-) -> list[Requests]:
+def drawn(demand: Demand, windows: Sequence[Window], seed: int = 0, share: float = PROMPT_SHARE) -> list[Requests]:
     """Requests drawn for a demand of which only sums per second are known.
 
     As many in each second as its sum says, rounded so that none is lost over time, and at least one where there is
@@ -127,7 +129,9 @@ def redrawn(
     with ThreadPoolExecutor(WORKERS) as pool:
         parts = list(pool.map(some, range(WORKERS)))
     at_s, which = (np.concatenate(column) for column in zip(*parts, strict=True))
-    if not np.array_equal(np.bincount(at_s.astype(np.int64), minlength=len(seconds))[seconds], demand.requests[seconds]):
+    if not np.array_equal(
+        np.bincount(at_s.astype(np.int64), minlength=len(seconds))[seconds], demand.requests[seconds]
+    ):
         raise RecordingError(f"{demand.name}: its requests cannot be drawn again; name the fleet and seed it is of")
     factor = float(demand.work[seconds].sum()) / float(tokens[which].sum())
     found: list[Requests] = []

@@ -10,8 +10,8 @@ from flyball_streams.backtest.demand import Demand
 from flyball_streams.backtest.events import kernel
 from flyball_streams.backtest.events.replicas import Service
 from flyball_streams.backtest.events.requests import Requests
-from flyball_streams.backtest.kernel import Bounds, Floats
-from flyball_streams.backtest.run import NO_BOUNDS, Run, Scenario, blank, world_of
+from flyball_streams.backtest.kernel import Bounds, Faults, Floats
+from flyball_streams.backtest.run import NO_BOUNDS, Run, Scenario, blank, once_in, world_of
 
 WORKING_LOAD = 0.7
 RESIDENCE_S = fluid.Plant(0).residence_s
@@ -86,8 +86,7 @@ def simulate(
         from_s,
         plant,
         cold,
-        fails,
-        fresh,
+        Faults(fails, fresh, once_in(end, scenario.restart_every_s, scenario.seed)),
         number(policy),
         policy.row(),
         policy.every_s,

@@ -8,7 +8,7 @@ from flyball_streams.dashboard.charts.demand import LEGEND, demand_options, empt
 from flyball_streams.dashboard.demand import Workload
 from flyball_streams.dashboard.panels.elements import box, describe, head, panel, patch, show, text
 from flyball_streams.dashboard.state import FleetView
-from flyball_streams.dashboard.text import number, percent
+from flyball_streams.dashboard.text import number, percent, resize
 
 
 class DemandPanel:
@@ -36,6 +36,7 @@ class DemandPanel:
                         with box(tag="span"):
                             box("swatch").style(f"background: {colour}; opacity: {opacity}")
                             text(name, tag="span")
+                self._advice = text("", "facts")
                 self._chart = ui.echart(empty_demand_options()).classes("chart").props('role="img"')
 
     def _pick(self, name: str | None) -> None:
@@ -62,6 +63,11 @@ class DemandPanel:
         self._wanted.set_text(f"{number(facts.wanted)}")
         self._trust.set_text(_trust(workload.forecast))
         describe(self._trust, "title", _coverage(workload.forecast))
+        advice = workload.advice
+        show(self._advice, advice is not None)
+        if advice is not None and advice.resources is not None:
+            self._advice.set_text(f"Advice: {resize(advice.resources, advice.resources_before)}")
+            describe(self._advice, "title", advice.reason)
         patch(self._chart, options, f"Demand of {workload.name}: {number(facts.observed)} {facts.unit}")
 
 

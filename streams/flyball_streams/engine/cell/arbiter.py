@@ -83,6 +83,10 @@ class Arbiter:
             spec = self._spec(p.workload)
             if spec is not None and p.wish == "scale" and p.replicas is not None:
                 yield from self._scale(p, spec, bounded(spec, p.replicas))
+        for p in wishes:
+            spec = self._spec(p.workload)
+            if spec is not None and p.wish == "resize" and self.config.rightsizing.mode == "act":
+                yield from self._resize(p, spec)
         if not self._unmet:
             yield from self._bring_back()
 
@@ -178,6 +182,33 @@ class Arbiter:
         self.memory.preempted.pop(p.workload, None)  # its own wish counts from now on
         reason = f"Scale {p.workload} {verb} from {running} to {granted}: {p.reason}{short}."
         yield self._order(spec, running, granted, reason, p.confidence, self._cited(p))
+
+    def _resize(self, p: Proposal, spec: WorkloadSpec) -> Iterator[Scale]:
+        """Change what each replica asks for, rarely; the number of replicas is the one that is believed."""
+        running, last = self._running(p.workload), self.memory.resized.get(p.workload)
+        rest_ns = round(self.config.rightsizing.every_s * NS_PER_S)
+        if p.resources is None or not running or (last is not None and 0 <= self._now - last < rest_ns):
+            return
+        self.memory.resized[p.workload] = self._now
+        saved = -(p.expected_saving or 0.0) * running
+        price = self._capacity.gpu_price
+        yield Scale(
+            id=record_id("Scale", self.cell, spec.workload, self._now, "resources"),
+            target=self._target(p.workload),
+            cell=self.cell,
+            workload=p.workload,
+            time_ns=self._now,
+            expires_ns=self._expiry(),
+            reason=f"Resize {p.workload}: {p.reason}.",
+            confidence=p.confidence,
+            policy=POLICY,
+            evidence=self._cited(p),
+            expected=Effect(gpus=saved, cost_usd_per_hour=None if price is None else price * saved),
+            replicas=running,
+            replicas_before=running,
+            resources=p.resources,
+            resources_before=p.resources_before,
+        )
 
     def _make_room(self, spec: WorkloadSpec, running: int, wanted: int, granted: int) -> Generator[Preempt, None, int]:
         """Preempt what it takes to grant more than ``granted`` replicas; how many can be granted then."""

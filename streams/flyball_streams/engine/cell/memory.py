@@ -44,12 +44,13 @@ class Preempted(msgspec.Struct):
 
 
 class Memory(msgspec.Struct):
-    """Orders by workload, moves by replica, quarantined devices with the end of it, and who gave way."""
+    """Orders by workload, moves by replica, quarantined devices with the end of it, who gave way, and resizes' times."""
 
     orders: dict[str, Order] = {}
     moves: dict[str, Move] = {}
     unhealthy: dict[str, int] = {}
     preempted: dict[str, Preempted] = {}
+    resized: dict[str, int] = {}
 
     def forget(self, now: int, rest_ns: int, directory: Directory) -> None:
         """Drop what is over; an order is remembered for ``rest_ns`` after it, for the sake of hysteresis.
@@ -63,6 +64,7 @@ class Memory(msgspec.Struct):
         }
         self.moves = {key: m for key, m in self.moves.items() if m.decided_ns <= now < m.expires_ns}
         self.unhealthy = {device: until for device, until in self.unhealthy.items() if until > now}
+        self.resized = {name: at for name, at in self.resized.items() if directory.spec(name) is not None}
         for name, order in self.orders.items():
             if order.expires_ns > now and replicas_of(directory, name) == order.replicas:
                 order.expires_ns = now

@@ -21,7 +21,7 @@ from flyball_contracts.records import (
     Record,
     Tick,
 )
-from flyball_models.profile import features
+from flyball_models.profile import features, waves
 from flyball_streams.engine.directory import Directory
 from flyball_streams.engine.node.demand import shared_out
 from flyball_streams.engine.node.health import Finding, Health
@@ -78,6 +78,7 @@ class NodeCell:
         self.gpus = SubjectTable(GPU, GPU_WATCHED, capacity)
         self.hosts = SubjectTable(HOST, HOST_WATCHED)
         self.features = features.init(self.gpus.capacity)
+        self.waves = waves.init(self.gpus.capacity)
         self.health = Health(config.health, self.gpus.capacity)
         self.inventories: dict[str, Inventory] = {}
         self.rows: dict[str, NDArray[np.int64]] = {}
@@ -115,6 +116,7 @@ class NodeCell:
             "gpus": self.gpus.state(),
             "hosts": self.hosts.state(),
             "features": arrays(self.features),
+            "waves": arrays(self.waves),
             "health": self.health.state(),
             "inventories": [pack_struct(i) for i in self.inventories.values()],
             "seen": self.seen,
@@ -129,6 +131,7 @@ class NodeCell:
         self.gpus.load(state["gpus"])
         self.hosts.load(state["hosts"])
         self.features = like(features.init(self.gpus.capacity), state["features"])
+        self.waves = like(waves.init(self.gpus.capacity), state["waves"])
         self.health.load(state["health"], self.gpus.capacity)
         inventories = [unpack_struct(raw, Inventory) for raw in state["inventories"]]
         self.inventories = {i.node: i for i in inventories}
@@ -172,9 +175,11 @@ class NodeCell:
         capacity, recycled = self.gpus.capacity, self.gpus.recycled
         if capacity != self.features.idle_ticks.shape[0]:
             self.features = features.resize(self.features, capacity)
+            self.waves = waves.resize(self.waves, capacity)
             self.health.resize(capacity)
         if recycled:
             self.features = wiped(self.features, features.init(capacity), recycled)
+            self.waves = wiped(self.waves, waves.init(capacity), recycled)
             self.health.wipe(recycled)
 
     def _let_go(self, devices: Iterable[Device], node: str) -> None:
@@ -259,10 +264,13 @@ class NodeCell:
         v = self.gpus.values
         inputs = features.Inputs(v[:, UTILIZATION], v[:, SM_ACTIVITY], v[:, DRAM], v[:, MEMORY], v[:, POWER])
         self.features, found = features.step(self.features, inputs, self.gpus.mask)
+        self.waves = waves.step(self.waves, v[:, UTILIZATION], self.gpus.mask)
         if tick.index % self.config.profile_every_ticks:
             return
         shown = self.gpus.mask & np.isfinite(np.asarray(found.utilization))
         columns = {name: np.asarray(value).tolist() for name, value in found._asdict().items()}
+        swings = {name: np.asarray(value).tolist() for name, value in waves.look(self.waves)._asdict().items()}
+        period_s = tick.period_ns / 1e9
         for slot in np.flatnonzero(shown).tolist():
             subject = self.gpus.names[slot]
             yield Profile(
@@ -276,7 +284,10 @@ class NodeCell:
                 memory_utilization=_known(columns["memory_used"][slot]),
                 memory_bound=_known(columns["memory_boundedness"][slot]),
                 power_w=_known(columns["power_w"][slot]),
-                idle_s=columns["idle_ticks"][slot] * tick.period_ns / 1e9,
+                idle_s=columns["idle_ticks"][slot] * period_s,
+                swing_s=_known(swings["scale_ticks"][slot] * period_s),
+                period_s=_known(swings["period_ticks"][slot] * period_s),
+                burstiness=_known(swings["burstiness"][slot]),
                 workload=self.tenancy.replica_of_slot.get(slot, ("", ""))[0],
             )
 

@@ -20,7 +20,8 @@ READY = WORKLOAD.column("flyball.workload.ready")
 TOKENS_IN = WORKLOAD.column("flyball.workload.token.rate{kind=input}")
 TOKENS_OUT = WORKLOAD.column("flyball.workload.token.rate{kind=output}")
 LATENCY = WORKLOAD.column("flyball.workload.latency{stat=mean}")
-SUMMED = (REQUESTS, WORK, ACTIVE, QUEUED, PROGRESS, READY, TOKENS_IN, TOKENS_OUT, LATENCY)
+FAILED = WORKLOAD.column("flyball.workload.errors")
+SUMMED = (REQUESTS, WORK, ACTIVE, QUEUED, PROGRESS, READY, TOKENS_IN, TOKENS_OUT, LATENCY, FAILED)
 
 
 class Sums(NamedTuple):
@@ -92,6 +93,7 @@ class Tenancy:
                     usage=usage[i] if usage else None,
                     tokens_in_rate=sums[TOKENS_IN].at(i),
                     tokens_out_rate=sums[TOKENS_OUT].at(i),
+                    failed=sums[FAILED].at(i),
                     latency_s=float(latency.total[i] / latency.known[i]) if latency.known[i] else None,
                 )
             )

@@ -23,8 +23,10 @@ from flyball_contracts.records import (
 from flyball_streams.engine.directory import Directory
 from flyball_streams.engine.packing import pack_struct, unpack_struct
 from flyball_streams.engine.workload import timing
+from flyball_streams.engine.workload.capacity import Capacities
 from flyball_streams.engine.workload.forecaster import Forecaster, View
-from flyball_streams.engine.workload.sizer import Job, observed_work, size
+from flyball_streams.engine.workload.rightsizing import Rightsizing
+from flyball_streams.engine.workload.sizer import Job, Sizer, observed_work
 
 SHOWN_HORIZONS = 12
 MOST_WORK = 1e30
@@ -49,6 +51,9 @@ class WorkloadCell:
         self.config = config
         self.directory = directory
         self.forecaster = Forecaster(config.forecast)
+        self.capacities = Capacities(cell, config, directory)
+        self.sizer = Sizer(config.forecast, config.sizing, self.forecaster)
+        self.rightsizing = Rightsizing(cell, source, config.rightsizing, directory)
         self.progress: dict[str, Progress] = {}
         self.plans: dict[str, Plan] = {}
         self.basis: dict[str, tuple[int, int, int]] = {}
@@ -62,6 +67,7 @@ class WorkloadCell:
     def close(self, tick: Tick, demands: dict[str, Demand], owned: list[WorkloadSpec]) -> Iterator[Record]:
         """Records of one closed tick, in a fixed order, the mark last; ``owned`` are this partition's workloads."""
         yield from self._sized(tick, demands)
+        yield from self.rightsizing.step(tick, demands)
         self._forget(owned)
         for spec in owned:
             if timing.is_deferrable(spec):
@@ -72,6 +78,9 @@ class WorkloadCell:
         """State for a snapshot."""
         return {
             "forecaster": self.forecaster.state(),
+            "capacities": self.capacities.state(),
+            "sizer": self.sizer.state(),
+            "rightsizing": self.rightsizing.state(),
             "progress": {name: pack_struct(p) for name, p in self.progress.items()},
             "plans": {name: pack_struct(p) for name, p in self.plans.items()},
             "basis": {name: list(b) for name, b in self.basis.items()},
@@ -82,6 +91,9 @@ class WorkloadCell:
     def load(self, state: dict[str, Any]) -> None:
         """Take on the state of a snapshot."""
         self.forecaster.load(state["forecaster"])
+        self.capacities.load(state["capacities"])
+        self.sizer.load(state["sizer"])
+        self.rightsizing.load(state["rightsizing"])
         self.progress = {name: unpack_struct(raw, Progress) for name, raw in state["progress"].items()}
         self.plans = {name: unpack_struct(raw, Plan) for name, raw in state["plans"].items()}
         self.basis = {name: (b[0], b[1], b[2]) for name, b in state["basis"].items()}
@@ -90,17 +102,20 @@ class WorkloadCell:
 
     def _sized(self, tick: Tick, demands: dict[str, Demand]) -> Iterator[Record]:
         observed: dict[str, float] = {}
-        specs: dict[str, WorkloadSpec] = {}
-        for name, demand in demands.items():
-            spec = self.directory.spec(name)
-            if spec is None:
-                continue
-            specs[name] = spec
-            work = observed_work(spec, demand, name in self.in_work)
-            if demand.work_rate is not None and spec.capacity_per_replica > 0:
+        specs = {name: spec for name in demands if (spec := self.directory.spec(name)) is not None}
+        self.capacities.observe(tick, demands, specs)
+        yield from self.capacities.records(tick, demands, specs)
+        other_unit: list[str] = []
+        for name, spec in specs.items():
+            demand, known = demands[name], self.capacities.in_work(spec)
+            work = observed_work(demand, known, name in self.in_work)
+            if demand.work_rate is not None and known and name not in self.in_work:
                 self.in_work.add(name)
+                if spec.capacity_per_replica <= 0:  # in GPUs until it was learned what one sustains
+                    other_unit.append(name)
             if work is not None and abs(work) <= MOST_WORK:
                 observed[name] = work
+        self.forecaster.restart(other_unit)
         self.without_spec = {name for name in demands if name not in specs}
         jobs: list[Job] = []
         skipped = tick.index - self.last_tick - 1 if self.last_tick is not None else 0
@@ -113,9 +128,11 @@ class WorkloadCell:
                 published.add(name)
                 yield self._forecast(name, view, tick)
             if specs[name].kind == "inference":
-                jobs.append(Job(specs[name], demands[name], view, self._forecast_id(name, tick)))
-        period_s = tick.period_ns / NS_PER_S
-        for job, want in zip(jobs, size(jobs, period_s, self.config.forecast, self.config.sizing), strict=True):
+                spec, demand = specs[name], demands[name]
+                sustained, cold_start_s = self.capacities.of(spec, demand), self.capacities.cold_start_s(spec)
+                forecast_id = self._forecast_id(name, tick)
+                jobs.append(Job(spec, demand, view, forecast_id, sustained.work_per_s, sustained.source, cold_start_s))
+        for job, want in zip(jobs, self.sizer.step(tick, jobs), strict=True):
             if want is not None:
                 name = job.spec.workload
                 if name not in published:  # what a wish rests on can be looked up
@@ -134,6 +151,7 @@ class WorkloadCell:
     def _forget(self, owned: list[WorkloadSpec]) -> None:
         """Drop what is kept of jobs that are no longer this lane's, or no longer at all."""
         here = {spec.workload for spec in owned}
+        self.sizer.keep(here)
         if self.progress.keys() - here:
             self.progress = {name: p for name, p in self.progress.items() if name in here}
             self.plans = {name: p for name, p in self.plans.items() if name in here}

@@ -1,6 +1,6 @@
 """Forecasts of all workloads of one cell, one compiled step a tick."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -16,6 +16,11 @@ FORGET_STEPS = 3600
 """A series without a value for so many steps gives its slot to a new one that needs it."""
 GROWTH = 4.0
 """No quantile is more than so many times the larger of forecast and last value."""
+
+
+def nearest(levels: tuple[float, ...], level: float) -> int:
+    """Place of the level that is nearest to the one wanted."""
+    return min(range(len(levels)), key=lambda i: abs(levels[i] - level))
 
 
 class View(NamedTuple):
@@ -52,6 +57,7 @@ class Forecaster:
         self.capacity = bucket(capacity)
         self.smooth = self.points.init(self.capacity)
         self.bands = conformal.init(self.capacity, self.conformal_config)
+        self.quantiles = np.zeros((self.capacity, config.horizon_ticks, len(config.levels)), np.float32)
 
     def state(self) -> dict[str, Any]:
         """State for a snapshot."""
@@ -88,6 +94,7 @@ class Forecaster:
         self.smooth, point, weights = self.points.step(self.smooth, y, mask)
         self.bands, found = conformal.step(self.bands, y, mask, point, config=self.conformal_config)
         quantiles, coverage = np.asarray(found.quantiles), np.asarray(found.coverage)
+        self.quantiles = quantiles
         resolved = np.asarray(found.resolved)
         levels = np.array(self.config.levels, np.float32)
         upper = levels > 0.5  # those that size; the others of a sparse series rest on zero and cover too much
@@ -106,6 +113,15 @@ class Forecaster:
             for slot in (self.slots[name],)
         }
 
+    def most(
+        self, slots: NDArray[np.int64], level: int, first: NDArray[np.int64], last: NDArray[np.int64]
+    ) -> NDArray[np.float64]:
+        """Largest forecast, at the level in this place, of some slots from `first` to `last` ticks ahead [J]."""
+        ahead = np.arange(1, self.config.horizon_ticks + 1)
+        within = (ahead >= first[:, None]) & (ahead <= last[:, None])
+        most = np.where(within, self.quantiles[slots, :, level], -np.inf).max(axis=1)
+        return np.asarray(most, np.float64)
+
     def skip(self, ticks: int) -> None:
         """Let ticks go by that nobody reported: all open forecasts end, and the season is where it should be."""
         ahead = self.config.horizon_ticks
@@ -113,6 +129,13 @@ class Forecaster:
             ticks = ahead + (ticks - ahead) % max(7 * self.config.season_ticks, 1)
         for _ in range(ticks):
             self.step({})
+
+    def restart(self, names: Iterable[str]) -> None:
+        """Forget what series were: they go on in another unit."""
+        slots = [self.slots[name] for name in names if name in self.slots]
+        if slots:
+            self.smooth = wiped(self.smooth, self.points.init(self.capacity), slots)
+            self.bands = wiped(self.bands, conformal.init(self.capacity, self.conformal_config), slots)
 
     def _make_room(self, names: list[str]) -> None:
         if len(self.slots) + len(names) > self.capacity:

@@ -9,7 +9,7 @@ from flyball_contracts.config import WorkerConfig
 from flyball_contracts.partitioner import partition_of
 from flyball_contracts.records import Demand, DemandTick, WorkloadSpec
 from flyball_streams.engine.directory import Directory
-from flyball_streams.engine.gate import STAGGER, Gate
+from flyball_streams.engine.gate import STAGGER, Arrival, Gate
 from flyball_streams.engine.lane import Incoming, check_period, take_records
 from flyball_streams.engine.packing import pack, pack_struct, reading, unpack, unpack_struct
 from flyball_streams.engine.stats import LaneStats, count
@@ -81,10 +81,8 @@ class WorkloadLane:
         gate, index = ticks.gate, said.tick.index
         check_period(said.cell, said.source, said.tick, gate.period_ns)
         mark = said.part >= said.parts - 1
-        if mark:
-            arrival = gate.arrive(said.source, index)
-        else:
-            arrival = "ok" if index > gate.closed else "late"
+        in_time: Arrival = "ok" if index > gate.closed else "late"
+        arrival = gate.arrive(said.source, index) if mark else in_time
         count(self.stats, arrival)
         if arrival == "ok":
             self._keep(ticks, said)

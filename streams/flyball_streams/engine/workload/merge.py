@@ -1,12 +1,13 @@
 """Demand of a workload over all node lanes that know it."""
 
 from collections.abc import Mapping
+from typing import Any
 
 from flyball_contracts.records import Demand, Usage
 
 SUMS = (
     *("work_rate", "request_rate", "queued", "active", "utilization_sum", "power_w"),
-    *("tokens_in_rate", "tokens_out_rate"),
+    *("tokens_in_rate", "tokens_out_rate", "failed"),
 )
 
 
@@ -27,21 +28,29 @@ def _sum(found: list[Demand]) -> Demand:
     weighted = [(d.progress, d.replicas) for d in found if d.progress is not None]
     weight = sum(n for _, n in weighted)
     progress = sum(p * n for p, n in weighted) / weight if weight > 0 else found[0].progress
+    sums: dict[str, Any] = {name: _known_sum([getattr(d, name) for d in found]) for name in SUMS}
     return Demand(
         workload=found[0].workload,
         replicas=sum(d.replicas for d in found),
         ready=sum(d.ready for d in found),
         devices=sum(d.devices for d in found),
-        work_rate=_known_sum([d.work_rate for d in found]),
-        request_rate=_known_sum([d.request_rate for d in found]),
-        queued=_known_sum([d.queued for d in found]),
-        active=_known_sum([d.active for d in found]),
-        utilization_sum=_known_sum([d.utilization_sum for d in found]),
-        power_w=_known_sum([d.power_w for d in found]),
         progress=progress,
+        **sums,
+        usage=_most([d.usage for d in found if d.usage is not None]),
     )
 
 
 def _known_sum(values: list[float | None]) -> float | None:
     known = [value for value in values if value is not None]
     return sum(known) if known else None
+
+
+def _most(found: list[Usage]) -> Usage | None:
+    """Return the most of each; kills are added."""
+    if len(found) < 2:
+        return found[0] if found else None
+    largest = {
+        name: max((x for u in found if (x := getattr(u, name)) is not None), default=None)
+        for name in Usage.__struct_fields__
+    }
+    return Usage(**largest | {"oom": _known_sum([u.oom for u in found])})

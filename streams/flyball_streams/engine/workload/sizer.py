@@ -1,20 +1,21 @@
-"""From a forecast to replicas: the lead-time band, with a reactive floor and a reason."""
+"""From demand to replicas, by the policy that the configuration names, with a reason for each change."""
 
 import math
 from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from flyball_contracts.config import ForecastConfig, SizingConfig
-from flyball_contracts.records import Demand, Evidence, WorkloadSpec
-from flyball_models import bucket
-from flyball_models.sizing.replicas import UNKNOWN, band, required
-from flyball_streams.engine.workload.forecaster import View
+from flyball_contracts.ids import NS_PER_S
+from flyball_contracts.records import Demand, Evidence, Tick, WorkloadSpec
+from flyball_models.sizing.limits import bounded
+from flyball_streams.engine.workload import banded, promised
+from flyball_streams.engine.workload.columns import Columns, Floats, Ints, Seen
+from flyball_streams.engine.workload.forecaster import Forecaster, View, nearest
+from flyball_streams.engine.workload.words import Case, explained
 
-DRAIN_S = 60.0
-NAMED_EXPERTS = 3
-"""The forecast has the weights of all experts; a wish names so many, the largest."""
+IN_GPUS = "GPUs"
+"""Source of a capacity that is in busy GPUs, not in work."""
 
 
 class Want(NamedTuple):
@@ -27,145 +28,167 @@ class Want(NamedTuple):
 
 
 class Job(NamedTuple):
-    """One workload to size: its specification, this tick's demand and its forecast."""
+    """One workload to size: its specification, this tick's demand, its forecast, and what a replica sustains.
+
+    ``capacity`` is in work per second, or in GPUs where its ``source`` says so.
+    """
 
     spec: WorkloadSpec
     demand: Demand
     view: View
     forecast_id: str
+    capacity: float
+    source: str
+    cold_start_s: float
 
 
-def capacity_of(spec: WorkloadSpec, demand: Demand) -> float:
-    """Work per second that one replica sustains, in the unit of :func:`observed_work`."""
-    if demand.work_rate is not None and spec.capacity_per_replica > 0:
-        return spec.capacity_per_replica
-    return max(spec.gpus_per_replica, 1e-9)
-
-
-def observed_work(spec: WorkloadSpec, demand: Demand, in_work: bool) -> float | None:
-    """Demand of a tick: work per second, or busy GPUs where the work or its capacity is not known.
+def observed_work(demand: Demand, sustained_known: bool, in_work: bool) -> float | None:
+    """Demand of a tick: work per second, or busy GPUs where that, or what a replica sustains of it, is not known.
 
     ``in_work`` says that the series is in work per second already: a tick without it is a gap then, not GPUs.
     """
-    if demand.work_rate is not None and spec.capacity_per_replica > 0:
+    if demand.work_rate is not None and sustained_known:
         return demand.work_rate
     return None if in_work else demand.utilization_sum
 
 
-def size(jobs: list[Job], period_s: float, forecast: ForecastConfig, sizing: SizingConfig) -> list[Want | None]:
-    """Replicas for each job, ``None`` where what runs may stay.
+class Sizer:
+    """Sizes all workloads of a cell at once; what it remembers is in :class:`Columns`."""
 
-    The upper need is the quantile ``level`` between the lead time and the hold after it, the lower one
-    ``down_level`` from now on; between them the number stays, so hysteresis follows from the lead time. A forecast
-    that is not trusted sizes nothing: then the backlog and the present demand alone ask for more, and nobody less.
-    """
-    if not jobs:
-        return []
-    up_level, down_level = _nearest(forecast.levels, sizing.level), _nearest(forecast.levels, sizing.down_level)
-    n = bucket(len(jobs))
-    now = _padded([_with_backlog(job) for job in jobs], n, np.float32)
-    ahead, lower = now.copy(), np.full(n, np.nan, np.float32)
-    for i, job in enumerate(jobs):
-        if job.view.trusted:
-            lead = _lead(job.spec, period_s, forecast.horizon_ticks)
-            last = min(lead + math.ceil(sizing.hold_s / period_s), forecast.horizon_ticks)
-            ahead[i] = max(now[i], job.view.quantiles[lead - 1 : last, up_level].max())
-            lower[i] = max(now[i], job.view.quantiles[:last, down_level].max())
-    capacity = _padded([capacity_of(j.spec, j.demand) for j in jobs], n, np.float32)
-    target = _padded([j.spec.target_utilization for j in jobs], n, np.float32)
-    least = _padded([j.spec.min_replicas for j in jobs], n, np.int32)
-    most = _padded([j.spec.max_replicas for j in jobs], n, np.int32)
-    current = _padded([j.demand.replicas for j in jobs], n, np.int32)
-    up = required(ahead, capacity, target, least, most)
-    down = required(lower, capacity, target, least, most)
-    found = np.asarray(band(current, up, down))[: len(jobs)].tolist()
-    wanted = [_step(replicas, job, sizing) for job, replicas in zip(jobs, found, strict=True)]
-    return [
-        None
-        if replicas == job.demand.replicas
-        else _want(job, replicas, found[i], float(ahead[i]), float(lower[i]), period_s, forecast, sizing)
-        for i, (job, replicas) in enumerate(zip(jobs, wanted, strict=True))
+    def __init__(self, forecast: ForecastConfig, sizing: SizingConfig, forecaster: Forecaster) -> None:
+        self.forecast = forecast
+        self.sizing = sizing
+        self.forecaster = forecaster
+        self.columns = Columns()
+        self.promises = promised.Promises(sizing)
+
+    def state(self) -> dict[str, Any]:
+        """State for a snapshot."""
+        return self.columns.state()
+
+    def load(self, state: dict[str, Any]) -> None:
+        """Take on the state of a snapshot."""
+        self.columns.load(state)
+        self.promises = promised.Promises(self.sizing)
+
+    def keep(self, names: set[str]) -> None:
+        """Forget all other workloads."""
+        if self.columns.rows.keys() - names:
+            self.columns.keep(names)
+            self.promises = promised.Promises(self.sizing)
+
+    def step(self, tick: Tick, jobs: list[Job]) -> list[Want | None]:
+        """Replicas for each job, ``None`` where what runs may stay.
+
+        A workload that is not among the jobs is held: nobody knows what it needs. A sum that lacks a source looks
+        like a drop: it is not learned, and nobody loses a replica by it.
+        """
+        if not jobs:
+            return []
+        columns, sizing, complete = self.columns, self.sizing, not tick.missing
+        rows = columns.place([job.spec.workload for job in jobs])
+        usual, least, most = self.promises.note(rows, [job.spec for job in jobs], columns.room)
+        seen = _seen(jobs)
+        told = seen if complete else seen._replace(work=np.full(len(jobs), np.nan))
+        backlog = columns.observe(tick, rows, told, self.promises.terms, usual, np.stack([least, most]))
+        basis = self._basis(jobs, rows, seen, backlog, usual, tick.period_ns / NS_PER_S)
+        wanted = np.where(np.isfinite(basis.replicas), basis.replicas, seen.replicas)
+        waits = np.nan_to_num(seen.queued) > 0.0
+        asked = waits | (np.nan_to_num(seen.requests) > 0.0) | (np.nan_to_num(seen.active) > 0.0) | (seen.work > 0.0)
+        idle = (columns.mix.idle_s[rows] >= sizing.idle_s) & (sizing.idle_s > 0.0)
+        least_now = np.where((least > 0.0) | asked | ((seen.replicas > 0.0) & ~idle), np.maximum(least, 1.0), 0.0)
+        wanted = np.clip(np.where(least_now == 0.0, 0.0, wanted), least_now, most)
+        if not complete:
+            wanted = np.maximum(wanted, seen.replicas)
+        granted = bounded(wanted, seen.replicas, seen.ready, waits, sizing.tolerance, sizing.most_in, sizing.growth)
+        granted = np.where(wanted == 0.0, 0.0, np.maximum(granted, np.minimum(wanted, least_now)))
+        return [
+            None
+            if granted[i] == job.demand.replicas
+            else self._want(tick, job, i, int(rows[i]), granted, wanted, basis)
+            for i, job in enumerate(jobs)
+        ]
+
+    def _basis(
+        self, jobs: list[Job], rows: Ints, seen: Seen, backlog: Floats, usual: Floats, period_s: float
+    ) -> promised.Basis:
+        forecast, sizing = self.forecast, self.sizing
+        slots = np.array([self.forecaster.slots[job.spec.workload] for job in jobs], np.int64)
+        trusted = np.array([job.view.trusted for job in jobs], bool)
+        lead = self._lead(seen.cold_start_s, period_s)
+        if sizing.policy == "band":
+            now = np.array([job.view.observed for job in jobs])
+            return banded.need(
+                seen, now, backlog, usual, lead, period_s, slots, trusted, self.forecaster, forecast, sizing
+            )
+        level = nearest(forecast.levels, sizing.ahead_level)
+        last = np.minimum(lead + math.ceil(sizing.hold_s / period_s), forecast.horizon_ticks)
+        ahead = np.where(trusted, self.forecaster.most(slots, level, lead, last), np.nan)
+        return promised.need(
+            self.columns,
+            rows,
+            seen,
+            backlog,
+            usual,
+            ahead,
+            forecast.levels[level],
+            (lead * period_s).astype(np.float64),
+        )
+
+    def _lead(self, cold_start_s: Floats, period_s: float) -> Ints:
+        """Ticks until a replica ordered now is ready, as far as there is a forecast."""
+        return np.clip(np.ceil(cold_start_s / period_s), 1, self.forecast.horizon_ticks).astype(np.int64)
+
+    def _want(
+        self, tick: Tick, job: Job, i: int, row: int, granted: Floats, wanted: Floats, basis: promised.Basis
+    ) -> Want:
+        columns, terms = self.columns, self.promises.terms
+        case = Case(
+            policy=self.sizing.policy,
+            base=promised.BASES[int(basis.base[i])],
+            spec=job.spec,
+            demand=job.demand,
+            view=job.view,
+            levels=self.forecast.levels,
+            forecast_id=job.forecast_id,
+            source=job.source,
+            capacity=job.capacity,
+            granted=int(granted[i]),
+            wanted=int(wanted[i]),
+            needed=float(basis.replicas[i]),
+            work=float(basis.work[i]),
+            load=float(basis.load[i]),
+            ahead=float(basis.ahead[i]),
+            level_of=float(basis.level[i]),
+            lead_s=float(basis.lead_s[i]),
+            level=float(columns.need.level[row]),
+            spread=float(columns.need.spread[row]),
+            z=float(terms.z[row] + columns.need.shift[row]),
+            minutes=int(columns.need.minutes[row]),
+            share=1.0 - float(terms.allowed[row]),
+            delay_s=float(terms.delay_s[row]),
+            idle_s=float(columns.mix.idle_s[row]),
+            hpa=float(columns.rival.replicas[row]),
+        )
+        reason, confidence, evidence = explained(case)
+        return Want(case.granted, reason, confidence, evidence)
+
+
+def _seen(jobs: list[Job]) -> Seen:
+    """What was seen of the jobs, and what a replica sustains."""
+    told = [
+        (
+            job.view.observed,
+            demand.request_rate,
+            demand.queued,
+            demand.active,
+            demand.ready,
+            demand.replicas,
+            job.capacity,
+            job.cold_start_s,
+            job.source == IN_GPUS,
+        )
+        for job in jobs
+        for demand in (job.demand,)
     ]
-
-
-def _want(
-    job: Job,
-    replicas: int,
-    needed: int,
-    ahead: float,
-    lower: float,
-    period_s: float,
-    forecast: ForecastConfig,
-    sizing: SizingConfig,
-) -> Want:
-    spec, demand, view = job.spec, job.demand, job.view
-    more = replicas > demand.replicas
-    need = ahead if more or not math.isfinite(lower) else lower
-    capacity, lead_s = capacity_of(spec, demand), _lead(spec, period_s, forecast.horizon_ticks) * period_s
-    level = sizing.level if more else sizing.down_level
-    if view.trusted:
-        basis = f"demand reaches {_plain(need)} work/s at its {level:.0%} quantile from {lead_s:.0f} s ahead on"
-    else:
-        basis = f"demand with its backlog is {_plain(need)} work/s now (the forecast is not trusted yet)"
-    reason = (
-        f"{basis}; at {spec.target_utilization:.0%} of {_plain(capacity)} work/s each that takes {needed} "
-        f"replicas, {demand.replicas} run"
-    )
-    if needed < replicas:
-        reason += f"; {replicas} for now, at most {sizing.most_in:.0%} are taken away at once"
-    evidence = [
-        Evidence(name="demand", value=view.observed, unit="{work}/s"),
-        Evidence(name="demand.needed", value=need, unit="{work}/s", record=job.forecast_id),
-        Evidence(name="capacity_per_replica", value=capacity, unit="{work}/s"),
-        Evidence(name="lead_time", value=lead_s, unit="s"),
-    ]
-    if view.trusted:
-        evidence.append(Evidence(name="forecast.level", value=level, record=job.forecast_id))
-        largest = sorted(view.weights.items(), key=lambda item: (-item[1], item[0]))[:NAMED_EXPERTS]
-        evidence += [Evidence(name=f"forecast.weight.{k}", value=v, record=job.forecast_id) for k, v in largest]
-    if demand.queued:
-        evidence.append(Evidence(name="queued", value=demand.queued, unit="{request}"))
-    miss = float(np.abs(view.coverage - np.array(forecast.levels, np.float32)).max()) if view.trusted else 0.5
-    return Want(replicas, reason, max(0.0, min(1.0, 1.0 - miss)), tuple(evidence))
-
-
-def _step(replicas: int, job: Job, sizing: SizingConfig) -> int:
-    """Wanted replicas, or the present ones where the change is too small, or fewer taken away at once."""
-    current = job.demand.replicas
-    if replicas == UNKNOWN or (abs(replicas - current) <= sizing.tolerance * current and not job.demand.queued):
-        return current
-    return max(replicas, current - max(1, int(sizing.most_in * current)))
-
-
-def _with_backlog(job: Job) -> float:
-    """Demand now, plus what it takes to drain the queue within a minute (or the cold start, if longer)."""
-    demand = job.demand
-    if not demand.queued or not demand.request_rate or demand.work_rate is None:
-        return job.view.observed
-    work_per_request = demand.work_rate / demand.request_rate
-    return job.view.observed + demand.queued * work_per_request / max(DRAIN_S, job.spec.cold_start_s)
-
-
-def _lead(spec: WorkloadSpec, period_s: float, horizon_ticks: int) -> int:
-    return max(1, min(math.ceil(spec.cold_start_s / period_s), horizon_ticks))
-
-
-def _nearest(levels: tuple[float, ...], level: float) -> int:
-    return min(range(len(levels)), key=lambda i: abs(levels[i] - level))
-
-
-def _padded(values: list[float] | list[int], n: int, kind: type[np.generic]) -> NDArray[Any]:
-    """Values in an array of the padded length, so that few shapes are compiled; zeros ask for nothing.
-
-    What anybody may write in a specification is cut to what the array's type can hold.
-    """
-    most = 1e30 if kind is np.float32 else 2**31 - 1
-    array = np.zeros(n, kind)
-    array[: len(values)] = [min(max(value, -most), most) for value in values]
-    return array
-
-
-def _plain(value: float) -> str:
-    """Three significant digits, never an exponent: ``19,700`` or ``0.0123``."""
-    rounded = float(f"{value:.3g}")
-    return f"{rounded:,.0f}" if abs(rounded) >= 100 else f"{rounded:g}"
+    return Seen(*np.array(told, np.float64).T)

@@ -1,0 +1,40 @@
+"""What may stand at a place of the configuration, in words for whoever wrote something else there."""
+
+import re
+import typing
+from typing import Any, Literal
+
+import msgspec
+
+
+def expected_at(kind: Any, path: str) -> str:
+    """The choices, or the form, of the value at ``path`` of a ``kind``; empty where its type tells all."""
+    for part in re.findall(r"[^.\[\]]+|\[[^\]]*\]", path):
+        kind = _within(kind, part)
+    for plain in _members(kind):
+        if typing.get_origin(plain) is Literal:
+            return f"one of {', '.join(str(one) or repr('') for one in typing.get_args(plain))}"
+        for meta in getattr(plain, "__metadata__", ()):
+            if isinstance(meta, msgspec.Meta) and meta.pattern and meta.description:
+                return meta.description
+    return ""
+
+
+def _within(kind: Any, part: str) -> Any:
+    """Type of a field, or of an item of a list or mapping; ``None`` where there is none."""
+    for member in _members(kind):
+        plain = typing.get_args(member)[0] if hasattr(member, "__metadata__") else member
+        if isinstance(plain, type) and issubclass(plain, msgspec.Struct):
+            return typing.get_type_hints(plain, include_extras=True).get(part)
+        inner = typing.get_args(plain)
+        if inner and part.startswith("["):
+            return inner[-1] if part == "[...]" else inner[0]
+        if inner and typing.get_origin(plain) is not Literal:
+            return inner[-1]
+    return None
+
+
+def _members(kind: Any) -> tuple[Any, ...]:
+    """The members of an optional type or a union, or the type itself."""
+    union = not hasattr(kind, "__metadata__") and type(None) in typing.get_args(kind)
+    return typing.get_args(kind) if union else (kind,)

@@ -1,0 +1,124 @@
+"""Start from a recording: what statsmodels fits offline becomes the state that goes on online.
+
+A smoothing that meets a series for the first time needs seasons to find its own; a long history says at once what
+they are. Level, trend and season after the history are those of statsmodels' exponential smoothing (with a season) or
+of its state-space form (without one, initial state estimated with it), at the rates that the online model goes on with.
+Then the recording is played through the whole ensemble, so that the weights, the profiles and what all series share
+are learned too.
+
+statsmodels is imported when it is asked for: only a start from history needs it.
+"""
+
+import importlib
+import warnings
+from collections.abc import Sequence
+from typing import Any, cast
+
+import numpy as np
+from numpy.typing import NDArray
+
+from flyball_models._arrays import as_array, counts
+from flyball_models.forecast import damped, ensemble, holt_winters
+
+Floats = NDArray[np.float32]
+_LEAST = 8
+"""Fewer values than that are no history: the series starts as a new one."""
+
+
+def filled(y: Floats) -> NDArray[np.float64]:
+    """Return log(1 + y) of y [T] with its gaps (NaN) bridged by straight lines, for fits that know no gaps."""
+    known = np.isfinite(y)
+    ticks = np.arange(len(y))
+    return np.interp(ticks, ticks[known], np.log1p(np.maximum(y[known].astype(np.float64), 0.0)))
+
+
+def damped_state(y: Floats, n: int, config: damped.Config = damped.DEFAULT) -> damped.State:
+    """Return the state of `n` series of which the first have had y [T, S], NaN where missing, `log` being set."""
+    made: Any = importlib.import_module("statsmodels.tsa.statespace.exponential_smoothing")
+    state = [np.array(leaf) for leaf in damped.init(n, config)]
+    for s in _long(y):
+        model = made.ExponentialSmoothing(
+            filled(y[:, s]), trend=True, damped_trend=True, initialization_method="concentrated"
+        )
+        # Its trend gains what ours gains, alpha beta, by a rate of its own; both errors are one-step errors.
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            found = model.smooth([config.alpha, config.alpha * config.beta, config.phi])
+        names = list(model.state_names)
+        final = found.filtered_state[:, -1]
+        state[0][s], state[1][s] = final[names.index("level")], final[names.index("trend")]
+        state[2][s] = int(np.isfinite(y[:, s]).sum())
+    return damped.State(*(as_array(leaf) for leaf in state))
+
+
+def holt_winters_state(y: Floats, n: int, config: holt_winters.Config = holt_winters.DEFAULT) -> holt_winters.State:
+    """Return the state of `n` series of which the first have had y [T, S], NaN where missing, `log` being set.
+
+    Series with less than two seasons start as new ones.
+    """
+    made: Any = importlib.import_module("statsmodels.tsa.holtwinters")
+    fresh = holt_winters.init(n, config)
+    level, trend, ring, seen = (np.array(leaf) for leaf in (fresh.level, fresh.trend, fresh.ring, fresh.seen))
+    seasonal, since, ticks = np.array(fresh.seasonal), np.array(fresh.since), len(y)
+    for s in _long(y) if ticks >= 2 * config.season else ():
+        model = made.ExponentialSmoothing(
+            filled(y[:, s]),
+            trend="add",
+            damped_trend=True,
+            seasonal="add",
+            seasonal_periods=config.season,
+            initialization_method="heuristic",
+        )
+        found = model.fit(
+            smoothing_level=config.alpha,
+            smoothing_trend=config.beta,
+            smoothing_seasonal=config.gamma * (1 - config.alpha),
+            damping_trend=config.phi,
+            optimized=False,
+        )
+        level[s], trend[s] = found.level[-1], found.trend[-1]
+        last = np.arange(ticks - config.season, ticks)
+        ring[last % config.season, s] = found.season[last]
+        seen[s], seasonal[s] = int(np.isfinite(y[:, s]).sum()), True
+        since[s] = int(np.flatnonzero(np.isfinite(y[:, s]))[0])
+    return fresh._replace(
+        tick=counts(()) + ticks,
+        since=as_array(since),
+        seen=as_array(seen),
+        level=as_array(level),
+        trend=as_array(trend),
+        seasonal=as_array(seasonal),
+        ring=as_array(ring),
+    )
+
+
+def from_history(y: Floats, n: int, config: ensemble.Config = ensemble.DEFAULT) -> ensemble.State:
+    """Return the state of `n` series of which the first have had y [T, S], NaN where missing."""
+    state = ensemble.init(n, config)
+    row, mask = np.zeros(n, np.float32), np.zeros(n, np.bool_)
+    for values in y.astype(np.float32):
+        mask[: y.shape[1]] = np.isfinite(values)
+        row[: y.shape[1]] = np.where(np.isfinite(values), values, 0.0)
+        state, _ = ensemble.step(state, row.copy(), mask.copy(), config)
+    members = list(state.members)
+    for i, member in enumerate(config.members):
+        if member.family is holt_winters and len(y) >= 2 * member.config.season:
+            members[i] = _where(y, holt_winters_state(y, n, member.config), members[i])
+        elif member.family is damped:
+            members[i] = _where(y, damped_state(y, n, member.config), members[i])
+    return state._replace(members=tuple(members))
+
+
+def _long(y: Floats) -> Sequence[int]:
+    """Return the series with enough values to fit, not all alike: to a constant there is nothing to fit."""
+    known = np.isfinite(y)
+    moves = np.where(known, y, -np.inf).max(axis=0) > np.where(known, y, np.inf).min(axis=0)
+    return cast("list[int]", np.flatnonzero((known.sum(axis=0) >= _LEAST) & moves).tolist())
+
+
+def _where(y: Floats, fitted: Any, played: Any) -> Any:
+    """Return the fitted state for the series that were fitted, the played one for the others."""
+    chosen = np.zeros(played.level.shape[-1], np.bool_)
+    chosen[_long(y)] = True
+    pairs = zip(fitted, played, strict=True)
+    return type(played)(*(new if new.ndim == 0 else as_array(np.where(chosen, new, old)) for new, old in pairs))

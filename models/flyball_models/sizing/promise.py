@@ -1,0 +1,186 @@
+"""The promise policy for many workloads at once: :mod:`flyball_models.scaling.headroom` in columns.
+
+Work comes as means of five seconds, NaN where nothing was told. A minute with less than half of them is left out. After
+an hour of silence, what a workload needed before counts no more; its z stays, it is slow to learn.
+"""
+
+import math
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+SAMPLE_S = 5
+SAMPLES = 12
+"""Samples of a minute; the second largest of them is their 0.9 quantile."""
+LONGEST = 60
+"""Minutes of needs that are remembered."""
+MOST_HELD = 30
+LEAST_Z, MOST_Z = 0.2, 20.0
+TAIL = 0.55
+FLAT = 0.02
+"""The spread is at least this share of the level: demand that never moved may."""
+KNOWN = 5
+"""Minutes after which something may be taken away."""
+NOW_SAMPLES = 6
+"""Samples of present work: half a minute."""
+LEAST_SAMPLES = SAMPLES // 2
+SILENT_SAMPLES = LONGEST * SAMPLES
+
+
+class State(NamedTuple):
+    """What is known of N workloads; work is in any unit, the same for all of one workload's.
+
+    ``raw`` are the last twelve samples and ``smooth`` their means over the delay, by their place in the minute;
+    ``needs`` and ``means`` those of the last 60 known minutes and ``targets`` of the last 30, in rings that ``minutes``
+    counts. ``shift`` is how far z has moved, ``late`` and ``work`` are sums since it moved last. ``target``, and the
+    ``level`` and ``spread`` that it was made of, are NaN before the first minute is over.
+    """
+
+    raw: Floats
+    smooth: Floats
+    needs: Floats
+    means: Floats
+    targets: Floats
+    target: Floats
+    level: Floats
+    spread: Floats
+    shift: Floats
+    late: Floats
+    work: Floats
+    minutes: Ints
+    silent: Ints
+
+
+class Terms(NamedTuple):
+    """What was promised: z at the start, the share that may be late, the delay in seconds and in samples of five.
+
+    ``eta`` is how much z moves in a minute in which all was late, ``level`` and ``hold`` are minutes.
+    """
+
+    z: Floats
+    allowed: Floats
+    delay_s: Floats
+    delay: Ints
+    eta: float
+    level: int
+    hold: int
+
+
+def start(promise: float) -> float:
+    """Return the z of a share in time for a tail that falls by e each 0.55 spreads; tracking forgets it within days."""
+    return TAIL * math.log(1.0 / max(1.0 - promise, 1e-6))
+
+
+def init(n: int) -> State:
+    """Return the state of `n` workloads of which nothing is known."""
+    nan, zero, none = np.full(n, np.nan), np.zeros(n), np.zeros(n, np.int64)
+    return State(
+        raw=np.full((SAMPLES, n), np.nan),
+        smooth=np.full((SAMPLES, n), np.nan),
+        needs=np.full((LONGEST, n), np.nan),
+        means=np.full((LONGEST, n), np.nan),
+        targets=np.full((MOST_HELD, n), np.nan),
+        target=nan,
+        level=nan.copy(),
+        spread=nan.copy(),
+        shift=zero,
+        late=zero.copy(),
+        work=zero.copy(),
+        minutes=none,
+        silent=none.copy(),
+    )
+
+
+def resize(state: State, n: int) -> State:
+    """Return the state with room for `n` workloads."""
+    fresh = init(n)
+    for new, old in zip(fresh, state, strict=True):
+        new[..., : old.shape[-1]] = old
+    return fresh
+
+
+def learn(state: State, within: int, sample: Floats, in_time: Floats, terms: Terms) -> None:
+    """Learn one sample [N], the `within`-th of twelve of its minute; the state is changed in place.
+
+    `in_time` [N] is 1 where the work of the sample was served within the delay, 0 where not, NaN where nobody knows.
+    """
+    known = np.isfinite(sample)
+    state.raw[within] = sample
+    last = state.raw[(within - np.arange(SAMPLES)) % SAMPLES]
+    part = np.isfinite(last) & (np.arange(SAMPLES)[:, None] < terms.delay)
+    count = part.sum(axis=0)
+    state.smooth[within] = np.where(
+        known & (count > 0), np.where(part, last, 0.0).sum(axis=0) / np.maximum(count, 1), np.nan
+    )
+    judged = known & np.isfinite(in_time)
+    state.work[judged] += sample[judged]
+    too_late = judged & (in_time == 0.0)
+    state.late[too_late] += sample[too_late]
+    state.silent[known] = 0
+    state.silent[~known] += 1
+    state.minutes[state.silent >= SILENT_SAMPLES] = 0
+    if within == SAMPLES - 1:
+        _close(state, terms)
+
+
+def present(state: State, within: int) -> Floats:
+    """Mean of the last samples up to the `within`-th [N], NaN where there is none."""
+    last = state.raw[(within - np.arange(NOW_SAMPLES)) % SAMPLES]
+    known = np.isfinite(last)
+    count = known.sum(axis=0)
+    return np.where(count > 0, np.where(known, last, 0.0).sum(axis=0) / np.maximum(count, 1), np.nan)
+
+
+def known(state: State) -> NDArray[np.bool_]:
+    """Whether enough is known to take something away [N]."""
+    return state.minutes >= KNOWN
+
+
+def z_of(state: State, terms: Terms) -> Floats:
+    """How many spreads are provided for [N]."""
+    return terms.z + state.shift
+
+
+def _close(state: State, terms: Terms) -> None:
+    """Close a minute where enough of it is known: learn its need and its mean, move z, set the target."""
+    heard = np.isfinite(state.raw)
+    samples = heard.sum(axis=0)
+    due = np.flatnonzero(samples >= LEAST_SAMPLES)
+    if len(due):
+        smooth = np.sort(np.where(np.isfinite(state.smooth[:, due]), state.smooth[:, due], -np.inf), axis=0)
+        mean = np.where(heard[:, due], state.raw[:, due], 0.0).sum(axis=0) / samples[due]
+        count = state.minutes[due]
+        state.needs[count % LONGEST, due] = smooth[-2]
+        state.means[count % LONGEST, due] = mean
+        count = state.minutes[due] = count + 1
+        needs, valid = _newest(state.needs, count, due, LONGEST)
+        n = np.minimum(count, LONGEST)
+        square = np.where(valid, needs - np.where(valid, needs, 0.0).sum(axis=0) / n, 0.0) ** 2
+        _track(state, terms, due)
+        means, valid = _newest(state.means, count, due, terms.level)
+        level = np.where(valid, means, 0.0).sum(axis=0) / np.minimum(count, terms.level)
+        spread = np.maximum(np.sqrt(square.sum(axis=0) / n), FLAT * level)
+        state.level[due], state.spread[due] = level, spread
+        state.targets[(count - 1) % MOST_HELD, due] = level + z_of(state, terms)[due] * spread
+        held, valid = _newest(state.targets, count, due, max(1, min(terms.hold, MOST_HELD)))
+        state.target[due] = np.where(valid, held, -np.inf).max(axis=0)
+    state.smooth.fill(np.nan)
+
+
+def _track(state: State, terms: Terms, due: Ints) -> None:
+    """Move z by what was late in the minute, where work was and somebody knows whether it waited."""
+    judged = due[state.work[due] > 0.0]
+    late = state.late[judged] / state.work[judged]
+    start = terms.z[judged]
+    moved = state.shift[judged] + terms.eta * (late - terms.allowed[judged])
+    state.shift[judged] = np.clip(moved, LEAST_Z - start, MOST_Z - start)
+    state.late[judged] = state.work[judged] = 0.0
+
+
+def _newest(ring: Floats, count: Ints, due: Ints, window: int) -> tuple[Floats, NDArray[np.bool_]]:
+    """Return the last `window` values of some columns of a ring, the newest first, and which of them there are."""
+    back: NDArray[Any] = np.arange(window)[:, None]
+    return ring[(count - 1 - back) % len(ring), due], back < count

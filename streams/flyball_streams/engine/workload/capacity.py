@@ -1,0 +1,262 @@
+"""What the workloads of a cell sustain per replica, learned from their demand; and how long their starts take."""
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from flyball_contracts.config import WorkerConfig
+from flyball_contracts.ids import NS_PER_S, record_id
+from flyball_contracts.records import Capacity, Demand, Method, Tick, WorkloadSpec
+from flyball_models import bucket
+from flyball_models.capacity import gpus, static, tracker
+from flyball_models.capacity.base import FIELDS, Limits, empty
+from flyball_models.capacity.hybrid import METHODS
+from flyball_streams.engine.directory import Directory
+from flyball_streams.engine.packing import arrays, like, wiped
+from flyball_streams.engine.workload.sizer import IN_GPUS
+from flyball_streams.engine.workload.starts import ColdStarts
+
+WINDOW_S = 30.0
+LEAST_WINDOWS = 3
+"""Saturated windows that must have been seen before what was learned is used."""
+MOST_APART = 3.0
+"""What was learned is at most so many times what the owner says, and at least this part of it."""
+LONGEST_GAP_S = 60.0
+"""After so long without a tick nobody knows when the starts began that were open."""
+
+
+class Estimate(NamedTuple):
+    """Work per second that one replica sustains, where that is from, and its relative error (NaN: not known)."""
+
+    work_per_s: float
+    source: str
+    relative_error: float = math.nan
+
+
+class Capacities:
+    """Capacity of every inference workload of a cell: a few array operations a tick, more at the end of a window."""
+
+    def __init__(self, cell: str, config: WorkerConfig, directory: Directory) -> None:
+        self.cell = cell
+        self.config = config
+        self.directory = directory
+        self.starts = ColdStarts(cell, directory)
+        self.slots: dict[str, int] = {}
+        self.room = bucket(0)
+        self.known = tracker.init(self.room)
+        self.window: int | None = None
+        self._order: tuple[str, ...] = ()
+        self._rows = np.zeros(0, np.int64)
+        self._learnt: dict[str, Estimate] = {}
+        self._unnoted()
+
+    def observe(self, tick: Tick, demands: Mapping[str, Demand], specs: Mapping[str, WorkloadSpec]) -> None:
+        """Learn a tick; of a workload that it does not tell of, nothing is learned."""
+        period_s = tick.period_ns / NS_PER_S
+        told = [(name, demands[name], spec) for name, spec in specs.items() if spec.kind == "inference"]
+        self.starts.observe(tick, told, max(10.0 * period_s, LONGEST_GAP_S))
+        ticks = max(1, round(WINDOW_S / period_s))
+        window = tick.index // ticks
+        if self.window is not None and window > self.window:
+            for _ in range(min(window - self.window, 2)):  # a second one, empty, tells that there was a gap
+                self._close(ticks, ticks * period_s)
+        self.window = window
+        self._place([name for name, _, _ in told])
+        seen = np.full((len(FIELDS), self.room), np.nan)
+        if told:
+            seen[:, self._rows] = np.array([_row(demand, period_s) for _, demand, _ in told], np.float64).T
+        self.known = tracker.add(self.known, seen)
+
+    def in_work(self, spec: WorkloadSpec) -> bool:
+        """Whether it is known what a replica sustains, in work per second."""
+        return spec.capacity_per_replica > 0 or self._learned(spec) is not None
+
+    def of(self, spec: WorkloadSpec, demand: Demand) -> Estimate:
+        """Work per second that one replica sustains; in busy GPUs where the work or what is sustained is not known."""
+        if demand.work_rate is not None:
+            learned = self._learned(spec)
+            if learned is not None:
+                return learned
+            if spec.capacity_per_replica > 0:
+                return Estimate(spec.capacity_per_replica, "owner")
+        return Estimate(max(spec.gpus_per_replica, 1e-9), IN_GPUS)
+
+    def cold_start_s(self, spec: WorkloadSpec) -> float:
+        """Seconds until a replica that is ordered now is ready, at their 90th percentile."""
+        return spec.cold_start_s if self.config.sizing.cold_start == "spec" else self.starts.seconds(spec)
+
+    def records(
+        self, tick: Tick, demands: Mapping[str, Demand], specs: Mapping[str, WorkloadSpec]
+    ) -> Iterator[Capacity]:
+        """What is known of each inference workload that works, as insights, at each profile interval."""
+        if tick.index % self.config.profile_every_ticks == 0:
+            for name, spec in specs.items():
+                if spec.kind == "inference" and demands[name].work_rate is not None:
+                    yield self._record(tick, spec, self.of(spec, demands[name]), self.slots[name])
+
+    def state(self) -> dict[str, Any]:
+        """State for a snapshot."""
+        return {
+            "slots": self.slots,
+            "room": self.room,
+            "known": arrays(self.known),
+            "window": self.window,
+            "starts": self.starts.state(),
+        }
+
+    def load(self, state: dict[str, Any]) -> None:
+        """Take on the state of a snapshot."""
+        self.slots, self.room, self.window = dict(state["slots"]), state["room"], state["window"]
+        self.known = like(tracker.init(self.room), state["known"])
+        self.starts.load(state["starts"])
+        self._unnoted()
+        self._learn()
+
+    def _learned(self, spec: WorkloadSpec) -> Estimate | None:
+        learned = self._learnt.get(spec.workload)
+        if learned is None or self.config.sizing.capacity == "spec":
+            return None
+        owner = spec.capacity_per_replica
+        if owner > 0 and not owner / MOST_APART <= learned.work_per_s <= owner * MOST_APART:
+            bounded = min(max(learned.work_per_s, owner / MOST_APART), owner * MOST_APART)
+            return learned._replace(work_per_s=bounded)
+        return learned
+
+    def _learn(self) -> None:
+        """Note what was learned of each workload that has been saturated often enough."""
+        hybrid, windows = self.known.latest.hybrid, self.known.online.windows
+        values, errors = hybrid.work_per_s.tolist(), hybrid.error.tolist()
+        enough = ((windows >= LEAST_WINDOWS) & (hybrid.work_per_s > 0)).tolist()
+        self._learnt = {
+            name: Estimate(values[slot], "learned", errors[slot]) for name, slot in self.slots.items() if enough[slot]
+        }
+
+    def _close(self, ticks: int, window_s: float) -> None:
+        for name, slot in self.slots.items():
+            spec = self.directory.spec(name)
+            if self._specs[slot] is not spec:
+                self._note(slot, spec)
+        static_work = self._requests * self.known.window.work_per_request
+        limits = Limits(self._wait_s, self._pace_s)
+        self.known, _ = tracker.close(self.known, ticks, window_s, limits, self._spec, static_work)
+        self._learn()
+        self.starts.forget()
+
+    def _place(self, names: Sequence[str]) -> None:
+        """Give each workload a slot, the same as long as it is told of."""
+        order = tuple(names)
+        if order == self._order:
+            return
+        new = [name for name in names if name not in self.slots]
+        if len(self.slots) + len(new) > self.room:
+            self._make_room(len(new))
+        taken = set(self.slots.values())
+        free = iter([slot for slot in range(self.room) if slot not in taken])
+        self.slots.update((name, next(free)) for name in new)
+        self._order, self._rows = order, np.array([self.slots[name] for name in names], np.int64)
+
+    def _make_room(self, need: int) -> None:
+        """Forget workloads that are no more; grow where that is not enough."""
+        gone = sorted(name for name in self.slots if self.directory.spec(name) is None)
+        freed = [self.slots.pop(name) for name in gone]
+        self.known = wiped(self.known, tracker.init(self.room), freed)
+        if len(self.slots) + need > self.room:
+            self.room = bucket(len(self.slots) + need)
+            self.known = tracker.resize(self.known, self.room)
+        self._unnoted()
+
+    def _unnoted(self) -> None:
+        """Have all that specifications say noted again."""
+        self._specs: list[WorkloadSpec | None] = [None] * self.room
+        self._wait_s, self._pace_s = empty(self.room), empty(self.room)
+        self._spec, self._requests = empty(self.room), empty(self.room)
+        self._order, self._rows = (), np.zeros(0, np.int64)
+
+    def _note(self, slot: int, spec: WorkloadSpec | None) -> None:
+        self._specs[slot] = spec
+        promise = spec.objective if spec is not None else None
+        wait_s = mean_wait_s(promise.delay_s, promise.attainment) if promise is not None else np.nan
+        pace_s = promise.token_s if promise is not None and promise.token_s is not None else np.nan
+        owner = spec.capacity_per_replica if spec is not None and spec.capacity_per_replica > 0 else np.nan
+        self._wait_s[slot], self._pace_s[slot], self._spec[slot] = wait_s, pace_s, owner
+        self._requests[slot] = by_architecture(spec) if spec is not None else np.nan
+
+    def _record(self, tick: Tick, spec: WorkloadSpec, used: Estimate, slot: int) -> Capacity:
+        latest, judged = self.known.latest, self.known.hybrid.judged
+        return Capacity(
+            id=record_id("Capacity", self.cell, spec.workload, tick.index),
+            subject=spec.workload,
+            cell=self.cell,
+            time_ns=tick.end_ns,
+            used_work_per_s=used.work_per_s,
+            source=used.source,
+            cold_start_s=self.cold_start_s(spec),
+            work_per_s=_known(latest.hybrid.work_per_s[slot]),
+            relative_error=_known(latest.hybrid.error[slot]),
+            proven_work_per_s=_known(self.known.online.proven[slot]),
+            saturated_windows=int(self.known.online.windows[slot]),
+            methods=tuple(
+                Method(
+                    name=name,
+                    work_per_s=float(latest.values[i, slot]),
+                    relative_error=float(latest.errors[i, slot]),
+                    judged=float(judged[i, slot]),
+                    weight=float(latest.weights[i, slot]),
+                )
+                for i, name in enumerate(METHODS)
+                if latest.values[i, slot] > 0
+            ),
+            cold_starts=self.starts.shown(spec),
+        )
+
+
+def mean_wait_s(delay_s: float, attainment: float) -> float:
+    """Mean wait at which the share `attainment` waits less than `delay_s`, were waits exponential."""
+    return delay_s / -math.log(max(1.0 - attainment, 1e-9)) if attainment > 0 else delay_s
+
+
+def by_architecture(spec: WorkloadSpec) -> float:
+    """Requests per second that the architecture lets a replica sustain on the least of its GPU models; NaN: unknown."""
+    chips = [chip for chip in map(gpus.find, spec.gpu_models) if chip is not None]
+    told = spec.model
+    if told is None or not chips:
+        return math.nan
+    model = static.Model(
+        told.parameters,
+        min(told.active_parameters or told.parameters, told.parameters),
+        told.layers,
+        told.heads,
+        told.kv_heads,
+        told.head_size,
+        told.weight_bytes,
+        told.cache_bytes,
+        told.experts,
+    )
+    promise = spec.objective
+    pace_s = promise.token_s if promise is not None and promise.token_s is not None else math.inf
+    traffic = static.Traffic(told.prompt_tokens, told.answer_tokens, float(told.most_at_once), pace_s)
+    least = min(static.estimate(model, chip, spec.gpus_per_replica, traffic).requests_per_s for chip in chips)
+    return least or math.nan
+
+
+def _row(demand: Demand, period_s: float) -> tuple[float | None, ...]:
+    """Demand in the order of FIELDS; utilisation over the GPUs of the replicas that are ready."""
+    share = demand.devices * demand.ready / demand.replicas if demand.replicas else 0.0
+    busy = demand.utilization_sum / share if demand.utilization_sum is not None and share > 0 else None
+    return (
+        demand.ready,
+        demand.work_rate,
+        demand.request_rate,
+        demand.active,
+        demand.queued,
+        busy,
+        demand.latency_s,
+        demand.tokens_out_rate,
+        None if demand.failed is None else demand.failed / period_s,
+    )
+
+
+def _known(value: float) -> float | None:
+    return float(value) if math.isfinite(value) else None

@@ -1,0 +1,234 @@
+"""What is remembered of the workloads that are sized, in columns: samples of five seconds, minutes, queues, HPA."""
+
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from flyball_contracts.ids import NS_PER_S
+from flyball_contracts.records import Tick
+from flyball_models.sizing import hpa, promise
+from flyball_streams.engine.packing import arrays, like, wiped
+
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+SAMPLE_NS = promise.SAMPLE_S * NS_PER_S
+ROOM = 64
+MIX_S = 60.0
+"""Work of a request is a mean that forgets over so long."""
+LEAST_LOOK = promise.SAMPLES // 2
+
+
+class Seen(NamedTuple):
+    """One tick of J workloads, float64 [J], NaN where unknown.
+
+    Work and requests per second, requests that wait and that run, replicas that are ready and all of them, what one
+    sustains, how long its start takes; ``in_gpus`` is 1 where work is in busy GPUs.
+    """
+
+    work: Floats
+    requests: Floats
+    queued: Floats
+    active: Floats
+    ready: Floats
+    replicas: Floats
+    capacity: Floats
+    cold_start_s: Floats
+    in_gpus: Floats
+
+
+class Mix(NamedTuple):
+    """Recent work and requests [N], whose ratio is the work of a request, and how long nothing was asked for."""
+
+    work: Floats
+    requests: Floats
+    idle_s: Floats
+    in_gpus: Floats
+
+
+class Partial(NamedTuple):
+    """Sum and number of ticks of the five seconds that are not over [N]."""
+
+    total: Floats
+    ticks: Floats
+
+
+class Columns:
+    """Memory of all sized workloads; its clock is that of the ticks."""
+
+    def __init__(self) -> None:
+        self.rows: dict[str, int] = {}
+        self.room = 0
+        self.at: int | None = None
+        self.need = promise.init(0)
+        self.rival = hpa.init(0)
+        self.mix = _mix(0)
+        self.partial = _partial(0)
+        self._latest: list[str] = []
+        self._places = np.zeros(0, np.int64)
+
+    def state(self) -> dict[str, Any]:
+        """State for a snapshot."""
+        return {
+            "rows": self.rows,
+            "room": self.room,
+            "at": self.at,
+            "need": arrays(self.need),
+            "rival": arrays(self.rival),
+            "mix": arrays(self.mix),
+            "partial": arrays(self.partial),
+        }
+
+    def load(self, state: dict[str, Any]) -> None:
+        """Take on the state of a snapshot."""
+        self._latest = []
+        self.rows, self.room, self.at = dict(state["rows"]), state["room"], state["at"]
+        self.need = like(promise.init(self.room), state["need"])
+        self.rival = like(hpa.init(self.room), state["rival"])
+        self.mix = like(_mix(self.room), state["mix"])
+        self.partial = like(_partial(self.room), state["partial"])
+
+    def place(self, names: list[str]) -> Ints:
+        """Rows of workloads, new ones with nothing known."""
+        if names == self._latest:
+            return self._places
+        new = [name for name in names if name not in self.rows]
+        if new:
+            free = sorted(set(range(self.room)) - set(self.rows.values()))
+            lacking = len(new) - len(free)
+            if lacking > 0:
+                free += range(self.room, self.room + lacking)
+                self._widen(-(-(self.room + lacking) // ROOM) * ROOM)
+            self.rows.update(zip(new, free, strict=False))
+        self._latest, self._places = names, np.array([self.rows[name] for name in names], np.int64)
+        return self._places
+
+    def keep(self, names: set[str]) -> None:
+        """Forget all other workloads."""
+        self._latest = []
+        gone = [self.rows.pop(name) for name in self.rows.keys() - names]
+        if gone:
+            self._wipe(gone)
+
+    def observe(
+        self, tick: Tick, rows: Ints, seen: Seen, terms: promise.Terms, usual: Floats, limits: Floats
+    ) -> Floats:
+        """Learn a tick of the workloads in `rows`; returns their backlog in replica seconds, NaN where unknown.
+
+        `terms` are [N]; `usual` [J] is the target utilisation, `limits` [2, J] least and most replicas.
+        """
+        switched = rows[self.mix.in_gpus[rows] == 1.0 - seen.in_gpus]
+        if len(switched):
+            self._wipe(switched.tolist())  # work in another unit says nothing about this one
+        self.mix.in_gpus[rows] = seen.in_gpus
+        period_s = tick.period_ns / NS_PER_S
+        self._remember_mix(rows, seen, period_s)
+        backlog = self._backlog(rows, seen)
+        in_time = np.full(self.room, np.nan)
+        delay_s = terms.delay_s[rows]
+        known = np.isfinite(backlog)
+        in_time[rows[known]] = (backlog <= delay_s * seen.ready)[known]
+        first = (tick.end_ns - tick.period_ns) // SAMPLE_NS
+        if self.at is None or first < self.at:
+            self.at = first
+            self._restart()
+        self._pass(first - self.at, terms)
+        told = np.isfinite(seen.work)
+        self.partial.total[rows[told]] += seen.work[told]
+        self.partial.ticks[rows[told]] += 1.0
+        steps = tick.end_ns // SAMPLE_NS - self.at
+        with np.errstate(invalid="ignore"):
+            sample = self.partial.total / self.partial.ticks
+        for _ in range(min(steps, promise.SILENT_SAMPLES)):
+            self._learn(sample, in_time, terms)
+            if self.at % hpa.EVERY_SAMPLES == 0:
+                self._look(rows, seen, usual, limits)
+        if steps:
+            self.at = tick.end_ns // SAMPLE_NS
+            self._restart()
+        return backlog
+
+    def present(self, rows: Ints) -> tuple[Floats, Floats]:
+        """Work of the last half a minute, before it has five seconds of those that there are; and the newest [J]."""
+        assert self.at is not None
+        with np.errstate(invalid="ignore"):
+            now = self.partial.total[rows] / self.partial.ticks[rows]
+        within = (self.at - 1) % promise.SAMPLES
+        before = promise.present(self.need, within)[rows]
+        newest = np.where(np.isfinite(now), now, self.need.raw[within, rows])
+        return np.where(np.isfinite(before), before, now), newest
+
+    def _pass(self, steps: int, terms: promise.Terms) -> None:
+        """Let samples go by of which only the first has anything."""
+        assert self.at is not None
+        if steps <= 0:
+            return
+        with np.errstate(invalid="ignore"):
+            sample = self.partial.total / self.partial.ticks
+        unknown = np.full(self.room, np.nan)
+        self._learn(sample, unknown, terms)
+        skipped = max(0, steps - 1 - promise.SILENT_SAMPLES)
+        self.at += skipped
+        for _ in range(steps - 1 - skipped):
+            self._learn(unknown, unknown, terms)
+        self._restart()
+
+    def _learn(self, sample: Floats, in_time: Floats, terms: promise.Terms) -> None:
+        assert self.at is not None
+        promise.learn(self.need, self.at % promise.SAMPLES, sample, in_time, terms)
+        self.at += 1
+
+    def _look(self, rows: Ints, seen: Seen, usual: Floats, limits: Floats) -> None:
+        """Let HPA look at the work of the last minute, where half of it is known."""
+        raw = self.need.raw[:, rows]
+        known = np.isfinite(raw)
+        count = known.sum(axis=0)
+        mean = np.where(known, raw, 0.0).sum(axis=0) / np.maximum(count, 1)
+        work, target, have, least, most = (np.full(self.room, np.nan) for _ in range(5))
+        work[rows] = np.where(count >= LEAST_LOOK, mean / seen.capacity, np.nan)
+        target[rows], have[rows] = usual, seen.replicas
+        least[rows], most[rows] = limits
+        hpa.step(self.rival, work, target, have, least, most)
+
+    def _remember_mix(self, rows: Ints, seen: Seen, period_s: float) -> None:
+        both = np.isfinite(seen.work) & np.isfinite(seen.requests) & (seen.in_gpus == 0.0)
+        at, rate = rows[both], 1.0 - np.exp(-period_s / MIX_S)
+        for have, new in ((self.mix.work, seen.work[both]), (self.mix.requests, seen.requests[both])):
+            have[at] = np.where(np.isnan(have[at]), new, have[at] + rate * (new - have[at]))
+        quiet = np.nan_to_num(seen.work) <= np.where(seen.in_gpus > 0.0, 0.01 * seen.capacity, 0.0)
+        for signal in (seen.requests, seen.queued, seen.active):
+            quiet &= np.nan_to_num(signal) <= 0.0
+        self.mix.idle_s[rows] = np.where(quiet, self.mix.idle_s[rows] + period_s, 0.0)
+
+    def _backlog(self, rows: Ints, seen: Seen) -> Floats:
+        with np.errstate(invalid="ignore", divide="ignore"):
+            each = self.mix.work[rows] / self.mix.requests[rows]
+            waits = seen.queued * each / seen.capacity
+        waits = np.where(np.isfinite(waits) & (seen.in_gpus == 0.0), waits, np.nan)
+        return np.where(seen.queued == 0.0, 0.0, waits)
+
+    def _restart(self) -> None:
+        self.partial.total.fill(0.0)
+        self.partial.ticks.fill(0.0)
+
+    def _widen(self, room: int) -> None:
+        self.need, self.rival = promise.resize(self.need, room), hpa.resize(self.rival, room)
+        for name, fresh in (("mix", _mix(room)), ("partial", _partial(room))):
+            for new, old in zip(fresh, getattr(self, name), strict=True):
+                new[: self.room] = old
+            setattr(self, name, fresh)
+        self.room = room
+
+    def _wipe(self, rows: list[int]) -> None:
+        self.need = wiped(self.need, promise.init(self.room), rows)
+        self.rival = wiped(self.rival, hpa.init(self.room), rows)
+        self.mix = wiped(self.mix, _mix(self.room), rows)
+        self.partial = wiped(self.partial, _partial(self.room), rows)
+
+
+def _mix(n: int) -> Mix:
+    return Mix(np.full(n, np.nan), np.full(n, np.nan), np.zeros(n), np.full(n, np.nan))
+
+
+def _partial(n: int) -> Partial:
+    return Partial(np.zeros(n), np.zeros(n))

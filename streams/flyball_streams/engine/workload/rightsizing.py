@@ -1,0 +1,269 @@
+"""What each replica of a workload should ask for, from what the replicas used."""
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from flyball_contracts.config import RightsizingConfig
+from flyball_contracts.ids import NS_PER_S, record_id
+from flyball_contracts.records import Demand, Evidence, Proposal, Resources, Tick, Usage
+from flyball_models import bucket
+from flyball_models.rightsizing import cost, mig, usage, vpa
+from flyball_models.rightsizing.histogram import Floats, Grid, percentile
+from flyball_streams.engine.directory import Directory
+from flyball_streams.engine.packing import arrays, like, wiped
+
+KINDS = ("cpu", "memory_bytes", "gpu_share", "gpu_memory_bytes")
+"""What is remembered of each workload, the fields of :class:`Usage`."""
+SHARE = Grid(0.005, 1.05, 1.0)
+FORGET_S = 14 * 86_400.0
+"""A workload that was not seen for so long gives its place to a new one that needs it."""
+SURER = 10.0
+"""A part of a GPU is chosen as if a kill cost so many times as much."""
+MOST = 1e15
+"""Usage above which a reading is a fault."""
+
+
+class Part(NamedTuple):
+    """The part of a GPU that a replica has: of which GPU, its profile's name, and its share of the compute."""
+
+    model: str
+    memory_bytes: float
+    profile: str
+    share: float
+
+
+class Ask(NamedTuple):
+    """One request: what there is, what it should be, the bounds within which it may stay, and what it rests on."""
+
+    now: float
+    wanted: float
+    lower: float
+    upper: float
+    evidence: tuple[Evidence, ...]
+
+    def is_off(self, least_change: float) -> bool:
+        """Whether a change is worth a word."""
+        inside = self.lower <= self.now <= self.upper
+        return not inside and abs(self.wanted - self.now) > least_change * self.now
+
+
+class Rightsizing:
+    """Remembers usage by workload, and now and then says what a replica should ask for."""
+
+    def __init__(self, cell: str, source: str, config: RightsizingConfig, directory: Directory) -> None:
+        self.cell = cell
+        self.source = source
+        self.config = config
+        self.directory = directory
+        by_cost = config.policy == "cost"
+        cpu, memory = (cost.CPU, cost.MEMORY) if by_cost else (vpa.CPU, vpa.MEMORY)
+        settings = (cpu, memory, cpu._replace(grid=SHARE), memory)
+        self.settings: dict[str, usage.Config] = dict(zip(KINDS, settings, strict=True))
+        self.slots: dict[str, int] = {}
+        self.seen_s: dict[str, float] = {}
+        self.looked_s: dict[str, float] = {}
+        self.states = {kind: usage.init(bucket(0), settings) for kind, settings in self.settings.items()}
+
+    def step(self, tick: Tick, demands: Mapping[str, Demand]) -> Iterator[Proposal]:
+        """Learn what was used; yield a wish for each workload whose requests are off."""
+        told = {name: d.usage for name, d in demands.items() if d.usage is not None}
+        if self.config.mode == "off" or not told:
+            return
+        now_s = tick.end_ns / NS_PER_S
+        self._observe(told, now_s)
+        since = self.states
+        due: list[str] = []
+        for name in sorted(told):
+            first_s = [float(s.since_s[self.slots[name]]) for s in since.values()]
+            age_s = now_s - min((s for s in first_s if s == s), default=now_s)
+            looked_s = self.looked_s.get(name, -math.inf)
+            if age_s >= self.config.after_s and not 0 <= now_s - looked_s < self.config.every_s:
+                due.append(name)
+                self.looked_s[name] = now_s
+        if due:
+            yield from self._wishes(tick, due, told, demands)
+
+    def state(self) -> dict[str, Any]:
+        """State for a snapshot."""
+        return {
+            "slots": self.slots,
+            "seen_s": self.seen_s,
+            "looked_s": self.looked_s,
+            "states": {kind: arrays(state) for kind, state in self.states.items()},
+        }
+
+    def load(self, state: dict[str, Any]) -> None:
+        """Take on the state of a snapshot."""
+        self.slots, self.seen_s, self.looked_s = dict(state["slots"]), dict(state["seen_s"]), dict(state["looked_s"])
+        size = bucket(len(self.slots))
+        fresh = {kind: usage.init(size, settings) for kind, settings in self.settings.items()}
+        self.states = {kind: like(fresh[kind], kept) for kind, kept in state["states"].items()}
+
+    def _observe(self, told: Mapping[str, Usage], now_s: float) -> None:
+        for name in told:
+            if name not in self.slots:
+                self._add(name, now_s)
+            self.seen_s[name] = now_s
+        capacity = bucket(len(self.slots))
+        rows = np.array([self.slots[name] for name in told], np.int64)
+        for kind, settings in self.settings.items():
+            if capacity > len(self.states[kind].peak):
+                self.states[kind] = usage.resize(self.states[kind], capacity, settings)
+            x = np.full(capacity, np.nan)
+            x[rows] = [_sample(kind, u) for u in told.values()]
+            self.states[kind] = usage.step(self.states[kind], x, x < MOST, now_s, settings)
+
+    def _add(self, name: str, now_s: float) -> None:
+        """Give a workload a place: a new one, or when all are taken that of the one that is gone for longest."""
+        if len(self.slots) < bucket(len(self.slots)) or not self.slots:
+            self.slots[name] = len(self.slots)
+            return
+        oldest = min(self.seen_s, key=lambda known: (self.seen_s[known], known))
+        if now_s - self.seen_s[oldest] < FORGET_S:
+            self.slots[name] = len(self.slots)
+            return
+        slot = self.slots[name] = self.slots.pop(oldest)
+        del self.seen_s[oldest]
+        self.looked_s.pop(oldest, None)
+        for kind, settings in self.settings.items():
+            state = self.states[kind]
+            self.states[kind] = wiped(state, usage.init(len(state.peak), settings), [slot])
+
+    def _wishes(
+        self, tick: Tick, due: Sequence[str], told: Mapping[str, Usage], demands: Mapping[str, Demand]
+    ) -> Iterator[Proposal]:
+        now_s = tick.end_ns / NS_PER_S
+        rows = np.array([self.slots[name] for name in due], np.int64)
+        found = {kind: self._recommended(kind, rows, now_s) for kind in KINDS}
+        for i, name in enumerate(due):
+            spec = self.directory.spec(name)
+            if spec is None or spec.cell != self.cell:
+                continue
+            used, part = told[name], self._part(name)
+            now = {"cpu": used.cpu_limit, "memory_bytes": used.memory_limit_bytes}
+            asks = {kind: ask for kind, have in now.items() if (ask := self._ask(kind, found[kind], i, have))}
+            off = {kind: ask for kind, ask in asks.items() if ask.is_off(self.config.least_change)}
+            slice_, saving, evidence = self._slice(part, found, i, spec.target_utilization)
+            if not off and slice_ is None:
+                continue
+            words = [_words(kind, ask) for kind, ask in off.items()]
+            if slice_ is not None and part is not None:
+                words.append(f"{slice_} of {part.model} instead of {part.profile or 'the whole of it'}")
+            cpu, memory = off.get("cpu"), off.get("memory_bytes")
+            yield Proposal(
+                id=record_id("Proposal", "resize", self.cell, name, tick.index),
+                cell=self.cell,
+                source=self.source,
+                tick=tick,
+                wish="resize",
+                workload=name,
+                reason=f"each replica should ask for {' and '.join(words)}, by what was used ({self.config.policy})",
+                observed_replicas=demands[name].replicas,
+                resources=Resources(
+                    cpu=cpu.wanted if cpu else None,
+                    memory_bytes=round(memory.wanted) if memory else None,
+                    gpu_profile=slice_,
+                ),
+                resources_before=Resources(
+                    cpu=cpu.now if cpu else None,
+                    memory_bytes=round(memory.now) if memory else None,
+                    gpu_profile=part.profile if part and slice_ else None,
+                ),
+                confidence=0.7,
+                expected_saving=saving,
+                evidence=(*(e for ask in off.values() for e in ask.evidence), *evidence),
+            )
+
+    def _recommended(self, kind: str, rows: NDArray[np.int64], now_s: float) -> tuple[Floats, ...]:
+        """Lower bound, target and upper bound of some workloads, then the percentiles 50, 90 and 95 of their usage."""
+        settings, state, config = self.settings[kind], self.states[kind], self.config
+        weights = usage.weights(state, rows, now_s, settings)
+        shown = tuple(percentile(weights, p, settings.grid) for p in (0.5, 0.9, 0.95))
+        if config.policy == "vpa":
+            return *vpa.recommend(weights, now_s - state.since_s[rows], settings.grid), *shown
+        if kind in ("memory_bytes", "gpu_memory_bytes"):
+            stakes = cost.KILL._replace(stakes=config.kill_hours * 3_600.0 / settings.window_s)
+            target = cost.killing(weights, settings.grid, stakes)
+        else:
+            target = cost.slowing(weights, settings.grid, cost.SLOW._replace(stakes=config.slow_ratio))
+        if kind == "gpu_memory_bytes":  # a slice is not easily changed back
+            upper = cost.killing(weights, settings.grid, stakes._replace(stakes=SURER * stakes.stakes))
+            return target, target, upper, *shown
+        return target, target, target, *shown
+
+    def _ask(self, kind: str, found: tuple[Floats, ...], i: int, now: float | None) -> Ask | None:
+        lower, wanted, upper, p50, p90, p95 = (float(column[i]) for column in found)
+        if now is None or not 0 < now < MOST or not wanted > 0:
+            return None
+        name, unit = ("memory", "By") if kind == "memory_bytes" else ("cpu", "{cpu}")
+        evidence = (
+            Evidence(name=f"{name}.request", value=now, expected=wanted, unit=unit),
+            Evidence(name=f"{name}.used.p50", value=p50, unit=unit),
+            Evidence(name=f"{name}.used.p90", value=p90, unit=unit),
+            Evidence(name=f"{name}.used.p95", value=p95, unit=unit),
+            Evidence(name=f"{name}.half_life", value=self.settings[kind].half_life_s, unit="s"),
+        )
+        return Ask(now, wanted, lower, upper, evidence)
+
+    def _part(self, workload: str) -> Part | None:
+        """The part of a GPU that each replica has, ``None`` where they have several, none, or unlike ones."""
+        parts: set[Part] = set()
+        for replica in self.directory.replicas(workload):
+            devices = self.directory.inventories[replica.node].devices
+            if len(replica.devices) != 1:
+                return None
+            device = devices[replica.devices[0]]
+            if device.parent is None:
+                parts.add(Part(device.model, device.memory_bytes, "", 1.0))
+                continue
+            whole = next((d for d in devices if d.id == device.parent), None)
+            if whole is None or not device.mig_profile:
+                return None
+            known = {p.name: p.share for p in mig.profiles(whole.model, whole.memory_bytes)}
+            profile = device.mig_profile.removeprefix("MIG ")
+            if profile not in known:
+                return None
+            parts.add(Part(whole.model, whole.memory_bytes, profile, known[profile]))
+        return parts.pop() if len(parts) == 1 else None
+
+    def _slice(
+        self, part: Part | None, found: Mapping[str, tuple[Floats, ...]], i: int, target_utilization: float
+    ) -> tuple[str | None, float | None, tuple[Evidence, ...]]:
+        """Smallest profile that the upper recommendations fit in, the share of a GPU that it saves, and the numbers."""
+        share, memory = (float(found[kind][2][i]) for kind in ("gpu_share", "gpu_memory_bytes"))
+        if part is None or not share >= 0 or not memory > 0:
+            return None, None, ()
+        share *= part.share
+        needed = share / max(target_utilization, 1e-3)
+        best = mig.smallest(part.model, part.memory_bytes, needed, memory)
+        whole = mig.profiles(part.model, part.memory_bytes)
+        if best is None or best.name == (part.profile or whole[-1].name):
+            return None, None, ()
+        now = next(p for p in whole if p.name == (part.profile or whole[-1].name))
+        saving = now.size - best.size
+        return (
+            best.name,
+            saving,
+            (
+                Evidence(name="gpu.share", value=share, expected=best.share),
+                Evidence(name="gpu.memory", value=memory, expected=best.memory_bytes, unit="By"),
+                Evidence(name="gpu.saved", value=saving, unit="{gpu}"),
+            ),
+        )
+
+
+def _sample(kind: str, used: Usage) -> float:
+    value = getattr(used, kind)
+    if kind == "memory_bytes" and used.oom and used.oom > 0:
+        value = float(vpa.after_oom(np.array(max(used.memory_bytes or 0.0, used.memory_limit_bytes or 0.0))))
+    return math.nan if value is None else value
+
+
+def _words(kind: str, ask: Ask) -> str:
+    if kind == "cpu":
+        return f"{ask.wanted:.3g} instead of {ask.now:.3g} CPU cores"
+    return f"{ask.wanted / 2**30:.3g} instead of {ask.now / 2**30:.3g} GiB of memory"

@@ -1,0 +1,174 @@
+"""A change of replicas in words and numbers: what it rests on, and what HPA would have done."""
+
+import math
+from typing import NamedTuple
+
+import numpy as np
+
+from flyball_contracts.records import Demand, Evidence, WorkloadSpec
+from flyball_streams.engine.workload.forecaster import View
+
+NAMED_EXPERTS = 3
+"""The forecast has the weights of all experts; a wish names so many, the largest."""
+WELL_KNOWN = 60
+"""Minutes of history that headroom needs at most."""
+
+
+class Case(NamedTuple):
+    """All that a change rests on. ``needed`` are replicas before what may change at once, ``granted`` after it.
+
+    ``work`` is that which is needed and ``load`` what a replica is given of it; ``ahead`` is what the forecast sees at
+    its quantile ``level_of``, NaN where it is not trusted. ``level``, ``spread`` and ``z`` make the headroom, whose z
+    follows the ``share`` that is in time. ``hpa`` is 0 where it has seen too little.
+    """
+
+    policy: str
+    base: str
+    spec: WorkloadSpec
+    demand: Demand
+    view: View
+    levels: tuple[float, ...]
+    forecast_id: str
+    source: str
+    capacity: float
+    granted: int
+    wanted: int
+    needed: float
+    work: float
+    load: float
+    ahead: float
+    level_of: float
+    lead_s: float
+    level: float
+    spread: float
+    z: float
+    minutes: int
+    share: float
+    delay_s: float
+    idle_s: float
+    hpa: float
+
+
+def explained(case: Case) -> tuple[str, float, tuple[Evidence, ...]]:
+    """Reason, confidence and evidence of a change."""
+    said = (_basis(case), _sum(case), _limit(case), _doubt(case), _hpa(case))
+    return "; ".join(filter(None, said)), _confidence(case), _proof(case)
+
+
+def _basis(case: Case) -> str:
+    unit = "busy GPUs" if case.source == "GPUs" else "work/s"
+    if case.granted == 0:
+        return f"nothing was asked for during {_plain(case.idle_s)} s"
+    if case.demand.replicas == 0 and case.granted > 0 and not math.isfinite(case.level):
+        return "there is demand and nothing runs"
+    if case.policy == "band" and case.base == "forecast":
+        at = f"at its {case.level_of:.0%} quantile from {case.lead_s:.0f} s ahead on"
+        return f"demand reaches {_plain(case.work)} {unit} {at}"
+    if case.base == "forecast":
+        return (
+            f"the forecast's {case.level_of:.0%} quantile reaches {_plain(case.ahead)} {unit} from {case.lead_s:.0f} s "
+            "ahead on, more than the headroom over recent work"
+        )
+    if case.base == "headroom":
+        return (
+            f"work is at a level of {_plain(case.level)} {unit} and spreads by {_plain(case.spread)}: to serve "
+            f"{share_words(case.share)} of it within {_plain(case.delay_s)} s, {_plain(case.z)} spreads and so "
+            f"{_plain(case.work)} {unit} are provided for"
+        )
+    young = f" (known for {case.minutes} min only: nothing is taken away yet)" if case.base == "start" else ""
+    return f"demand with its backlog is {_plain(case.work)} {unit} now{young}"
+
+
+def _sum(case: Case) -> str:
+    if case.granted == 0:
+        return ""
+    share = f"{case.load / case.capacity:.0%} of " if case.load != case.capacity else ""
+    unit = "GPUs" if case.source == "GPUs" else "work/s"
+    needed = f"{case.needed:.0f}" if math.isfinite(case.needed) else "an unknown number of"
+    return f"at {share}{_plain(case.capacity)} {unit} each that takes {needed} replicas, {case.demand.replicas} run"
+
+
+def _limit(case: Case) -> str:
+    if case.granted > case.wanted:
+        return f"{case.granted} for now: only so many are taken away at once"
+    if case.granted < case.wanted:
+        return f"{case.granted} for now: only {case.demand.ready} are ready, and more follow when these are"
+    if math.isfinite(case.needed) and case.wanted != case.needed and case.granted > 0:
+        return f"its limits are {case.spec.min_replicas} to {case.spec.max_replicas}"
+    return ""
+
+
+def _doubt(case: Case) -> str:
+    """Say that the forecast had no say, and why."""
+    if case.view.trusted or case.granted == 0:
+        return ""
+    covered = float(case.view.coverage[-1])
+    if not math.isfinite(covered):
+        return "its forecast has no say yet"
+    return f"its forecast has no say: {covered:.0%} of the past lay below its {case.levels[-1]:.0%} line"
+
+
+def _hpa(case: Case) -> str:
+    if case.hpa <= 0:
+        return ""
+    return f"HPA at {case.spec.target_utilization:.0%} would have {case.hpa:.0f}"
+
+
+def _confidence(case: Case) -> float:
+    if case.base == "forecast":
+        miss = float(np.abs(case.view.coverage - np.array(case.levels, np.float32)).max())
+        return max(0.0, min(1.0, 1.0 - miss)) if math.isfinite(miss) else 0.5
+    if case.policy == "band":
+        return 0.5
+    return 0.5 + 0.45 * min(1.0, case.minutes / WELL_KNOWN)
+
+
+def _proof(case: Case) -> tuple[Evidence, ...]:
+    view, demand = case.view, case.demand
+    unit = "{gpu}" if case.source == "GPUs" else "{work}/s"
+    found = [
+        Evidence(name="demand", value=view.observed, unit=unit),
+        Evidence(name="demand.needed", value=case.work, unit=unit, record=case.forecast_id),
+        Evidence(name=f"capacity_per_replica.{case.source}", value=case.capacity, unit=unit),
+        Evidence(name="lead_time", value=case.lead_s, unit="s"),
+    ]
+    if case.policy == "promise" and math.isfinite(case.level):
+        found += [
+            Evidence(name="headroom.level", value=case.level, unit=unit),
+            Evidence(name="headroom.spread", value=case.spread, unit=unit),
+            Evidence(name="headroom.z", value=case.z),
+            Evidence(name="promise.in_time", value=case.share),
+            Evidence(name="promise.delay", value=case.delay_s, unit="s"),
+        ]
+    found.append(Evidence(name="forecast.trusted", value=float(view.trusted), record=case.forecast_id))
+    if view.trusted:
+        found.append(Evidence(name="forecast.level", value=case.level_of, record=case.forecast_id))
+        found.append(Evidence(name="forecast.ahead", value=case.ahead, unit=unit, record=case.forecast_id))
+        largest = sorted(view.weights.items(), key=lambda item: (-item[1], item[0]))[:NAMED_EXPERTS]
+        found += [Evidence(name=f"forecast.weight.{k}", value=v, record=case.forecast_id) for k, v in largest]
+    elif np.isfinite(view.coverage).all():
+        top = len(case.levels) - 1
+        found.append(
+            Evidence(
+                name="forecast.coverage",
+                value=float(view.coverage[top]),
+                expected=case.levels[top],
+                record=case.forecast_id,
+            )
+        )
+    if demand.queued:
+        found.append(Evidence(name="queued", value=demand.queued, unit="{request}"))
+    if case.hpa > 0:
+        found.append(Evidence(name="hpa.replicas", value=case.hpa, unit="{replica}"))
+    return tuple(e for e in found if math.isfinite(e.value))
+
+
+def share_words(share: float) -> str:
+    """A share as people write promises: 99 %, 99.9 %."""
+    return f"{round(100 * share, 4):g} %"
+
+
+def _plain(value: float) -> str:
+    """Three significant digits, never an exponent: ``19,700`` or ``0.0123``."""
+    rounded = float(f"{value:.3g}")
+    return f"{rounded:,.0f}" if abs(rounded) >= 100 else f"{rounded:g}"

@@ -1,0 +1,33 @@
+"""What a configuration error says may stand at its place."""
+
+import re
+
+import pytest
+
+from flyball_contracts.config import Config, parse_config
+from flyball_contracts.errors import ConfigError
+
+PAGE = 'agent: {workloads: {targets: [{workload: a, url: "%s", server: %s}]}}'
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        (
+            "agent: {export: {metrics_listen: x}}",
+            "agent.export.metrics_listen: expected HOST:PORT, e.g. 127.0.0.1:9400",
+        ),
+        (PAGE % ("x", "vllm"), "agent.workloads.targets[0].url: expected a URL without user and query, like http://"),
+        (
+            PAGE % ("http://x", "y"),
+            "agent.workloads.targets[0].server: expected one of vllm, triton, tgi, sglang, generic",
+        ),
+        ("agent: {capacity_type: x}", "agent.capacity_type: expected one of '', owned, reserved, on_demand, spot"),
+        ("agent: {period_s: x}", "agent.period_s: expected `float`, got `str`"),
+        ("feeds: {uk_carbon: [{base_url: x}]}", "feeds.uk_carbon[0].base_url: expected a URL like https://host:port"),
+        ("actuator: {mode: x}", "actuator.mode: expected one of off, dry_run, live"),
+    ],
+)
+def test_an_error_says_what_may_stand_there(text: str, says: str) -> None:
+    with pytest.raises(ConfigError, match=re.escape(f"<config>:1: {says}")):
+        parse_config(text, Config)

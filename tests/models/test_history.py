@@ -1,0 +1,68 @@
+"""A start from history: statsmodels goes on where the online models go on, with gaps, zeros and short series."""
+
+import importlib
+from typing import Any
+
+import numpy as np
+
+from flyball_models.forecast import damped, ensemble, history, holt_winters
+
+N, SEASON, H = 64, 12, 5
+Floats = np.ndarray[Any, Any]
+
+
+def daily(ticks: int, series: int = 3) -> Floats:
+    rng = np.random.default_rng(3)
+    turn = np.sin(2 * np.pi * np.arange(ticks)[:, None] / SEASON)
+    return (50 * np.exp(0.8 * turn + 0.1 * rng.normal(size=(ticks, series)))).astype(np.float32)
+
+
+def test_the_season_goes_on_as_statsmodels_forecasts_it() -> None:
+    y = daily(10 * SEASON + 5)
+    config = holt_winters.Config(0.3, 0.1, 0.2, 0.9, SEASON, H)
+    state = history.holt_winters_state(y, N, config)
+    made: Any = importlib.import_module("statsmodels.tsa.holtwinters")
+    model = made.ExponentialSmoothing(
+        history.filled(y[:, 1]),
+        trend="add",
+        damped_trend=True,
+        seasonal="add",
+        seasonal_periods=SEASON,
+        initialization_method="heuristic",
+    )
+    rates = {"smoothing_level": 0.3, "smoothing_trend": 0.1, "smoothing_seasonal": 0.2 * 0.7, "damping_trend": 0.9}
+    expected = np.expm1(model.fit(optimized=False, **rates).forecast(H + 1))
+    # A tick without a value moves the phase on, so that the forecasts are for one tick later.
+    none = np.zeros(N, np.bool_)
+    _, out = holt_winters.step(state, np.zeros(N, np.float32), none, config)
+    np.testing.assert_allclose(out[1], expected[1:], rtol=0.02)
+
+
+def test_a_fitted_start_meets_the_recursion_that_saw_everything() -> None:
+    y = daily(40 * SEASON)
+    config = damped.Config(0.4, 0.1, 0.8, H)
+    played = damped.init(N, config)
+    for row in y:
+        wide = np.pad(row, (0, N - 3))
+        played, _ = damped.step(played, wide, wide > 0, config)
+    fitted = history.damped_state(y, N, config)
+    np.testing.assert_allclose(fitted.level[:3], played.level[:3], rtol=1e-3)
+    np.testing.assert_allclose(fitted.trend[:3], played.trend[:3], atol=2e-3)
+    assert (np.asarray(fitted.seen)[3:] == 0).all()
+
+
+def test_an_ensemble_with_a_history_forecasts_a_season_that_a_new_one_cannot_know() -> None:
+    y = daily(8 * SEASON)
+    y[20:40, 0] = np.nan  # a gap
+    y[:, 1] = 0.0
+    y[: 7 * SEASON, 2] = np.nan  # almost new
+    config = ensemble.configure(H, (1, 3), SEASON)
+    state = history.from_history(y[:-H], N, config)
+    mask = np.arange(N) < 2
+    _, out = ensemble.step(state, np.zeros(N, np.float32), np.zeros(N, np.bool_), config)
+    assert np.isfinite(np.asarray(out.forecast)[mask]).all()
+    truth = y[8 * SEASON - H + 1 :, 0]  # the tick without a value has passed
+    flat = np.abs(y[8 * SEASON - H - 1, 0] - truth).mean()
+    assert np.abs(np.asarray(out.forecast)[0, : H - 1] - truth).mean() < 0.6 * flat
+    np.testing.assert_allclose(out.forecast[1], 0.0, atol=1e-3)
+    assert np.isnan(np.asarray(out.forecast)[3:]).all()

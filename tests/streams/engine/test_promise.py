@@ -1,0 +1,256 @@
+"""The worker's promise policy is the backtest's, in columns; and what the worker adds: time, silence, zero, words."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+import numpy as np
+import pytest
+from tests.streams.engine.scene import FORECAST
+
+from flyball_contracts.config import ForecastConfig, SizingConfig
+from flyball_contracts.records import Demand, Objective, Tick, WorkloadSpec
+from flyball_models.scaling import Observation, desired, fresh, headroom, hpa as rival, number
+from flyball_models.scaling.headroom import Limits
+from flyball_models.sizing import hpa
+from flyball_streams.engine.packing import pack, unpack
+from flyball_streams.engine.workload.forecaster import Forecaster
+from flyball_streams.engine.workload.sizer import IN_GPUS, Job, Sizer, Want
+
+S = 1_000_000_000
+SIZING = SizingConfig()
+BLIND = msgspec.structs.replace(FORECAST, trust_after_ticks=10**6)
+NOTHING = Observation(*([0.0] * len(Observation._fields)))
+FIRST = 12_000
+"""A sample that begins a minute, so that times look like times."""
+
+
+def spec(name: str = "w", **changes: Any) -> WorkloadSpec:
+    given: dict[str, Any] = {"min_replicas": 1, "max_replicas": 100_000, "capacity_per_replica": 1.0}
+    return WorkloadSpec(workload=name, cell="c", time_ns=0, kind="inference", **(given | changes))
+
+
+class Worker:
+    """A sizer with its forecaster, as a cell of the workload lane drives them."""
+
+    def __init__(
+        self, *specs: WorkloadSpec, sizing: SizingConfig = SIZING, forecast: ForecastConfig = FORECAST
+    ) -> None:
+        self.specs = {s.workload: s for s in specs}
+        self.forecaster = Forecaster(forecast)
+        self.sizer = Sizer(forecast, sizing, self.forecaster)
+        self.index: dict[int, int] = {}
+        self.trusted = False
+
+    def ticks(self, demands: Sequence[Demand], period_s: int = 5, missing: tuple[str, ...] = ()) -> list[Want | None]:
+        """One tick after the last one."""
+        views = self.forecaster.step({d.workload: _work(d) for d in demands})
+        self.trusted = any(view.trusted for view in views.values())
+        index = self.index.setdefault(period_s, FIRST * 5 // period_s)
+        self.index[period_s] += 1
+        jobs = [
+            Job(spec, d, views[d.workload], "f", *_sustained(spec), spec.cold_start_s)
+            for d in demands
+            for spec in (self.specs[d.workload],)
+        ]
+        return self.sizer.step(Tick(index=index, period_ns=period_s * S, missing=missing), jobs)
+
+    def one(self, work: float | None, n: int, queued: float = 0.0, **how: Any) -> Want | None:
+        """One tick of the only workload, in which a request is a unit of work."""
+        demand = asked("w", work, n, how.pop("ready", n), queued)
+        return self.ticks([demand], **how)[0]
+
+
+def _sustained(spec: WorkloadSpec) -> tuple[float, str]:
+    each = spec.capacity_per_replica
+    return (each, "owner") if each > 0 else (spec.gpus_per_replica, IN_GPUS)
+
+
+def _work(demand: Demand) -> float:
+    work = demand.work_rate if demand.work_rate is not None else demand.utilization_sum
+    assert work is not None
+    return work
+
+
+def asked(name: str, work: float | None, n: int, ready: int, queued: float = 0.0, **more: Any) -> Demand:
+    return Demand(
+        workload=name, replicas=n, ready=ready, devices=n, work_rate=work, request_rate=work, queued=queued, **more
+    )
+
+
+@pytest.mark.parametrize(("delay_s", "promise", "trusting"), [(5.0, 0.99, True), (30.0, 0.95, False)])
+def test_the_worker_does_what_the_backtest_does(delay_s: float, promise: float, trusting: bool) -> None:
+    forecast = FORECAST if trusting else BLIND
+    told = spec(cold_start_s=15.0, objective=Objective(delay_s=delay_s, attainment=promise))
+    worker = Worker(told, sizing=msgspec.structs.replace(SIZING, promise_rate=0.5), forecast=forecast)
+    limits = Limits(SIZING.tolerance, SIZING.most_in, SIZING.growth)
+    policy = headroom.tracking(promise, 0.5, 5, 10, 15.0, delay_s, limits)
+    state, knobs, kind = fresh(), policy.row(), number(policy)
+    random = np.random.default_rng(3)
+    work, n, backlog, coming, raised = list[float](), 12, 0.0, list[int](), 0
+    for k in range(1000):
+        mean = 8.0 * (1.4 + np.sin(k / 150)) * (3.0 if 600 < k < 660 else 1.0)
+        work.append(float(random.gamma(20, mean / 20)))
+        coming = [at for at in coming if at > k]
+        ready = n - len(coming)
+        backlog = max(0.0, backlog + 5 * (work[-1] - ready))
+        want = worker.one(work[-1], n, backlog, ready=ready)
+        row = np.array([worker.forecaster.slots["w"]])
+        ahead = float(worker.forecaster.most(row, 2, np.array([3]), np.array([4]))[0])
+        upper = ahead if worker.trusted else np.nan
+        raised += want is not None and "the forecast's 50%" in want.reason
+        last = work[:-7:-1]
+        seen = NOTHING._replace(
+            t_s=5.0 * k, ready=float(ready), pending=float(len(coming)), work_5=work[-1], work_30=sum(last) / len(last),
+            backlog=backlog, upper=upper,
+        )  # fmt: skip
+        wish = desired(kind, state, seen, knobs)
+        assert max(1.0, wish) == (n if want is None else want.replicas), k
+        if want is not None:
+            coming += [k + 3] * max(0, want.replicas - n)
+            coming = coming[: max(0, want.replicas - ready)]
+            n = want.replicas
+    assert (raised > 0) == trusting
+
+
+def test_hpa_in_columns_is_hpa() -> None:
+    random = np.random.default_rng(1)
+    columns, states, n = hpa.init(3), [fresh() for _ in range(3)], np.array([4.0, 9.0, 1.0])
+    target = np.array([0.5, 0.8, 0.7])
+    for k in range(120):
+        work = random.gamma(4, 2 + 2 * np.sin(k / 9), 3)
+        known = random.random(3) > 0.1
+        hpa.step(columns, np.where(known, work, np.nan), target, n, np.ones(3), np.full(3, 1e4))
+        before = n.copy()
+        for i in np.flatnonzero(known):
+            n[i] = max(1.0, rival.recommend(states[i], min(work[i], n[i]), n[i], target[i], 0.0))
+        assert columns.replicas[known].tolist() == n[known].tolist()
+        assert before[~known].tolist() == n[~known].tolist()
+
+
+def minutes(rate: Sequence[float], period_s: int, worker: Worker) -> Worker:
+    for mean in rate:
+        for _ in range(60 // period_s):
+            worker.one(mean, 8, period_s=period_s)
+    return worker
+
+
+def test_the_period_of_the_ticks_does_not_matter() -> None:
+    rate = np.random.default_rng(2).gamma(9, 1, 12).tolist()
+    found = [minutes(rate, period_s, Worker(spec())).sizer.columns for period_s in (1, 2, 5, 10, 60)]
+    for columns in found:
+        assert columns.need.minutes[0] == 12
+        assert columns.need.target[0] == pytest.approx(found[0].need.target[0], rel=1e-12)
+        assert columns.rival.replicas[0] == found[0].rival.replicas[0]
+
+
+@pytest.mark.parametrize("each", [0.25, 64.0])
+def test_the_unit_of_work_does_not_matter(each: float) -> None:
+    plain, scaled = Worker(spec(), forecast=BLIND), Worker(spec(capacity_per_replica=each), forecast=BLIND)
+    for x in np.random.default_rng(6).gamma(4, 2, 150).tolist():
+        a, b = plain.one(x, 10, x), scaled.one(x * each, 10, x * each)
+        assert (a and a.replicas) == (b and b.replicas)
+
+
+def test_nobody_loses_a_replica_before_enough_is_known() -> None:
+    worker = Worker(spec())
+    found = [worker.one(2.0, 10) for _ in range(60)]
+    assert found[:59] == [None] * 59
+    assert found[59] is not None
+    assert found[59].replicas == 8  # a quarter at once
+
+
+def test_an_unknown_tick_is_a_gap_and_an_hour_of_them_a_new_workload() -> None:
+    worker = minutes([2.0] * 6, 5, Worker(spec()))
+    worker.ticks([])
+    assert worker.one(2.0, 10) is not None
+    worker.index[5] += 730
+    assert worker.one(2.0, 10) is None
+
+
+def test_a_sum_that_lacks_a_source_takes_nothing_away() -> None:
+    worker = minutes([6.0] * 6, 5, Worker(spec()))
+    known = worker.sizer.columns.need.target.copy()
+    for _ in range(130):
+        assert worker.one(0.5, 8, missing=("node/1",)) is None
+    assert worker.sizer.columns.need.target[0] == known[0]
+    more = worker.one(20.0, 8, 1000.0, missing=("node/1",))
+    assert more is not None
+    assert more.replicas > 8
+
+
+def test_what_is_on_its_way_is_not_asked_for_again() -> None:
+    worker = minutes([4.0] * 6, 5, Worker(spec()))
+    first = [worker.one(40.0, 6, queued=100.0 * k) for k in range(1, 7)][-1]
+    assert first is not None
+    assert first.replicas == 24  # four times what is ready
+    held = [worker.one(40.0, 24, queued=100.0 * k, ready=6) for k in range(7, 20)]
+    assert held == [None] * 13
+
+
+def test_busy_gpus_are_kept_below_their_target() -> None:
+    worker = Worker(spec(capacity_per_replica=0.0, gpus_per_replica=2.0))
+    full = Demand(workload="w", replicas=4, ready=4, devices=8, utilization_sum=8.0)
+    found = [worker.ticks([full])[0] for _ in range(80)]
+    assert all(want is not None and want.replicas == 5 for want in found[:50])  # 4 / 0.8
+    assert found[-1] is not None
+    assert found[-1].replicas >= 5
+    assert "busy GPUs" in found[-1].reason
+
+
+@pytest.mark.parametrize("policy", ["promise", "band"])
+def test_the_idle_are_scaled_to_zero_and_back_at_the_first_sign(policy: Any) -> None:
+    sizing = msgspec.structs.replace(SIZING, policy=policy, idle_s=300.0)
+    worker = Worker(spec(min_replicas=0, max_replicas=20), sizing=sizing)
+    never = Worker(spec(min_replicas=0, max_replicas=20), sizing=msgspec.structs.replace(sizing, idle_s=0.0))
+    for _ in range(240):
+        last, kept = worker.one(0.0, 1), never.one(0.0, 1)
+        assert kept is None or kept.replicas >= 1
+    assert last is not None
+    assert last.replicas == 0
+    assert "nothing was asked for" in last.reason
+    assert worker.one(0.0, 0) is None
+    woken = worker.one(0.0, 0, queued=1.0)
+    assert woken is not None
+    assert 1 <= woken.replicas <= 4
+
+
+def test_a_lost_forecast_has_no_say_and_that_is_said() -> None:
+    for forecast, trusted in ((FORECAST, 1.0), (BLIND, 0.0)):
+        worker = Worker(spec(objective=Objective(delay_s=5, attainment=0.999)), forecast=forecast)
+        want = minutes([5.0, 6.0, 5.0, 7.0, 5.0, 6.0, 8.0], 5, worker).one(30.0, 8)
+        assert want is not None
+        numbers = {e.name: e.value for e in want.evidence}
+        assert numbers["forecast.trusted"] == trusted
+        assert ("forecast.ahead" in numbers) == bool(trusted)
+        assert numbers["promise.in_time"] == pytest.approx(0.999)
+        assert numbers["hpa.replicas"] == 10
+        assert want.reason.endswith("HPA at 80% would have 10")
+
+
+def test_a_sizer_goes_on_from_its_snapshot() -> None:
+    random = np.random.default_rng(4)
+    names = [f"w-{i}" for i in range(5)]
+    specs = [spec(name) for name in names]
+    one, other = Worker(*specs), Worker(*specs)
+    for k in range(200):
+        asks = [
+            asked(name, float(random.gamma(4, 2)), 9, 8, float(k % 7 == 0)) for name in names if random.random() > 0.1
+        ]
+        if k in (77, 150):
+            other = Worker(*specs)
+            other.forecaster.load(unpack(pack(one.forecaster.state())))
+            other.sizer.load(unpack(pack(one.sizer.state())))
+            other.index = dict(one.index)
+        found = one.ticks(asks, period_s=2)
+        if k >= 77:
+            assert other.ticks(asks, period_s=2) == found
+    assert pack(one.sizer.state()) == pack(other.sizer.state())
+
+
+def test_who_is_gone_leaves_its_row_to_a_new_one() -> None:
+    worker = minutes([6.0] * 6, 5, Worker(spec(), spec("new")))
+    worker.sizer.keep({"new"})
+    assert worker.ticks([asked("new", 1.0, 5, 5)]) == [None]
+    assert worker.sizer.columns.rows == {"new": 0}
+    assert worker.sizer.columns.need.minutes[0] == 0
