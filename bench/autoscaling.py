@@ -28,7 +28,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextC
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))  # for `bench`
 
-from bench import _events_apart, _scaling_rows as rows
+from bench import _events_apart, _scaling_rows as rows, _single_requests as single
 from bench._report import machine
 from bench._scaling_rows import BASE, ORACLE, change
 
@@ -37,6 +37,8 @@ from flyball_models.scaling import static
 from flyball_streams.backtest import claim
 from flyball_streams.backtest.cover import cover
 from flyball_streams.backtest.demand import DAY_S, Demand
+from flyball_streams.backtest.events.confirm import Confirmation
+from flyball_streams.backtest.events.requests import drawn
 from flyball_streams.backtest.families import BASELINES, FAMILIES, Family
 from flyball_streams.backtest.kernel import Floats
 from flyball_streams.backtest.known import Known, known
@@ -53,8 +55,10 @@ FAULT_TARGET = 0.99
 FAULT_SEEDS = 2
 APART_SEEDS = 2
 SEEDS = 5
-OURS = ("promise", "headroom", "engine")
-PARTS = ("managers", "safety", "apart")
+OURS = ("promise", "lead", "headroom", "engine")
+PARTS = ("managers", "safety", "apart", "single")
+SLOW = {"single"}
+"""Shown when named, or in a quick run."""
 
 Pairs = tuple[tuple[float, int], ...]
 Traces = Iterator[tuple[str, list[Demand]]]
@@ -138,7 +142,8 @@ def bounds(shared: list[Known], name: str) -> dict[str, float]:
 def main(arguments: list[str] | None = None) -> int:
     """Run the benchmark; exit status 1 when it could not be run."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("parts", nargs="*", choices=[*PARTS, []], help="what to show beside the claim; all by default")
+    told_parts = "what to show beside the claim; by default all but 'single', which takes long"
+    parser.add_argument("parts", nargs="*", choices=[*PARTS, []], help=told_parts)
     parser.add_argument("--data", type=Path, help="folder with servegen/ and azure_llm_2023/")
     parser.add_argument("--quick", action="store_true", help="fewer settings, seeds and policies: under a minute")
     parser.add_argument("--seeds", type=int, default=SEEDS)
@@ -154,7 +159,7 @@ def main(arguments: list[str] | None = None) -> int:
     if unknown or not (args.quick or args.data):
         parser.error(f"there is no policy {unknown[0]!r}" if unknown else "name the traces with --data, or use --quick")
     seeds = min(args.seeds, 2) if args.quick else args.seeds
-    parts = set(args.parts or PARTS)
+    parts = set(args.parts or PARTS) - (set() if args.parts or args.quick else SLOW)
     try:
         traces = traces_of(args.data, seeds) if args.data else synthetic(seeds, 4)
     except FlyballError as error:
@@ -166,6 +171,7 @@ def main(arguments: list[str] | None = None) -> int:
     limits: dict[str, float] = {}
     fixed: dict[str, Any] = {}
     faults: dict[str, list[Outcome]] = {}
+    confirmed: dict[str, Confirmation] = {}
     samples: list[Demand] = []
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
     with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as bar:
@@ -179,6 +185,9 @@ def main(arguments: list[str] | None = None) -> int:
                 fixed |= peaks(shared, demand.name, pairs)
             if "safety" in parts:
                 faults |= borne(shared, found, thin)
+            if "single" in parts:
+                source = open_traces(args.data).requests if args.data else drawn
+                confirmed |= single.confirmed(shared[0], found, source, thin, quick=args.quick)
     if not results:
         console.print(
             f"{args.data}: holds no trace of two weeks or more; nothing can be tuned on one and tested on another"
@@ -206,6 +215,9 @@ def main(arguments: list[str] | None = None) -> int:
     if "apart" in parts:
         document["apart"] = _events_apart.apart(samples, tuple(dict.fromkeys(cold for cold, _ in pairs)))
         console.print(_events_apart.table(document["apart"]))
+    if "single" in parts:
+        document["single"] = single.rows(confirmed)
+        console.print(single.table(confirmed), highlight=False)
     if not args.data:
         console.print("synthetic traces: this shows that the script runs, and supports no claim", style="yellow")
     document |= {"wall_s": time.monotonic() - started, "cpu_s": time.process_time() - cpu}

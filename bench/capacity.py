@@ -87,7 +87,7 @@ def traced(counts: Floats, capacity_share: float) -> Floats:
 
 def run(model: int, load: Floats, seed: int) -> list[Seen]:
     """Estimates of all methods over one run."""
-    random = np.random.default_rng(1000 + seed)
+    random = np.random.default_rng((1000, model, seed))
     _, architecture, name, count = MODELS[model]
     gpu = gpus.find(name)
     assert gpu is not None
@@ -95,7 +95,8 @@ def run(model: int, load: Floats, seed: int) -> list[Seen]:
     owner = server.capacity * float(random.lognormal(0.0, OWNER))
     ticks = load.shape[0]
     half = ticks // 2
-    speed = np.where(np.arange(ticks) < half, 1.0, SLOWER)
+    speed = np.full(ticks, SLOWER)
+    speed[:half] = 1.0
     told = simulate(server, 2, load, seed, speed)
     state, limits = tracker.init(1), Limits(np.full(1, DELAY_S / math.log(100.0)), np.full(1, np.nan))
     found: list[Seen] = []

@@ -26,8 +26,8 @@ def bucket(n: int) -> int:
 def grow(state: State, n: int, fresh: Callable[[int], State], axis: int = -1) -> State:
     """Return `fresh(n)` with the content of `state` in its first slots along the series `axis`.
 
-    Clocks, and what all series share (a last axis of 1), are taken over. Raises ValueError when `n` is smaller than the capacity, or
-    when the two states differ in anything but capacity (that is, when they come from different settings).
+    Clocks, and what all series share (a last axis of 1), are taken over. Raises ValueError when `n` is smaller than
+    the capacity, or when the two states differ in anything but capacity (that is, when they come from different settings).
     """
 
     def copy(old: Array, new: Array) -> Array:

@@ -24,7 +24,7 @@ def products_over_series(values: Array) -> Array:
     width = min(n, _BLOCK)
     whole = jnp.clip(jnp.round(values * _STEPS), -_MOST, _MOST)
     whole = jnp.pad(whole, ((0, 0), (0, -n % width))).reshape(f, -1, width)
-    sums = jnp.einsum("abn,cbn->bac", whole, whole).astype(jnp.int32).sum(axis=0)
+    sums = jnp.matmul(whole.transpose(1, 0, 2), whole.transpose(1, 2, 0)).astype(jnp.int32).sum(axis=0)
     return sums.astype(jnp.float32) / _STEPS**2
 
 

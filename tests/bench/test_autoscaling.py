@@ -27,7 +27,7 @@ def figures(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
 def test_every_policy_has_a_row_at_every_target(figures: dict[str, Any]) -> None:
     assert set(figures["targets"]) == {"0.95", "0.99", "0.999"}
     for rows in figures["targets"].values():
-        assert [row["policy"] for row in rows] == ["promise", "headroom", *BASELINES, "oracle"]
+        assert [row["policy"] for row in rows] == ["promise", "lead", "headroom", *BASELINES, "oracle"]
 
 
 def test_managers_faults_and_events_have_their_figures(figures: dict[str, Any]) -> None:
@@ -42,6 +42,13 @@ def test_managers_faults_and_events_have_their_figures(figures: dict[str, Any]) 
     parts = ("ordinary", "burst", "outage", "level shift")
     assert sum(share["accuracy"][name] for name in parts) == pytest.approx(1.0)
     assert {row["model"] for row in models} >= {"last value", "mix"}
+
+
+def test_single_requests_have_their_say_on_every_configuration(figures: dict[str, Any]) -> None:
+    (found,) = figures["single"].values()
+    assert found["verdict"].startswith("Single requests")
+    assert [row["key"] for row in found["rows"]] == [row["policy"] for row in figures["targets"]["0.99"]]
+    assert all(row["events"]["tried"] >= 1 for row in found["rows"])
 
 
 def test_hpa_is_compared_with_itself_and_nothing_bills_less_than_the_work(figures: dict[str, Any]) -> None:

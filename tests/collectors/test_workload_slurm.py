@@ -100,10 +100,15 @@ def test_the_prolog_tells_of_a_job_without_any_privilege(tree: CgroupTree, watch
     folder = tree.root / "run/jobs"
     folder.mkdir(parents=True)
     task = {"PATH": os.environ["PATH"], "FLYBALL_JOBS": str(folder), "SLURM_JOB_ID": "7", "SLURM_PROCID": "3"}
-    for said in ({}, SAID):
+    mine = tree.root / "mine"
+    mine.write_text("mine")
+    for said in ({}, SAID, SAID):
         done = subprocess.run([PROLOG], env=task | said, capture_output=True, check=True)
         assert (done.stdout, done.stderr) == (b"", b"")  # what it printed would be obeyed by Slurm
     assert [path.name for path in folder.iterdir()] == ["7.0.3"]
+    (folder / "8.0.3").symlink_to(mine)
+    subprocess.run([PROLOG], env=task | SAID | {"SLURM_JOB_ID": "8"}, check=True)
+    assert mine.read_text() == "mine"
     os.mkfifo(folder / "7.pipe")  # nobody must be able to hold the agent
     (folder / "7.large").write_bytes(b"FLYBALL_WORKLOAD=" + bytes(1 << 20))
     until(lambda: [(one.workload, one.replica) for one in watch.found] == [("chat", "7.n1")])
@@ -111,7 +116,7 @@ def test_the_prolog_tells_of_a_job_without_any_privilege(tree: CgroupTree, watch
     remove(group)
     until(lambda: watch.found == ())
     subprocess.run([PROLOG.with_name("epilog")], env=task, check=True)
-    assert list(folder.iterdir()) == []
+    assert [path.name for path in folder.iterdir()] == ["8.0.3"]
 
 
 def test_an_agent_that_may_reads_the_environment(tree: CgroupTree, watch: JobWatch) -> None:

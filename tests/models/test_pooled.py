@@ -19,12 +19,13 @@ Floats = np.ndarray[Any, Any]
 def played(y: Floats, config: pooled.Config) -> tuple[pooled.State, Floats]:
     """Play y [T, S], NaN where missing, with the long mean as only forecast given; return forecasts [T, N, H]."""
     state, rows = pooled.init(N, config), list[Floats]()
-    level = np.zeros(N)
-    for t, values in enumerate(y):
+    level, seen = np.zeros(N), np.zeros(N)
+    for values in y:
         wide = np.full(N, np.nan, np.float32)
         wide[: y.shape[1]] = values
         known = np.isfinite(wide)
-        level = np.where(known, level + (np.nan_to_num(wide) - level) / min(t + 1, 50), level)
+        seen += known
+        level += np.where(known, (np.nan_to_num(wide) - level) / np.clip(seen, 1, 50), 0.0)
         given = np.broadcast_to(level.astype(np.float32), (1, 4, N))
         state, out = pooled.step(state, wide, known, given, config)
         rows.append(np.asarray(out))
@@ -32,12 +33,12 @@ def played(y: Floats, config: pooled.Config) -> tuple[pooled.State, Floats]:
 
 
 def reverting(ticks: int, series: int = N, seed: int = 5) -> Floats:
-    """Loads that return to a mean of their own by a tenth each tick."""
+    """Loads that return to a mean of their own, most of the way in a tick."""
     rng = np.random.default_rng(seed)
     mean, z = rng.uniform(3, 7, series), np.zeros((ticks, series))
     z[0] = mean
     for t in range(1, ticks):
-        z[t] = mean + 0.9 * (z[t - 1] - mean) + 0.1 * rng.normal(size=series)
+        z[t] = mean + 0.3 * (z[t - 1] - mean) + 0.1 * rng.normal(size=series)
     return np.exp(z).astype(np.float32)
 
 
@@ -70,8 +71,8 @@ def test_a_newcomer_is_forecast_by_what_the_others_taught() -> None:
     error = np.abs(np.log(out[window, 40:, 2]) - np.log(truth)).mean()
     taught = np.abs(np.log(alone[window, 40:, 2]) - np.log(truth)).mean()
     flat = np.abs(np.log(late[200:240]) - np.log(truth)).mean()
-    assert error < 0.97 * taught
-    assert error < 0.97 * flat
+    assert error < 0.95 * taught
+    assert error < 0.9 * flat
 
 
 def test_level_shifts_gaps_and_zeros_are_bounded_and_soon_over() -> None:
@@ -84,8 +85,8 @@ def test_level_shifts_gaps_and_zeros_are_bounded_and_soon_over() -> None:
     state, out = played(y, ROBUST)
     assert np.isfinite(out[1:, :5]).all()
     assert (np.abs(np.log(out[153:, 0] / y[153:, 0, None])) < 1.5).all()
-    np.testing.assert_array_equal(out[100:140, 1].max(axis=0), out[100:140, 1].min(axis=0))
-    np.testing.assert_array_equal(out[:, 2], 0.0)
+    np.testing.assert_allclose(out[100:140, 1].max(axis=0), out[100:140, 1].min(axis=0), rtol=0.05)
+    np.testing.assert_allclose(out[:, 2], 0.0, atol=1e-3)
     assert (out[122:180, 3] <= 15.0).all()
     assert (np.log1p(out[..., 4, :]) <= np.log1p(40.0) + np.log(16.0)).all()
     assert np.isfinite(np.asarray(state.common)).all()

@@ -17,6 +17,7 @@ from flyball_models.scaling import (
     headroom,
     hpa,
     kpa,
+    lead,
     number,
     static,
 )
@@ -212,3 +213,29 @@ def test_headroom_tracks_its_promise_by_the_step_of_an_online_quantile() -> None
         means.append(minute.mean())
         if k >= 5:
             assert wish == math.ceil(np.mean(means[-5:]) + z * np.std(needs) - 1e-9)
+
+
+def test_lead_spreads_by_the_error_at_the_lead_time_and_by_the_last_hour() -> None:
+    player, rng = Player(lead.policy(0.9, 0.0, 4, 1, 180, 5, 1.0)), np.random.default_rng(6)
+    z, square = lead.TAIL * math.log(10), 0.0
+    needs, means = list[float](), list[float]()
+    for k in range(90):
+        minute = rng.gamma(9, 2, 12) * (2 if k > 45 else 1)
+        wish = [player.sees(work_5=x, work_30=0) for x in minute][-1]
+        needs.append(np.sort(minute)[-2])
+        means.append(minute.mean())
+        if k >= 3:
+            error = needs[k] - np.mean(means[max(0, k - 6) : k - 2])
+            square += max(1 - 0.5 ** (1 / 120), 1 / (k - 2)) * (error**2 - square)
+        if k >= 5:
+            spread = math.sqrt(0.5 * square + 0.5 * np.var(needs[-60:]))
+            assert wish == math.ceil(np.mean(means[-4:]) + z * spread - 1e-9)
+
+
+def test_lead_keeps_what_present_work_asked_for_for_two_minutes() -> None:
+    player = Player(lead.policy(0.5, 0.0, 1, 1, 180, 5, 1.1))
+    for _ in range(120):
+        player.sees(work_5=4, work_30=4)
+    after = [player.sees(work_5=4, work_30=30 if i == 0 else 4, backlog=270 if i == 0 else 0) for i in range(30)]
+    assert after[:25] == [math.ceil(1.1 * 33)] * 25
+    assert after[-1] < 10

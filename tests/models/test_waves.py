@@ -12,14 +12,14 @@ N, W = 64, waves.DEFAULT.length
 Floats = np.ndarray[Any, Any]
 
 
-def looked(columns: list[Floats]) -> waves.Swings:
+def looked(columns: list[Floats]) -> tuple[Floats, ...]:
     """Play the columns, one per device, through a window that has been round once; return what it shows."""
     x = np.full((len(columns[0]), N), np.nan, np.float32)
     x[:, : len(columns)] = np.stack(columns, axis=1)
     state = waves.init(N)
     for row in x:
         state = waves.step(state, row, np.ones(N, np.bool_))
-    return waves.Swings(*(np.asarray(value)[: len(columns)] for value in waves.look(state)))
+    return tuple(np.asarray(value)[: len(columns)] for value in waves.look(state))
 
 
 def haar_matrix(w: int) -> Floats:
@@ -55,13 +55,14 @@ def test_periods_bursts_noise_and_what_cannot_be_known() -> None:
     missing = np.where(t > len(t) - 40, np.nan, slow)
     level = np.where(t > 90, 0.9, 0.1) + noise  # one shift of the level is no period
     zeros = np.zeros(len(t))
-    out = looked([steps, slow, random, bursts, gap, missing, level, zeros])
-    energy, scale, period, regular, burst = (np.asarray(value) for value in out)
+    columns = [steps, slow, random, bursts, gap, missing, level, zeros]
+    energy, scale, period, regular, burst = looked(columns)
 
     np.testing.assert_allclose(period[[0, 1, 4]], [20, 40, 40], atol=1)
     assert (regular[[0, 1, 4]] > 0.7).all()
     assert np.isnan(period[[2, 3, 5, 6, 7]]).all()
-    assert np.isnan(energy[[5, 7]]).all() and np.isnan(burst[[5, 7]]).all()
+    assert np.isnan(energy[[5, 7]]).all()
+    assert np.isnan(burst[[5, 7]]).all()
     np.testing.assert_allclose(energy[[0, 1, 2, 3, 4, 6]].sum(axis=1), 1.0, atol=1e-4)
     assert scale[1] in (8, 16)  # half a period is 20 ticks
     assert scale[2] == 1  # noise: each finer scale has twice the coefficients

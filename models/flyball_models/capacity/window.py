@@ -83,10 +83,11 @@ def close(state: State, ticks: int, window_s: float) -> tuple[State, Point]:
         quiet = (state.least_queue < ready) & (np.abs(served - mean[_WORK]) < 0.05 * mean[_WORK])
         per_token = np.where(quiet & (mean[_TOKENS] > 0), mean[_WORK] / mean[_TOKENS], np.nan)
         per_token = _tracked(state.work_per_token, per_token)
-        by_tokens = per_token * mean[_TOKENS]
+        by_tokens: Floats = per_token * mean[_TOKENS]
         failed = known_or(mean[_FAILED], 0.0)
         without_failed: Floats = np.maximum(served - failed * known_or(kept, 0.0), 0.0)
-        witnessed = np.where(served > APART * by_tokens, by_tokens, served)
+        unwitnessed: Bools = served > APART * by_tokens
+        witnessed: Floats = np.where(unwitnessed, by_tokens, served)
         served = np.where(np.isnan(by_tokens), without_failed, witnessed)
         gone = np.maximum(mean[_REQUESTS] - grown - failed, 0.0)
         latency = mean[_LATENCY]

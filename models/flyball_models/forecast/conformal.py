@@ -62,10 +62,11 @@ DEFAULT = Config()
 class State(NamedTuple):
     """What is learned, and the open forecasts by origin tick modulo H (NaN: none was made).
 
-    tick []; last, and peak = log(1 + peak) [N], 0 before the first value; issued [H, H, N] = log(1 + forecast) by origin and horizon;
+    tick []; last, and peak = log(1 + peak) [N], 0 before the first value; issued [H, H, N] = log(1 + forecast) by
+    origin and horizon;
     bound [H, Q, N] = log(1 + quantile) at the lead horizon by origin; offset [Q, H, N]; scale [H, N]; resolved [H, N];
-    coverage [Q, N]; shared [Q + 1, H, 1]: the mean offsets and the mean scale that new series start with. A missing value
-    leaves everything but the open forecasts and what is shared as it was.
+    coverage [Q, N]; shared [Q + 1, H, 1]: the mean offsets and the mean scale that new series start with. A missing
+    value leaves everything but the open forecasts and what is shared as it was.
     """
 
     tick: Array

@@ -12,12 +12,12 @@ statsmodels is imported when it is asked for: only a start from history needs it
 import importlib
 import warnings
 from collections.abc import Sequence
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from flyball_models._arrays import as_array, counts
+from flyball_models._arrays import Array, as_array, counts
 from flyball_models.forecast import damped, ensemble, holt_winters
 
 Floats = NDArray[np.float32]
@@ -113,7 +113,7 @@ def _long(y: Floats) -> Sequence[int]:
     """Return the series with enough values to fit, not all alike: to a constant there is nothing to fit."""
     known = np.isfinite(y)
     moves = np.where(known, y, -np.inf).max(axis=0) > np.where(known, y, np.inf).min(axis=0)
-    return cast("list[int]", np.flatnonzero((known.sum(axis=0) >= _LEAST) & moves).tolist())
+    return np.flatnonzero((known.sum(axis=0) >= _LEAST) & moves).tolist()
 
 
 def _where(y: Floats, fitted: Any, played: Any) -> Any:
@@ -121,4 +121,5 @@ def _where(y: Floats, fitted: Any, played: Any) -> Any:
     chosen = np.zeros(played.level.shape[-1], np.bool_)
     chosen[_long(y)] = True
     pairs = zip(fitted, played, strict=True)
-    return type(played)(*(new if new.ndim == 0 else as_array(np.where(chosen, new, old)) for new, old in pairs))
+    leaves: list[Array] = [new if new.ndim == 0 else as_array(np.where(chosen, new, old)) for new, old in pairs]
+    return type(played)(*leaves)

@@ -72,8 +72,8 @@ DEFAULT = Config()
 class State(NamedTuple):
     """What all series share, and what each has seen, by tick modulo the length (NaN: none).
 
-    tick []; gram [J, F, F, 1], moment, common [J, F, 1], the weights w; recent [_KEPT, N] = log(1 + newest value); scale, seen
-    [N]; base [R, N] = log(1 + y) by origin, units [R, N], made [R, own, J, N]: the open forecasts'.
+    tick []; gram [J, F, F, 1], moment, common [J, F, 1], the weights w; recent [_KEPT, N] = log(1 + newest value);
+    scale, seen [N]; base [R, N] = log(1 + y) by origin, units [R, N], made [R, own, J, N]: the open forecasts'.
     """
 
     tick: Array
@@ -160,7 +160,7 @@ def _learn(state: State, z: Array, ok: Array, config: Config) -> tuple[Array, Ar
 def _observe(state: State, y: Input, mask: Input, forecasts: Input, config: Config) -> State:
     """Take in `y[N]` where `mask[N]`, and the features that `forecasts[K, H, N]` make."""
     y, forecasts = as_array(y), as_array(forecasts)
-    ok = mask & jnp.isfinite(y)
+    ok = jnp.isfinite(y) & mask
     z = jnp.log1p(jnp.maximum(y, 0.0))
     gram, moment = _learn(state, z, ok, config)
 
@@ -199,7 +199,9 @@ def _solve(gram: Array, moment: Array, ridge: Array) -> Array:
     eye = np.eye(f, dtype=np.float32)
     # Forecasts that are nearly alike: a little of the mean diagonal keeps the solution within float32.
     size = jnp.trace(gram, axis1=1, axis2=2)[:, None, None]
-    weights = jnp.linalg.solve(gram + (ridge + 1e-4 / f * size) * eye, moment)
+    weights: Array = jnp.linalg.solve(  # pyright: ignore[reportUnknownMemberType]
+        gram + (ridge + 1e-4 / f * size) * eye, moment
+    )
     return jnp.where(jnp.isfinite(weights), weights, 0.0)
 
 
@@ -230,5 +232,5 @@ def step(state: State, y: Input, mask: Input, forecasts: Input, config: Config =
     none; the judged horizons lie within H. A series that never had a value is NaN.
     """
     state = observed(state, y, mask, forecasts, config=config)
-    state = state._replace(common=_solved(state.gram, state.moment, as_array(np.float32(config.ridge))))
+    state = state._replace(common=_solved(state.gram, state.moment, full((), config.ridge)))
     return state, _predicted(state, config=config)

@@ -7,8 +7,8 @@ differences between means of neighbouring stretches of 2^(k-1) ticks:
     energy_k = sum d_k^2 / sum over all scales
 
 The period is the lag at which the autocorrelation r, and that at twice the lag, are strongest after its first zero; the
-Fourier transform of the window gives all of them at once (Wiener-Khinchin). Mallat, "A theory for multiresolution signal decomposition",
-IEEE Transactions on Pattern Analysis and Machine Intelligence 11(7), 1989.
+Fourier transform of the window gives all of them at once (Wiener-Khinchin). Mallat, "A theory for multiresolution
+signal decomposition", IEEE Transactions on Pattern Analysis and Machine Intelligence 11(7), 1989.
 
 Writing a value into the window is all that a tick costs; what the window says is computed when it is asked for.
 """
@@ -50,12 +50,12 @@ class State(NamedTuple):
 
 
 class Swings(NamedTuple):
-    """energy [N, L]: share of the variance by scale, finest first; the rest [N]. NaN where unknown. scale_ticks is
-    the length of the stretches that differ most from their neighbours.
+    """energy [N, L]: share of the variance by scale, finest first; the rest [N]. NaN where unknown.
 
+    scale_ticks is the length of the stretches that differ most from their neighbours.
     period_ticks is NaN also where nothing repeats itself three times in the window; regularity is the autocorrelation
-    there. burstiness is the share of energy in the three finest scales times the kurtosis of their details over 3, which
-    is that of normal noise.
+    there. burstiness is the share of energy in the three finest scales times the kurtosis of their details over 3,
+    which is that of normal noise.
     """
 
     energy: Array

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 
-from flyball_models.scaling import band, dynamo, headroom, hpa, kpa, static
+from flyball_models.scaling import band, dynamo, headroom, hpa, kpa, lead, static
 from flyball_models.scaling.base import Floats, Observation, Policy
 from flyball_models.scaling.compile import compiled, kept, sources
 
@@ -18,12 +18,13 @@ KINDS = (
     "band",
     "engine",
     "headroom",
+    "lead",
 )
 
 # Compiled functions call each other by global name.
 _static, _hpa, _keda, _kpa, _held, _dynamo = static.step, hpa.step, hpa.step_keda, kpa.step, kpa.step_held, dynamo.step
 _follow, _oracle, _band, _engine = band.step_follow, band.step_oracle, band.step_band, band.step_engine
-_headroom = headroom.step
+_headroom, _lead = headroom.step, lead.step
 
 
 def number(policy: Policy) -> int:
@@ -56,7 +57,9 @@ def chosen(kind: int, state: Floats, seen: Observation, knobs: Floats) -> float:
         return _band(state, seen, knobs)
     if kind == 9:
         return _engine(state, seen, knobs)
-    return _headroom(state, seen, knobs)
+    if kind == 10:
+        return _headroom(state, seen, knobs)
+    return _lead(state, seen, knobs)
 
 
 def _build(stamp: int) -> Callable[[int, Floats, Observation, Floats], float]:

@@ -6,6 +6,7 @@ from typing import NamedTuple
 import msgspec
 import numpy as np
 
+from flyball_models.scaling import lead
 from flyball_streams.backtest.demand import MINUTE_S, Demand, trailing_mean
 from flyball_streams.backtest.families import Setting
 from flyball_streams.backtest.kernel import Floats
@@ -14,6 +15,8 @@ from flyball_streams.backtest.run import Run
 SHOWN = 8
 APART_S = 1800
 WINDOW_S = 30
+REMEMBERED = 600
+"""Minutes of the past that an explanation looks at, five half-lives of the errors."""
 
 
 class Explained(msgspec.Struct, frozen=True, kw_only=True):
@@ -94,15 +97,25 @@ class _Headroom(NamedTuple):
 
 
 def _headroom(demand: Demand, setting: Setting, seen: int, work: float, backlog: float) -> _Headroom | None:
-    """What the headroom policy saw, from the demand itself; ``None`` for other policies and in the first minutes."""
-    if setting.policy.kind != "headroom" or seen < 10 * MINUTE_S:
+    """What a headroom policy saw, from the demand itself; ``None`` for other policies and in the first minutes."""
+    if setting.policy.kind not in ("headroom", "lead") or seen < 10 * MINUTE_S:
         return None
-    knobs = setting.policy.knobs
-    minutes = min(int(knobs[2]), seen // MINUTE_S)
-    tail = demand.work[seen + 1 - minutes * MINUTE_S : seen + 1]
-    means = trailing_mean(tail, 5 * int(knobs[5])).reshape(minutes, -1)[:, 4::5]
-    needs, level = np.sort(means, axis=1)[:, -2], float(tail[-int(knobs[1]) * MINUTE_S :].mean())
-    return _Headroom(level, float(needs.std()), work + backlog / knobs[4], needs)
+    knobs, ahead = setting.policy.knobs, setting.policy.kind == "lead"
+    shown = min(REMEMBERED if ahead else int(knobs[2]), seen // MINUTE_S)
+    tail = demand.work[seen + 1 - shown * MINUTE_S : seen + 1]
+    sampled = 5 * int(knobs[6] if ahead else knobs[5])
+    needs = np.sort(trailing_mean(tail, sampled).reshape(shown, -1)[:, 4::5], axis=1)[:, -2]
+    level = float(tail[-int(knobs[1]) * MINUTE_S :].mean())
+    if not ahead:
+        return _Headroom(level, float(needs.std()), work + backlog / knobs[4], needs)
+    means = tail.reshape(shown, MINUTE_S).mean(axis=1)
+    levels = trailing_mean(means, int(knobs[1]))[int(knobs[1]) - 1 :]
+    off = needs[-len(levels) :][int(knobs[7]) :] - levels[: -int(knobs[7])]
+    weights = 0.5 ** (np.arange(len(off))[::-1] / lead.HALF_LIFE)
+    error = float((weights * off**2).sum() / weights.sum()) if len(off) else 0.0
+    hour = needs[-lead.LONGEST :]
+    spread = float(np.sqrt((1 - lead.OF_HOUR) * error + lead.OF_HOUR * hour.var()))
+    return _Headroom(level, spread, knobs[8] * (work + backlog / lead.DRAIN_S), hour)
 
 
 def _headroom_rule(up: bool, after: int, seen: _Headroom, backlog: float) -> tuple[str, str]:

@@ -6,7 +6,7 @@ from typing import NamedTuple
 import numpy as np
 
 from flyball_contracts.config import SizingConfig
-from flyball_models.scaling import Policy, band, dynamo, headroom, hpa, kpa, static
+from flyball_models.scaling import Policy, band, dynamo, headroom, hpa, kpa, lead, static
 from flyball_streams.backtest import bounds as ahead
 from flyball_streams.backtest.kernel import Bounds
 from flyball_streams.backtest.known import Known
@@ -17,6 +17,7 @@ BUDGET = 40
 LEVEL_MINUTES = (5, 12)
 HOLD_MINUTES = 10
 ETAS = (0.02, 0.05)
+ROOMS = (1.0, 1.1)
 
 
 class Case(NamedTuple):
@@ -115,6 +116,16 @@ def _promise(case: Case) -> list[Setting]:
     ]
 
 
+def _lead(case: Case) -> list[Setting]:
+    return [
+        Setting(
+            lead.policy(1 - float(late), ETAS[0], LEVEL_MINUTES[0], HOLD_MINUTES, case.cold_start_s, case.delay_s, room)
+        )
+        for room in ROOMS
+        for late in np.geomspace(0.15, 0.00001, BUDGET // (2 * case.thin))
+    ]
+
+
 STATIC = Family("static", "static", _static)
 HPA = Family("hpa", "HPA v2", _one_knob(hpa.policy, 0.2, 0.98))
 KEDA = Family("keda", "KEDA-like", _one_knob(hpa.keda, 0.22, 1.6))
@@ -125,7 +136,10 @@ SCHEDULE = Family("schedule", "schedule", _schedule, by_delay=True)
 ENGINE = Family("engine", "Flyball engine", _engine, ours=True, forecasts=True)
 HEADROOM = Family("headroom", "Flyball headroom", _headroom, by_delay=True, ours=True)
 PROMISE = Family("promise", "Flyball promise", _promise, by_delay=True, ours=True, forecasts=True)
+LEAD = Family("lead", "Flyball lead", _lead, by_delay=True, ours=True)
 ORACLE = Family("oracle", "oracle-A", _oracle, by_delay=True)
-FAMILIES = {f.key: f for f in (STATIC, HPA, KEDA, KPA, KPA_HELD, DYNAMO, SCHEDULE, PROMISE, HEADROOM, ENGINE, ORACLE)}
+FAMILIES = {
+    f.key: f for f in (STATIC, HPA, KEDA, KPA, KPA_HELD, DYNAMO, SCHEDULE, PROMISE, HEADROOM, LEAD, ENGINE, ORACLE)
+}
 OURS = "promise"
 BASELINES = ("hpa", "keda", "kpa", "kpa_held", "dynamo", "static", "schedule")

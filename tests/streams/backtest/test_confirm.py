@@ -8,10 +8,11 @@ import pytest
 
 from flyball_streams.backtest.demand import DAY_S, Demand
 from flyball_streams.backtest.events import whole, words
-from flyball_streams.backtest.events.confirm import Confirmation, days_of
+from flyball_streams.backtest.events.confirm import Confirmation, Pair, days_of
 from flyball_streams.backtest.page import page
 from flyball_streams.backtest.run import Scenario
 from flyball_streams.backtest.study import Question, Study, study
+from flyball_streams.backtest.words import method
 
 KEYS = ("headroom", "hpa", "static", "oracle")
 
@@ -19,7 +20,9 @@ KEYS = ("headroom", "hpa", "static", "oracle")
 def demand_of(hours: float) -> Demand:
     seconds = int(hours * 3600)
     rng = np.random.default_rng(4)
-    rate = 60 * (1.3 + np.sin(2 * np.pi * np.arange(seconds) / 3600)) * np.repeat(rng.gamma(8, 1 / 8, seconds // 20), 20)
+    rate = (
+        60 * (1.3 + np.sin(2 * np.pi * np.arange(seconds) / 3600)) * np.repeat(rng.gamma(8, 1 / 8, seconds // 20), 20)
+    )
     requests = rng.poisson(rate).astype(np.float64)
     return Demand("shop", requests * 0.2, requests, "made for a test")
 
@@ -58,7 +61,7 @@ def test_tau_counts_the_pairs_that_change_places(found: Confirmation) -> None:
 
 def test_words_say_how_far_the_ranking_is_confirmed(found: Confirmation) -> None:
     pair = {"first": "A", "second": "B", "fluid": -0.1, "events": 0.2}
-    near, far = msgspec.convert({**pair, "events": 0.01}, words.Pair), msgspec.convert(pair, words.Pair)
+    near, far = msgspec.convert({**pair, "events": 0.01}, Pair), msgspec.convert(pair, Pair)
     replace = msgspec.structs.replace
     assert "confirm the ranking: all" in words.verdict(replace(found, swapped=[]))
     assert "but for near ties" in words.verdict(replace(found, swapped=[near]))
@@ -79,18 +82,12 @@ def test_the_page_shows_both_engines(both: Study) -> None:
 def test_a_short_demand_can_be_tuned_with_single_requests(monkeypatch: pytest.MonkeyPatch) -> None:
     question = Question(("hpa", "static"), "hpa", 0.97, Scenario(60.0, (5,)), thin=8, engine="events")
     found = study([demand_of(1)], question)
-    assert "single requests" in " ".join(words_of(found))
+    assert "single requests" in " ".join(method(found))
     assert found.confirmed is None
     assert all(row.billed_hours for row in found.rows)
     monkeypatch.setattr(whole, "MOST_REQUESTS", 1000)
     with pytest.raises(ValueError, match="both"):
         study([demand_of(1)], question)
-
-
-def words_of(found: Study) -> list[str]:
-    from flyball_streams.backtest.words import method
-
-    return method(found)
 
 
 def test_days_are_spread_over_the_half_and_whole() -> None:

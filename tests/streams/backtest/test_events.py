@@ -44,9 +44,9 @@ def erlang_c(servers: int, load: float) -> float:
     return last / (sum(terms) + last)
 
 
-@pytest.mark.parametrize(("replicas", "slots"), [(1, 1), (4, 1), (2, 2), (8, 1)])
+@pytest.mark.parametrize(("replicas", "slots"), [(1, 1), (4, 1), (2, 2)])
 def test_slots_that_do_not_slow_each_other_are_the_servers_of_m_m_c(replicas: int, slots: int) -> None:
-    servers, n = replicas * slots, 400_000
+    servers, n = replicas * slots, 300_000
     load = 0.8 * servers
     # A slot has 1 / slots of its replica, so a request with so much work takes a second.
     work = np.random.default_rng(2).exponential(1 / slots, n)
@@ -86,7 +86,7 @@ POLICIES = [static.policy(3), hpa.policy(0.6), kpa.policy(0.7), kpa.policy_held(
 bursts = st.lists(st.tuples(st.floats(0, 30), st.integers(1, 90)), min_size=1, max_size=8)
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=30, deadline=None)
 @given(bursts, st.sampled_from(POLICIES), st.integers(1, 90), st.floats(0, 0.3), st.floats(0, 1), st.integers(0, 200))
 def test_no_request_and_no_work_is_lost(
     parts: list[tuple[float, int]], policy: Policy, cold: int, fails: float, share: float, from_s: int

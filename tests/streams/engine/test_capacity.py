@@ -12,10 +12,20 @@ from tests.streams.engine.scene import CELL, CONFIG, inventory, spec, tick
 
 from flyball_contracts.codec import decode_record, record_message
 from flyball_contracts.config import WorkerConfig
-from flyball_contracts.records import Allocation, Architecture, Capacity, Demand, Objective, Tick, WorkloadSpec
+from flyball_contracts.records import (
+    Allocation,
+    Architecture,
+    Capacity,
+    Demand,
+    Forecast,
+    Objective,
+    Tick,
+    WorkloadSpec,
+)
 from flyball_streams.engine import Directory
 from flyball_streams.engine.packing import pack, unpack
 from flyball_streams.engine.workload.capacity import MOST_APART, Capacities, by_architecture, mean_wait_s
+from flyball_streams.engine.workload.cell import WorkloadCell
 
 SERVER = Server()
 REPLICAS = 2
@@ -109,6 +119,21 @@ def test_without_an_owner_work_counts_in_gpus_until_capacity_is_known(busy: NDAr
     assert capacities.of(service, demand(busy[-1])).work_per_s == pytest.approx(SERVER.capacity, rel=0.08)
     silent = msgspec.structs.replace(demand(busy[-1]), work_rate=None)
     assert capacities.of(service, silent)[:2] == (2.0, "GPUs")
+
+
+def test_a_series_changes_its_unit_once_and_whole(busy: NDArray[np.float64]) -> None:
+    """Forecasts count in busy GPUs until it is known what a replica sustains, then in work, and never mix the two."""
+    cell = WorkloadCell(CELL, "workload/0", CONFIG, known(serving()).directory)
+    told: list[Forecast] = []
+    for i, row in enumerate(busy[75:225]):
+        said = list(cell.close(tick(i), {"serve": demand(row)}, []))
+        told += [record for record in said if isinstance(record, Forecast)]
+    units = [record.observed is not None and record.observed > 10.0 for record in told]
+    assert units == sorted(units)
+    assert {True, False} == set(units)
+    first = told[units.index(True)]
+    assert not first.trusted  # what it learned of GPUs says nothing of work
+    assert min(q[2] for q in first.quantiles) > 10.0
 
 
 def test_insights_come_at_the_profile_interval(busy: NDArray[np.float64]) -> None:

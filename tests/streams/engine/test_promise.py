@@ -1,5 +1,6 @@
 """The worker's promise policy is the backtest's, in columns; and what the worker adds: time, silence, zero, words."""
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -89,7 +90,7 @@ def test_the_worker_does_what_the_backtest_does(delay_s: float, promise: float, 
     random = np.random.default_rng(3)
     work, n, backlog, coming, raised = list[float](), 12, 0.0, list[int](), 0
     for k in range(1000):
-        mean = 8.0 * (1.4 + np.sin(k / 150)) * (3.0 if 600 < k < 660 else 1.0)
+        mean = 8.0 * (1.4 + math.sin(k / 150)) * (3.0 if 600 < k < 660 else 1.0)
         work.append(float(random.gamma(20, mean / 20)))
         coming = [at for at in coming if at > k]
         ready = n - len(coming)
@@ -203,6 +204,7 @@ def test_the_idle_are_scaled_to_zero_and_back_at_the_first_sign(policy: Any) -> 
     sizing = msgspec.structs.replace(SIZING, policy=policy, idle_s=300.0)
     worker = Worker(spec(min_replicas=0, max_replicas=20), sizing=sizing)
     never = Worker(spec(min_replicas=0, max_replicas=20), sizing=msgspec.structs.replace(sizing, idle_s=0.0))
+    last: Want | None = None
     for _ in range(240):
         last, kept = worker.one(0.0, 1), never.one(0.0, 1)
         assert kept is None or kept.replicas >= 1

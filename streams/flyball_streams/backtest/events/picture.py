@@ -1,5 +1,6 @@
 """The confirmation's picture: each policy's cost in both engines, joined by a line."""
 
+import math
 from itertools import pairwise
 
 from flyball_streams.backtest.events.confirm import Confirmation
@@ -41,11 +42,9 @@ def _apart(values: list[float], low: float, high: float) -> list[float]:
     """Heights of labels on a log axis, moved so that no two overlap."""
     step = (high / low) ** APART
     order = sorted(range(len(values)), key=values.__getitem__)
-    at = list(values)
+    up, down = list(values), list(values)
     for before, after in pairwise(order):
-        at[after] = max(at[after], at[before] * step)
-    top = high / step**0.5
-    for i in reversed(order):  # back down where the last ones went over the edge
-        at[i] = min(at[i], top)
-        top = at[i] / step
-    return at
+        up[after] = max(up[after], up[before] * step)
+    for after, before in pairwise(reversed(order)):
+        down[before] = min(down[before], down[after] / step)
+    return [math.sqrt(a * b) for a, b in zip(up, down, strict=True)]

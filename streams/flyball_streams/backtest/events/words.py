@@ -85,6 +85,8 @@ def method(found: Confirmation) -> str:
         f"{found.slots} requests in a batch, {100 * found.fixed:.0f} % of whose full step does not depend on how many "
         f"they are; a wait lasts until a replica begins with a request, and {found.unit:.3g} requests in a replica are "
         "a concurrency of 1. Settings are those that the fluid engine chose; costs at equal service are interpolated "
-        "between neighbours of them, in both engines on the same arrivals (first seed). A pair is a near tie where its "
+        "between neighbours of them, in both engines on the same arrivals (first seed). Policies that steer by "
+        "concurrency see a batch grow faster than its load and each waiting request in full, which the fluid engine "
+        "does not show, and were not tuned for that. A pair is a near tie where its "
         f"costs differ by less than {100 * NEAR:.0f} % in one engine."
     )

@@ -91,6 +91,6 @@ def _trust(forecast: Forecast | None) -> str:
 
 def _coverage(forecast: Forecast | None) -> str:
     if forecast is None or not forecast.coverage or len(forecast.coverage) != len(forecast.levels):
-        return "its coverage is not known yet; sizing is reactive until it is"
+        return "its coverage is not known yet; sizing does without it until then"
     pairs = zip(forecast.coverage, forecast.levels, strict=True)
     return ", ".join(f"{percent(covered)} of the past below the {percent(level)} line" for covered, level in pairs)

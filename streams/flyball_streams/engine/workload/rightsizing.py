@@ -185,15 +185,14 @@ class Rightsizing:
         shown = tuple(percentile(weights, p, settings.grid) for p in (0.5, 0.9, 0.95))
         if config.policy == "vpa":
             return *vpa.recommend(weights, now_s - state.since_s[rows], settings.grid), *shown
-        if kind in ("memory_bytes", "gpu_memory_bytes"):
-            stakes = cost.KILL._replace(stakes=config.kill_hours * 3_600.0 / settings.window_s)
-            target = cost.killing(weights, settings.grid, stakes)
-        else:
+        if kind not in ("memory_bytes", "gpu_memory_bytes"):
             target = cost.slowing(weights, settings.grid, cost.SLOW._replace(stakes=config.slow_ratio))
-        if kind == "gpu_memory_bytes":  # a slice is not easily changed back
-            upper = cost.killing(weights, settings.grid, stakes._replace(stakes=SURER * stakes.stakes))
-            return target, target, upper, *shown
-        return target, target, target, *shown
+            return target, target, target, *shown
+        stakes = config.kill_hours * 3_600.0 / settings.window_s
+        target = cost.killing(weights, settings.grid, cost.KILL._replace(stakes=stakes))
+        surer = cost.KILL._replace(stakes=SURER * stakes)
+        upper = cost.killing(weights, settings.grid, surer) if kind == "gpu_memory_bytes" else target
+        return target, target, upper, *shown
 
     def _ask(self, kind: str, found: tuple[Floats, ...], i: int, now: float | None) -> Ask | None:
         lower, wanted, upper, p50, p90, p95 = (float(column[i]) for column in found)

@@ -14,6 +14,8 @@ from flyball_streams.engine.workload.columns import Columns, Floats, Ints, Seen
 from flyball_streams.engine.workload.forecaster import Forecaster, View, nearest
 from flyball_streams.engine.workload.words import Case, explained
 
+MOST = 1e30
+"""What anybody may say is cut to this, so that nothing overflows."""
 IN_GPUS = "GPUs"
 """Source of a capacity that is in busy GPUs, not in work."""
 
@@ -150,6 +152,7 @@ class Sizer:
             demand=job.demand,
             view=job.view,
             levels=self.forecast.levels,
+            tolerance=self.forecast.trust_tolerance,
             forecast_id=job.forecast_id,
             source=job.source,
             capacity=job.capacity,
@@ -164,6 +167,7 @@ class Sizer:
             level=float(columns.need.level[row]),
             spread=float(columns.need.spread[row]),
             z=float(terms.z[row] + columns.need.shift[row]),
+            keep_s=self.sizing.keep_s,
             minutes=int(columns.need.minutes[row]),
             share=1.0 - float(terms.allowed[row]),
             delay_s=float(terms.delay_s[row]),
@@ -191,4 +195,4 @@ def _seen(jobs: list[Job]) -> Seen:
         for job in jobs
         for demand in (job.demand,)
     ]
-    return Seen(*np.array(told, np.float64).T)
+    return Seen(*np.clip(np.array(told, np.float64).T, -MOST, MOST))

@@ -18,8 +18,9 @@ class Case(NamedTuple):
     """All that a change rests on. ``needed`` are replicas before what may change at once, ``granted`` after it.
 
     ``work`` is that which is needed and ``load`` what a replica is given of it; ``ahead`` is what the forecast sees at
-    its quantile ``level_of``, NaN where it is not trusted. ``level``, ``spread`` and ``z`` make the headroom, whose z
-    follows the ``share`` that is in time. ``hpa`` is 0 where it has seen too little.
+    its quantile ``level_of``, NaN where it is not trusted, and ``tolerance`` how far its coverage may be off.
+    ``level``, ``spread`` and ``z`` make the headroom, of which the largest of ``keep_s`` counts and whose z follows the
+    ``share`` that is in time. ``hpa`` is 0 where it has seen too little.
     """
 
     policy: str
@@ -28,6 +29,7 @@ class Case(NamedTuple):
     demand: Demand
     view: View
     levels: tuple[float, ...]
+    tolerance: float
     forecast_id: str
     source: str
     capacity: float
@@ -42,6 +44,7 @@ class Case(NamedTuple):
     level: float
     spread: float
     z: float
+    keep_s: float
     minutes: int
     share: float
     delay_s: float
@@ -70,10 +73,11 @@ def _basis(case: Case) -> str:
             "ahead on, more than the headroom over recent work"
         )
     if case.base == "headroom":
+        kept = f", as in the last {case.keep_s / 60:.0f} min" if case.work > case.level + case.z * case.spread else ""
         return (
             f"work is at a level of {_plain(case.level)} {unit} and spreads by {_plain(case.spread)}: to serve "
-            f"{share_words(case.share)} of it within {_plain(case.delay_s)} s, {_plain(case.z)} spreads and so "
-            f"{_plain(case.work)} {unit} are provided for"
+            f"{share_words(case.share)} of it within {_plain(case.delay_s)} s, {_plain(case.z)} spreads are added and "
+            f"so {_plain(case.work)} {unit} provided for{kept}"
         )
     young = f" (known for {case.minutes} min only: nothing is taken away yet)" if case.base == "start" else ""
     return f"demand with its backlog is {_plain(case.work)} {unit} now{young}"
@@ -102,10 +106,17 @@ def _doubt(case: Case) -> str:
     """Say that the forecast had no say, and why."""
     if case.view.trusted or case.granted == 0:
         return ""
-    covered = float(case.view.coverage[-1])
-    if not math.isfinite(covered):
+    off = _worst(case)
+    if off is None or abs(off[0] - off[1]) <= case.tolerance:
         return "its forecast has no say yet"
-    return f"its forecast has no say: {covered:.0%} of the past lay below its {case.levels[-1]:.0%} line"
+    return f"its forecast has no say: {off[0]:.0%} of the past lay below its {off[1]:.0%} line"
+
+
+def _worst(case: Case) -> tuple[float, float] | None:
+    """Coverage and level of the upper line that covers least as it should, or ``None`` where that is not known."""
+    pairs = [(float(c), x) for c, x in zip(case.view.coverage, case.levels, strict=True) if x > 0.5]
+    known = [pair for pair in pairs if math.isfinite(pair[0])]
+    return max(known, key=lambda pair: abs(pair[0] - pair[1]), default=None)
 
 
 def _hpa(case: Case) -> str:
@@ -146,16 +157,8 @@ def _proof(case: Case) -> tuple[Evidence, ...]:
         found.append(Evidence(name="forecast.ahead", value=case.ahead, unit=unit, record=case.forecast_id))
         largest = sorted(view.weights.items(), key=lambda item: (-item[1], item[0]))[:NAMED_EXPERTS]
         found += [Evidence(name=f"forecast.weight.{k}", value=v, record=case.forecast_id) for k, v in largest]
-    elif np.isfinite(view.coverage).all():
-        top = len(case.levels) - 1
-        found.append(
-            Evidence(
-                name="forecast.coverage",
-                value=float(view.coverage[top]),
-                expected=case.levels[top],
-                record=case.forecast_id,
-            )
-        )
+    elif (off := _worst(case)) is not None:
+        found.append(Evidence(name="forecast.coverage", value=off[0], expected=off[1], record=case.forecast_id))
     if demand.queued:
         found.append(Evidence(name="queued", value=demand.queued, unit="{request}"))
     if case.hpa > 0:
