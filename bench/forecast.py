@@ -348,7 +348,7 @@ def experts(data: Panel, config: ensemble.Config) -> Floats:
         made = play(member.family, member.config, data, len(data.y))
         found += [made] if made.ndim == 3 else list(np.moveaxis(made, -1, 0))
     own = np.stack(found, axis=2)
-    held = play(last, last.Config(horizons=HORIZONS), data, len(data.y))[..., 0]
+    held = play(last, last.Config(horizons=config.mix.horizons), data, len(data.y))[..., 0]
     every = np.concatenate([held[:, :, None], own], axis=2)
     return np.concatenate([own, play(pooled, config.pooled, data, len(data.y), every)[:, :, None]], axis=2)
 

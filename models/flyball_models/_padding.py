@@ -27,7 +27,8 @@ def grow(state: State, n: int, fresh: Callable[[int], State], axis: int = -1) ->
     """Return `fresh(n)` with the content of `state` in its first slots along the series `axis`.
 
     Clocks, and what all series share (a last axis of 1), are taken over. Raises ValueError when `n` is smaller than
-    the capacity, or when the two states differ in anything but capacity (that is, when they come from different settings).
+    the capacity, or when the two states differ in anything but capacity (that is, when they come from different
+    settings).
     """
 
     def copy(old: Array, new: Array) -> Array:

@@ -29,13 +29,15 @@ def trace(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_a_trace_gives_a_summary_json_and_a_page(trace: Path, tmp_path: Path) -> None:
     out, html = tmp_path / "found.json", tmp_path / "found.html"
     asked = ["--quick", "--baseline", "hpa,static", "--slo", 0.98, 5, "--cold-start", 60, "--safety"]
-    done = flyball("backtest", "--data", trace, *asked, "--json", out, "--html", html)
+    done = flyball("backtest", "--data", trace, *asked, "--engine", "both", "--json", out, "--html", html)
     assert done.returncode == 0, done.stderr
     assert "Flyball promise" in done.stdout
     assert "in simulation" in done.stdout
     assert "controller forgets all" in done.stdout
     found = json.loads(out.read_text())
     assert [row["key"] for row in found["rows"]] == ["promise", "hpa", "static"]
+    assert [row["key"] for row in found["confirmed"]["rows"]] == ["promise", "hpa", "static"]
+    assert "Second engine" in done.stdout
     assert (found["target"], found["delay_s"], found["cold_start_s"]) == (0.98, 5, 60.0)
     assert html.read_text().startswith("<!doctype html>")
 

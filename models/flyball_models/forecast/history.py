@@ -121,5 +121,8 @@ def _where(y: Floats, fitted: Any, played: Any) -> Any:
     chosen = np.zeros(played.level.shape[-1], np.bool_)
     chosen[_long(y)] = True
     pairs = zip(fitted, played, strict=True)
-    leaves: list[Array] = [new if new.ndim == 0 else as_array(np.where(chosen, new, old)) for new, old in pairs]
+    leaves: list[Array] = [
+        new if new.ndim == 0 else as_array(np.asarray(np.where(chosen, new, old)))  # pyright: ignore[reportUnknownArgumentType]
+        for new, old in pairs
+    ]
     return type(played)(*leaves)

@@ -19,7 +19,7 @@ Shapes: N series, F features of which U are forecasts, J judged horizons, R = ju
 """
 
 import math
-from typing import NamedTuple
+from typing import Any, NamedTuple, cast
 
 import jax.numpy as jnp
 import numpy as np
@@ -199,9 +199,9 @@ def _solve(gram: Array, moment: Array, ridge: Array) -> Array:
     eye = np.eye(f, dtype=np.float32)
     # Forecasts that are nearly alike: a little of the mean diagonal keeps the solution within float32.
     size = jnp.trace(gram, axis1=1, axis2=2)[:, None, None]
-    weights: Array = jnp.linalg.solve(  # pyright: ignore[reportUnknownMemberType]
-        gram + (ridge + 1e-4 / f * size) * eye, moment
-    )
+    damped = gram + (ridge + 1e-4 / f * size) * eye
+    algebra = cast("Any", jnp.linalg)  # its functions are only partly typed
+    weights = cast("Array", algebra.solve(damped, moment))
     return jnp.where(jnp.isfinite(weights), weights, 0.0)
 
 

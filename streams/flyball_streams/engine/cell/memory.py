@@ -44,7 +44,7 @@ class Preempted(msgspec.Struct):
 
 
 class Memory(msgspec.Struct):
-    """Orders by workload, moves by replica, quarantined devices with the end of it, who gave way, and resizes' times."""
+    """Orders by workload, moves by replica, quarantined devices and until when, who gave way, and times of resizes."""
 
     orders: dict[str, Order] = {}
     moves: dict[str, Move] = {}

@@ -23,6 +23,8 @@ LEAST_WINDOWS = 3
 """Saturated windows that must have been seen before what was learned is used."""
 MOST_APART = 3.0
 """What was learned is at most so many times what the owner says, and at least this part of it."""
+MOST_TOLD = 1e30
+"""Above this a number is a fault of the telemetry, and its squares have no float."""
 LONGEST_GAP_S = 60.0
 """After so long without a tick nobody knows when the starts began that were open."""
 
@@ -67,6 +69,7 @@ class Capacities:
         seen = np.full((len(FIELDS), self.room), np.nan)
         if told:
             seen[:, self._rows] = np.array([_row(demand, period_s) for _, demand, _ in told], np.float64).T
+            seen[np.abs(seen) > MOST_TOLD] = np.nan
         self.known = tracker.add(self.known, seen)
 
     def in_work(self, spec: WorkloadSpec) -> bool:

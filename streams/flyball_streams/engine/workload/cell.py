@@ -135,7 +135,7 @@ class WorkloadCell:
         for job, want in zip(jobs, self.sizer.step(tick, jobs), strict=True):
             if want is not None:
                 name = job.spec.workload
-                if name not in published:  # what a wish rests on can be looked up
+                if want.tick == tick.index and name not in published:  # what a wish rests on can be looked up
                     yield self._forecast(name, views[name], tick)
                 yield self._proposal(
                     tick,

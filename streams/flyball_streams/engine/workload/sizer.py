@@ -3,12 +3,14 @@
 import math
 from typing import Any, NamedTuple
 
+import msgspec
 import numpy as np
 
 from flyball_contracts.config import ForecastConfig, SizingConfig
 from flyball_contracts.ids import NS_PER_S
 from flyball_contracts.records import Demand, Evidence, Tick, WorkloadSpec
 from flyball_models.sizing.limits import bounded
+from flyball_streams.engine.packing import pack_struct, unpack_struct
 from flyball_streams.engine.workload import banded, promised
 from flyball_streams.engine.workload.columns import Columns, Floats, Ints, Seen
 from flyball_streams.engine.workload.forecaster import Forecaster, View, nearest
@@ -20,9 +22,14 @@ IN_GPUS = "GPUs"
 """Source of a capacity that is in busy GPUs, not in work."""
 
 
-class Want(NamedTuple):
-    """Replicas wanted for one workload, why, and the numbers."""
+class Want(msgspec.Struct, frozen=True):
+    """Replicas wanted for one workload, why, and the numbers; ``tick`` is that which they are of.
 
+    A wish that was not granted is said again each tick, in the same words while it asks for the same.
+    """
+
+    tick: int
+    running: int
     replicas: int
     reason: str
     confidence: float
@@ -63,14 +70,16 @@ class Sizer:
         self.forecaster = forecaster
         self.columns = Columns()
         self.promises = promised.Promises(sizing)
+        self.wants: dict[str, Want] = {}
 
     def state(self) -> dict[str, Any]:
         """State for a snapshot."""
-        return self.columns.state()
+        return {"columns": self.columns.state(), "wants": {name: pack_struct(w) for name, w in self.wants.items()}}
 
     def load(self, state: dict[str, Any]) -> None:
         """Take on the state of a snapshot."""
-        self.columns.load(state)
+        self.columns.load(state["columns"])
+        self.wants = {name: unpack_struct(raw, Want) for name, raw in state["wants"].items()}
         self.promises = promised.Promises(self.sizing)
 
     def keep(self, names: set[str]) -> None:
@@ -86,6 +95,7 @@ class Sizer:
         like a drop: it is not learned, and nobody loses a replica by it.
         """
         if not jobs:
+            self.wants = {}
             return []
         columns, sizing, complete = self.columns, self.sizing, not tick.missing
         rows = columns.place([job.spec.workload for job in jobs])
@@ -104,12 +114,17 @@ class Sizer:
             wanted = np.maximum(wanted, seen.replicas)
         granted = bounded(wanted, seen.replicas, seen.ready, waits, sizing.tolerance, sizing.most_in, sizing.growth)
         granted = np.where(wanted == 0.0, 0.0, np.maximum(granted, np.minimum(wanted, least_now)))
-        return [
-            None
-            if granted[i] == job.demand.replicas
-            else self._want(tick, job, i, int(rows[i]), granted, wanted, basis)
-            for i, job in enumerate(jobs)
-        ]
+        before, self.wants = self.wants, {}
+        for i, job in enumerate(jobs):
+            running, replicas, name = job.demand.replicas, int(granted[i]), job.spec.workload
+            if replicas == running:
+                continue
+            want = before.get(name)
+            again = want is not None and (want.running, want.replicas) == (running, replicas)
+            if want is None or not again or not 0 <= tick.index - want.tick < self.forecast.publish_every_ticks:
+                want = self._want(tick, job, i, int(rows[i]), granted, wanted, basis)
+            self.wants[name] = want
+        return [self.wants.get(job.spec.workload) for job in jobs]
 
     def _basis(
         self, jobs: list[Job], rows: Ints, seen: Seen, backlog: Floats, usual: Floats, period_s: float
@@ -175,7 +190,7 @@ class Sizer:
             hpa=float(columns.rival.replicas[row]),
         )
         reason, confidence, evidence = explained(case)
-        return Want(case.granted, reason, confidence, evidence)
+        return Want(tick.index, job.demand.replicas, case.granted, reason, confidence, evidence)
 
 
 def _seen(jobs: list[Job]) -> Seen:
