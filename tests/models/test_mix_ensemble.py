@@ -57,5 +57,5 @@ def test_a_daily_series_is_forecast_better_than_by_its_last_value_and_a_random_w
 
 def test_another_number_of_experts_is_refused() -> None:
     config = CONFIG._replace(mix=CONFIG.mix._replace(experts=2))
-    with pytest.raises(ValueError, match="forecasts have shape"):
+    with pytest.raises(ValueError, match="ensemble: there are"):
         ensemble.step(ensemble.init(N, config), np.ones(N, np.float32), np.ones(N, np.bool_), config)

@@ -11,9 +11,9 @@ class Profile(Record, frozen=True, kw_only=True):
     """How a device is used, exponentially weighted over recent ticks; ratios lie in 0..1.
 
     ``memory_bound`` is the share of memory in the limiting resources, ``None`` where the chip does not tell.
-    ``swing_s`` is the time scale at which utilization varies most (wavelets over the last 128 ticks), ``period_s`` after
-    what time it repeats itself, and ``burstiness`` how much its fast part comes in bursts: 1 is noise. ``None`` where
-    the device was seen for too short a time, is steady, or has no period.
+    ``swing_s`` is the time scale at which utilization varies most (wavelets over the last 128 ticks), ``period_s``
+    after what time it repeats itself, and ``burstiness`` how much its fast part comes in bursts: 1 is noise. ``None``
+    where the device was seen for too short a time, is steady, or has no period.
     """
 
     id: str

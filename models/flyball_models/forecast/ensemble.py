@@ -126,6 +126,8 @@ def step(state: State, y: Input, mask: Input, config: Config = DEFAULT) -> tuple
         states.append(learned)
         forecasts.append(made)
     every = mix.arrange(state.mix.last, y, mask, _stacked(tuple(forecasts)))
+    if every.shape[0] != config.mix.experts:  # with the pooled one, without the last value
+        raise ValueError(f"ensemble: there are {every.shape[0]} experts, the mix has {config.mix.experts}; configure()")
     shared, one = pooled.step(state.pooled, y, mask, every, config.pooled)
     mixture, mixed = mix.combine(state.mix, y, mask, _joined(every, one), config=config.mix)
     return State(tuple(states), shared, mixture), mixed

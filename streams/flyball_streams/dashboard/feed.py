@@ -40,7 +40,7 @@ TAIL: dict[str, int] = {
     SIGNALS.name: ALL,
     TELEMETRY.name: 500,
     EVENTS.name: 500,
-    DEMAND.name: 500,
+    DEMAND.name: 3_000,
     INSIGHTS.name: 5_000,
     PROPOSALS.name: 2_000,
     DECISIONS.name: 1_000,

@@ -4,6 +4,8 @@ Every lane consults it; none changes it. It is updated by records only, the newe
 winning, so the order in which partitions are read does not matter.
 """
 
+from collections import Counter
+from collections.abc import Mapping
 from typing import NamedTuple
 
 from flyball_contracts.records import Inventory, Record, Signal, WorkloadSpec
@@ -20,6 +22,13 @@ class Replica(NamedTuple):
     devices: tuple[int, ...]
 
 
+class Held(NamedTuple):
+    """What a workload holds: replicas, one that spans nodes counted once, and GPUs by model."""
+
+    replicas: int
+    gpus: Mapping[str, float]
+
+
 class Directory:
     """Inventories by node (a few epochs each), specifications by workload, curves by zone."""
 
@@ -33,6 +42,7 @@ class Directory:
         self._nodes: dict[str, list[Inventory]] = {}
         self._workloads: dict[str, list[WorkloadSpec]] = {}
         self._zones: dict[tuple[str, str], str] = {}
+        self._held: dict[str, Held] = {}
         self._indexed = -1
 
     def apply(self, record: Record) -> bool:
@@ -85,6 +95,18 @@ class Directory:
         self._index()
         return self._replicas.get(workload, [])
 
+    def held(self, workload: str) -> Held:
+        """What a workload holds."""
+        self._index()
+        held = self._held.get(workload)
+        if held is None:
+            replicas = self.replicas(workload)
+            rows = sorted({(r.node, row) for r in replicas for row in r.devices})
+            models = Counter(self.inventories[node].devices[row].model for node, row in rows)
+            gpus = {model: float(n) for model, n in models.items()}
+            held = self._held[workload] = Held(len({r.name for r in replicas}), gpus)
+        return held
+
     def zone_of(self, workload: str, cell: str) -> str:
         """Grid zone in which a workload runs, or else the zone of most nodes of its cell; empty: unknown."""
         self._index()
@@ -135,4 +157,4 @@ class Directory:
             if not spec.removed:
                 workloads.setdefault(spec.cell, []).append(spec)
         self._replicas, self._nodes, self._workloads = index, nodes, workloads
-        self._zones, self._indexed = {}, self.version
+        self._zones, self._held, self._indexed = {}, {}, self.version

@@ -106,7 +106,10 @@ def test_bounds_do_not_know_what_comes() -> None:
 
 
 def test_the_engine_policy_asks_for_what_the_sizer_asks_for() -> None:
-    config, sizing = ForecastConfig(levels=(0.05, 0.25, *bounds.LEVELS)), SizingConfig(policy="band", level=0.9, growth=0.0)
+    config, sizing = (
+        ForecastConfig(levels=(0.05, 0.25, *bounds.LEVELS)),
+        SizingConfig(policy="band", level=0.9, growth=0.0),
+    )
     ticks, forecaster = 120, Forecaster(config)
     sizer = Sizer(config, sizing, forecaster)
     demand = demand_of(ticks * bounds.TICK_S)

@@ -19,10 +19,8 @@ from flyball_contracts.records import (
 from flyball_streams.engine.cell.capacity import (
     Capacity,
     bounded,
-    gpus_of,
     per_replica,
     reachable,
-    replicas_of,
 )
 from flyball_streams.engine.cell.memory import Memory, Move, Order, Preempted
 from flyball_streams.engine.cell.victims import Bundle, candidates, choose
@@ -103,8 +101,9 @@ class Arbiter:
             if spec is None or order is None:
                 continue
             promised.append((spec, self.memory.outstanding(order, name, per_replica(spec), self.directory)))
-            stopping = [r for r in self.directory.replicas(name) if r.name in order.victims]
-            self._capacity.give(self._capacity.freed_by(stopping))
+            if order.victims:
+                stopping = [r for r in self.directory.replicas(name) if r.name in order.victims]
+                self._capacity.give(self._capacity.freed_by(stopping))
         self._capacity.promise(promised)
         for move in self.memory.moves.values():
             there = {r.node for r in self.directory.replicas(move.workload) if r.name == move.replica}
@@ -228,7 +227,7 @@ class Arbiter:
 
     def _give_way(self, spec: WorkloadSpec, part: list[Bundle], short: float) -> Preempt:
         victim = part[0].victim
-        name, here = victim.workload, replicas_of(self.directory, victim.workload)
+        name, here = victim.workload, self.directory.held(victim.workload).replicas
         running, stopping = self._running(name), [n for b in part for n in b.names]
         after = min(here, running) - len(stopping)  # what was still to start does not start
         order = self.memory.believed(name, self._now)
@@ -345,7 +344,7 @@ class Arbiter:
         if last is not None:
             for model, gpus in self.memory.outstanding(last, name, per_replica(spec), self.directory).items():
                 claims[model] = claims.get(model, 0.0) + gpus
-        had = gpus_of(self.directory, name)
+        had = dict(self.directory.held(name).gpus)
         self.memory.orders[name] = Order(
             identity, after, before, self._now, self._expiry(), claims, had, sorted(set(stopping))
         )
@@ -367,7 +366,7 @@ class Arbiter:
     def _running(self, workload: str) -> int:
         """Replicas that run, or that were ordered and are believed to be on their way."""
         order = self.memory.believed(workload, self._now)
-        return order.replicas if order is not None else replicas_of(self.directory, workload)
+        return order.replicas if order is not None else self.directory.held(workload).replicas
 
     def _resting(self, workload: str, change: int) -> bool:
         """Whether the last decision about a workload is too recent for another one, or for one that turns it back.

@@ -9,6 +9,8 @@ from typing import NamedTuple
 from flyball_contracts.records import Inventory, WorkloadSpec
 from flyball_streams.engine.directory import Directory, Replica
 
+MOST = 2.0**31
+"""Replicas; more are asked for only where one takes hardly any of a GPU."""
 SLACK = 1e-9
 """GPUs that rounding may cost."""
 
@@ -146,18 +148,6 @@ def accepts(spec: WorkloadSpec, model: str) -> bool:
     return not spec.gpu_models or model in spec.gpu_models
 
 
-def replicas_of(directory: Directory, workload: str) -> int:
-    """Number of replicas that run; one that spans nodes counts once."""
-    return len({r.name for r in directory.replicas(workload)})
-
-
-def gpus_of(directory: Directory, workload: str) -> dict[str, float]:
-    """GPUs that a workload holds, by model."""
-    held = {(r.node, row) for r in directory.replicas(workload) for row in r.devices}
-    models = Counter(directory.inventories[node].devices[row].model for node, row in sorted(held))
-    return {model: float(n) for model, n in models.items()}
-
-
 def gang_of(spec: WorkloadSpec) -> int:
     """Replicas that run together or not at all."""
     return max(1, min(spec.gang_size, spec.max_replicas))
@@ -182,5 +172,5 @@ def reachable(spec: WorkloadSpec, running: int, wanted: int, gpus: float) -> int
     each = per_replica(spec)
     if each <= 0:
         return wanted
-    count = min(wanted, running + max(0, math.floor(gpus / each + SLACK)))
+    count = min(wanted, running + math.floor(min(max(gpus / each + SLACK, 0.0), MOST)))
     return max(running, count - count % gang_of(spec))

@@ -2,7 +2,6 @@
 
 import msgspec
 
-from flyball_streams.engine.cell.capacity import gpus_of, replicas_of
 from flyball_streams.engine.directory import Directory
 
 
@@ -66,7 +65,7 @@ class Memory(msgspec.Struct):
         self.unhealthy = {device: until for device, until in self.unhealthy.items() if until > now}
         self.resized = {name: at for name, at in self.resized.items() if directory.spec(name) is not None}
         for name, order in self.orders.items():
-            if order.expires_ns > now and replicas_of(directory, name) == order.replicas:
+            if order.expires_ns > now and directory.held(name).replicas == order.replicas:
                 order.expires_ns = now
 
     def heed(self, decision: str) -> None:
@@ -85,10 +84,10 @@ class Memory(msgspec.Struct):
 
     def outstanding(self, order: Order, workload: str, per_replica: float, directory: Directory) -> dict[str, float]:
         """GPUs by model that an order was granted and has not taken yet."""
-        here = gpus_of(directory, workload)
+        replicas, here = directory.held(workload)
         left = {m: max(0.0, n - max(0.0, here.get(m, 0.0) - order.had.get(m, 0.0))) for m, n in order.claims.items()}
         # The platform may have found room on other models than was thought.
-        excess = sum(left.values()) - max(0, order.replicas - replicas_of(directory, workload)) * per_replica
+        excess = sum(left.values()) - max(0, order.replicas - replicas) * per_replica
         for model in sorted(left, key=lambda m: (-left[m], m)):
             cut = min(left[model], max(0.0, excess))
             left[model] -= cut

@@ -30,9 +30,13 @@ class Sums(NamedTuple):
     total: NDArray[np.float64]
     known: NDArray[np.int64]
 
-    def at(self, i: int) -> float | None:
-        """Sum of one workload, ``None`` where nobody knew."""
-        return float(self.total[i]) if self.known[i] else None
+    def values(self) -> list[float | None]:
+        """Sum of each workload, ``None`` where nobody knew."""
+        return [x if n else None for x, n in zip(self.total.tolist(), self.known.tolist(), strict=True)]
+
+    def means(self) -> list[float | None]:
+        """Mean over those that knew."""
+        return [x / n if n else None for x, n in zip(self.total.tolist(), self.known.tolist(), strict=True)]
 
 
 class Tenancy:
@@ -69,35 +73,39 @@ class Tenancy:
     ) -> list[Demand]:
         """Demand of each workload, from the device values ``float32[capacity, metrics]`` and the workload rows."""
         held = np.where(mask, self.workload_of_slot, -1)
-        utilization = self._sum(values[:, UTILIZATION], held)
-        power = self._sum(values[:, POWER], held)
         owners = self.workload_of_allocation
         sums = {c: self._sum(self.values[:, c], owners) for c in SUMMED}
-        demands: list[Demand] = []
-        for i, workload in enumerate(self.workloads):
-            progress, ready, latency = sums[PROGRESS], sums[READY], sums[LATENCY]
-            known = bool(ready.known[i])
-            demands.append(
-                Demand(
-                    workload=workload,
-                    replicas=self.replicas[i],
-                    ready=round(min(max(float(ready.total[i]), 0.0), self.replicas[i])) if known else self.replicas[i],
-                    devices=int(self.devices[i]),
-                    work_rate=sums[WORK].at(i),
-                    request_rate=sums[REQUESTS].at(i),
-                    queued=sums[QUEUED].at(i),
-                    active=sums[ACTIVE].at(i),
-                    utilization_sum=utilization.at(i),
-                    power_w=power.at(i),
-                    progress=float(progress.total[i] / progress.known[i]) if progress.known[i] else None,
-                    usage=usage[i] if usage else None,
-                    tokens_in_rate=sums[TOKENS_IN].at(i),
-                    tokens_out_rate=sums[TOKENS_OUT].at(i),
-                    failed=sums[FAILED].at(i),
-                    latency_s=float(latency.total[i] / latency.known[i]) if latency.known[i] else None,
-                )
+        ready = [
+            have if n is None else round(min(max(n, 0.0), have))
+            for n, have in zip(sums[READY].values(), self.replicas, strict=True)
+        ]
+        devices: list[int] = self.devices.tolist()
+        work, requests, queued, active = (sums[c].values() for c in (WORK, REQUESTS, QUEUED, ACTIVE))
+        tokens_in, tokens_out, failed = (sums[c].values() for c in (TOKENS_IN, TOKENS_OUT, FAILED))
+        progress, latency = sums[PROGRESS].means(), sums[LATENCY].means()
+        utilization = self._sum(values[:, UTILIZATION], held).values()
+        power = self._sum(values[:, POWER], held).values()
+        return [
+            Demand(
+                workload=workload,
+                replicas=self.replicas[i],
+                ready=ready[i],
+                devices=devices[i],
+                work_rate=work[i],
+                request_rate=requests[i],
+                queued=queued[i],
+                active=active[i],
+                utilization_sum=utilization[i],
+                power_w=power[i],
+                progress=progress[i],
+                tokens_in_rate=tokens_in[i],
+                tokens_out_rate=tokens_out[i],
+                failed=failed[i],
+                latency_s=latency[i],
+                usage=usage[i] if usage else None,
             )
-        return demands
+            for i, workload in enumerate(self.workloads)
+        ]
 
     def _sum(self, x: NDArray[np.float32], owner: NDArray[np.int32]) -> Sums:
         known = np.isfinite(x) & (owner >= 0)

@@ -13,6 +13,8 @@ from flyball_streams.engine.workload.columns import Columns, Floats, Ints, Seen
 DRAIN_S = 60.0
 LEVEL_MINUTES = 5
 MOST = 2.0**31 - 1
+LEAST_USUAL = 1e-3
+"""A target utilisation below this is nobody's wish, and its quotients have no float."""
 
 
 class Basis(NamedTuple):
@@ -72,7 +74,8 @@ class Promises:
         given = [(s.target_utilization, s.min_replicas, s.max_replicas) for s in specs]
         usual, least, most = np.clip(np.array(given, np.float64).T, 0.0, MOST)
         self._latest = specs
-        self._allowed = Allowed(np.where(usual > 0.0, np.minimum(usual, 1.0), 1.0), least, np.maximum(most, least))
+        usual = np.where(usual > 0.0, np.clip(usual, LEAST_USUAL, 1.0), 1.0)
+        self._allowed = Allowed(usual, least, np.maximum(most, least))
         return self._allowed
 
     def _terms(self, n: int) -> promise.Terms:
@@ -111,7 +114,7 @@ def need(
         [
             np.where(known, -np.inf, start),
             np.where(known, columns.need.target[rows], -np.inf),
-            np.where(in_gpus, 1.0, load / seen.capacity) * np.nan_to_num(ahead, nan=-np.inf),
+            np.where(np.isnan(ahead), -np.inf, np.where(in_gpus, 1.0, load / seen.capacity) * ahead),
             np.where(known, present + waits, -np.inf),
         ]
     )
