@@ -15,7 +15,7 @@ demo: $(VENV)/.run  ## run the whole loop on this machine, with a live page on h
 	@$(BIN)/flyball demo $(ARGS)
 
 test: $(VENV)/.dev  ## run the tests that need no server (ARGS="tests/models -x" for some of them)
-	@$(BIN)/pytest -m "not integration" $(or $(ARGS),-n 3 --dist loadfile)
+	@$(BIN)/pytest -m "not integration" $(or $(ARGS),-n 3 --dist loadfile --no-loadscope-reorder)
 
 integration: $(VENV)/.dev  ## run the tests on real servers; infra/kafka/fetch and infra/victoria/fetch get them
 	@$(BIN)/pytest -m integration $(ARGS)

@@ -42,9 +42,10 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Put the files that wait most first, so that no process is left alone with them at the end."""
-    first = (ROOT / "tests" / "streams" / "worker", ROOT / "tests" / "demo")
-    items.sort(key=lambda item: not any(folder in item.path.parents for folder in first))
+    """Put the files that take longest first, so that no process is left alone with them at the end."""
+    names = ("streams/worker", "demo", "cli", "bench", "dashboard", "streams/engine")
+    first = [ROOT / "tests" / name for name in names]
+    items.sort(key=lambda item: next((i for i, f in enumerate(first) if f in item.path.parents), len(first)))
 
 
 @pytest.hookimpl(wrapper=True, tryfirst=True)
