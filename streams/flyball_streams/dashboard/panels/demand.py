@@ -36,7 +36,7 @@ class DemandPanel:
                         with box(tag="span"):
                             box("swatch").style(f"background: {colour}; opacity: {opacity}")
                             text(name, tag="span")
-                self._advice = text("", "facts")
+                self._advice = text("", "facts advice")
                 self._chart = ui.echart(empty_demand_options()).classes("chart").props('role="img"')
 
     def _pick(self, name: str | None) -> None:
