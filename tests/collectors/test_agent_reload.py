@@ -8,6 +8,7 @@ from itertools import pairwise
 from pathlib import Path
 
 import pytest
+from confluent_kafka import Consumer, TopicPartition
 from tests.collectors.agent_tools import TOPICS, FakeTime, Received, S, StartBroker, receive
 
 from flyball_collectors.agent import AgentReport, run_agent
@@ -15,6 +16,7 @@ from flyball_collectors.agent.reload import ConfigWatch, applicable, changed_key
 from flyball_collectors.agent.setup import Setup
 from flyball_contracts.config import AgentConfig, Config, ExportConfig, KafkaConfig, load_config
 from flyball_contracts.errors import ConfigError
+from flyball_contracts.kafka import consumer_settings
 from flyball_contracts.metrics import GPU, HOST
 
 AGENT = """
@@ -46,6 +48,19 @@ class Run:
         self.bootstrap = bootstrap
 
     def go(self, ticks: int, changes: dict[int, Callable[[], object]]) -> tuple[AgentReport, Received]:
+        report = self._run(ticks, changes)
+        return report, receive(self.bootstrap, report.delivered)
+
+    def go_over(
+        self, ticks: int, changes: dict[int, Callable[[], object]], there: str
+    ) -> tuple[AgentReport, Received, Received]:
+        """What the first broker was sent, and what the one that the agent goes over to."""
+        report = self._run(ticks, changes)
+        first, second = held(self.bootstrap), held(there)
+        assert first + second == report.delivered
+        return report, receive(self.bootstrap, first), receive(there, second)
+
+    def _run(self, ticks: int, changes: dict[int, Callable[[], object]]) -> AgentReport:
         fake = FakeTime()
         waits = 0
 
@@ -58,7 +73,7 @@ class Run:
             waits += 1
             return fake.wait(seconds)
 
-        report = run_agent(
+        return run_agent(
             load(),
             stop=threading.Event(),
             max_ticks=ticks,
@@ -66,7 +81,16 @@ class Run:
             wait=wait,
             source=ConfigWatch(self.path, load),
         )
-        return report, receive(self.bootstrap, report.delivered)
+
+
+def held(bootstrap: str) -> int:
+    """Messages that a broker has of the agent's topics."""
+    consumer = Consumer(consumer_settings(bootstrap, group="held", client_id="held"))
+    try:
+        places = [TopicPartition(topic, p) for topic, count in TOPICS.items() for p in range(count)]
+        return sum(int(consumer.get_watermark_offsets(place, timeout=10.0)[1]) for place in places)
+    finally:
+        consumer.close()
 
 
 def test_the_sequence_goes_on_over_a_reload_and_over_a_refused_one(
@@ -103,10 +127,29 @@ def test_what_cannot_change_at_run_time_is_said_and_stays(embedded_broker: Start
     moved = run.text.replace("node: n1", "node: n2").replace("kafka: {", "kafka: {client: {linger.ms: '7'}, ")
     report, received = run.go(8, {2: lambda: write(run.path, f"{moved}  host: false\n")})
     (event,) = [event for event in received.events if event.kind == "config_reloaded"]
-    assert event.message == "changed: agent.host; after a restart only: kafka.client, agent.node"
+    assert event.message == "changed: agent.host, kafka.client; after a restart only: agent.node"
     assert {frame.node for frame in received.frames} == {"n1"}
     assert [frame.seq for frame in received.frames] == list(range(report.frames))
     assert received.frames[-1].time_ns < event.time_ns + S
+
+
+def test_another_kafka_takes_over_without_a_gap(embedded_broker: StartBroker, tmp_path: Path) -> None:
+    here, there = embedded_broker(TOPICS).bootstrap, embedded_broker(TOPICS).bootstrap
+    run = Run(tmp_path, here)
+    moved = run.text.replace(here, there)
+    broken = run.text.replace("kafka: {", "kafka: {client: {acks: many}, ")
+    changes: dict[int, Callable[[], object]] = {
+        3: lambda: write(run.path, broken),
+        6: lambda: write(run.path, moved),
+    }
+    report, before, after = run.go_over(12, changes, there)
+    assert report.dropped == 0
+    assert [frame.seq for frame in before.frames + after.frames] == list(range(report.frames))
+    assert [event.kind for event in before.events] == ["agent_started", "config_refused"]
+    assert "acks" in before.events[1].message
+    assert [event.kind for event in after.events] == ["config_reloaded", "agent_stopped"]
+    assert after.events[0].message == "changed: kafka.bootstrap"
+    assert after.inventories[0] == before.inventories[-1]  # the new one knows the node at once
 
 
 def threads() -> set[str]:
@@ -217,6 +260,8 @@ def test_keys_that_wait_for_a_restart_keep_their_old_value() -> None:
     old = Config(kafka=KafkaConfig("a:1"), agent=AgentConfig(node="n", zone="A"))
     new = Config(kafka=KafkaConfig("b:1"), agent=AgentConfig(node="m", zone="B", export=ExportConfig(dcgm=True)))
     config, waiting = applicable(old, new)
-    assert waiting == ["kafka.bootstrap", "agent.node"]
-    assert (config.kafka, config.agent.node, config.agent.zone) == (old.kafka, "n", "B")
+    assert waiting == ["agent.node"]
+    assert (config.kafka, config.agent.node, config.agent.zone) == (new.kafka, "n", "B")
+    none, waiting = applicable(old, Config(agent=old.agent, kafka=KafkaConfig("")))
+    assert (none.kafka, waiting) == (old.kafka, ["kafka.bootstrap"])
     assert changed_keys(old.agent, config.agent, "agent") == ["agent.zone", "agent.export.dcgm"]

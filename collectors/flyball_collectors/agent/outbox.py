@@ -4,7 +4,7 @@ import logging
 import time
 from collections.abc import Callable
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 from confluent_kafka import KafkaError, KafkaException, Message as Delivered, Producer
 
@@ -21,6 +21,7 @@ _WARN_EVERY_S = 30.0
 _REOPEN_EVERY_S = 1.0
 _DELIVERY_S = 120.0
 _DELIVERY_WITH_SPOOL_S = 20.0  # what waits in memory is lost by a kill, what waits on disk is not
+_PART_S = 1.0
 _REPLAY_SHARE = 4  # one part of the queue in so many is for replays
 _COMPACTED = {topic.name for topic in TOPICS.values() if topic.retention == "compacted"}
 _REFUSED = {  # no later try would change the answer
@@ -30,6 +31,14 @@ _REFUSED = {  # no later try would change the answer
     KafkaError.RECORD_LIST_TOO_LARGE,
     KafkaError.INVALID_RECORD,
 }
+
+
+class Way(NamedTuple):
+    """A way to a broker, opened and not used yet."""
+
+    bootstrap: str
+    settings: dict[str, Any]
+    producer: Producer
 
 
 class Outbox:
@@ -63,7 +72,8 @@ class Outbox:
     ) -> None:
         self.sent = 0
         self.carried = 0 if spool is None else len(spool)
-        self._bootstrap = kafka.bootstrap
+        self._client_id = client_id
+        self._queue_bytes = queue_bytes
         self._spool = spool
         self._replay = None if spool is None else Replay(spool, queue_bytes // _REPLAY_SHARE)
         self._monotonic = monotonic
@@ -75,17 +85,8 @@ class Outbox:
         self._unreachable = False
         self._away = False  # only with a spool: no broker answers, and nothing waits in memory but a probe
         self._broken = False
-        self._settings: dict[str, Any] = {
-            **producer_settings(
-                kafka.bootstrap,
-                client_id=client_id,
-                queue_bytes=queue_bytes,
-                delivery_timeout_s=_DELIVERY_S if spool is None else _DELIVERY_WITH_SPOOL_S,
-                extra=kafka.client,
-            ),
-            "error_cb": self._on_error,
-        }
-        self._producer = self._open()
+        self._bootstrap, self._settings, self._producer = self.prepare(kafka)
+        self._opened_s = monotonic()
 
     @property
     def waiting(self) -> int:
@@ -111,6 +112,35 @@ class Outbox:
     def dropped(self) -> int:
         """Messages that are lost: given up, or lost by the spool."""
         return self._given_up + (0 if self._spool is None else self._spool.lost)
+
+    def prepare(self, kafka: KafkaConfig) -> Way:
+        """Open another way, to go over to; raises :class:`ConfigError` for settings that librdkafka refuses."""
+        settings: dict[str, Any] = {
+            **producer_settings(
+                kafka.bootstrap,
+                client_id=self._client_id,
+                queue_bytes=self._queue_bytes,
+                delivery_timeout_s=_DELIVERY_S if self._spool is None else _DELIVERY_WITH_SPOOL_S,
+                extra=kafka.client,
+            ),
+            "error_cb": self._on_error,
+        }
+        return Way(kafka.bootstrap, settings, _producer(settings))
+
+    def go_over(self, way: Way) -> None:
+        """Send by another way from now on, first of all the newest of what a compacted topic must hold.
+
+        What the old way still holds has a second to arrive, then it is spooled, or given up and counted.
+        """
+        self._flush(_PART_S)
+        self._producer.purge()
+        self._flush(_PART_S)
+        self._bootstrap, self._settings, self._producer = way
+        self._opened_s = self._monotonic()
+        self._broken = self._away = self._unreachable = False
+        self._warned_s = None
+        for message in list(self._newest.values()):
+            self.send(message)
 
     def send(self, message: Message) -> None:
         """Queue or spool one message; one that fits neither is given up at once, and counted."""
@@ -202,19 +232,13 @@ class Outbox:
             **options,
         )
 
-    def _open(self) -> Producer:
-        self._opened_s = self._monotonic()
-        try:
-            return Producer(self._settings, logger=_ClientLog())
-        except KafkaException as error:
-            raise ConfigError(f"kafka: librdkafka refuses the settings: {error.args[0]}; see kafka.client") from error
-
     def _restart(self) -> None:
         """Replace a producer that met a fatal error; what it held is spooled, or given up and counted."""
         self._producer.purge()
         self._flush(1.0)
         self._broken = False
-        self._producer = self._open()
+        self._producer = _producer(self._settings)
+        self._opened_s = self._monotonic()
 
     def _flush(self, timeout_s: float) -> None:
         # A fatal error waiting in the queue would come out of flush amid the delivery callbacks, and break them
@@ -301,6 +325,13 @@ class Outbox:
         if self._warned_s is None or now_s - self._warned_s >= _WARN_EVERY_S:
             self._warned_s = now_s
             _LOG.warning(text, *args)
+
+
+def _producer(settings: dict[str, Any]) -> Producer:
+    try:
+        return Producer(settings, logger=_ClientLog())
+    except KafkaException as error:
+        raise ConfigError(f"kafka: librdkafka refuses the settings: {error.args[0]}; see kafka.client") from error
 
 
 class _ClientLog:

@@ -9,7 +9,7 @@ import msgspec
 from flyball_contracts.config import Config
 from flyball_contracts.errors import ConfigError
 
-# What the agent's identity, its producer and its spool are made of: they last as long as the process.
+# What the agent's identity, its queue and its spool are made of: they last as long as the process.
 AT_START = ("node", "root", "state_dir", "queue_bytes", "spool_dir", "spool_bytes")
 _Stamp = tuple[int, int, int]
 
@@ -61,11 +61,15 @@ class ConfigWatch:
 
 
 def applicable(old: Config, new: Config) -> tuple[Config, list[str]]:
-    """What of ``new`` can be had without a restart, and the keys that have to wait for one."""
-    waiting = [f"kafka.{key}" for key in old.kafka.__struct_fields__ if _differs(old.kafka, new.kafka, key)]
+    """What of ``new`` can be had without a restart, and the keys that have to wait for one.
+
+    Another Kafka can be had, but not one where there was none, or none where there was one.
+    """
+    same = bool(old.kafka.bootstrap) == bool(new.kafka.bootstrap)
+    waiting = [] if same else ["kafka.bootstrap"]
     waiting += [f"agent.{key}" for key in AT_START if _differs(old.agent, new.agent, key)]
     agent = msgspec.structs.replace(new.agent, **{key: getattr(old.agent, key) for key in AT_START})
-    return msgspec.structs.replace(new, kafka=old.kafka, agent=agent), waiting
+    return msgspec.structs.replace(new, kafka=new.kafka if same else old.kafka, agent=agent), waiting
 
 
 def changed_keys(old: msgspec.Struct, new: msgspec.Struct, path: str) -> list[str]:

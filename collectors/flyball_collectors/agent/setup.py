@@ -46,6 +46,7 @@ class Setup:
         new, waiting = applicable(self.config, config)
         _need_an_output(new)
         changed = changed_keys(self.config.agent, new.agent, "agent")
+        changed += changed_keys(self.config.kafka, new.kafka, "kafka")
         sources = self._sources
         if not self._given:
             kept = unchanged(self.config.agent, new.agent)
