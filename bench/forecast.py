@@ -30,6 +30,9 @@ from typing import Any, NamedTuple, cast
 
 import jax
 import numpy as np
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))  # for `bench`
+
 from bench import _peers
 from bench._panels import SEASON, WEEK, Floats, Panel, by_day, held_out, mean, servegen, unexpected
 from numpy.typing import NDArray
