@@ -59,12 +59,13 @@ class Message(NamedTuple):
 
 
 class _Binding(NamedTuple):
-    """How one record type travels: its topic, key, CloudEvents id and event time."""
+    """How one record type travels: topic, key, CloudEvents id, event time, and the partition where not the key's."""
 
     topic: Topic
     key: Callable[[Any], str]
     identity: Callable[[Any], str]
     time_ns: Callable[[Any], int]
+    partition: Callable[[Any], int] | None
 
 
 BINDINGS: dict[type[Record], _Binding] = {}
@@ -76,8 +77,9 @@ def _bind(
     key: Callable[[R], str],
     identity: Callable[[R], str],
     time_ns: Callable[[R], int],
+    partition: Callable[[R], int] | None = None,
 ) -> None:
-    BINDINGS[kind] = _Binding(topic, key, identity, time_ns)
+    BINDINGS[kind] = _Binding(topic, key, identity, time_ns, partition)
 
 
 _bind(NodeEvent, EVENTS, lambda r: r.node, lambda r: r.id, lambda r: r.time_ns)
@@ -108,6 +110,7 @@ _bind(
     lambda r: r.cell,
     lambda r: record_id("DemandTick", r.cell, r.source, r.tick.index, r.partition, r.part),
     lambda r: r.tick.end_ns,
+    lambda r: r.partition,
 )
 _bind(Profile, INSIGHTS, lambda r: r.subject, lambda r: r.id, lambda r: r.time_ns)
 _bind(Forecast, INSIGHTS, lambda r: r.subject, lambda r: r.id, lambda r: r.time_ns)
@@ -146,13 +149,10 @@ def snapshot_message(snapshot: Snapshot) -> Message:
 
 
 def record_message(record: Record, source: str) -> Message:
-    """Kafka message of a JSON record in CloudEvents binary mode; ``source`` is who says it (a URI reference).
-
-    Demand goes to the partition that it names, all else to that of its key.
-    """
+    """Kafka message of a JSON record in CloudEvents binary mode; ``source`` is who says it (a URI reference)."""
     binding = BINDINGS[type(record)]
     headers = event_headers(type(record).__name__, binding.identity(record), source, binding.time_ns(record))
-    partition = record.partition if isinstance(record, DemandTick) else None
+    partition = None if binding.partition is None else binding.partition(record)
     return Message(binding.topic.name, binding.key(record).encode(), _json.encode(record), headers, partition)
 
 

@@ -21,6 +21,7 @@ from flyball_models.scaling import (
     number,
     static,
 )
+from flyball_models.sizing.promise import start
 
 IDLE = Observation(
     t_s=0.0,
@@ -217,7 +218,7 @@ def test_headroom_tracks_its_promise_by_the_step_of_an_online_quantile() -> None
 
 def test_lead_spreads_by_the_error_at_the_lead_time_and_by_the_last_hour() -> None:
     player, rng = Player(lead.policy(0.9, 0.0, 4, 1, 180, 5, 1.0)), np.random.default_rng(6)
-    z, square = lead.TAIL * math.log(10), 0.0
+    z, square = start(0.9), 0.0
     needs, means = list[float](), list[float]()
     for k in range(90):
         minute = rng.gamma(9, 2, 12) * (2 if k > 45 else 1)

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import click
 from rich.console import Console
-from rich.table import Table
+from rich.table import Column, Table
 
 from flyball_cli.options import common, configured
 from flyball_contracts.topics import TOPICS
@@ -28,7 +28,8 @@ def command(config_path: Path | None, bootstrap: str | None, log_level: str, cre
         made = create_topics(config.kafka, replicas)
         click.echo(f"created {len(made)} of {len(TOPICS)} topics" + "".join(f"\n  {name}" for name in made))
         return
-    table = Table("topic", "key", "holds", "kept", "partitions", "format", box=None, header_style="bold")
+    name = Column("topic", no_wrap=True)  # a name that is cut is of no use
+    table = Table(name, "key", "holds", "kept", "partitions", "format", box=None, header_style="bold")
     for topic in TOPICS.values():
         partitions = config.kafka.partitions.get(topic.name, topic.partitions)
         form = "CloudEvents JSON" if topic.cloudevents else "msgpack"

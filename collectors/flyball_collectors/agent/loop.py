@@ -9,7 +9,6 @@ from flyball_collectors.agent.inventory import InventoryKeeper, rows_of
 from flyball_collectors.agent.nowhere import Nowhere
 from flyball_collectors.agent.outbox import Outbox
 from flyball_collectors.agent.own import OwnMetrics
-from flyball_collectors.agent.reload import applicable
 from flyball_collectors.agent.setup import Setup
 from flyball_collectors.agent.ticker import Clock, Tick
 from flyball_collectors.base import Collector, KeyedReading, Reading, node_event
@@ -105,9 +104,9 @@ class AgentLoop:
         try:
             if isinstance(found, ConfigError):
                 raise found
-            box, have = self._outbox, self._setup.config
-            kafka = applicable(have, found)[0].kafka
-            way = box.prepare(kafka) if isinstance(box, Outbox) and kafka != have.kafka else None
+            box, kafka = self._outbox, found.kafka
+            moves = kafka.bootstrap and kafka != self._setup.config.kafka
+            way = box.prepare(kafka) if isinstance(box, Outbox) and moves else None
             message = self._setup.change(found)
         except Exception as error:  # whatever it is, the agent goes on as it was
             reason = str(error) if isinstance(error, ConfigError) else f"unexpected {type(error).__name__}: {error}"

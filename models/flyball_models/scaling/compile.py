@@ -27,6 +27,11 @@ def kept(function: Callable[P, R]) -> Callable[P, R]:
 
 
 def sources(*more: Path) -> int:
-    """Hash of all files of the policies and of `more`: a closure over it is compiled anew when one of them changes."""
-    text = b"".join(path.read_bytes() for path in (*sorted(Path(__file__).parent.glob("*.py")), *more))
+    """Hash of all files of the policies and of `more`: a closure over it is compiled anew when one of them changes.
+
+    The constants that the policies share with the worker's columns are in the folder beside theirs.
+    """
+    here = Path(__file__).parent
+    paths = (*sorted(here.glob("*.py")), *sorted((here.parent / "sizing").glob("*.py")), *more)
+    text = b"".join(path.read_bytes() for path in paths)
     return int.from_bytes(hashlib.sha256(text).digest()[:6], "big")

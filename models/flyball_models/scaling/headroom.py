@@ -22,12 +22,12 @@ from typing import NamedTuple
 from flyball_models.scaling.base import Floats, Observation, Policy, whole
 from flyball_models.scaling.compile import compiled
 from flyball_models.scaling.limits import bounded, rested
+from flyball_models.scaling.minutes import kept_high, mean_of_last, need_and_mean, square_spread
 from flyball_models.sizing.promise import (
     FLAT,
     KNOWN,
     LEAST_Z,
     LONGEST,
-    MOST_HELD,
     MOST_Z,
     SAMPLE_S,
     SAMPLES,
@@ -106,49 +106,22 @@ def tracking(
 
 
 @compiled
-def _last(state: Floats, first: int, count: int, window: int) -> float:
-    """Mean of the last `window` of a ring of LONGEST, of those there are."""
-    n = max(1, min(count, window))
-    total = 0.0
-    for i in range(n):
-        total += state[first + (count - 1 - i) % LONGEST]
-    return total / n
-
-
-@compiled
 def _close(state: Floats, knobs: Floats) -> None:
     """Close a minute of samples: learn its need and its mean, set the target."""
-    first = second = total = 0.0
-    for i in range(SAMPLES):
-        x = state[_SAMPLES + i]
-        total += state[_RAW + i]
-        if x > first:
-            first, second = x, first
-        elif x > second:
-            second = x
     count = int(state[_COUNT])
-    state[_NEEDS + count % LONGEST] = second
-    state[_MEANS + count % LONGEST] = total / SAMPLES
+    need, mean = need_and_mean(state, _SAMPLES, _RAW)
+    state[_NEEDS + count % LONGEST], state[_MEANS + count % LONGEST] = need, mean
     count += 1
     state[_COUNT] = count
-    window = max(1, int(knobs[2]))
-    mean = _last(state, _NEEDS, count, window)
-    n = min(count, window)
-    square = 0.0
-    for i in range(n):
-        square += (state[_NEEDS + (count - 1 - i) % LONGEST] - mean) ** 2
+    square = square_spread(state, _NEEDS, count, max(1, int(knobs[2])))
     if knobs[6] > 0.0 and state[_WORK] > 0.0:
         late = state[_LATE] / state[_WORK]
         state[_SHIFT] = min(max(state[_SHIFT] + knobs[6] * (late - knobs[7]), LEAST_Z - knobs[0]), MOST_Z - knobs[0])
         state[_LATE] = state[_WORK] = 0.0
     z = knobs[0] + state[_SHIFT]
-    level = _last(state, _MEANS, count, int(knobs[1]))
-    target = level + z * max(math.sqrt(square / n), FLAT * level)
-    hold = max(1, min(int(knobs[3]), MOST_HELD))
-    state[_TARGETS + (count - 1) % MOST_HELD] = target
-    for i in range(1, min(count, hold)):
-        target = max(target, state[_TARGETS + (count - 1 - i) % MOST_HELD])
-    state[_TARGET] = target
+    level = mean_of_last(state, _MEANS, count, int(knobs[1]))
+    target = level + z * max(math.sqrt(square), FLAT * level)
+    state[_TARGET] = kept_high(state, _TARGETS, count, int(knobs[3]), target)
 
 
 @compiled

@@ -16,23 +16,16 @@ import math
 
 from flyball_models.scaling.base import Floats, Observation, Policy, whole
 from flyball_models.scaling.compile import compiled
+from flyball_models.scaling.minutes import kept_high, mean_of_last, need_and_mean, square_spread
+from flyball_models.sizing.promise import FLAT, KNOWN, LONGEST, MOST_HELD, MOST_Z, SAMPLE_S, SAMPLES, start
 
-EVERY_S = 5
+EVERY_S = SAMPLE_S
 LAG_S = 15
-SAMPLES = 12
-"""Five-second means of a minute; the second largest of them is their 0.9 quantile."""
-LONGEST = 60
-MOST_HELD = 30
 HALF_LIFE = 120.0
 OF_HOUR = 0.5
 DRAIN_S = 90.0
 HELD_S = 120.0
 STALE_S = 60.0
-MOST_Z = 20.0
-TAIL = 0.55
-FLAT = 0.02
-KNOWN = 5.0
-"""Minutes after which something may be taken away."""
 _COUNT, _WITHIN, _TARGET, _SHIFT, _LATE, _WORK, _ERROR, _PRESENT, _SINCE = range(9)
 _SAMPLES, _RAW, _NEEDS = 9, 9 + SAMPLES, 9 + 2 * SAMPLES
 _MEANS, _TARGETS = _NEEDS + LONGEST, _NEEDS + 2 * LONGEST
@@ -49,63 +42,38 @@ def policy(
     late = 1.0 - promise
     means = float(max(1, min(SAMPLES, round(delay_s / EVERY_S))))
     lead = float(min(MOST_HELD, max(1, math.ceil(cold_start_s / 60.0))))
-    z = TAIL * math.log(1.0 / max(late, 1e-6))
+    z = start(promise)
     knobs = (z, float(level_minutes), float(hold_minutes), eta, late, delay_s, means, lead, room)
     name = f"lead promise={promise:.5g} eta={eta:.3g} level={level_minutes} hold={hold_minutes} min room={room:g}"
     return Policy(name, "lead", EVERY_S, LAG_S, knobs)
 
 
 @compiled
-def _mean(state: Floats, first: int, count: int, window: int) -> float:
-    """Mean of the last `window` before `count` of a ring of LONGEST, of those there are."""
-    n = max(1, min(count, window))
-    total = 0.0
-    for i in range(n):
-        total += state[first + (count - 1 - i) % LONGEST]
-    return total / n
-
-
-@compiled
 def _spread(state: Floats, need: float, count: int, level_minutes: int, lead: int) -> float:
     """Learn how far the need of the last minute is from the level of `lead` minutes ago; return the spread."""
     if count > lead:
-        error = need - _mean(state, _MEANS, count - lead, level_minutes)
+        error = need - mean_of_last(state, _MEANS, count - lead, level_minutes)
         state[_ERROR] += max(_FORGET, 1.0 / (count - lead)) * (error * error - state[_ERROR])
-    n = min(count, LONGEST)
-    mean = _mean(state, _NEEDS, count, LONGEST)
-    square = 0.0
-    for i in range(n):
-        square += (state[_NEEDS + (count - 1 - i) % LONGEST] - mean) ** 2
-    return math.sqrt((1.0 - OF_HOUR) * state[_ERROR] + OF_HOUR * square / n)
+    of_hour = square_spread(state, _NEEDS, count, LONGEST)
+    return math.sqrt((1.0 - OF_HOUR) * state[_ERROR] + OF_HOUR * of_hour)
 
 
 @compiled
 def _close(state: Floats, knobs: Floats) -> None:
     """Close a minute of samples: learn its need, its mean and what was late; set the target."""
-    first = second = total = 0.0
-    for i in range(SAMPLES):
-        x = state[_SAMPLES + i]
-        total += state[_RAW + i]
-        if x > first:
-            first, second = x, first
-        elif x > second:
-            second = x
     count = int(state[_COUNT])
-    state[_NEEDS + count % LONGEST] = second
-    state[_MEANS + count % LONGEST] = total / SAMPLES
+    need, mean = need_and_mean(state, _SAMPLES, _RAW)
+    state[_NEEDS + count % LONGEST], state[_MEANS + count % LONGEST] = need, mean
     count += 1
     state[_COUNT] = count
-    level = _mean(state, _MEANS, count, int(knobs[1]))
-    spread = max(_spread(state, second, count, int(knobs[1]), int(knobs[7])), FLAT * level)
+    level = mean_of_last(state, _MEANS, count, int(knobs[1]))
+    spread = max(_spread(state, need, count, int(knobs[1]), int(knobs[7])), FLAT * level)
     if state[_WORK] > 0.0:
         late = state[_LATE] / state[_WORK]
         state[_SHIFT] = min(max(state[_SHIFT] + knobs[3] * (late - knobs[4]), -knobs[0]), MOST_Z - knobs[0])
         state[_LATE] = state[_WORK] = 0.0
     target = level + (knobs[0] + state[_SHIFT]) * spread
-    state[_TARGETS + (count - 1) % MOST_HELD] = target
-    for i in range(1, min(count, int(knobs[2]), MOST_HELD)):
-        target = max(target, state[_TARGETS + (count - 1 - i) % MOST_HELD])
-    state[_TARGET] = target
+    state[_TARGET] = kept_high(state, _TARGETS, count, int(knobs[2]), target)
 
 
 @compiled

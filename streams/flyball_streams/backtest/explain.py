@@ -7,6 +7,7 @@ import msgspec
 import numpy as np
 
 from flyball_models.scaling import lead
+from flyball_models.sizing.promise import LONGEST
 from flyball_streams.backtest.demand import MINUTE_S, Demand, trailing_mean
 from flyball_streams.backtest.families import Setting
 from flyball_streams.backtest.kernel import Floats
@@ -113,7 +114,7 @@ def _headroom(demand: Demand, setting: Setting, seen: int, work: float, backlog:
     off = needs[-len(levels) :][int(knobs[7]) :] - levels[: -int(knobs[7])]
     weights = 0.5 ** (np.arange(len(off))[::-1] / lead.HALF_LIFE)
     error = float((weights * off**2).sum() / weights.sum()) if len(off) else 0.0
-    hour = needs[-lead.LONGEST :]
+    hour = needs[-LONGEST:]
     spread = float(np.sqrt((1 - lead.OF_HOUR) * error + lead.OF_HOUR * hour.var()))
     return _Headroom(level, spread, knobs[8] * (work + backlog / lead.DRAIN_S), hour)
 
