@@ -17,7 +17,7 @@ from flyball_contracts.codec import Message, decode_record
 from flyball_contracts.errors import DecodeError, TransportError
 from flyball_contracts.kafka import consumer_settings, producer_settings
 from flyball_contracts.partitioner import partition_of
-from flyball_contracts.records import DemandTick, Tick, TickClosed
+from flyball_contracts.records import DemandTick, ProposalTick, Tick
 from flyball_contracts.topics import DEAD_LETTERS, DEMAND, PROPOSALS, TELEMETRY
 
 AHEAD_BYTES = 8_000_000
@@ -142,7 +142,7 @@ class Watch:
                 if message.error() is not None or value is None:
                     continue
                 headers = cast("list[tuple[str, bytes | None]]", message.headers() or [])
-                if ("ce_type", b"io.flyball.TickClosed") in headers or message.topic() == DEMAND.name:
+                if message.topic() in (DEMAND.name, PROPOSALS.name):
                     self._mark(message.topic() or "", value, headers)
 
     def _mark(self, topic: str, value: bytes, headers: list[tuple[str, bytes | None]]) -> None:
@@ -150,7 +150,8 @@ class Watch:
             mark = decode_record(topic, value, headers)
         except DecodeError:
             return
-        if isinstance(mark, TickClosed | DemandTick) and mark.source in self._marks:
+        closes = isinstance(mark, DemandTick) or (isinstance(mark, ProposalTick) and mark.closes)
+        if isinstance(mark, ProposalTick | DemandTick) and closes and mark.source in self._marks:
             tick = mark.tick
             self._marks[mark.source][tick.index] += 1
             if tick.closed_by != "complete" or tick.late:

@@ -28,7 +28,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextC
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))  # for `bench`
 
-from bench import _events_apart, _scaling_rows as rows, _single_requests as single
+from bench import _events_apart, _scaling_rows as rows, _single_requests as single, _unseen
 from bench._report import machine
 from bench._scaling_rows import BASE, ORACLE, change
 
@@ -55,10 +55,10 @@ FAULT_TARGET = 0.99
 FAULT_SEEDS = 2
 APART_SEEDS = 2
 SEEDS = 5
-OURS = ("promise", "lead", "headroom", "engine")
-PARTS = ("managers", "safety", "apart", "single")
-SLOW = {"single"}
-"""Shown when named, or in a quick run."""
+OURS = ("promise", "lead", "learned", "headroom", "engine")
+PARTS = ("managers", "safety", "apart", "single", "unseen")
+SLOW = {"single", "unseen"}
+"""Shown when named, or in a quick run; `unseen` alone leaves the claim out."""
 
 Pairs = tuple[tuple[float, int], ...]
 Traces = Iterator[tuple[str, list[Demand]]]
@@ -142,9 +142,14 @@ def bounds(shared: list[Known], name: str) -> dict[str, float]:
 def main(arguments: list[str] | None = None) -> int:
     """Run the benchmark; exit status 1 when it could not be run."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    told_parts = "what to show beside the claim; by default all but 'single', which takes long"
+    told_parts = (
+        "what to show beside the claim; by default all but 'single' and 'unseen', which take long; "
+        "'unseen' alone comes without the claim"
+    )
     parser.add_argument("parts", nargs="*", choices=[*PARTS, []], help=told_parts)
-    parser.add_argument("--data", type=Path, help="folder with servegen/ and azure_llm_2023/")
+    parser.add_argument(
+        "--data", type=Path, help="folder with servegen/ and azure_llm_2023/, and worldcup98/ and nab/ for 'unseen'"
+    )
     parser.add_argument("--quick", action="store_true", help="fewer settings, seeds and policies: under a minute")
     parser.add_argument("--seeds", type=int, default=SEEDS)
     parser.add_argument("--policies", default=",".join((*OURS, *BASELINES, ORACLE)))
@@ -160,13 +165,20 @@ def main(arguments: list[str] | None = None) -> int:
         parser.error(f"there is no policy {unknown[0]!r}" if unknown else "name the traces with --data, or use --quick")
     seeds = min(args.seeds, 2) if args.quick else args.seeds
     parts = set(args.parts or PARTS) - (set() if args.parts or args.quick else SLOW)
+    alone = parts == {"unseen"}
+    if "unseen" in parts and not _unseen.there(args.data):
+        if args.parts:
+            parser.error("the part 'unseen' needs --data with worldcup98/ and nab/")
+        parts -= {"unseen"}
     try:
-        traces = traces_of(args.data, seeds) if args.data else synthetic(seeds, 4)
+        series = _unseen.series(args.data, quick=args.quick) if "unseen" in parts else []
+        traces = iter(()) if alone else traces_of(args.data, seeds) if args.data else synthetic(seeds, 4)
     except FlyballError as error:
         console.print(f"error: {error}")
         return 1
     pairs, thin = (CONFIGURATIONS[1:2], 4) if args.quick else (CONFIGURATIONS, 1)
     results: list[Result] = []
+    others: list[Result] = []
     document: dict[str, Any] = {"quick": args.quick, "seeds": seeds, "machine": machine()}
     limits: dict[str, float] = {}
     fixed: dict[str, Any] = {}
@@ -174,8 +186,13 @@ def main(arguments: list[str] | None = None) -> int:
     confirmed: dict[str, Confirmation] = {}
     samples: list[Demand] = []
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+    families = [FAMILIES[key] for key in keys]
+    draws = 50 if args.quick else claim.DRAWS
     with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as bar:
-        for shared, found in tried(traces, pairs, [FAMILIES[key] for key in keys], thin, bar):
+        for shared, found in tried(_unseen.demands(series), pairs, families, thin, bar):
+            console.print(f"{shared[0].demand.name}: {shared[0].demand.about}", highlight=False)
+            others += found
+        for shared, found in tried(traces, pairs, families, thin, bar):
             demand = shared[0].demand
             console.print(f"{demand.name}: {demand.about}", highlight=False)
             results += found
@@ -188,7 +205,11 @@ def main(arguments: list[str] | None = None) -> int:
             if "single" in parts:
                 source = open_traces(args.data).requests if args.data else drawn
                 confirmed |= single.confirmed(shared[0], found, source, thin, quick=args.quick)
-    if not results:
+    if others:
+        document["unseen"] = _unseen.shown(others, TARGETS, draws)
+        for table in _unseen.tables(document["unseen"]):
+            console.print(table)
+    if not results and not alone:
         console.print(
             f"{args.data}: holds no trace of two weeks or more; nothing can be tuned on one and tested on another"
         )
@@ -196,8 +217,8 @@ def main(arguments: list[str] | None = None) -> int:
     document["requests"] = {r.configuration.trace: float(r.cells[0, :, :, REQUESTS].sum()) for r in results}
     document["bounds_hours"], document["targets"] = limits, {}
     ours = next((key for key in keys if FAMILIES[key].ours), None)
-    for target in TARGETS:
-        held = rows.contest(results, target, 50 if args.quick else claim.DRAWS)
+    for target in () if alone else TARGETS:
+        held = rows.contest(results, target, draws)
         document["targets"][str(target)] = told = rows.summary(held)
         console.print(rows.summary_table(told, target))
         if ours is None:
@@ -221,9 +242,9 @@ def main(arguments: list[str] | None = None) -> int:
     if not args.data:
         console.print("synthetic traces: this shows that the script runs, and supports no claim", style="yellow")
     document |= {"wall_s": time.monotonic() - started, "cpu_s": time.process_time() - cpu}
-    runs = sum(len(r.names) * r.cells.shape[1] for r in results)
+    runs = sum(len(r.names) * r.cells.shape[1] for r in results + others)
     console.print(
-        f"{len(results)} lines of {runs} settings and seeds in {document['wall_s']:.0f} s, "
+        f"{len(results + others)} lines of {runs} settings and seeds in {document['wall_s']:.0f} s, "
         f"{document['cpu_s']:.0f} s of CPU time; lag, grids and engine: see flyball_streams.backtest"
     )
     if args.json:

@@ -76,11 +76,11 @@ def play(family: Any, config: Any, data: Panel, ticks: int, *inputs: Floats) -> 
     def padded(x: NDArray[Any], value: float) -> NDArray[Any]:
         return np.pad(x[:ticks], [(0, 0), (0, n - s), *[(0, 0)] * (x.ndim - 2)], constant_values=value)
 
-    arrays = [padded(data.y, 0.0), padded(data.known, False), *(padded(x, np.nan) for x in inputs)]
+    arrays: list[Any] = [padded(data.y, 0.0), padded(data.known, False), *(padded(x, np.nan) for x in inputs)]
     if family is mix:
         arrays[2] = arrays[2].transpose(0, 2, 1, 3)  # [T, S, K, H] to [T, K, S, H]
     elif family is pooled:
-        arrays[2] = arrays[2].transpose(0, 2, 3, 1)  # to [T, K, H, S]
+        arrays[2] = (np.log1p(arrays[2]).transpose(0, 2, 3, 1),)  # to [T, K, H, S]
 
     def cut(leaf: Any) -> NDArray[Any]:
         return np.asarray(leaf)[:, :s]
@@ -317,9 +317,9 @@ def speed(config: ensemble.Config, ticks: int) -> dict[str, Any]:
         spent: list[float] = []
         for row in y:
             start, cpu = time.perf_counter(), time.process_time()
-            state, found = made.step(state, row, known, config=settings)
-            point = found.forecast if name == "mix" else found
-            calibrated, result = conformal.step(calibrated, row, known, point, config=band)
+            state, found = made.ahead(state, row, known, config=settings)
+            point = found.logs if name == "mix" else found
+            calibrated, result = conformal.around(calibrated, row, known, point, config=band)
             np.asarray(result.quantiles)
             taken.append(time.perf_counter() - start)
             spent.append(time.process_time() - cpu)
@@ -351,9 +351,7 @@ def experts(data: Panel, config: ensemble.Config) -> Floats:
         made = play(member.family, member.config, data, len(data.y))
         found += [made] if made.ndim == 3 else list(np.moveaxis(made, -1, 0))
     own = np.stack(found, axis=2)
-    held = play(last, last.Config(horizons=config.mix.horizons), data, len(data.y))[..., 0]
-    every = np.concatenate([held[:, :, None], own], axis=2)
-    return np.concatenate([own, play(pooled, config.pooled, data, len(data.y), every)[:, :, None]], axis=2)
+    return np.concatenate([own, play(pooled, config.pooled, data, len(data.y), own)[:, :, None]], axis=2)
 
 
 def everything(data: Panel, budget: int) -> tuple[dict[str, Floats], dict[str, Any], NDArray[np.float64]]:

@@ -65,7 +65,7 @@ class Lazy(click.Group):
 @click.group(cls=Lazy, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
 @click.version_option(package_name="flyball")
 def flyball() -> None:
-    r"""Flyball governs GPU fleets: telemetry in, scale, migrate and preempt decisions out.
+    """Flyball governs GPU fleets: telemetry in, scale, migrate and preempt decisions out.
 
     \b
     Start here:

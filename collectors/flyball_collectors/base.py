@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 
 from flyball_contracts.ids import record_id
 from flyball_contracts.metrics import Layout
-from flyball_contracts.records import Allocation, Device, NodeEvent, NumaNode
+from flyball_contracts.records import Allocation, Device, Gateway, NodeEvent, NumaNode
 from flyball_contracts.records.events import EventKind, Remedy, Severity
 from flyball_contracts.records.inventory import CapacityType
 
@@ -56,6 +56,7 @@ class Parts(NamedTuple):
     memory_bytes: int | None = None
     allocations: tuple[Allocation, ...] = ()
     numa: tuple[NumaNode, ...] = ()
+    gateways: tuple[Gateway, ...] = ()
     place: Place = Place()
 
 

@@ -21,12 +21,11 @@ from flyball_contracts.records import (
     Plan,
     Preempt,
     Profile,
-    Proposal,
+    ProposalTick,
     Record,
     Scale,
     Signal,
     Snapshot,
-    TickClosed,
     WorkloadSpec,
 )
 from flyball_contracts.topics import (
@@ -117,18 +116,17 @@ _bind(Forecast, INSIGHTS, lambda r: r.subject, lambda r: r.id, lambda r: r.time_
 _bind(Anomaly, INSIGHTS, lambda r: r.subject, lambda r: r.id, lambda r: r.time_ns)
 _bind(Capacity, INSIGHTS, lambda r: r.subject, lambda r: r.id, lambda r: r.time_ns)
 _bind(Plan, INSIGHTS, lambda r: r.subject, lambda r: r.id, lambda r: r.time_ns)
-_bind(Proposal, PROPOSALS, lambda r: r.cell, lambda r: r.id, lambda r: r.tick.end_ns)
+_bind(
+    ProposalTick,
+    PROPOSALS,
+    lambda r: r.cell,
+    lambda r: record_id("ProposalTick", r.cell, r.source, r.tick.index, r.part),
+    lambda r: r.tick.end_ns,
+)
 _bind(Scale, DECISIONS, lambda r: r.target, lambda r: r.id, lambda r: r.time_ns)
 _bind(Migrate, DECISIONS, lambda r: r.target, lambda r: r.id, lambda r: r.time_ns)
 _bind(Preempt, DECISIONS, lambda r: r.target, lambda r: r.id, lambda r: r.time_ns)
 _bind(Outcome, OUTCOMES, lambda r: r.target, lambda r: r.id, lambda r: r.time_ns)
-_bind(
-    TickClosed,
-    PROPOSALS,
-    lambda r: r.cell,
-    lambda r: record_id("TickClosed", r.cell, r.source, r.tick.index),
-    lambda r: r.tick.end_ns,
-)
 RECORD_TYPES: dict[str, type[Record]] = {kind.__name__: kind for kind in BINDINGS}
 
 _json = msgspec.json.Encoder()

@@ -11,16 +11,17 @@ State = TypeVar("State")
 
 
 def bucket(n: int) -> int:
-    """Return the padded capacity for `n` series: the least of 64, 256, 1024, ... that holds them.
+    """Return the padded capacity for `n` series: the least of 64, 96, 128, 192, 256, ... that holds them.
 
-    Not 16: the compiler unrolls so small a loop and rounds it differently, and growth would change results.
+    At most a third of it is padding, which costs as much as series do. Not less than 64: the compiler unrolls so small
+    a loop and rounds it differently, and growth would change results.
     """
     if n < 0:
         raise ValueError(f"bucket: the number of series is {n}; pass 0 or more")
     size = 64
     while size < n:
-        size *= 4
-    return size
+        size *= 2
+    return size * 3 // 4 if 64 < n <= size * 3 // 4 else size
 
 
 def grow(state: State, n: int, fresh: Callable[[int], State], axis: int = -1) -> State:

@@ -3,7 +3,7 @@
 from collections.abc import Container, Iterable
 
 from flyball_actuators.guard import NodeInfo, World
-from flyball_contracts.records import Allocation, Inventory, Migrate, Preempt, Resources, Scale, WorkloadSpec
+from flyball_contracts.records import Allocation, Inventory, Migrate, Portion, Preempt, Resources, Scale, WorkloadSpec
 
 S = 1_000_000_000
 NOW = 1_800_000_000 * S
@@ -41,6 +41,7 @@ def scale(
     cell: str = CELL,
     power_limit_w: float | None = None,
     resources: Resources | None = None,
+    mix: Iterable[tuple[str, int, int]] = (),
 ) -> Scale:
     return Scale(
         id=id_,
@@ -56,6 +57,7 @@ def scale(
         replicas_before=before,
         power_limit_w=power_limit_w,
         resources=resources,
+        mix=tuple(Portion(offer=name, replicas=n, replicas_before=was) for name, was, n in mix),
     )
 
 

@@ -15,6 +15,10 @@ MOVED = f"would have migrated replica 'chat-0' of {TARGET} from device 'GPU-1' o
         (scale(), f"would have scaled {TARGET} from 4 to 6 replicas"),
         (scale(power_limit_w=300.0), f"would have scaled {TARGET} from 4 to 6 replicas with a power limit of 300 W"),
         (
+            scale(mix=[("od", 4, 2), ("spot", 0, 4)]),
+            f"would have scaled {TARGET} from 4 to 6 replicas: 2 on od, 4 on spot",
+        ),
+        (
             scale(after=4, resources=Resources(cpu=1.5, memory_bytes=2**34, gpu_profile="1g.10gb")),
             "would have set CPU cores to 1.5 and bytes of memory to 17,179,869,184 and part of a GPU to 1g.10gb "
             f"for each of the 4 replicas of {TARGET}",

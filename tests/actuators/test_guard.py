@@ -45,6 +45,14 @@ def test_resizing_counts_as_one_replica_and_supersedes_no_scaling() -> None:
     assert verdict.status == "accepted"
 
 
+def test_replicas_that_move_to_other_machines_count_as_taken_away() -> None:
+    moved = scale("d3", before=4, after=4, mix=[("od", 4, 1), ("spot", 0, 3)])
+    state, verdict = Guard(CONFIG).authorise(GuardState(), moved, NOW, world())
+    assert verdict.status == "accepted"
+    (grant,) = state.grants[CELL]
+    assert grant.taken == 3
+
+
 REFUSALS: list[tuple[str, AnyDecision, dict[str, Any], str, str]] = [
     ("mode", scale(), {"config": ActuatorConfig(mode="off")}, "mode_off", r"actuator\.mode is off; set it"),
     ("kill switch", scale(), {"stop": "/stop exists"}, "kill_switch", r"/stop exists"),
@@ -68,6 +76,9 @@ REFUSALS: list[tuple[str, AnyDecision, dict[str, Any], str, str]] = [
     ("resize and scale", scale(resources=Resources(cpu=1.0)), {}, "invalid", r"6 replicas instead of 4; change one"),
     ("resize nothing", scale(after=4, resources=Resources()), {}, "invalid", r"name nothing to change"),
     ("resize to none", scale(after=4, resources=Resources(cpu=0.0)), {}, "invalid", r"resources\.cpu is 0\.0"),
+    ("mix twice", scale(mix=[("od", 0, 1), ("od", 0, 1)]), {}, "invalid", r"names offer 'od' twice"),
+    ("mix below none", scale(mix=[("od", 0, -1)]), {}, "invalid", r"less than no replicas"),
+    ("mix of more", scale(mix=[("od", 0, 7)]), {}, "invalid", r"7 replicas in all where the decision has 6"),
     ("no id", scale(""), {}, "invalid", r"id and target must not be empty"),
     ("pinned", preempt(workload="pin"), {"specs": [spec("pin", interruptible=False)]}, "invalid", r"not interruptible"),
     ("takes none", preempt(before=2, after=2), {}, "invalid", r"must take some away"),

@@ -3,10 +3,14 @@
 import json
 import subprocess
 import sys
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+import polars as pl
 import pytest
+from bench.autoscaling import main
 
 from flyball_streams.backtest.families import BASELINES
 
@@ -27,7 +31,7 @@ def figures(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
 def test_every_policy_has_a_row_at_every_target(figures: dict[str, Any]) -> None:
     assert set(figures["targets"]) == {"0.95", "0.99", "0.999"}
     for rows in figures["targets"].values():
-        assert [row["policy"] for row in rows] == ["promise", "lead", "headroom", *BASELINES, "oracle"]
+        assert [row["policy"] for row in rows] == ["promise", "lead", "learned", "headroom", *BASELINES, "oracle"]
 
 
 def test_managers_faults_and_events_have_their_figures(figures: dict[str, Any]) -> None:
@@ -59,6 +63,29 @@ def test_hpa_is_compared_with_itself_and_nothing_bills_less_than_the_work(figure
             assert row["reached"] <= row["of"]
             for hours in row["hours"].values():
                 assert hours is None or hours > figures["bounds_hours"]["synthetic total work"]
+
+
+def test_series_that_nobody_tuned_on_have_tables_of_their_own(tmp_path: Path) -> None:
+    days, start, rng = 8, datetime(2000, 1, 1), np.random.default_rng(1)
+    for folder in ("worldcup98", "nab"):
+        (tmp_path / folder).mkdir()
+    minutes = [start + timedelta(minutes=k) for k in range(days * 1440)]
+    counts = pl.DataFrame({"minute": minutes, "count": rng.poisson(900, len(minutes))})
+    counts.write_parquet(tmp_path / "worldcup98" / "requests_per_minute.parquet")
+    tweets = pl.DataFrame({"timestamp": minutes[::5]}).with_columns(
+        pl.lit("realTweets").alias("category"), pl.lit("one").alias("series"), pl.lit(3.0).alias("value")
+    )
+    tweets.write_parquet(tmp_path / "nab" / "points.parquet")
+    path = tmp_path / "unseen.json"
+    asked = ["unseen", "--quick", "--policies", "headroom,hpa,oracle", "--data", str(tmp_path), "--json", str(path)]
+    assert main(asked) == 0
+    found = json.loads(path.read_text())
+    assert found["targets"] == {}
+    for rows in found["unseen"].values():
+        assert [row["policy"] for row in rows] == ["headroom", "hpa", "oracle"]
+        assert rows[0]["of"] == 1
+    with pytest.raises(SystemExit):
+        main(["unseen", "--quick"])
 
 
 def test_without_data_or_quick_it_says_what_to_name() -> None:

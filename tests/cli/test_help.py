@@ -1,6 +1,7 @@
 """Help is quick, because it needs none of the heavy packages, and it shows how each command is used."""
 
 import json
+import os
 import subprocess
 import sys
 
@@ -25,13 +26,19 @@ print(json.dumps(texts))
 
 
 def test_every_help_shows_an_example_and_needs_no_heavy_package() -> None:
-    done = subprocess.run([sys.executable, "-c", PROGRAM], capture_output=True, text=True, timeout=60, check=False)
+    narrow = {**os.environ, "COLUMNS": "80"}
+    done = subprocess.run(
+        [sys.executable, "-c", PROGRAM], capture_output=True, text=True, timeout=60, check=False, env=narrow
+    )
     assert done.returncode == 0, done.stderr
     texts: dict[str, str] = json.loads(done.stdout)
     for name in COMMANDS:
         assert f"Usage: flyball {name}" in texts[name]
         assert f"flyball {name}" in texts[name].partition("Example")[2], f"{name} shows no example of itself"
         assert name in texts[""]
+    for name, text in texts.items():
+        assert "\\b" not in text, name
+        assert max(map(len, text.splitlines())) <= 80, name
 
 
 @pytest.mark.parametrize(

@@ -50,6 +50,7 @@ def test_files_that_are_not_there(tmp_path: Path, recording: Path) -> None:
     for arguments in (
         ["topics", "--config", away],
         ["replay", away],
+        ["worker", "--history", away],
         ["fleet", away],
         ["replay", recording, "--out", away / "decisions"],
     ):

@@ -12,8 +12,20 @@ from rich.console import Console
 from flyball_collectors.agent.quantity import number, quantity
 from flyball_collectors.agent.table import render
 from flyball_collectors.base import Reading
-from flyball_contracts.metrics import GPU, GPU_DETAIL, GPU_SHARE, HOST, LAYOUTS, NUMA, USAGE, WORKLOAD, Layout, Metric
-from flyball_contracts.records import Allocation, Device, Inventory, NumaNode
+from flyball_contracts.metrics import (
+    GATEWAY,
+    GPU,
+    GPU_DETAIL,
+    GPU_SHARE,
+    HOST,
+    LAYOUTS,
+    NUMA,
+    USAGE,
+    WORKLOAD,
+    Layout,
+    Metric,
+)
+from flyball_contracts.records import Allocation, Device, Gateway, Inventory, NumaNode
 
 
 def inventory(gpus: int = 2) -> Inventory:
@@ -25,12 +37,14 @@ def inventory(gpus: int = 2) -> Inventory:
         devices=tuple(Device(id=f"GPU-{i}", model="H100", memory_bytes=1, index=i) for i in range(gpus)),
         allocations=tuple(Allocation(workload="chat", replica=f"chat-{i}") for i in range(3)),
         numa=(NumaNode(id=0, cpu_count=4, memory_bytes=1), NumaNode(id=1, cpu_count=4, memory_bytes=1)),
+        gateways=(Gateway(workload="chat", name="edge"),),
         cpu_count=8,
     )
 
 
 def reading(layout: Layout, of: Inventory, values: Mapping[str, float | list[float]]) -> Reading:
-    rows = {"device": len(of.devices), "host": 1, "allocation": len(of.allocations), "numa": len(of.numa)}[layout.rows]
+    told = {"device": of.devices, "allocation": of.allocations, "numa": of.numa, "gateway": of.gateways}
+    rows = 1 if layout.rows == "host" else len(told[layout.rows])
     block = np.full((rows, len(layout)), np.nan, np.float32)
     for key, value in values.items():
         block[:, layout.column(key)] = value
@@ -110,11 +124,12 @@ def test_all_layouts_fit_the_terminal(width: int, gpus: int) -> None:
     text = text_of(readings, of, width)
     assert max(len(row) for row in text.splitlines()) <= width
     assert "…" not in text
-    for title in ("Host", "NUMA nodes", "What the replicas use", "What the replicas say"):
+    for title in ("Host", "NUMA nodes", "What the replicas use", "What the replicas say", "What the gateways see"):
         assert f"{title}, all values" in text
     for title in ("GPUs", "GPUs in detail", "How the GPUs are shared"):
         assert (f"{title}, all values" in text) == (gpus > 0)
-    assert len({layout.schema for layout in (GPU, GPU_DETAIL, GPU_SHARE, HOST, NUMA, USAGE, WORKLOAD)}) == len(LAYOUTS)
+    told = (GATEWAY, GPU, GPU_DETAIL, GPU_SHARE, HOST, NUMA, USAGE, WORKLOAD)
+    assert len({layout.schema for layout in told}) == len(LAYOUTS)
 
 
 def test_an_empty_node_is_no_error() -> None:

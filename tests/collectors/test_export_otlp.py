@@ -180,7 +180,7 @@ def test_a_collector_decodes_names_units_types_and_who_it_is_of(endpoint: Endpoi
 
 def test_all_layouts_go_and_no_point_stands_twice(endpoint: Endpoint) -> None:
     node = inventory(allocations=(Allocation(workload="w", replica="r"),))
-    rows = {"device": 2, "host": 1, "allocation": 1, "numa": 2}
+    rows = {"device": 2, "host": 1, "allocation": 1, "numa": 2, "gateway": 0}
     frames = [framed(x, dict.fromkeys(x.columns, 1.0), rows=rows[x.rows]) for x in LAYOUTS.values()]
     sending = sender(endpoint)
     sending.put(view_of(*frames, of=node))

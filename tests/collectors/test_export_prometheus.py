@@ -25,7 +25,7 @@ from flyball_collectors.export.rows import column_attributes
 from flyball_contracts.config import AgentConfig, Config, ExportConfig, parse_config
 from flyball_contracts.errors import ConfigError
 from flyball_contracts.metrics import GPU, GPU_DETAIL, HOST, LAYOUTS, NUMA, USAGE, Layout
-from flyball_contracts.records import Allocation, Device, Inventory, NumaNode
+from flyball_contracts.records import Allocation, Device, Gateway, Inventory, NumaNode
 
 S = 1_000_000_000
 START_NS = 1_700_000_000 * S
@@ -134,8 +134,9 @@ def test_all_layouts_together_are_one_valid_exposition(scene: Scene) -> None:
         ),
         Allocation(workload="w", replica="r-1", devices=()),
     )
-    held = inventory(allocations=allocations)
-    rows = {"device": 2, "host": 1, "allocation": 2, "numa": 2}
+    gateways = (Gateway(workload="w", name="edge"),)
+    held = inventory(allocations=allocations, gateways=gateways)
+    rows = {"device": 2, "host": 1, "allocation": 2, "numa": 2, "gateway": 1}
     for _ in range(2):
         frames = [framed(x, dict.fromkeys(x.columns, 2.0), rows=rows[x.rows]) for x in LAYOUTS.values()]
         scene.tick(*frames, of=held)

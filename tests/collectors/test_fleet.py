@@ -14,6 +14,7 @@ from flyball_contracts.errors import ConfigError
 from flyball_contracts.frame import Frame
 from flyball_contracts.metrics import GPU, HOST, WORKLOAD
 from flyball_contracts.records import Inventory, NodeEvent, Record, Signal, Snapshot, WorkloadSpec
+from flyball_streams.engine.workload.capacity import by_architecture
 
 ROOT = Path(__file__).resolve().parents[2]
 START_NS = 1_750_000_000_000_000_000
@@ -89,6 +90,7 @@ def test_what_is_said_at_the_start() -> None:
     chat = specs["chat-api"]
     assert chat.objective is not None
     assert chat.capacity_per_replica > 0
+    assert 0.5 < by_architecture(chat) * CONFIG.services[0].tokens_per_request / chat.capacity_per_replica < 2.0
     fold = specs["protein-fold"]
     assert fold.deadline_ns is not None
     assert fold.duration_s is not None

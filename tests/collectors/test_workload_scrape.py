@@ -13,7 +13,8 @@ from tests.collectors.workload_pages import Work, vllm
 from tests.collectors.workload_server import PageServer, Reply, certificate, page_server, until
 
 from flyball_collectors.workload.fetch import Fetcher, FetchError, token_of
-from flyball_collectors.workload.scraper import Limits, Scraper
+from flyball_collectors.workload.poller import Limits
+from flyball_collectors.workload.scraper import Scraper
 from flyball_collectors.workload.targets import configured
 from flyball_contracts.config.workload import Series, TargetSettings
 from flyball_contracts.errors import ConfigError
@@ -65,7 +66,7 @@ def test_unix_socket_and_tls(tmp_path: Path) -> None:
         (Reply(status=302, headers={"Location": "http://other/"}), "status 302; a redirect; set url to where it leads"),
         (Reply(status=404), "status 404; check url"),
         (Reply(status=503), "status 503; the server is not well"),
-        (Reply("x" * 2000), "longer than 1000 bytes; raise agent.workloads.page_bytes"),
+        (Reply("x" * 2000), "longer than 1000 bytes; raise page_bytes"),
         (Reply("x" * 100, whole=False), "the answer broke off"),
         (Reply("no length\r\n", headers={"Transfer-Encoding": "chunked"}), "the answer broke off"),
         (None, "the answer broke off|RemoteDisconnected"),

@@ -105,7 +105,7 @@ def test_what_is_no_record_is_a_decode_error() -> None:
 
 
 def test_times_beyond_what_a_header_can_say_are_refused() -> None:
-    message = record_message(SAMPLES["TickClosed"][0], "/test")
+    message = record_message(SAMPLES["ProposalTick"][0], "/test")
     sent = msgspec.json.decode(message.value)
     for tick in ({"index": 2**62, "period_ns": 2**62}, {"index": -1, "period_ns": 1}, {"index": 1, "period_ns": 0}):
         with pytest.raises(DecodeError):
@@ -120,7 +120,7 @@ def test_times_beyond_what_a_header_can_say_are_refused() -> None:
 def test_demand_goes_to_the_partition_that_it_names_and_all_else_by_key() -> None:
     said: DemandTick = sample(DemandTick, full=True)
     assert record_message(said, "/test").partition == said.partition
-    assert record_message(SAMPLES["TickClosed"][0], "/test").partition is None
+    assert record_message(SAMPLES["ProposalTick"][0], "/test").partition is None
 
 
 def test_a_signal_ends_after_its_last_slot() -> None:

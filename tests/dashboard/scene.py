@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from typing import Literal
 
 import numpy as np
 from confluent_kafka import Producer
@@ -17,6 +18,8 @@ from flyball_contracts.records import (
     Allocation,
     Anomaly,
     AnyDecision,
+    Capacity,
+    ColdStart,
     Demand,
     DemandTick,
     Device,
@@ -24,12 +27,14 @@ from flyball_contracts.records import (
     Evidence,
     Forecast,
     Inventory,
+    Method,
     Migrate,
     NodeEvent,
     Outcome,
     Plan,
     Preempt,
     Proposal,
+    ProposalTick,
     Record,
     Scale,
     Signal,
@@ -38,6 +43,7 @@ from flyball_contracts.records import (
 )
 
 Item = Record | Frame
+Kind = Literal["spec", "static", "historic", "online"]
 T0 = 1_773_838_800 * NS_PER_S  # 2026-03-18 13:00 UTC
 TICKS = 200
 NOW = T0 + TICKS * NS_PER_S
@@ -226,18 +232,58 @@ def forecasts(fleet: Fleet) -> list[Record]:
             )
         )
     made.append(
-        Proposal(
-            id="p1",
+        ProposalTick(
             cell=CELL,
             source="workload/0",
             tick=tick(TICKS - 1),
-            wish="scale",
-            workload="chat-70b",
-            reason="demand rises",
-            replicas=9,
-            observed_replicas=6,
+            proposals=(
+                Proposal(
+                    id="p1",
+                    wish="scale",
+                    workload="chat-70b",
+                    reason="demand rises",
+                    replicas=9,
+                    observed_replicas=6,
+                ),
+            ),
         )
     )
+    return made
+
+
+def capacities() -> list[Record]:
+    """One service that is well known, one that its owner and its architecture alone tell of, and one in GPUs."""
+    made: list[Record] = []
+    for i, (name, (replicas, peak)) in enumerate(SERVICES.items()):
+        each = peak / replicas * 1.25
+        known: list[tuple[Kind, float, float, float]] = [
+            ("spec", 1.0, 0.25, 0.1),
+            ("static", 0.7, 0.4, 0.05),
+            ("historic", 1.1, 0.12, 0.25),
+        ]
+        methods: list[tuple[Kind, float, float, float]] = (
+            [*known, ("online", 1.04, 0.04, 0.6)] if i == 0 else known[: 3 - i]
+        )
+        made.append(
+            Capacity(
+                id=f"capacity-{i}",
+                subject=name,
+                cell=CELL,
+                time_ns=NOW,
+                used_work_per_s=each * 1.06 if i == 0 else each,
+                source="learned" if i == 0 else "owner",
+                cold_start_s=(96.0, 45.0, 300.0)[i % 3],
+                work_per_s=each * 1.06 if i == 0 else each,
+                relative_error=0.05 if i == 0 else 0.25,
+                proven_work_per_s=each if i == 0 else None,
+                saturated_windows=14 if i == 0 else 0,
+                methods=tuple(
+                    Method(name=kind, work_per_s=each * x, relative_error=e, judged=12.0 * (i == 0), weight=w)
+                    for kind, x, e, w in methods
+                ),
+                cold_starts=(ColdStart(gpu_model="h100", zone="GB-13", warm=True, p90_s=96.0, samples=9),) * (i == 0),
+            )
+        )
     return made
 
 
@@ -454,6 +500,7 @@ def scene(fleet: Fleet | None = None) -> list[Item]:
         *frames(fleet, ticks),
         *demands(fleet),
         *forecasts(fleet),
+        *capacities(),
         *plans(),
         *troubles(),
         *made,

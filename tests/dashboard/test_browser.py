@@ -118,6 +118,12 @@ def test_every_panel_shows_its_data(desktop: Page) -> None:
     expect(desktop.locator(".plans")).to_contain_text("nightly-embed saves 46 %")
     expect(desktop.locator(".row-odd:visible")).to_have_count(5)
     expect(desktop.locator(".odd")).to_contain_text("temperature (gpu) 91 °C, expected 64 °C")
+    rows = desktop.locator(".capacity .row-cap:not(.titles):visible")
+    expect(rows).to_have_count(3)
+    expect(rows.first).to_contain_text(
+        re.compile("chat-70b.*199.*learned.*±25 %.*±40 %.*±12 %.*±4 %.*±5 %.*1.6 min.*9 me")
+    )
+    expect(rows.last).to_contain_text(re.compile("vision-api.*owner.*not measured yet"))
     for panel in (".fleet", ".demand", ".carbon"):
         canvas = desktop.locator(f"{panel} canvas").first
         canvas.wait_for()
@@ -176,6 +182,7 @@ def test_a_lost_broker_is_told_on_the_page(desktop: Page, broker: EmbeddedBroker
 def test_a_phone_does_not_scroll_sideways(phone: Page) -> None:
     expect(phone.locator(".card")).not_to_have_count(0, timeout=WAIT_MS)
     phone.locator(".carbon canvas").first.wait_for()
+    expect(phone.locator(".capacity .row-cap:visible").first).to_contain_text("cold start P90")
     assert phone.evaluate("document.documentElement.scrollWidth") <= 390
     outside = phone.evaluate(
         "[...document.querySelectorAll('.panel *, .tile *, .top *')]"

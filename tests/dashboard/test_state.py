@@ -10,7 +10,7 @@ from tests.dashboard import scene
 
 from flyball_contracts.ids import NS_PER_S
 from flyball_contracts.metrics import GPU
-from flyball_contracts.records import DemandTick, NodeEvent, Preempt, Proposal, Resources, WorkloadSpec
+from flyball_contracts.records import DemandTick, NodeEvent, Portion, Preempt, ProposalTick, Resources, WorkloadSpec
 from flyball_streams.dashboard.bounded import Bounded
 from flyball_streams.dashboard.state import MAX_DECISIONS, FleetView, health_of
 from flyball_streams.dashboard.summary import summarise
@@ -46,12 +46,22 @@ def test_summary_adds_up_what_was_measured() -> None:
 
 
 def test_advice_to_resize_is_kept_beside_the_wish_to_scale() -> None:
-    wishes = [r for r in scene.scene() if isinstance(r, Proposal)]
-    advice = replace(wishes[0], id="p2", wish="resize", replicas=None, resources=Resources(cpu=2.0))
-    older = replace(advice, id="p1", tick=scene.tick(0))
-    workload = viewed([*wishes, advice, older]).workloads.get(wishes[0].workload)
+    said = next(r for r in scene.scene() if isinstance(r, ProposalTick))
+    (wish,) = said.proposals
+    advice = replace(wish, id="p2", wish="resize", replicas=None, resources=Resources(cpu=2.0))
+    late = replace(said, tick=scene.tick(0), proposals=(replace(advice, id="p0"),))
+    workload = viewed([replace(said, proposals=(wish, advice)), late]).workloads.get(wish.workload)
     assert workload is not None
-    assert (workload.proposal, workload.advice) == (wishes[0], advice)
+    assert (workload.proposal, workload.advice) == (wish, advice)
+
+
+def test_the_choice_of_machines_is_kept_beside_it() -> None:
+    said = next(r for r in scene.scene() if isinstance(r, ProposalTick))
+    (wish,) = said.proposals
+    choice = replace(wish, id="p3", wish="choose", mix=(Portion(offer="spot", replicas=2),))
+    workload = viewed([replace(said, proposals=(wish, choice))]).workloads.get(wish.workload)
+    assert workload is not None
+    assert (workload.proposal, workload.choice) == (wish, choice)
 
 
 def test_nothing_known_is_not_zero() -> None:

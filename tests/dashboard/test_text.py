@@ -5,7 +5,7 @@ from hypothesis import given, strategies as st
 from msgspec.structs import replace
 from tests.dashboard import scene
 
-from flyball_contracts.records import Effect, Evidence, Resources, Scale
+from flyball_contracts.records import Effect, Evidence, Portion, Resources, Scale
 from flyball_streams.dashboard import text
 
 
@@ -57,6 +57,14 @@ def test_resizing_says_from_what_to_what() -> None:
     decision = next(d for d in scene.decisions() if isinstance(d, Scale))
     decision = replace(decision, resources=wanted, resources_before=before)
     assert text.change(decision) == told
+
+
+def test_a_mix_says_where_replicas_run() -> None:
+    mix = tuple(Portion(offer=name, replicas_before=was, replicas=n) for name, was, n in (("od", 4, 1), ("spot", 3, 3)))
+    assert text.mixture(mix) == "4 → 1 on od, 3 on spot"
+    decision = next(d for d in scene.decisions() if isinstance(d, Scale))
+    decision = replace(decision, replicas_before=7, replicas=4, mix=mix, resources=None, power_limit_w=None)
+    assert text.change(decision) == "7 → 4 replicas (4 → 1 on od, 3 on spot)"
 
 
 def test_effects_say_whether_they_are_welcome() -> None:

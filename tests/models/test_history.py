@@ -57,7 +57,11 @@ def test_an_ensemble_with_a_history_forecasts_a_season_that_a_new_one_cannot_kno
     y[:, 1] = 0.0
     y[: 7 * SEASON, 2] = np.nan  # almost new
     config = ensemble.configure(H, (1, 3), SEASON)
-    state = history.from_history(y[:-H], N, config)
+    state = ensemble.init(N, config)
+    for row in y[:-H]:
+        wide = np.pad(row, (0, N - 3), constant_values=np.nan).astype(np.float32)
+        state, _ = ensemble.step(state, wide, np.isfinite(wide), config)
+    state = history.fitted(y[:-H], state, config)
     mask = np.arange(N) < 2
     _, out = ensemble.step(state, np.zeros(N, np.float32), np.zeros(N, np.bool_), config)
     assert np.isfinite(np.asarray(out.forecast)[mask]).all()

@@ -63,6 +63,7 @@ def test_it_is_the_damped_additive_smoothing_of_statsmodels(
         base=full(N, 0.0),
         seasonal=counts(N) == 0,
         ring=as_array(np.repeat(season.astype(np.float32)[:, None], N, axis=1)),
+        due=full(N, float(season[0])),
     )
     ahead: list[float] = []
     out = None

@@ -10,15 +10,15 @@ from flyball_models.forecast import conformal, damped
 
 
 @given(st.integers(0, 3_000_000))
-def test_bucket_is_the_least_of_64_256_1024_that_fits(n: int) -> None:
+def test_bucket_is_the_least_of_64_96_128_192_that_fits(n: int) -> None:
     size = bucket(n)
     assert size >= n
-    assert size == 64 or size // 4 < n
-    assert size in {64 * 4**power for power in range(9)}
+    assert size == 64 or 2 * size / 3 <= n
+    assert size in {64 * 2**power for power in range(17)} | {96 * 2**power for power in range(17)}
 
 
 def test_the_first_buckets() -> None:
-    assert [bucket(n) for n in (0, 64, 65, 256, 257, 1025)] == [64, 64, 256, 256, 1024, 4096]
+    assert [bucket(n) for n in (0, 64, 65, 97, 129, 256, 257, 1025)] == [64, 64, 96, 128, 192, 256, 384, 1536]
 
 
 def test_a_negative_number_of_series_is_refused() -> None:

@@ -216,8 +216,17 @@ def test_headroom_tracks_its_promise_by_the_step_of_an_online_quantile() -> None
             assert wish == math.ceil(np.mean(means[-5:]) + z * np.std(needs) - 1e-9)
 
 
+@pytest.mark.parametrize("policy", [headroom.policy(2.0, 5, 10, 300), lead.policy(0.99, 0.02, 5, 10, 300, 5)])
+def test_a_forecast_adds_at_most_a_quarter_of_what_the_record_needs(policy: Policy) -> None:
+    alone, told, wild = Player(policy), Player(policy), Player(policy)
+    for work in np.random.default_rng(9).gamma(9, 2, 240):
+        need = alone.sees(work_5=work, work_30=work)
+        assert told.sees(work_5=work, work_30=work, upper=0.9 * need) == need
+        assert wild.sees(work_5=work, work_30=work, upper=1e6) <= math.ceil(1.25 * need)
+
+
 def test_lead_spreads_by_the_error_at_the_lead_time_and_by_the_last_hour() -> None:
-    player, rng = Player(lead.policy(0.9, 0.0, 4, 1, 180, 5, 1.0)), np.random.default_rng(6)
+    player, rng = Player(lead.policy(0.9, 0.0, 4, 1, 180, 5)), np.random.default_rng(6)
     z, square = start(0.9), 0.0
     needs, means = list[float](), list[float]()
     for k in range(90):
@@ -234,9 +243,9 @@ def test_lead_spreads_by_the_error_at_the_lead_time_and_by_the_last_hour() -> No
 
 
 def test_lead_keeps_what_present_work_asked_for_for_two_minutes() -> None:
-    player = Player(lead.policy(0.5, 0.0, 1, 1, 180, 5, 1.1))
+    player = Player(lead.policy(0.5, 0.0, 1, 1, 180, 5))
     for _ in range(120):
         player.sees(work_5=4, work_30=4)
     after = [player.sees(work_5=4, work_30=30 if i == 0 else 4, backlog=270 if i == 0 else 0) for i in range(30)]
-    assert after[:25] == [math.ceil(1.1 * 33)] * 25
+    assert after[:25] == [33] * 25
     assert after[-1] < 10

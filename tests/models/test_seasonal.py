@@ -21,7 +21,7 @@ def test_it_is_the_newest_known_value_of_the_phase(seed: int) -> None:
         for n in np.flatnonzero(mask[t]):
             phases[t % 7, int(n)] = float(y[t, n])
         expected = [[phases.get(((t + h) % 7, n), np.nan) for h in range(1, 6)] for n in range(64)]
-        np.testing.assert_array_equal(out, np.array(expected, np.float32))
+        np.testing.assert_allclose(out, np.array(expected, np.float32), rtol=1e-6, atol=1e-7)
 
 
 @pytest.mark.parametrize(

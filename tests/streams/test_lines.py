@@ -22,10 +22,10 @@ from flyball_contracts.records import (
     Migrate,
     Outcome,
     Preempt,
+    ProposalTick,
     Record,
     Scale,
     Tick,
-    TickClosed,
     WorkloadSpec,
 )
 from flyball_streams.sinks import to_lines
@@ -269,7 +269,7 @@ def test_a_forecast_is_written_for_the_time_that_it_is_for() -> None:
 
 
 def test_what_is_not_stored_gives_no_line() -> None:
-    assert to_lines(TickClosed(cell="c", source="s", tick=TICK)) == []
+    assert to_lines(ProposalTick(cell="c", source="s", tick=TICK)) == []
     assert to_lines(inventory()) == []
     assert to_lines(WorkloadSpec(workload="w", cell="c", time_ns=1, kind="batch")) == []
     assert to_lines(gpu_frame(np.full((3, len(GPU)), np.nan, np.float32)), inventory()) == []

@@ -19,6 +19,9 @@ class Driver(Protocol):
     has recorded it as sent. A driver may retry inside one call only what its platform makes safe to repeat
     (a request token or an absolute value under a version). After a crash in the middle of a call the service
     calls again only if ``repeatable``; otherwise it reports ``failed`` with an unknown outcome.
+
+    A driver that cannot choose machines obeys the ``replicas`` of a ``Scale`` and leaves its ``mix`` alone: what then
+    runs is seen in the inventories, and sized by.
     """
 
     @property

@@ -23,7 +23,8 @@ def _what(decision: AnyDecision) -> str:
         return f"set {changes} for each of the {decision.replicas} replicas of {target}"
     if isinstance(decision, Scale):
         power = "" if decision.power_limit_w is None else f" with a power limit of {decision.power_limit_w:g} W"
-        return f"scaled {target} from {decision.replicas_before} to {decision.replicas} replicas{power}"
+        mix = f": {', '.join(f'{p.replicas} on {p.offer}' for p in decision.mix)}" if decision.mix else ""
+        return f"scaled {target} from {decision.replicas_before} to {decision.replicas} replicas{power}{mix}"
     if isinstance(decision, Migrate):
         place = f"to node {decision.to_node!r}" if decision.to_node else "to a node of the scheduler's choice"
         device = f"device {decision.from_device!r} of " if decision.from_device else ""

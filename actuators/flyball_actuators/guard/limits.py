@@ -47,7 +47,9 @@ def taken_by(decision: AnyDecision, world: World) -> int:
     if isinstance(decision, Migrate) or (isinstance(decision, Scale) and decision.resources is not None):
         return 1  # at a time
     before = max(decision.replicas_before, world.running(decision.cell, decision.workload))
-    return max(0, before - decision.replicas)
+    mix = decision.mix if isinstance(decision, Scale) else ()
+    moved = sum(max(0, part.replicas_before - part.replicas) for part in mix)  # they stop, though others start
+    return max(0, before - decision.replicas, moved)
 
 
 def cap_of(config: ActuatorConfig, cell: str, world: World) -> int:

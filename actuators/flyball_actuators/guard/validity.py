@@ -31,8 +31,25 @@ def _scale(scale: Scale, spec: WorkloadSpec) -> str:
             f"{scale.replicas} replicas lie outside {spec.min_replicas} to {spec.max_replicas}, the range of "
             f"workload {spec.workload!r}; change its min_replicas or max_replicas"
         )
+    if scale.mix:
+        problem = _mix(scale)
+        if problem:
+            return problem
     if scale.power_limit_w is not None and scale.power_limit_w <= 0:
         return f"power_limit_w is {scale.power_limit_w}; it must be positive"
+    return ""
+
+
+def _mix(scale: Scale) -> str:
+    names = [part.offer for part in scale.mix]
+    twins = sorted({name for name in names if names.count(name) > 1})
+    if twins:
+        return f"mix names offer {twins[0]!r} twice; name each once"
+    if any(part.replicas < 0 or part.replicas_before < 0 for part in scale.mix):
+        return "mix has an offer with less than no replicas; none must be negative"
+    total = sum(part.replicas for part in scale.mix)
+    if total > scale.replicas:
+        return f"mix has {total} replicas in all where the decision has {scale.replicas}; it must not have more"
     return ""
 
 

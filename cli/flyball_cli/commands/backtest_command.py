@@ -79,7 +79,7 @@ def command(
     \b
     Examples:
       flyball backtest monday.parquet --workload chat --html chat.html
-      flyball backtest --data data --workload m-mid --slo 0.99 5 --cold-start 300 --engine both
+      flyball backtest --data data --workload m-mid --slo 0.99 5 --engine both
     """
     from flyball_streams.backtest.events.requests import drawn
     from flyball_streams.backtest.families import FAMILIES, OURS

@@ -41,7 +41,7 @@ def command(
     Examples:
       flyball replay monday.parquet --out decisions.jsonl
       flyball replay monday.parquet --config candidate-policy.yaml
-      flyball replay monday.parquet --to-broker --bootstrap 127.0.0.1:9092 --speed 60
+      flyball replay monday.parquet --to-broker --bootstrap kafka-1:9092
     """
     config = configured(config_path, bootstrap, log_level)
     with until_signal() as stop, progress_bar("replaying") as progress:
@@ -64,11 +64,12 @@ def _offline(
     stop: threading.Event,
     progress: Callable[[int, int], None],
 ) -> int | None:
+    from flyball_streams.recording.history import histories
     from flyball_streams.recording.offline import decide
 
     with ExitStack() as stack:
         file = stack.enter_context(out.open("wb")) if out is not None else None  # before the work, not after
-        result = decide(recording, config.worker, stop=stop, progress=progress)
+        result = decide(recording, config.worker, histories=histories(config.worker), stop=stop, progress=progress)
         if result is None:
             return None
         if file is not None:

@@ -28,10 +28,11 @@ def command(config_path: Path | None, bootstrap: str | None, log_level: str, cre
         made = create_topics(config.kafka, replicas)
         click.echo(f"created {len(made)} of {len(TOPICS)} topics" + "".join(f"\n  {name}" for name in made))
         return
-    name = Column("topic", no_wrap=True)  # a name that is cut is of no use
-    table = Table(name, "key", "holds", "kept", "partitions", "format", box=None, header_style="bold")
+    # What is cut is of no use: all but what a topic holds stands on one line, and that is cut at no word.
+    columns = [Column(name, no_wrap=name != "holds") for name in ("topic", "key", "holds", "kept", "parts", "format")]
+    table = Table(*columns, box=None, header_style="bold", pad_edge=False, padding=(0, 1, 0, 0))
     for topic in TOPICS.values():
         partitions = config.kafka.partitions.get(topic.name, topic.partitions)
-        form = "CloudEvents JSON" if topic.cloudevents else "msgpack"
+        form = "JSON" if topic.cloudevents else "msgpack"
         table.add_row(topic.name, topic.key, topic.holds, topic.retention, str(partitions), form)
     Console().print(table)

@@ -3,6 +3,7 @@
 from pathlib import Path
 
 import click
+import msgspec
 
 from flyball_cli.options import common, configured, health_option
 
@@ -10,9 +11,20 @@ from flyball_cli.options import common, configured, health_option
 @click.command("worker")
 @common
 @health_option
+@click.option(
+    "--history",
+    type=click.Path(path_type=Path),
+    metavar="RECORDING",
+    help="Start forecasts from this recording; overrides worker.forecast.history.",
+)
 @click.option("--embedded", is_flag=True, help="The broker is the embedded one of `flyball demo`.")
 def command(
-    config_path: Path | None, bootstrap: str | None, log_level: str, health_file: Path | None, embedded: bool
+    config_path: Path | None,
+    bootstrap: str | None,
+    log_level: str,
+    health_file: Path | None,
+    history: Path | None,
+    embedded: bool,
 ) -> None:
     """Run one worker process: the node, workload and cell lanes of the partitions it is given.
 
@@ -24,4 +36,8 @@ def command(
     """
     from flyball_streams.worker.run import run_worker
 
-    run_worker(configured(config_path, bootstrap, log_level), embedded=embedded, health_file=health_file)
+    config = configured(config_path, bootstrap, log_level)
+    if history is not None:
+        forecast = msgspec.structs.replace(config.worker.forecast, history=str(history))
+        config = msgspec.structs.replace(config, worker=msgspec.structs.replace(config.worker, forecast=forecast))
+    run_worker(config, embedded=embedded, health_file=health_file)

@@ -3,7 +3,7 @@
 import os
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping
 from itertools import groupby
 from pathlib import Path
 from typing import NamedTuple
@@ -17,6 +17,7 @@ from flyball_collectors.attribution import AttributionCollector
 from flyball_collectors.attribution.groups import find_groups
 from flyball_collectors.cloud import CloudCollector
 from flyball_collectors.export import installed
+from flyball_collectors.gateway import GatewayCollector
 from flyball_collectors.host import NumaCollector
 from flyball_collectors.host.cgroup import unified_folder
 from flyball_collectors.host.collector import SOURCES
@@ -70,6 +71,12 @@ def explain(config: Config, *, wait: Callable[[float], object] = time.sleep) -> 
             findings.append(_numa(len(collector.parts().numa)))
         if isinstance(collector, WorkloadCollector):
             findings += _workload(collector, wait)
+        if isinstance(collector, GatewayCollector):
+            wait(_SAMPLES_S)
+            findings.append(
+                Finding("gateway", True, f"{len(collector.parts().gateways)} workloads are behind gateways")
+            )
+            findings += _unwell("gateway", collector.problems())
         if isinstance(collector, AttributionCollector):
             findings.append(_attribution(agent, collector))
     for collector in sources.collectors:
@@ -105,14 +112,18 @@ def _numa(nodes: int) -> Finding:
 def _workload(collector: WorkloadCollector, wait: Callable[[float], object]) -> list[Finding]:
     wait(_SAMPLES_S)
     collector.read(0, 1)
-    findings = [Finding("workload", True, f"{len(collector.parts().allocations)} replicas are known")]
-    for who, problem in collector.problems().items():
+    known = Finding("workload", True, f"{len(collector.parts().allocations)} replicas are known")
+    return [known, *_unwell("workload", collector.problems())]
+
+
+def _unwell(kind: str, problems: Mapping[str, str | None]) -> Iterator[Finding]:
+    """One finding for each that is asked and does not answer well."""
+    for who, problem in problems.items():
         if problem is None:
-            findings.append(Finding(f"workload.{who}", False, "no answer within half a second", "look at its load"))
+            yield Finding(f"{kind}.{who}", False, "no answer within half a second", "look at its load")
         elif problem:
             detail, _, remedy = problem.partition("; ")
-            findings.append(Finding(f"workload.{who}", False, detail, remedy or "see its log"))
-    return findings
+            yield Finding(f"{kind}.{who}", False, detail, remedy or "see its log")
 
 
 def _attribution(agent: AgentConfig, collector: AttributionCollector) -> Finding:

@@ -36,6 +36,7 @@ def build_inventory(
         memory_bytes=next((part.memory_bytes for part in found if part.memory_bytes is not None), None),
         driver_version=next((part.driver_version for part in found if part.driver_version), ""),
         numa=tuple(node for part in found for node in part.numa),
+        gateways=tuple(gateway for part in found for gateway in part.gateways),
     )
 
 

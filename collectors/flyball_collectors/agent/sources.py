@@ -7,6 +7,7 @@ from typing import NamedTuple
 from flyball_collectors.attribution import AttributionCollector
 from flyball_collectors.base import Collector
 from flyball_collectors.cloud import open_cloud
+from flyball_collectors.gateway import GatewayCollector
 from flyball_collectors.host import HostCollector, NumaCollector
 from flyball_collectors.kmsg import open_kmsg
 from flyball_collectors.nvml import Absent, NvmlCollector, open_nvml
@@ -64,6 +65,13 @@ def _workload(config: AgentConfig, node: str) -> Collector | Absent:
     return WorkloadCollector(config.workloads, node, root=Path(config.root))
 
 
+def _gateway(config: AgentConfig, node: str) -> Collector | Absent:
+    del node
+    if not config.gateways:
+        return Absent("nobody to ask", "name gateways in agent.gateways")
+    return GatewayCollector(config.gateways)
+
+
 def _cloud(config: AgentConfig, node: str) -> Collector | Absent:
     return open_cloud(config.cloud, node, Path(config.root))
 
@@ -81,6 +89,7 @@ SOURCES = (
     SourceKind("host", ("root", "host"), _host),
     SourceKind("numa", ("root", "host"), _numa),
     SourceKind("workload", ("root", "workloads", "node"), _workload),
+    SourceKind("gateway", ("gateways",), _gateway),
     SourceKind("attribution", ("root", "attribution", "node"), _attribution),
 )
 

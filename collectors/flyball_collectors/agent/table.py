@@ -12,10 +12,23 @@ from rich.text import Text
 
 from flyball_collectors.agent.quantity import number, quantity
 from flyball_collectors.base import Reading
-from flyball_contracts.metrics import GPU, GPU_DETAIL, GPU_SHARE, HOST, NUMA, USAGE, WORKLOAD, Layout, Metric, layout_of
+from flyball_contracts.metrics import (
+    GATEWAY,
+    GPU,
+    GPU_DETAIL,
+    GPU_SHARE,
+    HOST,
+    NUMA,
+    USAGE,
+    WORKLOAD,
+    Layout,
+    Metric,
+    layout_of,
+)
 from flyball_contracts.records import Allocation, Device, Inventory
 
 _TITLES = {
+    GATEWAY.schema: "What the gateways see",
     GPU.schema: "GPUs",
     GPU_DETAIL.schema: "GPUs in detail",
     GPU_SHARE.schema: "How the GPUs are shared",
@@ -115,6 +128,8 @@ def _rows(layout: Layout, inventory: Inventory) -> list[str]:
             return [_replica_name(one) for one in inventory.allocations]
         case "numa":
             return [f"node {node.id}" for node in inventory.numa]
+        case "gateway":
+            return [f"{one.workload} at {one.name}" for one in inventory.gateways]
         case "host":
             return [""]
 

@@ -127,5 +127,7 @@ def _keys(layout: Layout, inventory: Inventory) -> tuple[Hashable, ...]:
             return tuple((allocation.workload, allocation.replica) for allocation in inventory.allocations)
         case "numa":
             return tuple(node.id for node in inventory.numa)
+        case "gateway":
+            return tuple((gateway.workload, gateway.name) for gateway in inventory.gateways)
         case "host":
             return ("",)

@@ -37,6 +37,7 @@ _NAMES: Mapping[str, tuple[str, str]] = {
     "numa": ("flyball.numa.node", "numa_node"),
     "workload": ("flyball.workload", "workload"),
     "replica": ("flyball.replica", "replica"),
+    "gateway": ("flyball.gateway", "gateway"),
     "namespace": ("k8s.namespace.name", "namespace"),
     "pod": ("k8s.pod.name", "pod"),
     "container": ("k8s.container.name", "container"),
@@ -89,6 +90,8 @@ def _rows(layout: Layout, inventory: Inventory) -> list[dict[str, str]]:
             return [of_allocation(allocation) for allocation in inventory.allocations]
         case "numa":
             return [{"numa": str(node.id)} for node in inventory.numa]
+        case "gateway":
+            return [{"workload": one.workload, "gateway": one.name} for one in inventory.gateways]
         case "host":
             return [{}]
 

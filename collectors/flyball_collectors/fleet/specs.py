@@ -97,6 +97,7 @@ def _of_kind(base: WorkloadSpec, workload: FleetWorkload, sku: SkuData, start_ns
                 capacity_per_replica=workload.capacity_tokens_per_s,
                 objective=Objective(delay_s=workload.delay_s, attainment=workload.attainment),
                 power_w_per_replica=_power_w(base, sku, "inference"),
+                model=workload.model,
             )
         case Training():
             return replace(

@@ -17,7 +17,8 @@ from flyball_collectors.workload.follower import Follower, compile_pattern
 from flyball_collectors.workload.kubernetes import PodWatch
 from flyball_collectors.workload.listen import LineSocket
 from flyball_collectors.workload.meter import Told
-from flyball_collectors.workload.scraper import Limits, Scraper, Target
+from flyball_collectors.workload.poller import Limits
+from flyball_collectors.workload.scraper import Scraper, Target
 from flyball_collectors.workload.slurm import JobWatch
 from flyball_collectors.workload.targets import configured, discovered
 from flyball_collectors.workload.training import Job, Progress

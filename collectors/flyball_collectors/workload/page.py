@@ -39,13 +39,14 @@ class Reader:
         one_of = "|".join(re.escape(name) for name in sorted(set(names), reverse=True))
         self._wanted = re.compile(rf"^[ \t]*+({one_of})(?=[ \t{{])(.*?)\r?$", re.MULTILINE) if one_of else None
 
-    def read(self, page: str) -> list[Sample]:
+    def read(self, page: str, *, may_lack: bool = False) -> list[Sample]:
         """Samples in the order of the page, timestamps and exemplars left out.
 
-        Raises :class:`PageError` for a line that cannot be read, and for a page that has samples but none of these.
+        Raises :class:`PageError` for a line that cannot be read, and for a page that has samples but none of these,
+        unless it ``may_lack`` them: some servers show a series from its first event on.
         """
         found = [self._sample(page, line) for line in self._wanted.finditer(page)] if self._wanted else []
-        if not found and (_ANY_SAMPLE.search(page) or page.lstrip()[:1] == "<"):
+        if not found and ((_ANY_SAMPLE.search(page) and not may_lack) or page.lstrip()[:1] == "<"):
             raise PageError("none of its series is known; check that url is the page of such a server")
         return found
 

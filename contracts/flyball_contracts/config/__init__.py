@@ -1,6 +1,7 @@
 """Configuration types and the loader."""
 
 from flyball_contracts.config.attribution import AttributionConfig as AttributionConfig, NamingRule as NamingRule
+from flyball_contracts.config.choice import ChoiceConfig as ChoiceConfig, Offer as Offer
 from flyball_contracts.config.cloud import CloudConfig as CloudConfig
 from flyball_contracts.config.export import ExportConfig as ExportConfig
 from flyball_contracts.config.feeds import (
@@ -28,6 +29,11 @@ from flyball_contracts.config.fleet import (
     Service as Service,
     StragglingGpu as StragglingGpu,
     Training as Training,
+)
+from flyball_contracts.config.gateway import (
+    GatewayKind as GatewayKind,
+    GatewaySeries as GatewaySeries,
+    GatewaySettings as GatewaySettings,
 )
 from flyball_contracts.config.loader import load_config as load_config, parse_config as parse_config
 from flyball_contracts.config.nvml import GpuConfig as GpuConfig

@@ -5,6 +5,7 @@ from typing import Annotated, Literal
 import msgspec
 
 from flyball_contracts.config.types import Count, NotNegative, Positive, Ratio, Section
+from flyball_contracts.records import Architecture
 
 Sku = Literal["h100", "a100"]
 Index = Annotated[int, msgspec.Meta(ge=0)]
@@ -72,7 +73,8 @@ class Burst(Section, frozen=True, kw_only=True):
 class Service(FleetWorkload, frozen=True, kw_only=True):
     """An inference service: a slow wave, planned and random bursts, noise.
 
-    ``base_load`` is the usual load over the capacity of the initial replicas; work is counted in tokens.
+    ``base_load`` is the usual load over the capacity of the initial replicas; work is counted in tokens. ``model`` is
+    what its owner tells of the transformer that it serves; the simulation goes by ``capacity_tokens_per_s`` alone.
     """
 
     min_replicas: Count = 1
@@ -88,6 +90,7 @@ class Service(FleetWorkload, frozen=True, kw_only=True):
     noise_share: Ratio = 0.04
     random_bursts_per_hour: NotNegative = 4.0
     bursts: tuple[Burst, ...] = ()
+    model: Architecture | None = None
 
 
 class Notebooks(FleetWorkload, frozen=True, kw_only=True):
@@ -177,18 +180,32 @@ class FleetConfig(Section, frozen=True, kw_only=True):
             name="chat-api", pools=("gpu-a",), replicas=12, max_replicas=40, min_replicas=4, tenant="product",
             priority=100, base_load=0.6, random_bursts_per_hour=2.0,
             bursts=(Burst(from_s=20.0, rise_s=15.0, hold_s=120.0, factor=3.6),),
+            model=Architecture(
+                parameters=32e9, layers=64, heads=40, kv_heads=8, head_size=128, most_at_once=32, prompt_tokens=260.0,
+                answer_tokens=140.0,
+            ),
         ),
         Service(
             name="embed-api", pools=("gpu-a",), replicas=6, max_replicas=12, min_replicas=2, tenant="search",
             priority=90, capacity_tokens_per_s=20_000.0, tokens_per_request=600.0, service_s=0.15, delay_s=0.5,
+            model=Architecture(
+                parameters=7e9, layers=32, heads=32, kv_heads=8, head_size=128, prompt_tokens=599.0, answer_tokens=1.0
+            ),
         ),
         Service(
             name="rerank-api", pools=("gpu-a",), replicas=4, max_replicas=8, tenant="search", priority=90,
             capacity_tokens_per_s=12_000.0, tokens_per_request=900.0, service_s=0.3, delay_s=0.8,
+            model=Architecture(
+                parameters=14e9, layers=40, heads=40, kv_heads=8, head_size=128, prompt_tokens=899.0, answer_tokens=1.0
+            ),
         ),
         Service(
             name="speech-api", pools=("gpu-b", "gpu-c"), replicas=8, max_replicas=14, min_replicas=2, tenant="product",
             priority=85, capacity_tokens_per_s=1_500.0, tokens_per_request=250.0, service_s=0.8, wave_period_s=1_500.0,
+            model=Architecture(
+                parameters=13e9, layers=40, heads=40, kv_heads=40, head_size=128, most_at_once=16, prompt_tokens=162.0,
+                answer_tokens=88.0,
+            ),
         ),
     )  # fmt: skip
     notebooks: tuple[Notebooks, ...] = (

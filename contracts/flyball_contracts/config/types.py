@@ -13,9 +13,11 @@ from flyball_contracts.config.base import (
     Ratio as Ratio,
     Section as Section,
 )
+from flyball_contracts.config.choice import ChoiceConfig
 from flyball_contracts.config.cloud import CloudConfig
 from flyball_contracts.config.export import ExportConfig
 from flyball_contracts.config.feeds import FeedsConfig
+from flyball_contracts.config.gateway import GatewaySettings
 from flyball_contracts.config.nvml import GpuConfig
 from flyball_contracts.config.rightsizing import RightsizingConfig
 from flyball_contracts.config.workload import WorkloadsConfig
@@ -64,6 +66,7 @@ class AgentConfig(Section, frozen=True):
     export: ExportConfig = ExportConfig()
     workloads: WorkloadsConfig = WorkloadsConfig()
     attribution: AttributionConfig = AttributionConfig()
+    gateways: tuple[GatewaySettings, ...] = ()
 
 
 class ForecastConfig(Section, frozen=True):
@@ -71,7 +74,10 @@ class ForecastConfig(Section, frozen=True):
 
     ``damped`` is exponential smoothing on log1p by the three rates. ``mix`` weighs it and others online by what each
     was worth; with ``season_ticks`` (a day, in ticks) also those that know a season, over seven of them, which takes
-    100 bytes for each tick of it and workload.
+    130 bytes for each tick of it and workload.
+
+    ``history`` is the path of a recording: forecasts of its workloads start from what it shows, where no snapshot
+    knows better; "" is a start from nothing.
 
     Trust is judged by the coverage ``lead_ticks`` ahead. A forecast is made at each tick, and published at every
     ``publish_every_ticks``-th and whenever a wish rests on it.
@@ -89,6 +95,7 @@ class ForecastConfig(Section, frozen=True):
     levels: tuple[Ratio, ...] = (0.05, 0.25, 0.5, 0.75, 0.95)
     trust_tolerance: Ratio = 0.15
     trust_after_ticks: Count = 60
+    history: str = ""
 
     def __post_init__(self) -> None:
         """Refuse a season that is not longer than what is forecast."""
@@ -115,8 +122,14 @@ class SizingConfig(Section, frozen=True):
     was served in time: the attainment of the workload's objective or, where it has none, the share at which late work
     that costs ``late_cost`` times as much as idle capacity is worth no more of it, within ``delay_s``. z moves by
     ``promise_rate`` in a minute in which all was late. The largest need of the last ``keep_s`` counts (at most half an
-    hour), and a forecast that is trusted may raise it to its quantile ``ahead_level``. ``band`` keeps the replicas
-    between two quantiles of the forecast, ``level`` and ``down_level``.
+    hour), and a forecast that is trusted may raise it to its quantile ``ahead_level``, by a quarter at most: that much
+    z takes back where it is always too high. ``lead`` does the same with a spread that is by half that of the need
+    about the level a cold start before, and keeps for two minutes what present work asked for. ``band`` keeps the
+    replicas between two quantiles of the forecast, ``level`` and ``down_level``.
+
+    z is part of a snapshot. A worker that starts without one begins with the z of a usual tail; it rises as fast as
+    work is late, and falls by no more than ``promise_rate`` times the share that may be late in a minute, which at
+    99 % is 0.3 a day.
 
     Nobody asks for more than ``growth`` times what is ready, or four more. After ``idle_s`` without any work a workload
     of ``min_replicas`` 0 is scaled to zero; 0 is never, because who comes then must be told of by somebody else than
@@ -130,7 +143,7 @@ class SizingConfig(Section, frozen=True):
     capacity after three windows at saturation, and no further than threefold.
     """
 
-    policy: Literal["promise", "band"] = "promise"
+    policy: Literal["promise", "lead", "band"] = "promise"
     late_cost: NotNegative = 99.0
     delay_s: NotNegative = 5.0
     promise_rate: NotNegative = 0.02
@@ -177,6 +190,7 @@ class WorkerConfig(Section, frozen=True):
     health: HealthConfig = HealthConfig()
     sizing: SizingConfig = SizingConfig()
     rightsizing: RightsizingConfig = RightsizingConfig()
+    choice: ChoiceConfig = ChoiceConfig()
     timing: TimingConfig = TimingConfig()
 
 

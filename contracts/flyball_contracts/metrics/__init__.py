@@ -11,6 +11,7 @@ from collections.abc import Mapping
 
 from flyball_contracts.errors import UnknownSchema
 from flyball_contracts.metrics.base import Instrument as Instrument, Layout as Layout, Metric as Metric, Rows as Rows
+from flyball_contracts.metrics.gateway import GATEWAY as GATEWAY
 from flyball_contracts.metrics.gpu import GPU as GPU
 from flyball_contracts.metrics.gpu_detail import GPU_DETAIL as GPU_DETAIL
 from flyball_contracts.metrics.gpu_share import GPU_SHARE as GPU_SHARE
@@ -20,7 +21,7 @@ from flyball_contracts.metrics.usage import USAGE as USAGE
 from flyball_contracts.metrics.workload import WORKLOAD as WORKLOAD
 
 LAYOUTS: Mapping[int, Layout] = {
-    layout.schema: layout for layout in (GPU, HOST, WORKLOAD, GPU_DETAIL, NUMA, USAGE, GPU_SHARE)
+    layout.schema: layout for layout in (GPU, HOST, WORKLOAD, GPU_DETAIL, NUMA, USAGE, GPU_SHARE, GATEWAY)
 }
 
 

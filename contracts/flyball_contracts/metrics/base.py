@@ -7,7 +7,7 @@ from typing import Literal
 import msgspec
 
 Instrument = Literal["gauge", "counter"]
-Rows = Literal["device", "host", "allocation", "numa"]
+Rows = Literal["device", "host", "allocation", "numa", "gateway"]
 
 
 class Metric(msgspec.Struct, frozen=True):
@@ -31,8 +31,8 @@ class Metric(msgspec.Struct, frozen=True):
 class Layout(msgspec.Struct, frozen=True, dict=True):
     """The columns of one kind of frame, in order.
 
-    ``rows`` says what a row is: a device, an allocation (one replica of a workload on this node) or a NUMA node
-    of the inventory, or the host (one row).
+    ``rows`` says what a row is: a device, an allocation (one replica of a workload on this node), a NUMA node or a
+    gateway's view of a workload, each of the inventory, or the host (one row).
     """
 
     schema: int

@@ -15,9 +15,9 @@ from flyball_contracts.records.decisions import (
     Scale as Scale,
 )
 from flyball_contracts.records.demand import (
+    Arrivals as Arrivals,
     Demand as Demand,
     DemandTick as DemandTick,
-    TickClosed as TickClosed,
     Usage as Usage,
 )
 from flyball_contracts.records.events import NodeEvent as NodeEvent
@@ -33,12 +33,18 @@ from flyball_contracts.records.insights import (
 from flyball_contracts.records.inventory import (
     Allocation as Allocation,
     Device as Device,
+    Gateway as Gateway,
     Inventory as Inventory,
     Link as Link,
     NumaNode as NumaNode,
 )
 from flyball_contracts.records.outcomes import Outcome as Outcome
-from flyball_contracts.records.proposals import Proposal as Proposal
+from flyball_contracts.records.portion import Portion as Portion
+from flyball_contracts.records.proposals import (
+    Proposal as Proposal,
+    ProposalTick as ProposalTick,
+    Wish as Wish,
+)
 from flyball_contracts.records.resources import Resources as Resources
 from flyball_contracts.records.signals import Signal as Signal
 from flyball_contracts.records.snapshot import Snapshot as Snapshot

@@ -1,6 +1,7 @@
 """The three commands. A decision is a proposal with an explanation: the actuator alone acts."""
 
 from flyball_contracts.records.base import Evidence, Part, Record, TimeNs
+from flyball_contracts.records.portion import Portion
 from flyball_contracts.records.resources import Resources
 
 
@@ -41,7 +42,9 @@ class Scale(Decision, tag="Scale", frozen=True, kw_only=True):
     """Set a workload's number of replicas; ``replicas_before`` is what the decision assumed.
 
     With ``resources`` it is vertical: the number stays, and each replica asks for these instead of
-    ``resources_before``. Where that takes a restart, replicas restart one by one.
+    ``resources_before``. Where that takes a restart, replicas restart one by one. With ``mix`` the replicas are to run
+    on these offers, in all as many as ``replicas`` less those on machines that no offer describes, which stay.
+    What is to go does so once what stands in for it is ready.
     """
 
     replicas: int
@@ -49,6 +52,7 @@ class Scale(Decision, tag="Scale", frozen=True, kw_only=True):
     power_limit_w: float | None = None
     resources: Resources | None = None
     resources_before: Resources | None = None
+    mix: tuple[Portion, ...] = ()
 
 
 class Migrate(Decision, tag="Migrate", frozen=True, kw_only=True):

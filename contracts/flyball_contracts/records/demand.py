@@ -47,11 +47,26 @@ class Demand(Part, frozen=True, kw_only=True):
     usage: Usage | None = None
 
 
+class Arrivals(Part, frozen=True, kw_only=True):
+    """What gateways in front of a workload saw of it in one tick, whether or not it had a replica.
+
+    They see each request before a replica does: ``request_rate`` stands in for the replicas' sum and is not added to
+    it, while ``queued``, which no replica has yet, is added to theirs. ``active`` are without an answer yet, those at
+    replicas among them; where ``queued`` is not known, what of them the replicas do not have waits at the gateway.
+    """
+
+    workload: str
+    request_rate: float | None = None
+    queued: float | None = None
+    active: float | None = None
+
+
 class DemandTick(Record, frozen=True, kw_only=True):
     """All demand that one node lane saw in one tick of one cell, of the workloads of one partition of this topic.
 
     A reader adds up the ``source``s. A lane says each tick to each partition, though nobody asked for anything there:
-    the last of its ``parts`` is the mark that the lane has said all it will say about the tick.
+    the last of its ``parts`` is the mark that the lane has said all it will say about the tick. ``arrivals`` are those
+    at gateways, of the same workloads or of others.
     """
 
     cell: str
@@ -61,15 +76,4 @@ class DemandTick(Record, frozen=True, kw_only=True):
     demands: tuple[Demand, ...] = ()
     part: int = 0
     parts: int = 1
-
-
-class TickClosed(Record, frozen=True, kw_only=True):
-    """A workload lane has said all it will say about one tick of one cell.
-
-    It follows the last record of that tick from that source, so a reader that has it from all sources knows that the
-    tick is whole.
-    """
-
-    cell: str
-    source: str
-    tick: Tick
+    arrivals: tuple[Arrivals, ...] = ()

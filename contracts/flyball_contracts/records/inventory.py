@@ -70,6 +70,13 @@ class Allocation(Part, frozen=True, kw_only=True):
     labels: Mapping[str, str] = {}
 
 
+class Gateway(Part, frozen=True, kw_only=True):
+    """What counts the requests for a workload in front of it; its place in :attr:`Inventory.gateways` is its row."""
+
+    workload: str
+    name: str
+
+
 class Inventory(Record, frozen=True, kw_only=True):
     """One node at one moment; ``epoch`` rises with every change and is named in the frames.
 
@@ -96,3 +103,4 @@ class Inventory(Record, frozen=True, kw_only=True):
     schedulable: bool = True
     availability_zone: str = ""
     numa: tuple[NumaNode, ...] = ()
+    gateways: tuple[Gateway, ...] = ()

@@ -13,13 +13,10 @@ means that the device has no peers.
 
 from typing import NamedTuple, TypeAlias
 
-import jax
-import jax.numpy as jnp
 import numpy as np
 from numpy.typing import NDArray
 
-from flyball_models._arrays import Array, Input, as_array, counts
-from flyball_models._compile import compiled_step
+from flyball_models._arrays import Input, counts
 from flyball_models._padding import grow
 
 LEAST_PEERS = 3
@@ -75,7 +72,7 @@ def _value(keys: NDArray[np.uint64]) -> Floats:
 class State(NamedTuple):
     """history uint32 [M, N]: bit i is set when z was large i values ago."""
 
-    history: Array
+    history: Input
 
 
 def init(n: int, metrics: int) -> State:
@@ -89,20 +86,17 @@ def resize(state: State, n: int) -> State:
     return grow(state, n, lambda size: init(size, metrics))
 
 
-def _persist(
+def persist(
     state: State, z: Input, mask: Input, k: int = 4, m: int = 6, threshold: float = 4.0
-) -> tuple[State, Array]:
+) -> tuple[State, NDArray[np.bool_]]:
     """Return alarm bool [N, M]: |z| [N, M] passed `threshold` in `k` of the last `m` values.
 
-    Ticks where `mask` [N] is false are skipped. k, m and threshold are static; m is at most 32.
+    Ticks where `mask` [N] is false are skipped; m is at most 32. NumPy, too: shifting a few bits takes less than
+    to call what is compiled.
     """
     if not 1 <= k <= m <= 32:
         raise ValueError(f"persist: k is {k} and m is {m}; pass 1 <= k <= m <= 32")
-    large = (jnp.abs(as_array(z)) > threshold).T
-    window = jnp.uint32((1 << m) - 1)
-    history = ((state.history << 1) | large) & window
-    state = State(jnp.where(mask, history, state.history))
-    return state, (jax.lax.population_count(state.history) >= k).T
-
-
-persist = compiled_step(_persist, static=("k", "m", "threshold"))
+    before, window = np.asarray(state.history), np.uint32((1 << m) - 1)
+    large = (np.abs(np.asarray(z)) > threshold).T
+    history = np.where(np.asarray(mask), (before << np.uint32(1) | large) & window, before)
+    return State(history), (np.bitwise_count(history) >= k).T

@@ -13,7 +13,7 @@ score is s = max of weight * r, mapped to 1 - 1 / (1 + s). After a score is emit
 The method is ours.
 
 Shapes: N series, B bins. The series axis is the last one, so that a tick touches contiguous rows and one
-bin only.
+bin only. The bins stay on the host: a compiled step would copy all of them to change one.
 """
 
 from typing import NamedTuple
@@ -59,6 +59,7 @@ class State(NamedTuple):
 
     `spread` is the mean absolute (clipped) residual against slow, fast and season. `silence` [N] counts values
     until a score that is not larger than `emitted` [N] may be emitted again. `visits` saturate at 255.
+    A step changes `season` and `visits` in place: a state that it was given must not be used again.
     """
 
     seen: Array
@@ -67,8 +68,8 @@ class State(NamedTuple):
     previous: Array
     records: Array
     spread: Array
-    season: Array
-    visits: Array
+    season: Input
+    visits: Input
     silence: Array
     emitted: Array
 
@@ -110,21 +111,46 @@ def _insert(records: Array, size: Array, decay: float) -> Array:
     return jnp.stack([jnp.maximum(m1, size), jnp.maximum(m2, rest), jnp.maximum(m3, jnp.minimum(m2, rest))])
 
 
-def _step(state: State, x: Input, mask: Input, bin: Input, config: Config = DEFAULT) -> tuple[State, Scores]:
+class _Learned(NamedTuple):
+    """The state without its bins."""
+
+    seen: Array
+    slow: Array
+    fast: Array
+    previous: Array
+    records: Array
+    spread: Array
+    silence: Array
+    emitted: Array
+
+
+def step(state: State, x: Input, mask: Input, bin: Input, config: Config = DEFAULT) -> tuple[State, Scores]:
     """Score and learn `x[N]` where `mask[N]`; `bin` is the int32 time-of-day bin of this tick, 0..B-1.
 
     The means learn residuals clipped at `clip` standard deviations once warm, so that one extreme value
     does not become the new normal; a series that never moved has no scale yet and is not clipped.
     """
+    at, season, visits = int(bin), state.season, state.visits
+    if not (isinstance(season, np.ndarray) and isinstance(visits, np.ndarray)):
+        season, visits = np.array(season), np.array(visits)
+    before = _Learned(*(getattr(state, name) for name in _Learned._fields))
+    after, row, count, scores = learn(before, x, mask, season[at], visits[at], config)
+    season[at], visits[at] = row, count
+    return State(season=season, visits=visits, **after._asdict()), scores
+
+
+def _learn(
+    state: _Learned, x: Input, mask: Input, season: Input, visits: Input, config: Config
+) -> tuple[_Learned, Array, Array, Scores]:
+    """Return the state, this bin's means and visits, and the scores."""
+    season, visits = as_array(season), as_array(visits)
     x = as_array(x)
-    bin = as_array(bin)
     ok = mask & jnp.isfinite(x)
     x = jnp.where(ok, x, 0.0)
     started = state.seen > 0
     warm = state.seen >= config.warmup
-    season, visits = state.season[bin], state.visits[bin]
 
-    def learn(mean: Array, spread: Array, rate: Array | float) -> tuple[Array, Array]:
+    def toward(mean: Array, spread: Array, rate: Array | float) -> tuple[Array, Array]:
         error = x - mean
         limit = jnp.where(warm & (spread > 0.0), config.clip * _SD_PER_MEAN_ABS * spread, jnp.inf)
         error = jnp.clip(error, -limit, limit)
@@ -132,10 +158,10 @@ def _step(state: State, x: Input, mask: Input, bin: Input, config: Config = DEFA
         wider = jnp.where(started, spread + pace * (jnp.abs(error) - spread), 0.0)
         return jnp.where(started, mean + rate * error, x), wider
 
-    slow, spread_slow = learn(state.slow, state.spread[0], jnp.maximum(config.level_rate, 1.0 / (state.seen + 1)))
-    fast, spread_fast = learn(state.fast, state.spread[1], config.fast_rate)
+    slow, spread_slow = toward(state.slow, state.spread[0], jnp.maximum(config.level_rate, 1.0 / (state.seen + 1)))
+    fast, spread_fast = toward(state.fast, state.spread[1], config.fast_rate)
     visited = visits > 0
-    season_new, spread_season = learn(
+    season_new, spread_season = toward(
         jnp.where(visited, season, x),
         state.spread[2],
         jnp.maximum(config.season_rate, 1.0 / (visits.astype(jnp.float32) + 1.0)),
@@ -164,18 +190,18 @@ def _step(state: State, x: Input, mask: Input, bin: Input, config: Config = DEFA
     def keep(new: Array, old: Array) -> Array:
         return jnp.where(ok, new, old)
 
-    return State(
+    learned = _Learned(
         seen=state.seen + ok,
         slow=keep(slow, state.slow),
         fast=keep(fast, state.fast),
         previous=keep(x, state.previous),
         records=keep(jnp.stack(records, axis=1), state.records),
         spread=keep(jnp.stack([spread_slow, spread_fast, spread_season]), state.spread),
-        season=state.season.at[bin].set(keep(season_new, season)),
-        visits=state.visits.at[bin].set(jnp.where(ok & (visits < 255), visits + 1, visits)),
         silence=jnp.where(emit, config.hold, jnp.maximum(state.silence - ok, 0)),
         emitted=jnp.where(emit, raw, state.emitted),
-    ), scores
+    )
+    return learned, keep(season_new, season), jnp.where(ok & (visits < 255), visits + 1, visits), scores
 
 
-step = compiled_step(_step)
+learn = compiled_step(_learn, donate=False)
+"""Not donated: the compiler would copy what it reads after it was written."""

@@ -29,6 +29,7 @@ from flyball_models._arrays import Array, Input, arange, as_array, counts, full
 from flyball_models._compile import compiled_step
 from flyball_models._padding import grow
 from flyball_models._pool import mean_over_series
+from flyball_models.forecast._scale import as_logs, in_units
 
 _PRIOR_WEIGHT = 4.0
 """How many residuals the prior scale is worth."""
@@ -60,13 +61,13 @@ DEFAULT = Config()
 
 
 class State(NamedTuple):
-    """What is learned, and the open forecasts by origin tick modulo H (NaN: none was made).
+    """What is learned, and the open forecasts by origin tick (NaN: none was made).
 
-    tick []; last, and peak = log(1 + peak) [N], 0 before the first value; issued [H, H, N] = log(1 + forecast) by
-    origin and horizon;
-    bound [H, Q, N] = log(1 + quantile) at the lead horizon by origin; offset [Q, H, N]; scale [H, N]; resolved [H, N];
-    coverage [Q, N]; shared [Q + 1, H, 1]: the mean offsets and the mean scale that new series start with. A missing
-    value leaves everything but the open forecasts and what is shared as it was.
+    tick []; last = log(1 + newest value), and peak = log(1 + peak) [N], 0 before the first value; issued
+    [H + 1, H, N] = log(1 + forecast) by origin modulo H + 1 and horizon; bound [lead + 1, Q, N] = log(1 + quantile) at
+    the lead horizon by origin modulo lead + 1, but for the newest origin's: newest [Q, N]; offset [Q, H, N]; scale
+    [H, N]; resolved [H, N]; coverage [Q, N]; shared [Q + 1, H, 1]: the mean offsets and the mean scale that new series
+    start with. A missing value leaves everything but the open forecasts and what is shared as it was.
     """
 
     tick: Array
@@ -74,6 +75,7 @@ class State(NamedTuple):
     peak: Array
     issued: Array
     bound: Array
+    newest: Array
     offset: Array
     scale: Array
     resolved: Array
@@ -108,8 +110,9 @@ def init(n: int, config: Config = DEFAULT) -> State:
         tick=counts(()),
         last=full(n, 0.0),
         peak=full(n, 0.0),
-        issued=full((h, h, n), jnp.nan),
-        bound=full((h, q, n), jnp.nan),
+        issued=full((h + 1, h, n), jnp.nan),
+        bound=full((config.lead + 1, q, n), jnp.nan),
+        newest=full((q, n), jnp.nan),
         offset=jnp.tile(start[:, None, None], (1, h, n)),
         scale=full((h, n), config.prior),
         resolved=counts((h, n)),
@@ -139,24 +142,26 @@ def _ascending(rows: list[Array]) -> list[Array]:
     return rows
 
 
-def _step(state: State, y: Input, mask: Input, forecast: Input, config: Config = DEFAULT) -> tuple[State, Bands]:
-    """Resolve open forecasts with `y[N]` where `mask[N]`, then put quantiles around `forecast[N, H]`.
-
-    `forecast` is what was made at this tick, after `y` was known. Forecasts made at a tick without a
-    value get quantiles, but are not kept to be judged. A NaN forecast has NaN quantiles.
-    """
-    y, forecast = as_array(y), as_array(forecast)
-    h = config.horizons
-    if forecast.shape != (*y.shape, h):
-        raise ValueError(f"conformal: forecast has shape {forecast.shape}, not {(*y.shape, h)}")
+def _around(state: State, y: Input, mask: Input, point: Array, config: Config) -> tuple[State, Bands]:
+    """As `step`, with `point` [H, N] and quantiles [Q, H, N] as log(1 + y), and coverage [Q, N]."""
+    y = as_array(y)
+    h, lead = config.horizons, config.lead
+    if point.shape != (h, *y.shape):
+        raise ValueError(f"conformal: forecast has shape {point.shape[::-1]}, not {(*y.shape, h)}")
     ok = mask & jnp.isfinite(y)
     z = jnp.log1p(jnp.maximum(y, 0.0))
     horizon = arange(1, h + 1)
     level = as_array(config.levels)[:, None]
     eta = as_array([config.eta * math.sqrt(0.5 / min(a, 1 - a)) for a in config.levels])[:, None, None]
+    made = jnp.isfinite(point)  # asked for, since minimum and maximum need not carry NaN on
+    point = jnp.maximum(point, 0.0)
+
+    # Rings are written before they are read, and have one place more than is open: so they are updated in place.
+    issued = state.issued.at[state.tick % (h + 1)].set(jnp.where(ok & made, point, jnp.nan))
+    bound = state.bound.at[(state.tick - 1) % (lead + 1)].set(state.newest)
 
     before, width = _started(state.resolved, state.shared, state.offset, state.scale)
-    residual = z - state.issued[(state.tick - horizon) % h, horizon - 1]
+    residual = z - issued[(state.tick - horizon) % (h + 1), horizon - 1]
     known = ok & jnp.isfinite(residual)
     hit = residual <= before * width
     offset = jnp.where(known, before + eta * (level[:, None] - hit), before)
@@ -164,38 +169,44 @@ def _step(state: State, y: Input, mask: Input, forecast: Input, config: Config =
     scale = width + rate * (jnp.abs(residual) - width)
     scale = jnp.where(known, jnp.maximum(scale, _LEAST_SCALE), width)
 
-    lead = config.lead - 1
-    kept = z <= state.bound[(state.tick - config.lead) % h]
-    rate = jnp.maximum(config.coverage_rate, 1.0 / (state.resolved[lead] + 1.0))
-    coverage = jnp.where(known[lead], state.coverage + rate * (kept - state.coverage), state.coverage)
+    kept = z <= bound[(state.tick - lead) % (lead + 1)]
+    rate = jnp.maximum(config.coverage_rate, 1.0 / (state.resolved[lead - 1] + 1.0))
+    coverage = jnp.where(known[lead - 1], state.coverage + rate * (kept - state.coverage), state.coverage)
     resolved = state.resolved + known
     shared = mean_over_series(jnp.concatenate([offset, scale[None]]), resolved >= _OLD, state.shared)
     offset, scale = _started(resolved, shared, offset, scale)
 
-    last = jnp.where(ok, y, state.last)
-    point = jnp.log1p(jnp.maximum(forecast.T, 0.0))
-    made = jnp.isfinite(forecast.T)  # asked for, since minimum and maximum need not carry NaN on
+    last = jnp.where(ok, z, state.last)
     peak = jnp.where(ok, jnp.maximum(z, (1.0 - config.peak_rate) * state.peak), state.peak)
-    most = jnp.maximum(jnp.maximum(point, jnp.log1p(jnp.maximum(last, 0.0))) + math.log(config.growth), peak)
+    most = jnp.maximum(jnp.maximum(point, last) + math.log(config.growth), peak)
     rows = _ascending([point + offset[q] * scale for q in range(len(config.levels))])
-    bands = jnp.stack([jnp.clip(row, 0.0, most) for row in rows])
+    bands = jnp.stack([jnp.where(made, jnp.clip(row, 0.0, most), jnp.nan) for row in rows])
 
-    slot = state.tick % h
     state = State(
         tick=state.tick + 1,
         last=last,
         peak=peak,
-        issued=state.issued.at[slot].set(jnp.where(ok & made, point, jnp.nan)),
-        bound=state.bound.at[slot].set(jnp.where(ok & made[lead], bands[:, lead], jnp.nan)),
+        issued=issued,
+        bound=bound,
+        newest=jnp.where(ok, bands[:, lead - 1], jnp.nan),
         offset=offset,
         scale=scale,
         resolved=resolved,
         coverage=coverage,
         shared=shared,
     )
-    judged = jnp.where(resolved[lead] > 0, coverage, jnp.nan)
-    quantiles = jnp.where(made, jnp.expm1(bands), jnp.nan)
-    return state, Bands(quantiles.transpose(2, 1, 0), judged.T, resolved[lead])
+    judged = jnp.where(resolved[lead - 1] > 0, coverage, jnp.nan)
+    return state, Bands(bands, judged, resolved[lead - 1])
 
 
-step = compiled_step(_step)
+around = compiled_step(_around)
+
+
+def step(state: State, y: Input, mask: Input, forecast: Input, config: Config = DEFAULT) -> tuple[State, Bands]:
+    """Resolve open forecasts with `y[N]` where `mask[N]`, then put quantiles around `forecast[N, H]`.
+
+    `forecast` is what was made at this tick, after `y` was known. Forecasts made at a tick without a
+    value get quantiles, but are not kept to be judged. A NaN forecast has NaN quantiles.
+    """
+    state, (bands, coverage, resolved) = around(state, y, mask, as_logs(forecast), config=config)
+    return state, Bands(in_units(bands), coverage.T, resolved)

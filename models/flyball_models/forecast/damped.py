@@ -19,6 +19,7 @@ import jax.numpy as jnp
 from flyball_models._arrays import Array, Input, arange, as_array, counts, full
 from flyball_models._compile import compiled_step
 from flyball_models._padding import grow
+from flyball_models.forecast._scale import in_units
 
 
 class Config(NamedTuple):
@@ -59,11 +60,8 @@ def resize(state: State, n: int, config: Config = DEFAULT) -> State:
     return grow(state, n, lambda size: init(size, config))
 
 
-def _step(state: State, y: Input, mask: Input, config: Config = DEFAULT) -> tuple[State, Array]:
-    """Learn `y[N]` where `mask[N]`; return forecasts[N, H] in the unit of y, at least 0.
-
-    Values below 0 count as 0 on the log scale. A series that never had a value is NaN.
-    """
+def _ahead(state: State, y: Input, mask: Input, config: Config) -> tuple[State, Array]:
+    """As `step`, with the forecasts as log(1 + y) [H, N]."""
     y = as_array(y)
     ok = mask & jnp.isfinite(y)
     z = jnp.log1p(jnp.maximum(y, 0.0)) if config.log else y
@@ -78,14 +76,22 @@ def _step(state: State, y: Input, mask: Input, config: Config = DEFAULT) -> tupl
         state.seen + ok,
     )
     reach = jnp.cumsum(config.phi ** arange(1, config.horizons + 1))
-    change = state.trend[:, None] * reach
+    change = reach[:, None] * state.trend
     if config.log:
         limit = math.log(config.growth)
-        forecast = jnp.expm1(state.level[:, None] + jnp.clip(change, -limit, limit))
+        logs = jnp.maximum(state.level + jnp.clip(change, -limit, limit), 0.0)
     else:
-        forecast = state.level[:, None] + change
-    known = (state.seen > 0)[:, None]
-    return state, jnp.where(known, jnp.maximum(forecast, 0.0), jnp.nan)
+        logs = jnp.log1p(jnp.maximum(state.level + change, 0.0))
+    return state, jnp.where(state.seen > 0, logs, jnp.nan)
 
 
-step = compiled_step(_step)
+ahead = compiled_step(_ahead)
+
+
+def step(state: State, y: Input, mask: Input, config: Config = DEFAULT) -> tuple[State, Array]:
+    """Learn `y[N]` where `mask[N]`; return forecasts[N, H] in the unit of y, at least 0.
+
+    Values below 0 count as 0 on the log scale. A series that never had a value is NaN.
+    """
+    state, logs = ahead(state, y, mask, config=config)
+    return state, in_units(logs)

@@ -7,11 +7,9 @@ a series' last bits then depend on its slot.
 
 from typing import Any, NamedTuple, Protocol
 
-import jax.numpy as jnp
-
 from flyball_models._arrays import Array, Input, as_array
-from flyball_models._compile import compiled
-from flyball_models.forecast import damped, holt_winters, last, mix, pooled, profile, rls, seasonal
+from flyball_models.forecast import damped, holt_winters, last, mix, multi_seasonal, pooled, profile, rls, seasonal
+from flyball_models.forecast._scale import in_units
 
 _AVERAGES = {"ewma": 0.5, "ewma_slow": 0.05, "ewma_slowest": 0.01}
 _LAGGED = (*_AVERAGES, "yesterday", "last_week", "days")
@@ -29,8 +27,8 @@ class Family(Protocol):
         """Return the state with room for `n` series."""
         ...
 
-    def step(self, state: Any, y: Input, mask: Input, config: Any) -> tuple[Any, Array]:
-        """Learn `y[N]` where `mask[N]`; return forecasts [N, H], or [N, H, G] of G experts."""
+    def ahead(self, state: Any, y: Input, mask: Input, config: Any) -> tuple[Any, Array]:
+        """Learn `y[N]` where `mask[N]`; return forecasts as log(1 + y) [H, N], or [G, H or 1, N] of G experts."""
         ...
 
 
@@ -75,6 +73,7 @@ def configure(
             Member(("seasonal",), seasonal, seasonal.Config(season, horizons)),
             Member(("holt_winters",), holt_winters, holt_winters.Config(0.6, 0.0, 0.1, 0.8, season, horizons)),
             Member(("holt_winters_slow",), holt_winters, holt_winters.Config(0.1, 0.0, 0.05, 0.8, season, horizons)),
+            Member(("day_and_week",), multi_seasonal, multi_seasonal.Config(season, horizons=horizons)),
             Member(("yesterday", "last_week", "days"), profile, profile.Config(season, horizons=horizons)),
             Member(
                 ("regression",),
@@ -83,7 +82,7 @@ def configure(
             ),
         ]
     names = [name for member in members for name in member.names]
-    uses = tuple(k for k, name in enumerate(names, 1) if name in _LAGGED)
+    uses = tuple(k for k, name in enumerate(names) if name in _LAGGED)
     return Config(
         tuple(members), pooled.Config(uses, season, judged, horizons), mix.Config(len(names) + 1, judged, horizons)
     )
@@ -116,35 +115,21 @@ def resize(state: State, n: int, config: Config = DEFAULT) -> State:
     )
 
 
-def step(state: State, y: Input, mask: Input, config: Config = DEFAULT) -> tuple[State, mix.Mixed]:
-    """Learn `y[N]` where `mask[N]`; return the mixed forecasts [N, H] and the weights of the experts [N, J, K]."""
+def ahead(state: State, y: Input, mask: Input, config: Config) -> tuple[State, mix.Mixture]:
+    """As `step`, with the forecasts as log(1 + y) [H, N] and the weights [K, J, N]."""
     y, mask = as_array(y), as_array(mask)  # to the device once, not for each member
     states: list[Any] = []
-    forecasts: list[Array] = []
+    parts: list[Array] = []
     for member, have in zip(config.members, state.members, strict=True):
-        learned, made = member.family.step(have, y, mask, config=member.config)
+        learned, logs = member.family.ahead(have, y, mask, config=member.config)
         states.append(learned)
-        forecasts.append(made)
-    every = mix.arrange(state.mix.last, y, mask, _stacked(tuple(forecasts)))
-    if every.shape[0] != config.mix.experts:  # with the pooled one, without the last value
-        raise ValueError(f"ensemble: there are {every.shape[0]} experts, the mix has {config.mix.experts}; configure()")
-    shared, one = pooled.step(state.pooled, y, mask, every, config.pooled)
-    mixture, mixed = mix.combine(state.mix, y, mask, _joined(every, one), config=config.mix)
+        parts.append(logs)
+    shared, logs = pooled.ahead(state.pooled, y, mask, parts, config.pooled)
+    mixture, mixed = mix.combine(state.mix, y, mask, (*parts, logs), config=config.mix)
     return State(tuple(states), shared, mixture), mixed
 
 
-def _stack(forecasts: tuple[Array, ...]) -> Array:
-    """Return the forecasts [K - 2, N, H] of all members, each [N, H] or [N, H, G]."""
-    rows: list[Array] = []
-    for made in forecasts:
-        rows += [made] if made.ndim == 2 else [made[..., g] for g in range(made.shape[2])]
-    return jnp.stack(rows)
-
-
-def _join(every: Array, one: Array) -> Array:
-    """Return all forecasts [K, H, N]: those `every` has, and `one` [N, H] more."""
-    return jnp.concatenate([every, one.T[None]])
-
-
-_stacked = compiled(_stack)
-_joined = compiled(_join)
+def step(state: State, y: Input, mask: Input, config: Config = DEFAULT) -> tuple[State, mix.Mixed]:
+    """Learn `y[N]` where `mask[N]`; return the mixed forecasts [N, H] and the weights of the experts [N, J, K]."""
+    state, (logs, weights) = ahead(state, y, mask, config)
+    return state, mix.Mixed(in_units(logs), weights.transpose(2, 1, 0))

@@ -3,8 +3,8 @@
 A smoothing that meets a series for the first time needs seasons to find its own; a long history says at once what
 they are. Level, trend and season after the history are those of statsmodels' exponential smoothing (with a season) or
 of its state-space form (without one, initial state estimated with it), at the rates that the online model goes on with.
-Then the recording is played through the whole ensemble, so that the weights, the profiles and what all series share
-are learned too.
+Weights, profiles and what all series share are learned online only: the history is played first, then the smoothings
+are fitted.
 
 statsmodels is imported when it is asked for: only a start from history needs it.
 """
@@ -89,23 +89,25 @@ def holt_winters_state(y: Floats, n: int, config: holt_winters.Config = holt_win
         trend=as_array(trend),
         seasonal=as_array(seasonal),
         ring=as_array(ring),
+        due=as_array(ring[ticks % config.season]),
     )
 
 
-def from_history(y: Floats, n: int, config: ensemble.Config = ensemble.DEFAULT) -> ensemble.State:
-    """Return the state of `n` series of which the first have had y [T, S], NaN where missing."""
-    state = ensemble.init(n, config)
-    row, mask = np.zeros(n, np.float32), np.zeros(n, np.bool_)
-    for values in y.astype(np.float32):
-        mask[: y.shape[1]] = np.isfinite(values)
-        row[: y.shape[1]] = np.where(np.isfinite(values), values, 0.0)
-        state, _ = ensemble.step(state, row.copy(), mask.copy(), config)
+def fitted_damped(y: Floats, state: damped.State, config: damped.Config) -> damped.State:
+    """Return the state after y [T, S] in the first slots, NaN where missing, with level and trend fitted."""
+    found: damped.State = _where(y, damped_state(y, state.level.shape[-1], config), state)
+    return found
+
+
+def fitted(y: Floats, state: ensemble.State, config: ensemble.Config) -> ensemble.State:
+    """Return the state after y [T, S] in the first slots, NaN where missing, with the smoothings fitted."""
     members = list(state.members)
     for i, member in enumerate(config.members):
         if member.family is holt_winters and len(y) >= 2 * member.config.season:
-            members[i] = _where(y, holt_winters_state(y, n, member.config), members[i])
+            found = holt_winters_state(y, members[i].level.shape[-1], member.config)
+            members[i] = _where(y, found, members[i])
         elif member.family is damped:
-            members[i] = _where(y, damped_state(y, n, member.config), members[i])
+            members[i] = fitted_damped(y, members[i], member.config)
     return state._replace(members=tuple(members))
 
 

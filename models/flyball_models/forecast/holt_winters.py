@@ -21,6 +21,7 @@ import jax.numpy as jnp
 from flyball_models._arrays import Array, Input, arange, as_array, counts, full
 from flyball_models._compile import compiled_step
 from flyball_models._padding import grow
+from flyball_models.forecast._scale import in_units
 
 
 class Config(NamedTuple):
@@ -44,7 +45,7 @@ DEFAULT = Config()
 
 
 class State(NamedTuple):
-    """tick []; ring [season, N], NaN where the phase had no value; the rest [N].
+    """tick []; ring [season, N], NaN where the phase had no value; the rest [N]; due is ring at the phase of `tick`.
 
     The season at a phase is ring - base once `seasonal`; before, ring holds the values of the first season
     and base their running mean. `since` is the tick of the first value.
@@ -58,6 +59,7 @@ class State(NamedTuple):
     base: Array
     seasonal: Array
     ring: Array
+    due: Array
 
 
 def init(n: int, config: Config = DEFAULT) -> State:
@@ -75,6 +77,7 @@ def init(n: int, config: Config = DEFAULT) -> State:
         base=full(n, 0.0),
         seasonal=counts(n) > 0,
         ring=full((config.season, n), jnp.nan),
+        due=full(n, jnp.nan),
     )
 
 
@@ -83,19 +86,15 @@ def resize(state: State, n: int, config: Config = DEFAULT) -> State:
     return grow(state, n, lambda size: init(size, config))
 
 
-def _step(state: State, y: Input, mask: Input, config: Config = DEFAULT) -> tuple[State, Array]:
-    """Learn `y[N]` where `mask[N]`; return forecasts[N, H] in the unit of y, at least 0.
-
-    A missing value leaves level, trend and season as they were; the phase moves on. A series that never
-    had a value is NaN.
-    """
+def _ahead(state: State, y: Input, mask: Input, config: Config) -> tuple[State, Array]:
+    """As `step`, with the forecasts as log(1 + y) [H, N]."""
     y = as_array(y)
     ok = mask & jnp.isfinite(y)
     z = jnp.log1p(jnp.maximum(y, 0.0)) if config.log else y
     first = state.seen == 0
     since = jnp.where(ok & first, state.tick, state.since)
     age = (state.tick - since) // config.season
-    row = state.ring[state.tick % config.season]
+    row = state.due
     held = jnp.isfinite(row)
 
     # The season is taken out of the level at the tick that starts it, so that their sum does not jump.
@@ -113,7 +112,9 @@ def _step(state: State, y: Input, mask: Input, config: Config = DEFAULT) -> tupl
     learned = jnp.where(held, row + rate * error, state.base + z - carried)
     row = jnp.where(ok, jnp.where(seasonal, learned, z), row)
     base = jnp.where(ok & ~seasonal, state.base + (z - state.base) / (state.seen + 1.0), state.base)
+    # Not read before it is written, so that it is updated in place.
     ring = state.ring.at[state.tick % config.season].set(row)
+    coming = ring[(state.tick + arange(1, config.horizons + 1)) % config.season]
 
     state = State(
         tick=state.tick + 1,
@@ -124,18 +125,28 @@ def _step(state: State, y: Input, mask: Input, config: Config = DEFAULT) -> tupl
         base=base,
         seasonal=seasonal,
         ring=ring,
+        due=coming[0],
     )
     reach = jnp.cumsum(config.phi ** arange(1, config.horizons + 1))
-    ahead = ring[(state.tick + arange(0, config.horizons)) % config.season]
-    season = jnp.where(state.seasonal & jnp.isfinite(ahead), ahead - state.base, 0.0)
+    season = jnp.where(state.seasonal & jnp.isfinite(coming), coming - state.base, 0.0)
     now = jnp.where(state.seasonal & jnp.isfinite(row), row - state.base, 0.0)
     change = reach[:, None] * state.trend + season - now
     if config.log:
         limit = math.log(config.growth)
-        forecast = jnp.expm1(state.level + now + jnp.clip(change, -limit, limit))
+        logs = jnp.maximum(state.level + now + jnp.clip(change, -limit, limit), 0.0)
     else:
-        forecast = state.level + now + change
-    return state, jnp.where(state.seen > 0, jnp.maximum(forecast, 0.0), jnp.nan).T
+        logs = jnp.log1p(jnp.maximum(state.level + now + change, 0.0))
+    return state, jnp.where(state.seen > 0, logs, jnp.nan)
 
 
-step = compiled_step(_step)
+ahead = compiled_step(_ahead)
+
+
+def step(state: State, y: Input, mask: Input, config: Config = DEFAULT) -> tuple[State, Array]:
+    """Learn `y[N]` where `mask[N]`; return forecasts[N, H] in the unit of y, at least 0.
+
+    A missing value leaves level, trend and season as they were; the phase moves on. A series that never
+    had a value is NaN.
+    """
+    state, logs = ahead(state, y, mask, config=config)
+    return state, in_units(logs)

@@ -14,6 +14,7 @@ import numpy as np
 from flyball_models._arrays import Array, Input, as_array, counts, full
 from flyball_models._compile import compiled_step
 from flyball_models._padding import grow
+from flyball_models.forecast._scale import in_units
 
 
 class Config(NamedTuple):
@@ -47,12 +48,8 @@ def resize(state: State, n: int, config: Config = DEFAULT) -> State:
     return grow(state, n, lambda size: init(size, config))
 
 
-def _step(state: State, y: Input, mask: Input, config: Config = DEFAULT) -> tuple[State, Array]:
-    """Learn `y[N]` where `mask[N]`; return forecasts[N, H, G] in the unit of y, at least 0.
-
-    A missing value leaves the forecasts as they were. A series that never had a value is NaN. An average starts as
-    the mean of the values so far, until that is slower than it.
-    """
+def _ahead(state: State, y: Input, mask: Input, config: Config) -> tuple[State, Array]:
+    """As `step`, with the forecasts as log(1 + y) [G, 1, N]: one row for all horizons."""
     y = as_array(y)
     ok = mask & jnp.isfinite(y)
     alpha = as_array(np.array(config.alphas, np.float32)[:, None])
@@ -60,8 +57,19 @@ def _step(state: State, y: Input, mask: Input, config: Config = DEFAULT) -> tupl
     # As a weighted sum, so that alpha = 1 gives back the very value.
     level = (1.0 - rate) * state.level + rate * y
     state = State(jnp.where(ok, level, state.level), state.seen + ok)
-    forecast = jnp.where(state.seen > 0, jnp.maximum(state.level, 0.0), jnp.nan)
-    return state, jnp.broadcast_to(forecast.T[:, None], (*y.shape, config.horizons, len(config.alphas)))
+    logs = jnp.where(state.seen > 0, jnp.log1p(jnp.maximum(state.level, 0.0)), jnp.nan)
+    return state, logs[:, None]
 
 
-step = compiled_step(_step)
+ahead = compiled_step(_ahead)
+
+
+def step(state: State, y: Input, mask: Input, config: Config = DEFAULT) -> tuple[State, Array]:
+    """Learn `y[N]` where `mask[N]`; return forecasts[N, H, G] in the unit of y, at least 0.
+
+    A missing value leaves the forecasts as they were. A series that never had a value is NaN. An average starts as
+    the mean of the values so far, until that is slower than it.
+    """
+    state, logs = ahead(state, y, mask, config=config)
+    groups, _, n = logs.shape
+    return state, in_units(jnp.broadcast_to(logs, (groups, config.horizons, n)))

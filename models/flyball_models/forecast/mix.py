@@ -25,6 +25,7 @@ Shapes: N series, K experts with the last value first, H horizons, J judged hori
 """
 
 import math
+from collections.abc import Sequence
 from itertools import pairwise
 from typing import NamedTuple
 
@@ -32,9 +33,10 @@ import jax.numpy as jnp
 import numpy as np
 
 from flyball_models._arrays import Array, Input, as_array, counts, full
-from flyball_models._compile import compiled, compiled_step
+from flyball_models._compile import compiled_step
 from flyball_models._padding import grow
 from flyball_models._pool import mean_over_series
+from flyball_models.forecast._scale import ahead_of, as_logs, experts_of, in_units
 
 _LEAST_SCALE = 1e-6
 _LEAST_SUM = 1e-30
@@ -53,12 +55,12 @@ class Config(NamedTuple):
     experts: int = 4
     judged: tuple[int, ...] = (1, 6, 12)
     horizons: int = 12
-    eta: float = 0.2
-    share: float = 0.003
+    eta: float = 0.3
+    share: float = 0.01
     cap: float = 8.0
     prior: float = 0.1
-    trust_eta: float = 0.1
-    trust_share: float = 0.001
+    trust_eta: float = 0.3
+    trust_share: float = 0.0001
     scale_rate: float = 0.01
     growth: float = 16.0
 
@@ -89,6 +91,13 @@ class Mixed(NamedTuple):
     """forecast [N, H] in the unit of y; weights [N, J, K] that it was made with, 0 for an absent expert."""
 
     forecast: Array
+    weights: Array
+
+
+class Mixture(NamedTuple):
+    """What `combine` returns: the forecast as log(1 + y) [H, N], and the weights [K, J, N] that it was made with."""
+
+    logs: Array
     weights: Array
 
 
@@ -140,13 +149,6 @@ def _worth(x: Array) -> Array:
     return 1.0 / (1.0 + x * (1.0 + 0.5 * x))
 
 
-def _present(weights: Array, made: Array) -> Array:
-    """Return the weights among the forecasts that were made; all 0 where none was."""
-    weights = jnp.where(made, weights, 0.0)
-    total = _total(weights)
-    return weights / jnp.where(total > 0, total, 1.0)
-
-
 def _started(resolved: Array, shared: Array, trust: Array, weights: Array) -> tuple[Array, Array]:
     """Return trust and weights; those that are shared where nothing is resolved yet."""
     new = resolved == 0
@@ -182,16 +184,8 @@ def _learn(state: State, y: Array, ok: Array, config: Config) -> tuple[Array, Ar
     )
 
 
-def _arrange(last: Array, y: Input, mask: Input, forecasts: Input) -> Array:
-    """Return the forecasts [K, H, N], those of the last value first and the series axis last."""
-    y, forecasts = as_array(y), as_array(forecasts)
-    now = jnp.where(mask & jnp.isfinite(y), jnp.maximum(y, 0.0), last)
-    held = jnp.broadcast_to(now[:, None], forecasts.shape[1:])
-    return jnp.concatenate([held[None], forecasts]).transpose(0, 2, 1)
-
-
-def _combine(state: State, y: Input, mask: Input, every: Array, config: Config) -> tuple[State, Mixed]:
-    """Resolve open forecasts with `y[N]` where `mask[N]`, then mix `every` [K, H, N]."""
+def _combine(state: State, y: Input, mask: Input, parts: Sequence[Array], config: Config) -> tuple[State, Mixture]:
+    """Resolve open forecasts with `y[N]` where `mask[N]`, then mix those that the experts made."""
     y = as_array(y)
     ok = jnp.isfinite(y) & mask
     y = jnp.maximum(y, 0.0)
@@ -200,40 +194,47 @@ def _combine(state: State, y: Input, mask: Input, every: Array, config: Config) 
     shared = mean_over_series(jnp.concatenate([weights, trust[None]]), resolved >= _OLD, state.shared)
     trust, weights = _started(resolved, shared, trust, weights)
 
-    logs, made, limit = jnp.log1p(jnp.maximum(every, 0.0)), jnp.isfinite(every), math.log(config.growth)
-    floor = logs[0, 0]
-    changes = jnp.where(made & made[0, 0], jnp.clip(logs - floor, -limit, limit), 0.0)
-    known = made[0, 0]
+    last, judged, limit = jnp.where(ok, y, state.last), config.judged, math.log(config.growth)
+    floor, known = jnp.log1p(last), jnp.isfinite(last)
+    experts = [floor[None], *experts_of(parts)]
+    if len(experts) != config.experts + 1:
+        raise ValueError(f"mix: there are {len(experts) - 1} experts, the settings are for {config.experts}")
+    made = [jnp.isfinite(rows) & known for rows in experts]
     change: list[Array] = []
-    trusted: list[Array] = []
-    for j, (start, stop) in enumerate(pairwise((0, *config.judged[:-1], config.horizons))):
-        part = _total(_present(weights[:, j, None], made[:, start:stop]) * changes[:, start:stop])
-        change.append(part)
-        trusted.append(trust[j] * part)
-    forecast = jnp.expm1(floor + jnp.concatenate(trusted))
+    for j, (start, stop) in enumerate(pairwise((0, *judged[:-1], config.horizons))):
+        total, worth = full((), 0.0), full((), 0.0)
+        for k, (rows, has) in enumerate(zip(experts, made, strict=True)):
+            rows, has = (x if x.shape[0] == 1 else x[start:stop] for x in (rows, has))
+            weight = jnp.where(has, weights[k, j], 0.0)
+            total = total + weight * jnp.where(has, jnp.clip(rows - floor, -limit, limit), 0.0)
+            worth = worth + weight
+        part = total / jnp.where(worth > 0, worth, 1.0)
+        change.append(jnp.broadcast_to(part, (stop - start, *y.shape)))
     moved = jnp.concatenate(change)
-    mixed = jnp.expm1(jnp.stack([floor + moved[h - 1] for h in config.judged]))
+    trusted = jnp.concatenate([trust[j] * part for j, part in enumerate(change)])
+    logs = jnp.where(known, jnp.maximum(floor + trusted, 0.0), jnp.nan)
 
-    judged = [h - 1 for h in config.judged]
-    kept = jnp.concatenate([jnp.stack([every[:, h] for h in judged], axis=1), mixed[None]])
-    shown = jnp.stack([_present(weights[:, j], made[:, h]) for j, h in enumerate(judged)], axis=1)
+    asked = [jnp.stack([ahead_of(rows, h) for h in judged]) for rows in experts[1:]]
+    issued = jnp.expm1(jnp.stack([*asked, jnp.stack([floor + moved[h - 1] for h in judged])]))
+    issued = jnp.concatenate([jnp.broadcast_to(last, (1, len(judged), *y.shape)), issued])
+    shown = jnp.where(jnp.stack([jnp.stack([ahead_of(has, h) for h in judged]) for has in made]), weights, 0.0)
+    total = _total(shown)
+    shown = shown * (trust / jnp.where(total > 0, total, 1.0))
     # What is not the mix's is the last value's.
-    shown = jnp.concatenate([trust * shown[:1] + (1.0 - trust), trust * shown[1:]])
+    shown = jnp.concatenate([shown[:1] + jnp.where(known, 1.0 - trust, 0.0), shown[1:]])
     state = State(
         tick=state.tick + 1,
-        last=jnp.where(ok, y, state.last),
-        issued=state.issued.at[state.tick % config.judged[-1]].set(jnp.where(ok, kept, jnp.nan)),
+        last=last,
+        issued=state.issued.at[state.tick % judged[-1]].set(jnp.where(ok, issued, jnp.nan)),
         scale=scale,
         resolved=resolved,
         trust=trust,
         weights=weights,
         shared=shared,
     )
-    forecast = jnp.where(known, jnp.maximum(forecast, 0.0), jnp.nan)
-    return state, Mixed(forecast.T, jnp.where(known, shown, 0.0).transpose(2, 1, 0))
+    return state, Mixture(logs, shown)
 
 
-arrange = compiled(_arrange)
 combine = compiled_step(_combine)
 
 
@@ -243,12 +244,9 @@ def step(state: State, y: Input, mask: Input, forecasts: Input, config: Config =
     `forecasts` are what the experts besides the last value made at this tick, after `y` was known; NaN where
     one has none. Forecasts made at a tick without a value are mixed, but not kept to be judged. A series
     that never had a value is NaN.
-
-    Two programs: a logarithm merged into a transposition is rounded by the place in the loop, and a series'
-    bits must not depend on its slot.
     """
     shape = (config.experts, *y.shape, config.horizons)
     if forecasts.shape != shape:
         raise ValueError(f"mix: forecasts have shape {forecasts.shape}, not {shape}")
-    every = arrange(state.last, y, mask, forecasts)
-    return combine(state, y, mask, every, config=config)
+    state, (logs, weights) = combine(state, y, mask, (as_logs(forecasts),), config=config)
+    return state, Mixed(in_units(logs), weights.transpose(2, 1, 0))

@@ -24,6 +24,7 @@ import numpy as np
 from flyball_models._arrays import Array, Input, arange, as_array, counts, full
 from flyball_models._compile import compiled_step
 from flyball_models._padding import grow
+from flyball_models.forecast._scale import in_units
 
 
 class Config(NamedTuple):
@@ -51,7 +52,8 @@ DEFAULT = Config()
 class State(NamedTuple):
     """tick []; seen, last = log(1 + newest value), level, scale, rest [N]; day [season, N] and week [all, N].
 
-    visits [season, N] counts the values of each phase. A missing value leaves everything but the tick as it was.
+    visits [season, N] counts the values of each phase. day_due, visits_due and week_due [N] are the three at the phase
+    of `tick`. A missing value leaves everything but the tick and what is due as it was.
     """
 
     tick: Array
@@ -63,6 +65,9 @@ class State(NamedTuple):
     day: Array
     visits: Array
     week: Array
+    day_due: Array
+    visits_due: Array
+    week_due: Array
 
 
 def init(n: int, config: Config = DEFAULT) -> State:
@@ -81,6 +86,9 @@ def init(n: int, config: Config = DEFAULT) -> State:
         day=full((config.season, n), 0.0),
         visits=counts((config.season, n)),
         week=full((config.season * config.seasons, n), 0.0),
+        day_due=full(n, 0.0),
+        visits_due=counts(n),
+        week_due=full(n, 0.0),
     )
 
 
@@ -89,16 +97,13 @@ def resize(state: State, n: int, config: Config = DEFAULT) -> State:
     return grow(state, n, lambda size: init(size, config))
 
 
-def _step(state: State, y: Input, mask: Input, config: Config = DEFAULT) -> tuple[State, Array]:
-    """Learn `y[N]` where `mask[N]`; return forecasts[N, H] in the unit of y, at least 0.
-
-    A series that never had a value is NaN.
-    """
+def _ahead(state: State, y: Input, mask: Input, config: Config) -> tuple[State, Array]:
+    """As `step`, with the forecasts as log(1 + y) [H, N]."""
     y = as_array(y)
     ok = mask & jnp.isfinite(y)
     z = jnp.log1p(jnp.maximum(y, 0.0))
     phase, long = state.tick % config.season, state.tick % (config.season * config.seasons)
-    day, week, visits = state.day[phase], state.week[long], state.visits[phase]
+    day, week, visits = state.day_due, state.week_due, state.visits_due
 
     level = jnp.where(state.seen == 0, z, state.level)
     off = z - (level + day + week)
@@ -112,6 +117,12 @@ def _step(state: State, y: Input, mask: Input, config: Config = DEFAULT) -> tupl
     new_week = week + jnp.where(visits >= config.seasons, config.omega, 0.0) * (1.0 - delta) * left
     rate = jnp.maximum(config.scale_rate, 1.0 / (state.seen + 1.0))
 
+    # Not read before they are written, so that they are updated in place.
+    days = state.day.at[phase].set(jnp.where(ok, new_day, day))
+    weeks = state.week.at[long].set(jnp.where(ok, new_week, week))
+    counted = state.visits.at[phase].set(visits + ok)
+    ahead = state.tick + arange(1, config.horizons + 1)
+    coming_day, coming_week = days[ahead % config.season], weeks[ahead % (config.season * config.seasons)]
     state = State(
         tick=state.tick + 1,
         seen=state.seen + ok,
@@ -119,17 +130,26 @@ def _step(state: State, y: Input, mask: Input, config: Config = DEFAULT) -> tupl
         level=jnp.where(ok, level, state.level),
         scale=jnp.where(ok, state.scale + rate * (jnp.abs(off) - state.scale), state.scale),
         rest=jnp.where(ok, z - (level + new_day + new_week), state.rest),
-        day=state.day.at[phase].set(jnp.where(ok, new_day, day)),
-        visits=state.visits.at[phase].set(visits + ok),
-        week=state.week.at[long].set(jnp.where(ok, new_week, week)),
+        day=days,
+        visits=counted,
+        week=weeks,
+        day_due=coming_day[0],
+        visits_due=counted[(state.tick + 1) % config.season],
+        week_due=coming_week[0],
     )
-    ahead = state.tick - 1 + arange(1, config.horizons + 1)
-    season = state.day[ahead % config.season] + state.week[ahead % (config.season * config.seasons)]
     fade = as_array(np.power(config.phi, np.arange(1, config.horizons + 1)).astype(np.float32))
     limit = math.log(config.growth)
-    change = jnp.clip(state.level + season + fade[:, None] * state.rest - state.last, -limit, limit)
-    forecast = jnp.maximum(jnp.expm1(state.last + change), 0.0)
-    return state, jnp.where(state.seen > 0, forecast, jnp.nan).T
+    change = jnp.clip(state.level + coming_day + coming_week + fade[:, None] * state.rest - state.last, -limit, limit)
+    return state, jnp.where(state.seen > 0, jnp.maximum(state.last + change, 0.0), jnp.nan)
 
 
-step = compiled_step(_step)
+ahead = compiled_step(_ahead)
+
+
+def step(state: State, y: Input, mask: Input, config: Config = DEFAULT) -> tuple[State, Array]:
+    """Learn `y[N]` where `mask[N]`; return forecasts[N, H] in the unit of y, at least 0.
+
+    A series that never had a value is NaN.
+    """
+    state, logs = ahead(state, y, mask, config=config)
+    return state, in_units(logs)

@@ -15,20 +15,23 @@ locality and globality", International Journal of Forecasting 37(4), 2021.
 
 The sums are of whole numbers (`_pool`), so that neither slot nor padding changes a bit.
 
-Shapes: N series, F features of which U are forecasts, J judged horizons, R = judged[-1] origins.
+Shapes: N series, F features of which U are forecasts, J judged horizons, R = judged[-1] + 1 origins.
 """
 
 import math
+from collections.abc import Sequence
 from typing import Any, NamedTuple, cast
 
 import jax.numpy as jnp
 import numpy as np
+from jax import lax
 
 from flyball_models._arrays import Array, Input, as_array, counts, full
-from flyball_models._compile import compiled, compiled_step
+from flyball_models._compile import compiled_step
 from flyball_models._padding import grow
 from flyball_models._pool import products_over_series
 from flyball_models.forecast._knots import between
+from flyball_models.forecast._scale import ahead_of, experts_of, in_units
 
 _LAGS = (1, 2, 5)
 _KEPT = max(_LAGS) + 1
@@ -97,7 +100,7 @@ def init(n: int, config: Config = DEFAULT) -> State:
         raise ValueError(f"pooled: horizons is {config.horizons}; pass 1 or more")
     if not 0 < config.forgetting <= 1:
         raise ValueError(f"pooled: forgetting is {config.forgetting}; pass a share above 0, at most 1")
-    j, origins = len(judged), judged[-1]
+    j, origins = len(judged), judged[-1] + 1
     return State(
         tick=counts(()),
         gram=full((j, f, f, 1), 0.0),
@@ -141,7 +144,7 @@ def _learn(state: State, z: Array, ok: Array, config: Config) -> tuple[Array, Ar
     gram: list[Array] = []
     moment: list[Array] = []
     for j, h in enumerate(config.judged):
-        slot = (state.tick - h) % config.judged[-1]
+        slot = (state.tick - h) % (config.judged[-1] + 1)
         unit = state.units[slot] * math.sqrt(h)
         target = (z - state.base[slot]) / unit
         known = ok & jnp.isfinite(target)
@@ -157,13 +160,11 @@ def _learn(state: State, z: Array, ok: Array, config: Config) -> tuple[Array, Ar
     return forget * state.gram + jnp.stack(gram)[..., None], forget * state.moment + jnp.stack(moment)[..., None]
 
 
-def _observe(state: State, y: Input, mask: Input, forecasts: Input, config: Config) -> State:
-    """Take in `y[N]` where `mask[N]`, and the features that `forecasts[K, H, N]` make."""
-    y, forecasts = as_array(y), as_array(forecasts)
+def _observe(state: State, y: Input, mask: Input, parts: Sequence[Array], config: Config) -> State:
+    """Take in `y[N]` where `mask[N]`, and the features that the forecasts make."""
+    y = as_array(y)
     ok = jnp.isfinite(y) & mask
     z = jnp.log1p(jnp.maximum(y, 0.0))
-    gram, moment = _learn(state, z, ok, config)
-
     last = state.recent[(state.tick - 1) % _KEPT]
     moved = ok & jnp.isfinite(last)
     rate = jnp.maximum(config.scale_rate, 1.0 / jnp.maximum(state.seen, 1))
@@ -174,16 +175,14 @@ def _observe(state: State, y: Input, mask: Input, forecasts: Input, config: Conf
 
     lags = [recent[(state.tick - lag) % _KEPT] - last for lag in _LAGS]
     made: list[Array] = []
+    experts = experts_of(parts)
     for h in config.judged:
-        near = [jnp.log1p(jnp.maximum(forecasts[k, h - 1], 0.0)) - last for k in config.uses]
+        near = [ahead_of(experts[k], h) - last for k in config.uses]
         x = jnp.stack([*near, *lags]) / (unit * math.sqrt(h))
         made.append(jnp.clip(jnp.where(jnp.isfinite(x), x, 0.0), -_CLIP, _CLIP))
-    slot = state.tick % config.judged[-1]
-    return State(
-        tick=state.tick + 1,
-        gram=gram,
-        moment=moment,
-        common=state.common,
+    slot = state.tick % (config.judged[-1] + 1)
+    # Written before they are read, and of one place more than is open, so that they are updated in place.
+    state = state._replace(
         recent=recent,
         scale=scale,
         seen=state.seen + ok,
@@ -191,24 +190,32 @@ def _observe(state: State, y: Input, mask: Input, forecasts: Input, config: Conf
         units=state.units.at[slot].set(unit),
         made=state.made.at[slot].set(jnp.stack(made, axis=1)),
     )
+    gram, moment = _learn(state, z, ok, config)
+    return state._replace(tick=state.tick + 1, gram=gram, moment=moment)
 
 
-def _solve(gram: Array, moment: Array, ridge: Array) -> Array:
+def _solve(gram: Array, moment: Array, config: Config) -> Array:
     """Return the weights [J, F, 1]; 0 where there is no solution."""
     f, gram = gram.shape[1], gram[..., 0]
     eye = np.eye(f, dtype=np.float32)
     # Forecasts that are nearly alike: a little of the mean diagonal keeps the solution within float32.
     size = jnp.trace(gram, axis1=1, axis2=2)[:, None, None]
-    damped = gram + (ridge + 1e-4 / f * size) * eye
-    algebra = cast("Any", jnp.linalg)  # its functions are only partly typed
-    weights = cast("Array", algebra.solve(damped, moment))
+    damped = gram + (config.ridge + 1e-4 / f * size) * eye
+
+    def eliminate(i: Array, rows: Array) -> Array:
+        # Of symmetric positive definite matrices the pivots are those of the diagonal.
+        pivot = rows[:, i] / rows[:, i, i, None]
+        return (rows - rows[:, :, i, None] * pivot[:, None]).at[:, i].set(pivot)
+
+    rows = jnp.concatenate([damped, moment], axis=2)
+    weights = cast("Array", cast("Any", lax).fori_loop(0, f, eliminate, rows))[:, :, f:]  # only partly typed
     return jnp.where(jnp.isfinite(weights), weights, 0.0)
 
 
 def _predict(state: State, config: Config) -> Array:
-    """Return forecasts [N, H] in the unit of y."""
+    """Return the forecasts as log(1 + y) [H, N]."""
     now = state.tick - 1
-    slot = now % config.judged[-1]
+    slot = now % (config.judged[-1] + 1)
     last = state.recent[now % _KEPT]
     limit = math.log(config.growth)
     change: list[Array] = []
@@ -216,21 +223,28 @@ def _predict(state: State, config: Config) -> Array:
         weights = state.common[j, :, 0] @ _calendar(now, h, config)
         step = jnp.clip(_dot(weights, state.made[slot, :, j]), -_CLIP, _CLIP) * state.units[slot] * math.sqrt(h)
         change.append(jnp.clip(step, -limit, limit))
-    forecast = jnp.maximum(jnp.expm1(last + between(change, config.judged, config.horizons)), 0.0)
-    return jnp.where(jnp.isfinite(last), forecast, jnp.nan).T
+    logs = jnp.maximum(last + between(change, config.judged, config.horizons), 0.0)
+    return jnp.where(jnp.isfinite(last), logs, jnp.nan)
 
 
 observed = compiled_step(_observe)
-_solved = compiled(_solve)
+_solved = compiled_step(_solve, donate=False)
 _predicted = compiled_step(_predict, donate=False)
 
 
-def step(state: State, y: Input, mask: Input, forecasts: Input, config: Config = DEFAULT) -> tuple[State, Array]:
+def ahead(state: State, y: Input, mask: Input, parts: Sequence[Array], config: Config) -> tuple[State, Array]:
+    """As `step`, with the forecasts as log(1 + y) [H, N]."""
+    state = observed(state, y, mask, parts, config=config)
+    state = state._replace(common=_solved(state.gram, state.moment, config=config))
+    return state, _predicted(state, config=config)
+
+
+def step(state: State, y: Input, mask: Input, parts: Sequence[Array], config: Config = DEFAULT) -> tuple[State, Array]:
     """Learn `y[N]` where `mask[N]`; return forecasts[N, H] in the unit of y, at least 0.
 
-    `forecasts[K, H, N]` are those of the other families at this tick, as `mix.arrange` lays them, NaN where one has
-    none; the judged horizons lie within H. A series that never had a value is NaN.
+    `parts` are the forecasts of the other families at this tick, as they come from `ahead`: log(1 + y) [H, N], or
+    [G, H, N] of G experts, NaN where one has none; the judged horizons lie within H. A series that never had a value
+    is NaN.
     """
-    state = observed(state, y, mask, forecasts, config=config)
-    state = state._replace(common=_solved(state.gram, state.moment, full((), config.ridge)))
-    return state, _predicted(state, config=config)
+    state, logs = ahead(state, y, mask, parts, config)
+    return state, in_units(logs)

@@ -19,6 +19,7 @@ import jax.numpy as jnp
 from flyball_models._arrays import Array, Input, arange, as_array, counts, full, mean_of_known
 from flyball_models._compile import compiled_step
 from flyball_models._padding import grow
+from flyball_models.forecast._scale import in_units
 
 _SIDES = (-1, 0, 1)
 
@@ -83,11 +84,8 @@ def resize(state: State, n: int, config: Config = DEFAULT) -> State:
     return grow(state, n, lambda size: init(size, config))
 
 
-def _step(state: State, y: Input, mask: Input, config: Config = DEFAULT) -> tuple[State, Array]:
-    """Learn `y[N]` where `mask[N]`; return forecasts[N, H, G] in the unit of y, at least 0.
-
-    A group without any known value at a phase is NaN.
-    """
+def _ahead(state: State, y: Input, mask: Input, config: Config) -> tuple[State, Array]:
+    """As `step`, with the forecasts as log(1 + y) [G, H, N]."""
     y = as_array(y)
     ok = mask & jnp.isfinite(y)
     z = jnp.log1p(jnp.maximum(y, 0.0))
@@ -102,20 +100,29 @@ def _step(state: State, y: Input, mask: Input, config: Config = DEFAULT) -> tupl
         for day in days
     }
     new = jnp.stack([mean_of_known([shape[day] for day in group]) for group in config.groups])
-    ahead = state.ahead.at[(state.tick + h) % kept].set(new)
+    coming = state.ahead.at[(state.tick + h) % kept].set(new)
 
-    off = z - ahead[state.tick % kept]
+    off = z - coming[state.tick % kept]
     first = ~jnp.isfinite(state.distance)
     distance = jnp.where(first, off, state.distance + config.rate * (off - state.distance))
     distance = jnp.where(ok & jnp.isfinite(off), distance, state.distance)
     last = jnp.where(ok, z, state.last)
 
     limit = math.log(config.growth)
-    change = ahead[(state.tick + arange(1, kept)) % kept] + distance - last
-    forecast = jnp.maximum(jnp.expm1(last + jnp.clip(change, -limit, limit)), 0.0)
+    change = coming[(state.tick + arange(1, kept)) % kept] + distance - last
+    logs = jnp.maximum(last + jnp.clip(change, -limit, limit), 0.0)
     known = jnp.isfinite(change)  # asked for, since minimum and maximum need not carry NaN on
-    state = State(state.tick + 1, ring, ahead, last, state.seen + ok, distance)
-    return state, jnp.where(known, forecast, jnp.nan).transpose(2, 0, 1)
+    state = State(state.tick + 1, ring, coming, last, state.seen + ok, distance)
+    return state, jnp.where(known, logs, jnp.nan).transpose(1, 0, 2)
 
 
-step = compiled_step(_step)
+ahead = compiled_step(_ahead)
+
+
+def step(state: State, y: Input, mask: Input, config: Config = DEFAULT) -> tuple[State, Array]:
+    """Learn `y[N]` where `mask[N]`; return forecasts[N, H, G] in the unit of y, at least 0.
+
+    A group without any known value at a phase is NaN.
+    """
+    state, logs = ahead(state, y, mask, config=config)
+    return state, in_units(logs)

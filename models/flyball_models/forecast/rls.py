@@ -25,6 +25,7 @@ from flyball_models._arrays import Array, Input, as_array, counts, full, mean_of
 from flyball_models._compile import compiled, compiled_step
 from flyball_models._padding import grow
 from flyball_models.forecast._knots import between
+from flyball_models.forecast._scale import in_units
 
 _RECENT = (1, 2, 5)
 _SHORT = 6
@@ -219,12 +220,11 @@ def _update(covariance: Array, px: Array, gain: Array, stretch: Array, config: C
 
 
 def _predict(weights: Array, clock: Clock, seen: Seen, config: Config) -> Array:
-    """Return forecasts[N, H] in the unit of y."""
+    """Return the forecasts as log(1 + y) [H, N]."""
     limit = math.log(config.growth)
     change = jnp.clip(seen.unit * _dot(weights, seen.now), -limit, limit)
-    ahead = between(list(change), config.judged, config.horizons)
-    forecast = jnp.maximum(jnp.expm1(clock.last + ahead), 0.0)
-    return jnp.where(clock.seen > 0, forecast, jnp.nan).T
+    logs = jnp.maximum(clock.last + between(list(change), config.judged, config.horizons), 0.0)
+    return jnp.where(clock.seen > 0, logs, jnp.nan)
 
 
 # Programs of their own: in one the compiler would compute P x anew for each element of P, ten times the work.
@@ -242,12 +242,18 @@ def learn(weights: Array, covariance: Array, seen: Seen, config: Config) -> tupl
     return weights, updated(covariance, px, gain, stretch, config=config)
 
 
+def ahead(state: State, y: Input, mask: Input, config: Config) -> tuple[State, Array]:
+    """As `step`, with the forecasts as log(1 + y) [H, N]."""
+    clock, seen = _observed(Clock(*state[:5]), y, mask, config=config)
+    weights, covariance = learn(state.weights, state.covariance, seen, config)
+    logs = _predicted(weights, clock, seen, config=config)
+    return State(*clock, weights, covariance), logs
+
+
 def step(state: State, y: Input, mask: Input, config: Config = DEFAULT) -> tuple[State, Array]:
     """Learn `y[N]` where `mask[N]`; return forecasts[N, H] in the unit of y, at least 0.
 
     A missing value is forecast over from the last one. A series that never had a value is NaN.
     """
-    clock, seen = _observed(Clock(*state[:5]), y, mask, config=config)
-    weights, covariance = learn(state.weights, state.covariance, seen, config)
-    forecast = _predicted(weights, clock, seen, config=config)
-    return State(*clock, weights, covariance), forecast
+    state, logs = ahead(state, y, mask, config=config)
+    return state, in_units(logs)

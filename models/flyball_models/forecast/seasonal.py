@@ -12,6 +12,7 @@ import jax.numpy as jnp
 from flyball_models._arrays import Array, Input, arange, as_array, counts, full
 from flyball_models._compile import compiled_step
 from flyball_models._padding import grow
+from flyball_models.forecast._scale import in_units
 
 
 class Config(NamedTuple):
@@ -25,7 +26,7 @@ DEFAULT = Config()
 
 
 class State(NamedTuple):
-    """tick []; ring [season, N]: the newest value of each phase, NaN before the first."""
+    """tick []; ring [season, N]: log(1 + newest value) of each phase, NaN before the first."""
 
     tick: Array
     ring: Array
@@ -47,18 +48,24 @@ def resize(state: State, n: int, config: Config = DEFAULT) -> State:
     return grow(state, n, lambda size: init(size, config))
 
 
-def _step(state: State, y: Input, mask: Input, config: Config = DEFAULT) -> tuple[State, Array]:
+def _ahead(state: State, y: Input, mask: Input, config: Config) -> tuple[State, Array]:
+    """As `step`, with the forecasts as log(1 + y) [H, N]."""
+    y = as_array(y)
+    ok = mask & jnp.isfinite(y)
+    phase = state.tick % config.season
+    ring = state.ring.at[phase].set(jnp.where(ok, jnp.log1p(jnp.maximum(y, 0.0)), state.ring[phase]))
+    logs = ring[(phase + arange(1, config.horizons + 1)) % config.season]
+    # Kept below the season, so that a clock that never stops cannot overflow.
+    return State((phase + 1) % config.season, ring), logs
+
+
+ahead = compiled_step(_ahead)
+
+
+def step(state: State, y: Input, mask: Input, config: Config = DEFAULT) -> tuple[State, Array]:
     """Learn `y[N]` where `mask[N]`; return forecasts[N, H] in the unit of y, at least 0.
 
     A phase that never had a value is NaN.
     """
-    y = as_array(y)
-    ok = mask & jnp.isfinite(y)
-    phase = state.tick % config.season
-    ring = state.ring.at[phase].set(jnp.where(ok, jnp.maximum(y, 0.0), state.ring[phase]))
-    ahead = ring[(phase + arange(1, config.horizons + 1)) % config.season]
-    # Kept below the season, so that a clock that never stops cannot overflow.
-    return State((phase + 1) % config.season, ring), ahead.T
-
-
-step = compiled_step(_step)
+    state, logs = ahead(state, y, mask, config=config)
+    return state, in_units(logs)

@@ -21,7 +21,7 @@ from typing import NamedTuple
 
 from flyball_models.scaling.base import Floats, Observation, Policy, whole
 from flyball_models.scaling.compile import compiled
-from flyball_models.scaling.limits import bounded, rested
+from flyball_models.scaling.limits import bounded, raised, rested
 from flyball_models.scaling.minutes import kept_high, mean_of_last, need_and_mean, square_spread
 from flyball_models.sizing.promise import (
     FLAT,
@@ -149,6 +149,6 @@ def step(state: Floats, seen: Observation, knobs: Floats) -> float:
         needed = max(n, max(seen.work_30, seen.work_5) / FIRST + waits)
     else:
         needed = max(state[_TARGET], seen.work_30 + waits)
-    wanted = whole(needed if math.isnan(seen.upper) else max(needed, seen.upper))
+    wanted = whole(raised(needed, seen.upper))
     wanted = bounded(wanted, n, seen.ready, seen.backlog, knobs[9], knobs[10], knobs[11])
     return rested(state, _REST, seen.t_s, wanted, n, knobs[12], knobs[13])

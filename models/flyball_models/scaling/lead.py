@@ -5,7 +5,7 @@ counts is that of need(k) - level(k - L), L the cold start: small where demand w
 is a root mean square, by half of errors that are forgotten with a half-life of two hours, by half of the needs of the
 last hour about their mean:
 
-    n = max over the hold of (level + z spread), or more where present work, with some room, and its backlog need more
+    n = max over the hold of (level + z spread), or more where present work and its backlog need more
 
 z tracks the promise as in :mod:`flyball_models.scaling.headroom`. Present work is held for two minutes, so that noise
 does not order and cancel; a backlog is to be gone in a minute and a half, whatever the cold start: while it lasts
@@ -16,26 +16,31 @@ import math
 
 from flyball_models.scaling.base import Floats, Observation, Policy, whole
 from flyball_models.scaling.compile import compiled
+from flyball_models.scaling.headroom import FIRST, FREE, Limits
+from flyball_models.scaling.limits import bounded, raised, rested
 from flyball_models.scaling.minutes import kept_high, mean_of_last, need_and_mean, square_spread
+from flyball_models.sizing.lead import DRAIN_S, FORGET, HELD_S, OF_HOUR
 from flyball_models.sizing.promise import FLAT, KNOWN, LONGEST, MOST_HELD, MOST_Z, SAMPLE_S, SAMPLES, start
 
 EVERY_S = SAMPLE_S
 LAG_S = 15
-HALF_LIFE = 120.0
-OF_HOUR = 0.5
-DRAIN_S = 90.0
-HELD_S = 120.0
 STALE_S = 60.0
 _COUNT, _WITHIN, _TARGET, _SHIFT, _LATE, _WORK, _ERROR, _PRESENT, _SINCE = range(9)
 _SAMPLES, _RAW, _NEEDS = 9, 9 + SAMPLES, 9 + 2 * SAMPLES
 _MEANS, _TARGETS = _NEEDS + LONGEST, _NEEDS + 2 * LONGEST
-_FORGET = 1.0 - 0.5 ** (1.0 / HALF_LIFE)
+_REST = _TARGETS + MOST_HELD
 
 
 def policy(
-    promise: float, eta: float, level_minutes: int, hold_minutes: int, cold_start_s: float, delay_s: float, room: float
+    promise: float,
+    eta: float,
+    level_minutes: int,
+    hold_minutes: int,
+    cold_start_s: float,
+    delay_s: float,
+    limits: Limits = FREE,
 ) -> Policy:
-    """Return the policy that tracks a `promise`, a share of work in time; present work gets `room` times its replicas.
+    """Return the policy that tracks a `promise`, a share of work in time.
 
     The level is of at most half an hour, the hold at most as long; of a cold start at most half an hour counts.
     """
@@ -43,18 +48,19 @@ def policy(
     means = float(max(1, min(SAMPLES, round(delay_s / EVERY_S))))
     lead = float(min(MOST_HELD, max(1, math.ceil(cold_start_s / 60.0))))
     z = start(promise)
-    knobs = (z, float(level_minutes), float(hold_minutes), eta, late, delay_s, means, lead, room)
-    name = f"lead promise={promise:.5g} eta={eta:.3g} level={level_minutes} hold={hold_minutes} min room={room:g}"
+    knobs = (z, float(level_minutes), float(hold_minutes), eta, late, delay_s, means, lead, *limits)
+    name = f"lead promise={promise:.5g} eta={eta:.3g} level={level_minutes} hold={hold_minutes} min"
     return Policy(name, "lead", EVERY_S, LAG_S, knobs)
 
 
 @compiled
 def _spread(state: Floats, need: float, count: int, level_minutes: int, lead: int) -> float:
     """Learn how far the need of the last minute is from the level of `lead` minutes ago; return the spread."""
-    if count > lead:
-        error = need - mean_of_last(state, _MEANS, count - lead, level_minutes)
-        state[_ERROR] += max(_FORGET, 1.0 / (count - lead)) * (error * error - state[_ERROR])
     of_hour = square_spread(state, _NEEDS, count, LONGEST)
+    if count <= lead:
+        return math.sqrt(of_hour)
+    error = need - mean_of_last(state, _MEANS, count - lead, level_minutes)
+    state[_ERROR] += max(FORGET, 1.0 / (count - lead)) * (error * error - state[_ERROR])
     return math.sqrt((1.0 - OF_HOUR) * state[_ERROR] + OF_HOUR * of_hour)
 
 
@@ -84,7 +90,7 @@ def step(state: Floats, seen: Observation, knobs: Floats) -> float:
         return n
     within = int(state[_WITHIN])
     state[_RAW + within] = seen.work_5
-    total, means = 0.0, max(1, int(knobs[6]))
+    total, means = 0.0, max(1, min(int(knobs[6]), int(state[_COUNT]) * SAMPLES + within + 1))
     for i in range(means):
         total += state[_RAW + (within - i) % SAMPLES]
     state[_SAMPLES + within] = total / means
@@ -96,9 +102,13 @@ def step(state: Floats, seen: Observation, knobs: Floats) -> float:
         within = 0
         _close(state, knobs)
     state[_WITHIN] = within
-    present = knobs[8] * (seen.work_30 + seen.backlog / DRAIN_S)
+    waits = seen.backlog / DRAIN_S
+    present = seen.work_30 + waits
     if present >= state[_PRESENT] or seen.t_s - state[_SINCE] > HELD_S:
         state[_PRESENT], state[_SINCE] = present, seen.t_s
     if state[_COUNT] < KNOWN:  # too little is known to take anything away
-        return max(n, whole(state[_PRESENT]))
-    return max(whole(state[_TARGET]), whole(state[_PRESENT]))
+        needed = max(n, max(seen.work_30, seen.work_5) / FIRST + waits)
+    else:
+        needed = max(state[_TARGET], state[_PRESENT])
+    wanted = bounded(whole(raised(needed, seen.upper)), n, seen.ready, seen.backlog, knobs[8], knobs[9], knobs[10])
+    return rested(state, _REST, seen.t_s, wanted, n, knobs[11], knobs[12])

@@ -4,7 +4,13 @@ import math
 
 from flyball_models.scaling.base import Floats
 from flyball_models.scaling.compile import compiled
-from flyball_models.sizing.limits import JUMP
+from flyball_models.sizing.limits import AHEAD, JUMP
+
+
+@compiled
+def raised(needed: float, ahead: float) -> float:
+    """Return `needed`, raised to what a forecast sees `ahead` (NaN: nothing) by at most :data:`AHEAD` times."""
+    return needed if math.isnan(ahead) else max(needed, min(ahead, AHEAD * needed))
 
 
 @compiled

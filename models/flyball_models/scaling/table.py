@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 
-from flyball_models.scaling import band, dynamo, headroom, hpa, kpa, lead, static
+from flyball_models.scaling import band, dynamo, headroom, hpa, kpa, lead, learned, static
 from flyball_models.scaling.base import Floats, Observation, Policy
 from flyball_models.scaling.compile import compiled, kept, sources
 
@@ -19,12 +19,13 @@ KINDS = (
     "engine",
     "headroom",
     "lead",
+    "learned",
 )
 
 # Compiled functions call each other by global name.
 _static, _hpa, _keda, _kpa, _held, _dynamo = static.step, hpa.step, hpa.step_keda, kpa.step, kpa.step_held, dynamo.step
 _follow, _oracle, _band, _engine = band.step_follow, band.step_oracle, band.step_band, band.step_engine
-_headroom, _lead = headroom.step, lead.step
+_headroom, _lead, _learned = headroom.step, lead.step, learned.step
 
 
 def number(policy: Policy) -> int:
@@ -59,7 +60,9 @@ def chosen(kind: int, state: Floats, seen: Observation, knobs: Floats) -> float:
         return _engine(state, seen, knobs)
     if kind == 10:
         return _headroom(state, seen, knobs)
-    return _lead(state, seen, knobs)
+    if kind == 11:
+        return _lead(state, seen, knobs)
+    return _learned(state, seen, knobs)
 
 
 def _build(stamp: int) -> Callable[[int, Floats, Observation, Floats], float]:

@@ -1,19 +1,26 @@
 """Which machines, or parts of GPUs, serve a need at least cost: GPU types, MIG profiles, spot and on-demand.
 
 An integer programme, solved exactly by HiGHS (branch and cut; Huangfu and Hall, Math. Prog. Comp. 10, 2018). With n_k
-replicas of option k, whose work is w_k:
+replicas of option k, whose work is w_k, of which h_k are held, s_k are started and r_k let go:
 
-    minimise    sum n_k (price_k + power_k / 1000 * carbon * carbon_price)
-    such that   sum n_k w_k >= need                                     now
+    minimise    sum n_k c_k + (s_k + r_k) c_k cold_start_k / pay_back        c_k: price and priced carbon of an hour
+    such that   n_k = h_k + s_k - r_k,  least_k <= n_k <= most_k
+                sum n_k w_k >= need                                     now
                 sum n_k w_k without spot pool p >= survive * need       after the loss of any one spot pool
-                sum n_k w_k loss_k cold_start_k / 3600 <= (1 - attainment) * need    mean work lost while replaced
+                sum_S P(S) max(0, need - work without S) <= (1 - attainment) * need
 
-Spreading over pools that fail apart is what buys safety (SkyServe's SpotHedge, EuroSys 2025): spot in two pools
-survives the loss of one at less than the price of on-demand.
+The last sum goes over all sets S of spot pools: P(S) is the probability that just these are being replaced at a moment,
+each on its own with 1 - (1 - loss_per_hour) ** (lead time / 1 h), all of a pool at once. It is the expected energy not
+served of power systems, whose units fail alike (Billinton and Allan, "Reliability Evaluation of Power Systems", 2nd
+ed., 1996), with replicas for units: what runs elsewhere and is spare counts, so on-demand covers just the loss of spot
+within the lead time that the promise does not bear. Spreading over pools that fail apart is what makes it cheap
+(SkyServe's SpotHedge, EuroSys 2025). Both the new and the old replica are paid for while one takes over: that is what
+moving costs, spread over `pay_back_s`, for which a choice is believed to last.
 """
 
 import math
 from collections.abc import Sequence
+from itertools import product
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -21,13 +28,20 @@ from numpy.typing import NDArray
 from scipy.optimize import Bounds, LinearConstraint, milp  # type: ignore[import-untyped]
 
 Floats = NDArray[np.float64]
+MOST_POOLS = 6
+"""Spot pools that are looked at: sets of them double with each; of more, those whose work is cheapest."""
+
+TOLERANCE = 1e-9
+NODES = 2_000
+"""Nodes of the search after which the best mix found so far has to do; cases of ten offers take some tens."""
 
 
 class Option(NamedTuple):
     """One way to run a replica.
 
     `work_per_s` is what a replica sustains within its objective, `pool` names what is reclaimed together (empty: not
-    spot), `loss_per_hour` the probability of that, and `most` the replicas to be had.
+    spot), `loss_per_hour` the probability of that, `cold_start_s` the time until another replica stands in. At least
+    `least` and at most `most` replicas are to be had, `held` of which run already.
     """
 
     name: str
@@ -38,88 +52,175 @@ class Option(NamedTuple):
     loss_per_hour: float = 0.0
     cold_start_s: float = 60.0
     most: int = 10_000
+    least: int = 0
+    held: int = 0
+    carbon_g_per_kwh: float = 0.0
+
+    @property
+    def carbon_g_per_hour(self) -> float:
+        """Grams of carbon that a replica emits in an hour."""
+        return self.power_w / 1000.0 * self.carbon_g_per_kwh
+
+    @property
+    def lost(self) -> float:
+        """Probability that it is lost within the time that a replacement takes."""
+        if not self.pool:
+            return 0.0
+        return 1.0 - math.pow(1.0 - min(self.loss_per_hour, 1.0), self.cold_start_s / 3600.0)
 
 
 class Need(NamedTuple):
-    """Work to serve, the share of requests that may not suffer, and the share served after the loss of a spot pool."""
+    """Work to serve, the share of it that may not suffer, and the share served after the loss of a spot pool.
+
+    The replicas number `least_replicas` to `most_replicas`.
+    """
 
     work_per_s: float
     attainment: float = 0.99
     survive: float = 0.99
     least_replicas: int = 1
+    most_replicas: int = 1_000_000
+
+
+class Price(NamedTuple):
+    """What carbon costs, and for how long a choice is believed to last (infinite: moving costs nothing)."""
+
+    usd_per_carbon_kg: float = 0.0
+    pay_back_s: float = math.inf
 
 
 class Mix(NamedTuple):
-    """Replicas of each option, and what they cost, emit, serve, and serve when the worst spot pool is lost."""
+    """Replicas of each option, and what they cost, emit, serve, and serve when the worst spot pool is lost.
+
+    `objective` is what was minimised: USD per hour with carbon at its price, and `moving` of it what the change costs.
+    `lost` is the expected share of the need that is not served, for spot that is lost.
+    """
 
     replicas: tuple[int, ...]
     usd_per_hour: float
     carbon_g_per_hour: float
     work_per_s: float
     worst_work_per_s: float
+    objective: float
+    moving: float
+    lost: float
 
 
-def choose(
-    options: Sequence[Option], need: Need, carbon_g_per_kwh: float = 0.0, usd_per_carbon_kg: float = 0.0
-) -> Mix | None:
+def choose(options: Sequence[Option], need: Need, price: Price | None = None) -> Mix | None:
     """Return the mix of least cost, ``None`` where no mix will do: not enough to be had, or all of it in one spot pool.
 
     An option with an unknown, negative or infinite number is left out.
     """
-    usable = [i for i, o in enumerate(options) if _is_sound(o)]
+    price = price or Price()
+    usable = _few_pools([i for i, o in enumerate(options) if _is_sound(o)], options)
     if not usable or not 0 <= need.work_per_s < math.inf:
         return None
     found = [options[i] for i in usable]
+    k = len(found)
     work = np.array([o.work_per_s for o in found])
-    grams = np.array([o.power_w / 1000.0 * carbon_g_per_kwh for o in found])
-    price = np.array([o.usd_per_hour for o in found])
-    pools = sorted({o.pool for o in found if o.pool})
-    outside = [np.array([o.pool != pool for o in found]) for pool in pools]
-    lost = work * [o.loss_per_hour * o.cold_start_s / 3600.0 for o in found]
+    grams = np.array([o.carbon_g_per_hour for o in found])
+    dollars = np.array([o.usd_per_hour for o in found])
+    held = np.array([o.held for o in found], np.float64)
+    least, most = (np.array([getattr(o, name) for o in found], np.float64) for name in ("least", "most"))
+    cost = dollars + grams / 1000.0 * price.usd_per_carbon_kg
+    moving = cost * [o.cold_start_s / price.pay_back_s for o in found]
+    pools = {p: max(o.lost for o in found if o.pool == p) for p in sorted({o.pool for o in found if o.pool})}
     scale = max(float(work.max()), 1e-300)  # rows of a like size, whatever the unit of work
-    rows = [work, np.full(len(found), scale), *(work * out for out in outside), -lost]
-    least = [
-        need.work_per_s,
-        need.least_replicas * scale,
-        *(need.survive * need.work_per_s for _ in pools),
-        (need.attainment - 1.0) * need.work_per_s,
-    ]
-    counts = _solved(
-        price + grams / 1000.0 * usd_per_carbon_kg,
-        np.array([o.most for o in found], np.float64),
-        np.array(rows) / scale,
-        np.array(least) / scale,
-    )
-    if counts is None:
-        return None
+    share, needed = work / scale, need.work_per_s / scale
+    alive = [np.array([o.pool != p for o in found]) for p in pools]
+    chances, kept = _scenarios(found, pools)
+    # Columns, all of them whole numbers: replicas [k], and started [m] of what is held; all of what is not held is.
+    again = np.flatnonzero(held)
+    m = len(again)
+    starts = np.zeros((m, k + m))
+    starts[np.arange(m), again], starts[:, k:] = 1.0, -np.eye(m)
+    costs = np.concatenate([cost + np.where(held > 0, -moving, moving), 2.0 * moving[again]])
+    bounds = np.concatenate([least, np.zeros(m)]), np.concatenate([most, np.maximum(most - held, 0.0)[again]])
+    counted = [(share, needed, np.inf), (np.ones(k), need.least_replicas, need.most_replicas)]
+    counted += [(share * out, need.survive * needed, np.inf) for out in alive]
+    allowed = (1.0 - need.attainment) * needed
+    counted.append(_cut(chances * (kept < 1.0).any(axis=1), kept, share, needed, allowed))
+    while True:
+        rows = np.hstack([np.array([row for row, _, _ in counted]), np.zeros((len(counted), m))])
+        low, high = np.array([[lo, hi] for _, lo, hi in counted]).T
+        x = _solved(
+            costs,
+            *bounds,
+            np.vstack([rows, starts]),
+            np.concatenate([low, np.full(m, -np.inf)]),
+            np.concatenate([high, held[again]]),
+        )
+        if x is None:
+            return None
+        counts = np.rint(x[:k])
+        short = needed - kept @ (share * counts)
+        if chances @ np.maximum(short, 0.0) <= allowed + TOLERANCE * needed:
+            break
+        counted.append(_cut(chances * (short > 0.0), kept, share, needed, allowed))
     replicas = [0] * len(options)
-    for i, n in zip(usable, counts.tolist(), strict=True):
-        replicas[i] = int(n)
+    for i, count in zip(usable, counts.tolist(), strict=True):
+        replicas[i] = int(count)
     total = float(counts @ work)
+    moved = float(np.abs(counts - held) @ moving)
     return Mix(
         tuple(replicas),
-        float(counts @ price),
+        float(counts @ dollars),
         float(counts @ grams),
         total,
-        min((float(counts @ (work * out)) for out in outside), default=total),
+        min((float(counts @ (work * out)) for out in alive), default=total),
+        float(counts @ cost) + moved,
+        moved,
+        float(chances @ np.maximum(short, 0.0)) / needed if needed > 0 else 0.0,
     )
 
 
-def _solved(cost: Floats, most: Floats, rows: Floats, least: Floats) -> Floats | None:
-    """Whole numbers in 0..`most` [K] of least `cost` [K] with `rows` [R, K] of them at least `least` [R]."""
+def _cut(chances: Floats, kept: Floats, share: Floats, needed: float, allowed: float) -> tuple[Floats, float, float]:
+    """Row that what is not served in some of the sets [N], those of a chance, be allowed, be there more or less.
+
+    What is not served is convex in the replicas, and never less than this sum: such rows are added until they hold it.
+    """
+    return (chances @ kept) * share, float(chances.sum() * needed - allowed), np.inf
+
+
+def _scenarios(found: Sequence[Option], pools: dict[str, float]) -> tuple[Floats, Floats]:
+    """Probability of each set of lost pools [N], and which options are left then, 0 or 1 [N, K]."""
+    chances: list[float] = []
+    kept: list[list[float]] = []
+    for lost in product((False, True), repeat=len(pools)):
+        gone = {p for p, is_lost in zip(pools, lost, strict=True) if is_lost}
+        chances.append(math.prod(q if p in gone else 1.0 - q for p, q in pools.items()))
+        kept.append([0.0 if o.pool in gone else 1.0 for o in found])
+    return np.array(chances), np.array(kept)
+
+
+def _few_pools(usable: list[int], options: Sequence[Option]) -> list[int]:
+    """Leave out the spot pools whose work is dearest, but none of which something is held."""
+    rank: dict[str, tuple[bool, float, str]] = {}
+    for i in usable:
+        o = options[i]
+        if o.pool:
+            mine = (not o.held, o.usd_per_hour / o.work_per_s, o.pool)
+            rank[o.pool] = min(rank.get(o.pool, mine), mine)
+    kept = sorted(rank, key=lambda pool: rank[pool])[:MOST_POOLS]
+    return [i for i in usable if not options[i].pool or options[i].pool in kept]
+
+
+def _solved(cost: Floats, least: Floats, most: Floats, rows: Floats, low: Floats, high: Floats) -> Floats | None:
+    """Whole numbers of least `cost` from `least` to `most`, with `rows` of them from `low` to `high`."""
     found: Any = milp(
         cost,
         integrality=np.ones(len(cost)),
-        bounds=Bounds(0, most),  # pyright: ignore[reportArgumentType]
-        constraints=LinearConstraint(rows, least, np.inf),  # pyright: ignore[reportArgumentType]
-        options={"mip_rel_gap": 0.0},
+        bounds=Bounds(least, most),  # pyright: ignore[reportArgumentType]
+        constraints=LinearConstraint(rows, low, high),  # pyright: ignore[reportArgumentType]
+        options={"mip_rel_gap": 0.0, "node_limit": NODES},
     )
     if found.x is None:
         return None
     x: Floats = np.asarray(found.x, np.float64)
-    return np.rint(x)
+    return x
 
 
 def _is_sound(option: Option) -> bool:
     numbers = (option.work_per_s, option.usd_per_hour, option.power_w, option.loss_per_hour, option.cold_start_s)
-    return all(0 <= x < math.inf for x in numbers) and option.work_per_s > 0 and option.most > 0
+    sound = all(0 <= x < math.inf for x in (*numbers, option.carbon_g_per_kwh))
+    return sound and option.work_per_s > 0 and option.most > 0 and option.most >= option.least

@@ -6,6 +6,11 @@ from numpy.typing import NDArray
 Floats = NDArray[np.float64]
 JUMP = 4.0
 """So many more than are ready may always be asked for."""
+AHEAD = 1.25
+"""A forecast raises what the record and present work need by at most so many times.
+
+That need has z in it. So where a forecast always sees too much, z falls by what it adds, and the bill hardly grows.
+"""
 SLACK = 1e-9
 """Replicas that an exact fit may seem to lack by rounding."""
 
@@ -13,6 +18,11 @@ SLACK = 1e-9
 def whole(x: Floats) -> Floats:
     """Return x rounded up, an exact fit not raised by rounding errors [N]."""
     return np.ceil(x - SLACK)
+
+
+def raised(needed: Floats, ahead: Floats) -> Floats:
+    """Return `needed` [N], raised to what a forecast sees `ahead` (NaN: nothing) by at most :data:`AHEAD` times."""
+    return np.fmax(needed, np.minimum(ahead, AHEAD * needed))
 
 
 def bounded(

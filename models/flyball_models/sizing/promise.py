@@ -2,9 +2,12 @@
 
 Work comes as means of five seconds, NaN where nothing was told. A minute with less than half of them is left out. After
 an hour of silence, what a workload needed before counts no more; its z stays, it is slow to learn.
+
+What makes the spread, and how low z may be, is a :class:`Rule`: :mod:`flyball_models.sizing.lead` has another one.
 """
 
 import math
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -36,7 +39,8 @@ class State(NamedTuple):
     ``raw`` are the last twelve samples and ``smooth`` their means over the delay, by their place in the minute;
     ``needs`` and ``means`` those of the last 60 known minutes and ``targets`` of the last 30, in rings that ``minutes``
     counts. ``shift`` is how far z has moved, ``late`` and ``work`` are sums since it moved last. ``target``, and the
-    ``level`` and ``spread`` that it was made of, are NaN before the first minute is over.
+    ``level`` and ``spread`` that it was made of, are NaN before the first minute is over. ``error`` is the mean square
+    of errors at the lead time; ``held`` is present need that is kept, ``since`` the second when it was seen.
     """
 
     raw: Floats
@@ -50,20 +54,37 @@ class State(NamedTuple):
     shift: Floats
     late: Floats
     work: Floats
+    error: Floats
+    held: Floats
+    since: Floats
     minutes: Ints
     silent: Ints
+
+
+class Rule(NamedTuple):
+    """What a policy makes of the record: the least z, and the square of the spread of some workloads.
+
+    ``square(state, terms, due)`` is that of the workloads in the columns `due` [D], float64 [D], when a minute has been
+    added to their rings; it may learn.
+    """
+
+    least_z: float
+    square: "Callable[[State, Terms, Ints], Floats]"
 
 
 class Terms(NamedTuple):
     """What was promised: z at the start, the share that may be late, the delay in seconds and in samples of five.
 
-    ``eta`` is how much z moves in a minute in which all was late, ``level`` and ``hold`` are minutes.
+    ``lead`` are the minutes until a replica ordered now is ready. ``eta`` is how much z moves in a minute in which all
+    was late, ``level`` and ``hold`` are minutes.
     """
 
     z: Floats
     allowed: Floats
     delay_s: Floats
     delay: Ints
+    lead: Ints
+    rule: Rule
     eta: float
     level: int
     hold: int
@@ -89,6 +110,9 @@ def init(n: int) -> State:
         shift=zero,
         late=zero.copy(),
         work=zero.copy(),
+        error=zero.copy(),
+        held=zero.copy(),
+        since=zero.copy(),
         minutes=none,
         silent=none.copy(),
     )
@@ -156,13 +180,10 @@ def _close(state: State, terms: Terms) -> None:
         state.needs[count % LONGEST, due] = smooth[-2]
         state.means[count % LONGEST, due] = mean
         count = state.minutes[due] = count + 1
-        needs, valid = _newest(state.needs, count, due, LONGEST)
-        n = np.minimum(count, LONGEST)
-        square = np.where(valid, needs - np.where(valid, needs, 0.0).sum(axis=0) / n, 0.0) ** 2
+        square = terms.rule.square(state, terms, due)
         _track(state, terms, due)
-        means, valid = _newest(state.means, count, due, terms.level)
-        level = np.where(valid, means, 0.0).sum(axis=0) / np.minimum(count, terms.level)
-        spread = np.maximum(np.sqrt(square.sum(axis=0) / n), FLAT * level)
+        level = mean_of_last(state.means, count, due, terms.level)
+        spread = np.maximum(np.sqrt(square), FLAT * level)
         state.level[due], state.spread[due] = level, spread
         state.targets[(count - 1) % MOST_HELD, due] = level + z_of(state, terms)[due] * spread
         held, valid = _newest(state.targets, count, due, max(1, min(terms.hold, MOST_HELD)))
@@ -176,8 +197,29 @@ def _track(state: State, terms: Terms, due: Ints) -> None:
     late = state.late[judged] / state.work[judged]
     start = terms.z[judged]
     moved = state.shift[judged] + terms.eta * (late - terms.allowed[judged])
-    state.shift[judged] = np.clip(moved, LEAST_Z - start, MOST_Z - start)
+    state.shift[judged] = np.clip(moved, terms.rule.least_z - start, MOST_Z - start)
     state.late[judged] = state.work[judged] = 0.0
+
+
+def mean_of_last(ring: Floats, count: Ints, due: Ints, window: int) -> Floats:
+    """Mean of the last `window` values before `count` [D] of the columns `due` of a ring, of those there are [D]."""
+    values, valid = _newest(ring, count, due, window)
+    return np.asarray(np.where(valid, values, 0.0).sum(axis=0) / np.minimum(count, window))
+
+
+def of_hour(state: State, due: Ints) -> Floats:
+    """Mean square of the needs of the last hour about their mean [D]."""
+    count = state.minutes[due]
+    needs, valid = _newest(state.needs, count, due, LONGEST)
+    apart = np.where(valid, needs - mean_of_last(state.needs, count, due, LONGEST), 0.0)
+    return np.asarray((apart**2).sum(axis=0) / np.minimum(count, LONGEST))
+
+
+def _square(state: State, terms: Terms, due: Ints) -> Floats:
+    return of_hour(state, due)
+
+
+RULE = Rule(LEAST_Z, _square)
 
 
 def _newest(ring: Floats, count: Ints, due: Ints, window: int) -> tuple[Floats, NDArray[np.bool_]]:

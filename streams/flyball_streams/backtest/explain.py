@@ -6,12 +6,14 @@ from typing import NamedTuple
 import msgspec
 import numpy as np
 
-from flyball_models.scaling import lead
+from flyball_models.scaling import learned
+from flyball_models.sizing import lead
 from flyball_models.sizing.promise import LONGEST
 from flyball_streams.backtest.demand import MINUTE_S, Demand, trailing_mean
 from flyball_streams.backtest.families import Setting
 from flyball_streams.backtest.kernel import Floats
 from flyball_streams.backtest.run import Run
+from flyball_streams.backtest.shadows import said_of, standings
 
 SHOWN = 8
 APART_S = 1800
@@ -47,10 +49,14 @@ def explain(
             chosen.append(at)
         if len(chosen) == shown:
             break
-    return [_one(demand, setting, run, base, begin_s + at) for at in sorted(chosen)]
+    places = [begin_s + at for at in sorted(chosen)]
+    stood = standings(demand, run, places) if setting.policy.kind == "learned" else {}
+    return [_one(demand, setting, run, base, at, stood.get(at)) for at in places]
 
 
-def _one(demand: Demand, setting: Setting, run: Run, base: Run | None, at: int) -> Explained:
+def _one(
+    demand: Demand, setting: Setting, run: Run, base: Run | None, at: int, standing: learned.Standing | None
+) -> Explained:
     # The total of a second is written before the policy speaks, so the change was asked for one second earlier.
     asked = at - 1
     before, after = int(run.total[at - 1]), int(run.total[at])
@@ -62,7 +68,9 @@ def _one(demand: Demand, setting: Setting, run: Run, base: Run | None, at: int) 
     backlog = float(run.backlog[seen])
     up = after > before
     headroom = _headroom(demand, setting, seen, work, backlog)
-    if headroom is not None:
+    if standing is not None:
+        rule, said = "learned" if up else "release", said_of(standing)
+    elif headroom is not None:
         rule, said = _headroom_rule(up, after, headroom, backlog)
     else:
         rule, said = _rule(up, after, upper, lower, backlog)
@@ -116,7 +124,7 @@ def _headroom(demand: Demand, setting: Setting, seen: int, work: float, backlog:
     error = float((weights * off**2).sum() / weights.sum()) if len(off) else 0.0
     hour = needs[-LONGEST:]
     spread = float(np.sqrt((1 - lead.OF_HOUR) * error + lead.OF_HOUR * hour.var()))
-    return _Headroom(level, spread, knobs[8] * (work + backlog / lead.DRAIN_S), hour)
+    return _Headroom(level, spread, work + backlog / lead.DRAIN_S, hour)
 
 
 def _headroom_rule(up: bool, after: int, seen: _Headroom, backlog: float) -> tuple[str, str]:

@@ -6,7 +6,7 @@ from typing import NamedTuple
 import numpy as np
 
 from flyball_contracts.config import SizingConfig
-from flyball_models.scaling import Policy, band, dynamo, headroom, hpa, kpa, lead, static
+from flyball_models.scaling import Policy, band, dynamo, headroom, hpa, kpa, lead, learned, static
 from flyball_streams.backtest import bounds as ahead
 from flyball_streams.backtest.kernel import Bounds
 from flyball_streams.backtest.known import Known
@@ -17,7 +17,9 @@ BUDGET = 40
 LEVEL_MINUTES = (5, 12)
 HOLD_MINUTES = 10
 ETAS = (0.02, 0.05)
-ROOMS = (1.0, 1.1)
+MEMORY_MINUTES = (1440, 4320)
+MARGIN = 0.01
+PRICE_ETA = 0.01
 
 
 class Case(NamedTuple):
@@ -100,15 +102,23 @@ def _headroom(case: Case) -> list[Setting]:
     ]
 
 
+def _bounds(case: Case) -> Bounds:
+    """What the worker lets a forecast say."""
+    return case.known.forecast(case.cold_start_s, nearest(ahead.LEVELS, SizingConfig().ahead_level))
+
+
+def _limits() -> headroom.Limits:
+    """Those of the sizer and the arbiter."""
+    sizing = SizingConfig()
+    return headroom.Limits(sizing.tolerance, sizing.most_in, sizing.growth, sizing.interval_s, sizing.hold_s)
+
+
 def _promise(case: Case) -> list[Setting]:
     """What the worker does: with the forecast that may raise it, and the limits of the sizer and the arbiter."""
-    sizing = SizingConfig()
-    bounds = case.known.forecast(case.cold_start_s, nearest(ahead.LEVELS, sizing.ahead_level))
-    limits = headroom.Limits(sizing.tolerance, sizing.most_in, sizing.growth, sizing.interval_s, sizing.hold_s)
-    hold = round(sizing.keep_s / 60)
+    bounds, hold = _bounds(case), round(SizingConfig().keep_s / 60)
     return [
         Setting(
-            headroom.tracking(1 - float(late), eta, LEVEL_MINUTES[0], hold, case.cold_start_s, case.delay_s, limits),
+            headroom.tracking(1 - float(late), eta, LEVEL_MINUTES[0], hold, case.cold_start_s, case.delay_s, _limits()),
             bounds,
         )
         for eta in ETAS
@@ -117,11 +127,23 @@ def _promise(case: Case) -> list[Setting]:
 
 
 def _lead(case: Case) -> list[Setting]:
+    """What the worker does when it is told to; see :func:`_promise`."""
+    bounds, hold = _bounds(case), round(SizingConfig().keep_s / 60)
+    level, cold_start_s, delay_s = LEVEL_MINUTES[0], case.cold_start_s, case.delay_s
     return [
         Setting(
-            lead.policy(1 - float(late), ETAS[0], LEVEL_MINUTES[0], HOLD_MINUTES, case.cold_start_s, case.delay_s, room)
+            lead.policy(1 - float(late), eta, level, hold, cold_start_s, delay_s, _limits()),
+            bounds,
         )
-        for room in ROOMS
+        for eta in ETAS
+        for late in np.geomspace(0.15, 0.00001, BUDGET // (2 * case.thin))
+    ]
+
+
+def _learned(case: Case) -> list[Setting]:
+    return [
+        Setting(learned.policy(1 - float(late), case.cold_start_s, case.delay_s, memory, MARGIN, PRICE_ETA))
+        for memory in MEMORY_MINUTES
         for late in np.geomspace(0.15, 0.00001, BUDGET // (2 * case.thin))
     ]
 
@@ -136,10 +158,12 @@ SCHEDULE = Family("schedule", "schedule", _schedule, by_delay=True)
 ENGINE = Family("engine", "Flyball engine", _engine, ours=True, forecasts=True)
 HEADROOM = Family("headroom", "Flyball headroom", _headroom, by_delay=True, ours=True)
 PROMISE = Family("promise", "Flyball promise", _promise, by_delay=True, ours=True, forecasts=True)
-LEAD = Family("lead", "Flyball lead", _lead, by_delay=True, ours=True)
+LEAD = Family("lead", "Flyball lead", _lead, by_delay=True, ours=True, forecasts=True)
+LEARNED = Family("learned", "Flyball learned", _learned, by_delay=True, ours=True)
 ORACLE = Family("oracle", "oracle-A", _oracle, by_delay=True)
 FAMILIES = {
-    f.key: f for f in (STATIC, HPA, KEDA, KPA, KPA_HELD, DYNAMO, SCHEDULE, PROMISE, HEADROOM, LEAD, ENGINE, ORACLE)
+    f.key: f
+    for f in (STATIC, HPA, KEDA, KPA, KPA_HELD, DYNAMO, SCHEDULE, PROMISE, HEADROOM, LEAD, LEARNED, ENGINE, ORACLE)
 }
 OURS = "promise"
 BASELINES = ("hpa", "keda", "kpa", "kpa_held", "dynamo", "static", "schedule")

@@ -97,8 +97,32 @@ def long_fleets(fleets: list[Clients], count: int = TRACES) -> list[Clients]:
     return long
 
 
+class Sums(NamedTuple):
+    """Work and number of requests of each second, float64 [seconds], which requests are added to; empty: to nothing."""
+
+    work: Floats
+    requests: Floats
+
+
+class Singles(NamedTuple):
+    """Time [s] and token of single requests of the `wanted` windows, [n], noted as far as there is room."""
+
+    wanted: NDArray[np.bool_]
+    at_s: Floats
+    token: NDArray[np.int32]
+
+
+NO_SUMS = Sums(np.zeros(0), np.zeros(0))
+NO_SINGLES = Singles(np.zeros(0, np.bool_), np.zeros(0), np.zeros(0, np.int32))
+
+
 @kept
-def _arrive(rate: Floats, cv: Floats, tokens: Floats, draw: Any, work: Floats, requests: Floats) -> None:
+def draw_requests(
+    rate: Floats, cv: Floats, tokens: Floats, draw: Any, sums: Sums, singles: Singles, filled: int
+) -> int:
+    """Draw a client's requests into sums by the second, single ones from `filled` on, or both; where those end."""
+    work, requests, at_s, which = sums.work, sums.requests, singles.at_s, singles.token
+    adds, room, count = len(work) > 0, len(at_s), len(tokens)
     for window in range(len(rate)):
         if rate[window] <= 0.0:
             continue
@@ -106,12 +130,19 @@ def _arrive(rate: Floats, cv: Floats, tokens: Floats, draw: Any, work: Floats, r
         shape = max(LEAST_SHAPE, 1.0 / (spread * spread))
         scale = 1.0 / (rate[window] * shape)
         start = window * WINDOW_S
+        noted = filled < room and singles.wanted[window]
         at = draw.standard_gamma(shape) * scale
         while at < WINDOW_S:
-            second = start + int(at)
-            work[second] += tokens[int(draw.random() * len(tokens))]
-            requests[second] += 1.0
+            token = int(draw.random() * count)
+            if adds:
+                second = start + int(at)
+                work[second] += tokens[token]
+                requests[second] += 1.0
+            if noted and filled < room:
+                at_s[filled], which[filled] = start + at, token
+                filled += 1
             at += draw.standard_gamma(shape) * scale
+    return filled
 
 
 def arrivals(fleet: Clients, tokens: Floats, seed: int, mean_rps: float = MEAN_RPS) -> Demand:
@@ -119,9 +150,9 @@ def arrivals(fleet: Clients, tokens: Floats, seed: int, mean_rps: float = MEAN_R
 
     The same fleet, tokens and seed give the same demand, and a client's arrivals do not depend on the others.
     """
-    work, requests = np.zeros(fleet.seconds), np.zeros(fleet.seconds)
+    sums = Sums(np.zeros(fleet.seconds), np.zeros(fleet.seconds))
     factor = mean_rps / float(fleet.rate.sum(axis=0).mean())
     for client, rate, cv in zip(fleet.ids, fleet.rate, fleet.cv, strict=True):
         draw = np.random.default_rng(1000 * seed + client)
-        _arrive(rate * factor, cv, tokens, draw, work, requests)
-    return Demand(fleet.name, work, requests, fleet.about).scaled(MEAN_WORK)
+        draw_requests(rate * factor, cv, tokens, draw, sums, NO_SINGLES, 0)
+    return Demand(fleet.name, sums.work, sums.requests, fleet.about).scaled(MEAN_WORK)

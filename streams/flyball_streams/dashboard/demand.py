@@ -3,7 +3,7 @@
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from flyball_contracts.records import Demand, Forecast, Proposal, Tick, WorkloadSpec
+from flyball_contracts.records import Capacity, Demand, Forecast, Proposal, Tick, Wish, WorkloadSpec
 from flyball_streams.dashboard.bounded import Bounded
 
 HISTORY_TICKS = 360
@@ -21,13 +21,13 @@ class Point(NamedTuple):
 
 @dataclass(slots=True)
 class Workload:
-    """One workload: its specification, demand by tick and source, latest forecast, and latest wishes for it."""
+    """One workload: its specification, demand by tick and source, and its latest forecast, capacity and wishes."""
 
     name: str
     spec: WorkloadSpec | None = None
     forecast: Forecast | None = None
-    proposal: Proposal | None = None
-    advice: Proposal | None = None
+    capacity: Capacity | None = None
+    wishes: dict[Wish, tuple[int, Proposal]] = field(default_factory=dict[Wish, tuple[int, Proposal]])
     ticks: Bounded[int, dict[str, Demand]] = field(default_factory=lambda: Bounded(HISTORY_TICKS))
 
     def add(self, demand: Demand, source: str, tick: Tick) -> None:
@@ -37,6 +37,27 @@ class Workload:
             self.ticks[tick.end_ns] = {source: demand}
         else:
             sources[source] = demand
+
+    def wish(self, proposal: Proposal, tick: Tick) -> None:
+        """Take a wish of a tick; of each kind the latest counts."""
+        known = self.wishes.get(proposal.wish)
+        if known is None or tick.index >= known[0]:
+            self.wishes[proposal.wish] = tick.index, proposal
+
+    @property
+    def proposal(self) -> Proposal | None:
+        """The latest wish for replicas."""
+        return self.wishes["scale"][1] if "scale" in self.wishes else None
+
+    @property
+    def advice(self) -> Proposal | None:
+        """The latest wish for other resources."""
+        return self.wishes["resize"][1] if "resize" in self.wishes else None
+
+    @property
+    def choice(self) -> Proposal | None:
+        """The latest wish for other offers."""
+        return self.wishes["choose"][1] if "choose" in self.wishes else None
 
     def points(self) -> list[Point]:
         """The known ticks in order."""

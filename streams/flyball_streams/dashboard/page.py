@@ -6,6 +6,7 @@ from nicegui import ui
 
 from flyball_streams.dashboard.feed import Feed
 from flyball_streams.dashboard.panels.anomalies import AnomalyPanel
+from flyball_streams.dashboard.panels.capacity import CapacityPanel
 from flyball_streams.dashboard.panels.carbon import CarbonPanel
 from flyball_streams.dashboard.panels.decisions import DecisionPanel
 from flyball_streams.dashboard.panels.demand import DemandPanel
@@ -34,6 +35,7 @@ def add_page(feed: Feed, mode: str) -> None:
             decisions = DecisionPanel()
             demand = DemandPanel()
             carbon = CarbonPanel()
+            capacity = CapacityPanel()
             anomalies = AnomalyPanel()
 
         def update() -> None:
@@ -45,6 +47,7 @@ def add_page(feed: Feed, mode: str) -> None:
                 fleet.update(view)
                 demand.update(view)
                 carbon.update(view)
+                capacity.update(view)
                 anomalies.update(view)
                 decisions.update(view)
 

@@ -14,6 +14,7 @@ from flyball_contracts.ids import NS_PER_S
 from flyball_contracts.records import (
     Anomaly,
     AnyDecision,
+    Capacity,
     DemandTick,
     Evidence,
     Forecast,
@@ -23,12 +24,11 @@ from flyball_contracts.records import (
     Outcome,
     Plan,
     Preempt,
-    Proposal,
+    ProposalTick,
     Record,
     Scale,
     Signal,
     Snapshot,
-    TickClosed,
     WorkloadSpec,
 )
 from flyball_streams.dashboard.bounded import Bounded
@@ -110,8 +110,8 @@ class FleetView:
             WorkloadSpec: self._spec,
             DemandTick: self._demand,
             Forecast: self._forecast,
-            Proposal: self._proposal,
-            TickClosed: self._tick_closed,
+            Capacity: self._capacity,
+            ProposalTick: self._proposals,
             Signal: self._signal,
             Plan: self._plan,
             Anomaly: self._anomaly,
@@ -229,15 +229,19 @@ class FleetView:
         if workload.forecast is None or forecast.time_ns >= workload.forecast.time_ns:
             workload.forecast = forecast
 
-    def _proposal(self, proposal: Proposal) -> None:
-        if proposal.wish == "scale" and proposal.replicas is not None:
-            workload = self._workload(proposal.workload)
-            workload.proposal = _later(workload.proposal, proposal)
-        elif proposal.wish == "resize":
-            workload = self._workload(proposal.workload)
-            workload.advice = _later(workload.advice, proposal)
+    def _capacity(self, capacity: Capacity) -> None:
+        workload = self._workload(capacity.subject)
+        if workload.capacity is None or capacity.time_ns >= workload.capacity.time_ns:
+            workload.capacity = capacity
 
-    def _tick_closed(self, mark: TickClosed | DemandTick) -> None:
+    def _proposals(self, said: ProposalTick) -> None:
+        for proposal in said.proposals:
+            if proposal.wish in ("resize", "choose") or (proposal.wish == "scale" and proposal.replicas is not None):
+                self._workload(proposal.workload).wish(proposal, said.tick)
+        if said.closes:
+            self._tick_closed(said)
+
+    def _tick_closed(self, mark: ProposalTick | DemandTick) -> None:
         """Every partition of the demand topic hears of a tick, so each is counted once."""
         key = (mark.cell, mark.source)
         last = self._closed.get(key)
@@ -321,10 +325,6 @@ class FleetView:
         self.mode = outcome.mode
         self.statuses[outcome.status] += 1
         self.outcomes[outcome.decision] = outcome
-
-
-def _later(known: Proposal | None, said: Proposal) -> Proposal:
-    return said if known is None or said.tick.index >= known.tick.index else known
 
 
 def health_of(detector: str) -> Health:

@@ -2,10 +2,21 @@
 
 import math
 import re
+from collections.abc import Sequence
 from datetime import UTC, datetime
 
 from flyball_contracts.ids import NS_PER_S
-from flyball_contracts.records import AnyDecision, Effect, Evidence, Migrate, Outcome, Preempt, Resources, Scale
+from flyball_contracts.records import (
+    AnyDecision,
+    Effect,
+    Evidence,
+    Migrate,
+    Outcome,
+    Portion,
+    Preempt,
+    Resources,
+    Scale,
+)
 
 _UNITS = {"1": "", "Cel": "°C", "By": "B", "gCO2e/kWh": "g/kWh"}
 _ANNOTATION = re.compile(r"\{([^}]*)\}")
@@ -102,7 +113,8 @@ def change(decision: AnyDecision) -> str:
             return resize(wanted, decision.resources_before)
         case Scale():
             limit = f", limit {quantity(decision.power_limit_w, 'W')}" if decision.power_limit_w else ""
-            return f"{decision.replicas_before} {arrow} {decision.replicas} replicas{limit}"
+            where = f" ({mixture(decision.mix)})" if decision.mix else ""
+            return f"{decision.replicas_before} {arrow} {decision.replicas} replicas{limit}{where}"
         case Migrate():
             return f"{arrow} {decision.to_node or 'any healthy node'}"
         case Preempt():
@@ -123,6 +135,15 @@ def resize(wanted: Resources, before: Resources | None) -> str:
     if wanted.gpu_profile is not None:
         words.append(f"{before.gpu_profile or 'whole GPU'} {arrow} {wanted.gpu_profile}")
     return ", ".join(words)
+
+
+def mixture(mix: Sequence[Portion]) -> str:
+    """Replicas by offer, with what there was where that changes."""
+    arrow = "\N{RIGHTWARDS ARROW}"
+    changes = (
+        f"{p.replicas_before} {arrow} {p.replicas}" if p.replicas != p.replicas_before else f"{p.replicas}" for p in mix
+    )
+    return ", ".join(f"{change} on {part.offer}" for change, part in zip(changes, mix, strict=True))
 
 
 def effects(effect: Effect) -> list[tuple[str, str, bool | None]]:

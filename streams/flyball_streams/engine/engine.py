@@ -25,6 +25,7 @@ from flyball_streams.engine.lane import Incoming, Lane, refuse
 from flyball_streams.engine.node import NodeLane
 from flyball_streams.engine.stats import LaneStats
 from flyball_streams.engine.workload import WorkloadLane
+from flyball_streams.engine.workload.history import History
 
 TABLES = {INVENTORY.name, WORKLOADS.name, SIGNALS.name, OUTCOMES.name}
 NODE_TOPICS = {TELEMETRY.name, EVENTS.name}
@@ -34,16 +35,22 @@ class Engine:
     """Replays messages through the node, workload and cell lanes of every partition.
 
     ``partitions`` overrides the topic table's partition counts. Given the same messages in the same batches, the
-    output is the same to the byte: no clock, no random source, no thread.
+    output is the same to the byte: no clock, no random source, no thread. ``histories`` are what the forecasters of
+    each cell start from.
     """
 
-    def __init__(self, config: WorkerConfig, partitions: Mapping[str, int] | None = None) -> None:
+    def __init__(
+        self,
+        config: WorkerConfig,
+        partitions: Mapping[str, int] | None = None,
+        histories: Mapping[str, History] | None = None,
+    ) -> None:
         self.config = config
         self.partitions = {name: topic.partitions for name, topic in TOPICS.items()} | dict(partitions or {})
         self.directory = Directory()
         self.nodes: dict[int, NodeLane] = {}
         self.workloads = [
-            WorkloadLane(p, config, self.directory, self.partitions[DEMAND.name])
+            WorkloadLane(p, config, self.directory, self.partitions[DEMAND.name], histories)
             for p in range(self.partitions[DEMAND.name])
         ]
         self.cells = [CellLane(p, config, self.directory) for p in range(self.partitions[PROPOSALS.name])]

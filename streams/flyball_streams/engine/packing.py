@@ -67,6 +67,25 @@ def wiped(state: T, fresh: T, series: Sequence[int]) -> T:
     return cast("T", jax.tree.map(copied, state, fresh))
 
 
+def on_host(state: T) -> T:
+    """Model state with its arrays copied to the host."""
+    copied: T = jax.tree.map(np.array, state)
+    return copied
+
+
+def taken(state: T, other: T, series: Sequence[int], theirs: Sequence[int]) -> T:
+    """Model state with some series as ``theirs`` in another, and what all series share as there."""
+
+    def copied(mine: Any, found: Any) -> Any:
+        array = np.array(mine)
+        if not array.ndim or array.shape[-1] == 1:
+            return np.array(found)
+        array[..., series] = found[..., theirs]
+        return array
+
+    return cast("T", jax.tree.map(copied, state, other))
+
+
 def like(fresh: T, state: Iterable[Any]) -> T:
     """Model state of the type of ``fresh`` from its arrays.
 

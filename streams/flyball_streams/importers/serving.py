@@ -12,6 +12,7 @@ Request traces say what arrived, not what served it. So this is made up, by thes
 - *Balance.* All replicas of a service get the same share of what arrives: requests, tokens and work of a row are the
   trace's over the number of replicas. A row is ready in windows of which the trace knows something.
 - *Device telemetry* is not invented: there are no GPU frames. The board is not named; its memory is `BOARD_BYTES`.
+- *Models* are not named by these traces, and no board is: specifications have no architecture to estimate from.
 - *Promises.* `COLD_START_S` from a decision to a ready replica, and `OBJECTIVE` for an interactive service.
 - *A service without work* (its trace has no lengths) has one replica of unknown capacity, and is not sized.
 - *Clock.* There is a frame in every window from the first to the last of the trace: with real zeros where nothing

@@ -2,7 +2,7 @@
 
 import threading
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from itertools import groupby
 from pathlib import Path
 from typing import NamedTuple
@@ -13,6 +13,7 @@ from flyball_contracts.config import WorkerConfig
 from flyball_contracts.topics import DEAD_LETTERS, DECISIONS, OUTCOMES
 from flyball_streams.engine import Engine, Incoming
 from flyball_streams.engine.stats import LaneStats
+from flyball_streams.engine.workload.history import History
 from flyball_streams.recording.format import SOURCES, RecordedMessage, order_of
 from flyball_streams.recording.reader import Recording
 
@@ -38,16 +39,18 @@ def decide(
     path: Path,
     config: WorkerConfig,
     *,
+    histories: Mapping[str, History] | None = None,
     stop: threading.Event | None = None,
     progress: Callable[[int, int], None] | None = None,
 ) -> Replayed | None:
     """Run a recording's source topics and outcomes through the engine; ``None`` when ``stop`` came first.
 
-    The engine is fed one event-time tick of the recording after the other, so the result depends on the file and the
-    configuration alone. Raises :class:`RecordingError` when the file cannot be read.
+    The engine is fed one event-time tick of the recording after the other, so the result depends on the file, the
+    configuration and the ``histories`` that forecasts start from alone. Raises :class:`RecordingError` when the file
+    cannot be read.
     """
     recording = Recording.open(path)
-    engine = Engine(config)
+    engine = Engine(config, histories=histories)
     result = Replayed([], Counter(), Counter(), Counter(), {})
     done = 0
     for rows, sent in fed(recording, engine):

@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 from flyball_contracts.codec import BINDINGS
 from flyball_contracts.frame import Frame
-from flyball_contracts.metrics import GPU, GPU_DETAIL, GPU_SHARE, HOST, NUMA, USAGE, WORKLOAD, layout_of
+from flyball_contracts.metrics import GATEWAY, GPU, GPU_DETAIL, GPU_SHARE, HOST, NUMA, USAGE, WORKLOAD, layout_of
 from flyball_contracts.records import (
     Anomaly,
     Capacity,
@@ -33,6 +33,7 @@ MEASUREMENTS: Mapping[int, str] = {
     NUMA.schema: "system.numa",
     USAGE.schema: "container",
     GPU_SHARE.schema: "nvidia.gpu.share",
+    GATEWAY.schema: "flyball.gateway",
 }
 
 
@@ -118,6 +119,8 @@ def to_lines(record: Record | Frame | Snapshot, inventory: Inventory | None = No
         fields |= {f"expected_{name}": getattr(effect, name) for name in effect.__struct_fields__}
         if isinstance(record, Scale) and record.resources is not None:
             fields |= {name: getattr(record.resources, name) for name in record.resources.__struct_fields__}
+        if isinstance(record, Scale) and record.mix:
+            fields["mix"] = ", ".join(f"{part.replicas} {part.offer}" for part in record.mix)
     made = line(shape.measurement, tags, fields, BINDINGS[type(record)].time_ns(record))
     return [] if made is None else [made]
 
@@ -149,6 +152,9 @@ def _row_tags(rows: str, row: int, inventory: Inventory | None) -> dict[str, str
         tags |= {"workload": allocation.workload, "replica": allocation.replica}
     elif rows == "numa" and row < len(inventory.numa):
         tags["numa"] = str(inventory.numa[row].id)
+    elif rows == "gateway" and row < len(inventory.gateways):
+        gateway = inventory.gateways[row]
+        tags |= {"workload": gateway.workload, "gateway": gateway.name}
     elif rows != "host":
         tags["row"] = str(row)
     return tags

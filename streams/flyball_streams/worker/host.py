@@ -26,11 +26,12 @@ from flyball_streams.engine.lane import Incoming, Lane
 from flyball_streams.engine.node import NodeLane
 from flyball_streams.engine.stats import LaneStats
 from flyball_streams.engine.workload import WorkloadLane
+from flyball_streams.engine.workload.history import History
 from flyball_streams.worker.snapshots import cut, state_of
 from flyball_streams.worker.tables import TableReader
 
 log = logging.getLogger(__name__)
-ENGINE = "2"
+ENGINE = "3"
 ANY_PARTITION = -1
 FLUSH_S = 120.0
 LANE_OF = {TELEMETRY.name: "node", EVENTS.name: "node", DEMAND.name: "workload", PROPOSALS.name: "cell"}
@@ -40,8 +41,15 @@ Key = tuple[str, int]
 class LaneHost:
     """Runs the lanes of the partitions that this process holds."""
 
-    def __init__(self, config: Config, partitions: Mapping[str, int], client_id: str) -> None:
+    def __init__(
+        self,
+        config: Config,
+        partitions: Mapping[str, int],
+        client_id: str,
+        histories: Mapping[str, History] | None = None,
+    ) -> None:
         self.config = config
+        self.histories = histories
         self.partitions = partitions
         self.directory = Directory()
         self.tables = TableReader(config.kafka, client_id)
@@ -174,7 +182,7 @@ class LaneHost:
         if name == "node":
             return NodeLane(partition, worker, self.directory, self.partitions[DEMAND.name])
         if name == "workload":
-            return WorkloadLane(partition, worker, self.directory, self.partitions[DEMAND.name])
+            return WorkloadLane(partition, worker, self.directory, self.partitions[DEMAND.name], self.histories)
         return CellLane(partition, worker, self.directory)
 
     def _name(self, key: Key) -> str:

@@ -10,10 +10,11 @@ from pathlib import Path
 import faust
 from confluent_kafka.admin import AdminClient
 
-from flyball_contracts.config import Config
+from flyball_contracts.config import Config, WorkerConfig
 from flyball_contracts.errors import TransportError
 from flyball_contracts.kafka_log import ClientLog, Storms
 from flyball_contracts.topics import EVENTS, TELEMETRY, TOPICS
+from flyball_streams.engine.workload.history import History
 from flyball_streams.worker.app import Worker
 from flyball_streams.worker.host import LaneHost
 from flyball_streams.worker.transport import TESTED, untested_versions
@@ -63,11 +64,20 @@ def _calm_collector() -> None:
     gc.set_threshold(GC_OBJECTS, 20, 20)
 
 
+def _histories(config: WorkerConfig) -> dict[str, History]:
+    if not config.forecast.history:
+        return {}
+    from flyball_streams.recording.history import histories  # reads Parquet, which a worker has no other use for
+
+    return histories(config)
+
+
 def run_worker(config: Config, *, embedded: bool = False, health_file: Path | None = None) -> None:
     """Run a worker until SIGTERM or SIGINT; must be called in the main thread.
 
     ``embedded`` applies what Faust needs on the embedded broker. Raises :class:`TransportError` when the broker or a
-    topic is missing at the start, :class:`ConfigError` for security settings that Faust's client does not know.
+    topic is missing at the start, :class:`RecordingError` when ``forecast.history`` is of no use, :class:`ConfigError`
+    for security settings that Faust's client does not know.
     """
     if embedded:
         from flyball_streams.broker import faust_on_mock
@@ -79,8 +89,9 @@ def run_worker(config: Config, *, embedded: bool = False, health_file: Path | No
     for handler in logging.getLogger().handlers:
         handler.addFilter(storms)
     client_id = f"flyball-worker-{socket.gethostname()}-{os.getpid()}"
+    learned = _histories(config.worker)
     partitions = topic_partitions(config.kafka.bootstrap, config.kafka.client)
-    host = LaneHost(config, partitions, client_id)
+    host = LaneHost(config, partitions, client_id, learned)
     with tempfile.TemporaryDirectory(prefix="flyball-worker-") as scratch:
         host.start()
         warm_up(config.worker, host.directory, partitions)

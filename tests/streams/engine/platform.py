@@ -164,8 +164,8 @@ class Platform:
 
 def wish(workload: str, at: Tick, replicas: int, number: int = 0, kind: str = "scale", **changes: Any) -> Proposal:
     given: dict[str, Any] = {
-        "id": f"{at.index}-{workload}-{number}", "cell": CELL, "source": "test", "tick": at, "wish": kind,
-        "workload": workload, "reason": "the test says so", "replicas": replicas,
+        "id": f"{at.index}-{workload}-{number}", "wish": kind, "workload": workload, "reason": "the test says so",
+        "replicas": replicas,
     }  # fmt: skip
     return Proposal(**(given | changes))
 

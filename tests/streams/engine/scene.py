@@ -12,7 +12,18 @@ from flyball_contracts.config import ForecastConfig, WorkerConfig
 from flyball_contracts.frame import make_frame
 from flyball_contracts.metrics import GPU, HOST, WORKLOAD
 from flyball_contracts.partitioner import partition_of
-from flyball_contracts.records import Allocation, Demand, DemandTick, Device, Inventory, Record, Tick, WorkloadSpec
+from flyball_contracts.records import (
+    Allocation,
+    Demand,
+    DemandTick,
+    Device,
+    Inventory,
+    Proposal,
+    ProposalTick,
+    Record,
+    Tick,
+    WorkloadSpec,
+)
 from flyball_contracts.topics import DEAD_LETTERS, TELEMETRY, TOPICS
 from flyball_streams.engine import Engine, Incoming
 
@@ -118,6 +129,10 @@ class Out(NamedTuple):
     def demands(self) -> list[Demand]:
         """What the node lanes said of each workload, in order."""
         return [demand for said in self.of(DemandTick) for demand in said.demands]
+
+    def wishes(self) -> list[Proposal]:
+        """What the lanes would like, in order."""
+        return [wish for said in self.of(ProposalTick) for wish in said.proposals]
 
     def refusals(self) -> list[str]:
         """Why messages went to the dead-letter topic."""

@@ -46,7 +46,8 @@ def check(platform: Platform, decision: AnyDecision, last: dict[str, tuple[int, 
         assert decision.replicas <= most
         assert change > 0 or decision.replicas >= least // gang * gang
         time_ns, before = last.get(s.workload, (-(10**18), 0))
-        rest_s = HOLD_S if before * change < 0 else INTERVAL_S
+        woken = before < 0 and not platform.replicas(s.workload)
+        rest_s = 0.0 if woken else HOLD_S if before * change < 0 else INTERVAL_S
         assert decision.time_ns - time_ns >= rest_s * PERIOD_NS
 
 

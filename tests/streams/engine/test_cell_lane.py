@@ -4,7 +4,7 @@ from tests.streams.engine.platform import wish
 from tests.streams.engine.scene import CELL, CONFIG, Out, inventory, spec, tick, told
 
 from flyball_contracts.codec import record_message
-from flyball_contracts.records import Scale, TickClosed
+from flyball_contracts.records import Proposal, ProposalTick, Scale
 from flyball_streams.engine import Directory, Incoming
 from flyball_streams.engine.cell import CellLane
 
@@ -18,8 +18,13 @@ def lane() -> CellLane:
 
 def marks(first: int, count: int) -> list[Incoming]:
     return [
-        m for i in range(first, first + count) for m in told(TickClosed(cell=CELL, source="workload/0", tick=tick(i)))
+        m for i in range(first, first + count) for m in told(ProposalTick(cell=CELL, source="workload/0", tick=tick(i)))
     ]
+
+
+def asked(index: int, *wishes: Proposal) -> list[Incoming]:
+    """Wishes of a node lane, for which no tick waits."""
+    return told(ProposalTick(cell=CELL, source="node/0", tick=tick(index), proposals=wishes, closes=False))
 
 
 def scales(messages: list[Incoming], to: CellLane) -> list[tuple[str, int, int]]:
@@ -28,20 +33,20 @@ def scales(messages: list[Incoming], to: CellLane) -> list[tuple[str, int, int]]
 
 
 def test_a_wish_is_decided_at_its_own_tick() -> None:
-    assert scales([*told(wish("a", tick(3), 2)), *marks(0, 20)], lane()) == [("a", 2, 3)]
+    assert scales([*asked(3, wish("a", tick(3), 2)), *marks(0, 20)], lane()) == [("a", 2, 3)]
 
 
 def test_a_late_wish_is_heard_at_the_next_tick() -> None:
     court = lane()
     court.step(marks(0, 20))
-    assert scales(told(wish("a", tick(3), 2)), court) == []
+    assert scales(asked(3, wish("a", tick(3), 2)), court) == []
     assert scales(marks(20, 1), court) == [("a", 2, 20)]
 
 
 def test_a_late_wish_is_heard_though_the_next_tick_does_not_exist() -> None:
     court = lane()
     court.step(marks(0, 20))
-    court.step(told(wish("a", tick(3), 2)))
+    court.step(asked(3, wish("a", tick(3), 2)))
     assert scales(marks(23, 1), court) == [("a", 2, 23)]
     assert court.ticks[CELL].open == {}
 
@@ -49,21 +54,38 @@ def test_a_late_wish_is_heard_though_the_next_tick_does_not_exist() -> None:
 def test_a_wish_from_the_future_is_heard_now() -> None:
     court = lane()
     court.step(marks(0, 20))
-    assert scales([*told(wish("a", tick(9999), 2)), *marks(20, 1)], court) == [("a", 2, 20)]
+    assert scales([*asked(9999, wish("a", tick(9999), 2)), *marks(20, 1)], court) == [("a", 2, 20)]
 
 
 def test_a_wish_that_is_said_twice_is_one() -> None:
-    said = told(wish("a", tick(3), 2), wish("b", tick(3), 1))
+    said = asked(3, wish("a", tick(3), 2), wish("b", tick(3), 1))
     assert scales([*said, *said, *marks(0, 20)], lane()) == [("a", 2, 3), ("b", 1, 3)]
 
 
 def test_a_tombstone_and_an_unknown_type_are_refused() -> None:
     court = lane()
-    mark = record_message(TickClosed(cell=CELL, source="x", tick=tick(0)), "/x")
+    mark = record_message(ProposalTick(cell=CELL, source="x", tick=tick(0)), "/x")
     nothing = Incoming(mark.topic, 0, 0, mark.key, None, mark.headers)
     strange = Incoming(mark.topic, 0, 1, mark.key, mark.value, [("ce_type", b"io.flyball.Inventory")])
     reasons = Out(court.step([nothing, strange])).refusals()
     assert reasons == [
-        "TickClosed on flyball.proposals.v1 has no value; a tombstone is not a record",
+        "ProposalTick on flyball.proposals.v1 has no value; a tombstone is not a record",
         "record type 'Inventory' does not belong on flyball.proposals.v1",
     ]
+
+
+def test_wishes_come_with_the_mark_of_their_lane() -> None:
+    wishes = (wish("a", tick(3), 2), wish("b", tick(3), 1))
+    said = ProposalTick(cell=CELL, source="workload/0", tick=tick(3), proposals=wishes)
+    assert scales([*marks(0, 3), *told(said), *marks(4, 20)], lane()) == [("a", 2, 3), ("b", 1, 3)]
+
+
+def test_a_tick_waits_for_all_that_a_lane_says_of_it() -> None:
+    court = lane()
+    court.step(marks(0, 20))
+    first, last = (
+        told(ProposalTick(cell=CELL, source="workload/0", tick=tick(20), proposals=(w,), part=part, closes=part == 1))
+        for part, w in enumerate((wish("a", tick(20), 2), wish("b", tick(20), 1)))
+    )
+    assert scales(first, court) == []
+    assert scales(last, court) == [("a", 2, 20), ("b", 1, 20)]

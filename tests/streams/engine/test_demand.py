@@ -10,7 +10,7 @@ from tests.streams.engine.scene import CONFIG, ONE, Agent, Cell, Out, Values, in
 
 from flyball_contracts.codec import record_message
 from flyball_contracts.partitioner import partition_of
-from flyball_contracts.records import Allocation, Demand, DemandTick, Inventory, Tick, TickClosed
+from flyball_contracts.records import Allocation, Demand, DemandTick, Inventory, ProposalTick, Tick
 from flyball_contracts.topics import EVENTS, TELEMETRY
 from flyball_streams.engine import Directory, Engine
 from flyball_streams.engine.node import NodeLane
@@ -237,7 +237,7 @@ def test_a_node_lane_that_lies_about_time_moves_nobody() -> None:
             for p, agent in enumerate(agents)
             for f in agent.frames(i + (3600 if p and i > 20 else 0))
         ]
-        ticks += [m.tick.index for m in Out(engine.feed(frames)).of(TickClosed) if m.source == "workload/0"]
+        ticks += [m.tick.index for m in Out(engine.feed(frames)).of(ProposalTick) if m.source == "workload/0"]
     assert ticks == sorted(ticks)
     assert max(ticks) < agents[0].inventory.time_ns // 10**9 + 60
     assert engine.stats()["workload/0"].early > 0

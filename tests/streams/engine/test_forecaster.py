@@ -7,7 +7,7 @@ from tests.streams.engine.scene import CONFIG, FORECAST, Cell, Out, Values, inve
 
 from flyball_contracts.codec import Message
 from flyball_contracts.config import ForecastConfig, SizingConfig
-from flyball_contracts.records import Allocation, Forecast, Proposal
+from flyball_contracts.records import Allocation, Forecast
 from flyball_streams.engine.packing import pack, unpack
 from flyball_streams.engine.workload.forecaster import Forecaster, View
 
@@ -53,7 +53,7 @@ def test_room_made_for_more_workloads_changes_no_bit(config: ForecastConfig) -> 
     for tick in range(40):
         more = {f"other-{i}": 1.0 + i for i in range(70)} if tick >= 20 else {}
         assert same(growing.step(values(tick) | more), roomy.step(values(tick) | more))
-        assert growing.capacity == (256 if tick >= 20 else 64)
+        assert growing.capacity == (96 if tick >= 20 else 64)
 
 
 def test_the_mix_says_what_each_expert_weighs() -> None:
@@ -104,7 +104,7 @@ def test_what_the_lane_says_of_the_mix() -> None:
     found = out.of(Forecast)[-1]
     assert found.model == "mix+conformal"
     assert sum(found.experts.values()) == pytest.approx(1.0, abs=1e-3)
-    wish = next(p for p in out.of(Proposal) if p.workload == "serve")
+    wish = next(p for p in out.wishes() if p.workload == "serve")
     named = {e.name: e.value for e in wish.evidence}
     assert named["forecast.level"] == config.sizing.down_level
     assert len([name for name in named if name.startswith("forecast.weight.")]) == 3

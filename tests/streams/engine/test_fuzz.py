@@ -18,8 +18,8 @@ from flyball_contracts.records import (
     NodeEvent,
     Outcome,
     Proposal,
+    ProposalTick,
     Signal,
-    TickClosed,
     WorkloadSpec,
 )
 from flyball_contracts.topics import DEAD_LETTERS, DEMAND, EVENTS, PROPOSALS
@@ -58,7 +58,7 @@ def lanes(directory: Directory) -> dict[str, Lane]:
 
 
 def mark(source: str, index: int) -> Incoming:
-    return incoming(record_message(TickClosed(cell=CELL, source=source, tick=tick(index)), f"/{source}"))
+    return incoming(record_message(ProposalTick(cell=CELL, source=source, tick=tick(index)), f"/{source}"))
 
 
 def asked(index: int, demand: Demand) -> DemandTick:
@@ -91,13 +91,14 @@ def test_cell_lane(workloads: list[WorkloadSpec], proposals: list[Proposal]) -> 
     cell = CellLane(0, CONFIG, world(*workloads, spec("other", priority=-5, interruptible=True)))
     for i in range(20):
         wish = proposals[i % len(proposals)]
-        named = replace(wish, cell=CELL, tick=tick(i), workload="w" if i % 3 else wish.workload)
+        named = replace(wish, workload="w" if i % 3 else wish.workload)
         at = replace(named, node="node-1", replica="0", device="node-1/0") if i % 2 else named
-        readable(cell.step([*told(at), mark("workload/0", i)]))
+        said = ProposalTick(cell=CELL, source="node/0", tick=tick(i), proposals=(at,), closes=False)
+        readable(cell.step([*told(said), mark("workload/0", i)]))
     assert cell.stats.ticks >= 6
 
 
-@given(st.lists(st.one_of([strategy(k) for k in (DemandTick, TickClosed, Proposal, NodeEvent, Outcome)]), max_size=8))
+@given(st.lists(st.one_of([strategy(k) for k in (DemandTick, ProposalTick, NodeEvent, Outcome)]), max_size=8))
 @SETTINGS
 def test_records_of_anything_from_anybody_on_any_topic(records: list[Any]) -> None:
     directory = world()

@@ -7,11 +7,12 @@ from typing import Any
 import msgspec
 import numpy as np
 import pytest
+from hypothesis import given, settings, strategies as st
 from tests.streams.engine.scene import FORECAST
 
 from flyball_contracts.config import ForecastConfig, SizingConfig
 from flyball_contracts.records import Demand, Objective, Tick, WorkloadSpec
-from flyball_models.scaling import Observation, desired, fresh, headroom, hpa as rival, number
+from flyball_models.scaling import Observation, Policy, desired, fresh, headroom, hpa as rival, lead, number
 from flyball_models.scaling.headroom import Limits
 from flyball_models.sizing import hpa
 from flyball_streams.engine.packing import pack, unpack
@@ -21,6 +22,9 @@ from flyball_streams.engine.workload.sizer import IN_GPUS, Job, Sizer, Want
 S = 1_000_000_000
 SIZING = SizingConfig()
 BLIND = msgspec.structs.replace(FORECAST, trust_after_ticks=10**6)
+LIMITS = Limits(SIZING.tolerance, SIZING.most_in, SIZING.growth)
+HOLD = {"promise": 3, "lead": 2}
+"""Place of the hold among the knobs."""
 NOTHING = Observation(*([0.0] * len(Observation._fields)))
 FIRST = 12_000
 """A sample that begins a minute, so that times look like times."""
@@ -79,39 +83,80 @@ def asked(name: str, work: float | None, n: int, ready: int, queued: float = 0.0
     )
 
 
-@pytest.mark.parametrize(("delay_s", "promise", "trusting"), [(5.0, 0.99, True), (30.0, 0.95, False)])
-def test_the_worker_does_what_the_backtest_does(delay_s: float, promise: float, trusting: bool) -> None:
-    forecast = FORECAST if trusting else BLIND
-    told = spec(cold_start_s=15.0, objective=Objective(delay_s=delay_s, attainment=promise))
-    worker = Worker(told, sizing=msgspec.structs.replace(SIZING, promise_rate=0.5), forecast=forecast)
-    limits = Limits(SIZING.tolerance, SIZING.most_in, SIZING.growth)
-    policy = headroom.tracking(promise, 0.5, 5, 10, 15.0, delay_s, limits)
+def both(
+    policy: Policy, told: WorkloadSpec, rate: Sequence[float], sizing: SizingConfig, forecast: ForecastConfig
+) -> int:
+    """Let worker and backtest size the same fleet; how often a forecast raised it."""
+    worker = Worker(told, sizing=sizing, forecast=forecast)
     state, knobs, kind = fresh(), policy.row(), number(policy)
-    random = np.random.default_rng(3)
-    work, n, backlog, coming, raised = list[float](), 12, 0.0, list[int](), 0
-    for k in range(1000):
-        mean = 8.0 * (1.4 + math.sin(k / 150)) * (3.0 if 600 < k < 660 else 1.0)
-        work.append(float(random.gamma(20, mean / 20)))
+    lead = min(math.ceil(told.cold_start_s / 5), forecast.horizon_ticks)
+    last = min(lead + math.ceil(sizing.hold_s / 5), forecast.horizon_ticks)
+    n, backlog, coming, raised = 12, 0.0, list[int](), 0
+    for k, work in enumerate(rate):
         coming = [at for at in coming if at > k]
         ready = n - len(coming)
-        backlog = max(0.0, backlog + 5 * (work[-1] - ready))
-        want = worker.one(work[-1], n, backlog, ready=ready)
+        backlog = max(0.0, backlog + 5 * (work - ready))
+        want = worker.one(work, n, backlog, ready=ready)
         row = np.array([worker.forecaster.slots["w"]])
-        ahead = float(worker.forecaster.most(row, 2, np.array([3]), np.array([4]))[0])
-        upper = ahead if worker.trusted else np.nan
+        ahead = float(worker.forecaster.most(row, 2, np.array([lead]), np.array([last]))[0])
         raised += want is not None and "the forecast's 50%" in want.reason
-        last = work[:-7:-1]
+        half = rate[max(0, k - 5) : k + 1]
         seen = NOTHING._replace(
-            t_s=5.0 * k, ready=float(ready), pending=float(len(coming)), work_5=work[-1], work_30=sum(last) / len(last),
-            backlog=backlog, upper=upper,
+            t_s=5.0 * k, ready=float(ready), pending=float(len(coming)), work_5=work,
+            work_30=sum(reversed(half)) / len(half), backlog=backlog, upper=ahead if worker.trusted else np.nan,
         )  # fmt: skip
         wish = desired(kind, state, seen, knobs)
         assert max(1.0, wish) == (n if want is None else want.replicas), k
         if want is not None:
-            coming += [k + 3] * max(0, want.replicas - n)
+            coming += [k + lead] * max(0, want.replicas - n)
             coming = coming[: max(0, want.replicas - ready)]
             n = want.replicas
-    assert (raised > 0) == trusting
+    return raised
+
+
+def policy_of(name: str, promise: float, rate: float, told: WorkloadSpec, delay_s: float) -> Policy:
+    if name == "lead":
+        return lead.policy(promise, rate, 5, 10, told.cold_start_s, delay_s, LIMITS)
+    return headroom.tracking(promise, rate, 5, 10, told.cold_start_s, delay_s, LIMITS)
+
+
+@pytest.mark.parametrize("name", ["promise", "lead"])
+@pytest.mark.parametrize(("delay_s", "promise", "trusting"), [(5.0, 0.99, True), (30.0, 0.95, False)])
+def test_the_worker_does_what_the_backtest_does(name: Any, delay_s: float, promise: float, trusting: bool) -> None:
+    told = spec(cold_start_s=15.0, objective=Objective(delay_s=delay_s, attainment=promise))
+    sizing = msgspec.structs.replace(SIZING, policy=name, promise_rate=0.5)
+    random, rate = np.random.default_rng(3), list[float]()
+    for k in range(1000):
+        mean = 8.0 * (1.4 + math.sin(k / 150)) * (3.0 if 600 < k < 660 else 1.0)
+        rate.append(float(random.gamma(20, mean / 20)))
+    policy = policy_of(name, promise, 0.5, told, delay_s)
+    raised = both(policy, told, rate, sizing, FORECAST if trusting else BLIND)
+    assert (raised > 0) == (trusting and name == "promise")  # what lead keeps of present work is more already
+
+
+@settings(max_examples=12)
+@given(
+    name=st.sampled_from(["promise", "lead"]),
+    delay_s=st.sampled_from([1.0, 5.0, 30.0, 200.0]),
+    cold_start_s=st.sampled_from([0.0, 10.0, 95.0, 600.0, 4000.0]),
+    late=st.floats(1e-5, 0.5),
+    eta=st.sampled_from([0.0, 0.02, 2.0]),
+    keep_s=st.sampled_from([60.0, 600.0]),
+    shape=st.floats(0.1, 50.0),
+    jumps=st.lists(st.floats(0.0, 8.0), min_size=2, max_size=6),
+    seed=st.integers(0, 99),
+)
+def test_the_worker_does_what_the_backtest_does_on_any_demand(
+    name: Any, delay_s: float, cold_start_s: float, late: float, eta: float, keep_s: float, shape: float,
+    jumps: list[float], seed: int,
+) -> None:  # fmt: skip
+    told = spec(cold_start_s=cold_start_s, objective=Objective(delay_s=delay_s, attainment=1.0 - late))
+    sizing = msgspec.structs.replace(SIZING, policy=name, promise_rate=eta, keep_s=keep_s)
+    random = np.random.default_rng(seed)
+    rate = np.concatenate([random.gamma(shape, 6.0 * jump / shape, 400 // len(jumps)) for jump in jumps])
+    policy = policy_of(name, told.objective.attainment if told.objective else 1.0, eta, told, delay_s)
+    policy = policy._replace(knobs=tuple(keep_s / 60 if i == HOLD[name] else x for i, x in enumerate(policy.knobs)))
+    both(policy, told, [float(x) for x in rate], sizing, FORECAST)
 
 
 def test_hpa_in_columns_is_hpa() -> None:
@@ -199,7 +244,7 @@ def test_busy_gpus_are_kept_below_their_target() -> None:
     assert "busy GPUs" in found[-1].reason
 
 
-@pytest.mark.parametrize("policy", ["promise", "band"])
+@pytest.mark.parametrize("policy", ["promise", "lead", "band"])
 def test_the_idle_are_scaled_to_zero_and_back_at_the_first_sign(policy: Any) -> None:
     sizing = msgspec.structs.replace(SIZING, policy=policy, idle_s=300.0)
     worker = Worker(spec(min_replicas=0, max_replicas=20), sizing=sizing)
@@ -230,17 +275,44 @@ def test_a_lost_forecast_has_no_say_and_that_is_said() -> None:
         assert want.reason.endswith("HPA at 80% would have 10")
 
 
-def test_a_sizer_goes_on_from_its_snapshot() -> None:
+def test_lead_says_what_its_headroom_is_made_of() -> None:
+    worker = Worker(
+        spec(cold_start_s=150.0, objective=Objective(delay_s=5, attainment=0.99)),
+        sizing=msgspec.structs.replace(SIZING, policy="lead"),
+        forecast=BLIND,
+    )
+    random, found = np.random.default_rng(8), dict[str, Want]()
+    for k in range(1200):
+        work = float(random.gamma(9, 0.5 if k % 360 < 240 else 1.0))
+        want = worker.one(work, 8, queued=200.0 if k == 1100 else 0.0)
+        if want is not None:
+            found["present" if "to be gone in 90 s" in want.reason else "headroom"] = want
+    headroom, present = found["headroom"], found["present"]
+    numbers = {e.name: e.value for e in headroom.evidence}
+    assert numbers["headroom.lead_time"] == 180.0
+    assert numbers["promise.in_time"] == pytest.approx(0.99)
+    state = worker.sizer.columns.need
+    provided = numbers["headroom.level"] + numbers["headroom.z"] * numbers["headroom.spread"]
+    assert math.ceil(max(provided, state.target[0])) >= headroom.replicas
+    assert numbers["headroom.error"] > 0.0
+    assert "3 min later it is off by" in headroom.reason
+    assert "spreads are added" in headroom.reason
+    assert "or did in the last 120 s" in present.reason
+
+
+@pytest.mark.parametrize("policy", ["promise", "lead"])
+def test_a_sizer_goes_on_from_its_snapshot(policy: Any) -> None:
     random = np.random.default_rng(4)
     names = [f"w-{i}" for i in range(5)]
-    specs = [spec(name) for name in names]
-    one, other = Worker(*specs), Worker(*specs)
+    specs = [spec(name, cold_start_s=45.0 * i) for i, name in enumerate(names)]
+    sizing = msgspec.structs.replace(SIZING, policy=policy)
+    one, other = Worker(*specs, sizing=sizing), Worker(*specs, sizing=sizing)
     for k in range(200):
         asks = [
-            asked(name, float(random.gamma(4, 2)), 9, 8, float(k % 7 == 0)) for name in names if random.random() > 0.1
+            asked(name, float(random.gamma(4, 2)), 9, 8, float(k % 7 == 0)) for name in names if random.random() > 0.3
         ]
         if k in (77, 150):
-            other = Worker(*specs)
+            other = Worker(*specs, sizing=sizing)
             other.forecaster.load(unpack(pack(one.forecaster.state())))
             other.sizer.load(unpack(pack(one.sizer.state())))
             other.index = dict(one.index)

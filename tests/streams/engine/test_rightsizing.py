@@ -61,7 +61,7 @@ def lanes(of: Cell) -> list[Lane]:
 
 
 def resizes(out: Out) -> list[Proposal]:
-    return [p for p in out.of(Proposal) if p.wish == "resize"]
+    return [p for p in out.wishes() if p.wish == "resize"]
 
 
 def test_frames_become_usage_once_a_minute() -> None:

@@ -8,7 +8,7 @@ import pytest
 from tests.streams.engine.scene import CONFIG, FORECAST, Cell, Out, Values, inventory, spec
 
 from flyball_contracts.config import WorkerConfig
-from flyball_contracts.records import Allocation, Forecast, Proposal
+from flyball_contracts.records import Allocation, Forecast, ProposalTick
 from flyball_streams.engine.workload.forecaster import FORGET_STEPS, Forecaster
 
 REPLICAS = 6
@@ -36,7 +36,7 @@ def noisy(service: Cell, mean: float, ticks: int) -> Out:
 
 
 def wishes(out: Out) -> list[int]:
-    return [p.replicas for p in out.of(Proposal) if p.replicas is not None]
+    return [p.replicas for p in out.wishes() if p.replicas is not None]
 
 
 def test_a_forecast_is_trusted_only_after_enough_ticks() -> None:
@@ -63,7 +63,7 @@ def test_who_is_trusted_loses_what_is_not_needed() -> None:
     assert wishes(out)
     assert max(wishes(out)) < REPLICAS
     first = next(f.time_ns for f in out.of(Forecast) if f.trusted)
-    assert all(p.tick.end_ns >= first for p in out.of(Proposal))
+    assert all(said.tick.end_ns >= first for said in out.of(ProposalTick) if said.proposals)
 
 
 def test_a_queue_asks_for_more() -> None:
@@ -101,11 +101,11 @@ def test_forecasts_are_published_now_and_then_and_whenever_a_wish_rests_on_one()
     seldom = msgspec.structs.replace(QUICK, forecast=msgspec.structs.replace(FORECAST, publish_every_ticks=10))
     service = cell(seldom)
     calm = service.run(0, 80, load(430.0))
-    assert calm.of(Proposal) == []
+    assert calm.wishes() == []
     assert {b.time_ns - a.time_ns for a, b in pairwise(calm.of(Forecast))} == {10 * 10**9}
     busy = service.run(80, 5, load(1100.0))
     known = {f.id for f in (*calm.of(Forecast), *busy.of(Forecast))}
-    cited = [e.record for p in busy.of(Proposal) for e in p.evidence if e.record]
+    cited = [e.record for p in busy.wishes() for e in p.evidence if e.record]
     assert cited
     assert set(cited) <= known
-    assert len(busy.of(Forecast)) < 5 + len(busy.of(Proposal))
+    assert len(busy.of(Forecast)) < 5 + len(busy.wishes())

@@ -10,7 +10,7 @@ from tests.streams.engine.scene import CELL, CONFIG, START_NS, Cell, Out, Values
 
 from flyball_contracts.config import TimingConfig
 from flyball_contracts.ids import NS_PER_S
-from flyball_contracts.records import Allocation, Plan, Preempt, Proposal, Scale, Signal, WorkloadSpec
+from flyball_contracts.records import Allocation, Plan, Preempt, Scale, Signal, WorkloadSpec
 from flyball_streams.engine.workload import timing
 
 SLOT_S = 60.0
@@ -147,7 +147,7 @@ def test_a_deadline_that_has_passed_is_no_reason_never_to_run() -> None:
 
 def test_without_a_curve_there_is_no_plan_and_nothing_changes() -> None:
     out = Yard(job(2 * SLOT_S, 6)).until(70)
-    assert (out.of(Plan), out.of(Proposal)) == ([], [])
+    assert (out.of(Plan), out.wishes()) == ([], [])
 
 
 def test_a_plan_is_said_once_a_slot_and_when_the_curve_changes() -> None:
@@ -166,7 +166,7 @@ def test_a_job_that_is_not_a_gang_runs_with_all_it_may_have() -> None:
 def test_what_is_done_is_not_planned_again() -> None:
     yard = Yard(job(2 * SLOT_S, 6), curve([500.0, 480.0, 100.0, 90.0, 500.0, 500.0]))
     out = yard.until(20, progress=1.0)
-    assert out.of(Proposal) == []
+    assert out.wishes() == []
 
 
 def test_a_job_that_is_gone_is_forgotten() -> None:

@@ -7,15 +7,14 @@ Whatever they come from, work and number of the requests in each second are thos
 import os
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from flyball_contracts.errors import RecordingError
-from flyball_models.scaling.compile import kept
 from flyball_streams.backtest.demand import Demand, Floats
-from flyball_streams.backtest.servegen import LEAST_SHAPE, MEAN_RPS, STEADY_CV, WINDOW_S, Clients
+from flyball_streams.backtest.servegen import MEAN_RPS, NO_SUMS, WINDOW_S, Clients, Singles, draw_requests
 
 PROMPT_SHARE = 0.42
 """Share of a request's work that its prompt takes where nothing says it: that of the mean chat request."""
@@ -76,27 +75,6 @@ def drawn(demand: Demand, windows: Sequence[Window], seed: int = 0, share: float
     return found
 
 
-@kept
-def _draw(
-    rate: Floats, cv: Floats, count: int, wanted: NDArray[np.bool_], draw: Any, at_s: Floats, which: Any, filled: int
-) -> int:
-    for window in range(len(rate)):
-        if rate[window] <= 0.0:
-            continue
-        spread = cv[window] if cv[window] > STEADY_CV else 1.0
-        shape = max(LEAST_SHAPE, 1.0 / (spread * spread))
-        scale = 1.0 / (rate[window] * shape)
-        start = window * WINDOW_S
-        at = draw.standard_gamma(shape) * scale
-        while at < WINDOW_S:
-            token = int(draw.random() * count)
-            if wanted[window] and filled < len(at_s):
-                at_s[filled], which[filled] = start + at, token
-                filled += 1
-            at += draw.standard_gamma(shape) * scale
-    return filled
-
-
 def redrawn(
     fleet: Clients,
     tokens: Floats,
@@ -120,11 +98,11 @@ def redrawn(
     scale = mean_rps / float(fleet.rate.sum(axis=0).mean())
 
     def some(worker: int) -> tuple[Floats, NDArray[np.int32]]:
-        at_s, which, filled = np.empty(count), np.empty(count, np.int32), 0
+        singles, filled = Singles(wanted, np.empty(count), np.empty(count, np.int32)), 0
         for i in range(worker, len(fleet.ids), WORKERS):
             draw = np.random.default_rng(1000 * seed + fleet.ids[i])
-            filled = _draw(fleet.rate[i, :last] * scale, fleet.cv[i], len(tokens), wanted, draw, at_s, which, filled)
-        return at_s[:filled], which[:filled]
+            filled = draw_requests(fleet.rate[i, :last] * scale, fleet.cv[i], tokens, draw, NO_SUMS, singles, filled)
+        return singles.at_s[:filled], singles.token[:filled]
 
     with ThreadPoolExecutor(WORKERS) as pool:
         parts = list(pool.map(some, range(WORKERS)))

@@ -8,7 +8,7 @@ from flyball_streams.dashboard.charts.demand import LEGEND, demand_options, empt
 from flyball_streams.dashboard.demand import Workload
 from flyball_streams.dashboard.panels.elements import box, describe, head, panel, patch, show, text
 from flyball_streams.dashboard.state import FleetView
-from flyball_streams.dashboard.text import number, percent, resize
+from flyball_streams.dashboard.text import mixture, number, percent, resize
 
 
 class DemandPanel:
@@ -37,6 +37,7 @@ class DemandPanel:
                             box("swatch").style(f"background: {colour}; opacity: {opacity}")
                             text(name, tag="span")
                 self._advice = text("", "facts advice")
+                self._mix = text("", "facts advice")
                 self._chart = ui.echart(empty_demand_options()).classes("chart").props('role="img"')
 
     def _pick(self, name: str | None) -> None:
@@ -68,6 +69,11 @@ class DemandPanel:
         if advice is not None and advice.resources is not None:
             self._advice.set_text(f"Advice: {resize(advice.resources, advice.resources_before)}")
             describe(self._advice, "title", advice.reason)
+        choice = workload.choice
+        show(self._mix, choice is not None)
+        if choice is not None:
+            self._mix.set_text(f"Machines: {mixture(choice.mix)}")
+            describe(self._mix, "title", choice.reason)
         patch(self._chart, options, f"Demand of {workload.name}: {number(facts.observed)} {facts.unit}")
 
 

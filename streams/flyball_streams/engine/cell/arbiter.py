@@ -10,6 +10,7 @@ from flyball_contracts.records import (
     Evidence,
     Migrate,
     Outcome,
+    Portion,
     Preempt,
     Proposal,
     Scale,
@@ -22,6 +23,7 @@ from flyball_streams.engine.cell.capacity import (
     per_replica,
     reachable,
 )
+from flyball_streams.engine.cell.chosen import counts_of, effect_of
 from flyball_streams.engine.cell.memory import Memory, Move, Order, Preempted
 from flyball_streams.engine.cell.victims import Bundle, candidates, choose
 from flyball_streams.engine.directory import Directory
@@ -81,6 +83,8 @@ class Arbiter:
             spec = self._spec(p.workload)
             if spec is not None and p.wish == "scale" and p.replicas is not None:
                 yield from self._scale(p, spec, bounded(spec, p.replicas))
+            elif spec is not None and p.wish == "choose" and self.config.choice.mode == "act":
+                yield from self._choose(p, spec)
         for p in wishes:
             spec = self._spec(p.workload)
             if spec is not None and p.wish == "resize" and self.config.rightsizing.mode == "act":
@@ -102,8 +106,8 @@ class Arbiter:
                 continue
             promised.append((spec, self.memory.outstanding(order, name, per_replica(spec), self.directory)))
             if order.victims:
-                stopping = [r for r in self.directory.replicas(name) if r.name in order.victims]
-                self._capacity.give(self._capacity.freed_by(stopping))
+                stopping = (r for r in self.directory.replicas(name) if r.name in order.victims)
+                self._capacity.give(self._capacity.freed_by_part(name, tuple(sorted(order.victims)), stopping))
         self._capacity.promise(promised)
         for move in self.memory.moves.values():
             there = {r.node for r in self.directory.replicas(move.workload) if r.name == move.replica}
@@ -181,6 +185,22 @@ class Arbiter:
         self.memory.preempted.pop(p.workload, None)  # its own wish counts from now on
         reason = f"Scale {p.workload} {verb} from {running} to {granted}: {p.reason}{short}."
         yield self._order(spec, running, granted, reason, p.confidence, self._cited(p))
+
+    def _choose(self, p: Proposal, spec: WorkloadSpec) -> Iterator[Scale]:
+        """Order a mix of machines that are got for it, whatever room there is among those that are here."""
+        running, last = self._running(p.workload), self.memory.believed(p.workload, self._now)
+        wanted = running if p.replicas is None else p.replicas
+        if bounded(spec, wanted) != wanted or (last is not None and last.mix == counts_of(p.mix)):
+            return
+        if self._resting(p.workload, wanted - running):
+            self._unmet |= wanted > running
+            return
+        self.memory.preempted.pop(p.workload, None)
+        verb = "out" if wanted > running else "in"
+        change = f"Move the {running} replicas of" if wanted == running else "Scale"
+        count = "" if wanted == running else f" {verb} from {running} to {wanted}"
+        reason = f"{change} {p.workload}{count}: {p.reason}."
+        yield self._order(spec, running, wanted, reason, p.confidence, self._cited(p), p.mix)
 
     def _resize(self, p: Proposal, spec: WorkloadSpec) -> Iterator[Scale]:
         """Change what each replica asks for, rarely; the number of replicas is the one that is believed."""
@@ -277,9 +297,11 @@ class Arbiter:
         reason: str,
         confidence: float,
         evidence: tuple[Evidence, ...],
+        mix: tuple[Portion, ...] = (),
     ) -> Scale:
         identity = record_id("Scale", self.cell, spec.workload, self._now, after)
         self._remember(spec, identity, before, after, [])
+        self.memory.orders[spec.workload].mix = counts_of(mix)
         return Scale(
             id=identity,
             target=self._target(spec.workload),
@@ -291,9 +313,10 @@ class Arbiter:
             confidence=confidence,
             policy=POLICY,
             evidence=evidence,
-            expected=self._effect(spec, after - before),
+            expected=effect_of(mix) if mix else self._effect(spec, after - before),
             replicas=after,
             replicas_before=before,
+            mix=mix,
         )
 
     def _preempt(
@@ -381,6 +404,8 @@ class Arbiter:
             if not here.isdisjoint(last.victims):
                 return True
         turned = change * (last.replicas - last.before) < 0
+        if turned and not (last.replicas or last.victims or self.directory.held(workload).replicas):
+            return False  # what was scaled to zero, and is, is woken at once: nothing answers its requests meanwhile
         rest_s = self.config.sizing.hold_s if turned else self.config.sizing.interval_s
         return self._now - last.decided_ns < rest_s * NS_PER_S
 

@@ -6,7 +6,7 @@ import msgspec
 
 from flyball_contracts.codec import Message, record_message
 from flyball_contracts.config import WorkerConfig
-from flyball_contracts.records import Outcome, Proposal, TickClosed
+from flyball_contracts.records import Outcome, Proposal, ProposalTick
 from flyball_streams.engine.cell.arbiter import Arbiter
 from flyball_streams.engine.cell.memory import Memory
 from flyball_streams.engine.directory import Directory
@@ -19,15 +19,27 @@ STAGE = "cell lane"
 
 
 class CellWishes(msgspec.Struct):
-    """Open ticks of one cell and the wishes in them."""
+    """Open ticks of one cell and the wishes in them; and the latest of each source, by id, with their ticks."""
 
     gate: Gate
-    open: dict[int, list[Proposal]] = {}
+    open: dict[int, list[tuple[Proposal, ...]]] = {}
+    heard: dict[str, dict[str, tuple[int, Proposal]]] = {}
+
+    def in_full(self, said: ProposalTick) -> tuple[Proposal, ...]:
+        """Wishes of a message, with those that it only names; one that was never heard is left out."""
+        heard, index = self.heard.setdefault(said.source, {}), said.tick.index
+        again = tuple(known[1] for wish in said.again if (known := heard.get(wish)) is not None)
+        wishes = (*again, *said.proposals)
+        if said.part == 0:  # what this tick does not name is not wished any more
+            heard = self.heard[said.source] = {wish: known for wish, known in heard.items() if known[0] >= index}
+        heard.update((wish.id, (index, wish)) for wish in wishes)
+        return wishes
 
     def take(self, index: int) -> list[Proposal]:
         """Wishes up to a tick that is closed now, each once: a lane that was restarted says some of it again."""
-        wishes = {p.id: p for i in sorted(self.open) if i <= index for p in self.open[i]}
+        wishes = {p.id: p for i in sorted(self.open) if i <= index for said in self.open[i] for p in said}
         self.open = {i: late for i, late in self.open.items() if i > index}
+        self.heard = {source: heard for source, heard in self.heard.items() if source in self.gate.sources}
         return sorted(wishes.values(), key=lambda p: (p.workload, p.id))
 
 
@@ -43,8 +55,8 @@ class CellLane:
         self.arbiters: dict[str, Arbiter] = {}
 
     def step(self, batch: Sequence[Incoming]) -> list[Message]:
-        """Take a micro-batch of proposals, marks and outcomes in; see :class:`~flyball_streams.engine.lane.Lane`."""
-        out = take_records(batch, (Proposal, TickClosed), self._take, self.stats, STAGE)
+        """Take a micro-batch of proposals in; see :class:`~flyball_streams.engine.lane.Lane`."""
+        out = take_records(batch, (ProposalTick,), self._take, self.stats, STAGE)
         for name, ticks in sorted(self.ticks.items()):
             for tick in ticks.gate.close():
                 self.stats.ticks += 1
@@ -84,19 +96,20 @@ class CellLane:
             arbiter = self.arbiters[name] = Arbiter(name, self.config, self.directory)
         return arbiter
 
-    def _take(self, record: Proposal | TickClosed) -> None:
-        ticks, config = self.ticks.get(record.cell), self.config
+    def _take(self, said: ProposalTick) -> None:
+        ticks, config = self.ticks.get(said.cell), self.config
         if ticks is None:
             grace = config.lateness_ticks + 2 * STAGGER
-            gate = Gate(record.tick.period_ns, config.lane_lateness_ticks, config.max_ahead_ticks, grace)
-            ticks = self.ticks[record.cell] = CellWishes(gate)
-        gate, index = ticks.gate, record.tick.index
-        check_period(record.cell, record.source, record.tick, gate.period_ns)
-        if isinstance(record, TickClosed):
-            count(self.stats, gate.arrive(record.source, index))
-            return
-        # The marks are the workload lanes'; a wish of a node lane may come after them, or from a node whose clock
-        # runs ahead. It is no less true then.
-        ahead = bool(gate.sources) and index > gate.front + gate.max_ahead
-        ticks.open.setdefault(gate.closed + 1 if ahead else max(index, gate.closed + 1), []).append(record)
-        self.stats.used += 1
+            gate = Gate(said.tick.period_ns, config.lane_lateness_ticks, config.max_ahead_ticks, grace)
+            ticks = self.ticks[said.cell] = CellWishes(gate)
+        gate, index = ticks.gate, said.tick.index
+        check_period(said.cell, said.source, said.tick, gate.period_ns)
+        if wishes := ticks.in_full(said):
+            # The marks are the workload lanes'; a wish of a node lane may come after them, or from a node whose clock
+            # runs ahead. It is no less true then.
+            ahead = bool(gate.sources) and index > gate.front + gate.max_ahead
+            ticks.open.setdefault(gate.closed + 1 if ahead else max(index, gate.closed + 1), []).append(wishes)
+        if said.closes:
+            count(self.stats, gate.arrive(said.source, index))
+        else:
+            self.stats.used += 1

@@ -9,7 +9,8 @@ class Order(msgspec.Struct):
     """What was decided for a workload: ``replicas`` instead of ``before``, by decision ``id``.
 
     It is believed until it expires, or until the inventories show it. ``claims`` are the GPUs by model that it was
-    granted, ``had`` those that the workload held then, ``victims`` the replicas that it stops.
+    granted, ``had`` those that the workload held then, ``victims`` the replicas that it stops, ``mix`` the replicas by
+    offer. That may change while their number stays, so such an order is believed until it expires.
     """
 
     id: str
@@ -20,6 +21,7 @@ class Order(msgspec.Struct):
     claims: dict[str, float] = {}
     had: dict[str, float] = {}
     victims: list[str] = []
+    mix: dict[str, int] = {}
 
 
 class Move(msgspec.Struct):
@@ -65,7 +67,7 @@ class Memory(msgspec.Struct):
         self.unhealthy = {device: until for device, until in self.unhealthy.items() if until > now}
         self.resized = {name: at for name, at in self.resized.items() if directory.spec(name) is not None}
         for name, order in self.orders.items():
-            if order.expires_ns > now and directory.held(name).replicas == order.replicas:
+            if order.expires_ns > now and not order.mix and directory.held(name).replicas == order.replicas:
                 order.expires_ns = now
 
     def heed(self, decision: str) -> None:

@@ -9,20 +9,23 @@ from numpy.typing import NDArray
 
 from flyball_contracts.config import WorkerConfig
 from flyball_contracts.ids import record_id
-from flyball_contracts.metrics import GPU, HOST, USAGE, WORKLOAD
+from flyball_contracts.metrics import GATEWAY, GPU, HOST, USAGE, WORKLOAD
 from flyball_contracts.records import (
     Anomaly,
     Device,
     Evidence,
+    Gateway,
     Inventory,
     NodeEvent,
     Profile,
     Proposal,
+    ProposalTick,
     Record,
     Tick,
 )
 from flyball_models.profile import features, waves
 from flyball_streams.engine.directory import Directory
+from flyball_streams.engine.node.arrivals import arrivals
 from flyball_streams.engine.node.demand import shared_out
 from flyball_streams.engine.node.health import Finding, Health
 from flyball_streams.engine.node.intake import Entry
@@ -96,19 +99,23 @@ class NodeCell:
     def close(self, tick: Tick, entries: list[Entry]) -> Iterator[Record]:
         """Records of one closed tick, in a fixed order, its demand last."""
         self._adopt(entries, tick.index)
-        self._fill(entries)
+        doors = self._fill(entries)
         self._heed(tick)
         hour = tick.end_ns // 3_600_000_000_000 % 24
+        wishes: list[Proposal] = []
         if self.gpus.mask.any():
             yield from self._anomalies(self.gpus, tick, hour)
             yield from self._profiles(tick)
-            yield from self._unhealthy(tick)
+            yield from self._unhealthy(tick, wishes)
         if self.hosts.mask.any():
             yield from self._anomalies(self.hosts, tick, hour)
+        if wishes:
+            yield ProposalTick(cell=self.cell, source=self.source, tick=tick, proposals=tuple(wishes), closes=False)
         self.meter.note(self.gpus.values)
         usage = self.meter.take(self.tenancy) if is_told(tick) else ()
         demands = self.tenancy.demands(self.gpus.values, self.gpus.mask, usage)
-        yield from shared_out(demands, self.demand_partitions, self.cell, self.source, tick)
+        seen = arrivals(doors) if doors else ()
+        yield from shared_out(demands, self.demand_partitions, self.cell, self.source, tick, seen)
 
     def state(self) -> dict[str, Any]:
         """State for a snapshot."""
@@ -194,12 +201,14 @@ class NodeCell:
             for device in struck(event, known[event.node].devices):
                 self.health.note(device, event)
 
-    def _fill(self, entries: list[Entry]) -> None:
+    def _fill(self, entries: list[Entry]) -> list[tuple[tuple[Gateway, ...], NDArray[np.float32]]]:
+        """Take the values of a tick; return what gateways said, which nothing is kept of."""
         self.gpus.clear()
         self.hosts.clear()
         self.tenancy.values.fill(np.nan)
         gpus: list[tuple[NDArray[np.int64], NDArray[np.float32]]] = []
         hosts: list[tuple[NDArray[np.int64], NDArray[np.float32]]] = []
+        doors: list[tuple[tuple[Gateway, ...], NDArray[np.float32]]] = []
         for schema, inventory, values, period_s in entries:
             held = self.inventories[inventory.node]
             if inventory is not held and inventory != held:
@@ -216,8 +225,11 @@ class NodeCell:
                 first = self.tenancy.first_row[inventory.node]
                 owners = self.tenancy.workload_of_allocation[first : first + len(values)]
                 self.meter.note_replicas(owners, values, period_s)
+            elif schema == GATEWAY.schema:
+                doors.append((inventory.gateways, values))
         self.gpus.put(gpus)
         self.hosts.put(hosts)
+        return doors
 
     def _anomalies(self, table: SubjectTable, tick: Tick, hour: int) -> Iterator[Anomaly]:
         scores, expected = table.score(hour)
@@ -291,7 +303,7 @@ class NodeCell:
                 workload=self.tenancy.replica_of_slot.get(slot, ("", ""))[0],
             )
 
-    def _unhealthy(self, tick: Tick) -> Iterator[Record]:
+    def _unhealthy(self, tick: Tick, wishes: list[Proposal]) -> Iterator[Anomaly]:
         group = np.full(self.gpus.capacity, -1, np.int32)
         specs = [self.directory.spec(workload) for workload in self.tenancy.workloads]
         gangs = np.array([spec is not None and spec.kind == "training" for spec in specs], bool)
@@ -308,15 +320,12 @@ class NodeCell:
             self.reminded[subject] = tick.index
             anomaly = self._anomaly(table, finding.slot, tick, finding.detector, finding.score, finding.evidence)
             yield anomaly
-            yield self._wish(finding, anomaly, tick)
+            wishes.append(self._wish(finding, anomaly, tick))
 
     def _wish(self, finding: Finding, anomaly: Anomaly, tick: Tick) -> Proposal:
         workload, replica = self.tenancy.replica_of_slot.get(finding.slot, ("", ""))
         return Proposal(
             id=record_id("Proposal", "migrate", self.cell, anomaly.subject, tick.index),
-            cell=self.cell,
-            source=self.source,
-            tick=tick,
             wish="migrate",
             workload=workload,
             reason=f"device {anomaly.subject} of {anomaly.node} is {finding.detector}: {finding.reason}",

@@ -1,16 +1,26 @@
 """The demand of a tick, shared out to the partitions of the demand topic."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 
 from flyball_contracts.partitioner import partition_of
-from flyball_contracts.records import Demand, DemandTick, Tick
+from flyball_contracts.records import Arrivals, Demand, DemandTick, Tick
 
 MOST_IN_ONE = 2000
 """Workloads in one message: some 200 bytes each, and brokers take a megabyte."""
 
 
-def shared_out(demands: Iterable[Demand], partitions: int, cell: str, source: str, tick: Tick) -> Iterator[DemandTick]:
+def shared_out(
+    demands: Iterable[Demand],
+    partitions: int,
+    cell: str,
+    source: str,
+    tick: Tick,
+    arrivals: Sequence[Arrivals] = (),
+) -> Iterator[DemandTick]:
     """Yield what each partition's reader has to know of a tick; for those without demand, that there was none."""
+    doors: dict[int, list[Arrivals]] = {}
+    for one in arrivals:
+        doors.setdefault(partition_of(one.workload.encode(), partitions), []).append(one)
     mine: list[list[Demand]] = [[] for _ in range(partitions)]
     for demand in demands:
         mine[partition_of(demand.workload.encode(), partitions)].append(demand)
@@ -25,4 +35,5 @@ def shared_out(demands: Iterable[Demand], partitions: int, cell: str, source: st
                 demands=tuple(all_of_it[part * MOST_IN_ONE : (part + 1) * MOST_IN_ONE]),
                 part=part,
                 parts=parts,
+                arrivals=() if part or partition not in doors else tuple(doors[partition]),
             )

@@ -125,8 +125,7 @@ class Health:
         z = peers.deviations(x, group, mask, PEER_FLOORS)
         c = self.config
         self.peers, alarm = peers.persist(self.peers, z, mask, k=c.peer_ticks, m=c.peer_of_ticks, threshold=c.peer_z)
-        z_now = np.asarray(z)
-        slow = np.asarray(alarm)[:, CLOCK] & (z_now[:, CLOCK] < 0) & mask
+        slow = alarm[:, CLOCK] & (z[:, CLOCK] < 0) & mask
         found: dict[int, Finding] = {}
         for slot in np.flatnonzero(slow).tolist():
             if slot in quiet:
@@ -142,7 +141,7 @@ class Health:
                 f"its SM clock is {x[slot, CLOCK] / 1e6:.0f} MHz where its {int(same.sum()) - 1} peers run at "
                 f"{(medians[CLOCK] or 0.0) / 1e6:.0f} MHz, in {c.peer_ticks} of the last {c.peer_of_ticks} ticks"
             )
-            score = 1.0 - 1.0 / (1.0 + abs(float(z_now[slot, CLOCK])))
+            score = 1.0 - 1.0 / (1.0 + abs(float(z[slot, CLOCK])))
             found[slot] = Finding(slot, "straggling", score, reason, evidence)
         return found
 

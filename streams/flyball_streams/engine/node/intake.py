@@ -14,7 +14,7 @@ from flyball_contracts.config import WorkerConfig
 from flyball_contracts.errors import RecordError
 from flyball_contracts.frame import Frame, FrameBatch, decode_frame, decode_frames
 from flyball_contracts.ids import MAX_TIME_NS, NS_PER_S
-from flyball_contracts.metrics import GPU, HOST, USAGE, WORKLOAD, layout_of
+from flyball_contracts.metrics import GATEWAY, GPU, HOST, USAGE, WORKLOAD, layout_of
 from flyball_contracts.records import Inventory
 from flyball_streams.engine.directory import Directory
 from flyball_streams.engine.gate import Gate
@@ -24,7 +24,7 @@ from flyball_streams.engine.packing import pack_struct, unpack_struct
 from flyball_streams.engine.stats import LaneStats, count
 
 STAGE = "node lane"
-USED = frozenset({GPU.schema, HOST.schema, WORKLOAD.schema, USAGE.schema})
+USED = frozenset({GPU.schema, HOST.schema, WORKLOAD.schema, USAGE.schema, GATEWAY.schema})
 """Layouts that decisions rest on; the others are for people, through the sinks, and only their numbers count here."""
 PATIENCE = 4096
 """Frames that may wait for their inventory; more, or longer than the lateness, is a fault of the sender."""
@@ -47,6 +47,20 @@ class Parked(NamedTuple):
     values: NDArray[np.float32]
 
 
+class Route(NamedTuple):
+    """Where frames of one layout from one node go, as long as the directory, their boot and epoch stay the same.
+
+    ``source`` is their name at the gate, ``rows`` how many rows they must have.
+    """
+
+    version: int
+    boot_id: str
+    epoch: int
+    inventory: Inventory
+    rows: int
+    source: str
+
+
 class CellTicks(msgspec.Struct):
     """The ticks of one cell: which are open, and the frames in them."""
 
@@ -65,6 +79,7 @@ class Intake:
         self.cells: dict[str, CellTicks] = {}
         self.parked: list[Parked] = []
         self._directory_version = -1
+        self._routes: dict[int, dict[str, Route]] = {schema: {} for schema in USED}
 
     def take(self, batch: Batch[Incoming]) -> list[Message]:
         """Take frames in; return the dead letters among them."""
@@ -143,15 +158,19 @@ class Intake:
         return verdict == "new"
 
     def _place(self, message: Incoming, frame: Frame, values: NDArray[np.float32], dead: list[Message]) -> None:
-        inventory = self.directory.inventory(frame.node, frame.boot_id, frame.inventory_epoch)
-        if inventory is None:
-            self.parked.append(Parked(message, frame, values))
-            return
-        schema, rows = frame.schema, 1
-        if schema == GPU.schema:
-            rows = len(inventory.devices)
-        elif schema in (WORKLOAD.schema, USAGE.schema):
-            rows = len(inventory.allocations)
+        schema = frame.schema
+        route = self._routes[schema].get(frame.node)
+        if (
+            route is None
+            or route.version != self.directory.version
+            or route.boot_id != frame.boot_id
+            or route.epoch != frame.inventory_epoch
+        ):
+            route = self._route(frame)
+            if route is None:
+                self.parked.append(Parked(message, frame, values))
+                return
+        inventory, rows = route.inventory, route.rows
         if frame.rows != rows:
             self.stats.unfit += 1
             dead.append(refuse(message, STAGE, RecordError(_unfit(frame, layout_of(schema).rows, rows))))
@@ -175,7 +194,7 @@ class Intake:
             else:
                 self.stats.ignored += 1
             return
-        arrival = cell.gate.arrive(f"{frame.node}|{schema}", index)
+        arrival = cell.gate.arrive(route.source, index)
         count(self.stats, arrival)
         if arrival == "ok":
             self.stats.rows += rows
@@ -191,6 +210,22 @@ class Intake:
                 f"{inventory.cell!r}; check the node's clock (time synchronisation)"
             )
             dead.append(refuse(message, STAGE, error))
+
+    def _route(self, frame: Frame) -> Route | None:
+        inventory = self.directory.inventory(frame.node, frame.boot_id, frame.inventory_epoch)
+        if inventory is None:
+            return None
+        schema, rows = frame.schema, 1
+        if schema == GPU.schema:
+            rows = len(inventory.devices)
+        elif schema in (WORKLOAD.schema, USAGE.schema):
+            rows = len(inventory.allocations)
+        elif schema == GATEWAY.schema:
+            rows = len(inventory.gateways)
+        source = f"{frame.node}|{schema}"
+        route = Route(self.directory.version, frame.boot_id, frame.inventory_epoch, inventory, rows, source)
+        self._routes[schema][frame.node] = route
+        return route
 
     def _expire(self, dead: list[Message]) -> None:
         """Give up on frames whose inventory did not come while newer frames of their node did."""
@@ -228,5 +263,6 @@ def in_order(batches: Batch[FrameBatch]) -> list[tuple[int, Frame, NDArray[np.fl
         starts = decoded.starts.tolist()
         parts = [decoded.values[a:b] for a, b in pairwise(starts)]
         arrived += zip(decoded.positions, decoded.frames, parts, strict=True)
-    arrived.sort(key=itemgetter(0))
+    if len(batches) > 1:
+        arrived.sort(key=itemgetter(0))
     return arrived

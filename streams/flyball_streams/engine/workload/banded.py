@@ -2,59 +2,36 @@
 
 import numpy as np
 
-from flyball_contracts.config import ForecastConfig, SizingConfig
 from flyball_models import bucket
+from flyball_models.sizing import promise
 from flyball_models.sizing.replicas import UNKNOWN, band, required
-from flyball_streams.engine.workload.columns import Floats, Ints, Seen
-from flyball_streams.engine.workload.forecaster import Forecaster, nearest
-from flyball_streams.engine.workload.promised import DRAIN_S, FORECAST, PRESENT, Basis
+from flyball_streams.engine.workload.columns import Floats
+from flyball_streams.engine.workload.policy import DRAIN_S, FORECAST, PRESENT, Basis, Policy, Shown
 
 
-def need(
-    seen: Seen,
-    now: Floats,
-    backlog: Floats,
-    usual: Floats,
-    lead: Ints,
-    period_s: float,
-    slots: Ints,
-    trusted: Floats,
-    forecaster: Forecaster,
-    forecast: ForecastConfig,
-    sizing: SizingConfig,
-) -> Basis:
-    """What workloads need, whose forecasts are in `slots`, with work `now` and cold starts of `lead` ticks.
+def need(shown: Shown) -> Basis:
+    """What workloads need.
 
     The upper need is the quantile ``level`` between the lead time and the hold after it, the lower one ``down_level``
     from now on; between them the number stays, so hysteresis follows from the lead time. A forecast that is not trusted
     sizes nothing: then the backlog and the present demand alone ask for more, and nobody less.
     """
-    n = bucket(len(slots))
-    up_level, down_level = nearest(forecast.levels, sizing.level), nearest(forecast.levels, sizing.down_level)
-    last = np.minimum(lead + int(np.ceil(sizing.hold_s / period_s)), forecast.horizon_ticks)
-    now = now + np.nan_to_num(backlog) * seen.capacity / np.maximum(DRAIN_S, seen.cold_start_s)
-    ahead = np.where(trusted > 0, forecaster.most(slots, up_level, lead, last), np.nan)
-    later = np.where(trusted > 0, forecaster.most(slots, down_level, np.ones_like(lead), last), np.nan)
+    n, seen, sizing = bucket(len(shown.slots)), shown.seen, shown.sizing
+    now = shown.now + np.nan_to_num(shown.backlog) * seen.capacity / np.maximum(DRAIN_S, seen.cold_start_s)
+    ahead = shown.ahead(sizing.level, shown.lead)
+    later = shown.ahead(sizing.down_level, np.ones_like(shown.lead))
     upper, lower = np.fmax(now, ahead), np.where(np.isnan(later), np.nan, np.maximum(now, later))
-    columns = [_padded(x, n) for x in (upper, lower, seen.capacity, usual, seen.replicas)]
+    columns = [_padded(x, n) for x in (upper, lower, seen.capacity, shown.usual, seen.replicas)]
     zero, most = np.zeros(n, np.int32), np.full(n, 2**31 - 1, np.int32)
     up = required(columns[0], columns[2], columns[3], zero, most)
     down = required(columns[1], columns[2], columns[3], zero, most)
-    found = np.asarray(band(columns[4].astype(np.int32), up, down))[: len(slots)].astype(np.float64)
+    found = np.asarray(band(columns[4].astype(np.int32), up, down))[: len(shown.slots)].astype(np.float64)
     more = found > seen.replicas
     work = np.where(more | np.isnan(lower), upper, lower)
     level = np.where(more, sizing.level, sizing.down_level)
-    base = np.where(trusted > 0, FORECAST, PRESENT)
+    base = np.where(shown.trusted, FORECAST, PRESENT)
     replicas = np.where(found == UNKNOWN, np.nan, found)
-    return Basis(
-        replicas,
-        base,
-        seen.capacity * usual,
-        work,
-        np.where(more, ahead, later),
-        level,
-        (lead * period_s).astype(np.float64),
-    )
+    return Basis(replicas, base, seen.capacity * shown.usual, work, np.where(more, ahead, later), level, shown.lead_s)
 
 
 def _padded(values: Floats, n: int) -> np.ndarray[tuple[int], np.dtype[np.float32]]:
@@ -62,3 +39,6 @@ def _padded(values: Floats, n: int) -> np.ndarray[tuple[int], np.dtype[np.float3
     array = np.zeros(n, np.float32)
     array[: len(values)] = np.clip(values, -1e30, 1e30)
     return array
+
+
+POLICY = Policy(need, promise.RULE)

@@ -8,7 +8,7 @@ import numpy as np
 
 from flyball_contracts.config import WorkerConfig
 from flyball_contracts.ids import NS_PER_S, record_id
-from flyball_contracts.records import Capacity, Demand, Method, Tick, WorkloadSpec
+from flyball_contracts.records import Architecture, Capacity, Demand, Method, Tick, WorkloadSpec
 from flyball_models import bucket
 from flyball_models.capacity import gpus, static, tracker
 from flyball_models.capacity.base import FIELDS, Limits, empty
@@ -223,9 +223,13 @@ def mean_wait_s(delay_s: float, attainment: float) -> float:
 def by_architecture(spec: WorkloadSpec) -> float:
     """Requests per second that the architecture lets a replica sustain on the least of its GPU models; NaN: unknown."""
     chips = [chip for chip in map(gpus.find, spec.gpu_models) if chip is not None]
-    told = spec.model
-    if told is None or not chips:
+    if spec.model is None or not chips:
         return math.nan
+    return min(requests_on(spec, spec.model, chip) for chip in chips) or math.nan
+
+
+def requests_on(spec: WorkloadSpec, told: Architecture, chip: gpus.Gpu) -> float:
+    """Requests per second that the architecture lets a replica sustain on a GPU or a part of it; 0: it does not fit."""
     model = static.Model(
         told.parameters,
         min(told.active_parameters or told.parameters, told.parameters),
@@ -240,8 +244,7 @@ def by_architecture(spec: WorkloadSpec) -> float:
     promise = spec.objective
     pace_s = promise.token_s if promise is not None and promise.token_s is not None else math.inf
     traffic = static.Traffic(told.prompt_tokens, told.answer_tokens, float(told.most_at_once), pace_s)
-    least = min(static.estimate(model, chip, spec.gpus_per_replica, traffic).requests_per_s for chip in chips)
-    return least or math.nan
+    return static.estimate(model, chip, spec.gpus_per_replica, traffic).requests_per_s
 
 
 def _row(demand: Demand, period_s: float) -> tuple[float | None, ...]:

@@ -10,6 +10,7 @@ import numpy as np
 from flyball_contracts.config import WorkerConfig
 from flyball_contracts.ids import NS_PER_S, record_id
 from flyball_contracts.records import (
+    Arrivals,
     Demand,
     Evidence,
     Forecast,
@@ -17,16 +18,19 @@ from flyball_contracts.records import (
     Proposal,
     Record,
     Tick,
-    TickClosed,
     WorkloadSpec,
 )
 from flyball_streams.engine.directory import Directory
 from flyball_streams.engine.packing import pack_struct, unpack_struct
 from flyball_streams.engine.workload import timing
+from flyball_streams.engine.workload.arrivals import NOTHING, Told, merge_arrivals, with_arrivals, with_unserved
 from flyball_streams.engine.workload.capacity import Capacities
+from flyball_streams.engine.workload.choice import UNCHOSEN, Choice
 from flyball_streams.engine.workload.forecaster import Forecaster, View
+from flyball_streams.engine.workload.history import History
 from flyball_streams.engine.workload.rightsizing import Rightsizing
-from flyball_streams.engine.workload.sizer import Job, Sizer, observed_work
+from flyball_streams.engine.workload.sizer import Job, Sizer, forecast_id, observed_work
+from flyball_streams.engine.workload.wishes import Wishes
 
 SHOWN_HORIZONS = 12
 MOST_WORK = 1e30
@@ -45,34 +49,50 @@ class Progress(msgspec.Struct):
 class WorkloadCell:
     """Workloads of one cell in one partition."""
 
-    def __init__(self, cell: str, source: str, config: WorkerConfig, directory: Directory) -> None:
+    def __init__(
+        self, cell: str, source: str, config: WorkerConfig, directory: Directory, history: History | None = None
+    ) -> None:
         self.cell = cell
         self.source = source
         self.config = config
         self.directory = directory
         self.forecaster = Forecaster(config.forecast)
+        self.history = history
         self.capacities = Capacities(cell, config, directory)
         self.sizer = Sizer(config.forecast, config.sizing, self.forecaster)
         self.rightsizing = Rightsizing(cell, source, config.rightsizing, directory)
+        self.choice = Choice(cell, source, config, directory)
         self.progress: dict[str, Progress] = {}
         self.plans: dict[str, Plan] = {}
         self.basis: dict[str, tuple[int, int, int]] = {}
         self.in_work: set[str] = set()
         self.without_spec: set[str] = set()
         self.last_tick: int | None = None
+        self.said: dict[str, int] = {}
         horizons = config.forecast.horizon_ticks
         self.shown = sorted({round(h) for h in np.linspace(1, horizons, min(SHOWN_HORIZONS, horizons)).tolist()})
         self.shown_rows = np.array(self.shown) - 1
 
-    def close(self, tick: Tick, demands: dict[str, Demand], owned: list[WorkloadSpec]) -> Iterator[Record]:
-        """Records of one closed tick, in a fixed order, the mark last; ``owned`` are this partition's workloads."""
-        yield from self._sized(tick, demands)
-        yield from self.rightsizing.step(tick, demands)
+    def close(
+        self, tick: Tick, demands: dict[str, Demand], owned: list[WorkloadSpec], told: Told = NOTHING
+    ) -> Iterator[Record]:
+        """Records of one closed tick, in a fixed order, wishes last.
+
+        ``owned`` are this partition's workloads, ``told`` is what gateways saw.
+        """
+        arrived = merge_arrivals(told) if told else {}
+        if arrived:
+            demands = with_unserved(demands, arrived)
+        wishes = Wishes(self.said, tick.index, self.config.forecast.publish_every_ticks)
+        yield from self._sized(tick, demands, arrived, wishes)
+        for proposal in self.rightsizing.step(tick, demands):
+            wishes.new[proposal.id] = proposal
         self._forget(owned)
         for spec in owned:
             if timing.is_deferrable(spec):
-                yield from self._timed(tick, spec, demands.get(spec.workload))
-        yield TickClosed(cell=self.cell, source=self.source, tick=tick)
+                yield from self._timed(tick, spec, demands.get(spec.workload), wishes)
+        self.said = wishes.said()
+        yield from wishes.told(self.cell, self.source, tick)
 
     def state(self) -> dict[str, Any]:
         """State for a snapshot."""
@@ -81,30 +101,40 @@ class WorkloadCell:
             "capacities": self.capacities.state(),
             "sizer": self.sizer.state(),
             "rightsizing": self.rightsizing.state(),
+            "choice": self.choice.state(),
             "progress": {name: pack_struct(p) for name, p in self.progress.items()},
             "plans": {name: pack_struct(p) for name, p in self.plans.items()},
             "basis": {name: list(b) for name, b in self.basis.items()},
             "in_work": sorted(self.in_work),
+            "said": self.said,
             "last_tick": self.last_tick,
         }
 
     def load(self, state: dict[str, Any]) -> None:
         """Take on the state of a snapshot."""
+        self.history = None
         self.forecaster.load(state["forecaster"])
         self.capacities.load(state["capacities"])
         self.sizer.load(state["sizer"])
         self.rightsizing.load(state["rightsizing"])
+        self.choice.load(state["choice"])
         self.progress = {name: unpack_struct(raw, Progress) for name, raw in state["progress"].items()}
         self.plans = {name: unpack_struct(raw, Plan) for name, raw in state["plans"].items()}
         self.basis = {name: (b[0], b[1], b[2]) for name, b in state["basis"].items()}
         self.in_work = set(state["in_work"])
+        self.said = dict(state["said"])
         self.last_tick = state["last_tick"]
 
-    def _sized(self, tick: Tick, demands: dict[str, Demand]) -> Iterator[Record]:
+    def _sized(
+        self, tick: Tick, demands: dict[str, Demand], arrived: dict[str, Arrivals], wishes: Wishes
+    ) -> Iterator[Record]:
         observed: dict[str, float] = {}
         specs = {name: spec for name in demands if (spec := self.directory.spec(name)) is not None}
         self.capacities.observe(tick, demands, specs)
         yield from self.capacities.records(tick, demands, specs)
+        if arrived:  # what a replica sustains is learned from what replicas say alone
+            each = self.sizer.work_of_request
+            demands = {n: with_arrivals(d, arrived[n], each) if n in arrived else d for n, d in demands.items()}
         other_unit: list[str] = []
         for name, spec in specs.items():
             demand, known = demands[name], self.capacities.in_work(spec)
@@ -118,6 +148,10 @@ class WorkloadCell:
         self.forecaster.restart(other_unit)
         self.without_spec = {name for name in demands if name not in specs}
         jobs: list[Job] = []
+        history, self.history = self.history, None
+        if history is not None and history.period_ns == tick.period_ns:
+            self.forecaster.begin(history)
+            self.last_tick = tick.index - 1 - history.gap(tick, self.config.forecast.season_ticks)
         skipped = tick.index - self.last_tick - 1 if self.last_tick is not None else 0
         self.forecaster.skip(skipped)
         self.last_tick = tick.index
@@ -130,28 +164,36 @@ class WorkloadCell:
             if specs[name].kind == "inference":
                 spec, demand = specs[name], demands[name]
                 sustained, cold_start_s = self.capacities.of(spec, demand), self.capacities.cold_start_s(spec)
-                forecast_id = self._forecast_id(name, tick)
-                jobs.append(Job(spec, demand, view, forecast_id, sustained.work_per_s, sustained.source, cold_start_s))
-        for job, want in zip(jobs, self.sizer.step(tick, jobs), strict=True):
+                jobs.append(Job(spec, demand, view, self.cell, sustained.work_per_s, sustained.source, cold_start_s))
+        wants = self.sizer.step(tick, jobs)
+        chosen, taken = self.choice.step(tick, jobs, wants, self.sizer.needed) if self.choice.offers else UNCHOSEN
+        for job, want in zip(jobs, wants, strict=True):
             if want is not None:
                 name = job.spec.workload
                 if want.tick == tick.index and name not in published:  # what a wish rests on can be looked up
                     yield self._forecast(name, views[name], tick)
-                yield self._proposal(
-                    tick,
-                    name,
-                    "scale",
-                    want.reason,
-                    replicas=want.replicas,
-                    observed=job.demand.replicas,
-                    confidence=want.confidence,
-                    evidence=want.evidence,
-                )
+                if name in taken:
+                    continue
+                identity = record_id("Proposal", "scale", self.cell, name, want.tick)
+                if wishes.is_new(identity):
+                    wishes.new[identity] = Proposal(
+                        id=identity,
+                        wish="scale",
+                        workload=name,
+                        reason=want.reason,
+                        replicas=want.replicas,
+                        observed_replicas=want.running,
+                        confidence=want.confidence,
+                        evidence=want.evidence,
+                    )
+        for proposal in chosen:
+            wishes.new[proposal.id] = proposal
 
     def _forget(self, owned: list[WorkloadSpec]) -> None:
         """Drop what is kept of jobs that are no longer this lane's, or no longer at all."""
         here = {spec.workload for spec in owned}
         self.sizer.keep(here)
+        self.choice.keep(here)
         if self.progress.keys() - here:
             self.progress = {name: p for name, p in self.progress.items() if name in here}
             self.plans = {name: p for name, p in self.plans.items() if name in here}
@@ -162,13 +204,10 @@ class WorkloadCell:
         every = self.config.forecast.publish_every_ticks
         return (tick.index + crc32(name.encode())) % every == 0
 
-    def _forecast_id(self, name: str, tick: Tick) -> str:
-        return record_id("Forecast", self.cell, name, tick.index)
-
     def _forecast(self, name: str, view: View, tick: Tick) -> Forecast:
         known = bool(np.isfinite(view.coverage).all())
         return Forecast(
-            id=self._forecast_id(name, tick),
+            id=forecast_id(self.cell, name, tick.index),
             subject=name,
             cell=self.cell,
             time_ns=tick.end_ns,
@@ -182,7 +221,7 @@ class WorkloadCell:
             experts=view.weights,
         )
 
-    def _timed(self, tick: Tick, spec: WorkloadSpec, demand: Demand | None) -> Iterator[Record]:
+    def _timed(self, tick: Tick, spec: WorkloadSpec, demand: Demand | None, wishes: Wishes) -> Iterator[Record]:
         progress = self.progress.setdefault(spec.workload, Progress())
         progress.replicas = demand.replicas if demand is not None else 0
         if demand is not None:
@@ -197,7 +236,7 @@ class WorkloadCell:
         if plan is not self.plans.get(spec.workload):
             self.plans[spec.workload] = plan
             yield plan
-        yield from self._timing_wish(tick, spec, progress, plan)
+        self._timing_wish(tick, spec, progress, plan, wishes)
 
     def _plan(self, tick: Tick, spec: WorkloadSpec, progress: Progress) -> Plan | None:
         """Plan in force: made anew at each slot, and when the curve or the specification changes."""
@@ -214,70 +253,41 @@ class WorkloadCell:
         job = timing.Deferrable(spec, duration_s - done_s, zone)
         return timing.make_plan(job, signal, tick.end_ns, self.cell, self.config.timing)
 
-    def _timing_wish(self, tick: Tick, spec: WorkloadSpec, progress: Progress, plan: Plan) -> Iterator[Proposal]:
+    def _timing_wish(self, tick: Tick, spec: WorkloadSpec, progress: Progress, plan: Plan, wishes: Wishes) -> None:
         here, then = timing.slot_of(plan, tick.end_ns), timing.next_run(plan, tick.end_ns)
-        now_g, runs = plan.cost[here], plan.run[here]
-        if not plan.feasible and progress.replicas:
+        now_g, runs, running = plan.cost[here], plan.run[here], progress.replicas
+        if not plan.feasible and running:
             return  # it runs already and every slot counts
-        if not runs and progress.replicas and then is not None:
-            later_g = timing.mean_cost(plan)
-            yield self._proposal(
-                tick,
-                spec.workload,
-                "pause",
-                f"carbon is {now_g:.0f} g/kWh in {plan.zone} now and {later_g:.0f} g/kWh in the slots planned before "
-                f"the deadline: waiting saves {plan.saving:.0%}",
-                replicas=0,
-                observed=progress.replicas,
-                confidence=0.7,
-                evidence=_carbon_evidence(plan, now_g, later_g),
-                until_ns=then,
-                saving=plan.saving,
-            )
-        elif runs and not progress.replicas:
+        identity = record_id("Proposal", self.cell, spec.workload, plan.id, here, running)
+        if not runs and running and then is not None:
+            if wishes.is_new(identity):
+                later_g = timing.mean_cost(plan)
+                wishes.new[identity] = Proposal(
+                    id=identity,
+                    wish="pause",
+                    workload=spec.workload,
+                    reason=f"carbon is {now_g:.0f} g/kWh in {plan.zone} now and {later_g:.0f} g/kWh in the slots "
+                    f"planned before the deadline: waiting saves {plan.saving:.0%}",
+                    replicas=0,
+                    observed_replicas=running,
+                    until_ns=then,
+                    confidence=0.7,
+                    expected_saving=plan.saving,
+                    evidence=_carbon_evidence(plan, now_g, later_g),
+                )
+        elif runs and not running and wishes.is_new(identity):
             whole = spec.gang_size if spec.gang_size > 1 else spec.max_replicas
-            replicas = max(1, min(whole, spec.max_replicas))
-            yield self._proposal(
-                tick,
-                spec.workload,
-                "scale",
-                f"the plan runs this job now, at {now_g:.0f} g/kWh in {plan.zone}, to end before its deadline",
-                replicas=replicas,
-                observed=0,
+            wishes.new[identity] = Proposal(
+                id=identity,
+                wish="scale",
+                workload=spec.workload,
+                reason=f"the plan runs this job now, at {now_g:.0f} g/kWh in {plan.zone}, to end before its deadline",
+                replicas=max(1, min(whole, spec.max_replicas)),
+                observed_replicas=0,
                 confidence=0.7,
+                expected_saving=plan.saving,
                 evidence=_carbon_evidence(plan, now_g, now_g),
-                saving=plan.saving,
             )
-
-    def _proposal(
-        self,
-        tick: Tick,
-        workload: str,
-        wish: str,
-        reason: str,
-        *,
-        replicas: int,
-        observed: int,
-        confidence: float,
-        evidence: tuple[Evidence, ...],
-        until_ns: int | None = None,
-        saving: float | None = None,
-    ) -> Proposal:
-        return Proposal(
-            id=record_id("Proposal", wish, self.cell, workload, tick.index),
-            cell=self.cell,
-            source=self.source,
-            tick=tick,
-            wish="pause" if wish == "pause" else "scale",
-            workload=workload,
-            reason=reason,
-            replicas=replicas,
-            observed_replicas=observed,
-            until_ns=until_ns,
-            confidence=confidence,
-            expected_saving=saving,
-            evidence=evidence,
-        )
 
 
 def _carbon_evidence(plan: Plan, now_g: float, later_g: float) -> tuple[Evidence, ...]:

@@ -38,7 +38,10 @@ class Seen(NamedTuple):
 
 
 class Mix(NamedTuple):
-    """Recent work and requests [N], whose ratio is the work of a request, and how long nothing was asked for."""
+    """Recent work and requests [N], whose ratio is the work of a request, and how long nothing was asked for.
+
+    ``idle_s`` is below zero while what was asked for last is still owed a replica.
+    """
 
     work: Floats
     requests: Floats
@@ -102,6 +105,13 @@ class Columns:
             self.rows.update(zip(new, free, strict=False))
         self._latest, self._places = names, np.array([self.rows[name] for name in names], np.int64)
         return self._places
+
+    def work_of_request(self, name: str) -> float:
+        """Work of a request of late, where it was served and both are known; else NaN."""
+        row = self.rows.get(name)
+        if row is None or not self.mix.requests[row] > 0.0:
+            return float("nan")
+        return float(self.mix.work[row] / self.mix.requests[row])
 
     def keep(self, names: set[str]) -> None:
         """Forget all other workloads."""
@@ -191,14 +201,17 @@ class Columns:
         hpa.step(self.rival, work, target, have, least, most)
 
     def _remember_mix(self, rows: Ints, seen: Seen, period_s: float) -> None:
-        both = np.isfinite(seen.work) & np.isfinite(seen.requests) & (seen.in_gpus == 0.0)
+        served = (seen.in_gpus == 0.0) & (seen.ready > 0.0)  # what nobody serves shows no work
+        both = np.isfinite(seen.work) & np.isfinite(seen.requests) & served
         at, rate = rows[both], 1.0 - np.exp(-period_s / MIX_S)
         for have, new in ((self.mix.work, seen.work[both]), (self.mix.requests, seen.requests[both])):
             have[at] = np.where(np.isnan(have[at]), new, have[at] + rate * (new - have[at]))
         quiet = np.nan_to_num(seen.work) <= np.where(seen.in_gpus > 0.0, 0.01 * seen.capacity, 0.0)
         for signal in (seen.requests, seen.queued, seen.active):
             quiet &= np.nan_to_num(signal) <= 0.0
-        self.mix.idle_s[rows] = np.where(quiet, self.mix.idle_s[rows] + period_s, 0.0)
+        # A request that found nobody is owed the time of a start: until then the clock is below zero.
+        since = np.where(seen.ready > 0.0, 0.0, -np.nan_to_num(seen.cold_start_s))
+        self.mix.idle_s[rows] = np.where(quiet, self.mix.idle_s[rows] + period_s, since)
 
     def _backlog(self, rows: Ints, seen: Seen) -> Floats:
         with np.errstate(invalid="ignore", divide="ignore"):

@@ -9,7 +9,8 @@ from numpy.typing import NDArray
 from flyball_contracts.config import ForecastConfig
 from flyball_models import bucket
 from flyball_models.forecast import conformal
-from flyball_streams.engine.packing import arrays, like, wiped
+from flyball_streams.engine.packing import arrays, like, taken, wiped
+from flyball_streams.engine.workload.history import History
 from flyball_streams.engine.workload.points import points
 
 FORGET_STEPS = 3600
@@ -23,18 +24,44 @@ def nearest(levels: tuple[float, ...], level: float) -> int:
     return min(range(len(levels)), key=lambda i: abs(levels[i] - level))
 
 
+class Made(NamedTuple):
+    """What a tick made for all slots.
+
+    ``logs`` are log(1 + quantile), ``float32[levels, horizons, slots]``; ``coverage`` is ``float32[levels, slots]``;
+    ``shares`` are the weights of the mix's ``experts`` at the lead time, ``float32[experts, slots]``.
+    """
+
+    logs: NDArray[np.float32]
+    coverage: NDArray[np.float32]
+    experts: tuple[str, ...]
+    shares: NDArray[np.float32]
+
+
 class View(NamedTuple):
     """What is forecast of one workload at the end of a tick.
 
-    ``quantiles`` is ``float32[horizons, levels]`` for 1, 2, ... ticks ahead; ``coverage`` is ``float32[levels]``;
-    ``weights`` are those of the mix's experts at the lead time.
+    Few of a tick's views are read in full, so what they say is taken from what was made when it is asked for.
     """
 
     observed: float
-    quantiles: NDArray[np.float32]
-    coverage: NDArray[np.float32]
     trusted: bool
-    weights: dict[str, float]
+    slot: int
+    made: Made
+
+    @property
+    def quantiles(self) -> NDArray[np.float32]:
+        """Quantiles 1, 2, ... ticks ahead in the unit of the values, ``float32[horizons, levels]``."""
+        return np.expm1(self.made.logs[:, :, self.slot].T)
+
+    @property
+    def coverage(self) -> NDArray[np.float32]:
+        """Share of values at or below each quantile at the lead time, ``float32[levels]``; NaN before the first."""
+        return self.made.coverage[:, self.slot]
+
+    @property
+    def weights(self) -> dict[str, float]:
+        """Weight of each expert by its name."""
+        return dict(zip(self.made.experts, self.made.shares[:, self.slot].tolist(), strict=True))
 
 
 class Forecaster:
@@ -57,7 +84,10 @@ class Forecaster:
         self.capacity = bucket(capacity)
         self.smooth = self.points.init(self.capacity)
         self.bands = conformal.init(self.capacity, self.conformal_config)
-        self.quantiles = np.zeros((self.capacity, config.horizon_ticks, len(config.levels)), np.float32)
+        self.logs = np.zeros((len(config.levels), config.horizon_ticks, self.capacity), np.float32)
+        self.levels = np.array(config.levels, np.float32)[:, None]
+        self.upper = self.levels[:, 0] > 0.5
+        """The levels that size; the others of a sparse series rest on zero and cover too much."""
 
     def state(self) -> dict[str, Any]:
         """State for a snapshot."""
@@ -78,39 +108,36 @@ class Forecaster:
         self.smooth = like(self.points.init(self.capacity), state["points"])
         self.bands = like(conformal.init(self.capacity, self.conformal_config), state["bands"])
 
+    def begin(self, history: History) -> None:
+        """Go on from what was learned of a history; only for a forecaster that has seen nothing."""
+        self.place(history.names)
+        slots = [self.slots[name] for name in history.names]
+        self.smooth = taken(self.smooth, history.smooth, slots, history.slots)
+        self.bands = taken(self.bands, history.bands, slots, history.slots)
+
     def step(self, observed: Mapping[str, float]) -> dict[str, View]:
         """Learn what was observed in a tick; forecasts of the workloads observed, by name.
 
         A series without a value keeps its state; a tick without any value still passes.
         """
-        self._make_room(sorted(name for name in observed if name not in self.slots))
+        self.place(observed)
         self.steps += 1
         self.seen.update(dict.fromkeys(observed, self.steps))
         y = np.zeros(self.capacity, np.float32)
         mask = np.zeros(self.capacity, bool)
-        for name, value in observed.items():
-            y[self.slots[name]] = value
-            mask[self.slots[name]] = True
-        self.smooth, point, weights = self.points.step(self.smooth, y, mask)
-        self.bands, found = conformal.step(self.bands, y, mask, point, config=self.conformal_config)
-        quantiles, coverage = np.asarray(found.quantiles), np.asarray(found.coverage)
-        self.quantiles = quantiles
-        resolved = np.asarray(found.resolved)
-        levels = np.array(self.config.levels, np.float32)
-        upper = levels > 0.5  # those that size; the others of a sparse series rest on zero and cover too much
-        off = np.abs(coverage - levels)[:, upper].max(axis=1)
-        trusted = (resolved >= self.config.trust_after_ticks) & (off <= self.config.trust_tolerance)
-        experts = list(zip(self.points.experts, weights.T.tolist(), strict=True))
+        slots = [self.slots[name] for name in observed]
+        y[slots], mask[slots] = list(observed.values()), True
+        self.smooth, logs, weights = self.points.step(self.smooth, y, mask)
+        self.bands, (bands, covered, resolved) = conformal.around(
+            self.bands, y, mask, logs, config=self.conformal_config
+        )
+        self.logs, coverage = np.asarray(bands), np.asarray(covered)
+        off = np.abs(coverage - self.levels)[self.upper].max(axis=0)
+        trusted = (np.asarray(resolved) >= self.config.trust_after_ticks) & (off <= self.config.trust_tolerance)
+        made, judged = Made(self.logs, coverage, self.points.experts, weights), trusted.tolist()
         return {
-            name: View(
-                observed=value,
-                quantiles=quantiles[slot],
-                coverage=coverage[slot],
-                trusted=bool(trusted[slot]),
-                weights={expert: row[slot] for expert, row in experts},
-            )
-            for name, value in sorted(observed.items())
-            for slot in (self.slots[name],)
+            name: View(observed[name], judged[slot], slot, made)
+            for name, slot in sorted(zip(observed, slots, strict=True))
         }
 
     def most(
@@ -119,8 +146,8 @@ class Forecaster:
         """Largest forecast, at the level in this place, of some slots from `first` to `last` ticks ahead [J]."""
         ahead = np.arange(1, self.config.horizon_ticks + 1)
         within = (ahead >= first[:, None]) & (ahead <= last[:, None])
-        most = np.where(within, self.quantiles[slots, :, level], -np.inf).max(axis=1)
-        return np.asarray(most, np.float64)
+        most = np.where(within, self.logs[level][:, slots].T, -np.inf).max(axis=1)
+        return np.asarray(np.expm1(most), np.float64)
 
     def skip(self, ticks: int) -> None:
         """Let ticks go by that nobody reported: all open forecasts end, and the season is where it should be."""
@@ -136,6 +163,12 @@ class Forecaster:
         if slots:
             self.smooth = wiped(self.smooth, self.points.init(self.capacity), slots)
             self.bands = wiped(self.bands, conformal.init(self.capacity, self.conformal_config), slots)
+
+    def place(self, names: Iterable[str]) -> None:
+        """Give each workload a slot of its own."""
+        new = sorted(name for name in names if name not in self.slots)
+        self.seen.update(dict.fromkeys(new, self.steps))
+        self._make_room(new)
 
     def _make_room(self, names: list[str]) -> None:
         if len(self.slots) + len(names) > self.capacity:

@@ -1,14 +1,8 @@
 """Demand of a workload over all node lanes that know it."""
 
 from collections.abc import Mapping
-from typing import Any
 
 from flyball_contracts.records import Demand, Usage
-
-SUMS = (
-    *("work_rate", "request_rate", "queued", "active", "utilization_sum", "power_w"),
-    *("tokens_in_rate", "tokens_out_rate", "failed"),
-)
 
 
 def merge(parts: Mapping[str, Mapping[str, Demand]]) -> dict[str, Demand]:
@@ -25,24 +19,39 @@ def merge(parts: Mapping[str, Mapping[str, Demand]]) -> dict[str, Demand]:
 
 
 def _sum(found: list[Demand]) -> Demand:
-    weighted = [(d.progress, d.replicas) for d in found if d.progress is not None]
-    weight = sum(n for _, n in weighted)
-    progress = sum(p * n for p, n in weighted) / weight if weight > 0 else found[0].progress
-    sums: dict[str, Any] = {name: _known_sum([getattr(d, name) for d in found]) for name in SUMS}
-    return Demand(
-        workload=found[0].workload,
-        replicas=sum(d.replicas for d in found),
-        ready=sum(d.ready for d in found),
-        devices=sum(d.devices for d in found),
-        progress=progress,
-        **sums,
-        usage=_most([d.usage for d in found if d.usage is not None]),
-    )
+    total, *others = found
+    for d in others:
+        total = Demand(
+            workload=d.workload,
+            replicas=total.replicas + d.replicas,
+            ready=total.ready + d.ready,
+            devices=total.devices + d.devices,
+            work_rate=_plus(total.work_rate, d.work_rate),
+            request_rate=_plus(total.request_rate, d.request_rate),
+            queued=_plus(total.queued, d.queued),
+            active=_plus(total.active, d.active),
+            utilization_sum=_plus(total.utilization_sum, d.utilization_sum),
+            power_w=_plus(total.power_w, d.power_w),
+            progress=_mean(found),
+            tokens_in_rate=_plus(total.tokens_in_rate, d.tokens_in_rate),
+            tokens_out_rate=_plus(total.tokens_out_rate, d.tokens_out_rate),
+            failed=_plus(total.failed, d.failed),
+            usage=_most([d.usage for d in found if d.usage is not None]),
+        )
+    return total
 
 
-def _known_sum(values: list[float | None]) -> float | None:
-    known = [value for value in values if value is not None]
-    return sum(known) if known else None
+def _plus(a: float | None, b: float | None) -> float | None:
+    if a is None:
+        return b
+    return a if b is None else a + b
+
+
+def _mean(found: list[Demand]) -> float | None:
+    """Return the progress of all replicas."""
+    known = [(d.progress, d.replicas) for d in found if d.progress is not None]
+    weight = sum(n for _, n in known)
+    return sum(p * n for p, n in known) / weight if weight > 0 else found[0].progress
 
 
 def _most(found: list[Usage]) -> Usage | None:
@@ -53,4 +62,4 @@ def _most(found: list[Usage]) -> Usage | None:
         name: max((x for u in found if (x := getattr(u, name)) is not None), default=None)
         for name in Usage.__struct_fields__
     }
-    return Usage(**largest | {"oom": _known_sum([u.oom for u in found])})
+    return Usage(**largest | {"oom": sum(known) if (known := [u.oom for u in found if u.oom is not None]) else None})

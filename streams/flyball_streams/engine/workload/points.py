@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from flyball_contracts.config import ForecastConfig
-from flyball_models.forecast import damped, ensemble
+from flyball_models.forecast import damped, ensemble, history
 
 
 class Points(Protocol):
@@ -21,7 +21,11 @@ class Points(Protocol):
         """Return the state with room for `n` series."""
 
     def step(self, state: Any, y: NDArray[np.float32], mask: NDArray[np.bool_]) -> tuple[Any, Any, NDArray[np.float32]]:
-        """Learn `y[N]` where `mask[N]`; return forecasts [N, H] and the experts' weights [N, K] at the lead time."""
+        """Learn `y[N]` where `mask[N]`; return forecasts as log(1 + y) [H, N], and weights [K, N] at the lead time."""
+        ...
+
+    def fitted(self, state: Any, y: NDArray[np.float32]) -> Any:
+        """Return the state after y [T, S], NaN where missing, with the parts fitted offline that can be."""
         ...
 
 
@@ -42,9 +46,13 @@ class Damped:
         return damped.resize(state, n, self.settings)
 
     def step(self, state: Any, y: NDArray[np.float32], mask: NDArray[np.bool_]) -> tuple[Any, Any, NDArray[np.float32]]:
-        """Learn `y[N]` where `mask[N]`; return forecasts [N, H] and no weights."""
-        state, point = damped.step(state, y, mask, config=self.settings)
-        return state, point, np.zeros((len(y), 0), np.float32)
+        """Learn `y[N]` where `mask[N]`; return forecasts as log(1 + y) [H, N], and no weights."""
+        state, logs = damped.ahead(state, y, mask, config=self.settings)
+        return state, logs, np.zeros((0, len(y)), np.float32)
+
+    def fitted(self, state: Any, y: NDArray[np.float32]) -> Any:
+        """Return the state after y [T, S], NaN where missing, level and trend fitted."""
+        return history.fitted_damped(y, state, self.settings)
 
 
 class Mix:
@@ -67,9 +75,13 @@ class Mix:
         return ensemble.resize(state, n, self.settings)
 
     def step(self, state: Any, y: NDArray[np.float32], mask: NDArray[np.bool_]) -> tuple[Any, Any, NDArray[np.float32]]:
-        """Learn `y[N]` where `mask[N]`; return forecasts [N, H] and the experts' weights [N, K] at the lead time."""
-        state, mixed = ensemble.step(state, y, mask, self.settings)
-        return state, mixed.forecast, np.asarray(mixed.weights)[:, self.row]
+        """Learn `y[N]` where `mask[N]`; return forecasts as log(1 + y) [H, N], and weights [K, N] at the lead time."""
+        state, mixed = ensemble.ahead(state, y, mask, self.settings)
+        return state, mixed.logs, np.asarray(mixed.weights)[:, self.row]
+
+    def fitted(self, state: Any, y: NDArray[np.float32]) -> Any:
+        """Return the state after y [T, S], NaN where missing, the smoothings fitted."""
+        return history.fitted(y, state, self.settings)
 
 
 def points(config: ForecastConfig) -> Points:

@@ -1,41 +1,26 @@
 """The promise policy of the worker: headroom that follows the share of work in time, raised by a trusted forecast."""
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from flyball_contracts.config import SizingConfig
 from flyball_contracts.records import WorkloadSpec
 from flyball_models.sizing import promise
-from flyball_models.sizing.limits import whole
-from flyball_streams.engine.workload.columns import Columns, Floats, Ints, Seen
+from flyball_models.sizing.limits import raised, whole
+from flyball_streams.engine.packing import like
+from flyball_streams.engine.workload.columns import Floats, Ints
+from flyball_streams.engine.workload.forecaster import nearest
+from flyball_streams.engine.workload.policy import DRAIN_S, FORECAST, Basis, Policy, Shown
 
-DRAIN_S = 60.0
 LEVEL_MINUTES = 5
 MOST = 2.0**31 - 1
 LEAST_USUAL = 1e-3
 """A target utilisation below this is nobody's wish, and its quotients have no float."""
 
-
-class Basis(NamedTuple):
-    """What J workloads need, [J] each: replicas (NaN: unknown), and what that follows from, by place in :data:`BASES`.
-
-    ``load`` is the work that a replica is given, ``work`` that which is needed, ``ahead`` what the forecast sees at its
-    quantile ``level``, NaN where it is not trusted, and ``lead_s`` how far ahead.
-    """
-
-    replicas: Floats
-    base: Ints
-    load: Floats
-    work: Floats
-    ahead: Floats
-    level: Floats
-    lead_s: Floats
-
-
-BASES = ("start", "headroom", "forecast", "present")
-"""Demand while little is known of the workload; level and spread; the forecast; or what is there and waits."""
-FORECAST, PRESENT = 2, 3
+COLUMNS = ("z", "allowed", "delay_s", "delay", "lead")
+"""Those of the terms that differ between workloads."""
 
 
 class Allowed(NamedTuple):
@@ -47,10 +32,11 @@ class Allowed(NamedTuple):
 
 
 class Promises:
-    """What was promised of each workload, in columns beside those of :class:`Columns`."""
+    """What was promised of each workload, in columns beside those of the record, which is kept by a `rule`."""
 
-    def __init__(self, sizing: SizingConfig) -> None:
+    def __init__(self, sizing: SizingConfig, rule: promise.Rule) -> None:
         self.sizing = sizing
+        self.rule = rule
         self.specs: list[WorkloadSpec | None] = []
         self.terms = self._terms(0)
         self._latest: list[WorkloadSpec] = []
@@ -61,8 +47,7 @@ class Promises:
         if specs == self._latest and len(self.specs) == room:
             return self._allowed
         if len(self.specs) != room:
-            self.specs = list[WorkloadSpec | None]([None] * room)
-            self.terms = self._terms(room)
+            self._widen(room)
         for row, spec in zip(rows.tolist(), specs, strict=True):
             if self.specs[row] is not spec:
                 self.specs[row] = spec
@@ -78,11 +63,45 @@ class Promises:
         self._allowed = Allowed(usual, least, np.maximum(most, least))
         return self._allowed
 
+    def reread(self) -> None:
+        """Read all specifications anew as they come: rows have changed hands."""
+        self.specs = list[WorkloadSpec | None]([None] * len(self.specs))
+        self._latest = []
+
+    def state(self) -> list[Any]:
+        """What was promised, for a snapshot: it goes on for who is silent just then."""
+        return self._columns(self.terms)
+
+    def load(self, state: list[Any], room: int) -> None:
+        """Take on the state of a snapshot with `room` for workloads."""
+        self._widen(room)
+        kept = like(tuple(self._columns(self.terms)), state)
+        self.terms = self.terms._replace(**dict(zip(COLUMNS, kept, strict=True)))
+        self.reread()
+
+    def _widen(self, room: int) -> None:
+        before, self.terms = self.terms, self._terms(room)
+        for new, old in zip(self._columns(self.terms), self._columns(before), strict=True):
+            new[: len(old)] = old[:room]
+        self.specs = [*self.specs, *[None] * room][:room]
+
+    @staticmethod
+    def _columns(terms: promise.Terms) -> list[Any]:
+        return [getattr(terms, name) for name in COLUMNS]
+
     def _terms(self, n: int) -> promise.Terms:
-        sizing = self.sizing
-        hold = max(1, min(promise.MOST_HELD, round(sizing.keep_s / 60.0)))
-        zeros = np.zeros(n), np.zeros(n), np.zeros(n), np.ones(n, np.int64)
-        return promise.Terms(*zeros, eta=sizing.promise_rate, level=LEVEL_MINUTES, hold=hold)
+        hold = max(1, min(promise.MOST_HELD, round(self.sizing.keep_s / 60.0)))
+        return promise.Terms(
+            z=np.zeros(n),
+            allowed=np.zeros(n),
+            delay_s=np.zeros(n),
+            delay=np.ones(n, np.int64),
+            lead=np.ones(n, np.int64),
+            rule=self.rule,
+            eta=self.sizing.promise_rate,
+            level=LEVEL_MINUTES,
+            hold=hold,
+        )
 
 
 def promised(spec: WorkloadSpec, sizing: SizingConfig) -> tuple[float, float]:
@@ -92,31 +111,56 @@ def promised(spec: WorkloadSpec, sizing: SizingConfig) -> tuple[float, float]:
     return sizing.late_cost / (1.0 + sizing.late_cost), sizing.delay_s
 
 
-def need(
-    columns: Columns,
-    rows: Ints,
-    seen: Seen,
-    backlog: Floats,
-    usual: Floats,
-    ahead: Floats,
-    level: float,
-    lead_s: Floats,
-) -> Basis:
-    """What the workloads in `rows` need; `usual` is their target utilisation, `ahead` the forecast's work, both [J]."""
+class Present(NamedTuple):
+    """What is there now, [J] each: whether enough is known, the work that a replica is given, and what comes.
+
+    ``asked`` is the work with its backlog, which is to be gone within some seconds, ``start`` that of the newest five
+    seconds where they have more, with replicas that are not known to take so much yet.
+    """
+
+    known: NDArray[np.bool_]
+    load: Floats
+    asked: Floats
+    start: Floats
+
+
+def present(shown: Shown, drain_s: Floats) -> Present:
+    """Return what is there, where a backlog is to be gone in `drain_s` [J]."""
+    columns, rows, seen = shown.columns, shown.rows, shown.seen
     # Of GPUs only how busy they are is known, never what they could not serve: they must not be full.
-    known, in_gpus = promise.known(columns.need)[rows], seen.in_gpus > 0.0
-    load = np.where(known & ~in_gpus, seen.capacity, seen.capacity * usual)
-    waits = np.nan_to_num(backlog) * load / np.maximum(DRAIN_S, seen.cold_start_s)
-    present, newest = columns.present(rows)
-    present = np.where(np.isfinite(present), present, columns.need.level[rows])
-    start = np.maximum(np.fmax(present, newest) + waits, seen.replicas * load)
+    known, careful = promise.known(columns.need)[rows], seen.capacity * shown.usual
+    load = np.where(seen.in_gpus > 0.0, careful, seen.capacity)
+    work, newest = columns.present(rows)
+    work = np.where(np.isfinite(work), work, columns.need.level[rows])
+    waits = np.nan_to_num(shown.backlog) / drain_s
+    start = np.fmax(work, newest) + waits * careful
+    return Present(known, np.where(known, load, careful), work + waits * load, start)
+
+
+def based(shown: Shown, there: Present) -> Basis:
+    """Return what headroom, what is there, and the forecast make of the need."""
+    seen, sizing = shown.seen, shown.sizing
+    known, load = there.known, there.load
+    nothing = np.full(len(known), -np.inf)
     options = np.stack(
         [
-            np.where(known, -np.inf, start),
-            np.where(known, columns.need.target[rows], -np.inf),
-            np.where(np.isnan(ahead), -np.inf, np.where(in_gpus, 1.0, load / seen.capacity) * ahead),
-            np.where(known, present + waits, -np.inf),
+            np.where(known, nothing, np.maximum(there.start, seen.replicas * load)),
+            np.where(known, shown.columns.need.target[shown.rows], nothing),
+            nothing,
+            np.where(known, there.asked, nothing),
         ]
     )
-    work, base = options.max(axis=0), options.argmax(axis=0)
-    return Basis(whole(work / load), base, load, work, ahead, np.full(len(rows), level), lead_s)
+    needed = options.max(axis=0)
+    ahead = shown.ahead(sizing.ahead_level, shown.lead)
+    work = raised(needed, np.where(seen.in_gpus > 0.0, 1.0, load / seen.capacity) * ahead)
+    base = np.where(work > needed, FORECAST, options.argmax(axis=0))
+    level = shown.forecast.levels[nearest(shown.forecast.levels, sizing.ahead_level)]
+    return Basis(whole(work / load), base, load, work, ahead, np.full(len(known), level), shown.lead_s)
+
+
+def need(shown: Shown) -> Basis:
+    """What workloads need: a backlog is to be gone in a minute, or in a cold start where that takes longer."""
+    return based(shown, present(shown, np.maximum(DRAIN_S, shown.seen.cold_start_s)))
+
+
+POLICY = Policy(need, promise.RULE)

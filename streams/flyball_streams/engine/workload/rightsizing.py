@@ -156,9 +156,6 @@ class Rightsizing:
             cpu, memory = off.get("cpu"), off.get("memory_bytes")
             yield Proposal(
                 id=record_id("Proposal", "resize", self.cell, name, tick.index),
-                cell=self.cell,
-                source=self.source,
-                tick=tick,
                 wish="resize",
                 workload=name,
                 reason=f"each replica should ask for {' and '.join(words)}, by what was used ({self.config.policy})",
@@ -258,7 +255,8 @@ class Rightsizing:
 def _sample(kind: str, used: Usage) -> float:
     value = getattr(used, kind)
     if kind == "memory_bytes" and used.oom and used.oom > 0:
-        value = float(vpa.after_oom(np.array(max(used.memory_bytes or 0.0, used.memory_limit_bytes or 0.0))))
+        had = min(max(used.memory_bytes or 0.0, used.memory_limit_bytes or 0.0), MOST)
+        value = float(vpa.after_oom(np.array(had)))
     return math.nan if value is None else value
 
 

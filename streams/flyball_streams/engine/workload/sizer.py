@@ -7,19 +7,23 @@ import msgspec
 import numpy as np
 
 from flyball_contracts.config import ForecastConfig, SizingConfig
-from flyball_contracts.ids import NS_PER_S
+from flyball_contracts.ids import NS_PER_S, record_id
 from flyball_contracts.records import Demand, Evidence, Tick, WorkloadSpec
+from flyball_models.sizing import lead
 from flyball_models.sizing.limits import bounded
 from flyball_streams.engine.packing import pack_struct, unpack_struct
-from flyball_streams.engine.workload import banded, promised
+from flyball_streams.engine.workload import banded, leading, promised
 from flyball_streams.engine.workload.columns import Columns, Floats, Ints, Seen
-from flyball_streams.engine.workload.forecaster import Forecaster, View, nearest
+from flyball_streams.engine.workload.forecaster import Forecaster, View
+from flyball_streams.engine.workload.policy import BASES, Basis, Policy, Shown
 from flyball_streams.engine.workload.words import Case, explained
 
 MOST = 1e30
 """What anybody may say is cut to this, so that nothing overflows."""
 IN_GPUS = "GPUs"
 """Source of a capacity that is in busy GPUs, not in work."""
+POLICIES: dict[str, Policy] = {"promise": promised.POLICY, "lead": leading.POLICY, "band": banded.POLICY}
+"""By the name in the configuration."""
 
 
 class Want(msgspec.Struct, frozen=True):
@@ -37,7 +41,7 @@ class Want(msgspec.Struct, frozen=True):
 
 
 class Job(NamedTuple):
-    """One workload to size: its specification, this tick's demand, its forecast, and what a replica sustains.
+    """One workload to size: its specification, this tick's demand, its forecast, its cell, and what a replica sustains.
 
     ``capacity`` is in work per second, or in GPUs where its ``source`` says so.
     """
@@ -45,10 +49,15 @@ class Job(NamedTuple):
     spec: WorkloadSpec
     demand: Demand
     view: View
-    forecast_id: str
+    cell: str
     capacity: float
     source: str
     cold_start_s: float
+
+
+def forecast_id(cell: str, workload: str, index: int) -> str:
+    """Id of the forecast of a workload made at a tick."""
+    return record_id("Forecast", cell, workload, index)
 
 
 def observed_work(demand: Demand, sustained_known: bool, in_work: bool) -> float | None:
@@ -68,25 +77,36 @@ class Sizer:
         self.forecast = forecast
         self.sizing = sizing
         self.forecaster = forecaster
+        self.policy = POLICIES[sizing.policy]
         self.columns = Columns()
-        self.promises = promised.Promises(sizing)
+        self.promises = promised.Promises(sizing, self.policy.rule)
         self.wants: dict[str, Want] = {}
+        self.needed: Floats = np.zeros(0)
+        """Replicas that the jobs of the last step need, as far as that is known, however many are granted."""
 
     def state(self) -> dict[str, Any]:
         """State for a snapshot."""
-        return {"columns": self.columns.state(), "wants": {name: pack_struct(w) for name, w in self.wants.items()}}
+        return {
+            "columns": self.columns.state(),
+            "promises": self.promises.state(),
+            "wants": {name: pack_struct(w) for name, w in self.wants.items()},
+        }
 
     def load(self, state: dict[str, Any]) -> None:
         """Take on the state of a snapshot."""
         self.columns.load(state["columns"])
         self.wants = {name: unpack_struct(raw, Want) for name, raw in state["wants"].items()}
-        self.promises = promised.Promises(self.sizing)
+        self.promises.load(state["promises"], self.columns.room)
 
     def keep(self, names: set[str]) -> None:
         """Forget all other workloads."""
         if self.columns.rows.keys() - names:
             self.columns.keep(names)
-            self.promises = promised.Promises(self.sizing)
+            self.promises.reread()
+
+    def work_of_request(self, name: str) -> float:
+        """Work of a request of late; NaN where it was never seen."""
+        return self.columns.work_of_request(name)
 
     def step(self, tick: Tick, jobs: list[Job]) -> list[Want | None]:
         """Replicas for each job, ``None`` where what runs may stay.
@@ -101,14 +121,17 @@ class Sizer:
         rows = columns.place([job.spec.workload for job in jobs])
         usual, least, most = self.promises.note(rows, [job.spec for job in jobs], columns.room)
         seen = _seen(jobs)
+        self.promises.terms.lead[rows] = lead.minutes(seen.cold_start_s)
         told = seen if complete else seen._replace(work=np.full(len(jobs), np.nan))
         backlog = columns.observe(tick, rows, told, self.promises.terms, usual, np.stack([least, most]))
-        basis = self._basis(jobs, rows, seen, backlog, usual, tick.period_ns / NS_PER_S)
+        basis = self.policy.need(self._shown(tick, jobs, rows, seen, backlog, usual))
+        self.needed = basis.replicas
         wanted = np.where(np.isfinite(basis.replicas), basis.replicas, seen.replicas)
         waits = np.nan_to_num(seen.queued) > 0.0
         asked = waits | (np.nan_to_num(seen.requests) > 0.0) | (np.nan_to_num(seen.active) > 0.0) | (seen.work > 0.0)
         idle = (columns.mix.idle_s[rows] >= sizing.idle_s) & (sizing.idle_s > 0.0)
-        least_now = np.where((least > 0.0) | asked | ((seen.replicas > 0.0) & ~idle), np.maximum(least, 1.0), 0.0)
+        kept = ((seen.replicas > 0.0) & ~idle) | (columns.mix.idle_s[rows] < 0.0)
+        least_now = np.where((least > 0.0) | asked | kept, np.maximum(least, 1.0), 0.0)
         wanted = np.clip(np.where(least_now == 0.0, 0.0, wanted), least_now, most)
         if not complete:
             wanted = np.maximum(wanted, seen.replicas)
@@ -126,49 +149,40 @@ class Sizer:
             self.wants[name] = want
         return [self.wants.get(job.spec.workload) for job in jobs]
 
-    def _basis(
-        self, jobs: list[Job], rows: Ints, seen: Seen, backlog: Floats, usual: Floats, period_s: float
-    ) -> promised.Basis:
-        forecast, sizing = self.forecast, self.sizing
-        slots = np.array([self.forecaster.slots[job.spec.workload] for job in jobs], np.int64)
-        trusted = np.array([job.view.trusted for job in jobs], bool)
-        lead = self._lead(seen.cold_start_s, period_s)
-        if sizing.policy == "band":
-            now = np.array([job.view.observed for job in jobs])
-            return banded.need(
-                seen, now, backlog, usual, lead, period_s, slots, trusted, self.forecaster, forecast, sizing
-            )
-        level = nearest(forecast.levels, sizing.ahead_level)
-        last = np.minimum(lead + math.ceil(sizing.hold_s / period_s), forecast.horizon_ticks)
-        ahead = np.where(trusted, self.forecaster.most(slots, level, lead, last), np.nan)
-        return promised.need(
-            self.columns,
-            rows,
-            seen,
-            backlog,
-            usual,
-            ahead,
-            forecast.levels[level],
-            (lead * period_s).astype(np.float64),
+    def _shown(self, tick: Tick, jobs: list[Job], rows: Ints, seen: Seen, backlog: Floats, usual: Floats) -> Shown:
+        period_s = tick.period_ns / NS_PER_S
+        return Shown(
+            t_s=tick.end_ns / NS_PER_S,
+            period_s=period_s,
+            columns=self.columns,
+            rows=rows,
+            seen=seen,
+            now=np.array([job.view.observed for job in jobs]),
+            backlog=backlog,
+            usual=usual,
+            lead=self._lead(seen.cold_start_s, period_s),
+            slots=np.array([self.forecaster.slots[job.spec.workload] for job in jobs], np.int64),
+            trusted=np.array([job.view.trusted for job in jobs], bool),
+            forecaster=self.forecaster,
+            forecast=self.forecast,
+            sizing=self.sizing,
         )
 
     def _lead(self, cold_start_s: Floats, period_s: float) -> Ints:
         """Ticks until a replica ordered now is ready, as far as there is a forecast."""
         return np.clip(np.ceil(cold_start_s / period_s), 1, self.forecast.horizon_ticks).astype(np.int64)
 
-    def _want(
-        self, tick: Tick, job: Job, i: int, row: int, granted: Floats, wanted: Floats, basis: promised.Basis
-    ) -> Want:
+    def _want(self, tick: Tick, job: Job, i: int, row: int, granted: Floats, wanted: Floats, basis: Basis) -> Want:
         columns, terms = self.columns, self.promises.terms
         case = Case(
             policy=self.sizing.policy,
-            base=promised.BASES[int(basis.base[i])],
+            base=BASES[int(basis.base[i])],
             spec=job.spec,
             demand=job.demand,
             view=job.view,
             levels=self.forecast.levels,
             tolerance=self.forecast.trust_tolerance,
-            forecast_id=job.forecast_id,
+            forecast_id=forecast_id(job.cell, job.spec.workload, tick.index),
             source=job.source,
             capacity=job.capacity,
             granted=int(granted[i]),
@@ -182,6 +196,8 @@ class Sizer:
             level=float(columns.need.level[row]),
             spread=float(columns.need.spread[row]),
             z=float(terms.z[row] + columns.need.shift[row]),
+            error=math.sqrt(columns.need.error[row]),
+            lead_minutes=int(terms.lead[row]),
             keep_s=self.sizing.keep_s,
             minutes=int(columns.need.minutes[row]),
             share=1.0 - float(terms.allowed[row]),

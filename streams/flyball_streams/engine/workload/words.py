@@ -6,6 +6,8 @@ from typing import NamedTuple
 import numpy as np
 
 from flyball_contracts.records import Demand, Evidence, WorkloadSpec
+from flyball_models.sizing import lead
+from flyball_models.sizing.limits import AHEAD
 from flyball_streams.engine.workload.forecaster import View
 
 NAMED_EXPERTS = 3
@@ -20,7 +22,8 @@ class Case(NamedTuple):
     ``work`` is that which is needed and ``load`` what a replica is given of it; ``ahead`` is what the forecast sees at
     its quantile ``level_of``, NaN where it is not trusted, and ``tolerance`` how far its coverage may be off.
     ``level``, ``spread`` and ``z`` make the headroom, of which the largest of ``keep_s`` counts and whose z follows the
-    ``share`` that is in time. ``hpa`` is 0 where it has seen too little.
+    ``share`` that is in time; ``error`` is by how much the need is off the level ``lead_minutes`` before, which is part
+    of the spread of ``lead``. ``hpa`` is 0 where it has seen too little.
     """
 
     policy: str
@@ -44,6 +47,8 @@ class Case(NamedTuple):
     level: float
     spread: float
     z: float
+    error: float
+    lead_minutes: int
     keep_s: float
     minutes: int
     share: float
@@ -62,30 +67,52 @@ def _basis(case: Case) -> str:
     unit = "busy GPUs" if case.source == "GPUs" else "work/s"
     if case.granted == 0:
         return f"nothing was asked for during {_plain(case.idle_s)} s"
-    if case.demand.replicas == 0 and case.granted > 0 and not math.isfinite(case.level):
-        return "there is demand and nothing runs"
+    if case.demand.replicas == 0:
+        rate, waits = case.demand.request_rate or 0.0, case.demand.queued or 0.0
+        told = [f"{_plain(rate)} requests/s arrive"] if rate else []
+        told += [f"{_plain(waits)} {'wait' if told else 'requests wait'}"] if waits else []
+        return f"nothing runs, and at the gateway {' and '.join(told) or 'requests found nobody'}"
     if case.policy == "band" and case.base == "forecast":
         at = f"at its {case.level_of:.0%} quantile from {case.lead_s:.0f} s ahead on"
         return f"demand reaches {_plain(case.work)} {unit} {at}"
     if case.base == "forecast":
+        share = 1.0 if case.source == "GPUs" else case.load / case.capacity
+        most = (
+            f", which it raises by {AHEAD - 1.0:.0%} at most" if case.work < (1.0 - 1e-9) * share * case.ahead else ""
+        )
         return (
             f"the forecast's {case.level_of:.0%} quantile reaches {_plain(case.ahead)} {unit} from {case.lead_s:.0f} s "
-            "ahead on, more than the headroom over recent work"
+            f"ahead on, more than the headroom over recent work{most}"
         )
     if case.base == "headroom":
         kept = f", as in the last {case.keep_s / 60:.0f} min" if case.work > case.level + case.z * case.spread else ""
+        spreads = f"spreads by {_plain(case.spread)}"
+        if case.policy == "lead":
+            spreads += f" ({case.lead_minutes} min later it is off by {_plain(case.error)})"
         return (
-            f"work is at a level of {_plain(case.level)} {unit} and spreads by {_plain(case.spread)}: to serve "
+            f"work is at a level of {_plain(case.level)} {unit} and {spreads}: to serve "
             f"{share_words(case.share)} of it within {_plain(case.delay_s)} s, {_plain(case.z)} spreads are added and "
             f"so {_plain(case.work)} {unit} provided for{kept}"
         )
-    young = f" (known for {case.minutes} min only: nothing is taken away yet)" if case.base == "start" else ""
+    if case.policy == "lead" and case.base == "present":
+        return (
+            f"demand with its backlog, to be gone in {lead.DRAIN_S:.0f} s, takes {_plain(case.work)} {unit} now "
+            f"or did in the last {lead.HELD_S:.0f} s"
+        )
+    young = f" (known for {case.minutes} min only)" if case.base == "start" else ""
     return f"demand with its backlog is {_plain(case.work)} {unit} now{young}"
+
+
+def _is_unmeasured(case: Case) -> bool:
+    """Whether a workload is woken of whose work nothing is known."""
+    return case.demand.replicas == 0 and not case.needed >= 1.0
 
 
 def _sum(case: Case) -> str:
     if case.granted == 0:
         return ""
+    if _is_unmeasured(case):
+        return "what work that is will be seen once it is served"
     share = f"{case.load / case.capacity:.0%} of " if case.load != case.capacity else ""
     unit = "GPUs" if case.source == "GPUs" else "work/s"
     needed = f"{case.needed:.0f}" if math.isfinite(case.needed) else "an unknown number of"
@@ -97,7 +124,7 @@ def _limit(case: Case) -> str:
         return f"{case.granted} for now: only so many are taken away at once"
     if case.granted < case.wanted:
         return f"{case.granted} for now: only {case.demand.ready} are ready, and more follow when these are"
-    if math.isfinite(case.needed) and case.wanted != case.needed and case.granted > 0:
+    if math.isfinite(case.needed) and case.wanted != case.needed and case.granted > 0 and not _is_unmeasured(case):
         return f"its limits are {case.spec.min_replicas} to {case.spec.max_replicas}"
     return ""
 
@@ -143,13 +170,18 @@ def _proof(case: Case) -> tuple[Evidence, ...]:
         Evidence(name=f"capacity_per_replica.{case.source}", value=case.capacity, unit=unit),
         Evidence(name="lead_time", value=case.lead_s, unit="s"),
     ]
-    if case.policy == "promise" and math.isfinite(case.level):
+    if case.policy != "band" and math.isfinite(case.level):
         found += [
             Evidence(name="headroom.level", value=case.level, unit=unit),
             Evidence(name="headroom.spread", value=case.spread, unit=unit),
             Evidence(name="headroom.z", value=case.z),
             Evidence(name="promise.in_time", value=case.share),
             Evidence(name="promise.delay", value=case.delay_s, unit="s"),
+        ]
+    if case.policy == "lead" and math.isfinite(case.level):
+        found += [
+            Evidence(name="headroom.lead_time", value=60.0 * case.lead_minutes, unit="s"),
+            Evidence(name="headroom.error", value=case.error, unit=unit),
         ]
     found.append(Evidence(name="forecast.trusted", value=float(view.trusted), record=case.forecast_id))
     if view.trusted:

@@ -1,0 +1,117 @@
+"""Fills the ``GATEWAY`` layout: one row for each workload behind each gateway."""
+
+import os
+from collections.abc import Mapping
+from urllib.parse import urlsplit
+
+import numpy as np
+
+from flyball_collectors.base import Parts, Reading
+from flyball_collectors.gateway.kinds import KINDS
+from flyball_collectors.gateway.scraper import Door, DoorScraper, Seen
+from flyball_collectors.secret import secret
+from flyball_collectors.workload.fetch import token_of
+from flyball_collectors.workload.meter import Alternatives
+from flyball_collectors.workload.poller import Limits, Place
+from flyball_contracts.config import GatewaySettings, Series
+from flyball_contracts.errors import ConfigError
+from flyball_contracts.metrics import GATEWAY
+from flyball_contracts.records import Gateway, NodeEvent
+
+_COLUMNS = [GATEWAY.column(f"flyball.gateway.request.{key}") for key in ("rate", "queued", "active")]
+
+
+class GatewayCollector:
+    """Gateways that are configured. Raises :class:`ConfigError` for settings that cannot work."""
+
+    name = "gateway"
+
+    def __init__(self, gateways: tuple[GatewaySettings, ...], *, environ: Mapping[str, str] = os.environ) -> None:
+        doors: dict[str, tuple[Door, Limits]] = {}
+        for number, settings in enumerate(gateways):
+            where = f"agent.gateways[{number}]"
+            if settings.name in doors:
+                raise ConfigError(f"{where}.name: {settings.name!r} is taken already; name each gateway otherwise")
+            limits = Limits(settings.period_s, settings.timeout_s, settings.page_bytes)
+            doors[settings.name] = _door(settings, where, environ), limits
+        rows = {(workload, name) for name, (door, _) in doors.items() for workload in door.workloads.values()}
+        self._rows = sorted(rows)
+        self._parts = Parts(gateways=tuple(Gateway(workload=workload, name=name) for workload, name in self._rows))
+        self._scrapers = {name: DoorScraper(door, limits) for name, (door, limits) in doors.items()}
+
+    @property
+    def errors(self) -> int:
+        """Pages that could not be read so far."""
+        return sum(scraper.errors for scraper in self._scrapers.values())
+
+    def problems(self) -> dict[str, str | None]:
+        """What is asked, and why it cannot be had: empty where it can, ``None`` where no answer has come yet."""
+        return {name: scraper.problem or _absent(scraper) for name, scraper in self._scrapers.items()}
+
+    def read(self, now_ns: int, period_ns: int) -> list[Reading]:
+        """What each gateway said last; none of it is asked for here."""
+        del now_ns, period_ns
+        told = {name: scraper.take() for name, scraper in self._scrapers.items()}
+        values = np.full((len(self._rows), len(GATEWAY)), np.nan, np.float32)
+        values[:, _COLUMNS] = [told.get(name, {}).get(workload, Seen()) for workload, name in self._rows]
+        return [Reading(GATEWAY.schema, values)]
+
+    def parts(self) -> Parts:
+        """The gateways with their workloads, in the order of the rows."""
+        return self._parts
+
+    def events(self) -> list[NodeEvent]:
+        """Nothing: what gateways tell are values."""
+        return []
+
+    def close(self) -> None:
+        """End all threads."""
+        for scraper in self._scrapers.values():
+            scraper.stop()
+        for scraper in self._scrapers.values():
+            scraper.close()
+        self._scrapers = {}
+
+
+def _absent(scraper: DoorScraper) -> str | None:
+    if scraper.problem is None or not scraper.absent:
+        return scraper.problem
+    return (
+        f"nothing is told of {', '.join(map(repr, scraper.absent))} yet; check workloads and label, or send a request"
+    )
+
+
+def _door(settings: GatewaySettings, where: str, environ: Mapping[str, str]) -> Door:
+    kind = KINDS[settings.kind]
+    if settings.kind == "generic" and (settings.series is None or not (settings.series.arrived or _held(settings))):
+        known = ", ".join(name for name in KINDS if name != "generic")
+        raise ConfigError(f"{where}.series: missing; name arrived, queued or active, or set kind to one of {known}")
+    if settings.kind != "generic" and settings.series is not None:
+        raise ConfigError(f"{where}.series: those of {settings.kind} are known; leave it out, or set kind to generic")
+    label = settings.label or kind.label
+    if not label and any(settings.workloads):
+        raise ConfigError(f"{where}.label: missing; name the label whose values stand under workloads")
+    if settings.token_file and settings.token_env:
+        raise ConfigError(f"{where}: has token_file and token_env; leave one out")
+    value = secret(environ, settings.token_env, f"{where}.token_env", in_header=True) if settings.token_env else ""
+    parts = urlsplit(settings.url)
+    path = parts.path if parts.path.strip("/") else kind.path
+    series = settings.series or kind.series
+    told = Series(arrived=series.arrived, ended=series.ended, queued=series.queued, active=series.active)
+    return Door(
+        settings.name,
+        Place(
+            f"{parts.scheme}://{parts.netloc}",
+            f"{path}?{parts.query}" if parts.query else path,
+            token_of(settings.token_file, value),
+            settings.ca_file,
+        ),
+        Alternatives(told, f"{where}.series"),
+        label,
+        settings.workloads,
+    )
+
+
+def _held(settings: GatewaySettings) -> bool:
+    series = settings.series
+    return series is not None and bool(series.ended or series.queued or series.active)

@@ -1,0 +1,18 @@
+"""Envoy and what is made of it (Istio, Contour, Envoy Gateway): the admin page, one cluster for each workload.
+
+A request for which no host is there ends at once: it is no ``upstream_rq``, only ``upstream_cx_none_healthy`` counts
+it. Retries count as requests. ``?usedonly&filter=`` makes the page small.
+"""
+
+from flyball_collectors.gateway.kinds.base import Kind
+from flyball_contracts.config import GatewaySeries
+
+ENVOY = Kind(
+    GatewaySeries(
+        arrived=("envoy_cluster_upstream_rq_total + envoy_cluster_upstream_cx_none_healthy",),
+        queued=("envoy_cluster_upstream_rq_pending_active",),
+        active=("envoy_cluster_upstream_rq_active",),
+    ),
+    "envoy_cluster_name",
+    "/stats/prometheus",
+)

@@ -1,0 +1,99 @@
+"""The page of one gateway: what arrived there for each workload."""
+
+import time
+from collections.abc import Callable, Mapping
+from typing import NamedTuple
+
+from flyball_collectors.base import NAN
+from flyball_collectors.workload.meter import Alternatives, Meter
+from flyball_collectors.workload.page import Reader
+from flyball_collectors.workload.poller import Limits, Place, Poller
+from flyball_contracts.config.workload import Work
+
+_MOST_KEPT = 256
+"""Readings between two ticks; an agent that is behind by more misses some."""
+
+
+class Door(NamedTuple):
+    """One gateway: where its page is, what its series mean, and whose they are by the value of a label.
+
+    An empty value stands for the whole page.
+    """
+
+    name: str
+    place: Place
+    series: Alternatives
+    label: str
+    workloads: Mapping[str, str]
+
+
+Requests = dict[str, "Seen"]
+
+
+class Seen(NamedTuple):
+    """Requests for one workload: per second, held at the gateway, and without an answer; NaN where unknown."""
+
+    rate: float = NAN
+    queued: float = NAN
+    active: float = NAN
+
+
+class DoorScraper(Poller[Requests]):
+    """Reads one gateway's page until :meth:`close`."""
+
+    def __init__(self, door: Door, limits: Limits, clock: Callable[[], float] = time.monotonic) -> None:
+        super().__init__(f"gateway {door.name}", door.place, limits, clock)
+        self.absent: tuple[str, ...] = ()
+        self._since: list[Requests] = []
+        self._door = door
+        self._reader = Reader(door.series.names)
+        self._meters = {
+            value: Meter(door.series, Work(), {door.label: value} if value else {}) for value in door.workloads
+        }
+        self.start()
+
+    def take(self) -> Requests:
+        """What was read since the last call, by workload, else the last reading; empty when that was too long ago.
+
+        Rates are means of all readings in between: a single request must not be missed.
+        """
+        self._hurry()
+        with self._lock:
+            since, self._since = self._since, []
+            latest = self._latest() or {}
+        if len(since) < 2:
+            return latest
+        return {
+            name: seen._replace(rate=_mean([one[name].rate for one in since if one])) for name, seen in latest.items()
+        }
+
+    def _read(self) -> Requests:
+        samples = self._reader.read(self._text(), may_lack=True)
+        now_s, longest_s, door = self._clock(), self._longest_s, self._door
+        seen: Requests = {}
+        absent: list[str] = []
+        for value, meter in self._meters.items():
+            told = meter.take(samples, now_s, longest_s)
+            found = Seen(told.request_rate, told.queued, told.active)
+            before = seen.get(door.workloads[value], Seen())
+            seen[door.workloads[value]] = Seen(*(_known_sum(a, b) for a, b in zip(before, found, strict=True)))
+            if not any(sample.labels.get(door.label, value) == value for sample in samples):
+                absent.append(value)
+        self.absent = tuple(absent)
+        return seen
+
+    def _unread(self) -> Requests:
+        return {}
+
+    def _note(self, told: Requests) -> None:
+        super()._note(told)
+        self._since = [*self._since[1 - _MOST_KEPT :], told]
+
+
+def _mean(values: list[float]) -> float:
+    known = [value for value in values if value == value]
+    return sum(known) / len(known) if known else NAN
+
+
+def _known_sum(a: float, b: float) -> float:
+    return b if a != a else a if b != b else a + b

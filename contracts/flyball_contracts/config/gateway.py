@@ -1,0 +1,54 @@
+"""Configuration of the gateways whose requests the agent counts."""
+
+from collections.abc import Mapping
+from typing import Annotated, Literal
+
+import msgspec
+
+from flyball_contracts.config.base import Count, Positive, Section
+from flyball_contracts.config.workload import Name, Variable
+
+GatewayKind = Literal["envoy", "inference_extension", "keda_http", "generic"]
+GatewayUrl = Annotated[
+    str,
+    msgspec.Meta(
+        pattern=r"^https?://[^@?#\s/]+(/[^@#\s]*)?$",
+        description="a URL without user, like http://127.0.0.1:9901/stats/prometheus?usedonly",
+    ),
+]
+
+
+class GatewaySeries(Section, frozen=True, kw_only=True):
+    """Which series of a generic gateway's page mean what, each as in :class:`~flyball_contracts.config.Series`.
+
+    Requests that came in are counted by ``arrived``, else they are those that ``ended`` and what is held grew by.
+    ``queued`` are held back at the gateway, ``active`` have no answer yet, wherever they are.
+    """
+
+    arrived: tuple[str, ...] = ()
+    ended: tuple[str, ...] = ()
+    queued: tuple[str, ...] = ()
+    active: tuple[str, ...] = ()
+
+
+class GatewaySettings(Section, frozen=True, kw_only=True):
+    """One gateway, router or interceptor in front of workloads, by its Prometheus page.
+
+    ``workloads`` maps values of the label ``label`` to workloads; series without the label are everybody's. An empty
+    value stands for the whole page, an empty ``label`` for the one that the ``kind`` is known to have. Only one agent
+    may ask a gateway; the pages of several replicas of a gateway are gateways of their own, and are added up. A bearer
+    token is read anew from ``token_file`` at each question, or once from the variable ``token_env``.
+    """
+
+    name: Name
+    url: GatewayUrl
+    kind: GatewayKind = "generic"
+    workloads: Annotated[Mapping[str, Name], msgspec.Meta(min_length=1)]
+    label: str = ""
+    series: GatewaySeries | None = None
+    period_s: Positive = 1.0
+    timeout_s: Positive = 2.0
+    page_bytes: Count = 16 * 1024 * 1024
+    token_file: str = ""
+    token_env: Variable = ""
+    ca_file: str = ""

@@ -1,0 +1,27 @@
+"""A part of the machines that serve a workload."""
+
+from typing import Literal
+
+from flyball_contracts.records.base import Part
+
+
+class Portion(Part, frozen=True, kw_only=True):
+    """How many replicas run on one of the offers of the configuration, and how many did before.
+
+    ``replicas`` 0 lets the others go. Each holds ``gpus`` GPUs or, with ``gpu_profile``, instances of that, and costs,
+    emits and draws what is said of one; ``None``: not known. ``instance_type`` and ``zone`` are empty where the offer
+    leaves them open.
+    """
+
+    offer: str
+    replicas: int
+    replicas_before: int = 0
+    market: Literal["on_demand", "spot", "reserved"] = "on_demand"
+    gpu_model: str = ""
+    gpu_profile: str = ""
+    gpus: float = 1.0
+    instance_type: str = ""
+    zone: str = ""
+    usd_per_hour: float | None = None
+    carbon_g_per_hour: float | None = None
+    power_w: float | None = None

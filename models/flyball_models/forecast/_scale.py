@@ -1,0 +1,35 @@
+"""Between the unit of the values, series first, and what the models compute with: log(1 + y), series last."""
+
+from collections.abc import Sequence
+
+import jax.numpy as jnp
+
+from flyball_models._arrays import Array, Input, as_array
+
+
+def in_units(logs: Array) -> Array:
+    """Return forecasts [N, H, ...] in the unit of y from log(1 + y) [..., H, N].
+
+    Two programs: an exponential merged into a transposition is rounded by the place in the loop, and a series' bits
+    must not depend on its slot.
+    """
+    return jnp.expm1(logs).T if logs.ndim == 2 else jnp.expm1(logs).transpose(2, 1, 0)
+
+
+def as_logs(forecasts: Input) -> Array:
+    """Return log(1 + y) [..., H, N] of forecasts [..., N, H] in the unit of y; what is below 0 counts as 0."""
+    rows = jnp.swapaxes(as_array(forecasts), -1, -2)
+    return jnp.log1p(jnp.where(rows < 0, 0.0, rows))
+
+
+def experts_of(parts: Sequence[Array]) -> list[Array]:
+    """Return the forecasts of each expert, [H, N] or [1, N] for all horizons, of arrays like that or of several."""
+    rows: list[Array] = []
+    for part in parts:
+        rows += [part] if part.ndim == 2 else [part[g] for g in range(part.shape[0])]
+    return rows
+
+
+def ahead_of(rows: Array, horizon: int) -> Array:
+    """Return the forecast [N] so many ticks ahead of one expert."""
+    return rows[min(horizon, rows.shape[0]) - 1]

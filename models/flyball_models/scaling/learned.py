@@ -1,0 +1,314 @@
+"""A learned choice of policies: many run in the shadow, the one that would have cost least for this workload acts.
+
+Each member of :data:`MEMBERS` steers a fleet of its own in a fluid simulation of samples of five seconds, on the work
+that arrived: replicas that are ready after the cold start, a backlog, work that waits too long, billed replica seconds.
+So what it would have cost, and how much would have been late, is known of every member at all times, and nobody has to
+try it on real requests (full information, not a bandit). All see the same demand, so their difference is not noise.
+
+The member that acts is the leader by discounted cost (Herbster and Warmuth, Machine Learning 32, 1998, for the shifting
+best expert; a leader that is changed only where the gain is worth it needs no random draw):
+
+    cost of a member = sum over the memory of (billed replica seconds + price x late work)
+
+The price is the multiplier of the promise, by dual ascent: each minute log price += eta (real work that was late -
+work that may be) / usual work, so that over time as much is late as was allowed, whatever the demand does. Members
+provide for fixed multiples of the spread, so a price picks the caution too: late work is allowed where it is dear to
+avoid, which one multiple for all hours cannot do. Exponential weights over the members' targets, in place of the
+leader, measured the same on the first week of the traces that it was developed on.
+
+The leader says what is provided for; what is there and waits in the real fleet raises that, as in
+:mod:`flyball_models.scaling.lead`.
+"""
+
+import math
+from typing import NamedTuple
+
+import numpy as np
+
+from flyball_models.scaling import hpa
+from flyball_models.scaling.base import Floats, Observation, Policy, whole
+from flyball_models.scaling.compile import compiled
+from flyball_models.scaling.minutes import kept_high, mean_of_last, need_and_mean, square_spread
+from flyball_models.sizing.lead import FORGET
+from flyball_models.sizing.promise import FLAT, KNOWN, LONGEST, MOST_HELD, SAMPLE_S, SAMPLES, TAIL
+
+EVERY_S = SAMPLE_S
+LAG_S = 15
+STALE_S = 60.0
+DRAINED_S = 30.0
+"""Seconds for which a shadow's replica is billed after it was stopped."""
+ERROR_LEVEL = 5
+"""Minutes of the level whose error at the lead time is learned."""
+HOLD_MINUTES = 10
+FIRST_PRICE = 0.1
+"""Times 1 / (share that may be late): the price at the start, replica seconds for a second of late work."""
+MOST_LOG_PRICE = 10.0
+LONGEST_COLD = 360
+"""Samples of cold start that a shadow can wait for."""
+LAG = LAG_S // SAMPLE_S
+
+
+class Member(NamedTuple):
+    """A policy that is tried: ``z`` times the spread above the level, or HPA with a target utilisation.
+
+    ``of_hour`` is the share of the last hour's needs in the squared spread, the rest is the error at the lead time;
+    ``level`` is minutes. Present work counts ``room`` times, is held for ``keep_s``, and its backlog is to be gone in
+    ``drain_s``.
+    """
+
+    name: str
+    z: float
+    of_hour: float = 1.0
+    level: int = 3
+    room: float = 1.0
+    drain_s: float = 90.0
+    keep_s: float = 120.0
+    target: float = 0.0
+
+
+MEMBERS = (
+    *(Member(f"headroom z={z:g}", z) for z in (0.3, 0.8, 1.4, 2.2, 3.3, 5.0, 8.0, 13.0)),
+    *(Member(f"lead z={z:g}", z, of_hour=0.5, level=5) for z in (0.5, 1.2, 2.2, 3.6, 6.0)),
+    *(Member(f"calm z={z:g}", z, room=0.85, drain_s=150.0, keep_s=60.0) for z in (0.3, 0.8, 1.5)),
+    Member("HPA u=0.6", 0.0, target=0.6),
+)
+_HEADROOMS = 8
+_Z, _OF_HOUR, _LEVEL, _ROOM, _DRAIN, _KEEP, _UTILISED = range(7)
+_TABLE = np.array([member[1:] for member in MEMBERS], np.float64)
+_COUNT = len(MEMBERS)
+
+# What all members share.
+_TICKS, _WITHIN, _MINUTES, _ERROR, _PRICE, _LEADER, _LATE, _WORK, _PRESENT, _SINCE, _DEMAND, _WAITED = range(12)
+_SERVING, _SAMPLES, _RAW, _NEEDS = 12, 16, 16 + SAMPLES, 16 + 2 * SAMPLES
+_MEANS = _NEEDS + LONGEST
+_FIRST = _MEANS + LONGEST
+# Of each member, from its own first place on.
+_READY, _PENDING, _BACKLOG, _BILLED, _OWN_LATE, _COST, _OVERDUE, _TARGET, _WISH, _OWN_PRESENT, _OWN_SINCE = range(11)
+_TARGETS, _SERVED = 12, 12 + MOST_HELD
+_WISHES = _SERVED + SAMPLES
+_ORDERS = _WISHES + LAG
+_RING = LONGEST_COLD + 8
+_ASKED = _ORDERS + _RING
+_SIZE = _ASKED + hpa.RECOMMENDATIONS + 1
+NEEDED = _FIRST + _COUNT * _SIZE
+"""Floats of state."""
+_ALLOWED, _DELAY, _MEANS_OF, _LEAD, _COLD, _ETA, _MEMORY, _MARGIN = range(8)
+
+
+def policy(
+    promise: float, cold_start_s: float, delay_s: float, memory_minutes: float, margin: float, eta: float
+) -> Policy:
+    """Return the policy that keeps a `promise`, a share of work in time, by the member that does so at least cost.
+
+    Costs are forgotten with a time constant of `memory_minutes`. The leader changes where the gain over a memory is
+    more than a share `margin` of the demand of that time; `eta` is the step of the price.
+    """
+    knobs = (
+        1.0 - promise,
+        delay_s,
+        float(max(1, min(SAMPLES, round(delay_s / EVERY_S)))),
+        float(min(MOST_HELD, max(1, math.ceil(cold_start_s / 60.0)))),
+        float(min(LONGEST_COLD, max(1, math.ceil(cold_start_s / EVERY_S)))),
+        eta,
+        memory_minutes,
+        margin,
+    )
+    name = f"learned promise={promise:.5g} memory={memory_minutes / 1440:g} d margin={margin:g} eta={eta:g}"
+    return Policy(name, "learned", EVERY_S, LAG_S, knobs)
+
+
+class Standing(NamedTuple):
+    """How the members stand: place of the ``leader``, and the ``price`` of a second of late work in replica seconds.
+
+    Over the memory: ``work`` that arrived [replica-hours], and by member the ``hours`` billed [replica-hours] and the
+    share of the work that came too ``late``.
+    """
+
+    leader: int
+    price: float
+    work: float
+    hours: Floats
+    late: Floats
+
+
+def standing(state: Floats) -> Standing:
+    """Read from the state of the policy how its members stand."""
+    own = state[_FIRST:NEEDED].reshape(_COUNT, _SIZE)
+    work, price = float(state[_DEMAND]), math.exp(float(state[_PRICE]))
+    late = own[:, _OVERDUE] / max(work, 1e-9)
+    return Standing(int(state[_LEADER]), price, work / 3600.0, own[:, _COST] / 3600.0, late)
+
+
+@compiled
+def _begin(state: Floats, n: float, allowed: float) -> None:
+    """Give each member the fleet that there is; the first leader is as cautious as a tail that falls fast asks for."""
+    state[_PRICE] = math.log(FIRST_PRICE / max(allowed, 1e-6))
+    z, nearest = max(0.1, TAIL * math.log(1.0 / max(allowed, 1e-6))), 1e300
+    for i in range(_COUNT):
+        own = _FIRST + i * _SIZE
+        state[own + _READY] = state[own + _WISH] = n
+        for j in range(LAG):
+            state[own + _WISHES + j] = n
+        if i < _HEADROOMS and abs(math.log(_TABLE[i, _Z] / z)) < nearest:
+            nearest = abs(math.log(_TABLE[i, _Z] / z))
+            state[_LEADER] = i
+
+
+@compiled
+def _close(state: Floats, lead: int) -> None:
+    """Close a minute of samples: learn its need, its mean, and how far the need is from what was known before."""
+    count = int(state[_MINUTES])
+    need, mean = need_and_mean(state, _SAMPLES, _RAW)
+    state[_NEEDS + count % LONGEST], state[_MEANS + count % LONGEST] = need, mean
+    count += 1
+    state[_MINUTES] = count
+    if count > lead:
+        error = need - mean_of_last(state, _MEANS, count - lead, ERROR_LEVEL)
+        state[_ERROR] += max(FORGET, 1.0 / (count - lead)) * (error * error - state[_ERROR])
+
+
+@compiled
+def _late(before: float, after: float, limit: float) -> float:
+    """Share of a sample's work that waits too long, where the backlog goes evenly from `before` to `after`."""
+    low, high = min(before, after), max(before, after)
+    if low > limit:
+        return 1.0
+    return (high - limit) / (high - low) if high > limit else 0.0
+
+
+@compiled
+def _serve(state: Floats, own: int, tick: int, work: float, delay_s: float) -> None:
+    """Serve a sample with a member's fleet."""
+    slot = own + _ORDERS + tick % _RING
+    state[own + _READY] += state[slot]
+    state[own + _PENDING] -= state[slot]
+    state[slot] = 0.0
+    ready, before = state[own + _READY], state[own + _BACKLOG]
+    served = min(before + EVERY_S * work, EVERY_S * ready)
+    after = before + EVERY_S * work - served
+    if after < 1e-9:
+        after = 0.0
+    state[own + _BACKLOG] = after
+    state[own + _SERVED + tick % SAMPLES] = served / EVERY_S
+    state[own + _OWN_LATE] += EVERY_S * work * _late(before, after, delay_s * ready)
+    state[own + _BILLED] += EVERY_S * (ready + state[own + _PENDING])
+
+
+@compiled
+def _steer(state: Floats, own: int, tick: int, wanted: float, cold: int) -> None:
+    """Order what a member lacks; cancel the newest orders and stop replicas where it has too many."""
+    wanted = max(wanted, 1.0)
+    change = wanted - state[own + _READY] - state[own + _PENDING]
+    if change > 0.0:
+        state[own + _ORDERS + (tick + cold) % _RING] += change
+        state[own + _PENDING] += change
+        return
+    less, back = -change, cold
+    while less > 0.0 and back > 0 and state[own + _PENDING] > 0.0:
+        slot = own + _ORDERS + (tick + back) % _RING
+        cancelled = min(less, state[slot])
+        state[slot] -= cancelled
+        state[own + _PENDING] -= cancelled
+        less -= cancelled
+        back -= 1
+    state[own + _READY] -= less
+    state[own + _BILLED] += DRAINED_S * less
+
+
+@compiled
+def _wish(state: Floats, own: int, tick: int, i: int, seen: Observation) -> float:
+    """What a member asks for, of its own fleet."""
+    n = state[own + _READY] + state[own + _PENDING]
+    if _TABLE[i, _UTILISED] > 0.0:
+        if tick % 3:
+            return float(state[own + _WISH])
+        used = 0.0
+        for j in range(SAMPLES):
+            used += state[own + _SERVED + j]
+        asked = state[own + _ASKED : own + _SIZE]
+        return float(hpa.recommend(asked, used / SAMPLES, n, _TABLE[i, _UTILISED], 0.0))
+    present = _held(state, own + _OWN_PRESENT, i, seen.work_30, state[own + _BACKLOG], seen.t_s)
+    if state[_MINUTES] < KNOWN:
+        return float(max(n, whole(present)))
+    return whole(max(state[own + _TARGET], present))
+
+
+@compiled
+def _held(state: Floats, at: int, i: int, work: float, backlog: float, t_s: float) -> float:
+    """Present need in the manner of a member, held: ``state[at:at + 2]`` are it and when it was."""
+    present = _TABLE[i, _ROOM] * work + backlog / _TABLE[i, _DRAIN]
+    if present >= state[at] or t_s - state[at + 1] > _TABLE[i, _KEEP]:
+        state[at], state[at + 1] = present, t_s
+    return float(state[at])
+
+
+@compiled
+def _judge(state: Floats, knobs: Floats) -> None:
+    """Move the price, sum up what the minute cost each member, set their targets, and change the leader if it pays."""
+    usual = max(1.0, mean_of_last(state, _MEANS, int(state[_MINUTES]), LONGEST))
+    missed = (state[_LATE] - knobs[_ALLOWED] * state[_WORK]) / (SAMPLES * usual)
+    state[_PRICE] = min(max(state[_PRICE] + knobs[_ETA] * missed, 0.0), MOST_LOG_PRICE)
+    state[_LATE] = state[_WORK] = 0.0
+    count, keep, price = int(state[_MINUTES]), 1.0 - 1.0 / max(1.0, knobs[_MEMORY]), math.exp(state[_PRICE])
+    state[_DEMAND] = keep * state[_DEMAND] + 60.0 * mean_of_last(state, _MEANS, count, 1)
+    of_hour = square_spread(state, _NEEDS, count, LONGEST)
+    best, least, mine = 0, 1e300, 0.0
+    for i in range(_COUNT):
+        own = _FIRST + i * _SIZE
+        state[own + _COST] = keep * state[own + _COST] + state[own + _BILLED]
+        state[own + _OVERDUE] = keep * state[own + _OVERDUE] + state[own + _OWN_LATE]
+        state[own + _BILLED] = state[own + _OWN_LATE] = 0.0
+        cost = state[own + _COST] + price * state[own + _OVERDUE]
+        if cost < least:
+            best, least = i, cost
+        if i == int(state[_LEADER]):
+            mine = cost
+        level = mean_of_last(state, _MEANS, count, int(_TABLE[i, _LEVEL]))
+        square = _TABLE[i, _OF_HOUR] * of_hour + (1.0 - _TABLE[i, _OF_HOUR]) * state[_ERROR]
+        target = level + _TABLE[i, _Z] * max(math.sqrt(square), FLAT * level)
+        state[own + _TARGET] = kept_high(state, own + _TARGETS, count, HOLD_MINUTES, target)
+    if mine - least > knobs[_MARGIN] * knobs[_MEMORY] * 60.0 * usual:
+        state[_LEADER] = best
+
+
+@compiled
+def step(state: Floats, seen: Observation, knobs: Floats) -> float:
+    """Return what the leader asks for, raised to what the real fleet's backlog needs; hold without fresh samples."""
+    n = seen.ready + seen.pending
+    if seen.stale_s > STALE_S:
+        return n
+    tick = int(state[_TICKS])
+    if tick == 0:
+        _begin(state, n, knobs[_ALLOWED])
+    state[_TICKS] = tick + 1
+    within, work = int(state[_WITHIN]), seen.work_5
+    state[_RAW + within] = work
+    total, means = 0.0, max(1, min(int(knobs[_MEANS_OF]), tick + 1))
+    for i in range(means):
+        total += state[_RAW + (within - i) % SAMPLES]
+    state[_SAMPLES + within] = total / means
+    state[_WORK] += work
+    then = _SERVING + tick % LAG  # replicas that served this sample
+    serving = state[then] if tick >= LAG else seen.ready
+    state[then] = seen.ready
+    state[_LATE] += work * _late(state[_WAITED], seen.backlog, knobs[_DELAY] * serving)
+    state[_WAITED] = seen.backlog
+    state[_WITHIN] = (within + 1) % SAMPLES
+    for i in range(_COUNT):
+        _serve(state, _FIRST + i * _SIZE, tick, work, knobs[_DELAY])
+    if within == SAMPLES - 1:
+        _close(state, int(knobs[_LEAD]))
+        _judge(state, knobs)
+    for i in range(_COUNT):
+        own = _FIRST + i * _SIZE
+        state[own + _WISH] = _wish(state, own, tick, i, seen)
+        late = own + _WISHES + tick % LAG  # what is seen is old: a wish reaches the fleet that much later
+        wanted, state[late] = state[late], state[own + _WISH]
+        _steer(state, own, tick, wanted, int(knobs[_COLD]))
+    leader = int(state[_LEADER])
+    own = _FIRST + leader * _SIZE
+    utilised = _TABLE[leader, _UTILISED] > 0.0
+    present = _held(state, _PRESENT, 0 if utilised else leader, seen.work_30, seen.backlog, seen.t_s)
+    if state[_MINUTES] < KNOWN:  # too little is known to take anything away
+        return max(n, whole(present))
+    return max(state[own + _WISH] if utilised else whole(state[own + _TARGET]), whole(present))

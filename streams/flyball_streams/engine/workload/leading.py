@@ -1,0 +1,17 @@
+"""The lead policy of the worker: headroom for the error at the lead time, and present work that is kept for a while."""
+
+import numpy as np
+
+from flyball_models.sizing import lead
+from flyball_streams.engine.workload.policy import Basis, Policy, Shown
+from flyball_streams.engine.workload.promised import based, present
+
+
+def need(shown: Shown) -> Basis:
+    """What workloads need: a backlog is to be gone in a minute and a half, whatever the cold start."""
+    there = present(shown, np.full(len(shown.rows), lead.DRAIN_S))
+    asked = lead.hold(shown.columns.need, shown.rows, shown.t_s, there.asked)
+    return based(shown, there._replace(asked=asked))
+
+
+POLICY = Policy(need, lead.RULE)

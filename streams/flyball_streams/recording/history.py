@@ -1,0 +1,101 @@
+"""Histories for forecasters: the series of a recording, played and fitted before the first tick."""
+
+import logging
+import math
+from collections.abc import Mapping
+from pathlib import Path
+
+import msgspec
+import numpy as np
+from numpy.typing import NDArray
+
+from flyball_contracts.codec import decode_record
+from flyball_contracts.config import ForecastConfig, WorkerConfig
+from flyball_contracts.errors import RecordingError
+from flyball_contracts.records import Forecast
+from flyball_contracts.topics import INSIGHTS
+from flyball_streams.engine import Engine
+from flyball_streams.engine.packing import on_host
+from flyball_streams.engine.workload.forecaster import Forecaster
+from flyball_streams.engine.workload.history import History
+from flyball_streams.recording.offline import fed
+from flyball_streams.recording.reader import Recording
+
+log = logging.getLogger(__name__)
+SEASONS = 8
+LEAST_TICKS = 4096
+"""So much of a series is learned from: every season that is remembered, or enough for all rates."""
+BRIEF = ForecastConfig(horizon_ticks=1, lead_ticks=1, publish_every_ticks=1, levels=(0.5, 0.95))
+"""Says of each workload at each tick what a forecaster sees of it."""
+
+
+def histories(config: WorkerConfig) -> dict[str, History]:
+    """What the forecasters of each cell start from, by ``forecast.history``; nothing where that is empty.
+
+    Raises :class:`RecordingError` when the recording cannot be read, or no workload in it reports anything.
+    """
+    if not config.forecast.history:
+        return {}
+    path = Path(config.forecast.history)
+    found: dict[str, History] = {}
+    for cell, (period_ns, first, names, values) in sorted(_series(path, config).items()):
+        found[cell] = learned(names, values, period_ns, first + len(values) - 1, config.forecast)
+        log.info("forecasts of cell %s start from %d ticks of %d workloads", cell, len(values), len(names))
+    return found
+
+
+def learned(
+    names: tuple[str, ...], values: NDArray[np.float32], period_ns: int, last_tick: int, config: ForecastConfig
+) -> History:
+    """Play ``values[T, S]``, NaN where missing, to a new forecaster, and fit offline what can be fitted so."""
+    values = values[-max(SEASONS * config.season_ticks, LEAST_TICKS) :]
+    forecaster = Forecaster(config)
+    forecaster.place(names)
+    for row in values.tolist():
+        forecaster.step({name: v for name, v in zip(names, row, strict=True) if np.isfinite(v)})
+    smooth = forecaster.points.fitted(forecaster.smooth, values)
+    slots = tuple(forecaster.slots[name] for name in names)
+    return History(names, slots, period_ns, last_tick, on_host(smooth), on_host(forecaster.bands))
+
+
+Series = tuple[int, int, tuple[str, ...], NDArray[np.float32]]
+
+
+def _series(path: Path, config: WorkerConfig) -> Mapping[str, Series]:
+    """Period, first tick, names and values [T, S] of each cell.
+
+    A workload whose work was told in GPUs until its capacity was learned is left out: so it will be again.
+    """
+    engine = Engine(msgspec.structs.replace(config, forecast=BRIEF))
+    rows: dict[str, dict[str, list[tuple[int, float]]]] = {}
+    for _, sent in fed(Recording.open(path), engine):
+        for message in sent:
+            if message.topic == INSIGHTS.name:
+                record = decode_record(message.topic, message.value, message.headers)
+                if isinstance(record, Forecast):
+                    values = rows.setdefault(record.cell, {}).setdefault(record.subject, [])
+                    values.append((record.time_ns, math.nan if record.observed is None else record.observed))
+    changed = {name for lane in engine.workloads for cell in lane.cells.values() for name in cell.in_work}
+    changed = {n for n in changed if (spec := engine.directory.spec(n)) is None or spec.capacity_per_replica <= 0}
+    periods = {cell: ticks.gate.period_ns for lane in engine.workloads for cell, ticks in lane.ticks.items()}
+    found: dict[str, Series] = {}
+    for cell, said in rows.items():
+        names = tuple(sorted(said.keys() - changed))
+        if names:
+            found[cell] = _table(periods[cell], names, said)
+    if not found:
+        raise RecordingError(
+            f"{path}: no forecast can start from it, because no workload with a specification reports its load; "
+            "record flyball.telemetry.v1, flyball.inventory.v1 and flyball.workloads.v1, or leave out "
+            "worker.forecast.history (--history)"
+        )
+    return found
+
+
+def _table(period_ns: int, names: tuple[str, ...], said: Mapping[str, list[tuple[int, float]]]) -> Series:
+    ticks = {name: np.array([t // period_ns - 1 for t, _ in said[name]]) for name in names}
+    first, last = min(int(t.min()) for t in ticks.values()), max(int(t.max()) for t in ticks.values())
+    values = np.full((last - first + 1, len(names)), np.nan, np.float32)
+    for column, name in enumerate(names):
+        values[ticks[name] - first, column] = [value for _, value in said[name]]
+    return period_ns, first, names, values
