@@ -96,7 +96,7 @@ def _written() -> dict[str, Written]:
     """Tags and fields of each measurement, read off real lines of the sink."""
     found: dict[str, Written] = defaultdict(lambda: Written(set(), set()))
     for line in _lines():
-        series, fields, _ = re.split(r"(?<!\\) ", line)
+        series, fields, _ = re.split(r"(?<!\\) ", re.sub(r'"(?:[^"\\]|\\.)*"', '""', line))
         measurement, *tags = re.split(r"(?<!\\),", series)
         for names, pairs in (
             (found[measurement].tags, tags),

@@ -9,78 +9,20 @@ import numpy as np
 import pytest
 from hypothesis import given, settings, strategies as st
 from tests.streams.engine.scene import FORECAST
+from tests.streams.engine.sized import BLIND, SIZING, Worker, asked, minutes, spec
 
 from flyball_contracts.config import ForecastConfig, SizingConfig
-from flyball_contracts.records import Demand, Objective, Tick, WorkloadSpec
+from flyball_contracts.records import Demand, Objective, WorkloadSpec
 from flyball_models.scaling import Observation, Policy, desired, fresh, headroom, hpa as rival, lead, number
 from flyball_models.scaling.headroom import Limits
 from flyball_models.sizing import hpa
 from flyball_streams.engine.packing import pack, unpack
-from flyball_streams.engine.workload.forecaster import Forecaster
-from flyball_streams.engine.workload.sizer import IN_GPUS, Job, Sizer, Want
+from flyball_streams.engine.workload.sizer import Want
 
-S = 1_000_000_000
-SIZING = SizingConfig()
-BLIND = msgspec.structs.replace(FORECAST, trust_after_ticks=10**6)
 LIMITS = Limits(SIZING.tolerance, SIZING.most_in, SIZING.growth)
 HOLD = {"promise": 3, "lead": 2}
 """Place of the hold among the knobs."""
 NOTHING = Observation(*([0.0] * len(Observation._fields)))
-FIRST = 12_000
-"""A sample that begins a minute, so that times look like times."""
-
-
-def spec(name: str = "w", **changes: Any) -> WorkloadSpec:
-    given: dict[str, Any] = {"min_replicas": 1, "max_replicas": 100_000, "capacity_per_replica": 1.0}
-    return WorkloadSpec(workload=name, cell="c", time_ns=0, kind="inference", **(given | changes))
-
-
-class Worker:
-    """A sizer with its forecaster, as a cell of the workload lane drives them."""
-
-    def __init__(
-        self, *specs: WorkloadSpec, sizing: SizingConfig = SIZING, forecast: ForecastConfig = FORECAST
-    ) -> None:
-        self.specs = {s.workload: s for s in specs}
-        self.forecaster = Forecaster(forecast)
-        self.sizer = Sizer(forecast, sizing, self.forecaster)
-        self.index: dict[int, int] = {}
-        self.trusted = False
-
-    def ticks(self, demands: Sequence[Demand], period_s: int = 5, missing: tuple[str, ...] = ()) -> list[Want | None]:
-        """One tick after the last one."""
-        views = self.forecaster.step({d.workload: _work(d) for d in demands})
-        self.trusted = any(view.trusted for view in views.values())
-        index = self.index.setdefault(period_s, FIRST * 5 // period_s)
-        self.index[period_s] += 1
-        jobs = [
-            Job(spec, d, views[d.workload], "f", *_sustained(spec), spec.cold_start_s)
-            for d in demands
-            for spec in (self.specs[d.workload],)
-        ]
-        return self.sizer.step(Tick(index=index, period_ns=period_s * S, missing=missing), jobs)
-
-    def one(self, work: float | None, n: int, queued: float = 0.0, **how: Any) -> Want | None:
-        """One tick of the only workload, in which a request is a unit of work."""
-        demand = asked("w", work, n, how.pop("ready", n), queued)
-        return self.ticks([demand], **how)[0]
-
-
-def _sustained(spec: WorkloadSpec) -> tuple[float, str]:
-    each = spec.capacity_per_replica
-    return (each, "owner") if each > 0 else (spec.gpus_per_replica, IN_GPUS)
-
-
-def _work(demand: Demand) -> float:
-    work = demand.work_rate if demand.work_rate is not None else demand.utilization_sum
-    assert work is not None
-    return work
-
-
-def asked(name: str, work: float | None, n: int, ready: int, queued: float = 0.0, **more: Any) -> Demand:
-    return Demand(
-        workload=name, replicas=n, ready=ready, devices=n, work_rate=work, request_rate=work, queued=queued, **more
-    )
 
 
 def both(
@@ -174,13 +116,6 @@ def test_hpa_in_columns_is_hpa() -> None:
         assert before[~known].tolist() == n[~known].tolist()
 
 
-def minutes(rate: Sequence[float], period_s: int, worker: Worker) -> Worker:
-    for mean in rate:
-        for _ in range(60 // period_s):
-            worker.one(mean, 8, period_s=period_s)
-    return worker
-
-
 def test_the_period_of_the_ticks_does_not_matter() -> None:
     rate = np.random.default_rng(2).gamma(9, 1, 12).tolist()
     found = [minutes(rate, period_s, Worker(spec())).sizer.columns for period_s in (1, 2, 5, 10, 60)]
@@ -244,7 +179,7 @@ def test_busy_gpus_are_kept_below_their_target() -> None:
     assert "busy GPUs" in found[-1].reason
 
 
-@pytest.mark.parametrize("policy", ["promise", "lead", "band"])
+@pytest.mark.parametrize("policy", ["promise", "lead", "band", "learned"])
 def test_the_idle_are_scaled_to_zero_and_back_at_the_first_sign(policy: Any) -> None:
     sizing = msgspec.structs.replace(SIZING, policy=policy, idle_s=300.0)
     worker = Worker(spec(min_replicas=0, max_replicas=20), sizing=sizing)
@@ -300,7 +235,7 @@ def test_lead_says_what_its_headroom_is_made_of() -> None:
     assert "or did in the last 120 s" in present.reason
 
 
-@pytest.mark.parametrize("policy", ["promise", "lead"])
+@pytest.mark.parametrize("policy", ["promise", "lead", "learned"])
 def test_a_sizer_goes_on_from_its_snapshot(policy: Any) -> None:
     random = np.random.default_rng(4)
     names = [f"w-{i}" for i in range(5)]

@@ -52,4 +52,4 @@ def test_each_padded_size_is_warmed_up(monkeypatch: pytest.MonkeyPatch) -> None:
         directory.apply(Inventory(node=f"n{i}", cell="c", epoch=1, time_ns=0, devices=devices))
     for i in range(300):
         directory.apply(WorkloadSpec(workload=f"w{i}", cell="c", time_ns=0, kind="batch"))
-    assert warmup.warm_up(WorkerConfig(), directory, dict.fromkeys(PARTITIONS, 1)) == run == [(64, 64), (256, 1024)]
+    assert warmup.warm_up(WorkerConfig(), directory, dict.fromkeys(PARTITIONS, 1)) == run == [(64, 64), (128, 384)]
