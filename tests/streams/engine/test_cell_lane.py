@@ -89,3 +89,42 @@ def test_a_tick_waits_for_all_that_a_lane_says_of_it() -> None:
     )
     assert scales(first, court) == []
     assert scales(last, court) == [("a", 2, 20), ("b", 1, 20)]
+
+
+def wished(index: int, *new: Proposal, again: tuple[str, ...] = ()) -> list[Incoming]:
+    """All that the workload lane wishes for after a tick."""
+    return told(ProposalTick(cell=CELL, source="workload/0", tick=tick(index), proposals=new, again=again))
+
+
+def test_a_wish_that_is_only_named_is_the_one_that_was_said() -> None:
+    court, first = lane(), wish("a", tick(19), 2)
+    court.step(marks(0, 19))
+    assert scales(wished(19, first), court) == [("a", 2, 19)]
+    second = wish("b", tick(20), 1)
+    assert scales(wished(20, second, again=(first.id,)), court) == [("b", 1, 20)]
+    assert set(court.ticks[CELL].heard["workload/0"]) == {first.id, second.id}
+
+
+def test_a_wish_that_nobody_heard_waits_until_it_is_said_in_full() -> None:
+    court, lost = lane(), wish("a", tick(3), 2)
+    court.step(marks(0, 20))
+    assert scales(wished(20, again=(lost.id,)), court) == []
+    assert scales(wished(21, lost), court) == [("a", 2, 21)]
+
+
+def test_a_wish_that_is_not_named_any_more_is_forgotten() -> None:
+    court, old = lane(), wish("a", tick(19), 2)
+    court.step(marks(0, 19))
+    court.step(wished(19, old))
+    court.step(wished(20))
+    assert court.ticks[CELL].heard["workload/0"] == {}
+
+
+def test_named_wishes_survive_a_restart() -> None:
+    court, old = lane(), wish("a", tick(18), 9)
+    court.step(marks(0, 18))
+    court.step(wished(18, old))
+    other = lane()
+    other.restore(court.snapshot())
+    for index in range(19, 40):
+        assert court.step(wished(index, again=(old.id,))) == other.step(wished(index, again=(old.id,)))
