@@ -162,7 +162,7 @@ class Ours:
             workload=NAME, cell=CELL, time_ns=0, kind="inference", max_replicas=1_000, cold_start_s=COLD_S
         )
         self.directory.apply(self.spec)
-        self.choice = Choice(CELL, "bench", WorkerConfig(choice=config), self.directory)
+        self.choice = Choice(CELL, WorkerConfig(choice=config), self.directory)
         self.wanted: dict[str, int] = {}
         self.known = dict.fromkeys(self.names, 0)
         self.risk = np.zeros((2, len(market.zones)))

@@ -60,8 +60,8 @@ class WorkloadCell:
         self.history = history
         self.capacities = Capacities(cell, config, directory)
         self.sizer = Sizer(config.forecast, config.sizing, self.forecaster)
-        self.rightsizing = Rightsizing(cell, source, config.rightsizing, directory)
-        self.choice = Choice(cell, source, config, directory)
+        self.rightsizing = Rightsizing(cell, config.rightsizing, directory)
+        self.choice = Choice(cell, config, directory)
         self.progress: dict[str, Progress] = {}
         self.plans: dict[str, Plan] = {}
         self.basis: dict[str, tuple[int, int, int]] = {}

@@ -49,9 +49,8 @@ class Options(NamedTuple):
 class Choice:
     """Chooses for the inference workloads of one cell in one partition; without ``offers`` nobody asks it."""
 
-    def __init__(self, cell: str, source: str, config: WorkerConfig, directory: Directory) -> None:
+    def __init__(self, cell: str, config: WorkerConfig, directory: Directory) -> None:
         self.cell = cell
-        self.source = source
         self.worker = config
         self.config: ChoiceConfig = config.choice
         self.book = Book(cell, () if self.config.mode == "off" else self.config.offers, directory)

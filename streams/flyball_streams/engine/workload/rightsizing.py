@@ -54,9 +54,8 @@ class Ask(NamedTuple):
 class Rightsizing:
     """Remembers usage by workload, and now and then says what a replica should ask for."""
 
-    def __init__(self, cell: str, source: str, config: RightsizingConfig, directory: Directory) -> None:
+    def __init__(self, cell: str, config: RightsizingConfig, directory: Directory) -> None:
         self.cell = cell
-        self.source = source
         self.config = config
         self.directory = directory
         by_cost = config.policy == "cost"
