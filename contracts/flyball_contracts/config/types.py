@@ -127,6 +127,11 @@ class SizingConfig(Section, frozen=True):
     about the level a cold start before, and keeps for two minutes what present work asked for. ``band`` keeps the
     replicas between two quantiles of the forecast, ``level`` and ``down_level``.
 
+    ``learned`` tries 17 policies of fixed caution on the same demand, each with a fleet in a simulation: the one acts
+    that would have cost least of late, in replica seconds and late work at a price. Costs are forgotten with a time
+    constant of ``memory_s``, and the price follows the share that may be late: its logarithm moves by ``price_rate`` in
+    a minute in which all the usual work was late. A forecast has no say. It needs the ``backtest`` extra.
+
     z is part of a snapshot. A worker that starts without one begins with the z of a usual tail; it rises as fast as
     work is late, and falls by no more than ``promise_rate`` times the share that may be late in a minute, which at
     99 % is 0.3 a day.
@@ -143,11 +148,13 @@ class SizingConfig(Section, frozen=True):
     capacity after three windows at saturation, and no further than threefold.
     """
 
-    policy: Literal["promise", "lead", "band"] = "promise"
+    policy: Literal["promise", "lead", "band", "learned"] = "promise"
     late_cost: NotNegative = 99.0
     delay_s: NotNegative = 5.0
     promise_rate: NotNegative = 0.02
     keep_s: NotNegative = 600.0
+    memory_s: Positive = 86_400.0
+    price_rate: NotNegative = 0.01
     ahead_level: Ratio = 0.5
     level: Ratio = 0.95
     down_level: Ratio = 0.75

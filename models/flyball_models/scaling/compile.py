@@ -22,8 +22,14 @@ def compiled(function: Callable[P, R]) -> Callable[P, R]:
 
 
 def kept(function: Callable[P, R]) -> Callable[P, R]:
-    """Compile and keep on disk; what it calls must be in its own file, or :func:`sources` in its closure."""
-    return cast("Callable[P, R]", _njit(cache=True, nogil=True)(function))
+    """Compile and keep on disk; what it calls must be in its own file, or :func:`sources` in its closure.
+
+    Where nothing can be kept, as on a read-only file system, it is compiled for this process alone.
+    """
+    try:
+        return cast("Callable[P, R]", _njit(cache=True, nogil=True)(function))
+    except RuntimeError:
+        return compiled(function)
 
 
 def sources(*more: Path) -> int:

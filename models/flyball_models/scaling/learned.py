@@ -43,6 +43,8 @@ HOLD_MINUTES = 10
 FIRST_PRICE = 0.1
 """Times 1 / (share that may be late): the price at the start, replica seconds for a second of late work."""
 MOST_LOG_PRICE = 10.0
+MARGIN = 0.01
+"""Share of the demand of a memory that a change of the leader must save."""
 LONGEST_COLD = 360
 """Samples of cold start that a shadow can wait for."""
 LAG = LAG_S // SAMPLE_S
@@ -82,6 +84,8 @@ _TICKS, _WITHIN, _MINUTES, _ERROR, _PRICE, _LEADER, _LATE, _WORK, _PRESENT, _SIN
 _SERVING, _SAMPLES, _RAW, _NEEDS = 12, 16, 16 + SAMPLES, 16 + 2 * SAMPLES
 _MEANS = _NEEDS + LONGEST
 _FIRST = _MEANS + LONGEST
+MINUTES, PRESENT = _MINUTES, _PRESENT
+"""Places in the state: minutes that are known, and the present need that is held."""
 # Of each member, from its own first place on.
 _READY, _PENDING, _BACKLOG, _BILLED, _OWN_LATE, _COST, _OVERDUE, _TARGET, _WISH, _OWN_PRESENT, _OWN_SINCE = range(11)
 _TARGETS, _SERVED = 12, 12 + MOST_HELD
@@ -92,7 +96,29 @@ _ASKED = _ORDERS + _RING
 _SIZE = _ASKED + hpa.RECOMMENDATIONS + 1
 NEEDED = _FIRST + _COUNT * _SIZE
 """Floats of state."""
-_ALLOWED, _DELAY, _MEANS_OF, _LEAD, _COLD, _ETA, _MEMORY, _MARGIN = range(8)
+_ALLOWED, _DELAY, _MEANS_OF, _LEAD, _COLD, _ETA, _MEMORY, _MARGIN, _BEHIND = range(9)
+
+
+def knobs_of(
+    allowed: Floats, delay_s: Floats, cold_start_s: Floats, memory_minutes: float, margin: float, eta: float, lag_s: int
+) -> Floats:
+    """Knobs of J workloads, float64 [J, 9]: shares of work that may be late, delays and cold starts [J] in seconds.
+
+    Work is seen `lag_s` (at most :data:`LAG_S`) after the replicas that serve it; for the rest see :func:`policy`.
+    """
+    same = np.ones(len(allowed))
+    columns = (
+        allowed,
+        delay_s,
+        np.clip(np.round(delay_s / EVERY_S), 1, SAMPLES),
+        np.clip(np.ceil(cold_start_s / 60.0), 1, MOST_HELD),
+        np.clip(np.ceil(cold_start_s / EVERY_S), 1, LONGEST_COLD),
+        eta * same,
+        memory_minutes * same,
+        margin * same,
+        min(LAG, lag_s // EVERY_S) * same,
+    )
+    return np.stack(columns, axis=1)
 
 
 def policy(
@@ -103,16 +129,8 @@ def policy(
     Costs are forgotten with a time constant of `memory_minutes`. The leader changes where the gain over a memory is
     more than a share `margin` of the demand of that time; `eta` is the step of the price.
     """
-    knobs = (
-        1.0 - promise,
-        delay_s,
-        float(max(1, min(SAMPLES, round(delay_s / EVERY_S)))),
-        float(min(MOST_HELD, max(1, math.ceil(cold_start_s / 60.0)))),
-        float(min(LONGEST_COLD, max(1, math.ceil(cold_start_s / EVERY_S)))),
-        eta,
-        memory_minutes,
-        margin,
-    )
+    late, delay, cold = np.array([[1.0 - promise], [delay_s], [cold_start_s]])
+    knobs = tuple(float(x) for x in knobs_of(late, delay, cold, memory_minutes, margin, eta, LAG_S)[0])
     name = f"learned promise={promise:.5g} memory={memory_minutes / 1440:g} d margin={margin:g} eta={eta:g}"
     return Policy(name, "learned", EVERY_S, LAG_S, knobs)
 
@@ -136,7 +154,14 @@ def standing(state: Floats) -> Standing:
     own = state[_FIRST:NEEDED].reshape(_COUNT, _SIZE)
     work, price = float(state[_DEMAND]), math.exp(float(state[_PRICE]))
     late = own[:, _OVERDUE] / max(work, 1e-9)
-    return Standing(int(state[_LEADER]), price, work / 3600.0, own[:, _COST] / 3600.0, late)
+    return Standing(int(state[_LEADER]) % _COUNT, price, work / 3600.0, own[:, _COST] / 3600.0, late)
+
+
+def next_best(of: Standing) -> tuple[int, float]:
+    """Place of the member that comes next to the leader, and the share by which it is dearer."""
+    cost = of.hours + of.price * of.late * of.work
+    after = min((i for i in range(len(cost)) if i != of.leader), key=lambda i: float(cost[i]))
+    return after, float(cost[after] / max(cost[of.leader], 1e-9) - 1.0)
 
 
 @compiled
@@ -211,6 +236,7 @@ def _steer(state: Floats, own: int, tick: int, wanted: float, cold: int) -> None
         state[own + _PENDING] -= cancelled
         less -= cancelled
         back -= 1
+    less = min(less, state[own + _READY])  # what a longer cold start ordered before cannot be cancelled
     state[own + _READY] -= less
     state[own + _BILLED] += DRAINED_S * less
 
@@ -273,7 +299,10 @@ def _judge(state: Floats, knobs: Floats) -> None:
 
 @compiled
 def step(state: Floats, seen: Observation, knobs: Floats) -> float:
-    """Return what the leader asks for, raised to what the real fleet's backlog needs; hold without fresh samples."""
+    """Return what the leader asks for, raised to what the real fleet's backlog needs; hold without fresh samples.
+
+    The backlog may be NaN: unknown.
+    """
     n = seen.ready + seen.pending
     if seen.stale_s > STALE_S:
         return n
@@ -281,18 +310,22 @@ def step(state: Floats, seen: Observation, knobs: Floats) -> float:
     if tick == 0:
         _begin(state, n, knobs[_ALLOWED])
     state[_TICKS] = tick + 1
-    within, work = int(state[_WITHIN]), seen.work_5
+    within, work = int(state[_WITHIN]) % SAMPLES, seen.work_5
     state[_RAW + within] = work
     total, means = 0.0, max(1, min(int(knobs[_MEANS_OF]), tick + 1))
     for i in range(means):
         total += state[_RAW + (within - i) % SAMPLES]
     state[_SAMPLES + within] = total / means
-    state[_WORK] += work
-    then = _SERVING + tick % LAG  # replicas that served this sample
-    serving = state[then] if tick >= LAG else seen.ready
-    state[then] = seen.ready
-    state[_LATE] += work * _late(state[_WAITED], seen.backlog, knobs[_DELAY] * serving)
-    state[_WAITED] = seen.backlog
+    behind, serving = int(knobs[_BEHIND]), seen.ready  # replicas that served this sample
+    if 0 < behind <= tick:
+        serving = state[_SERVING + (tick - behind) % LAG]
+    state[_SERVING + tick % LAG] = seen.ready
+    waits = 0.0
+    if seen.backlog == seen.backlog:  # where nobody knows what waits (NaN) nothing is judged
+        waits = seen.backlog
+        state[_WORK] += work
+        state[_LATE] += work * _late(state[_WAITED], waits, knobs[_DELAY] * serving)
+        state[_WAITED] = waits
     state[_WITHIN] = (within + 1) % SAMPLES
     for i in range(_COUNT):
         _serve(state, _FIRST + i * _SIZE, tick, work, knobs[_DELAY])
@@ -305,10 +338,10 @@ def step(state: Floats, seen: Observation, knobs: Floats) -> float:
         late = own + _WISHES + tick % LAG  # what is seen is old: a wish reaches the fleet that much later
         wanted, state[late] = state[late], state[own + _WISH]
         _steer(state, own, tick, wanted, int(knobs[_COLD]))
-    leader = int(state[_LEADER])
+    leader = int(state[_LEADER]) % _COUNT
     own = _FIRST + leader * _SIZE
     utilised = _TABLE[leader, _UTILISED] > 0.0
-    present = _held(state, _PRESENT, 0 if utilised else leader, seen.work_30, seen.backlog, seen.t_s)
+    present = _held(state, _PRESENT, 0 if utilised else leader, seen.work_30, waits, seen.t_s)
     if state[_MINUTES] < KNOWN:  # too little is known to take anything away
         return max(n, whole(present))
     return max(state[own + _WISH] if utilised else whole(state[own + _TARGET]), whole(present))

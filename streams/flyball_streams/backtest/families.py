@@ -17,8 +17,7 @@ BUDGET = 40
 LEVEL_MINUTES = (5, 12)
 HOLD_MINUTES = 10
 ETAS = (0.02, 0.05)
-MEMORY_MINUTES = (1440, 4320)
-MARGIN = 0.01
+MEMORY_MINUTES = 1440
 PRICE_ETA = 0.01
 
 
@@ -141,9 +140,11 @@ def _lead(case: Case) -> list[Setting]:
 
 
 def _learned(case: Case) -> list[Setting]:
+    """Half the budget, for a setting takes as long as ten of the others: each of its members has a fleet."""
     return [
-        Setting(learned.policy(1 - float(late), case.cold_start_s, case.delay_s, memory, MARGIN, PRICE_ETA))
-        for memory in MEMORY_MINUTES
+        Setting(
+            learned.policy(1 - float(late), case.cold_start_s, case.delay_s, MEMORY_MINUTES, learned.MARGIN, PRICE_ETA)
+        )
         for late in np.geomspace(0.15, 0.00001, BUDGET // (2 * case.thin))
     ]
 

@@ -33,10 +33,9 @@ def standings(demand: Demand, run: Run, places: list[int]) -> dict[int, learned.
 def said_of(standing: learned.Standing) -> str:
     """Say who leads, at what cost, and how far the next best is behind."""
     place, names = standing.leader, [member.name for member in learned.MEMBERS]
-    cost = standing.hours + standing.price * standing.late * standing.work
-    after = min((i for i in range(len(cost)) if i != place), key=lambda i: float(cost[i]))
-    behind = 100 * (cost[after] / max(cost[place], 1e-9) - 1)
+    after, dearer = learned.next_best(standing)
+    behind = f"next {names[after]}, {100 * dearer:+.1f} %"
     return (
-        f"of {len(cost)} policies tried in the shadow {names[place]} leads (next {names[after]}, {behind:+.1f} %): "
+        f"of {len(names)} policies tried in the shadow {names[place]} leads ({behind}): "
         f"it would have cost {standing.hours[place]:.0f} replica-hours for {100 * standing.late[place]:.2f} % late"
     )

@@ -57,9 +57,12 @@ class Partial(NamedTuple):
 
 
 class Columns:
-    """Memory of all sized workloads; its clock is that of the ticks."""
+    """Memory of all sized workloads; its clock is that of the ticks.
 
-    def __init__(self) -> None:
+    ``own`` [N, `floats`] is a policy's own, zeros for a workload that is new.
+    """
+
+    def __init__(self, floats: int = 0) -> None:
         self.rows: dict[str, int] = {}
         self.room = 0
         self.at: int | None = None
@@ -67,6 +70,7 @@ class Columns:
         self.rival = hpa.init(0)
         self.mix = _mix(0)
         self.partial = _partial(0)
+        self.own = np.zeros((0, floats))
         self._latest: list[str] = []
         self._places = np.zeros(0, np.int64)
 
@@ -80,6 +84,7 @@ class Columns:
             "rival": arrays(self.rival),
             "mix": arrays(self.mix),
             "partial": arrays(self.partial),
+            "own": {name: self.own[row] for name, row in self.rows.items()} if self.own.shape[1] else {},
         }
 
     def load(self, state: dict[str, Any]) -> None:
@@ -90,6 +95,12 @@ class Columns:
         self.rival = like(hpa.init(self.room), state["rival"])
         self.mix = like(_mix(self.room), state["mix"])
         self.partial = like(_partial(self.room), state["partial"])
+        self.own = np.zeros((self.room, self.own.shape[1]))
+        for name, row in state.get("own", {}).items():
+            if not np.isfinite(row).all():
+                raise ValueError(f"what its policy knows of {name} is not finite")
+            if row.shape == self.own.shape[1:]:  # else it is of another policy
+                self.own[self.rows[name]] = row
 
     def place(self, names: list[str]) -> Ints:
         """Rows of workloads, new ones with nothing known."""
@@ -230,6 +241,8 @@ class Columns:
             for new, old in zip(fresh, getattr(self, name), strict=True):
                 new[: self.room] = old
             setattr(self, name, fresh)
+        before, self.own = self.own, np.zeros((room, self.own.shape[1]))
+        self.own[: self.room] = before
         self.room = room
 
     def _wipe(self, rows: list[int]) -> None:
@@ -237,6 +250,7 @@ class Columns:
         self.rival = wiped(self.rival, hpa.init(self.room), rows)
         self.mix = wiped(self.mix, _mix(self.room), rows)
         self.partial = wiped(self.partial, _partial(self.room), rows)
+        self.own[rows] = 0.0
 
 
 def _mix(n: int) -> Mix:

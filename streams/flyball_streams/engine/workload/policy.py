@@ -7,7 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from flyball_contracts.config import ForecastConfig, SizingConfig
-from flyball_models.sizing.promise import Rule
+from flyball_models.sizing.promise import Rule, Terms
 from flyball_streams.engine.workload.columns import Columns, Floats, Ints, Seen
 from flyball_streams.engine.workload.forecaster import Forecaster, nearest
 
@@ -35,17 +35,35 @@ BASES = ("start", "headroom", "forecast", "present")
 FORECAST, PRESENT = 2, 3
 
 
+class Led(NamedTuple):
+    """Which of the policies ``tried`` in the shadow since second ``since_s`` leads, and by how much.
+
+    It would have been billed ``hours`` replica-hours and been ``late`` for a share of the work, each second of which
+    counts as ``price`` replica seconds; ``after`` comes next and is ``dearer`` by a share.
+    """
+
+    leader: str
+    tried: int
+    since_s: float
+    hours: float
+    late: float
+    price: float
+    after: str
+    dearer: float
+
+
 class Shown(NamedTuple):
     """One tick of J workloads that ends at second ``t_s``, with what is remembered of them in ``columns`` at ``rows``.
 
     ``now`` is what was observed, ``backlog`` what waits in replica seconds (NaN: unknown) and ``usual`` the target
     utilisation, float64 [J]. Their forecasts are in ``slots`` of the forecaster and may be ``trusted``; a replica
-    ordered now is ready in ``lead`` ticks of ``period_s``.
+    ordered now is ready in ``lead`` ticks of ``period_s``. ``terms`` [N] are what was promised.
     """
 
     t_s: float
     period_s: float
     columns: Columns
+    terms: Terms
     rows: Ints
     seen: Seen
     now: Floats
@@ -76,7 +94,12 @@ class Shown(NamedTuple):
 
 
 class Policy(NamedTuple):
-    """``need`` says what workloads need; ``rule`` is how their record is kept, by which it is explained."""
+    """``need`` says what workloads need; ``rule`` is how their record is kept, by which it is explained.
+
+    A policy may have ``floats`` of its own memory per workload; ``led`` tells from those who leads.
+    """
 
     need: Callable[[Shown], Basis]
     rule: Rule
+    floats: int = 0
+    led: Callable[[Floats], Led | None] | None = None

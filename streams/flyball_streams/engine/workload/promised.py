@@ -107,8 +107,8 @@ class Promises:
 def promised(spec: WorkloadSpec, sizing: SizingConfig) -> tuple[float, float]:
     """Share of work that is to be in time, and the delay within which it is."""
     if spec.objective is not None:
-        return min(max(spec.objective.attainment, 0.0), 1.0), max(spec.objective.delay_s, 0.0)
-    return sizing.late_cost / (1.0 + sizing.late_cost), sizing.delay_s
+        return min(max(spec.objective.attainment, 0.0), 1.0), min(max(spec.objective.delay_s, 0.0), MOST)
+    return sizing.late_cost / (1.0 + sizing.late_cost), min(sizing.delay_s, MOST)
 
 
 class Present(NamedTuple):

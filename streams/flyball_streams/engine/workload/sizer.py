@@ -7,6 +7,7 @@ import msgspec
 import numpy as np
 
 from flyball_contracts.config import ForecastConfig, SizingConfig
+from flyball_contracts.errors import ConfigError
 from flyball_contracts.ids import NS_PER_S, record_id
 from flyball_contracts.records import Demand, Evidence, Tick, WorkloadSpec
 from flyball_models.sizing import lead
@@ -23,7 +24,7 @@ MOST = 1e30
 IN_GPUS = "GPUs"
 """Source of a capacity that is in busy GPUs, not in work."""
 POLICIES: dict[str, Policy] = {"promise": promised.POLICY, "lead": leading.POLICY, "band": banded.POLICY}
-"""By the name in the configuration."""
+"""By the name in the configuration; ``learned`` is not among them, see :func:`policy_of`."""
 
 
 class Want(msgspec.Struct, frozen=True):
@@ -55,6 +56,20 @@ class Job(NamedTuple):
     cold_start_s: float
 
 
+def policy_of(name: str) -> Policy:
+    """Policy of a name in the configuration; raises :class:`ConfigError` where what it needs is not installed."""
+    if name in POLICIES:
+        return POLICIES[name]
+    try:
+        from flyball_streams.engine.workload import learned  # compiles: numba is not for every worker
+    except ModuleNotFoundError as error:
+        raise ConfigError(
+            f"worker.sizing.policy is {name}, which needs {error.name}: pip install 'flyball[worker,backtest]', "
+            f"or take one of {', '.join(POLICIES)}"
+        ) from error
+    return learned.POLICY
+
+
 def forecast_id(cell: str, workload: str, index: int) -> str:
     """Id of the forecast of a workload made at a tick."""
     return record_id("Forecast", cell, workload, index)
@@ -77,8 +92,8 @@ class Sizer:
         self.forecast = forecast
         self.sizing = sizing
         self.forecaster = forecaster
-        self.policy = POLICIES[sizing.policy]
-        self.columns = Columns()
+        self.policy = policy_of(sizing.policy)
+        self.columns = Columns(self.policy.floats)
         self.promises = promised.Promises(sizing, self.policy.rule)
         self.wants: dict[str, Want] = {}
         self.needed: Floats = np.zeros(0)
@@ -155,6 +170,7 @@ class Sizer:
             t_s=tick.end_ns / NS_PER_S,
             period_s=period_s,
             columns=self.columns,
+            terms=self.promises.terms,
             rows=rows,
             seen=seen,
             now=np.array([job.view.observed for job in jobs]),
@@ -204,6 +220,7 @@ class Sizer:
             delay_s=float(terms.delay_s[row]),
             idle_s=float(columns.mix.idle_s[row]),
             hpa=float(columns.rival.replicas[row]),
+            led=self.policy.led(columns.own[row]) if self.policy.led is not None else None,
         )
         reason, confidence, evidence = explained(case)
         return Want(tick.index, job.demand.replicas, case.granted, reason, confidence, evidence)

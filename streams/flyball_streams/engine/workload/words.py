@@ -1,6 +1,7 @@
 """A change of replicas in words and numbers: what it rests on, and what HPA would have done."""
 
 import math
+from datetime import UTC, datetime
 from typing import NamedTuple
 
 import numpy as np
@@ -9,6 +10,7 @@ from flyball_contracts.records import Demand, Evidence, WorkloadSpec
 from flyball_models.sizing import lead
 from flyball_models.sizing.limits import AHEAD
 from flyball_streams.engine.workload.forecaster import View
+from flyball_streams.engine.workload.policy import Led
 
 NAMED_EXPERTS = 3
 """The forecast has the weights of all experts; a wish names so many, the largest."""
@@ -23,7 +25,7 @@ class Case(NamedTuple):
     its quantile ``level_of``, NaN where it is not trusted, and ``tolerance`` how far its coverage may be off.
     ``level``, ``spread`` and ``z`` make the headroom, of which the largest of ``keep_s`` counts and whose z follows the
     ``share`` that is in time; ``error`` is by how much the need is off the level ``lead_minutes`` before, which is part
-    of the spread of ``lead``. ``hpa`` is 0 where it has seen too little.
+    of the spread of ``lead``. ``hpa`` is 0 where it has seen too little, and ``led`` says who leads under ``learned``.
     """
 
     policy: str
@@ -55,11 +57,12 @@ class Case(NamedTuple):
     delay_s: float
     idle_s: float
     hpa: float
+    led: Led | None
 
 
 def explained(case: Case) -> tuple[str, float, tuple[Evidence, ...]]:
     """Reason, confidence and evidence of a change."""
-    said = (_basis(case), _sum(case), _limit(case), _doubt(case), _hpa(case))
+    said = (_basis(case), _sum(case), _limit(case), _lead(case), _doubt(case), _hpa(case))
     return "; ".join(filter(None, said)), _confidence(case), _proof(case)
 
 
@@ -84,6 +87,8 @@ def _basis(case: Case) -> str:
             f"the forecast's {case.level_of:.0%} quantile reaches {_plain(case.ahead)} {unit} from {case.lead_s:.0f} s "
             f"ahead on, more than the headroom over recent work{most}"
         )
+    if case.base == "headroom" and case.policy == "learned":
+        return f"{case.led.leader if case.led else 'the leader'} provides for {_plain(case.work)} {unit}"
     if case.base == "headroom":
         kept = f", as in the last {case.keep_s / 60:.0f} min" if case.work > case.level + case.z * case.spread else ""
         spreads = f"spreads by {_plain(case.spread)}"
@@ -94,6 +99,8 @@ def _basis(case: Case) -> str:
             f"{share_words(case.share)} of it within {_plain(case.delay_s)} s, {_plain(case.z)} spreads are added and "
             f"so {_plain(case.work)} {unit} provided for{kept}"
         )
+    if case.policy == "learned" and case.base == "present":
+        return f"demand with its backlog takes {_plain(case.work)} {unit} now, or did in the last two minutes"
     if case.policy == "lead" and case.base == "present":
         return (
             f"demand with its backlog, to be gone in {lead.DRAIN_S:.0f} s, takes {_plain(case.work)} {unit} now "
@@ -129,9 +136,25 @@ def _limit(case: Case) -> str:
     return ""
 
 
+def _lead(case: Case) -> str:
+    """Say which policy leads, at what cost, and how far the next is behind."""
+    led = case.led
+    if led is None or case.granted == 0:
+        return ""
+    next_one = f"{led.after} is next, {led.dearer:.1%} dearer"
+    if led.dearer < 0.0:
+        next_one = f"{led.after} would have cost {-led.dearer:.1%} less, which does not pay for a change yet"
+    since = datetime.fromtimestamp(led.since_s, UTC).strftime("%Y-%m-%d %H:%M UTC")
+    return (
+        f"of {led.tried} policies tried in the shadow since {since} {led.leader} leads: with it "
+        f"{_plain(100 * led.late)} % of recent work would have been late, a second of which counts as "
+        f"{_plain(led.price)} replica-seconds; {next_one}"
+    )
+
+
 def _doubt(case: Case) -> str:
     """Say that the forecast had no say, and why."""
-    if case.view.trusted or case.granted == 0:
+    if case.view.trusted or case.granted == 0 or case.policy == "learned":
         return ""
     off = _worst(case)
     if off is None or abs(off[0] - off[1]) <= case.tolerance:
@@ -170,11 +193,14 @@ def _proof(case: Case) -> tuple[Evidence, ...]:
         Evidence(name=f"capacity_per_replica.{case.source}", value=case.capacity, unit=unit),
         Evidence(name="lead_time", value=case.lead_s, unit="s"),
     ]
-    if case.policy != "band" and math.isfinite(case.level):
+    if case.policy in ("promise", "lead") and math.isfinite(case.level):
         found += [
             Evidence(name="headroom.level", value=case.level, unit=unit),
             Evidence(name="headroom.spread", value=case.spread, unit=unit),
             Evidence(name="headroom.z", value=case.z),
+        ]
+    if case.policy != "band" and math.isfinite(case.level):
+        found += [
             Evidence(name="promise.in_time", value=case.share),
             Evidence(name="promise.delay", value=case.delay_s, unit="s"),
         ]
@@ -183,7 +209,33 @@ def _proof(case: Case) -> tuple[Evidence, ...]:
             Evidence(name="headroom.lead_time", value=60.0 * case.lead_minutes, unit="s"),
             Evidence(name="headroom.error", value=case.error, unit=unit),
         ]
-    found.append(Evidence(name="forecast.trusted", value=float(view.trusted), record=case.forecast_id))
+    if case.policy == "learned":
+        found += _shadows(case.led)
+    else:
+        found += _forecast(case, unit)
+    if demand.queued:
+        found.append(Evidence(name="queued", value=demand.queued, unit="{request}"))
+    if case.hpa > 0:
+        found.append(Evidence(name="hpa.replicas", value=case.hpa, unit="{replica}"))
+    return tuple(e for e in found if math.isfinite(e.value))
+
+
+def _shadows(led: Led | None) -> list[Evidence]:
+    if led is None:
+        return []
+    return [
+        Evidence(name="shadow.policies", value=float(led.tried), unit="{policy}"),
+        Evidence(name="shadow.since", value=led.since_s, unit="s"),
+        Evidence(name=f"shadow.leader.{led.leader}", value=led.hours, unit="h"),
+        Evidence(name="shadow.late", value=led.late),
+        Evidence(name="shadow.price", value=led.price),
+        Evidence(name=f"shadow.dearer.{led.after}", value=led.dearer),
+    ]
+
+
+def _forecast(case: Case, unit: str) -> list[Evidence]:
+    view = case.view
+    found = [Evidence(name="forecast.trusted", value=float(view.trusted), record=case.forecast_id)]
     if view.trusted:
         found.append(Evidence(name="forecast.level", value=case.level_of, record=case.forecast_id))
         found.append(Evidence(name="forecast.ahead", value=case.ahead, unit=unit, record=case.forecast_id))
@@ -191,11 +243,7 @@ def _proof(case: Case) -> tuple[Evidence, ...]:
         found += [Evidence(name=f"forecast.weight.{k}", value=v, record=case.forecast_id) for k, v in largest]
     elif (off := _worst(case)) is not None:
         found.append(Evidence(name="forecast.coverage", value=off[0], expected=off[1], record=case.forecast_id))
-    if demand.queued:
-        found.append(Evidence(name="queued", value=demand.queued, unit="{request}"))
-    if case.hpa > 0:
-        found.append(Evidence(name="hpa.replicas", value=case.hpa, unit="{replica}"))
-    return tuple(e for e in found if math.isfinite(e.value))
+    return found
 
 
 def share_words(share: float) -> str:

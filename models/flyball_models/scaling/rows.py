@@ -1,0 +1,85 @@
+"""The learned policy for many workloads at once: its compiled step, row by row, once for each sample of five seconds.
+
+The memory of a workload is a row: what it wished last and why, when its shadows began, the sample that comes next, and
+the state of :mod:`flyball_models.scaling.learned`. A row of zeros has seen nothing.
+"""
+
+from collections.abc import Callable
+
+import numpy as np
+from numpy.typing import NDArray
+
+from flyball_models.scaling import learned
+from flyball_models.scaling.base import Floats, Observation, whole
+from flyball_models.scaling.compile import kept, sources
+from flyball_models.sizing.promise import KNOWN, NOW_SAMPLES, SAMPLE_S, SAMPLES
+
+Ints = NDArray[np.int64]
+WISH, WHY, SINCE, NEXT, HEAD = range(5)
+"""Places in a row: replicas, why so many, seconds, number of a sample, and the state."""
+UNKNOWN, STARTS, PROVIDES, PRESENT = range(4)
+"""Nothing is wished; too little is known to take anything away; the leader provides for it; it is there and waits."""
+FLOATS = HEAD + learned.NEEDED
+"""Floats of a row."""
+_step = learned.step
+_MINUTES, _PRESENT = HEAD + learned.MINUTES, HEAD + learned.PRESENT
+
+
+def _build(stamp: int) -> Callable[[Floats, Ints, int, Floats, Floats, Floats, Floats, Floats, Floats], None]:
+    @kept
+    def advance(
+        memory: Floats,
+        rows: Ints,
+        at: int,
+        raw: Floats,
+        load: Floats,
+        ready: Floats,
+        pending: Floats,
+        backlog: Floats,
+        knobs: Floats,
+    ) -> None:
+        """Step the workloads in `rows` [J] of a `memory` [N, FLOATS] through their samples before the `at`-th.
+
+        `raw` [12, N] is the work of the last twelve samples, by number modulo twelve, NaN where unknown: those are left
+        out, and after a minute of them nothing is wished. A replica is given `load` of it [J]; `ready` and `pending`
+        replicas and the `backlog` in replica seconds (NaN: unknown) are those of now [J]; for `knobs` [J, 9] see
+        :func:`flyball_models.scaling.learned.knobs_of`.
+        """
+        _ = stamp  # part of the key under which compiled code is kept
+        unused = np.nan
+        for j in range(len(rows)):
+            own, row = memory[rows[j]], rows[j]
+            first = min(max(int(own[NEXT]), at - SAMPLES), at)
+            own[NEXT] = at
+            for number in range(first, at):
+                work = raw[number % SAMPLES, row]
+                if work != work:
+                    continue
+                total, count = 0.0, 0
+                for back in range(min(NOW_SAMPLES, SAMPLES - (at - 1 - number))):
+                    x = raw[(number - back) % SAMPLES, row]
+                    if x == x:
+                        total, count = total + x, count + 1
+                t_s = float(SAMPLE_S * (number + 1))
+                if own[SINCE] == 0.0:
+                    own[SINCE] = t_s
+                work_5, work_30 = max(0.0, work / load[j]), max(0.0, total / count / load[j])
+                seen = Observation(
+                    t_s, ready[j], pending[j], work_5, work_30, unused, unused, unused, unused, unused, unused,
+                    backlog[j], 0.0, unused, unused, unused,
+                )  # fmt: skip
+                own[WISH] = _step(own[HEAD:], seen, knobs[j])
+                own[WHY] = PROVIDES if own[WISH] > whole(own[_PRESENT]) else PRESENT
+                if own[_MINUTES] < KNOWN:
+                    own[WHY] = STARTS
+            silent = True
+            for k in range(SAMPLES):
+                if raw[k, row] == raw[k, row]:
+                    silent = False
+            if silent:
+                own[WHY] = UNKNOWN
+
+    return advance
+
+
+advance = _build(sources())

@@ -1,0 +1,69 @@
+"""The learned policy of the worker: members are tried in the shadow, and the one that costs least says what is needed.
+
+It needs numba, which other policies do not: only what sizes by it imports this module.
+"""
+
+import numpy as np
+
+from flyball_models.scaling import learned, rows as shadows
+from flyball_models.sizing import promise
+from flyball_streams.engine.workload.columns import Floats
+from flyball_streams.engine.workload.policy import BASES, Basis, Led, Policy, Shown
+
+BASE_OF = np.array([BASES.index(base) for base in ("start", "start", "headroom", "present")])
+"""By the reason of a wish."""
+
+
+def need(shown: Shown) -> Basis:
+    """What workloads need: what the leader said of their last sample; a forecast has no say.
+
+    Work is in what a replica sustains, of GPUs in what they are to be busy with: what those could not serve is unknown.
+    """
+    columns, rows, seen = shown.columns, shown.rows, shown.seen
+    assert columns.at is not None
+    load = np.where(seen.in_gpus > 0.0, seen.capacity * shown.usual, seen.capacity)
+    knobs = _knobs(shown)
+    pending = np.maximum(0.0, seen.replicas - seen.ready)
+    ready = np.ascontiguousarray(seen.ready)  # one layout, compiled once
+    shadows.advance(columns.own, rows, columns.at, columns.need.raw, load, ready, pending, shown.backlog, knobs)
+    why = columns.own[rows, shadows.WHY].astype(np.int64)
+    wish = np.where(why == shadows.UNKNOWN, np.nan, columns.own[rows, shadows.WISH])
+    known = promise.known(columns.need)[rows]  # not after an hour of silence, nor in the first minutes
+    replicas = np.where(known, wish, np.fmax(wish, seen.replicas))
+    unknown = np.full(len(rows), np.nan)
+    return Basis(replicas, BASE_OF[why], load, replicas * load, unknown, unknown, shown.lead_s)
+
+
+def _knobs(shown: Shown) -> Floats:
+    """Knobs of the workloads of a tick [J, 9]; replicas are seen at the same time as their work."""
+    terms, sizing = shown.terms, shown.sizing
+    return learned.knobs_of(
+        terms.allowed[shown.rows],
+        terms.delay_s[shown.rows],
+        shown.seen.cold_start_s,
+        sizing.memory_s / 60.0,
+        learned.MARGIN,
+        sizing.price_rate,
+        0,
+    )
+
+
+def led(own: Floats) -> Led | None:
+    """Who leads of the members of a workload, from its row of memory; ``None`` before it saw anything."""
+    if own[shadows.SINCE] == 0.0:
+        return None
+    of = learned.standing(own[shadows.HEAD :])
+    after, dearer = learned.next_best(of)
+    return Led(
+        leader=learned.MEMBERS[of.leader].name,
+        tried=len(learned.MEMBERS),
+        since_s=float(own[shadows.SINCE]),
+        hours=float(of.hours[of.leader]),
+        late=float(of.late[of.leader]),
+        price=of.price,
+        after=learned.MEMBERS[after].name,
+        dearer=dearer,
+    )
+
+
+POLICY = Policy(need, promise.RULE, shadows.FLOATS, led)
