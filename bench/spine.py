@@ -1,6 +1,6 @@
 """What a core carries: GPU-ticks per second through the worker, against two rivals run beside it.
 
-Goal, not reached yet: one process decodes, profiles, watches, forecasts and decides for 100,000 GPUs at one tick a
+Goal: one process decodes, profiles, watches, forecasts and decides for 100,000 GPUs at one tick a
 second per core, because one Kafka message is one node's tick (8 GPUs x 48 metrics). Two loads, one after the other:
 only these messages, which is what the rivals are given; and those of hosts and workloads beside them. Rows, on the same
 broker in the same run:
