@@ -5,6 +5,7 @@ from collections.abc import Callable, Mapping
 import msgspec
 
 from flyball_contracts.records import Arrivals, Demand
+from flyball_streams.engine.workload.merge import plus
 
 Told = Mapping[str, tuple[Arrivals, ...]]
 """What the gateways saw, by source."""
@@ -47,7 +48,7 @@ def with_arrivals(demand: Demand, arrived: Arrivals, work_of_request: Callable[[
         demand,
         work_rate=work,
         request_rate=demand.request_rate if rate is None else rate,
-        queued=_known_sum(demand.queued, _held_back(demand, arrived)),
+        queued=plus(demand.queued, _held_back(demand, arrived)),
     )
 
 
@@ -65,11 +66,7 @@ def _held_back(demand: Demand, arrived: Arrivals) -> float | None:
 def _sum(a: Arrivals, b: Arrivals) -> Arrivals:
     return Arrivals(
         workload=a.workload,
-        request_rate=_known_sum(a.request_rate, b.request_rate),
-        queued=_known_sum(a.queued, b.queued),
-        active=_known_sum(a.active, b.active),
+        request_rate=plus(a.request_rate, b.request_rate),
+        queued=plus(a.queued, b.queued),
+        active=plus(a.active, b.active),
     )
-
-
-def _known_sum(a: float | None, b: float | None) -> float | None:
-    return b if a is None else a if b is None else a + b

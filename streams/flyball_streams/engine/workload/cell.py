@@ -187,7 +187,8 @@ class WorkloadCell:
                         evidence=want.evidence,
                     )
         for proposal in chosen:
-            wishes.new[proposal.id] = proposal
+            if wishes.is_new(proposal.id):
+                wishes.new[proposal.id] = proposal
 
     def _forget(self, owned: list[WorkloadSpec]) -> None:
         """Drop what is kept of jobs that are no longer this lane's, or no longer at all."""

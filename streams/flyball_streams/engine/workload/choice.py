@@ -91,7 +91,7 @@ class Choice:
             else:
                 chosen = self._chosen(tick, job, held, replicas, CHEAPER, (), anew=True) if due else None
             if chosen is not None:
-                said.proposals.append(self._proposal(tick, spec, held, chosen))
+                said.proposals.append(self._proposal(spec, held, chosen))
         return said
 
     def keep(self, names: set[str]) -> None:
@@ -329,9 +329,9 @@ class Choice:
         late = self.worker.sizing.late_cost
         return late / (1.0 + late)
 
-    def _proposal(self, tick: Tick, spec: WorkloadSpec, held: Held, chosen: Chosen) -> Proposal:
+    def _proposal(self, spec: WorkloadSpec, held: Held, chosen: Chosen) -> Proposal:
         return Proposal(
-            id=record_id("Proposal", "choose", self.cell, spec.workload, tick.index),
+            id=record_id("Proposal", "choose", self.cell, spec.workload, chosen.since_ns, held.replicas),
             wish="choose",
             workload=spec.workload,
             reason=chosen.reason,

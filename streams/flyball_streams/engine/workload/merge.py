@@ -26,22 +26,23 @@ def _sum(found: list[Demand]) -> Demand:
             replicas=total.replicas + d.replicas,
             ready=total.ready + d.ready,
             devices=total.devices + d.devices,
-            work_rate=_plus(total.work_rate, d.work_rate),
-            request_rate=_plus(total.request_rate, d.request_rate),
-            queued=_plus(total.queued, d.queued),
-            active=_plus(total.active, d.active),
-            utilization_sum=_plus(total.utilization_sum, d.utilization_sum),
-            power_w=_plus(total.power_w, d.power_w),
+            work_rate=plus(total.work_rate, d.work_rate),
+            request_rate=plus(total.request_rate, d.request_rate),
+            queued=plus(total.queued, d.queued),
+            active=plus(total.active, d.active),
+            utilization_sum=plus(total.utilization_sum, d.utilization_sum),
+            power_w=plus(total.power_w, d.power_w),
             progress=_mean(found),
-            tokens_in_rate=_plus(total.tokens_in_rate, d.tokens_in_rate),
-            tokens_out_rate=_plus(total.tokens_out_rate, d.tokens_out_rate),
-            failed=_plus(total.failed, d.failed),
+            tokens_in_rate=plus(total.tokens_in_rate, d.tokens_in_rate),
+            tokens_out_rate=plus(total.tokens_out_rate, d.tokens_out_rate),
+            failed=plus(total.failed, d.failed),
             usage=_most([d.usage for d in found if d.usage is not None]),
         )
     return total
 
 
-def _plus(a: float | None, b: float | None) -> float | None:
+def plus(a: float | None, b: float | None) -> float | None:
+    """Sum of what is known; ``None`` where nothing is."""
     if a is None:
         return b
     return a if b is None else a + b
