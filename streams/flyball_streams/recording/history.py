@@ -64,7 +64,8 @@ Series = tuple[int, int, tuple[str, ...], NDArray[np.float32]]
 def _series(path: Path, config: WorkerConfig) -> Mapping[str, Series]:
     """Period, first tick, names and values [T, S] of each cell.
 
-    A workload whose work was told in GPUs until its capacity was learned is left out: so it will be again.
+    A workload whose work was told in GPUs until its capacity was learned is left out, as the log says: so it will be
+    again.
     """
     engine = Engine(msgspec.structs.replace(config, forecast=BRIEF))
     rows: dict[str, dict[str, list[tuple[int, float]]]] = {}
@@ -80,14 +81,22 @@ def _series(path: Path, config: WorkerConfig) -> Mapping[str, Series]:
     periods = {cell: ticks.gate.period_ns for lane in engine.workloads for cell, ticks in lane.ticks.items()}
     found: dict[str, Series] = {}
     for cell, said in rows.items():
+        for name in sorted(said.keys() & changed):
+            log.warning(
+                "%s: forecasts of %s (cell %s) start from nothing: its load is in GPUs until its capacity was learned, "
+                "and in work from then on; name its capacity_per_replica and record again",
+                path,
+                name,
+                cell,
+            )
         names = tuple(sorted(said.keys() - changed))
         if names:
             found[cell] = _table(periods[cell], names, said)
     if not found:
+        why = "every load in it changes its unit" if rows else "no workload with a specification reports its load"
         raise RecordingError(
-            f"{path}: no forecast can start from it, because no workload with a specification reports its load; "
-            "record flyball.telemetry.v1, flyball.inventory.v1 and flyball.workloads.v1, or leave out "
-            "worker.forecast.history (--history)"
+            f"{path}: no forecast can start from it, because {why}; record flyball.telemetry.v1, flyball.inventory.v1 "
+            "and flyball.workloads.v1, or leave out worker.forecast.history (--history)"
         )
     return found
 

@@ -14,14 +14,16 @@ from faust.types import TP
 from flyball_contracts.config import Config
 from flyball_contracts.errors import FlyballError
 from flyball_contracts.topics import DEMAND, EVENTS, PROPOSALS, TELEMETRY
-from flyball_streams.engine.lane import Incoming
 from flyball_streams.worker.credentials import credentials
+from flyball_streams.worker.fetch import Fetch
 from flyball_streams.worker.host import LANE_OF, LaneHost
 from flyball_streams.worker.transport import BatchConsumer, BatchTransport
 
 log = logging.getLogger(__name__)
 T = TypeVar("T")
 SOURCES = (TELEMETRY, EVENTS, DEMAND, PROPOSALS)
+WAITING = 16
+"""Batches that may wait while the lanes work."""
 FAILED = 70
 """Exit status when the broker did not take what the lanes sent; a supervisor starts the worker again."""
 
@@ -29,10 +31,10 @@ FAILED = 70
 class Worker:
     """The app of one worker process, and what the watchdog sees of it.
 
-    One agent for each source topic; all lanes run in one thread beside the event loop, one batch in flight for each
-    topic. An agent never raises: bad data become dead letters in the lanes, and when the broker refuses the output the
-    process ends, because to acknowledge the batch then would lose it. Faust keeps nothing but its identity in
-    ``scratch``.
+    One agent for each source topic; all lanes run in one thread beside the event loop, which steps through all batches
+    that have come meanwhile and waits once for the broker to have what they led to. Nothing raises: bad data become
+    dead letters in the lanes, and when the broker refuses the output the process ends, because to acknowledge the
+    batches then would lose them. Faust keeps nothing but its identity in ``scratch``.
     """
 
     def __init__(
@@ -53,11 +55,12 @@ class Worker:
             broker_session_timeout=session_s,
             broker_heartbeat_interval=session_s / 6,
             broker_rebalance_timeout=max(session_s, 10.0),
-            consumer_max_fetch_size=4 * 1024 * 1024,
             stream_buffer_maxsize=64,
         )
-        self.app.transport = BatchTransport(self.app, self)
+        fetch = Fetch(config.kafka, f"{config.worker.app}-fetch", config.worker.app)
+        self.app.transport = BatchTransport(self.app, self, fetch)
         self._pool = ThreadPoolExecutor(1, "lanes")
+        self._waiting: asyncio.Queue[Any] = asyncio.Queue(WAITING)
         self._joined = False
         untyped = cast("Any", self.app)
         for source in SOURCES:
@@ -70,6 +73,7 @@ class Worker:
                 partitions=partitions[source.name],
             )
             untyped.agent(topic, name=f"{LANE_OF[source.name]}-{source.name}")(self._run)
+        untyped.task(self._step)
         untyped.on_partitions_revoked.connect(self._revoked, weak=False)
         untyped.on_partitions_assigned.connect(self._assigned, weak=False)
         untyped.on_before_shutdown.connect(self._leaving, weak=False)
@@ -102,14 +106,23 @@ class Worker:
 
     async def _run(self, stream: Any) -> None:
         async for event in stream.noack().events():
-            tp: TP = event.message.tp
-            batch = [Incoming(r.topic, r.partition, r.offset, r.key, r.value, r.headers) for r in event.message.value]
-            why = f"a batch of {tp.topic}/{tp.partition} could not be completed"
-            await self._in_lanes(_or_end, why, self.host.step, tp.topic, tp.partition, batch)
-            event.ack()
+            await self._waiting.put(event)
+
+    async def _step(self, _app: Any) -> None:
+        while True:
+            events = [await self._waiting.get()]
+            while not self._waiting.empty():
+                events.append(self._waiting.get_nowait())
+            batches = [(event.message.tp, event.message.value) for event in events]
+            why = f"batches of {', '.join(sorted({f'{tp.topic}/{tp.partition}' for tp, _ in batches}))} are not done"
+            await self._in_lanes(_or_end, why, self.host.step, batches)
+            for event in events:
+                event.ack()
 
     async def _revoked(self, _app: Any, revoked: set[TP], **_: Any) -> None:
         self._joined = False
+        while not self._waiting.empty():  # they come again to whoever gets their partitions
+            self._waiting.get_nowait()
         if revoked:
             await self._save()
 

@@ -7,7 +7,6 @@ done, so the source offsets are committed after their effect.
 import logging
 import threading
 import time
-import zlib
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any, cast
 
@@ -27,11 +26,11 @@ from flyball_streams.engine.node import NodeLane
 from flyball_streams.engine.stats import LaneStats
 from flyball_streams.engine.workload import WorkloadLane
 from flyball_streams.engine.workload.history import History
-from flyball_streams.worker.snapshots import cut, state_of
+from flyball_streams.worker.snapshots import CompressionError, cut, state_of
 from flyball_streams.worker.tables import TableReader
 
 log = logging.getLogger(__name__)
-ENGINE = "3"
+ENGINE = "4"
 ANY_PARTITION = -1
 FLUSH_S = 120.0
 LANE_OF = {TELEMETRY.name: "node", EVENTS.name: "node", DEMAND.name: "workload", PROPOSALS.name: "cell"}
@@ -114,27 +113,17 @@ class LaneHost:
                 self._save(key)
             self._flush()
 
-    def step(self, topic: str, partition: int, batch: Sequence[Incoming]) -> None:
-        """Step one lane and see what it sent acknowledged.
+    def step(self, batches: Sequence[tuple[TP, Sequence[Incoming]]]) -> None:
+        """Step lanes, a batch after the other, and see all that they sent acknowledged.
 
-        Raises :class:`TransportError` when the broker does not take it, or the lane is not ours: the process must end
+        Raises :class:`TransportError` when the broker does not take it, or a lane is not ours: the process must end
         and start again from the committed offsets.
         """
-        key = (LANE_OF[topic], partition)
         with self._lock:
             self._fold()
-            lane = self.lanes.get(key)
-            if lane is None:
-                raise TransportError(f"{topic}/{partition} is not assigned to this worker")
-            done = self.offsets[key].get(_place(topic, partition), 0)
-            batch = [message for message in batch if message.offset >= done]
-            if batch:
-                if batch[0].offset > done:
-                    log.warning("%s/%d: %d messages are gone", topic, partition, batch[0].offset - done)
-                self._send(lane.step(batch))
-                self.offsets[key][_place(topic, partition)] = batch[-1].offset + 1
-            if time.monotonic() - self._snapshot_at[key] >= self.config.worker.snapshot_every_s:
-                self._save(key)
+            for key in dict.fromkeys(self._step(tp, batch) for tp, batch in batches):
+                if time.monotonic() - self._snapshot_at[key] >= self.config.worker.snapshot_every_s:
+                    self._save(key)
             self._flush()
             self.progress += 1
 
@@ -151,6 +140,21 @@ class LaneHost:
         """Stop reading the tables and see everything sent."""
         self.tables.close()
         self._producer.flush(5.0)
+
+    def _step(self, tp: TP, batch: Sequence[Incoming]) -> Key:
+        """Step the lane of a partition, whose key is returned."""
+        key, place = (LANE_OF[tp.topic], tp.partition), _place(tp.topic, tp.partition)
+        lane = self.lanes.get(key)
+        if lane is None:
+            raise TransportError(f"{place} is not assigned to this worker")
+        done = self.offsets[key].get(place, 0)
+        batch = [message for message in batch if message.offset >= done]
+        if batch:
+            if batch[0].offset > done:
+                log.warning("%s: %d messages are gone", place, batch[0].offset - done)
+            self._send(lane.step(batch))
+            self.offsets[key][place] = batch[-1].offset + 1
+        return key
 
     def _assign(self, key: Key, ends: Mapping[str, int]) -> None:
         lane = self.lanes[key] = self._make(key)
@@ -169,7 +173,7 @@ class LaneHost:
                 lane.restore(state_of(snapshot))
                 self.offsets[key] = dict(snapshot.offsets)
                 log.info("%s/%d goes on from its snapshot at %s", *key, snapshot.offsets)
-            except (DecodeError, KeyError, TypeError, ValueError, zlib.error) as error:
+            except (DecodeError, KeyError, TypeError, ValueError, CompressionError) as error:
                 log.warning("snapshot of %s/%d cannot be used (%s): starting fresh", *key, error)
                 self.lanes[key] = self._make(key)
 

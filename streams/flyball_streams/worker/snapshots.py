@@ -1,13 +1,14 @@
 """Lane states as messages: compressed, cut to the size of a message, and put together again."""
 
-import zlib
 from collections.abc import Mapping
 
+import cramjam
 import msgspec
 
 from flyball_contracts.records import Snapshot
 
 PART_BYTES = 512 * 1024
+CompressionError = cramjam.DecompressionError
 Key = tuple[str, int]
 
 
@@ -15,7 +16,7 @@ def cut(
     lane: str, partition: int, engine: str, time_ns: int, offsets: Mapping[str, int], state: bytes
 ) -> list[Snapshot]:
     """Parts of one snapshot; ``state`` is the lane's own, as it gave it."""
-    packed = zlib.compress(state, 1)  # padded arrays are mostly empty
+    packed = bytes(cramjam.zstd.compress(state, 1))  # padded arrays are mostly empty
     parts = [packed[i : i + PART_BYTES] for i in range(0, len(packed), PART_BYTES)]
     return [
         Snapshot(
@@ -33,8 +34,8 @@ def cut(
 
 
 def state_of(snapshot: Snapshot) -> bytes:
-    """State of a whole snapshot, as the lane gave it; raises ``zlib.error`` when it is damaged."""
-    return zlib.decompress(snapshot.state)
+    """State of a whole snapshot, as the lane gave it; raises :data:`CompressionError` when it is damaged."""
+    return bytes(cramjam.zstd.decompress(snapshot.state))
 
 
 class SnapshotShelf:

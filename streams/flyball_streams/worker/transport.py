@@ -1,30 +1,36 @@
-"""A Faust transport that delivers each partition's fetch as one event.
+"""A Faust transport that delivers what was fetched of a partition as one event.
 
-Stock Faust costs some 75 µs of CPU for each message, whatever the agent does. Here the list of records that a
-fetch brought for a partition is the value of one event at the last offset; the offsets before it are declared a
-gap, so that acknowledging the event commits them all. Where a partition resumes is the lanes' to say: they know
-which offsets their state includes.
+Stock Faust costs some 75 µs of CPU for each message, whatever the agent does. Here the messages that a fetch brought
+of a partition are the value of one event at the last offset; the offsets before it are declared a gap, so that
+acknowledging the event commits them all. Where a partition resumes is the lanes' to say: they know which offsets
+their state includes. aiokafka is in the group and commits; another client fetches (:mod:`~.fetch`).
 
 This leans on private parts of faust-streaming and aiokafka: their versions are pinned, and a contract test runs
 the transport against a broker.
 """
 
 import asyncio
+import time
 from collections.abc import Awaitable, Callable, Collection, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from importlib.metadata import version
-from typing import Any, Protocol, cast
+from typing import Any, Protocol, TypeVar, cast
 
 import faust
 from faust.transport.drivers import aiokafka as driver
 from faust.types import TP, ConsumerMessage
 from yarl import URL
 
+from flyball_streams.engine.lane import Incoming
+from flyball_streams.worker.fetch import Fetch
+
 TESTED = {"faust-streaming": "0.15.3", "mode-streaming": "0.7.1", "aiokafka": "0.14.0"}
 """Versions that the contract test of this module passed with."""
 POSITION_S = 10.0
 PAUSE_S = 0.02
-PACE_S = 0.05
-"""Least time between two fetches: what a fetch and its step cost hardly depends on how much they bring."""
+ALIVE_S = 30.0
+"""How often aiokafka is asked for messages that it does not have: who never asks is put out of the group."""
+T = TypeVar("T")
 
 
 class Lanes(Protocol):
@@ -46,13 +52,14 @@ def untested_versions() -> dict[str, str]:
 
 
 class BatchConsumer(driver.Consumer):
-    """Consumer whose events carry a list of records of one partition."""
+    """Consumer whose events carry a list of messages of one partition."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self.placed = False
-        self._asked_again: dict[TP, int] = {}
-        self._thrown_away: dict[TP, int] = {}
+        self._epoch = 0
+        self._asked_at_s = 0.0
+        self._pool = ThreadPoolExecutor(1, "fetch")
 
     async def on_partitions_revoked(self, revoked: set[TP]) -> None:
         """Deliver nothing until the new partitions have their places."""
@@ -60,30 +67,46 @@ class BatchConsumer(driver.Consumer):
         await super().on_partitions_revoked(revoked)
 
     async def perform_seek(self) -> None:
-        """Seek to the committed offsets, then to where the lanes say that their state ends.
-
-        Faust fetches from the committed offsets already; what that brings is thrown away until :attr:`placed`.
-        """
+        """Fetch from where the lanes say that their state ends, and from the committed offsets where they do not."""
         self.placed = False
-        await super().perform_seek()
-        lanes = cast("BatchTransport", self.transport).lanes
-        loop = asyncio.get_running_loop()  # reading snapshots must not stop the heartbeats' loop
+        thread: Any = self._thread
         assigned = self.assignment()
-        places = await loop.run_in_executor(None, lanes.resume, assigned)
-        if places:
-            await self.seek_wait(places)
+        await self._in_thread(thread._consumer.pause, *(self._new_topicpartition(*tp) for tp in assigned))
+        await super().perform_seek()
+        transport = cast("BatchTransport", self.transport)
+        loop = asyncio.get_running_loop()  # reading snapshots must not stop the heartbeats' loop
+        places = await loop.run_in_executor(None, transport.lanes.resume, assigned)
+        self._read_offset.update(places)
         ahead = {tp: offset for tp, offset in places.items() if (self._committed_offset.get(tp) or 0) < offset}
         if ahead:
             # Faust commits nothing while the offsets between are not acknowledged. The state includes them.
             self._committed_offset.update(ahead)
             await self._commit(ahead)
-        starts = {tp: await self._start_of(tp) for tp in assigned if tp not in places}
-        await loop.run_in_executor(None, lanes.begin, starts)
+        starts = {tp: int(await self._in_thread(thread._consumer.position, tp)) for tp in assigned if tp not in places}
+        await loop.run_in_executor(None, transport.lanes.begin, starts)
+        self._epoch = await self._in_pool(lambda: transport.fetch.begin({**places, **starts}))
         self.placed = self.assignment() == assigned
 
-    async def _start_of(self, tp: TP) -> int:
+    def highwater(self, tp: TP) -> int:
+        """Offset after the last message of a partition, as far as is known."""
+        return cast("BatchTransport", self.transport).fetch.highwater(tp) or 0
+
+    def verify_event_path(self, now: float, tp: TP) -> None:
+        """Say nothing: Faust would look for fetches of aiokafka, and the worker has a watchdog of its own."""
+
+    async def on_stop(self) -> None:
+        """Stop fetching too."""
+        await super().on_stop()
+        await self._in_pool(cast("BatchTransport", self.transport).fetch.close)
+        self._pool.shutdown()
+
+    async def _in_thread(self, function: Callable[..., T], *arguments: Any) -> T:
+        """Call a function of aiokafka's consumer in its own thread."""
         thread: Any = self._thread
-        return int(await asyncio.wait_for(thread.call_thread(thread._consumer.position, tp), POSITION_S))
+        return cast("T", await asyncio.wait_for(thread.call_thread(function, *arguments), POSITION_S))
+
+    async def _in_pool(self, function: Callable[[], T]) -> T:
+        return await asyncio.get_running_loop().run_in_executor(self._pool, function)
 
     async def _drain_messages(self, fetcher: Any) -> None:
         try:
@@ -94,62 +117,36 @@ class BatchConsumer(driver.Consumer):
                 raise
 
     async def _drain_once(self) -> None:
-        if not (self.flow_active and self.placed):
+        if not self._flows():
             await asyncio.sleep(PAUSE_S)
             return
-        if self._thrown_away:
-            await self._ask_again()
-        generation = self.app.consumer_generation_id
-        records, _ = await self._wait_next_records(1.0)
-        await asyncio.sleep(PACE_S)
-        batches = {TP(*place): list(batch) for place, batch in (records or {}).items() if batch}
-        for tp in list(batches):
-            if not (self.flow_active and self.placed) or self.app.consumer_generation_id != generation:
-                # A rebalance: nobody knows whether these were fetched before or after the seek that it ends with.
-                self._thrown_away |= {tp: batch[0].offset for tp, batch in batches.items()}
-                return
-            await self._deliver(tp, batches.pop(tp), generation)
+        if time.monotonic() - self._asked_at_s > ALIVE_S:
+            self._asked_at_s = time.monotonic()
+            await self._wait_next_records(0.0)
+        epoch, batches = await self._in_pool(cast("BatchTransport", self.transport).fetch.take)
+        for tp, batch in batches.items():
+            while not self._flows():
+                await asyncio.sleep(PAUSE_S)
+            if epoch != self._epoch:
+                return  # a rebalance: all partitions begin anew where their lanes are
+            await self._deliver(tp, batch)
 
-    async def _ask_again(self) -> None:
-        """Seek to where those partitions go on, of those that are still ours, whose records were thrown away."""
-        thrown, self._thrown_away = self._thrown_away, {}
-        assigned = self.assignment()
-        places = {tp: self._read_offset[tp] for tp in thrown if tp in assigned}
-        await self.seek_wait({tp: thrown[tp] if offset is None else offset for tp, offset in places.items()})
+    def _flows(self) -> bool:
+        return self.flow_active and self.placed
 
-    async def _deliver(self, tp: TP, batch: list[Any], generation: int) -> None:
+    async def _deliver(self, tp: TP, batch: list[Incoming]) -> None:
         expected = self._read_offset[tp]
-        batch = [record for record in batch if expected is None or record.offset >= expected]
-        if not batch:
-            return
-        first, last = batch[0].offset, batch[-1]
-        if expected is not None and first > expected and self._asked_again.get(tp) != expected:
-            # Messages that a rebalance made us throw away, or that the broker no longer has: asking again tells which.
-            self._asked_again[tp] = expected
-            await self.seek_wait({tp: expected})
-            return
+        first, last = batch[0].offset, batch[-1].offset
         self.app.monitor.track_tp_end_offset(tp, self.highwater(tp))
         if self.app.topics.acks_enabled_for(tp.topic):
-            await self._add_gap(tp, first if expected is None else expected, last.offset - 1)
-        self._read_offset[tp] = last.offset + 1  # before the wait: a rebalance meanwhile sets it anew
+            await self._add_gap(tp, first if expected is None else expected, last - 1)
+        self._read_offset[tp] = last + 1  # before the wait: a rebalance meanwhile sets it anew
         callback: Callable[[ConsumerMessage], Awaitable[None]] = cast("Any", self).callback
-        await callback(
-            ConsumerMessage(
-                tp.topic,
-                tp.partition,
-                last.offset,
-                last.timestamp / 1000.0,
-                last.timestamp_type,
-                [],
-                None,
-                cast("Any", batch),
-                None,
-                0,
-                sum(record.serialized_value_size for record in batch),
-                tp,
-                generation_id=generation,
-            )
+        generation = self.app.consumer_generation_id
+        message = ConsumerMessage(
+            tp.topic, tp.partition, last, 0.0, 0, [], None, cast("Any", batch), None, tp=tp, generation_id=generation
         )
+        await callback(message)
 
 
 class BatchTransport(driver.Transport):
@@ -157,6 +154,7 @@ class BatchTransport(driver.Transport):
 
     Consumer = BatchConsumer
 
-    def __init__(self, app: faust.App, lanes: Lanes) -> None:
+    def __init__(self, app: faust.App, lanes: Lanes, fetch: Fetch) -> None:
         super().__init__([URL(str(url)) for url in app.conf.broker_consumer], app)
         self.lanes = lanes
+        self.fetch = fetch

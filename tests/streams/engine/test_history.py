@@ -8,6 +8,7 @@ from pathlib import Path
 import msgspec
 import numpy as np
 import pytest
+from bench._batching import Server, simulate
 from tests.streams.engine.scene import (
     CELL,
     CONFIG,
@@ -116,10 +117,20 @@ def test_a_snapshot_wins(learned: Mapping[str, History]) -> None:
     assert played(other, batches[9:]).messages == played(cold, batches[9:]).messages
 
 
-def test_ticks_of_another_length_start_from_nothing(learned: Mapping[str, History]) -> None:
-    longer = {CELL: learned[CELL]._replace(period_ns=10 * PERIOD_NS)}
+def test_ticks_of_another_length_start_from_nothing_and_say_so(
+    learned: Mapping[str, History], caplog: pytest.LogCaptureFixture
+) -> None:
+    history = learned[CELL]
+    names, slots = (*history.names, "batch"), (*history.slots, 1)
+    longer = {CELL: history._replace(names=names, slots=slots, period_ns=10 * PERIOD_NS)}
     batches = frames(TICKS, 8)
     assert played(engine(longer), batches).messages == played(engine(None), batches).messages
+    told_of = [record.getMessage() for record in caplog.records]
+    assert [text.split(" (")[0] for text in told_of] == ["forecasts of serve", "forecasts of batch"]
+    for text in told_of:
+        assert "every 10 s" in text
+        assert "every 1 s" in text
+        assert "agent.period_s" in text
 
 
 def test_a_history_that_ends_later_counts_by_its_phase(learned: Mapping[str, History]) -> None:
@@ -137,7 +148,27 @@ def test_a_recording_that_is_of_no_use_is_one_error(tmp_path: Path) -> None:
         read(tmp_path / "none.parquet")
     with pytest.raises(RecordingError, match="no forecast can start from it"):
         read(record(tmp_path / "tables.parquet", [told(*TABLES)]))
+    with pytest.raises(RecordingError, match="no workload with a specification reports its load"):
+        read(record(tmp_path / "nobody.parquet", [told(TABLES[0]), *frames(0, 8)]))
     assert histories(CONFIG) == {}
+
+
+def test_a_load_that_changes_its_unit_is_left_out_aloud(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """Until it is known what a replica sustains its load is in GPUs."""
+    agent = Agent(inventory("node-1", 4, [Allocation(workload="serve", replica="0", devices=(0,))]))
+    batches: list[list[Incoming]] = []
+    for index, row in enumerate(simulate(Server(), 1, np.full(150, 1.25), seed=2)):
+        _, rate, requests, active, queued, use, _, tokens, _ = row.tolist()
+        shown = {"work.rate": rate, "request.rate": requests, "request.active": active, "request.queued": queued}
+        workload = {f"flyball.workload.{name}": value for name, value in shown.items()}
+        workload["flyball.workload.token.rate{kind=output}"] = tokens
+        batches.append(agent.frames(index, Values({"hw.gpu.utilization{task=general}": use}, workload=workload)))
+    path = record(tmp_path / "learned.parquet", [told(TABLES[0], spec("serve")), *batches])
+    with pytest.raises(RecordingError, match="every load in it changes its unit"):
+        histories(msgspec.structs.replace(CONFIG, forecast=msgspec.structs.replace(FORECAST, history=str(path))))
+    (message,) = [each.getMessage() for each in caplog.records]
+    assert "serve" in message
+    assert "capacity_per_replica" in message
 
 
 def test_statsmodels_is_not_loaded_without_a_history() -> None:

@@ -39,8 +39,9 @@ class Noting:
     def offset(self, topic: str, partition: int) -> int | None:
         return None
 
-    def step(self, topic: str, partition: int, batch: Sequence[Incoming]) -> None:
-        self._note({"topic": topic, "partition": partition, "offsets": [m.offset for m in batch]})
+    def step(self, batches: Sequence[tuple[TP, Sequence[Incoming]]]) -> None:
+        for tp, batch in batches:
+            self._note({"topic": tp.topic, "partition": tp.partition, "offsets": [m.offset for m in batch]})
 
     def _note(self, what: dict[str, Any]) -> None:
         with self.notes.open("a") as file:

@@ -21,22 +21,27 @@ TOKENS_IN = WORKLOAD.column("flyball.workload.token.rate{kind=input}")
 TOKENS_OUT = WORKLOAD.column("flyball.workload.token.rate{kind=output}")
 LATENCY = WORKLOAD.column("flyball.workload.latency{stat=mean}")
 FAILED = WORKLOAD.column("flyball.workload.errors")
-SUMMED = (REQUESTS, WORK, ACTIVE, QUEUED, PROGRESS, READY, TOKENS_IN, TOKENS_OUT, LATENCY, FAILED)
+SUMMED = (REQUESTS, WORK, ACTIVE, QUEUED, READY, TOKENS_IN, TOKENS_OUT, FAILED, PROGRESS, LATENCY)
 
 
 class Sums(NamedTuple):
-    """Sum and number of known values for each workload; both ``[workloads]``."""
+    """Sums and numbers of known values of several columns for each workload; both ``[columns, workloads]``."""
 
     total: NDArray[np.float64]
     known: NDArray[np.int64]
 
-    def values(self) -> list[float | None]:
-        """Sum of each workload, ``None`` where nobody knew."""
-        return [x if n else None for x, n in zip(self.total.tolist(), self.known.tolist(), strict=True)]
+    def values(self) -> list[list[float | None]]:
+        """Sum of each workload by column, ``None`` where nobody knew."""
+        return [_or_none(*column) for column in zip(self.total.tolist(), self.known.tolist(), strict=True)]
 
-    def means(self) -> list[float | None]:
+    def means(self, column: int) -> list[float | None]:
         """Mean over those that knew."""
-        return [x / n if n else None for x, n in zip(self.total.tolist(), self.known.tolist(), strict=True)]
+        known = self.known[column]
+        return _or_none((self.total[column] / np.maximum(known, 1)).tolist(), known.tolist())
+
+
+def _or_none(values: list[float], known: list[int]) -> list[float | None]:
+    return [x if n else None for x, n in zip(values, known, strict=True)]
 
 
 class Tenancy:
@@ -72,19 +77,16 @@ class Tenancy:
         self, values: NDArray[np.float32], mask: NDArray[np.bool_], usage: Sequence[Usage | None] = ()
     ) -> list[Demand]:
         """Demand of each workload, from the device values ``float32[capacity, metrics]`` and the workload rows."""
-        held = np.where(mask, self.workload_of_slot, -1)
-        owners = self.workload_of_allocation
-        sums = {c: self._sum(self.values[:, c], owners) for c in SUMMED}
+        sums = self._sums(self.values[:, SUMMED], self.workload_of_allocation)
+        requests, work, active, queued, told_ready, tokens_in, tokens_out, failed, *_ = sums.values()
+        progress, latency = sums.means(SUMMED.index(PROGRESS)), sums.means(SUMMED.index(LATENCY))
         ready = [
             have if n is None else round(min(max(n, 0.0), have))
-            for n, have in zip(sums[READY].values(), self.replicas, strict=True)
+            for n, have in zip(told_ready, self.replicas, strict=True)
         ]
         devices: list[int] = self.devices.tolist()
-        work, requests, queued, active = (sums[c].values() for c in (WORK, REQUESTS, QUEUED, ACTIVE))
-        tokens_in, tokens_out, failed = (sums[c].values() for c in (TOKENS_IN, TOKENS_OUT, FAILED))
-        progress, latency = sums[PROGRESS].means(), sums[LATENCY].means()
-        utilization = self._sum(values[:, UTILIZATION], held).values()
-        power = self._sum(values[:, POWER], held).values()
+        held = np.where(mask, self.workload_of_slot, -1)
+        utilization, power = self._sums(values[:, (UTILIZATION, POWER)], held).values()
         return [
             Demand(
                 workload=workload,
@@ -107,8 +109,11 @@ class Tenancy:
             for i, workload in enumerate(self.workloads)
         ]
 
-    def _sum(self, x: NDArray[np.float32], owner: NDArray[np.int32]) -> Sums:
-        known = np.isfinite(x) & (owner >= 0)
-        n = len(self.workloads)
-        total = np.bincount(owner[known], x[known].astype(np.float64), n).astype(np.float64)
-        return Sums(total, np.bincount(owner[known], minlength=n))
+    def _sums(self, x: NDArray[np.float32], owner: NDArray[np.int32]) -> Sums:
+        """Sums over the rows of each owner, of rows ``x[rows, columns]``; an owner below 0 is none."""
+        columns, n = x.shape[1], len(self.workloads)
+        known = np.isfinite(x) & (owner >= 0)[:, None]
+        first = np.arange(columns, dtype=np.int64) * n
+        bins = np.add(owner[:, None], first)[known]
+        total = np.bincount(bins, x[known].astype(np.float64), n * columns).astype(np.float64)
+        return Sums(total.reshape(columns, n), np.bincount(bins, minlength=n * columns).reshape(columns, n))

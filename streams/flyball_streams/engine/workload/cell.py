@@ -1,11 +1,11 @@
 """The workload lane's view of one cell: demand by tick, forecasts, plans and wishes."""
 
+import logging
 from collections.abc import Iterator
 from typing import Any
 from zlib import crc32
 
 import msgspec
-import numpy as np
 
 from flyball_contracts.config import WorkerConfig
 from flyball_contracts.ids import NS_PER_S, record_id
@@ -13,7 +13,6 @@ from flyball_contracts.records import (
     Arrivals,
     Demand,
     Evidence,
-    Forecast,
     Plan,
     Proposal,
     Record,
@@ -27,12 +26,13 @@ from flyball_streams.engine.workload.arrivals import NOTHING, Told, merge_arriva
 from flyball_streams.engine.workload.capacity import Capacities
 from flyball_streams.engine.workload.choice import UNCHOSEN, Choice
 from flyball_streams.engine.workload.forecaster import Forecaster, View
+from flyball_streams.engine.workload.forecasts import Forecasts
 from flyball_streams.engine.workload.history import History
 from flyball_streams.engine.workload.rightsizing import Rightsizing
-from flyball_streams.engine.workload.sizer import Job, Sizer, forecast_id, observed_work
+from flyball_streams.engine.workload.sizer import Job, Sizer, observed_work
 from flyball_streams.engine.workload.wishes import Wishes
 
-SHOWN_HORIZONS = 12
+log = logging.getLogger(__name__)
 MOST_WORK = 1e30
 """Work per second above which a sum is a fault of the telemetry: float32 ends at 3e38."""
 
@@ -57,6 +57,7 @@ class WorkloadCell:
         self.config = config
         self.directory = directory
         self.forecaster = Forecaster(config.forecast)
+        self.forecasts = Forecasts(cell, config.forecast)
         self.history = history
         self.capacities = Capacities(cell, config, directory)
         self.sizer = Sizer(config.forecast, config.sizing, self.forecaster)
@@ -69,9 +70,6 @@ class WorkloadCell:
         self.without_spec: set[str] = set()
         self.last_tick: int | None = None
         self.said: dict[str, int] = {}
-        horizons = config.forecast.horizon_ticks
-        self.shown = sorted({round(h) for h in np.linspace(1, horizons, min(SHOWN_HORIZONS, horizons)).tolist()})
-        self.shown_rows = np.array(self.shown) - 1
 
     def close(
         self, tick: Tick, demands: dict[str, Demand], owned: list[WorkloadSpec], told: Told = NOTHING
@@ -149,29 +147,27 @@ class WorkloadCell:
         self.without_spec = {name for name in demands if name not in specs}
         jobs: list[Job] = []
         history, self.history = self.history, None
-        if history is not None and history.period_ns == tick.period_ns:
-            self.forecaster.begin(history)
-            self.last_tick = tick.index - 1 - history.gap(tick, self.config.forecast.season_ticks)
+        if history is not None:
+            self._begin(history, tick)
         skipped = tick.index - self.last_tick - 1 if self.last_tick is not None else 0
         self.forecaster.skip(skipped)
         self.last_tick = tick.index
         views = self.forecaster.step(observed)
-        published: set[str] = set()
+        due = {name: view for name, view in views.items() if self._is_due(name, tick)}
+        yield from self.forecasts.records(tick, due)
         for name, view in views.items():
-            if self._is_due(name, tick):
-                published.add(name)
-                yield self._forecast(name, view, tick)
             if specs[name].kind == "inference":
                 spec, demand = specs[name], demands[name]
                 sustained, cold_start_s = self.capacities.of(spec, demand), self.capacities.cold_start_s(spec)
                 jobs.append(Job(spec, demand, view, self.cell, sustained.work_per_s, sustained.source, cold_start_s))
         wants = self.sizer.step(tick, jobs)
         chosen, taken = self.choice.step(tick, jobs, wants, self.sizer.needed) if self.choice.offers else UNCHOSEN
+        based: dict[str, View] = {}
         for job, want in zip(jobs, wants, strict=True):
             if want is not None:
                 name = job.spec.workload
-                if want.tick == tick.index and name not in published:  # what a wish rests on can be looked up
-                    yield self._forecast(name, views[name], tick)
+                if want.tick == tick.index and name not in due:  # what a wish rests on can be looked up
+                    based[name] = job.view
                 if name in taken:
                     continue
                 identity = record_id("Proposal", "scale", self.cell, name, want.tick)
@@ -186,9 +182,26 @@ class WorkloadCell:
                         confidence=want.confidence,
                         evidence=want.evidence,
                     )
+        yield from self.forecasts.records(tick, based)
         for proposal in chosen:
             if wishes.is_new(proposal.id):
                 wishes.new[proposal.id] = proposal
+
+    def _begin(self, history: History, tick: Tick) -> None:
+        """Go on from a history; one whose ticks are longer or shorter is of no use, and says so for each workload."""
+        if history.period_ns == tick.period_ns:
+            self.forecaster.begin(history)
+            self.last_tick = tick.index - 1 - history.gap(tick, self.config.forecast.season_ticks)
+            return
+        for name in history.names:
+            log.warning(
+                "forecasts of %s (cell %s) start from nothing: worker.forecast.history was recorded every %g s, and "
+                "agents report every %g s now; give them that agent.period_s again, or name a recording of this one",
+                name,
+                self.cell,
+                history.period_ns / NS_PER_S,
+                tick.period_ns / NS_PER_S,
+            )
 
     def _forget(self, owned: list[WorkloadSpec]) -> None:
         """Drop what is kept of jobs that are no longer this lane's, or no longer at all."""
@@ -204,23 +217,6 @@ class WorkloadCell:
         """Whether a forecast is published at this tick; workloads take turns."""
         every = self.config.forecast.publish_every_ticks
         return (tick.index + crc32(name.encode())) % every == 0
-
-    def _forecast(self, name: str, view: View, tick: Tick) -> Forecast:
-        known = bool(np.isfinite(view.coverage).all())
-        return Forecast(
-            id=forecast_id(self.cell, name, tick.index),
-            subject=name,
-            cell=self.cell,
-            time_ns=tick.end_ns,
-            observed=view.observed,
-            levels=self.config.forecast.levels,
-            horizon_s=tuple(h * tick.period_ns / NS_PER_S for h in self.shown),
-            quantiles=tuple(map(tuple, view.quantiles[self.shown_rows].tolist())),
-            coverage=tuple(view.coverage.tolist()) if known else (),
-            trusted=view.trusted,
-            model=f"{self.config.forecast.model}+conformal",
-            experts=view.weights,
-        )
 
     def _timed(self, tick: Tick, spec: WorkloadSpec, demand: Demand | None, wishes: Wishes) -> Iterator[Record]:
         progress = self.progress.setdefault(spec.workload, Progress())

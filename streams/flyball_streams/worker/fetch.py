@@ -1,0 +1,79 @@
+"""What librdkafka fetches of the partitions that the consumer group gave this process.
+
+Faust keeps the group: who has which partition, heartbeats, commits. What is in the partitions comes through a client
+that joins no group: unpacked outside Python's lock, a message costs it a fifth of what aiokafka needs.
+"""
+
+import logging
+from collections.abc import Mapping
+from typing import Any, NamedTuple, cast
+
+from confluent_kafka import Consumer, TopicPartition
+from faust.types import TP
+
+from flyball_contracts.config import KafkaConfig
+from flyball_contracts.kafka import consumer_settings
+from flyball_contracts.kafka_log import ClientLog
+from flyball_streams.engine.lane import Incoming
+
+log = logging.getLogger(__name__)
+MOST = 10_000
+WAIT_S = 0.2
+PACE_S = 0.05
+"""For how long more is gathered once there is something: a step costs hardly more for what else it brings."""
+
+
+class Fetched(NamedTuple):
+    """Messages of some partitions, in their order; ``epoch`` counts the calls of :meth:`Fetch.begin` before."""
+
+    epoch: int
+    batches: dict[TP, list[Incoming]]
+
+
+class Fetch:
+    """Fetches assigned partitions; all but :meth:`highwater` must be called in one thread, where they may block."""
+
+    def __init__(self, kafka: KafkaConfig, client_id: str, group: str) -> None:
+        settings: dict[str, Any] = {
+            # The group's name is for the broker's access lists: nothing joins it or commits here.
+            **consumer_settings(kafka.bootstrap, group=group, client_id=client_id, extra=kafka.client),
+            "max.partition.fetch.bytes": 4 * 1024 * 1024,
+        }
+        told = ClientLog(log, "source topics", kafka.bootstrap)
+        self._consumer = Consumer({**settings, "error_cb": told.on_error}, logger=told)
+        self._epoch = 0
+
+    def begin(self, places: Mapping[TP, int]) -> int:
+        """Fetch these partitions from these offsets, and no others; what was fetched before is of an older epoch."""
+        self._epoch += 1
+        self._consumer.assign([TopicPartition(tp.topic, tp.partition, offset) for tp, offset in places.items()])
+        return self._epoch
+
+    def take(self) -> Fetched:
+        """Wait a moment for messages and take what is there."""
+        batches: dict[TP, list[Incoming]] = {}
+        messages = self._consumer.consume(1, WAIT_S)
+        if messages:
+            messages += self._consumer.consume(MOST, PACE_S)
+        for m in messages:
+            error = m.error()
+            if error is not None:
+                log.warning("%s/%s: %s", m.topic(), m.partition(), error.str())
+                continue
+            topic, partition, offset = cast("tuple[str, int, int]", (m.topic(), m.partition(), m.offset()))
+            headers = cast("list[tuple[str, bytes | None]]", m.headers() or [])
+            incoming = Incoming(topic, partition, offset, m.key(), m.value(), headers)
+            batches.setdefault(TP(topic, partition), []).append(incoming)
+        return Fetched(self._epoch, batches)
+
+    def highwater(self, tp: TP) -> int | None:
+        """Offset after the last message of a partition, as far as is known."""
+        try:
+            _, end = self._consumer.get_watermark_offsets(TopicPartition(tp.topic, tp.partition), cached=True)
+        except RuntimeError:  # closed, while the watchdog still looks
+            return None
+        return end if end >= 0 else None
+
+    def close(self) -> None:
+        """Leave the broker."""
+        self._consumer.close()
