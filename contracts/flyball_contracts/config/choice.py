@@ -64,8 +64,9 @@ class ChoiceConfig(Section, frozen=True):
 
     A workload is chosen for anew at most once in ``every_s``, and moved only for a saving of at least ``least_saving``
     of what it costs; in between it only gets more, or less, of what there is. Moving is paid back in ``pay_back_s``. An
-    offer that did not deliver, or lost what it had delivered, gives no more for ``retry_s``. After the loss of any one
-    spot pool ``survive`` of the work must still be served. A kilogram of carbon costs ``usd_per_carbon_kg``.
+    offer that did not deliver, or lost what it had delivered, gives no more for ``retry_s``. Spot is bounded by the
+    objective of the workload; beside that ``survive`` of the work must still be served after the loss of any one spot
+    pool. A kilogram of carbon costs ``usd_per_carbon_kg``.
     """
 
     mode: Literal["off", "advise", "act"] = "advise"
@@ -74,7 +75,7 @@ class ChoiceConfig(Section, frozen=True):
     least_saving: Ratio = 0.1
     pay_back_s: Positive = 3_600.0
     retry_s: Positive = 1_800.0
-    survive: Ratio = 0.5
+    survive: Ratio = 0.0
     usd_per_carbon_kg: NotNegative = 0.0
 
     def __post_init__(self) -> None:

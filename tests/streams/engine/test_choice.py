@@ -1,5 +1,6 @@
 """The choice of machines in the engine: to spot while it is cheap and safe, back when it is not, and told why."""
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -13,6 +14,7 @@ from flyball_contracts.config import ChoiceConfig, Offer
 from flyball_contracts.records import Allocation, Architecture, Device, Inventory, Proposal, Record, Scale, Signal
 from flyball_contracts.records.signals import SignalKind
 from flyball_streams.engine import Engine, Lane
+from flyball_streams.engine.workload.losses import TOLD_H
 
 H100, A100 = "NVIDIA H100 80GB HBM3", "NVIDIA A100-SXM4-80GB"
 OFFERS = (
@@ -20,7 +22,7 @@ OFFERS = (
     Offer(name="spot-a", gpu_model=A100, market="spot", zone="a", power_w=400.0, at_most=8, start_s=20.0),
     Offer(name="spot-b", gpu_model=A100, market="spot", zone="b", power_w=400.0, at_most=8, start_s=20.0),
 )
-CHOICE = ChoiceConfig(mode="act", offers=OFFERS, every_s=10.0, least_saving=0.05, retry_s=60.0)
+CHOICE = ChoiceConfig(mode="act", offers=OFFERS, every_s=10.0, least_saving=0.05, retry_s=60.0, survive=0.5)
 SIZING = msgspec.structs.replace(CONFIG.sizing, hold_s=2.0, interval_s=1.0)
 CHAT = spec("chat", capacity_per_replica=100.0, cold_start_s=2.0, max_replicas=8)
 DAY_S = 86_400.0
@@ -168,6 +170,35 @@ def test_a_pool_that_was_lost_is_not_bought_again_at_once() -> None:
     cloud.lost = set()
     cloud.play(40, 100)
     assert cloud.counts == {"spot-a": 2, "spot-b": 2}
+
+
+def test_more_is_asked_of_spot_that_delivered_and_of_on_demand_where_that_does_not() -> None:
+    cloud = Cloud(held={"spot-a": 2}, survive=0.0)
+    first = mixes(cloud.play(0, 30, work=560.0))[0]
+    assert first.keys() == {"spot-a"}
+    cloud = Cloud(held={"spot-a": 2}, survive=0.0)
+    cloud.lost = {f"spot-a-{i}" for i in range(2, 8)}
+    cloud.play(0, 70, work=560.0)
+    assert cloud.counts["spot-a"] == 2
+    assert sum(cloud.counts.values()) >= 7
+
+
+def test_without_survive_the_cheapest_pool_has_what_the_objective_lets_it() -> None:
+    cloud = Cloud(*(signal("spot_price", "b", 1.5),), held={"od": 4}, survive=0.0)
+    assert mixes(cloud.play(0, 25)) == [{"spot-a": 4}]
+
+
+def test_own_losses_say_how_risky_a_pool_is() -> None:
+    cloud = Cloud(held={"spot-a": 2, "spot-b": 2})
+    cloud.play(0, 15)
+    cloud.lost = {f"spot-a-{i}" for i in range(8)}
+    cloud.run_on({"spot-b": 2})
+    cloud.play(15, 40)
+    cloud.lost = set()
+    back = [s for s in cloud.play(40, 100).of(Scale) if s.mix][-1]
+    rate = next(e for e in back.evidence if e.name == "choice.loss_rate")
+    assert rate.expected == 0.02
+    assert rate.value == pytest.approx(1 - 0.98 * math.exp(-1 / TOLD_H), abs=0.01)
 
 
 def test_what_is_not_delivered_is_got_elsewhere() -> None:

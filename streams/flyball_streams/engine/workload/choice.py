@@ -17,6 +17,7 @@ from flyball_streams.engine.directory import Directory
 from flyball_streams.engine.packing import pack_struct, unpack_struct
 from flyball_streams.engine.workload.chosen import Chosen, Priced, alone, explained, portions
 from flyball_streams.engine.workload.columns import Floats
+from flyball_streams.engine.workload.losses import Losses
 from flyball_streams.engine.workload.offers import Book, Held, part_of
 from flyball_streams.engine.workload.sizer import Job, Want
 
@@ -61,6 +62,7 @@ class Choice:
         self.seen: dict[str, dict[str, int]] = {}
         self.needs: dict[str, int] = {}
         self.short: dict[str, int] = {}
+        self.losses = Losses()
         self._kept: dict[str, tuple[int, dict[str, int]]] = {}
         self._left = MOST_AT_ONCE
 
@@ -78,7 +80,7 @@ class Choice:
                 continue
             held = self.book.held(spec.workload)
             if self.acts:
-                self._watch(spec.workload, held, now)
+                self._watch(spec.workload, held, tick)
             replicas = self._needed(job, want, need)
             if replicas <= 0:
                 self.pending.pop(spec.workload, None)
@@ -110,6 +112,7 @@ class Choice:
             "seen": self.seen,
             "needs": self.needs,
             "short": self.short,
+            "losses": self.losses.state(),
         }
 
     def load(self, state: dict[str, Any]) -> None:
@@ -118,6 +121,7 @@ class Choice:
         self.pending = {name: chosen for name, chosen in pending.items() if chosen.mix.keys() <= self.offers.keys()}
         self.looked, self.short, self._kept = dict(state["looked"]), dict(state["short"]), {}
         self.needs = dict(state["needs"])
+        self.losses.load(state["losses"])
         self.seen = {name: dict(counts) for name, counts in state["seen"].items()}
 
     def _needed(self, job: Job, want: Want | None, need: float) -> int:
@@ -151,17 +155,19 @@ class Choice:
         if chosen is None:
             return pending, name in self._kept
         if pending is not None:  # spot was not there when more was needed; the others go on coming
-            self._give_up(pending, held, tick.end_ns, {n for n, o in self.offers.items() if o.market == "spot"})
+            doubtful = {n for n, there in held.counts.items() if self._may_fail(n, there)}
+            self._give_up(pending, held, tick.end_ns, doubtful)
         self.pending[name] = chosen
         return chosen, True
 
     def _coming(self, held: Held, pending: Chosen | None) -> dict[str, int]:
         """Replicas by offer that are there or sure to come; spot that was asked for may never."""
         mix = {} if pending is None else pending.mix
-        return {
-            name: n if self.offers[name].market == "spot" else max(n, mix.get(name, 0))
-            for name, n in held.counts.items()
-        }
+        return {name: n if self._may_fail(name, n) else max(n, mix.get(name, 0)) for name, n in held.counts.items()}
+
+    def _may_fail(self, name: str, held: int) -> bool:
+        """Whether what is asked of an offer may never come: spot, where none is held or some was lost of late."""
+        return self.offers[name].market == "spot" and (not held or name in self.short)
 
     def _chosen(
         self,
@@ -220,8 +226,9 @@ class Choice:
         """Mix that changes least, or, where it is time, the cheapest one if that saves enough.
 
         Least change is only to add to what there is, or, where that is enough, only to take from it. What is lacking is
-        lacking now, and nobody knows whether spot is to be had: on-demand comes first, and spot may take over from it
-        later, when a machine that does not come costs nothing (the fallback of SkyServe's SpotHedge, EuroSys 2025).
+        lacking now, and nobody knows whether spot is to be had where none is held: there on-demand comes first, and
+        spot may take over from it later, when a machine that does not come costs nothing (the fallback of SkyServe's
+        SpotHedge, EuroSys 2025).
         """
         price = Price(self.config.usd_per_carbon_kg, self.config.pay_back_s)
         enough = sum(o.held * o.work_per_s for o in options) >= need.work_per_s * (1.0 - ROUNDING)
@@ -229,7 +236,7 @@ class Choice:
             stay = choose([o._replace(most=max(o.least, o.held)) for o in options], need, price)
         else:
             more = [o._replace(least=o.held, most=max(o.most, o.held)) for o in options]
-            sure = [o._replace(most=o.held) if o.pool else o for o in more]
+            sure = [o._replace(most=o.held) if o.pool and not o.held else o for o in more]
             stay = choose(sure, need, price) or choose(more, need, price)
         if stay is not None and not anew:
             return stay
@@ -261,7 +268,7 @@ class Choice:
                 usd_per_hour=quote.usd_per_hour * part.machines,
                 power_w=offer.power_w * part.machines,
                 pool=_pool(offer),
-                loss_per_hour=quote.loss_per_hour,
+                loss_per_hour=self.losses.per_hour(name, quote.loss_per_hour),
                 cold_start_s=offer.start_s + job.cold_start_s,
                 most=most,
                 held=here,
@@ -284,16 +291,18 @@ class Choice:
                 total += max(0, chosen.mix.get(offer, 0) - held) * spec.gpus_per_replica
         return total
 
-    def _watch(self, workload: str, held: Held, now: int) -> None:
+    def _watch(self, workload: str, held: Held, tick: Tick) -> None:
         """Note which offers lost what they had delivered, and which did not deliver in time."""
-        pending, seen = self.pending.get(workload), self.seen.get(workload)
+        now, pending, seen = tick.end_ns, self.pending.get(workload), self.seen.get(workload)
         until = now + round(self.config.retry_s * NS_PER_S)
-        if seen != held.counts:
-            for name, n in held.counts.items():
-                before = 0 if seen is None else seen.get(name, 0)
-                kept = before if pending is None else min(before, pending.mix.get(name, 0))
-                if self.offers[name].market == "spot" and n < kept:
+        for name, before in ({} if seen is None else seen).items():
+            kept = before if pending is None else min(before, pending.mix.get(name, 0))
+            if kept and name in self.offers and self.offers[name].market == "spot":
+                gone = max(0, kept - held.counts[name])
+                self.losses.saw(name, tick, gone / kept)
+                if gone:
                     self.short[name] = until
+        if seen != held.counts:
             self.seen[workload] = dict(held.counts)
         if pending is None:
             return

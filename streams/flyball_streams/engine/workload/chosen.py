@@ -111,6 +111,9 @@ def explained(
         ),
         Evidence(name="choice.lost", value=mix.lost),
     ]
+    if spot:
+        rate, told_rate = max((p.option.loss_per_hour, p.quote.loss_per_hour or 0.0) for p in spot)
+        evidence.append(Evidence(name="choice.loss_rate", value=rate, expected=told_rate, unit="1/h"))
     if grams:
         evidence.append(Evidence(name="choice.carbon", value=mix.carbon_g_per_hour, unit="g/h"))
     told = {e: None for p in options for e in p.quote.evidence}
