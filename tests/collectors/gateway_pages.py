@@ -1,5 +1,7 @@
 """Pages of gateways, with the series and labels that their documentation names."""
 
+import json
+
 
 def envoy(cluster: str, total: int = 0, refused: int = 0, pending: int = 0, active: int = 0) -> str:
     """The admin page of an Envoy with two clusters, of which one is its own."""
@@ -51,6 +53,12 @@ def routed(route: str, ended: int, pending: int) -> str:
     if ended:
         lines.append(f'interceptor_requests_total{{code="200",method="POST",{where}}} {ended}')
     return "\n".join([*lines, ""])
+
+
+def queue(target: str, active: int, rate: float | None = None) -> str:
+    """The queue on the admin port of the same, of the versions before and since it tells rates."""
+    count = active if rate is None else {"Concurrency": active, "RPS": rate}
+    return json.dumps({target: count, "ml/other": 9 if rate is None else {"Concurrency": 9, "RPS": 9.5}}) + "\n"
 
 
 def _line(name: str, cluster: str, value: int) -> str:

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple, cast
 
 import pytest
 from confluent_kafka import Consumer
-from tests.collectors.gateway_pages import envoy, interceptor, picker, routed
+from tests.collectors.gateway_pages import envoy, interceptor, picker, queue, routed
 from tests.collectors.workload_server import page_server, until
 
 from flyball_collectors.agent import explain, run_agent
@@ -85,6 +85,19 @@ CASES = {
         {"kind": "keda_http", "workloads": {"chat-route": "chat"}, "label": "route_name"},
         "/metrics", routed("chat-route", 0, 0), routed("chat-route", 0, 3), False, math.nan, 3,
     ),
+    "keda's queue": Case(
+        {"kind": "keda_queue", "workloads": {"ml/chat": "chat"}},
+        "/queue", queue("ml/chat", 0, 0.0), queue("ml/chat", 3, 0.05), True, math.nan, 3,
+    ),
+    "keda's old queue": Case(
+        {"kind": "keda_queue", "workloads": CHAT_HOST},
+        "/queue", queue("chat.example.org", 0), queue("chat.example.org", 3), False, math.nan, 3,
+    ),
+    "keda's queue with times": Case(
+        {"kind": "keda_queue", "workloads": {"ml/chat": "chat"}},
+        "/queue", '{"ml/chat":{"Requests":0,"Activity":"2024-01-01T00:00:00Z"}}',
+        '{"ml/chat":{"Requests":3,"Activity":"2024-01-01T00:00:09Z"}}', False, math.nan, 3,
+    ),
     "generic": Case(
         {"kind": "generic", "series": ANY, "label": "route", "workloads": {"/chat": "chat"}},
         "/metrics", plain(7, 0), plain(8, 2), True, 2, math.nan,
@@ -133,6 +146,22 @@ def test_several_values_are_one_workload_and_what_is_not_named_is_nobodys() -> N
             until(lambda: rows(collector)[Gateway(workload="chat", name="edge")].queued == 3)
             assert rows(collector)[Gateway(workload="embed", name="edge")].queued == 4
             assert len(rows(collector)) == 2
+        finally:
+            collector.close()
+
+
+def test_the_rate_of_a_queue_is_taken_as_it_is_and_what_is_no_queue_is_said() -> None:
+    with page_server() as server:
+        server.say("/queue", queue("ml/chat", 3, 0.25))
+        collector = GatewayCollector((gateway(server.url, kind="keda_queue", workloads={"ml/chat": "chat"}),))
+        key = Gateway(workload="chat", name="edge")
+        try:
+            until(lambda: rows(collector)[key][::2] == (0.25, 3.0))
+            for page in ("error getting queue size", "[]", '{"ml/chat": "three"}', '{"ml/chat": {"Concurrency": "3"}}'):
+                server.say("/queue", page)
+                until(lambda: "this is no queue of the add-on" in (collector.problems()["edge"] or ""))
+                server.say("/queue", queue("ml/chat", 3, 0.25))
+                until(lambda: collector.problems()["edge"] == "")
         finally:
             collector.close()
 

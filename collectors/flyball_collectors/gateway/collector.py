@@ -109,6 +109,8 @@ def _door(settings: GatewaySettings, where: str, environ: Mapping[str, str]) -> 
         Alternatives(told, f"{where}.series"),
         label,
         settings.workloads,
+        kind.read,
+        kind.rate,
     )
 
 

@@ -2,11 +2,12 @@
 
 import time
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import NamedTuple
 
 from flyball_collectors.base import NAN
 from flyball_collectors.workload.meter import Alternatives, Meter
-from flyball_collectors.workload.page import Reader
+from flyball_collectors.workload.page import Reader, Sample
 from flyball_collectors.workload.poller import Limits, Place, Poller
 from flyball_contracts.config.workload import Work
 
@@ -17,7 +18,7 @@ _MOST_KEPT = 256
 class Door(NamedTuple):
     """One gateway: where its page is, what its series mean, and whose they are by the value of a label.
 
-    An empty value stands for the whole page.
+    An empty value stands for the whole page. ``read`` and ``rate`` are those of the kind.
     """
 
     name: str
@@ -25,6 +26,8 @@ class Door(NamedTuple):
     series: Alternatives
     label: str
     workloads: Mapping[str, str]
+    read: Callable[[str], list[Sample]] | None = None
+    rate: str = ""
 
 
 Requests = dict[str, "Seen"]
@@ -46,7 +49,7 @@ class DoorScraper(Poller[Requests]):
         self.absent: tuple[str, ...] = ()
         self._since: list[Requests] = []
         self._door = door
-        self._reader = Reader(door.series.names)
+        self._parsed = door.read or partial(Reader(door.series.names).read, may_lack=True)
         self._meters = {
             value: Meter(door.series, Work(), {door.label: value} if value else {}) for value in door.workloads
         }
@@ -68,13 +71,15 @@ class DoorScraper(Poller[Requests]):
         }
 
     def _read(self) -> Requests:
-        samples = self._reader.read(self._text(), may_lack=True)
+        samples = self._parsed(self._text())
         now_s, longest_s, door = self._clock(), self._longest_s, self._door
         seen: Requests = {}
         absent: list[str] = []
         for value, meter in self._meters.items():
             told = meter.take(samples, now_s, longest_s)
-            found = Seen(told.request_rate, told.queued, told.active)
+            mine = [s for s in samples if not value or s.labels.get(door.label, value) == value]
+            rates = [s.value for s in mine if s.name == door.rate]
+            found = Seen(sum(rates) if rates else told.request_rate, told.queued, told.active)
             before = seen.get(door.workloads[value], Seen())
             seen[door.workloads[value]] = Seen(*(_known_sum(a, b) for a, b in zip(before, found, strict=True)))
             if not any(sample.labels.get(door.label, value) == value for sample in samples):

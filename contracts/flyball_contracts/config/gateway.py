@@ -8,7 +8,7 @@ import msgspec
 from flyball_contracts.config.base import Count, Positive, Section
 from flyball_contracts.config.workload import Name, Variable
 
-GatewayKind = Literal["envoy", "inference_extension", "keda_http", "generic"]
+GatewayKind = Literal["envoy", "inference_extension", "keda_http", "keda_queue", "generic"]
 GatewayUrl = Annotated[
     str,
     msgspec.Meta(
@@ -32,7 +32,7 @@ class GatewaySeries(Section, frozen=True, kw_only=True):
 
 
 class GatewaySettings(Section, frozen=True, kw_only=True):
-    """One gateway, router or interceptor in front of workloads, by its Prometheus page.
+    """One gateway, router or interceptor in front of workloads, by its Prometheus page, or its JSON for ``keda_queue``.
 
     ``workloads`` maps values of the label ``label`` to workloads; series without the label are everybody's. An empty
     value stands for the whole page, an empty ``label`` for the one that the ``kind`` is known to have. Only one agent

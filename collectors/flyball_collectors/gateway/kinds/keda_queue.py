@@ -1,0 +1,41 @@
+"""The queue of the same interceptor, as JSON on its admin port: what the add-on's own scaler reads.
+
+A map of hosts, later of ``namespace/name``, to requests without an answer: in turn a plain number, ``Requests``, and
+``Concurrency`` beside ``RPS``, the requests per second that came in, as a mean over the window of the target's rate
+metric.
+"""
+
+import msgspec
+
+from flyball_collectors.gateway.kinds.base import Kind
+from flyball_collectors.workload.page import PageError, Sample
+from flyball_contracts.config import GatewaySeries
+
+
+class Count(msgspec.Struct, rename="pascal"):
+    """What is told of a target, with names as in Go."""
+
+    concurrency: float | None = None
+    requests: float | None = None
+    rps: float | None = msgspec.field(default=None, name="RPS")
+
+
+_QUEUE = msgspec.json.Decoder(dict[str, float | Count])
+
+
+def samples(page: str) -> list[Sample]:
+    """Samples of all targets. Raises :class:`PageError` for what is no such queue."""
+    try:
+        queue = _QUEUE.decode(page)
+    except msgspec.MsgspecError as error:
+        raise PageError(f"this is no queue of the add-on ({error}); check that url is its admin port") from None
+    found: list[Sample] = []
+    for target, count in queue.items():
+        told = count if isinstance(count, Count) else Count(count)
+        active = told.requests if told.concurrency is None else told.concurrency
+        named = (("active", active), ("rate", told.rps))
+        found += [Sample(name, {"host": target}, value) for name, value in named if value is not None]
+    return found
+
+
+KEDA_QUEUE = Kind(GatewaySeries(active=("active",)), "host", "/queue", samples, "rate")
