@@ -8,7 +8,7 @@ from msgspec.structs import replace
 from tests.dashboard import scene
 
 from flyball_contracts.ids import NS_PER_S
-from flyball_contracts.records import Forecast, Plan, Signal
+from flyball_contracts.records import Arrivals, Demand, DemandTick, Forecast, Plan, Signal
 from flyball_streams.dashboard.charts.carbon import carbon_options, running_spans
 from flyball_streams.dashboard.charts.demand import demand_options, empty_demand_options
 from flyball_streams.dashboard.charts.fleet import fleet_caption, fleet_payload
@@ -72,6 +72,25 @@ def test_demand_fan_is_ordered_and_starts_at_the_observation(view: FleetView) ->
         assert low[1] <= inner[1] <= median[1] <= inner[1] + inner_width[1] + 1e-9 <= low[1] + width[1] + 2e-9
     assert (text.unit, text.ready, text.wanted) == ("work/s", 6, 9)
     assert data["capacity ready"][-1][1] == pytest.approx(6 * 900 / 6 * 1.25)
+
+
+def test_of_a_workload_without_a_replica_the_arrivals_at_its_gateways_are_shown() -> None:
+    items: list[scene.Item] = []
+    for t in range(4):
+        for source in ("node/0", "node/1"):
+            seen = Arrivals(workload="asleep", request_rate=0.5 * t, active=float(t))
+            items.append(DemandTick(cell=scene.CELL, source=source, tick=scene.tick(t), partition=0, arrivals=(seen,)))
+    view = view_of(items)
+    workload = view.workloads.get("asleep")
+    assert workload is not None
+    options, text = demand_options(workload)
+    assert [value for _, value in series(options)["observed"]] == [0.0, 1.0, 2.0, 3.0]
+    assert (text.unit, text.observed, text.arrived, text.waiting) == ("requests/s", 3.0, 3.0, 6.0)
+    assert (text.ready, text.replicas) == (0, 0)
+    one = Demand(workload="asleep", replicas=1, ready=1, devices=1, work_rate=2.0)
+    view.apply(DemandTick(cell=scene.CELL, source="node/0", tick=scene.tick(4), partition=0, demands=(one,)))
+    _, text = demand_options(workload)
+    assert (text.unit, text.observed, text.arrived) == ("work/s", 2.0, 3.0)
 
 
 def test_series_do_not_come_and_go(view: FleetView) -> None:

@@ -1,27 +1,33 @@
 """Demand of one workload over event time, and what was forecast of it."""
 
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
-from flyball_contracts.records import Capacity, Demand, Forecast, Proposal, Tick, Wish, WorkloadSpec
+from flyball_contracts.records import Arrivals, Capacity, Demand, Forecast, Proposal, Tick, Wish, WorkloadSpec
 from flyball_streams.dashboard.bounded import Bounded
 
 HISTORY_TICKS = 360
+T = TypeVar("T")
 
 
 class Point(NamedTuple):
-    """One tick, summed over its sources; ``None`` where no source reported the quantity."""
+    """One tick, summed over its sources; ``None`` where no source reported the quantity.
+
+    ``arrived`` are requests per second at gateways, and ``waiting`` what they hold or, unknown, what has no answer yet.
+    """
 
     end_ns: int
     work: float | None
     busy: float | None
     replicas: int
     ready: int
+    arrived: float | None = None
+    waiting: float | None = None
 
 
 @dataclass(slots=True)
 class Workload:
-    """One workload: its specification, demand by tick and source, and its latest forecast, capacity and wishes."""
+    """One workload: its specification, demand and arrivals by tick and source, and its latest of all else."""
 
     name: str
     spec: WorkloadSpec | None = None
@@ -30,13 +36,15 @@ class Workload:
     wishes: dict[Wish, tuple[int, Proposal]] = field(default_factory=dict[Wish, tuple[int, Proposal]])
     ticks: Bounded[int, dict[str, Demand]] = field(default_factory=lambda: Bounded(HISTORY_TICKS))
 
+    doors: Bounded[int, dict[str, Arrivals]] = field(default_factory=lambda: Bounded(HISTORY_TICKS))
+
     def add(self, demand: Demand, source: str, tick: Tick) -> None:
         """Take one source's share of a tick."""
-        sources = self.ticks.get(tick.end_ns)
-        if sources is None:
-            self.ticks[tick.end_ns] = {source: demand}
-        else:
-            sources[source] = demand
+        _sources(self.ticks, tick)[source] = demand
+
+    def arrive(self, arrivals: Arrivals, source: str, tick: Tick) -> None:
+        """Take what one source's gateways saw in a tick."""
+        _sources(self.doors, tick)[source] = arrivals
 
     def wish(self, proposal: Proposal, tick: Tick) -> None:
         """Take a wish of a tick; of each kind the latest counts."""
@@ -61,16 +69,27 @@ class Workload:
 
     def points(self) -> list[Point]:
         """The known ticks in order."""
-        return [_point(end_ns, list(sources.values())) for end_ns, sources in sorted(self.ticks.items())]
+        demands, doors = dict(self.ticks.items()), dict(self.doors.items())
+        ends = sorted(demands.keys() | doors.keys())[-HISTORY_TICKS:]
+        return [_point(end, [*demands.get(end, {}).values()], [*doors.get(end, {}).values()]) for end in ends]
 
 
-def _point(end_ns: int, parts: list[Demand]) -> Point:
+def _sources(known: Bounded[int, dict[str, T]], tick: Tick) -> dict[str, T]:
+    sources = known.get(tick.end_ns)
+    if sources is None:
+        sources = known[tick.end_ns] = {}
+    return sources
+
+
+def _point(end_ns: int, parts: list[Demand], doors: list[Arrivals]) -> Point:
     return Point(
         end_ns,
         _sum([part.work_rate for part in parts]),
         _sum([part.utilization_sum for part in parts]),
         sum(part.replicas for part in parts),
         sum(part.ready for part in parts),
+        _sum([door.request_rate for door in doors]),
+        _sum([door.active if door.queued is None else door.queued for door in doors]),
     )
 
 

@@ -222,6 +222,8 @@ class FleetView:
     def _demand(self, said: DemandTick) -> None:
         for demand in said.demands:
             self._workload(demand.workload).add(demand, said.source, said.tick)
+        for arrivals in said.arrivals:
+            self._workload(arrivals.workload).arrive(arrivals, said.source, said.tick)
         self._tick_closed(said)
 
     def _forecast(self, forecast: Forecast) -> None:

@@ -34,6 +34,8 @@ class DemandText(NamedTuple):
     ready: int | None
     replicas: int | None
     wanted: int | None
+    arrived: float | None
+    waiting: float | None
 
 
 def empty_demand_options() -> Options:
@@ -56,6 +58,8 @@ def demand_options(workload: Workload) -> tuple[Options, DemandText]:
         observed = [[forecast.time_ns / _MS, forecast.observed]]
     now = points[-1].end_ns / _MS if points else (forecast.time_ns / _MS if forecast else None)
     last = points[-1] if points else None
+    # Gateways report with other sources than replicas do: the last tick may lack them yet.
+    door = next((p for p in reversed(points[-2:]) if p.arrived is not None or p.waiting is not None), None)
     wanted = workload.proposal.replicas if workload.proposal else None
     text = DemandText(
         unit or "work/s",
@@ -63,12 +67,17 @@ def demand_options(workload: Workload) -> tuple[Options, DemandText]:
         last.ready if last else None,
         last.replicas if last else None,
         wanted,
+        door.arrived if door else None,
+        door.waiting if door else None,
     )
     return _options(observed, capacity, fan, now), text
 
 
 def _quantity(points: list[Point], workload: Workload) -> tuple[str, list[float | None]]:
-    """What the engine forecasts: work per second, or busy GPUs where the work or its capacity is not known."""
+    """What the engine forecasts: work per second, or busy GPUs where the work or its capacity is not known.
+
+    Of what has no replica only requests at gateways are known.
+    """
     work = [p.work for p in points]
     busy = [p.busy for p in points]
     forecasts_busy = workload.forecast and not (workload.spec and workload.spec.capacity_per_replica > 0)
@@ -76,6 +85,9 @@ def _quantity(points: list[Point], workload: Workload) -> tuple[str, list[float 
         return "work/s", work
     if any(value is not None for value in busy):
         return "busy GPUs", busy
+    arrived = [p.arrived for p in points]
+    if any(value is not None for value in arrived):
+        return "requests/s", arrived
     return "", [None] * len(points)
 
 

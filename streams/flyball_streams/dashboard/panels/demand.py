@@ -4,7 +4,7 @@ from nicegui import ui
 from nicegui.elements.mixins.text_element import TextElement
 
 from flyball_contracts.records import Forecast
-from flyball_streams.dashboard.charts.demand import LEGEND, demand_options, empty_demand_options
+from flyball_streams.dashboard.charts.demand import LEGEND, DemandText, demand_options, empty_demand_options
 from flyball_streams.dashboard.demand import Workload
 from flyball_streams.dashboard.panels.elements import box, describe, head, panel, patch, show, text
 from flyball_streams.dashboard.state import FleetView
@@ -30,6 +30,9 @@ class DemandPanel:
             with self._body:
                 with box("facts"):
                     facts = [_fact(name) for name in ("observed", "ready", "wanted", "forecast")]
+                    with box(tag="span") as self._door:
+                        text("gateway ", tag="span")
+                        self._arrived = text(tag="b")
                 self._observed, self._ready, self._wanted, self._trust = facts
                 with box("legend"):
                     for name, colour, opacity in LEGEND:
@@ -45,7 +48,7 @@ class DemandPanel:
 
     def update(self, view: FleetView) -> None:
         """Patch the chart's options."""
-        known = {w.name: w for w in view.workloads.values() if len(w.ticks) or w.forecast}
+        known = {w.name: w for w in view.workloads.values() if len(w.ticks) or len(w.doors) or w.forecast}
         show(self._empty, not known)
         show(self._body, bool(known))
         show(self._select, bool(known))
@@ -63,6 +66,9 @@ class DemandPanel:
         self._ready.set_text(f"{number(facts.ready)} of {number(facts.replicas)}")
         self._wanted.set_text(f"{number(facts.wanted)}")
         self._trust.set_text(_trust(workload.forecast))
+        arrived = _arrived(facts)
+        show(self._door, bool(arrived))
+        self._arrived.set_text(arrived)
         describe(self._trust, "title", _coverage(workload.forecast))
         advice = workload.advice
         show(self._advice, advice is not None)
@@ -81,6 +87,12 @@ def _fact(name: str) -> TextElement:
     with box(tag="span"):
         text(f"{name} ", tag="span")
         return text(tag="b")
+
+
+def _arrived(facts: DemandText) -> str:
+    told = [] if facts.arrived is None else [f"{number(facts.arrived)} requests/s"]
+    told += [] if facts.waiting is None else [f"{number(facts.waiting)} waiting"]
+    return ", ".join(told)
 
 
 def _interest(workload: Workload) -> float:
