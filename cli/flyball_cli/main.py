@@ -113,7 +113,7 @@ _EXTRA_OF = {
     "influxdb_client": "worker",
     "matplotlib": "backtest",
     "nicegui": "dashboard",
-    "numba": "backtest",
+    "numba": "worker",
     "uvicorn": "dashboard",
     "prometheus_client": "agent",
     "urllib3": "agent",

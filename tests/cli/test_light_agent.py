@@ -6,7 +6,7 @@ import tomllib
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
-HEAVY = ("jax", "jaxlib", "faust", "mode", "polars", "statsmodels", "nicegui", "influxdb_client")
+HEAVY = ("jax", "jaxlib", "faust", "mode", "polars", "statsmodels", "numba", "nicegui", "influxdb_client")
 PROGRAM = f"""
 import sys
 for name in {HEAVY!r}:

@@ -15,7 +15,6 @@ from flyball_contracts.errors import TransportError
 from flyball_contracts.kafka_log import ClientLog, Storms
 from flyball_contracts.topics import EVENTS, TELEMETRY, TOPICS
 from flyball_streams.engine.workload.history import History
-from flyball_streams.engine.workload.sizer import policy_of
 from flyball_streams.worker.app import Worker
 from flyball_streams.worker.host import LaneHost
 from flyball_streams.worker.transport import TESTED, untested_versions
@@ -78,9 +77,8 @@ def run_worker(config: Config, *, embedded: bool = False, health_file: Path | No
 
     ``embedded`` applies what Faust needs on the embedded broker. Raises :class:`TransportError` when the broker or a
     topic is missing at the start, :class:`RecordingError` when ``forecast.history`` is of no use, :class:`ConfigError`
-    for security settings that Faust's client does not know and for a policy that needs more than is installed.
+    for security settings that Faust's client does not know.
     """
-    policy_of(config.worker.sizing.policy)
     if embedded:
         from flyball_streams.broker import faust_on_mock
 

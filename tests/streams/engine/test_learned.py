@@ -1,6 +1,7 @@
 """The worker's learned policy is the backtest's kernel, step by step; what the worker adds: rows, silence, words."""
 
 import math
+import subprocess
 import sys
 from collections.abc import Sequence
 from typing import Any, cast
@@ -12,13 +13,11 @@ from hypothesis import given, settings, strategies as st
 from tests.streams.engine.sized import BLIND, FIRST, SIZING, Worker, asked, minutes, spec
 
 from flyball_contracts.config import SizingConfig
-from flyball_contracts.errors import ConfigError
 from flyball_contracts.records import Demand, Objective, WorkloadSpec
 from flyball_models.scaling import Observation, desired, fresh, learned, number
 from flyball_models.scaling.rows import FLOATS, HEAD, advance
-from flyball_streams.engine import workload
 from flyball_streams.engine.packing import pack, unpack
-from flyball_streams.engine.workload.sizer import Sizer, Want
+from flyball_streams.engine.workload.sizer import Want
 
 LEARNED = msgspec.structs.replace(
     SIZING, policy="learned", tolerance=0.0, most_in=1.0, growth=0.0, price_rate=0.05, memory_s=3600.0
@@ -204,15 +203,13 @@ def test_it_says_who_leads_and_who_is_next() -> None:
     assert " provides for " in found["led"].reason
 
 
-def test_without_numba_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delitem(sys.modules, "flyball_streams.engine.workload.learned", raising=False)
-    monkeypatch.delattr(workload, "learned", raising=False)
-    for name in [name for name in sys.modules if name.startswith("flyball_models.scaling")]:
-        monkeypatch.delitem(sys.modules, name)
-    monkeypatch.setitem(sys.modules, "numba", None)
-    with pytest.raises(ConfigError, match=r"needs numba: pip install 'flyball\[worker,backtest\]'"):
-        Sizer(BLIND, LEARNED, Worker(spec()).forecaster)
-    Worker(spec()).one(1.0, 1)
+def test_a_worker_with_another_policy_does_not_load_numba() -> None:
+    code = (
+        "import sys; from flyball_contracts.config import WorkerConfig; from flyball_streams.engine import Directory; "
+        "from flyball_streams.engine.workload.cell import WorkloadCell; import flyball_streams.worker.run; "
+        "WorkloadCell('c', 'workload/0', WorkerConfig(), Directory()); sys.exit('numba' in sys.modules)"
+    )
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
 
 
 @given(st.binary(max_size=200), st.integers(0, (FLOATS - 30) * 8))

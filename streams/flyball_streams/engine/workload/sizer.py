@@ -7,7 +7,6 @@ import msgspec
 import numpy as np
 
 from flyball_contracts.config import ForecastConfig, SizingConfig
-from flyball_contracts.errors import ConfigError
 from flyball_contracts.ids import NS_PER_S, record_id
 from flyball_contracts.records import Demand, Evidence, Tick, WorkloadSpec
 from flyball_models.sizing import lead
@@ -57,16 +56,11 @@ class Job(NamedTuple):
 
 
 def policy_of(name: str) -> Policy:
-    """Policy of a name in the configuration; raises :class:`ConfigError` where what it needs is not installed."""
+    """Policy of a name in the configuration."""
     if name in POLICIES:
         return POLICIES[name]
-    try:
-        from flyball_streams.engine.workload import learned  # compiles: numba is not for every worker
-    except ModuleNotFoundError as error:
-        raise ConfigError(
-            f"worker.sizing.policy is {name}, which needs {error.name}: pip install 'flyball[worker,backtest]', "
-            f"or take one of {', '.join(POLICIES)}"
-        ) from error
+    from flyball_streams.engine.workload import learned  # loads numba, which no other policy needs
+
     return learned.POLICY
 
 
