@@ -11,10 +11,11 @@ best expert; a leader that is changed only where the gain is worth it needs no r
     cost of a member = sum over the memory of (billed replica seconds + price x late work)
 
 The price is the multiplier of the promise, by dual ascent: each minute log price += eta (real work that was late -
-work that may be) / usual work, so that over time as much is late as was allowed, whatever the demand does. Members
-provide for fixed multiples of the spread, so a price picks the caution too: late work is allowed where it is dear to
-avoid, which one multiple for all hours cannot do. Exponential weights over the members' targets, in place of the
-leader, measured the same on the first week of the traces that it was developed on.
+work that may be) / usual work, so that over time as much is late as was allowed, whatever the demand does. Most
+members provide for fixed multiples of the spread, so a price picks the caution too: late work is allowed where it is
+dear to avoid, which one multiple for all hours cannot do. Others give a replica a fixed share of what it could serve:
+demand that jumps out of calm to a multiple of itself is not in the spread of the hour before. Where such jumps are
+rare, a short memory and a fast price answer the last one and are too late for the next: both are to be slow.
 
 The leader says what is provided for; what is there and waits in the real fleet raises that, as in
 :mod:`flyball_models.scaling.lead`.
@@ -25,7 +26,6 @@ from typing import NamedTuple
 
 import numpy as np
 
-from flyball_models.scaling import hpa
 from flyball_models.scaling.base import Floats, Observation, Policy, whole
 from flyball_models.scaling.compile import compiled
 from flyball_models.scaling.minutes import kept_high, mean_of_last, need_and_mean, square_spread
@@ -51,7 +51,7 @@ LAG = LAG_S // SAMPLE_S
 
 
 class Member(NamedTuple):
-    """A policy that is tried: ``z`` times the spread above the level, or HPA with a target utilisation.
+    """A policy that is tried: ``z`` times the spread above the level, or present work over a target utilisation.
 
     ``of_hour`` is the share of the last hour's needs in the squared spread, the rest is the error at the lead time;
     ``level`` is minutes. Present work counts ``room`` times, is held for ``keep_s``, and its backlog is to be gone in
@@ -65,17 +65,16 @@ class Member(NamedTuple):
     room: float = 1.0
     drain_s: float = 90.0
     keep_s: float = 120.0
-    target: float = 0.0
 
 
 MEMBERS = (
-    *(Member(f"headroom z={z:g}", z) for z in (0.3, 0.8, 1.4, 2.2, 3.3, 5.0, 8.0, 13.0)),
-    *(Member(f"lead z={z:g}", z, of_hour=0.5, level=5) for z in (0.5, 1.2, 2.2, 3.6, 6.0)),
+    *(Member(f"headroom z={z:g}", z) for z in (0.4, 0.9, 1.8, 3.5, 7.0, 14.0)),
+    *(Member(f"lead z={z:g}", z, of_hour=0.5, level=5) for z in (0.5, 1.2, 2.4, 4.8)),
     *(Member(f"calm z={z:g}", z, room=0.85, drain_s=150.0, keep_s=60.0) for z in (0.3, 0.8, 1.5)),
-    Member("HPA u=0.6", 0.0, target=0.6),
+    *(Member(f"share u={u:g}", 0.0, room=1.0 / u) for u in (0.6, 0.4, 0.25, 0.15)),
 )
-_HEADROOMS = 8
-_Z, _OF_HOUR, _LEVEL, _ROOM, _DRAIN, _KEEP, _UTILISED = range(7)
+_HEADROOMS = 6
+_Z, _OF_HOUR, _LEVEL, _ROOM, _DRAIN, _KEEP = range(6)
 _TABLE = np.array([member[1:] for member in MEMBERS], np.float64)
 _COUNT = len(MEMBERS)
 
@@ -88,12 +87,11 @@ MINUTES, PRESENT = _MINUTES, _PRESENT
 """Places in the state: minutes that are known, and the present need that is held."""
 # Of each member, from its own first place on.
 _READY, _PENDING, _BACKLOG, _BILLED, _OWN_LATE, _COST, _OVERDUE, _TARGET, _WISH, _OWN_PRESENT, _OWN_SINCE = range(11)
-_TARGETS, _SERVED = 12, 12 + MOST_HELD
-_WISHES = _SERVED + SAMPLES
+_TARGETS = 12
+_WISHES = _TARGETS + MOST_HELD
 _ORDERS = _WISHES + LAG
 _RING = LONGEST_COLD + 8
-_ASKED = _ORDERS + _RING
-_SIZE = _ASKED + hpa.RECOMMENDATIONS + 1
+_SIZE = _ORDERS + _RING
 NEEDED = _FIRST + _COUNT * _SIZE
 """Floats of state."""
 _ALLOWED, _DELAY, _MEANS_OF, _LEAD, _COLD, _ETA, _MEMORY, _MARGIN, _BEHIND = range(9)
@@ -214,7 +212,6 @@ def _serve(state: Floats, own: int, tick: int, work: float, delay_s: float) -> N
     if after < 1e-9:
         after = 0.0
     state[own + _BACKLOG] = after
-    state[own + _SERVED + tick % SAMPLES] = served / EVERY_S
     state[own + _OWN_LATE] += EVERY_S * work * _late(before, after, delay_s * ready)
     state[own + _BILLED] += EVERY_S * (ready + state[own + _PENDING])
 
@@ -242,20 +239,11 @@ def _steer(state: Floats, own: int, tick: int, wanted: float, cold: int) -> None
 
 
 @compiled
-def _wish(state: Floats, own: int, tick: int, i: int, seen: Observation) -> float:
+def _wish(state: Floats, own: int, i: int, seen: Observation) -> float:
     """What a member asks for, of its own fleet."""
-    n = state[own + _READY] + state[own + _PENDING]
-    if _TABLE[i, _UTILISED] > 0.0:
-        if tick % 3:
-            return float(state[own + _WISH])
-        used = 0.0
-        for j in range(SAMPLES):
-            used += state[own + _SERVED + j]
-        asked = state[own + _ASKED : own + _SIZE]
-        return float(hpa.recommend(asked, used / SAMPLES, n, _TABLE[i, _UTILISED], 0.0))
     present = _held(state, own + _OWN_PRESENT, i, seen.work_30, state[own + _BACKLOG], seen.t_s)
     if state[_MINUTES] < KNOWN:
-        return float(max(n, whole(present)))
+        return float(max(state[own + _READY] + state[own + _PENDING], whole(present)))
     return whole(max(state[own + _TARGET], present))
 
 
@@ -334,14 +322,13 @@ def step(state: Floats, seen: Observation, knobs: Floats) -> float:
         _judge(state, knobs)
     for i in range(_COUNT):
         own = _FIRST + i * _SIZE
-        state[own + _WISH] = _wish(state, own, tick, i, seen)
+        state[own + _WISH] = _wish(state, own, i, seen)
         late = own + _WISHES + tick % LAG  # what is seen is old: a wish reaches the fleet that much later
         wanted, state[late] = state[late], state[own + _WISH]
         _steer(state, own, tick, wanted, int(knobs[_COLD]))
     leader = int(state[_LEADER]) % _COUNT
     own = _FIRST + leader * _SIZE
-    utilised = _TABLE[leader, _UTILISED] > 0.0
-    present = _held(state, _PRESENT, 0 if utilised else leader, seen.work_30, waits, seen.t_s)
+    present = _held(state, _PRESENT, leader, seen.work_30, waits, seen.t_s)
     if state[_MINUTES] < KNOWN:  # too little is known to take anything away
         return max(n, whole(present))
-    return max(state[own + _WISH] if utilised else whole(state[own + _TARGET]), whole(present))
+    return whole(max(state[own + _TARGET], present))
