@@ -113,6 +113,10 @@ class Worker:
             events = [await self._waiting.get()]
             while not self._waiting.empty():
                 events.append(self._waiting.get_nowait())
+            generation = self.app.consumer_generation_id  # what came before a rebalance comes again
+            events = [event for event in events if event.message.generation_id == generation]
+            if not events:
+                continue
             batches = [(event.message.tp, event.message.value) for event in events]
             why = f"batches of {', '.join(sorted({f'{tp.topic}/{tp.partition}' for tp, _ in batches}))} are not done"
             await self._in_lanes(_or_end, why, self.host.step, batches)

@@ -38,6 +38,7 @@ class Fetch:
             # The group's name is for the broker's access lists: nothing joins it or commits here.
             **consumer_settings(kafka.bootstrap, group=group, client_id=client_id, extra=kafka.client),
             "max.partition.fetch.bytes": 4 * 1024 * 1024,
+            "check.crcs": True,
         }
         told = ClientLog(log, "source topics", kafka.bootstrap)
         self._consumer = Consumer({**settings, "error_cb": told.on_error}, logger=told)

@@ -126,6 +126,8 @@ class BatchConsumer(driver.Consumer):
         epoch, batches = await self._in_pool(cast("BatchTransport", self.transport).fetch.take)
         for tp, batch in batches.items():
             while not self._flows():
+                if self._stopped.is_set():
+                    return
                 await asyncio.sleep(PAUSE_S)
             if epoch != self._epoch:
                 return  # a rebalance: all partitions begin anew where their lanes are
@@ -136,6 +138,9 @@ class BatchConsumer(driver.Consumer):
 
     async def _deliver(self, tp: TP, batch: list[Incoming]) -> None:
         expected = self._read_offset[tp]
+        batch = [message for message in batch if expected is None or message.offset >= expected]
+        if not batch:
+            return
         first, last = batch[0].offset, batch[-1].offset
         self.app.monitor.track_tp_end_offset(tp, self.highwater(tp))
         if self.app.topics.acks_enabled_for(tp.topic):
