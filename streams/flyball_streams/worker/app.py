@@ -22,8 +22,10 @@ from flyball_streams.worker.transport import BatchConsumer, BatchTransport
 log = logging.getLogger(__name__)
 T = TypeVar("T")
 SOURCES = (TELEMETRY, EVENTS, DEMAND, PROPOSALS)
-WAITING = 16
+WAITING = 64
 """Batches that may wait while the lanes work."""
+GATHER_S = 0.005
+"""For how long the other batches of a fetch are waited for: partitions that go on together keep each other's time."""
 FAILED = 70
 """Exit status when the broker did not take what the lanes sent; a supervisor starts the worker again."""
 
@@ -111,6 +113,7 @@ class Worker:
     async def _step(self, _app: Any) -> None:
         while True:
             events = [await self._waiting.get()]
+            await asyncio.sleep(GATHER_S)
             while not self._waiting.empty():
                 events.append(self._waiting.get_nowait())
             generation = self.app.consumer_generation_id  # what came before a rebalance comes again

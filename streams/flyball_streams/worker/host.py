@@ -114,14 +114,18 @@ class LaneHost:
             self._flush()
 
     def step(self, batches: Sequence[tuple[TP, Sequence[Incoming]]]) -> None:
-        """Step lanes, a batch after the other, and see all that they sent acknowledged.
+        """Step lanes, a batch after the other, and see all that they send acknowledged.
 
+        It is sent together: a lane that reads what several lanes say must not hear one of them alone for long.
         Raises :class:`TransportError` when the broker does not take it, or a lane is not ours: the process must end
         and start again from the committed offsets.
         """
         with self._lock:
             self._fold()
-            for key in dict.fromkeys(self._step(tp, batch) for tp, batch in batches):
+            messages: list[Message] = []
+            keys = [self._step(tp, batch, messages) for tp, batch in batches]
+            self._send(messages)
+            for key in dict.fromkeys(keys):
                 if time.monotonic() - self._snapshot_at[key] >= self.config.worker.snapshot_every_s:
                     self._save(key)
             self._flush()
@@ -141,8 +145,8 @@ class LaneHost:
         self.tables.close()
         self._producer.flush(5.0)
 
-    def _step(self, tp: TP, batch: Sequence[Incoming]) -> Key:
-        """Step the lane of a partition, whose key is returned."""
+    def _step(self, tp: TP, batch: Sequence[Incoming], messages: list[Message]) -> Key:
+        """Step the lane of a partition, whose key is returned; what it says is added to `messages`."""
         key, place = (LANE_OF[tp.topic], tp.partition), _place(tp.topic, tp.partition)
         lane = self.lanes.get(key)
         if lane is None:
@@ -152,7 +156,7 @@ class LaneHost:
         if batch:
             if batch[0].offset > done:
                 log.warning("%s: %d messages are gone", place, batch[0].offset - done)
-            self._send(lane.step(batch))
+            messages += lane.step(batch)
             self.offsets[key][place] = batch[-1].offset + 1
         return key
 
