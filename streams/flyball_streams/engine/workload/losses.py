@@ -11,7 +11,7 @@ MEMORY_H = 72.0
 """Own losses fade with this time constant: zones change from week to week."""
 NS_PER_H = 3.6e12
 Seen = tuple[float, float, int]
-"""Shares of what was held that were lost, the hours in which any was held, both fading, and until when, ns."""
+"""Shares lost of what workloads held, summed; hours that workloads held any, summed; both fading; until when, ns."""
 
 
 class Losses:
