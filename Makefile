@@ -27,8 +27,8 @@ check: $(VENV)/.dev  ## the house checks: format, lint, types, layers
 	$(BIN)/pyright
 	$(BIN)/lint-imports
 
-bench: $(VENV)/.dev  ## run the benchmarks, quickly (ARGS="" for the full run)
-	$(BIN)/python bench/spine.py $(or $(ARGS),--quick)
+bench: $(VENV)/.dev  ## measure what a core carries, quickly (ARGS= for the full run); bench/README.md has the others
+	$(BIN)/python bench/spine.py $(if $(filter undefined,$(origin ARGS)),--quick,$(ARGS))
 
 clean:  ## remove the virtual environment and caches
 	rm -rf $(VENV) .cache .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -195,6 +195,8 @@ def main() -> int:
     parser.add_argument("--data", type=Path, help="folder with the public traces")
     parser.add_argument("--json", type=Path, help="write all figures there")
     given = parser.parse_args()
+    if given.data and not given.data.is_dir():
+        parser.error(f"{given.data} is no folder; name that of the public traces with --data, or leave it out")
     seconds, seeds, models = (3600, 1, 2) if given.quick else (7200, 5, len(MODELS))
     about, console = {"machine": machine()}, Console()
     console.print(machine_line(about["machine"]))

@@ -180,9 +180,9 @@ class Ours:
         running = sum(held.values())
         demand = Demand(workload=NAME, replicas=running, ready=running, devices=running)
         view: Any = None  # no forecast is looked at here
-        want = None if need == running else Want(tick.index, running, need, "the trace says so", 1.0, ())
+        want = None if need == running else Want("", tick.index, running, need, "the trace says so", 1.0, ())
         jobs = [Job(self.spec, demand, view, "", 1.0, "learned", COLD_S)]
-        said = self.choice.step(tick, jobs, [want], np.array([float(need)]))
+        said = self.choice.step(tick, jobs, [want], {NAME: float(need)})
         for proposal in said.proposals:
             self.wanted = {part.offer: part.replicas for part in proposal.mix}
         if NAME not in said.taken:  # nothing serves by its rules: as much on-demand as is missing
@@ -327,6 +327,8 @@ def main() -> None:
     parser.add_argument("--part", choices=("first", "second", "all"), default="all", help="half of the days")
     parser.add_argument("--json", type=Path)
     options = parser.parse_args()
+    if not options.quick and not options.data.is_dir():
+        parser.error(f"{options.data} is no folder; name that of the public data with --data, or use --quick")
     console = Console(width=120)
     if options.quick:
         console.print("A synthetic market: this supports no claim.")

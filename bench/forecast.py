@@ -432,6 +432,8 @@ def main(arguments: Sequence[str] | None = None) -> dict[str, Any]:
     parser.add_argument("--peers", nargs="+", choices=_peers.NAMES, default=_peers.NAMES, help="those to run")
     parser.add_argument("--settings", type=int, default=16, help="how many are tried for each tuned model")
     given = parser.parse_args(arguments)
+    if not given.data.is_dir():
+        parser.error(f"{given.data} is no folder; name that of the public data with --data")
     quick, parts = bool(given.quick), set(given.parts)
     budget = 1 if quick else given.settings
     draws, etas = (100, (0.1,)) if quick else (1000, (0.05, 0.1, 0.2))

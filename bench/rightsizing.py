@@ -301,6 +301,8 @@ def main() -> None:
     parser.add_argument("--data", type=Path, default=DATA)
     parser.add_argument("--json", type=Path)
     options = parser.parse_args()
+    if not options.quick and not options.data.is_dir():
+        parser.error(f"{options.data} is no folder; name that of the public data with --data, or use --quick")
     console = Console(width=170)
     results: list[dict[str, Any]] = []
     if options.quick:

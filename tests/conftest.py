@@ -5,6 +5,8 @@
 
 import os
 import shutil
+import sys
+import tempfile
 import urllib.request
 import uuid
 from collections.abc import Callable, Generator, Iterator
@@ -41,9 +43,26 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     )
 
 
+def pytest_configure(config: pytest.Config) -> None:
+    """What one process of a run compiles, bytecode and models, the others load: the tests start hundreds.
+
+    Nothing is kept from run to run, so that each one compiles everything once.
+    """
+    if hasattr(config, "workerinput"):
+        return  # the process that started this one has set it all
+    folder = tempfile.TemporaryDirectory(prefix="flyball-tests-", ignore_cleanup_errors=True)
+    config.add_cleanup(folder.cleanup)
+    if sys.dont_write_bytecode:  # none beside the sources, as was asked
+        sys.dont_write_bytecode = False
+        os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+        sys.pycache_prefix = os.environ["PYTHONPYCACHEPREFIX"] = f"{folder.name}/python"
+    os.environ.setdefault("JAX_COMPILATION_CACHE_DIR", f"{folder.name}/xla")
+    os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0")
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Put the files that take longest first, so that no process is left alone with them at the end."""
-    names = ("streams/worker", "demo", "cli", "bench", "dashboard", "streams/engine")
+    names = ("streams/worker", "demo", "cli", "bench", "dashboard", "streams/engine", "streams/backtest", "models")
     first = [ROOT / "tests" / name for name in names]
     items.sort(key=lambda item: next((i for i, f in enumerate(first) if f in item.path.parents), len(first)))
 

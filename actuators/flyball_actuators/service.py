@@ -97,7 +97,7 @@ class _Service:
         try:
             partitions_of(self._consumer, DECISIONS.name)
         except KafkaException as error:
-            raise TransportError(f"{self._bootstrap}: decisions cannot be read: {error}") from error
+            raise TransportError(f"{self._bootstrap}: decisions cannot be read: {error.args[0].str()}") from error
         self._consumer.subscribe([DECISIONS.name], on_assign=self._assigned, on_revoke=self._revoked)
         while not self._stop.is_set():
             messages = self._consumer.consume(_BATCH, _WAIT_S)
@@ -160,7 +160,7 @@ class _Service:
         try:
             self._world.catch_up(self._stop)
         except KafkaException as error:
-            _LOG.warning("workloads and inventories could not be brought up to date: %s", error)
+            _LOG.warning("workloads and inventories could not be brought up to date: %s", error.args[0].str())
 
     def _commit(self) -> None:
         offsets = [TopicPartition(topic, partition, offset) for (topic, partition), offset in self._pending.items()]
@@ -168,7 +168,7 @@ class _Service:
             committed = self._consumer.commit(offsets=offsets, asynchronous=False) or []
         except KafkaException as error:
             self.report.commit_failures += 1
-            _LOG.warning("offsets are not committed yet, which is safe: %s", error)
+            _LOG.warning("offsets are not committed yet, which is safe: %s", error.args[0].str())
             return
         for part in committed:
             if part.error is None:

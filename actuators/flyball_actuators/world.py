@@ -57,7 +57,8 @@ class WorldReader:
             self.catch_up(stop)
         except KafkaException as error:
             raise TransportError(
-                f"{self._bootstrap}: workloads and inventories cannot be read: {error}; is a broker there?"
+                f"{self._bootstrap}: workloads and inventories cannot be read: {error.args[0].str()}; "
+                "is a broker there?"
             ) from error
 
     def catch_up(self, stop: Event) -> None:

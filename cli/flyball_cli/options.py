@@ -13,6 +13,7 @@ import click
 import msgspec
 
 from flyball_contracts.config import Config, load_config
+from flyball_contracts.errors import ConfigError
 
 F = TypeVar("F", bound=Callable[..., Any])
 BEAT_S = 2.0
@@ -58,7 +59,18 @@ def load(config_path: Path | None, bootstrap: str | None) -> Config:
     config = load_config(config_path, Config) if config_path else Config()
     if bootstrap:
         config = msgspec.structs.replace(config, kafka=msgspec.structs.replace(config.kafka, bootstrap=bootstrap))
+    if config.kafka.client:
+        _check_client(config.kafka.client, config_path)
     return config
+
+
+def _check_client(settings: dict[str, str], config_path: Path | None) -> None:
+    from confluent_kafka import KafkaException, Producer
+
+    try:  # without an address it connects to nothing
+        Producer({**settings}, logger=logging.getLogger("flyball.kafka.client.check"))
+    except KafkaException as error:
+        raise ConfigError(f"{config_path}: kafka.client: {error.args[0].str()}") from error
 
 
 @contextmanager

@@ -46,7 +46,9 @@ def create_topics(kafka: KafkaConfig, replicas: int = 1) -> list[str]:
         try:
             future.result()
         except KafkaException as error:
-            raise TransportError(f"topic {name} could not be created on {kafka.bootstrap}: {error}") from error
+            raise TransportError(
+                f"topic {name} could not be created on {kafka.bootstrap}: {error.args[0].str()}"
+            ) from error
         made.append(name)
     _wait_for_leaders(kafka, made)
     return made
@@ -68,7 +70,7 @@ def _wait_for_leaders(kafka: KafkaConfig, names: Sequence[str]) -> None:
                     raise
                 time.sleep(0.1)
     except KafkaException as error:
-        raise TransportError(f"the new topics on {kafka.bootstrap} cannot be read: {error}") from error
+        raise TransportError(f"the new topics on {kafka.bootstrap} cannot be read: {error.args[0].str()}") from error
     finally:
         consumer.close()
 
@@ -91,6 +93,8 @@ def start_group_at_end(kafka: KafkaConfig, group: str, topics: Sequence[Topic]) 
             place.offset = consumer.get_watermark_offsets(place, timeout=ANSWER_S)[1]
         consumer.commit(offsets=places, asynchronous=False)
     except KafkaException as error:
-        raise TransportError(f"group {group} could not be set to the ends of its topics: {error}") from error
+        raise TransportError(
+            f"group {group} could not be set to the ends of its topics: {error.args[0].str()}"
+        ) from error
     finally:
         consumer.close()

@@ -12,9 +12,9 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from flyball_contracts.errors import DecodeError
+from flyball_contracts.errors import DecodeError, UnknownSchema
 from flyball_contracts.ids import MAX_TIME_NS
-from flyball_contracts.metrics import LAYOUTS, layout_of
+from flyball_contracts.metrics import LAYOUTS, Layout, layout_of
 
 MAX_ROWS = 4096  # a rack of 72 GPUs split in 7 MIG slices is 504
 
@@ -90,21 +90,49 @@ def decode_frame(raw: bytes) -> Frame:
         frame = _decoder.decode(raw)
     except (msgspec.DecodeError, UnicodeDecodeError, OverflowError, RecursionError) as error:
         raise DecodeError(f"not a telemetry frame ({len(raw)} bytes): {error}") from error
-    width = _WIDTHS.get(frame.schema) or len(layout_of(frame.schema))
+    width, rows = _WIDTHS.get(frame.schema), frame.rows
+    if (  # all at once, because it is asked of every message
+        width is not None
+        and 0 <= rows <= MAX_ROWS
+        and len(frame.block) == 4 * rows * width
+        and frame.node
+        and frame.period_ns > 0
+        and frame.epoch >= 0
+        and frame.seq >= 0
+        and frame.read_ns >= 0
+        and 0 <= frame.time_ns <= MAX_TIME_NS
+        and 0 <= frame.inventory_epoch <= MAX_TIME_NS
+    ):
+        return frame
+    raise _fault(frame)
+
+
+def _fault(frame: Frame) -> DecodeError:
+    """Return what is wrong with a frame that breaks a rule of the format."""
+    try:
+        width = len(layout_of(frame.schema))
+    except UnknownSchema as error:
+        return error
     if not 0 <= frame.rows <= MAX_ROWS:
-        raise DecodeError(f"frame of node {frame.node!r} has {frame.rows} rows; at most {MAX_ROWS} are allowed")
+        return DecodeError(f"frame of node {frame.node!r} has {frame.rows} rows; at most {MAX_ROWS} are allowed")
     if len(frame.block) != 4 * frame.rows * width:
-        raise DecodeError(
+        return DecodeError(
             f"frame of node {frame.node!r}: block has {len(frame.block)} bytes; "
             f"{frame.rows} rows of {width} float32 need {4 * frame.rows * width}"
         )
     if not frame.node or frame.period_ns <= 0 or frame.epoch < 0 or frame.seq < 0 or frame.read_ns < 0:
-        raise DecodeError(
+        return DecodeError(
             f"frame of node {frame.node!r}: node must be named, period_ns positive, epoch, seq and read_ns not negative"
         )
-    if not 0 <= frame.time_ns <= MAX_TIME_NS or not 0 <= frame.inventory_epoch <= MAX_TIME_NS:
-        raise DecodeError(f"frame of node {frame.node!r}: time_ns or inventory_epoch outside 0 .. 2^63-1")
-    return frame
+    return DecodeError(f"frame of node {frame.node!r}: time_ns or inventory_epoch outside 0 .. 2^63-1")
+
+
+def stacked(blocks: Sequence[bytes], layout: Layout) -> NDArray[np.float32]:
+    """Rows of all blocks of one layout in one read-only array, ``float32[rows, metrics]``.
+
+    Raises ``ValueError`` when they are not whole rows, which those of decoded frames are.
+    """
+    return np.frombuffer(b"".join(blocks), "<f4").reshape(-1, len(layout))
 
 
 class FrameBatch(NamedTuple):
@@ -148,7 +176,6 @@ def decode_frames(raws: Sequence[bytes]) -> tuple[list[FrameBatch], list[Undecod
     for schema, (frames, positions) in sorted(by_schema.items()):
         rows = np.fromiter((f.rows for f in frames), np.int64, len(frames))
         starts = np.concatenate([np.zeros(1, np.int64), np.cumsum(rows)])
-        block = b"".join([f.block for f in frames])
-        values = np.frombuffer(block, "<f4").reshape(-1, len(layout_of(schema)))
+        values = stacked([f.block for f in frames], layout_of(schema))
         batches.append(FrameBatch(schema, frames, positions, starts, values))
     return batches, bad

@@ -49,6 +49,8 @@ def command(
 
     if headless and for_s is None:
         raise click.UsageError("--headless needs --for SECONDS")
+    if recording is not None and fleet is not None:
+        raise click.UsageError("--recording plays no fleet; leave out --fleet")
     config = configured(config_path, bootstrap, log_level)
     options = Options(for_s, headless, recording, fleet, seed, bootstrap, speed, port)
     with until_signal() as stop:

@@ -16,8 +16,10 @@ from flyball_contracts.config import FleetConfig, load_config
 @common
 @health_option
 @click.option("--seed", type=int, help="Seed; overrides the description.")
-@click.option("--speed", type=float, default=1.0, show_default=True, help="Event seconds per second; 0 is unpaced.")
-@click.option("--ticks", type=int, help="Stop after so many ticks.")
+@click.option(
+    "--speed", type=click.FloatRange(0), default=1.0, show_default=True, help="Event seconds per second; 0 is unpaced."
+)
+@click.option("--ticks", type=click.IntRange(1), help="Stop after so many ticks.")
 @click.option("--follow", is_flag=True, help="Obey decisions whose outcome is done.")
 def command(
     description: Path | None,

@@ -9,7 +9,9 @@ import click
 
 @click.command("health")
 @click.argument("path", type=click.Path(path_type=Path))
-@click.option("--max-age", type=float, default=30.0, show_default=True, help="Seconds since the last beat.")
+@click.option(
+    "--max-age", type=click.FloatRange(0), default=30.0, show_default=True, help="Seconds since the last beat."
+)
 def command(path: Path, max_age: float) -> None:
     """Exit 0 when the health file PATH of a service is at most --max-age seconds old, else 1.
 

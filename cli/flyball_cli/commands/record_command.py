@@ -10,7 +10,7 @@ from flyball_cli.options import common, configured, progress_bar, until_signal
 @click.command("record")
 @click.argument("out", type=click.Path(path_type=Path))
 @common
-@click.option("--for", "for_s", type=float, help="Seconds to record; until interrupted by default.")
+@click.option("--for", "for_s", type=click.FloatRange(0), help="Seconds to record; until interrupted by default.")
 @click.option("--topic", "topics", multiple=True, help="Topic to record; all of ours by default.")
 def command(
     out: Path,

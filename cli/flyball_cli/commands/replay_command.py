@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable
 from contextlib import ExitStack
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 from rich.console import Console
@@ -14,6 +15,9 @@ from rich.table import Table
 from flyball_cli.options import common, configured, progress_bar, until_signal
 from flyball_contracts.config import Config
 
+if TYPE_CHECKING:
+    from flyball_streams.recording.offline import Replayed
+
 
 @click.command("replay")
 @click.argument("recording", type=click.Path(path_type=Path))
@@ -21,7 +25,11 @@ from flyball_contracts.config import Config
 @click.option("--out", type=click.Path(path_type=Path), help="Write the decisions here, one JSON document a line.")
 @click.option("--to-broker", is_flag=True, help="Produce the recording's source topics to the broker instead.")
 @click.option("--rebase", is_flag=True, help="With --to-broker: shift all times so that the recording ends now.")
-@click.option("--speed", type=float, help="With --to-broker: event seconds per second; unpaced by default.")
+@click.option(
+    "--speed",
+    type=click.FloatRange(0, min_open=True),
+    help="With --to-broker: event seconds per second; unpaced by default.",
+)
 def command(
     recording: Path,
     config_path: Path | None,
@@ -43,6 +51,10 @@ def command(
       flyball replay monday.parquet --config candidate-policy.yaml
       flyball replay monday.parquet --to-broker --bootstrap kafka-1:9092
     """
+    if to_broker and out is not None:
+        raise click.UsageError("--out is for a replay offline; leave out --to-broker")
+    if not to_broker and (rebase or speed is not None):
+        raise click.UsageError("--rebase and --speed are for a replay with --to-broker")
     config = configured(config_path, bootstrap, log_level)
     with until_signal() as stop, progress_bar("replaying") as progress:
         if to_broker:
@@ -74,13 +86,20 @@ def _offline(
             return None
         if file is not None:
             file.writelines(line + b"\n" for line in result.decisions)
+    Console().print(tabulated(result))
+    return len(result.decisions)
+
+
+def tabulated(result: "Replayed") -> Table:
+    """What was decided, what it rests on, and what was left out and why."""
     table = Table("what", "count", box=None, header_style="bold")
     for kind in ("Scale", "Migrate", "Preempt"):
         table.add_row(kind, str(result.kinds[kind]))
     for label, field in (("frames used", "used"), ("duplicates", "duplicates"), ("late", "late"), ("ticks", "ticks")):
         nodes = [stats for lane, stats in result.stats.items() if lane.startswith("node/")]
         table.add_row(label, str(sum(getattr(stats, field) for stats in nodes)))
+    if nameless := sum(stats.without_spec for stats in result.stats.values()):
+        table.add_row("[yellow]workloads without a specification[/]: nothing is decided on them", str(nameless))
     for reason, count in result.refusals.most_common(5):
         table.add_row(f"[yellow]refused[/]: {reason}", str(count))
-    Console().print(table)
-    return len(result.decisions)
+    return table

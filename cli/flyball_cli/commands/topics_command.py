@@ -13,7 +13,9 @@ from flyball_contracts.topics import TOPICS
 @click.command("topics")
 @common
 @click.option("--create", is_flag=True, help="Create the topics that are missing on the broker.")
-@click.option("--replicas", type=int, default=1, show_default=True, help="Replication factor for --create.")
+@click.option(
+    "--replicas", type=click.IntRange(1), default=1, show_default=True, help="Replication factor for --create."
+)
 def command(config_path: Path | None, bootstrap: str | None, log_level: str, create: bool, replicas: int) -> None:
     """List the topics with their keys, records and retention, or create them.
 

@@ -40,7 +40,7 @@ class Monitor:
         try:
             known = self._consumer.list_topics(timeout=10.0).topics
         except KafkaException as error:
-            raise TransportError(f"no broker answers at {kafka.bootstrap}: {error}") from error
+            raise TransportError(f"no broker answers at {kafka.bootstrap}: {error.args[0].str()}") from error
         self._places = {
             topic.name: [TopicPartition(topic.name, p) for p in known[topic.name].partitions]
             for topic in (TELEMETRY, INSIGHTS, DECISIONS, OUTCOMES, DEAD_LETTERS)
@@ -96,5 +96,5 @@ class Monitor:
         try:
             ends = [self._consumer.get_watermark_offsets(tp, timeout=10.0) for tp in self._places[topic]]
         except KafkaException as error:
-            raise TransportError(f"the broker no longer tells where {topic} ends: {error}") from error
+            raise TransportError(f"the broker no longer tells where {topic} ends: {error.args[0].str()}") from error
         return {tp.partition: int(high) for tp, (_, high) in zip(self._places[topic], ends, strict=True)}

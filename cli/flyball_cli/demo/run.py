@@ -16,7 +16,7 @@ from flyball_cli.demo.children import Child, stop_all
 from flyball_cli.demo.monitor import KINDS, Monitor, Seen
 from flyball_cli.demo.summary import failures, show
 from flyball_cli.topics import create_topics, start_group_at_end
-from flyball_contracts.config import Config
+from flyball_contracts.config import Config, FleetConfig, load_config
 from flyball_contracts.topics import DECISIONS, DEMAND, EVENTS, PROPOSALS, TELEMETRY, TOPICS
 
 SETTLE_S = 15.0
@@ -44,6 +44,7 @@ def run_demo(options: Options, config: Config, stop: threading.Event, console: C
     Raises :class:`FlyballError` when it cannot start.
     """
     span_s = _span_s(options.recording)
+    _check_fleet(options.fleet)
     with ExitStack() as stack:
         bootstrap = options.bootstrap or stack.enter_context(_broker())
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="flyball-demo-")))
@@ -83,6 +84,14 @@ def _span_s(recording: Path | None) -> float:
 
     first, last = Recording.open(recording).span()
     return (last - first) / 1e9
+
+
+def _check_fleet(description: Path | None) -> None:
+    """Raise :class:`ConfigError` for a fleet that cannot be, before anything is started."""
+    if description is not None:
+        from flyball_collectors.fleet import Fleet
+
+        Fleet(load_config(description, FleetConfig), start_ns=0)
 
 
 @contextmanager

@@ -331,7 +331,7 @@ def _producer(settings: dict[str, Any]) -> Producer:
     try:
         return Producer(settings, logger=_ClientLog())
     except KafkaException as error:
-        raise ConfigError(f"kafka: librdkafka refuses the settings: {error.args[0]}; see kafka.client") from error
+        raise ConfigError(f"kafka: librdkafka refuses the settings: {error.args[0].str()}; see kafka.client") from error
 
 
 class _ClientLog:

@@ -45,7 +45,7 @@ class Follower:
             self._consumer.assign([self._end_of(tp) for tp in self._partitions()])
         except KafkaException as error:
             self._consumer.close()
-            raise TransportError(f"cannot follow decisions at {kafka.bootstrap}: {error}") from error
+            raise TransportError(f"cannot follow decisions at {kafka.bootstrap}: {error.args[0].str()}") from error
         except TransportError:
             self._consumer.close()
             raise

@@ -112,7 +112,7 @@ class _Sender:
             self._producer.list_topics(timeout=_CONNECT_S)
         except KafkaException as error:
             raise TransportError(
-                f"no broker answers at {kafka.bootstrap} ({error}); check kafka.bootstrap or --bootstrap"
+                f"no broker answers at {kafka.bootstrap} ({error.args[0].str()}); check kafka.bootstrap or --bootstrap"
             ) from error
 
     def send(self, messages: list[Message]) -> None:

@@ -90,7 +90,7 @@ class ForecastConfig(Section, frozen=True):
     damping: Ratio = 0.9
     horizon_ticks: Count = 60
     lead_ticks: Count = 10
-    publish_every_ticks: Count = 5
+    publish_every_ticks: Count = 10
     conformal_rate: NotNegative = 0.05
     levels: tuple[Ratio, ...] = (0.05, 0.25, 0.5, 0.75, 0.95)
     trust_tolerance: Ratio = 0.15
@@ -116,7 +116,7 @@ class HealthConfig(Section, frozen=True):
 
 
 class SizingConfig(Section, frozen=True):
-    """How demand becomes replicas.
+    """How demand becomes replicas; looked at every five seconds, and at once where requests wait and nothing runs.
 
     ``promise`` provides for the recent level of work plus z times its spread, and lets z follow the share of work that
     was served in time: the attainment of the workload's objective or, where it has none, the share at which late work

@@ -20,8 +20,8 @@ class Usage(Part, frozen=True, kw_only=True):
     oom: float | None = None
 
 
-class Demand(Part, frozen=True, kw_only=True):
-    """Demand of one workload in one tick, summed over its nodes.
+class Demand(Part, frozen=True, omit_defaults=True):
+    """Demand of one workload in one tick, summed over its nodes; what is not known is left out.
 
     ``work_rate`` is in the work unit of the spec per second, and ``None`` where no replica reported it.
     ``utilization_sum`` is over ``devices`` devices. ``latency_s`` is the mean of the requests that ended,

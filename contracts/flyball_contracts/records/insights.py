@@ -7,7 +7,7 @@ import msgspec
 from flyball_contracts.records.base import Evidence, Part, Record, StepS, TimeNs
 
 
-class Profile(Record, frozen=True, kw_only=True):
+class Profile(Record, frozen=True):
     """How a device is used, exponentially weighted over recent ticks; ratios lie in 0..1.
 
     ``memory_bound`` is the share of memory in the limiting resources, ``None`` where the chip does not tell.
@@ -33,7 +33,7 @@ class Profile(Record, frozen=True, kw_only=True):
     workload: str = ""
 
 
-class Forecast(Record, frozen=True, kw_only=True):
+class Forecast(Record, frozen=True):
     """Demand of one workload at each horizon, as quantiles.
 
     ``quantiles[h][q]`` is the value at level ``levels[q]`` for ``horizon_s[h]`` seconds after ``time_ns``, in the

@@ -16,8 +16,9 @@ Writing a value into the window is all that a tick costs; what the window says i
 from typing import NamedTuple
 
 import jax.numpy as jnp
+import numpy as np
 
-from flyball_models._arrays import Array, Input, arange, as_array, counts, full
+from flyball_models._arrays import Array, Input, arange, counts, full
 from flyball_models._compile import compiled_step
 from flyball_models._padding import grow
 
@@ -43,10 +44,13 @@ DEFAULT = Config()
 
 
 class State(NamedTuple):
-    """tick []; ring [W, N] of the newest values, NaN where there was none."""
+    """tick []; ring [W, N] of the newest values, NaN where there was none.
 
-    tick: Array
-    ring: Array
+    A state that a step was given must not be used again.
+    """
+
+    tick: Input
+    ring: Input
 
 
 class Swings(NamedTuple):
@@ -77,11 +81,14 @@ def resize(state: State, n: int, config: Config = DEFAULT) -> State:
     return grow(state, n, lambda size: init(size, config))
 
 
-def _step(state: State, x: Input, mask: Input, config: Config = DEFAULT) -> State:
-    """Take in `x[N]` where `mask[N]`."""
-    x = as_array(x)
-    row = jnp.where(mask & jnp.isfinite(x), x, jnp.nan)
-    return State((state.tick + 1) % config.length, state.ring.at[state.tick].set(row))
+def step(state: State, x: Input, mask: Input, config: Config = DEFAULT) -> State:
+    """Take in `x[N]` where `mask[N]`; the ring is on the host and changed in place."""
+    at, ring = int(state.tick), state.ring
+    if not (isinstance(ring, np.ndarray) and ring.flags.writeable):
+        ring = np.array(ring)
+    x = np.asarray(x)
+    ring[at] = np.where(np.asarray(mask) & np.isfinite(x), x, np.float32(np.nan))
+    return State(np.asarray((at + 1) % config.length, np.int32), ring)
 
 
 def haar(window: Array) -> tuple[list[Array], Array]:
@@ -135,5 +142,4 @@ def _look(state: State, config: Config = DEFAULT) -> Swings:
     )
 
 
-step = compiled_step(_step)
 look = compiled_step(_look, donate=False)

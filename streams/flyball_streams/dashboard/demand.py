@@ -67,6 +67,13 @@ class Workload:
         """The latest wish for other offers."""
         return self.wishes["choose"][1] if "choose" in self.wishes else None
 
+    @property
+    def trust(self) -> str:
+        """Whether its forecast is trusted, or why there is none."""
+        if self.forecast is not None:
+            return "trusted" if self.forecast.trusted else "not trusted"
+        return "none yet" if self.spec is not None else "none without a specification"
+
     def points(self) -> list[Point]:
         """The known ticks in order."""
         demands, doors = dict(self.ticks.items()), dict(self.doors.items())

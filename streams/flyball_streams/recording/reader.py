@@ -24,6 +24,7 @@ from flyball_streams.recording.format import (
 from flyball_streams.recording.rows import read_rows
 
 MAKE_ONE = "make one with 'flyball record' or 'flyball import'"
+_MAGIC = b"PAR1"
 
 
 @dataclass(frozen=True)
@@ -52,8 +53,9 @@ class Recording:
             metadata = pl.read_parquet_metadata(path)
             rows = int(pl.scan_parquet(path).select(pl.len()).collect().item())
         except UNREADABLE as error:
+            cut = "it is cut short: " if _begins_as_parquet(path) else ""
             raise RecordingError(
-                f"{path}: is not a whole Parquet file ({_first_line(error)}); it is cut short: {MAKE_ONE}"
+                f"{path}: is not a whole Parquet file ({_first_line(error)}); {cut}{MAKE_ONE}"
             ) from error
         _check_version(path, metadata)
         _check_columns(path, schema)
@@ -93,6 +95,11 @@ class Recording:
     def span(self) -> tuple[int, int]:
         """First and last event time, in ns."""
         return self.from_ns, self.to_ns
+
+
+def _begins_as_parquet(path: Path) -> bool:
+    with path.open("rb") as file:
+        return file.read(len(_MAGIC)) == _MAGIC
 
 
 def _check_version(path: Path, metadata: Mapping[str, str]) -> None:

@@ -86,7 +86,7 @@ def record(
                     progress(writer.messages, 0)
             complete = _drain(consumer, tape)
     except KafkaException as error:
-        raise TransportError(f"recording from {kafka.bootstrap} failed: {error}") from error
+        raise TransportError(f"recording from {kafka.bootstrap} failed: {error.args[0].str()}") from error
     finally:
         consumer.close()
     topics_seen = dict(sorted(writer.topics.items()))
@@ -108,7 +108,7 @@ class _Tape:
             if error is not None:
                 _report_error(error)
                 if error.fatal():
-                    raise TransportError(f"recording cannot go on: {error}")
+                    raise TransportError(f"recording cannot go on: {error.str()}")
                 continue
             self._take_one(message)
 
@@ -125,7 +125,9 @@ def _places(consumer: Consumer, bootstrap: str, topics: Sequence[str]) -> list[P
     try:
         known = consumer.list_topics(timeout=_ANSWER_S).topics
     except KafkaException as error:
-        raise TransportError(f"no broker answers at {bootstrap} ({error}); start one or name another") from error
+        raise TransportError(
+            f"no broker answers at {bootstrap} ({error.args[0].str()}); start one or name another"
+        ) from error
     places = [(topic, partition) for topic in topics if topic in known for partition in sorted(known[topic].partitions)]
     if not places:
         raise TransportError(f"the broker at {bootstrap} has none of {', '.join(topics)}; is Flyball running on it?")
@@ -157,4 +159,4 @@ def _drain(consumer: Consumer, tape: _Tape) -> bool:
 
 
 def _report_error(error: KafkaError) -> None:
-    _LOG.warning("broker: %s", error)
+    _LOG.warning("broker: %s", error.str())

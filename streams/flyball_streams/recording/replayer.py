@@ -118,7 +118,9 @@ class _Deck:
         try:
             self._producer.list_topics(timeout=_ANSWER_S)
         except KafkaException as error:
-            raise TransportError(f"no broker answers at {kafka.bootstrap} ({error}); start one") from error
+            raise TransportError(
+                f"no broker answers at {kafka.bootstrap} ({error.args[0].str()}); start one"
+            ) from error
 
     def wait(self, until: float) -> None:
         """Let the wall clock catch up, serving the producer meanwhile; returns early on stop."""
@@ -142,7 +144,9 @@ class _Deck:
             except BufferError:
                 self._producer.poll(0.1)
             except KafkaException as error:
-                raise TransportError(f"{message.topic}: the message cannot be produced: {error}") from error
+                raise TransportError(
+                    f"{message.topic}: the message cannot be produced: {error.args[0].str()}"
+                ) from error
         self.topics[message.topic] += 1
         if self.topics.total() % _POLL_EVERY == 0:
             self._producer.poll(0)

@@ -74,7 +74,7 @@ def run_influx_sink(
             _Sink(kafka, group, writer, report).run(stop, progress)
             report.lines, report.rejected, report.retries = writer.written, writer.rejected, writer.retries
     except KafkaException as error:
-        raise TransportError(f"Kafka at {kafka.bootstrap}: {error}; is the broker running?") from error
+        raise TransportError(f"Kafka at {kafka.bootstrap}: {error.args[0].str()}; is the broker running?") from error
     return report
 
 
@@ -162,11 +162,11 @@ class _Sink:
         try:
             self._consumer.commit(offsets=[TopicPartition(*p, o) for p, o in after.items()], asynchronous=False)
         except KafkaException as error:  # another member has the partitions now; it will write the same points again
-            _LOG.warning("offsets were not committed: %s", error)
+            _LOG.warning("offsets were not committed: %s", error.args[0].str())
 
 
 def _sound(message: Message) -> bool:
     error = message.error()
     if error is not None:
-        _LOG.warning("broker: %s", error)
+        _LOG.warning("broker: %s", error.str())
     return error is None

@@ -6,7 +6,7 @@ that joins no group and unpacks messages outside Python's lock, where aiokafka d
 
 import logging
 from collections.abc import Mapping
-from typing import Any, NamedTuple, cast
+from typing import Any, NamedTuple
 
 from confluent_kafka import Consumer, TopicPartition
 from faust.types import TP
@@ -19,7 +19,7 @@ from flyball_streams.engine.lane import Incoming
 log = logging.getLogger(__name__)
 MOST = 10_000
 WAIT_S = 0.2
-PACE_S = 0.05
+PACE_S = 0.1
 """For how long more is gathered once there is something: a step costs hardly more for what else it brings."""
 
 
@@ -52,7 +52,7 @@ class Fetch:
 
     def take(self) -> Fetched:
         """Wait a moment for messages and take what is there; what a broker reports instead of a message is logged."""
-        batches: dict[TP, list[Incoming]] = {}
+        batches: dict[Any, list[Incoming]] = {}
         messages = self._consumer.consume(1, WAIT_S)
         if messages:
             messages += self._consumer.consume(MOST, PACE_S)
@@ -61,10 +61,13 @@ class Fetch:
             if error is not None:
                 log.warning("%s/%s: %s", m.topic(), m.partition(), error.str())
                 continue
-            topic, partition, offset = cast("tuple[str, int, int]", (m.topic(), m.partition(), m.offset()))
-            headers = cast("list[tuple[str, bytes | None]]", m.headers() or [])
-            incoming = Incoming(topic, partition, offset, m.key(), m.value(), headers)
-            batches.setdefault(TP(topic, partition), []).append(incoming)
+            message: Any = m  # its attributes may be None, but not without an error
+            topic, partition = message.topic(), message.partition()
+            batch = batches.get((topic, partition))  # as a TP, which takes longer to make
+            if batch is None:
+                batch = batches[TP(topic, partition)] = []
+            headers = message.headers() or ()
+            batch.append(Incoming(topic, partition, message.offset(), message.key(), message.value(), headers))
         return Fetched(self._epoch, batches)
 
     def highwater(self, tp: TP) -> int | None:

@@ -30,7 +30,7 @@ from flyball_streams.worker.snapshots import CompressionError, cut, state_of
 from flyball_streams.worker.tables import TableReader
 
 log = logging.getLogger(__name__)
-ENGINE = "4"
+ENGINE = "5"
 ANY_PARTITION = -1
 FLUSH_S = 120.0
 LANE_OF = {TELEMETRY.name: "node", EVENTS.name: "node", DEMAND.name: "workload", PROPOSALS.name: "cell"}

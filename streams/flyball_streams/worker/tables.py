@@ -69,7 +69,7 @@ class TableReader:
             self._places = self._find_places()
             bounds = {(tp.topic, tp.partition): self._bounds(tp) for tp in self._places}
         except KafkaException as error:
-            raise TransportError(f"the tables cannot be read: {error}; check kafka.bootstrap") from error
+            raise TransportError(f"the tables cannot be read: {error.args[0].str()}; check kafka.bootstrap") from error
         for tp in self._places:
             low, high = bounds[tp.topic, tp.partition]
             tp.offset = max(low, high - OUTCOMES_BACK) if tp.topic == OUTCOMES.name else low
@@ -119,7 +119,7 @@ class TableReader:
             try:
                 found[place] = self._bounds(TopicPartition(*place), timeout_s=1.0)[1]
             except KafkaException as error:
-                log.warning("the end of %s/%d is not known: %s", *place, error)
+                log.warning("the end of %s/%d is not known: %s", *place, error.args[0].str())
                 break
         return found
 

@@ -1,9 +1,9 @@
 """A Faust transport that delivers what was fetched of a partition as one event.
 
-Stock Faust costs some 75 µs of CPU for each message, whatever the agent does. Here the messages that a fetch brought
-of a partition are the value of one event at the last offset; the offsets before it are declared a gap, so that
-acknowledging the event commits them all. Where a partition resumes is the lanes' to say: they know which offsets
-their state includes. aiokafka is in the group and commits; another client fetches (``fetch.py``).
+Stock Faust has a price for each message, whatever the agent does (``bench/spine.py`` measures it). Here the messages
+that a fetch brought of a partition are the value of one event at the last offset; the offsets before it are declared a
+gap, so that acknowledging the event commits them all. Where a partition resumes is the lanes' to say: they know which
+offsets their state includes. aiokafka is in the group and commits; another client fetches (``fetch.py``).
 
 This leans on private parts of faust-streaming and aiokafka: their versions are pinned, and a contract test runs
 the transport against a broker.

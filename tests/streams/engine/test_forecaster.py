@@ -11,8 +11,8 @@ from flyball_contracts.records import Allocation, Forecast
 from flyball_streams.engine.packing import pack, unpack
 from flyball_streams.engine.workload.forecaster import Forecaster, View
 
-SEASON = 24
-DAMPED = ForecastConfig(horizon_ticks=8, lead_ticks=4, trust_after_ticks=20)
+SEASON = 12
+DAMPED = msgspec.structs.replace(FORECAST, trust_after_ticks=20)
 MIX = msgspec.structs.replace(DAMPED, model="mix")
 SEASONAL = msgspec.structs.replace(MIX, season_ticks=SEASON)
 either = pytest.mark.parametrize("config", [DAMPED, MIX, SEASONAL], ids=["damped", "mix", "seasonal"])
@@ -85,7 +85,7 @@ def test_a_season_no_longer_than_the_horizons_is_refused() -> None:
 
 
 def test_what_the_lane_says_of_the_mix() -> None:
-    forecast = msgspec.structs.replace(FORECAST, model="mix", season_ticks=12)
+    forecast = msgspec.structs.replace(FORECAST, model="mix", season_ticks=SEASON)
     config = msgspec.structs.replace(CONFIG, forecast=forecast, sizing=SizingConfig(policy="band"))
     service = spec("serve", capacity_per_replica=100.0, max_replicas=12, cold_start_s=2.0)
 

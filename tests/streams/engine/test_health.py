@@ -147,8 +147,8 @@ def test_a_subject_that_comes_back_has_its_history_and_a_new_one_in_its_slot_has
     table = SubjectTable(GPU, {"hw.power": 50.0})
     names = tuple(f"gpu-{i}" for i in range(64))
     rows = table.rows(names, "node-1")
-    table.put([(rows, np.full((64, len(GPU)), 100.0, np.float32))])
-    table.score(0)
+    table.put([(rows, np.full((64, len(GPU)), 100.0, np.float32).tobytes())])
+    assert not list(table.loud(0, 0.8))
     assert table.retire(names[:1], "node-2") == []  # not that node's to give away
     assert table.retire(names[:2], "node-1") == ["gpu-0", "gpu-1"]
     assert table.rows(("gpu-1",), "node-1").tolist() == [1]

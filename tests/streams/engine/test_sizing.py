@@ -52,10 +52,20 @@ def test_who_is_not_trusted_gets_more_but_never_less() -> None:
     never = msgspec.structs.replace(QUICK, forecast=msgspec.structs.replace(FORECAST, trust_after_ticks=10_000))
     distrusted = cell(never)
     assert wishes(noisy(distrusted, 150.0, 80)) == []
-    up = wishes(distrusted.run(80, 3, load(800.0)))
+    up = wishes(distrusted.run(80, 5, load(800.0)))
     assert up
     assert min(up) > REPLICAS
-    assert wishes(distrusted.run(83, 40, load(20.0))) == []
+    assert wishes(distrusted.run(85, 40, load(20.0))) == []
+
+
+def test_needs_are_looked_at_when_five_seconds_end_and_stand_until_the_next_look() -> None:
+    service = cell()
+    noisy(service, 150.0, 80)
+    said = [tick for tick in service.run(80, 12, load(800.0)).of(ProposalTick) if tick.source == "workload/0"]
+    new = next(i for i, tick in enumerate(said) if tick.proposals)
+    assert said[new].tick.end_ns % (5 * 10**9) == 0
+    wish = said[new].proposals[0].id
+    assert [tick.again for tick in said[new + 1 : new + 5]] == [(wish,)] * 4
 
 
 def test_who_is_trusted_loses_what_is_not_needed() -> None:

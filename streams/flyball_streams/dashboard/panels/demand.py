@@ -65,7 +65,7 @@ class DemandPanel:
         self._observed.set_text(f"{number(facts.observed)} {facts.unit}")
         self._ready.set_text(f"{number(facts.ready)} of {number(facts.replicas)}")
         self._wanted.set_text(f"{number(facts.wanted)}")
-        self._trust.set_text(_trust(workload.forecast))
+        self._trust.set_text(workload.trust)
         arrived = _arrived(facts)
         show(self._door, bool(arrived))
         self._arrived.set_text(arrived)
@@ -99,12 +99,6 @@ def _interest(workload: Workload) -> float:
     """Workloads with a forecast first, services before jobs."""
     serves = workload.spec is not None and workload.spec.kind == "inference"
     return 2.0 * (workload.forecast is not None) + serves
-
-
-def _trust(forecast: Forecast | None) -> str:
-    if forecast is None:
-        return "none yet"
-    return "trusted" if forecast.trusted else "not trusted"
 
 
 def _coverage(forecast: Forecast | None) -> str:

@@ -1,6 +1,6 @@
 """Which wishes of a tick become decisions: one cell's capacity, priorities and memory of what it ordered."""
 
-from collections.abc import Generator, Iterator
+from collections.abc import Generator, Iterator, Mapping
 
 from flyball_contracts.config import WorkerConfig
 from flyball_contracts.ids import NS_PER_S, record_id
@@ -24,7 +24,7 @@ from flyball_streams.engine.cell.capacity import (
     reachable,
 )
 from flyball_streams.engine.cell.chosen import counts_of, effect_of
-from flyball_streams.engine.cell.memory import Memory, Move, Order, Preempted
+from flyball_streams.engine.cell.memory import Memory, Move, Order, Preempted, outstanding
 from flyball_streams.engine.cell.victims import Bundle, candidates, choose
 from flyball_streams.engine.directory import Directory
 
@@ -99,12 +99,12 @@ class Arbiter:
             self._capacity.reset()
         else:
             self._capacity, self._known = Capacity(self.directory, self.cell, self.memory.unhealthy), known
-        promised: list[tuple[WorkloadSpec, dict[str, float]]] = []
+        promised: list[tuple[WorkloadSpec, Mapping[str, float]]] = []
         for name in sorted(self.memory.orders):
             spec, order = self._spec(name), self.memory.believed(name, self._now)
             if spec is None or order is None:
                 continue
-            promised.append((spec, self.memory.outstanding(order, name, per_replica(spec), self.directory)))
+            promised.append((spec, self._outstanding(order, spec)))
             if order.victims:
                 stopping = (r for r in self.directory.replicas(name) if r.name in order.victims)
                 self._capacity.give(self._capacity.freed_by_part(name, tuple(sorted(order.victims)), stopping))
@@ -113,6 +113,14 @@ class Arbiter:
             there = {r.node for r in self.directory.replicas(move.workload) if r.name == move.replica}
             if there and move.node not in there:
                 self._capacity.reserve(move.node, move.model, move.devices)
+
+    def _outstanding(self, order: Order, spec: WorkloadSpec) -> Mapping[str, float]:
+        """GPUs by model that an order has not taken yet; the same as long as the directory is."""
+        known, key = self._capacity.outstanding, (order.id, order.replicas)
+        left = known.get(key)
+        if left is None:
+            left = known[key] = outstanding(order, spec.workload, per_replica(spec), self.directory)
+        return left
 
     def _migrate(self, p: Proposal, spec: WorkloadSpec) -> Iterator[Migrate]:
         key = f"{p.workload}/{p.replica}"
@@ -232,7 +240,7 @@ class Arbiter:
     def _make_room(self, spec: WorkloadSpec, running: int, wanted: int, granted: int) -> Generator[Preempt, None, int]:
         """Preempt what it takes to grant more than ``granted`` replicas; how many can be granted then."""
         usable, owed = self._capacity.usable(spec), self._capacity.owed(spec)
-        bundles = candidates(spec, self.directory.workloads(self.cell), self._capacity, self.memory, self._now)
+        bundles = candidates(spec, self._capacity, self.memory, self._now)
         reach = reachable(spec, running, wanted, usable + max(0.0, sum(b.gain for b in bundles) - owed))
         if reach <= granted:
             return granted
@@ -252,7 +260,7 @@ class Arbiter:
         after = min(here, running) - len(stopping)  # what was still to start does not start
         order = self.memory.believed(name, self._now)
         if order is not None:
-            self._capacity.give(self.memory.outstanding(order, name, per_replica(victim), self.directory))
+            self._capacity.give(self._outstanding(order, victim))
         reason = (
             f"Preempt {running - after} of {running} replicas of {name} (priority {victim.priority}): "
             f"{spec.workload} (priority {spec.priority}) needs {short:.3g} more GPUs than are free."
@@ -365,7 +373,7 @@ class Arbiter:
         claims = self._capacity.claim(spec, more) if more > 0 else {}
         stopping = stopping + ([] if last is None or after > last.replicas else last.victims)
         if last is not None:
-            for model, gpus in self.memory.outstanding(last, name, per_replica(spec), self.directory).items():
+            for model, gpus in self._outstanding(last, spec).items():
                 claims[model] = claims.get(model, 0.0) + gpus
         had = dict(self.directory.held(name).gpus)
         self.memory.orders[name] = Order(

@@ -4,15 +4,21 @@ import math
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
 
 from flyball_contracts.records import Inventory, WorkloadSpec
 from flyball_streams.engine.directory import Directory, Replica
 
 MOST = 2.0**31
 """Replicas; more are asked for only where one takes hardly any of a GPU."""
+MOST_NOTED = 10_000
+"""Answers that are kept while the directory does not change."""
 SLACK = 1e-9
 """GPUs that rounding may cost."""
+
+
+Part: TypeAlias = tuple[tuple[str, ...], Mapping[str, float]]
+"""Names of replicas that stop together, and the GPUs by model that this frees."""
 
 
 class Room(NamedTuple):
@@ -27,6 +33,8 @@ class Room(NamedTuple):
 class Capacity:
     """What is free in a cell at one tick: by node in ``rooms``, and by model, less what is promised, in ``free``.
 
+    ``outstanding`` are GPUs that orders, by id and replicas, have not taken yet, of those that were asked about.
+
     Devices in ``unhealthy`` and on nodes that are drained are not free, and stopping what runs there frees nothing.
     """
 
@@ -36,9 +44,11 @@ class Capacity:
         self.unhealthy = set(unhealthy)
         self.rooms: list[Room] = []
         self.free: dict[str, float] = {}
+        self.outstanding: dict[tuple[str, int], Mapping[str, float]] = {}
         self._rooms: list[Room] = []
         self._holders: Counter[tuple[str, int]] = Counter()
         self._freed: dict[tuple[str, tuple[str, ...]], Mapping[str, float]] = {}
+        self._parts: dict[tuple[str, frozenset[str]], tuple[int, list[Part]]] = {}
         for inventory in directory.nodes(cell):
             for a in inventory.allocations:
                 self._holders.update((inventory.node, row) for row in set(a.devices))
@@ -53,6 +63,8 @@ class Capacity:
 
     def reset(self) -> None:
         """Forget all that was claimed, given and reserved."""
+        if len(self.outstanding) + len(self._parts) + len(self._freed) > MOST_NOTED:
+            self.outstanding, self._parts, self._freed = {}, {}, {}
         self.rooms, self.free = list(self._rooms), {}
         for room in self.rooms:
             self.give({room.model: room.devices})
@@ -115,10 +127,30 @@ class Capacity:
         return found
 
     def freed_by_part(self, workload: str, part: tuple[str, ...], replicas: Iterable[Replica]) -> Mapping[str, float]:
-        """What :meth:`freed_by` says of the replicas named in ``part``; victims are looked at again and again."""
+        """What :meth:`freed_by` says of the replicas named in ``part``; orders are looked at each tick."""
         found = self._freed.get((workload, part))
         if found is None:
             found = self._freed[workload, part] = self.freed_by(replicas)
+        return found
+
+    @cached_property
+    def interruptible(self) -> list[WorkloadSpec]:
+        """Workloads that may be stopped: least important first, then the least GPU time lost to checkpoints."""
+        found = [spec for spec in self.directory.workloads(self.cell) if spec.interruptible]
+        return sorted(found, key=lambda s: (s.priority, s.checkpoint_s * s.gpus_per_replica * s.gang_size, s.workload))
+
+    def parts(self, victim: WorkloadSpec, stopping: frozenset[str]) -> tuple[int, list[Part]]:
+        """Replicas of a workload that are not ``stopping``: how many, and by gangs what each of these frees."""
+        found = self._parts.get((victim.workload, stopping))
+        if found is None:
+            replicas: dict[str, list[Replica]] = {}
+            for replica in self.directory.replicas(victim.workload):
+                if replica.name not in stopping:
+                    replicas.setdefault(replica.name, []).append(replica)
+            names, gang = list(replicas), gang_of(victim)
+            groups = [tuple(names[i : i + gang]) for i in range(0, len(names), gang)]
+            parts: list[Part] = [(part, self.freed_by(r for name in part for r in replicas[name])) for part in groups]
+            found = self._parts[victim.workload, stopping] = len(replicas), parts
         return found
 
     def best_room(self, spec: WorkloadSpec, devices: int, away_from: str, zone: str) -> Room | None:

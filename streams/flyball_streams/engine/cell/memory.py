@@ -84,14 +84,15 @@ class Memory(msgspec.Struct):
         order = self.orders.get(workload)
         return order if order is not None and order.expires_ns > now else None
 
-    def outstanding(self, order: Order, workload: str, per_replica: float, directory: Directory) -> dict[str, float]:
-        """GPUs by model that an order was granted and has not taken yet."""
-        replicas, here = directory.held(workload)
-        left = {m: max(0.0, n - max(0.0, here.get(m, 0.0) - order.had.get(m, 0.0))) for m, n in order.claims.items()}
-        # The platform may have found room on other models than was thought.
-        excess = sum(left.values()) - max(0, order.replicas - replicas) * per_replica
-        for model in sorted(left, key=lambda m: (-left[m], m)):
-            cut = min(left[model], max(0.0, excess))
-            left[model] -= cut
-            excess -= cut
-        return left
+
+def outstanding(order: Order, workload: str, per_replica: float, directory: Directory) -> dict[str, float]:
+    """GPUs by model that an order was granted and has not taken yet."""
+    replicas, here = directory.held(workload)
+    left = {m: max(0.0, n - max(0.0, here.get(m, 0.0) - order.had.get(m, 0.0))) for m, n in order.claims.items()}
+    # The platform may have found room on other models than was thought.
+    excess = sum(left.values()) - max(0, order.replicas - replicas) * per_replica
+    for model in sorted(left, key=lambda m: (-left[m], m)):
+        cut = min(left[model], max(0.0, excess))
+        left[model] -= cut
+        excess -= cut
+    return left

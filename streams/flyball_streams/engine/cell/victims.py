@@ -4,9 +4,8 @@ from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from flyball_contracts.records import WorkloadSpec
-from flyball_streams.engine.cell.capacity import SLACK, Capacity, accepts, gang_of
+from flyball_streams.engine.cell.capacity import SLACK, Capacity, accepts
 from flyball_streams.engine.cell.memory import Memory
-from flyball_streams.engine.directory import Replica
 
 
 class Bundle(NamedTuple):
@@ -18,14 +17,13 @@ class Bundle(NamedTuple):
     gain: float
 
 
-def candidates(
-    spec: WorkloadSpec, workloads: Sequence[WorkloadSpec], capacity: Capacity, memory: Memory, now: int
-) -> list[Bundle]:
+def candidates(spec: WorkloadSpec, capacity: Capacity, memory: Memory, now: int) -> list[Bundle]:
     """What could stop for ``spec``, cheapest first: interruptible, less important, and on GPUs that it accepts."""
     found: list[Bundle] = []
-    for victim in sorted(workloads, key=_cost):
-        if victim.interruptible and victim.priority < spec.priority:
-            found += _bundles(spec, victim, capacity, memory, now)
+    for victim in capacity.interruptible:
+        if victim.priority >= spec.priority:
+            break
+        found += _bundles(spec, victim, capacity, memory, now)
     return found
 
 
@@ -47,26 +45,15 @@ def choose(bundles: Sequence[Bundle], gpus: float) -> list[Bundle]:
 
 def _bundles(spec: WorkloadSpec, victim: WorkloadSpec, capacity: Capacity, memory: Memory, now: int) -> list[Bundle]:
     order = memory.believed(victim.workload, now)
-    stopping = set(order.victims) if order is not None else set[str]()
-    replicas: dict[str, list[Replica]] = {}
-    for replica in capacity.directory.replicas(victim.workload):
-        if replica.name not in stopping:
-            replicas.setdefault(replica.name, []).append(replica)
-    names, running = list(replicas), len(replicas)
+    stopping = frozenset(order.victims) if order is not None else frozenset[str]()
+    running, parts = capacity.parts(victim, stopping)
     if order is not None and order.replicas < running:
         return []  # some of its replicas are about to stop, and nobody knows which
-    gang, least = gang_of(victim), max(0, victim.min_replicas)
+    least = max(0, victim.min_replicas)
     found: list[Bundle] = []
-    for i in range(0, len(names), gang):
-        part = tuple(names[i : i + gang])
-        frees = capacity.freed_by_part(victim.workload, part, (r for name in part for r in replicas[name]))
+    for part, frees in parts:
         gain = sum(n for model, n in frees.items() if accepts(spec, model))
         if gain > 0 and running - len(part) >= least:
             found.append(Bundle(victim, part, frees, gain))
             running -= len(part)
     return found
-
-
-def _cost(spec: WorkloadSpec) -> tuple[int, float, str]:
-    """Order of victims: least important, then least GPU time lost to checkpoints, then by name."""
-    return spec.priority, spec.checkpoint_s * spec.gpus_per_replica * spec.gang_size, spec.workload

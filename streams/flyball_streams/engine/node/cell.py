@@ -1,6 +1,7 @@
 """The node lane's view of one cell: its devices and hosts, and what one closed tick says about them."""
 
 from collections.abc import Iterable, Iterator
+from itertools import repeat
 from math import isfinite
 from typing import Any
 
@@ -8,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from flyball_contracts.config import WorkerConfig
-from flyball_contracts.ids import record_id
+from flyball_contracts.ids import NS_PER_S, record_id
 from flyball_contracts.metrics import GATEWAY, GPU, HOST, USAGE, WORKLOAD
 from flyball_contracts.records import (
     Anomaly,
@@ -33,6 +34,7 @@ from flyball_streams.engine.node.table import SubjectTable
 from flyball_streams.engine.node.tenancy import POWER, UTILIZATION, Tenancy
 from flyball_streams.engine.node.usage import UsageMeter, is_told
 from flyball_streams.engine.packing import arrays, like, pack_struct, unpack_struct, wiped
+from flyball_streams.engine.rows import rows
 
 GPU_WATCHED = {
     "hw.gpu.utilization{task=general}": 0.2,
@@ -91,6 +93,7 @@ class NodeCell:
         self.tenancy = Tenancy({}, {}, self.gpus.capacity)
         self.meter = UsageMeter(self.gpus.capacity)
         self.coming: list[NodeEvent] = []
+        self._gangs: tuple[Tenancy, int, NDArray[np.int32]] | None = None
 
     def note(self, event: NodeEvent) -> None:
         """Take an event of one of the cell's nodes in; it counts from the tick on in which it happened."""
@@ -154,8 +157,7 @@ class NodeCell:
     def _adopt(self, entries: list[Entry], index: int) -> None:
         """Follow the inventories that this tick's frames name, and let go of nodes that are long silent."""
         changed = False
-        for entry in entries:
-            new = entry.inventory
+        for new, _ in entries:
             self.seen[new.node] = index
             old = self.inventories.get(new.node)
             if old is new or (old is not None and not _replaces(new, old)):
@@ -206,48 +208,44 @@ class NodeCell:
         self.gpus.clear()
         self.hosts.clear()
         self.tenancy.values.fill(np.nan)
-        gpus: list[tuple[NDArray[np.int64], NDArray[np.float32]]] = []
-        hosts: list[tuple[NDArray[np.int64], NDArray[np.float32]]] = []
+        gpus: list[tuple[NDArray[np.int64], bytes]] = []
+        hosts: list[tuple[NDArray[np.int64], bytes]] = []
         doors: list[tuple[tuple[Gateway, ...], NDArray[np.float32]]] = []
-        for schema, inventory, values, period_s in entries:
-            held = self.inventories[inventory.node]
+        for inventory, frame in entries:
+            held, schema = self.inventories[inventory.node], frame.schema
             if inventory is not held and inventory != held:
                 self.superseded += 1  # the rows of an inventory that was replaced within this tick
-                continue
-            if schema == GPU.schema:
-                gpus.append((self.rows[inventory.node], values))
+            elif schema == GPU.schema:
+                gpus.append((self.rows[inventory.node], frame.block))
             elif schema == HOST.schema:
-                hosts.append((self.hosts.rows((inventory.node,), inventory.node), values))
+                hosts.append((self.hosts.rows((inventory.node,), inventory.node), frame.block))
             elif schema == WORKLOAD.schema:
                 first = self.tenancy.first_row[inventory.node]
-                self.tenancy.values[first : first + len(values)] = values
+                self.tenancy.values[first : first + frame.rows] = frame.values
             elif schema == USAGE.schema:
                 first = self.tenancy.first_row[inventory.node]
-                owners = self.tenancy.workload_of_allocation[first : first + len(values)]
-                self.meter.note_replicas(owners, values, period_s)
+                owners = self.tenancy.workload_of_allocation[first : first + frame.rows]
+                self.meter.note_replicas(owners, frame.values, frame.period_ns / NS_PER_S)
             elif schema == GATEWAY.schema:
-                doors.append((inventory.gateways, values))
+                doors.append((inventory.gateways, frame.values))
         self.gpus.put(gpus)
         self.hosts.put(hosts)
         return doors
 
     def _anomalies(self, table: SubjectTable, tick: Tick, hour: int) -> Iterator[Anomaly]:
-        scores, expected = table.score(hour)
-        best = scores.argmax(axis=1)
-        top = scores[np.arange(table.capacity), best]
-        for slot in np.flatnonzero(top >= self.config.health.anomaly_score).tolist():
-            loud: list[int] = np.argsort(-scores[slot], kind="stable")[:3].tolist()
+        for slot, score, value, expected in table.loud(hour, self.config.health.anomaly_score):
+            loudest: list[int] = np.argsort(-score, kind="stable")[:3].tolist()
             evidence = tuple(
                 Evidence(
                     name=table.watched[m],
-                    value=float(table.values[slot, table.columns[m]]),
-                    expected=float(expected[slot, m]),
+                    value=float(value[m]),
+                    expected=float(expected[m]),
                     unit=table.layout.metrics[int(table.columns[m])].unit,
                 )
-                for m in loud
-                if scores[slot, m] > 0
+                for m in loudest
+                if score[m] > 0
             )
-            yield self._anomaly(table, slot, tick, "record_ratio", float(top[slot]), evidence)
+            yield self._anomaly(table, slot, tick, "record_ratio", float(score.max()), evidence)
 
     def _anomaly(
         self,
@@ -279,41 +277,39 @@ class NodeCell:
         self.waves = waves.step(self.waves, v[:, UTILIZATION], self.gpus.mask)
         if tick.index % self.config.profile_every_ticks:
             return
-        shown = self.gpus.mask & np.isfinite(np.asarray(found.utilization))
-        columns = {name: np.asarray(value).tolist() for name, value in found._asdict().items()}
-        swings = {name: np.asarray(value).tolist() for name, value in waves.look(self.waves)._asdict().items()}
-        period_s = tick.period_ns / 1e9
-        for slot in np.flatnonzero(shown).tolist():
-            subject = self.gpus.names[slot]
-            yield Profile(
-                id=record_id("Profile", self.cell, subject, tick.index),
-                subject=subject,
-                cell=self.cell,
-                node=self.gpus.owner[slot],
-                time_ns=tick.end_ns,
-                duty_cycle=columns["duty_cycle"][slot],
-                utilization=columns["utilization"][slot],
-                memory_utilization=_known(columns["memory_used"][slot]),
-                memory_bound=_known(columns["memory_boundedness"][slot]),
-                power_w=_known(columns["power_w"][slot]),
-                idle_s=columns["idle_ticks"][slot] * period_s,
-                swing_s=_known(swings["scale_ticks"][slot] * period_s),
-                period_s=_known(swings["period_ticks"][slot] * period_s),
-                burstiness=_known(swings["burstiness"][slot]),
-                workload=self.tenancy.replica_of_slot.get(slot, ("", ""))[0],
-            )
+        shown = np.flatnonzero(self.gpus.mask & np.isfinite(np.asarray(found.utilization)))
+        swings, period_s = waves.look(self.waves), tick.period_ns / NS_PER_S
+        slots: list[int] = shown.tolist()
+        subjects = [self.gpus.names[slot] for slot in slots]
+
+        def known(values: Any, unit: float = 1.0) -> list[float | None]:
+            column = np.asarray(values)[shown].astype(np.float64) * unit
+            return [x if isfinite(x) else None for x in column.tolist()]
+
+        yield from rows(
+            Profile,
+            id=[record_id("Profile", self.cell, subject, tick.index) for subject in subjects],
+            subject=subjects,
+            cell=repeat(self.cell),
+            node=[self.gpus.owner[slot] for slot in slots],
+            time_ns=repeat(tick.end_ns),
+            duty_cycle=np.asarray(found.duty_cycle)[shown].tolist(),
+            utilization=np.asarray(found.utilization)[shown].tolist(),
+            memory_utilization=known(found.memory_used),
+            memory_bound=known(found.memory_boundedness),
+            power_w=known(found.power_w),
+            idle_s=(np.asarray(found.idle_ticks)[shown] * period_s).tolist(),
+            swing_s=known(swings.scale_ticks, period_s),
+            period_s=known(swings.period_ticks, period_s),
+            burstiness=known(swings.burstiness),
+            workload=[self.tenancy.replica_of_slot.get(slot, ("", ""))[0] for slot in slots],
+        )
 
     def _unhealthy(self, tick: Tick, wishes: list[Proposal]) -> Iterator[Anomaly]:
-        group = np.full(self.gpus.capacity, -1, np.int32)
-        specs = [self.directory.spec(workload) for workload in self.tenancy.workloads]
-        gangs = np.array([spec is not None and spec.kind == "training" for spec in specs], bool)
-        held = np.flatnonzero(self.tenancy.workload_of_slot >= 0)
-        owner = self.tenancy.workload_of_slot[held]
-        group[held[gangs[owner]]] = owner[gangs[owner]]
         table = self.gpus
         self.reminded = {d: i for d, i in self.reminded.items() if 0 <= tick.index - i < REMIND_TICKS}
         quiet = {table.slots[d] for d in self.reminded if d in table.slots}
-        for finding in self.health.findings(table.values, table.mask, group, table.slots, table.names, quiet):
+        for finding in self.health.findings(table.values, table.mask, self._peers(), table.slots, table.names, quiet):
             if finding.slot in quiet:
                 continue
             subject = table.names[finding.slot]
@@ -321,6 +317,16 @@ class NodeCell:
             anomaly = self._anomaly(table, finding.slot, tick, finding.detector, finding.score, finding.evidence)
             yield anomaly
             wishes.append(self._wish(finding, anomaly, tick))
+
+    def _peers(self) -> NDArray[np.int32]:
+        """Index of the training workload that holds a slot, -1 for none; made anew when who holds what changes."""
+        version = self.directory.version
+        if self._gangs is None or self._gangs[:2] != (self.tenancy, version):
+            specs = [self.directory.spec(workload) for workload in self.tenancy.workloads]
+            trains = np.array([spec is not None and spec.kind == "training" for spec in specs] + [False], bool)
+            owner = self.tenancy.workload_of_slot
+            self._gangs = self.tenancy, version, np.where(trains[owner], owner, np.int32(-1))
+        return self._gangs[2]
 
     def _wish(self, finding: Finding, anomaly: Anomaly, tick: Tick) -> Proposal:
         workload, replica = self.tenancy.replica_of_slot.get(finding.slot, ("", ""))
@@ -347,7 +353,3 @@ def struck(event: NodeEvent, devices: tuple[Device, ...]) -> list[str]:
     if not event.device:
         return [d.id for d in devices]
     return [event.device, *(d.id for d in devices if d.parent == event.device)]
-
-
-def _known(x: float) -> float | None:
-    return x if isfinite(x) else None

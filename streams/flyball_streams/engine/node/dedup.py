@@ -1,8 +1,10 @@
 """Duplicates and gaps of the frames of one node, by ``(boot id, epoch, seq)``."""
 
-from typing import Literal
+from typing import Literal, Self
 
 import msgspec
+
+from flyball_contracts.frame import Frame
 
 Verdict = Literal["new", "duplicate", "stale"]
 WINDOW = 64
@@ -24,6 +26,11 @@ class Sequence(msgspec.Struct):
     seen: int = 1
     first: int = 0
     past: list[tuple[str, int]] = []
+
+    @classmethod
+    def of(cls, frame: Frame) -> Self:
+        """Return what is known of a node after its first frame."""
+        return cls(frame.boot_id, frame.epoch, frame.seq, frame.time_ns, first=frame.seq)
 
     def accept(self, boot_id: str, epoch: int, seq: int, time_ns: int) -> tuple[Verdict, int]:
         """Judge one frame; the number is how many frames are newly known to be missing (negative: one turned up).

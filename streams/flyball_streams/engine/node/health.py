@@ -17,9 +17,10 @@ UNCORRECTED = GPU.column("hw.errors{type=uncorrected}")
 RECOVERY = GPU.column("nvidia.gpu.recovery_action")
 PEER_METRICS = ("nvidia.gpu.clock.frequency{clock=sm}", "hw.temperature{sensor=gpu}", "hw.power")
 PEER_COLUMNS = np.array([GPU.column(key) for key in PEER_METRICS])
-PEER_FLOORS = np.array([60e6, 3.0, 20.0], np.float32)
-"""Differences between healthy peers that are not worth noticing: Hz, degrees Celsius, W."""
+"""What a finding tells of a straggler and its peers; what makes it one is the first alone."""
 CLOCK = 0
+CLOCK_FLOOR_HZ = np.array([60e6], np.float32)
+"""A difference between healthy peers that is not worth noticing."""
 UNITS = tuple(GPU.metrics[int(c)].unit for c in PEER_COLUMNS)
 
 _evidence = msgspec.msgpack.Encoder()
@@ -41,7 +42,7 @@ class Health:
 
     def __init__(self, config: HealthConfig, capacity: int) -> None:
         self.config = config
-        self.peers = peers.init(capacity, len(PEER_METRICS))
+        self.peers = peers.init(capacity, 1)
         self.events: dict[str, NodeEvent] = {}
         self.broken: dict[str, Finding] = {}
         self.asked: set[str] = set()
@@ -52,7 +53,7 @@ class Health:
 
     def wipe(self, slots: list[int]) -> None:
         """Start anew where a slot has become another device's."""
-        fresh = peers.init(self.peers.history.shape[-1], len(PEER_METRICS))
+        fresh = peers.init(self.peers.history.shape[-1], 1)
         self.peers = wiped(self.peers, fresh, slots)
 
     def note(self, device: str, event: NodeEvent) -> None:
@@ -80,7 +81,7 @@ class Health:
 
     def load(self, state: dict[str, Any], capacity: int) -> None:
         """Take on the state of a snapshot."""
-        self.peers = like(peers.init(capacity, len(PEER_METRICS)), state["peers"])
+        self.peers = like(peers.init(capacity, 1), state["peers"])
         self.events = {device: unpack_struct(raw, NodeEvent) for device, raw in state["events"].items()}
         self.asked = set(state["asked"])
         self.broken = {
@@ -110,7 +111,8 @@ class Health:
                 self.forget([device])  # the driver asked for a recovery and no longer does: it has been done
         self.asked.update(names[slot] for slot in np.flatnonzero(asks).tolist())
         for slot in np.flatnonzero(asks | (mask & (values[:, UNCORRECTED] > 0))).tolist():
-            self.broken.setdefault(names[slot], _broken(slot, values[slot]))
+            if names[slot] not in self.broken:
+                self.broken[names[slot]] = _broken(slot, values[slot])
         for device, finding in self.broken.items():
             found[slots[device]] = finding
         for device, event in self.events.items():
@@ -121,27 +123,26 @@ class Health:
     def _stragglers(
         self, values: NDArray[np.float32], mask: NDArray[np.bool_], group: NDArray[np.int32], quiet: set[int]
     ) -> dict[int, Finding]:
-        x = values[:, PEER_COLUMNS]
-        z = peers.deviations(x, group, mask, PEER_FLOORS)
+        z = peers.deviations(values[:, PEER_COLUMNS[:1]], group, mask, CLOCK_FLOOR_HZ)
         c = self.config
         self.peers, alarm = peers.persist(self.peers, z, mask, k=c.peer_ticks, m=c.peer_of_ticks, threshold=c.peer_z)
-        slow = alarm[:, CLOCK] & (z[:, CLOCK] < 0) & mask
+        slow = alarm[:, 0] & (z[:, 0] < 0) & mask
         found: dict[int, Finding] = {}
         for slot in np.flatnonzero(slow).tolist():
             if slot in quiet:
                 continue
-            same = mask & (group == group[slot])
-            medians = [_median(column[np.isfinite(column)]) for column in x[same].T]
+            same, x = mask & (group == group[slot]), values[slot, PEER_COLUMNS]
+            medians = [_median(column[np.isfinite(column)]) for column in values[same][:, PEER_COLUMNS].T]
             evidence = tuple(
-                Evidence(name=name, value=float(x[slot, i]), expected=medians[i], unit=UNITS[i])
+                Evidence(name=name, value=float(x[i]), expected=medians[i], unit=UNITS[i])
                 for i, name in enumerate(PEER_METRICS)
-                if np.isfinite(x[slot, i])
+                if np.isfinite(x[i])
             )
             reason = (
-                f"its SM clock is {x[slot, CLOCK] / 1e6:.0f} MHz where its {int(same.sum()) - 1} peers run at "
+                f"its SM clock is {x[CLOCK] / 1e6:.0f} MHz where its {int(same.sum()) - 1} peers run at "
                 f"{(medians[CLOCK] or 0.0) / 1e6:.0f} MHz, in {c.peer_ticks} of the last {c.peer_of_ticks} ticks"
             )
-            score = 1.0 - 1.0 / (1.0 + abs(float(z[slot, CLOCK])))
+            score = 1.0 - 1.0 / (1.0 + abs(float(z[slot, 0])))
             found[slot] = Finding(slot, "straggling", score, reason, evidence)
         return found
 

@@ -1,25 +1,21 @@
 """From messages to frames that may be used: decoded, new, known to the inventory, and on time."""
 
 from collections.abc import Sequence as Batch
-from itertools import pairwise
-from operator import itemgetter
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 import msgspec
-import numpy as np
-from numpy.typing import NDArray
 
 from flyball_contracts.codec import Message
 from flyball_contracts.config import WorkerConfig
-from flyball_contracts.errors import RecordError
-from flyball_contracts.frame import Frame, FrameBatch, decode_frame, decode_frames
-from flyball_contracts.ids import MAX_TIME_NS, NS_PER_S
+from flyball_contracts.errors import DecodeError, RecordError
+from flyball_contracts.frame import Frame, decode_frame, encode_frame
+from flyball_contracts.ids import MAX_TIME_NS
 from flyball_contracts.metrics import GATEWAY, GPU, HOST, USAGE, WORKLOAD, layout_of
 from flyball_contracts.records import Inventory
 from flyball_streams.engine.directory import Directory
 from flyball_streams.engine.gate import Gate
 from flyball_streams.engine.lane import Incoming, refuse
-from flyball_streams.engine.node.dedup import Sequence
+from flyball_streams.engine.node.dedup import Sequence, Verdict
 from flyball_streams.engine.packing import pack_struct, unpack_struct
 from flyball_streams.engine.stats import LaneStats, count
 
@@ -30,13 +26,8 @@ PATIENCE = 4096
 """Frames that may wait for their inventory; more, or longer than the lateness, is a fault of the sender."""
 
 
-class Entry(NamedTuple):
-    """One usable frame of a tick: its values are ``float32[rows, metrics]`` of ``schema``, counters over a period."""
-
-    schema: int
-    inventory: Inventory
-    values: NDArray[np.float32]
-    period_s: float
+Entry: TypeAlias = tuple[Inventory, Frame]
+"""One usable frame of a tick, and what its rows are; a plain tuple, for there is one for each message."""
 
 
 class Parked(NamedTuple):
@@ -44,7 +35,6 @@ class Parked(NamedTuple):
 
     message: Incoming
     frame: Frame
-    values: NDArray[np.float32]
 
 
 class Route(NamedTuple):
@@ -87,15 +77,26 @@ class Intake:
         if self.parked and self.directory.version != self._directory_version:
             waiting, self.parked = self.parked, []
             for parked in waiting:
-                self._place(parked.message, parked.frame, parked.values, dead)
+                self._place(parked.message, parked.frame, dead)
         self._directory_version = self.directory.version
-        batches, bad = decode_frames([message.value or b"" for message in batch])
-        for undecodable in bad:
-            self.stats.undecodable += 1
-            dead.append(refuse(batch[undecodable.position], STAGE, undecodable.error))
-        for position, frame, values in in_order(batches):
-            if self._is_new(frame) and frame.schema in USED:
-                self._place(batch[position], frame, values, dead)
+        for message in batch:
+            try:
+                frame = decode_frame(message.value or b"")
+            except DecodeError as error:
+                self.stats.undecodable += 1
+                dead.append(refuse(message, STAGE, error))
+                continue
+            sequence = self.nodes.get(frame.node)
+            if sequence is None:
+                self.nodes[frame.node] = Sequence.of(frame)
+            else:
+                verdict, missing = sequence.accept(frame.boot_id, frame.epoch, frame.seq, frame.time_ns)
+                if missing or verdict != "new":
+                    self._note(verdict, missing)
+                if verdict != "new":
+                    continue
+            if frame.schema in USED:
+                self._place(message, frame, dead)
         self._expire(dead)
         self.stats.waiting = len(self.parked)
         return dead
@@ -112,7 +113,7 @@ class Intake:
             name: [
                 pack_struct(cell.gate),
                 {
-                    i: [[e.schema, reference(e.inventory), e.values, e.period_s] for e in open]
+                    i: [[reference(inventory), encode_frame(frame)] for inventory, frame in open]
                     for i, open in cell.open.items()
                 },
             ]
@@ -131,33 +132,23 @@ class Intake:
         self.nodes = {name: unpack_struct(raw, Sequence) for name, raw in state["nodes"].items()}
         self.cells = {}
         for name, (gate, ticks) in state["cells"].items():
-            open_ticks = {
-                index: [Entry(schema, inventories[i], values, period_s) for schema, i, values, period_s in entries]
-                for index, entries in ticks.items()
-            }
-            self.cells[name] = CellTicks(unpack_struct(gate, Gate), open_ticks)
+            cell = self.cells[name] = CellTicks(unpack_struct(gate, Gate))
+            for index, entries in ticks.items():
+                cell.open[index] = [(inventories[i], decode_frame(raw)) for i, raw in entries]
         self.parked = []
         for topic, partition, offset, key, value, headers in state["parked"]:
-            frame = decode_frame(value)
             message = Incoming(topic, partition, offset, key, value, [(n, v) for n, v in headers])
-            self.parked.append(Parked(message, frame, frame.values))
+            self.parked.append(Parked(message, decode_frame(value)))
         self._directory_version = -1
 
-    def _is_new(self, frame: Frame) -> bool:
-        sequence = self.nodes.get(frame.node)
-        if sequence is None:
-            first = frame.seq
-            self.nodes[frame.node] = Sequence(frame.boot_id, frame.epoch, frame.seq, frame.time_ns, first=first)
-            return True
-        verdict, missing = sequence.accept(frame.boot_id, frame.epoch, frame.seq, frame.time_ns)
+    def _note(self, verdict: Verdict, missing: int) -> None:
         self.stats.gaps += missing
         if verdict == "duplicate":
             self.stats.duplicates += 1
         elif verdict == "stale":
             self.stats.late += 1
-        return verdict == "new"
 
-    def _place(self, message: Incoming, frame: Frame, values: NDArray[np.float32], dead: list[Message]) -> None:
+    def _place(self, message: Incoming, frame: Frame, dead: list[Message]) -> None:
         schema = frame.schema
         route = self._routes[schema].get(frame.node)
         if (
@@ -168,7 +159,7 @@ class Intake:
         ):
             route = self._route(frame)
             if route is None:
-                self.parked.append(Parked(message, frame, values))
+                self.parked.append(Parked(message, frame))
                 return
         inventory, rows = route.inventory, route.rows
         if frame.rows != rows:
@@ -186,7 +177,7 @@ class Intake:
             late = self.config.lateness_ticks
             cell = CellTicks(Gate(period_ns, late, self.config.max_ahead_ticks, grace=late))
             self.cells[inventory.cell] = cell
-        entry = Entry(schema, inventory, values, frame.period_ns / NS_PER_S)
+        entry = inventory, frame
         if schema == USAGE.schema:  # told less often, so no tick waits for it
             if index in cell.open:
                 cell.open[index].append(entry)
@@ -254,15 +245,3 @@ def _unfit(frame: Frame, kind: str, rows: int) -> str:
         f"frame of node {frame.node!r} has {frame.rows} {kind} rows, but inventory epoch "
         f"{frame.inventory_epoch} lists {rows}; the agent must raise the epoch when its rows change"
     )
-
-
-def in_order(batches: Batch[FrameBatch]) -> list[tuple[int, Frame, NDArray[np.float32]]]:
-    """Frames of all schemas with their values, in order of arrival: a node numbers them over all schemas."""
-    arrived: list[tuple[int, Frame, NDArray[np.float32]]] = []
-    for decoded in batches:
-        starts = decoded.starts.tolist()
-        parts = [decoded.values[a:b] for a, b in pairwise(starts)]
-        arrived += zip(decoded.positions, decoded.frames, parts, strict=True)
-    if len(batches) > 1:
-        arrived.sort(key=itemgetter(0))
-    return arrived

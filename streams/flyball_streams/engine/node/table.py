@@ -1,15 +1,25 @@
 """Subjects of one cell as rows of dense arrays, and the anomaly score of their watched metrics."""
 
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from flyball_contracts.frame import stacked
 from flyball_contracts.metrics import Layout
 from flyball_models import bucket
 from flyball_models.anomaly import record_ratio
 from flyball_streams.engine.packing import arrays, like, wiped
+
+
+class Loud(NamedTuple):
+    """One subject that stands out: its ``score``, value and expectation by watched metric, all float32[watched]."""
+
+    slot: int
+    score: NDArray[np.float32]
+    value: NDArray[np.float32]
+    expected: NDArray[np.float32]
 
 
 class SubjectTable:
@@ -68,23 +78,27 @@ class SubjectTable:
         self.values.fill(np.nan)
         self.mask.fill(False)
 
-    def put(self, blocks: Sequence[tuple[NDArray[np.int64], NDArray[np.float32]]]) -> None:
-        """Set values: pairs of slots ``int64[n]`` and ``float32[n, metrics]``; of a slot, the last counts."""
+    def put(self, blocks: Sequence[tuple[NDArray[np.int64], bytes]]) -> None:
+        """Set values: pairs of slots ``int64[n]`` and the block of a frame with n rows; of a slot, the last counts."""
         if blocks:
             rows = np.concatenate([rows for rows, _ in blocks])
-            self.values[rows] = np.concatenate([values for _, values in blocks])
+            self.values[rows] = stacked([block for _, block in blocks], self.layout)
             self.mask[rows] = True
 
-    def score(self, hour: int) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
-        """Learn this tick; scores and expectations, ``float32[capacity, watched]``. ``hour`` is 0..23, UTC."""
-        x = self.values[:, self.columns].reshape(-1)
-        mask = np.repeat(self.mask, len(self.watched))
-        self.scores, result = record_ratio.step(self.scores, x, mask, np.array(hour, np.int32))
-        shape = (self.capacity, len(self.watched))
-        score, expected = np.asarray(result.score).reshape(shape), np.asarray(result.expected).reshape(shape)
+    def loud(self, hour: int, least: float) -> Iterator[Loud]:
+        """Learn this tick; what scores ``least`` or more in a change that is worth a word. ``hour`` is 0..23, UTC."""
+        width = len(self.watched)
+        x = self.values[:, self.columns]
+        mask = np.repeat(self.mask, width)
+        self.scores, result = record_ratio.step(self.scores, x.reshape(-1), mask, np.array(hour, np.int32))
+        scores = np.asarray(result.score)
+        slots = np.unique(np.flatnonzero((scores >= least) & mask) // width)
+        x, scores = x[slots], scores.reshape(x.shape)[slots]
+        expected = np.asarray(result.expected).reshape(-1, width)[slots]
         with np.errstate(invalid="ignore", over="ignore"):  # a node may send infinities
-            away = np.abs(self.values[:, self.columns] - expected)
-        return np.where(away >= self.floors, score, np.float32(0)), expected
+            scores = np.where(np.abs(x - expected) >= self.floors, scores, np.float32(0))
+        for i in np.flatnonzero((scores >= least).any(axis=1)).tolist():
+            yield Loud(int(slots[i]), scores[i], x[i], expected[i])
 
     def state(self) -> dict[str, Any]:
         """State for a snapshot."""

@@ -1,6 +1,7 @@
 """Who holds which device, as index arrays, and the sums per workload."""
 
 from collections.abc import Sequence
+from itertools import repeat
 from typing import NamedTuple
 
 import numpy as np
@@ -8,6 +9,7 @@ from numpy.typing import NDArray
 
 from flyball_contracts.metrics import GPU, WORKLOAD
 from flyball_contracts.records import Demand, Inventory, Usage
+from flyball_streams.engine.rows import rows
 
 UTILIZATION = GPU.column("hw.gpu.utilization{task=general}")
 POWER = GPU.column("hw.power")
@@ -32,16 +34,22 @@ class Sums(NamedTuple):
 
     def values(self) -> list[list[float | None]]:
         """Sum of each workload by column, ``None`` where nobody knew."""
-        return [_or_none(*column) for column in zip(self.total.tolist(), self.known.tolist(), strict=True)]
+        return [_or_none(total, known) for total, known in zip(self.total, self.known, strict=True)]
 
     def means(self, column: int) -> list[float | None]:
         """Mean over those that knew."""
         known = self.known[column]
-        return _or_none((self.total[column] / np.maximum(known, 1)).tolist(), known.tolist())
+        return _or_none(self.total[column] / np.maximum(known, 1), known)
 
 
-def _or_none(values: list[float], known: list[int]) -> list[float | None]:
-    return [x if n else None for x, n in zip(values, known, strict=True)]
+def _or_none(values: NDArray[np.float64], known: NDArray[np.int64]) -> list[float | None]:
+    told = np.flatnonzero(known)
+    if len(told) == len(values):
+        return list(values.tolist())
+    found: list[float | None] = [None] * len(values)
+    for i, value in zip(told.tolist(), values[told].tolist(), strict=True):
+        found[i] = value
+    return found
 
 
 class Tenancy:
@@ -84,30 +92,29 @@ class Tenancy:
             have if n is None else round(min(max(n, 0.0), have))
             for n, have in zip(told_ready, self.replicas, strict=True)
         ]
-        devices: list[int] = self.devices.tolist()
         held = np.where(mask, self.workload_of_slot, -1)
         utilization, power = self._sums(values[:, (UTILIZATION, POWER)], held).values()
-        return [
-            Demand(
-                workload=workload,
-                replicas=self.replicas[i],
-                ready=ready[i],
-                devices=devices[i],
-                work_rate=work[i],
-                request_rate=requests[i],
-                queued=queued[i],
-                active=active[i],
-                utilization_sum=utilization[i],
-                power_w=power[i],
-                progress=progress[i],
-                tokens_in_rate=tokens_in[i],
-                tokens_out_rate=tokens_out[i],
-                failed=failed[i],
-                latency_s=latency[i],
-                usage=usage[i] if usage else None,
+        return list(
+            rows(
+                Demand,
+                workload=self.workloads,
+                replicas=self.replicas,
+                ready=ready,
+                devices=self.devices.tolist(),
+                work_rate=work,
+                request_rate=requests,
+                queued=queued,
+                active=active,
+                utilization_sum=utilization,
+                power_w=power,
+                progress=progress,
+                tokens_in_rate=tokens_in,
+                tokens_out_rate=tokens_out,
+                failed=failed,
+                latency_s=latency,
+                usage=usage or repeat(None),
             )
-            for i, workload in enumerate(self.workloads)
-        ]
+        )
 
     def _sums(self, x: NDArray[np.float32], owner: NDArray[np.int32]) -> Sums:
         """Sums over the rows of each owner, of rows ``x[rows, columns]``; an owner below 0 is none."""

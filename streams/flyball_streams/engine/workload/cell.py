@@ -2,6 +2,7 @@
 
 import logging
 from collections.abc import Iterator
+from functools import lru_cache
 from typing import Any
 from zlib import crc32
 
@@ -81,7 +82,7 @@ class WorkloadCell:
         arrived = merge_arrivals(told) if told else {}
         if arrived:
             demands = with_unserved(demands, arrived)
-        wishes = Wishes(self.said, tick.index, self.config.forecast.publish_every_ticks)
+        wishes = Wishes(self.said, tick.index)
         yield from self._sized(tick, demands, arrived, wishes)
         for proposal in self.rightsizing.step(tick, demands):
             wishes.new[proposal.id] = proposal
@@ -161,7 +162,7 @@ class WorkloadCell:
                 sustained, cold_start_s = self.capacities.of(spec, demand), self.capacities.cold_start_s(spec)
                 jobs.append(Job(spec, demand, view, self.cell, sustained.work_per_s, sustained.source, cold_start_s))
         wants = self.sizer.step(tick, jobs)
-        chosen, taken = self.choice.step(tick, jobs, wants, self.sizer.needed) if self.choice.offers else UNCHOSEN
+        chosen, taken = self.choice.step(tick, jobs, wants, self.sizer.needs) if self.choice.offers else UNCHOSEN
         based: dict[str, View] = {}
         for job, want in zip(jobs, wants, strict=True):
             if want is not None:
@@ -170,10 +171,9 @@ class WorkloadCell:
                     based[name] = job.view
                 if name in taken:
                     continue
-                identity = record_id("Proposal", "scale", self.cell, name, want.tick)
-                if wishes.is_new(identity):
-                    wishes.new[identity] = Proposal(
-                        id=identity,
+                if wishes.is_new(want.id):
+                    wishes.new[want.id] = Proposal(
+                        id=want.id,
                         wish="scale",
                         workload=name,
                         reason=want.reason,
@@ -215,8 +215,7 @@ class WorkloadCell:
 
     def _is_due(self, name: str, tick: Tick) -> bool:
         """Whether a forecast is published at this tick; workloads take turns."""
-        every = self.config.forecast.publish_every_ticks
-        return (tick.index + crc32(name.encode())) % every == 0
+        return (tick.index + _turn(name)) % self.config.forecast.publish_every_ticks == 0
 
     def _timed(self, tick: Tick, spec: WorkloadSpec, demand: Demand | None, wishes: Wishes) -> Iterator[Record]:
         progress = self.progress.setdefault(spec.workload, Progress())
@@ -255,24 +254,27 @@ class WorkloadCell:
         now_g, runs, running = plan.cost[here], plan.run[here], progress.replicas
         if not plan.feasible and running:
             return  # it runs already and every slot counts
+        if bool(running) == runs or (running and then is None):
+            return
         identity = record_id("Proposal", self.cell, spec.workload, plan.id, here, running)
-        if not runs and running and then is not None:
-            if wishes.is_new(identity):
-                later_g = timing.mean_cost(plan)
-                wishes.new[identity] = Proposal(
-                    id=identity,
-                    wish="pause",
-                    workload=spec.workload,
-                    reason=f"carbon is {now_g:.0f} g/kWh in {plan.zone} now and {later_g:.0f} g/kWh in the slots "
-                    f"planned before the deadline: waiting saves {plan.saving:.0%}",
-                    replicas=0,
-                    observed_replicas=running,
-                    until_ns=then,
-                    confidence=0.7,
-                    expected_saving=plan.saving,
-                    evidence=_carbon_evidence(plan, now_g, later_g),
-                )
-        elif runs and not running and wishes.is_new(identity):
+        if not wishes.is_new(identity):
+            return
+        if running:
+            later_g = timing.mean_cost(plan)
+            wishes.new[identity] = Proposal(
+                id=identity,
+                wish="pause",
+                workload=spec.workload,
+                reason=f"carbon is {now_g:.0f} g/kWh in {plan.zone} now and {later_g:.0f} g/kWh in the slots "
+                f"planned before the deadline: waiting saves {plan.saving:.0%}",
+                replicas=0,
+                observed_replicas=running,
+                until_ns=then,
+                confidence=0.7,
+                expected_saving=plan.saving,
+                evidence=_carbon_evidence(plan, now_g, later_g),
+            )
+        else:
             whole = spec.gang_size if spec.gang_size > 1 else spec.max_replicas
             wishes.new[identity] = Proposal(
                 id=identity,
@@ -285,6 +287,11 @@ class WorkloadCell:
                 expected_saving=plan.saving,
                 evidence=_carbon_evidence(plan, now_g, now_g),
             )
+
+
+@lru_cache(maxsize=1 << 14)
+def _turn(name: str) -> int:
+    return crc32(name.encode())
 
 
 def _carbon_evidence(plan: Plan, now_g: float, later_g: float) -> tuple[Evidence, ...]:

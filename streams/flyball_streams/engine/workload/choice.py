@@ -16,7 +16,6 @@ from flyball_models.sizing.choice import Mix, Need, Option, Price, choose
 from flyball_streams.engine.directory import Directory
 from flyball_streams.engine.packing import pack_struct, unpack_struct
 from flyball_streams.engine.workload.chosen import Chosen, Priced, alone, explained, portions
-from flyball_streams.engine.workload.columns import Floats
 from flyball_streams.engine.workload.losses import Losses
 from flyball_streams.engine.workload.offers import Book, Held, part_of
 from flyball_streams.engine.workload.sizer import Job, Want
@@ -66,16 +65,17 @@ class Choice:
         self._kept: dict[str, tuple[int, dict[str, int]]] = {}
         self._left = MOST_AT_ONCE
 
-    def step(self, tick: Tick, jobs: Sequence[Job], wants: Sequence[Want | None], needed: Floats) -> Said:
-        """Choose where it is time to, or where a wish asks for it; ``wants`` and ``needed`` [J] are those of the jobs.
+    def step(self, tick: Tick, jobs: Sequence[Job], wants: Sequence[Want | None], needs: Mapping[str, float]) -> Said:
+        """Choose where it is time to, or where a wish asks for it.
 
-        A choice that is not there yet is said again, as a wish is.
+        ``wants`` are those of the jobs, ``needs`` the replicas that workloads need, NaN where unknown. A choice that is
+        not there yet is said again, as a wish is.
         """
         said = Said([], set())
         now, self._left = tick.end_ns, MOST_AT_ONCE
         self.short = {name: until for name, until in self.short.items() if until > now}
-        for job, want, need in zip(jobs, wants, needed.tolist(), strict=True):
-            spec = job.spec
+        for job, want in zip(jobs, wants, strict=True):
+            spec, need = job.spec, needs.get(job.spec.workload, math.nan)
             if spec.gang_size > 1 or spec.gpus_per_replica <= 0 or spec.cell != self.cell:
                 continue
             held = self.book.held(spec.workload)

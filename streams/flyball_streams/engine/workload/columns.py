@@ -217,9 +217,8 @@ class Columns:
         at, rate = rows[both], 1.0 - np.exp(-period_s / MIX_S)
         for have, new in ((self.mix.work, seen.work[both]), (self.mix.requests, seen.requests[both])):
             have[at] = np.where(np.isnan(have[at]), new, have[at] + rate * (new - have[at]))
-        quiet = np.nan_to_num(seen.work) <= np.where(seen.in_gpus > 0.0, 0.01 * seen.capacity, 0.0)
-        for signal in (seen.requests, seen.queued, seen.active):
-            quiet &= np.nan_to_num(signal) <= 0.0
+        busy = seen.work > np.where(seen.in_gpus > 0.0, 0.01 * seen.capacity, 0.0)
+        quiet = ~(busy | (seen.requests > 0.0) | (seen.queued > 0.0) | (seen.active > 0.0))  # unknown is nothing
         # A request that found nobody is owed the time of a start: until then the clock is below zero.
         since = np.where(seen.ready > 0.0, 0.0, -np.nan_to_num(seen.cold_start_s))
         self.mix.idle_s[rows] = np.where(quiet, self.mix.idle_s[rows] + period_s, since)
@@ -251,6 +250,11 @@ class Columns:
         self.mix = wiped(self.mix, _mix(self.room), rows)
         self.partial = wiped(self.partial, _partial(self.room), rows)
         self.own[rows] = 0.0
+
+
+def ends_sample(tick: Tick) -> bool:
+    """Whether a sample of five seconds ends in a tick."""
+    return tick.end_ns // SAMPLE_NS > (tick.end_ns - tick.period_ns) // SAMPLE_NS
 
 
 def _mix(n: int) -> Mix:

@@ -2,12 +2,14 @@
 
 import math
 from collections.abc import Iterator, Mapping
+from itertools import repeat
 
 import numpy as np
 
 from flyball_contracts.config import ForecastConfig
 from flyball_contracts.ids import NS_PER_S
 from flyball_contracts.records import Forecast, Tick
+from flyball_streams.engine.rows import rows
 from flyball_streams.engine.workload.forecaster import View
 from flyball_streams.engine.workload.sizer import forecast_id
 
@@ -28,24 +30,22 @@ class Forecasts:
         if not views:
             return
         made, slots = next(iter(views.values())).made, np.array([view.slot for view in views.values()])
-        rows = np.array(self._ahead) - 1
-        quantiles = np.expm1(made.logs[:, rows[:, None], slots]).transpose(2, 1, 0).tolist()
-        coverage = made.coverage[:, slots].T
-        covered = coverage.tolist()
+        ahead = np.array(self._ahead)[:, None] - 1
+        quantiles: list[list[list[float]]] = np.expm1(made.logs[:, ahead, slots]).transpose(2, 1, 0).tolist()
+        covered = made.coverage[:, slots].T.tolist()
         shares = made.shares[:, slots].T.tolist()
-        horizon_s = tuple(h * tick.period_ns / NS_PER_S for h in self._ahead)
-        for i, (name, view) in enumerate(views.items()):
-            yield Forecast(
-                id=forecast_id(self.cell, name, tick.index),
-                subject=name,
-                cell=self.cell,
-                time_ns=tick.end_ns,
-                observed=view.observed,
-                levels=self.config.levels,
-                horizon_s=horizon_s,
-                quantiles=tuple(map(tuple, quantiles[i])),
-                coverage=tuple(covered[i]) if math.isfinite(sum(covered[i])) else (),
-                trusted=view.trusted,
-                model=f"{self.config.model}+conformal",
-                experts=dict(zip(made.experts, shares[i], strict=True)),
-            )
+        yield from rows(
+            Forecast,
+            id=[forecast_id(self.cell, name, tick.index) for name in views],
+            subject=views,
+            cell=repeat(self.cell),
+            time_ns=repeat(tick.end_ns),
+            observed=[view.observed for view in views.values()],
+            levels=repeat(self.config.levels),
+            horizon_s=repeat(tuple(h * tick.period_ns / NS_PER_S for h in self._ahead)),
+            quantiles=[tuple(map(tuple, of)) for of in quantiles],
+            coverage=[tuple(of) if math.isfinite(sum(of)) else () for of in covered],
+            trusted=[view.trusted for view in views.values()],
+            model=repeat(f"{self.config.model}+conformal"),
+            experts=[dict(zip(made.experts, of, strict=True)) for of in shares],
+        )

@@ -11,11 +11,14 @@ def merge(parts: Mapping[str, Mapping[str, Demand]]) -> dict[str, Demand]:
     Sources are added in the order of their names, because float addition heeds it; a value that none of them knew
     stays unknown.
     """
-    by_workload: dict[str, list[Demand]] = {}
+    total: dict[str, Demand] = {}
+    shared: dict[str, list[Demand]] = {}
     for _, said in sorted(parts.items()):
-        for workload, demand in said.items():
-            by_workload.setdefault(workload, []).append(demand)
-    return {name: found[0] if len(found) == 1 else _sum(found) for name, found in sorted(by_workload.items())}
+        for workload in total.keys() & said.keys():
+            shared.setdefault(workload, [total[workload]]).append(said[workload])
+        total |= said
+    total |= {workload: _sum(found) for workload, found in shared.items()}
+    return dict(sorted(total.items()))
 
 
 def _sum(found: list[Demand]) -> Demand:

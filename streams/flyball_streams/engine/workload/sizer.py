@@ -13,9 +13,10 @@ from flyball_models.sizing import lead
 from flyball_models.sizing.limits import bounded
 from flyball_streams.engine.packing import pack_struct, unpack_struct
 from flyball_streams.engine.workload import banded, leading, promised
-from flyball_streams.engine.workload.columns import Columns, Floats, Ints, Seen
+from flyball_streams.engine.workload.columns import Columns, Floats, Ints, Seen, ends_sample
 from flyball_streams.engine.workload.forecaster import Forecaster, View
 from flyball_streams.engine.workload.policy import BASES, Basis, Policy, Shown
+from flyball_streams.engine.workload.wishes import SAID_AGAIN_TICKS
 from flyball_streams.engine.workload.words import Case, explained
 
 MOST = 1e30
@@ -27,11 +28,12 @@ POLICIES: dict[str, Policy] = {"promise": promised.POLICY, "lead": leading.POLIC
 
 
 class Want(msgspec.Struct, frozen=True):
-    """Replicas wanted for one workload, why, and the numbers; ``tick`` is that which they are of.
+    """Replicas wanted for one workload, why, and the numbers; ``tick`` is that which they are of, ``id`` the wish's.
 
     A wish that was not granted is said again each tick, in the same words while it asks for the same.
     """
 
+    id: str
     tick: int
     running: int
     replicas: int
@@ -90,8 +92,8 @@ class Sizer:
         self.columns = Columns(self.policy.floats)
         self.promises = promised.Promises(sizing, self.policy.rule)
         self.wants: dict[str, Want] = {}
-        self.needed: Floats = np.zeros(0)
-        """Replicas that the jobs of the last step need, as far as that is known, however many are granted."""
+        self.needs: dict[str, float] = {}
+        """Replicas that workloads need, NaN where that is not known, however many are granted."""
 
     def state(self) -> dict[str, Any]:
         """State for a snapshot."""
@@ -99,12 +101,14 @@ class Sizer:
             "columns": self.columns.state(),
             "promises": self.promises.state(),
             "wants": {name: pack_struct(w) for name, w in self.wants.items()},
+            "needs": self.needs,
         }
 
     def load(self, state: dict[str, Any]) -> None:
         """Take on the state of a snapshot."""
         self.columns.load(state["columns"])
         self.wants = {name: unpack_struct(raw, Want) for name, raw in state["wants"].items()}
+        self.needs = dict(state["needs"])
         self.promises.load(state["promises"], self.columns.room)
 
     def keep(self, names: set[str]) -> None:
@@ -120,11 +124,13 @@ class Sizer:
     def step(self, tick: Tick, jobs: list[Job]) -> list[Want | None]:
         """Replicas for each job, ``None`` where what runs may stay.
 
-        A workload that is not among the jobs is held: nobody knows what it needs. A sum that lacks a source looks
-        like a drop: it is not learned, and nobody loses a replica by it.
+        Each tick is learned, and needs are looked at when a sample of five seconds ends, or at once where somebody
+        waits and nothing runs: to look more often would show the same minutes again. A workload that is not among the
+        jobs is held: nobody knows what it needs. A sum that lacks a source looks like a drop: it is not learned, and
+        nobody loses a replica by it.
         """
         if not jobs:
-            self.wants = {}
+            self.wants, self.needs = {}, {}
             return []
         columns, sizing, complete = self.columns, self.sizing, not tick.missing
         rows = columns.place([job.spec.workload for job in jobs])
@@ -133,11 +139,13 @@ class Sizer:
         self.promises.terms.lead[rows] = lead.minutes(seen.cold_start_s)
         told = seen if complete else seen._replace(work=np.full(len(jobs), np.nan))
         backlog = columns.observe(tick, rows, told, self.promises.terms, usual, np.stack([least, most]))
+        waits = seen.queued > 0.0
+        asked = waits | (seen.requests > 0.0) | (seen.active > 0.0) | (seen.work > 0.0)
+        if not (ends_sample(tick) or (asked & (seen.replicas == 0.0)).any()):
+            return [self._wanted_before(job) for job in jobs]
         basis = self.policy.need(self._shown(tick, jobs, rows, seen, backlog, usual))
-        self.needed = basis.replicas
+        self.needs = dict(zip((job.spec.workload for job in jobs), basis.replicas.tolist(), strict=True))
         wanted = np.where(np.isfinite(basis.replicas), basis.replicas, seen.replicas)
-        waits = np.nan_to_num(seen.queued) > 0.0
-        asked = waits | (np.nan_to_num(seen.requests) > 0.0) | (np.nan_to_num(seen.active) > 0.0) | (seen.work > 0.0)
         idle = (columns.mix.idle_s[rows] >= sizing.idle_s) & (sizing.idle_s > 0.0)
         kept = ((seen.replicas > 0.0) & ~idle) | (columns.mix.idle_s[rows] < 0.0)
         least_now = np.where((least > 0.0) | asked | kept, np.maximum(least, 1.0), 0.0)
@@ -153,10 +161,14 @@ class Sizer:
                 continue
             want = before.get(name)
             again = want is not None and (want.running, want.replicas) == (running, replicas)
-            if want is None or not again or not 0 <= tick.index - want.tick < self.forecast.publish_every_ticks:
+            if want is None or not again or not 0 <= tick.index - want.tick < SAID_AGAIN_TICKS:
                 want = self._want(tick, job, i, int(rows[i]), granted, wanted, basis)
             self.wants[name] = want
         return [self.wants.get(job.spec.workload) for job in jobs]
+
+    def _wanted_before(self, job: Job) -> Want | None:
+        want = self.wants.get(job.spec.workload)
+        return want if want is not None and want.running == job.demand.replicas else None
 
     def _shown(self, tick: Tick, jobs: list[Job], rows: Ints, seen: Seen, backlog: Floats, usual: Floats) -> Shown:
         period_s = tick.period_ns / NS_PER_S
@@ -217,7 +229,8 @@ class Sizer:
             led=self.policy.led(columns.own[row]) if self.policy.led is not None else None,
         )
         reason, confidence, evidence = explained(case)
-        return Want(tick.index, job.demand.replicas, case.granted, reason, confidence, evidence)
+        identity = record_id("Proposal", "scale", job.cell, job.spec.workload, tick.index)
+        return Want(identity, tick.index, job.demand.replicas, case.granted, reason, confidence, evidence)
 
 
 def _seen(jobs: list[Job]) -> Seen:

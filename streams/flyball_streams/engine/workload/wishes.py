@@ -4,25 +4,24 @@ from collections.abc import Iterator
 
 from flyball_contracts.records import Proposal, ProposalTick, Tick
 
+SAID_AGAIN_TICKS = 30
+"""A wish is said in full again after so many ticks, for readers that have lost it."""
 MOST_IN_ONE = 400
 """Wishes in one message: some 2 kilobytes each, and brokers take a megabyte."""
 
 
 class Wishes:
-    """What a lane wishes for in one tick, given the ids that it ``said`` in full before, each with the tick of that.
+    """What a lane wishes for in one tick, given the ids that it ``said`` in full before, each with the tick of that."""
 
-    A wish is said in full again every ``every`` ticks, for readers that have lost it.
-    """
-
-    def __init__(self, said: dict[str, int], index: int, every: int) -> None:
+    def __init__(self, said: dict[str, int], index: int) -> None:
         self.new: dict[str, Proposal] = {}
         self.again: dict[str, int] = {}
-        self._said, self._index, self._every = said, index, every
+        self._said, self._index = said, index
 
     def is_new(self, identity: str) -> bool:
         """Whether a wish has to be said in full; if not it counts as said again."""
         first = self._said.get(identity)
-        if first is None or not 0 <= self._index - first < self._every:
+        if first is None or not 0 <= self._index - first < SAID_AGAIN_TICKS:
             return True
         self.again[identity] = first
         return False

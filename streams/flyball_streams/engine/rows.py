@@ -1,0 +1,20 @@
+"""Many records of one kind at once, from columns."""
+
+from collections.abc import Iterable, Iterator
+from typing import Any, TypeVar
+
+import msgspec
+
+S = TypeVar("S", bound=msgspec.Struct)
+
+
+def rows(kind: type[S], **columns: Iterable[Any]) -> Iterator[S]:
+    """Yield a record for each row of the columns, which are all fields of ``kind``; the shortest column ends it.
+
+    By place: a struct with many fields is made several times as fast as by keywords. Raises ``TypeError`` when a field
+    has no column or a column no field.
+    """
+    fields = kind.__struct_fields__
+    if columns.keys() != set(fields):
+        raise TypeError(f"{kind.__name__}: columns are {sorted(columns)}, fields are {sorted(fields)}")
+    return map(kind, *(columns[name] for name in fields))
