@@ -1,6 +1,7 @@
 """Watches the loop from outside: what went in, what was decided, what became of it."""
 
 import logging
+import re
 from collections import Counter, deque
 from typing import NamedTuple
 
@@ -17,6 +18,7 @@ from flyball_contracts.topics import DEAD_LETTERS, DECISIONS, INSIGHTS, OUTCOMES
 
 log = logging.getLogger(__name__)
 FINAL = {"done", "failed", "refused", "superseded"}
+_PARTICULARS = re.compile(r"'[^']*'|\d+")
 KINDS = ("Scale", "Migrate", "Preempt")
 
 
@@ -54,6 +56,8 @@ class Monitor:
         self.kinds: Counter[str] = Counter()
         self.outcomes: dict[str, Outcome] = {}
         self.dead: Counter[str] = Counter()
+        """By the first reason of its kind: reasons that differ in names and numbers only are of one kind."""
+        self._first: dict[str, str] = {}
         self.recent: deque[Seen] = deque(maxlen=8)
 
     def poll(self, timeout_s: float) -> None:
@@ -64,12 +68,12 @@ class Monitor:
             topic, value = message.topic() or "", message.value()
             headers: list[tuple[str, bytes | None]] = list(message.headers() or [])  # type: ignore[arg-type]
             if topic == DEAD_LETTERS.name:
-                self.dead[header(headers, "__connect.errors.exception.message") or "unknown reason"] += 1
+                self._bury(header(headers, "__connect.errors.exception.message") or "unknown reason")
                 continue
             try:
                 record = decode_record(topic, value, headers)
             except DecodeError as error:
-                self.dead[str(error)] += 1
+                self._bury(str(error))
                 continue
             if isinstance(record, Decision) and record.id not in self.decisions:
                 seen = Seen(type(record).__name__, record.target, record.reason)
@@ -91,6 +95,9 @@ class Monitor:
     def close(self) -> None:
         """Stop watching."""
         self._consumer.close()
+
+    def _bury(self, reason: str) -> None:
+        self.dead[self._first.setdefault(_PARTICULARS.sub("", reason), reason)] += 1
 
     def _ends(self, topic: str) -> dict[int, int]:
         try:

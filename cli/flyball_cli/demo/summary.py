@@ -9,6 +9,8 @@ from rich.table import Table
 from flyball_cli.demo.monitor import KINDS, Monitor
 from flyball_contracts.topics import INSIGHTS, TELEMETRY
 
+MOST_REASONS = 3
+
 
 def failures(monitor: Monitor, expected: tuple[str, ...], broken: list[str]) -> list[str]:
     """Reasons why the loop did not close; none when it did."""
@@ -20,9 +22,7 @@ def failures(monitor: Monitor, expected: tuple[str, ...], broken: list[str]) -> 
         found.append(f"no decision of these kinds was made: {', '.join(missing)}")
     if unanswered := monitor.open_decisions():
         found.append(f"{len(unanswered)} decisions have no outcome")
-    if monitor.dead:
-        reason, count = monitor.dead.most_common(1)[0]
-        found.append(f"{sum(monitor.dead.values())} dead letters, most of them ({count}): {reason}")
+    found += [f"{count} dead letters such as: {reason}" for reason, count in monitor.dead.most_common(MOST_REASONS)]
     return found
 
 

@@ -120,6 +120,8 @@ class LaneHost:
         Raises :class:`TransportError` when the broker does not take it, or a lane is not ours: the process must end
         and start again from the committed offsets.
         """
+        if any(tp.topic == TELEMETRY.name for tp, _ in batches):
+            self.tables.keep_up()
         with self._lock:
             self._fold()
             messages: list[Message] = []

@@ -25,9 +25,13 @@ from flyball_streams.worker.snapshots import SnapshotShelf
 log = logging.getLogger(__name__)
 Place = tuple[str, int]
 TABLES = (INVENTORY, WORKLOADS, SIGNALS, OUTCOMES, STATE)
+NAMED = (INVENTORY.name, WORKLOADS.name)
+"""Tables without whose newest records frames cannot be used."""
 OUTCOMES_BACK = 1000
 """Outcomes of each partition to begin with: they matter only as long as a decision lives."""
 ANSWER_S = 10.0
+LATEST = -1
+"""What Kafka takes for the end of a partition where it is asked for the offset of a time."""
 SILENCE_S = 30.0
 
 
@@ -112,6 +116,26 @@ class TableReader:
         if len(ends) < len(state) or self._missing(ends):
             log.warning("the state topic was not read to its end within %.0f s; older snapshots are used", timeout_s)
 
+    def keep_up(self, timeout_s: float = 5.0) -> None:
+        """Wait until inventories and specifications have been read to where they end now.
+
+        An agent publishes its inventory before the frames that name it: whoever has fetched frames and then calls
+        this knows the inventories of all of them. One question to the broker; never raises.
+        """
+        deadline_s = time.monotonic() + timeout_s
+        named = [TopicPartition(tp.topic, tp.partition, LATEST) for tp in self._places if tp.topic in NAMED]
+        try:
+            ends = {(tp.topic, tp.partition): tp.offset for tp in self._asker.offsets_for_times(named, timeout_s)}
+        except KafkaException as error:
+            log.warning("inventories may be behind the frames that name them: %s", error.args[0].str())
+            return
+        while self._missing(ends):
+            if self._stop.wait(0.002):
+                return
+            if time.monotonic() > deadline_s:
+                log.warning("inventories were not read to their end within %.0f s", timeout_s)
+                return
+
     def ends(self, places: Iterable[Place]) -> dict[Place, int]:
         """Offset after the last message of each partition, of those that the broker answers for."""
         found: dict[Place, int] = {}
@@ -155,7 +179,10 @@ class TableReader:
             self._broken = error
 
     def _poll(self, timeout_s: float) -> None:
-        for message in self._consumer.consume(500, timeout_s):
+        messages = self._consumer.consume(1, timeout_s)  # asked for more, it would wait for more
+        if messages:
+            messages += self._consumer.consume(500, 0.0)
+        for message in messages:
             error = message.error()
             if error is None:
                 self._take(message)

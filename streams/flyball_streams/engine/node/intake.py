@@ -79,6 +79,7 @@ class Intake:
             for parked in waiting:
                 self._place(parked.message, parked.frame, dead)
         self._directory_version = self.directory.version
+        waited = len(self.parked)
         for message in batch:
             try:
                 frame = decode_frame(message.value or b"")
@@ -97,7 +98,7 @@ class Intake:
                     continue
             if frame.schema in USED:
                 self._place(message, frame, dead)
-        self._expire(dead)
+        self._expire(waited, dead)
         self.stats.waiting = len(self.parked)
         return dead
 
@@ -218,8 +219,12 @@ class Intake:
         self._routes[schema][frame.node] = route
         return route
 
-    def _expire(self, dead: list[Message]) -> None:
-        """Give up on frames whose inventory did not come while newer frames of their node did."""
+    def _expire(self, waited: int, dead: list[Message]) -> None:
+        """Give up on frames whose inventory did not come while newer frames of their node did.
+
+        Only the first ``waited`` are old enough: a batch that was fetched after a pause holds much event time, and
+        the inventory of its frames may be on its way.
+        """
         if not self.parked:
             return
         kept: list[Parked] = []
@@ -227,7 +232,7 @@ class Intake:
         for i, parked in enumerate(self.parked):
             frame = parked.frame
             patience_ns = self.config.lateness_ticks * frame.period_ns
-            overdue = self.nodes[frame.node].time_ns - frame.time_ns > patience_ns
+            overdue = i < waited and self.nodes[frame.node].time_ns - frame.time_ns > patience_ns
             if not overdue and i >= overflow:
                 kept.append(parked)
                 continue
