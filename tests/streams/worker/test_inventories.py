@@ -20,7 +20,7 @@ def frames(epoch: int) -> list[Message]:
     agent = Agent(inventory("node-1", gpus=epoch, epoch=epoch))
     first = (epoch - 1) * TICKS
     taken = [f for i in range(first, first + TICKS) for f in agent.frames(i, schemas=[1], seq=i)]
-    return [Message(TELEMETRY.name, b"node-1", f.value, []) for f in taken]
+    return [Message(TELEMETRY.name, b"node-1", f.value or b"", []) for f in taken]
 
 
 def test_frames_sent_right_after_their_inventory_are_used(rig: Rig) -> None:
