@@ -105,7 +105,7 @@ class OtlpSender:
                     self._changed.wait()
                 if not self._waiting:
                     return
-                view = self._waiting[0]
+                view, last_try = self._waiting[0], self._closing.is_set()
             try:
                 refused = self._post(view)
             except Exception as error:  # a fault of ours: the thread must go on, or all later requests were lost
@@ -118,7 +118,7 @@ class OtlpSender:
                 self._note_taken()
                 continue
             self._note_refused(refused)
-            if self._closing.is_set():
+            if last_try:
                 return
             if not refused.lasting:
                 failures += 1
