@@ -1,6 +1,7 @@
 """What is replayed can be recorded again, and is the same."""
 
 import threading
+import time
 from collections import defaultdict
 from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
@@ -101,14 +102,18 @@ def test_a_rebased_replay_is_the_same_story_at_another_time(
 ) -> None:
     kafka = KafkaConfig(bootstrap=embedded_broker(ALL).bootstrap)
     later = START_NS + 1_000_000 * S
+    began_ms = time.time_ns() // 10**6
     played = replay(recording, kafka, stop=threading.Event(), rebase_to_ns=later)
     assert (played.from_ns, played.unmoved) == (later, 0)
+    ended_ms = time.time_ns() // 10**6
     again = tmp_path / "again.parquet"
     record(kafka, again, stop=done())
     before, after = by_key(recording), by_key(again)
     assert before.keys() == after.keys()
     for key, old in before.items():
-        assert [m[:2] for m in after[key]] == [(int(str(m[0])) + later - START_NS, int(str(m[1])) + 10**9) for m in old]
+        assert [m[0] for m in after[key]] == [int(str(m[0])) + later - START_NS for m in old]
+        # What the broker reckons the age of a message from: a long recording must not be too old as soon as it is sent.
+        assert all(began_ms <= int(str(m[1])) <= ended_ms for m in after[key])
     blocks = [[frame.block for frame in frames(path)] for path in (recording, again)]
     assert blocks[0] == blocks[1]
 
@@ -132,14 +137,14 @@ def test_what_cannot_be_read_is_played_as_it_is_and_counted(tmp_path: Path, embe
             writer.append(
                 RecordedMessage(TELEMETRY.name, 0, i, START_NS, START_NS // 10**6, b"k", value, [("a", None)])
             )
+    began_ms = time.time_ns() // 10**6
     played = replay(first, kafka, stop=threading.Event(), rebase_to_ns=START_NS + S)
     assert (played.messages, played.unmoved) == (2, 2)
     taken = record(kafka, tmp_path / "again.parquet", stop=done(), topics=[TELEMETRY.name])
     assert taken.undated == 2
     (batch,) = Recording.open(tmp_path / "again.parquet").messages()
-    assert [(m.value, m.headers, m.timestamp_ms) for m in batch] == [
-        (value, [("a", None)], START_NS // 10**6 + 1000) for value in odd
-    ]
+    assert [(m.value, m.headers) for m in batch] == [(value, [("a", None)]) for value in odd]
+    assert all(m.timestamp_ms >= began_ms for m in batch)
 
 
 def test_a_paced_replay_waits_and_can_be_stopped(tmp_path: Path, embedded_broker: Start) -> None:

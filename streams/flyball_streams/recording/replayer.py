@@ -14,7 +14,7 @@ from flyball_contracts.config import KafkaConfig
 from flyball_contracts.errors import DecodeError, TransportError
 from flyball_contracts.kafka import producer_settings
 from flyball_contracts.kafka_log import ClientLog
-from flyball_streams.recording.format import NS_PER_MS, SOURCES, RecordedMessage
+from flyball_streams.recording.format import SOURCES, RecordedMessage
 from flyball_streams.recording.reader import Recording
 from flyball_streams.recording.rebase import shift
 
@@ -22,6 +22,8 @@ _LOG = logging.getLogger(__name__)
 _ANSWER_S = 10.0
 _FLUSH_S = 60.0
 _POLL_EVERY = 256
+WHEN_SENT = 0
+"""What librdkafka takes for the present as the CreateTime of a message."""
 
 
 @dataclass(frozen=True)
@@ -54,10 +56,10 @@ def replay(
     """Produce the source topics of a recording, in event order, until its end or `stop`.
 
     `speed` is in seconds of event time per second (`None`: as fast as the broker takes it); the wall clock only paces.
-    Partitions follow from the keys, so the broker may have another number of them. CreateTime is the original, or moves
-    with `rebase_to_ns`, which shifts all times so that the first event is at that time (see
-    `rebase.shift`). A broker that deletes by time deletes a replay of an old recording that was not
-    rebased. `progress` is called with messages done and all.
+    Partitions follow from the keys, so the broker may have another number of them. `rebase_to_ns` shifts all times so
+    that the first event is at that time (see `rebase.shift`); CreateTime is then when a message is sent, or else the
+    original: a broker that deletes by time deletes a replay of an old recording that was not rebased.
+    `progress` is called with messages done and all.
 
     `RecordingError` when the file cannot be read, `TransportError` when the broker cannot be reached or refuses a
     message, `ValueError` for a speed that is not positive.
@@ -81,7 +83,8 @@ def replay(
                 break
             moved, readable = _shifted(message, by_ns)
             unmoved += not readable
-            deck.produce(moved)
+            # A recording may be longer than a topic keeps its messages, which the broker reckons from CreateTime.
+            deck.produce(moved if rebase_to_ns is None else moved._replace(timestamp_ms=WHEN_SENT))
         if stop.is_set():
             break
         done += len(batch)
@@ -100,8 +103,7 @@ def _shifted(message: RecordedMessage, by_ns: int) -> tuple[RecordedMessage, boo
     try:
         return shift(message, by_ns), True
     except DecodeError:
-        late = message.timestamp_ms if message.timestamp_ms < 0 else message.timestamp_ms + by_ns // NS_PER_MS
-        return message._replace(time_ns=message.time_ns + by_ns, timestamp_ms=late), False
+        return message._replace(time_ns=message.time_ns + by_ns), False
 
 
 class _Deck:
@@ -138,7 +140,7 @@ class _Deck:
                     message.key,
                     headers=list(message.headers),
                     on_delivery=self._delivered,
-                    timestamp=max(0, message.timestamp_ms),  # 0: now
+                    timestamp=max(WHEN_SENT, message.timestamp_ms),
                 )
                 break
             except BufferError:
