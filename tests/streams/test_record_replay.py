@@ -97,6 +97,18 @@ def test_replay_then_record_gives_the_same_messages(tmp_path: Path, recording: P
     assert DEMAND.name not in Recording.open(tmp_path / "again.parquet").topics()
 
 
+def test_a_replay_that_the_broker_would_think_too_old_is_told(
+    recording: Path, embedded_broker: Start, caplog: pytest.LogCaptureFixture
+) -> None:
+    kafka = KafkaConfig(bootstrap=embedded_broker(ALL).bootstrap)
+    replay(recording, kafka, stop=threading.Event(), rebase_to_ns=time.time_ns())
+    assert caplog.messages == []
+    replay(recording, kafka, stop=threading.Event())
+    (told,) = caplog.messages
+    assert "longer ago than the 6 h for which topics keep telemetry" in told
+    assert "--rebase" in told
+
+
 def test_a_rebased_replay_is_the_same_story_at_another_time(
     tmp_path: Path, recording: Path, embedded_broker: Start
 ) -> None:

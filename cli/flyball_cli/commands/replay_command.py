@@ -14,8 +14,6 @@ from rich.table import Table
 
 from flyball_cli.options import common, configured, progress_bar, until_signal
 from flyball_contracts.config import Config
-from flyball_contracts.ids import NS_PER_S
-from flyball_contracts.topics import RETENTION_MS, TELEMETRY
 
 if TYPE_CHECKING:
     from flyball_streams.recording.offline import Replayed
@@ -63,15 +61,7 @@ def command(
             from flyball_streams.recording import Recording, replay
 
             first_ns, last_ns = Recording.open(recording).span()
-            now_ns = time.time_ns()
-            kept_s = RETENTION_MS[TELEMETRY.retention] / 1e3
-            if not rebase and (now_ns - first_ns) / NS_PER_S > kept_s:
-                click.echo(
-                    f"the recording is older than the {kept_s / 3600:g} h for which topics keep telemetry by default: "
-                    "the broker may delete it before it is read; --rebase plays it as of now",
-                    err=True,
-                )
-            start_ns = now_ns - (last_ns - first_ns) if rebase else None
+            start_ns = time.time_ns() - (last_ns - first_ns) if rebase else None
             report = replay(recording, config.kafka, stop=stop, speed=speed, progress=progress, rebase_to_ns=start_ns)
             click.echo(f"{report.messages} messages sent")
             return

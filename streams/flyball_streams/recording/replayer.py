@@ -14,7 +14,8 @@ from flyball_contracts.config import KafkaConfig
 from flyball_contracts.errors import DecodeError, TransportError
 from flyball_contracts.kafka import producer_settings
 from flyball_contracts.kafka_log import ClientLog
-from flyball_streams.recording.format import SOURCES, RecordedMessage
+from flyball_contracts.topics import RETENTION_MS, TELEMETRY
+from flyball_streams.recording.format import NS_PER_MS, SOURCES, RecordedMessage
 from flyball_streams.recording.reader import Recording
 from flyball_streams.recording.rebase import shift
 
@@ -22,6 +23,7 @@ _LOG = logging.getLogger(__name__)
 _ANSWER_S = 10.0
 _FLUSH_S = 60.0
 _POLL_EVERY = 256
+KEPT_MS = RETENTION_MS[TELEMETRY.retention]
 WHEN_SENT = 0
 """What librdkafka takes for the present as the CreateTime of a message."""
 
@@ -70,6 +72,13 @@ def replay(
     first_ns, last_ns = recording.span()
     by_ns = 0 if rebase_to_ns is None else rebase_to_ns - first_ns
     deck = _Deck(kafka, stop)
+    if rebase_to_ns is None and time.time_ns() - first_ns > KEPT_MS * NS_PER_MS:
+        _LOG.warning(
+            "%s begins longer ago than the %g h for which topics keep telemetry by default: the broker may delete it "
+            "before it is read; --rebase plays it as of now",
+            path,
+            KEPT_MS / 3_600_000,
+        )
     began = time.monotonic()
     derived = unmoved = done = 0
     for batch in recording.messages():
