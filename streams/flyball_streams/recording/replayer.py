@@ -106,7 +106,7 @@ def replay(
 
 
 def _shifted(message: RecordedMessage, by_ns: int) -> tuple[RecordedMessage, bool]:
-    """Return the message moved, or as it is but for CreateTime where it cannot be read."""
+    """Return the message moved; where it cannot be read, only its place in the recording moves."""
     if by_ns == 0:
         return message, True
     try:
