@@ -8,23 +8,20 @@ from flyball_contracts.cloudevents import header
 from flyball_contracts.codec import decode_message, record_message
 from flyball_contracts.frame import Frame, encode_frame
 from flyball_contracts.records import Record, Snapshot
-from flyball_streams.recording.format import NS_PER_MS, RecordedMessage
+from flyball_streams.recording.format import RecordedMessage
 
 T = TypeVar("T", Frame, Record)
 _DURATIONS = frozenset({"period_ns", "read_ns"})  # every other field `*_ns` of a source record is an instant
 
 
 def shift(message: RecordedMessage, by_ns: int) -> RecordedMessage:
-    """Move every instant in a message by `by_ns`: CreateTime, headers, and each field `*_ns` that is not a duration.
+    """Move every instant in a message by `by_ns`: headers, and each field `*_ns` that is not a duration.
 
-    Ids inside records are kept, and so are headers that are not of CloudEvents. `DecodeError` when the message
-    cannot be read, `ValueError` when it is a snapshot.
+    CreateTime is for whoever sends it to set. Ids inside records are kept, and so are headers that are not of
+    CloudEvents. `DecodeError` when the message cannot be read, `ValueError` when it is a snapshot.
     """
     record = decode_message(message.topic, message.value, message.headers)
-    moved = message._replace(
-        time_ns=message.time_ns + by_ns,
-        timestamp_ms=message.timestamp_ms if message.timestamp_ms < 0 else message.timestamp_ms + by_ns // NS_PER_MS,
-    )
+    moved = message._replace(time_ns=message.time_ns + by_ns)
     if isinstance(record, Snapshot):
         raise ValueError("a snapshot belongs to its offsets; it cannot be moved in time")
     if isinstance(record, Frame):

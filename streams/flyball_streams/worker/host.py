@@ -18,7 +18,7 @@ from flyball_contracts.config import Config
 from flyball_contracts.errors import DecodeError, TransportError
 from flyball_contracts.kafka import producer_settings
 from flyball_contracts.kafka_log import ClientLog
-from flyball_contracts.topics import DEMAND, EVENTS, PROPOSALS, TELEMETRY
+from flyball_contracts.topics import DEMAND, EVENTS, INVENTORY, PROPOSALS, STATE, TELEMETRY, WORKLOADS
 from flyball_streams.engine.cell import CellLane
 from flyball_streams.engine.directory import Directory
 from flyball_streams.engine.lane import Incoming, Lane
@@ -78,7 +78,7 @@ class LaneHost:
         wanted = {(LANE_OF[tp.topic], tp.partition) for tp in assigned if tp.topic in LANE_OF}
         ends: dict[str, int] = {}
         if wanted - set(self.lanes):  # slow questions are asked before the lanes are locked
-            self.tables.catch_up()
+            self.tables.catch_up(STATE.name)
             found = self.tables.ends((tp.topic, tp.partition) for tp in assigned)
             ends = {_place(*place): end for place, end in found.items()}
         with self._lock:
@@ -121,7 +121,7 @@ class LaneHost:
         and start again from the committed offsets.
         """
         if any(tp.topic == TELEMETRY.name for tp, _ in batches):
-            self.tables.keep_up()
+            self.tables.catch_up(INVENTORY.name, WORKLOADS.name)  # frames name them
         with self._lock:
             self._fold()
             messages: list[Message] = []

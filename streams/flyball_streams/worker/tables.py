@@ -25,11 +25,10 @@ from flyball_streams.worker.snapshots import SnapshotShelf
 log = logging.getLogger(__name__)
 Place = tuple[str, int]
 TABLES = (INVENTORY, WORKLOADS, SIGNALS, OUTCOMES, STATE)
-NAMED = (INVENTORY.name, WORKLOADS.name)
-"""Tables without whose newest records frames cannot be used."""
 OUTCOMES_BACK = 1000
 """Outcomes of each partition to begin with: they matter only as long as a decision lives."""
 ANSWER_S = 10.0
+ENDS_S = 2.0
 LATEST = -1
 """What Kafka takes for the end of a partition where it is asked for the offset of a time."""
 SILENCE_S = 30.0
@@ -102,50 +101,33 @@ class TableReader:
         with self._lock:
             return self._shelf.newest(lane, partition)
 
-    def catch_up(self, timeout_s: float = 5.0) -> None:
-        """Wait until the snapshots that are there now have been read: after a rebalance, others' are among them.
+    def catch_up(self, *topics: str, timeout_s: float = 5.0) -> None:
+        """Wait until what these tables hold now has been read.
 
-        Never raises and never takes much longer than ``timeout_s``: an older snapshot only means more to read again.
+        After a rebalance there are snapshots of others; and an agent publishes its inventory before the frames that
+        name it, so whoever has fetched frames and then waits for the inventories knows those of all of them.
+        Never raises and never takes much longer than ``timeout_s``: who is behind reads more again, or refuses frames.
         """
         deadline_s = time.monotonic() + timeout_s
-        state = [tp for tp in self._places if tp.topic == STATE.name]
-        ends = self.ends((tp.topic, tp.partition) for tp in state)
+        asked = [(tp.topic, tp.partition) for tp in self._places if tp.topic in topics]
+        ends = self.ends(asked)
         while self._missing(ends) and time.monotonic() < deadline_s:
-            if self._stop.wait(0.02):
-                return
-        if len(ends) < len(state) or self._missing(ends):
-            log.warning("the state topic was not read to its end within %.0f s; older snapshots are used", timeout_s)
-
-    def keep_up(self, timeout_s: float = 5.0) -> None:
-        """Wait until inventories and specifications have been read to where they end now.
-
-        An agent publishes its inventory before the frames that name it: whoever has fetched frames and then calls
-        this knows the inventories of all of them. One question to the broker; never raises.
-        """
-        deadline_s = time.monotonic() + timeout_s
-        named = [TopicPartition(tp.topic, tp.partition, LATEST) for tp in self._places if tp.topic in NAMED]
-        try:
-            ends = {(tp.topic, tp.partition): tp.offset for tp in self._asker.offsets_for_times(named, timeout_s)}
-        except KafkaException as error:
-            log.warning("inventories may be behind the frames that name them: %s", error.args[0].str())
-            return
-        while self._missing(ends):
             if self._stop.wait(0.002):
                 return
-            if time.monotonic() > deadline_s:
-                log.warning("inventories were not read to their end within %.0f s", timeout_s)
-                return
+        if len(ends) < len(asked) or self._missing(ends):
+            log.warning("%s: not read to the end within %.0f s; what is older is used", ", ".join(topics), timeout_s)
 
     def ends(self, places: Iterable[Place]) -> dict[Place, int]:
-        """Offset after the last message of each partition, of those that the broker answers for."""
-        found: dict[Place, int] = {}
-        for place in places:
-            try:
-                found[place] = self._bounds(TopicPartition(*place), timeout_s=1.0)[1]
-            except KafkaException as error:
-                log.warning("the end of %s/%d is not known: %s", *place, error.args[0].str())
-                break
-        return found
+        """Offset after the last message of each partition, of those that the broker answers for; one question."""
+        try:
+            found = self._asker.offsets_for_times([TopicPartition(*place, LATEST) for place in places], ENDS_S)
+        except KafkaException as error:
+            log.warning("the ends of partitions are not known: %s", error.args[0].str())
+            return {}
+        for tp in found:
+            if tp.error is not None:
+                log.warning("the end of %s/%d is not known: %s", tp.topic, tp.partition, tp.error.str())
+        return {(tp.topic, tp.partition): tp.offset for tp in found if tp.error is None}
 
     def close(self) -> None:
         """Stop reading."""
@@ -162,8 +144,8 @@ class TableReader:
             raise TransportError(f"missing topics: {', '.join(missing)}; create them with `flyball topics --create`")
         return [TopicPartition(t.name, p) for t in TABLES for p in known[t.name].partitions]
 
-    def _bounds(self, tp: TopicPartition, timeout_s: float = ANSWER_S) -> tuple[int, int]:
-        low, high = self._asker.get_watermark_offsets(tp, timeout=timeout_s, cached=False)
+    def _bounds(self, tp: TopicPartition) -> tuple[int, int]:
+        low, high = self._asker.get_watermark_offsets(tp, timeout=ANSWER_S, cached=False)
         return int(low), int(high)
 
     def _missing(self, ends: dict[Place, int]) -> int:
