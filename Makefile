@@ -5,7 +5,7 @@ BIN    := $(VENV)/bin
 UV     := $(BIN)/uv
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test integration check bench clean
+.PHONY: help demo test fuzz integration check bench clean
 
 help:  ## show this
 	@echo "Flyball. What you can make:"
@@ -16,6 +16,9 @@ demo: $(VENV)/.run  ## run the whole loop on this machine, with a live page on h
 
 test: $(VENV)/.dev  ## run the tests that need no server (ARGS="tests/models -x" for some of them)
 	@$(BIN)/pytest -m "not integration" $(or $(ARGS),-n 3 --dist loadfile --no-loadscope-reorder)
+
+fuzz: $(VENV)/.dev  ## search for inputs that break the property tests (ARGS="tests/contracts" for some of them)
+	@FLYBALL_FUZZ=1 $(BIN)/pytest -m "hypothesis and not integration" $(or $(ARGS),-n 2)
 
 integration: $(VENV)/.dev  ## run the tests on real servers; infra/kafka/fetch and infra/victoria/fetch get them
 	@$(BIN)/pytest -m integration $(ARGS)

@@ -6,13 +6,13 @@ from typing import Literal, NamedTuple
 
 import msgspec
 
-from flyball_collectors.fleet import Fleet, scaled
 from flyball_contracts.codec import Message, frame_message
 from flyball_contracts.config import FleetConfig
 from flyball_contracts.frame import decode_frame
 from flyball_contracts.ids import tick_of
 from flyball_contracts.metrics import GPU
 from flyball_contracts.topics import EVENTS, TELEMETRY, TOPICS
+from flyball_simulator import Fleet, scaled
 
 START_NS = 1_767_225_600_000_000_000  # event time: any start will do, as long as it is always the same
 SEED = 7

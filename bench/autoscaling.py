@@ -7,8 +7,8 @@ bootstrap over days and seeds; the geometric mean is over the configurations tha
 were is said. Rows that lose stay.
 
 Without ``--data`` and with ``--quick`` the traces are synthetic: that shows that the script works, not what is claimed.
-Traces come from ServeGen models of two weeks and more; where there are fewer than three, halves of their clients stand
-in, which are other fleets but not independent ones.
+Traces are the ServeGen models of two weeks and more in the folder: each is one workload, and how many there are is said
+with the claim. HPA stands there on served utilisation, on the work that arrives, and on the queue.
 """
 
 import argparse
@@ -44,7 +44,7 @@ from flyball_streams.backtest.kernel import Floats
 from flyball_streams.backtest.known import Known, known
 from flyball_streams.backtest.run import Scenario, simulate
 from flyball_streams.backtest.safety import Outcome, outcomes
-from flyball_streams.backtest.servegen import TRACES, Clients, arrivals
+from flyball_streams.backtest.servegen import Clients, arrivals
 from flyball_streams.backtest.sweep import REQUESTS, Configuration, Result, blocks_of, sweep
 from flyball_streams.backtest.traces import open_traces
 
@@ -78,9 +78,9 @@ def synthetic(seeds: int, days: int) -> Traces:
 
 
 def traces_of(data: Path, seeds: int) -> Traces:
-    """Demands of the first :data:`TRACES` long traces of a folder, each drawn when it is asked for."""
+    """Demands of the long traces of a folder, each drawn when it is asked for."""
     found = open_traces(data)
-    long = [name for name, fleet in found.fleets.items() if fleet.seconds >= 14 * DAY_S][:TRACES]
+    long = [name for name, fleet in found.fleets.items() if fleet.seconds >= 14 * DAY_S]
     return ((name, found.demands(name, seeds)) for name in long)
 
 
@@ -221,6 +221,8 @@ def main(arguments: list[str] | None = None) -> int:
         held = rows.contest(results, target, draws)
         document["targets"][str(target)] = told = rows.summary(held)
         console.print(rows.summary_table(told, target))
+        workloads = len({line.trace for line in held.lines})
+        console.print(f"  {workloads} workload{'s' * (workloads != 1)}, {len(held.lines)} configurations")
         if ours is None:
             continue
         line = next(row for row in told if row["policy"] == ours)

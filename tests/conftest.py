@@ -27,11 +27,12 @@ VICTORIA_VARIABLE = "FLYBALL_VICTORIA"
 DEFAULT_DATA = ROOT.parent / "shared" / "data"
 DEFAULT_VICTORIA = ROOT / ".cache" / "victoria" / "usr" / "bin" / "victoria-metrics"
 READY_S = 30.0
-# No example has a deadline: time is never judged. CI judges a change by the same examples each time; new ones are
-# searched for by whoever runs the tests by hand.
-settings.register_profile("house", deadline=None)
-settings.register_profile("ci", deadline=None, derandomize=True, database=None)
-settings.load_profile("ci" if os.environ.get(NO_SKIP_VARIABLE) == "1" else "house")
+FUZZ_VARIABLE = "FLYBALL_FUZZ"
+# No example has a deadline: time is never judged. The tests try the same examples on every run; `make fuzz` explores,
+# and keeps what it finds in .hypothesis, where the next `make fuzz` tries it first.
+settings.register_profile("same", deadline=None, derandomize=True, database=None)
+settings.register_profile("explore", deadline=None, print_blob=True)
+settings.load_profile("explore" if os.environ.get(FUZZ_VARIABLE) == "1" else "same")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

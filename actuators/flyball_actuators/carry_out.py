@@ -1,118 +1,318 @@
-"""One decision from the guard to its last word: the part of the service that knows no Kafka."""
+"""One decision from the guard to its last word, a step at a time; every call of a platform runs in another thread.
+
+The order that is safe: look, judge, claim, read the claim back, ask once more whether it may still be done, write it
+down, tell the platform, watch it until the effect shows. Why it is exact with several actuators:
+
+- The outcomes topic is the ledger that all share. A decision is claimed by ``accepted``, and carried out only by the
+  actuator whose claim is the first in the log once it has read it back; so a rival never acts as well.
+- A partition's new owner knows all claims before it acts (:mod:`outcome_log`). A claim without a last word by an
+  actuator that is gone is settled by looking: at the operation that the log names or, where the platform tracks
+  operations, by the decision's id. What was certainly never submitted is carried out; what cannot be told has failed,
+  with an unknown outcome.
+- A process that was stopped too long neither acts nor speaks until the group has proved that it is still a member
+  (:mod:`lease`).
+- The ledger's file tells a process that starts again what it did, also where the broker has lost its log.
+"""
 
 import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
 
-from flyball_actuators.drivers import Answer, Driver
-from flyball_actuators.guard import Guard, GuardState, Verdict, World
-from flyball_actuators.kill_switch import stop_reason
+from flyball_actuators.effect import effect_of
+from flyball_actuators.guard import Verdict
+from flyball_actuators.judge import Judge
 from flyball_actuators.ledger import Ledger
-from flyball_contracts.config import ActuatorConfig
-from flyball_contracts.ids import record_id
-from flyball_contracts.records import AnyDecision, Outcome
-from flyball_contracts.records.outcomes import OutcomeStatus, RefusalCode
+from flyball_actuators.platforms import (
+    Handle,
+    Platform,
+    PlatformError,
+    Rejected,
+    Running,
+    Served,
+    expected_of,
+)
+from flyball_actuators.session import Session
+from flyball_actuators.task import UNKNOWN, Task, Words
+from flyball_contracts.records import AnyDecision, Effect, Outcome, SubjectState
 
 _LOG = logging.getLogger(__name__)
-UNKNOWN = "unknown outcome"
+FIRST_WAIT_S = 0.25
+LONGEST_WAIT_S = 10.0
+GIVE_UP_S = 300.0
+CALLS_AT_ONCE = 8
+MOST_CONFLICTS = 3
 
 
-class Executor:
-    """Guard, ledger and driver in the one order that is safe."""
+class Carrier:
+    """Carries tasks on. Everything but the calls happens in the thread that steps."""
 
     def __init__(
         self,
-        config: ActuatorConfig,
-        driver: Driver,
         ledger: Ledger,
-        clock: Callable[[], int],
+        session: Session,
+        judge: Judge,
+        words: Words,
+        monotonic: Callable[[], float],
     ) -> None:
-        self._config = config
-        self._driver = driver
+        self._judge = judge
         self._ledger = ledger
-        self._wall = clock
-        self._guard = Guard(config)
-        self._state = GuardState.restored(ledger.grants())
-        self._event_ns: dict[str, int] = {}
+        self._session = session
+        self._words = words
+        self._monotonic = monotonic
+        self._pools: dict[int, ThreadPoolExecutor] = {}
 
-    def carry_out(
-        self, decision: AnyDecision, world: Callable[[str], World], refresh: Callable[[], None]
-    ) -> Iterator[Outcome]:
-        """Judge a decision, carry it out when the guard lets it, and yield its outcomes.
-
-        ``world`` gives the world for a reason to stop; ``refresh`` brings it up to date, and is called before a
-        target counts as unknown. Take the outcomes as they come: the first may be sent while the driver works.
-        """
-        self._event_ns[decision.cell] = max(decision.time_ns, self._event_ns.get(decision.cell, 0))
-        before = self._ledger.get(decision.id)
-        if before is not None and before.step == "sent" and not self._driver.repeatable:
-            yield self._finish(decision, self._outcome(decision, "failed", detail=_unknown("a crash")))
-            return
-        verdict = self._authorise(decision, world)
+    def arrive(self, task: Task) -> None:
+        """Judge a new decision by what costs nothing to know; a refusal ends it."""
+        verdict = self._judge.check(task.decision)
         if verdict.code == "unknown_target":
-            refresh()
-            verdict = self._authorise(decision, world)
-        if verdict.status == "accepted":
-            yield from self._apply(decision)
-            return
-        outcome = self._outcome(decision, verdict.status, code=verdict.code, detail=verdict.detail)
-        if verdict.code != "duplicate":
-            yield self._finish(decision, outcome)
-            return
-        yield outcome
-        if before is not None and before.outcome is not None and decision.id in self._ledger.restored:
-            yield before.outcome  # the run that carried it out may have died before it could say so
+            self._session.refresh()
+            verdict = self._judge.check(task.decision)
+        if verdict.status != "accepted":
+            self._refuse(task, verdict)
+        elif isinstance(task.served, Rejected):
+            self._refuse(task, Verdict("refused", task.served.code, task.served.detail))
 
-    def _authorise(self, decision: AnyDecision, world: Callable[[str], World]) -> Verdict:
-        view = world(stop_reason(self._config.kill_switch))
-        self._state, verdict = self._guard.authorise(self._state, decision, self._now_ns(decision), view)
-        return verdict
+    def reconsider(self, task: Task) -> bool:
+        """End a waiting task that something newer has overtaken, or that has expired."""
+        verdict = self._judge.still(task.decision)
+        if verdict is None:
+            return False
+        self._refuse(task, verdict)
+        return True
 
-    def _apply(self, decision: AnyDecision) -> Iterator[Outcome]:
-        self._ledger.plan(decision, self._state.grants[decision.cell][-1])
-        yield self._outcome(decision, "accepted")
-        self._ledger.send(decision)
+    def busy(self, task: Task) -> bool:
+        """Whether something is awaited that comes in milliseconds."""
+        return task.step in ("looking", "observing", "planning", "claimed", "submitting", "polling")
+
+    def step(self, task: Task) -> None:
+        """Carry a task on as far as it goes without waiting."""
+        before = None
+        while before != task.step and task.step != "ending":
+            before = task.step
+            getattr(self, f"_{task.step}")(task)
+
+    def close(self) -> None:
+        """Let the threads end; calls that are under way are not waited for."""
+        for pool in self._pools.values():
+            pool.shutdown(wait=False, cancel_futures=True)
+
+    def _waiting(self, task: Task) -> None:
+        if self._monotonic() < task.due_s:
+            return
+        if isinstance(task.served, Rejected):
+            self._fail(task, f"{UNKNOWN}: it may be under way, but {task.served.detail}")
+        elif not task.look:
+            self._call(task, task.served.platform.observe, task.decision)
+            task.step = "observing"
+        elif task.handle is not None:
+            task.step = "running"
+        elif task.served.platform.capabilities.tracks:
+            self._call(task, task.served.platform.find, task.decision)
+            task.step = "looking"
+        else:
+            cause = task.problem or "the actuator that claimed it ended before its last word"
+            self._fail(task, f"{UNKNOWN}: {cause}; look at the platform, it is not sent again")
+
+    def _looking(self, task: Task) -> None:
+        found, came = self._answer(task)
+        if not came:
+            return
+        if isinstance(found, Handle):
+            task.handle, task.due_s = found, 0.0
+            self._say(task, "running", answer=found.answer)
+            task.step = "running"
+        elif found is None:  # it was never submitted
+            task.look = False
+            if not self.reconsider(task):
+                task.step = "waiting"
+
+    def _observing(self, task: Task) -> None:
+        observed, came = self._answer(task)
+        if not came:
+            return
+        if isinstance(observed, Rejected):
+            self._refuse(task, Verdict("refused", observed.code, observed.detail))
+            return
+        task.observed = observed
+        decision = task.decision
+        verdict, grant = self._judge.authorise(decision, observed, task.assumed)
+        if grant is None:
+            self._refuse(task, verdict)
+            return
+        self._ledger.grant(decision, grant)
+        if self._judge.live:
+            task.step = "claiming" if task.claim is None else "claimed"
+        else:
+            self._call(task, self._platform(task).submit, decision, observed, dry_run=True)
+            task.step = "planning"
+
+    def _planning(self, task: Task) -> None:
+        planned, came = self._answer(task)
+        if not came:
+            return
+        if isinstance(planned, Rejected):
+            if planned.code == "conflict" and task.conflicts < MOST_CONFLICTS:
+                self._again(task)
+            else:
+                self._refuse(task, Verdict("refused", planned.code, planned.detail))
+            return
+        task.handle = planned
+        self._end(task, self._words.outcome(task, "planned", self._judge.now_ns(task.decision), answer=planned.answer))
+
+    def _claiming(self, task: Task) -> None:
+        if not self._session.lease.valid():
+            return
+
+        def written(offset: int) -> None:
+            task.claim = offset
+
+        expected = expected_of(task.decision, task.observed or SubjectState())
+        accepted = self._words.outcome(task, "accepted", self._judge.now_ns(task.decision), expected=expected)
+        self._session.say(task.partition, accepted, written)
+        task.step = "claimed"
+
+    def _claimed(self, task: Task) -> None:
+        log = self._session.log
+        if task.claim is None or not log.read(task.partition, task.claim) or not self._session.lease.valid():
+            return
+        page = log.book.page(task.partition, task.decision.id)
+        if page is not None and page.final is not None:
+            task.last, task.step = page.final, "ending"
+            return
+        claims = [] if page is None else page.claims[task.skip :]
+        if not claims or claims[0] != self._session.instance:
+            _LOG.warning("decision %s was claimed by %s first; it is left to it", task.decision.id, claims[:1])
+            task.skip += len(claims)
+            task.claim, task.look, task.step = None, True, "waiting"
+            task.due_s = self._monotonic() + 2 * self._session.lease.length_s
+            return
+        verdict = self._judge.still(task.decision)
+        if verdict is not None:
+            self._refuse(task, verdict)
+            return
+        self._ledger.send(task.decision)
+        self._call(task, self._tell, self._platform(task), task.decision, task.observed)
+        task.step = "submitting"
+
+    def _tell(self, platform: Platform, decision: AnyDecision, observed: SubjectState) -> Handle | Rejected | None:
+        """Submit, in another thread; ``None`` where this process was stopped on the way there for too long."""
+        if not self._session.lease.valid():
+            return None
+        return platform.submit(decision, observed, dry_run=False)
+
+    def _submitting(self, task: Task) -> None:
+        taken, came = self._answer(task)
+        if not came:
+            return
+        if taken is None:
+            task.look, task.step = False, "waiting"
+        elif not isinstance(taken, Rejected):
+            task.handle, task.due_s = taken, 0.0
+            self._say(task, "running", answer=taken.answer)
+            task.step = "running"
+        elif taken.code == "conflict" and task.conflicts < MOST_CONFLICTS:
+            self._again(task)
+        else:
+            self._refuse(task, Verdict("refused", taken.code, taken.detail))
+
+    def _again(self, task: Task) -> None:
+        """Something else changed the subject meanwhile: look once more, and judge once more."""
+        task.conflicts += 1
+        task.look, task.step = False, "waiting"
+
+    def _running(self, task: Task) -> None:
+        if self._monotonic() >= task.due_s and task.handle is not None:
+            self._call(task, self._platform(task).poll, task.handle)
+            task.step = "polling"
+
+    def _polling(self, task: Task) -> None:
+        progress, came = self._answer(task)
+        if not came:
+            return
+        if isinstance(progress, Running) and not task.overtaken:
+            assert isinstance(task.served, Served)
+            task.due_s, task.step = self._monotonic() + task.served.poll_s, "running"
+        else:
+            shown = None if isinstance(progress, Running) else progress.observed
+            effect = None if shown is None else self._effect(task, shown)
+            self._end(task, self._words.last(task, progress, self._judge.now_ns(task.decision), effect))
+
+    def _effect(self, task: Task, observed: SubjectState) -> Effect | None:
+        if task.observed is None:
+            return None
+        decision = task.decision
+        spec = self._judge.view().workloads.get(decision.workload)
+        return effect_of(task.observed, observed, spec, self._session.usd_per_gpu_hour(decision))
+
+    def _answer(self, task: Task) -> tuple[Any, bool]:
+        """What a call brought, and whether it is over; one that went wrong is dealt with here."""
+        call = task.call
+        if call is None or not call.done():
+            return None, False
+        task.call = None
         try:
-            answer = self._driver.apply(decision)
+            answer = call.result()
+        except PlatformError as error:
+            self._no_answer(task, str(error))
         except Exception as error:
-            _LOG.exception("driver %s failed on decision %s", self._driver.name, decision.id)
-            answer = Answer("failed", _unknown(f"{type(error).__name__}: {error}"))
-        after_s = max(0, self._now_ns(decision) - decision.time_ns) / 1e9
-        yield self._finish(decision, self._outcome(decision, answer.status, answer=answer.text, effect_after_s=after_s))
+            _LOG.exception("platform %s failed on decision %s", self._platform(task).name, task.decision.id)
+            self._no_answer(task, f"{type(error).__name__}: {error}")
+        else:
+            task.failing_s = None
+            return answer, True
+        return None, False
 
-    def _finish(self, decision: AnyDecision, outcome: Outcome) -> Outcome:
-        self._ledger.finish(decision, outcome)
-        return outcome
+    def _no_answer(self, task: Task, problem: str) -> None:
+        now_s = self._monotonic()
+        if task.failing_s is None:
+            task.failing_s = now_s
+            _LOG.warning("%s %s: %s; asking again", type(task.decision).__name__, task.decision.target, problem)
+        lasted_s = now_s - task.failing_s
+        task.due_s = now_s + min(max(FIRST_WAIT_S, lasted_s), LONGEST_WAIT_S)
+        task.problem = problem
+        if task.step == "submitting":
+            task.look, task.step = True, "waiting"
+        elif task.step in ("observing", "planning"):
+            verdict = self._judge.still(task.decision)
+            if verdict is None:
+                task.look, task.step = False, "waiting"
+            elif verdict.code == "expired":
+                self._refuse(task, Verdict("refused", "platform", f"it did not answer in time: {problem}"))
+            else:
+                self._refuse(task, verdict)
+        elif lasted_s >= GIVE_UP_S:
+            self._fail(task, f"{UNKNOWN}: no answer for {lasted_s:.0f} s: {problem}; look at the platform")
+        else:
+            task.step = "waiting" if task.step == "looking" else "running"
 
-    def _now_ns(self, decision: AnyDecision) -> int:
-        return self._event_ns[decision.cell] if self._config.clock == "event" else self._wall()
-
-    def _outcome(
-        self,
-        decision: AnyDecision,
-        status: OutcomeStatus,
-        *,
-        code: RefusalCode = "",
-        detail: str = "",
-        answer: str = "",
-        effect_after_s: float | None = None,
-    ) -> Outcome:
-        return Outcome(
-            id=record_id("Outcome", decision.id, status, code),
-            decision=decision.id,
-            type=type(decision).__name__,  # type: ignore[arg-type]
-            target=decision.target,
-            cell=decision.cell,
-            workload=decision.workload,
-            time_ns=self._now_ns(decision),
-            status=status,
-            mode=self._config.mode,
-            driver=self._driver.name,
-            code=code,
-            detail=detail,
-            answer=answer,
-            effect_after_s=effect_after_s,
+    def _refuse(self, task: Task, verdict: Verdict) -> None:
+        """End what has changed nothing; it counts for no limit."""
+        self._judge.forgive(task.decision)
+        self._end(
+            task,
+            self._words.outcome(
+                task, verdict.status, self._judge.now_ns(task.decision), code=verdict.code, detail=verdict.detail
+            ),
         )
 
+    def _fail(self, task: Task, detail: str) -> None:
+        self._end(task, self._words.outcome(task, "failed", self._judge.now_ns(task.decision), detail=detail))
 
-def _unknown(cause: str) -> str:
-    return f"{UNKNOWN}: {cause} while the driver was called; look at the platform, it is not sent again"
+    def _end(self, task: Task, outcome: Outcome) -> None:
+        self._ledger.finish(task.decision, outcome)
+        task.last, task.step = outcome, "ending"
+
+    def _say(self, task: Task, status: Any, **said: Any) -> None:
+        self._session.say(task.partition, self._words.outcome(task, status, self._judge.now_ns(task.decision), **said))
+
+    def _call(self, task: Task, function: Callable[..., Any], *arguments: Any, **named: Any) -> None:
+        platform = self._platform(task)
+        pool = self._pools.get(id(platform))
+        if pool is None:
+            pool = self._pools[id(platform)] = ThreadPoolExecutor(CALLS_AT_ONCE, f"platform-{platform.name}")
+        task.call = pool.submit(function, *arguments, **named)
+
+    def _platform(self, task: Task) -> Platform:
+        assert isinstance(task.served, Served)
+        return task.served.platform

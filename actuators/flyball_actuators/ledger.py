@@ -1,15 +1,15 @@
 """Write-ahead ledger of decisions: what was about to happen is on disk before it happens.
 
 One line per step, ``<crc32 of the rest, 8 hex digits> <JSON of an Entry>``, appended and never changed. The steps
-of a decision are ``planned`` (the guard let it through), ``sent`` (on disk before the driver is called), and
-``done``, ``failed``, ``refused`` or ``superseded``. A crash between ``sent`` and the last leaves the outcome
-*unknown*. A torn last line is cut off; damage anywhere else is an error, because guessing could act twice.
+of a decision are ``granted`` (the guard let it through), ``sent`` (on disk before the platform is told), and its last
+word. A crash between ``sent`` and the last leaves the outcome *unknown*, until the platform is asked. A torn last line
+is cut off; damage anywhere else is an error, because guessing could act twice.
 """
 
 import fcntl
 import os
 import zlib
-from collections.abc import Collection, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import IO, Literal, Self
 
@@ -18,10 +18,10 @@ import msgspec
 from flyball_actuators.guard import Grant
 from flyball_contracts.errors import ConfigError
 from flyball_contracts.records import AnyDecision, Outcome
+from flyball_contracts.records.outcomes import OutcomeStatus
 
-Step = Literal["planned", "sent", "done", "failed", "refused", "superseded"]
+Step = Literal["granted", "sent"] | OutcomeStatus
 COMPACT_LINES = 50_000
-_UNSETTLED = ("planned", "sent")
 
 
 class Entry(msgspec.Struct, frozen=True, kw_only=True):
@@ -42,7 +42,7 @@ class Entry(msgspec.Struct, frozen=True, kw_only=True):
 class Ledger:
     """Entries by decision id, on disk where a path is given; one process at a time.
 
-    ``id in ledger`` is true once a decision has had its last word. Settled decisions that expired ``keep_ns``
+    Settled decisions that expired ``keep_ns``
     before the newest time in the ledger are dropped: the guard refuses them as expired anyhow. ``None`` keeps all.
     Raises :class:`ConfigError` when the file cannot be used.
     """
@@ -57,32 +57,28 @@ class Ledger:
         self._lock: IO[bytes] | None = None
         if path is not None:
             self._open(path)
-        self.restored: Collection[str] = frozenset(self._entries)
-
-    def __contains__(self, decision: object) -> bool:
-        entry = self._entries.get(decision) if isinstance(decision, str) else None
-        return entry is not None and entry.step not in _UNSETTLED
 
     def get(self, decision: str) -> Entry | None:
         """Latest entry of a decision id."""
         return self._entries.get(decision)
 
     def grants(self) -> Iterator[Grant]:
-        """Grants of the decisions that were sent; a plan that never was had no effect."""
-        return (e.grant for e in self._entries.values() if e.grant is not None and e.step != "planned")
+        """Grants of the decisions that were sent or planned; what was never sent, or was refused, had no effect."""
+        entries = self._entries.values()
+        return (e.grant for e in entries if e.grant is not None and e.step not in ("granted", "refused"))
 
-    def plan(self, decision: AnyDecision, grant: Grant) -> None:
+    def grant(self, decision: AnyDecision, grant: Grant) -> None:
         """Record that the guard let a decision through."""
-        self._append(Entry(id=decision.id, step="planned", expires_ns=decision.expires_ns, grant=grant), sync=False)
+        self._append(Entry(id=decision.id, step="granted", expires_ns=decision.expires_ns, grant=grant), sync=False)
 
     def send(self, decision: AnyDecision) -> None:
-        """Record that the driver is about to be called; on disk when this returns."""
+        """Record that the platform is about to be told; on disk when this returns."""
         self._append(self._next(decision, "sent", None), sync=True)
 
     def finish(self, decision: AnyDecision, outcome: Outcome) -> None:
         """Record the last word on a decision; on disk when this returns."""
-        if outcome.status == "accepted":
-            raise ValueError("accepted is not the end of a decision")
+        if not outcome.final:
+            raise ValueError(f"{outcome.status} is not the end of a decision")
         self._append(self._next(decision, outcome.status, outcome), sync=True)
 
     def close(self) -> None:
@@ -140,7 +136,7 @@ class Ledger:
             self._entries = {
                 id_: entry
                 for id_, entry in self._entries.items()
-                if entry.step in _UNSETTLED or entry.expires_ns >= limit_ns
+                if entry.outcome is None or entry.expires_ns >= limit_ns
             }
         self._lines = len(self._entries)
         self._most_lines = COMPACT_LINES + 2 * self._lines

@@ -5,6 +5,7 @@ from typing import cast
 from confluent_kafka import Message
 
 Headers = list[tuple[str, bytes | None]]
+END_OF_PARTITION = -191  # librdkafka's RD_KAFKA_RESP_ERR__PARTITION_EOF
 
 
 def headers_of(message: Message) -> Headers:

@@ -1,9 +1,12 @@
-"""Records on their way out: nothing is committed until the broker has acknowledged them."""
+"""Records on their way out: each is kept until the broker has acknowledged it."""
 
 import logging
-from threading import Event
+import time
+from collections import Counter
+from collections.abc import Callable
+from typing import NamedTuple
 
-from confluent_kafka import KafkaError, Producer
+from confluent_kafka import KafkaError, Message as KafkaMessage, Producer
 
 from flyball_contracts.codec import Message
 from flyball_contracts.errors import TransportError
@@ -13,19 +16,40 @@ from flyball_contracts.kafka_log import ClientLog
 _LOG = logging.getLogger(__name__)
 _POLL_S = 0.2
 
+Delivered = Callable[[int], None]
+"""Takes the offset at which a record was written."""
+
+
+class _Sent(NamedTuple):
+    """A message on its way; ``turn`` is how often its partition had been given up when it was put."""
+
+    message: Message
+    then: Delivered | None
+    turn: int
+
 
 class Outbox:
-    """Keeps each message until it is acknowledged, and sends it again when delivery failed."""
+    """Sends in the background and in order, and sends again what was not delivered.
 
-    def __init__(self, settings: Settings) -> None:
+    A message that waits for longer than ``fresh_s`` is not sent before :meth:`step` allows it: by then its partition
+    may be another process's, and what is said of it that process's to say.
+    """
+
+    def __init__(self, settings: Settings, fresh_s: float) -> None:
         self.delivered = 0
         told = ClientLog(_LOG, "outcomes", str(settings["bootstrap.servers"]))
-        self._producer = Producer({**settings, "error_cb": told.on_error}, logger=told)
-        self._failed: list[Message] = []
+        fresh = {"delivery.timeout.ms": round(1000 * fresh_s)}
+        self._producer = Producer({**settings, **fresh, "error_cb": told.on_error}, logger=told)
+        self._failed: list[_Sent] = []
+        self._turns: Counter[int | None] = Counter()
         self._waiting = 0
 
-    def put(self, message: Message) -> None:
-        """Send in the background, in order."""
+    def put(self, message: Message, then: Delivered | None = None) -> None:
+        """Send a message; ``then`` is called, from :meth:`step` or :meth:`flush`, once it is written."""
+        self._send(_Sent(message, then, self._turns[message.partition]))
+
+    def _send(self, sent: _Sent) -> None:
+        message = sent.message
         self._waiting += 1
         while True:
             try:
@@ -34,45 +58,50 @@ class Outbox:
                     key=message.key,
                     value=message.value,
                     headers=[*message.headers],
-                    on_delivery=lambda error, _: self._reported(message, error),
+                    partition=-1 if message.partition is None else message.partition,
+                    on_delivery=lambda error, written: self._reported(sent, error, written),
                 )
                 return
             except BufferError:
                 self._producer.poll(_POLL_S)  # full: wait for acknowledgements
 
-    def flush(self, stop: Event, grace_s: float = 5.0) -> bool:
-        """Wait until all is acknowledged.
-
-        False when ``stop`` was set and ``grace_s`` more did not suffice. Raises :class:`TransportError` when the
-        producer can never deliver.
-        """
-        left_s = grace_s
-        while self._waiting:
-            self._producer.flush(_POLL_S)
-            again, self._failed = self._failed, []
-            for message in again:
+    def step(self, *, again: bool = True) -> None:
+        """Take in acknowledgements, and send ``again`` what failed; :class:`TransportError` when nothing can be."""
+        self._producer.poll(0)
+        if again and self._failed:
+            failed, self._failed = self._failed, []
+            for sent in failed:
                 self._waiting -= 1
-                self.put(message)
-            if stop.is_set():
-                left_s -= _POLL_S
-                if left_s <= 0 and self._waiting:
-                    _LOG.warning(
-                        "%d records were not acknowledged; they are sent again at the next start", self._waiting
-                    )
-                    return False
-        return True
+                if sent.turn == self._turns[sent.message.partition]:
+                    self._send(sent)
+
+    def give_up(self, partition: int) -> None:
+        """Send nothing again that is for a partition which is another's now."""
+        self._turns[partition] += 1
+
+    def flush(self, grace_s: float = 5.0) -> bool:
+        """Wait until all is acknowledged, for at most ``grace_s``; whether it was."""
+        ends_s = time.monotonic() + grace_s
+        while self._waiting and time.monotonic() < ends_s:
+            self._producer.flush(_POLL_S)
+            self.step(again=False)
+        if self._waiting:
+            _LOG.warning("%d records were not acknowledged; they are said again at the next start", self._waiting)
+        return not self._waiting
 
     def close(self) -> None:
         """Give up what is still on its way."""
         self._producer.purge()
         self._producer.flush(_POLL_S)
 
-    def _reported(self, message: Message, error: KafkaError | None) -> None:
+    def _reported(self, sent: _Sent, error: KafkaError | None, written: KafkaMessage) -> None:
         if error is None:
             self._waiting -= 1
             self.delivered += 1
+            if sent.then is not None:
+                sent.then(written.offset() or 0)
             return
         if error.fatal():
             raise TransportError(f"records can no longer be sent: {error.str()}; start again")
-        _LOG.warning("a record on %s was not delivered: %s; it is sent again", message.topic, error.str())
-        self._failed.append(message)
+        _LOG.info("a record on %s was not delivered: %s; it is sent again", sent.message.topic, error.str())
+        self._failed.append(sent)

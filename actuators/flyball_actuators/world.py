@@ -1,14 +1,13 @@
 """The actuator's own picture of the world, read from the compacted topics."""
 
 import logging
-from collections import Counter
-from collections.abc import Container, Mapping
+from collections.abc import Mapping
 from threading import Event
 
 from confluent_kafka import Consumer, KafkaException, Message, TopicPartition
 
-from flyball_actuators.guard import NodeInfo, World
-from flyball_actuators.messages import headers_of
+from flyball_actuators.guard import NodeInfo, Placed, World
+from flyball_actuators.messages import END_OF_PARTITION, headers_of
 from flyball_contracts.codec import decode_record
 from flyball_contracts.errors import DecodeError, TransportError
 from flyball_contracts.kafka import Settings
@@ -19,7 +18,6 @@ from flyball_contracts.topics import INVENTORY, WORKLOADS
 _LOG = logging.getLogger(__name__)
 _ANSWER_S = 10.0
 _BATCH = 500
-_END_OF_PARTITION = -191  # librdkafka's RD_KAFKA_RESP_ERR__PARTITION_EOF
 
 
 def partitions_of(consumer: Consumer, topic: str) -> list[int]:
@@ -41,7 +39,7 @@ class WorldReader:
         self._workloads: dict[str, WorkloadSpec] = {}
         self._inventories: dict[str, Inventory] = {}
         self._nodes: dict[str, NodeInfo] = {}
-        self._replicas: dict[str, Counter[str]] | None = None
+        self._placed: Placed | None = {}
         self._positions: dict[tuple[str, int], int] = {}
 
     def start(self, stop: Event) -> None:
@@ -80,9 +78,29 @@ class WorldReader:
             if len(messages) < _BATCH:
                 return
 
-    def view(self, handled: Container[str], stop: str) -> World:
-        """The world as the guard sees it."""
-        return World(self._workloads, self._nodes, self._counted(), handled, stop)
+    def view(self, stop: str) -> World:
+        """The world as the guard sees it; ``stop`` is why the kill switch is on, or empty."""
+        return World(self._workloads, self._nodes, self._where(), stop)
+
+    def replicas(self, cell: str, workload: str) -> Mapping[str, str]:
+        """Nodes of a workload's replicas, by replica; other threads may ask, for what is given is never changed."""
+        return self._where().get(cell, {}).get(workload, {})
+
+    def usd_per_gpu_hour(self, cell: str, workload: str) -> float | None:
+        """What a GPU costs on the nodes where a workload runs, else on all of its cell; ``None`` where nobody says."""
+        homes = set(self.replicas(cell, workload).values())
+        for names in (homes, self._inventories):
+            known = [
+                (node.price_usd_per_hour, sum(device.parent is None for device in node.devices))
+                for name in names
+                if (node := self._inventories.get(name)) is not None
+                and node.cell == cell
+                and node.price_usd_per_hour is not None
+            ]
+            gpus = sum(count for _, count in known)
+            if gpus:
+                return sum(price for price, _ in known) / gpus
+        return None
 
     def close(self) -> None:
         """Let the broker go."""
@@ -95,7 +113,7 @@ class WorldReader:
             _LOG.warning("reading workloads and inventories: %s", error)
             return
         if error is not None:
-            if error.code() == _END_OF_PARTITION:  # compaction may have removed the last records before it
+            if error.code() == END_OF_PARTITION:  # compaction may have removed the last records before it
                 self._positions[topic, partition] = max(offset, self._positions[topic, partition])
             else:
                 _LOG.warning("reading %s/%d: %s", topic, partition, error)
@@ -116,7 +134,7 @@ class WorldReader:
         elif isinstance(record, Inventory):
             self._inventories[record.node] = record
             self._nodes[record.node] = NodeInfo(record.cell, record.schedulable)
-            self._replicas = None
+            self._placed = None
 
     def _forget(self, topic: str, key: str) -> None:
         if topic == WORKLOADS.name:
@@ -124,16 +142,14 @@ class WorldReader:
         else:
             self._inventories.pop(key, None)
             self._nodes.pop(key, None)
-            self._replicas = None
+            self._placed = None
 
-    def _counted(self) -> Mapping[str, Mapping[str, int]]:
-        if self._replicas is None:  # a replica that spans nodes counts once
-            running = {
-                (node.cell, part.workload, part.replica)
-                for node in self._inventories.values()
-                for part in node.allocations
-            }
-            self._replicas = {}
-            for cell, workload, _ in running:
-                self._replicas.setdefault(cell, Counter())[workload] += 1
-        return self._replicas
+    def _where(self) -> Placed:
+        placed = self._placed
+        if placed is None:  # a replica that spans nodes counts once
+            made: dict[str, dict[str, dict[str, str]]] = {}
+            for node in tuple(self._inventories.values()):
+                for part in node.allocations:
+                    made.setdefault(node.cell, {}).setdefault(part.workload, {}).setdefault(part.replica, node.node)
+            placed = self._placed = made
+        return placed

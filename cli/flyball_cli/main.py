@@ -22,6 +22,7 @@ COMMANDS = {
     "replay": "Replay a recording: offline through the engine, or to a broker.",
     "backtest": "Try scaling policies on a recording or a trace, at equal service.",
     "import": "Turn a public trace into a recording.",
+    "workloads": "Declare, list, show and remove workloads.",
     "topics": "List or create the topics.",
     "schema": "Print or write the JSON Schemas and the AsyncAPI document.",
     "doctor": "Say what this node can measure and what it can reach, and why not.",

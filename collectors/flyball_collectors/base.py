@@ -6,10 +6,8 @@ from typing import NamedTuple, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from flyball_contracts.ids import record_id
 from flyball_contracts.metrics import Layout
 from flyball_contracts.records import Allocation, Device, Gateway, NodeEvent, NumaNode
-from flyball_contracts.records.events import EventKind, Remedy, Severity
 from flyball_contracts.records.inventory import CapacityType
 
 NAN = float("nan")
@@ -147,28 +145,3 @@ def fill_row(layout: Layout, found: Values, counters: Counters) -> NDArray[np.fl
         elif counts:
             row[column] = counters.increase_of_sum(key, value)
     return row
-
-
-def node_event(
-    node: str,
-    time_ns: int,
-    kind: EventKind,
-    *,
-    severity: Severity = "info",
-    device: str = "",
-    code: int | None = None,
-    remedy: Remedy = "none",
-    message: str = "",
-) -> NodeEvent:
-    """Event whose id follows from what it says, so that a second telling is the same event."""
-    return NodeEvent(
-        id=record_id("NodeEvent", node, device, kind, -1 if code is None else code, time_ns, message),
-        node=node,
-        time_ns=time_ns,
-        kind=kind,
-        severity=severity,
-        device=device,
-        code=code,
-        remedy=remedy,
-        message=message,
-    )

@@ -10,6 +10,7 @@ from flyball_contracts.errors import DecodeError, UnknownSchema
 from flyball_contracts.frame import Frame, decode_frame, encode_frame
 from flyball_contracts.ids import MAX_TIME_NS, record_id
 from flyball_contracts.records import (
+    Account,
     Anomaly,
     Capacity,
     DemandTick,
@@ -116,6 +117,7 @@ _bind(Forecast, INSIGHTS, lambda r: r.subject, lambda r: r.id, lambda r: r.time_
 _bind(Anomaly, INSIGHTS, lambda r: r.subject, lambda r: r.id, lambda r: r.time_ns)
 _bind(Capacity, INSIGHTS, lambda r: r.subject, lambda r: r.id, lambda r: r.time_ns)
 _bind(Plan, INSIGHTS, lambda r: r.subject, lambda r: r.id, lambda r: r.time_ns)
+_bind(Account, INSIGHTS, lambda r: r.subject, lambda r: r.id, lambda r: r.time_ns)
 _bind(
     ProposalTick,
     PROPOSALS,

@@ -16,6 +16,15 @@ def record_id(*parts: str | int) -> str:
     return blake2b(b"".join(map(_prefixed, parts)), digest_size=16).hexdigest()
 
 
+def decision_id(cell: str, subject: str, tick_ns: int, ordinal: int = 0) -> str:
+    """Identify the decision number ``ordinal`` about one subject in one event-time tick of a cell.
+
+    The answer is no part of it: whatever a lane that was restarted decides anew, one (subject, tick, ordinal) is one
+    decision, and has at most one effect.
+    """
+    return record_id("Decision", cell, subject, tick_ns, ordinal)
+
+
 @lru_cache(maxsize=1 << 14, typed=True)  # kinds, cells, subjects and the tick come again and again
 def _prefixed(part: str | int) -> bytes:
     raw = str(part).encode()

@@ -18,7 +18,7 @@ def producer_settings(
     client_id: str,
     queue_bytes: int = 64 * 1024 * 1024,
     delivery_timeout_s: float = 120.0,
-    linger_ms: int = 20,
+    linger_ms: int = 5,
     extra: Mapping[str, str] | None = None,
 ) -> Settings:
     """Idempotent producer: ordered, acknowledged by all replicas, zstd, bounded queue.

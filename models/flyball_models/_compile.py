@@ -22,3 +22,8 @@ def compiled_step(
         step, static_argnames=static, donate_argnums=(0,) if donate else ()
     )
     return cast("Callable[P, R]", jitted)
+
+
+def batched(function: Callable[P, R]) -> Callable[P, R]:
+    """Map a function of arrays over the first axis of all its arguments."""
+    return jax.vmap(function)

@@ -4,8 +4,9 @@ from collections.abc import Callable
 from typing import TypeVar
 
 import jax
+import numpy as np
 
-from flyball_models._arrays import Array
+from flyball_models._arrays import Input
 
 State = TypeVar("State")
 
@@ -32,7 +33,7 @@ def grow(state: State, n: int, fresh: Callable[[int], State], axis: int = -1) ->
     settings).
     """
 
-    def copy(old: Array, new: Array) -> Array:
+    def copy(old: Input, new: Input) -> Input:
         if not old.ndim or old.shape[axis % old.ndim] == 1 == new.shape[axis % old.ndim]:
             return old.copy()  # the state may be donated and the grown one must live on
         at = axis % old.ndim
@@ -44,7 +45,11 @@ def grow(state: State, n: int, fresh: Callable[[int], State], axis: int = -1) ->
                 f"resize: the state has shape {old.shape}, its configuration gives {new.shape}; "
                 "pass the configuration that the state was made with"
             )
-        return new.at[(slice(None),) * at + (slice(have),)].set(old)
+        place = (slice(None),) * at + (slice(have),)
+        if isinstance(new, np.ndarray):
+            new[place] = np.asarray(old)
+            return new
+        return new.at[place].set(old)
 
     grown: State = jax.tree.map(copy, state, fresh(n))
     return grown

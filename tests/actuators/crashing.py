@@ -1,6 +1,6 @@
-"""A program that runs an actuator whose driver is killed in the middle of its first call.
+"""A program that runs an actuator which is killed in the middle of its first submission.
 
-Arguments: bootstrap, group, effects file, ledger file, and ``before`` or ``after`` the effect.
+Arguments: bootstrap, group, the platform's URL or the effects file, the ledger file, and ``before`` or ``after``.
 """
 
 import os
@@ -9,31 +9,32 @@ import sys
 import threading
 from pathlib import Path
 
-from tests.actuators.loop import FileDriver, config_for
+from tests.actuators.loop import FilePlatform, config_for
 from tests.actuators.samples import NOW
 
-from flyball_actuators.drivers import Answer
+from flyball_actuators.platforms import Handle, Platform, Rejected, SimulatedPlatform
 from flyball_actuators.service import run_actuator
-from flyball_contracts.records import AnyDecision
+from flyball_contracts.records import AnyDecision, SubjectState
 
 
-class Killed(FileDriver):
-    """Ends its own process as a power cut would."""
+def deadly(platform: Platform, when: str) -> Platform:
+    """The platform, whose first submission ends this process as a power cut would."""
+    submit = platform.submit
 
-    when = "after"
-
-    def apply(self, decision: AnyDecision) -> Answer:
-        if self.when == "after":
-            super().apply(decision)
+    def cut(decision: AnyDecision, observed: SubjectState, *, dry_run: bool) -> Handle | Rejected:
+        if when == "after":
+            submit(decision, observed, dry_run=dry_run)
         os.kill(os.getpid(), signal.SIGKILL)
         raise AssertionError("unreachable")
 
+    platform.submit = cut  # type: ignore[method-assign]
+    return platform
 
-def main(bootstrap: str, group: str, effects: str, ledger: str, when: str) -> None:
-    driver = Killed(Path(effects))
-    driver.when = when
+
+def main(bootstrap: str, group: str, where: str, ledger: str, when: str) -> None:
+    platform: Platform = SimulatedPlatform(where, 5.0) if where.startswith("http") else FilePlatform(Path(where))
     config = config_for(bootstrap, group, mode="live", ledger=ledger)
-    run_actuator(config, stop=threading.Event(), driver=driver, clock=lambda: NOW)
+    run_actuator(config, stop=threading.Event(), platform=deadly(platform, when), clock=lambda: NOW)
 
 
 if __name__ == "__main__":

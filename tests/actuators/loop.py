@@ -3,38 +3,48 @@
 import threading
 import time
 from collections.abc import Callable, Generator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from confluent_kafka import Consumer, Producer, TopicPartition
-from tests.actuators.samples import NOW
+from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
+from tests.actuators.platform_server import PlatformServer
+from tests.actuators.samples import NOW, S
 
-from flyball_actuators.drivers import Answer
+from flyball_actuators.platforms import Capabilities, Done, Handle, Platform, Progress, Rejected
 from flyball_actuators.report import ActuatorReport
 from flyball_actuators.service import run_actuator
 from flyball_contracts.codec import Message, decode_message, record_message
-from flyball_contracts.config import ActuatorConfig, Config, KafkaConfig
+from flyball_contracts.config import ActuatorConfig, Config, KafkaConfig, PlatformConfig
 from flyball_contracts.kafka import consumer_settings, producer_settings
-from flyball_contracts.records import AnyDecision, Outcome, Record
+from flyball_contracts.records import AnyDecision, Outcome, Record, SubjectState
 from flyball_contracts.topics import DECISIONS, OUTCOMES, TOPICS
 
 PARTITIONS = {name: 2 for name in TOPICS}
 DEADLINE_S = 40.0
 
 
-class FileDriver:
-    """Not repeatable; each call appends the decision's id to a file."""
+class FilePlatform:
+    """A platform that remembers nothing: each submission appends the decision's id to a file, and is done at once."""
 
     name = "file"
-    repeatable = False
+    capabilities = Capabilities(kinds=frozenset({"Scale", "Migrate", "Preempt"}), tracks=False)
 
     def __init__(self, effects: Path) -> None:
         self._effects = effects
 
-    def apply(self, decision: AnyDecision) -> Answer:
+    def observe(self, decision: AnyDecision) -> SubjectState | Rejected:
+        return SubjectState()
+
+    def submit(self, decision: AnyDecision, observed: SubjectState, *, dry_run: bool) -> Handle | Rejected:
         with self._effects.open("a") as file:
             file.write(f"{decision.id}\n")
-        return Answer("done", f"applied {decision.id}")
+        return Handle(operation=decision.id, expected=observed, answer=f"applied {decision.id}")
+
+    def poll(self, handle: Handle) -> Progress:
+        return Done(handle.expected, NOW + S, handle.answer)
+
+    def find(self, decision: AnyDecision) -> Handle | None:
+        raise AssertionError("it tracks nothing")
 
     def effects(self) -> list[str]:
         return self._effects.read_text().split() if self._effects.exists() else []
@@ -51,7 +61,8 @@ def publish(bootstrap: str, *records: Record | Message) -> None:
     producer = Producer(producer_settings(bootstrap, client_id="test", linger_ms=0, extra=quick))
     for record in records:
         message = record_message(record, "/test") if isinstance(record, Record) else record
-        producer.produce(message.topic, message.value, message.key, headers=[*message.headers])
+        partition = -1 if message.partition is None else message.partition
+        producer.produce(message.topic, message.value, message.key, partition, headers=[*message.headers])
     assert producer.flush(DEADLINE_S) == 0
 
 
@@ -87,9 +98,28 @@ def said(bootstrap: str, decision: str) -> list[str]:
     return [f"{o.status} {o.code}".strip() for o in outcomes(bootstrap) if o.decision == decision]
 
 
+def ended(bootstrap: str, decisions: int) -> Callable[[], bool]:
+    """Whether so many decisions have had a last word."""
+    return lambda: len({o.decision for o in outcomes(bootstrap) if o.final}) >= decisions
+
+
+def live(bootstrap: str, group: str, folder: Path, server: PlatformServer | None = None) -> Config:
+    """Mode live with a ledger; on the server where one is given."""
+    platforms = () if server is None else (PlatformConfig(driver="simulated", url=server.url, poll_s=0.05),)
+    return config_for(bootstrap, group, mode="live", ledger=str(folder / "ledger"), platforms=platforms)
+
+
+def of(bootstrap: str, decision: str, status: str) -> Outcome:
+    (found,) = [o for o in outcomes(bootstrap) if o.decision == decision and o.status == status]
+    return found
+
+
 def wait_for(true: Callable[[], bool], what: str) -> None:
     until = time.monotonic() + DEADLINE_S
-    while not true():
+    while True:
+        with suppress(KafkaException):  # a broker that starts anew has no answer for a moment
+            if true():
+                return
         assert time.monotonic() < until, f"waited in vain for {what}"
         time.sleep(0.05)
 
@@ -107,17 +137,23 @@ def committed(bootstrap: str, group: str) -> int:
 class Running:
     """An actuator in a thread; ``error`` is what ended it, ``report`` what it returned."""
 
-    def __init__(self, config: Config, driver: FileDriver | None) -> None:
+    def __init__(self, config: Config, platform: Platform | None) -> None:
         self.report: ActuatorReport | None = None
         self.error: BaseException | None = None
+        self.beats = 0
         self.stop = threading.Event()
         self.ready = threading.Event()
-        self._thread = threading.Thread(target=self._run, args=(config, driver))
+        self._thread = threading.Thread(target=self._run, args=(config, platform))
         self._thread.start()
 
-    def _run(self, config: Config, driver: FileDriver | None) -> None:
+    def _beat(self) -> None:
+        self.beats += 1
+
+    def _run(self, config: Config, platform: Platform | None) -> None:
         try:
-            self.report = run_actuator(config, stop=self.stop, ready=self.ready.set, driver=driver, clock=lambda: NOW)
+            self.report = run_actuator(
+                config, stop=self.stop, ready=self.ready.set, beat=self._beat, platform=platform, clock=lambda: NOW
+            )
         except BaseException as error:
             self.error = error
             self.ready.set()
@@ -128,8 +164,8 @@ class Running:
 
 
 @contextmanager
-def running(config: Config, driver: FileDriver | None = None) -> Generator[Running]:
-    actuator = Running(config, driver)
+def running(config: Config, platform: Platform | None = None) -> Generator[Running]:
+    actuator = Running(config, platform)
     try:
         assert actuator.ready.wait(DEADLINE_S), "the actuator was not ready"
         yield actuator

@@ -1,9 +1,19 @@
 """Decisions, specifications and worlds for the actuator's tests."""
 
-from collections.abc import Container, Iterable
+from collections.abc import Iterable
 
 from flyball_actuators.guard import NodeInfo, World
-from flyball_contracts.records import Allocation, Inventory, Migrate, Portion, Preempt, Resources, Scale, WorkloadSpec
+from flyball_contracts.records import (
+    Allocation,
+    Device,
+    Inventory,
+    Migrate,
+    Portion,
+    Preempt,
+    Resources,
+    Scale,
+    WorkloadSpec,
+)
 
 S = 1_000_000_000
 NOW = 1_800_000_000 * S
@@ -11,23 +21,39 @@ CELL = "cell-a"
 
 
 def spec(
-    workload: str = "chat", *, cell: str = CELL, interruptible: bool = True, removed: bool = False
+    workload: str = "chat",
+    *,
+    cell: str = CELL,
+    interruptible: bool = True,
+    removed: bool = False,
+    min_replicas: int = 0,
 ) -> WorkloadSpec:
     return WorkloadSpec(
         workload=workload,
         cell=cell,
         time_ns=NOW,
         kind="inference",
-        min_replicas=0,
+        min_replicas=min_replicas,
         max_replicas=20,
         interruptible=interruptible,
         removed=removed,
     )
 
 
-def inventory(node: str = "n1", *, cell: str = CELL, workload: str = "chat", replicas: int = 0) -> Inventory:
+def inventory(
+    node: str = "n1",
+    *,
+    cell: str = CELL,
+    workload: str = "chat",
+    replicas: int = 0,
+    price: float | None = None,
+    devices: int = 0,
+) -> Inventory:
     allocations = tuple(Allocation(workload=workload, replica=f"{workload}-{i}") for i in range(replicas))
-    return Inventory(node=node, cell=cell, epoch=1, time_ns=NOW, allocations=allocations)
+    gpus = tuple(Device(id=f"{node}-{i}", model="H100", memory_bytes=2**36, index=i) for i in range(devices))
+    return Inventory(
+        node=node, cell=cell, epoch=1, time_ns=NOW, allocations=allocations, devices=gpus, price_usd_per_hour=price
+    )
 
 
 def scale(
@@ -39,13 +65,15 @@ def scale(
     time_ns: int = NOW,
     ttl_s: int = 120,
     cell: str = CELL,
+    target: str = "",
     power_limit_w: float | None = None,
     resources: Resources | None = None,
+    resources_before: Resources | None = None,
     mix: Iterable[tuple[str, int, int]] = (),
 ) -> Scale:
     return Scale(
         id=id_,
-        target=workload,
+        target=target or f"{cell}/{workload}",
         cell=cell,
         workload=workload,
         time_ns=time_ns,
@@ -57,6 +85,7 @@ def scale(
         replicas_before=before,
         power_limit_w=power_limit_w,
         resources=resources,
+        resources_before=resources_before,
         mix=tuple(Portion(offer=name, replicas=n, replicas_before=was) for name, was, n in mix),
     )
 
@@ -72,7 +101,7 @@ def preempt(
 ) -> Preempt:
     return Preempt(
         id=id_,
-        target=workload,
+        target=f"{CELL}/{workload}",
         cell=CELL,
         workload=workload,
         time_ns=NOW,
@@ -89,11 +118,11 @@ def preempt(
 
 def migrate(
     id_: str = "m1", *, workload: str = "chat", replica: str = "chat-0", from_node: str = "n1", to_node: str = "",
-    time_ns: int = NOW,
+    from_device: str = "GPU-1", time_ns: int = NOW,
 ) -> Migrate:  # fmt: skip
     return Migrate(
         id=id_,
-        target=workload,
+        target=f"{CELL}/{workload}",
         cell=CELL,
         workload=workload,
         time_ns=time_ns,
@@ -103,7 +132,7 @@ def migrate(
         policy="test",
         replica=replica,
         from_node=from_node,
-        from_device="GPU-1",
+        from_device=from_device,
         to_node=to_node,
     )
 
@@ -112,7 +141,6 @@ def world(
     *,
     specs: Iterable[WorkloadSpec] = (),
     running: dict[str, int] | None = None,
-    handled: Container[str] = (),
     stop: str = "",
 ) -> World:
     """A cell with nodes n1, n2 and the drained n3, and one workload ``chat`` unless told otherwise."""
@@ -122,5 +150,6 @@ def world(
         "n3": NodeInfo(CELL, False),
         "far": NodeInfo("cell-b", True),
     }
-    known = {s.workload: s for s in (*specs, spec())}
-    return World(known, nodes, {CELL: running or {}}, handled, stop)
+    known = {s.workload: s for s in (spec(), *specs)}
+    placed = {name: {f"{name}-{i}": "n1" for i in range(count)} for name, count in (running or {}).items()}
+    return World(known, nodes, {CELL: placed}, stop)

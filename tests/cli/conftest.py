@@ -2,10 +2,10 @@ from pathlib import Path
 
 import pytest
 
-from flyball_collectors.fleet import Fleet
 from flyball_contracts.config import FleetConfig
 from flyball_contracts.partitioner import partition_of
 from flyball_contracts.topics import TOPICS
+from flyball_simulator import Fleet
 from flyball_streams.recording.format import RecordedMessage, event_time_ns
 from flyball_streams.recording.writer import RecordingWriter
 

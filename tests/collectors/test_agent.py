@@ -12,11 +12,12 @@ from tests.collectors.agent_tools import START_NS, TOPICS, FakeTime, S, StartBro
 from tests.nvml_stub.stub import NvmlStub
 
 from flyball_collectors.agent import AgentReport, read_once, run_agent
-from flyball_collectors.base import Parts, Reading, node_event
+from flyball_collectors.base import Parts, Reading
 from flyball_contracts.config import AgentConfig, Config, KafkaConfig
 from flyball_contracts.errors import ConfigError
 from flyball_contracts.metrics import GPU, HOST
 from flyball_contracts.records import Device, NodeEvent
+from flyball_contracts.records.events import node_event
 
 INIT_PRODUCER_ID, CLUSTER_AUTHORIZATION_FAILED = 22, 31  # of the Kafka protocol; the error is fatal to a producer
 NOWHERE = "127.0.0.1:1"  # nothing listens on this port

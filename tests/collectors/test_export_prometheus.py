@@ -17,7 +17,7 @@ from hypothesis import example, given, strategies as st
 from prometheus_client.openmetrics import parser as openmetrics
 from prometheus_client.parser import text_string_to_metric_families as parse_text
 
-from flyball_collectors.base import Reading, node_event
+from flyball_collectors.base import Reading
 from flyball_collectors.export import Exports, Framed
 from flyball_collectors.export.latest import Latest
 from flyball_collectors.export.names import family_of, label
@@ -26,6 +26,7 @@ from flyball_contracts.config import AgentConfig, Config, ExportConfig, parse_co
 from flyball_contracts.errors import ConfigError
 from flyball_contracts.metrics import GPU, GPU_DETAIL, HOST, LAYOUTS, NUMA, USAGE, Layout
 from flyball_contracts.records import Allocation, Device, Gateway, Inventory, NumaNode
+from flyball_contracts.records.events import node_event
 
 S = 1_000_000_000
 START_NS = 1_700_000_000 * S

@@ -41,6 +41,7 @@ def test_a_fed_signal_becomes_a_plan(tmp_path: Path) -> None:
         kind="batch",
         interruptible=True,
         duration_s=7200.0,
+        cold_start_s=0.0,
         deadline_ns=NOW_NS + 8 * HOUR_NS,
     )
     device = Device(id="n/0", model="x", memory_bytes=1)

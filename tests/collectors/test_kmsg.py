@@ -16,7 +16,7 @@ from tests.collectors.agent_tools import TOPICS, FakeTime
 from tests.nvml_stub.stub import NvmlStub
 
 from flyball_collectors.agent import Finding, explain, run_agent
-from flyball_collectors.base import Parts, Reading, node_event
+from flyball_collectors.base import Parts, Reading
 from flyball_collectors.kmsg import KernelLog, Witness, open_kmsg
 from flyball_collectors.kmsg.burst import Burst
 from flyball_collectors.kmsg.collector import fault_of
@@ -28,6 +28,7 @@ from flyball_contracts.codec import decode_message
 from flyball_contracts.config import AgentConfig, Config, KafkaConfig
 from flyball_contracts.kafka import consumer_settings
 from flyball_contracts.records import Device, NodeEvent
+from flyball_contracts.records.events import node_event
 from flyball_contracts.topics import EVENTS
 from flyball_streams.broker import EmbeddedBroker
 

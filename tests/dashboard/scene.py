@@ -3,6 +3,7 @@
 from collections.abc import Iterable
 
 from confluent_kafka import Producer
+from tests.dashboard.scene_accounts import accounts
 from tests.dashboard.scene_carbon import plans, signals
 from tests.dashboard.scene_decisions import decisions, outcomes, troubles
 from tests.dashboard.scene_fleet import (
@@ -24,6 +25,7 @@ from flyball_contracts.codec import Message, frame_message, record_message
 from flyball_contracts.frame import Frame
 from flyball_contracts.kafka import producer_settings
 from flyball_contracts.records import Record
+from flyball_contracts.records.outcomes import Mode
 
 __all__ = [
     "CELL",
@@ -32,6 +34,7 @@ __all__ = [
     "TICKS",
     "Fleet",
     "Item",
+    "accounts",
     "decisions",
     "demands",
     "device_id",
@@ -52,7 +55,7 @@ __all__ = [
 Item = Record | Frame
 
 
-def scene(fleet: Fleet | None = None) -> list[Item]:
+def scene(fleet: Fleet | None = None, *, mode: Mode = "live", accounted: bool = True) -> list[Item]:
     """Everything, in an order in which it may arrive."""
     fleet = fleet or Fleet()
     made = decisions()
@@ -68,7 +71,8 @@ def scene(fleet: Fleet | None = None) -> list[Item]:
         *plans(),
         *troubles(),
         *made,
-        *outcomes(made),
+        *outcomes(made, mode),
+        *(accounts() if accounted else ()),
     ]
 
 

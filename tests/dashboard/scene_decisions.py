@@ -17,7 +17,9 @@ from flyball_contracts.records import (
     Preempt,
     Record,
     Scale,
+    SubjectState,
 )
+from flyball_contracts.records.outcomes import Mode
 
 
 def troubles() -> list[Record]:
@@ -137,17 +139,31 @@ def decisions() -> list[AnyDecision]:
         ),
         scale(
             110,
-            "vision-api",
-            3,
-            8,
-            "Scale vision-api out from 3 to 8: the backlog alone needs five more replicas.",
-            Effect(cost_usd_per_hour=60.0, gpus=20.0, slo=0.08),
+            "chat-70b",
+            4,
+            6,
+            "Scale chat-70b out from 4 to 6: the queue grows and requests wait longer than their objective.",
+            Effect(cost_usd_per_hour=24.0, carbon_g_per_hour=960.0, gpus=8.0, slo=0.12),
+        ),
+        *(
+            scale(
+                age,
+                "vision-api",
+                3,
+                8,
+                "Scale vision-api out from 3 to 8: the backlog alone needs five more replicas.",
+                Effect(cost_usd_per_hour=60.0, gpus=20.0, slo=0.08),
+            )
+            for age in (114, 144, 176)
         ),
     ]
 
 
-def outcomes(made: Iterable[AnyDecision]) -> list[Record]:
-    """The first is accepted, the next three are done, the last is refused."""
+_EFFECTS_S = {"pretrain-llm": 9.0, "genome-fold": 12.0, "search-embed": 3.0, "chat-70b": 41.0}
+
+
+def outcomes(made: Iterable[AnyDecision], mode: Mode = "live") -> list[Record]:
+    """The newest runs on the platform, the next four are done, those of ``vision-api`` are refused."""
     found: list[Record] = []
     for i, decision in enumerate(made):
         accepted = Outcome(
@@ -157,21 +173,61 @@ def outcomes(made: Iterable[AnyDecision]) -> list[Record]:
             target=decision.target,
             cell=decision.cell,
             workload=decision.workload,
-            time_ns=decision.time_ns + NS_PER_S,
+            time_ns=decision.time_ns + NS_PER_S // 2,
             status="accepted",
-            mode="dry_run",
-            driver="dry_run",
+            mode=mode,
+            driver="simulated",
+            actuator="actuator-1",
         )
-        if i == 4:
+        if decision.workload == "vision-api":
             why = "five replicas are more than 30 % of the cell in 10 minutes"
-            refused = replace(accepted, id=f"{accepted.id}r", status="refused", code="blast_radius", detail=why)
-            found.append(refused)
+            found.append(replace(accepted, id=f"{accepted.id}r", status="refused", code="blast_radius", detail=why))
             continue
         found.append(accepted)
+        before, expected = _states(decision)
+        if mode == "dry_run":
+            found.append(replace(accepted, id=f"{accepted.id}p", status="planned", before=before, expected=expected))
+            continue
+        running = replace(
+            accepted, id=f"{accepted.id}w", status="running", before=before, expected=expected,
+            operation=f"op-{i}", time_ns=decision.time_ns + NS_PER_S,
+        )  # fmt: skip
+        found.append(running)
         if i > 0:
+            after = _EFFECTS_S[decision.workload]
             found.append(
                 replace(
-                    accepted, id=f"{accepted.id}d", status="done", answer="would have been applied", effect_after_s=1.2
+                    running,
+                    id=f"{accepted.id}d",
+                    status="done",
+                    observed=expected,
+                    effect_after_s=after,
+                    time_ns=decision.time_ns + round(after * NS_PER_S),
+                    effect=_seen(decision.expected),
                 )
             )
     return found
+
+
+def _states(decision: AnyDecision) -> tuple[SubjectState, SubjectState]:
+    if isinstance(decision, Migrate):
+        return (
+            SubjectState(nodes={decision.replica: decision.from_node}),
+            SubjectState(nodes={decision.replica: decision.to_node}),
+        )
+    before, after = decision.replicas_before, decision.replicas
+    return SubjectState(replicas=before, ready=before), SubjectState(replicas=after, ready=after)
+
+
+def _seen(expected: Effect) -> Effect:
+    """What was observed: close to what was expected, and nothing where nothing was."""
+
+    def near(value: float | None) -> float | None:
+        return None if value is None else 0.92 * value
+
+    return Effect(
+        cost_usd_per_hour=expected.cost_usd_per_hour,
+        carbon_g_per_hour=near(expected.carbon_g_per_hour),
+        power_w=near(expected.power_w),
+        gpus=expected.gpus,
+    )

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from flyball_contracts.frame import Frame, make_frame
 from flyball_contracts.ids import NS_PER_S
 from flyball_contracts.metrics import GPU, HOST
-from flyball_contracts.records import Allocation, Device, Inventory, Tick, WorkloadSpec
+from flyball_contracts.records import Allocation, Device, Inventory, Objective, Tick, WorkloadSpec
 
 T0 = 1_773_838_800 * NS_PER_S  # 2026-03-18 13:00 UTC
 TICKS = 200
@@ -117,6 +117,7 @@ def specs() -> list[WorkloadSpec]:
             kind="inference",
             priority=10,
             max_replicas=24,
+            objective=Objective(delay_s=2.0),
             capacity_per_replica=peak / replicas * 1.25,
         )
         for name, (replicas, peak) in SERVICES.items()

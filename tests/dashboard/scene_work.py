@@ -22,24 +22,47 @@ Kind = Literal["spec", "static", "historic", "online"]
 LEVELS = (0.05, 0.25, 0.5, 0.75, 0.95)
 
 
+def replicas_at(name: str, t: int) -> tuple[int, int]:
+    """Replicas asked for and ready: two scalings were carried out while the scene ran."""
+    asked = SERVICES[name][0]
+    ready = asked
+    if name == "chat-70b":
+        asked, ready = (4 if t < 90 else 6), (4 if t < 131 else 6)
+    elif name == "search-embed":
+        asked = ready = 5 if t < 128 else 4
+    return asked, ready
+
+
+def _ramp(name: str, t: int) -> float:
+    rise = 0.28 * (t - 150) / 50 if t > 150 and name == "chat-70b" else 0.0
+    return float(0.55 + 0.25 * np.sin(t / 33) + rise)
+
+
+def _asked(name: str, t: int, half: str, work: float) -> Demand:
+    """Half of what a service is asked for; ``chat-70b`` is late while its new replicas start."""
+    running, ready = (n // 2 + (half == "node/1") * (n % 2) for n in replicas_at(name, t))
+    late = name == "chat-70b" and 100 < t < 131
+    return Demand(
+        workload=name,
+        replicas=running,
+        ready=ready,
+        devices=4 * SERVICES[name][0],
+        work_rate=work,
+        utilization_sum=2.0,
+        request_rate=work / 100,
+        latency_s=2.6 if late else 0.4,
+        queued=24.0 if late else 1.0,
+    )
+
+
 def demands(fleet: Fleet) -> list[DemandTick]:
     rng = np.random.default_rng(fleet.seed + 1)
     made: list[DemandTick] = []
-    for name, (replicas, peak) in SERVICES.items():
-        for t in range(TICKS):
-            ramp = 0.55 + 0.25 * np.sin(t / 33) + (0.28 * (t - 150) / 50 if t > 150 and name == "chat-70b" else 0)
-            work = float(peak * ramp * rng.normal(1, 0.035))
-            for half in ("node/0", "node/1"):  # a reader adds up the sources
-                running = replicas // 2 + (half == "node/1") * (replicas % 2)
-                asked = Demand(
-                    workload=name,
-                    replicas=running,
-                    ready=running,
-                    devices=4 * replicas,
-                    work_rate=work / 2,
-                    utilization_sum=2.0,
-                )
-                made.append(DemandTick(cell=CELL, source=half, tick=tick(t), partition=0, demands=(asked,)))
+    for t in range(TICKS):
+        work = {name: peak * _ramp(name, t) * float(rng.normal(1, 0.035)) for name, (_, peak) in SERVICES.items()}
+        for half in ("node/0", "node/1"):  # a reader adds up the sources
+            asked = tuple(_asked(name, t, half, work[name] / 2) for name in SERVICES)
+            made.append(DemandTick(cell=CELL, source=half, tick=tick(t), partition=0, demands=asked))
     for t in range(TICKS):
         busy = float(163 + rng.normal(0, 2))
         train = Demand(workload="pretrain-llm", replicas=22, ready=22, devices=176, utilization_sum=busy, progress=0.41)

@@ -23,12 +23,16 @@ def settle(page: Page) -> None:
     page.wait_for_timeout(3_000)
 
 
-def shoot(url: str, out: Path, *, width: int, height: int, full: bool, wait_s: float = 0.0) -> None:
+def shoot(
+    url: str, out: Path, *, width: int, height: int, full: bool, wait_s: float = 0.0, theme: str = "dark"
+) -> None:
     """Write a PNG of the page, at two device pixels per CSS pixel on a phone and one elsewhere."""
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=chromium(), args=FLAGS)
         page = browser.new_page(
-            viewport={"width": width, "height": height}, device_scale_factor=2 if width < 600 else 1
+            viewport={"width": width, "height": height},
+            device_scale_factor=2 if width < 600 else 1,
+            color_scheme="light" if theme == "light" else "dark",
         )
         page.goto(url)
         settle(page)
@@ -45,5 +49,14 @@ if __name__ == "__main__":
     parser.add_argument("--height", type=int, default=900)
     parser.add_argument("--viewport-only", action="store_true", help="only what is visible without scrolling")
     parser.add_argument("--wait", type=float, default=0.0, help="seconds to wait before the shot")
+    parser.add_argument("--theme", choices=("dark", "light"), default="dark")
     given = parser.parse_args()
-    shoot(given.url, given.out, width=given.width, height=given.height, full=not given.viewport_only, wait_s=given.wait)
+    shoot(
+        given.url,
+        given.out,
+        width=given.width,
+        height=given.height,
+        full=not given.viewport_only,
+        wait_s=given.wait,
+        theme=given.theme,
+    )

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Sequence
+from zoneinfo import ZoneInfo
 
 import pytest
 from msgspec.structs import replace
@@ -11,10 +12,13 @@ from flyball_contracts.ids import NS_PER_S
 from flyball_contracts.records import Arrivals, Demand, DemandTick, Forecast, Plan, Signal
 from flyball_streams.dashboard.charts.carbon import carbon_options, running_spans
 from flyball_streams.dashboard.charts.demand import demand_options, empty_demand_options
-from flyball_streams.dashboard.charts.fleet import fleet_caption, fleet_payload
+from flyball_streams.dashboard.charts.fleet import MAX_SQUARES, fleet_caption, fleet_map
 from flyball_streams.dashboard.charts.palette import Options
 from flyball_streams.dashboard.demand import Workload
+from flyball_streams.dashboard.look import LIGHT, Look
 from flyball_streams.dashboard.state import FleetView
+
+LOOK = Look()
 
 
 def view_of(items: Sequence[scene.Item]) -> FleetView:
@@ -39,31 +43,54 @@ def chat(view: FleetView) -> Workload:
     return workload
 
 
-def test_fleet_payload_groups_by_zone_and_keeps_the_order_of_devices(view: FleetView) -> None:
-    payload = fleet_payload(view)
-    assert [group["zone"] for group in payload.layout] == ["DE", "SE-SE3", "US-CAL-CISO"]
-    places = [(n["name"], d) for group in payload.layout for n in group["nodes"] for d in n["devices"]]
-    assert len(places) == len(payload.values["use"]) == 384
-    failing = [places[int(mark[0])] for mark in payload.marks if mark[1] == 3]
-    assert failing == [(scene.node_name(5), 3)]
-    assert fleet_caption(payload).startswith("384 GPUs, mean utilisation")
-    json.dumps(payload)  # plain numbers only
+def test_the_fleet_map_groups_by_zone_and_keeps_the_order_of_devices(view: FleetView) -> None:
+    shown = fleet_map(view, view.times())
+    assert [group["text"].split(" ")[2] for group in shown.layout] == ["DE", "SE-SE3", "US-CAL-CISO"]
+    links = [link for group in shown.layout for link in group["links"]]
+    assert len(links) == len(shown.values["use"]) == 384
+    assert [links[mark[0]] for mark in shown.marks if mark[1] == 3] == [f"/gpus/{scene.device_id(5, 3)}"]
+    assert (shown.level, shown.silent) == ("gpu", [])
+    assert fleet_caption(shown).startswith("384 GPUs, mean utilisation")
+    json.dumps(shown)  # plain numbers only
 
 
-def test_unknown_values_are_minus_one_and_silent_nodes_are_named() -> None:
+def test_unknown_values_are_minus_one_and_silent_devices_are_named() -> None:
     fleet = scene.Fleet(nodes=3, gpus=2)
     items: list[scene.Item] = [
         *scene.inventories(fleet),
         *scene.frames(fleet, [0])[:1],
         *scene.frames(fleet, [60])[1:2],
     ]
-    payload = fleet_payload(view_of([*items, *scene.demands(fleet)]))
-    assert payload.values["use"][4:] == [-1, -1]
-    assert payload.silent == [0, 1, 2]  # all are more than 30 s behind the cell's tick
+    view = view_of([*items, *scene.demands(fleet)])
+    shown = fleet_map(view, view.times())
+    assert shown.values["use"][4:] == [-1, -1]
+    assert shown.values["heat"][4:] == [-1, -1]
+    assert shown.silent == list(range(6))  # all are more than 30 s behind the cell's tick
+
+
+def test_a_large_fleet_is_shown_by_node_and_a_huge_one_by_pool() -> None:
+    fleet = scene.Fleet(nodes=MAX_SQUARES // 8 + 1)
+    view = view_of([*scene.inventories(fleet), *scene.frames(fleet, [199]), *scene.troubles()])
+    shown = fleet_map(view, view.times())
+    assert shown.level == "node"
+    names = [name for group in shown.layout for name in group["names"]]
+    assert len(names) == len(shown.values["use"]) == fleet.nodes
+    assert shown.gpus == 8 * fleet.nodes
+    node = view.nodes.get(names[0])
+    assert node is not None
+    table = node.table()
+    assert shown.values["use"][0] == pytest.approx(100 * table[:, 0].mean(), abs=0.6)
+    assert shown.values["power"][0] == pytest.approx(table[:, 1].sum(), abs=0.6)
+    assert shown.values["heat"][0] == pytest.approx(table[:, 2].max(), abs=0.6)
+    assert [names[mark[0]] for mark in shown.marks if mark[1] == 3] == [scene.node_name(5)]
+    huge = scene.Fleet(nodes=MAX_SQUARES + 1, gpus=1)
+    pools = fleet_map(view_of(scene.inventories(huge)), {})
+    assert pools.level == "pool"
+    assert [group["names"] for group in pools.layout] == [["H100-SXM"]] * 3
 
 
 def test_demand_fan_is_ordered_and_starts_at_the_observation(view: FleetView) -> None:
-    options, text = demand_options(chat(view))
+    options, text = demand_options(chat(view), LOOK)
     data = series(options)
     assert data["observed"][-1] == [scene.NOW / 1e6, pytest.approx(data["median"][0][1])]
     for low, width, inner, inner_width, median in zip(
@@ -71,6 +98,7 @@ def test_demand_fan_is_ordered_and_starts_at_the_observation(view: FleetView) ->
     ):
         assert low[1] <= inner[1] <= median[1] <= inner[1] + inner_width[1] + 1e-9 <= low[1] + width[1] + 2e-9
     assert (text.unit, text.ready, text.wanted) == ("work/s", 6, 9)
+    assert text.latency_s == pytest.approx(0.4)
     assert data["capacity ready"][-1][1] == pytest.approx(6 * 900 / 6 * 1.25)
 
 
@@ -83,28 +111,28 @@ def test_of_a_workload_without_a_replica_the_arrivals_at_its_gateways_are_shown(
     view = view_of(items)
     workload = view.workloads.get("asleep")
     assert workload is not None
-    options, text = demand_options(workload)
+    options, text = demand_options(workload, LOOK)
     assert [value for _, value in series(options)["observed"]] == [0.0, 1.0, 2.0, 3.0]
     assert (text.unit, text.observed, text.arrived, text.waiting) == ("requests/s", 3.0, 3.0, 6.0)
     assert (text.ready, text.replicas) == (0, 0)
     one = Demand(workload="asleep", replicas=1, ready=1, devices=1, work_rate=2.0)
     view.apply(DemandTick(cell=scene.CELL, source="node/0", tick=scene.tick(4), partition=0, demands=(one,)))
-    _, text = demand_options(workload)
+    _, text = demand_options(workload, LOOK)
     assert (text.unit, text.observed, text.arrived) == ("work/s", 2.0, 3.0)
 
 
 def test_series_do_not_come_and_go(view: FleetView) -> None:
     """A changed number of series would make the browser rebuild the chart."""
-    full, _ = demand_options(chat(view))
-    assert len(full["series"]) == len(empty_demand_options()["series"])
-    charts = [carbon_options(view_of(scene.signals()[:n]))[0] for n in range(4)]
+    full, _ = demand_options(chat(view), LOOK)
+    assert len(full["series"]) == len(empty_demand_options(LOOK)["series"])
+    charts = [carbon_options(view_of(scene.signals()[:n]), {}, LOOK)[0] for n in range(4)]
     assert len({len(chart["series"]) for chart in charts}) == 1
 
 
 def test_a_job_without_work_rate_shows_busy_gpus(view: FleetView) -> None:
     workload = view.workloads.get("pretrain-llm")
     assert workload is not None
-    options, text = demand_options(workload)
+    options, text = demand_options(workload, LOOK)
     assert text.unit == "busy GPUs"
     assert series(options)["median"]
 
@@ -113,10 +141,10 @@ def test_a_forecast_with_odd_levels_is_drawn_or_left_out() -> None:
     workload = Workload("w")
     base = next(f for f in scene.forecasts(scene.Fleet()) if isinstance(f, Forecast))
     workload.forecast = replace(base, levels=(0.5,), quantiles=tuple((q[2],) for q in base.quantiles))
-    data = series(demand_options(workload)[0])
+    data = series(demand_options(workload, LOOK)[0])
     assert all(width[1] == 0 for width in data["5\u201395 %"])
     workload.forecast = replace(base, levels=(), quantiles=())
-    assert series(demand_options(workload)[0])["median"] == []
+    assert series(demand_options(workload, LOOK)[0])["median"] == []
 
 
 def test_running_slots_are_joined() -> None:
@@ -126,7 +154,7 @@ def test_running_slots_are_joined() -> None:
 
 
 def test_plans_come_with_the_nearest_deadline_first(view: FleetView) -> None:
-    _, texts = carbon_options(view)
+    _, texts = carbon_options(view, view.times(), LOOK)
     assert [text.subject for text in texts] == ["nightly-embed", "genome-fold", "risk-sim"]
     assert texts[0].runs_s == pytest.approx(4 * 3600)
     assert texts[2].next_ns is not None
@@ -140,7 +168,7 @@ def test_a_year_of_signal_is_cut_to_the_window() -> None:
     view = view_of([*scene.demands(scene.Fleet()), *scene.inventories(scene.Fleet()), signal])
     for plan in scene.plans():
         view.apply(plan)
-    options, _ = carbon_options(view)
+    options, _ = carbon_options(view, view.times(), LOOK)
     points = series(options)["Z"]
     assert 20 < len(points) < 40
     assert points[0][1] == 97.0  # three hours before the present
@@ -149,5 +177,34 @@ def test_a_year_of_signal_is_cut_to_the_window() -> None:
 def test_actual_values_win_over_the_forecast() -> None:
     forecast = next(s for s in scene.signals() if isinstance(s, Signal))
     actual = replace(forecast, forecast=False, p50=(999.0,))
-    options, _ = carbon_options(view_of([forecast, actual]))
+    options, _ = carbon_options(view_of([forecast, actual]), {}, LOOK)
     assert series(options)[forecast.zone][0][1] == 999.0
+
+
+def test_axes_have_units_and_end_where_the_observations_do(view: FleetView) -> None:
+    options, _ = demand_options(chat(view), LOOK)
+    work, replicas = options["yAxis"]
+    highest = max(value for _, value in series(options)["observed"])
+    assert (work["name"], replicas["name"]) == ("work/s", "replicas")
+    assert highest < work["max"] < 2.5 * highest
+    assert work["max"] / work["interval"] == pytest.approx(4)
+    carbon, _ = carbon_options(view, view.times(), LOOK)
+    assert carbon["yAxis"][0]["name"] == "gCO\u2082e/kWh"
+
+
+def test_a_capacity_far_above_the_demand_does_not_flatten_it(view: FleetView) -> None:
+    workload = Workload("w", spec=chat(view).spec)
+    for tick in range(5):
+        demand = Demand(workload="w", replicas=900, ready=900, devices=900, work_rate=50.0)
+        workload.add(demand, "node/0", scene.tick(tick))
+    options, _ = demand_options(workload, LOOK)
+    assert options["yAxis"][0]["max"] <= 100
+
+
+def test_charts_follow_the_look(view: FleetView) -> None:
+    local = Look(LIGHT, ZoneInfo("Europe/Berlin"))
+    options, _ = demand_options(chat(view), local)
+    assert options["useUTC"] is False
+    assert demand_options(chat(view), LOOK)[0]["useUTC"] is True
+    observed = next(one for one in options["series"] if one["name"] == "observed")
+    assert observed["lineStyle"]["color"] == LIGHT.text

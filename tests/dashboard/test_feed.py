@@ -50,7 +50,7 @@ def test_reads_everything_that_was_there_before_and_what_comes_later(embedded_br
         assert feed.link.connected
         assert feed.link.partitions == 2 * len(TAIL)
         scene.publish(broker.bootstrap, [scene.message_of(late)])
-        wait_for(lambda: late.id in feed.view.decisions)
+        wait_for(lambda: late.id in feed.view.journal.decisions)
 
 
 def test_bad_messages_are_counted_and_stop_nothing(embedded_broker: Start) -> None:
@@ -99,7 +99,7 @@ def test_a_lost_broker_is_told_and_waited_for(embedded_broker: Start, caplog: py
         wait_for(lambda: feed.link.connected)
         decision = scene.decisions()[0]
         scene.publish(broker.bootstrap, [scene.message_of(decision)])
-        wait_for(lambda: decision.id in feed.view.decisions)
+        wait_for(lambda: decision.id in feed.view.journal.decisions)
     assert sum("no broker answers" in record.getMessage() for record in caplog.records) == 1
 
 

@@ -22,7 +22,8 @@ from flyball_streams.dashboard.run import run_dashboard
 
 
 def fetch(url: str) -> str:
-    with urllib.request.urlopen(url, timeout=10) as answer:
+    request = urllib.request.Request(url, headers={"Cookie": "flyball_theme=dark"})
+    with urllib.request.urlopen(request, timeout=10) as answer:
         return bytes(answer.read()).decode()
 
 

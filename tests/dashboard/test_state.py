@@ -11,9 +11,12 @@ from tests.dashboard import scene
 from flyball_contracts.ids import NS_PER_S
 from flyball_contracts.metrics import GPU
 from flyball_contracts.records import DemandTick, NodeEvent, Portion, Preempt, ProposalTick, Resources, WorkloadSpec
+from flyball_contracts.topics import INVENTORY, WORKLOADS
 from flyball_streams.dashboard.bounded import Bounded
-from flyball_streams.dashboard.state import MAX_DECISIONS, FleetView, health_of
-from flyball_streams.dashboard.summary import summarise
+from flyball_streams.dashboard.incidents import health_of, incident_id
+from flyball_streams.dashboard.journal import MAX_DECISIONS, verdict
+from flyball_streams.dashboard.state import FleetView
+from flyball_streams.dashboard.summary import Glance, Summary, summarise
 
 SMALL = scene.Fleet(nodes=6, gpus=4)
 
@@ -23,6 +26,10 @@ def viewed(items: Sequence[scene.Item]) -> FleetView:
     for item in items:
         view.apply(item)
     return view
+
+
+def summed(view: FleetView) -> Summary:
+    return summarise(view, view.times())
 
 
 def test_bounded_keeps_the_last_writes() -> None:
@@ -36,7 +43,7 @@ def test_bounded_keeps_the_last_writes() -> None:
 
 
 def test_summary_adds_up_what_was_measured() -> None:
-    summary = summarise(viewed(scene.scene()))
+    summary = summed(viewed(scene.scene()))
     assert (summary.gpus, summary.gpu_nodes) == (384, 48)
     assert summary.utilization == pytest.approx(0.69, abs=0.03)
     assert summary.power_w == pytest.approx(384 * 489, rel=0.03)
@@ -65,17 +72,17 @@ def test_the_choice_of_machines_is_kept_beside_it() -> None:
 
 
 def test_nothing_known_is_not_zero() -> None:
-    summary = summarise(FleetView())
+    summary = summed(FleetView())
     assert summary.utilization is None
     assert summary.power_w is None
 
 
 def test_a_frame_without_an_inventory_waits_for_it() -> None:
     view = viewed(list(scene.frames(SMALL, [3])))
-    assert summarise(view).gpus == 0
+    assert summed(view).gpus == 0
     for inventory in scene.inventories(SMALL):
         view.apply(inventory)
-    assert summarise(view).utilization is not None
+    assert summed(view).utilization is not None
 
 
 def test_duplicate_and_reordered_frames_change_nothing() -> None:
@@ -105,7 +112,7 @@ def test_a_restarted_agent_is_followed_although_its_sequence_starts_again() -> N
 def test_a_missing_measurement_stays_missing() -> None:
     frame = scene.frames(SMALL, [1])[0]
     blank = replace(frame, block=np.full((4, len(GPU)), np.nan, np.float32).tobytes())
-    summary = summarise(viewed([scene.inventories(SMALL)[0], blank]))
+    summary = summed(viewed([scene.inventories(SMALL)[0], blank]))
     assert summary.gpus == 4
     assert summary.utilization is None
 
@@ -119,26 +126,37 @@ def test_demand_is_summed_over_its_sources() -> None:
     assert points[-1].end_ns == scene.NOW
     assert points[-1].ready == 4
     assert points[-1].busy == 4.0
-    assert view.now_ns(scene.CELL) == scene.NOW
+    assert view.times()[scene.CELL] == scene.NOW
 
 
 def test_demand_history_is_bounded() -> None:
     view = FleetView()
     one = scene.demands(SMALL)[0]
     for i in range(2_000):
-        view.apply(replace(one, tick=scene.tick(i)))
+        view.apply(replace(one, tick=scene.tick(i), demands=one.demands[:1]))
     (workload,) = view.workloads.values()
     assert len(workload.points()) < 400
+    history = workload.history()
+    assert len(history) < 800
+    assert history[0].end_ns == scene.tick(0).end_ns
+    assert [point.end_ns for point in history] == sorted({point.end_ns for point in history})
 
 
 def test_removed_workloads_and_tombstones_go() -> None:
     view = viewed([*scene.specs(), *scene.inventories(SMALL)])
     view.apply(WorkloadSpec(workload="chat-70b", cell=scene.CELL, time_ns=scene.NOW, kind="inference", removed=True))
-    view.forget("workload", "risk-sim")
-    view.forget("node", scene.node_name(0))
+    view.forget(WORKLOADS.name, "risk-sim")
+    view.forget(INVENTORY.name, scene.node_name(0))
     assert view.workloads.get("chat-70b") is None
     assert view.workloads.get("risk-sim") is None
-    assert summarise(view).gpus == 20
+    assert summed(view).gpus == 20
+
+
+def test_an_older_specification_does_not_bring_back_a_removed_workload() -> None:
+    old = next(item for item in scene.specs() if item.workload == "chat-70b")
+    gone = replace(old, time_ns=old.time_ns + 1, removed=True)
+    for order in ([old, gone], [gone, old]):
+        assert viewed([*order]).workloads.get("chat-70b") is None
 
 
 def test_late_messages_are_counted_once_although_every_partition_hears_of_them() -> None:
@@ -149,7 +167,7 @@ def test_late_messages_are_counted_once_although_every_partition_hears_of_them()
 
 def test_frame_rate_is_in_event_time() -> None:
     view = viewed([*scene.inventories(SMALL), *scene.frames(SMALL, range(30))])
-    assert view.frame_rate() == pytest.approx(7.0)  # six GPU nodes and the host
+    assert view.frame_rate(view.times()) == pytest.approx(7.0)  # six GPU nodes and the host
 
 
 def test_marks_fade_in_event_time_but_failures_stay_longer() -> None:
@@ -162,7 +180,7 @@ def test_marks_fade_in_event_time_but_failures_stay_longer() -> None:
 
 def test_an_informational_event_is_no_finding() -> None:
     event = NodeEvent(id="i", node="n", time_ns=1, kind="agent_started")
-    assert len(viewed([event]).findings) == 0
+    assert len(viewed([event]).incidents) == 0
 
 
 @pytest.mark.parametrize(
@@ -177,36 +195,78 @@ def test_health_follows_the_detector(detector: str, health: str) -> None:
 @given(st.permutations(scene.decisions() + scene.outcomes(scene.decisions()) + scene.troubles()))
 def test_the_order_of_arrival_does_not_matter(items: list[scene.Item]) -> None:
     view = viewed(items + items[:4])
-    assert dict(view.kinds) == {"Scale": 3, "Migrate": 1, "Preempt": 1}
-    statuses = {d.workload: _status(view, d.id) for d in view.decisions.values()}
-    assert statuses == {
-        "chat-70b": "accepted",
-        "pretrain-llm": "done",
-        "genome-fold": "done",
-        "search-embed": "done",
-        "vision-api": "refused",
-    }
-    newest = {key: finding.time_ns for key, finding in view.findings.items()}
-    assert newest[scene.device_id(38, 4), "record_ratio"] == scene.NOW - 4 * NS_PER_S
-
-
-def _status(view: FleetView, decision: str) -> str | None:
-    outcome = view.outcomes.get(decision)
-    return None if outcome is None else outcome.status
+    assert dict(view.journal.kinds) == {"Scale": 6, "Migrate": 1, "Preempt": 1}
+    assert {word: n for word, n in view.journal.verdicts.items() if n} == {"running": 1, "done": 4, "refused": 3}
+    words = [verdict(view.journal.outcome(decision.id)) for decision in view.journal.newest()]
+    assert words == ["running", "done", "done", "done", "done", "refused", "refused", "refused"]
+    incident = view.incidents.get(incident_id(scene.device_id(38, 4), "record_ratio"))
+    assert incident is not None
+    assert (incident.count, incident.time_ns) == (3, scene.NOW - 4 * NS_PER_S)
+    assert incident.first_ns == scene.NOW - 6 * NS_PER_S
 
 
 def test_decisions_are_bounded_and_all_counted() -> None:
     view = FleetView()
     preempt = next(d for d in scene.decisions() if isinstance(d, Preempt))
-    for i in range(1_000):
+    for i in range(MAX_DECISIONS + 100):
         view.apply(replace(preempt, id=f"d{i}"))
-    assert len(view.decisions) == MAX_DECISIONS
-    assert view.kinds["Preempt"] == 1_000
+    assert len(view.journal.decisions) == MAX_DECISIONS
+    assert view.journal.kinds["Preempt"] == MAX_DECISIONS + 100
 
 
-def test_mode_is_what_the_outcomes_say() -> None:
-    view = viewed([*scene.outcomes(scene.decisions())])
-    assert view.mode == "dry_run"
-    last = view.outcomes.values()[-1]
-    view.apply(replace(last, id="other", mode="live", status="failed"))
-    assert view.mode == "live"
+def test_a_device_is_found_by_its_id_until_its_node_goes() -> None:
+    view = viewed(scene.inventories(SMALL))
+    assert view.place(scene.device_id(2, 3)) == f"{scene.node_name(2)} \N{MIDDLE DOT} GPU 3"
+    view.forget(INVENTORY.name, scene.node_name(2))
+    assert view.place(scene.device_id(2, 3)) == scene.device_id(2, 3)
+
+
+def test_a_device_that_moved_to_another_node_stays_there_when_the_old_node_is_told_again() -> None:
+    old, new = scene.inventories(SMALL)[:2]
+    moved = replace(new, epoch=2, time_ns=new.time_ns + 1, devices=old.devices)
+    view = viewed([old, new, moved, replace(old, epoch=2, time_ns=old.time_ns + 2, devices=())])
+    assert view.places[old.devices[0].id] == (new.node, 0)
+
+
+def test_a_node_remembers_its_measurements_at_least_five_seconds_apart() -> None:
+    view = viewed([*scene.inventories(SMALL), *scene.frames(SMALL, range(21))])
+    node = view.nodes.get(scene.node_name(0))
+    assert node is not None
+    times, values = node.history.read()
+    assert [(time - scene.T0) // NS_PER_S for time in times] == [0, 5, 10, 15, 20]
+    assert values.shape == (5, 4, 4)
+    np.testing.assert_allclose(values[-1], node.table(), rtol=1e-3)
+
+
+def test_a_glance_is_taken_anew_only_when_something_came_and_time_passed() -> None:
+    now = [0.0]
+    view = viewed(scene.inventories(SMALL))
+    glance = Glance(view, clock=lambda: now[0])
+    glance.refresh()
+    assert glance.summary.gpus == 24
+    view.forget(INVENTORY.name, scene.node_name(0))
+    glance.refresh()
+    assert glance.summary.gpus == 24
+    now[0] = 1.0
+    glance.refresh()
+    assert glance.summary.gpus == 20
+
+
+def test_cost_and_carbon_of_the_present_follow_from_prices_power_and_the_grid() -> None:
+    view = viewed(scene.scene(SMALL))
+    summary = summed(view)
+    assert summary.usd_per_hour == pytest.approx(6 * 24.0)
+    assert summary.priced == 6
+    assert summary.power_w is not None
+    assert summary.carbon_g_per_hour is not None
+    mean = summary.carbon_g_per_hour / (summary.power_w / 1000)
+    assert 12.0 < mean < 510.0  # between the cleanest and the dirtiest of the three zones
+
+
+def test_what_fails_now_comes_before_what_is_merely_newer() -> None:
+    view = viewed([*scene.inventories(scene.Fleet()), *scene.troubles()])
+    known = view.incidents.values()
+    now = view.ordered(known, {"fleet": scene.NOW})
+    assert [incident.health for incident in now] == ["failing", "failing", "straggling", "anomalous", "anomalous"]
+    later = view.ordered(known, {"fleet": scene.NOW + 3600 * NS_PER_S})
+    assert [incident.time_ns for incident in later] == sorted((i.time_ns for i in known), reverse=True)

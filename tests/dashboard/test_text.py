@@ -1,11 +1,9 @@
-"""Numbers and decisions as words."""
+"""Numbers as words."""
 
 import pytest
 from hypothesis import given, strategies as st
-from msgspec.structs import replace
-from tests.dashboard import scene
 
-from flyball_contracts.records import Effect, Evidence, Portion, Resources, Scale
+from flyball_contracts.records import Evidence
 from flyball_streams.dashboard import text
 
 
@@ -38,43 +36,12 @@ def test_evidence_says_what_was_expected() -> None:
     assert text.shown_evidence(item) == "temperature (gpu) 91 °C, expected 64 °C"
 
 
-def test_changes_and_outcomes() -> None:
-    decisions = scene.decisions()
-    assert [text.change(d) for d in decisions[:3]] == [
-        "6 → 9 replicas",
-        "→ gpu-0046",
-        "2 → 0 replicas until 19 Mar 06:03",
-    ]
-    assert text.outcome_text(None) == ("waiting", "awaiting outcome")
+def test_counts_with_four_digits_and_more_stay_readable() -> None:
+    assert [text.count(n) for n in (7, 1_234, 10_000, 1_234_567)] == ["7", "1,234", "10,000", "1.23 M"]
+    assert text.plural(1, "node") == "1 node"
+    assert text.plural(1_250, "node") == "1,250 nodes"
 
 
-def test_resizing_says_from_what_to_what() -> None:
-    wanted = Resources(cpu=1.5, memory_bytes=24 * 10**9, gpu_profile="1g.10gb")
-    before = Resources(cpu=8.0, memory_bytes=64 * 10**9, gpu_profile="")
-    told = "CPU 8 → 1.5, memory 64 GB → 24 GB, whole GPU → 1g.10gb"
-    assert text.resize(wanted, before) == told
-    assert text.resize(Resources(cpu=2.0), None) == f"CPU {text.UNKNOWN} → 2"
-    decision = next(d for d in scene.decisions() if isinstance(d, Scale))
-    decision = replace(decision, resources=wanted, resources_before=before)
-    assert text.change(decision) == told
-
-
-def test_a_mix_says_where_replicas_run() -> None:
-    mix = tuple(Portion(offer=name, replicas_before=was, replicas=n) for name, was, n in (("od", 4, 1), ("spot", 3, 3)))
-    assert text.mixture(mix) == "4 → 1 on od, 3 on spot"
-    decision = next(d for d in scene.decisions() if isinstance(d, Scale))
-    decision = replace(decision, replicas_before=7, replicas=4, mix=mix, resources=None, power_limit_w=None)
-    assert text.change(decision) == "7 → 4 replicas (4 → 1 on od, 3 on spot)"
-
-
-def test_effects_say_whether_they_are_welcome() -> None:
-    found = text.effects(Effect(cost_usd_per_hour=-2.0, carbon_g_per_hour=1500.0, slo=-0.01))
-    assert found == [("cost", "\u22122 $/h", True), ("carbon", "+1.5 kg CO₂e/h", False), ("SLO", "\u22121 pp", False)]
-
-
-def test_clock_and_span() -> None:
-    assert text.clock(scene.T0) == "13:00:00"
-    assert text.clock(scene.T0, day=True) == "18 Mar 13:00"
-    assert text.clock(None) == text.UNKNOWN
+def test_span() -> None:
     assert text.span(5400) == "1.5 h"
     assert text.span(40) == "40 s"

@@ -71,6 +71,13 @@ def test_hpa_holds_within_its_tolerance() -> None:
     assert Player(hpa.policy(0.5)).sees(served_60=5.6) == 12
 
 
+def test_hpa_on_load_and_on_queue_see_what_served_work_cannot_show() -> None:
+    overload = {"served_60": 10.0, "work_30": 18.0, "backlog": 120.0}
+    assert Player(hpa.policy(0.9)).sees(**overload) == 12
+    assert Player(hpa.load(1.0)).sees(**overload) == 20
+    assert Player(hpa.queue(8.0)).sees(**overload) == 15
+
+
 @pytest.mark.parametrize(("ready", "expected"), [(10, 20), (2, 6)])
 def test_hpa_grows_at_most_to_twice_or_four_more(ready: int, expected: int) -> None:
     assert Player(hpa.policy(0.5)).sees(ready=ready, served_60=50) == expected

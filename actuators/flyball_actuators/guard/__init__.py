@@ -7,6 +7,9 @@ from flyball_actuators.guard.state import (
     Grant as Grant,
     GuardState as GuardState,
     NodeInfo as NodeInfo,
+    Placed as Placed,
     Verdict as Verdict,
     World as World,
+    subject_of as subject_of,
+    urgency_of as urgency_of,
 )

@@ -1,15 +1,8 @@
-"""Checks of time: not done before, not too late or too early, and still the latest word."""
+"""Checks of time: not too late or too early, and still the latest word."""
 
 from flyball_actuators.guard.state import Case, Verdict, refuse, subject_of
 
 MAX_AHEAD_S = 60.0
-
-
-def duplicate(case: Case) -> Verdict | None:
-    """Refuse an id that the ledger holds: replays must not act twice."""
-    if case.decision.id not in case.world.handled:
-        return None
-    return refuse("duplicate", f"decision {case.decision.id} was handled before; decide again under a new id")
 
 
 def expired(case: Case) -> Verdict | None:

@@ -1,32 +1,35 @@
 """The checks in their fixed order, and what the guard remembers of the result."""
 
-from flyball_actuators.guard.freshness import duplicate, expired, not_yet_valid, superseded
+from flyball_actuators.guard.conflict import conflict
+from flyball_actuators.guard.freshness import expired, not_yet_valid, superseded
 from flyball_actuators.guard.limits import blast_radius, pruned, rate, taken_by
-from flyball_actuators.guard.state import Case, Check, Grant, GuardState, Verdict, World, subject_of
+from flyball_actuators.guard.state import Case, Check, Grant, GuardState, Verdict, World, subject_of, urgency_of
 from flyball_actuators.guard.switches import kill_switch, mode_off
 from flyball_actuators.guard.target import not_allowed, unknown_target
 from flyball_actuators.guard.validity import invalid
 from flyball_contracts.config import ActuatorConfig
-from flyball_contracts.records import AnyDecision
+from flyball_contracts.records import AnyDecision, SubjectState
 
 # Switches first, so that nothing else matters while they are on; then what costs nothing to know;
 # limits last, so that a decision refused for another reason never uses them up.
 CHECKS: tuple[Check, ...] = (
     mode_off,
     kill_switch,
-    duplicate,
     expired,
     not_yet_valid,
     unknown_target,
     not_allowed,
     invalid,
     superseded,
+    conflict,
     rate,
     blast_radius,
 )
 _ACCEPTED = Verdict("accepted", "", "")
 # From here on a decision is sound, so it is the latest word about its subject even when a limit refuses it.
 _SOUND = CHECKS[CHECKS.index(superseded) + 1 :]
+# What may change while a decision waits: asked again right before the platform is told.
+_STILL = (mode_off, kill_switch, expired, superseded)
 
 
 class Guard:
@@ -35,20 +38,39 @@ class Guard:
     def __init__(self, config: ActuatorConfig) -> None:
         self._config = config
 
+    def check(self, state: GuardState, decision: AnyDecision, now_ns: int, world: World) -> tuple[GuardState, Verdict]:
+        """Judge ``decision`` on arrival, before the platform is asked; nothing is granted yet."""
+        return self._judge(Case(self._config, state, decision, now_ns, world))
+
     def authorise(
-        self, state: GuardState, decision: AnyDecision, now_ns: int, world: World
+        self,
+        state: GuardState,
+        decision: AnyDecision,
+        now_ns: int,
+        world: World,
+        observed: SubjectState | None = None,
+        assumed: tuple[int, ...] = (),
     ) -> tuple[GuardState, Verdict]:
-        """Judge ``decision`` at ``now_ns``.
+        """Judge ``decision`` at ``now_ns`` on what the platform shows of its subject.
 
         The first check that objects gives the verdict. Only an accepted decision adds to the limits; a sound one
         that is refused by a limit still supersedes older ones.
         """
+        case = Case(self._config, state.without(decision), decision, now_ns, world, observed, assumed)
+        after, verdict = self._judge(case)
+        return (self._granted(case) if verdict.status == "accepted" else after), verdict
+
+    def still(self, state: GuardState, decision: AnyDecision, now_ns: int, world: World) -> Verdict | None:
+        """Why an authorised decision may no longer be carried out, if so."""
         case = Case(self._config, state, decision, now_ns, world)
+        return next((verdict for check in _STILL if (verdict := check(case)) is not None), None)
+
+    def _judge(self, case: Case) -> tuple[GuardState, Verdict]:
         for check in CHECKS:
             verdict = check(case)
             if verdict is not None:
-                return (_seen(state, decision) if check in _SOUND else state), verdict
-        return self._granted(case), _ACCEPTED
+                return (_seen(case.state, case.decision) if check in _SOUND else case.state), verdict
+        return _seen(case.state, case.decision), _ACCEPTED
 
     def _granted(self, case: Case) -> GuardState:
         state, decision = _seen(case.state, case.decision), case.decision
@@ -60,6 +82,9 @@ class Guard:
             decided_ns=decision.time_ns,
             at_ns=at_ns,
             taken=taken_by(decision, case.world),
+            decision=decision.id,
+            urgency=urgency_of(decision),
+            dry_run=case.config.mode == "dry_run",
         )
         kept = pruned(state.grants.get(decision.cell, ()), at_ns, self._config)
         return state._replace(grants={**state.grants, decision.cell: (*kept, grant)})

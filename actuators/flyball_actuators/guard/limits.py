@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 from math import floor
 
-from flyball_actuators.guard.state import Case, Grant, Verdict, World, refuse
+from flyball_actuators.guard.state import Case, Grant, Verdict, World, refuse, urgency_of
 from flyball_contracts.config import ActuatorConfig, RateLimit
 from flyball_contracts.records import AnyDecision, Migrate, Scale
 
@@ -12,7 +12,7 @@ def rate(case: Case) -> Verdict | None:
     """Refuse above ``actuator.per_target`` or ``actuator.per_cell``."""
     decision, limits = case.decision, case.config
     now_ns = case.state.clock(decision.cell, case.now_ns)
-    granted = case.state.grants.get(decision.cell, ())
+    granted = _alike(case)
     of_target = [grant for grant in granted if grant.target == decision.target]
     return _too_many(of_target, now_ns, limits.per_target, "per_target", f"target {decision.target!r}") or _too_many(
         granted, now_ns, limits.per_cell, "per_cell", f"cell {decision.cell!r}"
@@ -20,13 +20,17 @@ def rate(case: Case) -> Verdict | None:
 
 
 def blast_radius(case: Case) -> Verdict | None:
-    """Refuse when the replicas taken away in the window would pass ``actuator.blast_radius``."""
+    """Refuse when the replicas taken away in the window would pass ``actuator.blast_radius``.
+
+    Moves off failing devices are counted apart, with as much room again, and so are deferrals, so that neither
+    price nor carbon uses up the room of what is urgent.
+    """
     decision, limit = case.decision, case.config.blast_radius
     takes = taken_by(decision, case.world)
     if not takes:
         return None
     now_ns = case.state.clock(decision.cell, case.now_ns)
-    before = sum(g.taken for g in _within(case.state.grants.get(decision.cell, ()), now_ns, limit.window_s))
+    before = sum(g.taken for g in _within(_alike(case), now_ns, limit.window_s))
     cap = cap_of(case.config, decision.cell, case.world)
     if before + takes <= cap:
         return None
@@ -54,8 +58,14 @@ def taken_by(decision: AnyDecision, world: World) -> int:
 
 def cap_of(config: ActuatorConfig, cell: str, world: World) -> int:
     """Most replicas that may be taken from a cell in one window."""
-    known = sum(world.replicas.get(cell, {}).values())
+    known = sum(map(len, world.placed.get(cell, {}).values()))
     return max(floor(config.blast_radius.share * known), config.blast_radius.replicas)
+
+
+def _alike(case: Case) -> list[Grant]:
+    """Grants of the cell that count against the decision: those as urgent as it."""
+    urgency = urgency_of(case.decision)
+    return [grant for grant in case.state.grants.get(case.decision.cell, ()) if grant.urgency == urgency]
 
 
 def pruned(grants: Iterable[Grant], now_ns: int, config: ActuatorConfig) -> tuple[Grant, ...]:

@@ -1,15 +1,16 @@
 """What the guard is told, what it remembers, and what it answers."""
 
-from collections.abc import Callable, Container, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Literal, NamedTuple, Self
 
 import msgspec
 
 from flyball_contracts.config import ActuatorConfig
-from flyball_contracts.records import AnyDecision, Migrate, Scale, WorkloadSpec
+from flyball_contracts.records import AnyDecision, Migrate, Preempt, Scale, SubjectState, WorkloadSpec
 from flyball_contracts.records.outcomes import RefusalCode
 
 VerdictStatus = Literal["accepted", "refused", "superseded"]
+Urgency = Literal["rescue", "normal", "deferral"]
 
 
 class NodeInfo(NamedTuple):
@@ -19,29 +20,39 @@ class NodeInfo(NamedTuple):
     schedulable: bool
 
 
+Placed = Mapping[str, Mapping[str, Mapping[str, str]]]
+
+
 class World(NamedTuple):
     """What is true outside at the moment of the decision.
 
-    ``replicas[cell][workload]`` are counted from the inventories. ``handled`` holds the ids that must not be
-    carried out again. ``stop`` is why the kill switch is on, or empty.
+    ``placed[cell][workload]`` are the nodes of its replicas, by replica, as the inventories show them. ``stop`` is why
+    the kill switch is on, or empty.
     """
 
     workloads: Mapping[str, WorkloadSpec]
     nodes: Mapping[str, NodeInfo]
-    replicas: Mapping[str, Mapping[str, int]]
-    handled: Container[str]
+    placed: Placed
     stop: str
 
     def running(self, cell: str, workload: str) -> int:
         """Replicas of one workload, 0 where the inventories name none."""
-        return self.replicas.get(cell, {}).get(workload, 0)
+        return len(self.placed.get(cell, {}).get(workload, {}))
+
+    def owner(self, cell: str, workload: str, replica: str) -> str:
+        """Another workload that the inventories show a replica to belong to, or empty."""
+        shown = self.placed.get(cell, {})
+        if replica in shown.get(workload, {}):
+            return ""
+        return next((name for name, replicas in shown.items() if replica in replicas), "")
 
 
 class Grant(msgspec.Struct, frozen=True, kw_only=True):
     """A decision that was let through: what the limits count.
 
     ``subject`` is what a later decision would supersede (see :func:`subject_of`), ``decided_ns`` the decision's
-    own time, ``at_ns`` the guard's, and ``taken`` the replicas that it takes away.
+    own time, ``at_ns`` the guard's, and ``taken`` the replicas that it takes away. Each ``urgency`` has limits of its
+    own (see :func:`urgency_of`), and so have dry runs.
     """
 
     cell: str
@@ -50,6 +61,9 @@ class Grant(msgspec.Struct, frozen=True, kw_only=True):
     decided_ns: int
     at_ns: int
     taken: int
+    decision: str = ""
+    urgency: Urgency = "normal"
+    dry_run: bool = False
 
 
 class GuardState(NamedTuple):
@@ -59,14 +73,25 @@ class GuardState(NamedTuple):
     newest: Mapping[str, int] = {}
 
     @classmethod
-    def restored(cls, grants: Iterable[Grant]) -> Self:
-        """State that counts the grants of an earlier run, so that a restart resets no limit."""
+    def restored(cls, grants: Iterable[Grant], *, dry_run: bool = False) -> Self:
+        """State that counts the grants of an earlier run, so that a restart resets no limit.
+
+        Those of dry runs count for dry runs only, and the others for live runs.
+        """
         cells: dict[str, tuple[Grant, ...]] = {}
         newest: dict[str, int] = {}
-        for grant in sorted(grants, key=lambda g: g.at_ns):
+        for grant in sorted((g for g in grants if g.dry_run == dry_run), key=lambda g: g.at_ns):
             cells[grant.cell] = (*cells.get(grant.cell, ()), grant)
             newest[grant.subject] = max(newest.get(grant.subject, 0), grant.decided_ns)
         return cls(cells, newest)
+
+    def without(self, decision: AnyDecision) -> Self:
+        """State in which a decision was never let through: it came to nothing."""
+        granted = self.grants.get(decision.cell, ())
+        left = tuple(g for g in granted if g.decision != decision.id)
+        if len(left) == len(granted):
+            return self
+        return self._replace(grants={**self.grants, decision.cell: left})
 
     def clock(self, cell: str, now_ns: int) -> int:
         """The limits' time of a cell: ``now_ns``, but never before its latest grant."""
@@ -83,13 +108,19 @@ class Verdict(NamedTuple):
 
 
 class Case(NamedTuple):
-    """One decision with everything that a check may look at; the decision's cell has its limits' time."""
+    """One decision with everything that a check may look at; the decision's cell has its limits' time.
+
+    ``observed`` is what the platform shows of its subject, ``None`` before it was asked. ``assumed`` are the replicas
+    from which decisions started that this one overtook before the platform was told of them.
+    """
 
     config: ActuatorConfig
     state: GuardState
     decision: AnyDecision
     now_ns: int
     world: World
+    observed: SubjectState | None = None
+    assumed: tuple[int, ...] = ()
 
 
 Check = Callable[[Case], Verdict | None]
@@ -106,3 +137,16 @@ def subject_of(decision: AnyDecision) -> str:
         return f"{decision.target}#{decision.replica}"
     vertical = isinstance(decision, Scale) and decision.resources is not None
     return f"{decision.target}#" if vertical else decision.target
+
+
+def urgency_of(decision: AnyDecision) -> Urgency:
+    """Whose limits a decision uses up.
+
+    A ``rescue`` takes a replica off a device that fails. A ``deferral`` stops work until a better time, for nobody
+    who waits: it must leave room for those who do. All else is ``normal``.
+    """
+    if isinstance(decision, Migrate) and decision.from_device:
+        return "rescue"
+    if isinstance(decision, Preempt) and decision.until_ns is not None and not decision.beneficiary:
+        return "deferral"
+    return "normal"

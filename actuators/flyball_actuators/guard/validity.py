@@ -10,14 +10,19 @@ def invalid(case: Case) -> Verdict | None:
     """Refuse what contradicts the workload's specification, or itself."""
     decision = case.decision
     spec = case.world.workloads[decision.workload]
-    if not decision.id or not decision.target:
-        problem = "id and target must not be empty"
+    if not decision.id:
+        problem = "id is empty; a decision must have one, or it could be carried out twice"
+    elif decision.target != f"{decision.cell}/{decision.workload}":
+        problem = (
+            f"target {decision.target!r} is not workload {decision.workload!r} of cell {decision.cell!r}; it must be "
+            f"'{decision.cell}/{decision.workload}'"
+        )
     elif isinstance(decision, Scale):
         problem = _scale(decision, spec)
     elif isinstance(decision, Preempt):
-        problem = _preempt(decision, spec)
+        problem = _preempt(decision, spec) or _foreign(decision, decision.victims, case.world)
     else:
-        problem = _migrate(decision, case.world)
+        problem = _migrate(decision, case.world) or _foreign(decision, (decision.replica,), case.world)
     return refuse("invalid", problem) if problem else None
 
 
@@ -75,6 +80,11 @@ def _preempt(preempt: Preempt, spec: WorkloadSpec) -> str:
             f"{preempt.replicas} replicas of {preempt.replicas_before} stay; a preemption must take some away, "
             "and leave none or more"
         )
+    if preempt.replicas < spec.min_replicas:
+        return (
+            f"{preempt.replicas} replicas would stay, and workload {spec.workload!r} keeps at least "
+            f"{spec.min_replicas}; leave those, or change its min_replicas"
+        )
     going = preempt.replicas_before - preempt.replicas
     if len(set(preempt.victims)) != len(preempt.victims) or len(preempt.victims) > going:
         return f"{len(preempt.victims)} victims are named for {going} replicas to go; name at most that many, each once"
@@ -90,4 +100,12 @@ def _migrate(migrate: Migrate, world: World) -> str:
         return f"from_node and to_node are both {migrate.to_node!r}; leave to_node empty to let the scheduler choose"
     if migrate.to_node and not world.nodes[migrate.to_node].schedulable:
         return f"to_node {migrate.to_node!r} is drained; choose another, or leave it empty"
+    return ""
+
+
+def _foreign(decision: Migrate | Preempt, replicas: tuple[str, ...], world: World) -> str:
+    for replica in replicas:
+        owner = world.owner(decision.cell, decision.workload, replica)
+        if owner:
+            return f"replica {replica!r} belongs to workload {owner!r}, not {decision.workload!r}; name one of its own"
     return ""

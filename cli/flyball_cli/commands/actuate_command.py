@@ -4,7 +4,7 @@ from pathlib import Path
 
 import click
 
-from flyball_cli.options import common, configured, health_option, until_signal
+from flyball_cli.options import Pulse, common, configured, health_option, until_signal
 
 
 @click.command("actuate")
@@ -13,7 +13,7 @@ from flyball_cli.options import common, configured, health_option, until_signal
 def command(config_path: Path | None, bootstrap: str | None, log_level: str, health_file: Path | None) -> None:
     """Read decisions, put each through the guard, carry out what it allows, and answer with outcomes.
 
-    The default mode is dry_run: it says what it would do and does nothing.
+    The default mode is dry_run: it plans on the real state, says what it would do, and changes nothing.
 
     \b
     Example:
@@ -22,6 +22,6 @@ def command(config_path: Path | None, bootstrap: str | None, log_level: str, hea
     from flyball_actuators.service import run_actuator
 
     config = configured(config_path, bootstrap, log_level)
-    with until_signal(health_file) as stop:
-        report = run_actuator(config, stop=stop)
+    with until_signal() as stop:
+        report = run_actuator(config, stop=stop, beat=Pulse(health_file).beat)
     click.echo(f"{report.decisions} decisions, {dict(report.statuses)}", err=True)

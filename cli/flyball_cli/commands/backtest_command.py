@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from flyball_streams.backtest.study import Study
 
 POLICIES = "ours"
-BASELINES = "hpa,keda,kpa,kpa_held,dynamo,static,oracle"
+BASELINES = "hpa,hpa_load,hpa_queue,keda,kpa,kpa_held,dynamo,static,oracle"
 DELAY_S, SHARE, COLD_START_S = 5.0, 0.99, 300.0
 ENGINES = ("fluid", "events", "both")
 

@@ -15,7 +15,7 @@ from flyball_cli.options import common, configured, health_option, until_signal
 def command(
     config_path: Path | None, bootstrap: str | None, log_level: str, health_file: Path | None, port: int | None
 ) -> None:
-    """Serve the live page: fleet, forecasts, carbon plans, anomalies, decisions and outcomes.
+    """Serve the live page: what Flyball is worth, decisions and their effects, the fleet, carbon plans, incidents.
 
     \b
     Example:

@@ -14,7 +14,7 @@ from flyball_cli.options import configured, until_signal
     "--for", "for_s", type=click.FloatRange(min=1), metavar="SECONDS", help="How long; until Ctrl-C by default."
 )
 @click.option("--headless", is_flag=True, help="No dashboard; end with a table and an exit status.")
-@click.option("--recording", type=click.Path(path_type=Path), help="Play this recording instead of the fleet.")
+@click.option("--recording", type=click.Path(path_type=Path), help="Serve the demand of this recording.")
 @click.option("--fleet", type=click.Path(path_type=Path), help="Description of the simulated fleet (YAML).")
 @click.option("--seed", type=int, help="Seed of the simulated fleet.")
 @click.option("--speed", type=click.FloatRange(min=0.01), help="Event seconds per second.")
@@ -34,18 +34,22 @@ def command(
     config_path: Path | None,
     log_level: str,
 ) -> None:
-    """Run the whole loop on this machine: broker, telemetry, worker, decisions, dry-run actuator, dashboard.
+    """Close the whole loop on this machine: telemetry, worker, decisions, a live actuator, and a fleet that obeys.
 
-    Needs no Kafka, no GPU and no cloud. This host's own metrics are in it, beside a simulated fleet or a recording.
-    With --headless the exit status is 0 only when decisions were made, all have outcomes, and nothing was refused.
+    Needs no Kafka, no GPU and no cloud. This host's own metrics are in it, beside a simulated fleet; with --recording
+    that fleet serves the demand of a recording. The same time runs beside it without Flyball, and a table says what
+    Flyball was worth. The exit status is 0 only when effects were observed, every decision was answered, and
+    no message was refused unread. With --speed 60 a day passes in 24 minutes.
 
     \b
     Examples:
       flyball demo
       flyball demo --headless --for 90 --seed 7
-      flyball demo --recording gentd26.parquet --headless --for 90
+      flyball demo --speed 60 --headless --for 240
+      flyball demo --recording gentd26.parquet --headless --for 240
     """
-    from flyball_cli.demo.run import Options, run_demo
+    from flyball_cli.demo.run import run_demo
+    from flyball_cli.demo.services import Options
 
     if headless and for_s is None:
         raise click.UsageError("--headless needs --for SECONDS")

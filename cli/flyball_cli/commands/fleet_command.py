@@ -20,7 +20,10 @@ from flyball_contracts.config import FleetConfig, load_config
     "--speed", type=click.FloatRange(0), default=1.0, show_default=True, help="Event seconds per second; 0 is unpaced."
 )
 @click.option("--ticks", type=click.IntRange(1), help="Stop after so many ticks.")
-@click.option("--follow", is_flag=True, help="Obey decisions whose outcome is done.")
+@click.option("--tick", "tick_s", type=click.FloatRange(0, min_open=True), help="Seconds of a tick; overrides too.")
+@click.option("--listen", metavar="HOST:PORT", help="Take operations here, as a platform; port 0 is any free one.")
+@click.option("--baseline", is_flag=True, help="Let the same fleet run beside it without Flyball, for its account.")
+@click.option("--state", type=click.Path(path_type=Path, dir_okay=False), help="File to go on from after an end.")
 def command(
     description: Path | None,
     config_path: Path | None,
@@ -30,20 +33,28 @@ def command(
     seed: int | None,
     speed: float,
     ticks: int | None,
-    follow: bool,
+    tick_s: float | None,
+    listen: str | None,
+    baseline: bool,
+    state: Path | None,
 ) -> None:
     """Send the frames, inventories, specifications and curves of a simulated fleet, described in YAML.
+
+    With --listen it is a platform that obeys: the actuator's driver `simulated` scales, moves and preempts there.
 
     \b
     Example:
       flyball fleet infra/examples/fleet.yaml --bootstrap 127.0.0.1:9092 --seed 7
+      flyball fleet --listen 127.0.0.1:9470
     """
-    from flyball_collectors.fleet.run import run_fleet
+    from flyball_simulator import run_fleet
 
     config = configured(config_path, bootstrap, log_level)
     fleet = load_config(description, FleetConfig) if description else FleetConfig()
     if seed is not None:
         fleet = msgspec.structs.replace(fleet, seed=seed)
+    if tick_s is not None:
+        fleet = msgspec.structs.replace(fleet, tick_s=tick_s)
     with until_signal(health_file) as stop:
         report = run_fleet(
             fleet,
@@ -52,6 +63,9 @@ def command(
             start_ns=time.time_ns(),
             speed=speed or math.inf,
             ticks=ticks,
-            follow_decisions=follow,
+            listen=listen,
+            listening=lambda url: click.echo(f"platform: {url}"),
+            baseline=baseline,
+            state=state,
         )
     click.echo(f"{report.messages} messages in {report.ticks} ticks, {report.failed} failed", err=True)

@@ -17,8 +17,9 @@ from flyball_contracts.records import Decision, Outcome
 from flyball_contracts.topics import DEAD_LETTERS, DECISIONS, INSIGHTS, OUTCOMES, TELEMETRY
 
 log = logging.getLogger(__name__)
-FINAL = {"done", "failed", "refused", "superseded"}
 _PARTICULARS = re.compile(r"'[^']*'|\d+")
+UNDER_WAY_NS = 900 * 1_000_000_000
+"""For how long an operation may be under way, in event time."""
 KINDS = ("Scale", "Migrate", "Preempt")
 
 
@@ -28,6 +29,7 @@ class Seen(NamedTuple):
     kind: str
     target: str
     reason: str
+    time_ns: int
 
 
 class Monitor:
@@ -55,6 +57,10 @@ class Monitor:
         self.decisions: dict[str, Seen] = {}
         self.kinds: Counter[str] = Counter()
         self.outcomes: dict[str, Outcome] = {}
+        """Last word on each decision."""
+        self.begun: set[str] = set()
+        """Decisions that were accepted."""
+        self.newest_ns = 0
         self.dead: Counter[str] = Counter()
         """By the first reason of its kind: reasons that differ in names and numbers only are of one kind."""
         self._first: dict[str, str] = {}
@@ -76,12 +82,16 @@ class Monitor:
                 self._bury(str(error))
                 continue
             if isinstance(record, Decision) and record.id not in self.decisions:
-                seen = Seen(type(record).__name__, record.target, record.reason)
+                seen = Seen(type(record).__name__, record.target, record.reason, record.time_ns)
                 self.decisions[record.id] = seen
                 self.kinds[seen.kind] += 1
                 self.recent.append(seen)
-            elif isinstance(record, Outcome) and record.status in FINAL:
-                self.outcomes[record.decision] = record
+            elif isinstance(record, Outcome):
+                self.newest_ns = max(self.newest_ns, record.time_ns)
+                if record.final:
+                    self.outcomes[record.decision] = record
+                else:
+                    self.begun.add(record.decision)
 
     def sent(self, topic: str) -> int:
         """Messages that a topic has taken since the start."""
@@ -89,8 +99,15 @@ class Monitor:
         return sum(end - self._start[topic][p] for p, end in now.items())
 
     def open_decisions(self) -> list[str]:
-        """Decisions without an outcome yet."""
+        """Decisions without a last outcome yet."""
         return [identity for identity in self.decisions if identity not in self.outcomes]
+
+    def under_way(self) -> list[str]:
+        """Open decisions that were accepted lately, and those that wait for them: one operation a target at a time."""
+        since_ns = self.newest_ns - UNDER_WAY_NS
+        lately = [d for d in self.open_decisions() if self.decisions[d].time_ns >= since_ns]
+        busy = {self.decisions[d].target for d in lately if d in self.begun}
+        return [d for d in lately if self.decisions[d].target in busy]
 
     def close(self) -> None:
         """Stop watching."""

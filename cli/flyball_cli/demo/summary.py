@@ -1,27 +1,54 @@
-"""The end of a demo: one table, and whether the loop closed."""
+"""The end of a demo: what happened, what it was worth, and whether the loop closed."""
 
 from collections import Counter
+from collections.abc import Mapping
+from statistics import median
+from typing import NamedTuple
 
 from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
 from flyball_cli.demo.monitor import KINDS, Monitor
+from flyball_cli.demo.worth import comparison
+from flyball_contracts.records import Account
+from flyball_contracts.simulated import Operation
 from flyball_contracts.topics import INSIGHTS, TELEMETRY
 
 MOST_REASONS = 3
 
 
-def failures(monitor: Monitor, expected: tuple[str, ...], broken: list[str]) -> list[str]:
-    """Reasons why the loop did not close; none when it did."""
+class Verdict(NamedTuple):
+    """Why the loop did not close (empty: it did), and what the platform says of the time."""
+
+    problems: list[str]
+    accounts: Mapping[str, Account]
+    operations: Mapping[str, Operation]
+
+
+def failures(
+    monitor: Monitor, operations: Mapping[str, Operation], expected: tuple[str, ...], broken: list[str]
+) -> list[str]:
+    """Reasons why the loop did not close; none when it did.
+
+    What an outcome calls done is compared with what the platform says that it did.
+    """
     found = list(broken)
     if not monitor.decisions:
         found.append("no decision was made")
     missing = [kind for kind in expected if not monitor.kinds[kind]]
     if monitor.decisions and missing:
         found.append(f"no decision of these kinds was made: {', '.join(missing)}")
-    if unanswered := monitor.open_decisions():
-        found.append(f"{len(unanswered)} decisions have no outcome")
+    if unanswered := sorted(set(monitor.open_decisions()) - set(monitor.under_way())):
+        found.append(f"{len(unanswered)} decisions have no last outcome, such as {unanswered[0]}")
+    done = [o for o in monitor.outcomes.values() if o.status == "done"]
+    if monitor.decisions and not done:
+        found.append("no effect was observed")
+    unseen = [o.decision for o in done if operations and not _happened(operations.get(o.decision))]
+    if unseen:
+        found.append(f"{len(unseen)} decisions are told done, but the platform did not do them, such as {unseen[0]}")
+    if twice := [o.id for o in operations.values() if o.effects > 1]:
+        found.append(f"{len(twice)} decisions had more than one effect, such as {twice[0]}")
     found += [f"{count} dead letters such as: {reason}" for reason, count in monitor.dead.most_common(MOST_REASONS)]
     return found
 
@@ -29,36 +56,52 @@ def failures(monitor: Monitor, expected: tuple[str, ...], broken: list[str]) -> 
 def show(
     console: Console,
     monitor: Monitor,
-    problems: list[str],
+    verdict: Verdict,
     first_s: float | None,
     wall_s: float,
     *,
     interrupted: bool = False,
 ) -> None:
-    """Print what happened, and the verdict."""
+    """Print what happened, what it was worth, and the verdict."""
     table = Table(title="Flyball demo", title_justify="left", box=None, header_style="bold", padding=(0, 2, 0, 0))
     table.add_column("what")
     table.add_column("count", justify="right")
     table.add_column("")
     frames = monitor.sent(TELEMETRY.name)
     table.add_row("telemetry frames", str(frames), f"{frames / wall_s:.0f}/s over {wall_s:.0f} s")
-    table.add_row("insights", str(monitor.sent(INSIGHTS.name)), "profiles, forecasts, anomalies, plans")
+    table.add_row("insights", str(monitor.sent(INSIGHTS.name)), "profiles, forecasts, anomalies, plans, accounts")
     for kind in KINDS:
         example = next((s for s in monitor.decisions.values() if s.kind == kind), None)
         table.add_row(f"{kind} decisions", str(monitor.kinds[kind]), escape(_short(example.reason)) if example else "")
+    under_way = len(monitor.under_way())
     statuses = Counter(f"{o.status}{f' ({o.code})' if o.code else ''}" for o in monitor.outcomes.values())
-    table.add_row("outcomes", str(len(monitor.outcomes)), ", ".join(f"{n} {s}" for s, n in sorted(statuses.items())))
+    said = ", ".join(f"{n} {s}" for s, n in sorted(statuses.items()))
+    table.add_row("outcomes", str(len(monitor.outcomes)), said + (f"; {under_way} under way" if under_way else ""))
+    done = [o for o in monitor.outcomes.values() if o.status == "done"]
+    took = [o.effect_after_s for o in done if o.effect_after_s is not None]
+    table.add_row(
+        "effects observed", str(len(done)), f"{median(took):.0f} s after the decision (median)" if took else ""
+    )
     table.add_row("dead letters", str(sum(monitor.dead.values())), "")
     if first_s is not None:
         table.add_row("first decision", f"{first_s:.1f} s", "after the start")
     console.print(table)
-    if problems:
-        for problem in problems:
+    worth = comparison(verdict.accounts)
+    if worth is not None:
+        console.print()
+        console.print(worth)
+    console.print()
+    if verdict.problems:
+        for problem in verdict.problems:
             console.print(f"[red]not closed[/]: {escape(problem)}")
     elif interrupted:
         console.print("interrupted")
     else:
-        console.print("[green]the loop closed[/]: every decision has its outcome, nothing was refused unread")
+        console.print("[green]the loop closed[/]: every decision was answered, and the platform shows the effects")
+
+
+def _happened(operation: Operation | None) -> bool:
+    return operation is not None and operation.status == "done"
 
 
 def _short(text: str, width: int = 90) -> str:

@@ -11,7 +11,7 @@ from flyball_collectors.agent.outbox import Outbox
 from flyball_collectors.agent.own import OwnMetrics
 from flyball_collectors.agent.setup import Setup
 from flyball_collectors.agent.ticker import Clock, Tick
-from flyball_collectors.base import Collector, KeyedReading, Reading, node_event
+from flyball_collectors.base import Collector, KeyedReading, Reading
 from flyball_collectors.export import Framed
 from flyball_collectors.kmsg import Witness
 from flyball_contracts.codec import frame_message, record_message
@@ -21,6 +21,7 @@ from flyball_contracts.frame import make_frame
 from flyball_contracts.ids import NS_PER_S
 from flyball_contracts.metrics import HOST
 from flyball_contracts.records import NodeEvent
+from flyball_contracts.records.events import node_event
 
 _LOG = logging.getLogger(__name__)
 _DROPS_EVERY_S = 10.0
@@ -73,9 +74,12 @@ class AgentLoop:
         before_ns = self._clock.monotonic_ns()
         readings = [reading for collector in self._setup.collectors for reading in self._read(collector, tick)]
         previous_read_ns, self._read_ns = self._read_ns, self._clock.monotonic_ns() - before_ns
+        epoch = self._inventory.epoch
         inventory = self._inventory.due([collector.parts() for collector in self._setup.collectors], tick.time_ns)
         if inventory is not None:
             self._outbox.send(record_message(inventory, self._source))
+            if inventory.epoch != epoch:
+                self._outbox.settle()  # frames name it, and partitions keep no common order
         frames: list[Framed] = []
         for found in readings:
             reading = rows_of(found, self._inventory.allocations)

@@ -17,5 +17,8 @@ class Nowhere:
     def poll(self) -> None:
         """Nothing waits."""
 
+    def settle(self) -> None:
+        """Nothing is on its way."""
+
     def close(self) -> None:
         """Nothing is held."""

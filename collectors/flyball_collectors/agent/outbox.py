@@ -22,6 +22,7 @@ _REOPEN_EVERY_S = 1.0
 _DELIVERY_S = 120.0
 _DELIVERY_WITH_SPOOL_S = 20.0  # what waits in memory is lost by a kill, what waits on disk is not
 _PART_S = 1.0
+_SETTLE_POLLS, _SETTLE_POLL_S = 25, 0.01
 _REPLAY_SHARE = 4  # one part of the queue in so many is for replays
 _COMPACTED = {topic.name for topic in TOPICS.values() if topic.retention == "compacted"}
 _REFUSED = {  # no later try would change the answer
@@ -175,6 +176,13 @@ class Outbox:
         if self._replay is not None and not self._broken:
             self._send_spooled(self._replay)
 
+    def settle(self) -> None:
+        """Wait a moment for what is queued to arrive, unless no broker answers: what comes next depends on it."""
+        for _ in range(_SETTLE_POLLS):
+            if not self.waiting or self._away or self._unreachable or self._broken:
+                return
+            self._serve(_SETTLE_POLL_S)
+
     def close(self, timeout_s: float = 5.0) -> None:
         """Wait for what is queued as long as that; then spool the rest, or give it up and count it."""
         self._flush(0.0 if self._away else timeout_s)
@@ -188,10 +196,10 @@ class Outbox:
             if self.spooled:
                 _LOG.warning("%d messages wait in the spool for the next start", self.spooled)
 
-    def _serve(self) -> None:
+    def _serve(self, wait_s: float = 0.0) -> None:
         was_away = self._away
         try:
-            self._producer.poll(0)
+            self._producer.poll(wait_s)
             if self._away and not was_away:  # what waits in memory would be lost by a kill
                 self._producer.purge(blocking=False)
                 self._producer.poll(0)

@@ -16,10 +16,11 @@ from flyball_collectors.agent.setup import Setup
 from flyball_collectors.agent.sources import open_sources
 from flyball_collectors.agent.spooling import open_spool
 from flyball_collectors.agent.ticker import Clock, ticks
-from flyball_collectors.base import Collector, Reading, node_event
+from flyball_collectors.base import Collector, Reading
 from flyball_contracts.config import Config
 from flyball_contracts.ids import NS_PER_S
 from flyball_contracts.records import Inventory
+from flyball_contracts.records.events import node_event
 
 _HEAR_EVERY_S = 0.5  # an event must not wait for the tick where the period is long
 

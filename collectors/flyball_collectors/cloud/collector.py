@@ -5,9 +5,10 @@ import threading
 import time
 from collections.abc import Callable
 
-from flyball_collectors.base import Parts, Place, Reading, node_event
+from flyball_collectors.base import Parts, Place, Reading
 from flyball_collectors.cloud.base import Cloud, MetadataError, Notice
 from flyball_contracts.records import NodeEvent
+from flyball_contracts.records.events import node_event
 
 _LOG = logging.getLogger(__name__)
 _MOST_CHARS = 300

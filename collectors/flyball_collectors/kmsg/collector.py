@@ -5,7 +5,7 @@ import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from flyball_collectors.base import Parts, Reading, node_event
+from flyball_collectors.base import Parts, Reading
 from flyball_collectors.kmsg.burst import Burst, Tally
 from flyball_collectors.kmsg.fault import Fault
 from flyball_collectors.kmsg.host_lines import aer_of, edac_of, killed_of
@@ -15,6 +15,7 @@ from flyball_collectors.kmsg.record import LogRecord
 from flyball_collectors.kmsg.verdicts import Judge
 from flyball_collectors.nvml import Absent
 from flyball_contracts.records import NodeEvent
+from flyball_contracts.records.events import node_event
 
 SLOT = "PCI:"
 """Begins the device of an event that is known by its slot only; :class:`Witness` puts the device's id there."""

@@ -1,9 +1,9 @@
 """What the driver's events and the state of the GPUs come to as records."""
 
-from flyball_collectors.base import node_event
 from flyball_collectors.nvml.watch import ROW_RETIREMENT_FAILED, UNCORRECTED_ECC, XID, Happening
 from flyball_collectors.nvml.xid import verdict_of
 from flyball_contracts.records import Device, NodeEvent
+from flyball_contracts.records.events import node_event
 
 
 def event_of(node: str, what: Happening, first_ns: int, count: int, recovery_action: int | None) -> NodeEvent:

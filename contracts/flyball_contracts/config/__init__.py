@@ -48,6 +48,7 @@ from flyball_contracts.config.types import (
     HealthConfig as HealthConfig,
     InfluxConfig as InfluxConfig,
     KafkaConfig as KafkaConfig,
+    PlatformConfig as PlatformConfig,
     RateLimit as RateLimit,
     Section as Section,
     SizingConfig as SizingConfig,

@@ -27,7 +27,11 @@ class GridZone(Section, frozen=True, kw_only=True):
 
 
 class NodePool(Section, frozen=True, kw_only=True):
-    """Nodes that are alike; node ``i`` is called ``NAME-00i``."""
+    """Nodes that are alike; node ``i`` is called ``NAME-00i``.
+
+    Where ``max_nodes`` is more than ``nodes``, the others are bought when something finds no room, and are there
+    ``provision_s`` later. One that has been empty for ``return_after_s`` is given back.
+    """
 
     name: Name
     sku: Sku
@@ -36,13 +40,19 @@ class NodePool(Section, frozen=True, kw_only=True):
     gpus_per_node: Annotated[int, msgspec.Meta(ge=1, le=16)] = 8
     region: str = ""
     instance_type: str = ""
+    max_nodes: Annotated[int, msgspec.Meta(ge=0, le=100_000)] = 0
+    provision_s: NotNegative = 120.0
+    return_after_s: NotNegative = 600.0
     capacity_type: Literal["owned", "reserved", "on_demand", "spot"] = "on_demand"
     price_usd_per_hour: NotNegative | None = None
     ambient_cel: float = 24.0
 
 
 class FleetWorkload(Section, frozen=True, kw_only=True):
-    """What all workloads of the fleet have; ``replicas`` run at the start, in ``pools``, the first preferred."""
+    """What all workloads of the fleet have; ``replicas`` run at the start, in ``pools``, the first preferred.
+
+    A replica that is told to stop takes nothing more and holds its GPUs for ``stop_s``.
+    """
 
     name: Name
     pools: tuple[Name, ...]
@@ -51,6 +61,7 @@ class FleetWorkload(Section, frozen=True, kw_only=True):
     tenant: str = "default"
     priority: int = 0
     cold_start_s: NotNegative = 30.0
+    stop_s: NotNegative = 5.0
 
 
 class Training(FleetWorkload, frozen=True, kw_only=True):
@@ -71,10 +82,13 @@ class Burst(Section, frozen=True, kw_only=True):
 
 
 class Service(FleetWorkload, frozen=True, kw_only=True):
-    """An inference service: a slow wave, planned and random bursts, noise.
+    """An inference service: a daily season, a slow wave, planned and random bursts, noise.
 
-    ``base_load`` is the usual load over the capacity of the initial replicas; work is counted in tokens. ``model`` is
-    what its owner tells of the transformer that it serves; the simulation goes by ``capacity_tokens_per_s`` alone.
+    ``base_load`` is the load at the start over the capacity of the initial replicas; work is counted in tokens. The
+    season swings by ``daily_share`` about its mean and is highest at ``daily_peak_s``. With ``arrivals``, a series of
+    work per second in steps of ``arrivals_step_s``, demand is that instead of all these; at its end it begins anew.
+    ``model`` is what its owner tells of the transformer that it serves; the simulation goes by
+    ``capacity_tokens_per_s`` alone.
     """
 
     min_replicas: Count = 1
@@ -85,6 +99,10 @@ class Service(FleetWorkload, frozen=True, kw_only=True):
     delay_s: Positive = 2.0
     attainment: Ratio = 0.99
     base_load: Positive = 0.55
+    daily_share: Annotated[float, msgspec.Meta(ge=0, lt=1)] = 0.0
+    daily_peak_s: NotNegative = 28_800.0
+    arrivals: tuple[NotNegative, ...] = ()
+    arrivals_step_s: Positive = 60.0
     wave_share: Ratio = 0.15
     wave_period_s: Positive = 900.0
     noise_share: Ratio = 0.04
@@ -103,12 +121,14 @@ class Notebooks(FleetWorkload, frozen=True, kw_only=True):
 class Batch(FleetWorkload, frozen=True, kw_only=True):
     """A job that needs ``duration_s`` with ``nominal_replicas``; with a deadline it can be put off.
 
-    As a ``gang`` it runs with all of them or not at all.
+    As a ``gang`` it runs with all of them or not at all. It writes a checkpoint at regular times, and before it stops
+    where it is told to.
     """
 
     nominal_replicas: Count
     duration_s: Positive
     deadline_s: Positive | None = None
+    checkpoint_every_s: Positive = 600.0
     checkpoint_s: NotNegative = 10.0
     gang: bool = False
 
@@ -124,16 +144,25 @@ class FailingGpu(Section, frozen=True, kw_only=True):
 
 
 class StragglingGpu(Section, frozen=True, kw_only=True):
-    """The first GPU of replica ``replica`` (counted at the start) gets hot and clocks down to ``clock_ratio``."""
+    """The first GPU of replica ``replica`` (counted at the start) gets hot and clocks down to ``clock_ratio``.
+
+    It recovers ``lasts_s`` after ``from_s``.
+    """
 
     workload: Name
     replica: Index
     from_s: NotNegative
+    lasts_s: Positive = 7_200.0
     clock_ratio: Annotated[float, msgspec.Meta(gt=0, le=1)] = 0.55
 
 
 class FleetConfig(Section, frozen=True, kw_only=True):
-    """The simulated fleet; the default is a laptop-sized one in which everything happens in a minute."""
+    """The simulated fleet; the default is a laptop-sized one with a day of its own; much happens in its first minute.
+
+    An operation that finds no room is given up after ``room_wait_s``. A replica on a dead GPU is started elsewhere
+    after ``pod_timeout_s``, and a gang that waits for one goes on without it, from its last checkpoint, after
+    ``collective_timeout_s``. ``hpa_utilization`` is what the horizontal pod autoscaler of the baseline aims at.
+    """
 
     cell: Name = "fleet"
     seed: Annotated[int, msgspec.Meta(ge=0, le=2**63 - 1)] = 1
@@ -141,6 +170,10 @@ class FleetConfig(Section, frozen=True, kw_only=True):
     signal_step_s: Positive = 900.0
     signal_horizon_s: Positive = 129_600.0
     signal_every_s: Positive = 3_600.0
+    room_wait_s: Positive = 300.0
+    pod_timeout_s: Positive = 300.0
+    collective_timeout_s: Positive = 600.0
+    hpa_utilization: Annotated[float, msgspec.Meta(gt=0, le=1)] = 0.7
     zones: tuple[GridZone, ...] = (
         GridZone(
             name="US-CAL-CISO", hour_at_start=10.0, carbon_g_per_kwh=250.0, price_usd_per_kwh=0.11, solar_share=0.6
@@ -178,7 +211,7 @@ class FleetConfig(Section, frozen=True, kw_only=True):
     services: tuple[Service, ...] = (
         Service(
             name="chat-api", pools=("gpu-a",), replicas=12, max_replicas=40, min_replicas=4, tenant="product",
-            priority=100, base_load=0.6, random_bursts_per_hour=2.0,
+            priority=100, base_load=0.6, random_bursts_per_hour=2.0, daily_share=0.4,
             bursts=(Burst(from_s=20.0, rise_s=15.0, hold_s=120.0, factor=3.6),),
             model=Architecture(
                 parameters=32e9, layers=64, heads=40, kv_heads=8, head_size=128, most_at_once=32, prompt_tokens=260.0,
@@ -188,6 +221,7 @@ class FleetConfig(Section, frozen=True, kw_only=True):
         Service(
             name="embed-api", pools=("gpu-a",), replicas=6, max_replicas=12, min_replicas=2, tenant="search",
             priority=90, capacity_tokens_per_s=20_000.0, tokens_per_request=600.0, service_s=0.15, delay_s=0.5,
+            daily_share=0.3, daily_peak_s=21_600.0,
             model=Architecture(
                 parameters=7e9, layers=32, heads=32, kv_heads=8, head_size=128, prompt_tokens=599.0, answer_tokens=1.0
             ),
@@ -195,6 +229,7 @@ class FleetConfig(Section, frozen=True, kw_only=True):
         Service(
             name="rerank-api", pools=("gpu-a",), replicas=4, max_replicas=8, tenant="search", priority=90,
             capacity_tokens_per_s=12_000.0, tokens_per_request=900.0, service_s=0.3, delay_s=0.8,
+            daily_share=0.3, daily_peak_s=21_600.0,
             model=Architecture(
                 parameters=14e9, layers=40, heads=40, kv_heads=8, head_size=128, prompt_tokens=899.0, answer_tokens=1.0
             ),
@@ -202,6 +237,7 @@ class FleetConfig(Section, frozen=True, kw_only=True):
         Service(
             name="speech-api", pools=("gpu-b", "gpu-c"), replicas=8, max_replicas=14, min_replicas=2, tenant="product",
             priority=85, capacity_tokens_per_s=1_500.0, tokens_per_request=250.0, service_s=0.8, wave_period_s=1_500.0,
+            daily_share=0.35, daily_peak_s=61_200.0,
             model=Architecture(
                 parameters=13e9, layers=40, heads=40, kv_heads=40, head_size=128, most_at_once=16, prompt_tokens=162.0,
                 answer_tokens=88.0,
@@ -227,8 +263,12 @@ class FleetConfig(Section, frozen=True, kw_only=True):
         ),
         Batch(
             name="video-index", pools=("gpu-c", "gpu-b"), replicas=0, nominal_replicas=8, tenant="search", priority=15,
-            duration_s=7_200.0, deadline_s=100_800.0, gang=True,
+            duration_s=7_200.0, deadline_s=82_800.0, gang=True,
         ),
     )  # fmt: skip
-    failing: tuple[FailingGpu, ...] = (FailingGpu(workload="vision-train", replica=3, from_s=20.0),)
+    failing: tuple[FailingGpu, ...] = (
+        FailingGpu(workload="vision-train", replica=3, from_s=20.0),
+        FailingGpu(workload="rank-train", replica=1, from_s=15_000.0, dies_after_s=120.0, xid=95),
+        FailingGpu(workload="llm-pretrain", replica=2, from_s=50_000.0, dies_after_s=120.0, xid=79),
+    )
     straggling: tuple[StragglingGpu, ...] = (StragglingGpu(workload="llm-pretrain", replica=5, from_s=15.0),)

@@ -42,19 +42,24 @@ def parse_config(text: str, kind: type[T], name: str = "<config>") -> T:
         raise ConfigError(f"{name}:{line}: not valid YAML: {error.problem}") from error
     except (yaml.YAMLError, ValueError, RecursionError) as error:
         raise ConfigError(f"{name}:1: not valid YAML: {error}") from error
-    _refuse_twins(tree, name)
+    refuse_twins(tree, name)
     if data is None:
         data, tree = {}, None
-    _check_keys(data, kind, tree, name, "")
+    return convert_node(tree, data, kind, name)
+
+
+def convert_node(node: yaml.Node | None, data: Any, kind: type[T], name: str, path: str = "") -> T:
+    """Check and convert the ``data`` of a YAML node, which ``path`` names in errors (:class:`ConfigError`)."""
+    _check_keys(data, kind, node, name, path)
     try:
         return msgspec.convert(data, kind)
     except msgspec.ValidationError as error:
         message, _, where = str(error).partition(" - at `")
-        path = where.rstrip("`").removeprefix("$").lstrip(".")
-        line = _line_of(tree, path)
-        words = expected_at(kind, path) if message.startswith(_NOT_SAID) or "matching regex" in message else ""
+        inner = where.rstrip("`").removeprefix("$").lstrip(".")
+        words = expected_at(kind, inner) if message.startswith(_NOT_SAID) or "matching regex" in message else ""
         message = f"expected {words}" if words else f"{message[0].lower()}{message[1:]}"
-        raise ConfigError(f"{name}:{line}: {path or 'the document'}: {message}") from error
+        place = ".".join(part for part in (path, inner) if part)
+        raise ConfigError(f"{name}:{line_of(node, inner)}: {place or 'the document'}: {message}") from error
 
 
 def _check_keys(data: Any, kind: Any, node: yaml.Node | None, name: str, path: str) -> None:
@@ -83,7 +88,7 @@ def _check_keys(data: Any, kind: Any, node: yaml.Node | None, name: str, path: s
         _check_keys(value, hints[key], value_node, name, where)
 
 
-def _refuse_twins(tree: yaml.Node | None, name: str) -> None:
+def refuse_twins(tree: yaml.Node | None, name: str) -> None:
     """Refuse a key that stands twice in one mapping: YAML would silently take the last."""
     waiting, known = [tree], set[int]()
     while waiting:
@@ -118,9 +123,9 @@ def _children(node: yaml.Node | None) -> dict[str, tuple[yaml.Node, yaml.Node]]:
     return {str(key.value): (key, value) for key, value in node.value}
 
 
-def _line_of(node: yaml.Node | None, path: str) -> int:
+def line_of(node: yaml.Node | None, path: str) -> int:
     """Line of the deepest node on ``path`` that exists, counted from 1."""
-    line = 1
+    line = node.start_mark.line + 1 if node is not None else 1
     for part in re.findall(r"[^.\[\]]+", path):
         if isinstance(node, yaml.SequenceNode) and part.isdigit() and int(part) < len(node.value):
             inner: yaml.Node = node.value[int(part)]

@@ -109,7 +109,7 @@ class ForecastConfig(Section, frozen=True):
 class HealthConfig(Section, frozen=True):
     """When a device counts as anomalous, straggling or failing."""
 
-    anomaly_score: Ratio = 0.8
+    anomaly_score: Ratio = 0.6
     peer_z: Positive = 4.0
     peer_ticks: Count = 6
     peer_of_ticks: Count = 10
@@ -169,11 +169,9 @@ class SizingConfig(Section, frozen=True):
 
 
 class TimingConfig(Section, frozen=True):
-    """Carbon timing of deferrable jobs."""
+    """Carbon timing of deferrable jobs: they are planned in slots of ``slot_s`` up to their deadlines."""
 
     slot_s: Positive = 900.0
-    horizon_s: Positive = 86_400.0
-    least_saving: Ratio = 0.05
 
 
 class WorkerConfig(Section, frozen=True):
@@ -211,7 +209,8 @@ class RateLimit(Section, frozen=True):
 class BlastRadius(Section, frozen=True):
     """Most replicas of a cell that may be taken away in any ``window_s`` seconds.
 
-    The larger of ``share`` of the replicas that the cell is known to run and ``replicas``.
+    The larger of ``share`` of the replicas that the cell is known to run and ``replicas``. Moves off failing devices
+    are counted apart, with as much room again; so are dry runs.
     """
 
     window_s: Positive = 600.0
@@ -219,15 +218,30 @@ class BlastRadius(Section, frozen=True):
     replicas: Count = 4
 
 
+class PlatformConfig(Section, frozen=True):
+    """Who carries out the decisions of some cells; the first entry with a matching pattern in ``cells`` counts.
+
+    ``inventory`` plans on the inventories that agents publish and can change nothing. ``simulated`` is the simulated
+    fleet behind ``url``. An answer is waited for ``timeout_s``, and what is under way is looked at every ``poll_s``.
+    """
+
+    cells: tuple[str, ...] = ("*",)
+    driver: Literal["inventory", "simulated"] = "inventory"
+    url: str = ""
+    timeout_s: Positive = 5.0
+    poll_s: Positive = 0.5
+
+
 class ActuatorConfig(Section, frozen=True):
     """The actuator service; nothing is carried out but in mode ``live``.
 
-    ``allow`` are glob patterns of workloads that may be acted on. ``kill_switch`` is a file: while it exists,
+    In dry run, cells that no entry of ``platforms`` names are planned on the inventories; live, their decisions are
+    refused. ``allow`` are glob patterns of workloads that may be acted on. ``kill_switch`` is a file: while it exists,
     everything is refused. ``clock`` is ``event`` only for replays, where now is the newest time in the records.
     """
 
     mode: Literal["off", "dry_run", "live"] = "dry_run"
-    driver: str = "dry_run"
+    platforms: tuple[PlatformConfig, ...] = ()
     group: str = "flyball-actuator"
     allow: tuple[str, ...] = ("*",)
     kill_switch: str = ""

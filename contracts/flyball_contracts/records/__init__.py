@@ -1,5 +1,10 @@
 """The records that travel between the parts."""
 
+from flyball_contracts.records.accounts import (
+    Account as Account,
+    Scenario as Scenario,
+    WorkloadAccount as WorkloadAccount,
+)
 from flyball_contracts.records.base import (
     Evidence as Evidence,
     Part as Part,
@@ -16,8 +21,10 @@ from flyball_contracts.records.decisions import (
 )
 from flyball_contracts.records.demand import (
     Arrivals as Arrivals,
+    Clocks as Clocks,
     Demand as Demand,
     DemandTick as DemandTick,
+    Member as Member,
     Usage as Usage,
 )
 from flyball_contracts.records.events import NodeEvent as NodeEvent
@@ -38,7 +45,7 @@ from flyball_contracts.records.inventory import (
     Link as Link,
     NumaNode as NumaNode,
 )
-from flyball_contracts.records.outcomes import Outcome as Outcome
+from flyball_contracts.records.outcomes import Outcome as Outcome, SubjectState as SubjectState
 from flyball_contracts.records.portion import Portion as Portion
 from flyball_contracts.records.proposals import (
     Proposal as Proposal,

@@ -20,13 +20,35 @@ class Usage(Part, frozen=True, kw_only=True):
     oom: float | None = None
 
 
+class Member(Part, frozen=True, kw_only=True, omit_defaults=True):
+    """One GPU of a gang: where it is, its SM clock in Hz, temperature in degrees Celsius and power in W."""
+
+    device: str
+    node: str
+    replica: str
+    clock_hz: float
+    temperature_cel: float | None = None
+    power_w: float | None = None
+
+
+class Clocks(Part, frozen=True, kw_only=True):
+    """SM clocks of the members of a gang that one node lane sees, where others see the rest.
+
+    ``clocks_hz`` are their quantiles in ascending order, each clock where there are few; ``slowest`` are the slowest.
+    """
+
+    members: int
+    clocks_hz: tuple[float, ...]
+    slowest: tuple[Member, ...]
+
+
 class Demand(Part, frozen=True, omit_defaults=True):
     """Demand of one workload in one tick, summed over its nodes; what is not known is left out.
 
     ``work_rate`` is in the work unit of the spec per second, and ``None`` where no replica reported it.
     ``utilization_sum`` is over ``devices`` devices. ``latency_s`` is the mean of the requests that ended,
     ``tokens_*`` are prompt and generated tokens per second, ``failed`` counts requests that failed. ``usage`` is told
-    once a minute.
+    once a minute. ``clocks`` are of gangs that train and span node lanes, one from each of them.
     """
 
     workload: str
@@ -45,6 +67,7 @@ class Demand(Part, frozen=True, omit_defaults=True):
     latency_s: float | None = None
     failed: float | None = None
     usage: Usage | None = None
+    clocks: tuple[Clocks, ...] = ()
 
 
 class Arrivals(Part, frozen=True, kw_only=True):

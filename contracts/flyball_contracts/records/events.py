@@ -2,6 +2,7 @@
 
 from typing import Literal
 
+from flyball_contracts.ids import record_id
 from flyball_contracts.records.base import Record, TimeNs
 
 EventKind = Literal[
@@ -31,3 +32,28 @@ class NodeEvent(Record, frozen=True, kw_only=True):
     code: int | None = None
     remedy: Remedy = "none"
     message: str = ""
+
+
+def node_event(
+    node: str,
+    time_ns: int,
+    kind: EventKind,
+    *,
+    severity: Severity = "info",
+    device: str = "",
+    code: int | None = None,
+    remedy: Remedy = "none",
+    message: str = "",
+) -> NodeEvent:
+    """Event whose id follows from what it says, so that a second telling is the same event."""
+    return NodeEvent(
+        id=record_id("NodeEvent", node, device, kind, -1 if code is None else code, time_ns, message),
+        node=node,
+        time_ns=time_ns,
+        kind=kind,
+        severity=severity,
+        device=device,
+        code=code,
+        remedy=remedy,
+        message=message,
+    )

@@ -37,7 +37,8 @@ class Device(Part, frozen=True, kw_only=True):
     """A GPU or a MIG instance; its place in :attr:`Inventory.devices` is its row in the frames.
 
     A GPU that is divided has ``mig_enabled``, and work runs on the instances, whose ``parent`` it is.
-    ``capabilities`` are what can be measured on it: ``gpm``, ``samples``, ``energy``, ``nvlink``, ``ecc``.
+    ``capabilities`` are what can be measured on it: ``gpm``, ``samples``, ``energy``, ``nvlink``, ``ecc``. It is not
+    ``schedulable`` while the platform places nothing new on it.
     """
 
     id: str
@@ -55,6 +56,7 @@ class Device(Part, frozen=True, kw_only=True):
     compute_capability: str = ""
     mig_enabled: bool = False
     capabilities: tuple[str, ...] = ()
+    schedulable: bool = True
 
 
 class Allocation(Part, frozen=True, kw_only=True):

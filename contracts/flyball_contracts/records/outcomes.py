@@ -1,22 +1,50 @@
 """What became of a decision."""
 
+from collections.abc import Mapping
 from typing import Literal
 
-from flyball_contracts.records.base import Record, TimeNs
+from flyball_contracts.records.base import Part, Record, TimeNs
+from flyball_contracts.records.decisions import Effect
+from flyball_contracts.records.portion import Portion
+from flyball_contracts.records.resources import Resources
 
-OutcomeStatus = Literal["accepted", "refused", "done", "failed", "superseded"]
+OutcomeStatus = Literal["accepted", "running", "done", "failed", "refused", "superseded", "planned"]
+FINAL: frozenset[OutcomeStatus] = frozenset({"done", "failed", "refused", "superseded", "planned"})
 RefusalCode = Literal[
     "", "mode_off", "kill_switch", "expired", "not_yet_valid", "unknown_target", "not_allowed",
-    "rate", "blast_radius", "duplicate", "stale", "invalid",
+    "rate", "blast_radius", "duplicate", "stale", "invalid", "no_platform", "unsupported", "conflict", "platform",
 ]  # fmt: skip
 Mode = Literal["off", "dry_run", "live"]
 
 
-class Outcome(Record, frozen=True, kw_only=True):
-    """One step in the life of a decision; ``accepted`` is followed by one of the others.
+class SubjectState(Part, frozen=True, kw_only=True):
+    """What a platform shows, or should show, of a decision's subject; ``None``: not known, or not concerned.
 
-    ``code`` says why it was refused, ``answer`` what the platform's API said, and ``effect_after_s`` how long
-    it took from the decision until the platform reported the effect.
+    ``replicas`` are asked for and ``ready`` of them serve. ``nodes`` are the nodes of the replicas that the decision
+    names, by replica; a replica that is stopped has an empty node. ``version`` is the platform's own version of it.
+    """
+
+    replicas: int | None = None
+    ready: int | None = None
+    nodes: Mapping[str, str] = {}
+    power_limit_w: float | None = None
+    resources: Resources | None = None
+    mix: tuple[Portion, ...] = ()
+    suspended: bool | None = None
+    version: str = ""
+
+
+class Outcome(Record, frozen=True, kw_only=True):
+    """One step in the life of a decision.
+
+    A decision that is carried out is ``accepted``, then ``running``, then ``done``, ``failed`` or ``superseded``;
+    ``done`` means that the platform shows the effect. In dry run its last word is ``planned``: it was checked
+    against the real state, and nothing was changed. ``code`` says why it was refused, and ``detail`` names the rule
+    and the remedy; ``duplicate`` is in old recordings only. ``actuator`` is the process that speaks, ``operation``
+    the platform's name for what it does about it, and ``answer`` what the platform said. ``before`` is the state
+    that was acted on, ``expected`` what the decision should lead to, ``observed`` what the platform shows, and
+    ``effect`` what that changed, to be compared with the decision's own ``expected``. ``effect_after_s`` is the
+    time from the decision until the platform showed the effect.
     """
 
     id: str
@@ -29,7 +57,18 @@ class Outcome(Record, frozen=True, kw_only=True):
     status: OutcomeStatus
     mode: Mode
     driver: str
+    actuator: str = ""
     code: RefusalCode = ""
     detail: str = ""
     answer: str = ""
+    operation: str = ""
+    before: SubjectState | None = None
+    expected: SubjectState | None = None
+    observed: SubjectState | None = None
+    effect: Effect | None = None
     effect_after_s: float | None = None
+
+    @property
+    def final(self) -> bool:
+        """Whether this is the last word on the decision."""
+        return self.status in FINAL

@@ -39,15 +39,15 @@ def deviations(x: Input, group: Input, mask: Input, floor: Input) -> Floats:
     cell = group[rows] * metrics + columns
     values = x[rows, columns]
     members = np.bincount(cell, minlength=n * metrics)
-    away = values - _medians(values, cell, members)[cell]
-    mad = _medians(np.abs(away), cell, members)[cell]
+    away = values - medians(values, cell, members)[cell]
+    mad = medians(np.abs(away), cell, members)[cell]
     z = np.zeros(x.shape, np.float32)
     spread = np.float32(_SD_PER_MAD) * mad + floor[columns]
     z[rows, columns] = np.where(members[cell] >= LEAST_PEERS, away / spread, np.float32(0.0))
     return z
 
 
-def _medians(values: Floats, cell: NDArray[np.int64], members: NDArray[np.int64]) -> Floats:
+def medians(values: Floats, cell: NDArray[np.int64], members: NDArray[np.int64]) -> Floats:
     """Return the median of the finite `values` in each cell, NaN where it has no `members`.
 
     NumPy, not JAX: cell and value go into one integer, and a sort of plain 64-bit integers is vectorised, where a

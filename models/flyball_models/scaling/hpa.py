@@ -1,4 +1,7 @@
-"""Kubernetes HorizontalPodAutoscaler v2, on utilisation or (as KEDA feeds it) on the concurrency of one second.
+"""Kubernetes HorizontalPodAutoscaler v2, on four metrics.
+
+They are served utilisation, which cannot pass what the replicas can do; the work that arrives, with what waits; what
+waits alone; and the concurrency of one second, as KEDA feeds it. The second and the third are external metrics.
 
 Each 15 s: with target u per replica, N replicas and metric x summed over them, desired is ceil(x / u), or N where
 |x / (u N) - 1| <= 0.1. Up at once, at most to max(2 N, N + 4); down to the largest recommendation of the last 300 s.
@@ -10,6 +13,9 @@ from flyball_models.scaling.compile import compiled
 
 EVERY_S = 15
 LAG_S = 30
+EXTERNAL_LAG_S = 15
+DRAIN_S = 60.0
+"""Seconds in which what waits is to be worked off, where it is added to what arrives."""
 TOLERANCE = 0.1
 RECOMMENDATIONS = 21
 STALE_S = 60.0
@@ -18,6 +24,16 @@ STALE_S = 60.0
 def policy(target: float) -> Policy:
     """Return HPA on utilisation with a target share in (0, 1]."""
     return Policy(f"HPA u={target:.3g}", "hpa", EVERY_S, LAG_S, (target,))
+
+
+def load(target: float) -> Policy:
+    """Return HPA on the work that arrives and waits, with a target share in (0, 1]."""
+    return Policy(f"HPA on load u={target:.3g}", "hpa_load", EVERY_S, EXTERNAL_LAG_S, (target,))
+
+
+def queue(target: float) -> Policy:
+    """Return HPA on what waits, with a target of seconds of work per replica."""
+    return Policy(f"HPA on queue q={target:.3g}s", "hpa_queue", EVERY_S, EXTERNAL_LAG_S, (target,))
 
 
 def keda(target: float) -> Policy:
@@ -43,6 +59,19 @@ def recommend(state: Floats, x: float, replicas: float, target: float, stale_s: 
 def step(state: Floats, seen: Observation, knobs: Floats) -> float:
     """Return HPA's wish, from work served over 60 s."""
     return recommend(state, seen.served_60, seen.ready + seen.pending, knobs[0], seen.stale_s)
+
+
+@compiled
+def step_load(state: Floats, seen: Observation, knobs: Floats) -> float:
+    """Return HPA's wish, from the work that arrived over 30 s and what waits, spread over a minute."""
+    wanted = seen.work_30 + seen.backlog / DRAIN_S
+    return recommend(state, wanted, seen.ready + seen.pending, knobs[0], seen.stale_s)
+
+
+@compiled
+def step_queue(state: Floats, seen: Observation, knobs: Floats) -> float:
+    """Return HPA's wish, from what waits."""
+    return recommend(state, seen.backlog, seen.ready + seen.pending, knobs[0], seen.stale_s)
 
 
 @compiled

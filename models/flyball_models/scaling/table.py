@@ -20,12 +20,15 @@ KINDS = (
     "headroom",
     "lead",
     "learned",
+    "hpa_load",
+    "hpa_queue",
 )
 
 # Compiled functions call each other by global name.
 _static, _hpa, _keda, _kpa, _held, _dynamo = static.step, hpa.step, hpa.step_keda, kpa.step, kpa.step_held, dynamo.step
 _follow, _oracle, _band, _engine = band.step_follow, band.step_oracle, band.step_band, band.step_engine
 _headroom, _lead, _learned = headroom.step, lead.step, learned.step
+_load, _queue = hpa.step_load, hpa.step_queue
 
 
 def number(policy: Policy) -> int:
@@ -62,7 +65,11 @@ def chosen(kind: int, state: Floats, seen: Observation, knobs: Floats) -> float:
         return _headroom(state, seen, knobs)
     if kind == 11:
         return _lead(state, seen, knobs)
-    return _learned(state, seen, knobs)
+    if kind == 12:
+        return _learned(state, seen, knobs)
+    if kind == 13:
+        return _load(state, seen, knobs)
+    return _queue(state, seen, knobs)
 
 
 def _build(stamp: int) -> Callable[[int, Floats, Observation, Floats], float]:

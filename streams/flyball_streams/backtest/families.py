@@ -150,7 +150,9 @@ def _learned(case: Case) -> list[Setting]:
 
 
 STATIC = Family("static", "static", _static)
-HPA = Family("hpa", "HPA v2", _one_knob(hpa.policy, 0.2, 0.98))
+HPA = Family("hpa", "HPA on utilisation", _one_knob(hpa.policy, 0.2, 0.98))
+HPA_LOAD = Family("hpa_load", "HPA on arriving work", _one_knob(hpa.load, 0.2, 0.98))
+HPA_QUEUE = Family("hpa_queue", "HPA on queue", _one_knob(hpa.queue, 0.02, 20.0))
 KEDA = Family("keda", "KEDA-like", _one_knob(hpa.keda, 0.22, 1.6))
 KPA = Family("kpa", "KPA", _one_knob(kpa.policy, 0.2, 1.1))
 KPA_HELD = Family("kpa_held", "KPA + 600 s hold", _one_knob(kpa.policy_held, 0.3, 2.0))
@@ -164,7 +166,23 @@ LEARNED = Family("learned", "Flyball learned", _learned, by_delay=True, ours=Tru
 ORACLE = Family("oracle", "oracle-A", _oracle, by_delay=True)
 FAMILIES = {
     f.key: f
-    for f in (STATIC, HPA, KEDA, KPA, KPA_HELD, DYNAMO, SCHEDULE, PROMISE, HEADROOM, LEAD, LEARNED, ENGINE, ORACLE)
+    for f in (
+        STATIC,
+        HPA,
+        HPA_LOAD,
+        HPA_QUEUE,
+        KEDA,
+        KPA,
+        KPA_HELD,
+        DYNAMO,
+        SCHEDULE,
+        PROMISE,
+        HEADROOM,
+        LEAD,
+        LEARNED,
+        ENGINE,
+        ORACLE,
+    )
 }
 OURS = "promise"
-BASELINES = ("hpa", "keda", "kpa", "kpa_held", "dynamo", "static", "schedule")
+BASELINES = ("hpa", "hpa_load", "hpa_queue", "keda", "kpa", "kpa_held", "dynamo", "static", "schedule")

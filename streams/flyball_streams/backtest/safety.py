@@ -21,7 +21,7 @@ from flyball_streams.backtest.known import Known
 from flyball_streams.backtest.run import Scenario, simulate
 from flyball_streams.backtest.sweep import Result
 
-REACTIVE = ("hpa", "keda", "kpa", "kpa_held", "dynamo")
+REACTIVE = ("hpa", "hpa_load", "keda", "kpa", "kpa_held", "dynamo")
 MOST_LOST = 1.0
 MOST_COST = 0.1
 HOUR_S, DAY_S = 3600, 86_400

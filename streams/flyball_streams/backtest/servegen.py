@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from flyball_contracts.errors import RecordingError
 from flyball_models.scaling.compile import kept
-from flyball_streams.backtest.demand import WEEK_S, Demand, Floats
+from flyball_streams.backtest.demand import Demand, Floats
 from flyball_streams.importers.base import read_table
 
 WINDOW_S = 600
@@ -25,8 +25,6 @@ MEAN_RPS = 88.0
 MEAN_WORK = 20.0
 LEAST_SHAPE = 0.01
 STEADY_CV = 0.05
-TRACES = 3
-"""So many long traces make the twelve configurations of a claim."""
 
 
 class Clients(NamedTuple):
@@ -42,11 +40,6 @@ class Clients(NamedTuple):
     def seconds(self) -> int:
         """Length of the trace."""
         return int(self.rate.shape[1]) * WINDOW_S
-
-    def part(self, name: str, members: NDArray[np.bool_]) -> "Clients":
-        """Return some of the clients, as a fleet of their own."""
-        ids = tuple(i for i, chosen in zip(self.ids, members.tolist(), strict=True) if chosen)
-        return Clients(name, ids, self.rate[members], self.cv[members], f"{self.about}; {len(ids)} of its clients")
 
 
 def read_clients(folder: Path) -> list[Clients]:
@@ -81,20 +74,6 @@ def _without_gaps(name: str, ids: tuple[int, ...], rate: Floats, cv: Floats) -> 
     about = f"ServeGen {name}: {len(ids)} clients, {rate.shape[1] * WINDOW_S / 86_400:.0f} d"
     gaps = int((~known).sum())
     return Clients(name, ids, rate, cv, about + (f", {gaps} windows without data interpolated" if gaps else ""))
-
-
-def long_fleets(fleets: list[Clients], count: int = TRACES) -> list[Clients]:
-    """Fleets of two weeks and more; halves of their clients are added until there are `count`.
-
-    A half is every second client in the order of its total requests: another fleet, though not an independent one.
-    """
-    long = [fleet for fleet in fleets if fleet.seconds >= 2 * WEEK_S]
-    for fleet in list(long):
-        order = np.argsort(np.argsort(-fleet.rate.sum(axis=1), kind="stable"))
-        for half, label in ((0, "a"), (1, "b")):
-            if len(long) < count and len(fleet.ids) > 1:
-                long.append(fleet.part(f"{fleet.name}/{label}", order % 2 == half))
-    return long
 
 
 class Sums(NamedTuple):

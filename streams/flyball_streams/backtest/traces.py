@@ -13,7 +13,7 @@ from flyball_contracts.errors import RecordingError
 from flyball_streams.backtest.azure import AZURE_NAME, azure_requests, read_azure, request_work
 from flyball_streams.backtest.demand import Demand, Floats
 from flyball_streams.backtest.events.requests import PROMPT_SHARE, Requests, Window, own, redrawn
-from flyball_streams.backtest.servegen import Clients, arrivals, long_fleets, read_clients
+from flyball_streams.backtest.servegen import Clients, arrivals, read_clients
 
 SERVEGEN, AZURE = "servegen", "azure_llm_2023"
 TYPICAL_WORK_S = 0.188
@@ -69,8 +69,7 @@ def open_traces(data: Path) -> Traces:
         raise RecordingError(f"{data}: holds neither {SERVEGEN} (rates.parquet) nor {AZURE} (requests.parquet)")
     fleets: dict[str, Clients] = {}
     if serving is not None:
-        known = read_clients(serving)
-        fleets = {fleet.name: fleet for fleet in (*known, *long_fleets(known))}
+        fleets = {fleet.name: fleet for fleet in read_clients(serving)}
     if requests is None:
         return Traces(fleets, {}, np.full(1, TYPICAL_WORK_S), np.full(1, PROMPT_SHARE), "all requests alike")
     tokens, prompts, said = request_work(requests)

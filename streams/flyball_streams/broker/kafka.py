@@ -6,6 +6,7 @@ For tests, benchmarks and CI, in a checkout: the configuration is in `infra/kafk
 
 import os
 import shutil
+import signal
 import subprocess
 import tempfile
 import uuid
@@ -106,6 +107,16 @@ class RealKafka:
             )
             self._server.wait_until(self._ready, _READY_S)
 
+    def pause(self) -> None:
+        """Let the broker stand still, as on a machine that was suspended, until `resume`."""
+        if self._server is not None:
+            self._server.send(signal.SIGSTOP)
+
+    def resume(self) -> None:
+        """Let it go on."""
+        if self._server is not None:
+            self._server.send(signal.SIGCONT)
+
     def close(self) -> None:
         """End the broker and delete its data; a second call does nothing."""
         if self._server is not None:
@@ -136,7 +147,7 @@ class RealKafka:
         properties.write_text(text)
         # Kafka writes a cluster id as the URL-safe base64 of a UUID, without padding.
         cluster = urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
-        arguments = ["format", "-t", cluster, "-c", str(properties)]
+        arguments = ["format", f"--cluster-id={cluster}", "-c", str(properties)]  # it may begin with a dash
         done = subprocess.run(
             self._java("kafka.tools.StorageTool", *arguments),
             capture_output=True,

@@ -6,6 +6,7 @@ header promises no ABI. So this module says what it expects, refuses to guess, a
 """
 
 import ctypes
+import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -20,6 +21,7 @@ _CONF_OK = 0  # rd_kafka_conf_res_t
 _LOG_ERROR = b"3"  # syslog level: hides the warning about `bootstrap.servers`, which is not ours
 _ERROR_BYTES = 512
 _FIRST_BROKER = 1
+_APART_S = 0.001  # of two orders in quicker succession the mock may sleep through the second for a second
 
 _POINTER, _INT, _STRING = ctypes.c_void_p, ctypes.c_int, ctypes.c_char_p
 _INT16, _INT32, _INT64, _SIZE = ctypes.c_int16, ctypes.c_int32, ctypes.c_int64, ctypes.c_size_t
@@ -83,9 +85,9 @@ class MockCluster:
         if not self._cluster:
             self._library.rd_kafka_destroy(self._client)
             raise TransportError(f"librdkafka cannot start a mock cluster of {brokers} brokers")
-        self._library.rd_kafka_mock_group_initial_rebalance_delay_ms(self._cluster, join_delay_ms)
+        self._order("group_initial_rebalance_delay_ms", join_delay_ms)
         # Without a controller an admin call waits for one until it times out.
-        self._library.rd_kafka_mock_set_controller_id(self._cluster, _FIRST_BROKER)
+        self._order("set_controller_id", _FIRST_BROKER)
         address: bytes = self._library.rd_kafka_mock_cluster_bootstraps(self._cluster)
         self.bootstrap = address.decode()
 
@@ -100,39 +102,42 @@ class MockCluster:
 
     def create_topic(self, name: str, partitions: int) -> None:
         """Create a topic, replicated to every broker."""
-        result: int = self._library.rd_kafka_mock_topic_create(self._cluster, name.encode(), partitions, self._brokers)
+        result = self._order("topic_create", name.encode(), partitions, self._brokers)
         self._check(result, f"create topic {name!r} with {partitions} partitions")
 
     def set_topic_error(self, name: str, error: int) -> None:
         """Answer `error` in every later metadata request for this topic; 0 ends it."""
-        self._library.rd_kafka_mock_topic_set_error(self._cluster, name.encode(), error)
+        self._order("topic_set_error", name.encode(), error)
 
     def delete_records(self, topic: str, partition: int, before_offset: int) -> None:
         """Drop a partition's records below an offset, as retention does."""
-        result: int = self._library.rd_kafka_mock_partition_delete_records(
-            self._cluster, topic.encode(), partition, before_offset
-        )
+        result = self._order("partition_delete_records", topic.encode(), partition, before_offset)
         self._check(result, f"delete records of {topic!r}[{partition}] below {before_offset}")
 
     def push_request_errors(self, api_key: int, errors: Sequence[int]) -> None:
         """Answer the next `len(errors)` requests of this kind with these errors, in order."""
         values = (_INT * len(errors))(*errors)
-        self._library.rd_kafka_mock_push_request_errors_array(self._cluster, api_key, len(errors), values)
+        self._order("push_request_errors_array", api_key, len(errors), values)
 
     def set_down(self) -> None:
         """Cut all connections and refuse new ones."""
-        result: int = self._library.rd_kafka_mock_broker_set_down(self._cluster, ALL_BROKERS)
+        result = self._order("broker_set_down", ALL_BROKERS)
         self._check(result, "take the brokers down")
 
     def set_up(self) -> None:
         """Accept connections again."""
-        result: int = self._library.rd_kafka_mock_broker_set_up(self._cluster, ALL_BROKERS)
+        result = self._order("broker_set_up", ALL_BROKERS)
         self._check(result, "bring the brokers up")
 
     def set_rtt(self, rtt_ms: int) -> None:
         """Delay every answer by a round-trip time in ms."""
-        result: int = self._library.rd_kafka_mock_broker_set_rtt(self._cluster, ALL_BROKERS, rtt_ms)
+        result = self._order("broker_set_rtt", ALL_BROKERS, rtt_ms)
         self._check(result, f"set a round-trip time of {rtt_ms} ms")
+
+    def _order(self, name: str, *arguments: Any) -> Any:
+        """Tell the mock's own thread to do something, and wait for its answer."""
+        time.sleep(_APART_S)
+        return getattr(self._library, f"rd_kafka_mock_{name}")(self._cluster, *arguments)
 
     def _new_client(self) -> int:
         text = ctypes.create_string_buffer(_ERROR_BYTES)

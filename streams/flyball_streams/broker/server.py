@@ -2,6 +2,7 @@
 
 import os
 import random
+import signal
 import socket
 import subprocess
 import time
@@ -89,6 +90,10 @@ class Server:
         """End it as a crash would."""
         self._process.kill()
         self._process.wait()
+
+    def send(self, number: signal.Signals) -> None:
+        """Send it a signal."""
+        self._process.send_signal(number)
 
     def _tail(self) -> str:
         lines = self._log.read_text(errors="replace").splitlines()[-_TAIL_LINES:]

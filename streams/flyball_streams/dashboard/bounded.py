@@ -1,6 +1,7 @@
 """A mapping that never grows beyond its limit."""
 
 from collections.abc import Iterator
+from itertools import islice
 from typing import Generic, TypeVar
 
 K = TypeVar("K")
@@ -37,6 +38,10 @@ class Bounded(Generic[K, V]):
     def get(self, key: K) -> V | None:
         """Value of a key, or ``None``."""
         return self._entries.get(key)
+
+    def nth_newest(self, place: int) -> K | None:
+        """The key with this many newer ones, ``None`` where there are not as many."""
+        return next(islice(reversed(self._entries), place, None), None)
 
     def pop(self, key: K) -> None:
         """Forget a key, known or not."""

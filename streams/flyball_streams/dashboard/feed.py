@@ -26,7 +26,6 @@ from flyball_contracts.topics import (
     PROPOSALS,
     SIGNALS,
     TELEMETRY,
-    TOPICS,
     WORKLOADS,
 )
 from flyball_streams.dashboard.state import FleetView
@@ -44,9 +43,10 @@ TAIL: dict[str, int] = {
     INSIGHTS.name: 5_000,
     PROPOSALS.name: 2_000,
     DECISIONS.name: 1_000,
-    OUTCOMES.name: 1_000,
+    OUTCOMES.name: 3_000,
     DEAD_LETTERS.name: 50,
 }
+_TOMBSTONES = (INVENTORY.name, WORKLOADS.name, SIGNALS.name)
 _BATCH = 500
 _POLL_S = 0.2
 _LOOK_S, _LOOK_AGAIN_S, _ANSWER_S = 5.0, 1.0, 2.0
@@ -122,9 +122,9 @@ class Feed:
         if topic == DEAD_LETTERS.name:
             self.view.bury(1, header(pairs, f"{PREFIX}exception.message") or "dead letter without a reason")
             return
-        if value is None and TOPICS[topic].retention == "compacted":
+        if value is None and topic in _TOMBSTONES:
             name = key.decode("utf-8", "replace") if isinstance(key, bytes) else str(key or "")
-            self.view.forget(TOPICS[topic].key, name)
+            self.view.forget(topic, name)
             return
         try:
             data = value.encode() if isinstance(value, str) else value

@@ -1,12 +1,13 @@
 """What is known of a node and its devices."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
 from flyball_contracts.frame import Frame
+from flyball_contracts.ids import NS_PER_S
 from flyball_contracts.metrics import GPU, HOST
 from flyball_contracts.records import Inventory
 
@@ -18,6 +19,7 @@ _GPU_COLUMNS = [
     GPU.column("hw.gpu.memory.utilization"),
 ]
 _HOST_CPU = HOST.column("system.cpu.utilization")
+SAMPLES, SAMPLE_NS = 180, 5 * NS_PER_S
 
 Health = Literal["failing", "straggling", "anomalous"]
 SEVERITY: dict[Health, int] = {"anomalous": 1, "straggling": 2, "failing": 3}
@@ -30,6 +32,33 @@ class Mark:
     health: Health
     time_ns: int
     text: str
+
+
+class History:
+    """The last samples of a node's devices, at least five seconds apart: ``float16[sample, device, quantity]``."""
+
+    def __init__(self) -> None:
+        self._values: NDArray[np.float16] = np.empty((0, 0, len(_GPU_COLUMNS)), np.float16)
+        self._times: NDArray[np.int64] = np.zeros(SAMPLES, np.int64)
+        self._count = 0
+        self._last_ns = 0
+
+    def add(self, time_ns: int, table: NDArray[np.float32]) -> None:
+        """Take a sample that is late enough; another number of devices begins anew."""
+        if self._values.shape[1] != len(table):
+            self._values = np.full((SAMPLES, *table.shape), np.nan, np.float16)
+            self._count = self._last_ns = 0
+        if time_ns - self._last_ns < SAMPLE_NS:
+            return
+        place = self._count % SAMPLES
+        self._values[place], self._times[place] = table, time_ns
+        self._count, self._last_ns = self._count + 1, time_ns
+
+    def read(self) -> tuple[NDArray[np.int64], NDArray[np.float32]]:
+        """Times and values in order."""
+        known = min(self._count, SAMPLES)
+        order = np.arange(self._count - known, self._count) % SAMPLES
+        return self._times[order], self._values[order].astype(np.float32)
 
 
 @dataclass(slots=True)
@@ -46,6 +75,7 @@ class Node:
     cpu: float | None = None
     run: tuple[str, int] = ("", -1)
     seq: int = -1
+    history: History = field(default_factory=History)
 
     def measure(self, frame: Frame) -> bool:
         """Take a frame's values; ``False`` for one that is not newer than the last."""
@@ -55,6 +85,7 @@ class Node:
         self.run, self.seq, self.time_ns = run, frame.seq, frame.time_ns
         if frame.schema == GPU.schema:
             self.gpus = frame.values[:, _GPU_COLUMNS]
+            self.history.add(frame.time_ns, self.gpus)
         elif frame.schema == HOST.schema and frame.rows:
             cpu = float(frame.values[0, _HOST_CPU])
             self.cpu = cpu if np.isfinite(cpu) else None

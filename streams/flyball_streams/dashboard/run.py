@@ -72,7 +72,7 @@ def run_dashboard(config: Config, *, stop: threading.Event, ready: Callable[[str
 def _application(feed: Feed, mode: str) -> FastAPI:
     from nicegui import ui  # here, because NiceGUI fixes its storage folder when it is imported
 
-    from flyball_streams.dashboard.page import FAVICON, add_page
+    from flyball_streams.dashboard.page import FAVICON, add_pages
 
     app = FastAPI(docs_url=None, redoc_url=None, openapi_url=None)
 
@@ -93,9 +93,9 @@ def _application(feed: Feed, mode: str) -> FastAPI:
                 "late": feed.view.late,
             }
 
-    add_page(feed, mode)
+    add_pages(feed, mode)
     ui.run_with(  # pyright: ignore[reportUnknownMemberType]
-        app, title="Flyball", dark=True, tailwind=False, favicon=FAVICON, show_welcome_message=False
+        app, title="Flyball", dark=None, tailwind=False, favicon=FAVICON, show_welcome_message=False
     )
     return app
 

@@ -3,8 +3,8 @@
 Every time here is event time, read from the records. What is not known yet is simply absent.
 """
 
-from collections import Counter, deque
-from collections.abc import Callable
+from collections import deque
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from statistics import median_low
 from typing import Any
@@ -12,11 +12,10 @@ from typing import Any
 from flyball_contracts.frame import Frame
 from flyball_contracts.ids import NS_PER_S
 from flyball_contracts.records import (
+    Account,
     Anomaly,
-    AnyDecision,
     Capacity,
     DemandTick,
-    Evidence,
     Forecast,
     Inventory,
     Migrate,
@@ -31,13 +30,19 @@ from flyball_contracts.records import (
     Snapshot,
     WorkloadSpec,
 )
+from flyball_contracts.tables import Tables, supersedes
+from flyball_contracts.topics import INVENTORY, SIGNALS, WORKLOADS
+from flyball_streams.dashboard.accounts import Accounts
 from flyball_streams.dashboard.bounded import Bounded
 from flyball_streams.dashboard.demand import Workload
+from flyball_streams.dashboard.incidents import Incident, Seen, of_anomaly, of_event
+from flyball_streams.dashboard.journal import Journal
 from flyball_streams.dashboard.nodes import SEVERITY, Health, Mark, Node
+from flyball_streams.dashboard.service import Service
 
 MAX_NODES = 20_000
 MAX_WORKLOADS = 1_000
-MAX_DECISIONS = 200
+MAX_INCIDENTS = 500
 ANOMALOUS_NS = 30 * NS_PER_S
 MARK_NS = 90 * NS_PER_S
 FAILING_NS = 600 * NS_PER_S
@@ -62,22 +67,13 @@ class Curve:
     forecast: Signal | None = None
     actual: deque[Signal] = field(default_factory=lambda: deque[Signal](maxlen=96))
 
-
-@dataclass(slots=True)
-class Finding:
-    """An anomaly or an event, once for each subject and detector; ``count`` says how often it came."""
-
-    subject: str
-    node: str
-    cell: str
-    time_ns: int
-    detector: str
-    score: float
-    health: Health
-    workload: str = ""
-    evidence: tuple[Evidence, ...] = ()
-    text: str = ""
-    count: int = 1
+    def at(self, time_ns: int) -> float | None:
+        """Intensity at a time in gCO2e/kWh: the actual value, else the forecast one."""
+        for signal in (*reversed(self.actual), *([self.forecast] if self.forecast else [])):
+            value = signal.at(time_ns)
+            if value is not None:
+                return value
+        return None
 
 
 class FleetView:
@@ -90,19 +86,19 @@ class FleetView:
         self.dead_letters = 0
         self.late = 0
         self.last_error = ""
-        self.mode: str | None = None
-        self.kinds: Counter[str] = Counter()
-        self.statuses: Counter[str] = Counter()
         self.nodes: Bounded[str, Node] = Bounded(MAX_NODES)
         self.topology = 0
+        self.tables = Tables()
+        self.places: dict[str, tuple[str, int]] = {}
         self.cells: Bounded[str, Cell] = Bounded(64)
         self.workloads: Bounded[str, Workload] = Bounded(MAX_WORKLOADS)
         self.curves: Bounded[str, Curve] = Bounded(64)
         self.plans: Bounded[str, Plan] = Bounded(256)
         self.marks: Bounded[tuple[str, str], Mark] = Bounded(4_096)
-        self.findings: Bounded[tuple[str, str], Finding] = Bounded(100)
-        self.decisions: Bounded[str, AnyDecision] = Bounded(MAX_DECISIONS)
-        self.outcomes: Bounded[str, Outcome] = Bounded(2 * MAX_DECISIONS)
+        self.incidents: Bounded[str, Incident] = Bounded(MAX_INCIDENTS)
+        self.journal = Journal()
+        self.accounts = Accounts()
+        self.service = Service()
         self._closed: Bounded[tuple[str, str], int] = Bounded(4_096)
         self._handlers: dict[type[Any], Callable[[Any], None]] = {
             Frame: self._frame,
@@ -119,7 +115,8 @@ class FleetView:
             Scale: self._decision,
             Migrate: self._decision,
             Preempt: self._decision,
-            Outcome: self._outcome,
+            Outcome: self.journal.tell,
+            Account: self._account,
         }
 
     def apply(self, item: Record | Frame | Snapshot) -> None:
@@ -142,29 +139,43 @@ class FleetView:
         self.last_error = reason or self.last_error
         self.version += 1
 
-    def forget(self, kind: str, key: str) -> None:
-        """Drop what a tombstone names: ``kind`` is the key of its topic, node or workload."""
-        if kind == "node":
+    def forget(self, topic: str, key: str) -> None:
+        """Drop what a tombstone of a topic names."""
+        self.tables.forget(topic, key)
+        if topic == INVENTORY.name:
+            self._displace(key)
             self.nodes.pop(key)
             self.topology += 1
-        elif kind == "workload":
+        elif topic == WORKLOADS.name:
             self.workloads.pop(key)
+        elif topic == SIGNALS.name:
+            self.curves.pop(key)
         self.version += 1
 
-    def now_ns(self, cell: str) -> int:
-        """Event time of a cell: the newest closed tick, or what most nodes say if that is later."""
-        times = [n.time_ns for n in self.nodes.values() if n.time_ns and n.inventory and n.inventory.cell == cell]
-        known = self.cells.get(cell)
-        return max(known.tick_end_ns if known else 0, median_low(times) if times else 0)
+    def times(self) -> dict[str, int]:
+        """Event time of each cell: the newest closed tick, or what most of its nodes say if that is later."""
+        said: dict[str, list[int]] = {cell.name: [] for cell in self.cells.values()}
+        for node in self.nodes.values():
+            if node.time_ns and node.inventory is not None and node.inventory.cell in said:
+                said[node.inventory.cell].append(node.time_ns)
+        return {
+            cell.name: max(cell.tick_end_ns, median_low(said[cell.name]) if said[cell.name] else 0)
+            for cell in self.cells.values()
+        }
 
-    def frame_rate(self) -> float:
+    def frame_rate(self, now: dict[str, int]) -> float:
         """Frames per second of event time, over all cells and the last whole seconds."""
         rate = 0.0
         for cell in self.cells.values():
-            last = self.now_ns(cell.name) // NS_PER_S
+            last = now.get(cell.name, 0) // NS_PER_S
             counts = [count for second, count in cell.frames.items() if last - RATE_S <= second < last]
             rate += sum(counts) / RATE_S
         return rate
+
+    def place(self, device: str) -> str:
+        """A device's node and number, or its id where no inventory has it."""
+        known = self.places.get(device)
+        return f"{known[0]} \N{MIDDLE DOT} GPU {known[1]}" if known is not None else device
 
     def active_marks(self, now: dict[str, int]) -> dict[tuple[str, str], Mark]:
         """Marks that are fresh at the event time ``now`` of their node's cell."""
@@ -176,6 +187,15 @@ class FleetView:
             if age <= SHOWN_NS[mark.health]:
                 fresh[key] = mark
         return fresh
+
+    def ordered(self, incidents: Iterable[Incident], now: dict[str, int]) -> list[Incident]:
+        """What was reported lately first, the worst of that before the rest, and the newest before the older."""
+
+        def place(incident: Incident) -> tuple[int, int]:
+            fresh = now.get(incident.cell, incident.time_ns) - incident.time_ns <= SHOWN_NS[incident.health]
+            return -SEVERITY[incident.health] if fresh else 0, -incident.time_ns
+
+        return sorted(incidents, key=place)
 
     def _cell(self, name: str) -> Cell:
         cell = self.cells.get(name)
@@ -203,13 +223,23 @@ class FleetView:
             frames[second] = (frames.get(second) or 0) + 1
 
     def _inventory(self, inventory: Inventory) -> None:
-        node = self._node(inventory.node)
-        if node.inventory is None or inventory.time_ns >= node.inventory.time_ns:
+        if self.tables.apply(inventory):
+            node = self._node(inventory.node)
+            self._displace(inventory.node)
             node.inventory = inventory
+            self.places.update({device.id: (inventory.node, device.index) for device in inventory.devices})
             self._cell(inventory.cell)
             self.topology += 1
 
+    def _displace(self, name: str) -> None:
+        node = self.nodes.get(name)
+        for device in node.inventory.devices if node and node.inventory else ():
+            if self.places.get(device.id, ("", 0))[0] == name:
+                del self.places[device.id]
+
     def _spec(self, spec: WorkloadSpec) -> None:
+        if not self.tables.apply(spec):
+            return
         if spec.removed:
             self.workloads.pop(spec.workload)
         else:
@@ -224,6 +254,7 @@ class FleetView:
             self._workload(demand.workload).add(demand, said.source, said.tick)
         for arrivals in said.arrivals:
             self._workload(arrivals.workload).arrive(arrivals, said.source, said.tick)
+        self.service.add(said, self.workloads)
         self._tick_closed(said)
 
     def _forecast(self, forecast: Forecast) -> None:
@@ -260,7 +291,7 @@ class FleetView:
             curve = self.curves[signal.zone] = Curve(signal.zone)
         if not signal.forecast:
             curve.actual.append(signal)
-        elif curve.forecast is None or signal.published_ns >= curve.forecast.published_ns:
+        elif curve.forecast is None or supersedes(signal, curve.forecast):
             curve.forecast = signal
 
     def _plan(self, plan: Plan) -> None:
@@ -269,41 +300,25 @@ class FleetView:
             self.plans[plan.subject] = plan
 
     def _anomaly(self, anomaly: Anomaly) -> None:
-        health = health_of(anomaly.detector)
-        self._find(
-            Finding(
-                anomaly.subject, anomaly.node, anomaly.cell, anomaly.time_ns, anomaly.detector,
-                anomaly.score, health, anomaly.workload, anomaly.evidence,
-            )
-        )  # fmt: skip
+        incident, seen = of_anomaly(anomaly)
+        self._happen(incident, seen)
         if anomaly.node:
-            self._mark(anomaly.node, anomaly.subject, Mark(health, anomaly.time_ns, anomaly.detector))
+            self._mark(anomaly.node, anomaly.subject, Mark(incident.health, anomaly.time_ns, anomaly.detector))
 
     def _event(self, event: NodeEvent) -> None:
         if event.severity == "info":
             return
-        critical = event.severity == "critical"
-        health: Health = "failing" if critical else "anomalous"
-        name = event.kind.replace("_", " ")
-        code = f" {event.code}" if event.code is not None else ""
-        detector = f"{name.upper() if event.kind in ('xid', 'ecc') else name}{code}"
         node = self.nodes.get(event.node)
-        cell = node.inventory.cell if node and node.inventory else ""
-        subject = event.device or event.node
-        score = 1.0 if critical else 0.5
-        self._find(Finding(subject, event.node, cell, event.time_ns, detector, score, health, text=event.message))
+        incident, seen = of_event(event, node.inventory.cell if node and node.inventory else "")
+        self._happen(incident, seen)
         if event.device:
-            self._mark(event.node, event.device, Mark(health, event.time_ns, detector))
+            self._mark(event.node, event.device, Mark(incident.health, event.time_ns, incident.detector))
 
-    def _find(self, finding: Finding) -> None:
-        key = (finding.subject, finding.detector)
-        known = self.findings.get(key)
-        if known is not None and known.time_ns > finding.time_ns:
-            known.count += 1
-            return
-        if known is not None:
-            finding.count = known.count + 1
-        self.findings[key] = finding
+    def _happen(self, incident: Incident, seen: Seen) -> None:
+        known = self.incidents.get(incident.id) or incident
+        known.add(seen)
+        known.workload = incident.workload or known.workload
+        self.incidents[known.id] = known
 
     def _mark(self, node: str, device: str, mark: Mark) -> None:
         known = self.marks.get((node, device))
@@ -314,26 +329,10 @@ class FleetView:
         ):
             self.marks[node, device] = mark
 
-    def _decision(self, decision: AnyDecision) -> None:
-        if decision.id not in self.decisions:  # a replayed decision is the same decision
-            self.kinds[type(decision).__name__] += 1
-            self.decisions[decision.id] = decision
+    def _decision(self, decision: Scale | Migrate | Preempt) -> None:
+        self.journal.decide(decision)
         self._advance(decision.cell, decision.time_ns)
 
-    def _outcome(self, outcome: Outcome) -> None:
-        known = self.outcomes.get(outcome.decision)
-        if known is not None and (outcome.status == "accepted" or outcome.id == known.id):
-            return  # a replayed outcome, or the beginning after the end
-        self.mode = outcome.mode
-        self.statuses[outcome.status] += 1
-        self.outcomes[outcome.decision] = outcome
-
-
-def health_of(detector: str) -> Health:
-    """What a detector's name says about the device: peers point at stragglers, faults at failures."""
-    name = detector.lower()
-    if any(word in name for word in ("peer", "straggl", "slow")):
-        return "straggling"
-    if any(word in name for word in ("fail", "fault", "xid", "ecc", "lost")):
-        return "failing"
-    return "anomalous"
+    def _account(self, account: Account) -> None:
+        self.accounts.add(account)
+        self._advance(account.cell, account.time_ns)

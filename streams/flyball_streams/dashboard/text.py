@@ -1,22 +1,9 @@
-"""Numbers, units and decisions as words."""
+"""Numbers and units as words."""
 
 import math
 import re
-from collections.abc import Sequence
-from datetime import UTC, datetime
 
-from flyball_contracts.ids import NS_PER_S
-from flyball_contracts.records import (
-    AnyDecision,
-    Effect,
-    Evidence,
-    Migrate,
-    Outcome,
-    Portion,
-    Preempt,
-    Resources,
-    Scale,
-)
+from flyball_contracts.records import Evidence
 
 _UNITS = {"1": "", "Cel": "°C", "By": "B", "gCO2e/kWh": "g/kWh"}
 _ANNOTATION = re.compile(r"\{([^}]*)\}")
@@ -71,20 +58,22 @@ def percent(ratio: float | None, digits: int = 0) -> str:
     return f"{100 * ratio:.{digits}f} %".replace("-", MINUS)
 
 
-def clock(time_ns: int | None, *, day: bool = False) -> str:
-    """Event time in UTC, to the second, or day and minute with ``day``."""
-    if not time_ns:
-        return UNKNOWN
-    when = datetime.fromtimestamp(time_ns // NS_PER_S, UTC)
-    return f"{when:%d %b %H:%M}" if day else f"{when:%H:%M:%S}"
-
-
 def span(seconds: float) -> str:
     """A duration in its largest fitting unit."""
     for size, unit in ((86_400, "d"), (3_600, "h"), (60, "min")):
         if seconds >= size:
             return f"{number(seconds / size, 2)} {unit}"
     return f"{number(seconds, 2)} s"
+
+
+def count(number_of: int | float) -> str:
+    """A count in full up to five digits, then with a prefix."""
+    return f"{number_of:,.0f}" if abs(number_of) < 100_000 else number(float(number_of))
+
+
+def plural(number_of: int, word: str) -> str:
+    """A count with its noun."""
+    return f"{count(number_of)} {word}" if number_of == 1 else f"{count(number_of)} {word}s"
 
 
 def short_name(metric: str) -> str:
@@ -103,77 +92,3 @@ def shown_evidence(item: Evidence) -> str:
     """One number of the evidence: its name, value, and what was expected."""
     text = f"{short_name(item.name)} {quantity(item.value, item.unit)}"
     return text if item.expected is None else f"{text}, expected {quantity(item.expected, item.unit)}"
-
-
-def change(decision: AnyDecision) -> str:
-    """What a decision does, in a few characters."""
-    arrow = "\N{RIGHTWARDS ARROW}"
-    match decision:
-        case Scale(resources=Resources() as wanted):
-            return resize(wanted, decision.resources_before)
-        case Scale():
-            limit = f", limit {quantity(decision.power_limit_w, 'W')}" if decision.power_limit_w else ""
-            where = f" ({mixture(decision.mix)})" if decision.mix else ""
-            return f"{decision.replicas_before} {arrow} {decision.replicas} replicas{limit}{where}"
-        case Migrate():
-            return f"{arrow} {decision.to_node or 'any healthy node'}"
-        case Preempt():
-            until = f" until {clock(decision.until_ns, day=True)}" if decision.until_ns else ""
-            return f"{decision.replicas_before} {arrow} {decision.replicas} replicas{until}"
-
-
-def resize(wanted: Resources, before: Resources | None) -> str:
-    """What each replica is to ask for instead of what it has, in a few characters."""
-    before = before or Resources()
-    arrow = "\N{RIGHTWARDS ARROW}"
-    sizes = (("CPU", "", wanted.cpu, before.cpu), ("memory", "By", wanted.memory_bytes, before.memory_bytes))
-    words = [
-        f"{name} {quantity(old, unit)} {arrow} {quantity(new, unit)}"
-        for name, unit, new, old in sizes
-        if new is not None
-    ]
-    if wanted.gpu_profile is not None:
-        words.append(f"{before.gpu_profile or 'whole GPU'} {arrow} {wanted.gpu_profile}")
-    return ", ".join(words)
-
-
-def mixture(mix: Sequence[Portion]) -> str:
-    """Replicas by offer, with what there was where that changes."""
-    arrow = "\N{RIGHTWARDS ARROW}"
-    changes = (
-        f"{p.replicas_before} {arrow} {p.replicas}" if p.replicas != p.replicas_before else f"{p.replicas}" for p in mix
-    )
-    return ", ".join(f"{change} on {part.offer}" for change, part in zip(changes, mix, strict=True))
-
-
-def effects(effect: Effect) -> list[tuple[str, str, bool | None]]:
-    """Name, text and whether it is welcome of each expected effect that was estimated."""
-    found: list[tuple[str, str, bool | None]] = []
-    if effect.cost_usd_per_hour is not None:
-        cost = effect.cost_usd_per_hour
-        found.append(("cost", f"{signed(cost)} $/h", cost <= 0))
-    if effect.carbon_g_per_hour is not None:
-        grams = effect.carbon_g_per_hour
-        text = f"{signed(grams / 1000)} kg" if abs(grams) >= 1000 else f"{signed(grams)} g"
-        found.append(("carbon", f"{text} CO₂e/h", grams <= 0))
-    if effect.power_w is not None:
-        watts = effect.power_w
-        text = f"{signed(watts / 1000)} kW" if abs(watts) >= 1000 else f"{signed(watts)} W"
-        found.append(("power", text, None))
-    if effect.gpus is not None:
-        found.append(("GPUs", signed(effect.gpus), None))
-    if effect.slo is not None:
-        found.append(("SLO", f"{signed(100 * effect.slo)} pp", effect.slo >= 0))
-    return found
-
-
-def outcome_text(outcome: Outcome | None) -> tuple[str, str]:
-    """Style and words of an outcome chip."""
-    if outcome is None:
-        return "waiting", "awaiting outcome"
-    words: str = outcome.status
-    if outcome.status == "refused" and outcome.code:
-        words = f"refused: {outcome.code.replace('_', ' ')}"
-    if outcome.mode == "dry_run" and outcome.status in ("accepted", "done"):
-        words = f"{words}, dry run"
-    return outcome.status, words

@@ -7,7 +7,6 @@ from flyball_contracts.codec import Message, decode_record
 from flyball_contracts.config import WorkerConfig
 from flyball_contracts.errors import DecodeError
 from flyball_contracts.partitioner import partition_of
-from flyball_contracts.records import Outcome
 from flyball_contracts.topics import (
     DEMAND,
     EVENTS,
@@ -50,10 +49,15 @@ class Engine:
         self.directory = Directory()
         self.nodes: dict[int, NodeLane] = {}
         self.workloads = [
-            WorkloadLane(p, config, self.directory, self.partitions[DEMAND.name], histories)
+            WorkloadLane(
+                p, config, self.directory, self.partitions[DEMAND.name], histories, self.partitions[TELEMETRY.name]
+            )
             for p in range(self.partitions[DEMAND.name])
         ]
-        self.cells = [CellLane(p, config, self.directory) for p in range(self.partitions[PROPOSALS.name])]
+        self.cells = [
+            CellLane(p, config, self.directory, self.partitions[DEMAND.name])
+            for p in range(self.partitions[PROPOSALS.name])
+        ]
         self._offsets: Counter[tuple[str, int]] = Counter()
 
     def feed(self, batch: Sequence[Incoming]) -> list[Message]:
@@ -99,11 +103,7 @@ class Engine:
             record = decode_record(message.topic, message.value, message.headers)
         except DecodeError as error:
             return [refuse(message, "tables", error)]
-        if isinstance(record, Outcome):
-            for lane in self.cells:
-                lane.heed(record)
-        else:
-            self.directory.apply(record)
+        self.directory.apply(record)
         return []
 
     def _deliver(self, message: Message) -> Incoming:

@@ -11,7 +11,10 @@ from flyball_streams.engine.stats import LaneStats
 
 
 class Incoming(NamedTuple):
-    """One message of a source topic, as any client delivers it."""
+    """One message of a source topic, as any client delivers it.
+
+    ``log_ms`` is its time in the log, Kafka's ``CreateTime`` in ms since the Unix epoch; below 0: unknown.
+    """
 
     topic: str
     partition: int
@@ -19,6 +22,7 @@ class Incoming(NamedTuple):
     key: bytes | None
     value: bytes | None
     headers: Sequence[tuple[str, bytes | None]]
+    log_ms: int = -1
 
 
 class Lane(Protocol):
@@ -61,13 +65,14 @@ def refuse(message: Incoming, stage: str, error: Exception) -> Message:
 def take_records(
     batch: Sequence[Incoming],
     kinds: tuple[type[Record], ...],
-    take: Callable[[Any], None],
+    take: Callable[[Any, int], None],
     stats: LaneStats,
     stage: str,
 ) -> list[Message]:
     """Pass the records of ``kinds`` in a micro-batch to ``take``; return the dead letters of what cannot be used.
 
-    ``take`` raises :class:`RecordError` for a record that does not fit. Records of other kinds are counted as ignored.
+    ``take`` gets a record and its log time in ms, and raises :class:`RecordError` for a record that does not fit.
+    Records of other kinds are counted as ignored.
     """
     dead: list[Message] = []
     for message in batch:
@@ -81,7 +86,7 @@ def take_records(
             stats.ignored += 1
             continue
         try:
-            take(record)
+            take(record, message.log_ms)
         except RecordError as error:
             stats.unfit += 1
             dead.append(refuse(message, stage, error))

@@ -12,6 +12,7 @@ from flyball_contracts.frame import Frame
 from flyball_contracts.kafka import consumer_settings
 from flyball_contracts.kafka_log import ClientLog
 from flyball_contracts.records import Inventory
+from flyball_contracts.tables import supersedes
 from flyball_contracts.topics import INVENTORY
 from flyball_streams.received import Received, received
 
@@ -68,12 +69,17 @@ class Inventories:
         return any(max(p.offset, 0) < ends[p.partition] for p in positions)
 
     def _apply(self, message: Received) -> None:
+        if message.value is None:
+            self._nodes.pop((message.key or b"").decode(errors="replace"), None)
+            return
         try:
             record = decode_record(message.topic, message.value, message.headers)
         except DecodeError:
             return
         if isinstance(record, Inventory):
             epochs = self._nodes.setdefault(record.node, {})
-            epochs[record.boot_id, record.epoch] = record
+            same = epochs.get((record.boot_id, record.epoch))
+            if same is None or supersedes(record, same):
+                epochs[record.boot_id, record.epoch] = record
             while len(epochs) > _KEPT:
                 del epochs[min(epochs, key=lambda key: epochs[key].time_ns)]

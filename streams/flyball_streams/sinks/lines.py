@@ -7,6 +7,7 @@ from flyball_contracts.codec import BINDINGS
 from flyball_contracts.frame import Frame
 from flyball_contracts.metrics import GATEWAY, GPU, GPU_DETAIL, GPU_SHARE, HOST, NUMA, USAGE, WORKLOAD, layout_of
 from flyball_contracts.records import (
+    Account,
     Anomaly,
     Capacity,
     Decision,
@@ -37,7 +38,7 @@ MEASUREMENTS: Mapping[int, str] = {
 }
 
 
-DEMAND_FIELDS = tuple(name for name in Demand.__struct_fields__ if name not in ("workload", "usage"))
+DEMAND_FIELDS = tuple(name for name in Demand.__struct_fields__ if name not in ("workload", "usage", "clocks"))
 
 
 class _Shape(NamedTuple):
@@ -83,6 +84,11 @@ _SHAPES: Mapping[type[Record], _Shape] = {
         "flyball.decision",
         _DECISION_TAGS,
         ("id", "reason", "confidence", "policy", "replicas", "replicas_before", "beneficiary"),
+    ),
+    Account: _Shape(
+        "flyball.account",
+        _same("cell", "scenario"),
+        ("gpu_h", "cost_usd", "energy_j", "carbon_g", "requests", "in_time", "queued", "lost_gpu_h", "useful_gpu_h"),
     ),
     Outcome: _Shape(
         "flyball.outcome",

@@ -5,6 +5,7 @@ import logging
 import os
 from collections.abc import Callable, Collection, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, TypeVar, cast
 
@@ -24,8 +25,10 @@ T = TypeVar("T")
 SOURCES = (TELEMETRY, EVENTS, DEMAND, PROPOSALS)
 WAITING = 64
 """Batches that may wait while the lanes work."""
-GATHER_S = 0.005
+GATHER_S = 0.001
 """For how long the other batches of a fetch are waited for: partitions that go on together keep each other's time."""
+REST_S = 0.1
+"""Where nothing has come for so long, nothing more is under way between the lanes."""
 FAILED = 70
 """Exit status when the broker did not take what the lanes sent; a supervisor starts the worker again."""
 
@@ -106,13 +109,21 @@ class Worker:
         """Take note where the others start; called in a thread."""
         _or_end("first snapshots could not be written", self.host.begin, starts)
 
+    def changed(self) -> set[str]:
+        """Source topics that were deleted and made again; called in a thread."""
+        return self.host.changed()
+
+    def ahead(self, ends: Mapping[TP, int]) -> set[TP]:
+        """Partitions to wait with, by the ends of all; called in a thread."""
+        return self.host.ahead({tp: end - (self.host.offset(*tp) or 0) for tp, end in ends.items()})
+
     async def _run(self, stream: Any) -> None:
         async for event in stream.noack().events():
             await self._waiting.put(event)
 
     async def _step(self, _app: Any) -> None:
         while True:
-            events = [await self._waiting.get()]
+            events = [await self._next()]
             await asyncio.sleep(GATHER_S)
             while not self._waiting.empty():
                 events.append(self._waiting.get_nowait())
@@ -125,6 +136,16 @@ class Worker:
             await self._in_lanes(_or_end, why, self.host.step, batches)
             for event in events:
                 event.ack()
+
+    async def _next(self) -> Any:
+        """Wait for the next batch; snapshots are left in the meantime, one at a time."""
+        wait_s: float | None = REST_S
+        while True:
+            with suppress(TimeoutError):
+                async with asyncio.timeout(wait_s):
+                    return await self._waiting.get()
+            more = await self._in_lanes(_or_end, "snapshots were not written", self.host.rest)
+            wait_s = 0.0 if more else None
 
     async def _revoked(self, _app: Any, revoked: set[TP], **_: Any) -> None:
         self._joined = False
@@ -147,8 +168,8 @@ class Worker:
         except Exception:  # whoever has the partitions next reads a little more again
             log.warning("the last snapshots could not be written", exc_info=True)
 
-    async def _in_lanes(self, function: Any, *arguments: Any) -> None:
-        await asyncio.get_running_loop().run_in_executor(self._pool, function, *arguments)
+    async def _in_lanes(self, function: Any, *arguments: Any) -> Any:
+        return await asyncio.get_running_loop().run_in_executor(self._pool, function, *arguments)
 
 
 def _or_end(why: str, function: Callable[..., T], *arguments: Any) -> T:

@@ -5,6 +5,7 @@ that joins no group and unpacks messages outside Python's lock, where aiokafka d
 """
 
 import logging
+import time
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
@@ -19,8 +20,10 @@ from flyball_streams.engine.lane import Incoming
 log = logging.getLogger(__name__)
 MOST = 10_000
 WAIT_S = 0.2
-PACE_S = 0.1
-"""For how long more is gathered once there is something: a step costs hardly more for what else it brings."""
+PACE_S = 0.002
+"""A burst is over when nothing more comes for so long: frames of a tick come together, and wait for nobody else."""
+BURST_S = 0.02
+"""What never pauses is taken in steps of about so long: a step costs hardly more for what else it brings."""
 
 
 class Fetched(NamedTuple):
@@ -43,19 +46,32 @@ class Fetch:
         told = ClientLog(log, "source topics", kafka.bootstrap)
         self._consumer = Consumer({**settings, "error_cb": told.on_error}, logger=told)
         self._epoch = 0
+        self._held: set[TP] = set()
 
     def begin(self, places: Mapping[TP, int]) -> int:
         """Fetch these partitions from these offsets, and no others; what was fetched before is of an older epoch."""
         self._epoch += 1
+        self.hold(set())
         self._consumer.assign([TopicPartition(tp.topic, tp.partition, offset) for tp, offset in places.items()])
         return self._epoch
+
+    def hold(self, places: set[TP]) -> None:
+        """Fetch nothing of these partitions until they are no longer held; all others go on where they are."""
+        if free := [TopicPartition(*tp) for tp in self._held - places]:
+            self._consumer.resume(free)
+        if held := [TopicPartition(*tp) for tp in places - self._held]:
+            self._consumer.pause(held)
+        self._held = set(places)
 
     def take(self) -> Fetched:
         """Wait a moment for messages and take what is there; what a broker reports instead of a message is logged."""
         batches: dict[Any, list[Incoming]] = {}
         messages = self._consumer.consume(1, WAIT_S)
-        if messages:
-            messages += self._consumer.consume(MOST, PACE_S)
+        until_s, more = time.monotonic() + BURST_S, bool(messages)
+        while more and len(messages) < MOST and time.monotonic() < until_s:
+            found = self._consumer.consume(MOST - len(messages), PACE_S)
+            messages += found
+            more = bool(found)
         for m in messages:
             error = m.error()
             if error is not None:
@@ -66,8 +82,8 @@ class Fetch:
             batch = batches.get((topic, partition))  # as a TP, which takes longer to make
             if batch is None:
                 batch = batches[TP(topic, partition)] = []
-            headers = message.headers() or ()
-            batch.append(Incoming(topic, partition, message.offset(), message.key(), message.value(), headers))
+            headers, (_, log_ms) = message.headers() or (), message.timestamp()
+            batch.append(Incoming(topic, partition, message.offset(), message.key(), message.value(), headers, log_ms))
         return Fetched(self._epoch, batches)
 
     def highwater(self, tp: TP) -> int | None:

@@ -1,7 +1,13 @@
 """The lanes of one process: made when a partition is assigned, stepped, snapshot, dropped.
 
-One thread steps them all. Whatever a step sends is acknowledged by the broker before the step counts as
-done, so the source offsets are committed after their effect.
+One thread steps them all. What a step leads to goes in this order: what the lanes say is acknowledged by the broker,
+then the source offsets may be committed, and a snapshot is only ever taken of what was acknowledged. A lane goes on
+where its snapshot ends, whatever was committed. So a snapshot never includes what nobody was told, and wherever a
+worker ends, the messages since the snapshot are read again and say the same again, with the same ids. A transaction
+would make the three one, but its readers would see nothing before it ends, a coordinator would be asked three times a
+step, and lanes of two processes would need two producers: for readers who know each id it buys nothing.
+
+Snapshots wait for a moment in which nothing else is to do, so that no decision waits for them.
 """
 
 import logging
@@ -10,7 +16,7 @@ import time
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any, cast
 
-from confluent_kafka import KafkaError, Message as KafkaMessage, Producer
+from confluent_kafka import KafkaError, KafkaException, Message as KafkaMessage, Producer
 from faust.types import TP
 
 from flyball_contracts.codec import Message, snapshot_message
@@ -18,7 +24,8 @@ from flyball_contracts.config import Config
 from flyball_contracts.errors import DecodeError, TransportError
 from flyball_contracts.kafka import producer_settings
 from flyball_contracts.kafka_log import ClientLog
-from flyball_contracts.topics import DEMAND, EVENTS, INVENTORY, PROPOSALS, STATE, TELEMETRY, WORKLOADS
+from flyball_contracts.tables import TABLES
+from flyball_contracts.topics import DEMAND, EVENTS, PROPOSALS, STATE, TELEMETRY
 from flyball_streams.engine.cell import CellLane
 from flyball_streams.engine.directory import Directory
 from flyball_streams.engine.lane import Incoming, Lane
@@ -26,13 +33,18 @@ from flyball_streams.engine.node import NodeLane
 from flyball_streams.engine.stats import LaneStats
 from flyball_streams.engine.workload import WorkloadLane
 from flyball_streams.engine.workload.history import History
+from flyball_streams.worker.identity import TopicIds
 from flyball_streams.worker.snapshots import CompressionError, cut, state_of
-from flyball_streams.worker.tables import TableReader
+from flyball_streams.worker.tables import TableReader, Tombstone
 
 log = logging.getLogger(__name__)
-ENGINE = "5"
+ENGINE = "8"
 ANY_PARTITION = -1
 FLUSH_S = 120.0
+MOST_PATIENCE = 2.0
+"""Times ``snapshot_every_s`` after which a snapshot waits no longer for a moment of rest."""
+BACKLOG = 100
+"""Messages of a partition that are more than what is on its way for the moment."""
 LANE_OF = {TELEMETRY.name: "node", EVENTS.name: "node", DEMAND.name: "workload", PROPOSALS.name: "cell"}
 Key = tuple[str, int]
 
@@ -54,8 +66,11 @@ class LaneHost:
         self.tables = TableReader(config.kafka, client_id)
         self.lanes: dict[Key, Lane] = {}
         self.offsets: dict[Key, dict[str, int]] = {}
+        self.topics: dict[Key, dict[str, str]] = {}
+        self.ids = TopicIds(config.kafka, LANE_OF)
         self.progress = 0
         self._snapshot_at: dict[Key, float] = {}
+        self._unsaved: set[Key] = set()
         self._failed: KafkaError | None = None
         self._lock = threading.Lock()
         settings = producer_settings(
@@ -76,14 +91,16 @@ class LaneHost:
         A lane that was here all along goes on where it is; a new one takes on its snapshot.
         """
         wanted = {(LANE_OF[tp.topic], tp.partition) for tp in assigned if tp.topic in LANE_OF}
-        ends: dict[str, int] = {}
-        if wanted - set(self.lanes):  # slow questions are asked before the lanes are locked
+        self.ids.now(anew=True)  # slow questions are asked before the lanes are locked
+        ends = self._ends(assigned)
+        if wanted - set(self.lanes):
             self.tables.catch_up(STATE.name)
-            found = self.tables.ends((tp.topic, tp.partition) for tp in assigned)
-            ends = {_place(*place): end for place, end in found.items()}
         with self._lock:
             for key in set(self.lanes) - wanted:
                 self._drop(key)
+            for tp in assigned:
+                if (LANE_OF[tp.topic], tp.partition) in self.lanes and self._is_other(tp, ends):
+                    self._drop((LANE_OF[tp.topic], tp.partition))
             self._fold()
             for key in sorted(wanted - set(self.lanes)):
                 self._assign(key, ends)
@@ -120,18 +137,29 @@ class LaneHost:
         Raises :class:`TransportError` when the broker does not take it, or a lane is not ours: the process must end
         and start again from the committed offsets.
         """
-        if any(tp.topic == TELEMETRY.name for tp, _ in batches):
-            self.tables.catch_up(INVENTORY.name, WORKLOADS.name)  # frames name them
+        self.tables.catch_up(*(topic.name for topic in TABLES))  # ticks are decided on what is there by now
         with self._lock:
             self._fold()
             messages: list[Message] = []
             keys = [self._step(tp, batch, messages) for tp, batch in batches]
             self._send(messages)
-            for key in dict.fromkeys(keys):
-                if time.monotonic() - self._snapshot_at[key] >= self.config.worker.snapshot_every_s:
-                    self._save(key)
             self._flush()
+            self._unsaved.update(keys)
+            overdue = self._due(MOST_PATIENCE * self.config.worker.snapshot_every_s)
+            for key in overdue:
+                self._save(key)
+            if overdue:
+                self._flush()
             self.progress += 1
+
+    def rest(self) -> bool:
+        """Leave the snapshot of the lane that has waited longest for one, if any is due; whether more are due."""
+        with self._lock:
+            due = self._due(self.config.worker.snapshot_every_s)
+            for key in due[:1]:
+                self._save(key)
+                self._flush()
+            return len(due) > 1
 
     def offset(self, topic: str, partition: int) -> int | None:
         """First offset that the lane of a partition has not used, ``None`` before that is known."""
@@ -154,6 +182,9 @@ class LaneHost:
         if lane is None:
             raise TransportError(f"{place} is not assigned to this worker")
         done = self.offsets[key].get(place, 0)
+        if batch[0].offset < done and self._is_other(tp, self._ends([tp])):
+            self._begin_anew(key, place, batch[0].offset)
+            lane, done = self.lanes[key], batch[0].offset
         batch = [message for message in batch if message.offset >= done]
         if batch:
             if batch[0].offset > done:
@@ -162,11 +193,67 @@ class LaneHost:
             self.offsets[key][place] = batch[-1].offset + 1
         return key
 
+    def ahead(self, lags: Mapping[TP, int]) -> set[TP]:
+        """Partitions of telemetry to wait with, by the ``lags`` of all in messages.
+
+        Lanes wait for each other, and what those in front have said is kept meanwhile. So in a backlog nobody reads
+        more than the lateness of lanes ahead of the slowest that has a backlog too: that bounds what is kept.
+        """
+        slow: dict[str, int] = {}
+        reached: list[tuple[TP, str, int]] = []
+        ticks = self.config.worker.lane_lateness_ticks
+        with self._lock:
+            for tp, lag in lags.items():
+                lane = self.lanes.get(("node", tp.partition))
+                if tp.topic != TELEMETRY.name or not isinstance(lane, NodeLane):
+                    continue
+                for cell, known in lane.intake.cells.items():
+                    at_ns = lane.reached(cell) or 0
+                    reached.append((tp, cell, at_ns - ticks * known.gate.period_ns))
+                    if lag > BACKLOG:
+                        slow[cell] = min(at_ns, slow.get(cell, at_ns))
+        return {tp for tp, cell, least_ns in reached if least_ns > slow.get(cell, least_ns)}
+
+    def changed(self) -> set[str]:
+        """Source topics that were deleted and made again since our lanes read them; may ask the broker."""
+        now = self.ids.now()
+        with self._lock:
+            known = {name: topic_id for topics in self.topics.values() for name, topic_id in topics.items()}
+        return {name for name, topic_id in known.items() if now.get(name, topic_id) != topic_id}
+
+    def _ends(self, places: Collection[TP]) -> dict[str, int]:
+        found = self.tables.ends((tp.topic, tp.partition) for tp in places)
+        return {_place(*place): end for place, end in found.items()}
+
+    def _is_other(self, tp: TP, ends: Mapping[str, int]) -> bool:
+        """Whether a partition is not the one that its lane has read: it ends before, or its topic has another id."""
+        key, place = (LANE_OF[tp.topic], tp.partition), _place(tp.topic, tp.partition)
+        done, then = self.offsets[key].get(place, 0), self.topics[key].get(tp.topic)
+        now = self.ids.now(anew=True).get(tp.topic, then)
+        other = ends.get(place, done) < done or now != then
+        if other:
+            log.warning("%s was made again or lost messages: %s begins anew with what is there now", place, key[0])
+        return other
+
+    def _begin_anew(self, key: Key, place: str, first: int) -> None:
+        """Begin a lane with what a topic that was made again holds; its other topic goes on if it is the same."""
+        then, now = self.topics[key], self._topics(key)
+        known = self.offsets[key].items()
+        same = {at: n for at, n in known if then.get(topic := at.rpartition("/")[0]) == now.get(topic)}
+        offsets = {**dict.fromkeys(self.offsets[key], 0), **same, place: first}
+        self._drop(key)
+        self.lanes[key], self.offsets[key], self.topics[key] = self._make(key), offsets, self._topics(key)
+        self._snapshot_at[key] = time.monotonic()
+
+    def _topics(self, key: Key) -> dict[str, str]:
+        now = self.ids.now()
+        return {topic: now[topic] for topic, lane in LANE_OF.items() if lane == key[0] and topic in now}
+
     def _assign(self, key: Key, ends: Mapping[str, int]) -> None:
         lane = self.lanes[key] = self._make(key)
-        self.offsets[key] = {}
+        self.offsets[key], self.topics[key] = {}, self._topics(key)
         self._snapshot_at[key] = time.monotonic()
-        snapshot = self.tables.snapshot(self._name(key), key[1])
+        snapshot = self.tables.snapshot(self._name(key), key[1], self.topics[key])
         if snapshot is None:
             return
         ahead = [place for place, offset in snapshot.offsets.items() if offset > ends.get(place, offset)]
@@ -183,8 +270,15 @@ class LaneHost:
                 log.warning("snapshot of %s/%d cannot be used (%s): starting fresh", *key, error)
                 self.lanes[key] = self._make(key)
 
+    def _due(self, age_s: float) -> list[Key]:
+        """Lanes that have read something since their last snapshot, which is at least so old; the oldest first."""
+        now_s = time.monotonic()
+        due = [key for key in self._unsaved if now_s - self._snapshot_at[key] >= age_s]
+        return sorted(due, key=lambda key: (self._snapshot_at[key], key))
+
     def _drop(self, key: Key) -> None:
-        del self.lanes[key], self.offsets[key], self._snapshot_at[key]
+        self._unsaved.discard(key)
+        del self.lanes[key], self.offsets[key], self.topics[key], self._snapshot_at[key]
 
     def _make(self, key: Key) -> Lane:
         name, partition = key
@@ -192,8 +286,9 @@ class LaneHost:
         if name == "node":
             return NodeLane(partition, worker, self.directory, self.partitions[DEMAND.name])
         if name == "workload":
-            return WorkloadLane(partition, worker, self.directory, self.partitions[DEMAND.name], self.histories)
-        return CellLane(partition, worker, self.directory)
+            demand, telemetry = self.partitions[DEMAND.name], self.partitions[TELEMETRY.name]
+            return WorkloadLane(partition, worker, self.directory, demand, self.histories, telemetry)
+        return CellLane(partition, worker, self.directory, self.partitions[DEMAND.name])
 
     def _name(self, key: Key) -> str:
         """Name of a lane in snapshots: two apps on one Kafka must not take each other's state for theirs."""
@@ -201,22 +296,22 @@ class LaneHost:
 
     def _fold(self) -> None:
         changes = self.tables.drain()
-        for record in changes.records:
-            self.directory.apply(record)
-        for lane in self.lanes.values():
-            if isinstance(lane, CellLane):
-                for outcome in changes.outcomes:
-                    lane.heed(outcome)
+        for told in changes.told:
+            if isinstance(told, Tombstone):
+                self.directory.forget(told.topic, told.key)
+            else:
+                self.directory.apply(told)
         self._send(changes.dead)
 
     def _save(self, key: Key) -> None:
         self._snapshot_at[key] = time.monotonic()
+        self._unsaved.discard(key)
         try:
             state = self.lanes[key].snapshot()
         except (TypeError, ValueError):  # to decide goes before to be quick after a restart
             log.exception("%s/%d could not take a snapshot: a restart will read its topics again", *key)
             return
-        parts = cut(self._name(key), key[1], ENGINE, time.time_ns(), self.offsets[key], state)
+        parts = cut(self._name(key), key[1], ENGINE, time.time_ns(), self.offsets[key], state, self.topics[key])
         self._send([snapshot_message(part) for part in parts])
 
     def _send(self, messages: Sequence[Message]) -> None:
@@ -228,13 +323,15 @@ class LaneHost:
                     break
                 except BufferError:
                     self._producer.poll(0.1)
+                except KafkaException as error:
+                    raise _not_taken(error.args[0].str()) from error
         self._producer.poll(0)
 
     def _flush(self) -> None:
         left = self._producer.flush(FLUSH_S)
         if self._failed is not None or left:
             why = self._failed.str() if self._failed is not None else f"{left} messages were not acknowledged"
-            raise TransportError(f"what the lanes sent was not taken by the broker: {why}")
+            raise _not_taken(why)
 
     def _failed_to_send(self, error: KafkaError | None, _message: KafkaMessage) -> None:
         self._failed = error
@@ -242,3 +339,7 @@ class LaneHost:
 
 def _place(topic: str, partition: int) -> str:
     return f"{topic}/{partition}"
+
+
+def _not_taken(why: str) -> TransportError:
+    return TransportError(f"what the lanes sent was not taken by the broker: {why}")

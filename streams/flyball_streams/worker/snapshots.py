@@ -9,13 +9,20 @@ from flyball_contracts.records import Snapshot
 
 PART_BYTES = 512 * 1024
 CompressionError = cramjam.DecompressionError
-Key = tuple[str, int]
+Key = tuple[str, int, tuple[tuple[str, str], ...]]
+"""Lane, partition and ids of the source topics."""
 
 
 def cut(
-    lane: str, partition: int, engine: str, time_ns: int, offsets: Mapping[str, int], state: bytes
+    lane: str,
+    partition: int,
+    engine: str,
+    time_ns: int,
+    offsets: Mapping[str, int],
+    state: bytes,
+    topics: Mapping[str, str] | None = None,
 ) -> list[Snapshot]:
-    """Parts of one snapshot; ``state`` is the lane's own, as it gave it."""
+    """Parts of one snapshot; ``state`` is the lane's own, as it gave it, ``topics`` are the ids of its sources."""
     packed = bytes(cramjam.zstd.compress(state, 1))  # padded arrays are mostly empty
     parts = [packed[i : i + PART_BYTES] for i in range(0, len(packed), PART_BYTES)]
     return [
@@ -28,6 +35,7 @@ def cut(
             state=part,
             part=i,
             parts=len(parts),
+            topics=dict(topics or {}),
         )
         for i, part in enumerate(parts)
     ]
@@ -42,7 +50,7 @@ class SnapshotShelf:
     """Keeps, of each lane partition, the whole snapshot that includes the most messages.
 
     Parts lie in several partitions and come in any order, older ones between newer ones. Newest is what has read
-    furthest: the clocks of two workers need not agree.
+    furthest: the clocks of two workers need not agree. What was read of a topic that was deleted since counts apart.
     """
 
     def __init__(self) -> None:
@@ -51,7 +59,7 @@ class SnapshotShelf:
 
     def put(self, part: Snapshot) -> None:
         """Take one part in; parts that nobody will need are dropped."""
-        key = (part.lane, part.partition)
+        key = (part.lane, part.partition, tuple(sorted(part.topics.items())))
         whole = self._whole.get(key)
         if not 0 <= part.part < part.parts or (whole is not None and _reach(part) < _reach(whole)):
             return
@@ -67,9 +75,9 @@ class SnapshotShelf:
         }
         self._parts[key] = newer
 
-    def newest(self, lane: str, partition: int) -> Snapshot | None:
-        """Return the newest whole snapshot of a lane partition."""
-        return self._whole.get((lane, partition))
+    def newest(self, lane: str, partition: int, topics: Mapping[str, str] | None = None) -> Snapshot | None:
+        """Return the newest whole snapshot of a lane partition, of those that read these topics."""
+        return self._whole.get((lane, partition, tuple(sorted((topics or {}).items()))))
 
 
 def _reach(snapshot: Snapshot) -> int:

@@ -7,7 +7,7 @@ plain consumer reads all partitions from the start. Lane snapshots are found the
 import logging
 import threading
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple, cast
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message as KafkaMessage, TopicPartition
@@ -17,7 +17,7 @@ from flyball_contracts.config import KafkaConfig
 from flyball_contracts.errors import DecodeError, TransportError
 from flyball_contracts.kafka import consumer_settings
 from flyball_contracts.kafka_log import ClientLog
-from flyball_contracts.records import Outcome, Record, Snapshot
+from flyball_contracts.records import Record, Snapshot
 from flyball_contracts.topics import INVENTORY, OUTCOMES, SIGNALS, STATE, WORKLOADS
 from flyball_streams.engine.lane import Incoming, refuse
 from flyball_streams.worker.snapshots import SnapshotShelf
@@ -29,16 +29,23 @@ OUTCOMES_BACK = 1000
 """Outcomes of each partition to begin with: they matter only as long as a decision lives."""
 ANSWER_S = 10.0
 ENDS_S = 2.0
+ASK_AGAIN_S = 0.1
 LATEST = -1
 """What Kafka takes for the end of a partition where it is asked for the offset of a time."""
 SILENCE_S = 30.0
 
 
-class Changes(NamedTuple):
-    """What has been read since the last look: records to fold in, outcomes to heed, messages refused."""
+class Tombstone(NamedTuple):
+    """What is known of a message key of a topic is gone."""
 
-    records: list[Record]
-    outcomes: list[Outcome]
+    topic: str
+    key: str
+
+
+class Changes(NamedTuple):
+    """What has been read since the last look: what to fold in, in its order, and messages refused."""
+
+    told: list[Record | Tombstone]
     dead: list[Message]
 
 
@@ -56,7 +63,7 @@ class TableReader:
         self._asker = Consumer(settings, logger=told)
         self._places: list[TopicPartition] = []
         self._lock = threading.Lock()
-        self._changes = Changes([], [], [])
+        self._changes = Changes([], [])
         self._shelf = SnapshotShelf()
         self._next: dict[Place, int] = {}
         self._stop = threading.Event()
@@ -93,13 +100,13 @@ class TableReader:
         if self._broken is not None:
             raise TransportError(f"the tables can no longer be read: {self._broken}")
         with self._lock:
-            changes, self._changes = self._changes, Changes([], [], [])
+            changes, self._changes = self._changes, Changes([], [])
         return changes
 
-    def snapshot(self, lane: str, partition: int) -> Snapshot | None:
-        """Newest whole snapshot of a lane partition that has been read."""
+    def snapshot(self, lane: str, partition: int, topics: Mapping[str, str] | None = None) -> Snapshot | None:
+        """Newest whole snapshot of a lane partition that has been read, of those that read ``topics``, by their ids."""
         with self._lock:
-            return self._shelf.newest(lane, partition)
+            return self._shelf.newest(lane, partition, topics)
 
     def catch_up(self, *topics: str, timeout_s: float = 5.0) -> None:
         """Wait until what these tables hold now has been read.
@@ -111,9 +118,12 @@ class TableReader:
         deadline_s = time.monotonic() + timeout_s
         asked = [(tp.topic, tp.partition) for tp in self._places if tp.topic in topics]
         ends = self.ends(asked)
-        while self._missing(ends) and time.monotonic() < deadline_s:
-            if self._stop.wait(0.002):
+        while (len(ends) < len(asked) or self._missing(ends)) and time.monotonic() < deadline_s:
+            unanswered = len(ends) < len(asked)
+            if self._stop.wait(ASK_AGAIN_S if unanswered else 0.002):
                 return
+            if unanswered:  # a broker that was started again answers the second time, when its leaders are known
+                ends = self.ends(asked)
         if len(ends) < len(asked) or self._missing(ends):
             log.warning("%s: not read to the end within %.0f s; what is older is used", ", ".join(topics), timeout_s)
 
@@ -122,11 +132,11 @@ class TableReader:
         try:
             found = self._asker.offsets_for_times([TopicPartition(*place, LATEST) for place in places], ENDS_S)
         except KafkaException as error:
-            log.warning("the ends of partitions are not known: %s", error.args[0].str())
+            log.info("the ends of partitions are not known: %s", error.args[0].str())
             return {}
         for tp in found:
             if tp.error is not None:
-                log.warning("the end of %s/%d is not known: %s", tp.topic, tp.partition, tp.error.str())
+                log.info("the end of %s/%d is not known: %s", tp.topic, tp.partition, tp.error.str())
         return {(tp.topic, tp.partition): tp.offset for tp in found if tp.error is None}
 
     def close(self) -> None:
@@ -175,12 +185,15 @@ class TableReader:
 
     def _pass(self, topic: str, partition: int, following: int) -> None:
         with self._lock:
-            self._next[topic, partition] = max(following, self._next.get((topic, partition), 0))
+            self._next[topic, partition] = following  # lower than before when the topic was made again
 
     def _take(self, message: KafkaMessage) -> None:
         topic, partition, offset = message.topic() or "", message.partition() or 0, message.offset() or 0
         value = message.value()
-        if value is not None:  # a tombstone: what it deletes is superseded by its absence at the next start
+        if value is None:
+            with self._lock:
+                self._changes.told.append(Tombstone(topic, (message.key() or b"").decode(errors="replace")))
+        else:
             headers = cast("list[tuple[str, bytes | None]]", message.headers() or [])
             self._keep(Incoming(topic, partition, offset, message.key(), value, headers), value)
         self._pass(topic, partition, offset + 1)
@@ -196,7 +209,5 @@ class TableReader:
         with self._lock:
             if isinstance(record, Snapshot):
                 self._shelf.put(record)
-            elif isinstance(record, Outcome):
-                self._changes.outcomes.append(record)
             else:
-                self._changes.records.append(record)
+                self._changes.told.append(record)

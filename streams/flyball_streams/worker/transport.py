@@ -30,6 +30,10 @@ POSITION_S = 10.0
 PAUSE_S = 0.02
 ALIVE_S = 30.0
 """How often aiokafka is asked for messages that it does not have: who never asks is put out of the group."""
+HOLD_S = 0.5
+"""How often it is looked which partitions are too far ahead of others."""
+FOLLOW_S = 5.0
+"""How often it is asked whether the topics are still the same."""
 T = TypeVar("T")
 
 
@@ -42,6 +46,14 @@ class Lanes(Protocol):
 
     def begin(self, starts: Mapping[TP, int]) -> None:
         """Take note where the others start."""
+        ...
+
+    def ahead(self, ends: Mapping[TP, int]) -> set[TP]:
+        """Partitions to wait with, by the ends of all."""
+        ...
+
+    def changed(self) -> set[str]:
+        """Topics that are not those any more that were read."""
         ...
 
 
@@ -59,6 +71,9 @@ class BatchConsumer(driver.Consumer):
         self.placed = False
         self._epoch = 0
         self._asked_at_s = 0.0
+        self._held_at_s = 0.0
+        self._followed_at_s = 0.0
+        self._followed: set[TP] = set()
         self._pool = ThreadPoolExecutor(1, "fetch")
 
     async def on_partitions_revoked(self, revoked: set[TP]) -> None:
@@ -123,6 +138,12 @@ class BatchConsumer(driver.Consumer):
         if time.monotonic() - self._asked_at_s > ALIVE_S:
             self._asked_at_s = time.monotonic()
             await self._wait_next_records(0.0)
+        if time.monotonic() - self._followed_at_s > FOLLOW_S:
+            self._followed_at_s = time.monotonic()
+            await self._follow_topics()
+        if time.monotonic() - self._held_at_s > HOLD_S:
+            self._held_at_s = time.monotonic()
+            await self._in_pool(self._hold)
         epoch, batches = await self._in_pool(cast("BatchTransport", self.transport).fetch.take)
         for tp, batch in batches.items():
             while not self._flows():
@@ -133,14 +154,19 @@ class BatchConsumer(driver.Consumer):
                 return  # a rebalance: all partitions begin anew where their lanes are
             await self._deliver(tp, batch)
 
+    def _hold(self) -> None:
+        transport = cast("BatchTransport", self.transport)
+        ends = {tp: end for tp in self.assignment() if (end := transport.fetch.highwater(tp)) is not None}
+        transport.fetch.hold(transport.lanes.ahead(ends))
+
     def _flows(self) -> bool:
         return self.flow_active and self.placed
 
     async def _deliver(self, tp: TP, batch: list[Incoming]) -> None:
         expected = self._read_offset[tp]
-        batch = [message for message in batch if expected is None or message.offset >= expected]
-        if not batch:
-            return
+        if expected is not None and batch[0].offset < expected:
+            self._count_anew(tp)  # nothing is fetched twice: this is another partition of that name
+            expected = None
         first, last = batch[0].offset, batch[-1].offset
         self.app.monitor.track_tp_end_offset(tp, self.highwater(tp))
         if self.app.topics.acks_enabled_for(tp.topic):
@@ -152,6 +178,27 @@ class BatchConsumer(driver.Consumer):
             tp.topic, tp.partition, last, 0.0, 0, [], None, cast("Any", batch), None, tp=tp, generation_id=generation
         )
         await callback(message)
+
+    def _count_anew(self, tp: TP) -> None:
+        """Let Faust forget the offsets of a partition that was made again; it would never commit lower ones."""
+        faust_keeps: Any = self
+        for kept in (faust_keeps._acked, faust_keeps._acked_index, faust_keeps._gap):
+            if tp in kept:
+                kept[tp].clear()
+        self._committed_offset[tp] = None
+        self._read_offset[tp] = None
+
+    async def _follow_topics(self) -> None:
+        """Fetch a topic that was made again from its beginning: there may be more in it than was read of the first."""
+        transport = cast("BatchTransport", self.transport)
+        loop = asyncio.get_running_loop()
+        changed = await loop.run_in_executor(None, transport.lanes.changed)
+        again = [tp for tp in self.assignment() if tp.topic in changed and tp not in self._followed]
+        if again and self._flows():
+            self._followed.update(again)
+            places = {tp: int(self._read_offset[tp] or 0) for tp in self.assignment()} | dict.fromkeys(again, 0)
+            self._epoch = await self._in_pool(lambda: transport.fetch.begin(places))
+        self._followed &= {tp for tp in self._followed if tp.topic in changed}
 
 
 class BatchTransport(driver.Transport):

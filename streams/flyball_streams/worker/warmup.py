@@ -9,6 +9,7 @@ import numpy as np
 from flyball_contracts.codec import Message, frame_message, record_message
 from flyball_contracts.config import WorkerConfig
 from flyball_contracts.frame import make_frame
+from flyball_contracts.ids import NS_PER_S
 from flyball_contracts.metrics import GPU, HOST, WORKLOAD
 from flyball_contracts.partitioner import partition_of
 from flyball_contracts.records import Allocation, Device, Inventory, Record, Signal, WorkloadSpec
@@ -16,6 +17,7 @@ from flyball_contracts.topics import DEMAND, TELEMETRY, TOPICS
 from flyball_models import bucket
 from flyball_streams.engine import Directory, Engine, Incoming
 from flyball_streams.engine.gate import STAGGER
+from flyball_streams.engine.workload.timing import SIZES
 
 PERIOD_NS = 1_000_000_000
 PER_NODE = 512
@@ -44,19 +46,19 @@ def warm_up(config: WorkerConfig, directory: Directory, partitions: Mapping[str,
 
 def _run(config: WorkerConfig, devices: int, workloads: int) -> None:
     engine = Engine(config, dict.fromkeys(TOPICS, 1))
-    services = [f"serve-{i}" for i in range(workloads - 2)]
+    services = [f"serve-{i}" for i in range(workloads - 1 - len(SIZES))]
     nodes: list[Node] = []
     for first in range(0, devices, PER_NODE):
         n = min(PER_NODE, devices - first)
         held = [Allocation(workload="train", replica=str(first), devices=tuple(range(n)))]
         held += [Allocation(workload=name, replica="0") for name in services if not nodes]
         nodes.append((f"warm-{first}", n, tuple(held)))
-    engine.feed([_incoming(record_message(record, "/warm")) for record in _tables(nodes, services)])
+    engine.feed([_incoming(record_message(record, "/warm")) for record in _tables(config, nodes, services)])
     for tick in range(config.lateness_ticks + 2 * STAGGER + 3):  # until the last lane has closed some
         engine.feed([_incoming(message) for node in nodes for message in _tick(node, tick)])
 
 
-def _tables(nodes: list[Node], services: list[str]) -> list[Record]:
+def _tables(config: WorkerConfig, nodes: list[Node], services: list[str]) -> list[Record]:
     inventories = [
         Inventory(
             node=name,
@@ -74,12 +76,15 @@ def _tables(nodes: list[Node], services: list[str]) -> list[Record]:
         for name in services
     ]
     train = WorkloadSpec(workload="train", cell="warm", time_ns=0, kind="training")
-    batch = WorkloadSpec(
-        workload="batch", cell="warm", time_ns=0, kind="batch",
-        interruptible=True, deadline_ns=10**15, duration_s=3600.0,
-    )  # fmt: skip
+    jobs = [
+        WorkloadSpec(
+            workload=f"batch-{slots}", cell="warm", time_ns=0, kind="batch", interruptible=True,
+            deadline_ns=round(slots * config.timing.slot_s * NS_PER_S), duration_s=3600.0,
+        )
+        for slots in SIZES
+    ]  # fmt: skip
     curve = Signal(zone="warm", kind="carbon_intensity", published_ns=0, start_ns=0, step_s=3600.0, p50=(2.0, 1.0))
-    return [*inventories, *serve, train, batch, curve]
+    return [*inventories, *serve, train, *jobs, curve]
 
 
 def _tick(node: Node, tick: int) -> list[Message]:

@@ -15,7 +15,7 @@ from flyball_streams.backtest import bounds
 from flyball_streams.backtest.cover import cover
 from flyball_streams.backtest.demand import Demand, requirement, trailing_mean
 from flyball_streams.backtest.kernel import Bounds
-from flyball_streams.backtest.servegen import Clients, arrivals, long_fleets, read_clients
+from flyball_streams.backtest.servegen import Clients, arrivals, read_clients
 from flyball_streams.backtest.traces import open_traces
 from flyball_streams.engine.workload.forecaster import Forecaster
 from flyball_streams.engine.workload.sizer import Job, Sizer
@@ -56,7 +56,7 @@ def test_arrivals_have_the_rate_and_burstiness_that_was_asked_and_repeat() -> No
     assert bursty.var() > 3 * calm.var()
 
 
-def test_gaps_of_the_trace_are_interpolated_and_halves_stand_in_for_missing_fleets(tmp_path: Path) -> None:
+def test_gaps_of_the_trace_are_interpolated_and_a_workload_is_one_trace(tmp_path: Path) -> None:
     windows = 2 * 7 * 144
     rows = [
         (m, c, 600 * t, 0.0 if t in (5, 6) else 1.0 + c) for m in ("one",) for c in range(4) for t in range(windows)
@@ -66,9 +66,7 @@ def test_gaps_of_the_trace_are_interpolated_and_halves_stand_in_for_missing_flee
     (fleet,) = read_clients(tmp_path)
     assert fleet.rate[:, 5].tolist() == pytest.approx([1.0, 2.0, 3.0, 4.0])
     assert "2 windows" in fleet.about
-    assert [f.name for f in long_fleets([fleet])] == ["one", "one/a", "one/b"]
-    assert sorted(sum((f.ids for f in long_fleets([fleet])[1:]), ())) == [0, 1, 2, 3]
-    assert open_traces(tmp_path).names == ["one", "one/a", "one/b"]
+    assert open_traces(tmp_path).names == ["one"]
 
 
 def test_a_folder_without_traces_is_refused(tmp_path: Path) -> None:

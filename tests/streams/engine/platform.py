@@ -2,7 +2,7 @@
 
 from collections import Counter
 from random import Random
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 from tests.streams.engine.scene import CELL, START_NS, inventory, spec
@@ -22,6 +22,15 @@ from flyball_streams.engine import Directory
 
 MODELS = ("a100", "h100")
 Place = tuple[str, int]
+Room = tuple[str, str]
+
+
+class Asked(NamedTuple):
+    """One replica: GPUs, the models that it accepts, and whether it runs on several nodes."""
+
+    gpus: int
+    models: frozenset[str]
+    spans: bool
 
 
 class Platform:
@@ -50,7 +59,7 @@ class Platform:
         most = r.randint(1, 8)
         return spec(
             f"w{i}", priority=r.randint(0, 3), interruptible=r.random() < 0.6, gang_size=r.choice([1, 1, 1, 2, 3]),
-            gpus_per_replica=float(r.choice([1, 1, 2])), gpu_models=r.choice([(), MODELS[:1], MODELS[1:], MODELS]),
+            gpus_per_replica=float(r.choice([1, 1, 2, 3])), gpu_models=r.choice([(), MODELS[:1], MODELS[1:], MODELS]),
             min_replicas=r.choice([0, 0, 1, most]), max_replicas=most, checkpoint_s=float(r.choice([0, 10])),
         )  # fmt: skip
 
@@ -58,10 +67,27 @@ class Platform:
         taken = {place for places in self.held.values() for place in places}
         return [place for place in self.model if place not in taken]
 
+    def rooms(self, stopped: frozenset[tuple[str, str]] = frozenset()) -> dict[Room, int]:
+        """Free GPUs by node and model, once some replicas are gone."""
+        taken = {place for key, places in self.held.items() if key not in stopped for place in places}
+        found = dict.fromkeys(sorted({(node, model) for (node, _), model in self.model.items()}), 0)
+        for place, model in self.model.items():
+            found[place[0], model] += place not in taken
+        return found
+
+    def spans(self, s: WorkloadSpec) -> bool:
+        """Whether no node is large enough for a replica."""
+        sizes = Counter((node, model) for (node, _), model in self.model.items())
+        return max((n for (_, model), n in sizes.items() if accepts(s, model)), default=0) < s.gpus_per_replica
+
     def place(self, s: WorkloadSpec) -> bool:
-        """Start one replica somewhere, over several nodes if need be."""
-        fit = [p for p in self.free() if accepts(s, self.model[p])]
+        """Start one replica on some node that has room, or over several if none is large enough."""
         need = int(s.gpus_per_replica)
+        fit = [p for p in self.free() if accepts(s, self.model[p])]
+        if not self.spans(s):
+            rooms = [room for room, n in self.rooms().items() if accepts(s, room[1]) and n >= need]
+            room = self.random.choice(rooms) if rooms else None
+            fit = [p for p in fit if (p[0], self.model[p]) == room]
         if len(fit) < need:
             return False
         number = next(i for i in range(1000) if (s.workload, f"{i:03}") not in self.held)
@@ -135,23 +161,20 @@ class Platform:
             time_ns=decision.time_ns, status="refused", mode="live", driver="test",
         )  # fmt: skip
 
-    def shortage(self, now: int) -> float:
-        """GPUs promised that are neither free nor about to be, by the deficiency form of Hall's theorem."""
-        supply: Counter[str] = Counter(self.model[p] for p in self.free())
-        claims: list[tuple[frozenset[str], float]] = []
+    def asked(self, now: int) -> list[Asked]:
+        """Replicas that were promised and are still to come."""
+        found: list[Asked] = []
         for s in self.specs:
             order = self.order(s.workload, now)
-            if order is None:
-                continue
-            for name in order["stops"]:
-                supply.update(self.model[p] for p in self.held.get((s.workload, name), []))
-            more = order["target"] - len(self.replicas(s.workload))
-            if more > 0:
-                claims.append((frozenset(m for m in MODELS if accepts(s, m)), more * s.gpus_per_replica))
-        return max(
-            sum(gpus for accepted, gpus in claims if accepted <= models) - sum(supply[m] for m in models)
-            for models in (frozenset[str](), frozenset(MODELS[:1]), frozenset(MODELS[1:]), frozenset(MODELS))
-        )
+            more = order["target"] - len(self.replicas(s.workload)) if order is not None else 0
+            models = frozenset(m for m in MODELS if accepts(s, m))
+            found += [Asked(int(s.gpus_per_replica), models, self.spans(s))] * max(0, more)
+        return found
+
+    def stopping(self, now: int) -> frozenset[tuple[str, str]]:
+        """Replicas that are about to stop."""
+        orders = [(s.workload, self.order(s.workload, now)) for s in self.specs]
+        return frozenset((name, replica) for name, order in orders if order is not None for replica in order["stops"])
 
     def wishes(self, at: Tick) -> list[Proposal]:
         """Any wishes about any workloads, some of which do not exist."""
@@ -176,3 +199,36 @@ def accepts(s: WorkloadSpec, model: str) -> bool:
 
 def gang_of(s: WorkloadSpec) -> int:
     return min(s.gang_size, s.max_replicas)
+
+
+def packs(rooms: dict[Room, int], asked: list[Asked]) -> bool:
+    """Whether all replicas find room together, by trying everything: no rule of the arbiter is used.
+
+    Replicas of one GPU and those that may span nodes only need enough GPUs of their models: by Hall's theorem it is
+    enough to look at each set of models.
+    """
+    whole = sorted((a for a in asked if a.gpus > 1 and not a.spans), key=lambda a: (-a.gpus, sorted(a.models)))
+    loose = [a for a in asked if a.gpus == 1 or a.spans]
+    names, tried = list(rooms), set[tuple[int, tuple[int, ...]]]()
+
+    def spread(free: tuple[int, ...]) -> bool:
+        for models in (frozenset(MODELS[:1]), frozenset(MODELS[1:]), frozenset(MODELS)):
+            there = sum(n for (_, model), n in zip(names, free, strict=True) if model in models)
+            if sum(a.gpus for a in loose if a.models <= models) > there:
+                return False
+        return True
+
+    def search(i: int, free: tuple[int, ...]) -> bool:
+        if i == len(whole):
+            return spread(free)
+        if (i, free) in tried:
+            return False
+        tried.add((i, free))
+        one = whole[i]
+        return any(
+            search(i + 1, (*free[:r], free[r] - one.gpus, *free[r + 1 :]))
+            for r, (_, model) in enumerate(names)
+            if model in one.models and free[r] >= one.gpus
+        )
+
+    return search(0, tuple(rooms.values()))

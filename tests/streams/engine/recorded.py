@@ -11,12 +11,12 @@ from typing import NamedTuple
 import msgspec
 from tests.streams.engine.scene import CONFIG, START_NS, Out, incoming
 
-from flyball_collectors.fleet import Fleet
 from flyball_contracts.codec import Message, decode_record, record_message
 from flyball_contracts.config import Batch, FleetConfig, GridZone, NodePool, Notebooks, Service, Training
 from flyball_contracts.config.fleet import Burst, FailingGpu, StragglingGpu
 from flyball_contracts.records import Migrate, Outcome, Preempt, Scale
 from flyball_contracts.topics import DECISIONS, TOPICS
+from flyball_simulator import Fleet
 from flyball_streams.engine import Engine, Incoming, Lane
 from flyball_streams.engine.node import NodeLane
 
@@ -102,11 +102,12 @@ def replay(batches: Sequence[Sequence[Incoming]], engine: Engine | None = None) 
     return [engine.feed(batch) for batch in batches]
 
 
-def restored(engine: Engine) -> Engine:
-    """Another engine that has what the first one's lanes left behind, and has read the same tables."""
+def restored(engine: Engine, tables: Sequence[Incoming] | None = None) -> Engine:
+    """Another engine that has what the first one's lanes left behind, and has read the same tables, or these."""
     other = Engine(engine.config)
-    for known in engine.directory.records():
+    for known in engine.directory.records() if tables is None else ():
         other.directory.apply(known)
+    other.feed(tables or [])
     for partition, lane in engine.nodes.items():
         other.nodes[partition] = NodeLane(partition, other.config, other.directory, len(other.workloads))
         other.nodes[partition].restore(lane.snapshot())

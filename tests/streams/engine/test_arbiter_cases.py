@@ -4,71 +4,17 @@ from typing import Any
 
 import msgspec
 import pytest
+from tests.streams.engine.court import Court, move, node
 from tests.streams.engine.platform import wish
-from tests.streams.engine.scene import CELL, CONFIG, FIRST, PERIOD_NS, START_NS, inventory, spec, tick
+from tests.streams.engine.scene import FIRST, PERIOD_NS, START_NS, spec, tick
 
 from flyball_contracts.records import (
-    Allocation,
-    AnyDecision,
-    Inventory,
     Migrate,
-    Outcome,
     Preempt,
-    Proposal,
-    Record,
     Scale,
     WorkloadSpec,
 )
-from flyball_streams.engine import Directory
-from flyball_streams.engine.cell.arbiter import QUARANTINE_S, Arbiter
-from flyball_streams.engine.cell.victims import Bundle, choose
-
-SIZING = msgspec.structs.replace(CONFIG.sizing, hold_s=30.0, interval_s=5.0)
-QUICK = msgspec.structs.replace(CONFIG, sizing=SIZING, decision_ttl_s=60.0)
-
-
-class Court:
-    """One arbiter and what it knows."""
-
-    def __init__(self, *records: Record) -> None:
-        self.directory = Directory()
-        self.arbiter = Arbiter(CELL, QUICK, self.directory)
-        self.know(*records)
-
-    def know(self, *records: Record) -> None:
-        for record in records:
-            self.directory.apply(record)
-
-    def at(self, index: int, *wishes: Proposal) -> list[AnyDecision]:
-        return list(self.arbiter.decide(tick(index), list(wishes)))
-
-    def want(self, index: int, workload: str, replicas: int, **changes: Any) -> list[AnyDecision]:
-        return self.at(index, wish(workload, tick(index), replicas, **changes))
-
-    def refuse(self, decision: AnyDecision) -> None:
-        self.arbiter.heed(
-            Outcome(
-                id="o", decision=decision.id, type="Scale", target="", cell=CELL, workload=decision.workload,
-                time_ns=decision.time_ns, status="refused", mode="live", driver="test",
-            )
-        )  # fmt: skip
-
-
-def node(
-    name: str, gpus: int, held: dict[str, tuple[int, ...]] | None = None, epoch: int = 1, **more: Any
-) -> Inventory:
-    """A node; ``held`` maps ``workload/replica`` to rows."""
-    parts = [
-        Allocation(workload=key.split("/")[0], replica=key.split("/")[1], devices=rows)
-        for key, rows in (held or {}).items()
-    ]
-    return inventory(name, gpus, parts, epoch=epoch, time_ns=START_NS + epoch, **more)
-
-
-def move(index: int, workload: str, replica: str, at: str, row: int) -> Proposal:
-    return wish(
-        workload, tick(index), 0, row, "migrate", replica=replica, node=at, device=f"{at}/{row}", observed_replicas=None
-    )
+from flyball_streams.engine.cell.arbiter import QUARANTINE_S
 
 
 def test_it_grants_what_there_is_and_says_so() -> None:
@@ -141,7 +87,9 @@ def test_it_preempts_no_more_than_helps_and_names_it() -> None:
     assert isinstance(preempt, Preempt)
     assert (preempt.victims, preempt.replicas_before, preempt.replicas) == (("2", "3"), 4, 2)
     assert (preempt.beneficiary, preempt.checkpoint) == ("high", True)
-    assert "Preempt 2 of 4 replicas of low (priority 1): high (priority 5) needs 2 more GPUs" in preempt.reason
+    assert preempt.reason == (
+        "Preempt 2 of 4 replicas of low (priority 1): without them there is room for 2 more of high (priority 5)."
+    )
     assert isinstance(scale, Scale)
     assert scale.replicas == 2
 
@@ -171,15 +119,6 @@ def test_the_same_replicas_are_not_preempted_twice() -> None:
     assert isinstance(second, Preempt)
     assert (first.victims, second.victims) == (("0", "1"), ("2", "3"))
     assert (second.replicas_before, second.replicas) == (2, 0)
-
-
-def test_cheapest_victims_first_and_no_needless_ones() -> None:
-    a, b = spec("a"), spec("b")
-    one, eight = Bundle(a, ("0",), {}, 1.0), Bundle(b, ("0",), {}, 8.0)
-    assert choose([one, one._replace(names=("1",)), eight], 1.0) == [one]
-    assert choose([one, eight], 8.0) == [eight]
-    assert choose([one, eight], 9.0) == [one, eight]
-    assert choose([one], 5.0) == [one]
 
 
 def test_what_was_preempted_comes_back_when_there_is_room_for_a_while() -> None:
@@ -254,6 +193,15 @@ def test_a_wish_made_on_another_number_does_not_do_the_opposite() -> None:
 def test_drained_nodes_have_no_room() -> None:
     court = Court(node("n", 4, schedulable=False), spec("a"))
     assert court.want(0, "a", 1) == []
+
+
+def test_cordoned_devices_have_no_room() -> None:
+    whole = node("n", 4)
+    first, *others = whole.devices
+    cordoned = msgspec.structs.replace(whole, devices=(msgspec.structs.replace(first, schedulable=False), *others))
+    (scale,) = Court(cordoned, spec("a")).want(0, "a", 4)
+    assert isinstance(scale, Scale)
+    assert scale.replicas == 3
 
 
 def test_one_node_may_have_two_models() -> None:

@@ -143,3 +143,13 @@ def test_a_number_of_replicas_that_no_cell_has() -> None:
         many = Demand(workload="w", replicas=2**40, ready=2**40, devices=0, work_rate=0.0)
         readable(lane.step(told(asked(i, many))))
     assert lane.stats.ticks >= 6
+
+
+def test_a_request_with_more_work_than_a_number_holds() -> None:
+    lane = WorkloadLane(0, CONFIG, world(spec("w", capacity_per_replica=1e-30)), 1)
+    for i in range(12):
+        endless = Demand(
+            workload="w", replicas=1, ready=1, devices=1, work_rate=1e30, request_rate=1e-300, queued=1e30
+        )  # fmt: skip
+        readable(lane.step(told(asked(i, endless))))
+    assert lane.stats.ticks >= 6

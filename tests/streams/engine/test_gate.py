@@ -102,14 +102,16 @@ def test_a_source_that_joins_a_little_behind_the_first_is_in_time() -> None:
     assert arrive(g, ("a", 10), ("b", 10 - LATENESS)) == ["ok", "ok"]
 
 
-def test_a_silent_source_is_named_and_then_waited_for_no_longer() -> None:
+def test_a_silent_source_is_named_until_it_speaks_again_and_waited_for_no_longer() -> None:
     g = running("a", "b")
     arrive(g, *(("a", i) for i in range(11, 11 + LATENESS)))
     assert g.close() == []  # still waited for
     g.arrive("a", 11 + LATENESS)
     first, *rest = g.close()
     assert (first.index, first.closed_by, first.missing) == (11, "watermark", ("b",))
-    assert [(t.closed_by, t.missing) for t in rest] == [("complete", ())] * LATENESS
+    assert [(t.closed_by, t.missing) for t in rest] == [("watermark", ("b",))] * LATENESS
+    arrive(g, ("b", 15), ("a", 15))
+    assert [(t.closed_by, t.missing) for t in g.close()] == [("complete", ())]
 
 
 def test_a_source_that_comes_back_is_waited_for_again() -> None:
@@ -196,3 +198,94 @@ def test_sources_that_are_gone_for_good_are_forgotten() -> None:
     arrive(g, *(("a", i) for i in range(20, FORGET_TICKS + 100, 40)))
     g.close()
     assert set(g.sources) == {"a"}
+
+
+PERIOD_MS = 1000
+
+
+def lanes(*expected: str) -> Gate:
+    """A gate of lanes, whose messages tell their log time; ``LATENESS`` ticks are as many seconds of it."""
+    g = Gate(PERIOD_MS * 1_000_000, LATENESS, max_ahead=1000, grace=2)
+    g.expect(expected)
+    return g
+
+
+def said(g: Gate, *messages: tuple[str, int, int]) -> list[str]:
+    """Verdicts on messages: name, tick, and log time in ms."""
+    return [g.arrive(name, index, log_ms) for name, index, log_ms in messages]
+
+
+def closed(g: Gate) -> list[tuple[int, tuple[str, ...]]]:
+    return [(t.index, t.missing) for t in g.close()]
+
+
+def test_a_lane_that_reads_a_backlog_is_waited_for_however_far_the_others_are() -> None:
+    g = lanes()
+    said(g, *((name, i, i) for i in range(4) for name in ("a", "b")))
+    g.close()
+    said(g, *(("a", i, 10 + i) for i in range(4, 600)))  # ten minutes within 0.6 s
+    assert closed(g) == []
+    assert set(said(g, *(("b", i, 700 + i) for i in range(4, 600)))) == {"ok"}
+    assert closed(g) == [(i, ()) for i in range(4, 600)]
+
+
+def test_a_lane_that_says_nothing_while_others_speak_is_given_up_and_missed() -> None:
+    g = lanes()
+    said(g, *((name, i, i * PERIOD_MS) for i in range(4) for name in ("a", "b")))
+    g.close()
+    said(g, *(("a", i, i * PERIOD_MS) for i in range(4, 4 + LATENESS - 1)))
+    assert closed(g) == []
+    said(g, ("a", 6, 6 * PERIOD_MS))
+    assert closed(g) == [(i, ("b",)) for i in (4, 5, 6)]
+    said(g, ("a", 7, 7 * PERIOD_MS))
+    assert closed(g) == [(7, ("b",))]
+    assert said(g, ("b", 7, 7 * PERIOD_MS), ("b", 8, 8 * PERIOD_MS), ("a", 8, 8 * PERIOD_MS)) == ["late", "ok", "ok"]
+    assert closed(g) == [(8, ())]
+
+
+def test_a_pause_of_everybody_counts_for_a_second() -> None:
+    g = lanes()
+    said(g, *((name, i, i * PERIOD_MS) for i in range(4) for name in ("a", "b")))
+    g.close()
+    said(g, ("a", 4, 900_000), ("b", 4, 900_010), ("a", 5, 900_020))
+    assert closed(g) == [(4, ())]
+
+
+def test_lanes_that_are_known_to_be_there_are_waited_for_before_they_speak() -> None:
+    g = lanes("a", "b", "gone")
+    said(g, *(("a", i, 10 * i) for i in range(60)))  # the whole backlog
+    assert closed(g) == []
+    assert set(said(g, *(("b", i, 600 + 10 * i) for i in range(60)))) == {"ok"}
+    assert closed(g) == []
+    said(g, *((name, 60 + i, 1200 + i * PERIOD_MS) for i in range(4) for name in ("a", "b")))
+    assert closed(g) == [(i, ("gone",)) for i in range(64)]
+
+
+def test_a_lane_that_is_gone_is_missed_until_it_is_forgotten() -> None:
+    g = lanes()
+    g.forget = 20
+    said(g, *((name, i, i * PERIOD_MS) for i in range(4) for name in ("a", "b")))
+    said(g, *(("a", i, i * PERIOD_MS) for i in range(4, 40)))
+    missed = [index for index, missing in closed(g) if missing]
+    said(g, *(("a", i, i * PERIOD_MS) for i in range(40, 50)))
+    assert missed == list(range(4, 25))
+    assert closed(g) == [(i, ()) for i in range(40, 50)]
+
+
+logged = st.lists(st.tuples(st.sampled_from(NAMES), st.integers(0, 60), st.integers(0, 2500)), max_size=60)
+
+
+@given(logged, st.sets(st.integers(0, 60)), st.sets(st.integers(0, 60)))
+def test_how_the_log_is_cut_into_batches_changes_nothing(
+    messages: list[tuple[str, int, int]], one: set[int], other: set[int]
+) -> None:
+    def run(cuts: set[int]) -> tuple[list[str], list[Tick]]:
+        g, verdicts, ticks, now_ms = lanes("a", "b"), list[str](), list[Tick](), 0
+        for i, (name, index, gap_ms) in enumerate(messages):
+            now_ms += gap_ms
+            verdicts += said(g, (name, index, now_ms))
+            if i in cuts:
+                ticks += g.close()
+        return verdicts, ticks + g.close()
+
+    assert run(one) == run(other)

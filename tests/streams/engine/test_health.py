@@ -7,14 +7,14 @@ import numpy as np
 import pytest
 from tests.streams.engine.scene import FIRST, START_NS, Agent, Cell, Out, Values, incoming, inventory, spec, told
 
-from flyball_collectors.fleet import Fleet
-from flyball_contracts.config import Batch, FleetConfig, NodePool, Training, WorkerConfig
-from flyball_contracts.config.fleet import FailingGpu, StragglingGpu
+from flyball_contracts.config import Batch, FleetConfig, NodePool, Service, Training, WorkerConfig
+from flyball_contracts.config.fleet import FailingGpu, Notebooks, StragglingGpu
 from flyball_contracts.metrics import GPU
 from flyball_contracts.records import Allocation, Anomaly, Migrate, NodeEvent
 from flyball_contracts.topics import TOPICS
+from flyball_simulator import Fleet
 from flyball_streams.engine import Engine
-from flyball_streams.engine.cell.capacity import Capacity
+from flyball_streams.engine.cell.placement import Placement
 from flyball_streams.engine.node.cell import GONE_TICKS, REMIND_TICKS
 from flyball_streams.engine.node.table import SubjectTable
 
@@ -139,6 +139,62 @@ def test_what_is_remembered_of_nodes_that_come_and_go_is_bounded() -> None:
     assert len(held.reminded) == 0
 
 
+SMALL = FleetConfig(
+    tick_s=10.0,
+    pools=(NodePool(name="a", sku="h100", nodes=4, zone="DE"), NodePool(name="b", sku="a100", nodes=2, zone="DE")),
+    trainings=(
+        Training(
+            name="train", pools=("a",), replicas=2, gpus_per_replica=4, checkpoint_every_s=300.0, checkpoint_s=40.0
+        ),
+    ),
+    services=(Service(name="chat", pools=("a",), replicas=6, max_replicas=12, random_bursts_per_hour=4.0),),
+    notebooks=(Notebooks(name="books", pools=("b",), replicas=5),),
+    batches=(Batch(name="sort", pools=("b",), replicas=4, nominal_replicas=4, duration_s=5000.0),),
+    failing=(),
+    straggling=(),
+)
+
+
+@pytest.mark.parametrize("seed", [1, 2])
+def test_a_fleet_that_is_well_raises_no_alarm(seed: int) -> None:
+    """Checkpoints, bursts, notebooks and a job that ends, for an hour and a half."""
+    assert watch(msgspec.structs.replace(SMALL, seed=seed), 540).of(Anomaly) == []
+
+
+def test_a_gpu_that_gets_hot_alone_is_named_and_its_gang_is_not() -> None:
+    held = tuple(Allocation(workload="train", replica=f"{i}", devices=(i,)) for i in range(8))
+    cell = Cell(inventory("node-1", 8, held))
+    random = np.random.default_rng(3)
+
+    def shown(work: float, extra: float = 0.0) -> Values:
+        power = 100.0 + 500.0 * work + random.normal(0, 4, 8)
+        heat = 40.0 + 25.0 * work + random.normal(0, 0.5, 8) + extra * (np.arange(8) == 5)
+        return Values({"hw.power": power.astype(np.float32), "hw.temperature{sensor=gpu}": heat.astype(np.float32)})
+
+    for i in range(400):
+        out = cell.run(i, 1, shown(0.1 if i % 120 > 105 else 1.0))  # the whole gang writes its checkpoint
+        assert out.of(Anomaly) == []
+    found = [a for i in range(400, 440) for a in cell.run(i, 1, shown(1.0, extra=20.0)).of(Anomaly)]
+    assert [(a.subject, a.detector) for a in found] == [("node-1/5", "departure")]
+    assert found[0].evidence[0].name == "hw.temperature{sensor=gpu}"
+    assert found[0].evidence[0].expected == pytest.approx(65.0, abs=3.0)
+
+
+def test_a_gpu_that_gets_other_work_begins_its_course_anew() -> None:
+    held = tuple(Allocation(workload="train", replica=f"{i}", devices=(i,)) for i in range(8))
+    cell = Cell(inventory("node-1", 8, held))
+    agent = cell.agents[0]
+    load = np.full(8, 600.0, np.float32)
+    for i in range(400):
+        cell.run(i, 1, Values({"hw.power": load}))
+    agent.inventory = inventory(
+        "node-1", 8, (*held[:7], Allocation(workload="other", replica="0", devices=(7,))), epoch=2
+    )
+    cell.feed(told(agent.inventory))
+    load[7] = 90.0
+    assert [a for i in range(400, 460) for a in cell.run(i, 1, Values({"hw.power": load})).of(Anomaly)] == []
+
+
 def sick_many(rows: int) -> Values:
     return Values({"hw.errors{type=uncorrected}": np.ones(rows, np.float32)})
 
@@ -148,13 +204,13 @@ def test_a_subject_that_comes_back_has_its_history_and_a_new_one_in_its_slot_has
     names = tuple(f"gpu-{i}" for i in range(64))
     rows = table.rows(names, "node-1")
     table.put([(rows, np.full((64, len(GPU)), 100.0, np.float32).tobytes())])
-    assert not list(table.loud(0, 0.8))
+    assert not list(table.loud(np.full(64, -1, np.int32), 1.0, 0.6))
     assert table.retire(names[:1], "node-2") == []  # not that node's to give away
     assert table.retire(names[:2], "node-1") == ["gpu-0", "gpu-1"]
     assert table.rows(("gpu-1",), "node-1").tolist() == [1]
     assert table.rows(("new",), "node-2").tolist() == [0]
     assert table.capacity == 64
-    assert np.asarray(table.scores.seen)[:2].tolist() == [0, 1]
+    assert np.asarray(table.course.seen_s)[0, :2].tolist() == [0.0, 1.0]
     assert "gpu-0" not in table.slots
 
 
@@ -202,4 +258,6 @@ def test_nothing_is_placed_on_a_gpu_that_is_divided() -> None:
     node = msgspec.structs.replace(node, devices=(msgspec.structs.replace(node.devices[0], mig_enabled=True),))
     cell = Cell(node, records=[spec("a", min_replicas=1)])
     assert cell.engine.directory.nodes("cell-1") == [node]
-    assert Capacity(cell.engine.directory, "cell-1", ()).rooms == []
+    placement = Placement(cell.engine.directory, "cell-1")
+    placement.refresh(())
+    assert placement.usable(spec("a")) == 0

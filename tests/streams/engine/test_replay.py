@@ -25,11 +25,13 @@ from tests.streams.engine.recorded import (
 )
 from tests.streams.engine.scene import START_NS, Cell, Out, inventory, told
 
-from flyball_collectors.fleet import Fleet
 from flyball_contracts.codec import Message
 from flyball_contracts.config import FleetConfig, WorkerConfig
 from flyball_contracts.errors import DecodeError
+from flyball_contracts.topics import DECISIONS, DEMAND, EVENTS, PROPOSALS, TELEMETRY
+from flyball_simulator import Fleet
 from flyball_streams.engine import Engine, Incoming, Lane
+from flyball_streams.engine.node import NodeLane
 
 ROOT = Path(__file__).resolve().parents[3]
 GOLDEN = Path(__file__).parent / "golden" / "decisions.jsonl"
@@ -105,6 +107,38 @@ def test_restored_from_snapshots_it_goes_on_to_the_byte(batches: Batches, sent: 
     assert {name: stats for name, stats in other.stats().items() if stats.ticks} == {
         name: stats for name, stats in replayed(batches).items() if stats.ticks
     }
+
+
+def test_lanes_that_read_a_backlog_one_after_the_other_decide_the_same(
+    batches: Batches, sent: list[list[Message]]
+) -> None:
+    """As after an outage: each lane says all it has to say at once, and another one only then."""
+    config = msgspec.structs.replace(WORKER, lane_lateness_ticks=10)
+    engine = Engine(config)
+    told = [m for batch in batches for m in batch if m.topic not in (TELEMETRY.name, EVENTS.name)]
+    engine.feed(told)
+    now_ms = 0
+
+    def logged(messages: list[Message], topic: str, partition: int) -> list[Incoming]:
+        nonlocal now_ms
+        mine = [m for m in messages if m.topic == topic and arrived([m])[0].partition == partition]
+        now_ms += len(mine)
+        return [arrived([m])[0]._replace(log_ms=now_ms - len(mine) + i) for i, m in enumerate(mine)]
+
+    said: list[Message] = []
+    partitions = sorted({m.partition for batch in batches for m in batch if m.topic == TELEMETRY.name})
+    assert len(partitions) > 1
+    for partition in partitions:
+        lane = NodeLane(partition, config, engine.directory, len(engine.workloads))
+        for batch in batches:
+            said += lane.step(
+                [m for m in batch if m.topic in (TELEMETRY.name, EVENTS.name) and m.partition == partition]
+            )
+    wished = [m for m in said if m.topic == PROPOSALS.name]
+    for workloads in engine.workloads:
+        wished += workloads.step(logged(said, DEMAND.name, workloads.partition))
+    decided = [m for p, cell in enumerate(engine.cells) for m in cell.step(logged(wished, PROPOSALS.name, p))]
+    assert [m.value for m in decided if m.topic == DECISIONS.name] == decisions(sent)
 
 
 def replayed(batches: Batches) -> dict[str, Any]:

@@ -33,8 +33,17 @@ class Noting:
     def begin(self, starts: Mapping[TP, int]) -> None:
         self._note({"begin": sorted([tp.topic, tp.partition, offset] for tp, offset in starts.items())})
 
+    def ahead(self, lags: Mapping[TP, int]) -> set[TP]:
+        return set()
+
+    def changed(self) -> set[str]:
+        return set()
+
     def save(self) -> None:
         self._note({"saved": True})
+
+    def rest(self) -> bool:
+        return False
 
     def offset(self, topic: str, partition: int) -> int | None:
         return None

@@ -14,12 +14,12 @@ import msgspec
 from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 
-from flyball_collectors.fleet import Fleet
 from flyball_contracts.codec import Message, decode_message
 from flyball_contracts.config import Config, FleetConfig, KafkaConfig, WorkerConfig
 from flyball_contracts.kafka import consumer_settings, producer_settings
 from flyball_contracts.partitioner import partition_of
 from flyball_contracts.topics import DECISIONS, DEMAND, EVENTS, PROPOSALS, TELEMETRY, TOPICS
+from flyball_simulator import Fleet
 from flyball_streams.broker import Broker, EmbeddedBroker
 from flyball_streams.engine import Engine, Incoming
 

@@ -8,10 +8,10 @@ from typing import Any
 import msgspec
 from tests.streams.worker.rig import START_NS, Rig, Simulated, ids, wait_until
 
-from flyball_collectors.fleet.run import run_fleet
 from flyball_contracts.config import FleetConfig
 from flyball_contracts.records import Forecast
 from flyball_contracts.topics import DEAD_LETTERS, INSIGHTS, STATE, TELEMETRY
+from flyball_simulator.run import run_fleet
 
 TICKS = 60
 SPEED = 6.0

@@ -5,24 +5,24 @@ from typing import Any, NamedTuple
 from flyball_contracts.ids import NS_PER_S
 from flyball_contracts.records import Plan, Signal
 from flyball_streams.dashboard.charts.palette import (
-    FONT,
-    LINE,
-    MUTED,
-    TOOLTIP,
-    ZONES,
+    MS,
     Options,
+    base,
+    ceiling,
+    label,
     now_line,
     time_axis,
+    tooltip,
     value_axis,
 )
+from flyball_streams.dashboard.look import DARK, Look
 from flyball_streams.dashboard.state import Curve, FleetView
 
-_MS = 1_000_000
 _HOUR_NS = 3_600 * NS_PER_S
 PAST_NS, AHEAD_NS = 3 * _HOUR_NS, 30 * _HOUR_NS
 _LABELS: Options = {"day": "{d} {MMM}", "hour": "{HH}:{mm}", "minute": "{HH}:{mm}", "none": "{HH}:{mm}"}
 MAX_PLANS = 5
-MAX_ZONES = len(ZONES)
+MAX_ZONES = len(DARK.zones)
 
 
 class PlanText(NamedTuple):
@@ -38,27 +38,27 @@ class PlanText(NamedTuple):
     feasible: bool
 
 
-def carbon_now_ns(view: FleetView) -> int | None:
+def carbon_now_ns(view: FleetView, now: dict[str, int]) -> int | None:
     """Event time to mark: of the cells that plan, else of those with power in a known zone."""
     cells = {plan.cell for plan in view.plans.values()}
     if not cells:
         zones = {curve.zone for curve in view.curves.values()}
         cells = {n.inventory.cell for n in view.nodes.values() if n.inventory and n.inventory.zone in zones}
-    times = [time for time in (view.now_ns(cell) for cell in cells) if time]
+    times = [time for time in (now.get(cell) for cell in cells) if time]
     return max(times) if times else None
 
 
-def carbon_options(view: FleetView) -> tuple[Options, list[PlanText]]:
+def carbon_options(view: FleetView, times: dict[str, int], look: Look) -> tuple[Options, list[PlanText]]:
     """Options of the chart, and the plans in words, the nearest deadline first."""
-    now = carbon_now_ns(view)
+    now = carbon_now_ns(view, times)
     curves = sorted(view.curves.values(), key=lambda curve: curve.zone)[:MAX_ZONES]
-    colours = {curve.zone: ZONES[i] for i, curve in enumerate(curves)}
+    colours = {curve.zone: look.palette.zones[i] for i, curve in enumerate(curves)}
     shown = [p for p in view.plans.values() if now is None or p.deadline_ns > now or any(p.run)]
     plans = sorted(shown, key=lambda p: (p.deadline_ns, p.subject))[:MAX_PLANS]
     window = _window(now, curves, plans)
     lines = [(curve.zone, _points(curve, window)) for curve in curves]
-    texts = [_plan_text(plan, colours.get(plan.zone, MUTED), now) for plan in plans]
-    return _options(lines, colours, plans, now, window), texts
+    texts = [_plan_text(plan, colours.get(plan.zone, look.palette.muted), now) for plan in plans]
+    return _options(lines, colours, plans, now, window, look), texts
 
 
 def _window(now: int | None, curves: list[Curve], plans: list[Plan]) -> tuple[int, int]:
@@ -82,7 +82,7 @@ def _points(curve: Curve, window: tuple[int, int]) -> list[list[float]]:
             values[signal.start_ns + i * step] = signal.p50[i]
         if last == len(signal.p50) and last > first:  # the last slot holds until its end
             values.setdefault(signal.start_ns + last * step, signal.p50[-1])
-    return [[at / _MS, value] for at, value in sorted(values.items())]
+    return [[at / MS, value] for at, value in sorted(values.items())]
 
 
 def _plan_text(plan: Plan, colour: str, now: int | None) -> PlanText:
@@ -114,55 +114,57 @@ def _options(
     plans: list[Plan],
     now: int | None,
     window: tuple[int, int],
+    look: Look,
 ) -> Options:
-    bounds = {"min": window[0] / _MS, "max": window[1] / _MS, "minInterval": 6 * _HOUR_NS / _MS}
+    muted = look.palette.muted
+    bounds = {"min": window[0] / MS, "max": window[1] / MS, "minInterval": 6 * _HOUR_NS / MS}
+    highest = max((value for _, points in lines for _, value in points), default=0.0)
     lanes = max(1, len(plans))
     lane_height = 16 * lanes
     series = [_zone(zone, points, colours[zone]) for zone, points in lines]
-    series += [_zone("", [], MUTED) for _ in range(MAX_ZONES - len(series))]  # a constant number: no rebuild
-    series[0]["markLine"] = now_line(None if now is None else now / _MS)
+    series += [_zone("", [], muted) for _ in range(MAX_ZONES - len(series))]  # a constant number: no rebuild
+    series[0]["markLine"] = now_line(look, None if now is None else now / MS)
     series[0]["markArea"] = {
         "silent": True,
         "animation": False,
         "data": [
-            [{"xAxis": start / _MS, "itemStyle": {"color": colours.get(plan.zone, MUTED), "opacity": 0.09}},
-             {"xAxis": end / _MS}]
+            [{"xAxis": start / MS, "itemStyle": {"color": colours.get(plan.zone, muted), "opacity": 0.09}},
+             {"xAxis": end / MS}]
             for plan in plans
             for start, end in running_spans(plan)
         ],
     }  # fmt: skip
     bars: list[dict[str, Any]] = [
-        {"value": [row, start / _MS, end / _MS], "itemStyle": {"color": colours.get(plan.zone, MUTED)}}
+        {"value": [row, start / MS, end / MS], "itemStyle": {"color": colours.get(plan.zone, muted)}}
         for row, plan in enumerate(plans)
         for start, end in running_spans(plan)
     ]
-    left, right = 42, 14
+    left, right = 46, 14
     return {
-        "useUTC": True,
-        "animation": False,
+        **base(look),
         "grid": [
-            {"left": left, "right": right, "top": 40, "bottom": lane_height + 40},
+            {"left": left, "right": right, "top": 64, "bottom": lane_height + 40},
             {"left": left, "right": right, "height": lane_height, "bottom": 8},
         ],
-        "tooltip": {**TOOLTIP, "trigger": "axis", ":formatter": "flyball.carbonTip"},
+        "tooltip": tooltip(look, trigger="axis", **{":formatter": "flyball.carbonTip"}),
         "legend": {
             "type": "scroll",
             "top": 0,
             "left": 0,
-            "pageTextStyle": {"color": MUTED},
+            "pageTextStyle": {"color": muted},
             "itemWidth": 14,
             "itemHeight": 8,
             "icon": "roundRect",
-            "textStyle": {"color": MUTED, "fontSize": 11, "fontFamily": FONT},
+            "textStyle": label(look),
             "data": [zone for zone, _ in lines],
             "selectedMode": False,
         },
         "xAxis": [
-            time_axis(_LABELS, gridIndex=0, **bounds),
-            time_axis(_LABELS, gridIndex=1, show=False, **bounds),
+            time_axis(look, _LABELS, gridIndex=0, **bounds),
+            time_axis(look, _LABELS, gridIndex=1, show=False, **bounds),
         ],
         "yAxis": [
-            value_axis(gridIndex=0, min=0),
+            value_axis(look, "gCO\u2082e/kWh", ceiling(1.05 * highest), gridIndex=0, nameGap=18),
             {
                 "type": "category",
                 "gridIndex": 1,
@@ -170,8 +172,8 @@ def _options(
                 "data": [str(i + 1) for i in range(len(plans))],
                 "axisLine": {"show": False},
                 "axisTick": {"show": False},
-                "axisLabel": {"color": MUTED, "fontSize": 11, "fontFamily": FONT},
-                "splitLine": {"show": True, "lineStyle": {"color": LINE}},
+                "axisLabel": label(look),
+                "splitLine": {"show": True, "lineStyle": {"color": look.palette.line}},
             },
         ],
         "series": [
@@ -186,7 +188,7 @@ def _options(
                 ":renderItem": "flyball.renderSlot",
                 "encode": {"x": [1, 2], "y": 0},
                 "data": bars,
-                "markLine": {**now_line(None if now is None else now / _MS), "label": {"show": False}},
+                "markLine": {**now_line(look, None if now is None else now / MS), "label": {"show": False}},
             },
         ],
     }

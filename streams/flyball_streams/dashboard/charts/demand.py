@@ -1,29 +1,28 @@
-"""Demand against its forecast: observed line, quantile fan, median, capacity, now."""
+"""Demand against its forecast, and the replicas below it, with the decisions as marks on both."""
 
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from flyball_contracts.records import Forecast
+from flyball_streams.dashboard.charts.marks import DecisionMark, before_after, flag_series, flags, stems, waits
 from flyball_streams.dashboard.charts.palette import (
-    AMBER,
-    BLUE,
-    TEXT,
-    TOOLTIP,
+    MS,
+    SECONDS,
     Options,
+    base,
+    ceiling,
+    line,
     now_line,
     time_axis,
+    tooltip,
     value_axis,
+    whole_ceiling,
 )
 from flyball_streams.dashboard.demand import Point, Workload
+from flyball_streams.dashboard.look import Look
 
-_MS = 1_000_000
-LEGEND = (
-    ("observed", TEXT, 1.0),
-    ("forecast median", BLUE, 1.0),
-    ("25\u201375 %", BLUE, 0.6),
-    ("5\u201395 %", BLUE, 0.32),
-    ("capacity ready", AMBER, 1.0),
-)
 SHOWN_PAST = 240
+LEFT, RIGHT, LOWER = 52, 14, 62  # pixels; both charts have their time axis at the same place
 
 
 class DemandText(NamedTuple):
@@ -36,44 +35,75 @@ class DemandText(NamedTuple):
     wanted: int | None
     arrived: float | None
     waiting: float | None
+    latency_s: float | None
 
 
-def empty_demand_options() -> Options:
+class _Data(NamedTuple):
+    unit: str
+    observed: list[list[float]]
+    capacity: list[list[float]]
+    fan: list[list[list[float]]]
+    ready: list[list[float]]
+    asked: list[list[float]]
+    now_ms: float | None
+
+
+_NOTHING = _Data("work/s", [], [], [[], [], [], [], []], [], [], None)
+
+
+def empty_demand_options(look: Look) -> Options:
     """The chart before anything is known; later updates have the same series."""
-    return _options([], [], _no_fan(), None)
+    return _options(_NOTHING, [], look, "")
 
 
-def demand_options(workload: Workload) -> tuple[Options, DemandText]:
-    """Options of the chart of one workload and the numbers that belong to it."""
-    points = workload.points()[-SHOWN_PAST:]
+def window(workload: Workload, *, whole: bool = False) -> list[Point]:
+    """What the chart shows: the last minutes, or the whole history."""
+    return workload.history() if whole else workload.points()[-SHOWN_PAST:]
+
+
+def demand_options(
+    workload: Workload,
+    look: Look,
+    marks: Sequence[DecisionMark] = (),
+    focus: str = "",
+    shown: Sequence[Point] | None = None,
+) -> tuple[Options, DemandText]:
+    """Options of the chart of one workload and the numbers that belong to it; ``focus`` is a decision to stress.
+
+    ``shown`` are the points of :func:`window`, the last minutes without them.
+    """
+    points = window(workload) if shown is None else shown
     unit, values = _quantity(points, workload)
-    observed = [[p.end_ns / _MS, v] for p, v in zip(points, values, strict=True) if v is not None]
+    observed = [[p.end_ns / MS, v] for p, v in zip(points, values, strict=True) if v is not None]
     capacity: list[list[float]] = []
     spec = workload.spec
     if spec is not None and spec.capacity_per_replica > 0 and unit == "work/s":
-        capacity = [[p.end_ns / _MS, p.ready * spec.capacity_per_replica] for p in points]
+        capacity = [[p.end_ns / MS, p.ready * spec.capacity_per_replica] for p in points]
     forecast = workload.forecast
-    fan = _fan(forecast) if forecast is not None else _no_fan()
+    fan = _fan(forecast) if forecast is not None else _NOTHING.fan
     if not observed and forecast is not None and forecast.observed is not None:
-        observed = [[forecast.time_ns / _MS, forecast.observed]]
-    now = points[-1].end_ns / _MS if points else (forecast.time_ns / _MS if forecast else None)
+        observed = [[forecast.time_ns / MS, forecast.observed]]
+    now = points[-1].end_ns / MS if points else (forecast.time_ns / MS if forecast else None)
     last = points[-1] if points else None
     # Gateways report with other sources than replicas do: the last tick may lack them yet.
     door = next((p for p in reversed(points[-2:]) if p.arrived is not None or p.waiting is not None), None)
-    wanted = workload.proposal.replicas if workload.proposal else None
     text = DemandText(
         unit or "work/s",
         observed[-1][1] if observed else None,
         last.ready if last else None,
         last.replicas if last else None,
-        wanted,
+        workload.proposal.replicas if workload.proposal else None,
         door.arrived if door else None,
         door.waiting if door else None,
+        next((p.latency_s for p in reversed(points[-3:]) if p.latency_s is not None), None),
     )
-    return _options(observed, capacity, fan, now), text
+    ready = [[p.end_ns / MS, float(p.ready)] for p in points]
+    asked = [[p.end_ns / MS, float(p.replicas)] for p in points]
+    data = _Data(text.unit, observed, capacity, fan, ready, asked, now)
+    return _options(data, list(marks), look, focus), text
 
 
-def _quantity(points: list[Point], workload: Workload) -> tuple[str, list[float | None]]:
+def _quantity(points: Sequence[Point], workload: Workload) -> tuple[str, list[float | None]]:
     """What the engine forecasts: work per second, or busy GPUs where the work or its capacity is not known.
 
     Of what has no replica only requests at gateways are known.
@@ -91,25 +121,21 @@ def _quantity(points: list[Point], workload: Workload) -> tuple[str, list[float 
     return "", [None] * len(points)
 
 
-def _no_fan() -> list[list[list[float]]]:
-    return [[], [], [], [], []]
-
-
 def _fan(forecast: Forecast) -> list[list[list[float]]]:
     """Lower edge and width of the outer and inner band, and the median, from the present on."""
     order = sorted(range(len(forecast.levels)), key=lambda i: forecast.levels[i])
     if not order:
-        return _no_fan()
+        return _NOTHING.fan
     low, high = order[0], order[-1]
     inner_low, inner_high = (order[1], order[-2]) if len(order) >= 4 else (low, high)
     middle = min(order, key=lambda i: abs(forecast.levels[i] - 0.5))
     rows: list[tuple[float, tuple[float, ...]]] = []
     if forecast.observed is not None:  # the fan opens at the last observation
-        rows.append((forecast.time_ns / _MS, tuple(forecast.observed for _ in forecast.levels)))
+        rows.append((forecast.time_ns / MS, tuple(forecast.observed for _ in forecast.levels)))
     for horizon_s, values in zip(forecast.horizon_s, forecast.quantiles, strict=False):
         if len(values) == len(forecast.levels):
-            rows.append((forecast.time_ns / _MS + 1000 * horizon_s, values))
-    fan = _no_fan()
+            rows.append((forecast.time_ns / MS + 1000 * horizon_s, values))
+    fan: list[list[list[float]]] = [[], [], [], [], []]
     for at, values in rows:
         fan[0].append([at, values[low]])
         fan[1].append([at, max(0.0, values[high] - values[low])])
@@ -119,59 +145,84 @@ def _fan(forecast: Forecast) -> list[list[list[float]]]:
     return fan
 
 
-def _band(name: str, stack: str, data: list[list[float]], opacity: float) -> Options:
+def _top(data: _Data) -> float:
+    """End of the axis: what was observed and its median forecast, and what else is not far above them."""
+    highest = max((value for _, value in (*data.observed, *data.fan[4])), default=0.0)
+    ready = max((value for _, value in data.capacity), default=0.0)
+    upper = max((low[1] + width[1] for low, width in zip(data.fan[0], data.fan[1], strict=True)), default=0.0)
+    if highest <= 0:
+        return ceiling(1.15 * max(ready, upper))
+    near = [highest, *(value for value in (ready, upper) if value <= 2 * highest)]
+    return ceiling(1.15 * max(near))
+
+
+def _band(name: str, stack: str, data: list[list[float]], colour: str, opacity: float) -> Options:
     return {
-        "name": name,
-        "type": "line",
-        "stack": stack,
-        "stackStrategy": "all",
-        "symbol": "none",
-        "silent": True,
-        "animation": False,
-        "lineStyle": {"opacity": 0},
-        "areaStyle": {"color": BLUE, "opacity": opacity},
+        "name": name, "type": "line", "stack": stack, "stackStrategy": "all", "symbol": "none", "silent": True,
+        "animation": False, "lineStyle": {"opacity": 0}, "areaStyle": {"color": colour, "opacity": opacity},
         "data": data,
-    }
+    }  # fmt: skip
 
 
-def _line(name: str, data: list[list[float]], **more: Any) -> Options:
-    return {"name": name, "type": "line", "symbol": "none", "animation": False, "data": data, **more}
-
-
-def _options(
-    observed: list[list[float]],
-    capacity: list[list[float]],
-    fan: list[list[list[float]]],
-    now_ms: float | None,
-) -> Options:
+def _options(data: _Data, marks: list[DecisionMark], look: Look, focus: str) -> Options:
+    colours = look.palette
+    top = _top(data)
+    counts = [value for _, value in (*data.ready, *data.asked)]
+    counts += [float(n) for mark in marks for n in (mark.before, mark.wanted, mark.after) if n is not None]
+    times = [at for at, _ in (*data.observed, *data.ready, *data.fan[4])]
+    bounds: dict[str, Any] = {"min": min(times), "max": max(times)} if times else {}
+    here = {"xAxisIndex": 1, "yAxisIndex": 1}
     return {
-        "useUTC": True,
-        "animation": False,
-        "grid": {"left": 8, "right": 14, "top": 18, "bottom": 4, "containLabel": True},
-        "tooltip": {**TOOLTIP, "trigger": "axis", ":formatter": "flyball.demandTip"},
-        "xAxis": time_axis("{HH}:{mm}:{ss}"),
-        "yAxis": value_axis(min=0),
-        "series": [
-            _band("outer low", "outer", fan[0], 0),
-            _band("5\u201395 %", "outer", fan[1], 0.20),
-            _band("inner low", "inner", fan[2], 0),
-            _band("25\u201375 %", "inner", fan[3], 0.34),
-            _line("median", fan[4], lineStyle={"color": BLUE, "width": 2}, itemStyle={"color": BLUE}, z=4),
-            _line(
-                "capacity ready",
-                capacity,
-                step="end",
-                lineStyle={"color": AMBER, "width": 1.5, "type": [5, 4]},
-                itemStyle={"color": AMBER},
-                z=3,
-            ),
-            _line(
-                "observed",
-                observed,
-                lineStyle={"color": TEXT, "width": 1.8},
-                itemStyle={"color": TEXT},
-                z=5,
-                markLine=now_line(now_ms),
-            ),
+        **base(look),
+        "grid": [
+            {"left": LEFT, "right": RIGHT, "top": 42, "bottom": LOWER + 50},
+            {"left": LEFT, "right": RIGHT, "height": LOWER, "bottom": 20},
         ],
-    }
+        "axisPointer": {"link": [{"xAxisIndex": "all"}]},
+        "tooltip": tooltip(look, trigger="axis", **{":formatter": "flyball.demandTip"}),
+        "xAxis": [
+            time_axis(look, SECONDS, gridIndex=0, axisLabel={"show": False}, **bounds),
+            time_axis(look, SECONDS, gridIndex=1, **bounds),
+        ],
+        "yAxis": [
+            value_axis(look, data.unit, top, gridIndex=0, nameGap=14),
+            value_axis(look, "replicas", whole_ceiling(max(counts, default=0.0)), parts=2, gridIndex=1),
+        ],
+        "series": [
+            _band("outer low", "outer", data.fan[0], colours.blue, 0),
+            _band("5\u201395 %", "outer", data.fan[1], colours.blue, 0.20),
+            _band("inner low", "inner", data.fan[2], colours.blue, 0),
+            _band("25\u201375 %", "inner", data.fan[3], colours.blue, 0.34),
+            line("median", data.fan[4], colours.blue, width=2, z=4),
+            line("capacity ready", data.capacity, colours.amber, step="end", width=1.5, dash=[5, 4], z=3),
+            line(
+                "observed", data.observed, colours.text, z=5,
+                markLine=now_line(look, data.now_ms if data.fan[4] else None, below=True),
+            ),
+            flag_series(
+                flags(marks, top, look, focus),
+                markLine=stems(marks, look),
+                markArea=waits(marks, look),
+            ),
+            line("running", data.asked, colours.muted, step="end", width=1.2, dash=[2, 2], **here),
+            line("ready", data.ready, colours.green, step="end", width=1.8, **here),
+            {
+                "name": "before and after", "type": "scatter", "animation": False, "z": 8, "cursor": "pointer",
+                "data": before_after(marks, look), "markLine": stems(marks, look), "markArea": waits(marks, look),
+                "tooltip": {"trigger": "item", ":formatter": "flyball.flagTip"}, **here,
+            },
+        ],
+    }  # fmt: skip
+
+
+def legend(look: Look) -> list[tuple[str, str, float]]:
+    """Name, colour and opacity of what the chart shows."""
+    colours = look.palette
+    return [
+        ("observed", colours.text, 1.0),
+        ("forecast median", colours.blue, 1.0),
+        ("25\u201375 %", colours.blue, 0.6),
+        ("5\u201395 %", colours.blue, 0.32),
+        ("capacity ready", colours.amber, 1.0),
+        ("replicas ready", colours.green, 1.0),
+    ]

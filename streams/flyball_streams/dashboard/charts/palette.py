@@ -1,60 +1,108 @@
-"""Colours and axis styles that the charts share; the style sheet names the same colours."""
+"""Axis, line and tooltip styles that the charts share."""
 
+import math
 from typing import Any
 
+from flyball_streams.dashboard.look import Look
+
 Options = dict[str, Any]
-
-TEXT = "#e8ebf2"
-MUTED = "#98a2b8"
-LINE = "#242c3b"
-PANEL = "#121722"
-BLUE = "#6ea8fe"
-GREEN = "#4cc38a"
-AMBER = "#f2b84b"
-VIOLET = "#b99cff"
-ZONES = (GREEN, "#5bc8e8", AMBER, VIOLET, "#f28fb1", "#c8d35a")
 FONT = "Roboto, system-ui, sans-serif"
-
-TOOLTIP: Options = {
-    "backgroundColor": "#1a2130",
-    "borderColor": "#323c50",
-    "textStyle": {"color": TEXT, "fontSize": 12, "fontFamily": FONT},
-    "padding": [8, 10],
-    "confine": True,
-    "transitionDuration": 0,
-}
+MS = 1_000_000  # nanoseconds in the milliseconds of the charts
+SECONDS = "{HH}:{mm}:{ss}"
+MINUTES = "{HH}:{mm}"
+_NICE = (1.0, 1.2, 1.6, 2.0, 2.4, 3.0, 4.0, 5.0, 6.0, 8.0, 10.0)  # a quarter of each is round
 
 
-def time_axis(form: str | Options, **more: Any) -> Options:
-    """An axis of UTC event time with labels of this form."""
+def ceiling(value: float) -> float:
+    """The next round number above; 1 where nothing was seen."""
+    if not math.isfinite(value) or value <= 0:
+        return 1.0
+    size = 10.0 ** math.floor(math.log10(value))
+    return next(size * step for step in _NICE if size * step >= value * 0.999_999)
+
+
+def whole_ceiling(value: float) -> float:
+    """The next round even number above, for axes of things that are counted."""
+    return max(2.0, 2 * math.ceil(ceiling(value) / 2))
+
+
+def base(look: Look) -> Options:
+    """What each chart begins with."""
+    return {"useUTC": look.utc, "animation": False, "textStyle": {"fontFamily": FONT}}
+
+
+def tooltip(look: Look, **more: Any) -> Options:
+    """A tooltip that stays inside the chart's window."""
+    return {
+        "backgroundColor": look.palette.raised,
+        "borderColor": look.palette.line,
+        "textStyle": {"color": look.palette.text, "fontSize": 12, "fontFamily": FONT},
+        "padding": [8, 10],
+        "confine": True,
+        "transitionDuration": 0,
+        **more,
+    }
+
+
+def label(look: Look, **more: Any) -> Options:
+    """Small quiet text."""
+    return {"color": look.palette.muted, "fontSize": 11, "fontFamily": FONT, **more}
+
+
+def time_axis(look: Look, form: str | Options, **more: Any) -> Options:
+    """An axis of event time with labels of this form."""
     return {
         "type": "time",
-        "axisLine": {"lineStyle": {"color": LINE}},
+        "axisLine": {"lineStyle": {"color": look.palette.line}},
         "axisTick": {"show": False},
-        "axisLabel": {"color": MUTED, "fontSize": 11, "hideOverlap": True, "formatter": form, "fontFamily": FONT},
+        "axisLabel": label(look, hideOverlap=True, formatter=form, alignMinLabel="left", alignMaxLabel="right"),
         "splitLine": {"show": False},
         **more,
     }
 
 
-def value_axis(**more: Any) -> Options:
-    """An axis of values with quiet grid lines."""
+def value_axis(look: Look, unit: str, top: float, *, low: float = 0.0, parts: int = 4, **more: Any) -> Options:
+    """An axis from ``low`` to ``top`` in equal parts, with its unit above it and quiet grid lines."""
     return {
         "type": "value",
-        "axisLabel": {"color": MUTED, "fontSize": 11, "fontFamily": FONT},
-        "splitLine": {"lineStyle": {"color": LINE, "width": 1}},
-        "splitNumber": 4,
+        "name": unit,
+        "nameGap": 7,
+        "nameTextStyle": label(look, align="left", padding=[0, 0, 0, -4]),
+        "axisLabel": label(look, **{":formatter": "flyball.axis"}),
+        "splitLine": {"lineStyle": {"color": look.palette.line, "width": 1}},
+        "min": low,
+        "max": top,
+        "interval": (top - low) / parts,
         **more,
     }
 
 
-def now_line(at_ms: float | None) -> Options:
-    """A mark at the present of the data."""
+def line(name: str, data: list[list[float]], colour: str, **more: Any) -> Options:
+    """A plain line; ``width`` and ``dash`` are those of its stroke."""
+    stroke: Options = {"color": colour, "width": more.pop("width", 1.8)}
+    dash = more.pop("dash", None)
+    if dash is not None:
+        stroke["type"] = dash
+    return {
+        "name": name, "type": "line", "symbol": "none", "animation": False, "data": data, "lineStyle": stroke,
+        "itemStyle": {"color": colour}, "emphasis": {"disabled": True}, **more,
+    }  # fmt: skip
+
+
+def now_line(look: Look, at_ms: float | None, *, below: bool = False) -> Options:
+    """A mark at the present of the data, named above or below the chart."""
     return {
         "silent": True,
         "symbol": "none",
         "animation": False,
-        "lineStyle": {"color": TEXT, "width": 1, "type": "solid", "opacity": 0.55},
-        "label": {"formatter": "now", "color": TEXT, "fontSize": 10, "fontFamily": FONT, "distance": 2},
+        "lineStyle": {"color": look.palette.text, "width": 1, "type": "solid", "opacity": 0.55},
+        "label": {
+            "formatter": "now",
+            "color": look.palette.text,
+            "fontSize": 10,
+            "fontFamily": FONT,
+            "distance": 2,
+            "position": "start" if below else "end",
+        },
         "data": [] if at_ms is None else [{"xAxis": at_ms}],
     }

@@ -6,7 +6,8 @@ from nicegui.element import Element
 from nicegui.elements.mixins.text_element import TextElement
 
 from flyball_contracts.records import Capacity, Method
-from flyball_streams.dashboard.panels.elements import box, describe, head, panel, show, text
+from flyball_streams.dashboard.links import workload_link
+from flyball_streams.dashboard.panels.elements import anchor, box, describe, head, panel, readdress, show, text
 from flyball_streams.dashboard.state import FleetView
 from flyball_streams.dashboard.text import UNKNOWN, number, percent, span
 
@@ -43,7 +44,8 @@ class _Row(NamedTuple):
 class CapacityPanel:
     """A fixed number of rows whose texts change, the services that were saturated most often first."""
 
-    def __init__(self) -> None:
+    def __init__(self, workload: str = "") -> None:
+        self._workload = workload
         with panel("capacity", "Capacity of one replica"):
             with head("Capacity of one replica"):
                 text("work/s within its objective; the bar is a method's weight", "sub")
@@ -62,6 +64,7 @@ class CapacityPanel:
     def update(self, view: FleetView) -> None:
         """Patch the rows."""
         found = [workload.capacity for workload in view.workloads.values() if workload.capacity is not None]
+        found = [capacity for capacity in found if self._workload in ("", capacity.subject)]
         known = sorted(found, key=lambda c: (-c.saturated_windows, c.subject))
         show(self._empty, not known)
         show(self._body, bool(known))
@@ -76,7 +79,7 @@ class CapacityPanel:
 def _row() -> _Row:
     line = box("row-cap")
     with line:
-        who = text(classes="who")
+        who = anchor("", "#", "who")
         with box("cell used"):
             text("sized by", "label")
             used, source = text(tag="b"), text(classes="note")
@@ -99,7 +102,7 @@ def _cell(name: str) -> _Cell:
 
 
 def _fill(row: _Row, capacity: Capacity) -> None:
-    row.who.set_text(capacity.subject)
+    readdress(row.who, capacity.subject, workload_link(capacity.subject))
     row.used.set_text(number(capacity.used_work_per_s))
     row.source.set_text(f"busy {capacity.source}" if capacity.source == "GPUs" else capacity.source)
     told: dict[str, Method] = {method.name: method for method in capacity.methods}

@@ -1,49 +1,51 @@
 """Carbon curves and the work planned on them."""
 
-from nicegui import ui
 from nicegui.element import Element
 from nicegui.elements.mixins.text_element import TextElement
 
 from flyball_streams.dashboard.charts.carbon import MAX_PLANS, PlanText, carbon_options
-from flyball_streams.dashboard.panels.elements import box, head, panel, patch, show, text
+from flyball_streams.dashboard.links import workload_link
+from flyball_streams.dashboard.look import Look
+from flyball_streams.dashboard.panels.elements import anchor, box, chart, head, panel, patch, readdress, show, text
 from flyball_streams.dashboard.state import FleetView
-from flyball_streams.dashboard.text import clock, percent, span
+from flyball_streams.dashboard.text import percent, plural, span
 
 
 class CarbonPanel:
     """Area curves, planned slots as lanes below them, and each plan in words."""
 
-    def __init__(self) -> None:
+    def __init__(self, look: Look) -> None:
+        self._look = look
         with panel("carbon", "Carbon and planned work"):
             with head("Carbon and planned work"):
-                text("gCO\u2082e/kWh by grid zone", "sub")
+                text("intensity by grid zone", "sub")
             self._empty = text("Awaiting carbon intensity on flyball.signals.v1", "empty")
             self._body = box()
             with self._body:
-                self._chart = ui.echart({}).classes("chart").props('role="img"')
+                self._chart = chart({})
                 with box("plans"):
                     self._none = text("No deferrable job is planned yet", "plan")
                     self._lines = [_line(i) for i in range(MAX_PLANS)]
                     self._more = text(classes="plan")
 
-    def update(self, view: FleetView) -> None:
+    def update(self, view: FleetView, now: dict[str, int]) -> None:
         """Patch the chart's options and the sentences."""
         known = len(view.curves) > 0
         show(self._empty, not known)
         show(self._body, known)
         if not known:
             return
-        options, plans = carbon_options(view)
+        options, plans = carbon_options(view, now, self._look)
         patch(self._chart, options, f"Carbon intensity of {len(view.curves)} zones, {len(plans)} planned jobs")
         show(self._none, not plans)
         more = len(view.plans) - len(plans)
         show(self._more, more > 0)
-        self._more.set_text(f"and {more} more planned jobs")
+        self._more.set_text(f"and {plural(more, 'planned job')} more")
         for i, (line, name, words) in enumerate(self._lines):
             show(line, i < len(plans))
             if i < len(plans):
-                name.set_text(plans[i].subject)
-                words.set_text(_words(plans[i]))
+                readdress(name, plans[i].subject, workload_link(plans[i].subject))
+                words.set_text(_words(plans[i], self._look))
                 line.style(f"--zone: {plans[i].colour}")
 
 
@@ -52,15 +54,15 @@ def _line(index: int) -> tuple[Element, TextElement, TextElement]:
     with line:
         text(str(index + 1), "lane", "span")
         with box("words", "span"):
-            name = text(tag="b")
+            name = anchor("", "#")
             words = text(tag="span")
     line.set_visibility(False)
     return line, name, words
 
 
-def _words(plan: PlanText) -> str:
+def _words(plan: PlanText, look: Look) -> str:
     if not plan.feasible:
-        return f" cannot finish by {clock(plan.deadline_ns, day=True)}; it runs at once"
+        return f" cannot finish by {look.clock(plan.deadline_ns, day=True)}; it runs at once"
     saves = f"saves {percent(plan.saving)} CO\u2082e" if plan.saving > 0 else "saves nothing"
-    runs = f"runs {span(plan.runs_s)} from {clock(plan.next_ns, day=True)}" if plan.next_ns else "has run"
-    return f" {saves}: {runs} in {plan.zone}, due {clock(plan.deadline_ns, day=True)}"
+    runs = f"runs {span(plan.runs_s)} from {look.clock(plan.next_ns, day=True)}" if plan.next_ns else "has run"
+    return f" {saves}: {runs} in {plan.zone}, due {look.clock(plan.deadline_ns, day=True)}"

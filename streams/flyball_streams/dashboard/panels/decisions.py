@@ -1,129 +1,175 @@
-"""The feed of decisions: what, why, what it should change, and what became of it."""
+"""The list of decisions: what repeats is one row; each decision has its own view."""
 
-from dataclasses import dataclass
+from collections.abc import Callable
 
 from nicegui.element import Element
-from nicegui.elements.mixins.text_element import TextElement
 
-from flyball_contracts.records import AnyDecision, Migrate, Outcome, Preempt
-from flyball_streams.dashboard.panels.anomalies import device_names
-from flyball_streams.dashboard.panels.elements import box, head, panel, show, text
+from flyball_contracts.records import AnyDecision, Migrate, Preempt
+from flyball_streams.dashboard.journal import VERDICTS, Group, Journal, Verdict, verdict
+from flyball_streams.dashboard.links import decision_link, workload_link
+from flyball_streams.dashboard.look import Look
+from flyball_streams.dashboard.panels.elements import Choices, anchor, box, head, panel, readdress, restyle, show, text
+from flyball_streams.dashboard.sentences import change, effects, outcome_text
 from flyball_streams.dashboard.state import FleetView
-from flyball_streams.dashboard.text import change, clock, effects, outcome_text, percent, quantity
+from flyball_streams.dashboard.text import count, plural
 
 SHOWN = 40
-
-
-@dataclass(slots=True)
-class _Card:
-    element: Element
-    chip: TextElement
-    answer: TextElement
-    outcome: Outcome | None = None
+MEMBERS = 25
+KINDS = ("Scale", "Migrate", "Preempt")
 
 
 class DecisionPanel:
-    """Cards, newest first by event time; a card is built once and then only its outcome changes."""
+    """Groups of decisions, the newest first, with filters; ``wanted`` limits a list to one subject."""
 
-    def __init__(self) -> None:
+    def __init__(
+        self,
+        look: Look,
+        title: str = "Decisions",
+        wanted: Callable[[AnyDecision], bool] = lambda _: True,
+        nothing: str = "Awaiting decisions on flyball.decisions.v1",
+    ) -> None:
+        self._look = look
+        self._wanted = wanted
         self._cards: dict[str, _Card] = {}
         self._order: list[str] = []
-        self._first = True
-        with panel("feed", "Decisions"):
-            with head("Decisions"):
+        self._first = self._stale = True
+        self._seen = -1
+        self._nothing = nothing
+        with panel("feed", title):
+            with head(title):
                 self._sub = text(classes="sub")
-            self._empty = text("Awaiting decisions on flyball.decisions.v1", "empty")
+            with box("filters") as self._filters:
+                self._kind = Choices("Type", "every type", self._changed)
+                self._workload = Choices("Workload", "every workload", self._changed)
+                self._verdict = Choices("Outcome", "every outcome", self._changed)
+            self._empty = text(nothing, "empty")
             with box("body"):
-                self._list = box("scroll").props('tabindex="0" role="log" aria-label="Decisions, newest first"')
+                self._list = box("scroll").props(f'tabindex="0" role="log" aria-label="{title}, newest first"')
+
+    def _changed(self) -> None:
+        self._stale = True
 
     def update(self, view: FleetView) -> None:
-        """Add what is new, drop what is old, patch the outcomes."""
-        newest = sorted(view.decisions.values(), key=lambda d: (-d.time_ns, d.id))[:SHOWN]
-        show(self._empty, not newest)
-        total = sum(view.kinds.values())
-        self._sub.set_text(f"newest {len(newest)} of {total}" if total > len(newest) else "")
-        wanted = {decision.id for decision in newest}
+        """Patch the groups, unless nothing came."""
+        if view.version == self._seen and not self._stale:
+            return
+        self._seen, self._stale = view.version, False
+        known = view.journal.newest(self._wanted)
+        self._kind.offer([kind for kind in KINDS if any(type(d).__name__ == kind for d in known)])
+        self._workload.offer(sorted({decision.workload for decision in known if decision.workload}))
+        told = {verdict(view.journal.outcome(decision.id)) for decision in known}
+        self._verdict.offer([word for word in VERDICTS if word in told])
+        groups = self._groups(view.journal, known)
+        show(self._filters, len(known) > 1)
+        show(self._empty, not groups)
+        self._empty.set_text("No decision is like this" if known else self._nothing)
+        total = sum(len(group.decisions) for group in groups)
+        newest = f", newest {SHOWN} shown" if len(groups) > SHOWN else ""
+        self._sub.set_text(f"{plural(total, 'decision')} in {plural(len(groups), 'row')}{newest}" if groups else "")
+        self._arrange(view, groups[:SHOWN])
+        self._first = False
+
+    def _groups(self, journal: Journal, known: list[AnyDecision]) -> list[Group]:
+        kind, workload = self._kind.value, self._workload.value
+        shown: Verdict | None = next((word for word in VERDICTS if word == self._verdict.value), None)
+        fitting = [d for d in known if kind in (None, type(d).__name__) and workload in (None, d.workload)]
+        return journal.groups(fitting, shown)
+
+    def _arrange(self, view: FleetView, groups: list[Group]) -> None:
+        wanted = {group.key for group in groups}
         for gone in [key for key in self._order if key not in wanted]:
             self._cards.pop(gone).element.delete()
             self._order.remove(gone)
-        names: dict[str, str] | None = None
-        for place, decision in enumerate(newest):
-            if decision.id not in self._cards:
-                names = device_names(view) if names is None else names
+        for place, group in enumerate(groups):
+            if group.key not in self._cards:
                 with self._list:
-                    card = _card(decision, names)
+                    self._cards[group.key] = _Card(group, self._look)
                 if not self._first:
-                    card.element.classes(add="fresh")
+                    self._cards[group.key].element.classes(add="fresh")
                 if place < len(self._order):
-                    card.element.move(target_index=place)
-                self._order.insert(place, decision.id)
-                self._cards[decision.id] = card
-            _patch(self._cards[decision.id], view.outcomes.get(decision.id))
-        self._first = False
+                    self._cards[group.key].element.move(target_index=place)
+                self._order.insert(place, group.key)
+            elif self._order[place] != group.key:
+                self._order.remove(group.key)
+                self._order.insert(place, group.key)
+                self._cards[group.key].element.move(target_index=place)
+            self._cards[group.key].update(view, group)
 
 
-def _patch(card: _Card, outcome: Outcome | None) -> None:
-    if outcome is None or outcome is card.outcome:
-        return
-    old, _ = outcome_text(card.outcome)
-    style, words = outcome_text(outcome)
-    card.chip.classes(add=style, remove=old)
-    card.chip.set_text(words)
-    card.outcome = outcome
-    said = [part for part in (outcome.detail, outcome.answer) if part]
-    delay = "" if outcome.effect_after_s is None else f" after {quantity(outcome.effect_after_s, 's')}"
-    card.answer.set_text(f"{outcome.driver}{delay}: {'; '.join(said) or outcome.status}")
+class _Card:
+    """One group: its newest decision, how often and when it came, and its members when opened."""
+
+    def __init__(self, group: Group, look: Look) -> None:
+        self._look = look
+        self._shown: list[tuple[str, str]] = []
+        self.element: Element = box(f"card kind-{group.kind}", "article")
+        with self.element:
+            with box("line"):
+                text(group.kind, "badge", "span")
+                anchor(group.workload, workload_link(group.workload), "target")
+                self._times = text(classes="times", tag="span")
+                self._at = text(classes="at", tag="span")
+            with box("second"):
+                self._what = anchor("", "#", "what open")
+                self._chip = text(classes="pill outcome", tag="span")
+            self._reason = text(classes="reason")
+            with box("line"):
+                self._effects = [text(classes="pill", tag="span") for _ in range(5)]
+            with box(tag="details") as self._details:
+                self._summary = text(tag="summary")
+                self._members = box("members")
+
+    def update(self, view: FleetView, group: Group) -> None:
+        """Patch what changed."""
+        newest, outcome = group.newest, view.journal.outcome(group.newest.id)
+        style, words = outcome_text(outcome)
+        oldest_ns, newest_ns = group.span_ns
+        number_of = len(group.decisions)
+        show(self._times, number_of > 1)
+        self._times.set_text(f"\N{MULTIPLICATION SIGN}{count(number_of)}")
+        first = f"{self._look.clock(oldest_ns)}\N{EN DASH}" if number_of > 1 else ""
+        self._at.set_text(f"{first}{self._look.clock(newest_ns)}")
+        readdress(self._what, what(newest, view, self._look), decision_link(newest.id))
+        self._chip.set_text(words)
+        restyle(self._chip, "was", style)
+        self._reason.set_text(newest.reason)
+        told = effects(newest.expected)
+        for place, pill in enumerate(self._effects):
+            show(pill, place < len(told))
+            if place < len(told):
+                name, amount, good = told[place]
+                pill.set_text(f"{name} {amount}")
+                restyle(pill, "is", "neutral" if good is None else "better" if good else "worse")
+        show(self._details, number_of > 1)
+        tally = ", ".join(f"{count(group.verdicts[word])} {word}" for word in VERDICTS if group.verdicts[word])
+        self._summary.set_text(f"all {count(number_of)}: {tally}")
+        members = [(d.id, outcome_text(view.journal.outcome(d.id))[1]) for d in group.decisions[:MEMBERS]]
+        if number_of > 1 and members != self._shown:
+            self._shown = members
+            self._members.clear()
+            with self._members:
+                for decision in group.decisions[:MEMBERS]:
+                    _member(decision, view, self._look)
+                if number_of > MEMBERS:
+                    text(f"and {count(number_of - MEMBERS)} older", "older")
 
 
-def _card(decision: AnyDecision, names: dict[str, str]) -> _Card:
-    kind = type(decision).__name__
-    element = box(f"card kind-{kind}", "article")
-    with element:
-        with box("line"):
-            text(kind, "badge", "span")
-            text(decision.workload or decision.target, "target", "span")
-            text(clock(decision.time_ns), "at", "span").props(f'title="{clock(decision.time_ns, day=True)} UTC"')
-        with box("second"):
-            text(_what(decision, names), "what")
-            style, words = outcome_text(None)
-            chip = text(words, f"pill outcome {style}", "span")
-        text(decision.reason, "reason")
-        with box("line"):
-            for name, words, good in effects(decision.expected):
-                text(f"{name} {words}", "pill" if good is None else f"pill {'good' if good else 'worse'}", "span")
-        with box(tag="details"):
-            text(f"evidence ({len(decision.evidence)})", tag="summary")
-            answer = _proof(decision)
-    return _Card(element, chip, answer)
+def _member(decision: AnyDecision, view: FleetView, look: Look) -> None:
+    style, words = outcome_text(view.journal.outcome(decision.id))
+    with box("member"):
+        text(look.clock(decision.time_ns), "at", "span")
+        anchor(what(decision, view, look), decision_link(decision.id), "what")
+        text(words, f"pill outcome was-{style}", "span")
 
 
-def _what(decision: AnyDecision, names: dict[str, str]) -> str:
-    words = change(decision)
+def what(decision: AnyDecision, view: FleetView, look: Look) -> str:
+    """What a decision does, with the device that it is about."""
+    words = change(decision, look)
     match decision:
         case Migrate():
-            source = names.get(decision.from_device) or decision.from_device or decision.from_node
+            source = view.place(decision.from_device) if decision.from_device else decision.from_node
             return f"{decision.replica}: {source} {words}"
         case Preempt() if decision.beneficiary:
             return f"{words}, makes room for {decision.beneficiary}"
         case _:
             return words
-
-
-def _proof(decision: AnyDecision) -> TextElement:
-    """Rows of evidence and of what else a reader may want; returns the place of the platform's answer."""
-    with box("proof"):
-        for item in decision.evidence:
-            text(item.name)
-            expected = "" if item.expected is None else f", expected {quantity(item.expected, item.unit)}"
-            text(f"{quantity(item.value, item.unit)}{expected}")
-        for name, value in (
-            ("target", decision.target),
-            ("policy", decision.policy),
-            ("confidence", percent(decision.confidence)),
-            ("expires", f"{clock(decision.expires_ns)} UTC"),
-            ("id", decision.id),
-        ):
-            text(name)
-            text(value)
-        text("outcome")
-        return text("none yet")

@@ -1,47 +1,88 @@
-"""Demand against forecast of the workload that the reader picks."""
+"""Demand against forecast of one workload, its replicas, and the decisions about it as marks."""
 
 from nicegui import ui
 from nicegui.elements.mixins.text_element import TextElement
 
 from flyball_contracts.records import Forecast
-from flyball_streams.dashboard.charts.demand import LEGEND, DemandText, demand_options, empty_demand_options
+from flyball_streams.dashboard.charts.demand import (
+    DemandText,
+    demand_options,
+    empty_demand_options,
+    legend,
+    window,
+)
+from flyball_streams.dashboard.charts.marks import marks_of
 from flyball_streams.dashboard.demand import Workload
-from flyball_streams.dashboard.panels.elements import box, describe, head, panel, patch, show, text
+from flyball_streams.dashboard.links import workload_link
+from flyball_streams.dashboard.look import Look
+from flyball_streams.dashboard.panels.elements import (
+    Choices,
+    anchor,
+    box,
+    chart,
+    describe,
+    head,
+    panel,
+    patch,
+    readdress,
+    show,
+    text,
+)
+from flyball_streams.dashboard.sentences import mixture, resize
 from flyball_streams.dashboard.state import FleetView
-from flyball_streams.dashboard.text import mixture, number, percent, resize
+from flyball_streams.dashboard.text import number, percent, plural, span
 
 
 class DemandPanel:
-    """Fan chart with a workload selector."""
+    """Fan chart with replicas and marks; with a selector unless it is of one ``workload``."""
 
-    def __init__(self) -> None:
-        self._choice: str | None = None
+    def __init__(self, look: Look, workload: str = "", focus: str = "") -> None:
+        self._look = look
+        self._choice: str | None = workload or None
+        self._fixed = bool(workload)
+        self._focus = focus
         self._names: list[str] = []
-        with panel("demand", "Demand and forecast"):
-            with head("Demand and forecast"):
+        with panel("demand", "Demand, forecast and decisions"):
+            with head("Demand, forecast and decisions"):
+                self._about = text(classes="sub")
                 box("grow")
+                self._span = Choices("Window", "last ticks", lambda: None)
+                self._span.offer(["all that is known"])
+                self._open = anchor("its view", "#", "open")
                 self._select = (
                     ui.select([], on_change=lambda event: self._pick(event.value))
-                    .props('outlined dense options-dense dark hide-bottom-space aria-label="Workload"')
+                    .props('outlined dense options-dense hide-bottom-space aria-label="Workload"')
                     .classes("pick")
                 )
             self._empty = text("Awaiting demand on flyball.demand.v1 and forecasts on flyball.insights.v1", "empty")
-            self._body = box("full")
-            with self._body:
+            with box("full") as self._body:
                 with box("facts"):
                     facts = [_fact(name) for name in ("observed", "ready", "wanted", "forecast")]
                     with box(tag="span") as self._door:
                         text("gateway ", tag="span")
                         self._arrived = text(tag="b")
+                    with box(tag="span") as self._slow:
+                        text("latency ", tag="span")
+                        self._latency = text(tag="b")
                 self._observed, self._ready, self._wanted, self._trust = facts
                 with box("legend"):
-                    for name, colour, opacity in LEGEND:
+                    for name, colour, opacity in legend(look):
                         with box(tag="span"):
                             box("swatch").style(f"background: {colour}; opacity: {opacity}")
                             text(name, tag="span")
+                    for name, style in (
+                        ("decision", "flag"),
+                        ("not done", "flag open"),
+                        ("planned, not carried out", "flag hollow"),
+                    ):
+                        with box(tag="span"):
+                            box(f"swatch {style}")
+                            text(name, tag="span")
                 self._advice = text("", "facts advice")
                 self._mix = text("", "facts advice")
-                self._chart = ui.echart(empty_demand_options()).classes("chart").props('role="img"')
+                self._chart = chart(empty_demand_options(look), "chart chart-demand")
+        show(self._select, not self._fixed)
+        show(self._open, not self._fixed)
 
     def _pick(self, name: str | None) -> None:
         self._choice = name
@@ -49,9 +90,12 @@ class DemandPanel:
     def update(self, view: FleetView) -> None:
         """Patch the chart's options."""
         known = {w.name: w for w in view.workloads.values() if len(w.ticks) or len(w.doors) or w.forecast}
+        if self._fixed:
+            known = {name: workload for name, workload in known.items() if name == self._choice}
         show(self._empty, not known)
         show(self._body, bool(known))
-        show(self._select, bool(known))
+        show(self._select, bool(known) and not self._fixed)
+        show(self._open, bool(known) and not self._fixed)
         if not known:
             return
         names = sorted(known, key=lambda name: (-_interest(known[name]), name))
@@ -61,7 +105,15 @@ class DemandPanel:
                 self._choice = names[0]
             self._select.set_options(names, value=self._choice)  # pyright: ignore[reportUnknownMemberType]
         workload = known.get(self._choice or "") or known[names[0]]
-        options, facts = demand_options(workload)
+        about = view.journal.newest(lambda decision: decision.workload == workload.name)
+        shown = window(workload, whole=self._span.value is not None)
+        focus = view.journal.decisions.get(self._focus)
+        if focus is not None and shown and focus.time_ns < shown[0].end_ns:
+            shown = window(workload, whole=True)
+        marks = marks_of(view.journal, about, shown[0].end_ns if shown else 0)
+        options, facts = demand_options(workload, self._look, marks, self._focus, shown)
+        self._about.set_text(f"{plural(len(marks), 'decision')} in the window" if marks else "")
+        readdress(self._open, f"all about {workload.name}", workload_link(workload.name))
         self._observed.set_text(f"{number(facts.observed)} {facts.unit}")
         self._ready.set_text(f"{number(facts.ready)} of {number(facts.replicas)}")
         self._wanted.set_text(f"{number(facts.wanted)}")
@@ -69,6 +121,8 @@ class DemandPanel:
         arrived = _arrived(facts)
         show(self._door, bool(arrived))
         self._arrived.set_text(arrived)
+        show(self._slow, facts.latency_s is not None)
+        self._latency.set_text(span(facts.latency_s) if facts.latency_s is not None else "")
         describe(self._trust, "title", _coverage(workload.forecast))
         advice = workload.advice
         show(self._advice, advice is not None)
@@ -80,7 +134,8 @@ class DemandPanel:
         if choice is not None:
             self._mix.set_text(f"Machines: {mixture(choice.mix)}")
             describe(self._mix, "title", choice.reason)
-        patch(self._chart, options, f"Demand of {workload.name}: {number(facts.observed)} {facts.unit}")
+        words = f"Demand of {workload.name}: {number(facts.observed)} {facts.unit}, {plural(len(marks), 'decision')}"
+        patch(self._chart, options, words)
 
 
 def _fact(name: str) -> TextElement:

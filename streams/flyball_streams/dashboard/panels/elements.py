@@ -1,10 +1,12 @@
 """Small elements that the panels share. Texts from records always travel as text, never as HTML."""
 
+from collections.abc import Callable
 from typing import Any, cast
 
 from nicegui import ui
 from nicegui.element import Element
 from nicegui.elements.mixins.text_element import TextElement
+from nicegui.events import EChartPointClickEventArguments
 
 from flyball_streams.dashboard.charts.palette import Options
 
@@ -14,6 +16,20 @@ def text(words: str = "", classes: str = "", tag: str = "div") -> TextElement:
     element = TextElement(tag=tag, text=words)
     element.classes(classes)
     return element
+
+
+def anchor(words: str = "", address: str = "", classes: str = "") -> TextElement:
+    """A link to another view; without an address it is text."""
+    element = text(words, classes, "a" if address else "span")
+    if address:
+        cast(dict[str, Any], element.props)["href"] = address
+    return element
+
+
+def readdress(element: TextElement, words: str, address: str) -> None:
+    """Let a link show and lead to something else."""
+    element.set_text(words)
+    describe(element, "href", address)
 
 
 def box(classes: str = "", tag: str = "div") -> Element:
@@ -57,10 +73,58 @@ def describe(element: Element, attribute: str, words: str) -> None:
         element.update()
 
 
-def patch(chart: ui.echart, options: Options, label: str) -> None:
-    """Replace the options that changed; the browser merges them into the chart that it has."""
-    current = cast(Options, chart.options)  # pyright: ignore[reportUnknownMemberType]
-    props = cast(dict[str, Any], chart.props)
+def chart(options: Options, classes: str = "chart") -> ui.echart:
+    """A chart; a click on what has a link goes there."""
+    return ui.echart(options, on_point_click=_follow).classes(classes).props('role="img"')
+
+
+def _follow(event: EChartPointClickEventArguments) -> None:
+    data = cast(object, event.data)
+    if isinstance(data, dict):
+        link = cast(dict[str, object], data).get("link")
+        if isinstance(link, str) and link.startswith("/"):
+            ui.navigate.to(link)
+
+
+def patch(drawn: ui.echart, options: Options, label: str) -> None:
+    """Replace the options; the browser merges them into the chart that it has. Nothing is sent if nothing changed."""
+    current = cast(Options, drawn.options)  # pyright: ignore[reportUnknownMemberType]
+    props = cast(dict[str, Any], drawn.props)
+    if props.get("aria-label") == label and all(current.get(key) == value for key, value in options.items()):
+        return
     current.update(options)
     props["aria-label"] = label
-    chart.update()
+    drawn.update()
+
+
+class Choices:
+    """A small native list to choose from; the first entry stands for all."""
+
+    def __init__(self, name: str, every: str, chosen: Callable[[], None]) -> None:
+        self._every = every
+        self._names: list[str] = []
+        self._chosen = chosen
+        self._value = every
+        self._select = (
+            ui.select([every], value=every, on_change=lambda event: self._pick(str(event.value)))
+            .props(f'outlined dense options-dense hide-bottom-space aria-label="{name}"')
+            .classes("pick")
+        )
+
+    @property
+    def value(self) -> str | None:
+        """What is chosen, ``None`` for everything."""
+        return None if self._value == self._every else self._value
+
+    def offer(self, names: list[str]) -> None:
+        """Offer other names, with a message only when they changed; what is chosen stays."""
+        if names != self._names:
+            self._names = names
+            options = [self._every, *names]
+            if self._value not in options:
+                options.append(self._value)
+            self._select.set_options(options, value=self._value)  # pyright: ignore[reportUnknownMemberType]
+
+    def _pick(self, value: str) -> None:
+        self._value = value
+        self._chosen()

@@ -5,35 +5,41 @@ from typing import Any
 import msgspec
 from nicegui import ui
 
-from flyball_streams.dashboard.charts.fleet import fleet_caption, fleet_payload
-from flyball_streams.dashboard.charts.palette import TOOLTIP
-from flyball_streams.dashboard.panels.elements import box, describe, head, panel, show, text
-from flyball_streams.dashboard.state import FleetView
+from flyball_streams.dashboard.charts.fleet import FleetMap, fleet_caption
+from flyball_streams.dashboard.charts.palette import tooltip
+from flyball_streams.dashboard.look import Look
+from flyball_streams.dashboard.panels.elements import box, chart, describe, head, panel, show, text
 
 _GLYPHS = {
-    "failing": '<rect width="14" height="14" rx="3" fill="#c92a3a" stroke="#ff6b6b"/>'
+    "failing": '<rect width="14" height="14" rx="3" fill="#c92a3a"/>'
     '<path d="M4 4l6 6M10 4l-6 6" stroke="#fff" stroke-width="1.6"/>',
     "straggling": '<rect width="14" height="14" rx="3" fill="#f2b84b"/><path d="M7 3.5l3.5 6.5h-7z" fill="#0b0f17"/>',
     "anomalous": '<rect width="14" height="14" rx="3" fill="#d59bff"/><circle cx="7" cy="7" r="3" fill="#0b0f17"/>',
+}
+_SQUARES = {
+    "gpu": "a square is a GPU, a column of squares a node",
+    "node": "a square is a node with the mean of its GPUs",
+    "pool": "a square is a pool of like nodes with the mean of its GPUs",
 }
 
 
 def _custom(render: str, z: int) -> dict[str, Any]:
     return {
         "type": "custom", "coordinateSystem": "none", ":renderItem": render, "data": [], "animation": False, "z": z,
-        "encode": {"tooltip": 0},
+        "encode": {"tooltip": 0}, "cursor": "pointer",
         "progressive": 0,  # else a large fleet is wiped and painted in pieces at each update
     }  # fmt: skip
 
 
 class FleetPanel:
-    """One square for each GPU: a column of squares is a node, a block is a zone of a cell."""
+    """Squares by cell and zone; a click on one opens its view."""
 
-    def __init__(self) -> None:
+    def __init__(self, look: Look) -> None:
         self._topology = -1
+        self._sent: FleetMap | None = None
         with panel("fleet", "Fleet"):
             with head("Fleet"):
-                text("a column of squares is a node", "sub")
+                self._sub = text(classes="sub")
                 box("grow")
                 with box("legend"):
                     with box(tag="span"):
@@ -45,32 +51,27 @@ class FleetPanel:
                             ui.html(f'<svg viewBox="-1 -1 16 16" aria-hidden="true">{glyph}</svg>', sanitize=False)
                             text(name, tag="span")
             self._empty = text("Awaiting node inventories on flyball.inventory.v1", "empty")
-            self._holder = box("map").props('role="img"')
-            with self._holder:
-                self._chart = ui.echart(
+            with box("map").props('role="img"') as self._holder:
+                self._chart = chart(
                     {
                         "animation": False,
-                        "tooltip": {**TOOLTIP, "trigger": "item", ":formatter": "flyball.deviceTip"},
+                        "tooltip": tooltip(look, trigger="item", **{":formatter": "flyball.deviceTip"}),
                         "series": [_custom("flyball.renderDevice", 2), _custom("flyball.renderMark", 3)],
-                    }
-                ).classes("chart chart-fleet")
+                    },
+                    "chart chart-fleet",
+                )
 
-    def update(self, view: FleetView) -> None:
+    def update(self, shown: FleetMap) -> None:
         """Send the new values, and the layout where it changed."""
-        payload = fleet_payload(view)
-        show(self._empty, not payload.layout)
-        show(self._holder, bool(payload.layout))
-        if not payload.layout:
+        show(self._empty, not shown.layout)
+        show(self._holder, bool(shown.layout))
+        if not shown.layout or shown is self._sent:
             return
-        news: dict[str, Any] = {"values": payload.values, "marks": payload.marks, "silent": payload.silent}
-        if view.topology != self._topology:
-            self._topology = view.topology
-            news["layout"] = [{**group, "text": _label(group)} for group in payload.layout]
-        describe(self._holder, "aria-label", fleet_caption(payload))
+        self._sent = shown
+        self._sub.set_text(_SQUARES[shown.level])
+        news: dict[str, Any] = {"values": shown.values, "marks": shown.marks, "silent": shown.silent}
+        if shown.topology != self._topology:
+            self._topology = shown.topology
+            news |= {"layout": shown.layout, "level": shown.level}
+        describe(self._holder, "aria-label", fleet_caption(shown))
         ui.run_javascript(f"flyball.updateFleet({self._chart.id}, {msgspec.json.encode(news).decode()})")
-
-
-def _label(group: dict[str, Any]) -> str:
-    gpus = sum(len(node["devices"]) for node in group["nodes"])
-    zone = f" \N{MIDDLE DOT} {group['zone']}" if group["zone"] else ""
-    return f"{group['cell']}{zone} \N{MIDDLE DOT} {gpus:,} GPUs"

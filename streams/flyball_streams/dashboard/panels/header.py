@@ -1,4 +1,4 @@
-"""Head of the page: name, cells, mode, connection, and the numbers of the fleet."""
+"""Head of the page: name, cells, mode, connection, the reader's choices, and what must not be overlooked."""
 
 from pathlib import Path
 
@@ -6,44 +6,68 @@ from nicegui import ui
 from nicegui.elements.mixins.text_element import TextElement
 
 from flyball_streams.dashboard.feed import Link
+from flyball_streams.dashboard.journal import Verdict
+from flyball_streams.dashboard.look import Look
 from flyball_streams.dashboard.panels.elements import box, describe, restyle, show, text
 from flyball_streams.dashboard.state import FleetView
 from flyball_streams.dashboard.summary import Summary
-from flyball_streams.dashboard.text import UNKNOWN, clock, number, percent
+from flyball_streams.dashboard.text import UNKNOWN, count, number, percent, plural
 
 LOGO = (Path(__file__).parent.parent / "static" / "governor.svg").read_text(encoding="utf-8")
 MODES = {"dry_run": "dry run", "live": "live", "off": "off"}
+MAX_CELLS = 4
+_TOLD: tuple[Verdict, ...] = ("done", "running", "planned", "failed", "refused", "superseded")
 
 
 class Header:
-    """The top line and the banner for a lost broker."""
+    """The top line and the banners for a dry run and a lost broker."""
 
-    def __init__(self, mode: str) -> None:
+    def __init__(self, mode: str, look: Look) -> None:
         self._mode_setting = mode
+        self._look = look
         self._cells: dict[str, tuple[TextElement, TextElement]] = {}
+        other = "light" if look.palette.name == "dark" else "dark"
         with box("top", "header"):
-            with box("brand"):
+            with box("brand", "a").props('href="/" aria-label="Flyball, to the overview"'):
                 ui.html(LOGO, sanitize=False)
                 text("Flyball", tag="h1")
             self._row = box("cells")
+            with self._row:
+                self._more = text(classes="chip more")
             box("grow")
+            _choice(other, "theme", other, f"Show the page in {other} colours")
+            _choice(
+                "UTC" if look.utc else "local", "zone", "local" if look.utc else "UTC",
+                f"Times are in {look.zone_name}; show them in {'local time' if look.utc else 'UTC'}",
+            )  # fmt: skip
             self._mode = text(classes="chip mode")
             self._link = text("connecting", "chip link").props('role="status"')
-        self._banner = text(classes="banner").props('role="alert"')
+        self._dry = text(classes="banner dry").props('role="status"')
+        self._dry.set_text(
+            "Dry run: decisions are planned against the real state and not carried out. The fleet does not change."
+        )
+        self._dry.set_visibility(False)
+        self._banner = text(classes="banner lost").props('role="alert"')
         self._banner.set_visibility(False)
 
     def update(self, view: FleetView, summary: Summary, link: Link) -> None:
         """Patch the texts."""
-        for cell in summary.cells:
-            if cell.name not in self._cells:
+        for cell in summary.cells[:MAX_CELLS]:
+            if cell.name not in self._cells and len(self._cells) < MAX_CELLS:
                 with self._row, box("chip"):
                     self._cells[cell.name] = text(cell.name, tag="b"), text(tag="span")
-            size = f"{cell.gpus:,} GPUs" if cell.gpus else f"CPU {percent(cell.cpu)}"
-            self._cells[cell.name][1].set_text(f"{size} \N{MIDDLE DOT} {clock(cell.now_ns)} UTC")
-        mode = view.mode or self._mode_setting
+            if cell.name in self._cells:
+                size = f"{cell.gpus:,} GPUs" if cell.gpus else f"CPU {percent(cell.cpu)}"
+                clock = self._look.clock(cell.now_ns)
+                self._cells[cell.name][1].set_text(f"{size} \N{MIDDLE DOT} {clock} {self._look.zone_name}")
+        more = len(summary.cells) - len(self._cells)
+        show(self._more, more > 0)
+        self._more.set_text(f"and {plural(more, 'cell')} more")
+        mode = view.journal.mode(self._mode_setting)
         self._mode.set_text(f"mode: {MODES.get(mode, mode)}")
         restyle(self._mode, "mode", mode)
-        live = f"live \N{MIDDLE DOT} {number(view.frame_rate())} frames/s"
+        show(self._dry, mode == "dry_run")
+        live = f"live \N{MIDDLE DOT} {number(summary.frame_rate)} frames/s"
         self._link.set_text(live if link.connected else "no broker")
         restyle(self._link, "link", "live" if link.connected else "down")
         show(self._banner, link.tried and not link.connected)
@@ -51,63 +75,48 @@ class Header:
         self._banner.set_text(f"No broker answers at {link.bootstrap} ({link.error or 'no answer'}). {again}")
 
 
-class Tiles:
-    """Six numbers."""
+def _choice(words: str, name: str, value: str, title: str) -> None:
+    button = text(words, f"chip choice choose-{name}", "button")
+    describe(button, "title", title)
+    describe(button, "aria-label", title)
+    button.on("click", js_handler=f"() => flyball.choose('{name}', '{value}')")
+
+
+class Strip:
+    """One line about the fleet and the flow of records."""
 
     def __init__(self) -> None:
-        with box("tiles"):
-            self._gpus = _tile("GPUs")
-            self._use = _tile("Utilisation")
-            self._power = _tile("Power")
-            with box("tile"):
-                text("Decisions", "name")
-                self._kinds: dict[str, TextElement] = {}
-                with box("trio value"):
-                    for kind in ("Scale", "Migrate", "Preempt"):
-                        with box():
-                            self._kinds[kind] = text("0")
-                            text(kind, "name", "span")
-                self._outcomes = text(classes="note")
-            self._health = _tile("Unhealthy GPUs")
-            self._dead = _tile("Dead letters")
+        with box("strip"):
+            self._items = {
+                name: _item(name)
+                for name in ("GPUs", "utilisation", "power", "unhealthy GPUs", "decisions", "outcomes", "dead letters")
+            }
 
     def update(self, view: FleetView, summary: Summary) -> None:
-        """Patch the numbers."""
-        unit = "node" if summary.gpu_nodes == 1 else "nodes"
-        _set(self._gpus, f"{summary.gpus:,}", f"on {summary.gpu_nodes:,} {unit}")
-        _set(self._use, percent(summary.utilization), f"{summary.busy:,} busy")
-        kilo = UNKNOWN if summary.power_w is None else _kilowatts(summary.power_w)
-        known = summary.power_w is not None and summary.gpus > 0
-        _set(self._power, kilo, f"{(summary.power_w or 0) / summary.gpus:,.0f} W per GPU" if known else "GPU boards")
-        for kind, element in self._kinds.items():
-            element.set_text(str(view.kinds[kind]))
-        statuses = [f"{view.statuses[s]} {s}" for s in ("done", "refused", "failed") if view.statuses[s]]
-        self._outcomes.set_text(", ".join(statuses) or "no outcomes yet")
-        health = summary.health
-        parts = [f"{count} {name}" for name, count in health.items() if count]
-        _set(self._health, str(sum(health.values())), ", ".join(parts) or "none reported")
-        _set(self._dead, f"{view.dead_letters:,}", f"{view.late:,} late, {view.undecodable:,} unreadable here")
-        tile = self._dead[2]
-        if ("bad" in tile.classes) != bool(view.dead_letters or view.undecodable):
-            tile.classes(toggle="bad")
+        """Patch the texts."""
+        gpus = f"{count(summary.gpus)} on {plural(summary.gpu_nodes, 'node')}"
+        health = [f"{count(number_of)} {name}" for name, number_of in summary.health.items() if number_of]
+        kinds = [f"{count(view.journal.kinds[kind])} {kind}" for kind in ("Scale", "Migrate", "Preempt")]
+        verdicts = [f"{count(view.journal.verdicts[word])} {word}" for word in _TOLD if view.journal.verdicts[word] > 0]
+        power = UNKNOWN if summary.power_w is None else f"{number(summary.power_w / 1000)} kW"
+        lost = f"{count(view.late)} late, {count(view.undecodable)} unreadable here"
+        for name, words in (
+            ("GPUs", gpus),
+            ("utilisation", percent(summary.utilization)),
+            ("power", power),
+            ("unhealthy GPUs", ", ".join(health) or "none reported"),
+            ("decisions", ", ".join(kinds)),
+            ("outcomes", ", ".join(verdicts) or "none yet"),
+            ("dead letters", f"{count(view.dead_letters)}; {lost}"),
+        ):
+            self._items[name].set_text(words)
+        bad = "bad" if view.dead_letters or view.undecodable else "well"
+        restyle(self._items["dead letters"], "is", bad)
         if view.last_error:
-            describe(tile, "title", view.last_error)
+            describe(self._items["dead letters"], "title", view.last_error)
 
 
-_Tile = tuple[TextElement, TextElement, ui.element]
-
-
-def _tile(name: str) -> _Tile:
-    tile = box("tile")
-    with tile:
-        text(name, "name")
-        return text(UNKNOWN, "value"), text(classes="note"), tile
-
-
-def _kilowatts(power_w: float) -> str:
-    return f"{power_w / 1000:,.{1 if power_w < 1e6 else 0}f} kW"
-
-
-def _set(tile: _Tile, value: str, note: str) -> None:
-    tile[0].set_text(value)
-    tile[1].set_text(note)
+def _item(name: str) -> TextElement:
+    with box("item"):
+        text(name, "name", "span")
+        return text(UNKNOWN, "said", "b")

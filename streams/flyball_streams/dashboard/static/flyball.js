@@ -1,26 +1,31 @@
-// What the charts need to run in the browser: the layout of the heat map, custom shapes and tooltips.
-// Everything that came in a record is escaped before it becomes HTML.
+// What the charts need to run in the browser: the layout of the heat map, custom shapes, tooltips, and the reader's
+// choices. Everything that came in a record is escaped before it becomes HTML.
 window.flyball = (() => {
-  const RAMP = [
-    [0, [25, 33, 50]],
-    [0.2, [26, 62, 97]],
-    [0.45, [23, 112, 130]],
-    [0.7, [46, 156, 122]],
-    [0.88, [108, 192, 112]],
-    [1, [205, 228, 116]],
-  ];
-  const UNKNOWN = "#151b27";
-  const MARK = { 3: "#ff6b6b", 2: "#f2b84b", 1: "#d59bff" };
+  const look = window.flyballLook;
+  const MARK = { 3: "#e5484d", 2: look.name === "dark" ? "#f2b84b" : "#d98a00", 1: look.name === "dark" ? "#d59bff" : "#8e4ec6" };
   const HEALTH = { 3: "failing", 2: "straggling", 1: "anomalous" };
   const LABEL = 20;
   const maxHeight = (width) => (width < 560 ? 560 : 344);
-  const DEEP = 8; // devices in one column of a node
+  const DEEP = 8; // GPUs in one column of a node
+  const DEPTHS = [4, 6, 8, 10, 12, 16, 20, 24]; // squares in one column where a square is no GPU
 
+  // --- the reader's choices, kept in cookies so that the server knows them ----------------------------
+  const YEAR_S = 31536000;
+  const keep = (name, value) => {
+    document.cookie = `${name}=${encodeURIComponent(value)}; path=/; max-age=${YEAR_S}; samesite=lax`;
+    return document.cookie.includes(`${name}=`);
+  };
+  const choose = (name, value) => {
+    const zone = Intl.DateTimeFormat().resolvedOptions().timeZone;
+    const kept = name === "theme" ? keep("flyball_theme", value) : keep("flyball_zone", value === "local" ? zone : "UTC");
+    if (kept) location.reload();
+  };
   const escape = (text) =>
     String(text).replace(/[&<>"']/g, (c) => ({ "&": "&amp;", "<": "&lt;", ">": "&gt;", '"': "&quot;", "'": "&#39;" })[c]);
 
+  const rgb = (hex) => [1, 3, 5].map((at) => parseInt(hex.slice(at, at + 2), 16));
+  const RAMP = look.ramp.map(([at, hex]) => [at, rgb(hex)]);
   const colour = (percent) => {
-    if (percent < 0) return UNKNOWN;
     const at = Math.min(1, percent / 100);
     let i = 1;
     while (i < RAMP.length - 1 && at > RAMP[i][0]) i++;
@@ -32,20 +37,22 @@ window.flyball = (() => {
   const PALETTE = Array.from({ length: 101 }, (_, percent) => colour(percent));
 
   // --- heat map -------------------------------------------------------------------------------
-  const fleet = { layout: [], values: { use: [], power: [], heat: [], memory: [] }, marks: [], silent: new Set(), boxes: [], devices: [], size: 10 };
+  const fleet = { level: "gpu", layout: [], values: { use: [], power: [], heat: [], memory: [] }, marks: [], silent: new Set(), boxes: [], names: [], work: [], links: [], size: 10 };
 
-  const place = (groups, width, size) => {
+  const place = (groups, width, size, deep) => {
     const gap = size >= 9 ? 2 : size >= 5 ? 1 : 0;
     const step = size + gap;
-    const between = Math.max(1, Math.round(size * 0.3));
+    const between = fleet.level === "gpu" ? Math.max(1, Math.round(size * 0.3)) : 0;
     const boxes = [];
     const labels = [];
     let x = 0;
     let y = 0;
     let rowHeight = 0;
     for (const group of groups) {
-      const strips = group.nodes.map((node) => Math.ceil(node.devices.length / DEEP) * step + between);
-      const depth = Math.max(...group.nodes.map((node) => Math.min(DEEP, node.devices.length))) * step + between;
+      const total = group.names.length;
+      const columns = fleet.level === "gpu" ? group.columns : Array.from({ length: Math.ceil(total / deep) }, (_, n) => Math.min(deep, total - n * deep));
+      const strips = columns.map((count) => Math.ceil(count / deep) * step + between);
+      const depth = Math.max(...columns.map((count) => Math.min(deep, count))) * step + between;
       const text = group.text;
       const natural = Math.max(strips.reduce((a, b) => a + b, 0), text.length * 6.4 + 10);
       if (x > 0 && x + natural > width) {
@@ -56,14 +63,12 @@ window.flyball = (() => {
       labels.push({ x, y, text });
       let left = x;
       let top = y + LABEL;
-      group.nodes.forEach((node, n) => {
+      columns.forEach((count, n) => {
         if (left > x && left + strips[n] - between > width) {
           left = x;
           top += depth;
         }
-        node.devices.forEach((_, d) => {
-          boxes.push([left + Math.floor(d / DEEP) * step, top + (d % DEEP) * step]);
-        });
+        for (let d = 0; d < count; d++) boxes.push([left + Math.floor(d / deep) * step, top + (d % deep) * step]);
         left += strips[n];
       });
       rowHeight = Math.max(rowHeight, top + depth - y);
@@ -74,12 +79,14 @@ window.flyball = (() => {
 
   const arrange = (chart) => {
     const width = chart.getDom().clientWidth;
-    let found = place(fleet.layout, width, 2);
+    let found = place(fleet.layout, width, 2, DEEP);
     let best = 0;
     for (let size = 24; size > 2; size--) { // the arrangement that leaves the least ground bare
-      const tried = place(fleet.layout, width, size);
-      const filled = (tried.boxes.length * size * size) / (width * tried.height);
-      if (tried.height <= maxHeight(width) && filled > best) [found, best] = [tried, filled];
+      for (const deep of fleet.level === "gpu" ? [DEEP] : DEPTHS) {
+        const tried = place(fleet.layout, width, size, deep);
+        const filled = (tried.boxes.length * size * size) / (width * tried.height);
+        if (tried.height <= maxHeight(width) && filled > best) [found, best] = [tried, filled];
+      }
     }
     fleet.boxes = found.boxes;
     fleet.size = found.size;
@@ -91,24 +98,23 @@ window.flyball = (() => {
       left: label.x,
       top: label.y + 2,
       silent: true,
-      style: { text: label.text, fill: "#98a2b8", font: "500 11px Roboto, system-ui, sans-serif" },
+      style: { text: label.text, fill: look.muted, font: "500 11px Roboto, system-ui, sans-serif" },
     }));
     chart.setOption({ graphic: { elements } }, { replaceMerge: ["graphic"] });
   };
 
+  const item = (value, square) => ({ value, link: fleet.links[square] });
   const draw = (chart) => {
-    chart.setOption({ series: [{ data: fleet.values.use }, { data: fleet.marks.map((mark) => [mark[0], mark[1]]) }] });
+    const squares = fleet.values.use.map((use, square) => item(use, square));
+    chart.setOption({ series: [{ data: squares }, { data: fleet.marks.map((mark) => item([mark[0], mark[1]], mark[0])) }] });
   };
 
   const watched = new WeakSet();
   const updateFleet = (id, patch) => {
     if (patch.layout) {
       fleet.layout = patch.layout;
-      fleet.devices = patch.layout.flatMap((group) =>
-        group.nodes.flatMap((node) => node.devices.map((index, d) => ({ node, index, workload: node.workloads[d] }))),
-      );
-      let order = 0;
-      for (const group of patch.layout) for (const node of group.nodes) node.place = order++;
+      fleet.level = patch.level;
+      for (const name of ["names", "work", "links"]) fleet[name] = patch.layout.flatMap((group) => group[name]);
       fleet.width = 0;
     }
     fleet.values = patch.values;
@@ -134,17 +140,15 @@ window.flyball = (() => {
 
   const renderDevice = (params) => {
     const box = fleet.boxes[params.dataIndex];
-    const device = fleet.devices[params.dataIndex];
-    if (!box || !device) return null;
+    if (!box) return null;
     const use = fleet.values.use[params.dataIndex];
-    const silent = fleet.silent.has(device.node.place);
     return {
       type: "rect",
       shape: { x: box[0], y: box[1], width: fleet.size, height: fleet.size, r: fleet.size >= 9 ? 2 : 0 },
       style: {
-        fill: use < 0 ? UNKNOWN : PALETTE[Math.min(100, use)],
-        opacity: silent ? 0.35 : 1,
-        stroke: use < 0 ? "#2a3345" : undefined,
+        fill: use < 0 ? look.unknown : PALETTE[Math.min(100, use)],
+        opacity: fleet.silent.has(params.dataIndex) ? 0.35 : 1,
+        stroke: use < 0 ? look.line : undefined,
         lineWidth: use < 0 ? 1 : 0,
       },
     };
@@ -170,45 +174,62 @@ window.flyball = (() => {
   };
 
   const deviceTip = (params) => {
-    const index = params.seriesIndex === 1 ? params.value[0] : params.dataIndex;
-    const device = fleet.devices[index];
-    if (!device) return "";
-    const show = (list, unit) => (list[index] === undefined || list[index] < 0 ? "unknown" : `${list[index]} ${unit}`);
+    const square = params.seriesIndex === 1 ? params.value[0] : params.dataIndex;
+    if (fleet.names[square] === undefined) return "";
+    const show = (list, unit) => (list[square] === undefined || list[square] < 0 ? "unknown" : `${list[square].toLocaleString("en")} ${unit}`);
+    const many = fleet.level !== "gpu";
     const rows = [
-      ["workload", escape(device.workload || "free")],
-      ["utilisation", show(fleet.values.use, "%")],
+      [fleet.level === "pool" ? "size" : "workload", escape(fleet.work[square] || "free")],
+      [many ? "mean utilisation" : "utilisation", show(fleet.values.use, "%")],
       ["power", show(fleet.values.power, "W")],
-      ["temperature", show(fleet.values.heat, "°C")],
-      ["memory", show(fleet.values.memory, "%")],
+      [many ? "hottest GPU" : "temperature", show(fleet.values.heat, "°C")],
+      [many ? "mean memory" : "memory", show(fleet.values.memory, "%")],
     ];
-    const mark = fleet.marks.find((m) => m[0] === index);
-    if (mark) rows.push([HEALTH[mark[1]], escape(mark[2])]);
-    if (fleet.silent.has(device.node.place)) rows.push(["silent", "no frame for 30 s"]);
-    return tip(`${escape(device.node.name)} · GPU ${device.index}`, rows);
+    const mark = fleet.marks.find((m) => m[0] === square);
+    if (mark) rows.push([HEALTH[mark[1]], `${escape(mark[2])}${mark[3] > 1 ? `, ${mark[3]} GPUs in all` : ""}`]);
+    if (fleet.silent.has(square)) rows.push(["silent", "no frame for 30 s"]);
+    return tip(escape(fleet.names[square]), rows);
   };
 
   // --- tooltips and shapes of the time charts ---------------------------------------------------
   const tip = (title, rows) =>
     `<div class="fb-tip"><b>${title}</b><table>${rows.map(([k, v]) => `<tr><td>${k}</td><td>${v}</td></tr>`).join("")}</table></div>`;
-  const utc = (ms, seconds) => new Date(ms).toISOString().slice(seconds ? 11 : 5, seconds ? 19 : 16).replace("T", " ") + " UTC";
-  const num = (v) => (Math.abs(v) >= 100 ? v.toFixed(0) : Number(v.toPrecision(3)).toString());
+  const two = (n) => String(n).padStart(2, "0");
+  const when = (ms, seconds) => {
+    const at = look.utc ? new Date(ms + new Date(ms).getTimezoneOffset() * 60000) : new Date(ms);
+    const clock = `${two(at.getHours())}:${two(at.getMinutes())}${seconds ? `:${two(at.getSeconds())}` : ""}`;
+    return `${seconds ? "" : `${two(at.getMonth() + 1)}-${two(at.getDate())} `}${clock} ${look.utc ? "UTC" : "local time"}`;
+  };
+  const num = (v) => (Math.abs(v) >= 100 ? Math.round(v).toLocaleString("en") : Number(v.toPrecision(3)).toString());
+  const axis = (v) => (Math.abs(v) >= 10000 ? `${Number((v / 1000).toPrecision(3)).toLocaleString("en")} k` : Number(v.toPrecision(4)).toLocaleString("en"));
 
   const demandTip = (params) => {
-    const by = Object.fromEntries(params.map((p) => [p.seriesName, p.value[1]]));
+    const by = Object.fromEntries(params.filter((p) => p.value).map((p) => [p.seriesName, p.value[1]]));
     const rows = [];
-    if ("observed" in by) rows.push(["observed", num(by.observed)]);
-    if ("median" in by) rows.push(["median", num(by.median)]);
+    for (const name of ["observed", "median"]) if (name in by) rows.push([name, num(by[name])]);
     const inner = by["25–75 %"];
     const outer = by["5–95 %"];
     if (inner !== undefined) rows.push(["25–75 %", `${num(by["inner low"])} – ${num(by["inner low"] + inner)}`]);
     if (outer !== undefined) rows.push(["5–95 %", `${num(by["outer low"])} – ${num(by["outer low"] + outer)}`]);
     if ("capacity ready" in by) rows.push(["capacity ready", num(by["capacity ready"])]);
-    return tip(utc(params[0].axisValue, true), rows);
+    if ("ready" in by) rows.push(["replicas ready", num(by.ready)]);
+    if ("running" in by) rows.push(["replicas running", num(by.running)]);
+    return tip(when(params[0].axisValue, true), rows);
+  };
+
+  const flagTip = (params) => {
+    const told = params.data?.tip ?? [];
+    return tip(escape(told[0] ?? ""), [["decided", when(params.value[0], true)], ["outcome", escape(told[1] ?? "")]]);
+  };
+
+  const lineTip = (params) => {
+    const known = params.filter((p) => p.value);
+    return known.length ? tip(when(known[0].axisValue, true), known.map((p) => [escape(p.seriesName), num(p.value[1])])) : "";
   };
 
   const carbonTip = (params) => {
     const zones = params.filter((p) => p.seriesType === "line" && p.seriesName && p.value);
-    return zones.length ? tip(utc(zones[0].axisValue, false), zones.map((p) => [escape(p.seriesName), `${num(p.value[1])} gCO₂e/kWh`])) : "";
+    return zones.length ? tip(when(zones[0].axisValue, false), zones.map((p) => [escape(p.seriesName), `${num(p.value[1])} gCO₂e/kWh`])) : "";
   };
 
   const renderSlot = (params, api) => {
@@ -226,5 +247,5 @@ window.flyball = (() => {
     };
   };
 
-  return { updateFleet, renderDevice, renderMark, deviceTip, demandTip, carbonTip, renderSlot };
+  return { choose, updateFleet, renderDevice, renderMark, deviceTip, demandTip, flagTip, lineTip, carbonTip, renderSlot, axis };
 })();

@@ -6,11 +6,11 @@ import msgspec
 
 from flyball_contracts.codec import Message, record_message
 from flyball_contracts.config import WorkerConfig
-from flyball_contracts.records import Outcome, Proposal, ProposalTick
+from flyball_contracts.records import Proposal, ProposalTick
 from flyball_streams.engine.cell.arbiter import Arbiter
 from flyball_streams.engine.cell.memory import Memory
-from flyball_streams.engine.directory import Directory
-from flyball_streams.engine.gate import STAGGER, Gate
+from flyball_streams.engine.directory import Directory, View
+from flyball_streams.engine.gate import FORGET_TICKS, STAGGER, Gate
 from flyball_streams.engine.lane import Incoming, check_period, take_records
 from flyball_streams.engine.packing import pack, pack_struct, reading, unpack, unpack_struct
 from flyball_streams.engine.stats import LaneStats, count
@@ -44,15 +44,22 @@ class CellWishes(msgspec.Struct):
 
 
 class CellLane:
-    """Decides for the cells in one partition of the proposals topic."""
+    """Decides for the cells in one partition of the proposals topic.
 
-    def __init__(self, partition: int, config: WorkerConfig, directory: Directory) -> None:
+    There are ``workload_partitions`` workload lanes (0: unknown), each of which says each tick.
+    """
+
+    def __init__(
+        self, partition: int, config: WorkerConfig, directory: Directory, workload_partitions: int = 0
+    ) -> None:
+        self.workload_partitions = workload_partitions
         self.source = f"cell/{partition}"
         self.config = config
         self.directory = directory
         self.stats = LaneStats()
         self.ticks: dict[str, CellWishes] = {}
         self.arbiters: dict[str, Arbiter] = {}
+        self.views: dict[str, View] = {}
 
     def step(self, batch: Sequence[Incoming]) -> list[Message]:
         """Take a micro-batch of proposals in; see :class:`~flyball_streams.engine.lane.Lane`."""
@@ -60,7 +67,10 @@ class CellLane:
         for name, ticks in sorted(self.ticks.items()):
             for tick in ticks.gate.close():
                 self.stats.ticks += 1
-                for decision in self._arbiter(name).decide(tick, ticks.take(tick.index)):
+                arbiter = self._arbiter(name)
+                for outcome in self.views[name].advance(tick):
+                    arbiter.heed(outcome)
+                for decision in arbiter.decide(tick, ticks.take(tick.index)):
                     self.stats.records += 1
                     out.append(record_message(decision, f"/{self.source}"))
         return out
@@ -72,6 +82,7 @@ class CellLane:
                 "stats": pack_struct(self.stats),
                 "ticks": {name: pack_struct(ticks) for name, ticks in self.ticks.items()},
                 "memories": {name: pack_struct(arbiter.memory) for name, arbiter in self.arbiters.items()},
+                "views": {name: view.state() for name, view in self.views.items()},
             }
         )
 
@@ -81,35 +92,35 @@ class CellLane:
         with reading(self.source):
             self.stats = unpack_struct(loaded["stats"], LaneStats)
             self.ticks = {name: unpack_struct(raw, CellWishes) for name, raw in loaded["ticks"].items()}
-            self.arbiters = {}
+            self.arbiters, self.views = {}, {}
             for name, raw in loaded["memories"].items():
                 self._arbiter(name).memory = unpack_struct(raw, Memory)
-
-    def heed(self, outcome: Outcome) -> None:
-        """Learn what became of a decision; outcomes of other lanes' cells are ignored."""
-        if outcome.cell in self.ticks:
-            self._arbiter(outcome.cell).heed(outcome)
+                self.views[name].load(loaded["views"][name])
 
     def _arbiter(self, name: str) -> Arbiter:
         arbiter = self.arbiters.get(name)
         if arbiter is None:
-            arbiter = self.arbiters[name] = Arbiter(name, self.config, self.directory)
+            view = self.views[name] = self.directory.view(name)
+            arbiter = self.arbiters[name] = Arbiter(name, self.config, view)
         return arbiter
 
-    def _take(self, said: ProposalTick) -> None:
+    def _take(self, said: ProposalTick, log_ms: int) -> None:
         ticks, config = self.ticks.get(said.cell), self.config
         if ticks is None:
             grace = config.lateness_ticks + 2 * STAGGER
             gate = Gate(said.tick.period_ns, config.lane_lateness_ticks, config.max_ahead_ticks, grace)
+            gate.expect(f"workload/{p}" for p in range(self.workload_partitions))
             ticks = self.ticks[said.cell] = CellWishes(gate)
         gate, index = ticks.gate, said.tick.index
         check_period(said.cell, said.source, said.tick, gate.period_ns)
         if wishes := ticks.in_full(said):
             # The marks are the workload lanes'; a wish of a node lane may come after them, or from a node whose clock
             # runs ahead. It is no less true then.
-            ahead = bool(gate.sources) and index > gate.front + gate.max_ahead
+            # A lane that reads a backlog before the others do may be far ahead of the marks; it is no liar.
+            most = gate.max_ahead if log_ms < 0 else FORGET_TICKS
+            ahead = gate.front >= 0 and index > gate.front + most
             ticks.open.setdefault(gate.closed + 1 if ahead else max(index, gate.closed + 1), []).append(wishes)
         if said.closes:
-            count(self.stats, gate.arrive(said.source, index))
+            count(self.stats, gate.arrive(said.source, index, log_ms))
         else:
             self.stats.used += 1

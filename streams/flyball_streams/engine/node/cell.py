@@ -28,6 +28,7 @@ from flyball_models.profile import features, waves
 from flyball_streams.engine.directory import Directory
 from flyball_streams.engine.node.arrivals import arrivals
 from flyball_streams.engine.node.demand import shared_out
+from flyball_streams.engine.node.gangs import Gangs
 from flyball_streams.engine.node.health import Finding, Health
 from flyball_streams.engine.node.intake import Entry
 from flyball_streams.engine.node.table import SubjectTable
@@ -93,7 +94,7 @@ class NodeCell:
         self.tenancy = Tenancy({}, {}, self.gpus.capacity)
         self.meter = UsageMeter(self.gpus.capacity)
         self.coming: list[NodeEvent] = []
-        self._gangs: tuple[Tenancy, int, NDArray[np.int32]] | None = None
+        self.gangs = Gangs(directory)
 
     def note(self, event: NodeEvent) -> None:
         """Take an event of one of the cell's nodes in; it counts from the tick on in which it happened."""
@@ -104,19 +105,19 @@ class NodeCell:
         self._adopt(entries, tick.index)
         doors = self._fill(entries)
         self._heed(tick)
-        hour = tick.end_ns // 3_600_000_000_000 % 24
         wishes: list[Proposal] = []
         if self.gpus.mask.any():
-            yield from self._anomalies(self.gpus, tick, hour)
+            yield from self._anomalies(self.gpus, tick, self.tenancy.alike)
             yield from self._profiles(tick)
             yield from self._unhealthy(tick, wishes)
         if self.hosts.mask.any():
-            yield from self._anomalies(self.hosts, tick, hour)
+            yield from self._anomalies(self.hosts, tick, np.full(self.hosts.capacity, -1, np.int32))
         if wishes:
             yield ProposalTick(cell=self.cell, source=self.source, tick=tick, proposals=tuple(wishes), closes=False)
         self.meter.note(self.gpus.values)
         usage = self.meter.take(self.tenancy) if is_told(tick) else ()
         demands = self.tenancy.demands(self.gpus.values, self.gpus.mask, usage)
+        demands = self.gangs.told(demands, self.gpus, self.tenancy, self.health.sick())
         seen = arrivals(doors) if doors else ()
         yield from shared_out(demands, self.demand_partitions, self.cell, self.source, tick, seen)
 
@@ -170,8 +171,16 @@ class NodeCell:
             self.hosts.retire((node,), node)
             changed = True
         if changed:
-            self.tenancy = Tenancy(self.inventories, self.gpus.slots, self.gpus.capacity)
+            before, self.tenancy = self.tenancy, Tenancy(self.inventories, self.gpus.slots, self.gpus.capacity)
             self.meter.follow(self.tenancy)
+            self._other_work(before, self.tenancy)
+
+    def _other_work(self, before: Tenancy, now: Tenancy) -> None:
+        """Begin the course of devices and hosts anew whose work has changed: what it does is no anomaly."""
+        old, new = before.replica_of_slot, now.replica_of_slot
+        self.gpus.forget(sorted(slot for slot in old.keys() | new.keys() if old.get(slot) != new.get(slot)))
+        at = {node: self.hosts.slots[node] for node in now.workloads_of_node if node in self.hosts.slots}
+        self.hosts.forget([s for n, s in at.items() if before.workloads_of_node.get(n) != now.workloads_of_node[n]])
 
     def _take_on(self, new: Inventory, old: Inventory | None) -> None:
         if old is not None and old.boot_id != new.boot_id:
@@ -232,8 +241,9 @@ class NodeCell:
         self.hosts.put(hosts)
         return doors
 
-    def _anomalies(self, table: SubjectTable, tick: Tick, hour: int) -> Iterator[Anomaly]:
-        for slot, score, value, expected in table.loud(hour, self.config.health.anomaly_score):
+    def _anomalies(self, table: SubjectTable, tick: Tick, group: NDArray[np.int32]) -> Iterator[Anomaly]:
+        period_s, least = tick.period_ns / NS_PER_S, self.config.health.anomaly_score
+        for slot, score, value, expected in table.loud(group, period_s, least):
             loudest: list[int] = np.argsort(-score, kind="stable")[:3].tolist()
             evidence = tuple(
                 Evidence(
@@ -245,7 +255,7 @@ class NodeCell:
                 for m in loudest
                 if score[m] > 0
             )
-            yield self._anomaly(table, slot, tick, "record_ratio", float(score.max()), evidence)
+            yield self._anomaly(table, slot, tick, "departure", float(score.max()), evidence)
 
     def _anomaly(
         self,
@@ -309,7 +319,9 @@ class NodeCell:
         table = self.gpus
         self.reminded = {d: i for d, i in self.reminded.items() if 0 <= tick.index - i < REMIND_TICKS}
         quiet = {table.slots[d] for d in self.reminded if d in table.slots}
-        for finding in self.health.findings(table.values, table.mask, self._peers(), table.slots, table.names, quiet):
+        for finding in self.health.findings(
+            table.values, table.mask, self.gangs.whole(self.tenancy), table.slots, table.names, quiet
+        ):
             if finding.slot in quiet:
                 continue
             subject = table.names[finding.slot]
@@ -317,16 +329,6 @@ class NodeCell:
             anomaly = self._anomaly(table, finding.slot, tick, finding.detector, finding.score, finding.evidence)
             yield anomaly
             wishes.append(self._wish(finding, anomaly, tick))
-
-    def _peers(self) -> NDArray[np.int32]:
-        """Index of the training workload that holds a slot, -1 for none; made anew when who holds what changes."""
-        version = self.directory.version
-        if self._gangs is None or self._gangs[:2] != (self.tenancy, version):
-            specs = [self.directory.spec(workload) for workload in self.tenancy.workloads]
-            trains = np.array([spec is not None and spec.kind == "training" for spec in specs] + [False], bool)
-            owner = self.tenancy.workload_of_slot
-            self._gangs = self.tenancy, version, np.where(trains[owner], owner, np.int32(-1))
-        return self._gangs[2]
 
     def _wish(self, finding: Finding, anomaly: Anomaly, tick: Tick) -> Proposal:
         workload, replica = self.tenancy.replica_of_slot.get(finding.slot, ("", ""))

@@ -71,6 +71,10 @@ class Health:
             self.broken.pop(device, None)
             self.asked.discard(device)
 
+    def sick(self) -> set[str]:
+        """Devices that are known to fail: they are slow for another reason than a straggler."""
+        return self.broken.keys() | self.events.keys()
+
     def state(self) -> dict[str, Any]:
         """State for a snapshot."""
         broken = {

@@ -5,9 +5,9 @@ from collections.abc import Sequence
 from flyball_contracts.codec import Message, decode_record, record_message
 from flyball_contracts.config import WorkerConfig
 from flyball_contracts.errors import DecodeError
-from flyball_contracts.records import Inventory, NodeEvent
+from flyball_contracts.records import Inventory, NodeEvent, WorkloadSpec
 from flyball_contracts.topics import TELEMETRY
-from flyball_streams.engine.directory import Directory
+from flyball_streams.engine.directory import Directory, View
 from flyball_streams.engine.lane import Incoming, refuse
 from flyball_streams.engine.node.cell import NodeCell
 from flyball_streams.engine.node.intake import STAGE, Intake
@@ -38,6 +38,7 @@ class NodeLane:
         self.stats = LaneStats()
         self.intake = Intake(config, directory, self.stats)
         self.cells: dict[str, NodeCell] = {}
+        self.views: dict[str, View] = {}
 
     def step(self, batch: Sequence[Incoming]) -> list[Message]:
         """Take a micro-batch of frames and events in; see :class:`~flyball_streams.engine.lane.Lane`."""
@@ -49,16 +50,25 @@ class NodeLane:
         for name, ticks in sorted(self.intake.cells.items()):
             for tick in ticks.gate.close():
                 self.stats.ticks += 1
-                for record in self._cell(name).close(tick, ticks.open.pop(tick.index, [])):
+                cell = self._cell(name)
+                self.views[name].advance(tick)
+                for record in cell.close(tick, ticks.open.pop(tick.index, [])):
                     self.stats.records += 1
                     out.append(record_message(record, f"/{self.source}"))
         self.stats.superseded = sum(cell.superseded for cell in self.cells.values())
         return out
 
+    def reached(self, cell: str) -> int | None:
+        """End of the newest tick of a cell that has closed, in ns; ``None`` when the cell is not known here."""
+        ticks = self.intake.cells.get(cell)
+        return None if ticks is None else (ticks.gate.closed + 1) * ticks.gate.period_ns
+
     def snapshot(self) -> bytes:
         """The whole state."""
         cells = {name: cell.state() for name, cell in self.cells.items()}
-        return pack({"stats": pack_struct(self.stats), "intake": self.intake.state(), "cells": cells})
+        views = {name: view.state() for name, view in self.views.items()}
+        stats = pack_struct(self.stats)
+        return pack({"stats": stats, "intake": self.intake.state(), "cells": cells, "views": views})
 
     def restore(self, state: bytes) -> None:
         """Take on the state of a snapshot; raises :class:`DecodeError` when it is not one."""
@@ -67,15 +77,19 @@ class NodeLane:
             self.stats = unpack_struct(loaded["stats"], LaneStats)
             self.intake.stats = self.stats
             self.intake.load(loaded["intake"])
-            self.cells = {}
+            self.cells, self.views = {}, {}
             for name, cell in loaded["cells"].items():
                 self._cell(name).load(cell)
+                self.views[name].load(loaded["views"][name])
+                for inventory in self.cells[name].inventories.values():
+                    self.directory.apply(inventory)  # frames name it, and compaction may have deleted it since
 
     def _cell(self, name: str) -> NodeCell:
         cell = self.cells.get(name)
         if cell is None:
+            view = self.views[name] = self.directory.view(name, WorkloadSpec)
             cell = self.cells[name] = NodeCell(
-                name, self.source, self.config, self.directory, self.demand_partitions, self.capacity
+                name, self.source, self.config, view, self.demand_partitions, self.capacity
             )
         return cell
 

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from flyball_contracts.frame import stacked
 from flyball_contracts.metrics import Layout
 from flyball_models import bucket
-from flyball_models.anomaly import record_ratio
+from flyball_models.anomaly import departure
 from flyball_streams.engine.packing import arrays, like, wiped
 
 
@@ -27,7 +27,7 @@ class SubjectTable:
 
     Capacity is padded, so a growing fleet compiles a few shapes only. A subject that is retired keeps its slot, so that
     its history is there when it comes back, until a new one needs it. ``watched`` gives for each metric the change, in
-    its unit, that is worth a word: for a reading that never moved any step is a record.
+    its unit, that is worth a word: for a reading that never moved any step is one.
     """
 
     def __init__(self, layout: Layout, watched: Mapping[str, float], capacity: int = 0) -> None:
@@ -41,7 +41,7 @@ class SubjectTable:
         self.retired: dict[str, None] = {}
         self.recycled: list[int] = []
         self._size(bucket(capacity))
-        self.scores = record_ratio.init(self.capacity * len(watched))
+        self.course = departure.init(self.capacity, len(watched))
 
     @property
     def capacity(self) -> int:
@@ -62,9 +62,7 @@ class SubjectTable:
         if len(self.names) > self.capacity:
             self._grow(bucket(len(self.names)))
         if self.recycled:
-            n = self.capacity * len(self.watched)
-            series = [slot * len(self.watched) + m for slot in self.recycled for m in range(len(self.watched))]
-            self.scores = wiped(self.scores, record_ratio.init(n), series)
+            self.forget(self.recycled)
         return np.array([self.slots[name] for name in names], np.int64)
 
     def retire(self, names: Iterable[str], node: str) -> list[str]:
@@ -85,20 +83,25 @@ class SubjectTable:
             self.values[rows] = stacked([block for _, block in blocks], self.layout)
             self.mask[rows] = True
 
-    def loud(self, hour: int, least: float) -> Iterator[Loud]:
-        """Learn this tick; what scores ``least`` or more in a change that is worth a word. ``hour`` is 0..23, UTC."""
-        width = len(self.watched)
+    def forget(self, slots: list[int]) -> None:
+        """Begin the course of some subjects anew: they are others, or do other work."""
+        if not slots:
+            return
+        self.course = wiped(self.course, departure.init(self.capacity, len(self.watched)), slots)
+
+    def loud(self, group: NDArray[np.int32], period_s: float, least: float) -> Iterator[Loud]:
+        """Learn this tick; the subjects that depart with a score of ``least`` or more, by slot.
+
+        ``group`` int32[capacity] puts peers together, -1 for none.
+        """
         x = self.values[:, self.columns]
-        mask = np.repeat(self.mask, width)
-        self.scores, result = record_ratio.step(self.scores, x.reshape(-1), mask, np.array(hour, np.int32))
-        scores = np.asarray(result.score)
-        slots = np.unique(np.flatnonzero((scores >= least) & mask) // width)
-        x, scores = x[slots], scores.reshape(x.shape)[slots]
-        expected = np.asarray(result.expected).reshape(-1, width)[slots]
-        with np.errstate(invalid="ignore", over="ignore"):  # a node may send infinities
-            scores = np.where(np.abs(x - expected) >= self.floors, scores, np.float32(0))
-        for i in np.flatnonzero((scores >= least).any(axis=1)).tolist():
-            yield Loud(int(slots[i]), scores[i], x[i], expected[i])
+        self.course, found = departure.step(self.course, x, self.mask, group, self.floors, period_s, least)
+        scores = np.asarray(found.score).T
+        slots = np.flatnonzero((scores > 0).any(axis=1))
+        if len(slots):
+            expected = np.asarray(found.expected).T
+            for slot in slots.tolist():
+                yield Loud(slot, scores[slot], x[slot], expected[slot])
 
     def state(self) -> dict[str, Any]:
         """State for a snapshot."""
@@ -107,7 +110,7 @@ class SubjectTable:
             "owner": self.owner,
             "retired": list(self.retired),
             "capacity": self.capacity,
-            "scores": arrays(self.scores),
+            "course": arrays(self.course),
         }
 
     def load(self, state: dict[str, Any]) -> None:
@@ -116,7 +119,7 @@ class SubjectTable:
         self.slots = {name: i for i, name in enumerate(self.names)}
         self.retired = dict.fromkeys(state["retired"])
         self._size(state["capacity"])
-        self.scores = like(record_ratio.init(self.capacity * len(self.watched)), state["scores"])
+        self.course = like(departure.init(self.capacity, len(self.watched)), state["course"])
 
     def _add(self, name: str) -> None:
         slot = len(self.names)
@@ -139,4 +142,4 @@ class SubjectTable:
         values, mask = self.values, self.mask
         self._size(capacity)
         self.values[: len(mask)], self.mask[: len(mask)] = values, mask
-        self.scores = record_ratio.resize(self.scores, capacity * len(self.watched))
+        self.course = departure.resize(self.course, capacity)

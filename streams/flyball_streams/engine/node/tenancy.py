@@ -56,12 +56,14 @@ class Tenancy:
     """The allocations of one cell on this partition's nodes, rebuilt when an inventory changes.
 
     ``workload_of_slot[slot]`` and ``workload_of_allocation[row]`` are indexes into ``workloads``, -1 for none.
+    ``alike[slot]`` int32 is a slot's group of peers: its workload, or all that have none; -1 where there is no room.
     """
 
     def __init__(self, inventories: dict[str, Inventory], slots: dict[str, int], capacity: int) -> None:
         self.workloads = sorted({a.workload for i in inventories.values() for a in i.allocations})
         index = {name: i for i, name in enumerate(self.workloads)}
         self.first_row: dict[str, int] = {}
+        self.workloads_of_node = {node: {a.workload for a in i.allocations} for node, i in inventories.items()}
         self.replica_of_slot: dict[int, tuple[str, str]] = {}
         self.workload_of_slot = np.full(capacity, -1, np.int32)
         owners: list[int] = []
@@ -80,6 +82,8 @@ class Tenancy:
         self.replicas = [len(replicas[name]) for name in self.workloads]
         self.devices = np.bincount(self.workload_of_slot[self.workload_of_slot >= 0], minlength=len(self.workloads))
         self.values = np.full((len(owners), len(WORKLOAD)), np.nan, np.float32)
+        group = np.where(self.workload_of_slot >= 0, self.workload_of_slot, np.int32(len(self.workloads)))
+        self.alike = np.where(group < capacity, group, np.int32(-1))
 
     def demands(
         self, values: NDArray[np.float32], mask: NDArray[np.bool_], usage: Sequence[Usage | None] = ()
@@ -113,6 +117,7 @@ class Tenancy:
                 failed=failed,
                 latency_s=latency,
                 usage=usage or repeat(None),
+                clocks=repeat(()),
             )
         )
 

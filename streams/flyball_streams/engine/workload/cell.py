@@ -6,45 +6,32 @@ from functools import lru_cache
 from typing import Any
 from zlib import crc32
 
-import msgspec
-
 from flyball_contracts.config import WorkerConfig
-from flyball_contracts.ids import NS_PER_S, record_id
+from flyball_contracts.ids import NS_PER_S
 from flyball_contracts.records import (
     Arrivals,
     Demand,
-    Evidence,
-    Plan,
     Proposal,
     Record,
     Tick,
     WorkloadSpec,
 )
 from flyball_streams.engine.directory import Directory
-from flyball_streams.engine.packing import pack_struct, unpack_struct
-from flyball_streams.engine.workload import timing
 from flyball_streams.engine.workload.arrivals import NOTHING, Told, merge_arrivals, with_arrivals, with_unserved
 from flyball_streams.engine.workload.capacity import Capacities
 from flyball_streams.engine.workload.choice import UNCHOSEN, Choice
+from flyball_streams.engine.workload.deferral import Deferral
 from flyball_streams.engine.workload.forecaster import Forecaster, View
 from flyball_streams.engine.workload.forecasts import Forecasts
 from flyball_streams.engine.workload.history import History
 from flyball_streams.engine.workload.rightsizing import Rightsizing
 from flyball_streams.engine.workload.sizer import Job, Sizer, observed_work
+from flyball_streams.engine.workload.stragglers import Stragglers
 from flyball_streams.engine.workload.wishes import Wishes
 
 log = logging.getLogger(__name__)
 MOST_WORK = 1e30
 """Work per second above which a sum is a fault of the telemetry: float32 ends at 3e38."""
-
-
-class Progress(msgspec.Struct):
-    """How far a deferrable job is: the share reported last, and the seconds it was seen to run."""
-
-    share: float | None = None
-    ran_s: float = 0.0
-    replicas: int = 0
-    seen_tick: int = -1
 
 
 class WorkloadCell:
@@ -64,9 +51,8 @@ class WorkloadCell:
         self.sizer = Sizer(config.forecast, config.sizing, self.forecaster)
         self.rightsizing = Rightsizing(cell, config.rightsizing, directory)
         self.choice = Choice(cell, config, directory)
-        self.progress: dict[str, Progress] = {}
-        self.plans: dict[str, Plan] = {}
-        self.basis: dict[str, tuple[int, int, int]] = {}
+        self.stragglers = Stragglers(cell, config.health)
+        self.deferral = Deferral(cell, config.timing, directory, self.capacities)
         self.in_work: set[str] = set()
         self.without_spec: set[str] = set()
         self.last_tick: int | None = None
@@ -87,9 +73,8 @@ class WorkloadCell:
         for proposal in self.rightsizing.step(tick, demands):
             wishes.new[proposal.id] = proposal
         self._forget(owned)
-        for spec in owned:
-            if timing.is_deferrable(spec):
-                yield from self._timed(tick, spec, demands.get(spec.workload), wishes)
+        yield from self.stragglers.step(tick, demands, wishes)
+        yield from self.deferral.step(tick, owned, demands, wishes)
         self.said = wishes.said()
         yield from wishes.told(self.cell, self.source, tick)
 
@@ -101,9 +86,8 @@ class WorkloadCell:
             "sizer": self.sizer.state(),
             "rightsizing": self.rightsizing.state(),
             "choice": self.choice.state(),
-            "progress": {name: pack_struct(p) for name, p in self.progress.items()},
-            "plans": {name: pack_struct(p) for name, p in self.plans.items()},
-            "basis": {name: list(b) for name, b in self.basis.items()},
+            "stragglers": self.stragglers.state(),
+            "deferral": self.deferral.state(),
             "in_work": sorted(self.in_work),
             "said": self.said,
             "last_tick": self.last_tick,
@@ -117,9 +101,8 @@ class WorkloadCell:
         self.sizer.load(state["sizer"])
         self.rightsizing.load(state["rightsizing"])
         self.choice.load(state["choice"])
-        self.progress = {name: unpack_struct(raw, Progress) for name, raw in state["progress"].items()}
-        self.plans = {name: unpack_struct(raw, Plan) for name, raw in state["plans"].items()}
-        self.basis = {name: (b[0], b[1], b[2]) for name, b in state["basis"].items()}
+        self.stragglers.load(state["stragglers"])
+        self.deferral.load(state["deferral"])
         self.in_work = set(state["in_work"])
         self.said = dict(state["said"])
         self.last_tick = state["last_tick"]
@@ -204,98 +187,16 @@ class WorkloadCell:
             )
 
     def _forget(self, owned: list[WorkloadSpec]) -> None:
-        """Drop what is kept of jobs that are no longer this lane's, or no longer at all."""
+        """Drop what is kept of workloads that are no longer this lane's, or no longer at all."""
         here = {spec.workload for spec in owned}
         self.sizer.keep(here)
         self.choice.keep(here)
-        if self.progress.keys() - here:
-            self.progress = {name: p for name, p in self.progress.items() if name in here}
-            self.plans = {name: p for name, p in self.plans.items() if name in here}
-            self.basis = {name: b for name, b in self.basis.items() if name in here}
 
     def _is_due(self, name: str, tick: Tick) -> bool:
         """Whether a forecast is published at this tick; workloads take turns."""
         return (tick.index + _turn(name)) % self.config.forecast.publish_every_ticks == 0
 
-    def _timed(self, tick: Tick, spec: WorkloadSpec, demand: Demand | None, wishes: Wishes) -> Iterator[Record]:
-        progress = self.progress.setdefault(spec.workload, Progress())
-        progress.replicas = demand.replicas if demand is not None else 0
-        if demand is not None:
-            progress.seen_tick = tick.index
-            if demand.progress is not None:
-                progress.share = demand.progress
-            if demand.ready:
-                progress.ran_s += tick.period_ns / NS_PER_S
-        plan = self._plan(tick, spec, progress)
-        if plan is None:
-            return
-        if plan is not self.plans.get(spec.workload):
-            self.plans[spec.workload] = plan
-            yield plan
-        self._timing_wish(tick, spec, progress, plan, wishes)
-
-    def _plan(self, tick: Tick, spec: WorkloadSpec, progress: Progress) -> Plan | None:
-        """Plan in force: made anew at each slot, and when the curve or the specification changes."""
-        zone = self.directory.zone_of(spec.workload, self.cell)
-        signal = self.directory.signals.get((zone, "carbon_intensity"))
-        if signal is None:
-            return None
-        basis = (timing.slot_start(tick.end_ns, self.config.timing), signal.published_ns, spec.time_ns)
-        if self.basis.get(spec.workload) == basis:
-            return self.plans.get(spec.workload)
-        self.basis[spec.workload] = basis
-        duration_s = spec.duration_s or 0.0
-        done_s = progress.ran_s if progress.share is None else progress.share * duration_s
-        job = timing.Deferrable(spec, duration_s - done_s, zone)
-        return timing.make_plan(job, signal, tick.end_ns, self.cell, self.config.timing)
-
-    def _timing_wish(self, tick: Tick, spec: WorkloadSpec, progress: Progress, plan: Plan, wishes: Wishes) -> None:
-        here, then = timing.slot_of(plan, tick.end_ns), timing.next_run(plan, tick.end_ns)
-        now_g, runs, running = plan.cost[here], plan.run[here], progress.replicas
-        if not plan.feasible and running:
-            return  # it runs already and every slot counts
-        if bool(running) == runs or (running and then is None):
-            return
-        identity = record_id("Proposal", self.cell, spec.workload, plan.id, here, running)
-        if not wishes.is_new(identity):
-            return
-        if running:
-            later_g = timing.mean_cost(plan)
-            wishes.new[identity] = Proposal(
-                id=identity,
-                wish="pause",
-                workload=spec.workload,
-                reason=f"carbon is {now_g:.0f} g/kWh in {plan.zone} now and {later_g:.0f} g/kWh in the slots "
-                f"planned before the deadline: waiting saves {plan.saving:.0%}",
-                replicas=0,
-                observed_replicas=running,
-                until_ns=then,
-                confidence=0.7,
-                expected_saving=plan.saving,
-                evidence=_carbon_evidence(plan, now_g, later_g),
-            )
-        else:
-            whole = spec.gang_size if spec.gang_size > 1 else spec.max_replicas
-            wishes.new[identity] = Proposal(
-                id=identity,
-                wish="scale",
-                workload=spec.workload,
-                reason=f"the plan runs this job now, at {now_g:.0f} g/kWh in {plan.zone}, to end before its deadline",
-                replicas=max(1, min(whole, spec.max_replicas)),
-                observed_replicas=0,
-                confidence=0.7,
-                expected_saving=plan.saving,
-                evidence=_carbon_evidence(plan, now_g, now_g),
-            )
-
 
 @lru_cache(maxsize=1 << 14)
 def _turn(name: str) -> int:
     return crc32(name.encode())
-
-
-def _carbon_evidence(plan: Plan, now_g: float, later_g: float) -> tuple[Evidence, ...]:
-    return (
-        Evidence(name="carbon_intensity", value=now_g, expected=later_g, unit="g/kWh", record=plan.id),
-        Evidence(name="saving", value=plan.saving, record=plan.id),
-    )

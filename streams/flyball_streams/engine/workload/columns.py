@@ -224,7 +224,7 @@ class Columns:
         self.mix.idle_s[rows] = np.where(quiet, self.mix.idle_s[rows] + period_s, since)
 
     def _backlog(self, rows: Ints, seen: Seen) -> Floats:
-        with np.errstate(invalid="ignore", divide="ignore"):
+        with np.errstate(invalid="ignore", divide="ignore", over="ignore"):  # what is not finite is not known
             each = self.mix.work[rows] / self.mix.requests[rows]
             waits = seen.queued * each / seen.capacity
         waits = np.where(np.isfinite(waits) & (seen.in_gpus == 0.0), waits, np.nan)

@@ -1,24 +1,27 @@
 """The workload lane of one partition: demand in, records of closed ticks out."""
 
 from collections.abc import Mapping, Sequence
+from typing import NamedTuple
 
 import msgspec
 
 from flyball_contracts.codec import Message, record_message
 from flyball_contracts.config import WorkerConfig
 from flyball_contracts.partitioner import partition_of
-from flyball_contracts.records import Arrivals, Demand, DemandTick, WorkloadSpec
-from flyball_streams.engine.directory import Directory
+from flyball_contracts.records import Arrivals, Demand, DemandTick, Inventory, Signal, Tick, WorkloadSpec
+from flyball_streams.engine.directory import Directory, View
 from flyball_streams.engine.gate import STAGGER, Arrival, Gate
 from flyball_streams.engine.lane import Incoming, check_period, take_records
 from flyball_streams.engine.packing import pack, pack_struct, reading, unpack, unpack_struct
 from flyball_streams.engine.stats import LaneStats, count
-from flyball_streams.engine.workload.arrivals import NOTHING
+from flyball_streams.engine.workload.arrivals import NOTHING, Told
 from flyball_streams.engine.workload.cell import WorkloadCell
 from flyball_streams.engine.workload.history import History
 from flyball_streams.engine.workload.merge import merge
 
 STAGE = "workload lane"
+GONE_TICKS = 600
+"""A lane that has been silent for so many ticks is gone, as its nodes are."""
 
 
 class CellDemand(msgspec.Struct):
@@ -29,8 +32,21 @@ class CellDemand(msgspec.Struct):
     arrivals: dict[int, dict[str, tuple[Arrivals, ...]]] = {}
 
 
+class Whole(NamedTuple):
+    """What a tick that has closed holds, as it was then: what comes later in the same batch is not part of it."""
+
+    cell: str
+    tick: Tick
+    demands: dict[str, dict[str, Demand]]
+    arrivals: Told
+
+
 class WorkloadLane:
-    """Forecasts, sizes and times the workloads in one of ``partitions`` partitions of the demand topic."""
+    """Forecasts, sizes and times the workloads in one of ``partitions`` partitions of the demand topic.
+
+    ``node_partitions`` are those of the telemetry topic (0: unknown): with the inventories they tell which node lanes
+    a cell has, so that none is given up only because it speaks last.
+    """
 
     def __init__(
         self,
@@ -39,8 +55,10 @@ class WorkloadLane:
         directory: Directory,
         partitions: int,
         histories: Mapping[str, History] | None = None,
+        node_partitions: int = 0,
     ) -> None:
         self.partition = partition
+        self.node_partitions = node_partitions
         self.partitions = partitions
         self.source = f"workload/{partition}"
         self.config = config
@@ -49,19 +67,21 @@ class WorkloadLane:
         self.stats = LaneStats()
         self.ticks: dict[str, CellDemand] = {}
         self.cells: dict[str, WorkloadCell] = {}
+        self.views: dict[str, View] = {}
+        self._whole: list[Whole] = []
         self._owned_at: dict[str, tuple[int, list[WorkloadSpec]]] = {}
 
     def step(self, batch: Sequence[Incoming]) -> list[Message]:
         """Take a micro-batch of demand in; see :class:`~flyball_streams.engine.lane.Lane`."""
         out = take_records(batch, (DemandTick,), self._take, self.stats, STAGE)
-        for name, ticks in sorted(self.ticks.items()):
-            for tick in ticks.gate.close():
-                self.stats.ticks += 1
-                demands = merge(ticks.open.pop(tick.index, {}))
-                arrived = ticks.arrivals.pop(tick.index, NOTHING) if ticks.arrivals else NOTHING
-                for record in self._cell(name).close(tick, demands, self._owned(name), arrived):
-                    self.stats.records += 1
-                    out.append(record_message(record, f"/{self.source}"))
+        whole, self._whole = self._whole, []
+        for cell, tick, demands, arrived in sorted(whole, key=lambda w: w.cell):
+            self.stats.ticks += 1
+            mine = self._cell(cell)
+            self.views[cell].advance(tick)
+            for record in mine.close(tick, merge(demands), self._owned(cell), arrived):
+                self.stats.records += 1
+                out.append(record_message(record, f"/{self.source}"))
         self.stats.without_spec = sum(len(cell.without_spec) for cell in self.cells.values())
         return out
 
@@ -72,6 +92,7 @@ class WorkloadLane:
                 "stats": pack_struct(self.stats),
                 "ticks": {name: pack_struct(ticks) for name, ticks in self.ticks.items()},
                 "cells": {name: cell.state() for name, cell in self.cells.items()},
+                "views": {name: view.state() for name, view in self.views.items()},
             }
         )
 
@@ -81,27 +102,38 @@ class WorkloadLane:
         with reading(self.source):
             self.stats = unpack_struct(loaded["stats"], LaneStats)
             self.ticks = {name: unpack_struct(raw, CellDemand) for name, raw in loaded["ticks"].items()}
-            self.cells = {}
+            self.cells, self.views, self._owned_at = {}, {}, {}
             for name, cell in loaded["cells"].items():
                 self._cell(name).load(cell)
+                self.views[name].load(loaded["views"][name])
 
-    def _take(self, said: DemandTick) -> None:
-        ticks, config = self.ticks.get(said.cell), self.config
+    def _take(self, said: DemandTick, log_ms: int) -> None:
+        ticks = self.ticks.get(said.cell)
         if ticks is None:
-            grace = config.lateness_ticks + STAGGER
-            gate = Gate(said.tick.period_ns, config.lane_lateness_ticks, config.max_ahead_ticks, grace)
-            ticks = self.ticks[said.cell] = CellDemand(gate)
+            ticks = self.ticks[said.cell] = CellDemand(self._gate(said))
         gate, index = ticks.gate, said.tick.index
         check_period(said.cell, said.source, said.tick, gate.period_ns)
         mark = said.part >= said.parts - 1
         in_time: Arrival = "ok" if index > gate.closed else "late"
-        arrival = gate.arrive(said.source, index) if mark else in_time
+        arrival = gate.arrive(said.source, index, log_ms) if mark else in_time
         count(self.stats, arrival)
         if arrival == "ok":
             self._keep(ticks, said)
         elif mark:
             ticks.open.get(index, {}).pop(said.source, None)
             ticks.arrivals.get(index, {}).pop(said.source, None)
+        for tick in gate.close():
+            arrivals = ticks.arrivals.pop(tick.index, NOTHING) if ticks.arrivals else NOTHING
+            self._whole.append(Whole(said.cell, tick, ticks.open.pop(tick.index, {}), arrivals))
+
+    def _gate(self, said: DemandTick) -> Gate:
+        config, nodes = self.config, self.directory.nodes(said.cell) if self.node_partitions else []
+        grace = config.lateness_ticks + STAGGER
+        gate = Gate(said.tick.period_ns, config.lane_lateness_ticks, config.max_ahead_ticks, grace, forget=GONE_TICKS)
+        # Who runs nothing adds no demand, so nobody waits for it.
+        holders = (n.node.encode() for n in nodes if n.allocations)
+        gate.expect(f"node/{p}" for p in {partition_of(node, self.node_partitions) for node in holders})
+        return gate
 
     def _keep(self, ticks: CellDemand, said: DemandTick) -> None:
         """Note demand by source and workload: a node lane that was restarted says some of it again."""
@@ -115,16 +147,16 @@ class WorkloadLane:
         if cell is None:
             history = self.histories.get(name)
             mine = history.only(self._is_mine) if history is not None else None
-            cell = self.cells[name] = WorkloadCell(name, self.source, self.config, self.directory, mine)
+            view = self.views[name] = self.directory.view(name, Inventory, WorkloadSpec, Signal)
+            cell = self.cells[name] = WorkloadCell(name, self.source, self.config, view, mine)
         return cell
 
     def _is_mine(self, workload: str) -> bool:
         return partition_of(workload.encode(), self.partitions) == self.partition
 
     def _owned(self, cell: str) -> list[WorkloadSpec]:
-        known = self._owned_at.get(cell)
-        if known is None or known[0] != self.directory.version:
-            specs = self.directory.workloads(cell)
-            mine = [s for s in specs if self._is_mine(s.workload)]
-            known = self._owned_at[cell] = self.directory.version, mine
+        known, view = self._owned_at.get(cell), self.views[cell]
+        if known is None or known[0] != view.version:
+            mine = [s for s in view.workloads(cell) if self._is_mine(s.workload)]
+            known = self._owned_at[cell] = view.version, mine
         return known[1]

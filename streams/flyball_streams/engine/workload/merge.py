@@ -40,6 +40,7 @@ def _sum(found: list[Demand]) -> Demand:
             tokens_out_rate=plus(total.tokens_out_rate, d.tokens_out_rate),
             failed=plus(total.failed, d.failed),
             usage=_most([d.usage for d in found if d.usage is not None]),
+            clocks=(*total.clocks, *d.clocks),
         )
     return total
 

@@ -1,25 +1,54 @@
-"""When deferrable jobs run: the least carbon before the deadline."""
+"""When deferrable jobs run: the least carbon before the deadline, restarts included."""
 
 import math
 from typing import NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from flyball_contracts.config import TimingConfig
 from flyball_contracts.ids import NS_PER_S, record_id
 from flyball_contracts.records import Plan, Signal, WorkloadSpec
-from flyball_models.timing import k_lowest
+from flyball_models.timing import on_off
+from flyball_streams.engine.workload.intensity import Floats, Week, course
 
-MOST_COST = 1e9
-"""A carbon intensity above this is a fault of the feed; float32 ends at 3e38."""
+MOST_SLOTS = 512
+"""Slots of a plan: with more time to a deadline they are longer, whole multiples of the configured ones."""
+FARTHEST_NS = 366 * 86_400 * NS_PER_S
+"""A deadline that is later than in a year counts as in a year."""
+SIZES = (128, MOST_SLOTS)
+"""Slots that a plan is padded to: few sizes, so that few are compiled, all of them before the first tick."""
+UNITS = 5
+"""Parts of a slot in which work and lost time are counted."""
 
 
 class Deferrable(NamedTuple):
-    """A job to time: ``remaining_s`` is the running time that it still needs."""
+    """A job to time.
+
+    It needs ``remaining_s`` of running time, loses ``restart_s`` whenever it starts, and must be on early enough to
+    end ``margin_s`` before its deadline. A job that is ``running`` and still starts has its restart in what remains.
+    """
 
     spec: WorkloadSpec
     remaining_s: float
-    zone: str
+    restart_s: float = 0.0
+    margin_s: float = 0.0
+    running: bool = False
+
+    @property
+    def deadline_ns(self) -> int:
+        """Time by which it must end."""
+        return self.spec.deadline_ns or 0
+
+    @property
+    def needs_s(self) -> float:
+        """Seconds until it ends when it runs from now on."""
+        return self.remaining_s + (0.0 if self.running else self.restart_s)
+
+    def must_run(self, now_ns: int) -> bool:
+        """Whether to wait, or to pause, would put the deadline at risk."""
+        left_s = (self.deadline_ns - now_ns) / NS_PER_S
+        return left_s <= self.remaining_s + self.restart_s + self.margin_s
 
 
 def is_deferrable(spec: WorkloadSpec) -> bool:
@@ -27,47 +56,89 @@ def is_deferrable(spec: WorkloadSpec) -> bool:
     return spec.interruptible and spec.deadline_ns is not None and spec.duration_s is not None
 
 
-def slot_start(time_ns: int, config: TimingConfig) -> int:
+def slot_start(time_ns: int, slot_s: float) -> int:
     """Start of the planning slot that holds a time."""
-    slot_ns = round(config.slot_s * NS_PER_S)
+    slot_ns = round(slot_s * NS_PER_S)
     return time_ns // slot_ns * slot_ns
 
 
-def make_plan(job: Deferrable, signal: Signal, now_ns: int, cell: str, config: TimingConfig) -> Plan:
-    """Plan of one job on the newest carbon curve, from the slot that holds ``now_ns`` on.
+def make_plan(job: Deferrable, signal: Signal, week: Week, now_ns: int, cell: str, config: TimingConfig) -> Plan:
+    """Plan of one job up to its deadline on the newest carbon curve, which ``week`` continues where it ends.
 
-    Slots that the curve does not cover are used last. When waiting would save less than ``least_saving``, or nobody
-    knows, or the deadline cannot be kept, the plan is to run at once and on to the end.
+    When nobody knows anything of the carbon, or the deadline cannot be kept with its margin, the plan is to run at once
+    and on to the end.
     """
-    start = slot_start(now_ns, config)
-    slots = max(1, round(config.horizon_s / config.slot_s))
-    slot_ns = round(config.slot_s * NS_PER_S)
-    curve = [signal.at(start + i * slot_ns + slot_ns // 2) for i in range(slots)]
-    cost = np.array([math.nan if c is None or abs(c) > MOST_COST else c for c in curve], np.float32)
-    deadline_ns = job.spec.deadline_ns or start
-    last = max(0, min(slots, (deadline_ns - start) // slot_ns))
-    need = math.ceil(min(max(0.0, job.remaining_s) / config.slot_s, slots + 1))
-    found = k_lowest.plan(cost, np.zeros(1, np.int32), np.array([last], np.int32), np.array([need], np.int32))
-    run, feasible = np.asarray(found.run)[0], bool(np.asarray(found.feasible)[0])
-    at_once = np.arange(slots) < need
-    base = float(cost[at_once].sum())
-    saving = (base - float(cost[run].sum())) / base if base > 0 else 0.0
-    if not feasible or not saving >= config.least_saving:  # a slot of unknown cost makes it NaN
-        run, saving = at_once, 0.0
+    end_ns = min(max(job.deadline_ns, now_ns), now_ns + FARTHEST_NS)
+    left_s = (end_ns - now_ns) / NS_PER_S
+    span_s = max(left_s, min(job.needs_s, MOST_SLOTS * config.slot_s), config.slot_s)
+    step_s = config.slot_s * math.ceil(span_s / (config.slot_s * (MOST_SLOTS - 1)))
+    start, step_ns = slot_start(now_ns, step_s), round(step_s * NS_PER_S)
+    slots = min(MOST_SLOTS, max(1, math.ceil((now_ns - start + round(span_s * NS_PER_S)) / step_ns)))
+    starts = start + np.arange(slots, dtype=np.int64) * step_ns
+    cost = course(signal, week, np.maximum(starts + step_ns // 2, now_ns))
+    unit_s = step_s / UNITS
+    run = at_once = _seconds(np.ones(slots, bool), job, _inside(starts, step_ns, now_ns, None))
+    saving = 0.0
+    if job.remaining_s > 0 and np.isfinite(cost).all():
+        inside_s = _inside(starts, step_ns, now_ns, end_ns - round(min(job.margin_s, left_s) * NS_PER_S))
+        units = np.floor(inside_s / unit_s + 1e-6).astype(np.int32)
+        found = _cheapest(job, cost, units, unit_s)
+        if found is not None:
+            planned = _seconds(found, job, inside_s)
+            base, least = float(cost @ at_once), float(cost @ planned)
+            if least < base:
+                run, saving = planned, (base - least) / base
     return Plan(
-        id=record_id("Plan", cell, job.spec.workload, start, signal.published_ns, need),
+        id=record_id("Plan", cell, job.spec.workload, start, signal.published_ns, round(job.needs_s)),
         subject=job.spec.workload,
         cell=cell,
         zone=signal.zone,
         time_ns=now_ns,
         start_ns=start,
-        step_s=config.slot_s,
-        run=tuple(run.tolist()),
+        step_s=step_s,
+        run=tuple((run > 0).tolist()),
         cost=tuple(round(c, 3) if math.isfinite(c) else 0.0 for c in cost.tolist()),
         saving=saving,
-        feasible=feasible,
-        deadline_ns=deadline_ns,
+        feasible=job.needs_s <= left_s,
+        deadline_ns=job.deadline_ns,
     )
+
+
+def _inside(starts: NDArray[np.int64], step_ns: int, now_ns: int, until_ns: int | None) -> Floats:
+    """Seconds of each slot that lie between two times, float64[slots]."""
+    ends = starts + step_ns
+    ends = ends if until_ns is None else np.minimum(ends, until_ns)
+    return np.maximum(ends - np.maximum(starts, now_ns), 0) / NS_PER_S
+
+
+def _seconds(run: NDArray[np.bool_], job: Deferrable, inside_s: Floats) -> Floats:
+    """Seconds that a job is on in each slot until it ends, restarts included; float64[slots]."""
+    left, on = job.remaining_s, job.running
+    found = np.zeros(len(run))
+    for slot, wanted in enumerate(run.tolist()):
+        if wanted and left > 0:
+            left += 0.0 if on else job.restart_s
+            found[slot] = min(left, inside_s[slot])
+            left -= found[slot]
+        on = wanted
+    return found
+
+
+def _cheapest(job: Deferrable, cost: Floats, units: NDArray[np.int32], unit_s: float) -> NDArray[np.bool_] | None:
+    """Slots of the cheapest plan, bool[slots]; ``None`` when the work does not fit."""
+    slots = len(cost)
+    size = next(size for size in SIZES if slots <= size)
+    prices, holds = np.zeros((1, size), np.float32), np.zeros((1, size), np.int32)
+    prices[0, :slots], holds[0, :slots] = cost, units
+    found = on_off.plan(
+        prices,
+        holds,
+        np.array([min(math.ceil(job.remaining_s / unit_s - 1e-6), size * UNITS + 1)], np.int32),
+        np.array([min(math.ceil(job.restart_s / unit_s - 1e-6), size * UNITS + 1)], np.int32),
+        np.array([job.running]),
+        most=size * UNITS,
+    )
+    return np.asarray(found.run)[0, :slots] if np.asarray(found.feasible)[0] else None
 
 
 def slot_of(plan: Plan, time_ns: int) -> int:

@@ -1,0 +1,85 @@
+"""What the outcomes topic says of each decision: the ledger that all actuators of a group share.
+
+The log decides: of several claims the first counts, and of several last words the first is the last word.
+"""
+
+from collections.abc import Iterator
+
+from flyball_actuators.guard import Grant
+from flyball_contracts.records import Outcome
+
+MOST_SETTLED = 20_000
+
+
+class Page:
+    """What was said of one decision: who claimed it, in order, and its last words."""
+
+    def __init__(self) -> None:
+        self.claims: list[str] = []
+        self.accepted: Outcome | None = None
+        self.running: Outcome | None = None
+        self.final: Outcome | None = None
+        self.final_ms = 0
+
+
+class Book:
+    """Outcomes by partition and decision; of settled ones the newest :data:`MOST_SETTLED` in each partition."""
+
+    def __init__(self) -> None:
+        self._pages: dict[int, dict[str, Page]] = {}
+
+    def hear(self, partition: int, outcome: Outcome, at_ms: int) -> None:
+        """Take the next outcome of a partition; ``at_ms`` is when it was sent."""
+        pages = self._pages.setdefault(partition, {})
+        page = pages.setdefault(outcome.decision, Page())
+        if outcome.status == "accepted":
+            page.claims.append(outcome.actuator)
+            page.accepted = page.accepted or outcome
+        elif outcome.status == "running":
+            page.running = outcome
+        elif page.final is None:
+            page.final, page.final_ms = outcome, at_ms
+            if len(pages) > 2 * MOST_SETTLED:
+                self._pages[partition] = _newest(pages)
+
+    def page(self, partition: int, decision: str) -> Page | None:
+        """What was said of a decision, if anything."""
+        return self._pages.get(partition, {}).get(decision)
+
+    def grants(self, partition: int) -> Iterator[Grant]:
+        """What the limits count of the decisions that any actuator carried out.
+
+        The time of a decision is not in its outcomes, so none of them makes another one old; nor is its reason, so
+        that every move counts as a rescue and no preemption as a deferral.
+        """
+        for decision, page in self._pages.get(partition, {}).items():
+            said = page.running or page.accepted
+            if said is not None and not (page.final is not None and page.final.status == "refused"):
+                yield Grant(
+                    cell=said.cell,
+                    target=said.target,
+                    subject=said.target,
+                    decided_ns=0,
+                    at_ns=said.time_ns,
+                    taken=_taken(said),
+                    decision=decision,
+                    urgency="rescue" if said.type == "Migrate" else "normal",
+                )
+
+    def forget(self, partition: int) -> None:
+        """A partition is another's now."""
+        self._pages.pop(partition, None)
+
+
+def _taken(said: Outcome) -> int:
+    if said.type == "Migrate" or (said.expected is not None and said.expected.resources is not None):
+        return 1
+    before = said.before.replicas if said.before is not None else None
+    after = said.expected.replicas if said.expected is not None else None
+    return 0 if before is None or after is None else max(0, before - after)
+
+
+def _newest(pages: dict[str, Page]) -> dict[str, Page]:
+    settled = [decision for decision, page in pages.items() if page.final is not None]
+    old = set(settled[:-MOST_SETTLED])
+    return {decision: page for decision, page in pages.items() if decision not in old}

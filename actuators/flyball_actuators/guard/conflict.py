@@ -1,0 +1,56 @@
+"""Compare and set: what a decision assumed is compared with what the platform shows, before anything is told to it."""
+
+from flyball_actuators.guard.state import Case, Verdict, refuse
+from flyball_contracts.records import Migrate, Preempt, Scale, SubjectState
+
+
+def conflict(case: Case) -> Verdict | None:
+    """Refuse what would do the opposite of what it says, or more, on the state that was observed."""
+    decision, observed = case.decision, case.observed
+    if observed is None:
+        return None
+    problem = _place(decision, observed) if isinstance(decision, Migrate) else _count(decision, observed, case.assumed)
+    if isinstance(decision, Scale) and not problem:
+        problem = _resources(decision, observed)
+    return refuse("conflict", f"{problem}; decide again on what runs now") if problem else None
+
+
+def _count(decision: Scale | Preempt, observed: SubjectState, assumed: tuple[int, ...]) -> str:
+    """Judge by the replicas that are asked for and those that serve: a decision may have assumed either, or between.
+
+    A decision also stands for those that it overtook: what they would have changed is part of what it says.
+    """
+    shown = [n for n in (observed.replicas, observed.ready) if n is not None]
+    before, after = decision.replicas_before, decision.replicas
+    if not shown or any(_harmless(start, after, min(shown), max(shown)) for start in (before, *assumed)):
+        return ""
+    nearest = max(shown) if before > max(shown) else min(shown)
+    change = after - nearest
+    does = f"start {change}" if change > 0 else f"stop {-change}" if change < 0 else "change nothing"
+    return f"from {before} to {after} replicas was decided, but the platform shows {nearest}: it would {does}"
+
+
+def _harmless(before: int, after: int, least: int, most: int) -> bool:
+    """Whether a change does what it says, or less, where between ``least`` and ``most`` replicas are shown."""
+    if least <= before <= most:
+        return True
+    return after <= most if before > most else after >= least
+
+
+def _place(migrate: Migrate, observed: SubjectState) -> str:
+    node = observed.nodes.get(migrate.replica)
+    if node is None or node == migrate.from_node:
+        return ""
+    where = f"runs on {node!r}" if node else "is stopped"
+    return f"replica {migrate.replica!r} {where}, not on {migrate.from_node!r} from where it should move"
+
+
+def _resources(scale: Scale, observed: SubjectState) -> str:
+    if scale.resources is None or scale.resources_before is None or observed.resources is None:
+        return ""
+    for name in ("cpu", "memory_bytes", "gpu_profile"):
+        wanted, was = getattr(scale.resources, name), getattr(scale.resources_before, name)
+        shown = getattr(observed.resources, name)
+        if wanted is not None and was is not None and shown is not None and shown not in (was, wanted):
+            return f"resources.{name} was taken to be {was}, but the platform shows {shown}"
+    return ""

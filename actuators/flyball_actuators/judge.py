@@ -1,0 +1,65 @@
+"""The guard with its memory, the clock that is configured, and the world as it is now."""
+
+from collections.abc import Callable
+
+from flyball_actuators.guard import Grant, Guard, GuardState, Verdict, World
+from flyball_actuators.kill_switch import stop_reason
+from flyball_actuators.ledger import Ledger
+from flyball_actuators.session import Session
+from flyball_contracts.config import ActuatorConfig
+from flyball_contracts.records import AnyDecision, SubjectState
+
+
+class Judge:
+    """Asks the guard. What the ledger holds counts toward the limits; dry runs count for dry runs only."""
+
+    def __init__(self, config: ActuatorConfig, ledger: Ledger, session: Session, clock: Callable[[], int]) -> None:
+        self.live = config.mode == "live"
+        self._config = config
+        self._session = session
+        self._wall = clock
+        self._guard = Guard(config)
+        self._state = GuardState.restored(ledger.grants(), dry_run=config.mode == "dry_run")
+        self._event_ns: dict[str, int] = {}
+
+    def saw(self, decision: AnyDecision) -> None:
+        """Let the event clock know a decision's time."""
+        self._event_ns[decision.cell] = max(decision.time_ns, self._event_ns.get(decision.cell, 0))
+
+    def now_ns(self, decision: AnyDecision) -> int:
+        """Now on the configured clock; in event time it is the newest decision's of the cell."""
+        return self._event_ns[decision.cell] if self._config.clock == "event" else self._wall()
+
+    def view(self) -> World:
+        """The world with the kill switch, which is looked at each time."""
+        return self._session.world(stop_reason(self._config.kill_switch))
+
+    def check(self, decision: AnyDecision) -> Verdict:
+        """Judge a decision on arrival; nothing is granted yet."""
+        self._state, verdict = self._guard.check(self._state, decision, self.now_ns(decision), self.view())
+        return verdict
+
+    def authorise(
+        self, decision: AnyDecision, observed: SubjectState, assumed: tuple[int, ...]
+    ) -> tuple[Verdict, Grant | None]:
+        """Judge a decision on what the platform shows; a grant where it may be carried out."""
+        now_ns, view = self.now_ns(decision), self.view()
+        self._state, verdict = self._guard.authorise(self._state, decision, now_ns, view, observed, assumed)
+        return verdict, self._state.grants[decision.cell][-1] if verdict.status == "accepted" else None
+
+    def still(self, decision: AnyDecision) -> Verdict | None:
+        """Why a decision that was judged before may no longer be carried out, if so."""
+        return self._guard.still(self._state, decision, self.now_ns(decision), self.view())
+
+    def forgive(self, decision: AnyDecision) -> None:
+        """Count a decision no more: nothing was changed."""
+        self._state = self._state.without(decision)
+
+    def restore(self, partition: int) -> None:
+        """Count what the log says of a partition; the ledger's file knows this process's own better."""
+        held = [grant for grants in self._state.grants.values() for grant in grants]
+        counted = {grant.decision for grant in held}
+        found = [grant for grant in self._session.log.book.grants(partition) if grant.decision not in counted]
+        if self.live and found:
+            merged = GuardState.restored([*held, *found])
+            self._state = merged._replace(newest={**merged.newest, **self._state.newest})

@@ -1,0 +1,288 @@
+"""The loop of one run: read, carry on, be heard, commit."""
+
+import logging
+import time
+from collections.abc import Callable
+from threading import Event
+from typing import NamedTuple, cast
+
+from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, KafkaException, Message, TopicPartition
+
+from flyball_actuators.carry_out import Carrier
+from flyball_actuators.judge import Judge
+from flyball_actuators.lanes import MOST_WAITING, Lanes
+from flyball_actuators.ledger import Ledger
+from flyball_actuators.messages import headers_of
+from flyball_actuators.platforms import Platforms
+from flyball_actuators.progress import Progress
+from flyball_actuators.report import ActuatorReport
+from flyball_actuators.session import CLIENT, Session, reading
+from flyball_actuators.task import Words
+from flyball_actuators.topics_watch import TopicsChanged, TopicsWatch
+from flyball_contracts.codec import decode_record
+from flyball_contracts.config import Config
+from flyball_contracts.deadletter import dead_letter
+from flyball_contracts.errors import DecodeError, TransportError
+from flyball_contracts.kafka_log import ClientLog
+from flyball_contracts.partitioner import partition_of
+from flyball_contracts.records import AnyDecision
+from flyball_contracts.topics import DECISIONS
+
+_LOG = logging.getLogger(__name__)
+_BATCH = 200
+_SLACK_S = 120.0  # clocks of who sends decisions and who sends outcomes may differ by so much
+_UNREACHABLE_S = 30.0
+_LEAVE_S = 8.0
+_TURN_S = 0.005
+_COMMIT_AGAIN_S = 0.25
+_MOST_OFFSETS = 20_000
+CUT_SHORT = "cut short"
+
+
+class _Read(NamedTuple):
+    """A decision that waits until the outcomes of its partition were read."""
+
+    decision: AnyDecision
+    offset: int
+    at_ms: int
+
+
+class Loop:
+    """One consumer of the decisions and all that hangs on its partitions; ``started`` once everything was there.
+
+    ``topic`` is the identity of the decisions topic. Where it is another than the ``known`` one, offsets that were
+    committed mean nothing, and it is read from its start.
+    """
+
+    def __init__(
+        self,
+        config: Config,
+        session: Session,
+        ledger: Ledger,
+        platforms: Platforms,
+        report: ActuatorReport,
+        clock: Callable[[], int],
+        stop: Event,
+        *,
+        known: str,
+    ) -> None:
+        settings, kafka = config.actuator, config.kafka
+        self.started = self.assigned = False
+        self._session, self._report, self._stop = session, report, stop
+        self._known, self.topic = known, ""
+        self._bootstrap = kafka.bootstrap
+        self._progress = Progress()
+        self._judge = Judge(settings, ledger, session, clock)
+        words = Words(settings, session.instance)
+        self._carrier = Carrier(ledger, session, self._judge, words, time.monotonic)
+        self._lanes = Lanes(platforms, ledger, session, self._judge, self._carrier, report, self._progress.done)
+        self._held: dict[int, list[_Read]] = {}
+        self._open: set[int] = set()
+        self._paused = self._refused = False
+        self._commit_s = 0.0
+        longest_s = max(settings.per_target.window_s, settings.per_cell.window_s, settings.blast_radius.window_s)
+        self._look_back_ms = round(1000 * (longest_s + _SLACK_S))
+        client = reading(kafka, settings.group)
+        self._incremental = "cooperative" in str(client["partition.assignment.strategy"])
+        told = ClientLog(_LOG, "decisions", kafka.bootstrap)
+        self._consumer = Consumer({**client, "error_cb": told.on_error, "on_commit": self._committed}, logger=told)
+        self._watch = TopicsWatch(client, kafka.bootstrap)
+        _LOG.info("actuator %s, mode %s, platforms: %s", session.instance, settings.mode, platforms.named)
+
+    def run(self, ready: Callable[[], None] | None, beat: Callable[[], object]) -> None:
+        """Go round until told to stop; :class:`TopicsChanged` when the topics are no longer those it began with."""
+        self._watch.start()
+        self.topic = self._watch.identity
+        self._session.start()
+        self._consumer.subscribe(
+            [DECISIONS.name], on_assign=self._assigned, on_revoke=self._revoked, on_lost=self._lost
+        )
+        self.started = True
+        while not self._stop.is_set():
+            self._read(self._lanes.wait_s())
+            self._turn()
+            self._make_room()
+            if self.assigned and ready is not None:
+                ready()
+                ready = None
+            self._watch.positions = self._progress.position()
+            if self._watch.changed:
+                self.topic = CUT_SHORT if self._watch.cut_short else self.topic
+                raise TopicsChanged(self._watch.changed)
+            if time.monotonic() - self._watch.answered_s < _UNREACHABLE_S:
+                beat()
+        self._leave()
+
+    def close(self) -> None:
+        """Leave the group; what is not committed will come again."""
+        self._watch.close()
+        self._consumer.close()
+        self._carrier.close()
+        self._session.close()
+        self._report.delivered += self._session.outbox.delivered
+        self._report.unreadable_world += self._session.unreadable
+
+    def _turn(self) -> None:
+        self._session.drain()
+        self._admit()
+        self._lanes.step()
+        self._prove()
+
+    def _read(self, wait_s: float) -> None:
+        """Take what is there at once; wait only where there is nothing."""
+        first = self._consumer.poll(wait_s)
+        if first is None:
+            return
+        for message in (first, *self._consumer.consume(_BATCH, 0)):
+            self._take(message)
+
+    def _take(self, message: Message) -> None:
+        topic, partition, offset = message.topic(), message.partition(), message.offset()
+        error = message.error()
+        if error is not None or topic is None or partition is None or offset is None:
+            if error is not None and error.fatal():
+                raise TransportError(f"{self._bootstrap}: decisions can no longer be read: {error.str()}")
+            _LOG.warning("reading decisions: %s", error)
+            return
+        self._progress.read(partition, offset)
+        try:
+            record = decode_record(topic, message.value(), headers_of(message))
+            decision = cast(AnyDecision, record)  # the codec lets nothing else through on this topic
+            self._check_key(decision, message.key(), partition)
+        except DecodeError as bad:
+            self._refuse(message, topic, partition, offset, bad)
+            return
+        self._report.decisions += 1
+        read = _Read(decision, offset, message.timestamp()[1])
+        if partition in self._open:
+            self._lanes.take(read.decision, partition, read.offset, read.at_ms)
+        else:
+            self._held.setdefault(partition, []).append(read)
+
+    def _check_key(self, decision: AnyDecision, key: bytes | None, partition: int) -> None:
+        """Who owns a partition owns its decisions only if each can come in one partition alone."""
+        target = decision.target.encode()
+        if key != target or partition_of(target, self._watch.partitions) != partition:
+            raise DecodeError(
+                f"decision {decision.id} about {decision.target!r} came with key {key!r} in partition {partition}; "
+                "its key must be its target, placed by murmur2 (partitioner murmur2_random)"
+            )
+
+    def _refuse(self, message: Message, topic: str, partition: int, offset: int, error: DecodeError) -> None:
+        self._report.undecodable += 1
+        _LOG.warning("%s/%d@%d goes to the dead letters: %s", topic, partition, offset, error)
+        self._session.outbox.put(
+            dead_letter(
+                topic=topic,
+                partition=partition,
+                offset=offset,
+                key=message.key(),
+                value=message.value(),
+                headers=headers_of(message),
+                stage=CLIENT,
+                error=error,
+            ),
+            lambda _: self._progress.done(partition, offset),
+        )
+
+    def _admit(self) -> None:
+        """Let the decisions of a partition in once it is known what became of those before them."""
+        log = self._session.log
+        for partition, held in list(self._held.items()):
+            try:
+                log.follow(partition, held[0].at_ms - self._look_back_ms)
+            except KafkaException as error:
+                _LOG.warning("outcomes of partition %d cannot be read: %s", partition, error.args[0].str())
+                continue
+            log.drain()
+            if log.read(partition):
+                self._judge.restore(partition)
+                self._open.add(partition)
+                for read in self._held.pop(partition):
+                    self._lanes.take(read.decision, partition, read.offset, read.at_ms)
+
+    def _prove(self) -> None:
+        """Commit what has its last word; an accepted commit also proves that the partitions are still ours."""
+        lease, offsets = self._session.lease, self._progress.commit_to()
+        if time.monotonic() < self._commit_s or not offsets:
+            return
+        if lease.due() or (self._progress.ahead() and not lease.asking):
+            lease.asked()
+            parts = [TopicPartition(DECISIONS.name, p, offset) for p, offset in offsets.items()]
+            try:
+                self._consumer.commit(offsets=parts, asynchronous=True)
+            except KafkaException as error:
+                self._committed(error.args[0], parts)
+
+    def _committed(self, error: KafkaError | None, parts: list[TopicPartition]) -> None:
+        refused = [part.error for part in parts if part.error is not None]
+        self._session.lease.answered(error is None and not refused)
+        if error is None and not refused:
+            self._report.commits += 1
+            for part in parts:
+                self._progress.committed(part.partition, part.offset)
+        else:
+            self._report.commit_failures += 1
+            self._commit_s = time.monotonic() + _COMMIT_AGAIN_S
+            (_LOG.debug if self._refused else _LOG.warning)(
+                "offsets are not committed yet, which is safe: %s", (error or refused[0]).str()
+            )
+        self._refused = error is not None or bool(refused)
+
+    def _make_room(self) -> None:
+        """Read no more while too much is under way, and go on once half of it is done."""
+        held = max(map(len, self._held.values()), default=0)
+        span = max(map(self._progress.span, self._progress.position()), default=0)
+        if not self._paused and (self._lanes.waiting + held >= MOST_WAITING or span >= _MOST_OFFSETS):
+            self._paused = True
+            _LOG.warning(
+                "%d decisions are under way or wait: no more are read until half are done", self._lanes.waiting
+            )
+            self._consumer.pause(self._consumer.assignment())
+        elif self._paused and self._lanes.waiting + held <= MOST_WAITING // 2 and span <= _MOST_OFFSETS // 2:
+            self._paused = False
+            _LOG.warning("decisions are read again")
+            self._consumer.resume(self._consumer.assignment())
+
+    def _assigned(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
+        self.assigned = True
+        if self._paused:  # partitions that stay would stay paused; where there is no room, all are paused again
+            self._paused = False
+            consumer.resume(consumer.assignment())
+        if self._known not in ("", self.topic):
+            _LOG.warning("%s is another than before: it is read from the start of what is there", DECISIONS.name)
+            for part in partitions:
+                part.offset = OFFSET_BEGINNING
+            (consumer.incremental_assign if self._incremental else consumer.assign)(partitions)
+
+    def _revoked(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
+        self._leave()
+        self._forget(partitions)
+
+    def _lost(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
+        self._session.lease.lost()
+        self._forget(partitions)
+
+    def _forget(self, partitions: list[TopicPartition]) -> None:
+        for part in partitions:  # the next owner reads them again, and what was said of them
+            self._lanes.forget(part.partition)
+            self._progress.forget(part.partition)
+            self._session.log.forget(part.partition)
+            self._session.outbox.give_up(part.partition)
+            self._held.pop(part.partition, None)
+            self._open.discard(part.partition)
+
+    def _leave(self) -> None:
+        """Wait a little for answers that are due, say what is known, and commit it."""
+        ends_s = time.monotonic() + _LEAVE_S
+        while self._lanes.calling() and time.monotonic() < ends_s:
+            self._session.drain()
+            self._lanes.step(anew=False)
+            time.sleep(_TURN_S)
+        if self._session.outbox.flush() and self._progress.ahead():
+            offsets = self._progress.commit_to()
+            try:
+                parts = [TopicPartition(DECISIONS.name, p, offset) for p, offset in offsets.items()]
+                self._consumer.commit(offsets=parts, asynchronous=False)
+            except KafkaException as error:
+                _LOG.warning("offsets are not committed, which is safe: %s", error.args[0].str())

@@ -1,0 +1,107 @@
+"""Follows the outcomes of the partitions that are ours, from as far back as it matters."""
+
+import logging
+from typing import NamedTuple
+
+from confluent_kafka import Consumer, KafkaException, Message, TopicPartition
+
+from flyball_actuators.book import Book
+from flyball_actuators.messages import END_OF_PARTITION, headers_of
+from flyball_contracts.codec import decode_record
+from flyball_contracts.errors import DecodeError
+from flyball_contracts.kafka import Settings
+from flyball_contracts.kafka_log import ClientLog
+from flyball_contracts.records import Outcome
+from flyball_contracts.topics import OUTCOMES
+
+_LOG = logging.getLogger(__name__)
+_ANSWER_S = 5.0
+_BATCH = 500
+_WHOLE = 20_000  # offsets; a log that short is read whole, because not every broker finds offsets by time
+
+
+class _Part(NamedTuple):
+    """How far a partition was read, and how far it must be before it counts as read."""
+
+    at: int
+    until: int
+
+
+class OutcomeLog:
+    """Reads outcome partitions into a :class:`Book`; it joins no group and commits nothing."""
+
+    def __init__(self, settings: Settings, bootstrap: str) -> None:
+        self.book = Book()
+        self.undecodable = 0
+        told = ClientLog(_LOG, "outcomes", bootstrap)
+        self._consumer = Consumer({**settings, "enable.partition.eof": True, "error_cb": told.on_error}, logger=told)
+        self._parts: dict[int, _Part] = {}
+
+    def follow(self, partition: int, since_ms: int) -> None:
+        """Read a partition from ``since_ms`` on; ``KafkaException`` when the broker does not answer."""
+        if partition in self._parts:
+            return
+        where = TopicPartition(OUTCOMES.name, partition)
+        low, high = self._consumer.get_watermark_offsets(where, _ANSWER_S, cached=False)
+        start = low
+        if high - low > _WHOLE:
+            (found,) = self._consumer.offsets_for_times(
+                [TopicPartition(OUTCOMES.name, partition, since_ms)], timeout=_ANSWER_S
+            )
+            if found.error is not None:
+                raise KafkaException(found.error)
+            start = found.offset if found.offset >= 0 else high
+        self._parts[partition] = _Part(start, high)
+        self._consumer.incremental_assign([TopicPartition(OUTCOMES.name, partition, start)])
+
+    def read(self, partition: int, offset: int | None = None) -> bool:
+        """Whether a partition was read beyond ``offset``, or to where it ended when it was first followed."""
+        part = self._parts.get(partition)
+        return part is not None and part.at >= (part.until if offset is None else offset + 1)
+
+    def position(self) -> dict[int, int]:
+        """Offset of the next outcome of each partition."""
+        return {partition: part.at for partition, part in self._parts.items()}
+
+    def drain(self) -> None:
+        """Take in what has arrived."""
+        while self._parts:
+            messages = self._consumer.consume(_BATCH, 0)
+            for message in messages:
+                self._take(message)
+            if len(messages) < _BATCH:
+                return
+
+    def forget(self, partition: int) -> None:
+        """Leave a partition to others."""
+        if self._parts.pop(partition, None) is not None:
+            self._consumer.incremental_unassign([TopicPartition(OUTCOMES.name, partition)])
+        self.book.forget(partition)
+
+    def close(self) -> None:
+        """Let the broker go."""
+        self._consumer.close()
+
+    def _take(self, message: Message) -> None:
+        topic, partition, offset = message.topic(), message.partition(), message.offset()
+        part = None if partition is None else self._parts.get(partition)
+        error = message.error()
+        if topic is None or partition is None or offset is None or part is None:
+            if error is not None:
+                _LOG.warning("reading outcomes: %s", error)
+            return
+        if error is not None:
+            if error.code() == END_OF_PARTITION:
+                self._parts[partition] = part._replace(at=max(offset, part.at))
+            else:
+                _LOG.warning("reading %s/%d: %s", topic, partition, error)
+            return
+        self._parts[partition] = part._replace(at=offset + 1)
+        try:
+            record = decode_record(topic, message.value(), headers_of(message))
+        except DecodeError as bad:
+            self.undecodable += 1
+            _LOG.warning("%s/%d@%d is passed over: %s", topic, partition, offset, bad)
+            return
+        if isinstance(record, Outcome):
+            self.book.hear(partition, record, message.timestamp()[1])

@@ -1,0 +1,85 @@
+"""Platforms carry out decisions; each cell has the first one of the configuration whose pattern matches it."""
+
+from collections.abc import Sequence
+from fnmatch import fnmatchcase
+from typing import NamedTuple
+
+from flyball_actuators.platforms.base import (
+    Capabilities as Capabilities,
+    Done as Done,
+    Failed as Failed,
+    Handle as Handle,
+    Platform as Platform,
+    PlatformError as PlatformError,
+    Progress as Progress,
+    Rejected as Rejected,
+    Running as Running,
+    Superseded as Superseded,
+)
+from flyball_actuators.platforms.inventory import InventoryPlatform as InventoryPlatform, Seen as Seen
+from flyball_actuators.platforms.simulated import SimulatedPlatform as SimulatedPlatform
+from flyball_actuators.platforms.states import expected_of as expected_of
+from flyball_contracts.config import ActuatorConfig, PlatformConfig
+from flyball_contracts.errors import ConfigError
+from flyball_contracts.records import AnyDecision
+
+POLL_S = PlatformConfig().poll_s
+
+
+class Served(NamedTuple):
+    """A platform, the cells that it runs as glob patterns, and how often what is under way is looked at."""
+
+    cells: tuple[str, ...]
+    platform: Platform
+    poll_s: float
+
+
+class Platforms:
+    """The platforms of one actuator."""
+
+    def __init__(self, served: Sequence[Served], *, live: bool) -> None:
+        self._served = tuple(served)
+        self._live = live
+
+    def of(self, decision: AnyDecision) -> Served | Rejected:
+        """Who carries out a decision, or why nobody does."""
+        found = next((s for s in self._served if any(fnmatchcase(decision.cell, c) for c in s.cells)), None)
+        if found is None:
+            return Rejected(
+                "no_platform",
+                f"no platform carries out decisions of cell {decision.cell!r}; add one to actuator.platforms",
+            )
+        kind, kinds = type(decision).__name__, found.platform.capabilities.kinds
+        if self._live and kind not in kinds:
+            can = f"can do {', '.join(sorted(kinds))}" if kinds else "can plan, not act"
+            return Rejected(
+                "unsupported",
+                f"platform {found.platform.name} of cell {decision.cell!r} {can}: it cannot {kind.lower()} "
+                f"{decision.workload!r}; name a platform that can in actuator.platforms, or set actuator.mode to "
+                "dry_run",
+            )
+        return found
+
+    @property
+    def named(self) -> str:
+        """Names, for the log."""
+        return ", ".join(f"{s.platform.name} for {'|'.join(s.cells)}" for s in self._served) or "none"
+
+
+def make_platforms(config: ActuatorConfig, seen: Seen) -> Platforms:
+    """The platforms of a configuration; ``seen`` gives the replicas that inventories show.
+
+    In dry run, cells that no entry names are planned on the inventories. Raises :class:`ConfigError`.
+    """
+    served = [_served(entry, f"actuator.platforms[{i}]", seen) for i, entry in enumerate(config.platforms)]
+    if config.mode != "live":
+        served.append(Served(("*",), InventoryPlatform(seen), POLL_S))
+    return Platforms(served, live=config.mode == "live")
+
+
+def _served(entry: PlatformConfig, where: str, seen: Seen) -> Served:
+    if entry.driver == "inventory":
+        if entry.url:
+            raise ConfigError(f"{where}.url: driver inventory asks no server; leave it out, or set driver: simulated")
+        return Served(entry.cells, InventoryPlatform(seen), entry.poll_s)
+    return Served(entry.cells, SimulatedPlatform(entry.url, entry.timeout_s, where), entry.poll_s)

@@ -1,0 +1,46 @@
+"""Plans on the inventories that agents publish; it can change nothing."""
+
+from collections.abc import Callable, Mapping
+
+from flyball_actuators.platforms.base import Capabilities, Failed, Handle, Progress, Rejected
+from flyball_actuators.platforms.states import expected_of, named_replicas
+from flyball_actuators.platforms.words import intent
+from flyball_contracts.records import AnyDecision, SubjectState
+
+Seen = Callable[[str, str], Mapping[str, str]]
+"""Nodes of the replicas of a workload in a cell, by replica, as the inventories show them."""
+
+
+class InventoryPlatform:
+    """The platform of cells that nothing else is configured for."""
+
+    name = "inventory"
+    capabilities = Capabilities(kinds=frozenset(), tracks=True)
+
+    def __init__(self, seen: Seen) -> None:
+        self._seen = seen
+
+    def observe(self, decision: AnyDecision) -> SubjectState | Rejected:
+        """Replicas and their nodes; nothing is known of a workload that no inventory names."""
+        seen = self._seen(decision.cell, decision.workload)
+        if not seen:
+            return SubjectState()
+        named = named_replicas(decision)
+        return SubjectState(
+            replicas=len(seen), ready=len(seen), nodes={name: seen[name] for name in named if name in seen}
+        )
+
+    def submit(self, decision: AnyDecision, observed: SubjectState, *, dry_run: bool) -> Handle | Rejected:
+        """Say what would be done; a live submission is refused."""
+        if not dry_run:
+            return Rejected("unsupported", "platform inventory can plan, not act; name another in actuator.platforms")
+        answer = f"would have {intent(decision)}; nothing was changed"
+        return Handle(operation="", expected=expected_of(decision, observed), answer=answer)
+
+    def poll(self, handle: Handle) -> Progress:
+        """Nothing was ever submitted."""
+        return Failed(f"platform inventory has no operation {handle.operation!r}")
+
+    def find(self, decision: AnyDecision) -> Handle | None:
+        """Nothing was ever submitted."""
+        return None

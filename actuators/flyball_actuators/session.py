@@ -1,0 +1,103 @@
+"""What the steps of a decision need of Kafka, for as long as the topics stay the same."""
+
+import logging
+import os
+import socket
+from collections.abc import Mapping
+from threading import Event
+
+from confluent_kafka import KafkaException
+
+from flyball_actuators.guard import World
+from flyball_actuators.lease import Lease
+from flyball_actuators.outbox import Delivered, Outbox
+from flyball_actuators.outcome_log import OutcomeLog
+from flyball_actuators.world import WorldReader
+from flyball_contracts.codec import record_message
+from flyball_contracts.config import KafkaConfig
+from flyball_contracts.kafka import Settings, consumer_settings, producer_settings
+from flyball_contracts.records import AnyDecision, Outcome
+
+_LOG = logging.getLogger(__name__)
+SOURCE = "/actuator"
+CLIENT = "flyball-actuator"
+SESSION_MS = 6_000  # a broker refuses less; a member that was killed is replaced this long afterwards
+HEARTBEAT_MS = 1_000
+_MS = 1000.0
+
+
+def instance_name() -> str:
+    """A name that no other process has had: host, process and four random bytes."""
+    return f"{socket.gethostname()}/{os.getpid()}/{os.urandom(4).hex()}"
+
+
+def reading(kafka: KafkaConfig, group: str) -> Settings:
+    """Settings of the clients that read."""
+    settings = consumer_settings(kafka.bootstrap, group=group, client_id=CLIENT)
+    return {
+        **settings,
+        "session.timeout.ms": SESSION_MS,
+        "heartbeat.interval.ms": HEARTBEAT_MS,
+        "partition.assignment.strategy": "cooperative-sticky",  # what stays goes on undisturbed
+        "queued.max.messages.kbytes": 4096,
+        **kafka.client,
+    }
+
+
+class Session:
+    """The world, the log of outcomes, the way out, and the proof that this process may speak."""
+
+    def __init__(self, kafka: KafkaConfig, group: str, instance: str, stop: Event) -> None:
+        settings = reading(kafka, group)
+        self.instance = instance
+        self.lease = Lease(float(settings["session.timeout.ms"]) / _MS)
+        self.log = OutcomeLog(settings, kafka.bootstrap)
+        self.outbox = Outbox(
+            producer_settings(kafka.bootstrap, client_id=CLIENT, linger_ms=0, extra=kafka.client), self.lease.length_s
+        )
+        self._world = WorldReader(settings, kafka.bootstrap)
+        self._stop = stop
+
+    def start(self) -> None:
+        """Read workloads and inventories to their ends; :class:`TransportError` when the broker does not answer."""
+        self._world.start(self._stop)
+
+    def drain(self) -> None:
+        """Take in what has arrived on all topics but the decisions."""
+        self._world.drain()
+        self.log.drain()
+        self.outbox.step(again=self.lease.valid())
+
+    def say(self, partition: int, outcome: Outcome, then: Delivered | None = None) -> None:
+        """Publish an outcome where the decision came from: the same partition of the outcomes."""
+        self.outbox.put(record_message(outcome, SOURCE)._replace(partition=partition), then)
+
+    def world(self, stop: str) -> World:
+        """The world as the guard sees it; ``stop`` is why the kill switch is on, or empty."""
+        return self._world.view(stop)
+
+    def replicas(self, cell: str, workload: str) -> Mapping[str, str]:
+        """Nodes of a workload's replicas, by replica, as the inventories show them."""
+        return self._world.replicas(cell, workload)
+
+    def refresh(self) -> None:
+        """Bring the world up to date before a target counts as unknown."""
+        try:
+            self._world.catch_up(self._stop)
+        except KafkaException as error:
+            _LOG.warning("workloads and inventories could not be brought up to date: %s", error.args[0].str())
+
+    def usd_per_gpu_hour(self, decision: AnyDecision) -> float | None:
+        """What a GPU of the decision's workload costs, where inventories say."""
+        return self._world.usd_per_gpu_hour(decision.cell, decision.workload)
+
+    @property
+    def unreadable(self) -> int:
+        """Workloads, inventories and outcomes that were passed over."""
+        return self._world.undecodable + self.log.undecodable
+
+    def close(self) -> None:
+        """Let the broker go."""
+        self._world.close()
+        self.log.close()
+        self.outbox.close()

@@ -1,0 +1,172 @@
+"""Notices what a consumer is not told: that the topics are others than they were, or may not be used."""
+
+import logging
+import threading
+import time
+from collections.abc import Mapping
+from concurrent.futures import Future
+from typing import Any, NamedTuple
+
+from confluent_kafka import KafkaException, TopicCollection, TopicPartition
+from confluent_kafka.admin import AdminClient
+from confluent_kafka.admin._acl import AclOperation
+from confluent_kafka.admin._listoffsets import OffsetSpec
+
+from flyball_contracts.errors import TransportError
+from flyball_contracts.kafka import Settings
+from flyball_contracts.kafka_log import ClientLog
+from flyball_contracts.topics import DEAD_LETTERS, DECISIONS, INVENTORY, OUTCOMES, WORKLOADS
+
+_LOG = logging.getLogger(__name__)
+EVERY_S = 2.0
+ANSWER_S = 5.0
+_READ = (DECISIONS, OUTCOMES, WORKLOADS, INVENTORY)
+_CREATE = "create the topics with: flyball topics"
+
+
+class TopicsChanged(TransportError):
+    """The topics are not those that were being read."""
+
+
+class Shape(NamedTuple):
+    """A topic as the broker describes it: which one it is, and its number of partitions."""
+
+    identity: str
+    partitions: int
+
+
+class TopicsWatch:
+    """Describes the topics every :data:`EVERY_S` seconds, in a thread of its own.
+
+    ``changed`` is why they are others than at the start, or empty; with ``cut_short`` they are the same topics, with
+    less in them than was read. ``answered_s`` is when the broker last answered.
+    The caller keeps ``positions`` up to date: the offset of the next decision of each partition.
+    """
+
+    def __init__(self, settings: Settings, bootstrap: str) -> None:
+        self.changed = ""
+        self.cut_short = False
+        self.positions: dict[int, int] = {}
+        self.answered_s = time.monotonic()
+        self._bootstrap = bootstrap
+        told = ClientLog(_LOG, "topics", bootstrap)
+        kept = {
+            name: value
+            for name, value in settings.items()
+            if name.startswith(("bootstrap", "client", "sasl", "ssl", "security", "reconnect", "socket", "log"))
+        }
+        make: Any = AdminClient  # its own types leave out callbacks, and the types of answers
+        self._admin = make({**kept, "error_cb": told.on_error}, logger=told)
+        self._shapes: dict[str, Shape] = {}
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="topics", daemon=True)
+
+    def start(self) -> None:
+        """Check that what is needed is there and allowed, and go on watching.
+
+        :class:`TransportError` names what is missing and the remedy.
+        """
+        self._shapes = self._describe()
+        decisions, outcomes = self._shapes[DECISIONS.name], self._shapes[OUTCOMES.name]
+        if decisions.partitions != outcomes.partitions:
+            raise TransportError(
+                f"{DECISIONS.name} has {decisions.partitions} partitions and {OUTCOMES.name} {outcomes.partitions}; "
+                "give both the same number, for who reads a decision must read what became of it"
+            )
+        self.answered_s = time.monotonic()
+        self._thread.start()
+
+    @property
+    def partitions(self) -> int:
+        """Partitions of the decisions."""
+        return self._shapes[DECISIONS.name].partitions
+
+    @property
+    def identity(self) -> str:
+        """Which topic the decisions are; one that is made again has another."""
+        return self._shapes[DECISIONS.name].identity
+
+    def close(self) -> None:
+        """End the thread."""
+        self._stop.set()
+        if self._thread.is_alive():
+            self._thread.join(ANSWER_S + 1.0)
+
+    def _run(self) -> None:
+        while not self._stop.wait(EVERY_S) and not self.changed:
+            try:
+                shapes = self._describe()
+                changed = _difference(self._shapes, shapes) or self._cut_short()
+            except TopicsMissing as error:
+                self.changed = str(error)
+                return
+            except TransportError as error:
+                _LOG.debug("%s", error)
+                continue
+            self.answered_s = time.monotonic()
+            self.changed = changed
+
+    def _cut_short(self) -> str:
+        positions = dict(self.positions)
+        make: Any = OffsetSpec
+        wanted = {TopicPartition(DECISIONS.name, p): make.latest() for p in positions}
+        if not wanted:
+            return ""
+        try:
+            asked: Mapping[Any, Future[Any]] = self._admin.list_offsets(wanted, request_timeout=ANSWER_S)
+            ends = {part.partition: future.result(ANSWER_S + 1.0).offset for part, future in asked.items()}
+        except KafkaException as error:
+            raise TransportError(f"{self._bootstrap}: {error.args[0].str()}") from error
+        short = next((p for p, position in positions.items() if ends[p] < position), None)
+        if short is None:
+            return ""
+        self.cut_short = True
+        return f"{DECISIONS.name}/{short} ends at {ends[short]}, and was read to {positions[short]}"
+
+    def _describe(self) -> dict[str, Shape]:
+        names = [topic.name for topic in (*_READ, DEAD_LETTERS)]
+        try:
+            asked: Mapping[str, Future[Any]] = self._admin.describe_topics(
+                TopicCollection(names), include_authorized_operations=True, request_timeout=ANSWER_S
+            )
+            found = {name: self._result(name, future) for name, future in asked.items()}
+        except KafkaException as error:
+            raise TransportError(f"{self._bootstrap}: {error.args[0].str()}; is a broker there?") from error
+        for name, operation, what in (
+            *((topic.name, AclOperation.WRITE, "written") for topic in (OUTCOMES, DEAD_LETTERS)),
+            *((topic.name, AclOperation.READ, "read") for topic in _READ),
+        ):
+            allowed = found[name].authorized_operations
+            if allowed and operation not in allowed:
+                raise TransportError(
+                    f"{self._bootstrap}: {name} may not be {what} by this user; allow {operation.name} on it"
+                )
+        return {name: Shape(str(topic.topic_id), len(topic.partitions)) for name, topic in found.items()}
+
+    def _result(self, name: str, future: "Future[Any]") -> Any:
+        try:
+            return future.result(ANSWER_S + 1.0)
+        except KafkaException as error:
+            code = error.args[0].name()
+            if code in ("UNKNOWN_TOPIC_OR_PART", "_UNKNOWN_TOPIC", "UNKNOWN_TOPIC_ID"):
+                raise TopicsMissing(f"topic {name} does not exist; {_CREATE}") from error
+            if code == "TOPIC_AUTHORIZATION_FAILED":
+                raise TransportError(
+                    f"{self._bootstrap}: {name} may not be described by this user; allow READ on what is read, and "
+                    f"WRITE on {OUTCOMES.name} and {DEAD_LETTERS.name}"
+                ) from error
+            raise
+
+
+class TopicsMissing(TopicsChanged):
+    """A topic is not there."""
+
+
+def _difference(before: Mapping[str, Shape], now: Mapping[str, Shape]) -> str:
+    for name, shape in now.items():
+        was = before[name]
+        if shape.identity != was.identity:
+            return f"topic {name} was made again"
+        if shape.partitions != was.partitions:
+            return f"topic {name} has {shape.partitions} partitions instead of {was.partitions}"
+    return ""

@@ -1,0 +1,186 @@
+"""The services of the demo: how they are configured, and in which order they start."""
+
+import math
+import os
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import msgspec
+import yaml
+
+from flyball_cli.demo.children import Child
+from flyball_cli.demo.platform import Platform
+from flyball_contracts.config import Config, FleetConfig, PlatformConfig, load_config
+from flyball_contracts.errors import TransportError
+
+TICKS_PER_S = 6.0
+"""Most ticks of the fleet in a second of the wall clock; with more speed a tick is longer."""
+RECORDING_SHARE = 0.75
+"""Share of the time of a demo in which a recording is played."""
+READY_S = 90.0
+
+
+class Options(msgspec.Struct, frozen=True):
+    """What the user asked for; ``for_s`` ``None`` runs until interrupted, ``bootstrap`` ``None`` embeds a broker."""
+
+    for_s: float | None = None
+    headless: bool = False
+    recording: Path | None = None
+    fleet: Path | None = None
+    seed: int | None = None
+    bootstrap: str | None = None
+    speed: float | None = None
+    port: int = 8080
+
+
+class Plan(msgspec.Struct, frozen=True):
+    """The fleet to simulate, and how many of its seconds pass in one of ours."""
+
+    fleet: FleetConfig
+    speed: float
+
+    @property
+    def fast(self) -> bool:
+        """Whether the fleet waits for the worker: what passes while it starts is minutes otherwise."""
+        return self.speed > 2.0
+
+
+def plan_of(options: Options, config: Config) -> Plan:
+    """Fleet and speed of a demo; raises :class:`FlyballError` for a fleet or a recording that cannot be."""
+    if options.recording is not None:
+        from flyball_cli.demo.recorded import fleet_of_recording, span_and_period_s
+
+        span_s, period_s = span_and_period_s(options.recording)
+        speed = options.speed or max(1.0, span_s / (RECORDING_SHARE * (options.for_s or 240.0)))
+        tick_s = max(period_s, _tick_s(speed))
+        return Plan(fleet_of_recording(options.recording, config.worker, tick_s, options.seed or 1), speed)
+    fleet = load_config(options.fleet, FleetConfig) if options.fleet is not None else FleetConfig()
+    speed = options.speed or 1.0
+    replace = msgspec.structs.replace
+    fleet = replace(
+        fleet, tick_s=max(fleet.tick_s, _tick_s(speed)), seed=fleet.seed if options.seed is None else options.seed
+    )
+    if options.fleet is not None:
+        from flyball_simulator import Fleet
+
+        Fleet(fleet, start_ns=0)
+    return Plan(fleet, speed)
+
+
+def settings_of(config: Config, bootstrap: str, folder: Path, options: Options, plan: Plan) -> Config:
+    """Configuration of all services but for the platform's address, which is known once it listens."""
+    replace = msgspec.structs.replace
+    cell = "host" if config.agent.cell == "default" else config.agent.cell
+    return replace(
+        config,
+        kafka=replace(config.kafka, bootstrap=bootstrap),
+        agent=replace(config.agent, cell=cell, state_dir=str(folder)),
+        actuator=replace(
+            config.actuator,
+            mode="live",
+            clock="event",
+            ledger=str(folder / "ledger"),
+            group=f"flyball-demo-actuator-{os.getpid()}",
+        ),
+        worker=replace(config.worker, app=f"flyball-demo-worker-{os.getpid()}"),
+        dashboard=replace(config.dashboard, port=options.port),
+    )
+
+
+def write_config(config: Config, path: Path) -> Path:
+    """Write a configuration for the services to read."""
+    path.write_text(yaml.safe_dump(msgspec.to_builtins(config)), encoding="utf-8")
+    return path
+
+
+class Services:
+    """The child processes of one demo."""
+
+    def __init__(self, options: Options, plan: Plan, config: Config, config_path: Path, folder: Path) -> None:
+        self.children: list[Child] = []
+        """In the order in which they are ended: the platform last, so that others still find it."""
+        self.platform: Platform | None = None
+        self._options, self._plan, self._config = options, plan, config
+        self._config_path, self._folder = config_path, folder
+
+    def start(self, stop: threading.Event) -> None:
+        """Start all services; returns early when one fails or ``stop`` is set.
+
+        Raises :class:`TransportError` when the worker or the simulated platform does not get ready.
+        """
+        options, folder = self._options, self._folder
+        self.worker = self._child("worker", "worker", *([] if options.bootstrap else ["--embedded"]))
+        description = folder / "fleet.yaml"
+        description.write_text(yaml.safe_dump(msgspec.to_builtins(self._plan.fleet)), encoding="utf-8")
+        if self._plan.fast and not self._until(self.worker.health_file.exists, "the worker does not start", stop):
+            return
+        fleet = self._child(
+            "fleet",
+            "fleet",
+            str(description),
+            "--listen",
+            "127.0.0.1:0",
+            "--baseline",
+            "--speed",
+            str(self._plan.speed),
+        )
+        self._child("agent", "agent")
+        if not self._until(lambda: _said(fleet, "platform: "), "the simulated platform does not listen", stop):
+            return
+        url = _said(fleet, "platform: ") or ""
+        self.platform = Platform(url)
+        platforms = (
+            PlatformConfig(cells=(self._plan.fleet.cell,), driver="simulated", url=url, poll_s=self._poll_s),
+            *self._config.actuator.platforms,
+        )
+        replace = msgspec.structs.replace
+        live = replace(self._config, actuator=replace(self._config.actuator, platforms=platforms))
+        path = write_config(live, folder / "live.yaml")
+        self._child("actuator", "actuate", path=path)
+        if not options.headless:
+            self._child("dashboard", "dashboard", path=path)
+        self.children.remove(fleet)
+        self.children.append(fleet)
+
+    def broken(self) -> list[str]:
+        """Why services are not running, with the ends of their logs."""
+        return [why for child in self.children if (why := child.failure())]
+
+    def url(self) -> str | None:
+        """Address of the dashboard, once it has said so."""
+        return next((_said(child, "dashboard: ") for child in self.children if child.name == "dashboard"), None)
+
+    @property
+    def _poll_s(self) -> float:
+        return min(0.5, max(0.05, self._plan.fleet.tick_s / self._plan.speed / 2.0))
+
+    def _child(self, name: str, *arguments: str, path: Path | None = None) -> Child:
+        beat = ["--health-file", str(self._folder / f"{name}.health")]
+        child = Child(name, [*arguments, "--config", str(path or self._config_path), *beat], self._folder)
+        self.children.append(child)
+        return child
+
+    def _until(self, done: Callable[[], object], problem: str, stop: threading.Event) -> bool:
+        """Wait until ``done``; false when a service failed or ``stop`` was set before."""
+        give_up = time.monotonic() + READY_S
+        while not stop.wait(0.05):
+            if done():
+                return True
+            if self.broken():
+                return False
+            if time.monotonic() > give_up:
+                raise TransportError(f"{problem} within {READY_S:.0f} s:\n{self.children[-1].tail()}")
+        return False
+
+
+def _tick_s(speed: float) -> float:
+    return max(1.0, float(math.ceil(speed / TICKS_PER_S)))
+
+
+def _said(child: Child, prefix: str) -> str | None:
+    for line in child.log.read_text(encoding="utf-8", errors="replace").splitlines():
+        if line.startswith(prefix):
+            return line.removeprefix(prefix)
+    return None

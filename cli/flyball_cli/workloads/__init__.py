@@ -1,0 +1,1 @@
+"""The door by which a workload, its objective and its limits come to Flyball."""

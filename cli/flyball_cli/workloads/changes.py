@@ -1,0 +1,88 @@
+"""What a file changes on the topic, and how that is shown."""
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, NamedTuple, cast
+
+import msgspec
+
+from flyball_cli.workloads.document import plain, written
+from flyball_contracts.ids import NS_PER_S
+from flyball_contracts.records import WorkloadSpec
+
+
+class Change(NamedTuple):
+    """One workload that is not as it is wanted; ``before`` is ``None`` where it is new or comes back."""
+
+    before: WorkloadSpec | None
+    after: WorkloadSpec
+
+
+def changes_to(wanted: Iterable[WorkloadSpec], known: Mapping[str, WorkloadSpec]) -> list[Change]:
+    """What must be sent so that the topic says what is wanted, each newer than what it replaces."""
+    found: list[Change] = []
+    for spec in wanted:
+        last = known.get(spec.workload)
+        before = None if last is None or last.removed else last
+        if before is None or plain(before) != plain(spec):
+            found.append(Change(before, _newer(spec, last)))
+    return found
+
+
+def removals_of(names: Sequence[str], known: Mapping[str, WorkloadSpec], now_ns: int) -> list[Change]:
+    """The same for workloads that are to go; those that are not known, or gone already, are left out."""
+    living = [known[name] for name in names if name in known and not known[name].removed]
+    return [Change(spec, _newer(msgspec.structs.replace(spec, removed=True, time_ns=now_ns), spec)) for spec in living]
+
+
+def lines_of(change: Change) -> list[str]:
+    """The change in words, a heading and one line for each field."""
+    before, after = change
+    name = after.workload
+    if after.removed:
+        return [f"- {name} (removed)"]
+    if before is None:
+        fields = {key: value for key, value in _flat(written(after)).items() if key != "workload"}
+        return [f"+ {name} (new)", *(f"    {key}: {_told(value)}" for key, value in fields.items())]
+    old, new = _flat(plain(before)), _flat(plain(after))
+    keys = [key for key in dict.fromkeys([*old, *new]) if old.get(key) != new.get(key)]
+    return [f"~ {name}", *(f"    {key}: {_told(old.get(key))} -> {_told(new.get(key))}" for key in keys)]
+
+
+def warnings_of(spec: WorkloadSpec) -> list[str]:
+    """What is allowed but hardly meant."""
+    found: list[str] = []
+    if spec.deadline_ns is not None and spec.duration_s is not None:
+        left_s = (spec.deadline_ns - spec.time_ns) / NS_PER_S
+        if left_s <= 0:
+            found.append("deadline: it has passed")
+        elif left_s < spec.duration_s:
+            found.append(f"deadline: {left_s:.0f} s are left, and duration_s is {spec.duration_s:.0f}")
+        if not spec.interruptible:
+            found.append("deadline: the job is not put off to cleaner or cheaper hours; set interruptible: true")
+    if spec.kind == "inference" and spec.objective is None:
+        found.append("objective: none; sizing then weighs late work against idle GPUs by worker.sizing.late_cost")
+    if spec.max_replicas == 0:
+        found.append("max_replicas: 0 lets nothing run")
+    return [f"{spec.workload}: {text}" for text in found]
+
+
+def _newer(spec: WorkloadSpec, last: WorkloadSpec | None) -> WorkloadSpec:
+    """The newest record wins on the topic, also over one from a clock that is ahead."""
+    if last is None or spec.time_ns > last.time_ns:
+        return spec
+    return msgspec.structs.replace(spec, time_ns=last.time_ns + 1)
+
+
+def _flat(data: Mapping[str, Any], path: str = "") -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    for key, value in data.items():
+        if isinstance(value, dict):
+            found |= _flat(cast("dict[str, Any]", value), f"{path}{key}.")
+        else:
+            found[path + key] = value
+    return found
+
+
+def _told(value: Any) -> str:
+    return "none" if value is None else value if isinstance(value, str) else json.dumps(value)

@@ -1,0 +1,128 @@
+"""The topic of workload specifications: read whole, written and acknowledged."""
+
+import logging
+import time
+from collections.abc import Sequence
+from typing import Any, cast
+
+from confluent_kafka import Consumer, KafkaError, KafkaException, Message as KafkaMessage, Producer, TopicPartition
+
+from flyball_contracts.codec import decode_record, record_message
+from flyball_contracts.config import KafkaConfig
+from flyball_contracts.errors import DecodeError, TransportError
+from flyball_contracts.kafka import consumer_settings, producer_settings
+from flyball_contracts.kafka_log import ClientLog
+from flyball_contracts.records import WorkloadSpec
+from flyball_contracts.tables import Tables
+from flyball_contracts.topics import WORKLOADS
+
+log = logging.getLogger(__name__)
+SOURCE = "/cli/workloads"
+ANSWER_S = 10.0
+DELIVERY_S = 30.0
+_BATCH = 1_000
+
+
+def read_topic(kafka: KafkaConfig) -> dict[str, WorkloadSpec]:
+    """Newest specification of each workload, by name; removed ones are among them.
+
+    Raises :class:`TransportError` when the broker does not answer or has no such topic.
+    """
+    told = ClientLog(log, "workloads", kafka.bootstrap)
+    settings: dict[str, Any] = {
+        **consumer_settings(
+            kafka.bootstrap, group="flyball-cli-workloads", client_id="flyball-cli-workloads", extra=kafka.client
+        ),
+        "enable.partition.eof": True,  # where compaction took the last record, only this tells the end
+    }
+    consumer = Consumer(settings, logger=told)
+    try:
+        return _fold(_messages(consumer, kafka.bootstrap))
+    except KafkaException as error:
+        raise TransportError(
+            f"{WORKLOADS.name} cannot be read at {kafka.bootstrap}: {error.args[0].str()}; "
+            "start the broker, or set kafka.bootstrap (--bootstrap)"
+        ) from error
+    finally:
+        consumer.close()
+
+
+def write_topic(kafka: KafkaConfig, specs: Sequence[WorkloadSpec]) -> None:
+    """Send specifications and wait until the broker has acknowledged them all.
+
+    Raises :class:`TransportError` that names those that it has not.
+    """
+    settings = producer_settings(
+        kafka.bootstrap, client_id="flyball-cli-workloads", delivery_timeout_s=DELIVERY_S, extra=kafka.client
+    )
+    producer = Producer(settings, logger=ClientLog(log, "workloads", kafka.bootstrap))
+    waiting, reason = {spec.workload for spec in specs}, ["no answer"]
+
+    def delivered(error: KafkaError | None, message: KafkaMessage) -> None:
+        if error is None:
+            waiting.discard((message.key() or b"").decode())
+        else:
+            reason[0] = error.str()
+
+    for spec in specs:
+        m = record_message(spec, SOURCE)
+        while True:
+            try:
+                producer.produce(m.topic, m.value, m.key, headers=cast("Any", m.headers), on_delivery=delivered)
+                break
+            except BufferError:
+                producer.poll(1.0)
+    producer.flush(DELIVERY_S + 5.0)
+    if waiting:
+        names = sorted(waiting)
+        shown = ", ".join(names[:5]) + (f" and {len(names) - 5} more" if len(names) > 5 else "")
+        raise TransportError(
+            f"{len(names)} of {len(specs)} workloads were not acknowledged by {kafka.bootstrap} ({reason[0]}): "
+            f"{shown}; run the command again, which sends only what differs"
+        )
+
+
+def _messages(consumer: Consumer, bootstrap: str) -> list[KafkaMessage]:
+    known = consumer.list_topics(timeout=ANSWER_S).topics.get(WORKLOADS.name)
+    if known is None or known.error is not None or not known.partitions:
+        raise TransportError(
+            f"{bootstrap} has no topic {WORKLOADS.name}; create the topics with `flyball topics --create`"
+        )
+    places = [TopicPartition(WORKLOADS.name, p, 0) for p in sorted(known.partitions)]
+    ends: dict[int, int] = {}
+    for place in places:
+        place.offset, ends[place.partition] = consumer.get_watermark_offsets(place, timeout=ANSWER_S, cached=False)
+    waiting = {place.partition for place in places if place.offset < ends[place.partition]}
+    consumer.assign(places)
+    found: list[KafkaMessage] = []
+    give_up_s = time.monotonic() + ANSWER_S
+    while waiting:
+        if time.monotonic() > give_up_s:
+            raise TransportError(f"{WORKLOADS.name} at {bootstrap} was not read to its end within {ANSWER_S:.0f} s")
+        for message in consumer.consume(_BATCH, 0.05):
+            error, partition, offset = message.error(), message.partition() or 0, message.offset() or 0
+            if error is None:
+                found.append(message)
+                give_up_s = time.monotonic() + ANSWER_S
+                offset += 1
+            elif error.code() != KafkaError._PARTITION_EOF:  # pyright: ignore[reportPrivateUsage]
+                raise KafkaException(error)
+            if offset >= ends[partition]:
+                waiting.discard(partition)
+    return found
+
+
+def _fold(messages: Sequence[KafkaMessage]) -> dict[str, WorkloadSpec]:
+    tables, unread = Tables(), 0
+    for message in messages:
+        value, headers = message.value(), cast("list[tuple[str, bytes | None]]", message.headers() or [])
+        if value is None:
+            tables.forget(WORKLOADS.name, (message.key() or b"").decode("utf-8", "replace"))
+            continue
+        try:
+            tables.apply(decode_record(WORKLOADS.name, value, headers))
+        except DecodeError:
+            unread += 1
+    if unread:
+        log.warning("%s: %d messages cannot be decoded; they are passed over", WORKLOADS.name, unread)
+    return dict(sorted(tables.workloads.items()))

@@ -1,0 +1,109 @@
+"""What the tables say: inventories, workloads, signals and outcomes, each folded by one rule.
+
+Of two records with one key the newer one counts: by the record's own time, then by what orders records of one time,
+and where that is the same too, by their bytes. So readers agree, in whatever order partitions reached them. Two kinds
+have more to say: an inventory's epoch decides between records of one moment, and the last word on a decision is not
+taken back by a word before it, whatever the clocks of two actuators say.
+
+A message without a value is a tombstone: it deletes what was read of its key before it. It has no event time, so it
+counts from when it is read, in the order of its partition. A workload that its owner removed is a record with
+``removed``, which stays, so that an older one does not bring it back.
+"""
+
+from typing import TypeAlias
+
+import msgspec
+
+from flyball_contracts.records import Inventory, Outcome, Record, Signal, WorkloadSpec
+from flyball_contracts.topics import INVENTORY, OUTCOMES, SIGNALS, WORKLOADS
+
+TABLES = (INVENTORY, WORKLOADS, SIGNALS, OUTCOMES)
+"""Topics that are tables, by what :class:`Tables` makes of them."""
+MOST_OUTCOMES = 10_000
+Row: TypeAlias = Inventory | WorkloadSpec | Signal | Outcome
+_STAGES = {"accepted": 0, "running": 1}
+_encode = msgspec.json.Encoder().encode
+
+
+def time_of(row: Row) -> int:
+    """Event time from which a row counts, in ns."""
+    return row.published_ns if isinstance(row, Signal) else row.time_ns
+
+
+def supersedes(new: Row, old: Row) -> bool:
+    """Whether ``new`` takes the place of ``old``, which has its kind and key; never true of two equal records."""
+    mine, theirs = _rank(new), _rank(old)
+    return mine > theirs or (mine == theirs and new != old and _encode(new) > _encode(old))
+
+
+class Tables:
+    """Rows by their key: node, workload, zone and kind, decision. Removed workloads are among ``workloads``.
+
+    ``most_outcomes`` bounds the outcomes; those heard of first are dropped.
+    """
+
+    def __init__(self, most_outcomes: int = MOST_OUTCOMES) -> None:
+        self.inventories: dict[str, Inventory] = {}
+        self.workloads: dict[str, WorkloadSpec] = {}
+        self.signals: dict[tuple[str, str], Signal] = {}
+        self.outcomes: dict[str, Outcome] = {}
+        self._most_outcomes = most_outcomes
+
+    def apply(self, record: Record) -> bool:
+        """Fold one record in; whether it changed a table. Records of other kinds change none."""
+        if not isinstance(record, Inventory | WorkloadSpec | Signal | Outcome) or not self.takes(record):
+            return False
+        if isinstance(record, Inventory):
+            self.inventories[record.node] = record
+        elif isinstance(record, WorkloadSpec):
+            self.workloads[record.workload] = record
+        elif isinstance(record, Signal):
+            self.signals[record.zone, record.kind] = record
+        else:
+            self.outcomes[record.decision] = record
+            while len(self.outcomes) > self._most_outcomes:
+                del self.outcomes[next(iter(self.outcomes))]
+        return True
+
+    def takes(self, row: Row) -> bool:
+        """Whether a row would change its table."""
+        known = self._known(row)
+        return known is None or supersedes(row, known)
+
+    def forget(self, topic: str, key: str) -> bool:
+        """Take a tombstone in: delete the rows of a message key of a topic; whether there were any.
+
+        Outcomes have none: their key is a target, and they are kept by time.
+        """
+        if topic == INVENTORY.name:
+            return self.inventories.pop(key, None) is not None
+        if topic == WORKLOADS.name:
+            return self.workloads.pop(key, None) is not None
+        if topic == SIGNALS.name:
+            found = [curve for curve in self.signals if curve[0] == key]
+            for curve in found:
+                del self.signals[curve]
+            return bool(found)
+        return False
+
+    def spec(self, workload: str) -> WorkloadSpec | None:
+        """Specification of a workload, ``None`` when there is none or it was removed."""
+        spec = self.workloads.get(workload)
+        return None if spec is None or spec.removed else spec
+
+    def _known(self, row: Row) -> Row | None:
+        if isinstance(row, Inventory):
+            return self.inventories.get(row.node)
+        if isinstance(row, WorkloadSpec):
+            return self.workloads.get(row.workload)
+        if isinstance(row, Signal):
+            return self.signals.get((row.zone, row.kind))
+        return self.outcomes.get(row.decision)
+
+
+def _rank(row: Row) -> tuple[int, ...]:
+    if isinstance(row, Inventory):
+        return (row.time_ns, row.epoch)
+    if isinstance(row, Outcome):
+        return (row.final, row.time_ns, _STAGES.get(row.status, 2))
+    return (time_of(row),)

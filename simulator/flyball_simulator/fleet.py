@@ -1,0 +1,174 @@
+"""The simulated fleet: the same messages as real agents and feeds send, from a seed and a start."""
+
+from collections.abc import Sequence
+
+import numpy as np
+from msgspec.structs import replace
+
+from flyball_contracts.codec import Message, record_message
+from flyball_contracts.config import FleetConfig
+from flyball_contracts.errors import RecordError
+from flyball_contracts.records import Account, AnyDecision, Inventory, SubjectState, WorkloadSpec
+from flyball_contracts.records.events import node_event
+from flyball_contracts.simulated import CellState, NodeState, Submission
+from flyball_simulator.accounts import Meter
+from flyball_simulator.healing import Healing
+from flyball_simulator.hosts import Hosts
+from flyball_simulator.operations import Ledger
+from flyball_simulator.plant import Plant
+from flyball_simulator.signals import make_signals
+from flyball_simulator.telemetry import FrameTime, frame_messages, make_inventory
+
+
+class Fleet:
+    """A simulated fleet whose event time starts at ``start_ns``, and the platform that runs it.
+
+    The same configuration, start and calls give the same bytes. Raises :class:`ConfigError` when the
+    configuration contradicts itself or its workloads do not fit.
+    """
+
+    def __init__(self, config: FleetConfig, start_ns: int) -> None:
+        self.config, self.start_ns = config, start_ns
+        self.plant = Plant(config, start_ns)
+        self.site, self.placement, self.period_ns = self.plant.site, self.plant.placement, self.plant.period_ns
+        self.operations = Ledger(self.plant)
+        self._healing = Healing(self.plant)
+        self._meter = Meter(self.plant, "actual")
+        self._hosts = Hosts(self.site)
+        self._epochs = [0] * len(self.site.nodes)
+        self._inventories: dict[int, Inventory] = {}
+        self._boots: dict[int, tuple[int, int]] = {}
+        self._announce(np.flatnonzero(self.plant.machines.present).tolist(), start_ns)
+
+    @property
+    def workloads(self) -> tuple[WorkloadSpec, ...]:
+        """Specifications in force."""
+        return tuple(self.plant.specs)
+
+    @property
+    def nodes(self) -> tuple[Inventory, ...]:
+        """Inventories in force."""
+        return tuple(self._inventories[i] for i in sorted(self._inventories))
+
+    def queued(self, workload: str) -> float:
+        """Work that waits in front of a service, in tokens; :class:`RecordError` for any other workload."""
+        w = self.plant.workload(workload)
+        if w >= self.plant.services.count:
+            raise RecordError(f"{workload} is not a service and has no queue")
+        return float(self.plant.services.queued[w])
+
+    def messages_at_start(self) -> list[Message]:
+        """Specifications, signals and inventories."""
+        specs = [record_message(spec, self._source) for spec in self.plant.specs]
+        return specs + self._signal_messages(self.start_ns) + [_inventory_message(i) for i in self.nodes]
+
+    def tick(self, index: int) -> list[Message]:
+        """All messages of tick ``index``: what changed, then events, then the frames of each node.
+
+        Ticks are called in order from 0 (``ValueError`` otherwise), and tick 0 is at ``start_ns``.
+        """
+        plant = self.plant
+        if index != plant.index:
+            raise ValueError(f"tick {index} out of order; the next is {plant.index}")
+        now_ns = plant.now_ns
+        messages = [record_message(spec, self._source) for spec in plant.begin()]
+        self._healing.advance()
+        self.operations.advance()
+        messages += self._come_and_go(now_ns)
+        every_s, tick_s = self.config.signal_every_s, self.config.tick_s
+        if index and index * tick_s // every_s > (index - 1) * tick_s // every_s:
+            messages += self._signal_messages(now_ns)
+        changed = sorted(self.placement.changed)
+        messages += [_inventory_message(inventory) for inventory in self._announce(changed, now_ns)]
+        step = plant.step()
+        self._meter.add(step)
+        moment, _, random, running, rows, gpu = step
+        messages += [record_message(e, f"/agents/{e.node}") for e in plant.faults.events(moment)]
+        host = self._hosts.step(moment.t_s, moment.dt_s, random, running, rows, plant.gpus)
+        blocks = gpu.T, host.T, running.report
+        sent = FrameTime(index, now_ns, self.period_ns)
+        return messages + frame_messages(self.site, blocks, rows.starts, self._inventories, self._boots, sent)
+
+    def account(self) -> Account:
+        """What it has cost and achieved up to the last tick."""
+        return self._meter.account()
+
+    def cell(self, speed: float) -> CellState:
+        """The cell as of the last tick; ``speed`` is the pace at which ticks are made."""
+        alive = tuple(spec.workload for spec in self.plant.specs if not spec.removed)
+        return CellState(
+            cell=self.config.cell,
+            now_ns=self.plant.clock_ns,
+            speed=speed,
+            nodes=len(self._inventories),
+            workloads=alive,
+        )
+
+    def workload(self, name: str) -> SubjectState:
+        """A workload as of the last tick; :class:`RecordError` for one that does not run."""
+        return self.plant.observe(self.plant.workload(name))
+
+    def node(self, name: str) -> NodeState:
+        """A node as of the last tick; :class:`RecordError` for one that is not there."""
+        for i in self._inventories:
+            node = self.site.nodes[i]
+            if node.name == name:
+                usable = self.placement.usable[node.first : node.first + len(node.devices)].tolist()
+                cordoned = tuple(d.id for d, ok in zip(node.devices, usable, strict=True) if not ok)
+                return NodeState(node=name, schedulable=bool(self.placement.open[i]), cordoned=cordoned)
+        raise RecordError(f"there is no node {name!r} in cell {self.config.cell}")
+
+    def apply(self, decision: AnyDecision) -> str:
+        """Obey a decision from the next tick on; returns what becomes of it, in words.
+
+        Raises :class:`RecordError` when it cannot be obeyed.
+        """
+        return self.operations.submit(Submission(decision=decision)).detail
+
+    @property
+    def _source(self) -> str:
+        return f"/cells/{self.config.cell}"
+
+    def _announce(self, nodes: Sequence[int], now_ns: int) -> list[Inventory]:
+        """New inventories of some nodes."""
+        self.placement.changed.clear()
+        if not nodes:
+            return []
+        nodes = [i for i in nodes if self.plant.machines.present[i]]
+        held = self.placement.allocations(nodes)
+        found: list[Inventory] = []
+        for i in nodes:
+            self._epochs[i] += 1
+            self._boots.setdefault(i, (1, self.plant.index))
+            open_ = bool(self.placement.open[i])
+            node, epoch = self.site.nodes[i], self._epochs[i]
+            usable = self.placement.usable[node.first : node.first + len(node.devices)].tolist()
+            devices = tuple(replace(d, schedulable=ok) for d, ok in zip(node.devices, usable, strict=True))
+            inventory = make_inventory(self.config, node._replace(devices=devices), held[i], epoch, now_ns)
+            found.append(inventory if open_ else replace(inventory, schedulable=False))
+            self._inventories[i] = found[-1]
+        return found
+
+    def _come_and_go(self, now_ns: int) -> list[Message]:
+        """What agents of machines say that were bought or are to be returned."""
+        messages: list[Message] = []
+        for i in self.plant.machines.arrived:
+            boot, _ = self._boots.get(i, (0, 0))
+            self._boots[i] = boot + 1, self.plant.index
+            started = node_event(self.site.nodes[i].name, now_ns, "agent_started", message="machine bought")
+            messages.append(record_message(started, f"/agents/{started.node}"))
+        for i in self.plant.machines.left:
+            self.placement.changed.discard(i)
+            last = replace(self._inventories.pop(i), time_ns=now_ns, devices=(), allocations=(), schedulable=False)
+            self._epochs[i] += 1
+            messages.append(_inventory_message(replace(last, epoch=self._epochs[i])))
+            stopped = node_event(last.node, now_ns, "agent_stopped", message="machine returned")
+            messages.append(record_message(stopped, f"/agents/{stopped.node}"))
+        return messages
+
+    def _signal_messages(self, now_ns: int) -> list[Message]:
+        return [record_message(s, f"/zones/{s.zone}") for s in make_signals(self.config, self.start_ns, now_ns)]
+
+
+def _inventory_message(inventory: Inventory) -> Message:
+    return record_message(inventory, f"/agents/{inventory.node}")

@@ -1,0 +1,102 @@
+"""The load port: what the replicas of one kind of workload do in a tick.
+
+A load sees all placed replicas and writes only the rows of its own workloads, which are numbered ``first`` to
+``first + count - 1`` in the fleet. Loads keep state per workload, never per replica: replicas come and go.
+"""
+
+from dataclasses import dataclass
+from typing import NamedTuple, Protocol
+
+import numpy as np
+from numpy.random import Generator
+from numpy.typing import NDArray
+
+from flyball_contracts.metrics import WORKLOAD
+from flyball_simulator.site import Floats, Ints
+
+Doubles = NDArray[np.float64]
+
+WAITING = 0.02
+"""Utilisation of a replica that loads its model or waits for its gang."""
+
+
+class Moment(NamedTuple):
+    """One tick: it covers the ``dt_s`` seconds up to ``t_s`` seconds after the start of the fleet."""
+
+    number: int
+    t_s: float
+    dt_s: float
+    seed: int
+
+
+@dataclass
+class Running:
+    """The R placed replicas in one tick, and the W workloads.
+
+    ``clock`` [N] is the share of its clock that a GPU has (0 when it is dead) under its ``power_limit_w`` [N],
+    ``pace`` [R] that of a replica's slowest GPU, ``speed`` [W] that of a workload's slowest replica, and ``able_of``
+    [W] the sum of the paces of those that are ready, each for its ``ready_share`` [R], the part of the tick, up to its
+    end, for which it was. ``saving`` replicas write a checkpoint. Loads write the rest, [R]:
+    ``use`` is the share of time with a kernel running, ``work`` how much of the GPU's ability it takes, ``io`` the
+    share of checkpoint writing, and ``report`` float32[R, metrics] the rows of the workload frames.
+    """
+
+    workload: Ints
+    number: Ints
+    ready: NDArray[np.bool_]
+    ready_share: Floats
+    saving: NDArray[np.bool_]
+    pace: Floats
+    replicas_of: Ints
+    ready_of: Ints
+    able_of: NDArray[np.float64]
+    speed: Floats
+    clock: Floats
+    power_limit_w: Floats
+    use: Floats
+    work: Floats
+    io: Floats
+    report: Floats
+
+
+class Load(Protocol):
+    """The behaviour of all workloads of one kind."""
+
+    first: int
+    count: int
+
+    def step(self, moment: Moment, random: Generator, running: Running, rows: Ints) -> None:
+        """Advance one tick and write the rows ``rows`` of ``running``, those of this load's workloads."""
+        ...
+
+
+READY = WORKLOAD.column("flyball.workload.ready")
+PROGRESS = WORKLOAD.column("flyball.workload.progress")
+STEP_TIME = WORKLOAD.column("flyball.workload.step.time")
+
+
+def share_in(period_s: Floats, length_s: Floats, moment: Moment) -> Floats:
+    """Share of the tick that lies in the last ``length_s`` of each ``period_s``; exact for any length of tick.
+
+    The first period is 40 % over at the start.
+    """
+    period, length = period_s.astype(np.float64), length_s.astype(np.float64)
+
+    def spent(t_s: float) -> NDArray[np.float64]:
+        t = t_s + 0.4 * period
+        laps = np.floor(t / period)
+        done: NDArray[np.float64] = laps * length + np.maximum(t - laps * period - (period - length), 0.0)
+        return done
+
+    return ((spent(moment.t_s) - spent(moment.t_s - moment.dt_s)) / moment.dt_s).astype(np.float32)
+
+
+def accrued(unsaved_s: Doubles, pace: Doubles, writes: NDArray[np.bool_], every_s: Floats, moment: Moment) -> Doubles:
+    """Replica-seconds of work since the last checkpoint, where ``pace`` replicas have worked for the tick.
+
+    Those that stand still do not write one. Periods are those of :func:`share_in`.
+    """
+    period = every_s.astype(np.float64)
+    t = moment.t_s + 0.4 * period
+    since = t - np.floor(t / period) * period
+    return np.where(writes & (since < moment.dt_s), pace * since, unsaved_s + pace * moment.dt_s)

@@ -1,0 +1,39 @@
+"""Notebooks: each replica runs a cell now and then and idles in between."""
+
+import numpy as np
+from numpy.random import Generator
+from numpy.typing import NDArray
+
+from flyball_contracts.config import Notebooks
+from flyball_simulator.loads.base import WAITING, Moment, Running
+from flyball_simulator.site import Ints
+
+_MIX = (0x9E3779B97F4A7C15, 0xBF58476D1CE4E5B9, 0x94D049BB133111EB)
+
+
+class NotebookLoad:
+    """All notebook workloads; arrays are [count]."""
+
+    def __init__(self, first: int, configs: tuple[Notebooks, ...]) -> None:
+        self.first, self.count = first, len(configs)
+        self._share = np.array([c.active_share for c in configs])
+        self._active_s = np.array([c.active_s for c in configs])
+
+    def step(self, moment: Moment, random: Generator, running: Running, rows: Ints) -> None:
+        """A replica is active in a whole window of time or not at all, as its own hash says."""
+        of = running.workload[rows] - self.first
+        window = np.floor(moment.t_s / self._active_s)[of].astype(np.uint64)
+        luck = _uniform(moment.seed, running.workload[rows], running.number[rows], window)
+        active = running.ready[rows] & (luck < self._share[of])
+        use = np.where(active, 0.55 + 0.4 * (luck / self._share[of].clip(1e-9)), 0.0)
+        running.use[rows] = np.where(running.ready[rows], use, WAITING)
+        running.work[rows] = 0.6 * use
+
+
+def _uniform(seed: int, workload: Ints, number: Ints, window: NDArray[np.uint64]) -> NDArray[np.float64]:
+    """Uniform numbers in [0, 1) that depend on the arguments alone (splitmix64's finaliser)."""
+    x = np.uint64(seed) ^ (workload.astype(np.uint64) << np.uint64(40)) ^ (number.astype(np.uint64) << np.uint64(20))
+    x = (x ^ window) * np.uint64(_MIX[0])
+    for shift, factor in ((30, _MIX[1]), (27, _MIX[2])):
+        x = (x ^ (x >> np.uint64(shift))) * np.uint64(factor)
+    return ((x ^ (x >> np.uint64(31))) >> np.uint64(11)).astype(np.float64) / 2.0**53

@@ -1,0 +1,125 @@
+"""All operations of the platform: each decision once, one at a time on each workload."""
+
+from msgspec.structs import replace
+
+from flyball_contracts.errors import RecordError
+from flyball_contracts.records import AnyDecision, Migrate, Preempt
+from flyball_contracts.simulated import Operation, OperationStatus, Submission
+from flyball_simulator.operations.base import Progress, Refused, Task
+from flyball_simulator.operations.migrate import MigrateTask
+from flyball_simulator.operations.preempt import PreemptTask
+from flyball_simulator.operations.scale import ScaleTask
+from flyball_simulator.plant import Plant
+
+
+class Ledger:
+    """Operations by decision, oldest first.
+
+    A newer operation on a workload supersedes the one that runs. What a superseded move has started it still ends.
+    """
+
+    def __init__(self, plant: Plant) -> None:
+        self._plant = plant
+        self._operations: dict[str, Operation] = {}
+        self._tasks: dict[str, tuple[int, Task]] = {}
+
+    def all(self) -> list[Operation]:
+        """All operations, oldest first."""
+        return list(self._operations.values())
+
+    def find(self, operation: str) -> Operation | None:
+        """One operation."""
+        return self._operations.get(operation)
+
+    def knows(self, operation: str) -> bool:
+        """Whether a decision was submitted before."""
+        return operation in self._operations
+
+    def submit(self, submission: Submission) -> Operation:
+        """Take a decision on, once; it takes effect at the next tick. With ``dry_run`` nothing changes.
+
+        Raises :class:`Refused`.
+        """
+        decision, plant = submission.decision, self._plant
+        known = self._operations.get(decision.id)
+        if known is not None:
+            if not submission.dry_run:
+                known = self._operations[decision.id] = replace(known, submissions=known.submissions + 1)
+            return known
+        w, task = self._checked(submission)
+        before = plant.observe(w, task.names)
+        operation = Operation(
+            id=decision.id,
+            workload=decision.workload,
+            status="running",
+            detail="dry run: nothing happens",
+            submitted_ns=plant.now_ns,
+            before=before,
+            expected=task.expected(before),
+            observed=before,
+        )
+        if submission.dry_run:
+            return operation
+        self._supersede(w, decision.id)
+        task.begin()
+        self._tasks[decision.id] = w, task
+        self._operations[decision.id] = replace(operation, effects=1)
+        self._look(decision.id)
+        return self._operations[decision.id]
+
+    def advance(self) -> None:
+        """Look at each operation that runs, in a tick that has begun."""
+        for name in list(self._tasks):
+            self._look(name)
+
+    def _look(self, name: str) -> None:
+        (w, task), operation = self._tasks[name], self._operations[name]
+        ended = self._plant.specs[w].removed
+        progress = Progress("failed", f"{operation.workload} has ended") if ended else task.advance()
+        if progress.status != "running":
+            del self._tasks[name]
+        if operation.status == "running":
+            self._operations[name] = self._told(operation, w, task.names, progress.status, progress.detail)
+
+    def _supersede(self, w: int, by: str) -> None:
+        for name, (of, task) in list(self._tasks.items()):
+            older = self._operations[name]
+            if of == w and older.status == "running":
+                if not task.supersede():
+                    del self._tasks[name]
+                detail = f"superseded by {by}; it was at: {older.detail}"
+                self._operations[name] = self._told(older, w, task.names, "superseded", detail)
+
+    def _told(
+        self, operation: Operation, w: int, names: tuple[str, ...], status: OperationStatus, detail: str
+    ) -> Operation:
+        ended_ns = None if status == "running" else max(self._plant.clock_ns, operation.submitted_ns)
+        observed = self._plant.observe(w, names)
+        return replace(operation, status=status, detail=detail, observed=observed, ended_ns=ended_ns)
+
+    def _checked(self, submission: Submission) -> tuple[int, Task]:
+        decision, plant = submission.decision, self._plant
+        if decision.cell != plant.config.cell:
+            raise Refused("unknown_target", f"this is cell {plant.config.cell}, not {decision.cell!r}")
+        try:
+            w = plant.workload(decision.workload)
+        except RecordError as error:
+            raise Refused("unknown_target", str(error)) from error
+        version = str(plant.versions[w])
+        if submission.version and submission.version != version:
+            told = f"{decision.workload} has version {version}, not {submission.version}; look again and decide again"
+            raise Refused("conflict", told)
+        try:
+            return w, _task(plant, w, decision)
+        except Refused:
+            raise
+        except RecordError as error:
+            raise Refused("invalid", str(error)) from error
+
+
+def _task(plant: Plant, w: int, decision: AnyDecision) -> Task:
+    if isinstance(decision, Migrate):
+        return MigrateTask(plant, w, decision)
+    if isinstance(decision, Preempt):
+        return PreemptTask(plant, w, decision)
+    return ScaleTask(plant, w, decision)

@@ -1,0 +1,151 @@
+"""Scale: another number of replicas, other resources, another power limit."""
+
+from msgspec.structs import replace
+
+from flyball_contracts.ids import NS_PER_S
+from flyball_contracts.records import Portion, Resources, Scale, SubjectState
+from flyball_simulator.hosts import CPUS, MEMORY_BYTES
+from flyball_simulator.operations.base import Progress, Refused
+from flyball_simulator.plant import Plant
+
+
+class ScaleTask:
+    """Done when all replicas that are wanted are ready and those that are not are gone.
+
+    CPU and memory are changed in place. With a mix, each offer is a pool of the configuration: that of its name, or the
+    one with its GPU model, market and, where it says so, instance type and zone. Without room within the configured
+    time it fails, and the workload then wants what has a place.
+    """
+
+    names: tuple[str, ...] = ()
+
+    def __init__(self, plant: Plant, w: int, decision: Scale) -> None:
+        self._plant, self._w, self._decision = plant, w, decision
+        self._give_up_ns = plant.now_ns + round(plant.config.room_wait_s * NS_PER_S)
+        plant.placement.check(w, decision.replicas)
+        if decision.power_limit_w is not None:
+            self._check_limit(decision.power_limit_w)
+        if decision.resources is not None:
+            _check_resources(decision.resources)
+        self._portions = tuple((portion, pool_of(plant, w, portion)) for portion in decision.mix)
+        self._shares = self._counted() if decision.mix else None
+
+    def expected(self, before: SubjectState) -> SubjectState:
+        """The wanted number, all ready."""
+        asked = self._decision
+        limit_w = before.power_limit_w if asked.power_limit_w is None else asked.power_limit_w
+        resources = _merged(before.resources, asked.resources)
+        return replace(
+            before,
+            replicas=asked.replicas,
+            ready=asked.replicas,
+            power_limit_w=limit_w,
+            resources=resources,
+            mix=asked.mix,
+            suspended=False,
+            version="",
+        )
+
+    def begin(self) -> None:
+        """Place what fits, stop the newest of what is too much."""
+        plant, w, asked = self._plant, self._w, self._decision
+        if asked.power_limit_w is not None:
+            plant.power_limit_w[w] = asked.power_limit_w
+        plant.resources[w] = _merged(plant.resources[w], asked.resources)
+        if self._shares is None:
+            plant.scale(w, asked.replicas)
+        else:
+            plant.mix(w, asked.replicas, self._portions, self._shares)
+
+    def advance(self) -> Progress:
+        """Count."""
+        plant, w = self._plant, self._w
+        placement, name, wanted = plant.placement, plant.specs[w].workload, self._decision.replicas
+        live = placement.live(w)
+        leaving = [r for r in placement.placed[w] if r.leaving and not r.stopping]
+        stopping = len(leaving) + sum(r.stopping for r in placement.placed[w])
+        ready = plant.ready(w) - len(leaving)
+        if len(live) < wanted and plant.now_ns >= self._give_up_ns:
+            placement.wanted[w], placement.shares[w] = len(live), None
+            plant.versions[w] += 1
+            waited_s = plant.config.room_wait_s
+            detail = f"{name}: {len(live)} of {wanted} replicas have a place and no room came within {waited_s:.0f} s"
+            return Progress("failed", detail)
+        if len(live) == wanted and ready >= wanted:
+            for replica in leaving if self._shares is not None else ():
+                plant.stop(replica)
+        if len(live) == wanted and ready >= wanted and not stopping:
+            return Progress("done", f"{name} has {wanted} replicas, all ready")
+        without = f", {wanted - len(live)} without room" if len(live) < wanted else ""
+        going = f", {stopping} stopping" if stopping else ""
+        return Progress("running", f"{name}: {ready} of {wanted} replicas are ready{without}{going}")
+
+    def supersede(self) -> bool:
+        """Stop at once what was to leave later."""
+        for replica in self._plant.placement.placed[self._w] if self._shares is not None else ():
+            if replica.leaving and not replica.stopping:
+                self._plant.stop(replica)
+        return False
+
+    def _counted(self) -> list[int]:
+        """How many replicas each of the workload's pools is to have; those of no portion stay."""
+        plant, w = self._plant, self._w
+        name, live, pools = plant.specs[w].workload, plant.placement.live(w), plant.placement.workloads[w].nodes
+        said = {pool: 0 for _, pool in self._portions}
+        for portion, pool in self._portions:
+            said[pool] += portion.replicas
+        shares = [said.get(p, sum(r.node in nodes for r in live)) for p, nodes in enumerate(pools)]
+        if sum(shares) != self._decision.replicas:
+            raise Refused(
+                "conflict",
+                f"{name}: with this mix it has {sum(shares)} replicas, not {self._decision.replicas}; "
+                "count those on machines of no offer, which stay",
+            )
+        return shares
+
+    def _check_limit(self, limit_w: float) -> None:
+        site, nodes = self._plant.site, self._plant.placement.workloads[self._w].nodes
+        skus = [site.nodes[int(i)].sku for pool in nodes for i in pool]
+        least, most = max(s.idle_power_w for s in skus), min(s.power_limit_w for s in skus)
+        if not least < limit_w <= most:
+            raise Refused(
+                "invalid", f"power_limit_w: {limit_w:g} W; its GPUs take more than {least:g} and up to {most:g}"
+            )
+
+
+def pool_of(plant: Plant, w: int, portion: Portion) -> int:
+    """Which of a workload's pools an offer is; raises :class:`Refused` when it is none."""
+    pools = [plant.site.nodes[int(nodes[0])] for nodes in plant.placement.workloads[w].nodes if len(nodes)]
+    for p, node in enumerate(pools):
+        if node.pool.name == portion.offer:
+            return p
+    for p, node in enumerate(pools):
+        pool = node.pool
+        if (
+            (node.sku.model, pool.capacity_type) == (portion.gpu_model, portion.market)
+            and portion.instance_type in ("", pool.instance_type)
+            and portion.zone in ("", pool.zone)
+        ):
+            return p
+    names = ", ".join(node.pool.name for node in pools)
+    raise Refused(
+        "invalid", f"mix: offer {portion.offer!r} is no pool that {plant.specs[w].workload} may use ({names})"
+    )
+
+
+def _check_resources(asked: Resources) -> None:
+    if asked.gpu_profile is not None:
+        raise Refused("invalid", f"resources.gpu_profile: {asked.gpu_profile!r}; these nodes have whole GPUs only")
+    if asked.cpu is not None and not 0 < asked.cpu <= CPUS:
+        raise Refused("invalid", f"resources.cpu: {asked.cpu:g} cores; a node has {CPUS}")
+    if asked.memory_bytes is not None and not 0 < asked.memory_bytes <= MEMORY_BYTES:
+        raise Refused("invalid", f"resources.memory_bytes: {asked.memory_bytes}; a node has {MEMORY_BYTES}")
+
+
+def _merged(before: Resources | None, asked: Resources | None) -> Resources | None:
+    if before is None or asked is None:
+        return asked or before
+    return Resources(
+        cpu=before.cpu if asked.cpu is None else asked.cpu,
+        memory_bytes=before.memory_bytes if asked.memory_bytes is None else asked.memory_bytes,
+    )

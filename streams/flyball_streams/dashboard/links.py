@@ -1,0 +1,28 @@
+"""Addresses of the views; names from records may hold any character."""
+
+from urllib.parse import quote
+
+
+def decision_link(decision: str) -> str:
+    """View of a decision."""
+    return f"/decisions/{quote(decision, safe='')}"
+
+
+def gpu_link(device: str) -> str:
+    """View of a GPU or MIG instance."""
+    return f"/gpus/{quote(device, safe='')}"
+
+
+def node_link(node: str) -> str:
+    """View of a node."""
+    return f"/nodes/{quote(node, safe='')}"
+
+
+def workload_link(workload: str) -> str:
+    """View of a workload."""
+    return f"/workloads/{quote(workload, safe='')}"
+
+
+def incident_link(incident: str) -> str:
+    """View of an incident."""
+    return f"/incidents/{quote(incident, safe='')}"

@@ -1,0 +1,173 @@
+"""Decisions, their effects and their lives, in words."""
+
+from collections.abc import Sequence
+
+from flyball_contracts.ids import NS_PER_S
+from flyball_contracts.records import (
+    AnyDecision,
+    Effect,
+    Migrate,
+    Outcome,
+    Portion,
+    Preempt,
+    Resources,
+    Scale,
+    SubjectState,
+)
+from flyball_streams.dashboard.journal import Verdict, verdict
+from flyball_streams.dashboard.look import Look
+from flyball_streams.dashboard.text import UNKNOWN, number, quantity, signed, span
+
+_WORDS: dict[Verdict, str] = {"awaiting": "awaiting outcome", "planned": "planned, not carried out"}
+
+
+def change(decision: AnyDecision, look: Look) -> str:
+    """What a decision does, in a few characters."""
+    arrow = "\N{RIGHTWARDS ARROW}"
+    match decision:
+        case Scale(resources=Resources() as wanted):
+            return resize(wanted, decision.resources_before)
+        case Scale():
+            limit = f", limit {quantity(decision.power_limit_w, 'W')}" if decision.power_limit_w else ""
+            where = f" ({mixture(decision.mix)})" if decision.mix else ""
+            return f"{decision.replicas_before} {arrow} {decision.replicas} replicas{limit}{where}"
+        case Migrate():
+            return f"{arrow} {decision.to_node or 'any healthy node'}"
+        case Preempt():
+            until = f" until {look.clock(decision.until_ns, day=True)}" if decision.until_ns else ""
+            return f"{decision.replicas_before} {arrow} {decision.replicas} replicas{until}"
+
+
+def resize(wanted: Resources, before: Resources | None) -> str:
+    """What each replica is to ask for instead of what it has, in a few characters."""
+    before = before or Resources()
+    arrow = "\N{RIGHTWARDS ARROW}"
+    sizes = (("CPU", "", wanted.cpu, before.cpu), ("memory", "By", wanted.memory_bytes, before.memory_bytes))
+    words = [
+        f"{name} {quantity(old, unit)} {arrow} {quantity(new, unit)}"
+        for name, unit, new, old in sizes
+        if new is not None
+    ]
+    if wanted.gpu_profile is not None:
+        words.append(f"{before.gpu_profile or 'whole GPU'} {arrow} {wanted.gpu_profile}")
+    return ", ".join(words)
+
+
+def mixture(mix: Sequence[Portion]) -> str:
+    """Replicas by offer, with what there was where that changes."""
+    arrow = "\N{RIGHTWARDS ARROW}"
+    changes = (
+        f"{p.replicas_before} {arrow} {p.replicas}" if p.replicas != p.replicas_before else f"{p.replicas}" for p in mix
+    )
+    return ", ".join(f"{change} on {part.offer}" for change, part in zip(changes, mix, strict=True))
+
+
+def effects(effect: Effect) -> list[tuple[str, str, bool | None]]:
+    """Name, text and whether it is welcome of each expected effect that was estimated."""
+    found: list[tuple[str, str, bool | None]] = []
+    if effect.cost_usd_per_hour is not None:
+        cost = effect.cost_usd_per_hour
+        found.append(("cost", f"{signed(cost)} $/h", cost <= 0))
+    if effect.carbon_g_per_hour is not None:
+        grams = effect.carbon_g_per_hour
+        text = f"{signed(grams / 1000)} kg" if abs(grams) >= 1000 else f"{signed(grams)} g"
+        found.append(("carbon", f"{text} CO₂e/h", grams <= 0))
+    if effect.power_w is not None:
+        watts = effect.power_w
+        text = f"{signed(watts / 1000)} kW" if abs(watts) >= 1000 else f"{signed(watts)} W"
+        found.append(("power", text, None))
+    if effect.gpus is not None:
+        found.append(("GPUs", signed(effect.gpus), None))
+    if effect.slo is not None:
+        found.append(("SLO", f"{signed(100 * effect.slo)} pp", effect.slo >= 0))
+    return found
+
+
+def outcome_text(outcome: Outcome | None) -> tuple[Verdict, str]:
+    """Style and words of what became of a decision."""
+    style = verdict(outcome)
+    words = _WORDS.get(style, style)
+    if outcome is None or style == "planned":
+        return style, words
+    if outcome.status == "refused" and outcome.code:
+        words = f"refused: {outcome.code.replace('_', ' ')}"
+    return style, f"{words}, dry run" if outcome.mode == "dry_run" else words
+
+
+def step(outcome: Outcome, decided_ns: int) -> str:
+    """One step in the life of a decision, as a sentence without its time."""
+    by = f" by {outcome.actuator}" if outcome.actuator else ""
+    work = f" ({outcome.operation})" if outcome.operation not in ("", outcome.decision) else ""
+    delay = outcome.effect_after_s
+    late_s = (outcome.time_ns - decided_ns) / NS_PER_S
+    match verdict(outcome):
+        case "accepted" if outcome.mode == "dry_run":
+            text = f"Accepted{by} for a dry run"
+        case "accepted":
+            text = f"Accepted{by} for the platform ({outcome.driver})"
+        case "running":
+            text = f"The platform works on it{work}"
+        case "done":
+            text = "Done: the platform shows the effect"
+            late_s = late_s if delay is None else delay
+        case "planned":
+            text = "Planned against the real state and not carried out, because the actuator runs dry"
+        case "failed":
+            text = f"Failed on the platform ({outcome.driver})"
+        case "refused":
+            text = f"Refused{by} ({outcome.code.replace('_', ' ') or 'no reason given'})"
+        case "superseded":
+            text = "Given up for a newer decision about the same subject"
+        case "awaiting":
+            text = ""
+    late = f", {span(late_s)} after the decision" if late_s > 0 else ""
+    said = "; ".join(part for part in (outcome.detail, outcome.answer) if part)
+    return f"{text}{late}{f': {said}' if said else ''}."
+
+
+def effect_rows(expected: Effect, observed: Effect | None) -> list[tuple[str, str, str]]:
+    """Name, expected and observed of each effect that was estimated or seen."""
+    fields: tuple[tuple[str, str, float, str], ...] = (
+        ("cost", "cost_usd_per_hour", 1.0, "$/h"),
+        ("carbon", "carbon_g_per_hour", 1e-3, "kgCO₂e/h"),
+        ("power", "power_w", 1e-3, "kW"),
+        ("GPUs", "gpus", 1.0, ""),
+        ("requests in time", "slo", 100.0, "pp"),
+    )
+    rows: list[tuple[str, str, str]] = []
+    for name, attribute, factor, unit in fields:
+        wanted: float | None = getattr(expected, attribute)
+        seen: float | None = getattr(observed, attribute) if observed is not None else None
+        if wanted is not None or seen is not None:
+            told = ["not estimated" if wanted is None else f"{signed(factor * wanted)} {unit}".rstrip()]
+            told.append("not observed" if seen is None else f"{signed(factor * seen)} {unit}".rstrip())
+            rows.append((name, told[0], told[1]))
+    return rows
+
+
+def state_rows(states: Sequence[SubjectState | None]) -> list[tuple[str, list[str]]]:
+    """Name and value in each state of everything that any of them tells; an empty text where one does not."""
+    told = [_state(state) for state in states]
+    names = dict.fromkeys(name for state in told for name in state)
+    return [(name, [state.get(name, "") for state in told]) for name in names]
+
+
+def _state(state: SubjectState | None) -> dict[str, str]:
+    if state is None:
+        return {}
+    rows: dict[str, str] = {}
+    if state.replicas is not None:
+        rows["replicas asked for"] = number(state.replicas)
+    if state.ready is not None:
+        rows["replicas that serve"] = number(state.ready)
+    for replica, node in state.nodes.items():
+        rows[f"node of {replica}"] = node or "stopped"
+    if state.power_limit_w is not None:
+        rows["power limit"] = quantity(state.power_limit_w, "W")
+    if state.resources is not None:
+        rows["resources"] = resize(state.resources, None).replace(f"{UNKNOWN} \N{RIGHTWARDS ARROW} ", "")
+    if state.mix:
+        rows["machines"] = ", ".join(f"{part.replicas} on {part.offer}" for part in state.mix)
+    if state.suspended is not None:
+        rows["suspended"] = "yes" if state.suspended else "no"
+    return rows

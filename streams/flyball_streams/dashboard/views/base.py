@@ -1,0 +1,201 @@
+"""What the views share: a title, facts, and measurements over time."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from itertools import chain
+from typing import NamedTuple, TypeAlias
+
+import numpy as np
+from nicegui import ui
+from nicegui.element import Element
+from nicegui.elements.mixins.text_element import TextElement
+
+from flyball_contracts.records import AnyDecision, Migrate
+from flyball_streams.dashboard.charts.history import Lines, history_options
+from flyball_streams.dashboard.links import node_link, workload_link
+from flyball_streams.dashboard.look import Look
+from flyball_streams.dashboard.nodes import MEMORY, POWER, TEMPERATURE, UTILIZATION, Node
+from flyball_streams.dashboard.panels.elements import anchor, box, chart, describe, head, panel, patch, show, text
+from flyball_streams.dashboard.state import FleetView
+from flyball_streams.dashboard.summary import Glance
+
+
+class View(ABC):
+    """One page below the header; it is built once and patched about once a second."""
+
+    @abstractmethod
+    def update(self, view: FleetView, glance: Glance) -> None:
+        """Patch what changed."""
+
+
+class Title:
+    """Name of the thing, what kind of thing it is, and the way back."""
+
+    def __init__(self, kind: str, name: str) -> None:
+        with box("title"):
+            anchor("Overview", "/", "back")
+            text("\N{SINGLE RIGHT-POINTING ANGLE QUOTATION MARK}", "sep", "span")
+            text(kind, "kind", "span")
+            self.name = text(name, tag="h2")
+            self.chip = text(classes="pill outcome", tag="span")
+        self.chip.set_visibility(False)
+
+
+Rows: TypeAlias = Sequence[Sequence[str | tuple[str, str]]]
+
+
+class Fact(NamedTuple):
+    """One line of facts."""
+
+    name: str
+    words: str
+    link: str = ""
+
+
+class FactPanel:
+    """Names and values; lines come and go with what is known, and else only their words change."""
+
+    def __init__(self, title: str, nothing: str) -> None:
+        self._shown: list[tuple[str, str]] = []
+        self._values: list[TextElement] = []
+        with panel("known", title):
+            head(title)
+            self._empty = text(nothing, "empty")
+            self._table = box("proof")
+
+    def update(self, facts: Sequence[Fact]) -> None:
+        """Show these facts."""
+        rows = [fact for fact in facts if fact.words]
+        show(self._empty, not rows)
+        shape = [(fact.name, fact.link) for fact in rows]
+        if shape == self._shown:
+            for value, fact in zip(self._values, rows, strict=True):
+                value.set_text(fact.words)
+            return
+        self._shown, self._values = shape, []
+        self._table.clear()
+        with self._table:
+            for fact in rows:
+                text(fact.name)
+                self._values.append(anchor(fact.words, fact.link, "value"))
+
+
+class Table:
+    """A small table with a head; a cell is a text, or a text with a link. Rows of the same links only change words."""
+
+    def __init__(self, columns: Sequence[str]) -> None:
+        self._shown: list[list[str]] = []
+        self._cells: list[TextElement] = []
+        with box("frame"), box("table", "table"):
+            with box(tag="thead"), box(tag="tr"):
+                for name in columns:
+                    text(name, tag="th")
+            self._body: Element = box(tag="tbody")
+
+    def update(self, rows: Rows) -> None:
+        """Show these rows."""
+        cells = [[cell if isinstance(cell, tuple) else (cell, "") for cell in row] for row in rows]
+        shape = [[link for _, link in row] for row in cells]
+        if shape == self._shown:
+            for element, (words, _) in zip(self._cells, chain.from_iterable(cells), strict=True):
+                element.set_text(words)
+            return
+        self._shown, self._cells = shape, []
+        self._body.clear()
+        with self._body:
+            for row in cells:
+                with box(tag="tr"):
+                    for words, link in row:
+                        with box(tag="td"):
+                            self._cells.append(anchor(words, link))
+
+
+class HistoryPanel:
+    """Utilisation and memory, power, and temperature over time."""
+
+    def __init__(self, look: Look) -> None:
+        self._look = look
+        self._charts: dict[str, ui.echart] = {}
+        with panel("history", "Measurements"):
+            with head("Measurements"):
+                self._sub = text(classes="sub")
+                box("grow")
+                with box("legend"):
+                    for name, style in (("utilisation", "blue"), ("memory", "violet")):
+                        with box(tag="span"):
+                            box("swatch").style(f"background: var(--{style})")
+                            text(name, tag="span")
+            with box("three"):
+                for name, unit in (("use", "%"), ("power", "W"), ("heat", "°C")):
+                    self._charts[name] = chart(history_options({}, unit, look), "chart chart-history")
+
+    def update(self, node: Node | None, row: int | None) -> None:
+        """Show one device of a node, or all of them: means, the sum of power, the highest temperature."""
+        if node is None:
+            return
+        times, values = node.history.read()
+        if row is not None:
+            values = values[:, row : row + 1] if row < values.shape[1] else values[:, :0]
+        known = np.isfinite(values)
+        count = np.maximum(known.sum(axis=1), 1)
+        empty = ~known.any(axis=1)
+        total = np.where(empty, np.nan, np.where(known, values, 0).sum(axis=1))
+        highest = np.where(empty, np.nan, np.where(known, values, -1).max(axis=1, initial=-1.0))
+        mean = (total / count).astype(np.float32)
+        use: Lines = {
+            "utilisation": (times, 100 * mean[:, UTILIZATION]),
+            "memory": (times, 100 * mean[:, MEMORY]),
+        }
+        sums, most = total.astype(np.float32), highest.astype(np.float32)
+        look = self._look
+        patch(self._charts["use"], history_options(use, "%", look, top=100.0), "Utilisation and memory in %")
+        power: Lines = {"power": (times, sums[:, POWER])}
+        patch(self._charts["power"], history_options(power, "W", look), "Power in W")
+        heat: Lines = {"temperature": (times, most[:, TEMPERATURE])}
+        patch(self._charts["heat"], history_options(heat, "°C", look), "Temperature in °C")
+        self._sub.set_text(
+            f"{look.clock(int(times[0]))} to {look.clock(int(times[-1]))} {look.zone_name}"
+            if len(times)
+            else "no measurements yet"
+        )
+
+
+def node_facts(node: Node, look: Look) -> list[Fact]:
+    """What an inventory says of a node."""
+    inventory = node.inventory
+    if inventory is None:
+        return [Fact("inventory", "none has arrived")]
+    price = inventory.price_usd_per_hour
+    return [
+        Fact("cell", inventory.cell),
+        Fact("grid zone", inventory.zone),
+        Fact("provider", " ".join(part for part in (inventory.provider, inventory.region) if part)),
+        Fact("availability zone", inventory.availability_zone),
+        Fact("machine", inventory.instance_type),
+        Fact("market", inventory.capacity_type.replace("_", " ")),
+        Fact("price", "" if price is None else f"${price:g}/h"),
+        Fact("takes new work", "yes" if inventory.schedulable else "no, it is drained"),
+        Fact("driver", inventory.driver_version),
+        Fact("last frame", look.stamp(node.time_ns)),
+        Fact("inventory", f"epoch {inventory.epoch} of {look.stamp(inventory.time_ns)}"),
+    ]
+
+
+def place_facts(node: str, workload: str) -> list[Fact]:
+    """Where something is and whose it is."""
+    return [
+        Fact("node", node, node_link(node) if node else ""),
+        Fact("workload", workload or "free", workload_link(workload) if workload else ""),
+    ]
+
+
+def concerns_node(decision: AnyDecision, node: str) -> bool:
+    """Whether a decision is about a node."""
+    return isinstance(decision, Migrate) and node in (decision.from_node, decision.to_node)
+
+
+def describe_gone(title: Title, words: str) -> None:
+    """Say that there is nothing of this name."""
+    show(title.chip, bool(words))
+    title.chip.set_text(words)
+    describe(title.chip, "title", words)

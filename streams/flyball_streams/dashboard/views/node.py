@@ -1,0 +1,92 @@
+"""One node."""
+
+from collections.abc import Sequence
+
+from flyball_streams.dashboard.links import gpu_link, workload_link
+from flyball_streams.dashboard.look import Look
+from flyball_streams.dashboard.nodes import MEMORY, POWER, TEMPERATURE, UTILIZATION, Mark, Node
+from flyball_streams.dashboard.panels.decisions import DecisionPanel
+from flyball_streams.dashboard.panels.elements import box, head, panel
+from flyball_streams.dashboard.panels.incidents import IncidentPanel
+from flyball_streams.dashboard.state import FleetView
+from flyball_streams.dashboard.summary import Glance
+from flyball_streams.dashboard.text import UNKNOWN, percent, quantity
+from flyball_streams.dashboard.views.base import (
+    Fact,
+    FactPanel,
+    HistoryPanel,
+    Rows,
+    Table,
+    Title,
+    View,
+    concerns_node,
+    describe_gone,
+    node_facts,
+)
+
+
+class NodeView(View):
+    """Its inventory, each of its GPUs, measurements over all of them, incidents and decisions."""
+
+    def __init__(self, name: str, look: Look) -> None:
+        self._name = name
+        self._look = look
+        self._title = Title("Node", name)
+        with box("board two", "main"):
+            with box("stack"):
+                self._facts = FactPanel("About it", f"No node {name} is known")
+            with box("stack"):
+                self._history = HistoryPanel(look)
+                with panel("devices", "GPUs"):
+                    head("GPUs")
+                    self._devices = Table(
+                        ("GPU", "workload", "utilisation", "memory", "power", "temperature", "reported")
+                    )
+                self._incidents = IncidentPanel(
+                    look, wanted=lambda incident: incident.node == name, nothing="Nothing was reported of it"
+                )
+                self._decisions = DecisionPanel(
+                    look,
+                    wanted=lambda decision: concerns_node(decision, name),
+                    nothing="No decision moved work from or to it",
+                )
+
+    def update(self, view: FleetView, glance: Glance) -> None:
+        """Patch what changed."""
+        node = view.nodes.get(self._name)
+        describe_gone(self._title, "" if node is not None else "not in the fleet")
+        if node is not None:
+            load = [] if node.cpu is None else [Fact("CPU", percent(node.cpu))]
+            self._facts.update([*load, *node_facts(node, self._look)])
+            self._devices.update(_devices(node, view, glance))
+        self._history.update(node, None)
+        self._incidents.update(view, glance.now)
+        self._decisions.update(view)
+
+
+def _devices(node: Node, view: FleetView, glance: Glance) -> Rows:
+    active = view.active_marks(glance.now)
+    table, work = node.table(), node.workloads()
+    rows: list[Sequence[str | tuple[str, str]]] = []
+    for row, device in enumerate(node.inventory.devices if node.inventory else ()):
+        now = [float(value) for value in table[row]]
+        mark = active.get((node.name, device.id))
+        rows.append(
+            (
+                (f"{device.index}", gpu_link(device.id)),
+                (work[row], workload_link(work[row])) if work[row] else "free",
+                percent(now[UTILIZATION]),
+                percent(now[MEMORY]),
+                quantity(now[POWER], "W"),
+                quantity(now[TEMPERATURE], "Cel"),
+                _reported(mark),
+            )
+        )
+    return rows
+
+
+def _reported(mark: Mark | None) -> str:
+    if mark is None:
+        return UNKNOWN
+    words = mark.text.replace("_", " ")
+    return words if words == mark.health else f"{mark.health}: {words}"

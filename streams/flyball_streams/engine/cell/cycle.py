@@ -1,0 +1,210 @@
+"""One scheduling cycle of one cell: what is known at a tick, and what every decision of it needs."""
+
+from collections.abc import Hashable, Iterable, Mapping
+from typing import Any
+
+from flyball_contracts.config import WorkerConfig
+from flyball_contracts.ids import NS_PER_S, decision_id
+from flyball_contracts.records import Effect, Evidence, Proposal, Tick, WorkloadSpec
+from flyball_streams.engine.cell.backoff import Attempt, Rule, Waited
+from flyball_streams.engine.cell.memory import Memory, Order, outstanding, replicas_at
+from flyball_streams.engine.cell.placement import Place, Placement
+from flyball_streams.engine.cell.sight import Sight
+from flyball_streams.engine.cell.victims import Holders
+from flyball_streams.engine.directory import Directory, Replica
+
+POLICY = "flyball-cell-2"
+LIVES_TICKS = 3
+"""A decision lives at least so many ticks, however long they are."""
+
+
+class Cycle:
+    """A tick of a cell while it is decided.
+
+    ``decided`` are the subjects that have a decision in this tick: there is never another. ``unmet`` says that somebody
+    lacks room.
+    """
+
+    def __init__(
+        self, cell: str, config: WorkerConfig, directory: Directory, memory: Memory, sight: Sight, tick: Tick
+    ) -> None:
+        self.cell = cell
+        self.config = config
+        self.directory = directory
+        self.memory = memory
+        self.now_ns = tick.end_ns
+        self.period_ns = tick.period_ns
+        self.rule = Rule(config.sizing.interval_s, config.sizing.tolerance)
+        self.decided: set[str] = set()
+        self.unmet = False
+        self._sight = sight
+        self._looked = False
+
+    def spec(self, workload: str) -> WorkloadSpec | None:
+        """Specification of a workload of this cell; a wish about any other is not this cell's to fulfil."""
+        spec = self.directory.spec(workload)
+        return spec if spec is not None and spec.cell == self.cell else None
+
+    def priority(self, workload: str) -> int:
+        """Priority of a workload; those of other cells come last."""
+        spec = self.spec(workload)
+        return spec.priority if spec is not None else -(2**31)
+
+    def believed(self, workload: str) -> Order | None:
+        """Order of a workload that is still on its way."""
+        return self.memory.believed(workload, self.now_ns)
+
+    def running(self, workload: str) -> int:
+        """Replicas that run, or that were ordered and are believed to be on their way."""
+        order = self.believed(workload)
+        return order.replicas if order is not None else self.directory.held(workload).replicas
+
+    def staying(self, workload: str) -> int:
+        """Replicas that run and are not named among those that stop."""
+        order = self.believed(workload)
+        names = {r.name for r in self.directory.replicas(workload)}
+        return len(names.difference(order.victims)) if order is not None else len(names)
+
+    def resting(self, workload: str, change: int) -> bool:
+        """Whether the last decision about a workload is too recent for another one, or for one that turns it back.
+
+        Replicas that are stopping for somebody else are waited for: to keep them would take back what was given.
+        """
+        last = self.memory.orders.get(workload)
+        if last is None:
+            return False
+        if change > 0 and last.expires_ns > self.now_ns:
+            here = {r.name for r in self.directory.replicas(workload)}
+            if not here.isdisjoint(last.victims):
+                return True
+        turned = change * (last.replicas - last.before) < 0
+        if turned and not (last.replicas or last.victims or self.directory.held(workload).replicas):
+            return False  # what was scaled to zero, and is, is woken at once: nothing answers its requests meanwhile
+        rest_s = self.config.sizing.hold_s if turned else self.config.sizing.interval_s
+        return self.now_ns - last.decided_ns < rest_s * NS_PER_S
+
+    def wakes(self, workload: str, wanted: int) -> bool:
+        """Whether nothing runs of a workload that is asked for."""
+        return wanted > 0 and not self.directory.held(workload).replicas
+
+    def admit(self, subject: str, wanted: Attempt, *, urgent: bool = False) -> Waited | None:
+        """What to say of attempts before when a decision may be made now, ``None`` while it has to wait."""
+        if subject in self.decided:
+            return None
+        return self.memory.backoff.admit(subject, wanted, self.now_ns, self.rule, urgent=urgent)
+
+    def issue(self, subject: str, made: Attempt) -> str:
+        """Take note of a decision; its id."""
+        identity = decision_id(self.cell, subject, self.now_ns)
+        self.decided.add(subject)
+        self.memory.backoff.note(subject, made, identity, self.now_ns, self.rule)
+        return identity
+
+    def common(
+        self, workload: str, reason: str, confidence: float, evidence: tuple[Evidence, ...], waited: Waited
+    ) -> dict[str, Any]:
+        """Fields that decisions of all types have."""
+        return {
+            "target": f"{self.cell}/{workload}",
+            "cell": self.cell,
+            "workload": workload,
+            "time_ns": self.now_ns,
+            "expires_ns": self.expiry(),
+            "reason": f"{reason}; {waited.clause}." if waited.clause else f"{reason}.",
+            "confidence": confidence,
+            "policy": POLICY,
+            "evidence": (*evidence, *waited.evidence),
+        }
+
+    def order(
+        self, spec: WorkloadSpec, made: Attempt, places: list[Place], stopping: list[str], mix: Mapping[str, int]
+    ) -> str:
+        """Note an order, with the places that it is granted and what it stops; the id of the decision.
+
+        What an open order before it has not taken or stopped yet passes on to the new one; what is too much is seen at
+        the next cycle.
+        """
+        name, last = spec.workload, self.believed(spec.workload)
+        identity = self.issue(name, made)
+        if last is not None:
+            stopping = stopping + ([] if made.after > last.replicas else last.victims)
+            places = [*outstanding(last, name, self.directory), *places]
+        here = replicas_at(name, self.directory)
+        had = {node: here[node] for node in sorted({place[0].node for place in places if place}) if here[node]}
+        self.memory.orders[name] = Order(
+            identity, made.after, made.before, self.now_ns, self.expiry(), places, had, sorted(set(stopping)),
+            dict(mix), self.directory.held(name).replicas,
+        )  # fmt: skip
+        return identity
+
+    @property
+    def placement(self) -> Placement:
+        """Every GPU as it will be once what was ordered is done."""
+        if not self._looked:
+            self._looked = True
+            self._sight.look(self.memory, self.now_ns)
+        return self._sight.placement
+
+    @property
+    def holders(self) -> Holders:
+        """Interruptible work that could stop."""
+        return self._sight.holders
+
+    @property
+    def owed(self) -> list[WorkloadSpec]:
+        """Workloads, one for each replica, that were promised room which is not there: they come first."""
+        return self._sight.owed
+
+    def placed(self, workload: str) -> list[Place]:
+        """Room that is kept for replicas of a workload that are still to come."""
+        return self._sight.placed.get(workload, [])
+
+    def release(self, replicas: Iterable[Replica]) -> None:
+        """Count as free what these replicas leave; those who are owed room have it first."""
+        self.placement.stop(replicas)
+        self._sight.settle()
+
+    def is_vain(self, spec: WorkloadSpec, running: int, wanted: int) -> bool:
+        """Whether it is known that nobody can make room for more replicas: nothing has changed since it was tried."""
+        return self._sight.vain.get(spec.workload) == self._case(spec, running, wanted)
+
+    def note_vain(self, spec: WorkloadSpec, running: int, wanted: int) -> None:
+        """Remember that nobody can make room for more replicas."""
+        self._sight.vain[spec.workload] = self._case(spec, running, wanted)
+
+    def _case(self, spec: WorkloadSpec, running: int, wanted: int) -> Hashable:
+        waiting = frozenset(
+            name for name in self.memory.backoff.subjects
+            if self.memory.backoff.waits(name, "stop", self.now_ns, self.rule)
+        )  # fmt: skip
+        return spec, running, wanted, frozenset(self.decided), waiting, self._sight.seen
+
+    def effect(self, spec: WorkloadSpec, replicas: int) -> Effect:
+        """What so many more replicas change in an hour."""
+        gpus = replicas * spec.gpus_per_replica
+        price = self.gpu_price
+        power = None if spec.power_w_per_replica is None else replicas * spec.power_w_per_replica
+        zone = self.directory.zone_of(spec.workload, self.cell)
+        signal = self.directory.signals.get((zone, "carbon_intensity"))
+        carbon = None if signal is None else signal.at(self.now_ns)
+        return Effect(
+            gpus=gpus,
+            cost_usd_per_hour=None if price is None else price * gpus,
+            power_w=power,
+            carbon_g_per_hour=None if power is None or carbon is None else power / 1000.0 * carbon,
+        )
+
+    @property
+    def gpu_price(self) -> float | None:
+        """Mean price of one GPU in USD per hour over the nodes whose price is known."""
+        return self._sight.gpu_price
+
+    def expiry(self) -> int:
+        """When what is decided now must not be carried out any more."""
+        lives_ns = max(round(self.config.decision_ttl_s * NS_PER_S), LIVES_TICKS * self.period_ns)
+        return self.now_ns + lives_ns
+
+
+def cited(p: Proposal) -> tuple[Evidence, ...]:
+    """Evidence of a proposal, and the proposal itself."""
+    return (*p.evidence, Evidence(name="proposal", value=1.0, record=p.id))

@@ -1,0 +1,43 @@
+"""Replicas leave devices that are unhealthy."""
+
+from collections.abc import Iterator
+
+from flyball_contracts.records import Effect, Migrate, Proposal, WorkloadSpec
+from flyball_streams.engine.cell.backoff import Attempt
+from flyball_streams.engine.cell.cycle import Cycle, cited
+from flyball_streams.engine.cell.memory import Move
+from flyball_streams.engine.cell.placement import Piece
+
+
+def migrate(cycle: Cycle, p: Proposal, spec: WorkloadSpec) -> Iterator[Migrate]:
+    """Move one replica; where no node has room the platform may know of one, and it is told again when one has."""
+    subject = f"{p.workload}/{p.replica}"
+    held = [r for r in cycle.directory.replicas(p.workload) if r.name == p.replica and r.node == p.node]
+    if not held or subject in cycle.memory.moves:
+        return
+    devices = len(held[0].devices)
+    home = cycle.directory.inventories.get(p.node)
+    room = cycle.placement.best(spec, devices, p.node, home.zone if home else "")
+    made = Attempt("migrate", f"{p.node} {'room' if room else 'no room'}", 0, 0)
+    waited = cycle.admit(subject, made, urgent=True)
+    if waited is None:
+        return
+    where, model, node = "no node has room yet", "", ""
+    if room is not None:
+        model, node = room
+        where = f"node {node} has {cycle.placement.free[room]} free healthy GPUs"
+        cycle.placement.take([Piece(model, node, float(devices))])
+    identity = cycle.issue(subject, made)
+    cycle.memory.moves[subject] = Move(
+        identity, p.workload, p.replica, p.node, node, model, devices, cycle.now_ns, cycle.expiry()
+    )
+    reason = f"Move replica {p.replica} of {p.workload} away: {p.reason}; {where}"
+    yield Migrate(
+        id=identity,
+        **cycle.common(p.workload, reason, p.confidence, cited(p), waited),
+        expected=Effect(gpus=0.0, cost_usd_per_hour=0.0),
+        replica=p.replica,
+        from_node=p.node,
+        from_device=p.device,
+        to_node=node,
+    )

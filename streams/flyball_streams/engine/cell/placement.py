@@ -1,0 +1,290 @@
+"""Every GPU of a cell as it will be once what was ordered is done: a copy that is tried on and rolled back.
+
+A *room* is the GPUs of one model on one node. What the inventories show is the base; it follows them node by node. What
+open orders stop and take, and what a cycle tries, is written in a journal on top and rolled back.
+"""
+
+import math
+from bisect import bisect_left, insort
+from collections import Counter
+from collections.abc import Callable, Iterable
+from typing import NamedTuple, TypeAlias
+
+import msgspec
+
+from flyball_contracts.records import Inventory, WorkloadSpec
+from flyball_streams.engine.cell.limits import SLACK, accepts, per_replica
+from flyball_streams.engine.directory import Directory, Replica
+
+Room: TypeAlias = tuple[str, str]
+"""Model and node."""
+
+
+class Piece(msgspec.Struct, array_like=True, frozen=True):
+    """GPUs of one room; less than one is a share of a GPU."""
+
+    model: str
+    node: str
+    gpus: float
+
+
+Place: TypeAlias = list[Piece]
+"""Where one replica is to run: one room, or several for one that no node is large enough for."""
+
+
+class Node(NamedTuple):
+    """The rows of one node: model, whether work may be placed on it, and how many replicas hold it.
+
+    ``base`` is what the inventories show of the holders, ``holders`` what is left once those that stop are gone.
+    """
+
+    zone: str
+    models: list[str]
+    usable: list[bool]
+    base: list[int]
+    holders: list[int]
+
+
+class Placement:
+    """Free GPUs of a cell by room.
+
+    ``free`` are whole GPUs by room and ``total`` by model. Nothing is free on drained nodes, on cordoned or unhealthy
+    devices and on GPUs that are divided: work is placed on their instances.
+    """
+
+    def __init__(self, directory: Directory, cell: str) -> None:
+        self.directory = directory
+        self.cell = cell
+        self.free: dict[Room, int] = {}
+        self.total: Counter[str] = Counter()
+        self.nodes: dict[str, Node] = {}
+        self._inventories: dict[str, Inventory] = {}
+        self._unhealthy: frozenset[str] = frozenset()
+        self._version = -1
+        self._sizes: dict[str, Counter[int]] = {}
+        self._kinds: dict[tuple[str, str], dict[int, list[str]]] = {}
+        self._shares: dict[Room, list[float]] = {}
+        self._journal: list[Callable[[], None]] = []
+
+    def refresh(self, unhealthy: Iterable[str]) -> bool:
+        """Forget what was tried, and follow the inventories; whether anything may have changed."""
+        self.rollback(0)
+        sick = frozenset(unhealthy)
+        if (self._version, self._unhealthy) == (self.directory.version, sick):
+            return False
+        struck = sick ^ self._unhealthy
+        self._unhealthy, self._version = sick, self.directory.version
+        gone = set(self._inventories)
+        for inventory in self.directory.nodes(self.cell):
+            gone.discard(inventory.node)
+            before = self._inventories.get(inventory.node)
+            if before is not inventory or (struck and any(d.id in struck for d in inventory.devices)):
+                self._drop(inventory.node)
+                self._add(inventory)
+        for node in gone:
+            self._drop(node)
+        return True
+
+    def mark(self) -> int:
+        """Where to roll back to."""
+        return len(self._journal)
+
+    def rollback(self, mark: int) -> None:
+        """Undo all that was done after a mark."""
+        while len(self._journal) > mark:
+            self._journal.pop()()
+
+    def largest(self, spec: WorkloadSpec) -> int:
+        """GPUs of the largest room that a workload accepts, free or not."""
+        return max((max(sizes) for model, sizes in self._sizes.items() if sizes and accepts(spec, model)), default=0)
+
+    def spans(self, spec: WorkloadSpec) -> bool:
+        """Whether a replica needs more GPUs than any node has, so that it runs on several."""
+        return whole(per_replica(spec)) > self.largest(spec)
+
+    def usable(self, spec: WorkloadSpec) -> int:
+        """Whole GPUs that are free and of models that a workload accepts, wherever they are."""
+        return sum(n for model, n in self.total.items() if accepts(spec, model))
+
+    def place(self, spec: WorkloadSpec) -> Place | None:
+        """Take the room that a replica fits best, the fullest; ``None`` when it fits nowhere."""
+        gpus = per_replica(spec)
+        if gpus <= 0:
+            return []
+        if gpus < 1 - SLACK:
+            return self._share(spec, gpus)
+        if self.spans(spec):
+            return self._span(spec, whole(gpus))
+        room = self.best(spec, whole(gpus))
+        return None if room is None else self.take([Piece(*room, float(whole(gpus)))])
+
+    def best(self, spec: WorkloadSpec, gpus: int, away_from: str = "", zone: str | None = None) -> Room | None:
+        """Room with ``gpus`` free whole GPUs: in the zone if one is given, then the fullest, then by name."""
+        found: list[tuple[bool, int, str, str]] = []
+        for (model, there), by_free in self._kinds.items():
+            if not accepts(spec, model):
+                continue
+            for free in sorted(n for n in by_free if n >= gpus):
+                node = next((name for name in by_free[free] if name != away_from), None)
+                if node is not None:
+                    found.append((zone is not None and there != zone, free, node, model))
+                    break
+        if not found:
+            return None
+        *_, node, model = min(found)
+        return model, node
+
+    def take(self, place: Place) -> Place | None:
+        """Take a certain place, all of it; ``None`` when it is not free."""
+        mark = self.mark()
+        for piece in place:
+            room = piece.model, piece.node
+            taken = (
+                self._take_share(room, piece.gpus) if piece.gpus < 1 - SLACK else self._take(room, whole(piece.gpus))
+            )
+            if not taken:
+                self.rollback(mark)
+                return None
+        return place
+
+    def give(self, place: Place) -> None:
+        """Give a place back."""
+        for piece in place:
+            room = piece.model, piece.node
+            if piece.gpus >= 1 - SLACK and room in self.free:
+                self._set(room, self.free[room] + whole(piece.gpus))
+
+    def stop(self, replicas: Iterable[Replica]) -> None:
+        """Count GPUs as free that nobody but these replicas holds."""
+        for replica in replicas:
+            node = self.nodes.get(replica.node)
+            if node is not None:
+                for row in set(replica.devices):
+                    self._release(node, replica.node, row)
+
+    def gains(self, replicas: Iterable[Replica]) -> dict[Room, int]:
+        """GPUs by room that are free when these replicas stop, while all others of the inventories run."""
+        leaving = Counter((r.node, row) for r in replicas for row in set(r.devices))
+        found: Counter[Room] = Counter()
+        for (name, row), n in leaving.items():
+            node = self.nodes.get(name)
+            if node is not None and node.usable[row] and node.base[row] == n:
+                found[node.models[row], name] += 1
+        return dict(found)
+
+    def _take(self, room: Room, gpus: int) -> bool:
+        free = self.free.get(room, 0)
+        if free < gpus:
+            return False
+        self._set(room, free - gpus)
+        return True
+
+    def _share(self, spec: WorkloadSpec, gpus: float) -> Place | None:
+        """Take a share of a GPU that others share already, the fullest, or else of a free one."""
+        fit = [
+            (min(s for s in left if s >= gpus - SLACK), node, model)
+            for (model, node), left in self._shares.items()
+            if accepts(spec, model) and any(s >= gpus - SLACK for s in left)
+        ]
+        if fit:
+            _, node, model = min(fit)
+            return self.take([Piece(model, node, gpus)])
+        room = self.best(spec, 1)
+        return None if room is None else self.take([Piece(*room, gpus)])
+
+    def _take_share(self, room: Room, gpus: float) -> bool:
+        left = self._shares.get(room, [])
+        fit = min((s for s in left if s >= gpus - SLACK), default=None)
+        if fit is None and not self._take(room, 1):
+            return False
+        after = sorted([*left, (1.0 if fit is None else fit) - gpus])
+        if fit is not None:
+            after.remove(fit)
+        self._shares[room] = after
+
+        def undo() -> None:
+            self._shares[room] = left
+
+        self._journal.append(undo)
+        return True
+
+    def _span(self, spec: WorkloadSpec, gpus: int) -> Place | None:
+        """Take what is free on as few nodes as it takes, of one model if one has enough."""
+        models = sorted((m for m in self.total if accepts(spec, m)), key=lambda m: (-self.total[m], m))
+        enough = [m for m in models if self.total[m] >= gpus]
+        among = enough[:1] or models
+        rooms = [(room, n) for room, n in self.free.items() if n and room[0] in among]
+        place: Place = []
+        for room, n in sorted(rooms, key=lambda item: (-item[1], item[0])):
+            if gpus:
+                place.append(Piece(*room, float(min(n, gpus))))
+                gpus -= min(n, gpus)
+        return None if gpus else self.take(place)
+
+    def _release(self, node: Node, name: str, row: int) -> None:
+        node.holders[row] -= 1
+
+        def undo() -> None:
+            node.holders[row] += 1
+
+        self._journal.append(undo)
+        if node.holders[row] == 0 and node.usable[row]:
+            room = node.models[row], name
+            self._set(room, self.free[room] + 1)
+
+    def _set(self, room: Room, free: int) -> None:
+        before = self.free[room]
+        self._move(room, before, free)
+        self._journal.append(lambda: self._move(room, free, before))
+
+    def _move(self, room: Room, before: int, after: int) -> None:
+        model, node = room
+        self.free[room] = after
+        self.total[model] += after - before
+        kind = self._kinds[model, self.nodes[node].zone]
+        _out(kind, before, node)
+        insort(kind.setdefault(after, []), node)
+
+    def _add(self, inventory: Inventory) -> None:
+        name, devices = inventory.node, inventory.devices
+        holders = [0] * len(devices)
+        for a in inventory.allocations:
+            for row in set(a.devices):
+                if 0 <= row < len(devices):
+                    holders[row] += 1
+        usable = [
+            inventory.schedulable and d.schedulable and not d.mig_enabled and d.id not in self._unhealthy
+            for d in devices
+        ]
+        models = [d.model for d in devices]
+        self._inventories[name] = inventory
+        self.nodes[name] = Node(inventory.zone, models, usable, holders, holders[:])
+        free = Counter(m for m, u, h in zip(models, usable, holders, strict=True) if u and not h)
+        for model, size in Counter(d.model for d in devices if not d.mig_enabled).items():
+            self._sizes.setdefault(model, Counter())[size] += 1
+            self.free[model, name] = free[model]
+            self.total[model] += free[model]
+            insort(self._kinds.setdefault((model, inventory.zone), {}).setdefault(free[model], []), name)
+
+    def _drop(self, name: str) -> None:
+        inventory, node = self._inventories.pop(name, None), self.nodes.pop(name, None)
+        if inventory is None or node is None:
+            return
+        for model, size in Counter(d.model for d in inventory.devices if not d.mig_enabled).items():
+            self._sizes[model][size] -= 1
+            self._sizes[model] += Counter()  # sizes that no node has any more are gone
+            free = self.free.pop((model, name))
+            self.total[model] -= free
+            _out(self._kinds[model, node.zone], free, name)
+
+
+def whole(gpus: float) -> int:
+    """GPUs that a replica needs where it shares none."""
+    return math.ceil(gpus - SLACK)
+
+
+def _out(kind: dict[int, list[str]], free: int, node: str) -> None:
+    names = kind[free]
+    del names[bisect_left(names, node)]
+    if not names:
+        del kind[free]

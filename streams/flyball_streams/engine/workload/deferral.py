@@ -1,0 +1,160 @@
+"""Deferrable jobs of one cell: their progress, their plans, and the wishes to pause and to start them."""
+
+from collections.abc import Iterator
+from typing import Any
+
+from flyball_contracts.config import TimingConfig
+from flyball_contracts.ids import record_id
+from flyball_contracts.records import Demand, Evidence, Plan, Proposal, Signal, Tick, WorkloadSpec
+from flyball_streams.engine.directory import Directory
+from flyball_streams.engine.packing import pack_struct, unpack_struct
+from flyball_streams.engine.workload import timing
+from flyball_streams.engine.workload.capacity import Capacities
+from flyball_streams.engine.workload.intensity import Week
+from flyball_streams.engine.workload.progress import Progress
+from flyball_streams.engine.workload.wishes import Wishes
+
+
+class Deferral:
+    """Times the deferrable workloads of one cell in one partition."""
+
+    def __init__(self, cell: str, config: TimingConfig, directory: Directory, capacities: Capacities) -> None:
+        self.cell = cell
+        self.config = config
+        self.directory = directory
+        self.capacities = capacities
+        self.progress: dict[str, Progress] = {}
+        self.plans: dict[str, Plan] = {}
+        self.basis: dict[str, tuple[int, int, int, bool]] = {}
+        self.weeks: dict[str, Week] = {}
+
+    def step(self, tick: Tick, owned: list[WorkloadSpec], demands: dict[str, Demand], wishes: Wishes) -> Iterator[Plan]:
+        """Plans made in this tick; ``owned`` are this partition's workloads."""
+        self._forget({spec.workload for spec in owned})
+        self._remember(tick, self.directory.zone_of("", self.cell))
+        for spec in owned:
+            if timing.is_deferrable(spec):
+                yield from self._timed(tick, spec, demands.get(spec.workload), wishes)
+
+    def state(self) -> dict[str, Any]:
+        """State for a snapshot."""
+        return {
+            "progress": {name: pack_struct(p) for name, p in self.progress.items()},
+            "plans": {name: pack_struct(p) for name, p in self.plans.items()},
+            "basis": {name: list(b) for name, b in self.basis.items()},
+            "weeks": {zone: week.state() for zone, week in self.weeks.items()},
+        }
+
+    def load(self, state: dict[str, Any]) -> None:
+        """Take on the state of a snapshot."""
+        self.progress = {name: unpack_struct(raw, Progress) for name, raw in state["progress"].items()}
+        self.plans = {name: unpack_struct(raw, Plan) for name, raw in state["plans"].items()}
+        self.basis = {name: (b[0], b[1], b[2], b[3]) for name, b in state["basis"].items()}
+        self.weeks = {zone: Week.of(raw) for zone, raw in state["weeks"].items()}
+
+    def _forget(self, here: set[str]) -> None:
+        """Drop what is kept of jobs that are no longer this lane's, or no longer at all."""
+        if self.progress.keys() - here:
+            self.progress = {name: p for name, p in self.progress.items() if name in here}
+            self.plans = {name: p for name, p in self.plans.items() if name in here}
+            self.basis = {name: b for name, b in self.basis.items() if name in here}
+
+    def _remember(self, tick: Tick, zone: str) -> Signal | None:
+        """Newest carbon curve of a zone, taken into what was seen of its week."""
+        signal = self.directory.signals.get((zone, "carbon_intensity"))
+        if signal is not None:
+            self.weeks.setdefault(zone, Week()).note(signal, tick.end_ns)
+        return signal
+
+    def _timed(self, tick: Tick, spec: WorkloadSpec, demand: Demand | None, wishes: Wishes) -> Iterator[Plan]:
+        progress = self.progress.setdefault(spec.workload, Progress())
+        progress.observe(tick, demand)
+        zone = self.directory.zone_of(spec.workload, self.cell)
+        signal = self._remember(tick, zone)
+        if signal is None:
+            return
+        job = self._job(spec, progress)
+        slot_ns = timing.slot_start(tick.end_ns, self.config.slot_s)
+        urgent = job.must_run(tick.end_ns)
+        basis = (slot_ns, signal.published_ns, spec.time_ns, urgent)
+        plan = self.plans.get(spec.workload)
+        if plan is None or self.basis.get(spec.workload) != basis:
+            self.basis[spec.workload] = basis
+            plan = timing.make_plan(job, signal, self.weeks[zone], tick.end_ns, self.cell, self.config)
+            self.plans[spec.workload] = plan
+            yield plan
+        self._wish(tick, job, progress, plan, urgent, wishes)
+
+    def _job(self, spec: WorkloadSpec, progress: Progress) -> timing.Deferrable:
+        cold_start_s = self.capacities.cold_start_s(spec)
+        remaining_s = progress.remaining_s(spec)
+        restart_s = progress.restart_s(spec, cold_start_s)
+        running = progress.replicas > 0
+        if running and not progress.ready and remaining_s > 0:
+            remaining_s += restart_s
+        return timing.Deferrable(spec, remaining_s, restart_s, progress.margin_s(cold_start_s), running)
+
+    def _wish(
+        self, tick: Tick, job: timing.Deferrable, progress: Progress, plan: Plan, urgent: bool, wishes: Wishes
+    ) -> None:
+        spec, running = job.spec, progress.replicas
+        here, then = timing.slot_of(plan, tick.end_ns), timing.next_run(plan, tick.end_ns)
+        urgent = urgent and job.remaining_s > 0
+        runs = urgent or plan.run[here]
+        if runs and not running:
+            progress.ask(tick.end_ns)
+        elif not runs:
+            progress.asked_ns = None
+        if bool(running) == runs or (running and then is None):
+            return
+        identity = record_id("Proposal", self.cell, spec.workload, plan.id, here, running)
+        if not wishes.is_new(identity):
+            return
+        now_g = plan.cost[here]
+        if running:
+            later_g = timing.mean_cost(plan)
+            wishes.new[identity] = Proposal(
+                id=identity,
+                wish="pause",
+                workload=spec.workload,
+                reason=f"carbon is {now_g:.0f} g/kWh in {plan.zone} now and {later_g:.0f} g/kWh in the slots "
+                f"planned before the deadline: waiting saves {plan.saving:.0%}, restarts included",
+                replicas=0,
+                observed_replicas=running,
+                until_ns=then,
+                confidence=0.7,
+                expected_saving=plan.saving,
+                evidence=_carbon_evidence(plan, now_g, later_g),
+            )
+            return
+        whole = spec.gang_size if spec.gang_size > 1 else spec.max_replicas
+        at = f"at {now_g:.0f} g/kWh in {plan.zone}"
+        wishes.new[identity] = Proposal(
+            id=identity,
+            wish="scale",
+            workload=spec.workload,
+            reason=_why_now(job, plan, urgent, at),
+            replicas=max(1, min(whole, spec.max_replicas)),
+            observed_replicas=0,
+            confidence=0.7,
+            expected_saving=plan.saving,
+            evidence=_carbon_evidence(plan, now_g, now_g),
+        )
+
+
+def _why_now(job: timing.Deferrable, plan: Plan, urgent: bool, at: str) -> str:
+    if not plan.feasible:
+        return f"this job cannot end by its deadline any more and runs at once, {at}"
+    if urgent:
+        return (
+            f"this job must start now, {at}, to end by its deadline: {job.remaining_s / 60:.0f} min of work, "
+            f"{job.restart_s / 60:.0f} min to start and a reserve of {job.margin_s / 60:.0f} min"
+        )
+    return f"the plan runs this job now, {at}, to end before its deadline"
+
+
+def _carbon_evidence(plan: Plan, now_g: float, later_g: float) -> tuple[Evidence, ...]:
+    return (
+        Evidence(name="carbon_intensity", value=now_g, expected=later_g, unit="g/kWh", record=plan.id),
+        Evidence(name="saving", value=plan.saving, record=plan.id),
+    )

@@ -1,0 +1,123 @@
+"""The carbon curve up to a deadline: what the provider says, and where it says nothing, the usual course of a day."""
+
+import math
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from flyball_contracts.ids import NS_PER_S
+from flyball_contracts.records import Signal
+
+HOUR_NS = 3600 * NS_PER_S
+WEEK_HOURS = 7 * 24
+MOST_COST = 1e9
+"""A carbon intensity above this is a fault of the feed; float32 ends at 3e38."""
+HELD = 0.93
+"""Share of a deviation from the usual course that is left an hour later, in grids of 2020 to 2022: 0.85 to 0.97."""
+Floats = NDArray[np.float64]
+Times = NDArray[np.int64]
+
+
+def values_at(signal: Signal, times_ns: Times) -> Floats:
+    """Values of a curve at some times, gCO2e/kWh; NaN outside the curve and where it holds a fault. float64[times]."""
+    curve = np.array([*signal.p50, math.nan], np.float64)
+    slot = (times_ns - signal.start_ns) // max(1, round(signal.step_s * NS_PER_S))
+    inside = (slot >= 0) & (slot < len(signal.p50))
+    found = curve[np.where(inside, slot, len(signal.p50))]
+    return np.where(np.abs(found) <= MOST_COST, found, math.nan)
+
+
+class Week:
+    """Hourly means of the last seven days of one zone, as its curves told them: the newest curve for an hour counts."""
+
+    def __init__(self) -> None:
+        self.hours: dict[int, float] = {}
+        self._noted: tuple[int, int] | None = None
+
+    def note(self, signal: Signal, now_ns: int) -> None:
+        """Take in what a curve says of the hours up to now; the same curve adds no more than the hour that is new."""
+        now = now_ns // HOUR_NS
+        basis = (signal.published_ns, now)
+        if self._noted == basis:
+            return
+        first = max(now - WEEK_HOURS + 1, signal.start_ns // HOUR_NS)
+        if self._noted is not None and self._noted[0] == signal.published_ns:
+            first = max(first, self._noted[1] + 1)
+        self._noted = basis
+        hours = np.arange(first, now + 1, dtype=np.int64)
+        if len(hours):
+            quarters = hours[:, None] * HOUR_NS + (np.arange(4) * 2 + 1) * (HOUR_NS // 8)
+            values = values_at(signal, quarters.reshape(-1)).reshape(-1, 4)
+            known = np.isfinite(values)
+            total, count = np.where(known, values, 0.0).sum(axis=1), known.sum(axis=1)
+            for hour, of, n in zip(hours.tolist(), total.tolist(), count.tolist(), strict=True):
+                if n:
+                    self.hours[hour] = of / n
+        if len(self.hours) > WEEK_HOURS or (self.hours and min(self.hours) <= now - WEEK_HOURS):
+            self.hours = {h: v for h, v in self.hours.items() if now - WEEK_HOURS < h <= now}
+
+    def usual(self, times_ns: Times) -> Floats:
+        """Mean of the days seen at these times of day, float64[times]; of an hour never seen, the mean of them all."""
+        if not self.hours:
+            return np.full(len(times_ns), math.nan)
+        hours = np.fromiter(self.hours, np.int64, len(self.hours))
+        values = np.fromiter(self.hours.values(), np.float64, len(self.hours))
+        count = np.bincount(hours % 24, minlength=24)
+        total = np.bincount(hours % 24, values, minlength=24)
+        by_hour = np.where(count > 0, total / np.maximum(count, 1), values.mean())
+        return by_hour[times_ns // HOUR_NS % 24]
+
+    def state(self) -> list[Any]:
+        """State for a snapshot."""
+        return [[*self.hours], [*self.hours.values()], self._noted]
+
+    @classmethod
+    def of(cls, state: list[Any]) -> "Week":
+        """Week of a snapshot."""
+        week = cls()
+        week.hours = dict(zip(state[0], state[1], strict=True))
+        week._noted = (state[2][0], state[2][1]) if state[2] else None
+        return week
+
+
+def course(signal: Signal, week: Week, times_ns: Times) -> Floats:
+    """Curve at ascending times, gCO2e/kWh, float64[times]: NaN only when nothing is known at all.
+
+    Where the provider says nothing, the mean of the last seven days by time of day goes on from the last value that is
+    known: its deviation from that mean fades by ``HELD`` an hour.
+    """
+    told = values_at(signal, times_ns)
+    gaps = ~np.isfinite(told)
+    if not gaps.any():
+        return told
+    anchors = _anchors(signal, week, times_ns)
+    usual = week.usual(times_ns)
+    if anchors is None:
+        return np.where(gaps, usual, told)
+    anchor_ns, anchor = anchors
+    there = week.usual(anchor_ns)
+    ratio = np.where((anchor > 0) & (there > 0), anchor / np.where(there > 0, there, 1.0), 1.0)
+    faded = HELD ** ((times_ns - anchor_ns) / HOUR_NS)
+    filled = np.where(np.isfinite(usual), usual * np.where(ratio > 0, ratio, 1.0) ** faded, anchor)
+    return np.where(gaps, filled, told)
+
+
+def _anchors(signal: Signal, week: Week, times_ns: Times) -> tuple[Times, Floats] | None:
+    """Time and value of what is known last at or before each time: on the curve, or else what was seen."""
+    step_ns = max(1, round(signal.step_s * NS_PER_S))
+    middles = signal.start_ns + np.arange(len(signal.p50), dtype=np.int64) * step_ns + step_ns // 2
+    values = values_at(signal, middles)
+    known = np.isfinite(values)
+    middles, values = middles[known], values[known]
+    first = int(middles[0]) if len(middles) else None
+    before = [h for h in week.hours if first is None or h * HOUR_NS + HOUR_NS // 2 < first]
+    if before:
+        last = max(before)
+        middles = np.concatenate([np.array([last * HOUR_NS + HOUR_NS // 2], np.int64), middles])
+        values = np.concatenate([np.array([week.hours[last]]), values])
+    if not len(middles):
+        return None
+    at = np.maximum(np.searchsorted(middles, times_ns, side="right") - 1, 0)
+    anchor_ns = np.minimum(middles[at], times_ns)  # a curve that begins later is held back to where it is needed
+    return anchor_ns, values[at]

@@ -1,0 +1,56 @@
+"""Which topics these are: one that was deleted and made again has the name of the first, and another id."""
+
+import logging
+import threading
+import time
+from collections.abc import Iterable
+from typing import Any
+
+from confluent_kafka import KafkaException, TopicCollection
+from confluent_kafka.admin import AdminClient
+
+from flyball_contracts.config import KafkaConfig
+from flyball_contracts.kafka_log import ClientLog
+
+log = logging.getLogger(__name__)
+ANSWER_S = 5.0
+KEPT_S = 5.0
+
+
+class TopicIds:
+    """Asks the broker for the ids of some topics, every few seconds at most; safe to use from several threads."""
+
+    def __init__(self, kafka: KafkaConfig, names: Iterable[str]) -> None:
+        told = ClientLog(log, "topic ids", kafka.bootstrap)
+        self._admin: Any = AdminClient({"bootstrap.servers": kafka.bootstrap, **kafka.client}, logger=told)
+        self._names = TopicCollection(list(names))
+        self._known: dict[str, str] = {}
+        self._asked_s = float("-inf")
+        self._lock = threading.Lock()
+
+    def now(self, *, anew: bool = False) -> dict[str, str]:
+        """Id of each topic as far as it is known, asked for ``anew`` or a few seconds old.
+
+        Brokers that have no ids leave it empty; a topic that is missing for the moment keeps the id that it had.
+        """
+        with self._lock:
+            if anew or time.monotonic() - self._asked_s > KEPT_S:
+                self._asked_s = time.monotonic()
+                self._ask()
+            return self._known
+
+    def _ask(self) -> None:
+        try:
+            answers = self._admin.describe_topics(self._names, request_timeout=ANSWER_S)
+            found = {name: str(answer.result(ANSWER_S).topic_id) for name, answer in answers.items() if _knows(answer)}
+        except (KafkaException, TimeoutError) as error:
+            log.debug("the ids of topics are not known: %s", error)
+            return
+        self._known = {**self._known, **found}
+
+
+def _knows(answer: Any) -> bool:
+    try:
+        return answer.result(ANSWER_S).topic_id is not None
+    except (KafkaException, TimeoutError):
+        return False

@@ -1,0 +1,16 @@
+"""A broker for one actuator: topics, one workload, two nodes."""
+
+from collections.abc import Callable
+
+import pytest
+from tests.actuators.loop import PARTITIONS, publish
+from tests.actuators.samples import inventory, spec
+
+from flyball_streams.broker import EmbeddedBroker
+
+
+@pytest.fixture
+def bootstrap(embedded_broker: Callable[..., EmbeddedBroker]) -> str:
+    address = embedded_broker(PARTITIONS).bootstrap
+    publish(address, spec(), inventory(replicas=4), inventory("n2"))
+    return address

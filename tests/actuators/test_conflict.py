@@ -1,0 +1,122 @@
+"""What a decision assumed is compared with what the platform shows; limits of rescues and of dry runs are apart."""
+
+from hypothesis import given, strategies as st
+from tests.actuators.samples import CELL, NOW, S, migrate, preempt, scale, spec, world
+
+from flyball_actuators.guard import Guard, GuardState
+from flyball_contracts.config import ActuatorConfig, BlastRadius, RateLimit
+from flyball_contracts.records import AnyDecision, Resources, SubjectState
+
+GUARD = Guard(ActuatorConfig(blast_radius=BlastRadius(replicas=100)))
+
+
+def code(decision: AnyDecision, observed: SubjectState) -> str:
+    return GUARD.authorise(GuardState(), decision, NOW, world(), observed)[1].code
+
+
+def shows(replicas: int, ready: int | None = None) -> SubjectState:
+    return SubjectState(replicas=replicas, ready=replicas if ready is None else ready)
+
+
+def test_what_was_assumed_may_be_asked_for_or_serving_or_between() -> None:
+    for before in (4, 5, 6):
+        assert code(scale(before=before, after=8), shows(6, ready=4)) == ""
+    assert code(scale(before=4, after=6), SubjectState()) == "", "nothing is known of it"
+
+
+@given(st.integers(0, 20), st.integers(0, 20), st.integers(0, 20))
+def test_it_never_does_the_opposite_or_more_than_it_says(before: int, after: int, shown: int) -> None:
+    change, said = after - shown, after - before
+    within = change == 0 or (change * said > 0 and abs(change) <= abs(said))
+    assert (code(scale(before=before, after=after), shows(shown)) == "") == (within or before == shown)
+
+
+def test_a_decision_stands_for_those_that_it_overtook() -> None:
+    newer = scale(before=18, after=19)
+    assert code(newer, shows(12)) == "conflict"
+    assert GUARD.authorise(GuardState(), newer, NOW, world(), shows(12), (12,))[1].status == "accepted"
+    assert GUARD.authorise(GuardState(), newer, NOW, world(), shows(9), (12,))[1].code == "conflict"
+
+
+def test_a_preemption_takes_no_more_than_it_says() -> None:
+    assert code(preempt(before=4, after=2), shows(4)) == ""
+    assert code(preempt(before=4, after=2), shows(3)) == ""
+    assert code(preempt(before=4, after=2), shows(9)) == "conflict"
+    assert code(preempt(before=4, after=2), shows(1)) == "conflict"
+
+
+def test_a_replica_that_moved_already_stays() -> None:
+    assert code(migrate(), SubjectState(nodes={"chat-0": "n1"})) == ""
+    assert code(migrate(), SubjectState(nodes={"chat-0": "n2"})) == "conflict"
+    assert code(migrate(), SubjectState(nodes={"chat-0": ""})) == "conflict"
+
+
+def test_resources_that_are_others_stay() -> None:
+    resize = scale(before=4, after=4, resources=Resources(cpu=2.0), resources_before=Resources(cpu=4.0))
+    assert code(resize, SubjectState(replicas=4, ready=4, resources=Resources(cpu=4.0))) == ""
+    assert code(resize, SubjectState(replicas=4, ready=4, resources=Resources(cpu=1.0))) == "conflict"
+
+
+def test_nothing_uses_up_the_room_of_a_failing_device() -> None:
+    config = ActuatorConfig(
+        blast_radius=BlastRadius(share=0.0, replicas=2), per_target=RateLimit(2, 600.0), per_cell=RateLimit(2, 600.0)
+    )
+    guard, state = Guard(config), GuardState()
+    for i in range(2):
+        moved = migrate(f"tidy-{i}", replica=f"chat-{i}", from_device="")
+        state, verdict = guard.authorise(state, moved, NOW, world())
+        assert verdict.status == "accepted"
+    assert guard.authorise(state, preempt(), NOW, world())[1].code == "rate"
+    for i in range(2):
+        state, verdict = guard.authorise(state, migrate(f"rescue-{i}", replica=f"chat-{i}"), NOW, world())
+        assert verdict.status == "accepted"
+    assert guard.authorise(state, migrate("rescue-2", replica="chat-2"), NOW, world())[1].code == "rate"
+
+
+def test_what_is_deferred_uses_up_no_room_of_what_is_needed_now() -> None:
+    config = ActuatorConfig(blast_radius=BlastRadius(share=0.0, replicas=2))
+    guard, state = Guard(config), GuardState()
+    state, verdict = guard.authorise(state, preempt("greener", workload="chat", until_s=3600), NOW, world())
+    assert verdict.status == "accepted"
+    assert guard.authorise(state, preempt("again", workload="chat", until_s=3600), NOW, world())[1].code == (
+        "blast_radius"
+    )
+    state, verdict = guard.authorise(state, preempt("urgent", workload="chat"), NOW, world())
+    assert verdict.status == "accepted"
+
+
+def test_dry_runs_and_live_runs_count_apart() -> None:
+    def used(mode: str) -> GuardState:
+        guard, state = Guard(ActuatorConfig(mode=mode)), GuardState()  # type: ignore[arg-type]  # pyright: ignore
+        for i in range(6):
+            state, _ = guard.authorise(state, scale(f"{mode}-{i}", time_ns=NOW + i), NOW + i, world())
+        return state
+
+    both = [grant for mode in ("live", "dry_run") for grant in used(mode).grants[CELL]]
+    assert len(both) == 12
+    for dry_run in (False, True):
+        restored = GuardState.restored(both, dry_run=dry_run)
+        assert len(restored.grants[CELL]) == 6
+        assert {grant.dry_run for grant in restored.grants[CELL]} == {dry_run}
+
+
+def test_a_decision_that_is_taken_up_again_counts_once() -> None:
+    state, _ = GUARD.authorise(GuardState(), preempt(), NOW, world())
+    state, _ = GUARD.authorise(state, preempt(), NOW + S, world())
+    (grant,) = state.grants[CELL]
+    assert grant.at_ns == NOW + S
+    assert state.without(preempt()).grants[CELL] == ()
+
+
+def test_what_may_change_while_it_waits_is_asked_again() -> None:
+    state, _ = GUARD.check(GuardState(), scale(), NOW, world())
+    assert GUARD.still(state, scale(), NOW, world()) is None
+    assert state.grants == {}, "to look at it grants nothing"
+    late = GUARD.still(state, scale(), NOW + 121 * S, world())
+    stopped = GUARD.still(state, scale(), NOW, world(stop="rack on fire"))
+    state, _ = GUARD.check(state, scale("d2", time_ns=NOW + S), NOW + S, world(specs=[spec()]))
+    old = GUARD.still(state, scale(), NOW + S, world())
+    assert late is not None
+    assert stopped is not None
+    assert old is not None
+    assert (late.code, stopped.code, old.code) == ("expired", "kill_switch", "stale")

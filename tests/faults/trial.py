@@ -1,0 +1,194 @@
+"""One run from an empty broker to a fleet at rest: with faults or without, and what is left of it."""
+
+import threading
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import msgspec
+from tests.faults import audit
+from tests.faults.audit import Finding
+from tests.faults.platform import EndState
+from tests.faults.schedule import Fault
+from tests.faults.stage import PARTITIONS, Setup, Stage
+
+from flyball_contracts.cloudevents import header
+from flyball_contracts.codec import decode_message
+from flyball_contracts.config import WorkerConfig
+from flyball_contracts.ids import NS_PER_S
+from flyball_contracts.records import Migrate, Outcome, Preempt, Scale
+from flyball_contracts.simulated import Operation
+from flyball_contracts.topics import DEAD_LETTERS, DECISIONS, DEMAND, INVENTORY, OUTCOMES, PROPOSALS, TELEMETRY
+from flyball_streams.engine import Engine
+from flyball_streams.recording import Recording
+from flyball_streams.recording.offline import fed
+from flyball_streams.recording.recorder import record
+
+DECISION = (Scale, Migrate, Preempt)
+FIRST_S = 120.0
+QUIET_S = 60.0
+"""Event seconds without a decision after which nothing more is to come."""
+ALIVE_MESSAGES = 300
+"""What a worker that keeps up may not have committed yet."""
+SETTLE_S = 180.0
+CONVERGE_S = 90.0
+"""Wall seconds in which the end that is expected may come about: decisions wait longer, the more were in vain."""
+REASON = "__connect.errors.exception.message"
+
+
+class Remains(NamedTuple):
+    """What a run leaves: its topics, the platform's audit, and how the fleet stands."""
+
+    recording: Path
+    worker: WorkerConfig
+    operations: list[Operation]
+    end: EndState
+    until_ns: int
+    wall_s: float
+    faults: int
+    starts: dict[str, int]
+    ended: list[str]
+
+
+def run(
+    folder: Path,
+    jars: Path | None,
+    setup: Setup,
+    busy_s: float,
+    faults: Sequence[Fault] = (),
+    expected: EndState | None = None,
+) -> Remains:
+    """Run the whole loop for ``busy_s`` event seconds, all ``faults``, and until the fleet is at rest.
+
+    Where an end is ``expected``, it has some time to come about.
+    """
+    with Stage(folder, jars, setup) as stage:
+        began = time.monotonic()
+        try:
+            stage.start()
+            stage.settle("the platform answers", lambda: _now_ns(stage) > 0, FIRST_S)
+            start_ns = _now_ns(stage)
+            stage.settle("decisions are made", lambda: stage.decided() > 0, FIRST_S)
+            stage.play(list(faults))
+            _pass(stage, start_ns + round(busy_s * NS_PER_S), busy_s)
+            end, operations, until_ns = _rest(stage, expected)
+            stage.services["fleet"].terminate()
+            stage.settle("the workers have used everything", lambda: stage.lag() == 0, SETTLE_S)
+        except AssertionError as error:
+            raise AssertionError(f"{error}\n{stage.logs()}") from error
+        wall_s = time.monotonic() - began
+        for service in stage.services.values():
+            service.terminate()
+        recording, stop = folder / "topics.parquet", threading.Event()
+        stop.set()
+        record(stage.config.kafka, recording, stop=stop)
+        starts = {service.name: service.starts for service in stage.services.values()}
+        worker, ended = stage.config.worker, stage.ended_by_themselves()
+    return Remains(recording, worker, operations, end, until_ns, wall_s, len(faults), starts, ended)
+
+
+def judge(remains: Remains, undisturbed: EndState | None) -> list[Finding]:
+    """All oracles; those about the time after the fleet was at rest leave it out."""
+    records: dict[str, list[Any]] = {}
+    contents: list[tuple[str, bytes]] = []
+    reasons: list[str] = []
+    for batch in Recording.open(remains.recording).messages():
+        for m in batch:
+            if m.topic == DEAD_LETTERS.name:
+                reasons.append(header(m.headers, REASON) or "?")
+                continue
+            decoded = decode_message(m.topic, m.value, m.headers)
+            records.setdefault(m.topic, []).append(decoded)
+            if isinstance(decoded, DECISION):
+                contents.append((decoded.id, m.value or b""))
+    decisions = [d for d in records.get(DECISIONS.name, []) if d.time_ns <= remains.until_ns]
+    known = {d.id for d in decisions}
+    outcomes: list[Outcome] = [o for o in records.get(OUTCOMES.name, []) if o.decision in known]
+    demand, proposals = records.get(DEMAND.name, []), records.get(PROPOSALS.name, [])
+    reference = [d for d in replayed(remains) if d.time_ns <= remains.until_ns]
+    findings = [
+        audit.one_effect(decisions, remains.operations),
+        audit.one_last_word(decisions, outcomes),
+        audit.one_content(contents),
+        *audit.as_replayed(decisions, reference),
+        audit.no_frame_lost(records.get(TELEMETRY.name, [])),
+        audit.nothing_late(demand),
+        audit.whole_ticks(demand, proposals),
+        audit.no_dead_letters(reasons),
+        Finding(audit.GIVEN_UP, sum(remains.starts.values()), remains.ended),
+    ]
+    if undisturbed is not None:
+        findings.append(audit.same_end(remains.end, undisturbed))
+    return findings
+
+
+def replayed(remains: Remains) -> list[Any]:
+    """Decisions of the pure engine on what came from outside and on the outcomes."""
+    engine = Engine(remains.worker, PARTITIONS)
+    sent = (m for _, messages in fed(Recording.open(remains.recording), engine) for m in messages)
+    return [decode_message(m.topic, m.value, m.headers) for m in sent if m.topic == DECISIONS.name]
+
+
+def _rest(stage: Stage, expected: EndState | None) -> tuple[EndState, list[Operation], int]:
+    """Wait until nothing has been decided for a while and nothing is under way; how everything stands then."""
+    seen, since_ns = -1, 0
+
+    def at_rest() -> bool:
+        nonlocal seen, since_ns
+        now_ns, decided = _now_ns(stage), stage.decided()
+        behind = stage.lag() > ALIVE_MESSAGES
+        if decided != seen or behind:
+            seen, since_ns = decided, now_ns
+        under_way = any(o.status == "running" for o in stage.platform.operations())
+        return not under_way and now_ns - since_ns > QUIET_S * NS_PER_S
+
+    stage.settle("the fleet is at rest", at_rest, SETTLE_S)
+    nodes = audit.node_names(_inventories(stage))
+    give_up = time.monotonic() + CONVERGE_S
+    while expected is not None and stage.platform.end_state(nodes) != expected and time.monotonic() < give_up:
+        time.sleep(1.0)
+    stage.settle("the fleet is at rest", at_rest, SETTLE_S)
+    return stage.platform.end_state(nodes), stage.platform.operations(), _now_ns(stage)
+
+
+def _pass(stage: Stage, until_ns: int, busy_s: float) -> None:
+    """Wait until the fleet's last burst is over."""
+    stage.settle("the fleet is no longer busy", lambda: _now_ns(stage) > until_ns, FIRST_S + busy_s / stage.speed)
+
+
+def _inventories(stage: Stage) -> list[Any]:
+    from flyball_simulator import Fleet
+
+    start = Fleet(stage.fleet, 0).messages_at_start()
+    return [decode_message(m.topic, m.value, list(m.headers)) for m in start if m.topic == INVENTORY.name]
+
+
+def _now_ns(stage: Stage) -> int:
+    return stage.platform.cell().now_ns
+
+
+def failed(findings: Sequence[Finding]) -> list[str]:
+    """Oracles that must hold and do not."""
+    return [finding.oracle for finding in findings if finding.broken and finding.oracle not in audit.REPORTED]
+
+
+def shown(remains: Remains, findings: Sequence[Finding], title: str) -> str:
+    """A run for people."""
+    starts = ", ".join(f"{name} {count}" for name, count in remains.starts.items())
+    head = f"{title}: {remains.faults} faults, {remains.wall_s:.0f} s of wall time; starts: {starts}"
+    return f"{head}\n{audit.table(findings)}"
+
+
+def as_json(remains: Remains, findings: Sequence[Finding]) -> dict[str, Any]:
+    """A run for machines."""
+    return {
+        "faults": remains.faults,
+        "wall_s": round(remains.wall_s, 1),
+        "starts": remains.starts,
+        "failed": failed(findings),
+        "oracles": {
+            f.oracle: {"looked_at": f.looked_at, "broken": len(f.broken), "first": f.broken[:8]} for f in findings
+        },
+        "end": msgspec.to_builtins(remains.end),
+    }

@@ -1,0 +1,173 @@
+"""A tick is decided on the tables as they were when it began, whatever a reader knows by then."""
+
+from collections.abc import Sequence
+
+import pytest
+from hypothesis import given, strategies as st
+from tests.streams.engine.recorded import SMALL, TICKS, WORKER, Recorded, decisions, record, replay, restored
+from tests.streams.engine.scene import CELL, PERIOD_NS, START_NS, inventory, spec, tick
+
+from flyball_contracts.records import Allocation, Inventory, Outcome, Signal, WorkloadSpec
+from flyball_contracts.tables import Row, Tables
+from flyball_contracts.topics import INVENTORY, OUTCOMES, SIGNALS, WORKLOADS
+from flyball_streams.engine import Directory, Engine, Incoming
+
+TABLES = {INVENTORY.name, WORKLOADS.name, SIGNALS.name, OUTCOMES.name}
+
+
+@pytest.fixture(scope="module")
+def recorded() -> Recorded:
+    return record(SMALL, TICKS)
+
+
+def of_tables(batch: Sequence[Incoming]) -> list[Incoming]:
+    return [m for m in batch if m.topic in TABLES]
+
+
+def test_in_a_backlog_of_a_fleet_that_obeys_the_decisions_are_those_of_their_time(recorded: Recorded) -> None:
+    told = [m for batch in recorded.batches for m in of_tables(batch)]
+    others = [[m for m in batch if m.topic not in TABLES] for batch in recorded.batches]
+    inventories = [m for m in told if m.topic == INVENTORY.name]
+    assert len(inventories) > 2 * len({m.key for m in inventories})
+    assert decisions(replay([told[::-1], *others])) == decisions(recorded.sent)
+
+
+@pytest.mark.parametrize("cut", [17, 29])
+def test_after_a_restart_lanes_go_on_with_the_tables_that_they_decided_on(recorded: Recorded, cut: int) -> None:
+    """What compaction has deleted is in the snapshots, and what was said since does not count too soon."""
+    engine = Engine(WORKER)
+    replay(recorded.batches[:cut], engine)
+    since = [m for batch in recorded.batches[cut:] for m in of_tables(batch)]
+    newest = {(m.topic, m.key): m for batch in recorded.batches[:cut] for m in of_tables(batch)}
+    changed = {(m.topic, m.key) for m in since}
+    left = [m for place, m in newest.items() if place not in changed]
+    assert len(left) < len(newest)
+    rest = [[m for m in batch if m.topic not in TABLES] for batch in recorded.batches[cut:]]
+    assert decisions(replay(rest, restored(engine, [*left, *since]))) == decisions(recorded.sent[cut:])
+
+
+SECOND_NS = PERIOD_NS
+held = st.sampled_from((tuple[Allocation, ...](), (Allocation(workload="w", replica="0", devices=(0,)),)))
+seconds = st.integers(0, 8).map(lambda s: START_NS + s * SECOND_NS)
+
+
+def node_at(at: int, epoch: int, allocations: tuple[Allocation, ...], zone: str) -> Inventory:
+    return inventory("n", 2, allocations, time_ns=at, epoch=epoch, zone=zone)
+
+
+def spec_at(at: int, most: int, removed: bool) -> WorkloadSpec:
+    return spec("w", time_ns=at, max_replicas=most, removed=removed)
+
+
+def curve_at(at: int, g: float) -> Signal:
+    return Signal(zone="DE", kind="carbon_intensity", published_ns=at, start_ns=0, step_s=3600.0, p50=(g,))
+
+
+rows: st.SearchStrategy[Row] = st.one_of(
+    st.builds(node_at, seconds, st.integers(1, 3), held, st.sampled_from(("DE", "FR"))),
+    st.builds(spec_at, seconds, st.integers(1, 3), st.booleans()),
+    st.builds(curve_at, seconds, st.sampled_from((1.0, 2.0))),
+)
+
+
+@given(st.lists(rows, max_size=12), st.lists(st.integers(0, 9), min_size=1, max_size=4), st.integers(0, 4))
+def test_a_view_is_the_fold_of_what_was_said_up_to_its_tick(told: list[Row], steps: list[int], cut: int) -> None:
+    directory, stops = Directory(), sorted(steps)
+    directory.apply(inventory("n", 2, time_ns=START_NS - 1))
+    view = directory.view(CELL)
+    for row in told:
+        directory.apply(row)
+    for i, step in enumerate(stops):
+        if i == cut:
+            state, view = view.state(), directory.view(CELL)
+            view.load(state)
+        view.advance(tick(step))
+        expected = Tables()
+        for row in (inventory("n", 2, time_ns=START_NS - 1), *told):
+            if row_time(row) <= START_NS + step * SECOND_NS:
+                expected.apply(row)
+        assert (view.inventories, view.specs, view.signals) == (
+            expected.inventories, expected.workloads, expected.signals,
+        )  # fmt: skip
+        here = expected.inventories["n"]
+        assert view.held("w").replicas == len(here.allocations)
+        assert view.zone_of("w", CELL) == here.zone
+        assert view.nodes(CELL) == [here]
+
+
+def row_time(row: Row) -> int:
+    return row.published_ns if isinstance(row, Signal) else row.time_ns
+
+
+def test_a_node_that_is_first_heard_of_later_is_not_there_before() -> None:
+    directory = Directory()
+    directory.apply(inventory("old", time_ns=START_NS + 60 * SECOND_NS))  # older records of it were compacted away
+    view = directory.view(CELL)
+    view.advance(tick(0))
+    directory.apply(inventory("new", time_ns=START_NS + 60 * SECOND_NS))
+    view.advance(tick(1))
+    assert [node.node for node in view.nodes(CELL)] == ["old"]
+    view.advance(tick(60))
+    assert [node.node for node in view.nodes(CELL)] == ["new", "old"]
+
+
+def outcome(at: int, decision: str = "d") -> Outcome:
+    return Outcome(
+        id=f"{decision}/{at}", decision=decision, type="Scale", target=f"{CELL}/w", cell=CELL, workload="w",
+        time_ns=START_NS + at * SECOND_NS, status="refused", mode="live", driver="simulated",
+    )  # fmt: skip
+
+
+def test_outcomes_count_once_from_their_time_on_though_they_came_before_the_lane() -> None:
+    directory = Directory()
+    for said in (outcome(2), outcome(5, "e"), outcome(2)):
+        directory.apply(said)
+    view = directory.view(CELL)
+    assert view.advance(tick(1)) == []
+    assert view.advance(tick(3)) == [outcome(2)]
+    state, view = view.state(), directory.view(CELL)
+    view.load(state)
+    assert view.advance(tick(4)) == []
+    assert view.advance(tick(5)) == [outcome(5, "e")]
+
+
+def test_who_lives_in_another_time_is_heard_at_once() -> None:
+    directory = Directory()
+    view = directory.view(CELL)
+    view.advance(tick(0))
+    for row in (spec("w", time_ns=START_NS + 400 * 86_400 * SECOND_NS), outcome(400 * 86_400)):
+        directory.apply(row)
+    assert view.advance(tick(1)) == [outcome(400 * 86_400)]
+    assert view.spec("w") is not None
+
+
+def test_a_tombstone_deletes_at_once_and_for_a_lane_that_comes_back_too() -> None:
+    directory = Directory()
+    for row in (inventory("n", time_ns=START_NS), spec("w", time_ns=START_NS)):
+        directory.apply(row)
+    view = directory.view(CELL)
+    view.advance(tick(0))
+    state = view.state()
+    directory.forget(INVENTORY.name, "n")
+    directory.forget(WORKLOADS.name, "w")
+    later = directory.view(CELL)
+    later.load(state)
+    for one in (view, later, directory.view(CELL)):
+        one.advance(tick(1))
+        assert (one.nodes(CELL), one.workloads(CELL)) == ([], [])
+    directory.apply(spec("w", time_ns=START_NS))
+    view.advance(tick(2))
+    assert view.spec("w") is not None
+
+
+def test_what_belongs_to_another_cell_is_not_in_a_view() -> None:
+    directory = Directory()
+    for row in (inventory("n", time_ns=START_NS), inventory("m", cell="other", time_ns=START_NS)):
+        directory.apply(row)
+    view = directory.view(CELL)
+    view.advance(tick(0))
+    directory.apply(inventory("n", cell="other", time_ns=START_NS + SECOND_NS))
+    assert [node.node for node in view.nodes(CELL)] == ["n"]
+    view.advance(tick(1))
+    assert view.nodes(CELL) == []
+    assert {type(row) for row in view.inventories.values()} == {Inventory}

@@ -1,0 +1,127 @@
+"""Stragglers of gangs that no node lane sees whole."""
+
+from typing import Any
+
+import msgspec
+import numpy as np
+from tests.streams.engine.scene import CONFIG, ONE, Agent, Out, Values, inventory, spec, told
+
+from flyball_contracts.codec import Message
+from flyball_contracts.metrics import GPU
+from flyball_contracts.partitioner import partition_of
+from flyball_contracts.records import Allocation, Anomaly, Inventory, Member, Migrate
+from flyball_contracts.topics import TELEMETRY
+from flyball_streams.engine import Engine
+from flyball_streams.engine.node.gangs import MOST_CLOCKS, SLOWEST
+
+CLOCK = "nvidia.gpu.clock.frequency{clock=sm}"
+FULL_HZ, SLOW_HZ = 1.98e9, 1.5e9
+
+
+def names(partitions: int, each: int) -> list[str]:
+    """Nodes of which every partition of telemetry has as many."""
+    found: dict[int, list[str]] = {p: [] for p in range(partitions)}
+    for n in range(1000):
+        name = f"node-{n}"
+        of = found[partition_of(name.encode(), partitions)]
+        if len(of) < each:
+            of.append(name)
+    return [name for part in found.values() for name in part]
+
+
+class Site:
+    """A gang of one GPU on each of some nodes, and a spare node, over several partitions of telemetry."""
+
+    def __init__(self, partitions: int, each: int = 2) -> None:
+        self.partitions = partitions
+        self.nodes = names(partitions, each)
+        held = [
+            inventory(n, 1, [Allocation(workload="train", replica=f"r{i}", devices=(0,))])
+            for i, n in enumerate(self.nodes)
+        ]
+        self.agents = [Agent(node) for node in (*held, inventory("spare", 2))]
+        self.engine = Engine(CONFIG, ONE | {TELEMETRY.name: partitions})
+        gang = spec("train", kind="training", gang_size=len(held), max_replicas=len(held), interruptible=True)
+        self.engine.feed(told(*(a.inventory for a in self.agents), gang))
+
+    def run(self, first: int, count: int, slow: str = "", **more: float) -> list[Message]:
+        made: list[Message] = []
+        for index in range(first, first + count):
+            batch: list[Any] = []
+            for agent in self.agents:
+                name = agent.inventory.node
+                shown = {CLOCK: SLOW_HZ if slow in (name, "all") else FULL_HZ} | (more if name == slow else {})
+                place = partition_of(name.encode(), self.partitions)
+                batch += [m._replace(partition=place) for m in agent.frames(index, Values(shown), schemas=[1])]
+            made += self.engine.feed(batch)
+        return made
+
+
+def test_a_straggler_of_a_gang_over_three_partitions_is_found() -> None:
+    site = Site(3)
+    slow = site.nodes[3]
+    out = Out([*site.run(0, 15), *site.run(15, 25, slow)])
+    assert {(a.subject, a.detector, a.workload) for a in out.of(Anomaly)} == {(f"{slow}/0", "straggling", "train")}
+    moves = out.of(Migrate)
+    assert {(m.workload, m.replica, m.from_node, m.from_device) for m in moves} == {("train", "r3", slow, f"{slow}/0")}
+    assert "its SM clock is 1500 MHz where its 5 peers run at 1980 MHz" in moves[0].reason
+
+
+def test_a_gang_in_one_partition_is_judged_once_and_tells_no_clocks() -> None:
+    site = Site(1, 6)
+    out = Out([*site.run(0, 15), *site.run(15, 25, site.nodes[3])])
+    assert not any(d.clocks for d in out.demands())
+    assert len([a for a in out.of(Anomaly) if a.detector == "straggling"]) == 1
+
+
+def test_a_gang_that_is_slow_as_a_whole_has_no_straggler() -> None:
+    site = Site(3)
+    out = Out([*site.run(0, 15), *site.run(15, 25, "all")])
+    assert out.of(Anomaly) == []
+
+
+def test_a_failing_device_is_not_called_a_straggler_too() -> None:
+    site = Site(3)
+    slow = site.nodes[3]
+    broken = {"hw.errors{type=uncorrected}": 3.0}
+    out = Out([*site.run(0, 15), *site.run(15, 25, slow, **broken)])
+    assert {a.detector for a in out.of(Anomaly)} == {"failing"}
+
+
+def test_a_restart_between_two_ticks_changes_nothing() -> None:
+    plain, again = Site(3), Site(3)
+    slow = plain.nodes[3]
+    whole = plain.run(0, 40, slow)
+    made = again.run(0, 8, slow)
+    for lane in again.engine.workloads:
+        state = lane.snapshot()
+        lane.restore(state)
+        assert lane.snapshot() == state
+    assert [*made, *again.run(8, 32, slow)] == whole
+
+
+def test_many_members_are_told_by_their_quantiles() -> None:
+    gpus = 40
+    held = tuple(Allocation(workload="train", replica=f"r{i}", devices=(i,)) for i in range(gpus))
+    here, there = (
+        inventory("node-0", gpus, held),
+        inventory("node-1", 1, [msgspec.structs.replace(held[0], replica="x")]),
+    )
+    engine = Engine(CONFIG, ONE | {TELEMETRY.name: 2})
+    engine.feed(told(here, there, spec("train", kind="training", gang_size=41, max_replicas=41)))
+    agents: list[tuple[Agent, Inventory]] = [(Agent(node), node) for node in (here, there)]
+    made: list[Message] = []
+    clock = FULL_HZ - 1e6 * np.arange(gpus, dtype=np.float32)
+    for index in range(8):
+        for agent, node in agents:
+            values = Values({CLOCK: clock[: len(node.devices)]})
+            place = agents.index((agent, node))
+            made += engine.feed(
+                [m._replace(partition=place) for m in agent.frames(index, values, schemas=[GPU.schema])]
+            )
+    told_ = [c for d in Out(made).demands() for c in d.clocks if c.members == gpus]
+    assert told_
+    assert len(told_[0].clocks_hz) == MOST_CLOCKS
+    assert list(told_[0].clocks_hz) == sorted(told_[0].clocks_hz)
+    assert [m.device for m in told_[0].slowest] == [f"node-0/{gpus - 1 - i}" for i in range(SLOWEST)]
+    assert isinstance(told_[0].slowest[0], Member)

@@ -1,0 +1,66 @@
+"""In a backlog, partitions that are far ahead of the slowest wait for it: what lanes say in front of it is kept."""
+
+from collections.abc import Iterator
+
+import msgspec
+import pytest
+from confluent_kafka import Producer
+from faust.types import TP
+from tests.streams.engine.scene import Agent, inventory
+from tests.streams.worker.rig import PARTITIONS, wait_until
+
+from flyball_contracts.config import Config, KafkaConfig, WorkerConfig
+from flyball_contracts.topics import TELEMETRY
+from flyball_streams.broker import EmbeddedBroker
+from flyball_streams.worker.fetch import Fetch
+from flyball_streams.worker.host import BACKLOG, LaneHost
+
+FIRST, SECOND = TP(TELEMETRY.name, 0), TP(TELEMETRY.name, 1)
+
+
+@pytest.fixture
+def broker() -> Iterator[EmbeddedBroker]:
+    with EmbeddedBroker(PARTITIONS) as broker:
+        yield broker
+
+
+def test_who_is_far_ahead_of_one_with_a_backlog_waits(broker: EmbeddedBroker) -> None:
+    worker = msgspec.structs.replace(WorkerConfig(), app="backlog")
+    host = LaneHost(Config(kafka=KafkaConfig(bootstrap=broker.bootstrap), worker=worker), PARTITIONS, "test")
+    host.start()
+    host.resume([FIRST, SECOND])
+    host.begin({FIRST: 0, SECOND: 0})
+    read = {FIRST: worker.lane_lateness_ticks + 30, SECOND: 20}
+    for place, ticks in read.items():
+        agent = Agent(inventory(f"node-{place.partition}"))
+        host.directory.apply(agent.inventory)
+        frames = [f._replace(partition=place.partition) for i in range(ticks) for f in agent.frames(i, schemas=[1])]
+        host.step([(place, [f._replace(offset=i) for i, f in enumerate(frames)])])
+    much = BACKLOG + 1
+    assert host.ahead({FIRST: much, SECOND: much}) == {FIRST}
+    assert host.ahead({FIRST: 0, SECOND: much}) == {FIRST}
+    assert host.ahead({FIRST: much, SECOND: BACKLOG}) == set()
+    host.close()
+
+
+def test_what_is_held_is_fetched_when_it_is_let_go(broker: EmbeddedBroker) -> None:
+    producer = Producer({"bootstrap.servers": broker.bootstrap})
+    for i in range(20):
+        for place in (FIRST, SECOND):
+            producer.produce(place.topic, str(i).encode(), partition=place.partition)
+    assert producer.flush(10.0) == 0
+    fetch, found = Fetch(KafkaConfig(bootstrap=broker.bootstrap), "test", "test"), dict[TP, list[int]]()
+
+    def take() -> dict[TP, list[int]]:
+        for place, batch in fetch.take().batches.items():
+            found.setdefault(place, []).extend(m.offset for m in batch)
+        return found
+
+    fetch.begin({FIRST: 0, SECOND: 0})
+    fetch.hold({FIRST})
+    wait_until(lambda: len(take().get(SECOND, ())) == 20, "the other partition is read")
+    assert FIRST not in found
+    fetch.hold(set())
+    wait_until(lambda: len(take().get(FIRST, ())) == 20, "what was held is read")
+    assert found == {place: list(range(20)) for place in (FIRST, SECOND)}
+    fetch.close()
