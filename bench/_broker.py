@@ -15,7 +15,7 @@ from confluent_kafka import Consumer, KafkaError, Message as Delivered, Producer
 
 from flyball_contracts.codec import Message, decode_record
 from flyball_contracts.errors import DecodeError, TransportError
-from flyball_contracts.kafka import consumer_settings, producer_settings
+from flyball_contracts.kafka import bounds, consumer_settings, producer_settings
 from flyball_contracts.partitioner import partition_of
 from flyball_contracts.records import DemandTick, ProposalTick, Tick
 from flyball_contracts.topics import DEAD_LETTERS, DEMAND, PROPOSALS, TELEMETRY
@@ -133,7 +133,7 @@ class Watch:
         return sorted(self._asker.list_topics(topic, timeout=10.0).topics[topic].partitions)
 
     def _end(self, topic: str, partition: int) -> int:
-        return int(self._asker.get_watermark_offsets(TopicPartition(topic, partition), timeout=10.0)[1])
+        return bounds(self._asker, [(topic, partition)])[topic, partition].following
 
     def _run(self) -> None:
         while not self._stop.is_set():

@@ -23,7 +23,7 @@ from flyball_contracts.codec import decode_record
 from flyball_contracts.config import Config
 from flyball_contracts.deadletter import dead_letter
 from flyball_contracts.errors import DecodeError, TransportError
-from flyball_contracts.kafka_log import ClientLog
+from flyball_contracts.kafka import ClientLog
 from flyball_contracts.partitioner import partition_of
 from flyball_contracts.records import AnyDecision
 from flyball_contracts.topics import DECISIONS

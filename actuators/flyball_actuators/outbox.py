@@ -10,8 +10,7 @@ from confluent_kafka import KafkaError, Message as KafkaMessage, Producer
 
 from flyball_contracts.codec import Message
 from flyball_contracts.errors import TransportError
-from flyball_contracts.kafka import Settings
-from flyball_contracts.kafka_log import ClientLog
+from flyball_contracts.kafka import ClientLog, Settings
 
 _LOG = logging.getLogger(__name__)
 _POLL_S = 0.2

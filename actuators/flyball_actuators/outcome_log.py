@@ -9,13 +9,13 @@ from flyball_actuators.book import Book
 from flyball_actuators.messages import END_OF_PARTITION, headers_of
 from flyball_contracts.codec import decode_record
 from flyball_contracts.errors import DecodeError
-from flyball_contracts.kafka import Settings
-from flyball_contracts.kafka_log import ClientLog
+from flyball_contracts.kafka import ClientLog, Settings, bounds
 from flyball_contracts.records import Outcome
 from flyball_contracts.topics import OUTCOMES
 
 _LOG = logging.getLogger(__name__)
 _ANSWER_S = 5.0
+_PATIENCE_S = 1.0  # who follows asks again
 _BATCH = 500
 _WHOLE = 20_000  # offsets; a log that short is read whole, because not every broker finds offsets by time
 
@@ -41,8 +41,8 @@ class OutcomeLog:
         """Read a partition from ``since_ms`` on; ``KafkaException`` when the broker does not answer."""
         if partition in self._parts:
             return
-        where = TopicPartition(OUTCOMES.name, partition)
-        low, high = self._consumer.get_watermark_offsets(where, _ANSWER_S, cached=False)
+        place = OUTCOMES.name, partition
+        low, high = bounds(self._consumer, [place], _PATIENCE_S)[place]
         start = low
         if high - low > _WHOLE:
             (found,) = self._consumer.offsets_for_times(

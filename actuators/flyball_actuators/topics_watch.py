@@ -13,8 +13,7 @@ from confluent_kafka.admin._acl import AclOperation
 from confluent_kafka.admin._listoffsets import OffsetSpec
 
 from flyball_contracts.errors import TransportError
-from flyball_contracts.kafka import Settings
-from flyball_contracts.kafka_log import ClientLog
+from flyball_contracts.kafka import ClientLog, Settings
 from flyball_contracts.topics import DEAD_LETTERS, DECISIONS, INVENTORY, OUTCOMES, WORKLOADS
 
 _LOG = logging.getLogger(__name__)

@@ -10,8 +10,7 @@ from flyball_actuators.guard import NodeInfo, Placed, World
 from flyball_actuators.messages import END_OF_PARTITION, headers_of
 from flyball_contracts.codec import decode_record
 from flyball_contracts.errors import DecodeError, TransportError
-from flyball_contracts.kafka import Settings
-from flyball_contracts.kafka_log import ClientLog
+from flyball_contracts.kafka import ClientLog, Place, Settings, bounds
 from flyball_contracts.records import Inventory, WorkloadSpec
 from flyball_contracts.topics import INVENTORY, WORKLOADS
 
@@ -40,7 +39,7 @@ class WorldReader:
         self._inventories: dict[str, Inventory] = {}
         self._nodes: dict[str, NodeInfo] = {}
         self._placed: Placed | None = {}
-        self._positions: dict[tuple[str, int], int] = {}
+        self._positions: dict[Place, int] = {}
 
     def start(self, stop: Event) -> None:
         """Assign all partitions and read to their ends; :class:`TransportError` when the broker does not answer."""
@@ -61,12 +60,10 @@ class WorldReader:
 
     def catch_up(self, stop: Event) -> None:
         """Read all that was on the topics when this was called; ``KafkaException`` when they cannot be asked."""
-        ends: dict[tuple[str, int], int] = {}
-        for (topic, partition), position in self._positions.items():
-            low, high = self._consumer.get_watermark_offsets(TopicPartition(topic, partition), _ANSWER_S, cached=False)
-            self._positions[topic, partition] = max(position, low)
-            ends[topic, partition] = high
-        while not stop.is_set() and any(self._positions[part] < end for part, end in ends.items()):
+        found = bounds(self._consumer, self._positions, _ANSWER_S)
+        for place, (first, _) in found.items():
+            self._positions[place] = max(self._positions[place], first)
+        while not stop.is_set() and any(self._positions[place] < end for place, (_, end) in found.items()):
             self.drain(0.1)
 
     def drain(self, wait_s: float = 0.0) -> None:

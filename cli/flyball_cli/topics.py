@@ -1,7 +1,6 @@
 """Making a broker ready: its topics, and where a new group starts."""
 
 import logging
-import time
 from collections.abc import Sequence
 from typing import Any, cast
 
@@ -11,8 +10,7 @@ from confluent_kafka.cimpl import NewTopic
 
 from flyball_contracts.config import KafkaConfig
 from flyball_contracts.errors import TransportError
-from flyball_contracts.kafka import consumer_settings
-from flyball_contracts.kafka_log import ClientLog
+from flyball_contracts.kafka import ClientLog, bounds, consumer_settings
 from flyball_contracts.topics import TOPICS, Topic
 
 log = logging.getLogger(__name__)
@@ -57,18 +55,9 @@ def create_topics(kafka: KafkaConfig, replicas: int = 1) -> list[str]:
 def _wait_for_leaders(kafka: KafkaConfig, names: Sequence[str]) -> None:
     """See that each partition answers: a broker says that a topic is made before anybody leads it."""
     consumer = _consumer(kafka, "flyball-topics")
-    give_up_s = time.monotonic() + LEADERS_S
     try:
         known = consumer.list_topics(timeout=ANSWER_S).topics
-        waiting = [TopicPartition(name, p) for name in names for p in known[name].partitions]
-        while waiting:
-            try:
-                consumer.get_watermark_offsets(waiting[-1], timeout=ANSWER_S, cached=False)
-                waiting.pop()
-            except KafkaException:
-                if time.monotonic() > give_up_s:
-                    raise
-                time.sleep(0.1)
+        bounds(consumer, ((name, p) for name in names for p in known[name].partitions), LEADERS_S)
     except KafkaException as error:
         raise TransportError(f"the new topics on {kafka.bootstrap} cannot be read: {error.args[0].str()}") from error
     finally:
@@ -88,10 +77,9 @@ def start_group_at_end(kafka: KafkaConfig, group: str, topics: Sequence[Topic]) 
     consumer = _consumer(kafka, group)
     try:
         known = consumer.list_topics(timeout=ANSWER_S).topics
-        places = [TopicPartition(topic.name, p) for topic in topics for p in known[topic.name].partitions]
-        for place in places:
-            place.offset = consumer.get_watermark_offsets(place, timeout=ANSWER_S)[1]
-        consumer.commit(offsets=places, asynchronous=False)
+        found = bounds(consumer, ((topic.name, p) for topic in topics for p in known[topic.name].partitions), ANSWER_S)
+        ends = [TopicPartition(*place, following) for place, (_, following) in found.items()]
+        consumer.commit(offsets=ends, asynchronous=False)
     except KafkaException as error:
         raise TransportError(
             f"group {group} could not be set to the ends of its topics: {error.args[0].str()}"

@@ -11,8 +11,7 @@ from confluent_kafka import KafkaError, KafkaException, Message as Delivered, Pr
 from flyball_contracts.codec import Message
 from flyball_contracts.config import KafkaConfig
 from flyball_contracts.errors import TransportError
-from flyball_contracts.kafka import producer_settings
-from flyball_contracts.kafka_log import ClientLog
+from flyball_contracts.kafka import ClientLog, producer_settings
 from flyball_contracts.topics import INVENTORY
 
 _LOG = logging.getLogger(__name__)

@@ -15,7 +15,7 @@ from flyball_actuators.report import ActuatorReport
 from flyball_actuators.service import run_actuator
 from flyball_contracts.codec import Message, decode_message, record_message
 from flyball_contracts.config import ActuatorConfig, Config, KafkaConfig, PlatformConfig
-from flyball_contracts.kafka import consumer_settings, producer_settings
+from flyball_contracts.kafka import bounds, consumer_settings, producer_settings
 from flyball_contracts.records import AnyDecision, Outcome, Record, SubjectState
 from flyball_contracts.topics import DECISIONS, OUTCOMES, TOPICS
 
@@ -73,7 +73,7 @@ def read_all(bootstrap: str, topic: str) -> list[tuple[bytes | None, list[tuple[
     try:
         for partition in range(PARTITIONS[topic]):
             part = TopicPartition(topic, partition, 0)
-            _, end = consumer.get_watermark_offsets(part, DEADLINE_S, cached=False)
+            _, end = bounds(consumer, [(topic, partition)], DEADLINE_S)[topic, partition]
             consumer.assign([part])
             count = 0
             until = time.monotonic() + DEADLINE_S

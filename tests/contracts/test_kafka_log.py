@@ -3,7 +3,7 @@ import logging
 import pytest
 from confluent_kafka import KafkaError
 
-from flyball_contracts.kafka_log import EVERY_S, ClientLog, Storms
+from flyball_contracts.kafka.log import EVERY_S, ClientLog, Storms
 
 
 class Clock:

@@ -18,7 +18,7 @@ from tests.faults.schedule import Fault
 
 from flyball_contracts.config import Config, FleetConfig, KafkaConfig, PlatformConfig
 from flyball_contracts.errors import TransportError
-from flyball_contracts.kafka import consumer_settings
+from flyball_contracts.kafka import Place, bounds, consumer_settings
 from flyball_contracts.topics import DECISIONS, DEMAND, EVENTS, PROPOSALS, TELEMETRY, TOPICS
 from flyball_streams.broker import RealKafka
 from flyball_streams.broker.server import LOOPBACK, free_ports
@@ -27,7 +27,6 @@ PARTITIONS = {name: 2 for name in TOPICS} | {TELEMETRY.name: 4, EVENTS.name: 4}
 SOURCES = (TELEMETRY.name, EVENTS.name, DEMAND.name, PROPOSALS.name)
 ANSWER_S = 10.0
 READY_S = 90.0
-Place = tuple[str, int]
 Setup = tuple[Config, FleetConfig, float]
 """Configuration of worker and actuators, the fleet, and event seconds per second."""
 
@@ -177,11 +176,8 @@ class Stage:
 
     def ends(self, *topics: str) -> dict[Place, int]:
         """Offset after the last message of each partition."""
-        return {
-            (topic, p): self._asker.get_watermark_offsets(TopicPartition(topic, p), ANSWER_S, cached=False)[1]
-            for topic in topics
-            for p in range(PARTITIONS[topic])
-        }
+        places = [(topic, p) for topic in topics for p in range(PARTITIONS[topic])]
+        return {place: following for place, (_, following) in bounds(self._asker, places, ANSWER_S).items()}
 
     def committed(self, *topics: str) -> dict[Place, int]:
         """What the worker's group has committed; 0 where it has not."""

@@ -53,7 +53,7 @@ def _broker(bootstrap: str, client: dict[str, str]) -> tuple[bool, str, str]:
     from confluent_kafka import KafkaException
     from confluent_kafka.admin import AdminClient
 
-    from flyball_contracts.kafka_log import ClientLog
+    from flyball_contracts.kafka import ClientLog
     from flyball_contracts.topics import TOPICS
 
     if not bootstrap:

@@ -11,8 +11,7 @@ from flyball_contracts.cloudevents import header
 from flyball_contracts.codec import decode_record
 from flyball_contracts.config import KafkaConfig
 from flyball_contracts.errors import DecodeError, TransportError
-from flyball_contracts.kafka import consumer_settings
-from flyball_contracts.kafka_log import ClientLog
+from flyball_contracts.kafka import ClientLog, bounds, consumer_settings
 from flyball_contracts.records import Decision, Outcome
 from flyball_contracts.topics import DEAD_LETTERS, DECISIONS, INSIGHTS, OUTCOMES, TELEMETRY
 
@@ -118,7 +117,7 @@ class Monitor:
 
     def _ends(self, topic: str) -> dict[int, int]:
         try:
-            ends = [self._consumer.get_watermark_offsets(tp, timeout=10.0) for tp in self._places[topic]]
+            found = bounds(self._consumer, ((topic, tp.partition) for tp in self._places[topic]))
         except KafkaException as error:
             raise TransportError(f"the broker no longer tells where {topic} ends: {error.args[0].str()}") from error
-        return {tp.partition: int(high) for tp, (_, high) in zip(self._places[topic], ends, strict=True)}
+        return {partition: following for (_, partition), (_, following) in found.items()}

@@ -10,8 +10,7 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, Message as Kaf
 from flyball_contracts.codec import decode_record, record_message
 from flyball_contracts.config import KafkaConfig
 from flyball_contracts.errors import DecodeError, TransportError
-from flyball_contracts.kafka import consumer_settings, producer_settings
-from flyball_contracts.kafka_log import ClientLog
+from flyball_contracts.kafka import ClientLog, bounds, consumer_settings, producer_settings
 from flyball_contracts.records import WorkloadSpec
 from flyball_contracts.tables import Tables
 from flyball_contracts.topics import WORKLOADS
@@ -88,12 +87,10 @@ def _messages(consumer: Consumer, bootstrap: str) -> list[KafkaMessage]:
         raise TransportError(
             f"{bootstrap} has no topic {WORKLOADS.name}; create the topics with `flyball topics --create`"
         )
-    places = [TopicPartition(WORKLOADS.name, p, 0) for p in sorted(known.partitions)]
-    ends: dict[int, int] = {}
-    for place in places:
-        place.offset, ends[place.partition] = consumer.get_watermark_offsets(place, timeout=ANSWER_S, cached=False)
-    waiting = {place.partition for place in places if place.offset < ends[place.partition]}
-    consumer.assign(places)
+    found_bounds = bounds(consumer, [(WORKLOADS.name, p) for p in sorted(known.partitions)], ANSWER_S)
+    ends = {partition: following for (_, partition), (_, following) in found_bounds.items()}
+    waiting = {partition for (_, partition), (first, following) in found_bounds.items() if first < following}
+    consumer.assign([TopicPartition(*place, first) for place, (first, _) in found_bounds.items()])
     found: list[KafkaMessage] = []
     give_up_s = time.monotonic() + ANSWER_S
     while waiting:

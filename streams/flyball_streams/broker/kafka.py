@@ -17,11 +17,12 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
-from confluent_kafka import KafkaException
+from confluent_kafka import Consumer, KafkaException
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
 from flyball_contracts.errors import TransportError
+from flyball_contracts.kafka import bounds, consumer_settings
 from flyball_streams.broker.server import LOOPBACK, Server, accepts, free_ports
 
 JARS_VARIABLE = "FLYBALL_KAFKA_JARS"
@@ -90,6 +91,13 @@ class RealKafka:
                 done.result(_REQUEST_S)
             except KafkaException as error:
                 raise TransportError(f"Kafka cannot create topic {name!r}: {error}") from error
+        asker = Consumer(consumer_settings(self.bootstrap, group="flyball-topics", client_id="flyball-topics"))
+        try:  # a topic is made before anybody leads it
+            bounds(asker, ((name, p) for name, count in topics.items() for p in range(count)), _REQUEST_S)
+        except KafkaException as error:
+            raise TransportError(f"Kafka does not lead its new topics: {error.args[0].str()}") from error
+        finally:
+            asker.close()
 
     def set_down(self) -> None:
         """Kill the broker as a crash would; acknowledged data stay."""

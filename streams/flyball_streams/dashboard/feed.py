@@ -14,7 +14,7 @@ from flyball_contracts.codec import decode_message
 from flyball_contracts.config import KafkaConfig
 from flyball_contracts.deadletter import PREFIX
 from flyball_contracts.errors import DecodeError
-from flyball_contracts.kafka import consumer_settings
+from flyball_contracts.kafka import Bounds, Place, bounds, consumer_settings
 from flyball_contracts.topics import (
     DEAD_LETTERS,
     DECISIONS,
@@ -137,9 +137,9 @@ class Feed:
         try:
             known = consumer.list_topics(timeout=_ANSWER_S).topics
             found = {(t, p) for t in TAIL if t in known for p in known[t].partitions}
-            starts = [self._start(consumer, topic, partition) for topic, partition in sorted(found - self._assigned)]
-            if starts:
-                consumer.incremental_assign(starts)
+            if new := sorted(found - self._assigned):
+                held = bounds(consumer, new, _ANSWER_S)
+                consumer.incremental_assign([self._start(place, held[place]) for place in new])
                 self._assigned |= found
             self._lag = self._behind(consumer)
         except KafkaException as error:
@@ -150,8 +150,8 @@ class Feed:
             _LOG.info("dashboard reads %d partitions at %s", len(self._assigned), self._kafka.bootstrap)
         self._connected, self._tried, self._error = True, True, ""
 
-    def _start(self, consumer: Consumer, topic: str, partition: int) -> TopicPartition:
-        low, high = consumer.get_watermark_offsets(TopicPartition(topic, partition), timeout=_ANSWER_S)
+    def _start(self, place: Place, held: Bounds) -> TopicPartition:
+        (topic, partition), (low, high) = place, held
         start = low if TAIL[topic] == ALL else max(low, high - TAIL[topic])
         if topic == DEAD_LETTERS.name:
             with self.lock:

@@ -6,14 +6,12 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import cast
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
 
 from flyball_contracts.config import KafkaConfig
 from flyball_contracts.errors import TransportError
-from flyball_contracts.kafka import consumer_settings
-from flyball_contracts.kafka_log import ClientLog
+from flyball_contracts.kafka import ClientLog, Place, bounds, consumer_settings
 from flyball_contracts.topics import STATE, TOPICS
 from flyball_streams.received import received
 from flyball_streams.recording.format import RecordedMessage, event_time_ns
@@ -25,8 +23,6 @@ EVERYTHING: tuple[str, ...] = tuple(name for name in TOPICS if name != STATE.nam
 _BATCH = 1_000
 _ANSWER_S = 10.0
 _QUIET_S = 5.0
-
-Place = tuple[str, int]
 
 
 @dataclass(frozen=True)
@@ -76,9 +72,9 @@ def record(
         for topic in absent:
             _LOG.warning("topic %s is not on the broker and is not recorded", topic)
         with RecordingWriter(path, made_by="flyball record") as writer:
-            bounds = {place: _bounds(consumer, place) for place in places}
-            tape = _Tape(writer, {place: low if from_start else high for place, (low, high) in bounds.items()})
-            tape.lost = sum(low for low, _ in bounds.values()) if from_start else 0
+            held = bounds(consumer, places, _ANSWER_S)
+            tape = _Tape(writer, {place: low if from_start else high for place, (low, high) in held.items()})
+            tape.lost = sum(low for low, _ in held.values()) if from_start else 0
             consumer.assign([TopicPartition(*place, offset) for place, offset in tape.next.items()])
             while not stop.is_set():
                 tape.take(consumer.consume(_BATCH, 0.2))
@@ -134,21 +130,13 @@ def _places(consumer: Consumer, bootstrap: str, topics: Sequence[str]) -> list[P
     return places
 
 
-def _bounds(consumer: Consumer, place: Place) -> tuple[int, int]:
-    """First offset of a partition and the one after its last."""
-    answer = consumer.get_watermark_offsets(TopicPartition(*place), timeout=_ANSWER_S)
-    bounds = cast("tuple[int, int] | None", answer)  # None after a timeout, whatever the stub says
-    if bounds is None:
-        raise TransportError(f"the broker does not say where {place[0]} partition {place[1]} ends")
-    return bounds
-
-
 def _drain(consumer: Consumer, tape: _Tape) -> bool:
     """Read up to the present ends and say whether they were reached; a broker that has gone away ends it."""
     try:
-        ends = {place: _bounds(consumer, place)[1] for place in tape.next}
-    except (KafkaException, TransportError) as error:
-        _LOG.warning("the broker does not say where its topics end (%s); what was read so far is kept", error)
+        ends = {place: following for place, (_, following) in bounds(consumer, tape.next, _ANSWER_S).items()}
+    except KafkaException as error:
+        reason = error.args[0].str()
+        _LOG.warning("the broker does not say where its topics end (%s); what was read so far is kept", reason)
         return False
     give_up = time.monotonic() + _QUIET_S
     while (short := any(tape.next[place] < end for place, end in ends.items())) and time.monotonic() < give_up:

@@ -12,8 +12,7 @@ from confluent_kafka import KafkaError, KafkaException, Message, Producer
 
 from flyball_contracts.config import KafkaConfig
 from flyball_contracts.errors import DecodeError, TransportError
-from flyball_contracts.kafka import producer_settings
-from flyball_contracts.kafka_log import ClientLog
+from flyball_contracts.kafka import ClientLog, producer_settings
 from flyball_contracts.topics import RETENTION_MS, TELEMETRY
 from flyball_streams.recording.format import NS_PER_MS, SOURCES, RecordedMessage
 from flyball_streams.recording.reader import Recording

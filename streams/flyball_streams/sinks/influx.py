@@ -13,8 +13,7 @@ from flyball_contracts.config import InfluxConfig, KafkaConfig
 from flyball_contracts.deadletter import dead_letter
 from flyball_contracts.errors import ConfigError, DecodeError, TransportError
 from flyball_contracts.frame import Frame
-from flyball_contracts.kafka import consumer_settings, producer_settings
-from flyball_contracts.kafka_log import ClientLog
+from flyball_contracts.kafka import ClientLog, consumer_settings, producer_settings
 from flyball_contracts.topics import DECISIONS, DEMAND, INSIGHTS, OUTCOMES, TELEMETRY
 from flyball_streams.received import Received, received
 from flyball_streams.sinks.inventories import Inventories

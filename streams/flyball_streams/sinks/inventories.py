@@ -9,8 +9,7 @@ from flyball_contracts.codec import decode_record
 from flyball_contracts.config import KafkaConfig
 from flyball_contracts.errors import DecodeError
 from flyball_contracts.frame import Frame
-from flyball_contracts.kafka import consumer_settings
-from flyball_contracts.kafka_log import ClientLog
+from flyball_contracts.kafka import ClientLog, bounds, consumer_settings
 from flyball_contracts.records import Inventory
 from flyball_contracts.tables import supersedes
 from flyball_contracts.topics import INVENTORY
@@ -42,7 +41,8 @@ class Inventories:
 
     def read_whole(self) -> None:
         """Read to the present end of the topic; gives up on a broker that says nothing for a while."""
-        ends = {p.partition: self._consumer.get_watermark_offsets(p, timeout=_ANSWER_S)[1] for p in self._places}
+        found = bounds(self._consumer, ((p.topic, p.partition) for p in self._places), _ANSWER_S)
+        ends = {partition: following for (_, partition), (_, following) in found.items()}
         give_up = time.monotonic() + _ANSWER_S
         while time.monotonic() < give_up and self._short_of(ends):
             if self.catch_up(_POLL_S):

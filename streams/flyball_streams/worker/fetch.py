@@ -13,8 +13,7 @@ from confluent_kafka import Consumer, TopicPartition
 from faust.types import TP
 
 from flyball_contracts.config import KafkaConfig
-from flyball_contracts.kafka import consumer_settings
-from flyball_contracts.kafka_log import ClientLog
+from flyball_contracts.kafka import ClientLog, consumer_settings
 from flyball_streams.engine.lane import Incoming
 
 log = logging.getLogger(__name__)

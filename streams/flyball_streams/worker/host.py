@@ -22,8 +22,7 @@ from faust.types import TP
 from flyball_contracts.codec import Message, snapshot_message
 from flyball_contracts.config import Config
 from flyball_contracts.errors import DecodeError, TransportError
-from flyball_contracts.kafka import producer_settings
-from flyball_contracts.kafka_log import ClientLog
+from flyball_contracts.kafka import ClientLog, producer_settings
 from flyball_contracts.tables import TABLES
 from flyball_contracts.topics import DEMAND, EVENTS, PROPOSALS, STATE, TELEMETRY
 from flyball_streams.engine.cell import CellLane

@@ -10,7 +10,7 @@ from confluent_kafka import KafkaException, TopicCollection
 from confluent_kafka.admin import AdminClient
 
 from flyball_contracts.config import KafkaConfig
-from flyball_contracts.kafka_log import ClientLog
+from flyball_contracts.kafka import ClientLog
 
 log = logging.getLogger(__name__)
 ANSWER_S = 5.0

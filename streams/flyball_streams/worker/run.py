@@ -12,7 +12,7 @@ from confluent_kafka.admin import AdminClient
 
 from flyball_contracts.config import Config, WorkerConfig
 from flyball_contracts.errors import TransportError
-from flyball_contracts.kafka_log import ClientLog, Storms
+from flyball_contracts.kafka import ClientLog, Storms
 from flyball_contracts.topics import EVENTS, TELEMETRY, TOPICS
 from flyball_streams.engine.workload.history import History
 from flyball_streams.worker.app import Worker

@@ -15,23 +15,19 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, Message as Kaf
 from flyball_contracts.codec import Message, decode_record, decode_snapshot
 from flyball_contracts.config import KafkaConfig
 from flyball_contracts.errors import DecodeError, TransportError
-from flyball_contracts.kafka import consumer_settings
-from flyball_contracts.kafka_log import ClientLog
+from flyball_contracts.kafka import ClientLog, Place, bounds, consumer_settings, ends
 from flyball_contracts.records import Record, Snapshot
 from flyball_contracts.topics import INVENTORY, OUTCOMES, SIGNALS, STATE, WORKLOADS
 from flyball_streams.engine.lane import Incoming, refuse
 from flyball_streams.worker.snapshots import SnapshotShelf
 
 log = logging.getLogger(__name__)
-Place = tuple[str, int]
 TABLES = (INVENTORY, WORKLOADS, SIGNALS, OUTCOMES, STATE)
 OUTCOMES_BACK = 1000
 """Outcomes of each partition to begin with: they matter only as long as a decision lives."""
 ANSWER_S = 10.0
 ENDS_S = 2.0
 ASK_AGAIN_S = 0.1
-LATEST = -1
-"""What Kafka takes for the end of a partition where it is asked for the offset of a time."""
 SILENCE_S = 30.0
 
 
@@ -77,19 +73,19 @@ class TableReader:
         """
         try:
             self._places = self._find_places()
-            bounds = {(tp.topic, tp.partition): self._bounds(tp) for tp in self._places}
+            found = bounds(self._asker, ((tp.topic, tp.partition) for tp in self._places), ANSWER_S)
         except KafkaException as error:
             raise TransportError(f"the tables cannot be read: {error.args[0].str()}; check kafka.bootstrap") from error
         for tp in self._places:
-            low, high = bounds[tp.topic, tp.partition]
+            low, high = found[tp.topic, tp.partition]
             tp.offset = max(low, high - OUTCOMES_BACK) if tp.topic == OUTCOMES.name else low
             self._next[tp.topic, tp.partition] = tp.offset
         self._consumer.assign(self._places)
-        ends = {place: high for place, (_, high) in bounds.items()}
-        heard_s, missing = time.monotonic(), self._missing(ends)
+        wanted = {place: high for place, (_, high) in found.items()}
+        heard_s, missing = time.monotonic(), self._missing(wanted)
         while missing:
             self._poll(0.2)
-            before, missing = missing, self._missing(ends)
+            before, missing = missing, self._missing(wanted)
             heard_s = heard_s if missing == before else time.monotonic()
             if time.monotonic() - heard_s > SILENCE_S:
                 raise TransportError(f"{missing} messages of the tables did not come within {SILENCE_S:.0f} s")
@@ -117,27 +113,19 @@ class TableReader:
         """
         deadline_s = time.monotonic() + timeout_s
         asked = [(tp.topic, tp.partition) for tp in self._places if tp.topic in topics]
-        ends = self.ends(asked)
-        while (len(ends) < len(asked) or self._missing(ends)) and time.monotonic() < deadline_s:
-            unanswered = len(ends) < len(asked)
+        found = self.ends(asked)
+        while (len(found) < len(asked) or self._missing(found)) and time.monotonic() < deadline_s:
+            unanswered = len(found) < len(asked)
             if self._stop.wait(ASK_AGAIN_S if unanswered else 0.002):
                 return
             if unanswered:  # a broker that was started again answers the second time, when its leaders are known
-                ends = self.ends(asked)
-        if len(ends) < len(asked) or self._missing(ends):
+                found = self.ends(asked)
+        if len(found) < len(asked) or self._missing(found):
             log.warning("%s: not read to the end within %.0f s; what is older is used", ", ".join(topics), timeout_s)
 
     def ends(self, places: Iterable[Place]) -> dict[Place, int]:
         """Offset after the last message of each partition, of those that the broker answers for; one question."""
-        try:
-            found = self._asker.offsets_for_times([TopicPartition(*place, LATEST) for place in places], ENDS_S)
-        except KafkaException as error:
-            log.info("the ends of partitions are not known: %s", error.args[0].str())
-            return {}
-        for tp in found:
-            if tp.error is not None:
-                log.info("the end of %s/%d is not known: %s", tp.topic, tp.partition, tp.error.str())
-        return {(tp.topic, tp.partition): tp.offset for tp in found if tp.error is None}
+        return ends(self._asker, places, ENDS_S)
 
     def close(self) -> None:
         """Stop reading."""
@@ -153,10 +141,6 @@ class TableReader:
         if missing:
             raise TransportError(f"missing topics: {', '.join(missing)}; create them with `flyball topics --create`")
         return [TopicPartition(t.name, p) for t in TABLES for p in known[t.name].partitions]
-
-    def _bounds(self, tp: TopicPartition) -> tuple[int, int]:
-        low, high = self._asker.get_watermark_offsets(tp, timeout=ANSWER_S, cached=False)
-        return int(low), int(high)
 
     def _missing(self, ends: dict[Place, int]) -> int:
         with self._lock:

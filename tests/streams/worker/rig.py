@@ -16,7 +16,7 @@ from confluent_kafka.admin import AdminClient
 
 from flyball_contracts.codec import Message, decode_message
 from flyball_contracts.config import Config, FleetConfig, KafkaConfig, WorkerConfig
-from flyball_contracts.kafka import consumer_settings, producer_settings
+from flyball_contracts.kafka import Place, bounds, consumer_settings, producer_settings
 from flyball_contracts.partitioner import partition_of
 from flyball_contracts.topics import DECISIONS, DEMAND, EVENTS, PROPOSALS, TELEMETRY, TOPICS
 from flyball_simulator import Fleet
@@ -27,7 +27,6 @@ PARTITIONS = {name: 2 for name in TOPICS} | {TELEMETRY.name: 4, EVENTS.name: 4}
 SOURCES = (TELEMETRY.name, EVENTS.name, DEMAND.name, PROPOSALS.name)
 START_NS = 1_750_000_000_000_000_000
 DEADLINE_S = 90.0
-Place = tuple[str, int]
 
 
 class Received(msgspec.Struct):
@@ -141,11 +140,8 @@ class Rig:
 
     def ends(self, *topics: str) -> dict[Place, int]:
         """Offset after the last message of each partition."""
-        return {
-            (topic, p): self._consumer.get_watermark_offsets(TopicPartition(topic, p), DEADLINE_S, cached=False)[1]
-            for topic in topics
-            for p in range(PARTITIONS[topic])
-        }
+        places = [(topic, p) for topic in topics for p in range(PARTITIONS[topic])]
+        return {place: following for place, (_, following) in bounds(self._consumer, places, DEADLINE_S).items()}
 
     def committed(self, *topics: str) -> dict[Place, int]:
         """What the worker's group has committed; 0 where it has not."""

@@ -4,9 +4,10 @@ import json
 from itertools import chain
 from pathlib import Path
 
-from tests.streams.worker.rig import Place, Process, Rig, lines, wait_until
+from tests.streams.worker.rig import Process, Rig, lines, wait_until
 
 from flyball_contracts.codec import Message
+from flyball_contracts.kafka import Place
 from flyball_contracts.topics import DEMAND, EVENTS, PROPOSALS, TELEMETRY
 from flyball_streams.worker.transport import TESTED, untested_versions
 

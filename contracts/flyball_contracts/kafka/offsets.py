@@ -1,0 +1,76 @@
+"""Where partitions begin and end."""
+
+import logging
+import time
+from collections.abc import Iterable
+from typing import NamedTuple
+
+from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
+
+_LOG = logging.getLogger(__name__)
+_EARLIEST, _LATEST = -2, -1  # what Kafka takes for the first and the last offset where it is asked for that of a time
+_AGAIN_S = 0.1
+_FORBIDDEN = (
+    KafkaError.TOPIC_AUTHORIZATION_FAILED,
+    KafkaError.CLUSTER_AUTHORIZATION_FAILED,
+    KafkaError.SASL_AUTHENTICATION_FAILED,
+    KafkaError._AUTHENTICATION,
+)
+
+Place = tuple[str, int]
+"""Topic and partition."""
+
+
+class Bounds(NamedTuple):
+    """What a partition holds: the offset of its first message, and the one after its last."""
+
+    first: int
+    following: int
+
+
+def ends(consumer: Consumer, places: Iterable[Place], timeout_s: float) -> dict[Place, int]:
+    """Offset after the last message of each partition, of those that the broker answers for now; one question."""
+    return _ask(consumer, places, _LATEST, timeout_s)[0]
+
+
+def bounds(consumer: Consumer, places: Iterable[Place], within_s: float = 10.0) -> dict[Place, Bounds]:
+    """Bounds of each partition, asked again until the broker answers for all.
+
+    A broker knows no leader of a partition that was just made, nor of any while it starts again. Raises
+    ``KafkaException`` where an answer lacks after ``within_s``, or may not be had.
+    """
+    wanted = list(places)
+    give_up_s = time.monotonic() + within_s
+    while True:
+        left_s = max(_AGAIN_S, give_up_s - time.monotonic())
+        following, error = _ask(consumer, wanted, _LATEST, left_s)
+        if error is None:
+            first, error = _ask(consumer, wanted, _EARLIEST, left_s)
+            if error is None:
+                return {place: Bounds(first[place], following[place]) for place in wanted}
+        if error.code() in _FORBIDDEN or time.monotonic() > give_up_s:
+            raise KafkaException(error)
+        time.sleep(_AGAIN_S)
+
+
+def _ask(
+    consumer: Consumer, places: Iterable[Place], what: int, timeout_s: float
+) -> tuple[dict[Place, int], KafkaError | None]:
+    """Offsets of those that were answered for, and an error of those that were not."""
+    asked = [TopicPartition(*place, what) for place in places]
+    if not asked:
+        return {}, None
+    try:
+        answers = consumer.offsets_for_times(asked, timeout_s)
+    except KafkaException as error:
+        _LOG.info("where partitions end is not known: %s", error.args[0].str())
+        return {}, error.args[0]
+    found: dict[Place, int] = {}
+    failed: KafkaError | None = None
+    for answer in answers:
+        if answer.error is None:
+            found[answer.topic, answer.partition] = answer.offset
+        else:
+            failed = answer.error
+            _LOG.info("where %s/%d ends is not known: %s", answer.topic, answer.partition, failed.str())
+    return found, failed
