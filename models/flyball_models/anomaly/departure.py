@@ -115,7 +115,7 @@ def _of_group(record: Floats, x: Floats, known: NDArray[np.bool_], group: NDArra
     middle = medians(x[rows, columns], inside, members)
     middle = np.where(members >= 3, middle, np.float32(np.nan))
     largest = np.zeros((n + 1) * metrics, np.float32)
-    np.maximum.at(largest, cell, record.T)
+    np.maximum.at(largest, cell.ravel(), record.T.ravel())
     own = np.where(placed[:, None], largest[cell], record.T)
     return np.ascontiguousarray(middle[cell].T), np.ascontiguousarray(own.T)
 

@@ -1,6 +1,6 @@
 """Gangs that train in step: those that this lane sees whole, and what it tells of those that it does not."""
 
-from collections.abc import Sequence
+from functools import cache
 from math import isfinite
 
 import numpy as np
@@ -16,6 +16,7 @@ from flyball_streams.engine.node.tenancy import Tenancy
 CLOCK = GPU.column("nvidia.gpu.clock.frequency{clock=sm}")
 TEMPERATURE = GPU.column("hw.temperature{sensor=gpu}")
 POWER = GPU.column("hw.power")
+TOLD = [CLOCK, TEMPERATURE, POWER]
 MOST_CLOCKS = 17
 """Quantiles of the clocks of one gang in one message; fewer members are told one by one."""
 SLOWEST = 4
@@ -31,7 +32,7 @@ class Gangs:
 
     def __init__(self, directory: Directory) -> None:
         self.directory = directory
-        self._known: tuple[Tenancy, int, NDArray[np.int32], dict[int, str]] | None = None
+        self._known: tuple[Tenancy, int, NDArray[np.int32], NDArray[np.bool_]] | None = None
 
     def whole(self, tenancy: Tenancy) -> NDArray[np.int32]:
         """Index of the gang of each slot, -1 for none and for those of which other lanes see a part."""
@@ -45,59 +46,62 @@ class Gangs:
         sick: set[str],
     ) -> list[Demand]:
         """Demands with the clocks of the gangs that this lane sees a part of; devices that are ``sick`` left out."""
-        spanning = self._look(tenancy)[1]
-        if not spanning:
+        spans = self._look(tenancy)[1]
+        if not spans.any():
             return demands
-        shown = list(demands)
-        for index in spanning:
-            held: list[int] = np.flatnonzero(
-                (tenancy.workload_of_slot == index) & table.mask & np.isfinite(table.values[:, CLOCK])
-            ).tolist()
-            slots = [slot for slot in held if table.names[slot] not in sick]
-            if slots:
-                shown[index] = replace(shown[index], clocks=(_clocks(slots, table, tenancy),))
+        held = np.flatnonzero(spans[tenancy.workload_of_slot] & table.mask & np.isfinite(table.values[:, CLOCK]))
+        if sick:
+            held = np.array([slot for slot in held.tolist() if table.names[slot] not in sick], np.int64)
+        owner = tenancy.workload_of_slot[held]
+        order = np.lexsort((table.values[held, CLOCK], owner))
+        slots, owners = held[order], owner[order]
+        first = np.flatnonzero(np.diff(owners, prepend=-1))
+        shown, gangs = list(demands), list[int](owners[first].tolist())
+        for index, part in zip(gangs, np.split(slots, first[1:]), strict=True):
+            shown[index] = replace(shown[index], clocks=(_clocks(part, table, tenancy),))
         return shown
 
-    def _look(self, tenancy: Tenancy) -> tuple[NDArray[np.int32], dict[int, str]]:
+    def _look(self, tenancy: Tenancy) -> tuple[NDArray[np.int32], NDArray[np.bool_]]:
         """Made anew when who holds what changes."""
         version = self.directory.version
         if self._known is None or self._known[0] is not tenancy or self._known[1] != version:
-            whole: list[bool] = []
-            spanning: dict[int, str] = {}
+            whole = np.zeros(len(tenancy.workloads) + 1, bool)  # the last is of slots that nobody holds
+            spans = whole.copy()
             owner = tenancy.workload_of_slot
             held = np.bincount(owner[owner >= 0], minlength=len(tenancy.workloads))
             for index, workload in enumerate(tenancy.workloads):
                 spec = self.directory.spec(workload)
-                trains = spec is not None and spec.kind == "training"
-                here = trains and spec is not None and held[index] >= spec.max_replicas * spec.gpus_per_replica
-                whole.append(here)
-                if trains and not here:
-                    spanning[index] = workload
-            group = np.where(np.array([*whole, False], bool)[owner], owner, np.int32(-1))
-            self._known = tenancy, version, group, spanning
+                if spec is not None and spec.kind == "training":
+                    whole[index] = held[index] >= spec.max_replicas * spec.gpus_per_replica
+                    spans[index] = not whole[index]
+            self._known = tenancy, version, np.where(whole[owner], owner, np.int32(-1)), spans
         return self._known[2], self._known[3]
 
 
-def _clocks(slots: list[int], table: SubjectTable, tenancy: Tenancy) -> Clocks:
-    values = table.values[slots]
-    order: list[int] = np.argsort(values[:, CLOCK], kind="stable").tolist()
-    at: Sequence[int] = range(len(order))
-    if len(order) > MOST_CLOCKS:
-        at = np.round(np.linspace(0, len(order) - 1, MOST_CLOCKS)).astype(np.int64).tolist()
+def _clocks(slots: NDArray[np.int64], table: SubjectTable, tenancy: Tenancy) -> Clocks:
+    """What is told of the members in some slots, the slowest first."""
+    clocks = table.values[slots, CLOCK]
+    first: list[int] = slots[:SLOWEST].tolist()
+    told: list[list[float]] = table.values[slots[:SLOWEST, None], TOLD].tolist()
     slowest = [
         Member(
-            device=table.names[slots[i]],
-            node=table.owner[slots[i]],
-            replica=tenancy.replica_of_slot[slots[i]][1],
-            clock_hz=float(values[i, CLOCK]),
-            temperature_cel=_known(values[i, TEMPERATURE]),
-            power_w=_known(values[i, POWER]),
+            device=table.names[slot],
+            node=table.owner[slot],
+            replica=tenancy.replica_of_slot[slot][1],
+            clock_hz=clock,
+            temperature_cel=_known(temperature),
+            power_w=_known(power),
         )
-        for i in order[:SLOWEST]
+        for slot, (clock, temperature, power) in zip(first, told, strict=True)
     ]
-    clocks = tuple(float(values[order[i], CLOCK]) for i in at)
-    return Clocks(members=len(slots), clocks_hz=clocks, slowest=tuple(slowest))
+    shown = clocks if len(clocks) <= MOST_CLOCKS else clocks[_quantiles(len(clocks))]
+    return Clocks(members=len(slots), clocks_hz=tuple(shown.tolist()), slowest=tuple(slowest))
 
 
-def _known(value: np.float32) -> float | None:
-    return number if isfinite(number := float(value)) else None
+@cache
+def _quantiles(members: int) -> NDArray[np.int64]:
+    return np.round(np.linspace(0, members - 1, MOST_CLOCKS)).astype(np.int64)
+
+
+def _known(value: float) -> float | None:
+    return value if isfinite(value) else None

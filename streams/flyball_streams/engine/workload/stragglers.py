@@ -41,7 +41,7 @@ class Stragglers:
         slow: dict[str, tuple[str, Member, float, float, int]] = {}
         for workload, demand in sorted(demands.items()):
             members = sum(told.members for told in demand.clocks)
-            if members < LEAST_PEERS:
+            if members < LEAST_PEERS or not _may_be_slow(demand.clocks, c.peer_z):
                 continue
             median, spread = _middle(demand.clocks)
             for one in (one for told in demand.clocks for one in told.slowest):
@@ -102,6 +102,12 @@ class Stragglers:
             confidence=0.8,
             evidence=(*anomaly.evidence, Evidence(name="anomaly", value=anomaly.score, record=anomaly.id)),
         )
+
+
+def _may_be_slow(clocks: tuple[Clocks, ...], peer_z: float) -> bool:
+    """Whether anyone is far enough below the fastest; who is not cannot be below the median, which takes longer."""
+    least = max((told.clocks_hz[-1] for told in clocks if told.clocks_hz), default=0.0) - peer_z * FLOOR_HZ
+    return any(told.slowest[0].clock_hz < least for told in clocks if told.slowest)
 
 
 def _middle(clocks: tuple[Clocks, ...]) -> tuple[float, float]:
