@@ -68,7 +68,8 @@ def _mix(state: Any, x: Floats, mask: Bools, tick: int) -> tuple[Any, Any]:
 def _features(state: Any, x: Floats, mask: Bools, tick: int) -> tuple[Any, Any]:
     share = np.where(np.isinf(x), x, x / (1.0 + np.where(np.isinf(x), 0.0, x))).astype(np.float32)
     unknown = np.where(share > 0.9, np.float32(np.nan), share)
-    return features.step(state, features.Inputs(share, unknown, share, share, x), mask)
+    state = features.step(state, features.Inputs(share, unknown, share, share, x), mask)
+    return state, features.look(state)
 
 
 def _persist(state: Any, x: Floats, mask: Bools, tick: int) -> tuple[Any, Any]:
@@ -170,7 +171,7 @@ FAMILIES = [
         record_ratio.learn,
         donated=False,
     ),
-    Family("features", features.init, _features, features.resize, features.step),
+    Family("features", features.init, _features, features.resize, donated=False),
     Family("persist", lambda n: peers.init(n, METRICS), _persist, peers.resize, donated=False),
 ]
 every_family = pytest.mark.parametrize("family", FAMILIES, ids=lambda f: f.name)

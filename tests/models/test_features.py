@@ -14,12 +14,11 @@ NAN = float("nan")
 
 def profile(rows: list[tuple[float, float, float, float, float]], config: features.Config = features.DEFAULT) -> Any:
     """Play (utilization, sm, dram, memory, power) on every device; return the last features of the first."""
-    state, out = features.init(N, config), None
+    state = features.init(N, config)
     for row in rows:
         inputs = features.Inputs(*(np.full(N, value, np.float32) for value in row))
-        state, out = features.step(state, inputs, np.ones(N, np.bool_), config)
-    assert out is not None
-    return features.Features(*(np.asarray(value)[0] for value in out))
+        state = features.step(state, inputs, np.ones(N, np.bool_), config)
+    return features.Features(*(value[0] for value in features.look(state)))
 
 
 def test_a_steady_device_is_described_at_once() -> None:

@@ -6,11 +6,13 @@ that were known, so that a missing input of one tick leaves its mean as it was.
 
 from typing import NamedTuple
 
-import jax.numpy as jnp
+import numpy as np
+from numpy.typing import NDArray
 
-from flyball_models._arrays import Array, Input, as_array, counts, full
-from flyball_models._compile import compiled_step
+from flyball_models._arrays import Input, counts, full
 from flyball_models._padding import grow
+
+Floats = NDArray[np.float32]
 
 
 class Config(NamedTuple):
@@ -40,9 +42,9 @@ DEFAULT = Config()
 class State(NamedTuple):
     """total, weight [6, N] of the six means (five inputs, then busy); idle_ticks int32 [N]."""
 
-    total: Array
-    weight: Array
-    idle_ticks: Array
+    total: Input
+    weight: Input
+    idle_ticks: Input
 
 
 class Features(NamedTuple):
@@ -54,12 +56,12 @@ class Features(NamedTuple):
     that were not busy.
     """
 
-    duty_cycle: Array
-    utilization: Array
-    memory_boundedness: Array
-    memory_used: Array
-    power_w: Array
-    idle_ticks: Array
+    duty_cycle: Floats
+    utilization: Floats
+    memory_boundedness: Floats
+    memory_used: Floats
+    power_w: Floats
+    idle_ticks: NDArray[np.int32]
 
 
 def init(n: int, config: Config = DEFAULT) -> State:
@@ -74,30 +76,32 @@ def resize(state: State, n: int, config: Config = DEFAULT) -> State:
     return grow(state, n, lambda size: init(size, config))
 
 
-def _step(state: State, inputs: Inputs, mask: Input, config: Config = DEFAULT) -> tuple[State, Features]:
-    """Learn one tick of `inputs` where `mask[N]`; a tick of unknown utilisation is neither busy nor idle."""
-    use = as_array(inputs.utilization)
-    active = (use > config.busy_above).astype(jnp.float32)
-    busy = jnp.where(jnp.isfinite(use), active, jnp.nan)
-    x = jnp.stack([*(as_array(value) for value in inputs), busy])
-    known = mask & jnp.isfinite(x)
-    total = jnp.where(known, state.total + config.rate * (x - state.total), state.total)
-    weight = jnp.where(known, state.weight + config.rate * (1.0 - state.weight), state.weight)
-    idle = jnp.where(active > 0, 0, state.idle_ticks + 1)
-    state = State(total, weight, jnp.where(known[0], idle, state.idle_ticks))
+def step(state: State, inputs: Inputs, mask: Input, config: Config = DEFAULT) -> State:
+    """Learn one tick of `inputs` where `mask[N]`; a tick of unknown utilisation is neither busy nor idle.
 
-    mean = jnp.where(weight > 0, total / weight, jnp.nan)
-    utilization, sm_active, dram_active, memory_used, power_w, duty_cycle = mean
-    compute = jnp.where(jnp.isfinite(sm_active), sm_active, utilization)
-    activity = dram_active + compute
-    return state, Features(
-        duty_cycle=duty_cycle,
-        utilization=utilization,
-        memory_boundedness=jnp.where(activity > 0, dram_active / activity, jnp.nan),
-        memory_used=memory_used,
-        power_w=power_w,
-        idle_ticks=state.idle_ticks,
-    )
+    NumPy, not JAX: to call what is compiled takes longer than these few operations.
+    """
+    use = np.asarray(inputs.utilization)
+    active = use > config.busy_above
+    busy = np.where(np.isfinite(use), active.astype(np.float32), np.float32(np.nan))
+    x = np.stack([*inputs, busy])
+    known = np.asarray(mask) & np.isfinite(x)
+    rate = np.float32(config.rate)
+    total, weight, idle = (np.asarray(field) for field in state)
+    with np.errstate(invalid="ignore"):  # of what is not known
+        total = np.where(known, total + rate * (x - total), total)
+    weight = np.where(known, weight + rate * (np.float32(1.0) - weight), weight)
+    idle = np.where(known[0], np.where(active, np.int32(0), idle + np.int32(1)), idle)
+    return State(total, weight, idle)
 
 
-step = compiled_step(_step)
+def look(state: State) -> Features:
+    """Return what the means show."""
+    total, weight, idle = (np.asarray(field) for field in state)
+    unknown = np.float32(np.nan)
+    with np.errstate(invalid="ignore", divide="ignore"):
+        mean: list[Floats] = list(np.where(weight > 0, total / weight, unknown))
+        utilization, sm_active, dram_active, memory_used, power_w, duty_cycle = mean
+        activity: Floats = dram_active + np.where(np.isfinite(sm_active), sm_active, utilization)
+        bound = np.where(activity > 0, dram_active / activity, unknown)
+    return Features(duty_cycle, utilization, bound, memory_used, power_w, idle)

@@ -283,12 +283,12 @@ class NodeCell:
     def _profiles(self, tick: Tick) -> Iterator[Profile]:
         v = self.gpus.values
         inputs = features.Inputs(v[:, UTILIZATION], v[:, SM_ACTIVITY], v[:, DRAM], v[:, MEMORY], v[:, POWER])
-        self.features, found = features.step(self.features, inputs, self.gpus.mask)
+        self.features = features.step(self.features, inputs, self.gpus.mask)
         self.waves = waves.step(self.waves, v[:, UTILIZATION], self.gpus.mask)
         if tick.index % self.config.profile_every_ticks:
             return
-        shown = np.flatnonzero(self.gpus.mask & np.isfinite(np.asarray(found.utilization)))
-        swings, period_s = waves.look(self.waves), tick.period_ns / NS_PER_S
+        found, swings, period_s = features.look(self.features), waves.look(self.waves), tick.period_ns / NS_PER_S
+        shown = np.flatnonzero(self.gpus.mask & np.isfinite(found.utilization))
         slots: list[int] = shown.tolist()
         subjects = [self.gpus.names[slot] for slot in slots]
 
@@ -303,12 +303,12 @@ class NodeCell:
             cell=repeat(self.cell),
             node=[self.gpus.owner[slot] for slot in slots],
             time_ns=repeat(tick.end_ns),
-            duty_cycle=np.asarray(found.duty_cycle)[shown].tolist(),
-            utilization=np.asarray(found.utilization)[shown].tolist(),
+            duty_cycle=found.duty_cycle[shown].tolist(),
+            utilization=found.utilization[shown].tolist(),
             memory_utilization=known(found.memory_used),
             memory_bound=known(found.memory_boundedness),
             power_w=known(found.power_w),
-            idle_s=(np.asarray(found.idle_ticks)[shown] * period_s).tolist(),
+            idle_s=(found.idle_ticks[shown] * period_s).tolist(),
             swing_s=known(swings.scale_ticks, period_s),
             period_s=known(swings.period_ticks, period_s),
             burstiness=known(swings.burstiness),

@@ -24,6 +24,7 @@ TOKENS_OUT = WORKLOAD.column("flyball.workload.token.rate{kind=output}")
 LATENCY = WORKLOAD.column("flyball.workload.latency{stat=mean}")
 FAILED = WORKLOAD.column("flyball.workload.errors")
 SUMMED = (REQUESTS, WORK, ACTIVE, QUEUED, READY, TOKENS_IN, TOKENS_OUT, FAILED, PROGRESS, LATENCY)
+AVERAGED = (SUMMED.index(PROGRESS), SUMMED.index(LATENCY))
 
 
 class Sums(NamedTuple):
@@ -34,22 +35,17 @@ class Sums(NamedTuple):
 
     def values(self) -> list[list[float | None]]:
         """Sum of each workload by column, ``None`` where nobody knew."""
-        return [_or_none(total, known) for total, known in zip(self.total, self.known, strict=True)]
+        told = self.total.astype(np.object_)
+        told[self.known == 0] = None
+        columns: list[list[float | None]] = told.tolist()
+        return columns
 
-    def means(self, column: int) -> list[float | None]:
-        """Mean over those that knew."""
-        known = self.known[column]
-        return _or_none(self.total[column] / np.maximum(known, 1), known)
-
-
-def _or_none(values: NDArray[np.float64], known: NDArray[np.int64]) -> list[float | None]:
-    told = np.flatnonzero(known)
-    if len(told) == len(values):
-        return list(values.tolist())
-    found: list[float | None] = [None] * len(values)
-    for i, value in zip(told.tolist(), values[told].tolist(), strict=True):
-        found[i] = value
-    return found
+    def averaged(self, *columns: int) -> "Sums":
+        """The same with the means of some columns, over those that knew, in place of their sums."""
+        total = self.total.copy()
+        for column in columns:
+            total[column] /= np.maximum(self.known[column], 1)
+        return self._replace(total=total)
 
 
 class Tenancy:
@@ -90,8 +86,9 @@ class Tenancy:
     ) -> list[Demand]:
         """Demand of each workload, from the device values ``float32[capacity, metrics]`` and the workload rows."""
         sums = self._sums(self.values[:, SUMMED], self.workload_of_allocation)
-        requests, work, active, queued, told_ready, tokens_in, tokens_out, failed, *_ = sums.values()
-        progress, latency = sums.means(SUMMED.index(PROGRESS)), sums.means(SUMMED.index(LATENCY))
+        requests, work, active, queued, told_ready, tokens_in, tokens_out, failed, progress, latency = sums.averaged(
+            *AVERAGED
+        ).values()
         ready = [
             have if n is None else round(min(max(n, 0.0), have))
             for n, have in zip(told_ready, self.replicas, strict=True)
