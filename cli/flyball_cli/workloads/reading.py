@@ -1,32 +1,14 @@
 """A file of workloads into specifications, with errors that name file, line, key and remedy."""
 
-import re
-from typing import Any, cast
+from typing import Any
 
 import yaml
 
 from flyball_cli.workloads.document import WorkloadDocument, written
-from flyball_contracts.config.loader import convert_node, line_of, refuse_twins
+from flyball_contracts.config.loader import convert_node, line_of
+from flyball_contracts.config.yaml_text import YamlDumper, YamlLoader, refuse_mistakes
 from flyball_contracts.errors import ConfigError
 from flyball_contracts.records import WorkloadSpec
-
-_SCIENTIFIC = ("tag:yaml.org,2002:float", re.compile(r"^[-+]?\d+(\.\d*)?[eE][-+]?\d+$"), list("-+0123456789"))
-
-
-class _Loader(yaml.SafeLoader):
-    """YAML in which a moment stays text, and ``8e9`` is a number."""
-
-
-class _Dumper(yaml.SafeDumper):
-    """Quotes what :class:`_Loader` would take for a number."""
-
-
-_Loader.yaml_implicit_resolvers = {
-    letter: [(tag, pattern) for tag, pattern in found if tag != "tag:yaml.org,2002:timestamp"]
-    for letter, found in yaml.SafeLoader.yaml_implicit_resolvers.items()
-}
-for _kind in (_Loader, _Dumper):
-    cast("Any", _kind).add_implicit_resolver(*_SCIENTIFIC)
 
 
 def read_specs(text: str, name: str, now_ns: int) -> list[WorkloadSpec]:
@@ -60,7 +42,7 @@ def read_specs(text: str, name: str, now_ns: int) -> list[WorkloadSpec]:
 def write_specs(specs: list[WorkloadSpec]) -> str:
     """YAML text, one document for each workload, that :func:`read_specs` takes."""
     options: dict[str, Any] = {"sort_keys": False, "allow_unicode": True, "width": 110}
-    texts: list[str] = [yaml.dump(written(spec), Dumper=_Dumper, **options) for spec in specs]
+    texts: list[str] = [yaml.dump(written(spec), Dumper=YamlDumper, **options) for spec in specs]
     return "---\n".join(texts)
 
 
@@ -72,14 +54,14 @@ def _title(node: yaml.Node) -> str:
 
 
 def _entries(text: str, name: str) -> list[tuple[yaml.Node, Any]]:
-    loader: Any = _Loader(text)
+    loader: Any = YamlLoader(text)
     found: list[tuple[yaml.Node, Any]] = []
     try:
         while loader.check_node():
             root = loader.get_node()
             if root is None:
                 continue
-            refuse_twins(root, name)
+            refuse_mistakes(root, name)
             nodes = root.value if isinstance(root, yaml.SequenceNode) else [root]
             for node in nodes:
                 data = loader.construct_document(node)

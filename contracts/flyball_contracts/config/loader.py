@@ -11,6 +11,7 @@ import msgspec
 import yaml
 
 from flyball_contracts.config.expected import expected_at
+from flyball_contracts.config.yaml_text import YamlLoader, refuse_mistakes
 from flyball_contracts.errors import ConfigError
 
 T = TypeVar("T")
@@ -34,15 +35,15 @@ def load_config(path: Path, kind: type[T]) -> T:
 def parse_config(text: str, kind: type[T], name: str = "<config>") -> T:
     """Read YAML text as ``kind``; ``name`` stands for the file in errors (:class:`ConfigError`)."""
     try:
-        tree = yaml.compose(text, Loader=yaml.SafeLoader)
-        data = yaml.safe_load(text)
+        tree = yaml.compose(text, Loader=YamlLoader)
+        data = yaml.load(text, Loader=YamlLoader)
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark
         line = mark.line + 1 if mark else 1
         raise ConfigError(f"{name}:{line}: not valid YAML: {error.problem}") from error
     except (yaml.YAMLError, ValueError, RecursionError) as error:
         raise ConfigError(f"{name}:1: not valid YAML: {error}") from error
-    refuse_twins(tree, name)
+    refuse_mistakes(tree, name)
     if data is None:
         data, tree = {}, None
     return convert_node(tree, data, kind, name)
@@ -86,26 +87,6 @@ def _check_keys(data: Any, kind: Any, node: yaml.Node | None, name: str, path: s
             hint = f"did you mean {near[0]!r}?" if near else f"valid keys: {', '.join(sorted(hints))}"
             raise ConfigError(f"{name}:{line}: {where}: unknown key; {hint}")
         _check_keys(value, hints[key], value_node, name, where)
-
-
-def refuse_twins(tree: yaml.Node | None, name: str) -> None:
-    """Refuse a key that stands twice in one mapping: YAML would silently take the last."""
-    waiting, known = [tree], set[int]()
-    while waiting:
-        node = waiting.pop()
-        if node is None or id(node) in known:  # an alias may lead back to its own anchor
-            continue
-        known.add(id(node))
-        if isinstance(node, yaml.SequenceNode):
-            waiting.extend(node.value)
-        elif isinstance(node, yaml.MappingNode):
-            lines: dict[str, int] = {}
-            for key, value in node.value:
-                text, line = str(key.value), key.start_mark.line + 1
-                if text in lines:
-                    raise ConfigError(f"{name}:{line}: {text}: stands twice; it is also in line {lines[text]}")
-                lines[text] = line
-                waiting.append(value)
 
 
 def _struct_of(kind: Any) -> Any:

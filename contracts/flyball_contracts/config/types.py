@@ -1,13 +1,16 @@
 """Configuration of every part; unknown keys are refused, units are in the names."""
 
+import difflib
 from typing import Annotated, Literal
 
 import msgspec
 
+from flyball_contracts.config.address import wrong_address
 from flyball_contracts.config.attribution import AttributionConfig
 from flyball_contracts.config.base import (
     Count as Count,
     NotNegative as NotNegative,
+    Period as Period,
     Port as Port,
     Positive as Positive,
     Ratio as Ratio,
@@ -21,6 +24,7 @@ from flyball_contracts.config.gateway import GatewaySettings
 from flyball_contracts.config.nvml import GpuConfig
 from flyball_contracts.config.rightsizing import RightsizingConfig
 from flyball_contracts.config.workload import WorkloadsConfig
+from flyball_contracts.topics import TOPICS
 
 
 class KafkaConfig(Section, frozen=True):
@@ -32,6 +36,16 @@ class KafkaConfig(Section, frozen=True):
     bootstrap: str = "127.0.0.1:9092"
     client: dict[str, str] = msgspec.field(default_factory=dict[str, str])
     partitions: dict[str, Count] = msgspec.field(default_factory=dict[str, Count])
+
+    def __post_init__(self) -> None:
+        """Refuse what no broker can be reached by, and topics that are not ours, with ``ValueError``."""
+        if (wrong := wrong_address(self.bootstrap)) is not None:
+            raise ValueError(f"bootstrap: {wrong!r} is no broker's address; give HOST:PORT, several by commas")
+        for topic in self.partitions:
+            if topic not in TOPICS:
+                near = difflib.get_close_matches(topic, TOPICS, 1)
+                hint = f"did you mean {near[0]!r}?" if near else f"topics: {', '.join(TOPICS)}"
+                raise ValueError(f"partitions: {topic!r} is no topic of Flyball; {hint}")
 
 
 class AgentConfig(Section, frozen=True):
@@ -51,8 +65,8 @@ class AgentConfig(Section, frozen=True):
     instance_type: str = ""
     capacity_type: Literal["", "owned", "reserved", "on_demand", "spot"] = ""
     price_usd_per_hour: NotNegative | None = None
-    period_s: Positive = 1.0
-    inventory_period_s: Positive = 30.0
+    period_s: Period = 1.0
+    inventory_period_s: Period = 30.0
     host: bool = True
     nvml: bool = True
     gpu: GpuConfig = GpuConfig()

@@ -53,10 +53,12 @@ def node(
     return inventory(name, gpus, parts, epoch=epoch, time_ns=START_NS + epoch, **more)
 
 
-def move(index: int, workload: str, replica: str, at: str, row: int) -> Proposal:
+def move(index: int, workload: str, replica: str, at: str, row: int, confidence: float = 0.95) -> Proposal:
+    """A replica is to leave a device that fails, or one that straggles where there is less confidence."""
     return wish(
-        workload, tick(index), 0, row, "migrate", replica=replica, node=at, device=f"{at}/{row}", observed_replicas=None
-    )
+        workload, tick(index), 0, row, "migrate", replica=replica, node=at, device=f"{at}/{row}",
+        observed_replicas=None, confidence=confidence,
+    )  # fmt: skip
 
 
 def outcome(decision: AnyDecision, status: OutcomeStatus, **more: Any) -> Outcome:

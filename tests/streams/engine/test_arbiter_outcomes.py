@@ -197,6 +197,15 @@ def test_a_victim_whose_preemption_was_refused_holds_its_gpus() -> None:
     assert court.want(1, "c", 2) == []  # the same preemption within its window
 
 
+def test_a_straggler_stays_until_a_node_has_room() -> None:
+    court = Court(node("n1", 2, {"a/0": (0, 1)}), spec("a", gpus_per_replica=2.0))
+    assert court.at(0, move(0, "a", "0", "n1", 0, confidence=0.8)) == []
+    court.know(node("n2", 2, epoch=2))
+    (decision,) = court.at(1, move(1, "a", "0", "n1", 0, confidence=0.8))
+    assert isinstance(decision, Migrate)
+    assert decision.to_node == "n2"
+
+
 def test_a_replica_with_two_sick_gpus_and_no_room_is_told_of_once_until_there_is_room() -> None:
     court = Court(node("n1", 2, {"a/0": (0, 1)}), spec("a", gpus_per_replica=2.0))
     (first,) = court.at(0, move(0, "a", "0", "n1", 0), move(0, "a", "0", "n1", 1))

@@ -7,7 +7,7 @@ from flyball_contracts.ids import NS_PER_S
 from flyball_contracts.records import AnyDecision, Outcome, Proposal, Tick
 from flyball_streams.engine.cell.cycle import Cycle
 from flyball_streams.engine.cell.memory import Memory
-from flyball_streams.engine.cell.migrate import migrate
+from flyball_streams.engine.cell.migrate import FAILING, migrate
 from flyball_streams.engine.cell.mix import choose
 from flyball_streams.engine.cell.pause import pause
 from flyball_streams.engine.cell.resize import resize
@@ -18,8 +18,6 @@ from flyball_streams.engine.directory import Directory
 QUARANTINE_S = 600.0
 QUARANTINE_TICKS = 60
 """Nothing is placed on an unhealthy device for the longer of these after the last word about it."""
-FAILING = 0.9
-"""Confidence of the wishes to leave devices that fail; less is had in those that only straggle."""
 
 
 class Arbiter:

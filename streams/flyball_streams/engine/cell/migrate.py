@@ -8,9 +8,16 @@ from flyball_streams.engine.cell.cycle import Cycle, cited
 from flyball_streams.engine.cell.memory import Move
 from flyball_streams.engine.cell.placement import Piece
 
+FAILING = 0.9
+"""Confidence of the wishes to leave devices that fail; less is had in those that only straggle."""
+
 
 def migrate(cycle: Cycle, p: Proposal, spec: WorkloadSpec) -> Iterator[Migrate]:
-    """Move one replica; where no node has room the platform may know of one, and it is told again when one has."""
+    """Move one replica away.
+
+    Where no node has room for one on a device that fails, the platform may know of one; it is told again when a node
+    has. One on a device that only straggles stays until a node has room.
+    """
     subject = f"{p.workload}/{p.replica}"
     held = [r for r in cycle.directory.replicas(p.workload) if r.name == p.replica and r.node == p.node]
     if not held or subject in cycle.memory.moves:
@@ -18,6 +25,8 @@ def migrate(cycle: Cycle, p: Proposal, spec: WorkloadSpec) -> Iterator[Migrate]:
     devices = len(held[0].devices)
     home = cycle.directory.inventories.get(p.node)
     room = cycle.placement.best(spec, devices, p.node, home.zone if home else "")
+    if room is None and p.confidence < FAILING:
+        return
     made = Attempt("migrate", f"{p.node} {'room' if room else 'no room'}", 0, 0)
     waited = cycle.admit(subject, made, urgent=True)
     if waited is None:
