@@ -1,5 +1,6 @@
 """The ``flyball`` command: one group, one file for each subcommand, imported when it is asked for."""
 
+import errno
 import importlib
 import os
 import sys
@@ -96,7 +97,11 @@ def main() -> None:
         sys.exit(1)
     except OSError as error:
         if error.filename is None:
-            raise
+            if error.errno not in _FULL:
+                raise
+            click.echo(f"error: the output cannot be written: {error.strerror}", err=True)
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            sys.exit(2)
         click.echo(f"error: {error.filename}: {error.strerror}", err=True)
         sys.exit(2)
     except ModuleNotFoundError as error:
@@ -107,6 +112,7 @@ def main() -> None:
         sys.exit(2)
 
 
+_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 _EXTRA_OF = {
     "faust": "worker",
     "jax": "worker",

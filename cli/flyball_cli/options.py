@@ -1,6 +1,7 @@
 """Options that several commands share."""
 
 import logging
+import math
 import signal
 import threading
 import time
@@ -13,10 +14,22 @@ import click
 import msgspec
 
 from flyball_contracts.config import Config, load_config
+from flyball_contracts.config.address import wrong_address
 from flyball_contracts.errors import ConfigError
 
 F = TypeVar("F", bound=Callable[..., Any])
 BEAT_S = 2.0
+
+
+class Finite(click.FloatRange):
+    """A number in a range, which neither "nan" nor "inf" is."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """Return the number; a usage error for what is none."""
+        number = super().convert(value, param, ctx)
+        if not math.isfinite(number):
+            self.fail(f"{value} is not a finite number", param, ctx)
+        return number
 
 
 def common(function: F) -> F:
@@ -58,6 +71,10 @@ def load(config_path: Path | None, bootstrap: str | None) -> Config:
     """Configuration of a file, or the default one, with the broker of the command line; raises :class:`ConfigError`."""
     config = load_config(config_path, Config) if config_path else Config()
     if bootstrap:
+        if (wrong := wrong_address(bootstrap)) is not None:
+            raise click.BadParameter(
+                f"{wrong!r} is no broker's address; give HOST:PORT, several by commas", param_hint="--bootstrap"
+            )
         config = msgspec.structs.replace(config, kafka=msgspec.structs.replace(config.kafka, bootstrap=bootstrap))
     if config.kafka.client:
         _check_client(config.kafka.client, config_path)

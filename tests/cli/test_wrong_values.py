@@ -1,5 +1,6 @@
 """Values that are well formed and cannot be: refused before anything is started, in one line."""
 
+import socket
 from collections import Counter
 from pathlib import Path
 
@@ -23,11 +24,31 @@ from flyball_streams.recording.offline import Replayed
         (["replay", "a", "--to-broker", "--out", "b"], ["--out", "--to-broker"]),
         (["topics", "--create", "--replicas", "0"], ["--replicas", "0"]),
         (["demo", "--recording", "a", "--fleet", "b"], ["--recording", "--fleet"]),
+        (["demo", "--headless", "--for", "nan"], ["--for", "nan"]),
+        (["demo", "--headless", "--for", "5", "--speed", "inf"], ["--speed", "inf"]),
+        (["backtest", "a", "--cold-start", "nan"], ["--cold-start", "nan"]),
+        (["backtest", "a", "--slo", "0.9", "nan"], ["--slo", "nan"]),
+        (["topics", "--bootstrap", "kafka"], ["--bootstrap", "'kafka'", "HOST:PORT"]),
+        (["topics", "--bootstrap", "a:1,http://b:2"], ["--bootstrap", "'http://b:2'", "HOST:PORT"]),
+        (["topics", "--bootstrap", "kafka:abc"], ["--bootstrap", "'kafka:abc'", "HOST:PORT"]),
     ],
 )
 def test_out_of_range_or_of_no_use_together(arguments: list[str], words: list[str]) -> None:
     done = flyball(*arguments)
     check_refused(done.returncode, done.stderr, *words)
+
+
+def test_a_port_that_is_taken_is_known_before_the_demo_begins() -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = taken.getsockname()[1]
+        done = flyball("demo", "--for", "5", "--port", port)
+    check_refused(done.returncode, done.stderr, "--port", str(port))
+
+
+def test_a_folder_is_no_health_file(tmp_path: Path) -> None:
+    assert flyball("health", tmp_path).returncode == 1
 
 
 @pytest.mark.parametrize("command", [["dashboard", "--port", "0"], ["actuate"], ["topics", "--create"]])

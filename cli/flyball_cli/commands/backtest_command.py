@@ -1,5 +1,6 @@
 """``flyball backtest``."""
 
+import importlib
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -7,7 +8,8 @@ from typing import TYPE_CHECKING
 import click
 import msgspec
 
-from flyball_cli.options import progress_bar
+from flyball_cli.options import Finite, progress_bar
+from flyball_cli.outputs import force_option, output, written
 
 if TYPE_CHECKING:
     from flyball_streams.backtest.demand import Demand
@@ -29,16 +31,16 @@ ENGINES = ("fluid", "events", "both")
     "--baseline", "baselines", default=BASELINES, show_default=True, help="Tuned alike; the first is compared with."
 )
 @click.option(
-    "--slo", nargs=2, type=float, metavar="SHARE SECONDS", help="Share that waits no longer. [default: 0.99 5]"
+    "--slo", nargs=2, type=Finite(), metavar="SHARE SECONDS", help="Share that waits no longer. [default: 0.99 5]"
 )
-@click.option("--cold-start", type=click.FloatRange(1), metavar="SECONDS", help="From order to ready. [default: 300]")
-@click.option("--cold-start-spread", type=click.FloatRange(0, 2), default=0.0, help="Sigma of its lognormal.")
-@click.option("--fail-share", type=click.FloatRange(0, 0.9), default=0.0, help="Orders that never become ready.")
-@click.option("--lost-share", type=click.FloatRange(0, 0.9), default=0.0, help="Telemetry samples that are lost.")
+@click.option("--cold-start", type=Finite(1), metavar="SECONDS", help="From order to ready. [default: 300]")
+@click.option("--cold-start-spread", type=Finite(0, 2), default=0.0, help="Sigma of its lognormal.")
+@click.option("--fail-share", type=Finite(0, 0.9), default=0.0, help="Orders that never become ready.")
+@click.option("--lost-share", type=Finite(0, 0.9), default=0.0, help="Telemetry samples that are lost.")
 @click.option("--seeds", type=click.IntRange(1, 50), default=5, show_default=True, help="Draws of the arrivals.")
-@click.option("--price", type=click.FloatRange(0), default=2.5, show_default=True, help="USD per replica-hour.")
-@click.option("--watts", type=click.FloatRange(0), default=500.0, show_default=True, help="Power of a billed replica.")
-@click.option("--carbon", type=click.FloatRange(0), default=400.0, show_default=True, help="Grid, gCO2e/kWh.")
+@click.option("--price", type=Finite(0), default=2.5, show_default=True, help="USD per replica-hour.")
+@click.option("--watts", type=Finite(0), default=500.0, show_default=True, help="Power of a billed replica.")
+@click.option("--carbon", type=Finite(0), default=400.0, show_default=True, help="Grid, gCO2e/kWh.")
 @click.option(
     "--engine",
     type=click.Choice(ENGINES),
@@ -50,6 +52,7 @@ ENGINES = ("fluid", "events", "both")
 @click.option("--quick", is_flag=True, help="A quarter of the settings, two seeds.")
 @click.option("--json", "json_out", type=click.Path(path_type=Path), help="Write all figures here.")
 @click.option("--html", "html_out", type=click.Path(path_type=Path), help="Write a page that stands alone here.")
+@force_option
 def command(
     recording: Path | None,
     data: Path | None,
@@ -70,6 +73,7 @@ def command(
     quick: bool,
     json_out: Path | None,
     html_out: Path | None,
+    force: bool,
 ) -> None:
     """Try policies on the demand of RECORDING or of a trace, and compare what they cost at equal service.
 
@@ -97,6 +101,10 @@ def command(
     for key in (*judged, *tried):
         if key not in FAMILIES:
             raise click.UsageError(f"there is no policy {key!r}; known: ours, {', '.join(FAMILIES)}")
+    json_out = None if json_out is None else output(json_out, force=force)
+    html_out = None if html_out is None else output(html_out, force=force)
+    if html_out is not None:
+        importlib.import_module("matplotlib")  # a plot that cannot be drawn is known before hours of work
     if recording is not None:
         demands, spec_slo, spec_cold = _recorded(recording, workload)
         source: Source = drawn
@@ -117,11 +125,13 @@ def command(
             raise click.UsageError(str(error)) from error
     _show(found)
     if json_out is not None:
-        json_out.write_bytes(msgspec.json.format(msgspec.json.encode(found), indent=2) + b"\n")
+        with written(json_out) as file:
+            file.write(msgspec.json.format(msgspec.json.encode(found), indent=2) + b"\n")
     if html_out is not None:
         from flyball_streams.backtest.page import page
 
-        html_out.write_text(page(found), encoding="utf-8")
+        with written(html_out) as file:
+            file.write(page(found).encode())
 
 
 def _listed(text: str) -> list[str]:

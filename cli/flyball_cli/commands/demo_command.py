@@ -1,23 +1,22 @@
 """``flyball demo``."""
 
+import socket
 import sys
 from pathlib import Path
 
 import click
 from rich.console import Console
 
-from flyball_cli.options import configured, until_signal
+from flyball_cli.options import Finite, configured, until_signal
 
 
 @click.command("demo")
-@click.option(
-    "--for", "for_s", type=click.FloatRange(min=1), metavar="SECONDS", help="How long; until Ctrl-C by default."
-)
+@click.option("--for", "for_s", type=Finite(min=1), metavar="SECONDS", help="How long; until Ctrl-C by default.")
 @click.option("--headless", is_flag=True, help="No dashboard; end with a table and an exit status.")
 @click.option("--recording", type=click.Path(path_type=Path), help="Serve the demand of this recording.")
 @click.option("--fleet", type=click.Path(path_type=Path), help="Description of the simulated fleet (YAML).")
 @click.option("--seed", type=int, help="Seed of the simulated fleet.")
-@click.option("--speed", type=click.FloatRange(min=0.01), help="Event seconds per second.")
+@click.option("--speed", type=Finite(min=0.01), help="Event seconds per second.")
 @click.option("--bootstrap", metavar="HOST:PORT", help="Use this Kafka instead of an embedded broker.")
 @click.option("--port", type=click.IntRange(0, 65535), default=8080, show_default=True, help="Of the dashboard.")
 @click.option("--config", "config_path", type=click.Path(path_type=Path), help="YAML file, as in infra/examples.")
@@ -56,7 +55,20 @@ def command(
     if recording is not None and fleet is not None:
         raise click.UsageError("--recording plays no fleet; leave out --fleet")
     config = configured(config_path, bootstrap, log_level)
+    if not headless:
+        _refuse_taken(port)
     options = Options(for_s, headless, recording, fleet, seed, bootstrap, speed, port)
     with until_signal() as stop:
         status = run_demo(options, config, stop, Console())
     sys.exit(status)
+
+
+def _refuse_taken(port: int) -> None:
+    with socket.socket() as tried:
+        tried.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            tried.bind(("127.0.0.1", port))
+        except OSError as error:
+            raise click.BadParameter(
+                f"{port}: {error.strerror}; name another port, or 0 for a free one", param_hint="--port"
+            ) from error

@@ -7,7 +7,7 @@ from pathlib import Path
 import click
 import msgspec
 
-from flyball_cli.options import common, configured, health_option, until_signal
+from flyball_cli.options import Finite, common, configured, health_option, until_signal
 from flyball_contracts.config import FleetConfig, load_config
 
 
@@ -16,11 +16,9 @@ from flyball_contracts.config import FleetConfig, load_config
 @common
 @health_option
 @click.option("--seed", type=int, help="Seed; overrides the description.")
-@click.option(
-    "--speed", type=click.FloatRange(0), default=1.0, show_default=True, help="Event seconds per second; 0 is unpaced."
-)
+@click.option("--speed", type=Finite(0), default=1.0, show_default=True, help="Event seconds per second; 0 is unpaced.")
 @click.option("--ticks", type=click.IntRange(1), help="Stop after so many ticks.")
-@click.option("--tick", "tick_s", type=click.FloatRange(0, min_open=True), help="Seconds of a tick; overrides too.")
+@click.option("--tick", "tick_s", type=Finite(0, min_open=True), help="Seconds of a tick; overrides too.")
 @click.option("--listen", metavar="HOST:PORT", help="Take operations here, as a platform; port 0 is any free one.")
 @click.option("--baseline", is_flag=True, help="Let the same fleet run beside it without Flyball, for its account.")
 @click.option("--state", type=click.Path(path_type=Path, dir_okay=False), help="File to go on from after an end.")

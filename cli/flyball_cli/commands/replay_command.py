@@ -4,7 +4,6 @@ import sys
 import threading
 import time
 from collections.abc import Callable
-from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -12,7 +11,8 @@ import click
 from rich.console import Console
 from rich.table import Table
 
-from flyball_cli.options import common, configured, progress_bar, until_signal
+from flyball_cli.options import Finite, common, configured, progress_bar, until_signal
+from flyball_cli.outputs import force_option, output, written
 from flyball_contracts.config import Config
 
 if TYPE_CHECKING:
@@ -23,11 +23,12 @@ if TYPE_CHECKING:
 @click.argument("recording", type=click.Path(path_type=Path))
 @common
 @click.option("--out", type=click.Path(path_type=Path), help="Write the decisions here, one JSON document a line.")
+@force_option
 @click.option("--to-broker", is_flag=True, help="Produce the recording's source topics to the broker instead.")
 @click.option("--rebase", is_flag=True, help="With --to-broker: shift all times so that the recording ends now.")
 @click.option(
     "--speed",
-    type=click.FloatRange(0, min_open=True),
+    type=Finite(0, min_open=True),
     help="With --to-broker: event seconds per second; unpaced by default.",
 )
 def command(
@@ -36,6 +37,7 @@ def command(
     bootstrap: str | None,
     log_level: str,
     out: Path | None,
+    force: bool,
     to_broker: bool,
     rebase: bool,
     speed: float | None,
@@ -56,6 +58,7 @@ def command(
     if not to_broker and (rebase or speed is not None):
         raise click.UsageError("--rebase and --speed are for a replay with --to-broker")
     config = configured(config_path, bootstrap, log_level)
+    out = None if out is None else output(out, force=force)
     with until_signal() as stop, progress_bar("replaying") as progress:
         if to_broker:
             from flyball_streams.recording import Recording, replay
@@ -79,12 +82,11 @@ def _offline(
     from flyball_streams.recording.history import histories
     from flyball_streams.recording.offline import decide
 
-    with ExitStack() as stack:
-        file = stack.enter_context(out.open("wb")) if out is not None else None  # before the work, not after
-        result = decide(recording, config.worker, histories=histories(config.worker), stop=stop, progress=progress)
-        if result is None:
-            return None
-        if file is not None:
+    result = decide(recording, config.worker, histories=histories(config.worker), stop=stop, progress=progress)
+    if result is None:
+        return None
+    if out is not None:
+        with written(out) as file:
             file.writelines(line + b"\n" for line in result.decisions)
     Console().print(tabulated(result))
     return len(result.decisions)

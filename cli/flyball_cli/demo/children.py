@@ -19,7 +19,7 @@ class Child:
         self.log = folder / f"{name}.log"
         self._asked = False
         self._out: IO[bytes] = self.log.open("wb")
-        command = [sys.executable, "-m", "flyball_cli.demo.leash", str(os.getpid()), *arguments]
+        command = [sys.executable, "-P", "-m", "flyball_cli.demo.leash", str(os.getpid()), *arguments]
         environment = {**os.environ, "JAX_PLATFORMS": os.environ.get("JAX_PLATFORMS", "cpu")}
         self.process = subprocess.Popen(
             command,

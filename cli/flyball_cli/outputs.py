@@ -1,0 +1,60 @@
+"""Files that a command writes for its user: named before the work, put in place after it, and never over another."""
+
+import os
+import tempfile
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, BinaryIO, TypeVar
+
+import click
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+def force_option(function: F) -> F:
+    """``--force``."""
+    return click.option("--force", is_flag=True, help="Replace files that exist.")(function)
+
+
+def output(path: Path, *, force: bool) -> Path:
+    """Return the file that ``path`` names, behind links; ``click.UsageError`` where it may not be written."""
+    try:
+        real = path.resolve()
+        exists = real.exists()
+    except (OSError, RuntimeError) as error:
+        raise click.UsageError(f"{path}: cannot be written: {error}") from error
+    if exists and not real.is_file():
+        raise click.UsageError(f"{path}: is a folder, a device or a pipe; name a file")
+    if not real.parent.is_dir():
+        raise click.UsageError(f"{path}: there is no folder {real.parent}; make it first")
+    if not os.access(real.parent, os.W_OK | os.X_OK):
+        raise click.UsageError(f"{path}: the folder {real.parent} may not be written to")
+    if exists and not force:
+        raise click.UsageError(f"{path}: exists already; --force replaces it")
+    return real
+
+
+@contextmanager
+def written(path: Path) -> Generator[BinaryIO]:
+    """A file beside ``path``, which takes its place when the block ends well, and leaves nothing when it does not."""
+    descriptor, name = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
+    beside = Path(name)
+    try:
+        with os.fdopen(descriptor, "wb") as file:
+            yield file
+        beside.chmod(_mode(path))
+        beside.replace(path)
+    except OSError as error:
+        raise click.ClickException(f"{path}: cannot be written: {error.strerror}") from error
+    finally:
+        beside.unlink(missing_ok=True)
+
+
+def _mode(path: Path) -> int:
+    """Permissions of the file that is replaced, or those of a new one."""
+    if path.exists():
+        return path.stat().st_mode & 0o777
+    mask = os.umask(0)
+    os.umask(mask)
+    return 0o666 & ~mask

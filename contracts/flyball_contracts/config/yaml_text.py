@@ -1,0 +1,61 @@
+"""YAML as people write it: ``8e9`` is a number and a moment stays text; what nobody means is refused."""
+
+import math
+import re
+from typing import Any, cast
+
+import yaml
+
+from flyball_contracts.errors import ConfigError
+
+_FLOAT = "tag:yaml.org,2002:float"
+_SCIENTIFIC = (_FLOAT, re.compile(r"^[-+]?\d+(\.\d*)?[eE][-+]?\d+$"), list("-+0123456789"))
+
+
+class YamlLoader(yaml.SafeLoader):
+    """Reads what YAML 1.2 takes for numbers, where PyYAML heeds 1.1."""
+
+
+class YamlDumper(yaml.SafeDumper):
+    """Quotes what :class:`YamlLoader` would take for a number."""
+
+
+YamlLoader.yaml_implicit_resolvers = {
+    letter: [(tag, pattern) for tag, pattern in found if tag != "tag:yaml.org,2002:timestamp"]
+    for letter, found in yaml.SafeLoader.yaml_implicit_resolvers.items()
+}
+for _kind in (YamlLoader, YamlDumper):
+    cast("Any", _kind).add_implicit_resolver(*_SCIENTIFIC)
+
+
+def refuse_mistakes(tree: yaml.Node | None, name: str) -> None:
+    """Refuse, with :class:`ConfigError`, what YAML would take and nobody means.
+
+    That is a key that stands twice in one mapping, of which YAML takes the last, and a number that is not finite.
+    """
+    waiting: list[tuple[yaml.Node | None, str]] = [(tree, "the document")]
+    known = set[int]()
+    while waiting:
+        node, place = waiting.pop()
+        if node is None or id(node) in known:  # an alias may lead back to its own anchor
+            continue
+        known.add(id(node))
+        if isinstance(node, yaml.SequenceNode):
+            waiting.extend((item, place) for item in node.value)
+        elif isinstance(node, yaml.MappingNode):
+            lines: dict[str, int] = {}
+            for key, value in node.value:
+                text, line = str(key.value), key.start_mark.line + 1
+                if text in lines:
+                    raise ConfigError(f"{name}:{line}: {text}: stands twice; it is also in line {lines[text]}")
+                lines[text] = line
+                waiting.append((value, text))
+        elif node.tag == _FLOAT and not math.isfinite(_number(node.value)):
+            raise ConfigError(f"{name}:{node.start_mark.line + 1}: {place}: {node.value} is not a finite number")
+
+
+def _number(text: str) -> float:
+    try:
+        return float(text.replace("_", "").lower().replace(".inf", "inf").replace(".nan", "nan"))
+    except ValueError:  # hours and minutes, 1:30.5, which YAML 1.1 takes for a number
+        return 0.0
