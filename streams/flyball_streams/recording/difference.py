@@ -1,0 +1,188 @@
+"""What two sets of decisions have in common: those of two policies on one recording, by target and time."""
+
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any, Literal, NamedTuple
+
+import msgspec
+
+from flyball_contracts.codec import decode_message
+from flyball_contracts.errors import DecodeError, RecordingError
+from flyball_contracts.ids import NS_PER_S
+from flyball_contracts.records import AnyDecision, Migrate, Preempt, Scale
+from flyball_contracts.topics import DECISIONS
+from flyball_streams.recording.reader import Recording
+
+Verdict = Literal["same", "moved", "changed", "gone", "added"]
+VERDICTS: tuple[Verdict, ...] = ("same", "moved", "changed", "gone", "added")
+WITHIN_S = 60.0
+_PARQUET = b"PAR1"
+_decode = msgspec.json.Decoder(AnyDecision).decode
+
+
+class Pair(NamedTuple):
+    """A decision of each side about the same target, or of one side alone.
+
+    ``same`` does the same at the same time, ``moved`` the same at another time, ``changed`` something else; ``gone``
+    was decided before only and ``added`` is decided now only.
+    """
+
+    verdict: Verdict
+    old: AnyDecision | None
+    new: AnyDecision | None
+
+    @property
+    def either(self) -> AnyDecision:
+        """The old decision, or the new one where there is no old."""
+        found = self.old or self.new
+        assert found is not None
+        return found
+
+
+class Replicas(NamedTuple):
+    """Mean number of replicas that the decisions about one target ask for, over the time of both sides."""
+
+    old: float
+    new: float
+
+
+def read_decisions(path: Path) -> list[AnyDecision]:
+    """Decisions of a recording, or of the JSON lines of ``flyball replay --out``, by time; one of each id.
+
+    Raises :class:`RecordingError` with file and line for what is neither.
+    """
+    try:
+        with path.open("rb") as file:
+            recorded = file.read(len(_PARQUET)) == _PARQUET
+        found = _recorded(path) if recorded else _listed(path)
+    except OSError as error:
+        raise RecordingError(f"{path}: cannot be read: {error.strerror}") from error
+    first: dict[str, AnyDecision] = {}
+    for decision in found:
+        first.setdefault(decision.id, decision)
+    return sorted(first.values(), key=lambda d: (d.time_ns, d.target, d.id))
+
+
+def compare(old: Iterable[AnyDecision], new: Iterable[AnyDecision], within_s: float = WITHIN_S) -> list[Pair]:
+    """Pair the decisions of two sides, by time; each decision is in one pair.
+
+    Decisions are about the same if target and type are. Of those, the ones with one id belong together, and then each
+    old one with the nearest in time that is left, at most ``within_s`` of event time away.
+    """
+    sides: defaultdict[tuple[str, str], tuple[list[AnyDecision], list[AnyDecision]]] = defaultdict(lambda: ([], []))
+    for place, decisions in enumerate((old, new)):
+        for decision in decisions:
+            sides[decision.target, type(decision).__name__][place].append(decision)
+    pairs = [pair for before, now in sides.values() for pair in _paired(before, now, round(within_s * NS_PER_S))]
+    return sorted(pairs, key=lambda p: (p.either.time_ns, p.either.target, p.either.id))
+
+
+def asked(old: Sequence[AnyDecision], new: Sequence[AnyDecision]) -> dict[str, Replicas]:
+    """Mean replicas asked for of each target, by time, from the first decision of both sides to the last.
+
+    Before its first decision a target has the replicas which that decision found; where one side says nothing about a
+    target, it keeps what the other found.
+    """
+    times = [d.time_ns for d in (*old, *new)]
+    if not times or min(times) == max(times):
+        return {}
+    span = min(times), max(times)
+    sides = _steps(old), _steps(new)
+    found: dict[str, Replicas] = {}
+    for target in sorted(sides[0].keys() | sides[1].keys()):
+        before, now = (side.get(target, []) for side in sides)
+        start = (before or now)[0].replicas_before
+        found[target] = Replicas(_mean(before, start, span), _mean(now, start, span))
+    return found
+
+
+def action(decision: AnyDecision) -> str:
+    """What a decision does, in a few words."""
+    if isinstance(decision, Migrate):
+        return f"{decision.replica}: {decision.from_node} -> {decision.to_node or 'any node'}"
+    words = f"{decision.replicas_before} -> {decision.replicas}"
+    if isinstance(decision, Preempt):
+        return f"{words} for {decision.beneficiary}" if decision.beneficiary else f"{words}, paused"
+    if decision.resources is not None:
+        words += ", other resources"
+    if decision.power_limit_w is not None:
+        words += f", {decision.power_limit_w:g} W"
+    return f"{words} on {len(decision.mix)} offers" if decision.mix else words
+
+
+def _recorded(path: Path) -> Iterable[AnyDecision]:
+    for batch in Recording.open(path).messages():
+        for message in batch:
+            if message.topic == DECISIONS.name:
+                try:
+                    decision = decode_message(message.topic, message.value, message.headers)
+                except DecodeError as error:
+                    raise RecordingError(f"{path}: {message.topic}@{message.offset}: {error}") from error
+                if isinstance(decision, AnyDecision):
+                    yield decision
+
+
+def _listed(path: Path) -> Iterable[AnyDecision]:
+    with path.open("rb") as file:
+        for number, line in enumerate(file, 1):
+            if not line.strip():
+                continue
+            try:
+                yield _decode(line)
+            except (msgspec.DecodeError, UnicodeDecodeError) as error:
+                remedy = "give a recording, or what `flyball replay --out` wrote"
+                raise RecordingError(f"{path}:{number}: is not a decision: {error}; {remedy}") from error
+
+
+def _paired(old: list[AnyDecision], new: list[AnyDecision], within_ns: int) -> Iterable[Pair]:
+    by_id = {d.id: d for d in new}
+    alone: list[AnyDecision] = []
+    for before in old:
+        now = by_id.pop(before.id, None)
+        if now is None:
+            alone.append(before)
+        else:
+            yield _judged(before, now)
+    left = list(by_id.values())
+    for before in alone:
+        now = min(left, key=lambda d: (abs(d.time_ns - before.time_ns), d.time_ns, d.id), default=None)
+        if now is None or abs(now.time_ns - before.time_ns) > within_ns:
+            yield Pair("gone", before, None)
+        else:
+            left.remove(now)
+            yield _judged(before, now)
+    for now in left:
+        yield Pair("added", None, now)
+
+
+def _judged(old: AnyDecision, new: AnyDecision) -> Pair:
+    if _deed(old) != _deed(new):
+        return Pair("changed", old, new)
+    return Pair("same" if old.time_ns == new.time_ns else "moved", old, new)
+
+
+def _deed(decision: AnyDecision) -> tuple[Any, ...]:
+    if isinstance(decision, Migrate):
+        return decision.replica, decision.from_node, decision.from_device, decision.to_node
+    deed = decision.replicas_before, decision.replicas
+    if isinstance(decision, Preempt):
+        return *deed, decision.victims, decision.beneficiary, decision.until_ns, decision.checkpoint
+    return *deed, decision.power_limit_w, decision.resources, decision.mix
+
+
+def _steps(decisions: Iterable[AnyDecision]) -> dict[str, list[Scale | Preempt]]:
+    found: dict[str, list[Scale | Preempt]] = {}
+    for decision in sorted(decisions, key=lambda d: d.time_ns):
+        if isinstance(decision, Scale | Preempt):
+            found.setdefault(decision.target, []).append(decision)
+    return found
+
+
+def _mean(steps: Sequence[Scale | Preempt], start: int, span: tuple[int, int]) -> float:
+    first, last = span
+    total, level, since = 0, start, first
+    for step in steps:
+        total += level * (step.time_ns - since)
+        level, since = step.replicas, step.time_ns
+    return (total + level * (last - since)) / (last - first)
