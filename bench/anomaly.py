@@ -25,6 +25,7 @@ from rich.table import Table
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))  # for `bench`
 
+from bench import _record_ratio as record_ratio
 from bench._report import machine
 
 from flyball_contracts.cloudevents import header
@@ -36,7 +37,6 @@ from flyball_contracts.partitioner import partition_of
 from flyball_contracts.records import Anomaly
 from flyball_contracts.topics import TELEMETRY, TOPICS
 from flyball_models import bucket
-from flyball_models.anomaly import record_ratio
 from flyball_simulator import Fleet
 from flyball_streams.engine import Engine, Incoming
 from flyball_streams.engine.node.cell import GPU_WATCHED

@@ -7,9 +7,10 @@ from typing import Any
 import jax
 import numpy as np
 import pytest
+from bench import _record_ratio as record_ratio
 from hypothesis import given, settings, strategies as st
 
-from flyball_models.anomaly import peers, record_ratio
+from flyball_models.anomaly import peers
 from flyball_models.forecast import (
     conformal,
     damped,

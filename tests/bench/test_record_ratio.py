@@ -4,9 +4,8 @@ from typing import Any
 
 import numpy as np
 import pytest
+from bench import _record_ratio as record_ratio
 from hypothesis import given, settings, strategies as st
-
-from flyball_models.anomaly import record_ratio
 
 N = 16
 Floats = np.ndarray[Any, Any]
