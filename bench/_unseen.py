@@ -11,14 +11,14 @@ from pathlib import Path
 from typing import Any
 
 from bench import _scaling_rows as rows
+from bench._nab import read_nab
 from bench._scaling_rows import ORACLE, change
+from bench._worldcup import read_worldcup
 from rich.table import Table
 
 from flyball_streams.backtest.demand import DAY_S, Demand
-from flyball_streams.backtest.nab import read_nab
 from flyball_streams.backtest.rates import Rates
 from flyball_streams.backtest.sweep import Result
-from flyball_streams.backtest.worldcup import read_worldcup
 
 WORLDCUP, NAB = "worldcup98", "nab"
 SEEN = {"Twitter_volume_AMZN", "Twitter_volume_CRM"}

@@ -6,10 +6,10 @@ from pathlib import Path
 import numpy as np
 import polars as pl
 import pytest
+from bench._nab import CATEGORY, read_nab
+from bench._worldcup import read_worldcup
 
 from flyball_contracts.errors import RecordingError
-from flyball_streams.backtest.nab import CATEGORY, read_nab
-from flyball_streams.backtest.worldcup import read_worldcup
 
 START = datetime(1998, 5, 1)
 
