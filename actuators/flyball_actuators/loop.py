@@ -23,7 +23,7 @@ from flyball_contracts.codec import decode_record
 from flyball_contracts.config import Config
 from flyball_contracts.deadletter import dead_letter
 from flyball_contracts.errors import DecodeError, TransportError
-from flyball_contracts.kafka import ClientLog
+from flyball_contracts.kafka import open_consumer
 from flyball_contracts.partitioner import partition_of
 from flyball_contracts.records import AnyDecision
 from flyball_contracts.topics import DECISIONS
@@ -84,8 +84,7 @@ class Loop:
         self._look_back_ms = round(1000 * (longest_s + _SLACK_S))
         client = reading(kafka, settings.group)
         self._incremental = "cooperative" in str(client["partition.assignment.strategy"])
-        told = ClientLog(_LOG, "decisions", kafka.bootstrap)
-        self._consumer = Consumer({**client, "error_cb": told.on_error, "on_commit": self._committed}, logger=told)
+        self._consumer = open_consumer({**client, "on_commit": self._committed}, _LOG, "decisions")
         self._watch = TopicsWatch(client, kafka.bootstrap)
         _LOG.info("actuator %s, mode %s, platforms: %s", session.instance, settings.mode, platforms.named)
 

@@ -6,11 +6,11 @@ from collections import Counter
 from collections.abc import Callable
 from typing import NamedTuple
 
-from confluent_kafka import KafkaError, Message as KafkaMessage, Producer
+from confluent_kafka import KafkaError, Message as KafkaMessage
 
 from flyball_contracts.codec import Message
 from flyball_contracts.errors import TransportError
-from flyball_contracts.kafka import ClientLog, Settings
+from flyball_contracts.kafka import Settings, open_producer
 
 _LOG = logging.getLogger(__name__)
 _POLL_S = 0.2
@@ -36,9 +36,8 @@ class Outbox:
 
     def __init__(self, settings: Settings, fresh_s: float) -> None:
         self.delivered = 0
-        told = ClientLog(_LOG, "outcomes", str(settings["bootstrap.servers"]))
         fresh = {"delivery.timeout.ms": round(1000 * fresh_s)}
-        self._producer = Producer({**settings, **fresh, "error_cb": told.on_error}, logger=told)
+        self._producer = open_producer({**settings, **fresh}, _LOG, "outcomes")
         self._failed: list[_Sent] = []
         self._turns: Counter[int | None] = Counter()
         self._waiting = 0

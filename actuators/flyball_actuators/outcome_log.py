@@ -3,13 +3,13 @@
 import logging
 from typing import NamedTuple
 
-from confluent_kafka import Consumer, KafkaException, Message, TopicPartition
+from confluent_kafka import KafkaException, Message, TopicPartition
 
 from flyball_actuators.book import Book
 from flyball_actuators.messages import END_OF_PARTITION, headers_of
 from flyball_contracts.codec import decode_record
 from flyball_contracts.errors import DecodeError
-from flyball_contracts.kafka import ClientLog, Settings, bounds
+from flyball_contracts.kafka import Settings, bounds, open_consumer
 from flyball_contracts.records import Outcome
 from flyball_contracts.topics import OUTCOMES
 
@@ -30,11 +30,10 @@ class _Part(NamedTuple):
 class OutcomeLog:
     """Reads outcome partitions into a :class:`Book`; it joins no group and commits nothing."""
 
-    def __init__(self, settings: Settings, bootstrap: str) -> None:
+    def __init__(self, settings: Settings) -> None:
         self.book = Book()
         self.undecodable = 0
-        told = ClientLog(_LOG, "outcomes", bootstrap)
-        self._consumer = Consumer({**settings, "enable.partition.eof": True, "error_cb": told.on_error}, logger=told)
+        self._consumer = open_consumer({**settings, "enable.partition.eof": True}, _LOG, "outcomes")
         self._parts: dict[int, _Part] = {}
 
     def follow(self, partition: int, since_ms: int) -> None:

@@ -51,7 +51,7 @@ class Session:
         settings = reading(kafka, group)
         self.instance = instance
         self.lease = Lease(float(settings["session.timeout.ms"]) / _MS)
-        self.log = OutcomeLog(settings, kafka.bootstrap)
+        self.log = OutcomeLog(settings)
         self.outbox = Outbox(
             producer_settings(kafka.bootstrap, client_id=CLIENT, linger_ms=0, extra=kafka.client), self.lease.length_s
         )

@@ -8,12 +8,11 @@ from concurrent.futures import Future
 from typing import Any, NamedTuple
 
 from confluent_kafka import KafkaException, TopicCollection, TopicPartition
-from confluent_kafka.admin import AdminClient
 from confluent_kafka.admin._acl import AclOperation
 from confluent_kafka.admin._listoffsets import OffsetSpec
 
 from flyball_contracts.errors import TransportError
-from flyball_contracts.kafka import ClientLog, Settings
+from flyball_contracts.kafka import Settings, open_admin
 from flyball_contracts.topics import DEAD_LETTERS, DECISIONS, INVENTORY, OUTCOMES, WORKLOADS
 
 _LOG = logging.getLogger(__name__)
@@ -48,14 +47,12 @@ class TopicsWatch:
         self.positions: dict[int, int] = {}
         self.answered_s = time.monotonic()
         self._bootstrap = bootstrap
-        told = ClientLog(_LOG, "topics", bootstrap)
         kept = {
             name: value
             for name, value in settings.items()
             if name.startswith(("bootstrap", "client", "sasl", "ssl", "security", "reconnect", "socket", "log"))
         }
-        make: Any = AdminClient  # its own types leave out callbacks, and the types of answers
-        self._admin = make({**kept, "error_cb": told.on_error}, logger=told)
+        self._admin = open_admin(kept, _LOG, "topics")
         self._shapes: dict[str, Shape] = {}
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run, name="topics", daemon=True)

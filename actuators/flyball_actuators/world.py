@@ -10,7 +10,7 @@ from flyball_actuators.guard import NodeInfo, Placed, World
 from flyball_actuators.messages import END_OF_PARTITION, headers_of
 from flyball_contracts.codec import decode_record
 from flyball_contracts.errors import DecodeError, TransportError
-from flyball_contracts.kafka import ClientLog, Place, Settings, bounds
+from flyball_contracts.kafka import Place, Settings, bounds, open_consumer
 from flyball_contracts.records import Inventory, WorkloadSpec
 from flyball_contracts.topics import INVENTORY, WORKLOADS
 
@@ -33,8 +33,7 @@ class WorldReader:
     def __init__(self, settings: Settings, bootstrap: str) -> None:
         self.undecodable = 0
         self._bootstrap = bootstrap
-        told = ClientLog(_LOG, "workloads and inventories", bootstrap)
-        self._consumer = Consumer({**settings, "enable.partition.eof": True, "error_cb": told.on_error}, logger=told)
+        self._consumer = open_consumer({**settings, "enable.partition.eof": True}, _LOG, "workloads and inventories")
         self._workloads: dict[str, WorkloadSpec] = {}
         self._inventories: dict[str, Inventory] = {}
         self._nodes: dict[str, NodeInfo] = {}

@@ -2,15 +2,14 @@
 
 import logging
 from collections.abc import Sequence
-from typing import Any, cast
+from typing import Any
 
 from confluent_kafka import Consumer, KafkaException, TopicPartition
-from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
 from flyball_contracts.config import KafkaConfig
 from flyball_contracts.errors import TransportError
-from flyball_contracts.kafka import ClientLog, bounds, consumer_settings
+from flyball_contracts.kafka import bounds, consumer_settings, open_admin, open_consumer
 from flyball_contracts.topics import TOPICS, Topic
 
 log = logging.getLogger(__name__)
@@ -23,8 +22,7 @@ def create_topics(kafka: KafkaConfig, replicas: int = 1) -> list[str]:
 
     Raises :class:`TransportError` when the broker does not answer or refuses.
     """
-    told = ClientLog(log, "topics", kafka.bootstrap)
-    admin = AdminClient({"bootstrap.servers": kafka.bootstrap, **kafka.client}, logger=told)
+    admin = open_admin({"bootstrap.servers": kafka.bootstrap, **kafka.client}, log, "topics", aloud=False)
     try:
         known = set(admin.list_topics(timeout=ANSWER_S).topics)
     except KafkaException as error:
@@ -39,7 +37,7 @@ def create_topics(kafka: KafkaConfig, replicas: int = 1) -> list[str]:
     if not wanted:
         return []
     made: list[str] = []
-    futures: dict[str, Any] = cast("Any", admin).create_topics(wanted, request_timeout=20.0)
+    futures: dict[str, Any] = admin.create_topics(wanted, request_timeout=20.0)
     for name, future in futures.items():
         try:
             future.result()
@@ -66,7 +64,7 @@ def _wait_for_leaders(kafka: KafkaConfig, names: Sequence[str]) -> None:
 
 def _consumer(kafka: KafkaConfig, group: str) -> Consumer:
     settings = consumer_settings(kafka.bootstrap, group=group, client_id=group, extra=kafka.client)
-    return Consumer(settings, logger=ClientLog(log, "topics", kafka.bootstrap))
+    return open_consumer(settings, log, "topics", aloud=False)
 
 
 def start_group_at_end(kafka: KafkaConfig, group: str, topics: Sequence[Topic]) -> None:

@@ -6,12 +6,12 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from confluent_kafka import KafkaError, KafkaException, Message as Delivered, Producer
+from confluent_kafka import KafkaError, KafkaException, Message as Delivered
 
 from flyball_contracts.codec import Message
 from flyball_contracts.config import KafkaConfig
 from flyball_contracts.errors import TransportError
-from flyball_contracts.kafka import ClientLog, producer_settings
+from flyball_contracts.kafka import open_producer, producer_settings
 from flyball_contracts.topics import INVENTORY
 
 _LOG = logging.getLogger(__name__)
@@ -56,9 +56,8 @@ class Sender:
         self._under_way: dict[int, int] = {}
         self._named = False
         settings = producer_settings(kafka.bootstrap, client_id=f"flyball-fleet-{cell}", extra=kafka.client)
-        told = ClientLog(_LOG, "fleet", kafka.bootstrap)
-        options = {"delivery.report.only.error": acknowledged is None, "error_cb": told.on_error}
-        self._producer = Producer({**settings, **options}, logger=told)
+        options = {"delivery.report.only.error": acknowledged is None}
+        self._producer = open_producer({**settings, **options}, _LOG, "fleet")
         try:
             self._producer.list_topics(timeout=_CONNECT_S)
         except KafkaException as error:

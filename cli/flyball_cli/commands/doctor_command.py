@@ -51,16 +51,15 @@ def command(config_path: Path | None, bootstrap: str | None, log_level: str) -> 
 
 def _broker(bootstrap: str, client: dict[str, str]) -> tuple[bool, str, str]:
     from confluent_kafka import KafkaException
-    from confluent_kafka.admin import AdminClient
 
-    from flyball_contracts.kafka import ClientLog
+    from flyball_contracts.kafka import open_admin
     from flyball_contracts.topics import TOPICS
 
     if not bootstrap:
         return True, "switched off: kafka.bootstrap is empty", ""
-    told = ClientLog(logging.getLogger(__name__), "doctor", bootstrap)
+    admin = open_admin({"bootstrap.servers": bootstrap, **client}, logging.getLogger(__name__), "doctor", aloud=False)
     try:
-        known = AdminClient({"bootstrap.servers": bootstrap, **client}, logger=told).list_topics(timeout=3.0).topics
+        known = admin.list_topics(timeout=3.0).topics
     except KafkaException:
         return False, f"no broker answers at {bootstrap}", "start one, or pass --bootstrap HOST:PORT"
     missing = [name for name in TOPICS if name not in known]

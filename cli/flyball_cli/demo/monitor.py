@@ -5,13 +5,13 @@ import re
 from collections import Counter, deque
 from typing import NamedTuple
 
-from confluent_kafka import Consumer, KafkaException, TopicPartition
+from confluent_kafka import KafkaException, TopicPartition
 
 from flyball_contracts.cloudevents import header
 from flyball_contracts.codec import decode_record
 from flyball_contracts.config import KafkaConfig
 from flyball_contracts.errors import DecodeError, TransportError
-from flyball_contracts.kafka import ClientLog, bounds, consumer_settings
+from flyball_contracts.kafka import bounds, consumer_settings, open_consumer
 from flyball_contracts.records import Decision, Outcome
 from flyball_contracts.topics import DEAD_LETTERS, DECISIONS, INSIGHTS, OUTCOMES, TELEMETRY
 
@@ -38,8 +38,7 @@ class Monitor:
         settings = consumer_settings(
             kafka.bootstrap, group="flyball-demo", client_id="flyball-demo", extra=kafka.client
         )
-        told = ClientLog(log, "demo", kafka.bootstrap)
-        self._consumer = Consumer({**settings, "error_cb": told.on_error}, logger=told)
+        self._consumer = open_consumer(settings, log, "demo")
         try:
             known = self._consumer.list_topics(timeout=10.0).topics
         except KafkaException as error:

@@ -5,12 +5,12 @@ import time
 from collections.abc import Sequence
 from typing import Any, cast
 
-from confluent_kafka import Consumer, KafkaError, KafkaException, Message as KafkaMessage, Producer, TopicPartition
+from confluent_kafka import Consumer, KafkaError, KafkaException, Message as KafkaMessage, TopicPartition
 
 from flyball_contracts.codec import decode_record, record_message
 from flyball_contracts.config import KafkaConfig
 from flyball_contracts.errors import DecodeError, TransportError
-from flyball_contracts.kafka import ClientLog, bounds, consumer_settings, producer_settings
+from flyball_contracts.kafka import bounds, consumer_settings, open_consumer, open_producer, producer_settings
 from flyball_contracts.records import WorkloadSpec
 from flyball_contracts.tables import Tables
 from flyball_contracts.topics import WORKLOADS
@@ -27,14 +27,13 @@ def read_topic(kafka: KafkaConfig) -> dict[str, WorkloadSpec]:
 
     Raises :class:`TransportError` when the broker does not answer or has no such topic.
     """
-    told = ClientLog(log, "workloads", kafka.bootstrap)
     settings: dict[str, Any] = {
         **consumer_settings(
             kafka.bootstrap, group="flyball-cli-workloads", client_id="flyball-cli-workloads", extra=kafka.client
         ),
         "enable.partition.eof": True,  # where compaction took the last record, only this tells the end
     }
-    consumer = Consumer(settings, logger=told)
+    consumer = open_consumer(settings, log, "workloads", aloud=False)
     try:
         return _fold(_messages(consumer, kafka.bootstrap))
     except KafkaException as error:
@@ -54,7 +53,7 @@ def write_topic(kafka: KafkaConfig, specs: Sequence[WorkloadSpec]) -> None:
     settings = producer_settings(
         kafka.bootstrap, client_id="flyball-cli-workloads", delivery_timeout_s=DELIVERY_S, extra=kafka.client
     )
-    producer = Producer(settings, logger=ClientLog(log, "workloads", kafka.bootstrap))
+    producer = open_producer(settings, log, "workloads", aloud=False)
     waiting, reason = {spec.workload for spec in specs}, ["no answer"]
 
     def delivered(error: KafkaError | None, message: KafkaMessage) -> None:

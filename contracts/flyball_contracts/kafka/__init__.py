@@ -1,5 +1,10 @@
-"""What every Kafka client of Flyball shares: settings, what is told of failures, and where partitions end."""
+"""What every Kafka client of Flyball shares: settings, making one, what is told of failures, where partitions end."""
 
+from flyball_contracts.kafka.clients import (
+    open_admin as open_admin,
+    open_consumer as open_consumer,
+    open_producer as open_producer,
+)
 from flyball_contracts.kafka.log import ClientLog as ClientLog, Storms as Storms
 from flyball_contracts.kafka.offsets import Bounds as Bounds, Place as Place, bounds as bounds, ends as ends
 from flyball_contracts.kafka.settings import (

@@ -11,7 +11,7 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Topic
 
 from flyball_contracts.config import KafkaConfig
 from flyball_contracts.errors import TransportError
-from flyball_contracts.kafka import ClientLog, Place, bounds, consumer_settings
+from flyball_contracts.kafka import Place, bounds, consumer_settings, open_consumer
 from flyball_contracts.topics import STATE, TOPICS
 from flyball_streams.received import received
 from flyball_streams.recording.format import RecordedMessage, event_time_ns
@@ -63,8 +63,7 @@ def record(
     settings = consumer_settings(
         kafka.bootstrap, group="flyball-record", client_id="flyball-record", from_start=True, extra=kafka.client
     )
-    told = ClientLog(_LOG, "record", kafka.bootstrap)
-    consumer = Consumer({**settings, "error_cb": told.on_error}, logger=told)
+    consumer = open_consumer(settings, _LOG, "record")
     try:
         places = _places(consumer, kafka.bootstrap, topics)
         found = {topic for topic, _ in places}

@@ -8,11 +8,11 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from confluent_kafka import KafkaError, KafkaException, Message, Producer
+from confluent_kafka import KafkaError, KafkaException, Message
 
 from flyball_contracts.config import KafkaConfig
 from flyball_contracts.errors import DecodeError, TransportError
-from flyball_contracts.kafka import ClientLog, producer_settings
+from flyball_contracts.kafka import open_producer, producer_settings
 from flyball_contracts.topics import RETENTION_MS, TELEMETRY
 from flyball_streams.recording.format import NS_PER_MS, SOURCES, RecordedMessage
 from flyball_streams.recording.reader import Recording
@@ -123,8 +123,7 @@ class _Deck:
         self._stop = stop
         self._refused: Counter[str] = Counter()
         settings = producer_settings(kafka.bootstrap, client_id="flyball-replay", extra=kafka.client)
-        told = ClientLog(_LOG, "replay", kafka.bootstrap)
-        self._producer = Producer({**settings, "error_cb": told.on_error}, logger=told)
+        self._producer = open_producer(settings, _LOG, "replay")
         try:
             self._producer.list_topics(timeout=_ANSWER_S)
         except KafkaException as error:

@@ -6,14 +6,14 @@ import threading
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
-from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Producer, TopicPartition
+from confluent_kafka import KafkaError, KafkaException, Message, TopicPartition
 
 from flyball_contracts.codec import decode_message
 from flyball_contracts.config import InfluxConfig, KafkaConfig
 from flyball_contracts.deadletter import dead_letter
 from flyball_contracts.errors import ConfigError, DecodeError, TransportError
 from flyball_contracts.frame import Frame
-from flyball_contracts.kafka import ClientLog, consumer_settings, producer_settings
+from flyball_contracts.kafka import consumer_settings, open_consumer, open_producer, producer_settings
 from flyball_contracts.topics import DECISIONS, DEMAND, INSIGHTS, OUTCOMES, TELEMETRY
 from flyball_streams.received import Received, received
 from flyball_streams.sinks.inventories import Inventories
@@ -87,10 +87,9 @@ class _Sink:
         extra = {"max.poll.interval.ms": str(_PATIENCE_MS), **kafka.client}
         settings = consumer_settings(kafka.bootstrap, group=group, client_id="flyball-influx", extra=extra)
         self._inventories = Inventories(kafka)
-        told = ClientLog(_LOG, "sink", kafka.bootstrap)
-        self._consumer = Consumer({**settings, "error_cb": told.on_error}, logger=told)
+        self._consumer = open_consumer(settings, _LOG, "sink")
         sending = producer_settings(kafka.bootstrap, client_id="flyball-influx", extra=kafka.client)
-        self._producer = Producer({**sending, "error_cb": told.on_error}, logger=told)
+        self._producer = open_producer(sending, _LOG, "sink")
 
     def run(self, stop: threading.Event, progress: Callable[[int, int], None] | None) -> None:
         """Run until `stop`."""

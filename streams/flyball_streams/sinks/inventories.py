@@ -3,13 +3,13 @@
 import logging
 import time
 
-from confluent_kafka import Consumer, TopicPartition
+from confluent_kafka import TopicPartition
 
 from flyball_contracts.codec import decode_record
 from flyball_contracts.config import KafkaConfig
 from flyball_contracts.errors import DecodeError
 from flyball_contracts.frame import Frame
-from flyball_contracts.kafka import ClientLog, bounds, consumer_settings
+from flyball_contracts.kafka import bounds, consumer_settings, open_consumer
 from flyball_contracts.records import Inventory
 from flyball_contracts.tables import supersedes
 from flyball_contracts.topics import INVENTORY
@@ -32,8 +32,7 @@ class Inventories:
         settings = consumer_settings(
             kafka.bootstrap, group="flyball-inventories", client_id="flyball-sink-inventories", extra=kafka.client
         )
-        told = ClientLog(_LOG, "inventories", kafka.bootstrap)
-        self._consumer = Consumer({**settings, "error_cb": told.on_error}, logger=told)
+        self._consumer = open_consumer(settings, _LOG, "inventories")
         self._nodes: dict[str, dict[tuple[str, int], Inventory]] = {}
         known = self._consumer.list_topics(timeout=_ANSWER_S).topics.get(INVENTORY.name)
         self._places = [TopicPartition(INVENTORY.name, p, 0) for p in sorted(known.partitions if known else ())]

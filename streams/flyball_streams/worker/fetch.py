@@ -9,11 +9,11 @@ import time
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-from confluent_kafka import Consumer, TopicPartition
+from confluent_kafka import TopicPartition
 from faust.types import TP
 
 from flyball_contracts.config import KafkaConfig
-from flyball_contracts.kafka import ClientLog, consumer_settings
+from flyball_contracts.kafka import consumer_settings, open_consumer
 from flyball_streams.engine.lane import Incoming
 
 log = logging.getLogger(__name__)
@@ -42,8 +42,7 @@ class Fetch:
             "max.partition.fetch.bytes": 4 * 1024 * 1024,
             "check.crcs": True,
         }
-        told = ClientLog(log, "source topics", kafka.bootstrap)
-        self._consumer = Consumer({**settings, "error_cb": told.on_error}, logger=told)
+        self._consumer = open_consumer(settings, log, "source topics")
         self._epoch = 0
         self._held: set[TP] = set()
 

@@ -16,13 +16,13 @@ import time
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any, cast
 
-from confluent_kafka import KafkaError, KafkaException, Message as KafkaMessage, Producer
+from confluent_kafka import KafkaError, KafkaException, Message as KafkaMessage
 from faust.types import TP
 
 from flyball_contracts.codec import Message, snapshot_message
 from flyball_contracts.config import Config
 from flyball_contracts.errors import DecodeError, TransportError
-from flyball_contracts.kafka import ClientLog, producer_settings
+from flyball_contracts.kafka import open_producer, producer_settings
 from flyball_contracts.tables import TABLES
 from flyball_contracts.topics import DEMAND, EVENTS, PROPOSALS, STATE, TELEMETRY
 from flyball_streams.engine.cell import CellLane
@@ -75,9 +75,8 @@ class LaneHost:
         settings = producer_settings(
             config.kafka.bootstrap, client_id=client_id, linger_ms=2, extra=config.kafka.client
         )
-        told = ClientLog(log, "output", config.kafka.bootstrap)
         reports = {"on_delivery": self._failed_to_send, "delivery.report.only.error": True}
-        self._producer = Producer({**settings, **reports, "error_cb": told.on_error}, logger=told)
+        self._producer = open_producer({**settings, **reports}, log, "output")
 
     def start(self) -> None:
         """Read the tables; raises :class:`TransportError` when the broker or a topic is missing."""

@@ -7,10 +7,9 @@ from collections.abc import Iterable
 from typing import Any
 
 from confluent_kafka import KafkaException, TopicCollection
-from confluent_kafka.admin import AdminClient
 
 from flyball_contracts.config import KafkaConfig
-from flyball_contracts.kafka import ClientLog
+from flyball_contracts.kafka import open_admin
 
 log = logging.getLogger(__name__)
 ANSWER_S = 5.0
@@ -21,8 +20,7 @@ class TopicIds:
     """Asks the broker for the ids of some topics, every few seconds at most; safe to use from several threads."""
 
     def __init__(self, kafka: KafkaConfig, names: Iterable[str]) -> None:
-        told = ClientLog(log, "topic ids", kafka.bootstrap)
-        self._admin: Any = AdminClient({"bootstrap.servers": kafka.bootstrap, **kafka.client}, logger=told)
+        self._admin = open_admin({"bootstrap.servers": kafka.bootstrap, **kafka.client}, log, "topic ids", aloud=False)
         self._names = TopicCollection(list(names))
         self._known: dict[str, str] = {}
         self._asked_s = float("-inf")

@@ -8,11 +8,10 @@ import tempfile
 from pathlib import Path
 
 import faust
-from confluent_kafka.admin import AdminClient
 
 from flyball_contracts.config import Config, WorkerConfig
 from flyball_contracts.errors import TransportError
-from flyball_contracts.kafka import ClientLog, Storms
+from flyball_contracts.kafka import Storms, open_admin
 from flyball_contracts.topics import EVENTS, TELEMETRY, TOPICS
 from flyball_streams.engine.workload.history import History
 from flyball_streams.worker.app import Worker
@@ -33,7 +32,7 @@ def topic_partitions(bootstrap: str, client: dict[str, str]) -> dict[str, int]:
     Raises :class:`TransportError` when the broker does not answer, a topic is missing, or the node topics are not
     partitioned alike.
     """
-    admin = AdminClient({"bootstrap.servers": bootstrap, **client}, logger=ClientLog(log, "start", bootstrap))
+    admin = open_admin({"bootstrap.servers": bootstrap, **client}, log, "start", aloud=False)
     try:
         known = admin.list_topics(timeout=10.0).topics
     except Exception as error:

@@ -10,12 +10,12 @@ import time
 from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple, cast
 
-from confluent_kafka import Consumer, KafkaError, KafkaException, Message as KafkaMessage, TopicPartition
+from confluent_kafka import KafkaError, KafkaException, Message as KafkaMessage, TopicPartition
 
 from flyball_contracts.codec import Message, decode_record, decode_snapshot
 from flyball_contracts.config import KafkaConfig
 from flyball_contracts.errors import DecodeError, TransportError
-from flyball_contracts.kafka import ClientLog, Place, bounds, consumer_settings, ends
+from flyball_contracts.kafka import Place, bounds, consumer_settings, ends, open_consumer
 from flyball_contracts.records import Record, Snapshot
 from flyball_contracts.topics import INVENTORY, OUTCOMES, SIGNALS, STATE, WORKLOADS
 from flyball_streams.engine.lane import Incoming, refuse
@@ -53,10 +53,9 @@ class TableReader:
             **consumer_settings(kafka.bootstrap, group=f"{client_id}-tables", client_id=client_id, extra=kafka.client),
             "enable.partition.eof": True,  # where compaction took the last record, only this tells the end
         }
-        told = ClientLog(log, "tables", kafka.bootstrap)
-        self._consumer = Consumer({**settings, "error_cb": told.on_error}, logger=told)
+        self._consumer = open_consumer(settings, log, "tables")
         # Calls of other threads starve while one is in consume(): questions go through a client of their own.
-        self._asker = Consumer(settings, logger=told)
+        self._asker = open_consumer(settings, log, "tables", aloud=False)
         self._places: list[TopicPartition] = []
         self._lock = threading.Lock()
         self._changes = Changes([], [])

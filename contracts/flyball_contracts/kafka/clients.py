@@ -1,0 +1,33 @@
+"""Kafka clients that tell of their failures in our words, and not too often."""
+
+import logging
+from collections.abc import Mapping
+from typing import Any
+
+from confluent_kafka import Consumer, Producer
+from confluent_kafka.admin import AdminClient
+
+from flyball_contracts.kafka.log import ClientLog
+
+
+def open_consumer(settings: Mapping[str, Any], log: logging.Logger, who: str, *, aloud: bool = True) -> Consumer:
+    """Return a consumer with these settings that tells ``log`` of its failures as ``who``; it connects by itself.
+
+    It is not ``aloud`` where whoever asks something tells of the failure.
+    """
+    return Consumer(_told(settings, log, who, aloud=aloud))
+
+
+def open_producer(settings: Mapping[str, Any], log: logging.Logger, who: str, *, aloud: bool = True) -> Producer:
+    """Return a producer, like :func:`open_consumer`."""
+    return Producer(_told(settings, log, who, aloud=aloud))
+
+
+def open_admin(settings: Mapping[str, Any], log: logging.Logger, who: str, *, aloud: bool = True) -> Any:
+    """Return an ``AdminClient``, like :func:`open_consumer`; its own types leave out those of its answers."""
+    return AdminClient(_told(settings, log, who, aloud=aloud))
+
+
+def _told(settings: Mapping[str, Any], log: logging.Logger, who: str, *, aloud: bool) -> dict[str, Any]:
+    told = ClientLog(log, who, str(settings["bootstrap.servers"]))
+    return {**settings, **({"error_cb": told.on_error} if aloud else {}), "logger": told}
