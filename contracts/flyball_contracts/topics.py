@@ -16,7 +16,8 @@ RETENTION_MS: dict[Retention, int] = {
 class Topic(msgspec.Struct, frozen=True):
     """One topic: its name, what its key is, what it holds, how long, and how many partitions by default.
 
-    ``cloudevents`` topics carry JSON in CloudEvents 1.0 binary mode; the others carry msgpack.
+    ``cloudevents`` topics carry JSON in CloudEvents 1.0 binary mode; the others carry msgpack. Messages of ``portable``
+    topics are stored by the broker in a codec that every client has; the others stay as they were sent, in zstd.
     """
 
     name: str
@@ -25,13 +26,15 @@ class Topic(msgspec.Struct, frozen=True):
     retention: Retention
     partitions: int
     cloudevents: bool = True
+    portable: bool = False
 
     @property
     def config(self) -> dict[str, str]:
         """Topic configuration for a broker's admin API."""
+        codec = {"compression.type": "gzip"} if self.portable else {}
         if self.retention == "compacted":
-            return {"cleanup.policy": "compact"}
-        return {"cleanup.policy": "delete", "retention.ms": str(RETENTION_MS[self.retention])}
+            return {"cleanup.policy": "compact", **codec}
+        return {"cleanup.policy": "delete", "retention.ms": str(RETENTION_MS[self.retention]), **codec}
 
 
 TELEMETRY = Topic("flyball.telemetry.v1", "node", "telemetry frames", "hours", 8, cloudevents=False)
@@ -42,8 +45,8 @@ SIGNALS = Topic("flyball.signals.v1", "zone", "carbon, price and spot curves", "
 DEMAND = Topic("flyball.demand.v1", "cell", "demand of workloads, tick by tick", "hours", 4)
 INSIGHTS = Topic("flyball.insights.v1", "subject", "profiles, forecasts, anomalies, plans, accounts", "days", 4)
 PROPOSALS = Topic("flyball.proposals.v1", "cell", "wishes of the lanes", "hours", 4)
-DECISIONS = Topic("flyball.decisions.v1", "target", "scale, migrate and preempt commands", "long", 4)
-OUTCOMES = Topic("flyball.outcomes.v1", "target", "what became of decisions", "long", 4)
+DECISIONS = Topic("flyball.decisions.v1", "target", "scale, migrate and preempt commands", "long", 4, portable=True)
+OUTCOMES = Topic("flyball.outcomes.v1", "target", "what became of decisions", "long", 4, portable=True)
 STATE = Topic("flyball.state.v1", "lane/partition", "engine snapshots", "compacted", 4, cloudevents=False)
 DEAD_LETTERS = Topic("flyball.dlq.v1", "original key", "messages that were refused", "days", 4, cloudevents=False)
 

@@ -1,7 +1,17 @@
 import re
 
 from flyball_contracts.codec import BINDINGS
-from flyball_contracts.topics import DEAD_LETTERS, INVENTORY, RETENTION_MS, STATE, TELEMETRY, TOPICS, WORKLOADS
+from flyball_contracts.topics import (
+    DEAD_LETTERS,
+    DECISIONS,
+    INVENTORY,
+    OUTCOMES,
+    RETENTION_MS,
+    STATE,
+    TELEMETRY,
+    TOPICS,
+    WORKLOADS,
+)
 
 
 def test_names_are_versioned_and_keys_are_said() -> None:
@@ -19,10 +29,16 @@ def test_what_is_a_fact_about_a_key_is_compacted_and_all_else_ends() -> None:
     assert compacted == {INVENTORY.name, WORKLOADS.name, STATE.name}
     for topic in TOPICS.values():
         if topic.retention == "compacted":
-            assert topic.config == {"cleanup.policy": "compact"}
+            assert topic.config["cleanup.policy"] == "compact"
+            assert "retention.ms" not in topic.config
         else:
             assert topic.config["cleanup.policy"] == "delete"
             assert int(topic.config["retention.ms"]) == RETENTION_MS[topic.retention] > 0
+
+
+def test_any_client_can_unpack_what_others_subscribe_to() -> None:
+    portable = {name for name, topic in TOPICS.items() if topic.config.get("compression.type") == "gzip"}
+    assert portable == {DECISIONS.name, OUTCOMES.name}
 
 
 def test_cloud_events_are_exactly_the_topics_that_records_are_bound_to() -> None:
