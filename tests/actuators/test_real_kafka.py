@@ -119,6 +119,9 @@ def test_other_topics_are_noticed_and_read_from_the_start(
     def known() -> None:
         publish(address, *map(spec, names))
 
+    def told() -> list[str]:
+        return [r.message for r in caplog.records if "beginning anew" in r.message and "topic" in r.message]
+
     with platform_server(**dict.fromkeys(names, 4)) as server:
         config = config_for(
             address, group, mode="live", ledger=str(tmp_path / "ledger"), per_cell=RateLimit(1000),
@@ -141,13 +144,14 @@ def test_other_topics_are_noticed_and_read_from_the_start(
             wait_for(lambda: len(server.effects) == 20, "the new decisions")
             wait_for(lambda: {o.decision for o in outcomes(address) if o.final} >= {"d0", "d1", "e0"}, "words")
             wait_for(lambda: actuator.beats > beats, "the health of an actuator that goes on")
+            # It looks every few seconds which topics they are, and may have done all before that.
+            wait_for(lambda: len(told()) == 1, "the word that the topics are others")
+            wait_for(lambda: "it is read from the start of what is there" in caplog.text, "the new beginning")
         assert (
             sorted(server.effects) == sorted(server.log) == sorted([d.id for d in before] + [f"e{i}" for i in range(8)])
         )
         assert "done" in said(address, "d0"), "the ledger knows what was done"
-    told = [r.message for r in caplog.records if "beginning anew" in r.message and "topic" in r.message]
-    assert len(told) == 1, told
-    assert "it is read from the start of what is there" in caplog.text
+    assert len(told()) == 1, told()
 
 
 class Two:
