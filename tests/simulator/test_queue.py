@@ -5,7 +5,7 @@ import math
 import hypothesis.strategies as st
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 
 from flyball_simulator.loads.queue import FluidQueue, Left, share_within
 
@@ -15,6 +15,7 @@ slices = st.lists(st.tuples(rates, st.one_of(st.just(0.0), st.floats(1.0, 1e5)))
 
 
 @given(slices, st.floats(10.0, 1e6))
+@example([(28467.89279604969, 33140.56347207714), (91184.36537836681, 0.0)], 5713.012694306313)
 def test_what_arrives_is_served_or_turned_away_or_waits(todo: list[tuple[float, float]], most: float) -> None:
     queue, arrived, served, lost = FluidQueue(), 0.0, 0.0, 0.0
     for i, (rate, able) in enumerate(todo):

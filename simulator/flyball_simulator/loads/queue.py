@@ -73,15 +73,17 @@ class FluidQueue:
         return done
 
     def _turn_away(self, most: float) -> float:
-        lost = 0.0
-        while self.work - lost > most and self._waiting:
+        lost, over = 0.0, self.work - most
+        while over > 0 and self._waiting:
             newest = self._waiting[-1]
-            over = min(self.work - lost - most, newest.work)
-            newest.last_s -= (newest.last_s - newest.first_s) * over / newest.work
-            newest.work -= over
-            lost += over
-            if newest.work <= 0:
+            gone = min(over, newest.work)
+            if gone == newest.work:
                 self._waiting.pop()
+            else:
+                newest.last_s -= (newest.last_s - newest.first_s) * gone / newest.work
+                newest.work -= gone
+            over -= gone  # counted down to 0: what rounding leaves of the sums would be turned away for ever
+            lost += gone
         self.work -= lost
         return lost
 
