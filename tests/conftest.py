@@ -12,10 +12,11 @@ import uuid
 from collections.abc import Callable, Generator, Iterator
 from contextlib import ExitStack
 from pathlib import Path
-from typing import cast
+from typing import Any, cast
 
 import pytest
 from hypothesis import settings
+from hypothesis.internal.conjecture import providers
 
 from flyball_streams.broker import Broker, EmbeddedBroker, RealKafka, kafka
 from flyball_streams.broker.server import LOOPBACK, Server, free_ports
@@ -33,6 +34,17 @@ FUZZ_VARIABLE = "FLYBALL_FUZZ"
 settings.register_profile("same", deadline=None, derandomize=True, database=None)
 settings.register_profile("explore", deadline=None, print_blob=True)
 settings.load_profile("explore" if os.environ.get(FUZZ_VARIABLE) == "1" else "same")
+
+
+def _same_whatever_is_loaded() -> None:
+    """Keep Hypothesis from drawing constants of our modules: which are loaded depends on the tests that ran before."""
+    inside: Any = providers
+    none = inside._local_constants
+    inside._get_local_constants = lambda: none
+
+
+if os.environ.get(FUZZ_VARIABLE) != "1":
+    _same_whatever_is_loaded()
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

@@ -14,7 +14,6 @@ import click
 import msgspec
 
 from flyball_contracts.config import Config, load_config
-from flyball_contracts.config.address import wrong_address
 from flyball_contracts.errors import ConfigError
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -71,11 +70,11 @@ def load(config_path: Path | None, bootstrap: str | None) -> Config:
     """Configuration of a file, or the default one, with the broker of the command line; raises :class:`ConfigError`."""
     config = load_config(config_path, Config) if config_path else Config()
     if bootstrap:
-        if (wrong := wrong_address(bootstrap)) is not None:
-            raise click.BadParameter(
-                f"{wrong!r} is no broker's address; give HOST:PORT, several by commas", param_hint="--bootstrap"
-            )
-        config = msgspec.structs.replace(config, kafka=msgspec.structs.replace(config.kafka, bootstrap=bootstrap))
+        try:
+            kafka = msgspec.structs.replace(config.kafka, bootstrap=bootstrap)
+        except ValueError as error:
+            raise click.BadParameter(str(error), param_hint="--bootstrap") from error
+        config = msgspec.structs.replace(config, kafka=kafka)
     if config.kafka.client:
         _check_client(config.kafka.client, config_path)
     return config

@@ -1,4 +1,4 @@
-"""Files that a command writes for its user: named before the work, put in place after it, and never over another."""
+"""Output files of a command: checked before the work, put in place after it, and never over another without --force."""
 
 import os
 import tempfile
@@ -37,7 +37,7 @@ def output(path: Path, *, force: bool) -> Path:
 
 @contextmanager
 def written(path: Path) -> Generator[BinaryIO]:
-    """A file beside ``path``, which takes its place when the block ends well, and leaves nothing when it does not."""
+    """Open a temporary file beside ``path``; it replaces ``path`` when the block succeeds, and is removed otherwise."""
     descriptor, name = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
     beside = Path(name)
     try:

@@ -15,8 +15,6 @@ from flyball_contracts.kafka import open_producer, producer_settings
 from flyball_contracts.topics import INVENTORY
 
 _LOG = logging.getLogger(__name__)
-UNASSIGNED = -1
-"""Lets the key decide the partition."""
 _CONNECT_S = 10.0
 _FLUSH_S = 15.0
 _SLICE_S = 0.1

@@ -38,14 +38,14 @@ class KafkaConfig(Section, frozen=True):
     partitions: dict[str, Count] = msgspec.field(default_factory=dict[str, Count])
 
     def __post_init__(self) -> None:
-        """Refuse what no broker can be reached by, and topics that are not ours, with ``ValueError``."""
+        """Raise ``ValueError`` for a wrong address, and for a topic that is not Flyball's."""
         if (wrong := wrong_address(self.bootstrap)) is not None:
-            raise ValueError(f"bootstrap: {wrong!r} is no broker's address; give HOST:PORT, several by commas")
+            raise ValueError(f"bootstrap: {wrong!r} is not a broker address; give HOST:PORT, several with commas")
         for topic in self.partitions:
             if topic not in TOPICS:
                 near = difflib.get_close_matches(topic, TOPICS, 1)
                 hint = f"did you mean {near[0]!r}?" if near else f"topics: {', '.join(TOPICS)}"
-                raise ValueError(f"partitions: {topic!r} is no topic of Flyball; {hint}")
+                raise ValueError(f"partitions: {topic!r} is not a topic of Flyball; {hint}")
 
 
 class AgentConfig(Section, frozen=True):

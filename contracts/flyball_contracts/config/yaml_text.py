@@ -1,4 +1,4 @@
-"""YAML as people write it: ``8e9`` is a number and a moment stays text; what nobody means is refused."""
+"""YAML as people write it: ``8e9`` is a number, and a date stays text."""
 
 import math
 import re
@@ -29,9 +29,9 @@ for _kind in (YamlLoader, YamlDumper):
 
 
 def refuse_mistakes(tree: yaml.Node | None, name: str) -> None:
-    """Refuse, with :class:`ConfigError`, what YAML would take and nobody means.
+    """Raise :class:`ConfigError` for a key that a mapping has twice, and for a number that is not finite.
 
-    That is a key that stands twice in one mapping, of which YAML takes the last, and a number that is not finite.
+    YAML accepts both; of two equal keys it silently takes the last.
     """
     waiting: list[tuple[yaml.Node | None, str]] = [(tree, "the document")]
     known = set[int]()

@@ -11,9 +11,9 @@ from flyball_contracts.kafka.log import ClientLog
 
 
 def open_consumer(settings: Mapping[str, Any], log: logging.Logger, who: str, *, aloud: bool = True) -> Consumer:
-    """Return a consumer with these settings that tells ``log`` of its failures as ``who``; it connects by itself.
+    """Return a consumer with these settings that logs its failures to ``log`` under the name ``who``.
 
-    It is not ``aloud`` where whoever asks something tells of the failure.
+    It connects and reconnects by itself. Pass ``aloud=False`` where the caller reports failures itself.
     """
     return Consumer(_told(settings, log, who, aloud=aloud))
 

@@ -29,15 +29,18 @@ class Bounds(NamedTuple):
 
 
 def ends(consumer: Consumer, places: Iterable[Place], timeout_s: float) -> dict[Place, int]:
-    """Offset after the last message of each partition, of those that the broker answers for now; one question."""
+    """Return the offset after the last message of each partition; those without an answer are left out.
+
+    One request, which waits for at most ``timeout_s`` seconds.
+    """
     return _ask(consumer, places, _LATEST, timeout_s)[0]
 
 
 def bounds(consumer: Consumer, places: Iterable[Place], within_s: float = 10.0) -> dict[Place, Bounds]:
-    """Bounds of each partition, asked again until the broker answers for all.
+    """Return the bounds of each partition; ask again until the broker answers for all.
 
-    A broker knows no leader of a partition that was just made, nor of any while it starts again. Raises
-    ``KafkaException`` where an answer lacks after ``within_s``, or may not be had.
+    A partition has no leader when it was just created, nor while its broker restarts. Raises ``KafkaException`` when
+    the broker refuses access, or has not answered for all within ``within_s`` seconds.
     """
     wanted = list(places)
     give_up_s = time.monotonic() + within_s
@@ -56,7 +59,7 @@ def bounds(consumer: Consumer, places: Iterable[Place], within_s: float = 10.0) 
 def _ask(
     consumer: Consumer, places: Iterable[Place], what: int, timeout_s: float
 ) -> tuple[dict[Place, int], KafkaError | None]:
-    """Offsets of those that were answered for, and an error of those that were not."""
+    """Return the offsets that the broker gave, and one error where it did not give all."""
     asked = [TopicPartition(*place, what) for place in places]
     if not asked:
         return {}, None

@@ -65,10 +65,10 @@ def read_decisions(path: Path) -> list[AnyDecision]:
 
 
 def compare(old: Iterable[AnyDecision], new: Iterable[AnyDecision], within_s: float = WITHIN_S) -> list[Pair]:
-    """Pair the decisions of two sides, by time; each decision is in one pair.
+    """Pair the decisions of two sides and return the pairs by time; each decision is in exactly one pair.
 
-    Decisions are about the same if target and type are. Of those, the ones with one id belong together, and then each
-    old one with the nearest in time that is left, at most ``within_s`` of event time away.
+    Only decisions of the same target and type are paired: first those with the same id, then each old one with the
+    nearest new one that is left, at most ``within_s`` seconds of event time away.
     """
     sides: defaultdict[tuple[str, str], tuple[list[AnyDecision], list[AnyDecision]]] = defaultdict(lambda: ([], []))
     for place, decisions in enumerate((old, new)):
@@ -157,18 +157,18 @@ def _paired(old: list[AnyDecision], new: list[AnyDecision], within_ns: int) -> I
 
 
 def _judged(old: AnyDecision, new: AnyDecision) -> Pair:
-    if _deed(old) != _deed(new):
+    if _content(old) != _content(new):
         return Pair("changed", old, new)
     return Pair("same" if old.time_ns == new.time_ns else "moved", old, new)
 
 
-def _deed(decision: AnyDecision) -> tuple[Any, ...]:
+def _content(decision: AnyDecision) -> tuple[Any, ...]:
     if isinstance(decision, Migrate):
         return decision.replica, decision.from_node, decision.from_device, decision.to_node
-    deed = decision.replicas_before, decision.replicas
+    content = decision.replicas_before, decision.replicas
     if isinstance(decision, Preempt):
-        return *deed, decision.victims, decision.beneficiary, decision.until_ns, decision.checkpoint
-    return *deed, decision.power_limit_w, decision.resources, decision.mix
+        return *content, decision.victims, decision.beneficiary, decision.until_ns, decision.checkpoint
+    return *content, decision.power_limit_w, decision.resources, decision.mix
 
 
 def _steps(decisions: Iterable[AnyDecision]) -> dict[str, list[Scale | Preempt]]:

@@ -51,7 +51,7 @@ class Gangs:
             return demands
         held = np.flatnonzero(spans[tenancy.workload_of_slot] & table.mask & np.isfinite(table.values[:, CLOCK]))
         if sick:
-            held = np.array([slot for slot in held.tolist() if table.names[slot] not in sick], np.int64)
+            held = held[~np.isin(held, [table.slots[device] for device in sick if device in table.slots])]
         owner = tenancy.workload_of_slot[held]
         order = np.lexsort((table.values[held, CLOCK], owner))
         slots, owners = held[order], owner[order]
