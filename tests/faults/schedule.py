@@ -34,13 +34,16 @@ class Fault(NamedTuple):
 
 
 def schedule(seed: int, count: int, span_s: float) -> list[Fault]:
-    """``count`` faults over about ``span_s`` seconds; the victims are hit independently, also at the same time."""
+    """``count`` faults over about ``span_s`` seconds; the victims are hit independently, also at the same time.
+
+    At least one pause is longer than a session, where anyone is hit who may have one.
+    """
     random_ = random.Random(seed)
     shares = _whole(count)
-    found: list[Fault] = []
-    for victim in SHARES:
-        found += _of_one(random_, victim, shares[victim], span_s)
-    return sorted(found)
+    while True:
+        found = [fault for victim in SHARES for fault in _of_one(random_, victim, shares[victim], span_s)]
+        if any(fault.for_s > LONG_S[0] for fault in found) or not any(shares[victim] for victim in MAY_BE_LONG):
+            return sorted(found)
 
 
 def _of_one(random_: random.Random, victim: str, count: int, span_s: float) -> list[Fault]:
