@@ -42,7 +42,7 @@ class Sender:
 
     def __init__(self, bootstrap: str) -> None:
         self._failed: KafkaError | None = None
-        settings = producer_settings(bootstrap, client_id="bench-sender", extra={"log_level": "0"})
+        settings = producer_settings(bootstrap, client_id="bench-sender", linger_ms=0, extra={"log_level": "0"})
         self._producer = Producer({**settings, "on_delivery": self._delivered})
 
     def send(self, messages: Iterable[Message]) -> None:

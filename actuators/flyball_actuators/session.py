@@ -53,7 +53,8 @@ class Session:
         self.lease = Lease(float(settings["session.timeout.ms"]) / _MS)
         self.log = OutcomeLog(settings)
         self.outbox = Outbox(
-            producer_settings(kafka.bootstrap, client_id=CLIENT, linger_ms=0, extra=kafka.client), self.lease.length_s
+            producer_settings(kafka.bootstrap, client_id=CLIENT, linger_ms=0, portable=True, extra=kafka.client),
+            self.lease.length_s,
         )
         self._world = WorldReader(settings, kafka.bootstrap)
         self._stop = stop

@@ -32,6 +32,7 @@ def test_settings_say_what_the_design_asks() -> None:
     assert producing["enable.idempotence"] is True
     assert producing["partitioner"] == "murmur2_random"
     assert producing["compression.type"] == "zstd"
+    assert producer_settings("h:1", client_id="t", portable=True)["compression.type"] == "gzip"
     assert producing["queue.buffering.max.kbytes"] == 1
     assert producing["delivery.timeout.ms"] == 2500
     consuming = consumer_settings("h:1", group="g", client_id="t", from_start=False)

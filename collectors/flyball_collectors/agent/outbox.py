@@ -122,6 +122,7 @@ class Outbox:
                 client_id=self._client_id,
                 queue_bytes=self._queue_bytes,
                 delivery_timeout_s=_DELIVERY_S if self._spool is None else _DELIVERY_WITH_SPOOL_S,
+                linger_ms=0,  # a tick is one message, and decisions wait for it
                 extra=kafka.client,
             ),
             "error_cb": self._on_error,

@@ -9,6 +9,7 @@ _QUIET: Settings = {
     "reconnect.backoff.ms": 100,
     "reconnect.backoff.max.ms": 5_000,
     "socket.keepalive.enable": True,
+    "socket.nagle.disable": True,  # else a small request may wait 40 ms for the peer's delayed acknowledgement
 }
 
 
@@ -19,9 +20,13 @@ def producer_settings(
     queue_bytes: int = 64 * 1024 * 1024,
     delivery_timeout_s: float = 120.0,
     linger_ms: int = 5,
+    portable: bool = False,
     extra: Mapping[str, str] | None = None,
 ) -> Settings:
-    """Idempotent producer: ordered, acknowledged by all replicas, zstd, bounded queue.
+    """Idempotent producer: ordered, acknowledged by all replicas, compressed, bounded queue.
+
+    Messages are compressed with zstd, or with gzip when ``portable``: every client reads gzip, and a broker that
+    stores a topic in gzip takes them as they are.
 
     ``murmur2_random`` puts a key where Java clients and Faust put it; librdkafka's own default does not.
     """
@@ -31,7 +36,7 @@ def producer_settings(
         "client.id": client_id,
         "enable.idempotence": True,
         "partitioner": "murmur2_random",
-        "compression.type": "zstd",
+        "compression.type": "gzip" if portable else "zstd",
         "linger.ms": linger_ms,
         "queue.buffering.max.kbytes": max(1, queue_bytes // 1024),
         "delivery.timeout.ms": round(delivery_timeout_s * 1000),

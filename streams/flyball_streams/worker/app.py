@@ -4,7 +4,7 @@ import asyncio
 import logging
 import os
 from collections.abc import Callable, Collection, Mapping
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, TypeVar, cast
@@ -23,10 +23,10 @@ from flyball_streams.worker.transport import BatchConsumer, BatchTransport
 log = logging.getLogger(__name__)
 T = TypeVar("T")
 SOURCES = (TELEMETRY, EVENTS, DEMAND, PROPOSALS)
+GATHER_S = 0.01
+"""For how long the other batches of a fetch are waited for at most, where some do not come."""
 WAITING = 64
 """Batches that may wait while the lanes work."""
-GATHER_S = 0.001
-"""For how long the other batches of a fetch are waited for: partitions that go on together keep each other's time."""
 REST_S = 0.1
 """Where nothing has come for so long, nothing more is under way between the lanes."""
 FAILED = 70
@@ -65,7 +65,11 @@ class Worker:
         fetch = Fetch(config.kafka, f"{config.worker.app}-fetch", config.worker.app)
         self.app.transport = BatchTransport(self.app, self, fetch)
         self._pool = ThreadPoolExecutor(1, "lanes")
+        self._looks = ThreadPoolExecutor(1, "look")
+        self._looked: Future[None] = self._looks.submit(host.look)
         self._waiting: asyncio.Queue[Any] = asyncio.Queue(WAITING)
+        self._coming = 0
+        self._all_came = asyncio.Event()
         self._joined = False
         untyped = cast("Any", self.app)
         for source in SOURCES:
@@ -113,6 +117,18 @@ class Worker:
         """Source topics that were deleted and made again; called in a thread."""
         return self.host.changed()
 
+    def found(self) -> None:
+        """Begin to look at the tables while messages are fetched and delivered; called in a thread."""
+        self._looked = self._looks.submit(self.host.look)
+
+    def coming(self, batches: int) -> None:
+        """So many more batches of a fetch are on their way; called in the event loop."""
+        self._coming += batches
+        if self._coming > 0:
+            self._all_came.clear()
+        else:
+            self._all_came.set()
+
     def ahead(self, ends: Mapping[TP, int]) -> set[TP]:
         """Partitions to wait with, by the ends of all; called in a thread."""
         return self.host.ahead({tp: end - (self.host.offset(*tp) or 0) for tp, end in ends.items()})
@@ -120,11 +136,14 @@ class Worker:
     async def _run(self, stream: Any) -> None:
         async for event in stream.noack().events():
             await self._waiting.put(event)
+            self.coming(-1)
 
     async def _step(self, _app: Any) -> None:
         while True:
             events = [await self._next()]
-            await asyncio.sleep(GATHER_S)
+            if not self._waiting.full():
+                await self._gather()
+            await asyncio.wrap_future(self._looked)
             while not self._waiting.empty():
                 events.append(self._waiting.get_nowait())
             generation = self.app.consumer_generation_id  # what came before a rebalance comes again
@@ -136,6 +155,12 @@ class Worker:
             await self._in_lanes(_or_end, why, self.host.step, batches)
             for event in events:
                 event.ack()
+
+    async def _gather(self) -> None:
+        """Wait for the other batches of a fetch: partitions that go on together keep each other's time."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(GATHER_S):
+                await self._all_came.wait()
 
     async def _next(self) -> Any:
         """Wait for the next batch; snapshots are left in the meantime, one at a time."""
@@ -157,6 +182,7 @@ class Worker:
     async def _assigned(self, _app: Any, assigned: set[TP], **_: Any) -> None:
         log.info("assigned %d partitions", len(assigned))
         self._joined = True
+        self.coming(-self._coming)  # what was on its way for the partitions of before comes again
 
     async def _leaving(self, _app: Any, **_: Any) -> None:
         """Take the last snapshot: the streams have stopped, and nobody else has our partitions yet."""

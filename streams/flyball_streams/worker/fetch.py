@@ -6,7 +6,7 @@ that joins no group and unpacks messages outside Python's lock, where aiokafka d
 
 import logging
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 from confluent_kafka import TopicPartition
@@ -19,7 +19,7 @@ from flyball_streams.engine.lane import Incoming
 log = logging.getLogger(__name__)
 MOST = 10_000
 WAIT_S = 0.2
-PACE_S = 0.002
+PACE_S = 0.001
 """A burst is over when nothing more comes for so long: frames of a tick come together, and wait for nobody else."""
 BURST_S = 0.02
 """What never pauses is taken in steps of about so long: a step costs hardly more for what else it brings."""
@@ -61,15 +61,21 @@ class Fetch:
             self._consumer.pause(held)
         self._held = set(places)
 
-    def take(self) -> Fetched:
-        """Wait a moment for messages and take what is there; what a broker reports instead of a message is logged."""
+    def take(self, found: Callable[[], object]) -> Fetched:
+        """Wait a moment for messages and take what is there; what a broker reports instead of a message is logged.
+
+        ``found`` is called at the first message.
+        """
         batches: dict[Any, list[Incoming]] = {}
         messages = self._consumer.consume(1, WAIT_S)
+        if messages:
+            found()
         until_s, more = time.monotonic() + BURST_S, bool(messages)
         while more and len(messages) < MOST and time.monotonic() < until_s:
-            found = self._consumer.consume(MOST - len(messages), PACE_S)
-            messages += found
-            more = bool(found)
+            time.sleep(PACE_S)  # consume() itself would wait for all that it may take
+            rest = self._consumer.consume(MOST - len(messages), 0.0)
+            messages += rest
+            more = bool(rest)
         for m in messages:
             error = m.error()
             if error is not None:

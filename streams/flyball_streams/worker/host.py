@@ -16,15 +16,15 @@ import time
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any, cast
 
-from confluent_kafka import KafkaError, KafkaException, Message as KafkaMessage
+from confluent_kafka import KafkaError, KafkaException, Message as KafkaMessage, Producer
 from faust.types import TP
 
 from flyball_contracts.codec import Message, snapshot_message
-from flyball_contracts.config import Config
+from flyball_contracts.config import Config, KafkaConfig
 from flyball_contracts.errors import DecodeError, TransportError
 from flyball_contracts.kafka import open_producer, producer_settings
 from flyball_contracts.tables import TABLES
-from flyball_contracts.topics import DEMAND, EVENTS, PROPOSALS, STATE, TELEMETRY
+from flyball_contracts.topics import DEMAND, EVENTS, PROPOSALS, STATE, TELEMETRY, TOPICS
 from flyball_streams.engine.cell import CellLane
 from flyball_streams.engine.directory import Directory
 from flyball_streams.engine.lane import Incoming, Lane
@@ -72,11 +72,7 @@ class LaneHost:
         self._unsaved: set[Key] = set()
         self._failed: KafkaError | None = None
         self._lock = threading.Lock()
-        settings = producer_settings(
-            config.kafka.bootstrap, client_id=client_id, linger_ms=2, extra=config.kafka.client
-        )
-        reports = {"on_delivery": self._failed_to_send, "delivery.report.only.error": True}
-        self._producer = open_producer({**settings, **reports}, log, "output")
+        self._producers = {portable: self._open(config.kafka, client_id, portable) for portable in (False, True)}
 
     def start(self) -> None:
         """Read the tables; raises :class:`TransportError` when the broker or a topic is missing."""
@@ -128,6 +124,13 @@ class LaneHost:
                 self._save(key)
             self._flush()
 
+    def look(self) -> None:
+        """Wait until the tables are read as far as they go by now: ticks are decided on that.
+
+        To be called when messages were fetched, before the step that takes them.
+        """
+        self.tables.catch_up(*(topic.name for topic in TABLES))
+
     def step(self, batches: Sequence[tuple[TP, Sequence[Incoming]]]) -> None:
         """Step lanes, a batch after the other, and see all that they send acknowledged.
 
@@ -135,7 +138,6 @@ class LaneHost:
         Raises :class:`TransportError` when the broker does not take it, or a lane is not ours: the process must end
         and start again from the committed offsets.
         """
-        self.tables.catch_up(*(topic.name for topic in TABLES))  # ticks are decided on what is there by now
         with self._lock:
             self._fold()
             messages: list[Message] = []
@@ -171,7 +173,15 @@ class LaneHost:
     def close(self) -> None:
         """Stop reading the tables and see everything sent."""
         self.tables.close()
-        self._producer.flush(5.0)
+        for producer in self._producers.values():
+            producer.flush(5.0)
+
+    def _open(self, kafka: KafkaConfig, client_id: str, portable: bool) -> Producer:
+        settings = producer_settings(
+            kafka.bootstrap, client_id=client_id, linger_ms=2, portable=portable, extra=kafka.client
+        )
+        reports = {"on_delivery": self._failed_to_send, "delivery.report.only.error": True}
+        return open_producer({**settings, **reports}, log, "output")
 
     def _step(self, tp: TP, batch: Sequence[Incoming], messages: list[Message]) -> Key:
         """Step the lane of a partition, whose key is returned; what it says is added to `messages`."""
@@ -315,18 +325,20 @@ class LaneHost:
     def _send(self, messages: Sequence[Message]) -> None:
         for topic, key, value, headers, partition in messages:
             place = ANY_PARTITION if partition is None else partition
+            producer = self._producers[TOPICS[topic].portable]
             while True:
                 try:
-                    self._producer.produce(topic, value, key, place, headers=cast("Any", headers))
+                    producer.produce(topic, value, key, place, headers=cast("Any", headers))
                     break
                 except BufferError:
-                    self._producer.poll(0.1)
+                    producer.poll(0.1)
                 except KafkaException as error:
                     raise _not_taken(error.args[0].str()) from error
-        self._producer.poll(0)
+        for producer in self._producers.values():
+            producer.poll(0)
 
     def _flush(self) -> None:
-        left = self._producer.flush(FLUSH_S)
+        left = sum(producer.flush(FLUSH_S) for producer in self._producers.values())
         if self._failed is not None or left:
             why = self._failed.str() if self._failed is not None else f"{left} messages were not acknowledged"
             raise _not_taken(why)

@@ -48,6 +48,14 @@ class Lanes(Protocol):
         """Take note where the others start."""
         ...
 
+    def found(self) -> None:
+        """Take note that messages have come and will be delivered."""
+        ...
+
+    def coming(self, batches: int) -> None:
+        """So many batches will be delivered; a negative number will not, after all. Called in the event loop."""
+        ...
+
     def ahead(self, ends: Mapping[TP, int]) -> set[TP]:
         """Partitions to wait with, by the ends of all."""
         ...
@@ -144,15 +152,22 @@ class BatchConsumer(driver.Consumer):
         if time.monotonic() - self._held_at_s > HOLD_S:
             self._held_at_s = time.monotonic()
             await self._in_pool(self._hold)
-        epoch, batches = await self._in_pool(cast("BatchTransport", self.transport).fetch.take)
-        for tp, batch in batches.items():
-            while not self._flows():
-                if self._stopped.is_set():
-                    return
-                await asyncio.sleep(PAUSE_S)
-            if epoch != self._epoch:
-                return  # a rebalance: all partitions begin anew where their lanes are
-            await self._deliver(tp, batch)
+        transport = cast("BatchTransport", self.transport)
+        epoch, batches = await self._in_pool(lambda: transport.fetch.take(transport.lanes.found))
+        left = len(batches)
+        transport.lanes.coming(left)
+        try:
+            for tp, batch in batches.items():
+                while not self._flows():
+                    if self._stopped.is_set():
+                        return
+                    await asyncio.sleep(PAUSE_S)
+                if epoch != self._epoch:
+                    return  # a rebalance: all partitions begin anew where their lanes are
+                await self._deliver(tp, batch)
+                left -= 1
+        finally:
+            transport.lanes.coming(-left)
 
     def _hold(self) -> None:
         transport = cast("BatchTransport", self.transport)

@@ -48,6 +48,9 @@ class Noting:
     def offset(self, topic: str, partition: int) -> int | None:
         return None
 
+    def look(self) -> None:
+        pass
+
     def step(self, batches: Sequence[tuple[TP, Sequence[Incoming]]]) -> None:
         for tp, batch in batches:
             self._note({"topic": tp.topic, "partition": tp.partition, "offsets": [m.offset for m in batch]})

@@ -52,7 +52,7 @@ def test_what_is_held_is_fetched_when_it_is_let_go(broker: EmbeddedBroker) -> No
     fetch, found = Fetch(KafkaConfig(bootstrap=broker.bootstrap), "test", "test"), dict[TP, list[int]]()
 
     def take() -> dict[TP, list[int]]:
-        for place, batch in fetch.take().batches.items():
+        for place, batch in fetch.take(lambda: None).batches.items():
             found.setdefault(place, []).extend(m.offset for m in batch)
         return found
 
