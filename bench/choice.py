@@ -37,8 +37,8 @@ from flyball_contracts.config import ChoiceConfig, Offer, WorkerConfig
 from flyball_contracts.records import Allocation, Demand, Device, Inventory, Signal, Tick, WorkloadSpec
 from flyball_contracts.records.signals import SignalKind
 from flyball_streams.engine.directory import Directory
-from flyball_streams.engine.workload.choice import Choice
-from flyball_streams.engine.workload.sizer import Job, Want
+from flyball_streams.engine.workload.machines.choice import Choice
+from flyball_streams.engine.workload.sizing.sizer import Job, Want
 
 DATA = Path(__file__).resolve().parent.parent.parent / "shared" / "data"
 START_S = 1_750_000_200

@@ -35,8 +35,8 @@ from flyball_contracts.config import TimingConfig
 from flyball_contracts.ids import NS_PER_S
 from flyball_contracts.records import Demand, Tick, WorkloadSpec
 from flyball_models.timing import on_off
-from flyball_streams.engine.workload import intensity, timing
-from flyball_streams.engine.workload.progress import Progress
+from flyball_streams.engine.workload.timing import intensity, schedule
+from flyball_streams.engine.workload.timing.progress import Progress
 
 KINDS = ((6, 24), (24, 24), (24, 168), (96, 168))
 STEP_S = 600.0
@@ -112,14 +112,14 @@ class Ours:
         restart_s = progress.restart_s(self.spec, self.spec.cold_start_s)
         if on and not ready:
             remaining_s += restart_s
-        job = timing.Deferrable(self.spec, remaining_s, restart_s, progress.margin_s(self.spec.cold_start_s), on)
+        job = schedule.Deferrable(self.spec, remaining_s, restart_s, progress.margin_s(self.spec.cold_start_s), on)
         hour, urgent = step // STEPS, job.must_run(now_ns)
         if hour != self.planned:
             signal = known(self.job.grid, self.source, hour, self.job.end)
             self.week.note(signal, now_ns)
-            self.plan = timing.make_plan(job, signal, self.week, now_ns, "bench", CONFIG)
+            self.plan = schedule.make_plan(job, signal, self.week, now_ns, "bench", CONFIG)
             self.planned = hour
-        run = urgent or bool(self.plan.run[timing.slot_of(self.plan, now_ns)])
+        run = urgent or bool(self.plan.run[schedule.slot_of(self.plan, now_ns)])
         if run and not on:
             progress.ask(now_ns)
         return run

@@ -15,7 +15,7 @@ from flyball_contracts.frame import Frame
 from flyball_contracts.metrics import GPU, HOST, WORKLOAD
 from flyball_contracts.records import Inventory, NodeEvent, Record, Signal, Snapshot, WorkloadSpec
 from flyball_simulator import Fleet, scaled
-from flyball_streams.engine.workload.capacity import by_architecture
+from flyball_streams.engine.workload.capacity.capacities import by_architecture
 
 ROOT = Path(__file__).resolve().parents[2]
 USE = GPU.column("hw.gpu.utilization{task=general}")

@@ -12,7 +12,7 @@ from flyball_contracts.config import ForecastConfig, SizingConfig
 from flyball_models.forecast import conformal, damped
 from flyball_streams.backtest.demand import DAY_S, WEEK_S, Demand, Floats
 from flyball_streams.backtest.kernel import Bounds
-from flyball_streams.engine.workload.forecaster import GROWTH
+from flyball_streams.engine.workload.forecast.forecaster import GROWTH
 
 MINUTE_S = 60
 HOUR_MINUTES = 60

@@ -11,7 +11,7 @@ from flyball_streams.backtest import bounds as ahead
 from flyball_streams.backtest.kernel import Bounds
 from flyball_streams.backtest.known import Known
 from flyball_streams.backtest.run import NO_BOUNDS
-from flyball_streams.engine.workload.forecaster import nearest
+from flyball_streams.engine.workload.forecast.forecaster import nearest
 
 BUDGET = 40
 LEVEL_MINUTES = (5, 12)

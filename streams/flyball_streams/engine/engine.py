@@ -24,7 +24,7 @@ from flyball_streams.engine.lane import Incoming, Lane, refuse
 from flyball_streams.engine.node import NodeLane
 from flyball_streams.engine.stats import LaneStats
 from flyball_streams.engine.workload import WorkloadLane
-from flyball_streams.engine.workload.history import History
+from flyball_streams.engine.workload.forecast.history import History
 
 TABLES = {INVENTORY.name, WORKLOADS.name, SIGNALS.name, OUTCOMES.name}
 NODE_TOPICS = {TELEMETRY.name, EVENTS.name}

@@ -16,8 +16,8 @@ from flyball_contracts.records import Forecast
 from flyball_contracts.topics import INSIGHTS
 from flyball_streams.engine import Engine
 from flyball_streams.engine.packing import on_host
-from flyball_streams.engine.workload.forecaster import Forecaster
-from flyball_streams.engine.workload.history import History
+from flyball_streams.engine.workload.forecast.forecaster import Forecaster
+from flyball_streams.engine.workload.forecast.history import History
 from flyball_streams.recording.offline import fed
 from flyball_streams.recording.reader import Recording
 

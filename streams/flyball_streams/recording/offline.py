@@ -13,7 +13,7 @@ from flyball_contracts.config import WorkerConfig
 from flyball_contracts.topics import DEAD_LETTERS, DECISIONS, OUTCOMES
 from flyball_streams.engine import Engine, Incoming
 from flyball_streams.engine.stats import LaneStats
-from flyball_streams.engine.workload.history import History
+from flyball_streams.engine.workload.forecast.history import History
 from flyball_streams.recording.format import SOURCES, RecordedMessage, order_of
 from flyball_streams.recording.reader import Recording
 

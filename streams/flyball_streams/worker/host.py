@@ -31,7 +31,7 @@ from flyball_streams.engine.lane import Incoming, Lane
 from flyball_streams.engine.node import NodeLane
 from flyball_streams.engine.stats import LaneStats
 from flyball_streams.engine.workload import WorkloadLane
-from flyball_streams.engine.workload.history import History
+from flyball_streams.engine.workload.forecast.history import History
 from flyball_streams.worker.identity import TopicIds
 from flyball_streams.worker.snapshots import CompressionError, cut, state_of
 from flyball_streams.worker.tables import TableReader, Tombstone

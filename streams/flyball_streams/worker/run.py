@@ -13,7 +13,7 @@ from flyball_contracts.config import Config, WorkerConfig
 from flyball_contracts.errors import TransportError
 from flyball_contracts.kafka import Storms, open_admin
 from flyball_contracts.topics import EVENTS, TELEMETRY, TOPICS
-from flyball_streams.engine.workload.history import History
+from flyball_streams.engine.workload.forecast.history import History
 from flyball_streams.worker.app import Worker
 from flyball_streams.worker.host import LaneHost
 from flyball_streams.worker.transport import TESTED, untested_versions

@@ -17,7 +17,7 @@ from flyball_contracts.topics import DEMAND, TELEMETRY, TOPICS
 from flyball_models import bucket
 from flyball_streams.engine import Directory, Engine, Incoming
 from flyball_streams.engine.gate import STAGGER
-from flyball_streams.engine.workload.timing import SIZES
+from flyball_streams.engine.workload.timing.schedule import SIZES
 
 PERIOD_NS = 1_000_000_000
 PER_NODE = 512

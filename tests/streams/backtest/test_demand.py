@@ -17,8 +17,8 @@ from flyball_streams.backtest.demand import Demand, requirement, trailing_mean
 from flyball_streams.backtest.kernel import Bounds
 from flyball_streams.backtest.servegen import Clients, arrivals, read_clients
 from flyball_streams.backtest.traces import open_traces
-from flyball_streams.engine.workload.forecaster import Forecaster
-from flyball_streams.engine.workload.sizer import Job, Sizer
+from flyball_streams.engine.workload.forecast.forecaster import Forecaster
+from flyball_streams.engine.workload.sizing.sizer import Job, Sizer
 
 
 def demand_of(seconds: int, seed: int = 0) -> Demand:

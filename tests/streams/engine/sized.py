@@ -8,8 +8,8 @@ from tests.streams.engine.scene import FORECAST
 
 from flyball_contracts.config import ForecastConfig, SizingConfig
 from flyball_contracts.records import Demand, Tick, WorkloadSpec
-from flyball_streams.engine.workload.forecaster import Forecaster
-from flyball_streams.engine.workload.sizer import IN_GPUS, Job, Sizer, Want
+from flyball_streams.engine.workload.forecast.forecaster import Forecaster
+from flyball_streams.engine.workload.sizing.sizer import IN_GPUS, Job, Sizer, Want
 
 S = 1_000_000_000
 SIZING = SizingConfig()

@@ -24,7 +24,7 @@ from flyball_contracts.records import (
 )
 from flyball_streams.engine import Directory
 from flyball_streams.engine.packing import pack, unpack
-from flyball_streams.engine.workload.capacity import MOST_APART, Capacities, by_architecture, mean_wait_s
+from flyball_streams.engine.workload.capacity.capacities import MOST_APART, Capacities, by_architecture, mean_wait_s
 from flyball_streams.engine.workload.cell import WorkloadCell
 
 SERVER = Server()

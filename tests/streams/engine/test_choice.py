@@ -14,7 +14,7 @@ from flyball_contracts.config import ChoiceConfig, Offer
 from flyball_contracts.records import Allocation, Architecture, Device, Inventory, Proposal, Record, Scale, Signal
 from flyball_contracts.records.signals import SignalKind
 from flyball_streams.engine import Engine, Lane
-from flyball_streams.engine.workload.losses import TOLD_H
+from flyball_streams.engine.workload.machines.losses import TOLD_H
 
 H100, A100 = "NVIDIA H100 80GB HBM3", "NVIDIA A100-SXM4-80GB"
 OFFERS = (

@@ -9,7 +9,7 @@ from flyball_contracts.codec import Message
 from flyball_contracts.config import ForecastConfig, SizingConfig
 from flyball_contracts.records import Allocation, Forecast
 from flyball_streams.engine.packing import pack, unpack
-from flyball_streams.engine.workload.forecaster import Forecaster, View
+from flyball_streams.engine.workload.forecast.forecaster import Forecaster, View
 
 SEASON = 12
 DAMPED = msgspec.structs.replace(FORECAST, trust_after_ticks=20)

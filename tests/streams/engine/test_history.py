@@ -27,7 +27,7 @@ from tests.streams.engine.scene import (
 from flyball_contracts.errors import RecordingError
 from flyball_contracts.records import Allocation, Forecast
 from flyball_streams.engine import Engine, Incoming, Lane
-from flyball_streams.engine.workload.history import History
+from flyball_streams.engine.workload.forecast.history import History
 from flyball_streams.recording import RecordedMessage, RecordingWriter, event_time_ns
 from flyball_streams.recording.history import histories
 

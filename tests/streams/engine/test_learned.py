@@ -17,7 +17,7 @@ from flyball_contracts.records import Demand, Objective, WorkloadSpec
 from flyball_models.scaling import Observation, desired, fresh, learned, number
 from flyball_models.scaling.rows import FLOATS, HEAD, advance
 from flyball_streams.engine.packing import pack, unpack
-from flyball_streams.engine.workload.sizer import Want
+from flyball_streams.engine.workload.sizing.sizer import Want
 
 LEARNED = msgspec.structs.replace(
     SIZING, policy="learned", tolerance=0.0, most_in=1.0, growth=0.0, price_rate=0.05, memory_s=3600.0

@@ -5,7 +5,7 @@ import math
 import pytest
 
 from flyball_contracts.records import Tick
-from flyball_streams.engine.workload.losses import MEMORY_H, TOLD_H, Losses
+from flyball_streams.engine.workload.machines.losses import MEMORY_H, TOLD_H, Losses
 
 HOUR_NS = 3_600_000_000_000
 

@@ -17,7 +17,7 @@ from flyball_models.scaling import Observation, Policy, desired, fresh, headroom
 from flyball_models.scaling.headroom import Limits
 from flyball_models.sizing import hpa
 from flyball_streams.engine.packing import pack, unpack
-from flyball_streams.engine.workload.sizer import Want
+from flyball_streams.engine.workload.sizing.sizer import Want
 
 LIMITS = Limits(SIZING.tolerance, SIZING.most_in, SIZING.growth)
 HOLD = {"promise": 3, "lead": 2}

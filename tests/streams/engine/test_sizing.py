@@ -9,7 +9,7 @@ from tests.streams.engine.scene import CONFIG, FORECAST, Cell, Out, Values, inve
 
 from flyball_contracts.config import WorkerConfig
 from flyball_contracts.records import Allocation, Forecast, ProposalTick
-from flyball_streams.engine.workload.forecaster import FORGET_STEPS, Forecaster
+from flyball_streams.engine.workload.forecast.forecaster import FORGET_STEPS, Forecaster
 
 REPLICAS = 6
 SERVICE = spec("serve", capacity_per_replica=100.0, max_replicas=12, cold_start_s=2.0)

@@ -13,9 +13,9 @@ from tests.streams.engine.scene import CELL, CONFIG, START_NS, Cell, Out, Values
 from flyball_contracts.config import TimingConfig
 from flyball_contracts.ids import NS_PER_S
 from flyball_contracts.records import Allocation, Demand, Plan, Preempt, Scale, Signal, WorkloadSpec
-from flyball_streams.engine.workload import timing
-from flyball_streams.engine.workload.intensity import HOUR_NS, Week, course
-from flyball_streams.engine.workload.progress import Progress
+from flyball_streams.engine.workload.timing import schedule
+from flyball_streams.engine.workload.timing.intensity import HOUR_NS, Week, course
+from flyball_streams.engine.workload.timing.progress import Progress
 
 SLOT_S = 60.0
 SLOTS = 6
@@ -38,8 +38,8 @@ def job(needs_s: float, deadline_slots: int, **changes: Any) -> WorkloadSpec:
 
 
 def plan(costs: list[float], needs_s: float, deadline_slots: int, week: Week | None = None, **changes: Any) -> Plan:
-    deferrable = timing.Deferrable(job(needs_s, deadline_slots), needs_s, **changes)
-    return timing.make_plan(deferrable, curve(costs), week or Week(), BEGIN_NS, CELL, TIMING)
+    deferrable = schedule.Deferrable(job(needs_s, deadline_slots), needs_s, **changes)
+    return schedule.make_plan(deferrable, curve(costs), week or Week(), BEGIN_NS, CELL, TIMING)
 
 
 def paid(made: Plan, restart_s: float = 0.0, needs_s: float = math.inf, running: bool = False) -> float:
@@ -79,7 +79,7 @@ def test_no_choice_of_slots_is_cheaper(costs: list[float], need: int, deadline: 
 @given(costs_, st.integers(1, 4), st.integers(0, 2), st.booleans())
 @settings(deadline=None, max_examples=60)
 def test_no_plan_with_its_restarts_is_cheaper(costs: list[float], need: int, restart: int, running: bool) -> None:
-    needs_s, restart_s = need * SLOT_S, restart * 2 * SLOT_S / timing.UNITS
+    needs_s, restart_s = need * SLOT_S, restart * 2 * SLOT_S / schedule.UNITS
     made = plan(costs, needs_s, SLOTS, restart_s=restart_s, running=running)
     best = math.inf
     for run in product((False, True), repeat=SLOTS):
@@ -113,10 +113,10 @@ def test_the_plan_reaches_to_the_deadline_however_far_it_is() -> None:
     start = START_NS // HOUR_NS * HOUR_NS
     signal = msgspec.structs.replace(curve(costs), start_ns=start, step_s=3600.0)
     workload = spec("job", kind="batch", deadline_ns=start + week * HOUR_NS, duration_s=8 * 3600.0)
-    made = timing.make_plan(timing.Deferrable(workload, 8 * 3600.0), signal, Week(), start, CELL, hour)
+    made = schedule.make_plan(schedule.Deferrable(workload, 8 * 3600.0), signal, Week(), start, CELL, hour)
     assert made.feasible
     assert made.saving == pytest.approx(0.75)
-    assert len(made.run) <= timing.MOST_SLOTS
+    assert len(made.run) <= schedule.MOST_SLOTS
     assert not any(made.run[: round((week - 10) * 3600 / made.step_s) - 1])
 
 
@@ -128,18 +128,18 @@ def test_where_the_provider_ends_the_usual_course_of_a_day_goes_on() -> None:
     week.note(past, start - 1)
     latest = msgspec.structs.replace(past, start_ns=start, p50=(300.0,), published_ns=start)
     workload = spec("job", kind="batch", deadline_ns=start + 24 * HOUR_NS, duration_s=4 * 3600.0)
-    made = timing.make_plan(
-        timing.Deferrable(workload, 4 * 3600.0), latest, week, start, CELL, TimingConfig(slot_s=3600.0)
+    made = schedule.make_plan(
+        schedule.Deferrable(workload, 4 * 3600.0), latest, week, start, CELL, TimingConfig(slot_s=3600.0)
     )
     assert [i for i, run in enumerate(made.run) if run] == [12, 13, 14, 15]
-    alone = timing.make_plan(
-        timing.Deferrable(workload, 4 * 3600.0), latest, Week(), start, CELL, TimingConfig(slot_s=3600.0)
+    alone = schedule.make_plan(
+        schedule.Deferrable(workload, 4 * 3600.0), latest, Week(), start, CELL, TimingConfig(slot_s=3600.0)
     )
     assert [i for i, run in enumerate(alone.run) if run] == [0, 1, 2, 3]  # nobody knows: at once
     short = Week()
     short.note(msgspec.structs.replace(past, start_ns=start - 24 * HOUR_NS, p50=tuple(day)), start - 1)
-    less = timing.make_plan(
-        timing.Deferrable(workload, 4 * 3600.0), latest, short, start, CELL, TimingConfig(slot_s=3600.0)
+    less = schedule.make_plan(
+        schedule.Deferrable(workload, 4 * 3600.0), latest, short, start, CELL, TimingConfig(slot_s=3600.0)
     )
     assert less.run == made.run  # with less history, what there is
 
@@ -172,7 +172,7 @@ def test_the_latest_start_leaves_room_for_a_restart_and_its_reserve() -> None:
     assert late.run == (False,) * 5 + (True,)
     early = plan(costs, SLOT_S, 6, restart_s=SLOT_S, margin_s=SLOT_S)
     assert [i for i, run in enumerate(early.run) if run] == [3, 4]
-    ready = timing.Deferrable(job(SLOT_S, 6), SLOT_S, restart_s=SLOT_S, margin_s=SLOT_S)
+    ready = schedule.Deferrable(job(SLOT_S, 6), SLOT_S, restart_s=SLOT_S, margin_s=SLOT_S)
     assert not ready.must_run(BEGIN_NS + 2 * SLOT_NS)
     assert ready.must_run(BEGIN_NS + 3 * SLOT_NS)
 
@@ -212,12 +212,12 @@ def test_starts_are_measured_and_their_spread_is_the_reserve() -> None:
 def test_the_slot_of_a_time_and_the_next_run() -> None:
     made = plan([500.0, 100.0, 500.0, 90.0, 500.0, 500.0], 2 * SLOT_S, 6)
     starts = [made.start_ns + i * SLOT_NS for i in range(SLOTS)]
-    assert [timing.slot_of(made, t) for t in starts] == list(range(SLOTS))
-    assert [timing.slot_of(made, t - 1) for t in starts] == [0, 0, 1, 2, 3, 4]
-    assert timing.next_run(made, starts[0]) == starts[1]
-    assert timing.next_run(made, starts[2]) == starts[3]
-    assert timing.next_run(made, starts[4]) is None
-    assert timing.mean_cost(made) == pytest.approx(95.0)
+    assert [schedule.slot_of(made, t) for t in starts] == list(range(SLOTS))
+    assert [schedule.slot_of(made, t - 1) for t in starts] == [0, 0, 1, 2, 3, 4]
+    assert schedule.next_run(made, starts[0]) == starts[1]
+    assert schedule.next_run(made, starts[2]) == starts[3]
+    assert schedule.next_run(made, starts[4]) is None
+    assert schedule.mean_cost(made) == pytest.approx(95.0)
 
 
 class Yard:

@@ -18,15 +18,15 @@ from flyball_contracts.records import (
 )
 from flyball_streams.engine.directory import Directory
 from flyball_streams.engine.workload.arrivals import NOTHING, Told, merge_arrivals, with_arrivals, with_unserved
-from flyball_streams.engine.workload.capacity import Capacities
-from flyball_streams.engine.workload.choice import UNCHOSEN, Choice
-from flyball_streams.engine.workload.deferral import Deferral
-from flyball_streams.engine.workload.forecaster import Forecaster, View
-from flyball_streams.engine.workload.forecasts import Forecasts
-from flyball_streams.engine.workload.history import History
+from flyball_streams.engine.workload.capacity.capacities import Capacities
+from flyball_streams.engine.workload.forecast.forecaster import Forecaster, View
+from flyball_streams.engine.workload.forecast.history import History
+from flyball_streams.engine.workload.forecast.records import Forecasts
+from flyball_streams.engine.workload.machines.choice import UNCHOSEN, Choice
 from flyball_streams.engine.workload.rightsizing import Rightsizing
-from flyball_streams.engine.workload.sizer import Job, Sizer, observed_work
+from flyball_streams.engine.workload.sizing.sizer import Job, Sizer, observed_work
 from flyball_streams.engine.workload.stragglers import Stragglers
+from flyball_streams.engine.workload.timing.deferral import Deferral
 from flyball_streams.engine.workload.wishes import Wishes
 
 log = logging.getLogger(__name__)

@@ -16,7 +16,7 @@ from flyball_streams.engine.packing import pack, pack_struct, reading, unpack, u
 from flyball_streams.engine.stats import LaneStats, count
 from flyball_streams.engine.workload.arrivals import NOTHING, Told
 from flyball_streams.engine.workload.cell import WorkloadCell
-from flyball_streams.engine.workload.history import History
+from flyball_streams.engine.workload.forecast.history import History
 from flyball_streams.engine.workload.merge import merge
 
 STAGE = "workload lane"

@@ -10,9 +10,9 @@ from flyball_contracts.records import WorkloadSpec
 from flyball_models.sizing import promise
 from flyball_models.sizing.limits import raised, whole
 from flyball_streams.engine.packing import like
-from flyball_streams.engine.workload.columns import Floats, Ints
-from flyball_streams.engine.workload.forecaster import nearest
-from flyball_streams.engine.workload.policy import DRAIN_S, FORECAST, Basis, Policy, Shown
+from flyball_streams.engine.workload.forecast.forecaster import nearest
+from flyball_streams.engine.workload.sizing.columns import Floats, Ints
+from flyball_streams.engine.workload.sizing.policy import DRAIN_S, FORECAST, Basis, Policy, Shown
 
 LEVEL_MINUTES = 5
 MOST = 2.0**31 - 1

@@ -5,8 +5,8 @@ import numpy as np
 from flyball_models import bucket
 from flyball_models.sizing import promise
 from flyball_models.sizing.replicas import UNKNOWN, band, required
-from flyball_streams.engine.workload.columns import Floats
-from flyball_streams.engine.workload.policy import DRAIN_S, FORECAST, PRESENT, Basis, Policy, Shown
+from flyball_streams.engine.workload.sizing.columns import Floats
+from flyball_streams.engine.workload.sizing.policy import DRAIN_S, FORECAST, PRESENT, Basis, Policy, Shown
 
 
 def need(shown: Shown) -> Basis:

@@ -12,12 +12,12 @@ from flyball_contracts.records import Demand, Evidence, Tick, WorkloadSpec
 from flyball_models.sizing import lead
 from flyball_models.sizing.limits import bounded
 from flyball_streams.engine.packing import pack_struct, unpack_struct
-from flyball_streams.engine.workload import banded, leading, promised
-from flyball_streams.engine.workload.columns import Columns, Floats, Ints, Seen, ends_sample
-from flyball_streams.engine.workload.forecaster import Forecaster, View
-from flyball_streams.engine.workload.policy import BASES, Basis, Policy, Shown
+from flyball_streams.engine.workload.forecast.forecaster import Forecaster, View
+from flyball_streams.engine.workload.sizing import banded, leading, promised
+from flyball_streams.engine.workload.sizing.columns import Columns, Floats, Ints, Seen, ends_sample
+from flyball_streams.engine.workload.sizing.explanation import Case, explained
+from flyball_streams.engine.workload.sizing.policy import BASES, Basis, Policy, Shown
 from flyball_streams.engine.workload.wishes import SAID_AGAIN_TICKS
-from flyball_streams.engine.workload.words import Case, explained
 
 MOST = 1e30
 """What anybody may say is cut to this, so that nothing overflows."""
@@ -61,7 +61,7 @@ def policy_of(name: str) -> Policy:
     """Policy of a name in the configuration."""
     if name in POLICIES:
         return POLICIES[name]
-    from flyball_streams.engine.workload import learned  # loads numba, which no other policy needs
+    from flyball_streams.engine.workload.sizing import learned  # loads numba, which no other policy needs
 
     return learned.POLICY
 

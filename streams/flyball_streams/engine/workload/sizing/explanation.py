@@ -9,8 +9,8 @@ import numpy as np
 from flyball_contracts.records import Demand, Evidence, WorkloadSpec
 from flyball_models.sizing import lead
 from flyball_models.sizing.limits import AHEAD
-from flyball_streams.engine.workload.forecaster import View
-from flyball_streams.engine.workload.policy import Led
+from flyball_streams.engine.workload.forecast.forecaster import View
+from flyball_streams.engine.workload.sizing.policy import Led
 
 NAMED_EXPERTS = 3
 """The forecast has the weights of all experts; a wish names so many, the largest."""

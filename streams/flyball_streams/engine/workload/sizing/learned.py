@@ -7,8 +7,8 @@ import numpy as np
 
 from flyball_models.scaling import learned, rows as shadows
 from flyball_models.sizing import promise
-from flyball_streams.engine.workload.columns import Floats
-from flyball_streams.engine.workload.policy import BASES, Basis, Led, Policy, Shown
+from flyball_streams.engine.workload.sizing.columns import Floats
+from flyball_streams.engine.workload.sizing.policy import BASES, Basis, Led, Policy, Shown
 
 BASE_OF = np.array([BASES.index(base) for base in ("start", "start", "headroom", "present")])
 """By the reason of a wish."""

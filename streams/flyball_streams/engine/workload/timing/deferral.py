@@ -8,10 +8,10 @@ from flyball_contracts.ids import record_id
 from flyball_contracts.records import Demand, Evidence, Plan, Proposal, Signal, Tick, WorkloadSpec
 from flyball_streams.engine.directory import Directory
 from flyball_streams.engine.packing import pack_struct, unpack_struct
-from flyball_streams.engine.workload import timing
-from flyball_streams.engine.workload.capacity import Capacities
-from flyball_streams.engine.workload.intensity import Week
-from flyball_streams.engine.workload.progress import Progress
+from flyball_streams.engine.workload.capacity.capacities import Capacities
+from flyball_streams.engine.workload.timing import schedule
+from flyball_streams.engine.workload.timing.intensity import Week
+from flyball_streams.engine.workload.timing.progress import Progress
 from flyball_streams.engine.workload.wishes import Wishes
 
 
@@ -33,7 +33,7 @@ class Deferral:
         self._forget({spec.workload for spec in owned})
         self._remember(tick, self.directory.zone_of("", self.cell))
         for spec in owned:
-            if timing.is_deferrable(spec):
+            if schedule.is_deferrable(spec):
                 yield from self._timed(tick, spec, demands.get(spec.workload), wishes)
 
     def state(self) -> dict[str, Any]:
@@ -74,31 +74,31 @@ class Deferral:
         if signal is None:
             return
         job = self._job(spec, progress)
-        slot_ns = timing.slot_start(tick.end_ns, self.config.slot_s)
+        slot_ns = schedule.slot_start(tick.end_ns, self.config.slot_s)
         urgent = job.must_run(tick.end_ns)
         basis = (slot_ns, signal.published_ns, spec.time_ns, urgent)
         plan = self.plans.get(spec.workload)
         if plan is None or self.basis.get(spec.workload) != basis:
             self.basis[spec.workload] = basis
-            plan = timing.make_plan(job, signal, self.weeks[zone], tick.end_ns, self.cell, self.config)
+            plan = schedule.make_plan(job, signal, self.weeks[zone], tick.end_ns, self.cell, self.config)
             self.plans[spec.workload] = plan
             yield plan
         self._wish(tick, job, progress, plan, urgent, wishes)
 
-    def _job(self, spec: WorkloadSpec, progress: Progress) -> timing.Deferrable:
+    def _job(self, spec: WorkloadSpec, progress: Progress) -> schedule.Deferrable:
         cold_start_s = self.capacities.cold_start_s(spec)
         remaining_s = progress.remaining_s(spec)
         restart_s = progress.restart_s(spec, cold_start_s)
         running = progress.replicas > 0
         if running and not progress.ready and remaining_s > 0:
             remaining_s += restart_s
-        return timing.Deferrable(spec, remaining_s, restart_s, progress.margin_s(cold_start_s), running)
+        return schedule.Deferrable(spec, remaining_s, restart_s, progress.margin_s(cold_start_s), running)
 
     def _wish(
-        self, tick: Tick, job: timing.Deferrable, progress: Progress, plan: Plan, urgent: bool, wishes: Wishes
+        self, tick: Tick, job: schedule.Deferrable, progress: Progress, plan: Plan, urgent: bool, wishes: Wishes
     ) -> None:
         spec, running = job.spec, progress.replicas
-        here, then = timing.slot_of(plan, tick.end_ns), timing.next_run(plan, tick.end_ns)
+        here, then = schedule.slot_of(plan, tick.end_ns), schedule.next_run(plan, tick.end_ns)
         urgent = urgent and job.remaining_s > 0
         runs = urgent or plan.run[here]
         if runs and not running:
@@ -112,7 +112,7 @@ class Deferral:
             return
         now_g = plan.cost[here]
         if running:
-            later_g = timing.mean_cost(plan)
+            later_g = schedule.mean_cost(plan)
             wishes.new[identity] = Proposal(
                 id=identity,
                 wish="pause",
@@ -142,7 +142,7 @@ class Deferral:
         )
 
 
-def _why_now(job: timing.Deferrable, plan: Plan, urgent: bool, at: str) -> str:
+def _why_now(job: schedule.Deferrable, plan: Plan, urgent: bool, at: str) -> str:
     if not plan.feasible:
         return f"this job cannot end by its deadline any more and runs at once, {at}"
     if urgent:

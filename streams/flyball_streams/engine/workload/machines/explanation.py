@@ -10,7 +10,7 @@ from flyball_contracts.config import Offer
 from flyball_contracts.records import Evidence, Portion, WorkloadSpec
 from flyball_models.capacity import gpus
 from flyball_models.sizing.choice import Mix, Option
-from flyball_streams.engine.workload.offers import Quote, part_of
+from flyball_streams.engine.workload.machines.offers import Quote, part_of
 
 
 class Chosen(msgspec.Struct, frozen=True):

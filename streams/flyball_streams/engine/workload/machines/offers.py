@@ -11,7 +11,7 @@ from flyball_contracts.records.signals import SignalKind
 from flyball_models.capacity import gpus
 from flyball_models.rightsizing import mig
 from flyball_streams.engine.directory import Directory, Replica
-from flyball_streams.engine.workload.capacity import requests_on
+from flyball_streams.engine.workload.capacity.capacities import requests_on
 
 UNITS: Mapping[SignalKind, str] = {"spot_price": "USD/h", "spot_risk": "1/h", "carbon_intensity": "g/kWh"}
 Kind = tuple[str, str]

@@ -3,8 +3,8 @@
 import numpy as np
 
 from flyball_models.sizing import lead
-from flyball_streams.engine.workload.policy import Basis, Policy, Shown
-from flyball_streams.engine.workload.promised import based, present
+from flyball_streams.engine.workload.sizing.policy import Basis, Policy, Shown
+from flyball_streams.engine.workload.sizing.promised import based, present
 
 
 def need(shown: Shown) -> Basis:

@@ -10,8 +10,8 @@ from flyball_contracts.config import ForecastConfig
 from flyball_contracts.ids import NS_PER_S
 from flyball_contracts.records import Forecast, Tick
 from flyball_streams.engine.rows import rows
-from flyball_streams.engine.workload.forecaster import View
-from flyball_streams.engine.workload.sizer import forecast_id
+from flyball_streams.engine.workload.forecast.forecaster import View
+from flyball_streams.engine.workload.sizing.sizer import forecast_id
 
 SHOWN_HORIZONS = 12
 

@@ -15,8 +15,8 @@ from flyball_models.capacity.base import FIELDS, Limits, empty
 from flyball_models.capacity.hybrid import METHODS
 from flyball_streams.engine.directory import Directory
 from flyball_streams.engine.packing import arrays, like, wiped
-from flyball_streams.engine.workload.sizer import IN_GPUS
-from flyball_streams.engine.workload.starts import ColdStarts
+from flyball_streams.engine.workload.capacity.starts import ColdStarts
+from flyball_streams.engine.workload.sizing.sizer import IN_GPUS
 
 WINDOW_S = 30.0
 LEAST_WINDOWS = 3

@@ -15,10 +15,10 @@ from flyball_contracts.records import Evidence, Proposal, Tick, WorkloadSpec
 from flyball_models.sizing.choice import Mix, Need, Option, Price, choose
 from flyball_streams.engine.directory import Directory
 from flyball_streams.engine.packing import pack_struct, unpack_struct
-from flyball_streams.engine.workload.chosen import Chosen, Priced, alone, explained, portions
-from flyball_streams.engine.workload.losses import Losses
-from flyball_streams.engine.workload.offers import Book, Held, part_of
-from flyball_streams.engine.workload.sizer import Job, Want
+from flyball_streams.engine.workload.machines.explanation import Chosen, Priced, alone, explained, portions
+from flyball_streams.engine.workload.machines.losses import Losses
+from flyball_streams.engine.workload.machines.offers import Book, Held, part_of
+from flyball_streams.engine.workload.sizing.sizer import Job, Want
 
 ROUNDING = 1e-9
 PATIENCE = 1.5

@@ -10,7 +10,7 @@ from flyball_contracts.config import TimingConfig
 from flyball_contracts.ids import NS_PER_S, record_id
 from flyball_contracts.records import Plan, Signal, WorkloadSpec
 from flyball_models.timing import on_off
-from flyball_streams.engine.workload.intensity import Floats, Week, course
+from flyball_streams.engine.workload.timing.intensity import Floats, Week, course
 
 MOST_SLOTS = 512
 """Slots of a plan: with more time to a deadline they are longer, whole multiples of the configured ones."""

@@ -10,8 +10,8 @@ from flyball_contracts.config import ForecastConfig
 from flyball_models import bucket
 from flyball_models.forecast import conformal
 from flyball_streams.engine.packing import arrays, like, taken, wiped
-from flyball_streams.engine.workload.history import History
-from flyball_streams.engine.workload.points import points
+from flyball_streams.engine.workload.forecast.history import History
+from flyball_streams.engine.workload.forecast.points import points
 
 FORGET_STEPS = 3600
 """A series without a value for so many steps gives its slot to a new one that needs it."""

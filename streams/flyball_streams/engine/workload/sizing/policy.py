@@ -8,8 +8,8 @@ from numpy.typing import NDArray
 
 from flyball_contracts.config import ForecastConfig, SizingConfig
 from flyball_models.sizing.promise import Rule, Terms
-from flyball_streams.engine.workload.columns import Columns, Floats, Ints, Seen
-from flyball_streams.engine.workload.forecaster import Forecaster, nearest
+from flyball_streams.engine.workload.forecast.forecaster import Forecaster, nearest
+from flyball_streams.engine.workload.sizing.columns import Columns, Floats, Ints, Seen
 
 DRAIN_S = 60.0
 

@@ -1,0 +1,1 @@
+"""What a replica sustains, and how long its start takes, learned from demand."""

@@ -1,0 +1,1 @@
+"""From demand to replicas: one policy a file, and the reason for each change."""
