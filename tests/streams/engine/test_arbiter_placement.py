@@ -176,3 +176,20 @@ def test_a_copy_that_followed_is_one_that_was_made_anew(seed: int) -> None:
         assert all(n >= 0 for n in kept.free.values())
         kept.rollback(mark)
         assert seen(kept) == seen(fresh)
+
+
+@given(st.integers(0, 2**32), st.integers(1, 4))
+@settings(deadline=None, max_examples=50)
+def test_as_many_fit_as_can_be_placed(seed: int, gpus: int) -> None:
+    directory = Directory()
+    for inventory in inventories(Random(seed)):
+        directory.apply(inventory)
+    placement, job = Placement(directory, CELL), spec("job", gpus_per_replica=float(gpus))
+    placement.refresh([])
+    if placement.spans(job):
+        return
+    expected, placed = placement.fitting(job), 0
+    while placement.place(job) is not None:
+        placed += 1
+    assert placed == expected
+    assert placement.fitting(job) == 0

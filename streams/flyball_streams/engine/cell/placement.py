@@ -106,6 +106,11 @@ class Placement:
         """Whole GPUs that are free and of models that a workload accepts, wherever they are."""
         return sum(n for model, n in self.total.items() if accepts(spec, model))
 
+    def fitting(self, spec: WorkloadSpec) -> int:
+        """How many replicas, of whole GPUs and each on one node, could be placed one after the other."""
+        gpus, models = whole(per_replica(spec)), {model for model in self.total if accepts(spec, model)}
+        return sum(free // gpus for (model, _), free in self.free.items() if model in models)
+
     def place(self, spec: WorkloadSpec) -> Place | None:
         """Take the room that a replica fits best, the fullest; ``None`` when it fits nowhere."""
         gpus = per_replica(spec)

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple, TypeAlias
 
 from flyball_contracts.records import WorkloadSpec
-from flyball_streams.engine.cell.limits import accepts, gang_of, per_replica
+from flyball_streams.engine.cell.limits import SLACK, accepts, gang_of, per_replica
 from flyball_streams.engine.cell.placement import Place, Placement, Room, whole
 from flyball_streams.engine.directory import Directory, Replica
 
@@ -113,18 +113,27 @@ class Search:
         if len(self.chosen) <= MOST_SPARED:
             for bundle in self.chosen[::-1]:
                 fewer = [b for b in self.chosen if b is not bundle]
-                if len(self._again(mark, fewer, replicas)) == replicas:
+                if self._all_fit(mark, fewer, replicas):
                     self.chosen = fewer
         return self._again(mark, self.chosen, replicas)
 
+    def _all_fit(self, mark: int, chosen: Sequence[Bundle], replicas: int) -> bool:
+        if per_replica(self.spec) < 1 - SLACK or self.placement.spans(self.spec):
+            return len(self._again(mark, chosen, replicas)) == replicas
+        self._stop_all(mark, chosen)
+        return self.placement.fitting(self.spec) >= replicas  # to place each of them would take far longer
+
     def _again(self, mark: int, chosen: Sequence[Bundle], replicas: int) -> list[Place]:
+        self._stop_all(mark, chosen)
+        found = (self.placement.place(self.spec) for _ in range(replicas))
+        return [place for place in found if place is not None]
+
+    def _stop_all(self, mark: int, chosen: Sequence[Bundle]) -> None:
         self.placement.rollback(mark)
         self.chosen, kept = [], self.chosen
         for bundle in chosen:
             self._stop(bundle)
         self.chosen = kept
-        found = (self.placement.place(self.spec) for _ in range(replicas))
-        return [place for place in found if place is not None]
 
     def _make_room(self) -> bool:
         """Stop the cheapest set that lets one more replica be placed."""
