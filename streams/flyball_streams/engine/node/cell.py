@@ -70,14 +70,15 @@ class NodeCell:
     def __init__(
         self,
         cell: str,
-        source: str,
+        partition: int,
         config: WorkerConfig,
         directory: Directory,
         demand_partitions: int,
         capacity: int = 0,
     ) -> None:
         self.cell = cell
-        self.source = source
+        self.partition = partition
+        self.source = f"node/{partition}"
         self.config = config
         self.directory = directory
         self.demand_partitions = demand_partitions
@@ -285,7 +286,9 @@ class NodeCell:
         inputs = features.Inputs(v[:, UTILIZATION], v[:, SM_ACTIVITY], v[:, DRAM], v[:, MEMORY], v[:, POWER])
         self.features = features.step(self.features, inputs, self.gpus.mask)
         self.waves = waves.step(self.waves, v[:, UTILIZATION], self.gpus.mask)
-        if tick.index % self.config.profile_every_ticks:
+        if (
+            tick.index + self.partition
+        ) % self.config.profile_every_ticks:  # partitions take turns: all at once are slow
             return
         found, swings, period_s = features.look(self.features), waves.look(self.waves), tick.period_ns / NS_PER_S
         shown = np.flatnonzero(self.gpus.mask & np.isfinite(found.utilization))

@@ -30,6 +30,7 @@ class NodeLane:
         demand_partitions: int,
         capacity: int = 0,
     ) -> None:
+        self.partition = partition
         self.source = f"node/{partition}"
         self.config = config
         self.directory = directory
@@ -89,7 +90,7 @@ class NodeLane:
         if cell is None:
             view = self.views[name] = self.directory.view(name, WorkloadSpec)
             cell = self.cells[name] = NodeCell(
-                name, self.source, self.config, view, self.demand_partitions, self.capacity
+                name, self.partition, self.config, view, self.demand_partitions, self.capacity
             )
         return cell
 
