@@ -1,8 +1,6 @@
 """The actuator on a real Apache Kafka: joining, compacted topics, commits, and a broker that is killed."""
 
 import os
-import re
-import shutil
 import signal
 import subprocess
 import sys
@@ -96,19 +94,6 @@ def test_every_decision_has_one_effect_and_a_last_word(
         assert set(said(address, decision)[3:]) <= {"done"}
 
 
-def wipe(kafka: RealKafka) -> None:
-    """Take all data from the broker, as a lost disk does; it is another cluster at the same address then."""
-    kafka.set_down()
-    folder = kafka._folder  # pyright: ignore[reportPrivateUsage]
-    for data in folder.iterdir():
-        if data.is_dir():
-            shutil.rmtree(data)
-    properties = (folder / "server.properties").read_text()
-    (controller,) = re.findall(r"controller\.quorum\.voters=1@[^:]+:(\d+)", properties)
-    kafka._configure(int(controller))  # pyright: ignore[reportPrivateUsage]
-    kafka.set_up()
-
-
 @pytest.mark.parametrize("how", ["topics made again", "wiped"])
 def test_other_topics_are_noticed_and_read_from_the_start(
     kafka: RealKafka, unique: Callable[[str], str], tmp_path: Path, caplog: pytest.LogCaptureFixture, how: str
@@ -133,7 +118,7 @@ def test_other_topics_are_noticed_and_read_from_the_start(
             publish(address, *before)
             wait_for(lambda: committed(address, group) == 12, "the first commits")
             if how == "wiped":
-                wipe(kafka)
+                kafka.wipe()
             else:
                 delete_topics(kafka)
             beats = actuator.beats

@@ -64,9 +64,9 @@ class RealKafka:
         self._jars = jars or jars_folder()
         self._server: Server | None = None
         self._folder = Path(tempfile.mkdtemp(prefix="flyball-kafka-"))
-        self._port, controller_port = free_ports(2)
+        self._port, self._controller_port = free_ports(2)
         try:
-            self._configure(controller_port)
+            self._configure()
             self.set_up()
             self.create_topics(topics or {})
         except BaseException:
@@ -115,6 +115,15 @@ class RealKafka:
             )
             self._server.wait_until(self._ready, _READY_S)
 
+    def wipe(self) -> None:
+        """Lose all data, as with a disk: another cluster starts at the same address, without topics."""
+        self.set_down()
+        for data in self._folder.iterdir():
+            if data.is_dir():
+                shutil.rmtree(data)
+        self._configure()
+        self.set_up()
+
     def pause(self) -> None:
         """Let the broker stand still, as on a machine that was suspended, until `resume`."""
         if self._server is not None:
@@ -143,11 +152,11 @@ class RealKafka:
     ) -> None:
         self.close()
 
-    def _configure(self, controller_port: int) -> None:
+    def _configure(self) -> None:
         text = (_INFRA / "server.properties.in").read_text()
         for name, value in {
             "CLIENT_PORT": str(self._port),
-            "CONTROLLER_PORT": str(controller_port),
+            "CONTROLLER_PORT": str(self._controller_port),
             "FOLDER": str(self._folder),
         }.items():
             text = text.replace(f"@{name}@", value)

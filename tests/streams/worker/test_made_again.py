@@ -90,3 +90,31 @@ def test_a_worker_goes_on_with_topics_that_were_made_again(
 
         wait_until(heard, "the new ticks are closed")
         assert worker.terminate() == 0
+
+
+@pytest.mark.integration
+def test_a_worker_goes_on_after_its_broker_lost_everything(kafka_jars: Path, tmp_path: Path) -> None:
+    ticks, more = 20, 30
+    simulated = Simulated(ticks + more)
+    with RealKafka(jars=kafka_jars) as kafka, Rig(kafka, tmp_path, "wiped", {}) as rig:
+        rig.send(simulated.start)
+        worker = rig.worker("--log-level", "INFO")
+        for tick in simulated.ticks[:ticks]:
+            rig.send(tick)
+        rig.wait_drained(worker)
+        wait_until(lambda: bool(rig.ends(STATE.name)), "snapshots are there")
+        kafka.wipe()
+        kafka.create_topics(PARTITIONS)
+        rig.send(simulated.start)
+        for tick in simulated.ticks[ticks:]:
+            rig.send(tick)
+        last = max(decode_frame(m.value).time_ns for m in simulated.ticks[-1] if m.topic == TELEMETRY.name) // 10**9
+
+        def heard() -> bool:
+            worker.check()
+            closed = {d.tick.index for d in rig.records(DEMAND.name) if isinstance(d, DemandTick)}
+            return closed >= set(range(last - more + 1, last + 1)) and "was made again" in worker.text()
+
+        wait_until(heard, "the new ticks are closed")
+        rig.wait_drained(worker)
+        assert worker.terminate() == 0
