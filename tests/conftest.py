@@ -29,6 +29,8 @@ DEFAULT_DATA = ROOT.parent / "shared" / "data"
 DEFAULT_VICTORIA = ROOT / ".cache" / "victoria" / "usr" / "bin" / "victoria-metrics"
 READY_S = 30.0
 FUZZ_VARIABLE = "FLYBALL_FUZZ"
+# What is tried from other languages needs their tools: infra/subscribers/fetch.
+collect_ignore = [] if os.environ.get("FLYBALL_SUBSCRIBERS") else ["test_subscribers.py"]
 # No example has a deadline: time is never judged. The tests try the same examples on every run; `make fuzz` explores,
 # and keeps what it finds in .hypothesis, where the next `make fuzz` tries it first.
 settings.register_profile("same", deadline=None, derandomize=True, database=None)
