@@ -19,6 +19,7 @@ from flyball_cli.options import Finite, configured, until_signal
 @click.option("--speed", type=Finite(min=0.01), help="Event seconds per second.")
 @click.option("--bootstrap", metavar="HOST:PORT", help="Use this Kafka instead of an embedded broker.")
 @click.option("--port", type=click.IntRange(0, 65535), default=8080, show_default=True, help="Of the dashboard.")
+@click.option("--broker-port", type=click.IntRange(0, 65535), help="Where clients find the embedded broker.")
 @click.option("--config", "config_path", type=click.Path(path_type=Path), help="YAML file, as in infra/examples.")
 @click.option("--log-level", default="WARNING", show_default=True)
 def command(
@@ -30,6 +31,7 @@ def command(
     speed: float | None,
     bootstrap: str | None,
     port: int,
+    broker_port: int | None,
     config_path: Path | None,
     log_level: str,
 ) -> None:
@@ -54,10 +56,12 @@ def command(
         raise click.UsageError("--headless needs --for SECONDS")
     if recording is not None and fleet is not None:
         raise click.UsageError("--recording plays no fleet; leave out --fleet")
+    if bootstrap is not None and broker_port is not None:
+        raise click.UsageError("--bootstrap uses a Kafka of yours; leave out --broker-port")
     config = configured(config_path, bootstrap, log_level)
     if not headless:
         _refuse_taken(port)
-    options = Options(for_s, headless, recording, fleet, seed, bootstrap, speed, port)
+    options = Options(for_s, headless, recording, fleet, seed, bootstrap, speed, port, broker_port)
     with until_signal() as stop:
         status = run_demo(options, config, stop, Console())
     sys.exit(status)

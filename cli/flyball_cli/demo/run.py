@@ -3,13 +3,13 @@
 import tempfile
 import threading
 import time
-from collections.abc import Generator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack
 from pathlib import Path
 
 from rich.console import Console
 from rich.markup import escape
 
+from flyball_cli.demo.broker import embedded
 from flyball_cli.demo.children import stop_all
 from flyball_cli.demo.monitor import KINDS, Monitor, Seen
 from flyball_cli.demo.services import Options, Services, plan_of, settings_of, write_config
@@ -17,7 +17,7 @@ from flyball_cli.demo.summary import Verdict, failures, show
 from flyball_cli.topics import create_topics, start_group_at_end
 from flyball_contracts.config import Config
 from flyball_contracts.errors import TransportError
-from flyball_contracts.topics import DECISIONS, DEMAND, EVENTS, PROPOSALS, TELEMETRY, TOPICS
+from flyball_contracts.topics import DECISIONS, DEMAND, EVENTS, PROPOSALS, TELEMETRY
 
 SETTLE_S = 30.0
 ALL_KINDS_S = 60.0
@@ -33,7 +33,10 @@ def run_demo(options: Options, config: Config, stop: threading.Event, console: C
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="flyball-demo-")))
         plan = plan_of(options, config)  # raises before anything is started
-        bootstrap = options.bootstrap or stack.enter_context(_broker())
+        bootstrap = options.bootstrap
+        if bootstrap is None:
+            bootstrap, door = stack.enter_context(embedded(options.broker_port))
+            console.print(f"broker: {door} (Kafka's protocol, no persistence)", highlight=False)
         config = settings_of(config, bootstrap, folder, options, plan)
         if options.bootstrap is not None:
             create_topics(config.kafka)
@@ -74,14 +77,6 @@ def _judge(options: Options, services: Services, monitor: Monitor, interrupted: 
     expected = KINDS if own_fleet and long_enough else ()
     problems = broken if interrupted else failures(monitor, operations, expected, broken)
     return Verdict(problems, accounts, operations)
-
-
-@contextmanager
-def _broker() -> Generator[str]:
-    from flyball_streams.broker import EmbeddedBroker
-
-    with EmbeddedBroker({name: topic.partitions for name, topic in TOPICS.items()}) as broker:
-        yield broker.bootstrap
 
 
 def _watch(

@@ -23,7 +23,10 @@ READY_S = 90.0
 
 
 class Options(msgspec.Struct, frozen=True):
-    """What the user asked for; ``for_s`` ``None`` runs until interrupted, ``bootstrap`` ``None`` embeds a broker."""
+    """What the user asked for; ``for_s`` ``None`` runs until interrupted, ``bootstrap`` ``None`` embeds a broker.
+
+    ``broker_port`` is where the embedded broker can be found too; ``None`` leaves it the port that it chose.
+    """
 
     for_s: float | None = None
     headless: bool = False
@@ -33,6 +36,7 @@ class Options(msgspec.Struct, frozen=True):
     bootstrap: str | None = None
     speed: float | None = None
     port: int = 8080
+    broker_port: int | None = None
 
 
 class Plan(msgspec.Struct, frozen=True):

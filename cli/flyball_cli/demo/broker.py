@@ -1,0 +1,78 @@
+"""The broker that the demo brings along, and a door to it on a port that the user names."""
+
+import socket
+import socketserver
+import threading
+from collections.abc import Generator
+from contextlib import contextmanager, suppress
+from typing import NamedTuple
+
+from flyball_contracts.errors import TransportError
+from flyball_contracts.topics import TOPICS
+
+LOOPBACK = "127.0.0.1"
+CHUNK_BYTES = 64 * 1024
+
+
+class Addresses(NamedTuple):
+    """Where the services of the demo find the broker, and where users do."""
+
+    bootstrap: str
+    door: str
+
+
+@contextmanager
+def embedded(port: int | None) -> Generator[Addresses]:
+    """Run the embedded broker with all topics.
+
+    The broker chooses its port itself. With ``port``, clients can also start there: they are told the broker's own
+    address and go on with it. Raises :class:`TransportError` when the port cannot be used.
+    """
+    from flyball_streams.broker import EmbeddedBroker
+
+    with EmbeddedBroker({name: topic.partitions for name, topic in TOPICS.items()}) as broker:
+        if port is None:
+            yield Addresses(broker.bootstrap, broker.bootstrap)
+            return
+        try:
+            opened = _Door((LOOPBACK, port), broker.bootstrap)
+        except OSError as error:
+            raise TransportError(f"--broker-port {port}: {error.strerror}; name another port") from error
+        with opened as door:
+            threading.Thread(target=door.serve_forever, name="door", daemon=True).start()
+            try:
+                yield Addresses(broker.bootstrap, f"{LOOPBACK}:{door.server_address[1]}")
+            finally:
+                door.shutdown()
+
+
+class _Door(socketserver.ThreadingTCPServer):
+    """Passes the bytes of each connection on to the broker, and back."""
+
+    allow_reuse_address = True
+    daemon_threads = True
+
+    def __init__(self, address: tuple[str, int], target: str) -> None:
+        host, _, port = target.rpartition(":")
+        self.target = host, int(port)
+        super().__init__(address, _Connection)
+
+
+class _Connection(socketserver.BaseRequestHandler):
+    def handle(self) -> None:
+        server, near = self.server, self.request
+        assert isinstance(server, _Door)
+        with suppress(OSError), socket.create_connection(server.target) as far:
+            back = threading.Thread(target=_pass_on, args=(far, near), daemon=True)
+            back.start()
+            _pass_on(near, far)
+            back.join()
+
+
+def _pass_on(source: socket.socket, sink: socket.socket) -> None:
+    with suppress(OSError):
+        while data := source.recv(CHUNK_BYTES):
+            sink.sendall(data)
+    for end in (source, sink):  # where one side has ended, so has the other
+        with suppress(OSError):
+            end.shutdown(socket.SHUT_RDWR)
