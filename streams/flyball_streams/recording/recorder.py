@@ -11,7 +11,7 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Topic
 
 from flyball_contracts.config import KafkaConfig
 from flyball_contracts.errors import TransportError
-from flyball_contracts.kafka import Place, bounds, consumer_settings, open_consumer
+from flyball_contracts.kafka import Place, bounds, consumer_settings, list_topics, open_consumer
 from flyball_contracts.topics import STATE, TOPICS
 from flyball_streams.received import received
 from flyball_streams.recording.format import RecordedMessage, event_time_ns
@@ -65,7 +65,7 @@ def record(
     )
     consumer = open_consumer(settings, _LOG, "record")
     try:
-        places = _places(consumer, kafka.bootstrap, topics)
+        places = _places(consumer, kafka.bootstrap, topics, stop)
         found = {topic for topic, _ in places}
         absent = tuple(topic for topic in topics if topic not in found)
         for topic in absent:
@@ -116,9 +116,9 @@ class _Tape:
         self.writer.append(RecordedMessage(topic, partition, offset, time_ns, timestamp_ms, key, value, headers))
 
 
-def _places(consumer: Consumer, bootstrap: str, topics: Sequence[str]) -> list[Place]:
+def _places(consumer: Consumer, bootstrap: str, topics: Sequence[str], stop: threading.Event) -> list[Place]:
     try:
-        known = consumer.list_topics(timeout=_ANSWER_S).topics
+        known = list_topics(consumer, _ANSWER_S, stop).topics
     except KafkaException as error:
         raise TransportError(
             f"no broker answers at {bootstrap} ({error.args[0].str()}); start one or name another"
