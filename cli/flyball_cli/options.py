@@ -41,7 +41,7 @@ def common(function: F) -> F:
             "--config",
             "config_path",
             type=click.Path(path_type=Path),
-            help="YAML file, as in infra/examples.",
+            help="YAML file; see `flyball config example`.",
         ),
     ):
         function = option(function)

@@ -40,9 +40,9 @@ def list_topics(
         try:
             return client.list_topics(timeout=wait_s) if topic is None else client.list_topics(topic, timeout=wait_s)
         except KafkaException as error:
-            check(stop)
             if last or error.args[0].code() not in _AWAY:
                 raise
+        check(stop)
         time.sleep(_AGAIN_S)
 
 
