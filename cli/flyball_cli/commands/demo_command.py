@@ -69,7 +69,10 @@ def command(
 
 def _refuse_without_packages(*, page: bool) -> None:
     """See before anything is started what its services would miss later, one by one."""
-    needed = {"worker": ("faust", "jax", "polars"), "agent": ("prometheus_client", "urllib3")}
+    needed: dict[str, tuple[str, ...]] = {
+        "worker": ("faust", "jax", "polars"),
+        "agent": ("prometheus_client", "urllib3"),
+    }
     if page:
         needed["dashboard"] = ("nicegui",)
     extras = [extra for extra, names in needed.items() if any(find_spec(name) is None for name in names)]
