@@ -90,7 +90,7 @@ class Loop:
 
     def run(self, ready: Callable[[], None] | None, beat: Callable[[], object]) -> None:
         """Go round until told to stop; :class:`TopicsChanged` when the topics are no longer those it began with."""
-        self._watch.start()
+        self._watch.start(self._stop)
         self.topic = self._watch.identity
         self._session.start()
         self._consumer.subscribe(

@@ -4,7 +4,7 @@ import logging
 import threading
 import time
 from collections.abc import Mapping
-from concurrent.futures import Future
+from concurrent.futures import Future, wait
 from typing import Any, NamedTuple
 
 from confluent_kafka import KafkaException, TopicCollection, TopicPartition
@@ -12,12 +12,13 @@ from confluent_kafka.admin._acl import AclOperation
 from confluent_kafka.admin._listoffsets import OffsetSpec
 
 from flyball_contracts.errors import TransportError
-from flyball_contracts.kafka import Settings, open_admin
+from flyball_contracts.kafka import Settings, check, open_admin
 from flyball_contracts.topics import DEAD_LETTERS, DECISIONS, INVENTORY, OUTCOMES, WORKLOADS
 
 _LOG = logging.getLogger(__name__)
 EVERY_S = 2.0
 ANSWER_S = 5.0
+_SLICE_S = 0.2
 _READ = (DECISIONS, OUTCOMES, WORKLOADS, INVENTORY)
 _CREATE = "create the topics with: flyball topics"
 
@@ -57,12 +58,12 @@ class TopicsWatch:
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run, name="topics", daemon=True)
 
-    def start(self) -> None:
+    def start(self, stop: threading.Event) -> None:
         """Check that what is needed is there and allowed, and go on watching.
 
         :class:`TransportError` names what is missing and the remedy.
         """
-        self._shapes = self._describe()
+        self._shapes = self._describe(stop)
         decisions, outcomes = self._shapes[DECISIONS.name], self._shapes[OUTCOMES.name]
         if decisions.partitions != outcomes.partitions:
             raise TransportError(
@@ -119,13 +120,13 @@ class TopicsWatch:
         self.cut_short = True
         return f"{DECISIONS.name}/{short} ends at {ends[short]}, and was read to {positions[short]}"
 
-    def _describe(self) -> dict[str, Shape]:
+    def _describe(self, stop: threading.Event | None = None) -> dict[str, Shape]:
         names = [topic.name for topic in (*_READ, DEAD_LETTERS)]
         try:
             asked: Mapping[str, Future[Any]] = self._admin.describe_topics(
                 TopicCollection(names), include_authorized_operations=True, request_timeout=ANSWER_S
             )
-            found = {name: self._result(name, future) for name, future in asked.items()}
+            found = {name: self._result(name, future, stop) for name, future in asked.items()}
         except KafkaException as error:
             raise TransportError(f"{self._bootstrap}: {error.args[0].str()}; is a broker there?") from error
         for name, operation, what in (
@@ -139,9 +140,13 @@ class TopicsWatch:
                 )
         return {name: Shape(str(topic.topic_id), len(topic.partitions)) for name, topic in found.items()}
 
-    def _result(self, name: str, future: "Future[Any]") -> Any:
+    def _result(self, name: str, future: "Future[Any]", stop: threading.Event | None) -> Any:
+        give_up_s = time.monotonic() + ANSWER_S + 1.0
+        while not future.done() and time.monotonic() < give_up_s:
+            check(stop)
+            wait((future,), _SLICE_S)
         try:
-            return future.result(ANSWER_S + 1.0)
+            return future.result(0.0)
         except KafkaException as error:
             code = error.args[0].name()
             if code in ("UNKNOWN_TOPIC_OR_PART", "_UNKNOWN_TOPIC", "UNKNOWN_TOPIC_ID"):

@@ -10,7 +10,7 @@ from flyball_actuators.guard import NodeInfo, Placed, World
 from flyball_actuators.messages import END_OF_PARTITION, headers_of
 from flyball_contracts.codec import decode_record
 from flyball_contracts.errors import DecodeError, TransportError
-from flyball_contracts.kafka import Place, Settings, bounds, open_consumer
+from flyball_contracts.kafka import Place, Settings, bounds, list_topics, open_consumer
 from flyball_contracts.records import Inventory, WorkloadSpec
 from flyball_contracts.topics import INVENTORY, WORKLOADS
 
@@ -19,9 +19,9 @@ _ANSWER_S = 10.0
 _BATCH = 500
 
 
-def partitions_of(consumer: Consumer, topic: str) -> list[int]:
+def partitions_of(consumer: Consumer, topic: str, stop: Event) -> list[int]:
     """Partitions of a topic; :class:`TransportError` when it does not exist, ``KafkaException`` without a broker."""
-    found = consumer.list_topics(topic, timeout=_ANSWER_S).topics[topic]
+    found = list_topics(consumer, _ANSWER_S, stop, topic).topics[topic]
     if found.error is not None:
         raise TransportError(f"topic {topic}: {found.error.str()}; create the topics with: flyball topics")
     return sorted(found.partitions)
@@ -46,7 +46,7 @@ class WorldReader:
             parts = [
                 (topic.name, partition)
                 for topic in (WORKLOADS, INVENTORY)
-                for partition in partitions_of(self._consumer, topic.name)
+                for partition in partitions_of(self._consumer, topic.name, stop)
             ]
             self._consumer.assign([TopicPartition(name, p, 0) for name, p in parts])
             self._positions = dict.fromkeys(parts, 0)

@@ -27,6 +27,7 @@ COMMANDS = {
     "workloads": "Declare, list, show and remove workloads.",
     "topics": "List or create the topics.",
     "schema": "Print or write the JSON Schemas and the AsyncAPI document.",
+    "config": "Print example configurations.",
     "doctor": "Say what this node can measure and what it can reach, and why not.",
     "health": "Exit 0 when a service's health file is fresh.",
 }

@@ -3,6 +3,7 @@
 import logging
 import math
 import signal
+import sys
 import threading
 import time
 from collections.abc import Callable, Generator
@@ -14,7 +15,7 @@ import click
 import msgspec
 
 from flyball_contracts.config import Config, load_config
-from flyball_contracts.errors import ConfigError
+from flyball_contracts.errors import ConfigError, Stopped
 
 F = TypeVar("F", bound=Callable[..., Any])
 BEAT_S = 2.0
@@ -40,7 +41,7 @@ def common(function: F) -> F:
             "--config",
             "config_path",
             type=click.Path(path_type=Path),
-            help="YAML file, as in infra/examples.",
+            help="YAML file; see `flyball config example`.",
         ),
     ):
         function = option(function)
@@ -91,14 +92,18 @@ def _check_client(settings: dict[str, str], config_path: Path | None) -> None:
 
 @contextmanager
 def until_signal(health_file: Path | None = None) -> Generator[threading.Event]:
-    """An event that SIGTERM or SIGINT sets.
+    """An event that SIGTERM or SIGINT sets, and SIGHUP, which is turned into SIGTERM at the start.
 
+    Where the block ends by :class:`Stopped`, the command does, with the exit status of the signal.
     ``health_file`` is touched meanwhile: that tells that the process lives. A loop that can tell more calls
     :class:`Pulse` itself.
     """
     stop = threading.Event()
 
-    def end(_signum: int, _frame: object) -> None:
+    received: list[int] = []
+
+    def end(number: int, _frame: object) -> None:
+        received.append(number)
         stop.set()
 
     before = {number: signal.signal(number, end) for number in (signal.SIGTERM, signal.SIGINT)}
@@ -106,6 +111,8 @@ def until_signal(health_file: Path | None = None) -> Generator[threading.Event]:
     beat.start()
     try:
         yield stop
+    except Stopped:
+        sys.exit(128 + received[0] if received else 1)
     finally:
         stop.set()
         beat.join()

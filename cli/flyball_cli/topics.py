@@ -2,6 +2,7 @@
 
 import logging
 from collections.abc import Sequence
+from threading import Event
 from typing import Any
 
 from confluent_kafka import Consumer, KafkaException, TopicPartition
@@ -9,7 +10,7 @@ from confluent_kafka.cimpl import NewTopic
 
 from flyball_contracts.config import KafkaConfig
 from flyball_contracts.errors import TransportError
-from flyball_contracts.kafka import bounds, consumer_settings, open_admin, open_consumer
+from flyball_contracts.kafka import bounds, consumer_settings, list_topics, open_admin, open_consumer
 from flyball_contracts.topics import TOPICS, Topic
 
 log = logging.getLogger(__name__)
@@ -17,14 +18,15 @@ ANSWER_S = 10.0
 LEADERS_S = 20.0
 
 
-def create_topics(kafka: KafkaConfig, replicas: int = 1) -> list[str]:
+def create_topics(kafka: KafkaConfig, replicas: int = 1, stop: Event | None = None) -> list[str]:
     """Create the topics of the table that the broker does not have; their names.
 
-    Raises :class:`TransportError` when the broker does not answer or refuses.
+    Raises :class:`TransportError` when the broker does not answer or refuses, :class:`Stopped` when ``stop`` is set
+    while it is waited for.
     """
     admin = open_admin({"bootstrap.servers": kafka.bootstrap, **kafka.client}, log, "topics", aloud=False)
     try:
-        known = set(admin.list_topics(timeout=ANSWER_S).topics)
+        known = set(list_topics(admin, ANSWER_S, stop).topics)
     except KafkaException as error:
         raise TransportError(
             f"no Kafka broker answers at {kafka.bootstrap}: start one, or set kafka.bootstrap (--bootstrap)"
@@ -54,7 +56,7 @@ def _wait_for_leaders(kafka: KafkaConfig, names: Sequence[str]) -> None:
     """See that each partition answers: a broker says that a topic is made before anybody leads it."""
     consumer = _consumer(kafka, "flyball-topics")
     try:
-        known = consumer.list_topics(timeout=ANSWER_S).topics
+        known = list_topics(consumer, ANSWER_S).topics
         bounds(consumer, ((name, p) for name in names for p in known[name].partitions), LEADERS_S)
     except KafkaException as error:
         raise TransportError(f"the new topics on {kafka.bootstrap} cannot be read: {error.args[0].str()}") from error
@@ -74,7 +76,7 @@ def start_group_at_end(kafka: KafkaConfig, group: str, topics: Sequence[Topic]) 
     """
     consumer = _consumer(kafka, group)
     try:
-        known = consumer.list_topics(timeout=ANSWER_S).topics
+        known = list_topics(consumer, ANSWER_S).topics
         found = bounds(consumer, ((topic.name, p) for topic in topics for p in known[topic.name].partitions), ANSWER_S)
         ends = [TopicPartition(*place, following) for place, (_, following) in found.items()]
         consumer.commit(offsets=ends, asynchronous=False)

@@ -8,7 +8,8 @@
     │   └── UnknownSchema  a frame layout or record type that this version does not know
     ├── RecordError        a record that decodes but breaks its own rules: dead letter
     ├── TransportError     a broker or a server cannot be reached: retry, then report
-    └── RecordingError     a recording or trace that cannot be read: report and stop
+    ├── RecordingError     a recording or trace that cannot be read: report and stop
+    └── Stopped            the caller was told to stop while it waited: end quietly
 """
 
 
@@ -38,3 +39,7 @@ class TransportError(FlyballError):
 
 class RecordingError(FlyballError):
     """A recording or a public trace that cannot be read."""
+
+
+class Stopped(FlyballError):
+    """Told to stop while waiting for something else."""

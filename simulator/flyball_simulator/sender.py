@@ -11,7 +11,7 @@ from confluent_kafka import KafkaError, KafkaException, Message as Delivered
 from flyball_contracts.codec import Message
 from flyball_contracts.config import KafkaConfig
 from flyball_contracts.errors import TransportError
-from flyball_contracts.kafka import open_producer, producer_settings
+from flyball_contracts.kafka import list_topics, open_producer, producer_settings
 from flyball_contracts.topics import INVENTORY
 
 _LOG = logging.getLogger(__name__)
@@ -57,7 +57,7 @@ class Sender:
         options = {"delivery.report.only.error": acknowledged is None}
         self._producer = open_producer({**settings, **options}, _LOG, "fleet")
         try:
-            self._producer.list_topics(timeout=_CONNECT_S)
+            list_topics(self._producer, _CONNECT_S, stop)
         except KafkaException as error:
             raise TransportError(
                 f"no broker answers at {kafka.bootstrap} ({error.args[0].str()}); check kafka.bootstrap or --bootstrap"

@@ -5,6 +5,8 @@ import sys
 import tomllib
 from pathlib import Path
 
+from tests.cli.shell import check_refused
+
 ROOT = Path(__file__).parents[2]
 HEAVY = ("jax", "jaxlib", "faust", "mode", "polars", "statsmodels", "numba", "nicegui", "influxdb_client")
 PROGRAM = f"""
@@ -39,6 +41,12 @@ def test_missing_extra_is_one_line_with_the_remedy() -> None:
     assert done.returncode == 2
     assert done.stderr.strip().splitlines()[-1].startswith("error: ")
     assert "pip install 'flyball[worker]'" in done.stderr
+
+
+def test_a_demo_names_what_it_lacks_before_it_starts() -> None:
+    for arguments, extras in ((["--headless", "--for", "5"], "worker"), (["--for", "5"], "worker,dashboard")):
+        done = run_light("demo", *arguments)
+        check_refused(done.returncode, done.stderr, f"pip install 'flyball[{extras}]'")
 
 
 def test_agent_extra_is_light() -> None:

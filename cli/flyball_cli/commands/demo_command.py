@@ -2,6 +2,7 @@
 
 import socket
 import sys
+from importlib.util import find_spec
 from pathlib import Path
 
 import click
@@ -20,7 +21,9 @@ from flyball_cli.options import Finite, configured, until_signal
 @click.option("--bootstrap", metavar="HOST:PORT", help="Use this Kafka instead of an embedded broker.")
 @click.option("--port", type=click.IntRange(0, 65535), default=8080, show_default=True, help="Of the dashboard.")
 @click.option("--broker-port", type=click.IntRange(0, 65535), help="Where clients find the embedded broker.")
-@click.option("--config", "config_path", type=click.Path(path_type=Path), help="YAML file, as in infra/examples.")
+@click.option(
+    "--config", "config_path", type=click.Path(path_type=Path), help="YAML file; see `flyball config example`."
+)
 @click.option("--log-level", default="WARNING", show_default=True)
 def command(
     for_s: float | None,
@@ -49,6 +52,7 @@ def command(
       flyball demo --speed 60 --headless --for 240
       flyball demo --recording gentd26.parquet --headless --for 240
     """
+    _refuse_without_packages(page=not headless)
     from flyball_cli.demo.run import run_demo
     from flyball_cli.demo.services import Options
 
@@ -65,6 +69,19 @@ def command(
     with until_signal() as stop:
         status = run_demo(options, config, stop, Console())
     sys.exit(status)
+
+
+def _refuse_without_packages(*, page: bool) -> None:
+    """See before anything is started what its services would miss later, one by one."""
+    needed: dict[str, tuple[str, ...]] = {
+        "worker": ("faust", "jax", "polars"),
+        "agent": ("prometheus_client", "urllib3"),
+    }
+    if page:
+        needed["dashboard"] = ("nicegui",)
+    extras = [extra for extra, names in needed.items() if any(find_spec(name) is None for name in names)]
+    if extras:
+        raise click.ClickException(f"the demo needs more packages: pip install 'flyball[{','.join(extras)}]'")
 
 
 def _refuse_taken(port: int) -> None:

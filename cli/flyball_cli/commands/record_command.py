@@ -42,4 +42,5 @@ def command(
             timer.daemon = True
             timer.start()
         report = record(config.kafka, target, topics=topics or tuple(TOPICS), stop=stop, progress=progress)
-    click.echo(f"{report.messages} messages in {out}")
+    rest = "" if report.complete else "; the file can be read, but lacks what the broker did not give at the end"
+    click.echo(f"{report.messages} messages in {out}{rest}")

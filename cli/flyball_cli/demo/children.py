@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import IO
 
 GRACE_S = 12.0
+ENDED = (-signal.SIGTERM, 128 + signal.SIGTERM)
 
 
 class Child:
@@ -33,7 +34,7 @@ class Child:
     def failure(self) -> str | None:
         """Why the service is not running, with the end of its log; ``None`` while it is, or ended well."""
         status = self.process.poll()
-        if not status or (self._asked and status == -signal.SIGTERM):  # asked before it had a handler
+        if not status or (self._asked and status in ENDED):  # asked before it had a handler
             return None
         how = f"with status {status}" if status > 0 else f"by {signal.Signals(-status).name}"
         return f"{self.name} ended {how}:\n{self.tail()}"

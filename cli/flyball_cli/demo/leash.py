@@ -16,7 +16,7 @@ def main() -> None:
         ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
         if os.getppid() != parent:  # it died before we were tied
             sys.exit(1)
-    from flyball_cli.main import main as flyball
+    from flyball_cli.start import main as flyball
 
     flyball()
 

@@ -11,7 +11,7 @@ from flyball_contracts.cloudevents import header
 from flyball_contracts.codec import decode_record
 from flyball_contracts.config import KafkaConfig
 from flyball_contracts.errors import DecodeError, TransportError
-from flyball_contracts.kafka import bounds, consumer_settings, open_consumer
+from flyball_contracts.kafka import bounds, consumer_settings, list_topics, open_consumer
 from flyball_contracts.records import Decision, Outcome
 from flyball_contracts.topics import DEAD_LETTERS, DECISIONS, INSIGHTS, OUTCOMES, TELEMETRY
 
@@ -40,7 +40,7 @@ class Monitor:
         )
         self._consumer = open_consumer(settings, log, "demo")
         try:
-            known = self._consumer.list_topics(timeout=10.0).topics
+            known = list_topics(self._consumer, 10.0).topics
         except KafkaException as error:
             raise TransportError(f"no broker answers at {kafka.bootstrap}: {error.args[0].str()}") from error
         self._places = {

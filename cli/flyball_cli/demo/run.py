@@ -39,7 +39,7 @@ def run_demo(options: Options, config: Config, stop: threading.Event, console: C
             console.print(f"broker: {door} (Kafka's protocol, no persistence)", highlight=False)
         config = settings_of(config, bootstrap, folder, options, plan)
         if options.bootstrap is not None:
-            create_topics(config.kafka)
+            create_topics(config.kafka, stop=stop)
             # What earlier runs left there is not ours to decide on, nor to carry out once more.
             start_group_at_end(config.kafka, config.worker.app, (TELEMETRY, EVENTS, DEMAND, PROPOSALS))
             start_group_at_end(config.kafka, config.actuator.group, (DECISIONS,))

@@ -10,7 +10,14 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, Message as Kaf
 from flyball_contracts.codec import decode_record, record_message
 from flyball_contracts.config import KafkaConfig
 from flyball_contracts.errors import DecodeError, TransportError
-from flyball_contracts.kafka import bounds, consumer_settings, open_consumer, open_producer, producer_settings
+from flyball_contracts.kafka import (
+    bounds,
+    consumer_settings,
+    list_topics,
+    open_consumer,
+    open_producer,
+    producer_settings,
+)
 from flyball_contracts.records import WorkloadSpec
 from flyball_contracts.tables import Tables
 from flyball_contracts.topics import WORKLOADS
@@ -81,7 +88,7 @@ def write_topic(kafka: KafkaConfig, specs: Sequence[WorkloadSpec]) -> None:
 
 
 def _messages(consumer: Consumer, bootstrap: str) -> list[KafkaMessage]:
-    known = consumer.list_topics(timeout=ANSWER_S).topics.get(WORKLOADS.name)
+    known = list_topics(consumer, ANSWER_S).topics.get(WORKLOADS.name)
     if known is None or known.error is not None or not known.partitions:
         raise TransportError(
             f"{bootstrap} has no topic {WORKLOADS.name}; create the topics with `flyball topics --create`"

@@ -11,7 +11,7 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Topic
 
 from flyball_contracts.config import KafkaConfig
 from flyball_contracts.errors import TransportError
-from flyball_contracts.kafka import Place, bounds, consumer_settings, open_consumer
+from flyball_contracts.kafka import ClientLog, Place, bounds, consumer_settings, list_topics, open_consumer
 from flyball_contracts.topics import STATE, TOPICS
 from flyball_streams.received import received
 from flyball_streams.recording.format import RecordedMessage, event_time_ns
@@ -23,6 +23,7 @@ EVERYTHING: tuple[str, ...] = tuple(name for name in TOPICS if name != STATE.nam
 _BATCH = 1_000
 _ANSWER_S = 10.0
 _QUIET_S = 5.0
+_LOOK_S = 0.2
 
 
 @dataclass(frozen=True)
@@ -63,9 +64,10 @@ def record(
     settings = consumer_settings(
         kafka.bootstrap, group="flyball-record", client_id="flyball-record", from_start=True, extra=kafka.client
     )
-    consumer = open_consumer(settings, _LOG, "record")
+    link = _Link(kafka.bootstrap)
+    consumer = open_consumer({**settings, "error_cb": link.failed}, _LOG, "record", aloud=False)
     try:
-        places = _places(consumer, kafka.bootstrap, topics)
+        places = _places(consumer, kafka.bootstrap, topics, stop)
         found = {topic for topic, _ in places}
         absent = tuple(topic for topic in topics if topic not in found)
         for topic in absent:
@@ -76,16 +78,66 @@ def record(
             tape.lost = sum(low for low, _ in held.values()) if from_start else 0
             consumer.assign([TopicPartition(*place, offset) for place, offset in tape.next.items()])
             while not stop.is_set():
+                before = writer.messages
                 tape.take(consumer.consume(_BATCH, 0.2))
+                if not before and writer.messages:
+                    _LOG.info("the first messages are recorded")
+                link.look(consumer)
                 if progress is not None:
                     progress(writer.messages, 0)
-            complete = _drain(consumer, tape)
+            complete = not link.lost() and _drain(consumer, tape)
     except KafkaException as error:
-        raise TransportError(f"recording from {kafka.bootstrap} failed: {error.args[0].str()}") from error
+        raise TransportError(
+            f"recording from {kafka.bootstrap} failed: {error.args[0].str()}; record again once the broker answers"
+        ) from error
     finally:
         consumer.close()
     topics_seen = dict(sorted(writer.topics.items()))
     return RecordReport(path, writer.messages, topics_seen, *writer.span, tape.undated, tape.lost, absent, complete)
+
+
+class _Link:
+    """Tells once that the broker went away, and once that it is back; the client reconnects by itself."""
+
+    def __init__(self, bootstrap: str) -> None:
+        self._bootstrap = bootstrap
+        self._others = ClientLog(_LOG, "record", bootstrap)
+        self._away = False
+
+    def failed(self, error: KafkaError) -> None:
+        """Take an error of the client."""
+        if error.code() == KafkaError._ALL_BROKERS_DOWN:  # pyright: ignore[reportPrivateUsage]
+            if not self._away:
+                _LOG.warning(
+                    "no broker answers at %s (%s); trying again until it does or the recording is ended, "
+                    "and keeping what was recorded",
+                    self._bootstrap,
+                    error.str(),
+                )
+            self._away = True
+        elif error.code() != KafkaError._TRANSPORT:  # pyright: ignore[reportPrivateUsage]
+            self._others.on_error(error)
+
+    def look(self, consumer: Consumer) -> None:
+        """See whether a broker that was away is back."""
+        if not self._away:
+            return
+        try:
+            consumer.list_topics(timeout=_LOOK_S)
+        except KafkaException:
+            return
+        self._away = False
+        _LOG.warning("the broker at %s answers again; the recording goes on where it stopped", self._bootstrap)
+
+    def lost(self) -> bool:
+        """Say whether the broker is away as the recording ends, and what to do then."""
+        if self._away:
+            _LOG.warning(
+                "the broker at %s is still away: the recording ends with what came before; "
+                "record again once it is back, to have the rest",
+                self._bootstrap,
+            )
+        return self._away
 
 
 class _Tape:
@@ -116,9 +168,9 @@ class _Tape:
         self.writer.append(RecordedMessage(topic, partition, offset, time_ns, timestamp_ms, key, value, headers))
 
 
-def _places(consumer: Consumer, bootstrap: str, topics: Sequence[str]) -> list[Place]:
+def _places(consumer: Consumer, bootstrap: str, topics: Sequence[str], stop: threading.Event) -> list[Place]:
     try:
-        known = consumer.list_topics(timeout=_ANSWER_S).topics
+        known = list_topics(consumer, _ANSWER_S, stop).topics
     except KafkaException as error:
         raise TransportError(
             f"no broker answers at {bootstrap} ({error.args[0].str()}); start one or name another"

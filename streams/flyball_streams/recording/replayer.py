@@ -12,7 +12,7 @@ from confluent_kafka import KafkaError, KafkaException, Message
 
 from flyball_contracts.config import KafkaConfig
 from flyball_contracts.errors import DecodeError, TransportError
-from flyball_contracts.kafka import open_producer, producer_settings
+from flyball_contracts.kafka import list_topics, open_producer, producer_settings
 from flyball_contracts.topics import RETENTION_MS, TELEMETRY
 from flyball_streams.recording.format import NS_PER_MS, SOURCES, RecordedMessage
 from flyball_streams.recording.reader import Recording
@@ -125,7 +125,7 @@ class _Deck:
         settings = producer_settings(kafka.bootstrap, client_id="flyball-replay", extra=kafka.client)
         self._producer = open_producer(settings, _LOG, "replay")
         try:
-            self._producer.list_topics(timeout=_ANSWER_S)
+            list_topics(self._producer, _ANSWER_S, stop)
         except KafkaException as error:
             raise TransportError(
                 f"no broker answers at {kafka.bootstrap} ({error.args[0].str()}); start one"

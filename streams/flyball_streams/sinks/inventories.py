@@ -2,6 +2,7 @@
 
 import logging
 import time
+from threading import Event
 
 from confluent_kafka import TopicPartition
 
@@ -9,7 +10,7 @@ from flyball_contracts.codec import decode_record
 from flyball_contracts.config import KafkaConfig
 from flyball_contracts.errors import DecodeError
 from flyball_contracts.frame import Frame
-from flyball_contracts.kafka import bounds, consumer_settings, open_consumer
+from flyball_contracts.kafka import bounds, consumer_settings, list_topics, open_consumer
 from flyball_contracts.records import Inventory
 from flyball_contracts.tables import supersedes
 from flyball_contracts.topics import INVENTORY
@@ -28,13 +29,13 @@ class Inventories:
     Messages that cannot be decoded are the worker's to report; here they are only skipped.
     """
 
-    def __init__(self, kafka: KafkaConfig) -> None:
+    def __init__(self, kafka: KafkaConfig, stop: Event) -> None:
         settings = consumer_settings(
             kafka.bootstrap, group="flyball-inventories", client_id="flyball-sink-inventories", extra=kafka.client
         )
         self._consumer = open_consumer(settings, _LOG, "inventories")
         self._nodes: dict[str, dict[tuple[str, int], Inventory]] = {}
-        known = self._consumer.list_topics(timeout=_ANSWER_S).topics.get(INVENTORY.name)
+        known = list_topics(self._consumer, _ANSWER_S, stop).topics.get(INVENTORY.name)
         self._places = [TopicPartition(INVENTORY.name, p, 0) for p in sorted(known.partitions if known else ())]
         self._consumer.assign(self._places)
 

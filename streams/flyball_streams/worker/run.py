@@ -11,7 +11,7 @@ import faust
 
 from flyball_contracts.config import Config, WorkerConfig
 from flyball_contracts.errors import TransportError
-from flyball_contracts.kafka import Storms, open_admin
+from flyball_contracts.kafka import Storms, list_topics, open_admin
 from flyball_contracts.topics import EVENTS, TELEMETRY, TOPICS
 from flyball_streams.engine.workload.forecast.history import History
 from flyball_streams.worker.app import Worker
@@ -34,7 +34,7 @@ def topic_partitions(bootstrap: str, client: dict[str, str]) -> dict[str, int]:
     """
     admin = open_admin({"bootstrap.servers": bootstrap, **client}, log, "start", aloud=False)
     try:
-        known = admin.list_topics(timeout=10.0).topics
+        known = list_topics(admin, 10.0).topics
     except Exception as error:
         raise TransportError(
             f"no Kafka broker answers at {bootstrap}: start one, or set kafka.bootstrap (--bootstrap)"

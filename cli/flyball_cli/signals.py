@@ -1,0 +1,63 @@
+"""What SIGINT, SIGTERM and SIGHUP do to a command, and what it writes where the locale has no such character."""
+
+import os
+import signal
+import sys
+import threading
+from collections.abc import Callable
+from types import FrameType
+
+AGAIN_S = 0.02
+_lost = sys.unraisablehook
+
+
+class Ended(SystemExit):
+    """A signal asks the command to end; the exit status is 128 and the signal's number, as in a shell."""
+
+    def __init__(self, number: int) -> None:
+        super().__init__(128 + number)
+        self.number = number
+
+
+def handle(function: Callable[[int, FrameType | None], object]) -> None:
+    """Call ``function`` on SIGINT and SIGTERM; SIGHUP becomes SIGTERM, and what is ignored stays ignored."""
+    for number, handler in (
+        (signal.SIGINT, function),
+        (signal.SIGTERM, function),
+        (signal.SIGHUP, _hang_up),  # a terminal that is closed, unless under nohup
+    ):
+        if signal.getsignal(number) is not signal.SIG_IGN:
+            signal.signal(number, handler)
+    sys.unraisablehook = _told_again
+
+
+def end_process(number: int, _frame: FrameType | None) -> None:
+    """End at once: nothing was begun, and an exception would show where an import was."""
+    os._exit(128 + number)
+
+
+def end_command(number: int, _frame: FrameType | None) -> None:
+    """End by an exception, so that what was begun is cleared away."""
+    raise Ended(number)
+
+
+def write_anything() -> None:
+    """Let a character that the locale lacks be a question mark instead of an error."""
+    for stream in (sys.stdout, sys.stderr):
+        reconfigure = getattr(stream, "reconfigure", None)
+        if reconfigure is not None and stream.errors == "strict":
+            reconfigure(errors="replace")
+
+
+def _hang_up(_number: int, _frame: FrameType | None) -> None:
+    signal.raise_signal(signal.SIGTERM)  # whoever handles that by now
+
+
+def _told_again(lost: "sys.UnraisableHookArgs") -> None:
+    """Repeat a signal whose exception got lost in a callback of the interpreter, as happens in imports."""
+    if isinstance(lost.exc_value, Ended):
+        again = threading.Timer(AGAIN_S, os.kill, (os.getpid(), lost.exc_value.number))
+        again.daemon = True
+        again.start()
+    else:
+        _lost(lost)

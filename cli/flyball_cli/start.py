@@ -1,0 +1,31 @@
+"""Where the ``flyball`` command begins: signals and output are ready before anything else is imported."""
+
+import os
+import sys
+
+TYPE_CHECKING = False  # each import takes time in which no signal is handled yet, and typing takes much
+if TYPE_CHECKING:
+    from types import TracebackType
+
+INTERRUPTED = 130
+_told = sys.excepthook
+
+
+def main() -> None:
+    """Import the command and run it."""
+    sys.excepthook = _quiet
+    from flyball_cli.signals import end_command, end_process, handle, write_anything
+
+    handle(end_process)
+    write_anything()
+    from flyball_cli.main import main as run
+
+    handle(end_command)
+    run()
+
+
+def _quiet(kind: type[BaseException], error: BaseException, trace: "TracebackType | None") -> None:
+    """Show no traceback for Ctrl-C, which may come before it is handled."""
+    if issubclass(kind, KeyboardInterrupt):
+        os._exit(INTERRUPTED)
+    _told(kind, error, trace)

@@ -1,0 +1,115 @@
+"""A command that is told to end: while it is imported, while no broker answers, and when its terminal is closed."""
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from tests.cli.shell import command, environment
+
+SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+STATUS = {signal.SIGINT: 130, signal.SIGTERM: 143, signal.SIGHUP: 143}
+INTERRUPTED_IMPORT = """
+import os, runpy, sys
+module, number = sys.argv.pop(1), int(sys.argv.pop(1))
+class Finder:
+    def find_spec(self, name, path=None, target=None):
+        if name == module:
+            os.kill(os.getpid(), number)
+sys.meta_path.insert(0, Finder())
+runpy.run_module("flyball_cli", run_name="__main__", alter_sys=True)
+"""
+
+
+def interrupted(module: str, number: signal.Signals, *arguments: str) -> tuple[int, str]:
+    """Exit status and errors of a command that gets a signal when it imports a module."""
+    done = subprocess.run(
+        [sys.executable, "-c", INTERRUPTED_IMPORT, module, str(int(number)), *arguments],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        env=environment(),
+        check=False,
+    )
+    return done.returncode, done.stderr
+
+
+@pytest.mark.parametrize("number", SIGNALS)
+@pytest.mark.parametrize("module", ["click", "flyball_cli.commands.topics_command", "confluent_kafka"])
+def test_while_modules_are_imported(module: str, number: signal.Signals) -> None:
+    assert interrupted(module, number, "topics", "--create") == (STATUS[number], "")
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["worker"],
+        ["actuate"],
+        ["record", "new.parquet"],
+        ["replay", "RECORDING", "--to-broker"],
+        ["sink", "influx"],
+        ["fleet"],
+        ["demo", "--headless", "--for", "20"],
+        ["topics", "--create"],
+    ],
+    ids=lambda arguments: arguments[0],
+)
+def test_while_a_broker_says_nothing(arguments: list[str], recording: Path, tmp_path: Path) -> None:
+    config, folder = tmp_path / "flyball.yaml", tmp_path / "temporary"
+    config.write_text('influx: {url: "http://127.0.0.1:9", token_env: HOME}\n')
+    folder.mkdir()
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        silent.settimeout(60.0)
+        address = f"127.0.0.1:{silent.getsockname()[1]}"
+        given = [str(recording) if a == "RECORDING" else a for a in arguments]
+        with started(given, folder, "--config", str(config), "--bootstrap", address) as process:
+            connection, _ = silent.accept()
+            with connection:
+                process.send_signal(signal.SIGINT)
+                _, errors = process.communicate(timeout=60)
+    assert process.returncode == 130, errors
+    assert "Traceback" not in errors
+    assert "error:" not in errors
+    assert list(folder.iterdir()) == []
+
+
+def test_a_closed_terminal_ends_the_demo_in_order(tmp_path: Path) -> None:
+    with started(["demo", "--headless", "--for", "60"], tmp_path) as process:
+        while not list(tmp_path.glob("flyball-demo-*/*.log")):
+            assert process.poll() is None
+            time.sleep(0.02)
+        process.send_signal(signal.SIGHUP)
+        _, errors = process.communicate(timeout=60)
+    assert process.returncode == 130, errors
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_closed_terminal_ends_a_service_in_order(tmp_path: Path) -> None:
+    config = tmp_path / "flyball.yaml"
+    config.write_text("dashboard: {port: 0}\n")
+    folder = tmp_path / "temporary"
+    folder.mkdir()
+    with started(["dashboard"], folder, "--config", str(config), "--bootstrap", "127.0.0.1:1") as process:
+        assert process.stdout is not None
+        assert process.stdout.readline().startswith("dashboard: ")
+        process.send_signal(signal.SIGHUP)
+        _, errors = process.communicate(timeout=60)
+    assert process.returncode == 0, errors
+    assert list(folder.iterdir()) == []
+
+
+def started(arguments: list[str], folder: Path, *more: str) -> subprocess.Popen[str]:
+    """A command whose temporary files lie in a folder."""
+    return subprocess.Popen(
+        command(*arguments, *more),
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        cwd=folder,
+        env={**environment(), "TMPDIR": os.fspath(folder)},
+    )
