@@ -68,6 +68,7 @@ def record(
     consumer = open_consumer({**settings, "error_cb": link.failed}, _LOG, "record", aloud=False)
     try:
         places = _places(consumer, kafka.bootstrap, topics, stop)
+        link.met = True
         found = {topic for topic, _ in places}
         absent = tuple(topic for topic in topics if topic not in found)
         for topic in absent:
@@ -97,15 +98,20 @@ def record(
 
 
 class _Link:
-    """Tells once that the broker went away, and once that it is back; the client reconnects by itself."""
+    """Tells once that the broker went away, and once that it is back; the client reconnects by itself.
+
+    ``met`` says that it has answered before: an absent one is the caller's to report.
+    """
 
     def __init__(self, bootstrap: str) -> None:
         self._bootstrap = bootstrap
         self._others = ClientLog(_LOG, "record", bootstrap)
-        self._away = False
+        self.met = self._away = False
 
     def failed(self, error: KafkaError) -> None:
         """Take an error of the client."""
+        if not self.met:
+            return
         if error.code() == KafkaError._ALL_BROKERS_DOWN:  # pyright: ignore[reportPrivateUsage]
             if not self._away:
                 _LOG.warning(
