@@ -10,7 +10,7 @@ from pathlib import Path
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
 
 from flyball_contracts.config import KafkaConfig
-from flyball_contracts.errors import TransportError
+from flyball_contracts.errors import Stopped, TransportError
 from flyball_contracts.kafka import ClientLog, Place, bounds, consumer_settings, list_topics, open_consumer
 from flyball_contracts.topics import STATE, TOPICS
 from flyball_streams.received import received
@@ -177,6 +177,8 @@ class _Tape:
 def _places(consumer: Consumer, bootstrap: str, topics: Sequence[str], stop: threading.Event) -> list[Place]:
     try:
         known = list_topics(consumer, _ANSWER_S, stop).topics
+    except Stopped as ended:
+        raise Stopped(f"no broker answers at {bootstrap}; start one or name another") from ended
     except KafkaException as error:
         raise TransportError(
             f"no broker answers at {bootstrap} ({error.args[0].str()}); start one or name another"
