@@ -4,6 +4,8 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 UV     := $(BIN)/uv
 
+SECONDS := 300
+
 .DEFAULT_GOAL := help
 .PHONY: help demo test fuzz integration check bench clean
 
@@ -17,8 +19,10 @@ demo: $(VENV)/.run  ## run the whole loop on this machine, with a live page on h
 test: $(VENV)/.dev  ## run the tests that need no server (ARGS="tests/models -x" for some of them)
 	@$(BIN)/pytest -m "not integration" $(or $(ARGS),-n 3 --dist loadfile --no-loadscope-reorder)
 
-fuzz: $(VENV)/.dev  ## search for inputs that break the property tests (ARGS="tests/contracts" for some of them)
-	@FLYBALL_FUZZ=1 $(BIN)/pytest -m "hypothesis and not integration" $(or $(ARGS),-n 2)
+fuzz: $(VENV)/.dev  ## search for inputs that break the property tests, for SECONDS=300 (ARGS="tests/contracts" for some)
+	@ends=$$(( $$(date +%s) + $(SECONDS) )); while [ $$(date +%s) -lt $$ends ]; do \
+	  FLYBALL_FUZZ=1 FLYBALL_FUZZ_UNTIL=$$ends $(BIN)/pytest -q -m "hypothesis and not integration" $(or $(ARGS),-n 2) \
+	    || exit 1; done
 
 integration: $(VENV)/.dev  ## run the tests on real servers; infra/kafka/fetch and infra/victoria/fetch get them
 	@$(BIN)/pytest -m integration $(ARGS)

@@ -4,9 +4,11 @@
 """
 
 import os
+import random
 import shutil
 import sys
 import tempfile
+import time
 import urllib.request
 import uuid
 from collections.abc import Callable, Generator, Iterator
@@ -31,6 +33,7 @@ READY_S = 30.0
 FUZZ_VARIABLE = "FLYBALL_FUZZ"
 # What is tried from other languages needs their tools: infra/subscribers/fetch.
 collect_ignore = [] if os.environ.get("FLYBALL_SUBSCRIBERS") else ["test_subscribers.py"]
+FUZZ_UNTIL_VARIABLE = "FLYBALL_FUZZ_UNTIL"
 # No example has a deadline: time is never judged. The tests try the same examples on every run; `make fuzz` explores,
 # and keeps what it finds in .hypothesis, where the next `make fuzz` tries it first.
 settings.register_profile("same", deadline=None, derandomize=True, database=None)
@@ -79,7 +82,17 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Put the files that take longest first, so that no process is left alone with them at the end."""
     names = ("streams/worker", "demo", "cli", "bench", "dashboard", "streams/engine", "streams/backtest", "models")
     first = [ROOT / "tests" / name for name in names]
+    if FUZZ_UNTIL_VARIABLE in os.environ:  # whatever there is time for; the seed is the same in all processes of a run
+        random.Random(os.environ[FUZZ_UNTIL_VARIABLE]).shuffle(items)
+        return
     items.sort(key=lambda item: next((i for i, f in enumerate(first) if f in item.path.parents), len(first)))
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_protocol(item: pytest.Item) -> bool | None:
+    """Begin no more tests once the time of `make fuzz` is up; it is in seconds since 1970."""
+    del item
+    return True if time.time() >= float(os.environ.get(FUZZ_UNTIL_VARIABLE, "inf")) else None
 
 
 @pytest.hookimpl(wrapper=True, tryfirst=True)

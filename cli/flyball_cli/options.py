@@ -112,7 +112,9 @@ def until_signal(health_file: Path | None = None) -> Generator[threading.Event]:
     try:
         yield stop
     except Stopped:
-        sys.exit(128 + received[0] if received else 1)
+        if not received:  # its time was up, and no signal ended it
+            raise
+        sys.exit(128 + received[0])
     finally:
         stop.set()
         beat.join()

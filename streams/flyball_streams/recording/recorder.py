@@ -10,7 +10,7 @@ from pathlib import Path
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
 
 from flyball_contracts.config import KafkaConfig
-from flyball_contracts.errors import TransportError
+from flyball_contracts.errors import Stopped, TransportError
 from flyball_contracts.kafka import ClientLog, Place, bounds, consumer_settings, list_topics, open_consumer
 from flyball_contracts.topics import STATE, TOPICS
 from flyball_streams.received import received
@@ -68,6 +68,7 @@ def record(
     consumer = open_consumer({**settings, "error_cb": link.failed}, _LOG, "record", aloud=False)
     try:
         places = _places(consumer, kafka.bootstrap, topics, stop)
+        link.met = True
         found = {topic for topic, _ in places}
         absent = tuple(topic for topic in topics if topic not in found)
         for topic in absent:
@@ -97,15 +98,20 @@ def record(
 
 
 class _Link:
-    """Tells once that the broker went away, and once that it is back; the client reconnects by itself."""
+    """Tells once that the broker went away, and once that it is back; the client reconnects by itself.
+
+    ``met`` says that it has answered before: an absent one is the caller's to report.
+    """
 
     def __init__(self, bootstrap: str) -> None:
         self._bootstrap = bootstrap
         self._others = ClientLog(_LOG, "record", bootstrap)
-        self._away = False
+        self.met = self._away = False
 
     def failed(self, error: KafkaError) -> None:
         """Take an error of the client."""
+        if not self.met:
+            return
         if error.code() == KafkaError._ALL_BROKERS_DOWN:  # pyright: ignore[reportPrivateUsage]
             if not self._away:
                 _LOG.warning(
@@ -171,6 +177,8 @@ class _Tape:
 def _places(consumer: Consumer, bootstrap: str, topics: Sequence[str], stop: threading.Event) -> list[Place]:
     try:
         known = list_topics(consumer, _ANSWER_S, stop).topics
+    except Stopped as ended:
+        raise Stopped(f"no broker answers at {bootstrap}; start one or name another") from ended
     except KafkaException as error:
         raise TransportError(
             f"no broker answers at {bootstrap} ({error.args[0].str()}); start one or name another"
