@@ -39,6 +39,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--seed", type=int, default=1, help="seed of the schedule and of the fleet")
     parser.add_argument("--speed", type=float, help=f"only at this speed, event seconds per second (1 and {FAST:g})")
     parser.add_argument("--quick", action="store_true", help="few faults, one speed, no backlog")
+    parser.add_argument("--part", choices=("faults", "backlog"), help="only this part")
     parser.add_argument("--json", type=Path, metavar="PATH", help="write the figures there")
     parser.add_argument("--keep", type=Path, metavar="PATH", help="keep logs and recorded topics in this folder")
     options = parser.parse_args(arguments)
@@ -56,13 +57,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def _all(options: argparse.Namespace, folder: Path) -> dict[str, Any]:
     count = options.faults or (QUICK_FAULTS if options.quick else FAULTS)
     speeds = [options.speed] if options.speed else [FAST] if options.quick else [1.0, FAST]
+    if options.part == "backlog":
+        speeds = []
     figures: dict[str, Any] = {}
     for speed in speeds:
         span_s = SPACING_S * count / len(speeds)
         faults = schedule(options.seed, count // len(speeds), span_s)
         title = f"{len(faults)} faults at {speed:g} x real time"
         figures[title] = _one(folder / f"speed-{speed:g}", title, options.seed, speed, span_s, faults)
-    if not options.quick:
+    if options.part != "faults" and (options.part == "backlog" or not options.quick):
         away = [Fault(20.0, f"worker-{i}", "kill", BACKLOG_S / BACKLOG_SPEED) for i in (1, 2)]
         span_s = 20.0 + BACKLOG_S / BACKLOG_SPEED + AFTER_S
         title = f"no worker for {BACKLOG_S:.0f} s of event time"

@@ -29,8 +29,8 @@ DECISION = (Scale, Migrate, Preempt)
 FIRST_S = 120.0
 QUIET_S = 60.0
 """Event seconds without a decision after which nothing more is to come."""
-ALIVE_MESSAGES = 300
-"""What a worker that keeps up may not have committed yet."""
+ALIVE_MESSAGES, ALIVE_EACH = 300, 75
+"""What a worker that keeps up may not have committed yet: so many messages, or so many for each tick a second."""
 SETTLE_S = 180.0
 CONVERGE_S = 90.0
 """Wall seconds in which the end that is expected may come about: decisions wait longer, the more were in vain."""
@@ -137,7 +137,7 @@ def _rest(stage: Stage, expected: EndState | None) -> tuple[EndState, list[Opera
     def at_rest() -> bool:
         nonlocal seen, since_ns
         now_ns, decided = _now_ns(stage), stage.decided()
-        behind = stage.lag() > ALIVE_MESSAGES
+        behind = stage.lag() > max(ALIVE_MESSAGES, ALIVE_EACH * stage.speed)
         if decided != seen or behind:
             seen, since_ns = decided, now_ns
         under_way = any(o.status == "running" for o in stage.platform.operations())
