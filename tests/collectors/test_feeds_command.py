@@ -50,7 +50,7 @@ def test_once_prints_curves_and_reasons(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("{}", "error: feeds: none is configured; see feeds in infra/examples/flyball.yaml\n"),
+        ("{}", "error: feeds: none is configured; `flyball config example` shows them all\n"),
         ("feeds: {uk_carbon: [{base_url: 'http://a:b@c'}]}", "feeds.uk_carbon[0].base_url"),
         ("feeds: {watttime: [{zone: x}]}", "feeds.watttime[0].username_env: the environment variable WATTTIME_USER"),
     ],

@@ -217,7 +217,7 @@ ENVIRON = {"ELECTRICITYMAPS_TOKEN": "tok-8d1f2", "WATTTIME_USER": "ada", "WATTTI
 @pytest.mark.parametrize(
     ("feeds", "said"),
     [
-        (FeedsConfig(), "feeds: none is configured; see feeds in infra/examples/flyball.yaml"),
+        (FeedsConfig(), "feeds: none is configured; `flyball config example` shows them all"),
         (
             FeedsConfig(electricity_maps=(ElectricityMapsSettings(zone="DE", token_env="NO_SUCH"),)),
             r"feeds.electricity_maps\[0\].token_env: the environment variable NO_SUCH is not set",

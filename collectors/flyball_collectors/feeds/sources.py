@@ -89,5 +89,5 @@ def open_feeds(config: FeedsConfig, environ: Mapping[str, str] | None = None) ->
             catalogues[shared] = Catalogue(client(parts.base_url), api_key, parts.period_s / 2)
         add(GcpSpotPrice(parts, catalogues[shared], key), parts, key, "spot_price")
     if not found:
-        raise ConfigError("feeds: none is configured; see feeds in what `flyball config example` prints")
+        raise ConfigError("feeds: none is configured; `flyball config example` shows them all")
     return found
