@@ -3,12 +3,17 @@
 import json
 from pathlib import Path
 
+import msgspec
 import numpy as np
 import polars as pl
 import pytest
 from tests.cli.shell import check_refused, flyball
 
+from flyball_contracts.codec import decode_message, record_message
+from flyball_contracts.records import WorkloadSpec
+from flyball_contracts.topics import WORKLOADS
 from flyball_streams.importers import IMPORTERS
+from flyball_streams.recording import Recording, RecordingWriter
 
 
 @pytest.fixture(scope="module")
@@ -51,6 +56,27 @@ def test_a_recording_is_backtested_as_the_engine_sums_it_up(trace: Path, tmp_pat
     assert "ticks of 15 s" in found["about"]
     assert [row["key"] for row in found["rows"]] == ["engine", "hpa"]
     assert found["work_hours"] > 0
+
+
+def test_the_limits_of_a_recorded_workload_bind_every_policy(trace: Path, tmp_path: Path) -> None:
+    recording, less, out = tmp_path / "recording.parquet", tmp_path / "less.parquet", tmp_path / "found.json"
+    IMPORTERS["azure_llm_2023"].convert(trace, recording)
+    with RecordingWriter(less, made_by="test") as writer:
+        for batch in Recording.open(recording).messages():
+            for message in batch:
+                if message.topic == WORKLOADS.name:
+                    spec = decode_message(message.topic, message.value, message.headers)
+                    assert isinstance(spec, WorkloadSpec)
+                    tight = msgspec.structs.replace(spec, min_replicas=1, max_replicas=3)
+                    message = message._replace(value=record_message(tight, "/test").value)
+                writer.append(message)
+    done = flyball("backtest", less, "--quick", "--policy", "engine", "--baseline", "hpa", "--json", out)
+    assert done.returncode == 0, done.stderr
+    found = json.loads(out.read_text())
+    assert (found["least"], found["most"]) == (1, 3)
+    assert max(max(found["series"][key]) for key in ("engine", "hpa")) <= 3
+    assert all(row["billed_hours"] <= 3 * 1.05 * found["test_hours"] for row in found["rows"])
+    assert "Every policy has 1 to 3 replicas" in " ".join(done.stdout.split())
 
 
 @pytest.mark.parametrize(

@@ -12,6 +12,7 @@ from flyball_cli.options import Finite, progress_bar
 from flyball_cli.outputs import force_option, output, written
 
 if TYPE_CHECKING:
+    from flyball_contracts.records import WorkloadSpec
     from flyball_streams.backtest.demand import Demand
     from flyball_streams.backtest.events.requests import Source
     from flyball_streams.backtest.study import Study
@@ -105,15 +106,20 @@ def command(
     html_out = None if html_out is None else output(html_out, force=force)
     if html_out is not None:
         importlib.import_module("matplotlib")  # a plot that cannot be drawn is known before hours of work
+    limits: dict[str, int] = {}
     if recording is not None:
-        demands, spec_slo, spec_cold = _recorded(recording, workload)
+        demands, spec = _recorded(recording, workload)
         source: Source = drawn
+        promise, spec_cold = spec.objective, spec.cold_start_s
+        spec_slo = None if promise is None else (promise.attainment, promise.delay_s)
+        # A policy without any replica would never see demand again.
+        limits = {"least": max(1, spec.min_replicas), "most": max(1, spec.min_replicas, spec.max_replicas)}
     else:
         assert data is not None
         (demands, source), spec_slo, spec_cold = _traced(data, workload, 2 if quick else seeds), None, None
     share, delay_s = slo or spec_slo or (SHARE, DELAY_S)
     scenario = Scenario(
-        cold_start or spec_cold or COLD_START_S, (round(delay_s),), cold_start_spread, fail_share, lost_share
+        cold_start or spec_cold or COLD_START_S, (round(delay_s),), cold_start_spread, fail_share, lost_share, **limits
     )
     prices = Prices(usd_per_replica_hour=price, watts_per_replica=watts, carbon_g_per_kwh=carbon)
     families = tuple(dict.fromkeys((*judged, *tried)))
@@ -138,15 +144,13 @@ def _listed(text: str) -> list[str]:
     return [part.strip() for part in text.split(",") if part.strip()]
 
 
-def _recorded(path: Path, workload: str | None) -> tuple[list["Demand"], tuple[float, float] | None, float | None]:
+def _recorded(path: Path, workload: str | None) -> tuple[list["Demand"], "WorkloadSpec"]:
     from flyball_streams.backtest.recorded import read_recording
 
     with progress_bar("reading the recording") as progress:
         found = read_recording(path, progress=progress)
     name = _one(workload, list(found), str(path))
-    spec = found.specs[name]
-    promise = (spec.objective.attainment, spec.objective.delay_s) if spec.objective is not None else None
-    return [found[name]], promise, spec.cold_start_s
+    return [found[name]], found.specs[name]
 
 
 def _traced(data: Path, workload: str | None, seeds: int) -> tuple[list["Demand"], "Source"]:

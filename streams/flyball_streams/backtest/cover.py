@@ -22,14 +22,16 @@ def _cover(need: NDArray[np.int64], cold_s: int, drain_s: int, billed: Floats) -
             last[k] = t
 
 
-def cover(demand: Demand, delay_s: int, cold_start_s: float, drain_s: int = 30, least: int = 2) -> Floats:
+def cover(
+    demand: Demand, delay_s: int, cold_start_s: float, drain_s: int = 30, least: int = 2, most: int = 100_000
+) -> Floats:
     """Billed replica seconds of the clairvoyant cover, booked where a layer comes back, float64 [T].
 
     The need is the trailing `delay_s` mean of work, rounded up. Layer k is on while the need is at least k; a break of
     up to cold start + drain is bridged, a longer one pays both. Optimal for that cover, which serves all requests in
-    time: at a lower target it may cost more than a policy that leaves some late.
+    time: at a lower target it may cost more than a policy that leaves some late. Beyond `most` replicas it serves late.
     """
-    need = np.maximum(least, np.ceil(trailing_mean(demand.work, delay_s) - 1e-9)).astype(np.int64)
+    need = np.clip(np.ceil(trailing_mean(demand.work, delay_s) - 1e-9), least, most).astype(np.int64)
     billed = np.zeros(len(need))
     if len(need):
         _cover(need, round(cold_start_s), drain_s, billed)

@@ -73,6 +73,7 @@ class Row(msgspec.Struct, frozen=True, kw_only=True):
 class Study(msgspec.Struct, frozen=True, kw_only=True):
     """A whole backtest, as it is written to JSON and drawn on the page.
 
+    ``least`` and ``most`` are the replicas between which every policy stays.
     ``work_hours`` is the total work of the second half: nothing bills less. ``cover_hours`` is the clairvoyant cover.
     ``series`` holds, for one day and per minute or so, demand and the replicas of some policies.
     """
@@ -86,6 +87,8 @@ class Study(msgspec.Struct, frozen=True, kw_only=True):
     seeds: int
     span_s: int
     test_hours: float
+    least: int
+    most: int
     base: str
     prices: Prices
     work_hours: float
@@ -173,7 +176,7 @@ def study(
             thin=question.thin, progress=progress,
         )  # fmt: skip
     test_s = seconds - middle_s
-    covered = cover(demand, delay_s, world.cold_start_s, world.drain_s, world.least)
+    covered = cover(demand, delay_s, world.cold_start_s, world.drain_s, world.least, world.most)
     return Study(
         name=demand.name,
         about=demand.about,
@@ -184,6 +187,8 @@ def study(
         seeds=len(demands),
         span_s=span_s,
         test_hours=test_s / 3600,
+        least=world.least,
+        most=world.most,
         base=question.base,
         prices=question.prices,
         work_hours=float(demand.work[middle_s:].sum()) / 3600,

@@ -5,6 +5,8 @@ from flyball_streams.backtest.safety import MOST_COST, MOST_LOST, Outcome
 from flyball_streams.backtest.study import Row, Study
 
 UNKNOWN = "-"
+LEAST_S, LEAST_STARTS = 1200.0, 5.0
+"""Seconds, and cold starts, that must be measured before anything is claimed."""
 COLUMNS = (
     "equal service",
     "95 %",
@@ -37,9 +39,9 @@ def percent(share: float | None) -> str:
 
 
 def against(row: Row) -> str:
-    """Cost at equal service against the baseline."""
+    """Cost at equal service against the baseline; replica-hours where only the baseline never got there."""
     if row.ratio is None:
-        return "not reached"
+        return "not reached" if row.equal_hours is None else f"{plain(row.equal_hours)} h"
     return f"{100 * (row.ratio - 1):+.1f} %" + (" (limited)" if row.equal_limited else "")
 
 
@@ -97,8 +99,16 @@ def headline(study: Study) -> str:
     where = f"in simulation, at {promise} and {study.cold_start_s:.0f} s of cold start"
     if ours is None or base is None:
         return f"Policies compared {where}."
+    needed_s = max(LEAST_S, LEAST_STARTS * study.cold_start_s)
+    if 3600 * study.test_hours < needed_s:
+        return (
+            f"Too little data for a claim: {60 * study.test_hours:.0f} min were measured, and it takes "
+            f"{needed_s / 60:.0f}; give at least {2 * needed_s / 60:.0f} min, for half of them are for tuning."
+        )
     if ours.ratio is None or ours.ratio_low is None or ours.ratio_high is None:
-        return f"No comparison of {ours.title} with tuned {base.title}, {where}: one of them never got there."
+        short = [row.title for row in (ours, base) if row.equal_hours is None]
+        why = f"{' and '.join(short)} never got there" if short else "their costs cannot be told apart"
+        return f"No comparison of {ours.title} with tuned {base.title}, {where}: {why}."
     change, low, high = (100 * (x - 1) for x in (ours.ratio, ours.ratio_low, ours.ratio_high))
     verdict = "used less" if high < 0 else "used more" if low > 0 else "is not clearly different"
     said = f"{change:+.1f} % GPU time [{low:+.1f}, {high:+.1f}] against tuned {base.title}"
@@ -116,12 +126,14 @@ def method(study: Study) -> list[str]:
         f"Every policy had at most {tried} settings. They were tuned on the first half of the data and measured on "
         f"the second ({study.test_hours:.1f} h). Costs at equal service are interpolated on the settings that the "
         "first half left on its Pareto front; 'limited' means that even the cheapest serves more than was promised. "
+        "Where the baseline never serves what was promised, the others show replica-hours in place of a change. "
         "All other columns are of the one setting that the first half chose.",
         f"Intervals: 95 %, paired bootstrap over blocks of time and {seeds}; worst: the worst {unit}.",
         f"Engine: {ENGINES[study.engine == 'events']}; a replica is billed from its order, through a cold start of "
         f"{study.cold_start_s:.0f} s{spread} and a drain of 30 s.",
-        f"Bounds: the work itself is {study.work_hours:,.0f} replica-hours; a clairvoyant that serves all in time "
-        f"needs {study.cover_hours:,.0f}.",
+        f"Bounds: the work itself is {study.work_hours:,.0f} replica-hours; a clairvoyant that serves all in time, "
+        f"as far as {study.most:,} replicas can, needs {study.cover_hours:,.0f}. Every policy has {study.least:,} to "
+        f"{study.most:,} replicas.",
         f"Assumed: ${prices.usd_per_replica_hour:g} per replica-hour, {prices.watts_per_replica:g} W for each that is "
         f"billed, {prices.carbon_g_per_kwh:g} gCO2e/kWh. Waits, worst and actions are of the first seed.",
     ]

@@ -100,9 +100,18 @@ def test_words_claim_no_more_than_was_measured(found: Study) -> None:
     ours = found.rows[0]
     unsure = msgspec.structs.replace(ours, ratio=0.9, ratio_low=0.7, ratio_high=1.1)
     assert "not clearly different" in headline(msgspec.structs.replace(found, rows=[unsure, *found.rows[1:]]))
-    never = msgspec.structs.replace(ours, ratio=None)
-    assert "never got there" in headline(msgspec.structs.replace(found, rows=[never, *found.rows[1:]]))
+    never = msgspec.structs.replace(ours, ratio=None, equal_hours=None)
+    said = headline(msgspec.structs.replace(found, rows=[never, *found.rows[1:]]))
+    assert f": {ours.title} never got there" in said
     assert against(never) == "not reached"
+    alone = msgspec.structs.replace(ours, ratio=None, equal_hours=43.7)
+    base = msgspec.structs.replace(found.rows[1], ratio=None, equal_hours=None)
+    said = headline(msgspec.structs.replace(found, rows=[alone, base, *found.rows[2:]]))
+    assert f": {base.title} never got there" in said
+    assert against(alone) == "43.7 h"
+    little = headline(msgspec.structs.replace(found, test_hours=0.05))
+    assert little.startswith("Too little data for a claim: 3 min were measured, and it takes 20")
+    assert "2 to 100,000 replicas" in " ".join(method(found))
     assert "2 seeds" in " ".join(method(found))
 
 
