@@ -12,7 +12,7 @@ from confluent_kafka.admin._acl import AclOperation
 from confluent_kafka.admin._listoffsets import OffsetSpec
 
 from flyball_contracts.errors import TransportError
-from flyball_contracts.kafka import Settings, check, open_admin
+from flyball_contracts.kafka import Settings, open_admin, raise_if_stopped
 from flyball_contracts.topics import DEAD_LETTERS, DECISIONS, INVENTORY, OUTCOMES, WORKLOADS
 
 _LOG = logging.getLogger(__name__)
@@ -143,7 +143,7 @@ class TopicsWatch:
     def _result(self, name: str, future: "Future[Any]", stop: threading.Event | None) -> Any:
         give_up_s = time.monotonic() + ANSWER_S + 1.0
         while not future.done() and time.monotonic() < give_up_s:
-            check(stop)
+            raise_if_stopped(stop)
             wait((future,), _SLICE_S)
         try:
             return future.result(0.0)

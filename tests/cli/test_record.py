@@ -45,17 +45,24 @@ def until(lines: Queue[str], words: str) -> str:
     return line
 
 
+def replayed(recording: Path, broker: EmbeddedBroker) -> None:
+    assert flyball("replay", recording, "--to-broker", "--bootstrap", broker.bootstrap).returncode == 0
+
+
+def lose(broker: EmbeddedBroker, told: Queue[str]) -> None:
+    """Take the broker away once something is recorded, and wait until that is said."""
+    until(told, "first messages are recorded")
+    broker.set_down()
+    until(told, "trying again")
+
+
 def test_a_broker_that_goes_away_is_told_once_and_so_is_its_return(
     recording: Path, tmp_path: Path, embedded_broker: Callable[..., EmbeddedBroker]
 ) -> None:
-    broker = embedded_broker(PARTITIONS)
-    at = ["--bootstrap", broker.bootstrap]
-    assert flyball("replay", recording, "--to-broker", *at).returncode == 0
-    out = tmp_path / "new.parquet"
+    broker, out = embedded_broker(PARTITIONS), tmp_path / "new.parquet"
+    replayed(recording, broker)
     with recording_into(out, broker) as (process, told):
-        until(told, "first messages are recorded")
-        broker.set_down()
-        until(told, "trying again")
+        lose(broker, told)
         broker.set_up()
         assert "WARNING" in (back := told.get(timeout=60))
         assert "answers again" in back
@@ -69,14 +76,10 @@ def test_a_broker_that_goes_away_is_told_once_and_so_is_its_return(
 def test_a_recording_that_ends_without_its_broker_is_kept_and_says_so(
     recording: Path, tmp_path: Path, embedded_broker: Callable[..., EmbeddedBroker]
 ) -> None:
-    broker = embedded_broker(PARTITIONS)
-    at = ["--bootstrap", broker.bootstrap]
-    assert flyball("replay", recording, "--to-broker", *at).returncode == 0
-    out = tmp_path / "new.parquet"
+    broker, out = embedded_broker(PARTITIONS), tmp_path / "new.parquet"
+    replayed(recording, broker)
     with recording_into(out, broker) as (process, told):
-        until(told, "first messages are recorded")
-        broker.set_down()
-        until(told, "trying again")
+        lose(broker, told)
         process.send_signal(signal.SIGTERM)
         assert "record again once it is back" in until(told, "still away")
         assert process.wait(60) == 0

@@ -12,12 +12,12 @@ from flyball_contracts.topics import DECISIONS
 
 
 def test_clients_start_at_the_port_that_was_named() -> None:
-    with embedded(0) as (bootstrap, door):
-        assert bootstrap != door
+    with embedded(0) as (bootstrap, public):
+        assert bootstrap != public
         producer = Producer(producer_settings(bootstrap, client_id="test"))
         producer.produce(DECISIONS.name, b"{}", b"key")
         assert producer.flush(30.0) == 0
-        consumer = Consumer(consumer_settings(door, group="test", client_id="test"))
+        consumer = Consumer(consumer_settings(public, group="test", client_id="test"))
         consumer.subscribe([DECISIONS.name])
         message = consumer.poll(30.0)
         consumer.close()

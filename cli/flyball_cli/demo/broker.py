@@ -1,4 +1,4 @@
-"""The broker that the demo brings along, and a door to it on a port that the user names."""
+"""The broker that the demo brings along, and a forwarder to it on a port that the user names."""
 
 import socket
 import socketserver
@@ -18,7 +18,7 @@ class Addresses(NamedTuple):
     """Where the services of the demo find the broker, and where users do."""
 
     bootstrap: str
-    door: str
+    public: str
 
 
 @contextmanager
@@ -35,18 +35,18 @@ def embedded(port: int | None) -> Generator[Addresses]:
             yield Addresses(broker.bootstrap, broker.bootstrap)
             return
         try:
-            opened = _Door((LOOPBACK, port), broker.bootstrap)
+            opened = _Forwarder((LOOPBACK, port), broker.bootstrap)
         except OSError as error:
             raise TransportError(f"--broker-port {port}: {error.strerror}; name another port") from error
-        with opened as door:
-            threading.Thread(target=door.serve_forever, name="door", daemon=True).start()
+        with opened as forwarder:
+            threading.Thread(target=forwarder.serve_forever, name="forwarder", daemon=True).start()
             try:
-                yield Addresses(broker.bootstrap, f"{LOOPBACK}:{door.server_address[1]}")
+                yield Addresses(broker.bootstrap, f"{LOOPBACK}:{forwarder.server_address[1]}")
             finally:
-                door.shutdown()
+                forwarder.shutdown()
 
 
-class _Door(socketserver.ThreadingTCPServer):
+class _Forwarder(socketserver.ThreadingTCPServer):
     """Passes the bytes of each connection on to the broker, and back."""
 
     allow_reuse_address = True
@@ -61,7 +61,7 @@ class _Door(socketserver.ThreadingTCPServer):
 class _Connection(socketserver.BaseRequestHandler):
     def handle(self) -> None:
         server, near = self.server, self.request
-        assert isinstance(server, _Door)
+        assert isinstance(server, _Forwarder)
         with suppress(OSError), socket.create_connection(server.target) as far:
             back = threading.Thread(target=_pass_on, args=(far, near), daemon=True)
             back.start()

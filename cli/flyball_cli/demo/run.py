@@ -35,8 +35,8 @@ def run_demo(options: Options, config: Config, stop: threading.Event, console: C
         plan = plan_of(options, config)  # raises before anything is started
         bootstrap = options.bootstrap
         if bootstrap is None:
-            bootstrap, door = stack.enter_context(embedded(options.broker_port))
-            console.print(f"broker: {door} (Kafka's protocol, no persistence)", highlight=False)
+            bootstrap, public = stack.enter_context(embedded(options.broker_port))
+            console.print(f"broker: {public} (Kafka's protocol, no persistence)", highlight=False)
         config = settings_of(config, bootstrap, folder, options, plan)
         if options.bootstrap is not None:
             create_topics(config.kafka, stop=stop)

@@ -42,11 +42,11 @@ def list_topics(
         except KafkaException as error:
             if last or error.args[0].code() not in _AWAY:
                 raise
-        check(stop)
+        raise_if_stopped(stop)
         time.sleep(_AGAIN_S)
 
 
-def check(stop: Event | None) -> None:
+def raise_if_stopped(stop: Event | None) -> None:
     """Raise :class:`Stopped` when ``stop`` is set."""
     if stop is not None and stop.is_set():
         raise Stopped("ended while waiting for a broker")

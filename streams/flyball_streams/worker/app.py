@@ -65,11 +65,11 @@ class Worker:
         fetch = Fetch(config.kafka, f"{config.worker.app}-fetch", config.worker.app)
         self.app.transport = BatchTransport(self.app, self, fetch)
         self._pool = ThreadPoolExecutor(1, "lanes")
-        self._looks = ThreadPoolExecutor(1, "look")
-        self._looked: Future[None] = self._looks.submit(host.look)
+        self._refreshing = ThreadPoolExecutor(1, "refresh")
+        self._refreshed: Future[None] = self._refreshing.submit(host.refresh_tables)
         self._waiting: asyncio.Queue[Any] = asyncio.Queue(WAITING)
-        self._coming = 0
-        self._all_came = asyncio.Event()
+        self._expected = 0
+        self._all_arrived = asyncio.Event()
         self._joined = False
         untyped = cast("Any", self.app)
         for source in SOURCES:
@@ -117,17 +117,17 @@ class Worker:
         """Source topics that were deleted and made again; called in a thread."""
         return self.host.changed()
 
-    def found(self) -> None:
-        """Begin to look at the tables while messages are fetched and delivered; called in a thread."""
-        self._looked = self._looks.submit(self.host.look)
+    def refresh(self) -> None:
+        """Begin to read the tables to their ends while messages are fetched and delivered; called in a thread."""
+        self._refreshed = self._refreshing.submit(self.host.refresh_tables)
 
-    def coming(self, batches: int) -> None:
-        """So many more batches of a fetch are on their way; called in the event loop."""
-        self._coming += batches
-        if self._coming > 0:
-            self._all_came.clear()
+    def expect(self, batches: int) -> None:
+        """Expect so many more batches of a fetch; called in the event loop."""
+        self._expected += batches
+        if self._expected > 0:
+            self._all_arrived.clear()
         else:
-            self._all_came.set()
+            self._all_arrived.set()
 
     def ahead(self, ends: Mapping[TP, int]) -> set[TP]:
         """Partitions to wait with, by the ends of all; called in a thread."""
@@ -136,14 +136,14 @@ class Worker:
     async def _run(self, stream: Any) -> None:
         async for event in stream.noack().events():
             await self._waiting.put(event)
-            self.coming(-1)
+            self.expect(-1)
 
     async def _step(self, _app: Any) -> None:
         while True:
             events = [await self._next()]
             if not self._waiting.full():
                 await self._gather()
-            await asyncio.wrap_future(self._looked)
+            await asyncio.wrap_future(self._refreshed)
             while not self._waiting.empty():
                 events.append(self._waiting.get_nowait())
             generation = self.app.consumer_generation_id  # what came before a rebalance comes again
@@ -160,7 +160,7 @@ class Worker:
         """Wait for the other batches of a fetch: partitions that go on together keep each other's time."""
         with suppress(TimeoutError):
             async with asyncio.timeout(GATHER_S):
-                await self._all_came.wait()
+                await self._all_arrived.wait()
 
     async def _next(self) -> Any:
         """Wait for the next batch; snapshots are left in the meantime, one at a time."""
@@ -182,7 +182,7 @@ class Worker:
     async def _assigned(self, _app: Any, assigned: set[TP], **_: Any) -> None:
         log.info("assigned %d partitions", len(assigned))
         self._joined = True
-        self.coming(-self._coming)  # what was on its way for the partitions of before comes again
+        self.expect(-self._expected)  # what was on its way for the partitions of before comes again
 
     async def _leaving(self, _app: Any, **_: Any) -> None:
         """Take the last snapshot: the streams have stopped, and nobody else has our partitions yet."""

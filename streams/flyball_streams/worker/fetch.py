@@ -61,15 +61,15 @@ class Fetch:
             self._consumer.pause(held)
         self._held = set(places)
 
-    def take(self, found: Callable[[], object]) -> Fetched:
+    def take(self, on_first: Callable[[], object]) -> Fetched:
         """Wait a moment for messages and take what is there; what a broker reports instead of a message is logged.
 
-        ``found`` is called at the first message.
+        ``on_first`` is called at the first message.
         """
         batches: dict[Any, list[Incoming]] = {}
         messages = self._consumer.consume(1, WAIT_S)
         if messages:
-            found()
+            on_first()
         until_s, more = time.monotonic() + BURST_S, bool(messages)
         while more and len(messages) < MOST and time.monotonic() < until_s:
             time.sleep(PACE_S)  # consume() itself would wait for all that it may take

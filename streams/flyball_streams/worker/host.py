@@ -124,7 +124,7 @@ class LaneHost:
                 self._save(key)
             self._flush()
 
-    def look(self) -> None:
+    def refresh_tables(self) -> None:
         """Wait until the tables are read as far as they go by now: ticks are decided on that.
 
         To be called when messages were fetched, before the step that takes them.

@@ -48,12 +48,12 @@ class Lanes(Protocol):
         """Take note where the others start."""
         ...
 
-    def found(self) -> None:
-        """Take note that messages have come and will be delivered."""
+    def refresh(self) -> None:
+        """Begin to read the tables to their ends: messages have come and will be delivered."""
         ...
 
-    def coming(self, batches: int) -> None:
-        """So many batches will be delivered; a negative number will not, after all. Called in the event loop."""
+    def expect(self, batches: int) -> None:
+        """Expect so many more batches; a negative number takes some back. Called in the event loop."""
         ...
 
     def ahead(self, ends: Mapping[TP, int]) -> set[TP]:
@@ -153,9 +153,9 @@ class BatchConsumer(driver.Consumer):
             self._held_at_s = time.monotonic()
             await self._in_pool(self._hold)
         transport = cast("BatchTransport", self.transport)
-        epoch, batches = await self._in_pool(lambda: transport.fetch.take(transport.lanes.found))
+        epoch, batches = await self._in_pool(lambda: transport.fetch.take(transport.lanes.refresh))
         left = len(batches)
-        transport.lanes.coming(left)
+        transport.lanes.expect(left)
         try:
             for tp, batch in batches.items():
                 while not self._flows():
@@ -167,7 +167,7 @@ class BatchConsumer(driver.Consumer):
                 await self._deliver(tp, batch)
                 left -= 1
         finally:
-            transport.lanes.coming(-left)
+            transport.lanes.expect(-left)
 
     def _hold(self) -> None:
         transport = cast("BatchTransport", self.transport)

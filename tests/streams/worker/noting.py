@@ -48,7 +48,7 @@ class Noting:
     def offset(self, topic: str, partition: int) -> int | None:
         return None
 
-    def look(self) -> None:
+    def refresh_tables(self) -> None:
         pass
 
     def step(self, batches: Sequence[tuple[TP, Sequence[Incoming]]]) -> None:

@@ -10,7 +10,7 @@ from confluent_kafka.admin import AdminClient
 from faust.types import TP
 from tests.streams.engine.recorded import SMALL
 from tests.streams.engine.scene import START_NS
-from tests.streams.worker.rig import DEADLINE_S, PARTITIONS, Rig, Simulated, incoming, wait_until
+from tests.streams.worker.rig import DEADLINE_S, PARTITIONS, Process, Rig, Simulated, incoming, wait_until
 
 from flyball_contracts.codec import decode_record
 from flyball_contracts.config import Config, KafkaConfig, WorkerConfig
@@ -24,6 +24,18 @@ from flyball_streams.worker.host import LaneHost
 from flyball_streams.worker.snapshots import SnapshotShelf, cut, state_of
 
 PLACE = TP(TELEMETRY.name, 0)
+
+
+def wait_closed(rig: Rig, worker: Process, simulated: Simulated, ticks: int) -> None:
+    """Wait until the last ticks have closed, and the worker has said that topics are others."""
+    last = max(decode_frame(m.value).time_ns for m in simulated.ticks[-1] if m.topic == TELEMETRY.name) // 10**9
+
+    def closed() -> bool:
+        worker.check()
+        found = {d.tick.index for d in rig.records(DEMAND.name) if isinstance(d, DemandTick)}
+        return found >= set(range(last - ticks + 1, last + 1)) and "was made again" in worker.text()
+
+    wait_until(closed, "the new ticks are closed")
 
 
 def test_offsets_beyond_the_end_are_of_another_topic(caplog: pytest.LogCaptureFixture) -> None:
@@ -73,7 +85,7 @@ def test_a_worker_goes_on_with_topics_that_were_made_again(
         for tick in simulated.ticks[:ticks]:
             rig.send(tick)
         rig.wait_drained(worker)
-        wait_until(lambda: bool(rig.ends(STATE.name)), "snapshots are there")
+        wait_until(lambda: any(rig.ends(STATE.name).values()), "snapshots are there")
         admin: Any = AdminClient({"bootstrap.servers": real_kafka.bootstrap})
         for removal in admin.delete_topics(names, request_timeout=DEADLINE_S).values():
             removal.result(DEADLINE_S)
@@ -81,14 +93,7 @@ def test_a_worker_goes_on_with_topics_that_were_made_again(
         real_kafka.create_topics({name: PARTITIONS[name] for name in names})
         for tick in simulated.ticks[ticks:]:
             rig.send(tick)
-        last = max(decode_frame(m.value).time_ns for m in simulated.ticks[-1] if m.topic == TELEMETRY.name) // 10**9
-
-        def heard() -> bool:
-            worker.check()
-            closed = {d.tick.index for d in rig.records(DEMAND.name) if isinstance(d, DemandTick)}
-            return closed >= set(range(last - more + 1, last + 1)) and "was made again" in worker.text()
-
-        wait_until(heard, "the new ticks are closed")
+        wait_closed(rig, worker, simulated, more)
         assert worker.terminate() == 0
 
 
@@ -102,19 +107,12 @@ def test_a_worker_goes_on_after_its_broker_lost_everything(kafka_jars: Path, tmp
         for tick in simulated.ticks[:ticks]:
             rig.send(tick)
         rig.wait_drained(worker)
-        wait_until(lambda: bool(rig.ends(STATE.name)), "snapshots are there")
+        wait_until(lambda: any(rig.ends(STATE.name).values()), "snapshots are there")
         kafka.wipe()
         kafka.create_topics(PARTITIONS)
         rig.send(simulated.start)
         for tick in simulated.ticks[ticks:]:
             rig.send(tick)
-        last = max(decode_frame(m.value).time_ns for m in simulated.ticks[-1] if m.topic == TELEMETRY.name) // 10**9
-
-        def heard() -> bool:
-            worker.check()
-            closed = {d.tick.index for d in rig.records(DEMAND.name) if isinstance(d, DemandTick)}
-            return closed >= set(range(last - more + 1, last + 1)) and "was made again" in worker.text()
-
-        wait_until(heard, "the new ticks are closed")
+        wait_closed(rig, worker, simulated, more)
         rig.wait_drained(worker)
         assert worker.terminate() == 0
