@@ -55,7 +55,7 @@ FAULT_TARGET = 0.99
 FAULT_SEEDS = 2
 APART_SEEDS = 2
 SEEDS = 5
-OURS = ("promise", "lead", "learned", "headroom", "engine")
+OURS = ("slo_headroom", "lead_time_headroom", "shadow_selection", "headroom", "forecast_band")
 PARTS = ("managers", "safety", "apart", "single", "unseen")
 SLOW = {"single", "unseen"}
 """Shown when named, or in a quick run; `unseen` alone leaves the claim out."""
@@ -157,7 +157,7 @@ def main(arguments: list[str] | None = None) -> int:
     args = parser.parse_args(arguments)
     console = Console(width=None if sys.stdout.isatty() else 200)
     started, cpu = time.monotonic(), time.process_time()
-    keys = [key for key in args.policies.split(",") if key != "engine" or not args.quick]
+    keys = [key for key in args.policies.split(",") if key != "forecast_band" or not args.quick]
     if BASE not in keys:
         keys.append(BASE)
     unknown = [key for key in keys if key not in FAMILIES]

@@ -181,7 +181,7 @@ class Ours:
         demand = Demand(workload=NAME, replicas=running, ready=running, devices=running)
         view: Any = None  # no forecast is looked at here
         want = None if need == running else Want("", tick.index, running, need, "the trace says so", 1.0, ())
-        jobs = [Job(self.spec, demand, view, "", 1.0, "learned", COLD_S)]
+        jobs = [Job(self.spec, demand, view, "", 1.0, "measured", COLD_S)]
         said = self.choice.step(tick, jobs, [want], {NAME: float(need)})
         for proposal in said.proposals:
             self.wanted = {part.offer: part.replicas for part in proposal.mix}

@@ -38,7 +38,7 @@ from bench._panels import SEASON, WEEK, Floats, Panel, by_day, held_out, mean, s
 from numpy.typing import NDArray
 
 from flyball_models import bucket
-from flyball_models.forecast import conformal, damped, ensemble, last, mix, pooled, rls, seasonal
+from flyball_models.forecast import conformal, damped, ensemble, last, pooled, rls, seasonal, weighting
 
 HORIZONS = 6
 JUDGED = (1, 6)
@@ -77,7 +77,7 @@ def play(family: Any, config: Any, data: Panel, ticks: int, *inputs: Floats) -> 
         return np.pad(x[:ticks], [(0, 0), (0, n - s), *[(0, 0)] * (x.ndim - 2)], constant_values=value)
 
     arrays: list[Any] = [padded(data.y, 0.0), padded(data.known, False), *(padded(x, np.nan) for x in inputs)]
-    if family is mix:
+    if family is weighting:
         arrays[2] = arrays[2].transpose(0, 2, 1, 3)  # [T, S, K, H] to [T, K, S, H]
     elif family is pooled:
         arrays[2] = (np.log1p(arrays[2]).transpose(0, 2, 3, 1),)  # to [T, K, H, S]
@@ -120,7 +120,7 @@ def tune(family: Any, grid: Sequence[Any], data: Panel, *inputs: Floats) -> Tune
 
     def forecast(config: Any, ticks: int) -> Floats:
         out = play(family, config, data, ticks, *inputs)
-        return cast("Floats", out.forecast if family is mix else out)
+        return cast("Floats", out.forecast if family is weighting else out)
 
     if len(grid) == 1:
         return Tuned(forecast(grid[0], len(data.y)), grid[0], 1)
@@ -144,7 +144,7 @@ def grids(budget: int, experts: int) -> dict[str, list[Any]]:
         for f, p, c in product((0.995, 0.998, 0.9995, 0.9999), (0.003, 0.03), (1.0, 3.0))
     ]
     mixes = [
-        mix.Config(experts, JUDGED, h, eta, share, trust_eta=trust)
+        weighting.Config(experts, JUDGED, h, eta, share, trust_eta=trust)
         for eta, share, trust in product((0.05, 0.1, 0.2, 0.4), (0.001, 0.01), (0.03, 0.3))
     ]
     every: dict[str, Sequence[Any]] = {"damped": flat, "regression": regression, "mix": mixes}
@@ -357,14 +357,14 @@ def experts(data: Panel, config: ensemble.Config) -> Floats:
 def everything(data: Panel, budget: int) -> tuple[dict[str, Floats], dict[str, Any], NDArray[np.float64]]:
     """Tune every model on week 1; return forecasts, what was chosen, and the mix's weights [S, J, K] in week 2."""
     config = ensemble.configure(HORIZONS, JUDGED, SEASON)
-    made, grid = simple(data), grids(budget, config.mix.experts)
+    made, grid = simple(data), grids(budget, config.weights.experts)
     forecasts = experts(data, config)
     found = {
         "damped tuned": tune(damped, grid["damped"], data),
         "regression tuned": tune(rls, grid["regression"], data),
-        "mix tuned": tune(mix, grid["mix"], data, forecasts),
+        "mix tuned": tune(weighting, grid["mix"], data, forecasts),
     }
-    out = play(mix, config.mix, data, len(data.y), forecasts)
+    out = play(weighting, config.weights, data, len(data.y), forecasts)
     made |= {name: tuned.forecasts for name, tuned in found.items()}
     made["mix"] = out.forecast
     chosen = {name: {"tried": t.tried, "frozen": t.frozen._asdict()} for name, t in found.items()}
@@ -374,7 +374,7 @@ def everything(data: Panel, budget: int) -> tuple[dict[str, Floats], dict[str, A
 def untuned(data: Panel) -> dict[str, Floats]:
     """Forecast a source that nothing is tuned on."""
     config = ensemble.configure(HORIZONS, JUDGED, SEASON)
-    return simple(data) | {"mix": play(mix, config.mix, data, len(data.y), experts(data, config)).forecast}
+    return simple(data) | {"mix": play(weighting, config.weights, data, len(data.y), experts(data, config)).forecast}
 
 
 def minutes(data: Panel) -> dict[str, list[float]]:
@@ -385,8 +385,8 @@ def minutes(data: Panel) -> dict[str, list[float]]:
     horizons, judged = 60, (1, 10, 60)
     smooth = damped.Config(0.3, 0.05, 0.9, horizons)
     config = ensemble.configure(horizons, judged, 0, smooth)
-    mixed = mix.Config(config.mix.experts, judged, horizons)
-    point = play(mix, mixed, data, len(data.y), experts(data, config)).forecast
+    mixed = weighting.Config(config.weights.experts, judged, horizons)
+    point = play(weighting, mixed, data, len(data.y), experts(data, config)).forecast
     out: dict[str, list[float]] = {}
     for name, forecast in (("damped", play(damped, smooth, data, len(data.y))), ("mix", point)):
         out[name] = []

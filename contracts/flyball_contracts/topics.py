@@ -44,7 +44,7 @@ WORKLOADS = Topic("flyball.workloads.v1", "workload", "workload specifications",
 SIGNALS = Topic("flyball.signals.v1", "zone", "carbon, price and spot curves", "days", 4)
 DEMAND = Topic("flyball.demand.v1", "cell", "demand of workloads, tick by tick", "hours", 4)
 INSIGHTS = Topic("flyball.insights.v1", "subject", "profiles, forecasts, anomalies, plans, accounts", "days", 4)
-PROPOSALS = Topic("flyball.proposals.v1", "cell", "wishes of the lanes", "hours", 4)
+PROPOSALS = Topic("flyball.proposals.v2", "cell", "proposals of the lanes", "hours", 4)
 DECISIONS = Topic("flyball.decisions.v1", "target", "scale, migrate and preempt commands", "long", 4, portable=True)
 OUTCOMES = Topic("flyball.outcomes.v1", "target", "what became of decisions", "long", 4, portable=True)
 STATE = Topic("flyball.state.v1", "lane/partition", "engine snapshots", "compacted", 4, cloudevents=False)

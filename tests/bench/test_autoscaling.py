@@ -31,7 +31,14 @@ def figures(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
 def test_every_policy_has_a_row_at_every_target(figures: dict[str, Any]) -> None:
     assert set(figures["targets"]) == {"0.95", "0.99", "0.999"}
     for rows in figures["targets"].values():
-        assert [row["policy"] for row in rows] == ["promise", "lead", "learned", "headroom", *BASELINES, "oracle"]
+        assert [row["policy"] for row in rows] == [
+            "slo_headroom",
+            "lead_time_headroom",
+            "shadow_selection",
+            "headroom",
+            *BASELINES,
+            "oracle",
+        ]
 
 
 def test_managers_faults_and_events_have_their_figures(figures: dict[str, Any]) -> None:
@@ -40,7 +47,7 @@ def test_managers_faults_and_events_have_their_figures(figures: dict[str, Any]) 
     assert row["saved_against_peak"] == pytest.approx(1 - row["hours"] / row["peak_hours"])
     assert row["best_baseline"] in BASELINES
     faults = {(row["policy"], row["fault"]): row for row in figures["safety"]}
-    assert faults["promise", "outage"]["of"] == 1
+    assert faults["slo_headroom", "outage"]["of"] == 1
     assert all(row["blind"] == 0 for row in faults.values())
     share, *models = figures["apart"]
     parts = ("ordinary", "burst", "outage", "level shift")

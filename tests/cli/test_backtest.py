@@ -36,12 +36,12 @@ def test_a_trace_gives_a_summary_json_and_a_page(trace: Path, tmp_path: Path) ->
     asked = ["--quick", "--baseline", "hpa,static", "--slo", 0.98, 5, "--cold-start", 60, "--safety"]
     done = flyball("backtest", "--data", trace, *asked, "--engine", "both", "--json", out, "--html", html)
     assert done.returncode == 0, done.stderr
-    assert "Flyball promise" in done.stdout
+    assert "Flyball SLO headroom" in done.stdout
     assert "in simulation" in done.stdout
     assert "controller forgets all" in done.stdout
     found = json.loads(out.read_text())
-    assert [row["key"] for row in found["rows"]] == ["promise", "hpa", "static"]
-    assert [row["key"] for row in found["confirmed"]["rows"]] == ["promise", "hpa", "static"]
+    assert [row["key"] for row in found["rows"]] == ["slo_headroom", "hpa", "static"]
+    assert [row["key"] for row in found["confirmed"]["rows"]] == ["slo_headroom", "hpa", "static"]
     assert "Second engine" in done.stdout
     assert (found["target"], found["delay_s"], found["cold_start_s"]) == (0.98, 5, 60.0)
     assert html.read_text().startswith("<!doctype html>")
@@ -50,11 +50,11 @@ def test_a_trace_gives_a_summary_json_and_a_page(trace: Path, tmp_path: Path) ->
 def test_a_recording_is_backtested_as_the_engine_sums_it_up(trace: Path, tmp_path: Path) -> None:
     recording, out = tmp_path / "recording.parquet", tmp_path / "found.json"
     IMPORTERS["azure_llm_2023"].convert(trace, recording)
-    done = flyball("backtest", recording, "--quick", "--policy", "engine", "--baseline", "hpa", "--json", out)
+    done = flyball("backtest", recording, "--quick", "--policy", "forecast_band", "--baseline", "hpa", "--json", out)
     assert done.returncode == 0, done.stderr
     found = json.loads(out.read_text())
     assert "ticks of 15 s" in found["about"]
-    assert [row["key"] for row in found["rows"]] == ["engine", "hpa"]
+    assert [row["key"] for row in found["rows"]] == ["forecast_band", "hpa"]
     assert found["work_hours"] > 0
 
 
@@ -70,11 +70,11 @@ def test_the_limits_of_a_recorded_workload_bind_every_policy(trace: Path, tmp_pa
                     tight = msgspec.structs.replace(spec, min_replicas=1, max_replicas=3)
                     message = message._replace(value=record_message(tight, "/test").value)
                 writer.append(message)
-    done = flyball("backtest", less, "--quick", "--policy", "engine", "--baseline", "hpa", "--json", out)
+    done = flyball("backtest", less, "--quick", "--policy", "forecast_band", "--baseline", "hpa", "--json", out)
     assert done.returncode == 0, done.stderr
     found = json.loads(out.read_text())
     assert (found["least"], found["most"]) == (1, 3)
-    assert max(max(found["series"][key]) for key in ("engine", "hpa")) <= 3
+    assert max(max(found["series"][key]) for key in ("forecast_band", "hpa")) <= 3
     assert all(row["billed_hours"] <= 3 * 1.05 * found["test_hours"] for row in found["rows"])
     assert "Every policy has 1 to 3 replicas" in " ".join(done.stdout.split())
 

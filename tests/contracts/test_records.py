@@ -92,8 +92,8 @@ def test_what_is_no_record_is_a_decode_error() -> None:
         decode_record(OUTCOMES.name, message.value, None)
     with pytest.raises(DecodeError, match="no ce_type header of ours"):
         decode_record(OUTCOMES.name, message.value, [("ce_type", b"com.example.Outcome")])
-    with pytest.raises(UnknownSchema, match="'Wish' does not belong"):
-        decode_record(OUTCOMES.name, message.value, [("ce_type", b"io.flyball.Wish")])
+    with pytest.raises(UnknownSchema, match="'Idea' does not belong"):
+        decode_record(OUTCOMES.name, message.value, [("ce_type", b"io.flyball.Idea")])
     with pytest.raises(DecodeError, match="a tombstone is not a record"):
         decode_record(OUTCOMES.name, None, message.headers)
     with pytest.raises(UnknownSchema, match="not in the topic table"):

@@ -14,11 +14,11 @@ from flyball_contracts.topics import (
 )
 
 
-def test_names_are_versioned_and_keys_are_said() -> None:
+def test_names_are_versioned_and_keys_are_named() -> None:
     assert len(TOPICS) == 12
     for name, topic in TOPICS.items():
         assert name == topic.name
-        assert re.fullmatch(r"flyball\.[a-z]+\.v1", name)
+        assert re.fullmatch(r"flyball\.[a-z]+\.v[1-9]", name)
         assert topic.key
         assert topic.holds
         assert topic.partitions >= 1

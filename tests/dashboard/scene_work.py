@@ -109,7 +109,7 @@ def forecasts(fleet: Fleet) -> list[Record]:
             proposals=(
                 Proposal(
                     id="p1",
-                    wish="scale",
+                    action="scale",
                     workload="chat-70b",
                     reason="demand rises",
                     replicas=9,
@@ -141,7 +141,7 @@ def capacities() -> list[Record]:
                 cell=CELL,
                 time_ns=NOW,
                 used_work_per_s=each * 1.06 if i == 0 else each,
-                source="learned" if i == 0 else "owner",
+                source="measured" if i == 0 else "owner",
                 cold_start_s=(96.0, 45.0, 300.0)[i % 3],
                 work_per_s=each * 1.06 if i == 0 else each,
                 relative_error=0.05 if i == 0 else 0.25,

@@ -52,23 +52,23 @@ def test_summary_adds_up_what_was_measured() -> None:
     assert summary.cells[1].cpu == pytest.approx(0.31)
 
 
-def test_advice_to_resize_is_kept_beside_the_wish_to_scale() -> None:
+def test_advice_to_resize_is_kept_beside_the_proposal_to_scale() -> None:
     said = next(r for r in scene.scene() if isinstance(r, ProposalTick))
-    (wish,) = said.proposals
-    advice = replace(wish, id="p2", wish="resize", replicas=None, resources=Resources(cpu=2.0))
+    (proposal,) = said.proposals
+    advice = replace(proposal, id="p2", action="resize", replicas=None, resources=Resources(cpu=2.0))
     late = replace(said, tick=scene.tick(0), proposals=(replace(advice, id="p0"),))
-    workload = viewed([replace(said, proposals=(wish, advice)), late]).workloads.get(wish.workload)
+    workload = viewed([replace(said, proposals=(proposal, advice)), late]).workloads.get(proposal.workload)
     assert workload is not None
-    assert (workload.proposal, workload.advice) == (wish, advice)
+    assert (workload.proposal, workload.advice) == (proposal, advice)
 
 
 def test_the_choice_of_machines_is_kept_beside_it() -> None:
     said = next(r for r in scene.scene() if isinstance(r, ProposalTick))
-    (wish,) = said.proposals
-    choice = replace(wish, id="p3", wish="choose", mix=(Portion(offer="spot", replicas=2),))
-    workload = viewed([replace(said, proposals=(wish, choice))]).workloads.get(wish.workload)
+    (proposal,) = said.proposals
+    choice = replace(proposal, id="p3", action="choose", mix=(Portion(offer="spot", replicas=2),))
+    workload = viewed([replace(said, proposals=(proposal, choice))]).workloads.get(proposal.workload)
     assert workload is not None
-    assert (workload.proposal, workload.choice) == (wish, choice)
+    assert (workload.proposal, workload.choice) == (proposal, choice)
 
 
 def test_nothing_known_is_not_zero() -> None:

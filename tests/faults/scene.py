@@ -70,7 +70,7 @@ def settings() -> Config:
         {
             "app": "faults",
             "snapshot_every_s": 5.0,
-            "sizing": {"policy": "band", "hold_s": 20.0, "interval_s": 30.0, "most_in": 1.0},
+            "sizing": {"policy": "forecast_band", "reversal_cooldown_s": 20.0, "cooldown_s": 30.0, "max_scale_in": 1.0},
         },
         WorkerConfig,
     )

@@ -78,7 +78,7 @@ def test_extras_exist_and_the_agent_brings_only_its_own() -> None:
     assert asked == {"agent": {"agent", "otlp"}, "worker": {"worker", "actuate", "dashboard"}}
     assert asked["agent"] | asked["worker"] <= set(extras)
     brought = {re.split(r"\W", wanted)[0] for extra in asked["worker"] for wanted in extras[extra]}
-    assert "numba" in brought, "worker.sizing.policy: learned"
+    assert "numba" in brought, "worker.sizing.policy: shadow_selection"
 
 
 def test_final_stages_run_without_privileges_and_build_nothing() -> None:

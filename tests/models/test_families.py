@@ -17,11 +17,11 @@ from flyball_models.forecast import (
     ensemble,
     holt_winters,
     last,
-    mix,
     multi_seasonal,
     profile,
     rls,
     seasonal,
+    weighting,
 )
 from flyball_models.profile import features
 
@@ -37,7 +37,7 @@ WINTERS = holt_winters.Config(season=6, horizons=5)
 SEASONS = multi_seasonal.Config(season=6, seasons=2, horizons=5)
 RLS = rls.Config(season=6, seasons=2, judged=(1, 3), horizons=5)
 PROFILE = profile.Config(season=8, groups=((1,), (1, 2)), horizons=5)
-MIX = mix.Config(experts=2, judged=(1, 3), horizons=5)
+WEIGHTING = weighting.Config(experts=2, judged=(1, 3), horizons=5)
 ENSEMBLE = ensemble.configure(5, (1, 3), 8)
 RECORDS = record_ratio.Config(bins=3, hold=4, warmup=5)
 
@@ -61,9 +61,11 @@ def _conformal(state: Any, x: Floats, mask: Bools, tick: int) -> tuple[Any, Any]
     return conformal.step(state, x, mask, forecast, CONFORMAL)
 
 
-def _mix(state: Any, x: Floats, mask: Bools, tick: int) -> tuple[Any, Any]:
+def _weighting(state: Any, x: Floats, mask: Bools, tick: int) -> tuple[Any, Any]:
     near = np.repeat(np.where(np.isfinite(x), x, 7.0)[:, None] * np.float32(1.1), 5, axis=1)
-    return mix.step(state, x, mask, np.stack([near, np.where(near > 20, np.nan, 2 * near)]).astype(np.float32), MIX)
+    return weighting.step(
+        state, x, mask, np.stack([near, np.where(near > 20, np.nan, 2 * near)]).astype(np.float32), WEIGHTING
+    )
 
 
 def _features(state: Any, x: Floats, mask: Bools, tick: int) -> tuple[Any, Any]:
@@ -136,11 +138,11 @@ FAMILIES = [
         ("tick", "ring", "ahead"),
     ),
     Family(
-        "mix",
-        lambda n: mix.init(n, MIX),
-        _mix,
-        lambda s, n: mix.resize(s, n, MIX),
-        mix.combine,
+        "weighting",
+        lambda n: weighting.init(n, WEIGHTING),
+        _weighting,
+        lambda s, n: weighting.resize(s, n, WEIGHTING),
+        weighting.combine,
         ("tick", "issued"),
     ),
     Family(
@@ -148,7 +150,7 @@ FAMILIES = [
         lambda n: ensemble.init(n, ENSEMBLE),
         lambda s, x, m, t: ensemble.step(s, x, m, ENSEMBLE),
         lambda s, n: ensemble.resize(s, n, ENSEMBLE),
-        mix.combine,
+        weighting.combine,
         (
             "tick",
             "issued",

@@ -17,11 +17,11 @@ from flyball_models.scaling import (
     headroom,
     hpa,
     kpa,
-    lead,
+    lead_time_headroom,
     number,
     static,
 )
-from flyball_models.sizing.promise import start
+from flyball_models.sizing.slo_headroom import start
 
 IDLE = Observation(
     t_s=0.0,
@@ -86,9 +86,9 @@ def test_hpa_grows_at_most_to_twice_or_four_more(ready: int, expected: int) -> N
 def test_hpa_shrinks_to_the_largest_recommendation_of_300_s() -> None:
     player = Player(hpa.policy(0.5))
     assert player.sees(served_60=4.0) == 8
-    wishes = [player.sees(ready=8, served_60=1.0) for _ in range(21)]
-    assert wishes[:20] == [8.0] * 20  # 8 is the first of 21 recommendations, 15 s apart
-    assert wishes[20] == 2
+    proposals = [player.sees(ready=8, served_60=1.0) for _ in range(21)]
+    assert proposals[:20] == [8.0] * 20  # 8 is the first of 21 recommendations, 15 s apart
+    assert proposals[20] == 2
 
 
 def test_hpa_counts_pending_replicas() -> None:
@@ -136,12 +136,12 @@ def test_kpa_shrinks_at_most_to_half_of_what_is_ready() -> None:
     assert Player(kpa.policy(0.5)).sees(concurrency_60=0.1, concurrency_6=0.1) == 5
 
 
-def test_kpa_with_a_hold_keeps_the_largest_wish_of_600_s() -> None:
+def test_kpa_with_a_hold_keeps_the_largest_proposal_of_600_s() -> None:
     player = Player(kpa.policy_held(0.5))
     assert player.sees(concurrency_60=9) == 18
-    wishes = [player.sees(concurrency_60=3, concurrency_6=3) for _ in range(320)]
-    gone = wishes.index(6.0)
-    assert wishes[:gone] == [18.0] * gone
+    proposals = [player.sees(concurrency_60=3, concurrency_6=3) for _ in range(320)]
+    gone = proposals.index(6.0)
+    assert proposals[:gone] == [18.0] * gone
     assert 595 <= gone * 2 <= 617
 
 
@@ -169,7 +169,7 @@ def test_band_rises_with_present_work_and_its_backlog() -> None:
     assert Player(band.band(0.8, 100)).sees(work_30=16, backlog=200, upper=3, lower=5) == 22
 
 
-def test_a_wish_is_a_whole_number() -> None:
+def test_a_proposal_is_a_whole_number() -> None:
     rng = np.random.default_rng(0)
     for kind in KINDS:
         player = Player(Policy(kind, kind, 15, 0, (0.37, 0.1, 0.25, 120.0, 60.0, 1.0)))
@@ -177,20 +177,20 @@ def test_a_wish_is_a_whole_number() -> None:
             continue
         for _ in range(50):
             load = float(rng.gamma(2, 10))
-            wish = player.sees(
+            proposal = player.sees(
                 work_30=load, served_60=load, concurrency=load, concurrency_60=load, upper=load, lower=load
             )
-            assert wish == math.floor(wish)
+            assert proposal == math.floor(proposal)
 
 
 def test_headroom_is_the_level_plus_z_times_the_spread_of_an_hour() -> None:
     player, rng = Player(headroom.policy(2.0, 8, 1, 300)), np.random.default_rng(1)
     minutes = rng.gamma(9, 2, (70, 12))
-    wishes = [[player.sees(work_5=x, work_30=0) for x in minute] for minute in minutes]
+    proposals = [[player.sees(work_5=x, work_30=0) for x in minute] for minute in minutes]
     needs = np.sort(minutes, axis=1)[:, -2]
     for k in range(5, 70):
         expected = minutes[max(0, k - 7) : k + 1].mean() + 2.0 * needs[max(0, k - 59) : k + 1].std()
-        assert wishes[k][-1] == math.ceil(expected - 1e-9)
+        assert proposals[k][-1] == math.ceil(expected - 1e-9)
 
 
 def test_headroom_holds_its_largest_target_and_takes_nothing_away_before_it_knows() -> None:
@@ -210,20 +210,22 @@ def test_headroom_answers_a_backlog_at_once() -> None:
 
 
 def test_headroom_tracks_its_promise_by_the_step_of_an_online_quantile() -> None:
-    policy = headroom.policy(2.0, 5, 1, 300, promise=0.99, eta=0.5)
+    policy = headroom.policy(2.0, 5, 1, 300, objective=0.99, eta=0.5)
     player, rng, z = Player(policy), np.random.default_rng(3), 2.0
     needs, means = list[float](), list[float]()
     for k in range(40):
         minute, late = rng.gamma(9, 2, 12), float(k % 10 == 0)
-        wish = [player.sees(work_5=x, work_30=0, backlog=51 * late, ready=10) for x in minute][-1]
+        proposal = [player.sees(work_5=x, work_30=0, backlog=51 * late, ready=10) for x in minute][-1]
         needs.append(np.sort(minute)[-2])
         z += 0.5 * (late - 0.01)
         means.append(minute.mean())
         if k >= 5:
-            assert wish == math.ceil(np.mean(means[-5:]) + z * np.std(needs) - 1e-9)
+            assert proposal == math.ceil(np.mean(means[-5:]) + z * np.std(needs) - 1e-9)
 
 
-@pytest.mark.parametrize("policy", [headroom.policy(2.0, 5, 10, 300), lead.policy(0.99, 0.02, 5, 10, 300, 5)])
+@pytest.mark.parametrize(
+    "policy", [headroom.policy(2.0, 5, 10, 300), lead_time_headroom.policy(0.99, 0.02, 5, 10, 300, 5)]
+)
 def test_a_forecast_adds_at_most_a_quarter_of_what_the_record_needs(policy: Policy) -> None:
     alone, told, wild = Player(policy), Player(policy), Player(policy)
     for work in np.random.default_rng(9).gamma(9, 2, 240):
@@ -233,12 +235,12 @@ def test_a_forecast_adds_at_most_a_quarter_of_what_the_record_needs(policy: Poli
 
 
 def test_lead_spreads_by_the_error_at_the_lead_time_and_by_the_last_hour() -> None:
-    player, rng = Player(lead.policy(0.9, 0.0, 4, 1, 180, 5)), np.random.default_rng(6)
+    player, rng = Player(lead_time_headroom.policy(0.9, 0.0, 4, 1, 180, 5)), np.random.default_rng(6)
     z, square = start(0.9), 0.0
     needs, means = list[float](), list[float]()
     for k in range(90):
         minute = rng.gamma(9, 2, 12) * (2 if k > 45 else 1)
-        wish = [player.sees(work_5=x, work_30=0) for x in minute][-1]
+        proposal = [player.sees(work_5=x, work_30=0) for x in minute][-1]
         needs.append(np.sort(minute)[-2])
         means.append(minute.mean())
         if k >= 3:
@@ -246,11 +248,11 @@ def test_lead_spreads_by_the_error_at_the_lead_time_and_by_the_last_hour() -> No
             square += max(1 - 0.5 ** (1 / 120), 1 / (k - 2)) * (error**2 - square)
         if k >= 5:
             spread = math.sqrt(0.5 * square + 0.5 * np.var(needs[-60:]))
-            assert wish == math.ceil(np.mean(means[-4:]) + z * spread - 1e-9)
+            assert proposal == math.ceil(np.mean(means[-4:]) + z * spread - 1e-9)
 
 
 def test_lead_keeps_what_present_work_asked_for_for_two_minutes() -> None:
-    player = Player(lead.policy(0.5, 0.0, 1, 1, 180, 5))
+    player = Player(lead_time_headroom.policy(0.5, 0.0, 1, 1, 180, 5))
     for _ in range(120):
         player.sees(work_5=4, work_30=4)
     after = [player.sees(work_5=4, work_30=30 if i == 0 else 4, backlog=270 if i == 0 else 0) for i in range(30)]

@@ -78,7 +78,7 @@ def command(
 ) -> None:
     """Try policies on the demand of RECORDING or of a trace, and compare what they cost at equal service.
 
-    Every policy is tuned on the first half with the same number of settings and measured on the second. Promise and
+    Every policy is tuned on the first half with the same number of settings and measured on the second. Objective and
     cold start are the workload's own where the recording says them.
 
     \b
@@ -110,8 +110,8 @@ def command(
     if recording is not None:
         demands, spec = _recorded(recording, workload)
         source: Source = drawn
-        promise, spec_cold = spec.objective, spec.cold_start_s
-        spec_slo = None if promise is None else (promise.attainment, promise.delay_s)
+        objective, spec_cold = spec.objective, spec.cold_start_s
+        spec_slo = None if objective is None else (objective.attainment, objective.delay_s)
         # A policy without any replica would never see demand again.
         limits = {"least": max(1, spec.min_replicas), "most": max(1, spec.min_replicas, spec.max_replicas)}
     else:

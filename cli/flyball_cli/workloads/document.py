@@ -26,8 +26,8 @@ Share = Annotated[float, msgspec.Meta(gt=0, le=1)]
 Priority = Annotated[int, msgspec.Meta(ge=-1_000_000, le=1_000_000)]
 
 
-class Promise(Section, frozen=True, kw_only=True):
-    """What is promised: :class:`~flyball_contracts.records.Objective` with its ranges."""
+class ObjectiveSection(Section, frozen=True, kw_only=True):
+    """The objective: :class:`~flyball_contracts.records.Objective` with its ranges."""
 
     delay_s: PositiveSeconds
     attainment: Share = 0.99
@@ -53,7 +53,7 @@ class WorkloadDocument(Section, frozen=True, kw_only=True):
     capacity_per_replica: Amount = 0.0
     target_utilization: Share = 0.8
     cold_start_s: Seconds = 60.0
-    objective: Promise | None = None
+    objective: ObjectiveSection | None = None
     interruptible: bool = False
     checkpoint_s: Seconds = 0.0
     deadline: str | None = None
@@ -82,9 +82,9 @@ class WorkloadDocument(Section, frozen=True, kw_only=True):
     def spec(self, now_ns: int) -> WorkloadSpec:
         """The specification, as of now; raises :class:`ValueError` for what is no deadline."""
         fields: dict[str, Any] = {name: getattr(self, name) for name in self.__struct_fields__}
-        deadline, promise = fields.pop("deadline"), self.objective
+        deadline, objective = fields.pop("deadline"), self.objective
         fields["deadline_ns"] = None if deadline is None else moment_ns(deadline, now_ns)
-        fields["objective"] = None if promise is None else Objective(**msgspec.structs.asdict(promise))
+        fields["objective"] = None if objective is None else Objective(**msgspec.structs.asdict(objective))
         return WorkloadSpec(time_ns=now_ns, **fields)
 
 

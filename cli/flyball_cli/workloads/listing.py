@@ -11,7 +11,7 @@ from flyball_contracts.records import WorkloadSpec
 
 _COLUMNS = {
     "workload": "left", "cell": "left", "kind": "left", "tenant": "left", "priority": "right", "replicas": "right",
-    "GPUs each": "right", "promise": "left", "deadline": "left",
+    "GPUs each": "right", "objective": "left", "deadline": "left",
 }  # fmt: skip
 
 
@@ -24,7 +24,7 @@ def tabulated(specs: Sequence[WorkloadSpec]) -> Table:
     for spec in specs:
         cells = (
             spec.workload, spec.cell, spec.kind, spec.tenant, str(spec.priority), _replicas(spec),
-            f"{spec.gpus_per_replica:g}", _promise(spec), _deadline(spec),
+            f"{spec.gpus_per_replica:g}", _objective(spec), _deadline(spec),
         )  # fmt: skip
         table.add_row(*map(Text, cells))
     return table
@@ -44,7 +44,7 @@ def _replicas(spec: WorkloadSpec) -> str:
     return f"{span} in gangs of {spec.gang_size}" if spec.gang_size > 1 else span
 
 
-def _promise(spec: WorkloadSpec) -> str:
+def _objective(spec: WorkloadSpec) -> str:
     if spec.objective is None:
         return "interruptible" if spec.interruptible else ""
     return f"{100 * spec.objective.attainment:g} % < {spec.objective.delay_s:g} s"

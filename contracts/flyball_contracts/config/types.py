@@ -86,18 +86,18 @@ class AgentConfig(Section, frozen=True):
 class ForecastConfig(Section, frozen=True):
     """Point forecasts with conformal quantiles; rates are per tick.
 
-    ``damped`` is exponential smoothing on log1p by the three rates. ``mix`` weighs it and others online by what each
-    was worth; with ``season_ticks`` (a day, in ticks) also those that know a season, over seven of them, which takes
-    130 bytes for each tick of it and workload.
+    ``damped`` is exponential smoothing on log1p by the three rates. ``ensemble`` weighs it and others online by what
+    each was worth; with ``season_ticks`` (a day, in ticks) also those that know a season, over seven of them, which
+    takes 130 bytes for each tick of it and workload.
 
     ``history`` is the path of a recording: forecasts of its workloads start from what it shows, where no snapshot
     knows better; "" is a start from nothing.
 
     Trust is judged by the coverage ``lead_ticks`` ahead. A forecast is made at each tick, and published at every
-    ``publish_every_ticks``-th and whenever a wish rests on it.
+    ``publish_every_ticks``-th and whenever a proposal is based on it.
     """
 
-    model: Literal["damped", "mix"] = "damped"
+    model: Literal["damped", "ensemble"] = "damped"
     season_ticks: Annotated[int, msgspec.Meta(ge=0)] = 0
     level_rate: Ratio = 0.3
     trend_rate: Ratio = 0.05
@@ -113,7 +113,7 @@ class ForecastConfig(Section, frozen=True):
 
     def __post_init__(self) -> None:
         """Refuse a season that is not longer than what is forecast."""
-        if self.model == "mix" and 0 < self.season_ticks <= self.horizon_ticks + 1:
+        if self.model == "ensemble" and 0 < self.season_ticks <= self.horizon_ticks + 1:
             raise ValueError(
                 f"season_ticks is {self.season_ticks}; pass more than horizon_ticks + 1 = {self.horizon_ticks + 1}, "
                 "or 0 for no season"
@@ -130,56 +130,58 @@ class HealthConfig(Section, frozen=True):
 
 
 class SizingConfig(Section, frozen=True):
-    """How demand becomes replicas; looked at every five seconds, and at once where requests wait and nothing runs.
+    """How demand becomes target replicas; evaluated every five seconds, and at once where requests wait and none runs.
 
-    ``promise`` provides for the recent level of work plus z times its spread, and lets z follow the share of work that
-    was served in time: the attainment of the workload's objective or, where it has none, the share at which late work
-    that costs ``late_cost`` times as much as idle capacity is worth no more of it, within ``delay_s``. z moves by
-    ``promise_rate`` in a minute in which all was late. The largest need of the last ``keep_s`` counts (at most half an
-    hour), and a forecast that is trusted may raise it to its quantile ``ahead_level``, by a quarter at most: that much
-    z takes back where it is always too high. ``lead`` does the same with a spread that is by half that of the need
-    about the level a cold start before, and keeps for two minutes what present work asked for. ``band`` keeps the
-    replicas between two quantiles of the forecast, ``level`` and ``down_level``.
+    ``slo_headroom`` provides for the recent level of work plus z times its spread. z follows the share of work that
+    was served in time: towards the attainment of the workload's objective or, where it has none, towards the share at
+    which late work, at ``late_cost`` times the cost of idle capacity, is worth no more of it, within ``delay_s``. z
+    moves by ``headroom_rate`` in a minute in which all work was late. The largest need of the last
+    ``stabilization_window_s`` (at most half an hour) counts. A trusted forecast may raise it to its quantile
+    ``forecast_level``, by a quarter at most; z takes back what is always too high. ``lead_time_headroom`` does the same
+    with a spread half of which is that of the need about the level one cold start earlier, and keeps for two minutes
+    what present work needed. ``forecast_band`` keeps the replicas between two quantiles of the forecast, ``level`` and
+    ``down_level``.
 
-    ``learned`` tries 17 policies of fixed caution on the same demand, each with a fleet in a simulation: the one acts
-    that would have cost least of late, in replica seconds and late work at a price. Costs are forgotten with a time
-    constant of ``memory_s``, and the price follows the share that may be late: its logarithm moves by ``price_rate`` in
-    a minute in which all the usual work was late. A forecast has no say. It needs the ``backtest`` extra.
+    ``shadow_selection`` runs 17 policies of fixed caution on the same demand, each with a simulated fleet. The one acts
+    that would have cost least lately, in replica seconds and late work at a price. Costs are forgotten with a time
+    constant of ``memory_s``. The price follows the share that may be late: its logarithm moves by ``price_rate`` in a
+    minute in which all the usual work was late. Forecasts are not used. It needs the ``backtest`` extra.
 
-    z is part of a snapshot. A worker that starts without one begins with the z of a usual tail; it rises as fast as
-    work is late, and falls by no more than ``promise_rate`` times the share that may be late in a minute, which at
-    99 % is 0.3 a day.
+    z is part of a snapshot. A worker that starts without one begins with the z of a usual tail. z rises as fast as work
+    is late; it falls by no more than ``headroom_rate`` times the share that may be late in a minute, which at 99 % is
+    0.3 a day.
 
-    Nobody asks for more than ``growth`` times what is ready, or four more. After ``idle_s`` without any work a workload
-    of ``min_replicas`` 0 is scaled to zero; 0 is never, because who comes then must be told of by somebody else than
-    its replicas.
+    The target is never more than ``growth`` times what is ready, or four more. After ``scale_to_zero_after_s`` without
+    any work a workload of ``min_replicas`` 0 is scaled to zero; 0 means never, because then something other than its
+    replicas (a gateway) must report new demand.
 
-    A workload is scaled at most once in ``interval_s``, and turned back only ``hold_s`` after its last decision; a
-    change of at most ``tolerance`` of its replicas is not worth one, and one decision takes away at most ``most_in``.
+    A workload is scaled at most once in ``cooldown_s``, and in the opposite direction only ``reversal_cooldown_s``
+    after its last decision. A change of at most ``tolerance`` of its replicas is not decided, and one decision takes
+    away at most ``max_scale_in`` of them.
 
-    ``capacity`` and ``cold_start`` say what a replica is taken to sustain, and how long it takes to be ready: what
-    its owner says, or what was learned. What is learned starts from the former and moves away only on evidence: by
-    capacity after three windows at saturation, and no further than threefold.
+    ``capacity`` and ``cold_start`` say where a replica's capacity and time to ready come from: the specification, or
+    measurements, which start from it and move away only on evidence: for capacity after three windows at saturation,
+    and no further than threefold.
     """
 
-    policy: Literal["promise", "lead", "band", "learned"] = "promise"
+    policy: Literal["slo_headroom", "lead_time_headroom", "forecast_band", "shadow_selection"] = "slo_headroom"
     late_cost: NotNegative = 99.0
     delay_s: NotNegative = 5.0
-    promise_rate: NotNegative = 0.02
-    keep_s: NotNegative = 600.0
+    headroom_rate: NotNegative = 0.02
+    stabilization_window_s: NotNegative = 600.0
     memory_s: Positive = 1_209_600.0
     price_rate: NotNegative = 0.003
-    ahead_level: Ratio = 0.5
+    forecast_level: Ratio = 0.5
     level: Ratio = 0.95
     down_level: Ratio = 0.75
     growth: NotNegative = 4.0
-    idle_s: NotNegative = 0.0
-    hold_s: NotNegative = 120.0
-    interval_s: NotNegative = 15.0
+    scale_to_zero_after_s: NotNegative = 0.0
+    reversal_cooldown_s: NotNegative = 120.0
+    cooldown_s: NotNegative = 15.0
     tolerance: Ratio = 0.1
-    most_in: Ratio = 0.25
-    capacity: Literal["spec", "learned"] = "learned"
-    cold_start: Literal["spec", "learned"] = "learned"
+    max_scale_in: Ratio = 0.25
+    capacity: Literal["spec", "measured"] = "measured"
+    cold_start: Literal["spec", "measured"] = "measured"
 
 
 class TimingConfig(Section, frozen=True):

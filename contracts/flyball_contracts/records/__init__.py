@@ -48,9 +48,9 @@ from flyball_contracts.records.inventory import (
 from flyball_contracts.records.outcomes import Outcome as Outcome, SubjectState as SubjectState
 from flyball_contracts.records.portion import Portion as Portion
 from flyball_contracts.records.proposals import (
+    Action as Action,
     Proposal as Proposal,
     ProposalTick as ProposalTick,
-    Wish as Wish,
 )
 from flyball_contracts.records.resources import Resources as Resources
 from flyball_contracts.records.signals import Signal as Signal

@@ -1,4 +1,4 @@
-"""What a lane would like; the cell lane decides."""
+"""What lanes propose; the cell lane decides."""
 
 from typing import Literal
 
@@ -6,11 +6,11 @@ from flyball_contracts.records.base import Evidence, Part, Record, Tick, TimeNs
 from flyball_contracts.records.portion import Portion
 from flyball_contracts.records.resources import Resources
 
-Wish = Literal["scale", "migrate", "pause", "resize", "choose"]
+Action = Literal["scale", "migrate", "pause", "resize", "choose"]
 
 
 class Proposal(Part, frozen=True, kw_only=True):
-    """One wish about one workload.
+    """One proposal about one workload.
 
     ``scale``: ``replicas`` wanted. ``migrate``: away from ``device`` of ``node`` (then ``replica`` names the part).
     ``pause``: until ``until_ns``. ``resize``: each replica is to ask for ``resources`` instead of ``resources_before``.
@@ -19,7 +19,7 @@ class Proposal(Part, frozen=True, kw_only=True):
     """
 
     id: str
-    wish: Wish
+    action: Action
     workload: str
     reason: str
     replicas: int | None = None
@@ -37,19 +37,19 @@ class Proposal(Part, frozen=True, kw_only=True):
 
 
 class ProposalTick(Record, frozen=True, kw_only=True):
-    """What one lane would like after one tick of one cell.
+    """What one lane proposes after one tick of one cell.
 
-    With ``closes`` it is the mark that the lane has said all it will say about the tick, though it wishes for nothing:
-    a reader that has it from all workload lanes knows that the tick is whole. Nobody waits for the wishes of node
-    lanes. A wish that was not granted is wished again in each tick: ``again`` are the ids of those that this lane said
-    before in the same words, so that a reader has them; one that has not hears them in full soon. ``part`` numbers the
-    messages of one lane about one tick.
+    The message with ``closes`` is the lane's last about the tick, even if it proposes nothing: a reader that has it
+    from all workload lanes knows that the tick is complete. Nobody waits for the proposals of node lanes. A proposal
+    that was not granted is repeated in each tick: ``repeated`` are the ids of those that this lane published before
+    with the same content. A reader that does not know one receives it in full soon. ``part`` numbers the messages of
+    one lane about one tick.
     """
 
     cell: str
     source: str
     tick: Tick
     proposals: tuple[Proposal, ...] = ()
-    again: tuple[str, ...] = ()
+    repeated: tuple[str, ...] = ()
     part: int = 0
     closes: bool = True

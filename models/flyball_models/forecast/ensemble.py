@@ -8,7 +8,17 @@ a series' last bits then depend on its slot.
 from typing import Any, NamedTuple, Protocol
 
 from flyball_models._arrays import Array, Input, as_array
-from flyball_models.forecast import damped, holt_winters, last, mix, multi_seasonal, pooled, profile, rls, seasonal
+from flyball_models.forecast import (
+    damped,
+    holt_winters,
+    last,
+    multi_seasonal,
+    pooled,
+    profile,
+    rls,
+    seasonal,
+    weighting,
+)
 from flyball_models.forecast._scale import in_units
 
 _AVERAGES = {"ewma": 0.5, "ewma_slow": 0.05, "ewma_slowest": 0.01}
@@ -16,7 +26,7 @@ _LAGGED = (*_AVERAGES, "yesterday", "last_week", "days")
 """The experts that are features of the one linear model."""
 
 
-class Family(Protocol):
+class Expert(Protocol):
     """What a module of experts offers."""
 
     def init(self, n: int, config: Any) -> Any:
@@ -36,7 +46,7 @@ class Member(NamedTuple):
     """A family and its settings; one name for each expert that it is."""
 
     names: tuple[str, ...]
-    family: Family
+    family: Expert
     config: Any
 
 
@@ -48,11 +58,11 @@ class Config(NamedTuple):
 
     members: tuple[Member, ...]
     pooled: pooled.Config
-    mix: mix.Config
+    weights: weighting.Config
 
     @property
     def experts(self) -> tuple[str, ...]:
-        """Names of the weights of `mix.Mixed`, in order."""
+        """Names of the weights of `weighting.Mixed`, in order."""
         return ("last", *(name for member in self.members for name in member.names), "pooled")
 
 
@@ -84,7 +94,9 @@ def configure(
     names = [name for member in members for name in member.names]
     uses = tuple(k for k, name in enumerate(names) if name in _LAGGED)
     return Config(
-        tuple(members), pooled.Config(uses, season, judged, horizons), mix.Config(len(names) + 1, judged, horizons)
+        tuple(members),
+        pooled.Config(uses, season, judged, horizons),
+        weighting.Config(len(names) + 1, judged, horizons),
     )
 
 
@@ -96,13 +108,13 @@ class State(NamedTuple):
 
     members: tuple[Any, ...]
     pooled: pooled.State
-    mix: mix.State
+    weights: weighting.State
 
 
 def init(n: int, config: Config = DEFAULT) -> State:
     """Return the state of `n` series that have had no value."""
     members = tuple(m.family.init(n, m.config) for m in config.members)
-    return State(members, pooled.init(n, config.pooled), mix.init(n, config.mix))
+    return State(members, pooled.init(n, config.pooled), weighting.init(n, config.weights))
 
 
 def resize(state: State, n: int, config: Config = DEFAULT) -> State:
@@ -111,11 +123,11 @@ def resize(state: State, n: int, config: Config = DEFAULT) -> State:
     return State(
         tuple(m.family.resize(s, n, m.config) for m, s in members),
         pooled.resize(state.pooled, n, config.pooled),
-        mix.resize(state.mix, n, config.mix),
+        weighting.resize(state.weights, n, config.weights),
     )
 
 
-def ahead(state: State, y: Input, mask: Input, config: Config) -> tuple[State, mix.Mixture]:
+def ahead(state: State, y: Input, mask: Input, config: Config) -> tuple[State, weighting.Mixture]:
     """As `step`, with the forecasts as log(1 + y) [H, N] and the weights [K, J, N]."""
     y, mask = as_array(y), as_array(mask)  # to the device once, not for each member
     states: list[Any] = []
@@ -125,11 +137,11 @@ def ahead(state: State, y: Input, mask: Input, config: Config) -> tuple[State, m
         states.append(learned)
         parts.append(logs)
     shared, logs = pooled.ahead(state.pooled, y, mask, parts, config.pooled)
-    mixture, mixed = mix.combine(state.mix, y, mask, (*parts, logs), config=config.mix)
+    mixture, mixed = weighting.combine(state.weights, y, mask, (*parts, logs), config=config.weights)
     return State(tuple(states), shared, mixture), mixed
 
 
-def step(state: State, y: Input, mask: Input, config: Config = DEFAULT) -> tuple[State, mix.Mixed]:
+def step(state: State, y: Input, mask: Input, config: Config = DEFAULT) -> tuple[State, weighting.Mixed]:
     """Learn `y[N]` where `mask[N]`; return the mixed forecasts [N, H] and the weights of the experts [N, J, K]."""
     state, (logs, weights) = ahead(state, y, mask, config)
-    return state, mix.Mixed(in_units(logs), weights.transpose(2, 1, 0))
+    return state, weighting.Mixed(in_units(logs), weights.transpose(2, 1, 0))

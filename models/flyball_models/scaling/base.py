@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from flyball_models.scaling.compile import compiled
 
 STATE = 8192
-"""Floats of memory that a policy has; :mod:`flyball_models.scaling.learned` needs most of them, others few."""
+"""Floats of memory that a policy has; :mod:`flyball_models.scaling.shadow_selection` needs most of them, others few."""
 KNOBS = 14
 Floats = NDArray[np.float64]
 

@@ -26,7 +26,7 @@ def policy(target: float) -> Policy:
 
 @compiled
 def step(state: Floats, seen: Observation, knobs: Floats) -> float:
-    """Return the planner's wish. ``state[0:2]``: window of the last floor, from 1, and the floor."""
+    """Return the planner's recommendation. ``state[0:2]``: window of the last floor, from 1, and the floor."""
     n = seen.ready + seen.pending
     if seen.stale_s > STALE_S:
         return n

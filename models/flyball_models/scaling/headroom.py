@@ -7,13 +7,13 @@ hour as spread:
     n = max over the hold of (level + z spread), or more where present work and its backlog need more
 
 A burst shorter than a cold start cannot be answered, only provided for; how much that takes is what the last hour
-says, in replicas, not in proportion to the load. z is what the promise costs. It is fixed, or it tracks the promise:
+says, in replicas, not in proportion to the load. z is the price of the objective. It is fixed, or it tracks it:
 each minute z += eta (share of its work that came too late - share that may), the step of an online quantile, so that
 over time as much is late as was allowed, whatever the demand does (Gibbs and Candes, NeurIPS 2021). Up and down follow
 the same number; the hold keeps it from following every minute. A forecast that is trusted may raise it to what it sees
 once a replica ordered now is ready; then z needs to be less.
 
-:mod:`flyball_models.sizing.promise` is the same for many workloads at once, and a test holds it to this.
+:mod:`flyball_models.sizing.slo_headroom` is the same for many workloads at once, and a test holds it to this.
 """
 
 import math
@@ -23,7 +23,7 @@ from flyball_models.scaling.base import Floats, Observation, Policy, whole
 from flyball_models.scaling.compile import compiled
 from flyball_models.scaling.limits import bounded, raised, rested
 from flyball_models.scaling.minutes import kept_high, mean_of_last, need_and_mean, square_spread
-from flyball_models.sizing.promise import (
+from flyball_models.sizing.slo_headroom import (
     FLAT,
     KNOWN,
     LEAST_Z,
@@ -64,13 +64,13 @@ def policy(
     cold_start_s: float,
     delay_s: float = EVERY_S,
     spread_minutes: int = LONGEST,
-    promise: float = 1.0,
+    objective: float = 1.0,
     eta: float = 0.0,
     limits: Limits = FREE,
 ) -> Policy:
     """Return the policy; windows are at most an hour, the hold at most half of one, the delay counts up to a minute.
 
-    With `eta` above 0, z starts as given and tracks the `promise`, a share of work in time.
+    With `eta` above 0, z starts as given and tracks the `objective`, a share of work in time.
     """
     means = float(max(1, min(SAMPLES, round(delay_s / EVERY_S))))
     knobs = (
@@ -81,18 +81,18 @@ def policy(
         max(DRAIN_S, cold_start_s),
         means,
         eta,
-        1.0 - promise,
+        1.0 - objective,
         delay_s,
         *limits,
     )
     name = f"headroom z={z:.3g} level={level_minutes} hold={hold_minutes} min"
     if eta > 0:
-        name = f"headroom promise={promise:.5g} eta={eta:.3g} level={level_minutes} hold={hold_minutes} min"
+        name = f"headroom objective={objective:.5g} eta={eta:.3g} level={level_minutes} hold={hold_minutes} min"
     return Policy(name, "headroom", EVERY_S, LAG_S, knobs)
 
 
 def tracking(
-    promise: float,
+    objective: float,
     eta: float,
     level_minutes: int,
     hold_minutes: int,
@@ -100,9 +100,9 @@ def tracking(
     delay_s: float,
     limits: Limits = FREE,
 ) -> Policy:
-    """Return the policy whose z tracks the share `promise` of work in time."""
-    z = start(promise)
-    return policy(z, level_minutes, hold_minutes, cold_start_s, delay_s, promise=promise, eta=eta, limits=limits)
+    """Return the policy whose z tracks the share `objective` of work in time."""
+    z = start(objective)
+    return policy(z, level_minutes, hold_minutes, cold_start_s, delay_s, objective=objective, eta=eta, limits=limits)
 
 
 @compiled

@@ -57,24 +57,24 @@ def recommend(state: Floats, x: float, replicas: float, target: float, stale_s: 
 
 @compiled
 def step(state: Floats, seen: Observation, knobs: Floats) -> float:
-    """Return HPA's wish, from work served over 60 s."""
+    """Return HPA's recommendation, from work served over 60 s."""
     return recommend(state, seen.served_60, seen.ready + seen.pending, knobs[0], seen.stale_s)
 
 
 @compiled
 def step_load(state: Floats, seen: Observation, knobs: Floats) -> float:
-    """Return HPA's wish, from the work that arrived over 30 s and what waits, spread over a minute."""
+    """Return HPA's recommendation, from the work that arrived over 30 s and what waits, spread over a minute."""
     wanted = seen.work_30 + seen.backlog / DRAIN_S
     return recommend(state, wanted, seen.ready + seen.pending, knobs[0], seen.stale_s)
 
 
 @compiled
 def step_queue(state: Floats, seen: Observation, knobs: Floats) -> float:
-    """Return HPA's wish, from what waits."""
+    """Return HPA's recommendation, from what waits."""
     return recommend(state, seen.backlog, seen.ready + seen.pending, knobs[0], seen.stale_s)
 
 
 @compiled
 def step_keda(state: Floats, seen: Observation, knobs: Floats) -> float:
-    """Return HPA's wish, from the concurrency of one second."""
+    """Return HPA's recommendation, from the concurrency of one second."""
     return recommend(state, seen.concurrency, seen.ready + seen.pending, knobs[0], seen.stale_s)

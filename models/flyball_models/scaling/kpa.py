@@ -2,8 +2,8 @@
 
 Each 2 s, with target k, R ready replicas and mean concurrency C over 60 s (stable) and 6 s (panic): stable =
 ceil(C60 / k), panic = ceil(C6 / k). At panic / R >= 2 it panics: then it asks for the running maximum of both and
-never for less, until 60 s have passed without that. The wish lies in [floor(R / 2), 1000 R]. With a delay it is the
-largest wish of the last 600 s. After `pkg/autoscaler/scaling` of knative/serving.
+never for less, until 60 s have passed without that. The recommendation lies in [floor(R / 2), 1000 R]. With a delay
+it is the largest one of the last 600 s. After `pkg/autoscaler/scaling` of knative/serving.
 """
 
 import math
@@ -18,7 +18,7 @@ PANIC_RATIO = 2.0
 MOST_UP = 1000.0
 GRID_S = 15.0
 HELD = 41
-"""Wishes on a 15 s grid that span 600 s."""
+"""Recommendations on a 15 s grid that span 600 s."""
 STALE_S = 60.0
 
 
@@ -28,12 +28,12 @@ def policy(target: float) -> Policy:
 
 
 def policy_held(target: float) -> Policy:
-    """Return KPA that holds the largest wish of 600 s."""
+    """Return KPA that holds the largest recommendation of 600 s."""
     return Policy(f"KPA+600s k={target:.3g}", "kpa_held", EVERY_S, LAG_S, (target,))
 
 
 @compiled
-def wish(state: Floats, seen: Observation, target: float) -> float:
+def desired(state: Floats, seen: Observation, target: float) -> float:
     """Return what KPA asks for. ``state[0:3]``: panics, since when, running maximum."""
     ready = max(1.0, seen.ready)
     stable = whole(seen.concurrency_60 / target)
@@ -56,7 +56,7 @@ def wish(state: Floats, seen: Observation, target: float) -> float:
 
 @compiled
 def hold(state: Floats, first: int, t_s: float, wanted: float) -> float:
-    """Return the largest wish of the last 600 s, kept on a 15 s grid from ``state[first]`` on.
+    """Return the largest recommendation of the last 600 s, kept on a 15 s grid from ``state[first]`` on.
 
     ``state[first]`` is the slot that is being filled, then its maximum so far and that of the slots before.
     """
@@ -71,15 +71,15 @@ def hold(state: Floats, first: int, t_s: float, wanted: float) -> float:
 
 @compiled
 def step(state: Floats, seen: Observation, knobs: Floats) -> float:
-    """Return KPA's wish; what exists where the samples are stale."""
+    """Return KPA's recommendation; what exists where the samples are stale."""
     if seen.stale_s > STALE_S:
         return seen.ready + seen.pending
-    return wish(state, seen, knobs[0])
+    return desired(state, seen, knobs[0])
 
 
 @compiled
 def step_held(state: Floats, seen: Observation, knobs: Floats) -> float:
-    """Return the largest wish of 600 s."""
+    """Return the largest recommendation of 600 s."""
     if seen.stale_s > STALE_S:
         return seen.ready + seen.pending
-    return hold(state, 4, seen.t_s, wish(state, seen, knobs[0]))
+    return hold(state, 4, seen.t_s, desired(state, seen, knobs[0]))

@@ -1,4 +1,4 @@
-"""What a wish may change at once and how often: tolerance, growth, taking away, and rest between decisions."""
+"""What a recommendation may change at once and how often: tolerance, growth, scale-in, and rest between decisions."""
 
 import math
 

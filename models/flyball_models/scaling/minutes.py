@@ -2,7 +2,7 @@
 
 from flyball_models.scaling.base import Floats
 from flyball_models.scaling.compile import compiled
-from flyball_models.sizing.promise import LONGEST, MOST_HELD, SAMPLES
+from flyball_models.sizing.slo_headroom import LONGEST, MOST_HELD, SAMPLES
 
 
 @compiled

@@ -1,7 +1,7 @@
 """The learned policy for many workloads at once: its compiled step, row by row, once for each sample of five seconds.
 
-The memory of a workload is a row: what it wished last and why, when its shadows began, the sample that comes next, and
-the state of :mod:`flyball_models.scaling.learned`. A row of zeros has seen nothing.
+The memory of a workload is a row: the last desired replicas and why, when its shadows began, the sample that
+comes next, and the state of :mod:`flyball_models.scaling.shadow_selection`. A row of zeros has seen nothing.
 """
 
 from collections.abc import Callable
@@ -9,20 +9,20 @@ from collections.abc import Callable
 import numpy as np
 from numpy.typing import NDArray
 
-from flyball_models.scaling import learned
+from flyball_models.scaling import shadow_selection
 from flyball_models.scaling.base import Floats, Observation, whole
 from flyball_models.scaling.compile import kept, sources
-from flyball_models.sizing.promise import KNOWN, NOW_SAMPLES, SAMPLE_S, SAMPLES
+from flyball_models.sizing.slo_headroom import KNOWN, NOW_SAMPLES, SAMPLE_S, SAMPLES
 
 Ints = NDArray[np.int64]
-WISH, WHY, SINCE, NEXT, HEAD = range(5)
+DESIRED, WHY, SINCE, NEXT, HEAD = range(5)
 """Places in a row: replicas, why so many, seconds, number of a sample, and the state."""
 UNKNOWN, STARTS, PROVIDES, PRESENT = range(4)
-"""Nothing is wished; too little is known to take anything away; the leader provides for it; it is there and waits."""
-FLOATS = HEAD + learned.NEEDED
+"""Nothing desired; too little is known to take anything away; the leader provides for it; it is there and waits."""
+FLOATS = HEAD + shadow_selection.NEEDED
 """Floats of a row."""
-_step = learned.step
-_MINUTES, _PRESENT = HEAD + learned.MINUTES, HEAD + learned.PRESENT
+_step = shadow_selection.step
+_MINUTES, _PRESENT = HEAD + shadow_selection.MINUTES, HEAD + shadow_selection.PRESENT
 
 
 def _build(stamp: int) -> Callable[[Floats, Ints, int, Floats, Floats, Floats, Floats, Floats, Floats], None]:
@@ -41,9 +41,9 @@ def _build(stamp: int) -> Callable[[Floats, Ints, int, Floats, Floats, Floats, F
         """Step the workloads in `rows` [J] of a `memory` [N, FLOATS] through their samples before the `at`-th.
 
         `raw` [12, N] is the work of the last twelve samples, by number modulo twelve, NaN where unknown: those are left
-        out, and after a minute of them nothing is wished. A replica is given `load` of it [J]; `ready` and `pending`
+        out, and after a minute of them nothing is desired. A replica is given `load` of it [J]; `ready` and `pending`
         replicas and the `backlog` in replica seconds (NaN: unknown) are those of now [J]; for `knobs` [J, 9] see
-        :func:`flyball_models.scaling.learned.knobs_of`.
+        :func:`flyball_models.scaling.shadow_selection.knobs_of`.
         """
         _ = stamp  # part of the key under which compiled code is kept
         unused = np.nan
@@ -68,8 +68,8 @@ def _build(stamp: int) -> Callable[[Floats, Ints, int, Floats, Floats, Floats, F
                     t_s, ready[j], pending[j], work_5, work_30, unused, unused, unused, unused, unused, unused,
                     backlog[j], 0.0, unused, unused, unused,
                 )  # fmt: skip
-                own[WISH] = _step(own[HEAD:], seen, knobs[j])
-                own[WHY] = PROVIDES if own[WISH] > whole(own[_PRESENT]) else PRESENT
+                own[DESIRED] = _step(own[HEAD:], seen, knobs[j])
+                own[WHY] = PROVIDES if own[DESIRED] > whole(own[_PRESENT]) else PRESENT
                 if own[_MINUTES] < KNOWN:
                     own[WHY] = STARTS
             silent = True

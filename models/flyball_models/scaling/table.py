@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 
-from flyball_models.scaling import band, dynamo, headroom, hpa, kpa, lead, learned, static
+from flyball_models.scaling import band, dynamo, headroom, hpa, kpa, lead_time_headroom, shadow_selection, static
 from flyball_models.scaling.base import Floats, Observation, Policy
 from flyball_models.scaling.compile import compiled, kept, sources
 
@@ -18,8 +18,8 @@ KINDS = (
     "band",
     "engine",
     "headroom",
-    "lead",
-    "learned",
+    "lead_time_headroom",
+    "shadow_selection",
     "hpa_load",
     "hpa_queue",
 )
@@ -27,7 +27,7 @@ KINDS = (
 # Compiled functions call each other by global name.
 _static, _hpa, _keda, _kpa, _held, _dynamo = static.step, hpa.step, hpa.step_keda, kpa.step, kpa.step_held, dynamo.step
 _follow, _oracle, _band, _engine = band.step_follow, band.step_oracle, band.step_band, band.step_engine
-_headroom, _lead, _learned = headroom.step, lead.step, learned.step
+_headroom, _lead, _learned = headroom.step, lead_time_headroom.step, shadow_selection.step
 _load, _queue = hpa.step_load, hpa.step_queue
 
 

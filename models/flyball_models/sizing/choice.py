@@ -13,7 +13,7 @@ The last sum goes over all sets S of spot pools: P(S) is the probability that ju
 each on its own with 1 - (1 - loss_per_hour) ** (lead time / 1 h), all of a pool at once. It is the expected energy not
 served of power systems, whose units fail alike (Billinton and Allan, "Reliability Evaluation of Power Systems", 2nd
 ed., 1996), with replicas for units: what runs elsewhere and is spare counts, so on-demand covers just the loss of spot
-within the lead time that the promise does not bear. Spreading over pools that fail apart is what makes it cheap
+within the lead time that the objective does not bear. Spreading over pools that fail apart is what makes it cheap
 (SkyServe's SpotHedge, EuroSys 2025). Both the new and the old replica are paid for while one takes over: that is what
 moving costs, spread over `pay_back_s`, for which a choice is believed to last.
 """

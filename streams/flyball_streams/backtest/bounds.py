@@ -114,7 +114,7 @@ def _settings(
     spans: list[tuple[int, int]] = []
     for cold_start_s in cold_starts_s:
         lead = max(1, min(math.ceil(cold_start_s / TICK_S), horizons))
-        spans.append((lead, min(lead + math.ceil(sizing.hold_s / TICK_S), horizons)))
+        spans.append((lead, min(lead + math.ceil(sizing.reversal_cooldown_s / TICK_S), horizons)))
     return _Forecast(
         damped.Config(forecast.level_rate, forecast.trend_rate, forecast.damping, horizons),
         conformal.Config(horizons, min(forecast.lead_ticks, horizons), levels, forecast.conformal_rate, growth=GROWTH),

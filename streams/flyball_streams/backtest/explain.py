@@ -6,9 +6,9 @@ from typing import NamedTuple
 import msgspec
 import numpy as np
 
-from flyball_models.scaling import learned
-from flyball_models.sizing import lead
-from flyball_models.sizing.promise import LONGEST
+from flyball_models.scaling import shadow_selection
+from flyball_models.sizing import lead_time_headroom
+from flyball_models.sizing.slo_headroom import LONGEST
 from flyball_streams.backtest.demand import MINUTE_S, Demand, trailing_mean
 from flyball_streams.backtest.families import Setting
 from flyball_streams.backtest.kernel import Floats
@@ -50,12 +50,12 @@ def explain(
         if len(chosen) == shown:
             break
     places = [begin_s + at for at in sorted(chosen)]
-    stood = standings(demand, run, places) if setting.policy.kind == "learned" else {}
+    stood = standings(demand, run, places) if setting.policy.kind == "shadow_selection" else {}
     return [_one(demand, setting, run, base, at, stood.get(at)) for at in places]
 
 
 def _one(
-    demand: Demand, setting: Setting, run: Run, base: Run | None, at: int, standing: learned.Standing | None
+    demand: Demand, setting: Setting, run: Run, base: Run | None, at: int, standing: shadow_selection.Standing | None
 ) -> Explained:
     # The total of a second is written before the policy speaks, so the change was asked for one second earlier.
     asked = at - 1
@@ -69,7 +69,7 @@ def _one(
     up = after > before
     headroom = _headroom(demand, setting, seen, work, backlog)
     if standing is not None:
-        rule, said = "learned" if up else "release", said_of(standing)
+        rule, said = "shadow_selection" if up else "release", said_of(standing)
     elif headroom is not None:
         rule, said = _headroom_rule(up, after, headroom, backlog)
     else:
@@ -107,9 +107,9 @@ class _Headroom(NamedTuple):
 
 def _headroom(demand: Demand, setting: Setting, seen: int, work: float, backlog: float) -> _Headroom | None:
     """What a headroom policy saw, from the demand itself; ``None`` for other policies and in the first minutes."""
-    if setting.policy.kind not in ("headroom", "lead") or seen < 10 * MINUTE_S:
+    if setting.policy.kind not in ("headroom", "lead_time_headroom") or seen < 10 * MINUTE_S:
         return None
-    knobs, ahead = setting.policy.knobs, setting.policy.kind == "lead"
+    knobs, ahead = setting.policy.knobs, setting.policy.kind == "lead_time_headroom"
     shown = min(REMEMBERED if ahead else int(knobs[2]), seen // MINUTE_S)
     tail = demand.work[seen + 1 - shown * MINUTE_S : seen + 1]
     sampled = 5 * int(knobs[6] if ahead else knobs[5])
@@ -120,11 +120,11 @@ def _headroom(demand: Demand, setting: Setting, seen: int, work: float, backlog:
     means = tail.reshape(shown, MINUTE_S).mean(axis=1)
     levels = trailing_mean(means, int(knobs[1]))[int(knobs[1]) - 1 :]
     off = needs[-len(levels) :][int(knobs[7]) :] - levels[: -int(knobs[7])]
-    weights = 0.5 ** (np.arange(len(off))[::-1] / lead.HALF_LIFE)
+    weights = 0.5 ** (np.arange(len(off))[::-1] / lead_time_headroom.HALF_LIFE)
     error = float((weights * off**2).sum() / weights.sum()) if len(off) else 0.0
     hour = needs[-LONGEST:]
-    spread = float(np.sqrt((1 - lead.OF_HOUR) * error + lead.OF_HOUR * hour.var()))
-    return _Headroom(level, spread, work + backlog / lead.DRAIN_S, hour)
+    spread = float(np.sqrt((1 - lead_time_headroom.OF_HOUR) * error + lead_time_headroom.OF_HOUR * hour.var()))
+    return _Headroom(level, spread, work + backlog / lead_time_headroom.DRAIN_S, hour)
 
 
 def _headroom_rule(up: bool, after: int, seen: _Headroom, backlog: float) -> tuple[str, str]:

@@ -6,7 +6,17 @@ from typing import NamedTuple
 import numpy as np
 
 from flyball_contracts.config import SizingConfig
-from flyball_models.scaling import Policy, band, dynamo, headroom, hpa, kpa, lead, learned, static
+from flyball_models.scaling import (
+    Policy,
+    band,
+    dynamo,
+    headroom,
+    hpa,
+    kpa,
+    lead_time_headroom,
+    shadow_selection,
+    static,
+)
 from flyball_streams.backtest import bounds as ahead
 from flyball_streams.backtest.kernel import Bounds
 from flyball_streams.backtest.known import Known
@@ -80,14 +90,19 @@ def _oracle(case: Case) -> list[Setting]:
     return found
 
 
-def _engine(case: Case) -> list[Setting]:
+def _forecast_band(case: Case) -> list[Setting]:
     sizing = SizingConfig()
     found: list[Setting] = []
     for level, tau in enumerate(ahead.LEVELS):
         bounds = case.known.forecast(case.cold_start_s, level)
         for target in np.linspace(0.45, 1.05, 5)[:: case.thin]:
             policy = band.engine(
-                float(target), sizing.tolerance, sizing.most_in, sizing.hold_s, case.cold_start_s, f" tau={tau:g}"
+                float(target),
+                sizing.tolerance,
+                sizing.max_scale_in,
+                sizing.reversal_cooldown_s,
+                case.cold_start_s,
+                f" tau={tau:g}",
             )
             found.append(Setting(policy, bounds))
     return found
@@ -103,18 +118,20 @@ def _headroom(case: Case) -> list[Setting]:
 
 def _bounds(case: Case) -> Bounds:
     """What the worker lets a forecast say."""
-    return case.known.forecast(case.cold_start_s, nearest(ahead.LEVELS, SizingConfig().ahead_level))
+    return case.known.forecast(case.cold_start_s, nearest(ahead.LEVELS, SizingConfig().forecast_level))
 
 
 def _limits() -> headroom.Limits:
     """Those of the sizer and the arbiter."""
     sizing = SizingConfig()
-    return headroom.Limits(sizing.tolerance, sizing.most_in, sizing.growth, sizing.interval_s, sizing.hold_s)
+    return headroom.Limits(
+        sizing.tolerance, sizing.max_scale_in, sizing.growth, sizing.cooldown_s, sizing.reversal_cooldown_s
+    )
 
 
-def _promise(case: Case) -> list[Setting]:
+def _slo_headroom(case: Case) -> list[Setting]:
     """What the worker does: with the forecast that may raise it, and the limits of the sizer and the arbiter."""
-    bounds, hold = _bounds(case), round(SizingConfig().keep_s / 60)
+    bounds, hold = _bounds(case), round(SizingConfig().stabilization_window_s / 60)
     return [
         Setting(
             headroom.tracking(1 - float(late), eta, LEVEL_MINUTES[0], hold, case.cold_start_s, case.delay_s, _limits()),
@@ -125,13 +142,13 @@ def _promise(case: Case) -> list[Setting]:
     ]
 
 
-def _lead(case: Case) -> list[Setting]:
-    """What the worker does when it is told to; see :func:`_promise`."""
-    bounds, hold = _bounds(case), round(SizingConfig().keep_s / 60)
+def _lead_time_headroom(case: Case) -> list[Setting]:
+    """What the worker does when it is told to; see :func:`_slo_headroom`."""
+    bounds, hold = _bounds(case), round(SizingConfig().stabilization_window_s / 60)
     level, cold_start_s, delay_s = LEVEL_MINUTES[0], case.cold_start_s, case.delay_s
     return [
         Setting(
-            lead.policy(1 - float(late), eta, level, hold, cold_start_s, delay_s, _limits()),
+            lead_time_headroom.policy(1 - float(late), eta, level, hold, cold_start_s, delay_s, _limits()),
             bounds,
         )
         for eta in ETAS
@@ -139,11 +156,13 @@ def _lead(case: Case) -> list[Setting]:
     ]
 
 
-def _learned(case: Case) -> list[Setting]:
+def _shadow_selection(case: Case) -> list[Setting]:
     """Half the budget, for a setting takes as long as ten of the others: each of its members has a fleet."""
     return [
         Setting(
-            learned.policy(1 - float(late), case.cold_start_s, case.delay_s, MEMORY_MINUTES, learned.MARGIN, PRICE_ETA)
+            shadow_selection.policy(
+                1 - float(late), case.cold_start_s, case.delay_s, MEMORY_MINUTES, shadow_selection.MARGIN, PRICE_ETA
+            )
         )
         for late in np.geomspace(0.15, 0.00001, BUDGET // (2 * case.thin))
     ]
@@ -158,11 +177,13 @@ KPA = Family("kpa", "KPA", _one_knob(kpa.policy, 0.2, 1.1))
 KPA_HELD = Family("kpa_held", "KPA + 600 s hold", _one_knob(kpa.policy_held, 0.3, 2.0))
 DYNAMO = Family("dynamo", "Dynamo-like", _one_knob(dynamo.policy, 0.2, 1.0))
 SCHEDULE = Family("schedule", "schedule", _schedule, by_delay=True)
-ENGINE = Family("engine", "Flyball engine", _engine, ours=True, forecasts=True)
-HEADROOM = Family("headroom", "Flyball headroom", _headroom, by_delay=True, ours=True)
-PROMISE = Family("promise", "Flyball promise", _promise, by_delay=True, ours=True, forecasts=True)
-LEAD = Family("lead", "Flyball lead", _lead, by_delay=True, ours=True, forecasts=True)
-LEARNED = Family("learned", "Flyball learned", _learned, by_delay=True, ours=True)
+FORECAST_BAND = Family("forecast_band", "Flyball forecast band", _forecast_band, ours=True, forecasts=True)
+HEADROOM = Family("headroom", "Flyball fixed headroom", _headroom, by_delay=True, ours=True)
+SLO_HEADROOM = Family("slo_headroom", "Flyball SLO headroom", _slo_headroom, by_delay=True, ours=True, forecasts=True)
+LEAD_TIME_HEADROOM = Family(
+    "lead_time_headroom", "Flyball lead-time headroom", _lead_time_headroom, by_delay=True, ours=True, forecasts=True
+)
+SHADOW_SELECTION = Family("shadow_selection", "Flyball shadow selection", _shadow_selection, by_delay=True, ours=True)
 ORACLE = Family("oracle", "oracle-A", _oracle, by_delay=True)
 FAMILIES = {
     f.key: f
@@ -176,13 +197,13 @@ FAMILIES = {
         KPA_HELD,
         DYNAMO,
         SCHEDULE,
-        PROMISE,
+        SLO_HEADROOM,
         HEADROOM,
-        LEAD,
-        LEARNED,
-        ENGINE,
+        LEAD_TIME_HEADROOM,
+        SHADOW_SELECTION,
+        FORECAST_BAND,
         ORACLE,
     )
 }
-OURS = "promise"
+OURS = "slo_headroom"
 BASELINES = ("hpa", "hpa_load", "hpa_queue", "keda", "kpa", "kpa_held", "dynamo", "static", "schedule")

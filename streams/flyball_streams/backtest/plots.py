@@ -31,7 +31,7 @@ def colours(study: Study) -> dict[str, str]:
 
 
 def pareto(study: Study) -> str:
-    """Replica-hours against the share of late requests, on a log axis; the promise is a line."""
+    """Replica-hours against the share of late requests, on a log axis; the objective is a line."""
     figure, axes = new_figure(8.6, 4.4)
     colour = colours(study)
     least = 1e-5
@@ -57,7 +57,7 @@ def pareto(study: Study) -> str:
     axes.set_xlim(0.3, max(least, 0.02 * (1 - study.target)))
     axes.xaxis.set_major_formatter(FuncFormatter(_share))
     axes.annotate(
-        f" promise {study.target:.4g}",
+        f" objective {study.target:.4g}",
         (1 - study.target, 0.98),
         xycoords=("data", "axes fraction"),
         color=INK,

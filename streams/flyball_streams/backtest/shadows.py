@@ -4,18 +4,18 @@ import math
 
 import numpy as np
 
-from flyball_models.scaling import Observation, desired, fresh, learned, number
+from flyball_models.scaling import Observation, desired, fresh, number, shadow_selection
 from flyball_streams.backtest.demand import Demand
 from flyball_streams.backtest.kernel import WARM_S
 from flyball_streams.backtest.run import Run
 
 
-def standings(demand: Demand, run: Run, places: list[int]) -> dict[int, learned.Standing]:
+def standings(demand: Demand, run: Run, places: list[int]) -> dict[int, shadow_selection.Standing]:
     """How the members stood at some changes of a recorded run, ascending seconds in which the new number first is.
 
     Lost samples and restarts are not shown again: of a run with such faults it is what would have been known.
     """
-    policy, state, found = run.policy, fresh(), dict[int, learned.Standing]()
+    policy, state, found = run.policy, fresh(), dict[int, shadow_selection.Standing]()
     kind, row, unused = number(policy), policy.row(), math.nan
     arrived = np.concatenate([np.zeros(1), np.cumsum(demand.work)])
     for t in range(WARM_S, places[-1] if places else 0, policy.every_s):
@@ -26,14 +26,14 @@ def standings(demand: Demand, run: Run, places: list[int]) -> dict[int, learned.
         seen = [float(t), ready, pending, *work, *[unused] * 5, backlog, 0.0, *[unused] * 3]
         desired(kind, state, Observation._make(seen), row)
         if t + 1 in places:
-            found[t + 1] = learned.standing(state)
+            found[t + 1] = shadow_selection.standing(state)
     return found
 
 
-def said_of(standing: learned.Standing) -> str:
+def said_of(standing: shadow_selection.Standing) -> str:
     """Say who leads, at what cost, and how far the next best is behind."""
-    place, names = standing.leader, [member.name for member in learned.MEMBERS]
-    after, dearer = learned.next_best(standing)
+    place, names = standing.leader, [member.name for member in shadow_selection.MEMBERS]
+    after, dearer = shadow_selection.next_best(standing)
     behind = f"next {names[after]}, {100 * dearer:+.1f} %"
     return (
         f"of {len(names)} policies tried in the shadow {names[place]} leads ({behind}): "

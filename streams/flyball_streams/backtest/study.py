@@ -104,7 +104,7 @@ class Study(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Question(NamedTuple):
-    """What is asked: policies, the baseline to compare with, the promise, the world, how finely to tune, faults or not.
+    """The question: policies, the baseline to compare with, the objective, the world, how finely to tune, and faults.
 
     Of several policies of ours the first is shown.
     """

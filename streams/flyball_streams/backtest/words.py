@@ -95,8 +95,8 @@ def headline(study: Study) -> str:
     """One sentence that claims no more than was measured."""
     ours = next((row for row in study.rows if row.ours), None)
     base = next((row for row in study.rows if row.key == study.base), None)
-    promise = f"{percent(study.target)} of requests within {study.delay_s} s"
-    where = f"in simulation, at {promise} and {study.cold_start_s:.0f} s of cold start"
+    objective = f"{percent(study.target)} of requests within {study.delay_s} s"
+    where = f"in simulation, at {objective} and {study.cold_start_s:.0f} s of cold start"
     if ours is None or base is None:
         return f"Policies compared {where}."
     needed_s = max(LEAST_S, LEAST_STARTS * study.cold_start_s)
@@ -125,8 +125,8 @@ def method(study: Study) -> list[str]:
     lines = [
         f"Every policy had at most {tried} settings. They were tuned on the first half of the data and measured on "
         f"the second ({study.test_hours:.1f} h). Costs at equal service are interpolated on the settings that the "
-        "first half left on its Pareto front; 'limited' means that even the cheapest serves more than was promised. "
-        "Where the baseline never serves what was promised, the others show replica-hours in place of a change. "
+        "first half left on its Pareto front; 'limited' means that even the cheapest serves more than the objective. "
+        "Where the baseline never serves the objective, the others show replica-hours in place of a change. "
         "All other columns are of the one setting that the first half chose.",
         f"Intervals: 95 %, paired bootstrap over blocks of time and {seeds}; worst: the worst {unit}.",
         f"Engine: {ENGINES[study.engine == 'events']}; a replica is billed from its order, through a cold start of "

@@ -3,7 +3,7 @@
 from dataclasses import dataclass, field
 from typing import NamedTuple, TypeVar
 
-from flyball_contracts.records import Arrivals, Capacity, Demand, Forecast, Proposal, Tick, Wish, WorkloadSpec
+from flyball_contracts.records import Action, Arrivals, Capacity, Demand, Forecast, Proposal, Tick, WorkloadSpec
 from flyball_streams.dashboard.bounded import Bounded
 from flyball_streams.dashboard.thinned import Thinned
 
@@ -37,7 +37,7 @@ class Workload:
     spec: WorkloadSpec | None = None
     forecast: Forecast | None = None
     capacity: Capacity | None = None
-    wishes: dict[Wish, tuple[int, Proposal]] = field(default_factory=dict[Wish, tuple[int, Proposal]])
+    proposals: dict[Action, tuple[int, Proposal]] = field(default_factory=dict[Action, tuple[int, Proposal]])
     ticks: Bounded[int, dict[str, Demand]] = field(default_factory=lambda: Bounded(HISTORY_TICKS))
 
     doors: Bounded[int, dict[str, Arrivals]] = field(default_factory=lambda: Bounded(HISTORY_TICKS))
@@ -53,26 +53,26 @@ class Workload:
         """Take what one source's gateways saw in a tick."""
         _sources(self.doors, tick)[source] = arrivals
 
-    def wish(self, proposal: Proposal, tick: Tick) -> None:
-        """Take a wish of a tick; of each kind the latest counts."""
-        known = self.wishes.get(proposal.wish)
+    def propose(self, proposal: Proposal, tick: Tick) -> None:
+        """Take a proposal of a tick; of each kind the latest counts."""
+        known = self.proposals.get(proposal.action)
         if known is None or tick.index >= known[0]:
-            self.wishes[proposal.wish] = tick.index, proposal
+            self.proposals[proposal.action] = tick.index, proposal
 
     @property
     def proposal(self) -> Proposal | None:
-        """The latest wish for replicas."""
-        return self.wishes["scale"][1] if "scale" in self.wishes else None
+        """The latest proposal for replicas."""
+        return self.proposals["scale"][1] if "scale" in self.proposals else None
 
     @property
     def advice(self) -> Proposal | None:
-        """The latest wish for other resources."""
-        return self.wishes["resize"][1] if "resize" in self.wishes else None
+        """The latest proposal for other resources."""
+        return self.proposals["resize"][1] if "resize" in self.proposals else None
 
     @property
     def choice(self) -> Proposal | None:
-        """The latest wish for other offers."""
-        return self.wishes["choose"][1] if "choose" in self.wishes else None
+        """The latest proposal for other offers."""
+        return self.proposals["choose"][1] if "choose" in self.proposals else None
 
     @property
     def trust(self) -> str:

@@ -269,8 +269,10 @@ class FleetView:
 
     def _proposals(self, said: ProposalTick) -> None:
         for proposal in said.proposals:
-            if proposal.wish in ("resize", "choose") or (proposal.wish == "scale" and proposal.replicas is not None):
-                self._workload(proposal.workload).wish(proposal, said.tick)
+            if proposal.action in ("resize", "choose") or (
+                proposal.action == "scale" and proposal.replicas is not None
+            ):
+                self._workload(proposal.workload).propose(proposal, said.tick)
         if said.closes:
             self._tick_closed(said)
 

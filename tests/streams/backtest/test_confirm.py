@@ -14,7 +14,7 @@ from flyball_streams.backtest.run import Scenario
 from flyball_streams.backtest.study import Question, Study, study
 from flyball_streams.backtest.words import method
 
-KEYS = ("learned", "headroom", "hpa", "static", "oracle")
+KEYS = ("shadow_selection", "headroom", "hpa", "static", "oracle")
 
 
 def demand_of(hours: float) -> Demand:
@@ -80,7 +80,9 @@ def test_the_page_shows_both_engines(both: Study) -> None:
 
 
 def test_a_short_demand_can_be_tuned_with_single_requests(monkeypatch: pytest.MonkeyPatch) -> None:
-    question = Question(("learned", "hpa", "static"), "hpa", 0.97, Scenario(60.0, (5,)), thin=8, engine="events")
+    question = Question(
+        ("shadow_selection", "hpa", "static"), "hpa", 0.97, Scenario(60.0, (5,)), thin=8, engine="events"
+    )
     found = study([demand_of(1)], question)
     assert "single requests" in " ".join(method(found))
     assert found.confirmed is None

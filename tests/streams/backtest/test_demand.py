@@ -106,13 +106,13 @@ def test_bounds_do_not_know_what_comes() -> None:
 def test_the_engine_policy_asks_for_what_the_sizer_asks_for() -> None:
     config, sizing = (
         ForecastConfig(levels=(0.05, 0.25, *bounds.LEVELS)),
-        SizingConfig(policy="band", level=0.9, growth=0.0),
+        SizingConfig(policy="forecast_band", level=0.9, growth=0.0),
     )
     ticks, forecaster = 120, Forecaster(config)
     sizer = Sizer(config, sizing, forecaster)
     demand = demand_of(ticks * bounds.TICK_S)
     told = bounds.Engine([demand], (300.0,), config, sizing).bounds(0, 300.0, bounds.LEVELS.index(0.9))
-    policy = band.engine(0.8, sizing.tolerance, sizing.most_in, 0.0, 300.0, "")
+    policy = band.engine(0.8, sizing.tolerance, sizing.max_scale_in, 0.0, 300.0, "")
     spec = WorkloadSpec(
         workload="w", cell="c", time_ns=0, kind="inference", min_replicas=0, max_replicas=10_000,
         capacity_per_replica=1.0, cold_start_s=300.0,
@@ -135,8 +135,8 @@ def test_the_engine_policy_asks_for_what_the_sizer_asks_for() -> None:
             lower=told.lower[k + 1],
             present=told.present[k + 1],
         )
-        wish = desired(number(policy), fresh(), seen, policy.row())
+        proposal = desired(number(policy), fresh(), seen, policy.row())
         assert view.trusted == (not math.isnan(told.upper[k + 1]))
-        assert wish == pytest.approx(replicas if want is None else want.replicas, abs=1)
-        compared += wish == (replicas if want is None else want.replicas)
+        assert proposal == pytest.approx(replicas if want is None else want.replicas, abs=1)
+        compared += proposal == (replicas if want is None else want.replicas)
     assert compared >= 0.97 * (ticks - 1)  # float32 there, float64 here

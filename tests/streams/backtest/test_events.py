@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings, strategies as st
 
 from flyball_contracts.errors import RecordingError
-from flyball_models.scaling import Policy, dynamo, hpa, kpa, learned, static
+from flyball_models.scaling import Policy, dynamo, hpa, kpa, shadow_selection, static
 from flyball_streams.backtest import kernel, run as fluid
 from flyball_streams.backtest.demand import Demand
 from flyball_streams.backtest.events.kernel import DONE, FINISHED
@@ -82,7 +82,7 @@ def test_prompts_go_first_and_the_batch_stands_still_meanwhile() -> None:
     assert found.run.delays[[0, 1]].tolist() == [1, 1]  # 0 and 0.5 s
 
 
-LEARNED = learned.policy(0.5, 60.0, 5.0, 1440.0, 0.01, 0.01)
+LEARNED = shadow_selection.policy(0.5, 60.0, 5.0, 1440.0, 0.01, 0.01)
 POLICIES = [static.policy(3), hpa.policy(0.6), kpa.policy(0.7), kpa.policy_held(0.7), dynamo.policy(0.6), LEARNED]
 bursts = st.lists(st.tuples(st.floats(0, 30), st.integers(1, 90)), min_size=1, max_size=8)
 

@@ -14,9 +14,9 @@ from flyball_models.scaling import (
     headroom,
     hpa,
     kpa,
-    lead,
-    learned,
+    lead_time_headroom,
     number,
+    shadow_selection,
 )
 from flyball_streams.backtest import kernel
 from flyball_streams.backtest.demand import Demand
@@ -34,8 +34,8 @@ SEEING = [
     band.engine(0.8, 0.1, 0.25, 120.0, 300.0, ""),
     headroom.policy(2.0, 5, 10, 300.0),
     headroom.tracking(0.99, 0.05, 5, 10, 300.0, 5.0),
-    learned.policy(0.99, 300.0, 5.0, 1440.0, 0.01, 0.01),
-    lead.policy(0.99, 0.02, 5, 10, 300.0, 5.0),
+    shadow_selection.policy(0.99, 300.0, 5.0, 1440.0, 0.01, 0.01),
+    lead_time_headroom.policy(0.99, 0.02, 5, 10, 300.0, 5.0),
 ]
 loads = st.lists(st.floats(0, 60), min_size=1, max_size=40)
 

@@ -129,7 +129,7 @@ def test_percent_shows_what_matters_near_all() -> None:
 @pytest.mark.parametrize("key", sorted({*FAMILIES}))
 def test_no_family_has_more_settings_than_the_others_may(key: str) -> None:
     settings = FAMILIES[key].settings(Case(Known(demand_of(0.1, 0)), 300.0, 5))
-    budget = BUDGET // 2 if key == "learned" else BUDGET
+    budget = BUDGET // 2 if key == "shadow_selection" else BUDGET
     assert len(settings) == budget
     assert len({(s.policy.knobs, s.policy.name) for s in settings}) >= budget - 10
     assert key in BASELINES or FAMILIES[key].ours or key == "oracle"

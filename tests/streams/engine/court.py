@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from typing import Any, Literal
 
 import msgspec
-from tests.streams.engine.platform import wish
+from tests.streams.engine.platform import proposal
 from tests.streams.engine.scene import CELL, CONFIG, START_NS, inventory, tick
 
 from flyball_contracts.records import Allocation, AnyDecision, Inventory, Migrate, Outcome, Proposal, Record, Scale
@@ -12,7 +12,7 @@ from flyball_contracts.records.outcomes import OutcomeStatus, RefusalCode
 from flyball_streams.engine import Directory
 from flyball_streams.engine.cell.arbiter import Arbiter
 
-SIZING = msgspec.structs.replace(CONFIG.sizing, hold_s=30.0, interval_s=5.0)
+SIZING = msgspec.structs.replace(CONFIG.sizing, reversal_cooldown_s=30.0, cooldown_s=5.0)
 QUICK = msgspec.structs.replace(CONFIG, sizing=SIZING, decision_ttl_s=60.0)
 
 
@@ -28,11 +28,11 @@ class Court:
         for record in records:
             self.directory.apply(record)
 
-    def at(self, index: int, *wishes: Proposal) -> list[AnyDecision]:
-        return list(self.arbiter.decide(tick(index), list(wishes)))
+    def at(self, index: int, *proposals: Proposal) -> list[AnyDecision]:
+        return list(self.arbiter.decide(tick(index), list(proposals)))
 
     def want(self, index: int, workload: str, replicas: int, **changes: Any) -> list[AnyDecision]:
-        return self.at(index, wish(workload, tick(index), replicas, **changes))
+        return self.at(index, proposal(workload, tick(index), replicas, **changes))
 
     def hear(self, decision: AnyDecision, status: OutcomeStatus, **more: Any) -> None:
         """Learn what became of a decision."""
@@ -55,7 +55,7 @@ def node(
 
 def move(index: int, workload: str, replica: str, at: str, row: int, confidence: float = 0.95) -> Proposal:
     """A replica is to leave a device that fails, or one that straggles where there is less confidence."""
-    return wish(
+    return proposal(
         workload, tick(index), 0, row, "migrate", replica=replica, node=at, device=f"{at}/{row}",
         observed_replicas=None, confidence=confidence,
     )  # fmt: skip

@@ -176,18 +176,18 @@ class Platform:
         orders = [(s.workload, self.order(s.workload, now)) for s in self.specs]
         return frozenset((name, replica) for name, order in orders if order is not None for replica in order["stops"])
 
-    def wishes(self, at: Tick) -> list[Proposal]:
-        """Any wishes about any workloads, some of which do not exist."""
+    def proposals(self, at: Tick) -> list[Proposal]:
+        """Any proposals about any workloads, some of which do not exist."""
         names = [s.workload for s in self.specs]
         some = self.random.sample([*names, "nobody"], self.random.randint(0, len(names)))
-        return [wish(name, at, self.random.randint(0, 9), i) for i, name in enumerate(some)] + [
-            wish(name, at, 0, 90, "pause") for name in names if self.random.random() < 0.05
+        return [proposal(name, at, self.random.randint(0, 9), i) for i, name in enumerate(some)] + [
+            proposal(name, at, 0, 90, "pause") for name in names if self.random.random() < 0.05
         ]
 
 
-def wish(workload: str, at: Tick, replicas: int, number: int = 0, kind: str = "scale", **changes: Any) -> Proposal:
+def proposal(workload: str, at: Tick, replicas: int, number: int = 0, kind: str = "scale", **changes: Any) -> Proposal:
     given: dict[str, Any] = {
-        "id": f"{at.index}-{workload}-{number}", "wish": kind, "workload": workload, "reason": "the test says so",
+        "id": f"{at.index}-{workload}-{number}", "action": kind, "workload": workload, "reason": "the test says so",
         "replicas": replicas,
     }  # fmt: skip
     return Proposal(**(given | changes))

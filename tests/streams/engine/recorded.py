@@ -22,7 +22,7 @@ from flyball_streams.engine.node import NodeLane
 
 PARTITIONS = {name: topic.partitions for name, topic in TOPICS.items()}
 TICKS = 60
-SIZING = msgspec.structs.replace(CONFIG.sizing, hold_s=20.0, interval_s=5.0)
+SIZING = msgspec.structs.replace(CONFIG.sizing, reversal_cooldown_s=20.0, cooldown_s=5.0)
 WORKER = msgspec.structs.replace(CONFIG, sizing=SIZING, profile_every_ticks=5)
 SMALL = FleetConfig(
     cell="small",

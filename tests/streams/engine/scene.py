@@ -130,9 +130,9 @@ class Out(NamedTuple):
         """What the node lanes said of each workload, in order."""
         return [demand for said in self.of(DemandTick) for demand in said.demands]
 
-    def wishes(self) -> list[Proposal]:
+    def proposals(self) -> list[Proposal]:
         """What the lanes would like, in order."""
-        return [wish for said in self.of(ProposalTick) for wish in said.proposals]
+        return [proposal for said in self.of(ProposalTick) for proposal in said.proposals]
 
     def refusals(self) -> list[str]:
         """Why messages went to the dead-letter topic."""

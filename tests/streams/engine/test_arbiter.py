@@ -1,4 +1,4 @@
-"""What the arbiter may never do, whatever is wished and whether or not anybody obeys."""
+"""What the arbiter may never do, whatever is proposed and whether or not anybody obeys."""
 
 from random import Random
 
@@ -18,7 +18,7 @@ SETTINGS = settings(
     phases=[Phase.explicit, Phase.reuse, Phase.generate],  # seeds do not shrink
 )
 HOLD_S, INTERVAL_S = 30.0, 5.0
-SIZING = msgspec.structs.replace(CONFIG.sizing, hold_s=HOLD_S, interval_s=INTERVAL_S)
+SIZING = msgspec.structs.replace(CONFIG.sizing, reversal_cooldown_s=HOLD_S, cooldown_s=INTERVAL_S)
 QUICK = msgspec.structs.replace(CONFIG, sizing=SIZING)
 
 
@@ -78,14 +78,14 @@ def test_promises_can_be_kept(seed: int, obedience: float, refusals: float) -> N
     last: dict[str, tuple[int, int]] = {}
     for i in range(30):
         at = tick(i * 5)
-        wishes = platform.wishes(at)
+        proposals = platform.proposals(at)
         # What the platform has put elsewhere may leave no room for what was promised before; no more must be promised.
         kept = packs(platform.rooms(platform.stopping(at.end_ns)), platform.asked(at.end_ns))
         waiting = bool(platform.asked(at.end_ns))
-        decisions = list(arbiter.decide(at, wishes))
-        # A restored arbiter that hears the wishes in another order decides the same.
+        decisions = list(arbiter.decide(at, proposals))
+        # A restored arbiter that hears the proposals in another order decides the same.
         twin.memory = unpack_struct(pack_struct(twin.memory), Memory)
-        assert encoded(list(twin.decide(at, random.sample(wishes, len(wishes))))) == encoded(decisions)
+        assert encoded(list(twin.decide(at, random.sample(proposals, len(proposals))))) == encoded(decisions)
         for decision in decisions:
             check(platform, decision, last)
             platform.note(decision)

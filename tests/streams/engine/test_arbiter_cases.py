@@ -5,7 +5,7 @@ from typing import Any
 import msgspec
 import pytest
 from tests.streams.engine.court import Court, move, node
-from tests.streams.engine.platform import wish
+from tests.streams.engine.platform import proposal
 from tests.streams.engine.scene import FIRST, PERIOD_NS, START_NS, spec, tick
 
 from flyball_contracts.records import (
@@ -171,19 +171,19 @@ def test_a_move_that_was_refused_gives_its_room_back() -> None:
 
 def test_nothing_is_put_on_a_sick_gpu_for_a_good_while_even_if_nothing_runs_there() -> None:
     court = Court(node("n1", 1), spec("a"))
-    nobody = wish("", tick(0), 0, 0, "migrate", node="n1", device="n1/0")
+    nobody = proposal("", tick(0), 0, 0, "migrate", node="n1", device="n1/0")
     assert court.at(0, nobody) == []
     assert court.want(10, "a", 1) == []
     assert court.want(int(QUARANTINE_S) - 1, "a", 1) == []
     assert len(court.want(int(QUARANTINE_S) + 1, "a", 1)) == 1
 
 
-def test_a_wish_about_a_replica_that_has_moved_is_void() -> None:
+def test_a_proposal_about_a_replica_that_has_moved_is_void() -> None:
     court = Court(node("n1", 1), node("n2", 1, {"a/0": (0,)}), spec("a"))
     assert court.at(0, move(0, "a", "0", "n1", 0)) == []
 
 
-def test_a_wish_made_on_another_number_does_not_do_the_opposite() -> None:
+def test_a_proposal_made_on_another_number_does_not_do_the_opposite() -> None:
     """A lane that has not heard of any replica wants the first one; eight run."""
     court = Court(node("n", 8, {f"a/{i}": (i,) for i in range(8)}), spec("a"))
     assert court.want(0, "a", 1, observed_replicas=0) == []

@@ -5,7 +5,7 @@ from typing import Any
 import msgspec
 import pytest
 from tests.streams.engine.court import Court, move, node, outcome
-from tests.streams.engine.platform import wish
+from tests.streams.engine.platform import proposal
 from tests.streams.engine.scene import CELL, CONFIG, PERIOD_NS, inventory, spec, tick, told
 
 from flyball_contracts.ids import decision_id
@@ -38,11 +38,11 @@ def test_a_subject_has_one_decision_in_a_tick() -> None:
     low = spec("low", priority=1, interruptible=True)
     court = Court(node("n", 4, {f"low/{i}": (i,) for i in range(4)}), low, spec("b", priority=5), spec("c", priority=4))
     at = tick(0)
-    wishes = [
-        wish("low", at, 0, 0, "pause"), wish("low", at, 3, 1), wish("low", at, 2, 2), wish("b", at, 2, 3),
-        wish("c", at, 2, 4), wish("c", at, 1, 5),
+    proposals = [
+        proposal("low", at, 0, 0, "pause"), proposal("low", at, 3, 1), proposal("low", at, 2, 2),
+        proposal("b", at, 2, 3), proposal("c", at, 2, 4), proposal("c", at, 1, 5),
     ]  # fmt: skip
-    found = court.at(0, *wishes)
+    found = court.at(0, *proposals)
     assert sorted((type(d).__name__, d.workload) for d in found) == [("Preempt", "low"), ("Scale", "b"), ("Scale", "c")]
 
 
@@ -137,7 +137,7 @@ def test_a_move_is_believed_while_it_is_under_way() -> None:
     (first,) = court.at(0, move(0, "a", "0", "n1", 0))
     court.hear(first, "running")
     assert court.at(50, move(50, "a", "0", "n1", 0)) == []
-    assert court.at(300, move(300, "a", "0", "n1", 0), wish("b", tick(300), 1)) == []
+    assert court.at(300, move(300, "a", "0", "n1", 0), proposal("b", tick(300), 1)) == []
     court.know(node("n1", 1, {}, epoch=2))  # it stopped there, and has not begun on the other
     assert court.want(301, "b", 1) == []
     court.know(node("n2", 1, {"a/0": (0,)}, epoch=2))
@@ -153,8 +153,8 @@ def lane(*held: str) -> CellLane:
     return CellLane(0, CONFIG, directory)
 
 
-def wished(index: int, *wishes: Any) -> list[Incoming]:
-    return told(ProposalTick(cell=CELL, source="workload/0", tick=tick(index), proposals=wishes))
+def proposing(index: int, *proposals: Any) -> list[Incoming]:
+    return told(ProposalTick(cell=CELL, source="workload/0", tick=tick(index), proposals=proposals))
 
 
 def test_outcomes_that_come_before_the_cell_are_kept() -> None:
@@ -162,17 +162,17 @@ def test_outcomes_that_come_before_the_cell_are_kept() -> None:
     first = next(iter(Court(node("n", 8), spec("a")).want(18, "a", 6)))
     told_early, told_late = lane(), lane()
     for index in range(18):
-        told_late.step(wished(index))
+        told_late.step(proposing(index))
     for court in (told_early, told_late):
         court.directory.apply(outcome(first, "refused"))
     twin = lane()
     twin.directory.apply(outcome(first, "refused"))
     twin.restore(told_early.snapshot())
     for index in range(18):
-        twin.step(wished(index))
+        twin.step(proposing(index))
     for index in range(18, 40):
-        wishes = wished(index, wish("a", tick(index), 6), wish("b", tick(index), 8))
-        assert twin.step(wishes) == told_late.step(wishes)
+        proposals = proposing(index, proposal("a", tick(index), 6), proposal("b", tick(index), 8))
+        assert twin.step(proposals) == told_late.step(proposals)
     assert twin.arbiters[CELL].memory.orders["b"].replicas == 8
 
 

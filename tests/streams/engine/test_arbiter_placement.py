@@ -7,7 +7,7 @@ import msgspec
 import pytest
 from hypothesis import given, settings, strategies as st
 from tests.streams.engine.court import Court, node
-from tests.streams.engine.platform import wish
+from tests.streams.engine.platform import proposal
 from tests.streams.engine.scene import CELL, spec, tick
 
 from flyball_contracts.records import AnyDecision, Inventory, Preempt, Scale, WorkloadSpec
@@ -66,7 +66,7 @@ def test_a_grant_takes_the_fullest_node_that_it_fits() -> None:
     court = Court(node("a", 8), node("b", 8, {"x/0": (0, 1, 2, 3, 4, 5)}), spec("two", gpus_per_replica=2.0))
     big = spec("big", gpus_per_replica=8.0)
     court.know(big)
-    assert replicas(court.at(0, wish("two", tick(0), 1), wish("big", tick(0), 1, 1))) == {"two": 1, "big": 1}
+    assert replicas(court.at(0, proposal("two", tick(0), 1), proposal("big", tick(0), 1, 1))) == {"two": 1, "big": 1}
 
 
 @pytest.mark.parametrize("silent_s", [30, 59])

@@ -7,7 +7,7 @@ from random import Random
 import pytest
 from hypothesis import Phase, given, settings, strategies as st
 from tests.streams.engine.court import Court, move, node
-from tests.streams.engine.platform import wish
+from tests.streams.engine.platform import proposal
 from tests.streams.engine.scene import PERIOD_NS, spec, tick
 
 from flyball_contracts.config import WorkerConfig
@@ -63,14 +63,14 @@ class Hour(Court):
         for index in range(HOUR_S):
             level = min(20.0, max(0.0, level + self.random.gauss(0.0, 0.4)))
             at = tick(index)
-            wishes = [
-                wish("serve", at, round(level), 0), wish("job", at, 8, 1),
-                wish("deferred", at, 4 * (index % 900 > 450), 2),
-                wish("idle", at, 2, 3), move(index, "serve", "0", "n2", 0), move(index, "job", "1", "n0", 5),
+            proposals = [
+                proposal("serve", at, round(level), 0), proposal("job", at, 8, 1),
+                proposal("deferred", at, 4 * (index % 900 > 450), 2),
+                proposal("idle", at, 2, 3), move(index, "serve", "0", "n2", 0), move(index, "job", "1", "n0", 5),
             ]  # fmt: skip
             if index % 900 <= 450:
-                wishes.append(wish("deferred", at, 0, 9, "pause"))
-            found = self.at(index, *wishes)
+                proposals.append(proposal("deferred", at, 0, 9, "pause"))
+            found = self.at(index, *proposals)
             for decision in found:
                 self.decisions.append(decision)
                 self.answer(index, decision)
@@ -144,7 +144,7 @@ def test_it_does_not_say_the_same_for_ever(actuator: str) -> None:
     found: list[AnyDecision] = []
     for index in range(HOUR_S):
         at = tick(index)
-        for decision in court.at(index, wish("a", at, 6), wish("low", at, 0, 1, "pause")):
+        for decision in court.at(index, proposal("a", at, 6), proposal("low", at, 0, 1, "pause")):
             found.append(decision)
             if actuator == "refuses":
                 court.refuse(decision, "blast_radius")
@@ -165,7 +165,7 @@ def test_a_failing_device_gets_through_while_all_else_waits() -> None:
     for index in range(600):
         for decision in court.want(index, "a", 6):
             court.refuse(decision, "rate")
-    found = court.at(600, wish("a", tick(600), 6), move(600, "a", "0", "n1", 0))
+    found = court.at(600, proposal("a", tick(600), 6), move(600, "a", "0", "n1", 0))
     assert [type(d).__name__ for d in found] == ["Migrate"]
 
 
@@ -181,21 +181,21 @@ def test_requests_that_nobody_answers_get_through() -> None:
     assert max(b - a for a, b in pairwise(starts)) <= MOST_URGENT_S + 1
 
 
-def ordered(*wishes: Proposal) -> list[str]:
+def ordered(*proposals: Proposal) -> list[str]:
     court = Court(
         node("n1", 8, {f"a/{i}": (i,) for i in range(4)} | {"low/0": (4,)}), node("n2", 8), spec("a", priority=1),
         spec("low", priority=9, interruptible=True),
     )  # fmt: skip
-    return [f"{type(d).__name__} {subject_of(d)}" for d in court.at(0, *wishes)]
+    return [f"{type(d).__name__} {subject_of(d)}" for d in court.at(0, *proposals)]
 
 
 def test_failing_devices_come_first_then_straggling_ones_then_the_rest() -> None:
     at = tick(0)
-    slow = wish("low", at, 0, 1, "migrate", replica="0", node="n1", device="n1/4", observed_replicas=None)
-    dead = wish(
+    slow = proposal("low", at, 0, 1, "migrate", replica="0", node="n1", device="n1/4", observed_replicas=None)
+    dead = proposal(
         "a", at, 0, 2, "migrate", replica="1", node="n1", device="n1/1", observed_replicas=None, confidence=0.95
     )
-    found = ordered(wish("a", at, 6), wish("low", at, 0, 3, "pause"), slow, dead)
+    found = ordered(proposal("a", at, 6), proposal("low", at, 0, 3, "pause"), slow, dead)
     assert found == ["Migrate a/1", "Migrate low/0", "Preempt low", "Scale a"]
 
 

@@ -80,11 +80,11 @@ def test_the_owner_is_believed_until_replicas_were_saturated(busy: NDArray[np.fl
     assert capacities.of(service, demand(busy[0]))[:2] == (service.capacity_per_replica, "owner")
     told = learn(capacities, busy[120:], 120)
     learned = capacities.of(service, demand(busy[-1]))
-    assert learned.source == "learned"
+    assert learned.source == "measured"
     assert learned.work_per_s == pytest.approx(SERVER.capacity, rel=0.12)
     assert learned.relative_error < 0.25
     last = told[-1]
-    assert (last.source, last.used_work_per_s) == ("learned", last.work_per_s)
+    assert (last.source, last.used_work_per_s) == ("measured", last.work_per_s)
     assert last.saturated_windows >= 3
     errors = {m.name: m.relative_error for m in last.methods}
     assert errors["online"] < errors["spec"]

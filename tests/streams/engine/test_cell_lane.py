@@ -1,6 +1,6 @@
-"""The cell lane: wishes that come late or twice are heard once."""
+"""The cell lane: proposals that come late or twice are heard once."""
 
-from tests.streams.engine.platform import wish
+from tests.streams.engine.platform import proposal
 from tests.streams.engine.scene import CELL, CONFIG, Out, inventory, spec, tick, told
 
 from flyball_contracts.codec import record_message
@@ -22,9 +22,9 @@ def marks(first: int, count: int) -> list[Incoming]:
     ]
 
 
-def asked(index: int, *wishes: Proposal) -> list[Incoming]:
-    """Wishes of a node lane, for which no tick waits."""
-    return told(ProposalTick(cell=CELL, source="node/0", tick=tick(index), proposals=wishes, closes=False))
+def asked(index: int, *proposals: Proposal) -> list[Incoming]:
+    """Proposals of a node lane, for which no tick waits."""
+    return told(ProposalTick(cell=CELL, source="node/0", tick=tick(index), proposals=proposals, closes=False))
 
 
 def scales(messages: list[Incoming], to: CellLane) -> list[tuple[str, int, int]]:
@@ -32,33 +32,33 @@ def scales(messages: list[Incoming], to: CellLane) -> list[tuple[str, int, int]]
     return [(s.workload, s.replicas, s.time_ns // 10**9 - tick(0).index - 1) for s in found]
 
 
-def test_a_wish_is_decided_at_its_own_tick() -> None:
-    assert scales([*asked(3, wish("a", tick(3), 2)), *marks(0, 20)], lane()) == [("a", 2, 3)]
+def test_a_proposal_is_decided_at_its_own_tick() -> None:
+    assert scales([*asked(3, proposal("a", tick(3), 2)), *marks(0, 20)], lane()) == [("a", 2, 3)]
 
 
-def test_a_late_wish_is_heard_at_the_next_tick() -> None:
+def test_a_late_proposal_is_heard_at_the_next_tick() -> None:
     court = lane()
     court.step(marks(0, 20))
-    assert scales(asked(3, wish("a", tick(3), 2)), court) == []
+    assert scales(asked(3, proposal("a", tick(3), 2)), court) == []
     assert scales(marks(20, 1), court) == [("a", 2, 20)]
 
 
-def test_a_late_wish_is_heard_though_the_next_tick_does_not_exist() -> None:
+def test_a_late_proposal_is_heard_though_the_next_tick_does_not_exist() -> None:
     court = lane()
     court.step(marks(0, 20))
-    court.step(asked(3, wish("a", tick(3), 2)))
+    court.step(asked(3, proposal("a", tick(3), 2)))
     assert scales(marks(23, 1), court) == [("a", 2, 23)]
     assert court.ticks[CELL].open == {}
 
 
-def test_a_wish_from_the_future_is_heard_now() -> None:
+def test_a_proposal_from_the_future_is_heard_now() -> None:
     court = lane()
     court.step(marks(0, 20))
-    assert scales([*asked(9999, wish("a", tick(9999), 2)), *marks(20, 1)], court) == [("a", 2, 20)]
+    assert scales([*asked(9999, proposal("a", tick(9999), 2)), *marks(20, 1)], court) == [("a", 2, 20)]
 
 
-def test_a_wish_that_is_said_twice_is_one() -> None:
-    said = asked(3, wish("a", tick(3), 2), wish("b", tick(3), 1))
+def test_a_proposal_that_is_said_twice_is_one() -> None:
+    said = asked(3, proposal("a", tick(3), 2), proposal("b", tick(3), 1))
     assert scales([*said, *said, *marks(0, 20)], lane()) == [("a", 2, 3), ("b", 1, 3)]
 
 
@@ -69,14 +69,14 @@ def test_a_tombstone_and_an_unknown_type_are_refused() -> None:
     strange = Incoming(mark.topic, 0, 1, mark.key, mark.value, [("ce_type", b"io.flyball.Inventory")])
     reasons = Out(court.step([nothing, strange])).refusals()
     assert reasons == [
-        "ProposalTick on flyball.proposals.v1 has no value; a tombstone is not a record",
-        "record type 'Inventory' does not belong on flyball.proposals.v1",
+        "ProposalTick on flyball.proposals.v2 has no value; a tombstone is not a record",
+        "record type 'Inventory' does not belong on flyball.proposals.v2",
     ]
 
 
-def test_wishes_come_with_the_mark_of_their_lane() -> None:
-    wishes = (wish("a", tick(3), 2), wish("b", tick(3), 1))
-    said = ProposalTick(cell=CELL, source="workload/0", tick=tick(3), proposals=wishes)
+def test_proposals_come_with_the_mark_of_their_lane() -> None:
+    proposals = (proposal("a", tick(3), 2), proposal("b", tick(3), 1))
+    said = ProposalTick(cell=CELL, source="workload/0", tick=tick(3), proposals=proposals)
     assert scales([*marks(0, 3), *told(said), *marks(4, 20)], lane()) == [("a", 2, 3), ("b", 1, 3)]
 
 
@@ -85,46 +85,46 @@ def test_a_tick_waits_for_all_that_a_lane_says_of_it() -> None:
     court.step(marks(0, 20))
     first, last = (
         told(ProposalTick(cell=CELL, source="workload/0", tick=tick(20), proposals=(w,), part=part, closes=part == 1))
-        for part, w in enumerate((wish("a", tick(20), 2), wish("b", tick(20), 1)))
+        for part, w in enumerate((proposal("a", tick(20), 2), proposal("b", tick(20), 1)))
     )
     assert scales(first, court) == []
     assert scales(last, court) == [("a", 2, 20), ("b", 1, 20)]
 
 
-def wished(index: int, *new: Proposal, again: tuple[str, ...] = ()) -> list[Incoming]:
-    """All that the workload lane wishes for after a tick."""
-    return told(ProposalTick(cell=CELL, source="workload/0", tick=tick(index), proposals=new, again=again))
+def said_of(index: int, *new: Proposal, repeated: tuple[str, ...] = ()) -> list[Incoming]:
+    """All that the workload lane proposes after a tick."""
+    return told(ProposalTick(cell=CELL, source="workload/0", tick=tick(index), proposals=new, repeated=repeated))
 
 
-def test_a_wish_that_is_only_named_is_the_one_that_was_said() -> None:
-    court, first = lane(), wish("a", tick(19), 2)
+def test_a_proposal_that_is_only_named_is_the_one_that_was_said() -> None:
+    court, first = lane(), proposal("a", tick(19), 2)
     court.step(marks(0, 19))
-    assert scales(wished(19, first), court) == [("a", 2, 19)]
-    second = wish("b", tick(20), 1)
-    assert scales(wished(20, second, again=(first.id,)), court) == [("b", 1, 20)]
-    assert set(court.ticks[CELL].heard["workload/0"]) == {first.id, second.id}
+    assert scales(said_of(19, first), court) == [("a", 2, 19)]
+    second = proposal("b", tick(20), 1)
+    assert scales(said_of(20, second, repeated=(first.id,)), court) == [("b", 1, 20)]
+    assert set(court.ticks[CELL].received["workload/0"]) == {first.id, second.id}
 
 
-def test_a_wish_that_nobody_heard_waits_until_it_is_said_in_full() -> None:
-    court, lost = lane(), wish("a", tick(3), 2)
+def test_a_proposal_that_nobody_heard_waits_until_it_is_said_in_full() -> None:
+    court, lost = lane(), proposal("a", tick(3), 2)
     court.step(marks(0, 20))
-    assert scales(wished(20, again=(lost.id,)), court) == []
-    assert scales(wished(21, lost), court) == [("a", 2, 21)]
+    assert scales(said_of(20, repeated=(lost.id,)), court) == []
+    assert scales(said_of(21, lost), court) == [("a", 2, 21)]
 
 
-def test_a_wish_that_is_not_named_any_more_is_forgotten() -> None:
-    court, old = lane(), wish("a", tick(19), 2)
+def test_a_proposal_that_is_not_named_any_more_is_forgotten() -> None:
+    court, old = lane(), proposal("a", tick(19), 2)
     court.step(marks(0, 19))
-    court.step(wished(19, old))
-    court.step(wished(20))
-    assert court.ticks[CELL].heard["workload/0"] == {}
+    court.step(said_of(19, old))
+    court.step(said_of(20))
+    assert court.ticks[CELL].received["workload/0"] == {}
 
 
-def test_named_wishes_survive_a_restart() -> None:
-    court, old = lane(), wish("a", tick(18), 9)
+def test_named_proposals_survive_a_restart() -> None:
+    court, old = lane(), proposal("a", tick(18), 9)
     court.step(marks(0, 18))
-    court.step(wished(18, old))
+    court.step(said_of(18, old))
     other = lane()
     other.restore(court.snapshot())
     for index in range(19, 40):
-        assert court.step(wished(index, again=(old.id,))) == other.step(wished(index, again=(old.id,)))
+        assert court.step(said_of(index, repeated=(old.id,))) == other.step(said_of(index, repeated=(old.id,)))

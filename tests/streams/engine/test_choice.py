@@ -23,7 +23,7 @@ OFFERS = (
     Offer(name="spot-b", gpu_model=A100, market="spot", zone="b", power_w=400.0, at_most=8, start_s=20.0),
 )
 CHOICE = ChoiceConfig(mode="act", offers=OFFERS, every_s=10.0, least_saving=0.05, retry_s=60.0, survive=0.5)
-SIZING = msgspec.structs.replace(CONFIG.sizing, hold_s=2.0, interval_s=1.0)
+SIZING = msgspec.structs.replace(CONFIG.sizing, reversal_cooldown_s=2.0, cooldown_s=1.0)
 CHAT = spec("chat", capacity_per_replica=100.0, cold_start_s=2.0, max_replicas=8)
 DAY_S = 86_400.0
 
@@ -109,8 +109,8 @@ def mixes(out: Out) -> list[dict[str, int]]:
     return [{part.offer: part.replicas for part in s.mix if part.replicas} for s in out.of(Scale) if s.mix]
 
 
-def wishes(out: Out) -> list[Proposal]:
-    return [p for p in out.wishes() if p.wish == "choose"]
+def proposals(out: Out) -> list[Proposal]:
+    return [p for p in out.proposals() if p.action == "choose"]
 
 
 def test_it_moves_to_spot_while_that_is_cheap_and_back_when_it_is_dear() -> None:
@@ -217,9 +217,9 @@ def test_a_platform_that_does_not_heed_the_mix_still_gets_its_replicas() -> None
 def test_advice_is_given_now_and_then_and_decides_nothing() -> None:
     cloud = Cloud(held={"od": 4}, mode="advise")
     out = cloud.play(0, 41)
-    assert 3 <= len(wishes(out)) <= 5
+    assert 3 <= len(proposals(out)) <= 5
     assert [s for s in out.of(Scale) if s.mix] == []
-    assert {p.offer: p.replicas for p in wishes(out)[0].mix} == {"od": 0, "spot-a": 2, "spot-b": 2}
+    assert {p.offer: p.replicas for p in proposals(out)[0].mix} == {"od": 0, "spot-a": 2, "spot-b": 2}
 
 
 @pytest.mark.parametrize("changes", [{"mode": "off"}, {"offers": ()}])
@@ -229,7 +229,7 @@ def test_without_offers_or_mode_nothing_is_chosen(changes: dict[str, Any]) -> No
     cloud.engine = Engine(config, {name: 1 for name in cloud.engine.partitions})
     cloud.feed(told(*cloud.inventories(), CHAT, *calm()))
     out = cloud.play(0, 25, work=560.0)
-    assert wishes(out) == []
+    assert proposals(out) == []
     assert out.of(Scale)
 
 
@@ -239,7 +239,7 @@ def test_offers_without_a_price_or_for_another_cell_or_model_are_no_offers() -> 
     chip = Offer(name="chip", gpu_model="unknown", price_usd_per_hour=0.1)
     blind = Offer(name="blind", gpu_model=A100, market="spot", signals="nowhere")
     cloud = Cloud(held={"dear": 4}, offers=(dear, other, chip, blind))
-    assert wishes(cloud.play(0, 25)) == []
+    assert proposals(cloud.play(0, 25)) == []
 
 
 def test_the_architecture_says_which_gpu_serves_cheapest() -> None:
@@ -276,7 +276,7 @@ def test_what_no_offer_describes_stays_and_counts() -> None:
     owned = inventory("own", devices=(Device(id="own/0", model=A100, memory_bytes=1),), allocations=held)
     cloud.feed(told(owned))
     cloud.agents.append(Agent(owned))
-    first = wishes(cloud.play(0, 15, work=200.0))[0]
+    first = proposals(cloud.play(0, 15, work=200.0))[0]
     assert sum(part.replicas for part in first.mix) == 4
     assert first.replicas == 5
 

@@ -13,7 +13,7 @@ from flyball_streams.engine.workload.forecast.forecaster import Forecaster, View
 
 SEASON = 12
 DAMPED = msgspec.structs.replace(FORECAST, trust_after_ticks=20)
-MIX = msgspec.structs.replace(DAMPED, model="mix")
+MIX = msgspec.structs.replace(DAMPED, model="ensemble")
 SEASONAL = msgspec.structs.replace(MIX, season_ticks=SEASON)
 either = pytest.mark.parametrize("config", [DAMPED, MIX, SEASONAL], ids=["damped", "mix", "seasonal"])
 
@@ -81,12 +81,12 @@ def test_a_long_silence_ends_open_forecasts_and_keeps_the_season() -> None:
 
 def test_a_season_no_longer_than_the_horizons_is_refused() -> None:
     with pytest.raises(msgspec.ValidationError, match="pass more than horizon_ticks"):
-        msgspec.convert({"model": "mix", "horizon_ticks": 60, "season_ticks": 61}, ForecastConfig)
+        msgspec.convert({"model": "ensemble", "horizon_ticks": 60, "season_ticks": 61}, ForecastConfig)
 
 
-def test_what_the_lane_says_of_the_mix() -> None:
-    forecast = msgspec.structs.replace(FORECAST, model="mix", season_ticks=SEASON)
-    config = msgspec.structs.replace(CONFIG, forecast=forecast, sizing=SizingConfig(policy="band"))
+def test_what_the_lane_publishes_of_the_ensemble() -> None:
+    forecast = msgspec.structs.replace(FORECAST, model="ensemble", season_ticks=SEASON)
+    config = msgspec.structs.replace(CONFIG, forecast=forecast, sizing=SizingConfig(policy="forecast_band"))
     service = spec("serve", capacity_per_replica=100.0, max_replicas=12, cold_start_s=2.0)
 
     def played() -> Out:
@@ -102,10 +102,10 @@ def test_what_the_lane_says_of_the_mix() -> None:
 
     out = played()
     found = out.of(Forecast)[-1]
-    assert found.model == "mix+conformal"
+    assert found.model == "ensemble+conformal"
     assert sum(found.experts.values()) == pytest.approx(1.0, abs=1e-3)
-    wish = next(p for p in out.wishes() if p.workload == "serve")
-    named = {e.name: e.value for e in wish.evidence}
+    proposal = next(p for p in out.proposals() if p.workload == "serve")
+    named = {e.name: e.value for e in proposal.evidence}
     assert named["forecast.level"] == config.sizing.down_level
     assert len([name for name in named if name.startswith("forecast.weight.")]) == 3
     assert [m.value for m in out.messages] == [m.value for m in played().messages]

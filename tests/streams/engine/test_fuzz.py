@@ -1,4 +1,4 @@
-"""Whatever anybody may write into a specification, a curve, a demand or a wish: the lanes go on, and what they send
+"""Whatever anybody may write into a specification, a curve, a demand or a proposal: the lanes go on, and what they send
 can be read."""
 
 from typing import Any
@@ -80,8 +80,8 @@ def test_workload_lane(workload: WorkloadSpec, curves: list[Signal], demands: li
     for i in range(12):
         sent = lane.step(told(asked(i, replace(demands[i % len(demands)], workload="w"))))
         readable(sent)
-        wishes = [incoming(m) for m in sent if m.topic == PROPOSALS.name]
-        assert readable(cell.step(wishes)).refusals() == []
+        proposals = [incoming(m) for m in sent if m.topic == PROPOSALS.name]
+        assert readable(cell.step(proposals)).refusals() == []
     assert lane.stats.ticks >= 6
 
 
@@ -90,8 +90,8 @@ def test_workload_lane(workload: WorkloadSpec, curves: list[Signal], demands: li
 def test_cell_lane(workloads: list[WorkloadSpec], proposals: list[Proposal]) -> None:
     cell = CellLane(0, CONFIG, world(*workloads, spec("other", priority=-5, interruptible=True)))
     for i in range(20):
-        wish = proposals[i % len(proposals)]
-        named = replace(wish, workload="w" if i % 3 else wish.workload)
+        proposal = proposals[i % len(proposals)]
+        named = replace(proposal, workload="w" if i % 3 else proposal.workload)
         at = replace(named, node="node-1", replica="0", device="node-1/0") if i % 2 else named
         said = ProposalTick(cell=CELL, source="node/0", tick=tick(i), proposals=(at,), closes=False)
         readable(cell.step([*told(said), mark("workload/0", i)]))

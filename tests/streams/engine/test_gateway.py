@@ -30,7 +30,7 @@ IDLE_S, START_S, EACH = 60.0, 20, 3.0
 GRACE = 12
 """Ticks until the lanes of a new cell have heard of each other."""
 QUIET = (0.0, 0.0, 0.0)
-SIZING = msgspec.structs.replace(CONFIG.sizing, idle_s=IDLE_S)
+SIZING = msgspec.structs.replace(CONFIG.sizing, scale_to_zero_after_s=IDLE_S)
 WAKING = msgspec.structs.replace(CONFIG, sizing=SIZING)
 DOOR = Gateway(workload="chat", name="edge")
 NAN = math.nan
@@ -154,7 +154,7 @@ def test_one_request_that_is_refused_is_owed_a_replica() -> None:
     assert later == [0]
 
 
-def test_a_wish_is_said_again_while_the_request_is_owed() -> None:
+def test_a_proposal_is_said_again_while_the_request_is_owed() -> None:
     """The room may be taken in the tick in which it is asked for."""
     site = Site(chat(gpu_models=("b200",)))
     assert scales(site.tick((1.0, NAN, NAN))) == []
@@ -251,4 +251,4 @@ def test_an_open_tick_goes_on_from_a_snapshot() -> None:
     rest = told(DemandTick(cell=CELL, source="node/1", tick=tick(GRACE), partition=0))
     messages = [lane.step(rest) for lane in (old, new)]
     assert messages[0] == messages[1]
-    assert [p.replicas for p in Out(messages[1]).wishes()] == [1]
+    assert [p.replicas for p in Out(messages[1]).proposals()] == [1]

@@ -106,8 +106,8 @@ def test_a_device_that_the_driver_has_recovered_is_well_again() -> None:
 def test_a_sick_device_without_work_is_said_to_the_cell_too_so_that_nothing_is_put_there() -> None:
     cell = lone(allocated=False)
     cell.run(0, 5, sick())
-    (wish,) = cell.run(5, 3, sick(errors=1)).wishes()
-    assert (wish.wish, wish.device, wish.workload) == ("migrate", "node-1/0", "")
+    (proposal,) = cell.run(5, 3, sick(errors=1)).proposals()
+    assert (proposal.action, proposal.device, proposal.workload) == ("migrate", "node-1/0", "")
 
 
 def test_a_device_that_was_taken_out_is_forgotten() -> None:
@@ -231,9 +231,9 @@ def test_a_notice_to_the_node_moves_all_its_work_and_a_new_boot_ends_it() -> Non
     cell.run(0, 5)
     said = NodeEvent(id="spot", node="node-1", time_ns=START_NS, kind="spot_notice", remedy="drain")
     cell.feed(told(said))
-    wishes = [p for p in cell.run(5, 3).wishes() if p.wish == "migrate"]
-    assert {(p.replica, p.device) for p in wishes} == {("a-0", "node-1/0"), ("a-1", "node-1/1")}
-    assert all("spot_notice asks to drain" in p.reason for p in wishes)
+    proposals = [p for p in cell.run(5, 3).proposals() if p.action == "migrate"]
+    assert {(p.replica, p.device) for p in proposals} == {("a-0", "node-1/0"), ("a-1", "node-1/1")}
+    assert all("spot_notice asks to drain" in p.reason for p in proposals)
     booted = inventory("node-1", 2, held, boot_id="boot-2", epoch=9)
     cell.feed(told(booted))
     cell.agents[0] = Agent(booted, epoch=2)
@@ -249,8 +249,8 @@ def test_what_strikes_a_gpu_strikes_the_instances_it_is_divided_into() -> None:
     cell.run(0, 5)
     said = NodeEvent(id="e", node="node-1", time_ns=START_NS, kind="xid", device=parent.id, code=79, remedy="reboot")
     cell.feed(told(said))
-    wishes = [p for p in cell.run(5, 3).wishes() if p.wish == "migrate" and p.workload]
-    assert [(p.replica, p.device) for p in wishes] == [("a-0", instances[0].id)]
+    proposals = [p for p in cell.run(5, 3).proposals() if p.action == "migrate" and p.workload]
+    assert [(p.replica, p.device) for p in proposals] == [("a-0", instances[0].id)]
 
 
 def test_nothing_is_placed_on_a_gpu_that_is_divided() -> None:

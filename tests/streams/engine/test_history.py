@@ -32,7 +32,7 @@ from flyball_streams.recording import RecordedMessage, RecordingWriter, event_ti
 from flyball_streams.recording.history import histories
 
 SEASON, TICKS = 12, 12 * 12
-MIX = msgspec.structs.replace(FORECAST, model="mix", season_ticks=SEASON)
+MIX = msgspec.structs.replace(FORECAST, model="ensemble", season_ticks=SEASON)
 SERVE = spec("serve", capacity_per_replica=100.0, max_replicas=12)
 TABLES = [inventory("node-1", 4, [Allocation(workload="serve", replica="0", devices=(0,))]), SERVE]
 GPUS = Values({"hw.gpu.utilization{task=general}": 0.5})

@@ -134,10 +134,10 @@ def test_lanes_that_read_a_backlog_one_after_the_other_decide_the_same(
             said += lane.step(
                 [m for m in batch if m.topic in (TELEMETRY.name, EVENTS.name) and m.partition == partition]
             )
-    wished = [m for m in said if m.topic == PROPOSALS.name]
+    proposed = [m for m in said if m.topic == PROPOSALS.name]
     for workloads in engine.workloads:
-        wished += workloads.step(logged(said, DEMAND.name, workloads.partition))
-    decided = [m for p, cell in enumerate(engine.cells) for m in cell.step(logged(wished, PROPOSALS.name, p))]
+        proposed += workloads.step(logged(said, DEMAND.name, workloads.partition))
+    decided = [m for p, cell in enumerate(engine.cells) for m in cell.step(logged(proposed, PROPOSALS.name, p))]
     assert [m.value for m in decided if m.topic == DECISIONS.name] == decisions(sent)
 
 

@@ -1,4 +1,4 @@
-"""Usage from the frames to a wish for other resources, its decision, and a restart in between."""
+"""Usage from the frames to a proposal for other resources, its decision, and a restart in between."""
 
 from typing import Any
 
@@ -61,7 +61,7 @@ def lanes(of: Cell) -> list[Lane]:
 
 
 def resizes(out: Out) -> list[Proposal]:
-    return [p for p in out.wishes() if p.wish == "resize"]
+    return [p for p in out.proposals() if p.action == "resize"]
 
 
 def test_frames_become_usage_once_a_minute() -> None:
@@ -121,14 +121,14 @@ def test_it_acts_when_told_to_and_its_decision_keeps_the_replicas() -> None:
 def test_a_slice_that_is_too_small_is_to_grow() -> None:
     here = cell(node(mig="1g.10gb"))
     busy = Values({"nvidia.gpu.sm.activity": 0.95, "hw.gpu.memory.usage": 9.0 * GIB})
-    (wish,) = resizes(run(here, 0, 600, shown=busy))
-    assert wish.resources is not None
-    assert wish.resources.gpu_profile == "2g.20gb"
-    assert wish.resources_before is not None
-    assert wish.resources_before.gpu_profile == "1g.10gb"
-    assert wish.resources.memory_bytes is None
-    assert wish.expected_saving is not None
-    assert wish.expected_saving < 0
+    (proposal,) = resizes(run(here, 0, 600, shown=busy))
+    assert proposal.resources is not None
+    assert proposal.resources.gpu_profile == "2g.20gb"
+    assert proposal.resources_before is not None
+    assert proposal.resources_before.gpu_profile == "1g.10gb"
+    assert proposal.resources.memory_bytes is None
+    assert proposal.expected_saving is not None
+    assert proposal.expected_saving < 0
 
 
 @pytest.mark.parametrize("changes", [{"mode": "off"}, {"after_s": 1e6}])
@@ -140,18 +140,18 @@ def test_vpa_leaves_what_is_within_its_bounds_alone() -> None:
     young = {"cpu.time": 5.0, "cpu.limit": 4.0}
     assert resizes(run(cell(policy="vpa"), 0, 400, host=young, shown=Values())) == []
     killed = HOST | {"memory.oom": 1.0, "memory.limit": 16.0 * GIB}
-    (wish,) = resizes(run(cell(policy="vpa", after_s=480.0), 0, 600, host=killed, shown=Values()))
-    assert wish.resources is not None
-    assert wish.resources.memory_bytes == pytest.approx(1.15 * 1.2 * 20 * GIB, rel=0.05)
-    assert wish.resources.cpu is None
+    (proposal,) = resizes(run(cell(policy="vpa", after_s=480.0), 0, 600, host=killed, shown=Values()))
+    assert proposal.resources is not None
+    assert proposal.resources.memory_bytes == pytest.approx(1.15 * 1.2 * 20 * GIB, rel=0.05)
+    assert proposal.resources.cpu is None
 
 
 def test_an_oom_kill_asks_for_more_than_the_limit() -> None:
     killed = {"memory.working_set": 15.0 * GIB, "memory.limit": 16.0 * GIB, "memory.oom": 1.0}
-    (wish,) = resizes(run(cell(), 0, 600, host=killed, shown=Values()))
-    assert wish.resources is not None
-    assert wish.resources.memory_bytes is not None
-    assert wish.resources.memory_bytes > 1.2 * 16 * GIB
+    (proposal,) = resizes(run(cell(), 0, 600, host=killed, shown=Values()))
+    assert proposal.resources is not None
+    assert proposal.resources.memory_bytes is not None
+    assert proposal.resources.memory_bytes > 1.2 * 16 * GIB
 
 
 def test_nobody_can_tell_that_it_was_restarted() -> None:

@@ -13,7 +13,7 @@ from flyball_streams.engine.workload.forecast.forecaster import FORGET_STEPS, Fo
 
 REPLICAS = 6
 SERVICE = spec("serve", capacity_per_replica=100.0, max_replicas=12, cold_start_s=2.0)
-SIZING = msgspec.structs.replace(CONFIG.sizing, policy="band", hold_s=2.0, tolerance=0.0)
+SIZING = msgspec.structs.replace(CONFIG.sizing, policy="forecast_band", reversal_cooldown_s=2.0, tolerance=0.0)
 QUICK = msgspec.structs.replace(CONFIG, sizing=SIZING)
 
 
@@ -35,8 +35,8 @@ def noisy(service: Cell, mean: float, ticks: int) -> Out:
     return Out([m for i in range(ticks) for m in service.run(i, 1, load(mean * random.normal(1.0, 0.05))).messages])
 
 
-def wishes(out: Out) -> list[int]:
-    return [p.replicas for p in out.wishes() if p.replicas is not None]
+def proposals(out: Out) -> list[int]:
+    return [p.replicas for p in out.proposals() if p.replicas is not None]
 
 
 def test_a_forecast_is_trusted_only_after_enough_ticks() -> None:
@@ -51,11 +51,11 @@ def test_a_forecast_is_trusted_only_after_enough_ticks() -> None:
 def test_who_is_not_trusted_gets_more_but_never_less() -> None:
     never = msgspec.structs.replace(QUICK, forecast=msgspec.structs.replace(FORECAST, trust_after_ticks=10_000))
     distrusted = cell(never)
-    assert wishes(noisy(distrusted, 150.0, 80)) == []
-    up = wishes(distrusted.run(80, 5, load(800.0)))
+    assert proposals(noisy(distrusted, 150.0, 80)) == []
+    up = proposals(distrusted.run(80, 5, load(800.0)))
     assert up
     assert min(up) > REPLICAS
-    assert wishes(distrusted.run(85, 40, load(20.0))) == []
+    assert proposals(distrusted.run(85, 40, load(20.0))) == []
 
 
 def test_needs_are_looked_at_when_five_seconds_end_and_stand_until_the_next_look() -> None:
@@ -64,21 +64,21 @@ def test_needs_are_looked_at_when_five_seconds_end_and_stand_until_the_next_look
     said = [tick for tick in service.run(80, 12, load(800.0)).of(ProposalTick) if tick.source == "workload/0"]
     new = next(i for i, tick in enumerate(said) if tick.proposals)
     assert said[new].tick.end_ns % (5 * 10**9) == 0
-    wish = said[new].proposals[0].id
-    assert [tick.again for tick in said[new + 1 : new + 5]] == [(wish,)] * 4
+    proposal = said[new].proposals[0].id
+    assert [tick.repeated for tick in said[new + 1 : new + 5]] == [(proposal,)] * 4
 
 
 def test_who_is_trusted_loses_what_is_not_needed() -> None:
     out = noisy(cell(), 150.0, 80)
-    assert wishes(out)
-    assert max(wishes(out)) < REPLICAS
+    assert proposals(out)
+    assert max(proposals(out)) < REPLICAS
     first = next(f.time_ns for f in out.of(Forecast) if f.trusted)
     assert all(said.tick.end_ns >= first for said in out.of(ProposalTick) if said.proposals)
 
 
 def test_a_queue_asks_for_more() -> None:
-    assert wishes(cell().run(0, 8, load(400.0))) == []
-    assert min(wishes(cell().run(0, 8, load(400.0, queued=300.0)))) > REPLICAS
+    assert proposals(cell().run(0, 8, load(400.0))) == []
+    assert min(proposals(cell().run(0, 8, load(400.0, queued=300.0)))) > REPLICAS
 
 
 def test_a_tick_without_the_work_is_a_gap_and_not_a_drop() -> None:
@@ -107,15 +107,15 @@ def test_series_that_ended_give_their_room_to_new_ones() -> None:
     assert sorted(forecaster.slots.values()) == list(range(64))
 
 
-def test_forecasts_are_published_now_and_then_and_whenever_a_wish_rests_on_one() -> None:
+def test_forecasts_are_published_now_and_then_and_whenever_a_proposal_rests_on_one() -> None:
     seldom = msgspec.structs.replace(QUICK, forecast=msgspec.structs.replace(FORECAST, publish_every_ticks=10))
     service = cell(seldom)
     calm = service.run(0, 80, load(430.0))
-    assert calm.wishes() == []
+    assert calm.proposals() == []
     assert {b.time_ns - a.time_ns for a, b in pairwise(calm.of(Forecast))} == {10 * 10**9}
     busy = service.run(80, 5, load(1100.0))
     known = {f.id for f in (*calm.of(Forecast), *busy.of(Forecast))}
-    cited = [e.record for p in busy.wishes() for e in p.evidence if e.record]
+    cited = [e.record for p in busy.proposals() for e in p.evidence if e.record]
     assert cited
     assert set(cited) <= known
-    assert len(busy.of(Forecast)) < 5 + len(busy.wishes())
+    assert len(busy.of(Forecast)) < 5 + len(busy.proposals())

@@ -224,7 +224,7 @@ class Yard:
     """A cell with one deferrable job that does as it is told."""
 
     def __init__(self, workload: WorkloadSpec, *signals: Signal, running: bool = True) -> None:
-        sizing = msgspec.structs.replace(CONFIG.sizing, hold_s=10.0)
+        sizing = msgspec.structs.replace(CONFIG.sizing, reversal_cooldown_s=10.0)
         config = msgspec.structs.replace(CONFIG, timing=TIMING, sizing=sizing)
         self.held = [Allocation(workload="job", replica=f"{i}", devices=(i,)) for i in range(2)]
         self.node = inventory("node-1", 4, self.held if running else (), zone="z")
@@ -286,7 +286,7 @@ def test_a_deadline_that_has_passed_is_no_reason_never_to_run() -> None:
 
 def test_without_a_curve_there_is_no_plan_and_nothing_changes() -> None:
     out = Yard(job(2 * SLOT_S, 6)).until(70)
-    assert (out.of(Plan), out.wishes()) == ([], [])
+    assert (out.of(Plan), out.proposals()) == ([], [])
 
 
 def test_a_plan_is_said_once_a_slot_and_when_the_curve_changes() -> None:
@@ -305,7 +305,7 @@ def test_a_job_that_is_not_a_gang_runs_with_all_it_may_have() -> None:
 def test_what_is_done_is_not_planned_again() -> None:
     yard = Yard(job(2 * SLOT_S, 6), curve([500.0, 480.0, 100.0, 90.0, 500.0, 500.0]))
     out = yard.until(20, progress=1.0)
-    assert out.wishes() == []
+    assert out.proposals() == []
 
 
 def test_a_job_that_is_gone_is_forgotten() -> None:

@@ -217,9 +217,9 @@ def _build(stamp: int) -> Callable[..., None]:
                     newest = fresh[newest]
                 newest = max(newest, t + 1 - RING + 700)
                 seen = observe(t, newest, lag, ready, pending, past, bounds)
-                wish = chosen(kind, state, seen, knobs)
-                if wish == wish:  # not NaN: hold
-                    want = int(min(max(wish, plant.least), plant.most))
+                desired = chosen(kind, state, seen, knobs)
+                if desired == desired:  # not NaN: hold
+                    want = int(min(max(desired, plant.least), plant.most))
                 if want != ready + pending:
                     turn = 1 if want > ready + pending else -1
                     spans[span, ACTIONS] += 1

@@ -52,7 +52,7 @@ def clear(pair: Pair) -> bool:
 def verdict(found: Confirmation) -> str:
     """One sentence on whether the ranking is confirmed."""
     if found.tau is None:
-        return "Single requests cannot confirm a ranking: fewer than two policies reached the promise in both engines."
+        return "Single requests cannot confirm a ranking: fewer than two policies met the objective in both engines."
     told = f"Kendall's tau is {found.tau:.2f}"
     if not found.swapped:
         return (

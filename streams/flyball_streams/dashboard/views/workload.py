@@ -105,9 +105,9 @@ class WorkloadView(View):
 
 def _spec(spec: WorkloadSpec, look: Look) -> list[Fact]:
     objective = spec.objective
-    promise = ""
+    share = ""
     if objective is not None:
-        promise = f"{percent(objective.attainment, 1)} of the requests wait less than {span(objective.delay_s)}"
+        share = f"{percent(objective.attainment, 1)} of the requests wait less than {span(objective.delay_s)}"
     capacity = f"{number(spec.capacity_per_replica)} work/s" if spec.capacity_per_replica else "not given"
     models = f" on {', '.join(spec.gpu_models)}" if spec.gpu_models else ""
     return [
@@ -115,7 +115,7 @@ def _spec(spec: WorkloadSpec, look: Look) -> list[Fact]:
         Fact("cell", spec.cell),
         Fact("tenant", spec.tenant),
         Fact("priority", str(spec.priority)),
-        Fact("objective", promise),
+        Fact("objective", share),
         Fact("replicas", f"{count(spec.min_replicas)} to {count(spec.max_replicas)}"),
         Fact("gang", plural(spec.gang_size, "replica") if spec.gang_size > 1 else ""),
         Fact("a replica has", f"{_gpus(spec.gpus_per_replica)}{models}"),

@@ -1,3 +1,3 @@
-"""The cell lane: wishes in, decisions out."""
+"""The cell lane: proposals in, decisions out."""
 
 from flyball_streams.engine.cell.lane import CellLane as CellLane

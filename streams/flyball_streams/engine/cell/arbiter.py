@@ -1,4 +1,4 @@
-"""Which wishes of a tick become decisions: one cell's capacity, priorities and memory of what it ordered."""
+"""Which proposals of a tick become decisions: one cell's capacity, priorities and memory of what it ordered."""
 
 from collections.abc import Iterator
 
@@ -45,31 +45,31 @@ class Arbiter:
         priority, then resizes. What was preempted comes back when nobody lacks room.
         """
         sizing = self.config.sizing
-        rest_ns = round(max(sizing.hold_s, sizing.interval_s) * NS_PER_S)
+        rest_ns = round(max(sizing.reversal_cooldown_s, sizing.cooldown_s) * NS_PER_S)
         self.memory.learn(tick.end_ns, rest_ns, self.directory)
         if not proposals and not self.memory.preempted:
             return
         lasts_ns = max(round(QUARANTINE_S * NS_PER_S), QUARANTINE_TICKS * tick.period_ns)
         for p in proposals:
-            if p.wish == "migrate":
+            if p.action == "migrate":
                 self.memory.unhealthy[p.device] = tick.end_ns + lasts_ns
         cycle = Cycle(self.cell, self.config, self.directory, self.memory, self._sight, tick)
         order = {name: -cycle.priority(name) for name in {p.workload for p in proposals}}
-        wishes = sorted(proposals, key=lambda p: (order[p.workload], p.workload, p.replica, p.id))
-        known = [(p, spec) for p in wishes if (spec := cycle.spec(p.workload)) is not None]
+        proposals = sorted(proposals, key=lambda p: (order[p.workload], p.workload, p.replica, p.id))
+        known = [(p, spec) for p in proposals if (spec := cycle.spec(p.workload)) is not None]
         for p, spec in sorted(known, key=lambda known: known[0].confidence < FAILING):
-            if p.wish == "migrate":
+            if p.action == "migrate":
                 yield from migrate(cycle, p, spec)
         for p, spec in known:
-            if p.wish == "pause":
+            if p.action == "pause":
                 yield from pause(cycle, p, spec)
         for p, spec in known:
-            if p.wish == "scale" and p.replicas is not None:
+            if p.action == "scale" and p.replicas is not None:
                 yield from scale(cycle, p, spec)
-            elif p.wish == "choose" and self.config.choice.mode == "act":
+            elif p.action == "choose" and self.config.choice.mode == "act":
                 yield from choose(cycle, p, spec)
         for p, spec in known:
-            if p.wish == "resize" and self.config.rightsizing.mode == "act":
+            if p.action == "resize" and self.config.rightsizing.mode == "act":
                 yield from resize(cycle, p, spec)
         if not cycle.unmet:
             yield from bring_back(cycle)

@@ -34,14 +34,14 @@ class Cycle:
         self.memory = memory
         self.now_ns = tick.end_ns
         self.period_ns = tick.period_ns
-        self.rule = Rule(config.sizing.interval_s, config.sizing.tolerance)
+        self.rule = Rule(config.sizing.cooldown_s, config.sizing.tolerance)
         self.decided: set[str] = set()
         self.unmet = False
         self._sight = sight
         self._looked = False
 
     def spec(self, workload: str) -> WorkloadSpec | None:
-        """Specification of a workload of this cell; a wish about any other is not this cell's to fulfil."""
+        """Specification of a workload of this cell; a proposal about any other is not this cell's to fulfil."""
         spec = self.directory.spec(workload)
         return spec if spec is not None and spec.cell == self.cell else None
 
@@ -80,7 +80,7 @@ class Cycle:
         turned = change * (last.replicas - last.before) < 0
         if turned and not (last.replicas or last.victims or self.directory.held(workload).replicas):
             return False  # what was scaled to zero, and is, is woken at once: nothing answers its requests meanwhile
-        rest_s = self.config.sizing.hold_s if turned else self.config.sizing.interval_s
+        rest_s = self.config.sizing.reversal_cooldown_s if turned else self.config.sizing.cooldown_s
         return self.now_ns - last.decided_ns < rest_s * NS_PER_S
 
     def wakes(self, workload: str, wanted: int) -> bool:

@@ -1,4 +1,4 @@
-"""The cell lane: wishes, marks and outcomes of its cells in, decisions out."""
+"""The cell lane: proposals, marks and outcomes of its cells in, decisions out."""
 
 from collections.abc import Sequence
 
@@ -18,35 +18,37 @@ from flyball_streams.engine.stats import LaneStats, count
 STAGE = "cell lane"
 
 
-class CellWishes(msgspec.Struct):
-    """Open ticks of one cell and the wishes in them; and the latest of each source, by id, with their ticks."""
+class CellProposals(msgspec.Struct):
+    """Open ticks of one cell and the proposals in them; and the latest of each source, by id, with their ticks."""
 
     gate: Gate
     open: dict[int, list[tuple[Proposal, ...]]] = {}
-    heard: dict[str, dict[str, tuple[int, Proposal]]] = {}
+    received: dict[str, dict[str, tuple[int, Proposal]]] = {}
 
-    def in_full(self, said: ProposalTick) -> tuple[Proposal, ...]:
-        """Wishes of a message, with those that it only names; one that was never heard is left out."""
-        heard, index = self.heard.setdefault(said.source, {}), said.tick.index
-        again = tuple(known[1] for wish in said.again if (known := heard.get(wish)) is not None)
-        wishes = (*again, *said.proposals)
-        if said.part == 0:  # what this tick does not name is not wished any more
-            heard = self.heard[said.source] = {wish: known for wish, known in heard.items() if known[0] >= index}
-        heard.update((wish.id, (index, wish)) for wish in wishes)
-        return wishes
+    def in_full(self, message: ProposalTick) -> tuple[Proposal, ...]:
+        """Proposals of a message, with those that it repeats by id; one that was never received is left out."""
+        received, index = self.received.setdefault(message.source, {}), message.tick.index
+        repeated = tuple(known[1] for name in message.repeated if (known := received.get(name)) is not None)
+        proposals = (*repeated, *message.proposals)
+        if message.part == 0:  # what this tick does not name is not proposed any more
+            received = self.received[message.source] = {
+                name: known for name, known in received.items() if known[0] >= index
+            }
+        received.update((proposal.id, (index, proposal)) for proposal in proposals)
+        return proposals
 
     def take(self, index: int) -> list[Proposal]:
-        """Wishes up to a tick that is closed now, each once: a lane that was restarted says some of it again."""
-        wishes = {p.id: p for i in sorted(self.open) if i <= index for said in self.open[i] for p in said}
+        """Proposals up to a tick that is closed now, each once: a lane that was restarted publishes some again."""
+        proposals = {p.id: p for i in sorted(self.open) if i <= index for batch in self.open[i] for p in batch}
         self.open = {i: late for i, late in self.open.items() if i > index}
-        self.heard = {source: heard for source, heard in self.heard.items() if source in self.gate.sources}
-        return sorted(wishes.values(), key=lambda p: (p.workload, p.id))
+        self.received = {source: received for source, received in self.received.items() if source in self.gate.sources}
+        return sorted(proposals.values(), key=lambda p: (p.workload, p.id))
 
 
 class CellLane:
     """Decides for the cells in one partition of the proposals topic.
 
-    There are ``workload_partitions`` workload lanes (0: unknown), each of which says each tick.
+    There are ``workload_partitions`` workload lanes (0: unknown), each of which publishes each tick.
     """
 
     def __init__(
@@ -57,7 +59,7 @@ class CellLane:
         self.config = config
         self.directory = directory
         self.stats = LaneStats()
-        self.ticks: dict[str, CellWishes] = {}
+        self.ticks: dict[str, CellProposals] = {}
         self.arbiters: dict[str, Arbiter] = {}
         self.views: dict[str, View] = {}
 
@@ -91,7 +93,7 @@ class CellLane:
         loaded = unpack(state)
         with reading(self.source):
             self.stats = unpack_struct(loaded["stats"], LaneStats)
-            self.ticks = {name: unpack_struct(raw, CellWishes) for name, raw in loaded["ticks"].items()}
+            self.ticks = {name: unpack_struct(raw, CellProposals) for name, raw in loaded["ticks"].items()}
             self.arbiters, self.views = {}, {}
             for name, raw in loaded["memories"].items():
                 self._arbiter(name).memory = unpack_struct(raw, Memory)
@@ -104,23 +106,23 @@ class CellLane:
             arbiter = self.arbiters[name] = Arbiter(name, self.config, view)
         return arbiter
 
-    def _take(self, said: ProposalTick, log_ms: int) -> None:
-        ticks, config = self.ticks.get(said.cell), self.config
+    def _take(self, message: ProposalTick, log_ms: int) -> None:
+        ticks, config = self.ticks.get(message.cell), self.config
         if ticks is None:
             grace = config.lateness_ticks + 2 * STAGGER
-            gate = Gate(said.tick.period_ns, config.lane_lateness_ticks, config.max_ahead_ticks, grace)
+            gate = Gate(message.tick.period_ns, config.lane_lateness_ticks, config.max_ahead_ticks, grace)
             gate.expect(f"workload/{p}" for p in range(self.workload_partitions))
-            ticks = self.ticks[said.cell] = CellWishes(gate)
-        gate, index = ticks.gate, said.tick.index
-        check_period(said.cell, said.source, said.tick, gate.period_ns)
-        if wishes := ticks.in_full(said):
-            # The marks are the workload lanes'; a wish of a node lane may come after them, or from a node whose clock
-            # runs ahead. It is no less true then.
+            ticks = self.ticks[message.cell] = CellProposals(gate)
+        gate, index = ticks.gate, message.tick.index
+        check_period(message.cell, message.source, message.tick, gate.period_ns)
+        if proposals := ticks.in_full(message):
+            # The marks are the workload lanes'; a proposal of a node lane may come after them, or from a node whose
+            # clock runs ahead. It is no less true then.
             # A lane that reads a backlog before the others do may be far ahead of the marks; it is no liar.
             most = gate.max_ahead if log_ms < 0 else FORGET_TICKS
             ahead = gate.front >= 0 and index > gate.front + most
-            ticks.open.setdefault(gate.closed + 1 if ahead else max(index, gate.closed + 1), []).append(wishes)
-        if said.closes:
-            count(self.stats, gate.arrive(said.source, index, log_ms))
+            ticks.open.setdefault(gate.closed + 1 if ahead else max(index, gate.closed + 1), []).append(proposals)
+        if message.closes:
+            count(self.stats, gate.arrive(message.source, index, log_ms))
         else:
             self.stats.used += 1

@@ -9,7 +9,7 @@ from flyball_streams.engine.cell.memory import Move
 from flyball_streams.engine.cell.placement import Piece
 
 FAILING = 0.9
-"""Confidence of the wishes to leave devices that fail; less is had in those that only straggle."""
+"""Confidence of the proposals to leave devices that fail; less is had in those that only straggle."""
 
 
 def migrate(cycle: Cycle, p: Proposal, spec: WorkloadSpec) -> Iterator[Migrate]:

@@ -124,5 +124,5 @@ def _search(cycle: Cycle, spec: WorkloadSpec) -> Search:
 
 
 def _shared(cycle: Cycle, spec: WorkloadSpec, other: WorkloadSpec) -> bool:
-    """Whether two workloads accept a model in common: what one has been promised comes before the other's wish."""
+    """Whether two workloads accept a model in common: what one has been promised comes before the other's proposal."""
     return any(accepts(spec, model) and accepts(other, model) for model in cycle.placement.total)

@@ -26,7 +26,7 @@ def scale(cycle: Cycle, p: Proposal, spec: WorkloadSpec) -> Iterator[AnyDecision
         made = Attempt("scale", "", running, wanted)
         waited = cycle.admit(name, made)
         if waited is not None:
-            cycle.memory.preempted.pop(name, None)  # its own wish counts from now on
+            cycle.memory.preempted.pop(name, None)  # its own proposal counts from now on
             reason = f"in from {running} to {wanted}: {p.reason}"
             yield order(cycle, spec, made, [], reason, p.confidence, cited(p), waited)
         return
@@ -46,7 +46,7 @@ def scale(cycle: Cycle, p: Proposal, spec: WorkloadSpec) -> Iterator[AnyDecision
 
 def bring_back(cycle: Cycle) -> Iterator[Scale]:
     """Return what was preempted once nobody more important has asked for its room for the hold time."""
-    hold_s = cycle.config.sizing.hold_s
+    hold_s = cycle.config.sizing.reversal_cooldown_s
     preempted = cycle.memory.preempted
     for name in sorted(preempted, key=lambda n: (-cycle.priority(n), n)):
         was, spec, running = preempted[name], cycle.spec(name), cycle.running(name)

@@ -106,15 +106,15 @@ class NodeCell:
         self._adopt(entries, tick.index)
         doors = self._fill(entries)
         self._heed(tick)
-        wishes: list[Proposal] = []
+        proposals: list[Proposal] = []
         if self.gpus.mask.any():
             yield from self._anomalies(self.gpus, tick, self.tenancy.alike)
             yield from self._profiles(tick)
-            yield from self._unhealthy(tick, wishes)
+            yield from self._unhealthy(tick, proposals)
         if self.hosts.mask.any():
             yield from self._anomalies(self.hosts, tick, np.full(self.hosts.capacity, -1, np.int32))
-        if wishes:
-            yield ProposalTick(cell=self.cell, source=self.source, tick=tick, proposals=tuple(wishes), closes=False)
+        if proposals:
+            yield ProposalTick(cell=self.cell, source=self.source, tick=tick, proposals=tuple(proposals), closes=False)
         self.meter.note(self.gpus.values)
         usage = self.meter.take(self.tenancy) if is_told(tick) else ()
         demands = self.tenancy.demands(self.gpus.values, self.gpus.mask, usage)
@@ -318,7 +318,7 @@ class NodeCell:
             workload=[self.tenancy.replica_of_slot.get(slot, ("", ""))[0] for slot in slots],
         )
 
-    def _unhealthy(self, tick: Tick, wishes: list[Proposal]) -> Iterator[Anomaly]:
+    def _unhealthy(self, tick: Tick, proposals: list[Proposal]) -> Iterator[Anomaly]:
         table = self.gpus
         self.reminded = {d: i for d, i in self.reminded.items() if 0 <= tick.index - i < REMIND_TICKS}
         quiet = {table.slots[d] for d in self.reminded if d in table.slots}
@@ -331,13 +331,13 @@ class NodeCell:
             self.reminded[subject] = tick.index
             anomaly = self._anomaly(table, finding.slot, tick, finding.detector, finding.score, finding.evidence)
             yield anomaly
-            wishes.append(self._wish(finding, anomaly, tick))
+            proposals.append(self._proposal(finding, anomaly, tick))
 
-    def _wish(self, finding: Finding, anomaly: Anomaly, tick: Tick) -> Proposal:
+    def _proposal(self, finding: Finding, anomaly: Anomaly, tick: Tick) -> Proposal:
         workload, replica = self.tenancy.replica_of_slot.get(finding.slot, ("", ""))
         return Proposal(
             id=record_id("Proposal", "migrate", self.cell, anomaly.subject, tick.index),
-            wish="migrate",
+            action="migrate",
             workload=workload,
             reason=f"device {anomaly.subject} of {anomaly.node} is {finding.detector}: {finding.reason}",
             replica=replica,

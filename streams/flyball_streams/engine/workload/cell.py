@@ -1,4 +1,4 @@
-"""The workload lane's view of one cell: demand by tick, forecasts, plans and wishes."""
+"""The workload lane's view of one cell: demand by tick, forecasts, plans and proposals."""
 
 import logging
 from collections.abc import Iterator
@@ -23,11 +23,11 @@ from flyball_streams.engine.workload.forecast.forecaster import Forecaster, View
 from flyball_streams.engine.workload.forecast.history import History
 from flyball_streams.engine.workload.forecast.records import Forecasts
 from flyball_streams.engine.workload.machines.choice import UNCHOSEN, Choice
+from flyball_streams.engine.workload.proposals import Proposals
 from flyball_streams.engine.workload.rightsizing import Rightsizing
 from flyball_streams.engine.workload.sizing.sizer import Job, Sizer, observed_work
 from flyball_streams.engine.workload.stragglers import Stragglers
 from flyball_streams.engine.workload.timing.deferral import Deferral
-from flyball_streams.engine.workload.wishes import Wishes
 
 log = logging.getLogger(__name__)
 MOST_WORK = 1e30
@@ -56,27 +56,27 @@ class WorkloadCell:
         self.in_work: set[str] = set()
         self.without_spec: set[str] = set()
         self.last_tick: int | None = None
-        self.said: dict[str, int] = {}
+        self.published: dict[str, int] = {}
 
     def close(
         self, tick: Tick, demands: dict[str, Demand], owned: list[WorkloadSpec], told: Told = NOTHING
     ) -> Iterator[Record]:
-        """Records of one closed tick, in a fixed order, wishes last.
+        """Records of one closed tick, in a fixed order, proposals last.
 
         ``owned`` are this partition's workloads, ``told`` is what gateways saw.
         """
         arrived = merge_arrivals(told) if told else {}
         if arrived:
             demands = with_unserved(demands, arrived)
-        wishes = Wishes(self.said, tick.index)
-        yield from self._sized(tick, demands, arrived, wishes)
+        proposals = Proposals(self.published, tick.index)
+        yield from self._sized(tick, demands, arrived, proposals)
         for proposal in self.rightsizing.step(tick, demands):
-            wishes.new[proposal.id] = proposal
+            proposals.new[proposal.id] = proposal
         self._forget(owned)
-        yield from self.stragglers.step(tick, demands, wishes)
-        yield from self.deferral.step(tick, owned, demands, wishes)
-        self.said = wishes.said()
-        yield from wishes.told(self.cell, self.source, tick)
+        yield from self.stragglers.step(tick, demands, proposals)
+        yield from self.deferral.step(tick, owned, demands, proposals)
+        self.published = proposals.published()
+        yield from proposals.messages(self.cell, self.source, tick)
 
     def state(self) -> dict[str, Any]:
         """State for a snapshot."""
@@ -89,7 +89,7 @@ class WorkloadCell:
             "stragglers": self.stragglers.state(),
             "deferral": self.deferral.state(),
             "in_work": sorted(self.in_work),
-            "said": self.said,
+            "published": self.published,
             "last_tick": self.last_tick,
         }
 
@@ -104,11 +104,11 @@ class WorkloadCell:
         self.stragglers.load(state["stragglers"])
         self.deferral.load(state["deferral"])
         self.in_work = set(state["in_work"])
-        self.said = dict(state["said"])
+        self.published = dict(state["published"])
         self.last_tick = state["last_tick"]
 
     def _sized(
-        self, tick: Tick, demands: dict[str, Demand], arrived: dict[str, Arrivals], wishes: Wishes
+        self, tick: Tick, demands: dict[str, Demand], arrived: dict[str, Arrivals], proposals: Proposals
     ) -> Iterator[Record]:
         observed: dict[str, float] = {}
         specs = {name: spec for name in demands if (spec := self.directory.spec(name)) is not None}
@@ -150,14 +150,14 @@ class WorkloadCell:
         for job, want in zip(jobs, wants, strict=True):
             if want is not None:
                 name = job.spec.workload
-                if want.tick == tick.index and name not in due:  # what a wish rests on can be looked up
+                if want.tick == tick.index and name not in due:  # what a proposal rests on can be looked up
                     based[name] = job.view
                 if name in taken:
                     continue
-                if wishes.is_new(want.id):
-                    wishes.new[want.id] = Proposal(
+                if proposals.is_new(want.id):
+                    proposals.new[want.id] = Proposal(
                         id=want.id,
-                        wish="scale",
+                        action="scale",
                         workload=name,
                         reason=want.reason,
                         replicas=want.replicas,
@@ -167,8 +167,8 @@ class WorkloadCell:
                     )
         yield from self.forecasts.records(tick, based)
         for proposal in chosen:
-            if wishes.is_new(proposal.id):
-                wishes.new[proposal.id] = proposal
+            if proposals.is_new(proposal.id):
+                proposals.new[proposal.id] = proposal
 
     def _begin(self, history: History, tick: Tick) -> None:
         """Go on from a history; one whose ticks are longer or shorter is of no use, and says so for each workload."""

@@ -68,7 +68,7 @@ class Rightsizing:
         self.states = {kind: usage.init(bucket(0), settings) for kind, settings in self.settings.items()}
 
     def step(self, tick: Tick, demands: Mapping[str, Demand]) -> Iterator[Proposal]:
-        """Learn what was used; yield a wish for each workload whose requests are off."""
+        """Learn what was used; yield a proposal for each workload whose requests are off."""
         told = {name: d.usage for name, d in demands.items() if d.usage is not None}
         if self.config.mode == "off" or not told:
             return
@@ -84,7 +84,7 @@ class Rightsizing:
                 due.append(name)
                 self.looked_s[name] = now_s
         if due:
-            yield from self._wishes(tick, due, told, demands)
+            yield from self._proposals(tick, due, told, demands)
 
     def state(self) -> dict[str, Any]:
         """State for a snapshot."""
@@ -132,7 +132,7 @@ class Rightsizing:
             state = self.states[kind]
             self.states[kind] = wiped(state, usage.init(len(state.peak), settings), [slot])
 
-    def _wishes(
+    def _proposals(
         self, tick: Tick, due: Sequence[str], told: Mapping[str, Usage], demands: Mapping[str, Demand]
     ) -> Iterator[Proposal]:
         now_s = tick.end_ns / NS_PER_S
@@ -155,7 +155,7 @@ class Rightsizing:
             cpu, memory = off.get("cpu"), off.get("memory_bytes")
             yield Proposal(
                 id=record_id("Proposal", "resize", self.cell, name, tick.index),
-                wish="resize",
+                action="resize",
                 workload=name,
                 reason=f"each replica should ask for {' and '.join(words)}, by what was used ({self.config.policy})",
                 observed_replicas=demands[name].replicas,

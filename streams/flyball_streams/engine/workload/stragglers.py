@@ -15,7 +15,7 @@ from flyball_contracts.config import HealthConfig
 from flyball_contracts.ids import record_id
 from flyball_contracts.records import Anomaly, Clocks, Demand, Evidence, Member, Proposal, Tick
 from flyball_models.anomaly.peers import LEAST_PEERS
-from flyball_streams.engine.workload.wishes import Wishes
+from flyball_streams.engine.workload.proposals import Proposals
 
 SD_PER_MAD = 1.4826
 FLOOR_HZ = 60e6
@@ -35,8 +35,8 @@ class Stragglers:
         self.history: dict[str, int] = {}
         self.reminded: dict[str, int] = {}
 
-    def step(self, tick: Tick, demands: dict[str, Demand], wishes: Wishes) -> Iterator[Anomaly]:
-        """Anomalies of a tick; a wish to move each straggler is among ``wishes``."""
+    def step(self, tick: Tick, demands: dict[str, Demand], proposals: Proposals) -> Iterator[Anomaly]:
+        """Anomalies of a tick; a proposal to move each straggler is among ``proposals``."""
         c = self.config
         slow: dict[str, tuple[str, Member, float, float, int]] = {}
         for workload, demand in sorted(demands.items()):
@@ -58,8 +58,8 @@ class Stragglers:
             self.reminded[device] = tick.index
             anomaly = self._anomaly(tick, workload, one, z, median)
             yield anomaly
-            wish = self._wish(tick, workload, one, anomaly, median, members)
-            wishes.new[wish.id] = wish
+            proposal = self._proposal(tick, workload, one, anomaly, median, members)
+            proposals.new[proposal.id] = proposal
 
     def state(self) -> dict[str, Any]:
         """State for a snapshot."""
@@ -87,11 +87,13 @@ class Stragglers:
             workload=workload,
         )
 
-    def _wish(self, tick: Tick, workload: str, one: Member, anomaly: Anomaly, median: float, members: int) -> Proposal:
+    def _proposal(
+        self, tick: Tick, workload: str, one: Member, anomaly: Anomaly, median: float, members: int
+    ) -> Proposal:
         c = self.config
         return Proposal(
             id=record_id("Proposal", "migrate", self.cell, one.device, tick.index),
-            wish="migrate",
+            action="migrate",
             workload=workload,
             reason=f"device {one.device} of {one.node} is straggling: its SM clock is {one.clock_hz / 1e6:.0f} MHz "
             f"where its {members - 1} peers run at {median / 1e6:.0f} MHz, in {c.peer_ticks} of the last "

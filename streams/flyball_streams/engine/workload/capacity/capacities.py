@@ -133,7 +133,7 @@ class Capacities:
         values, errors = hybrid.work_per_s.tolist(), hybrid.error.tolist()
         enough = ((windows >= LEAST_WINDOWS) & (hybrid.work_per_s > 0)).tolist()
         self._learnt = {
-            name: Estimate(values[slot], "learned", errors[slot]) for name, slot in self.slots.items() if enough[slot]
+            name: Estimate(values[slot], "measured", errors[slot]) for name, slot in self.slots.items() if enough[slot]
         }
 
     def _close(self, ticks: int, window_s: float) -> None:
@@ -179,9 +179,9 @@ class Capacities:
 
     def _note(self, slot: int, spec: WorkloadSpec | None) -> None:
         self._specs[slot] = spec
-        promise = spec.objective if spec is not None else None
-        wait_s = mean_wait_s(promise.delay_s, promise.attainment) if promise is not None else np.nan
-        pace_s = promise.token_s if promise is not None and promise.token_s is not None else np.nan
+        objective = spec.objective if spec is not None else None
+        wait_s = mean_wait_s(objective.delay_s, objective.attainment) if objective is not None else np.nan
+        pace_s = objective.token_s if objective is not None and objective.token_s is not None else np.nan
         owner = spec.capacity_per_replica if spec is not None and spec.capacity_per_replica > 0 else np.nan
         self._wait_s[slot], self._pace_s[slot], self._spec[slot] = wait_s, pace_s, owner
         self._requests[slot] = by_architecture(spec) if spec is not None else np.nan
@@ -241,8 +241,8 @@ def requests_on(spec: WorkloadSpec, told: Architecture, chip: gpus.Gpu) -> float
         told.cache_bytes,
         told.experts,
     )
-    promise = spec.objective
-    pace_s = promise.token_s if promise is not None and promise.token_s is not None else math.inf
+    objective = spec.objective
+    pace_s = objective.token_s if objective is not None and objective.token_s is not None else math.inf
     traffic = static.Traffic(told.prompt_tokens, told.answer_tokens, float(told.most_at_once), pace_s)
     return static.estimate(model, chip, spec.gpus_per_replica, traffic).requests_per_s
 

@@ -86,4 +86,4 @@ class Mix:
 
 def points(config: ForecastConfig) -> Points:
     """Return the point forecasts that the configuration names."""
-    return Mix(config) if config.model == "mix" else Damped(config)
+    return Mix(config) if config.model == "ensemble" else Damped(config)

@@ -66,10 +66,10 @@ class Choice:
         self._left = MOST_AT_ONCE
 
     def step(self, tick: Tick, jobs: Sequence[Job], wants: Sequence[Want | None], needs: Mapping[str, float]) -> Said:
-        """Choose where it is time to, or where a wish asks for it.
+        """Choose where it is time to, or where a proposal asks for it.
 
         ``wants`` are those of the jobs, ``needs`` the replicas that workloads need, NaN where unknown. A choice that is
-        not there yet is said again, as a wish is.
+        not there yet is said again, as a proposal is.
         """
         said = Said([], set())
         now, self._left = tick.end_ns, MOST_AT_ONCE
@@ -135,13 +135,13 @@ class Choice:
             return max(math.ceil(need), last) if need < running else last
         if want.replicas > running or want.replicas == 0:
             return want.replicas
-        slowly = math.ceil((1.0 - self.worker.sizing.most_in) * last)
+        slowly = math.ceil((1.0 - self.worker.sizing.max_scale_in) * last)
         return max(math.ceil(need), slowly) if need < running else last
 
     def _acting(
         self, tick: Tick, job: Job, want: Want | None, held: Held, replicas: int, due: bool
     ) -> tuple[Chosen | None, bool]:
-        """What to say of a workload that is acted on, and whether that stands for its wish."""
+        """What to say of a workload that is acted on, and whether that stands for its proposal."""
         name, pending = job.spec.workload, self.pending.get(job.spec.workload)
         asks = (replicas, self._coming(held, pending))
         if want is None and not due:
@@ -341,7 +341,7 @@ class Choice:
     def _proposal(self, spec: WorkloadSpec, held: Held, chosen: Chosen) -> Proposal:
         return Proposal(
             id=record_id("Proposal", "choose", self.cell, spec.workload, chosen.since_ns, held.replicas),
-            wish="choose",
+            action="choose",
             workload=spec.workload,
             reason=chosen.reason,
             replicas=chosen.replicas,

@@ -7,16 +7,16 @@ from numpy.typing import NDArray
 
 from flyball_contracts.ids import NS_PER_S
 from flyball_contracts.records import Tick
-from flyball_models.sizing import hpa, promise
+from flyball_models.sizing import hpa, slo_headroom
 from flyball_streams.engine.packing import arrays, like, wiped
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
-SAMPLE_NS = promise.SAMPLE_S * NS_PER_S
+SAMPLE_NS = slo_headroom.SAMPLE_S * NS_PER_S
 ROOM = 64
 MIX_S = 60.0
 """Work of a request is a mean that forgets over so long."""
-LEAST_LOOK = promise.SAMPLES // 2
+LEAST_LOOK = slo_headroom.SAMPLES // 2
 
 
 class Seen(NamedTuple):
@@ -66,7 +66,7 @@ class Columns:
         self.rows: dict[str, int] = {}
         self.room = 0
         self.at: int | None = None
-        self.need = promise.init(0)
+        self.need = slo_headroom.init(0)
         self.rival = hpa.init(0)
         self.mix = _mix(0)
         self.partial = _partial(0)
@@ -91,7 +91,7 @@ class Columns:
         """Take on the state of a snapshot."""
         self._latest = []
         self.rows, self.room, self.at = dict(state["rows"]), state["room"], state["at"]
-        self.need = like(promise.init(self.room), state["need"])
+        self.need = like(slo_headroom.init(self.room), state["need"])
         self.rival = like(hpa.init(self.room), state["rival"])
         self.mix = like(_mix(self.room), state["mix"])
         self.partial = like(_partial(self.room), state["partial"])
@@ -132,7 +132,7 @@ class Columns:
             self._wipe(gone)
 
     def observe(
-        self, tick: Tick, rows: Ints, seen: Seen, terms: promise.Terms, usual: Floats, limits: Floats
+        self, tick: Tick, rows: Ints, seen: Seen, terms: slo_headroom.Terms, usual: Floats, limits: Floats
     ) -> Floats:
         """Learn a tick of the workloads in `rows`; returns their backlog in replica seconds, NaN where unknown.
 
@@ -160,7 +160,7 @@ class Columns:
         steps = tick.end_ns // SAMPLE_NS - self.at
         with np.errstate(invalid="ignore"):
             sample = self.partial.total / self.partial.ticks
-        for _ in range(min(steps, promise.SILENT_SAMPLES)):
+        for _ in range(min(steps, slo_headroom.SILENT_SAMPLES)):
             self._learn(sample, in_time, terms)
             if self.at % hpa.EVERY_SAMPLES == 0:
                 self._look(rows, seen, usual, limits)
@@ -174,12 +174,12 @@ class Columns:
         assert self.at is not None
         with np.errstate(invalid="ignore"):
             now = self.partial.total[rows] / self.partial.ticks[rows]
-        within = (self.at - 1) % promise.SAMPLES
-        before = promise.present(self.need, within)[rows]
+        within = (self.at - 1) % slo_headroom.SAMPLES
+        before = slo_headroom.present(self.need, within)[rows]
         newest = np.where(np.isfinite(now), now, self.need.raw[within, rows])
         return np.where(np.isfinite(before), before, now), newest
 
-    def _pass(self, steps: int, terms: promise.Terms) -> None:
+    def _pass(self, steps: int, terms: slo_headroom.Terms) -> None:
         """Let samples go by of which only the first has anything."""
         assert self.at is not None
         if steps <= 0:
@@ -188,15 +188,15 @@ class Columns:
             sample = self.partial.total / self.partial.ticks
         unknown = np.full(self.room, np.nan)
         self._learn(sample, unknown, terms)
-        skipped = max(0, steps - 1 - promise.SILENT_SAMPLES)
+        skipped = max(0, steps - 1 - slo_headroom.SILENT_SAMPLES)
         self.at += skipped
         for _ in range(steps - 1 - skipped):
             self._learn(unknown, unknown, terms)
         self._restart()
 
-    def _learn(self, sample: Floats, in_time: Floats, terms: promise.Terms) -> None:
+    def _learn(self, sample: Floats, in_time: Floats, terms: slo_headroom.Terms) -> None:
         assert self.at is not None
-        promise.learn(self.need, self.at % promise.SAMPLES, sample, in_time, terms)
+        slo_headroom.learn(self.need, self.at % slo_headroom.SAMPLES, sample, in_time, terms)
         self.at += 1
 
     def _look(self, rows: Ints, seen: Seen, usual: Floats, limits: Floats) -> None:
@@ -235,7 +235,7 @@ class Columns:
         self.partial.ticks.fill(0.0)
 
     def _widen(self, room: int) -> None:
-        self.need, self.rival = promise.resize(self.need, room), hpa.resize(self.rival, room)
+        self.need, self.rival = slo_headroom.resize(self.need, room), hpa.resize(self.rival, room)
         for name, fresh in (("mix", _mix(room)), ("partial", _partial(room))):
             for new, old in zip(fresh, getattr(self, name), strict=True):
                 new[: self.room] = old
@@ -245,7 +245,7 @@ class Columns:
         self.room = room
 
     def _wipe(self, rows: list[int]) -> None:
-        self.need = wiped(self.need, promise.init(self.room), rows)
+        self.need = wiped(self.need, slo_headroom.init(self.room), rows)
         self.rival = wiped(self.rival, hpa.init(self.room), rows)
         self.mix = wiped(self.mix, _mix(self.room), rows)
         self.partial = wiped(self.partial, _partial(self.room), rows)

@@ -7,13 +7,13 @@ from typing import NamedTuple
 import numpy as np
 
 from flyball_contracts.records import Demand, Evidence, WorkloadSpec
-from flyball_models.sizing import lead
+from flyball_models.sizing.lead_time_headroom import DRAIN_S, HELD_S
 from flyball_models.sizing.limits import AHEAD
 from flyball_streams.engine.workload.forecast.forecaster import View
 from flyball_streams.engine.workload.sizing.policy import Led
 
 NAMED_EXPERTS = 3
-"""The forecast has the weights of all experts; a wish names so many, the largest."""
+"""The forecast has the weights of all experts; a proposal names so many, the largest."""
 WELL_KNOWN = 60
 """Minutes of history that headroom needs at most."""
 
@@ -75,7 +75,7 @@ def _basis(case: Case) -> str:
         told = [f"{_plain(rate)} requests/s arrive"] if rate else []
         told += [f"{_plain(waits)} {'wait' if told else 'requests wait'}"] if waits else []
         return f"nothing runs, and at the gateway {' and '.join(told) or 'requests found nobody'}"
-    if case.policy == "band" and case.base == "forecast":
+    if case.policy == "forecast_band" and case.base == "forecast":
         at = f"at its {case.level_of:.0%} quantile from {case.lead_s:.0f} s ahead on"
         return f"demand reaches {_plain(case.work)} {unit} {at}"
     if case.base == "forecast":
@@ -87,24 +87,24 @@ def _basis(case: Case) -> str:
             f"the forecast's {case.level_of:.0%} quantile reaches {_plain(case.ahead)} {unit} from {case.lead_s:.0f} s "
             f"ahead on, more than the headroom over recent work{most}"
         )
-    if case.base == "headroom" and case.policy == "learned":
+    if case.base == "headroom" and case.policy == "shadow_selection":
         return f"{case.led.leader if case.led else 'the leader'} provides for {_plain(case.work)} {unit}"
     if case.base == "headroom":
         kept = f", as in the last {case.keep_s / 60:.0f} min" if case.work > case.level + case.z * case.spread else ""
         spreads = f"spreads by {_plain(case.spread)}"
-        if case.policy == "lead":
+        if case.policy == "lead_time_headroom":
             spreads += f" ({case.lead_minutes} min later it is off by {_plain(case.error)})"
         return (
             f"work is at a level of {_plain(case.level)} {unit} and {spreads}: to serve "
             f"{share_words(case.share)} of it within {_plain(case.delay_s)} s, {_plain(case.z)} spreads are added and "
             f"so {_plain(case.work)} {unit} provided for{kept}"
         )
-    if case.policy == "learned" and case.base == "present":
+    if case.policy == "shadow_selection" and case.base == "present":
         return f"demand with its backlog takes {_plain(case.work)} {unit} now, or did in the last two minutes"
-    if case.policy == "lead" and case.base == "present":
+    if case.policy == "lead_time_headroom" and case.base == "present":
         return (
-            f"demand with its backlog, to be gone in {lead.DRAIN_S:.0f} s, takes {_plain(case.work)} {unit} now "
-            f"or did in the last {lead.HELD_S:.0f} s"
+            f"demand with its backlog, to be gone in {DRAIN_S:.0f} s, takes {_plain(case.work)} {unit} now "
+            f"or did in the last {HELD_S:.0f} s"
         )
     young = f" (known for {case.minutes} min only)" if case.base == "start" else ""
     return f"demand with its backlog is {_plain(case.work)} {unit} now{young}"
@@ -154,7 +154,7 @@ def _lead(case: Case) -> str:
 
 def _doubt(case: Case) -> str:
     """Say that the forecast had no say, and why."""
-    if case.view.trusted or case.granted == 0 or case.policy == "learned":
+    if case.view.trusted or case.granted == 0 or case.policy == "shadow_selection":
         return ""
     off = _worst(case)
     if off is None or abs(off[0] - off[1]) <= case.tolerance:
@@ -179,7 +179,7 @@ def _confidence(case: Case) -> float:
     if case.base == "forecast":
         miss = float(np.abs(case.view.coverage - np.array(case.levels, np.float32)).max())
         return max(0.0, min(1.0, 1.0 - miss)) if math.isfinite(miss) else 0.5
-    if case.policy == "band":
+    if case.policy == "forecast_band":
         return 0.5
     return 0.5 + 0.45 * min(1.0, case.minutes / WELL_KNOWN)
 
@@ -193,23 +193,23 @@ def _proof(case: Case) -> tuple[Evidence, ...]:
         Evidence(name=f"capacity_per_replica.{case.source}", value=case.capacity, unit=unit),
         Evidence(name="lead_time", value=case.lead_s, unit="s"),
     ]
-    if case.policy in ("promise", "lead") and math.isfinite(case.level):
+    if case.policy in ("slo_headroom", "lead_time_headroom") and math.isfinite(case.level):
         found += [
             Evidence(name="headroom.level", value=case.level, unit=unit),
             Evidence(name="headroom.spread", value=case.spread, unit=unit),
             Evidence(name="headroom.z", value=case.z),
         ]
-    if case.policy != "band" and math.isfinite(case.level):
+    if case.policy != "forecast_band" and math.isfinite(case.level):
         found += [
-            Evidence(name="promise.in_time", value=case.share),
-            Evidence(name="promise.delay", value=case.delay_s, unit="s"),
+            Evidence(name="objective.attainment", value=case.share),
+            Evidence(name="objective.delay", value=case.delay_s, unit="s"),
         ]
-    if case.policy == "lead" and math.isfinite(case.level):
+    if case.policy == "lead_time_headroom" and math.isfinite(case.level):
         found += [
             Evidence(name="headroom.lead_time", value=60.0 * case.lead_minutes, unit="s"),
             Evidence(name="headroom.error", value=case.error, unit=unit),
         ]
-    if case.policy == "learned":
+    if case.policy == "shadow_selection":
         found += _shadows(case.led)
     else:
         found += _forecast(case, unit)

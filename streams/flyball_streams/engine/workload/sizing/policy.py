@@ -7,7 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from flyball_contracts.config import ForecastConfig, SizingConfig
-from flyball_models.sizing.promise import Rule, Terms
+from flyball_models.sizing.slo_headroom import Rule, Terms
 from flyball_streams.engine.workload.forecast.forecaster import Forecaster, nearest
 from flyball_streams.engine.workload.sizing.columns import Columns, Floats, Ints, Seen
 
@@ -57,7 +57,7 @@ class Shown(NamedTuple):
 
     ``now`` is what was observed, ``backlog`` what waits in replica seconds (NaN: unknown) and ``usual`` the target
     utilisation, float64 [J]. Their forecasts are in ``slots`` of the forecaster and may be ``trusted``; a replica
-    ordered now is ready in ``lead`` ticks of ``period_s``. ``terms`` [N] are what was promised.
+    ordered now is ready in ``lead`` ticks of ``period_s``. ``terms`` [N] are the objectives.
     """
 
     t_s: float
@@ -84,7 +84,7 @@ class Shown(NamedTuple):
     @property
     def last(self) -> Ints:
         """The last tick ahead that counts: the hold after the lead time [J]."""
-        hold = int(np.ceil(self.sizing.hold_s / self.period_s))
+        hold = int(np.ceil(self.sizing.reversal_cooldown_s / self.period_s))
         return np.minimum(self.lead + hold, self.forecast.horizon_ticks)
 
     def ahead(self, level: float, first: Ints) -> Floats:

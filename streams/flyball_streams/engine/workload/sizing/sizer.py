@@ -9,28 +9,32 @@ import numpy as np
 from flyball_contracts.config import ForecastConfig, SizingConfig
 from flyball_contracts.ids import NS_PER_S, record_id
 from flyball_contracts.records import Demand, Evidence, Tick, WorkloadSpec
-from flyball_models.sizing import lead
+from flyball_models.sizing.lead_time_headroom import minutes
 from flyball_models.sizing.limits import bounded
 from flyball_streams.engine.packing import pack_struct, unpack_struct
 from flyball_streams.engine.workload.forecast.forecaster import Forecaster, View
-from flyball_streams.engine.workload.sizing import banded, leading, promised
+from flyball_streams.engine.workload.proposals import REPEAT_IN_FULL_TICKS
+from flyball_streams.engine.workload.sizing import forecast_band, lead_time_headroom, slo_headroom
 from flyball_streams.engine.workload.sizing.columns import Columns, Floats, Ints, Seen, ends_sample
 from flyball_streams.engine.workload.sizing.explanation import Case, explained
 from flyball_streams.engine.workload.sizing.policy import BASES, Basis, Policy, Shown
-from flyball_streams.engine.workload.wishes import SAID_AGAIN_TICKS
 
 MOST = 1e30
 """What anybody may say is cut to this, so that nothing overflows."""
 IN_GPUS = "GPUs"
 """Source of a capacity that is in busy GPUs, not in work."""
-POLICIES: dict[str, Policy] = {"promise": promised.POLICY, "lead": leading.POLICY, "band": banded.POLICY}
+POLICIES: dict[str, Policy] = {
+    "slo_headroom": slo_headroom.POLICY,
+    "lead_time_headroom": lead_time_headroom.POLICY,
+    "forecast_band": forecast_band.POLICY,
+}
 """By the name in the configuration; ``learned`` is not among them, see :func:`policy_of`."""
 
 
 class Want(msgspec.Struct, frozen=True):
-    """Replicas wanted for one workload, why, and the numbers; ``tick`` is that which they are of, ``id`` the wish's.
+    """Target replicas of one workload, why, and the numbers of ``tick``; ``id`` is the proposal's.
 
-    A wish that was not granted is said again each tick, in the same words while it asks for the same.
+    A proposal that was not granted is repeated each tick, with the same id while it asks for the same.
     """
 
     id: str
@@ -61,9 +65,9 @@ def policy_of(name: str) -> Policy:
     """Policy of a name in the configuration."""
     if name in POLICIES:
         return POLICIES[name]
-    from flyball_streams.engine.workload.sizing import learned  # loads numba, which no other policy needs
+    from flyball_streams.engine.workload.sizing import shadow_selection  # loads numba, which no other policy needs
 
-    return learned.POLICY
+    return shadow_selection.POLICY
 
 
 def forecast_id(cell: str, workload: str, index: int) -> str:
@@ -90,7 +94,7 @@ class Sizer:
         self.forecaster = forecaster
         self.policy = policy_of(sizing.policy)
         self.columns = Columns(self.policy.floats)
-        self.promises = promised.Promises(sizing, self.policy.rule)
+        self.objectives = slo_headroom.Objectives(sizing, self.policy.rule)
         self.wants: dict[str, Want] = {}
         self.needs: dict[str, float] = {}
         """Replicas that workloads need, NaN where that is not known, however many are granted."""
@@ -99,7 +103,7 @@ class Sizer:
         """State for a snapshot."""
         return {
             "columns": self.columns.state(),
-            "promises": self.promises.state(),
+            "objectives": self.objectives.state(),
             "wants": {name: pack_struct(w) for name, w in self.wants.items()},
             "needs": self.needs,
         }
@@ -109,13 +113,13 @@ class Sizer:
         self.columns.load(state["columns"])
         self.wants = {name: unpack_struct(raw, Want) for name, raw in state["wants"].items()}
         self.needs = dict(state["needs"])
-        self.promises.load(state["promises"], self.columns.room)
+        self.objectives.load(state["objectives"], self.columns.room)
 
     def keep(self, names: set[str]) -> None:
         """Forget all other workloads."""
         if self.columns.rows.keys() - names:
             self.columns.keep(names)
-            self.promises.reread()
+            self.objectives.reread()
 
     def work_of_request(self, name: str) -> float:
         """Work of a request of late; NaN where it was never seen."""
@@ -134,11 +138,11 @@ class Sizer:
             return []
         columns, sizing, complete = self.columns, self.sizing, not tick.missing
         rows = columns.place([job.spec.workload for job in jobs])
-        usual, least, most = self.promises.note(rows, [job.spec for job in jobs], columns.room)
+        usual, least, most = self.objectives.note(rows, [job.spec for job in jobs], columns.room)
         seen = _seen(jobs)
-        self.promises.terms.lead[rows] = lead.minutes(seen.cold_start_s)
+        self.objectives.terms.lead[rows] = minutes(seen.cold_start_s)
         told = seen if complete else seen._replace(work=np.full(len(jobs), np.nan))
-        backlog = columns.observe(tick, rows, told, self.promises.terms, usual, np.stack([least, most]))
+        backlog = columns.observe(tick, rows, told, self.objectives.terms, usual, np.stack([least, most]))
         waits = seen.queued > 0.0
         asked = waits | (seen.requests > 0.0) | (seen.active > 0.0) | (seen.work > 0.0)
         if not (ends_sample(tick) or (asked & (seen.replicas == 0.0)).any()):
@@ -146,13 +150,15 @@ class Sizer:
         basis = self.policy.need(self._shown(tick, jobs, rows, seen, backlog, usual))
         self.needs = dict(zip((job.spec.workload for job in jobs), basis.replicas.tolist(), strict=True))
         wanted = np.where(np.isfinite(basis.replicas), basis.replicas, seen.replicas)
-        idle = (columns.mix.idle_s[rows] >= sizing.idle_s) & (sizing.idle_s > 0.0)
+        idle = (columns.mix.idle_s[rows] >= sizing.scale_to_zero_after_s) & (sizing.scale_to_zero_after_s > 0.0)
         kept = ((seen.replicas > 0.0) & ~idle) | (columns.mix.idle_s[rows] < 0.0)
         least_now = np.where((least > 0.0) | asked | kept, np.maximum(least, 1.0), 0.0)
         wanted = np.clip(np.where(least_now == 0.0, 0.0, wanted), least_now, most)
         if not complete:
             wanted = np.maximum(wanted, seen.replicas)
-        granted = bounded(wanted, seen.replicas, seen.ready, waits, sizing.tolerance, sizing.most_in, sizing.growth)
+        granted = bounded(
+            wanted, seen.replicas, seen.ready, waits, sizing.tolerance, sizing.max_scale_in, sizing.growth
+        )
         granted = np.where(wanted == 0.0, 0.0, np.maximum(granted, np.minimum(wanted, least_now)))
         before, self.wants = self.wants, {}
         for i, job in enumerate(jobs):
@@ -161,7 +167,7 @@ class Sizer:
                 continue
             want = before.get(name)
             again = want is not None and (want.running, want.replicas) == (running, replicas)
-            if want is None or not again or not 0 <= tick.index - want.tick < SAID_AGAIN_TICKS:
+            if want is None or not again or not 0 <= tick.index - want.tick < REPEAT_IN_FULL_TICKS:
                 want = self._want(tick, job, i, int(rows[i]), granted, wanted, basis)
             self.wants[name] = want
         return [self.wants.get(job.spec.workload) for job in jobs]
@@ -176,7 +182,7 @@ class Sizer:
             t_s=tick.end_ns / NS_PER_S,
             period_s=period_s,
             columns=self.columns,
-            terms=self.promises.terms,
+            terms=self.objectives.terms,
             rows=rows,
             seen=seen,
             now=np.array([job.view.observed for job in jobs]),
@@ -195,7 +201,7 @@ class Sizer:
         return np.clip(np.ceil(cold_start_s / period_s), 1, self.forecast.horizon_ticks).astype(np.int64)
 
     def _want(self, tick: Tick, job: Job, i: int, row: int, granted: Floats, wanted: Floats, basis: Basis) -> Want:
-        columns, terms = self.columns, self.promises.terms
+        columns, terms = self.columns, self.objectives.terms
         case = Case(
             policy=self.sizing.policy,
             base=BASES[int(basis.base[i])],
@@ -220,7 +226,7 @@ class Sizer:
             z=float(terms.z[row] + columns.need.shift[row]),
             error=math.sqrt(columns.need.error[row]),
             lead_minutes=int(terms.lead[row]),
-            keep_s=self.sizing.keep_s,
+            keep_s=self.sizing.stabilization_window_s,
             minutes=int(columns.need.minutes[row]),
             share=1.0 - float(terms.allowed[row]),
             delay_s=float(terms.delay_s[row]),

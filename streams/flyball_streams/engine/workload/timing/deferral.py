@@ -1,4 +1,4 @@
-"""Deferrable jobs of one cell: their progress, their plans, and the wishes to pause and to start them."""
+"""Deferrable jobs of one cell: their progress, their plans, and the proposals to pause and to start them."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -9,10 +9,10 @@ from flyball_contracts.records import Demand, Evidence, Plan, Proposal, Signal, 
 from flyball_streams.engine.directory import Directory
 from flyball_streams.engine.packing import pack_struct, unpack_struct
 from flyball_streams.engine.workload.capacity.capacities import Capacities
+from flyball_streams.engine.workload.proposals import Proposals
 from flyball_streams.engine.workload.timing import schedule
 from flyball_streams.engine.workload.timing.intensity import Week
 from flyball_streams.engine.workload.timing.progress import Progress
-from flyball_streams.engine.workload.wishes import Wishes
 
 
 class Deferral:
@@ -28,13 +28,15 @@ class Deferral:
         self.basis: dict[str, tuple[int, int, int, bool]] = {}
         self.weeks: dict[str, Week] = {}
 
-    def step(self, tick: Tick, owned: list[WorkloadSpec], demands: dict[str, Demand], wishes: Wishes) -> Iterator[Plan]:
+    def step(
+        self, tick: Tick, owned: list[WorkloadSpec], demands: dict[str, Demand], proposals: Proposals
+    ) -> Iterator[Plan]:
         """Plans made in this tick; ``owned`` are this partition's workloads."""
         self._forget({spec.workload for spec in owned})
         self._remember(tick, self.directory.zone_of("", self.cell))
         for spec in owned:
             if schedule.is_deferrable(spec):
-                yield from self._timed(tick, spec, demands.get(spec.workload), wishes)
+                yield from self._timed(tick, spec, demands.get(spec.workload), proposals)
 
     def state(self) -> dict[str, Any]:
         """State for a snapshot."""
@@ -66,7 +68,7 @@ class Deferral:
             self.weeks.setdefault(zone, Week()).note(signal, tick.end_ns)
         return signal
 
-    def _timed(self, tick: Tick, spec: WorkloadSpec, demand: Demand | None, wishes: Wishes) -> Iterator[Plan]:
+    def _timed(self, tick: Tick, spec: WorkloadSpec, demand: Demand | None, proposals: Proposals) -> Iterator[Plan]:
         progress = self.progress.setdefault(spec.workload, Progress())
         progress.observe(tick, demand)
         zone = self.directory.zone_of(spec.workload, self.cell)
@@ -83,7 +85,7 @@ class Deferral:
             plan = schedule.make_plan(job, signal, self.weeks[zone], tick.end_ns, self.cell, self.config)
             self.plans[spec.workload] = plan
             yield plan
-        self._wish(tick, job, progress, plan, urgent, wishes)
+        self._proposal(tick, job, progress, plan, urgent, proposals)
 
     def _job(self, spec: WorkloadSpec, progress: Progress) -> schedule.Deferrable:
         cold_start_s = self.capacities.cold_start_s(spec)
@@ -94,8 +96,8 @@ class Deferral:
             remaining_s += restart_s
         return schedule.Deferrable(spec, remaining_s, restart_s, progress.margin_s(cold_start_s), running)
 
-    def _wish(
-        self, tick: Tick, job: schedule.Deferrable, progress: Progress, plan: Plan, urgent: bool, wishes: Wishes
+    def _proposal(
+        self, tick: Tick, job: schedule.Deferrable, progress: Progress, plan: Plan, urgent: bool, proposals: Proposals
     ) -> None:
         spec, running = job.spec, progress.replicas
         here, then = schedule.slot_of(plan, tick.end_ns), schedule.next_run(plan, tick.end_ns)
@@ -108,14 +110,14 @@ class Deferral:
         if bool(running) == runs or (running and then is None):
             return
         identity = record_id("Proposal", self.cell, spec.workload, plan.id, here, running)
-        if not wishes.is_new(identity):
+        if not proposals.is_new(identity):
             return
         now_g = plan.cost[here]
         if running:
             later_g = schedule.mean_cost(plan)
-            wishes.new[identity] = Proposal(
+            proposals.new[identity] = Proposal(
                 id=identity,
-                wish="pause",
+                action="pause",
                 workload=spec.workload,
                 reason=f"carbon is {now_g:.0f} g/kWh in {plan.zone} now and {later_g:.0f} g/kWh in the slots "
                 f"planned before the deadline: waiting saves {plan.saving:.0%}, restarts included",
@@ -129,9 +131,9 @@ class Deferral:
             return
         whole = spec.gang_size if spec.gang_size > 1 else spec.max_replicas
         at = f"at {now_g:.0f} g/kWh in {plan.zone}"
-        wishes.new[identity] = Proposal(
+        proposals.new[identity] = Proposal(
             id=identity,
-            wish="scale",
+            action="scale",
             workload=spec.workload,
             reason=_why_now(job, plan, urgent, at),
             replicas=max(1, min(whole, spec.max_replicas)),

@@ -21,8 +21,8 @@ class Progress(msgspec.Struct):
 
     ``share`` was reported last and ``first`` was the first report; ``paced_s`` are the seconds that it was ready from
     then until ``share`` changed last, and ``same_s`` those since; ``longest_s`` is the longest time between changes.
-    ``ran_s`` counts for jobs that report nothing. ``starts_s`` are the last starts, from the wish until it was ready;
-    ``asked_ns`` is when a start was wished for that has not come.
+    ``ran_s`` counts for jobs that report nothing. ``starts_s`` are the last starts, from the proposal until the job was
+    ready; ``asked_ns`` is when a start was asked for that has not come.
     """
 
     share: float | None = None
@@ -57,7 +57,7 @@ class Progress(msgspec.Struct):
             self.first = share if self.first is None else self.first
 
     def ask(self, now_ns: int) -> None:
-        """Note that a start is wished for."""
+        """Note that a start is asked for."""
         if self.asked_ns is None:
             self.asked_ns = now_ns
 

@@ -6,21 +6,21 @@ import numpy as np
 import pytest
 from hypothesis import given, settings, strategies as st
 
-from flyball_models.forecast import mix
+from flyball_models.forecast import weighting
 
 N = 64
 Floats = np.ndarray[Any, Any]
-CONFIG = mix.Config(experts=2, judged=(1, 3), horizons=4)
+CONFIG = weighting.Config(experts=2, judged=(1, 3), horizons=4)
 
 
-def played(y: Floats, forecasts: Floats, config: mix.Config, mask: Floats | None = None) -> tuple[Floats, Floats]:
+def played(y: Floats, forecasts: Floats, config: weighting.Config, mask: Floats | None = None) -> tuple[Floats, Floats]:
     """Return mixed forecasts [T, N, H] and weights [T, N, J, K]; forecasts are [T, K - 1, N, H]."""
-    state = mix.init(y.shape[1], config)
+    state = weighting.init(y.shape[1], config)
     points: list[Floats] = []
     weights: list[Floats] = []
     for t in range(len(y)):
         here = np.ones(y.shape[1], np.bool_) if mask is None else mask[t]
-        state, out = mix.step(state, y[t], here, forecasts[t], config)
+        state, out = weighting.step(state, y[t], here, forecasts[t], config)
         points.append(np.asarray(out.forecast))
         weights.append(np.asarray(out.weights))
     return np.stack(points), np.stack(weights)
@@ -98,7 +98,7 @@ def test_it_is_never_much_worse_than_the_best_expert_even_when_that_changes(eta:
         ],
         axis=1,
     )
-    config = mix.Config(experts=3, judged=(1,), horizons=1, eta=eta)
+    config = weighting.Config(experts=3, judged=(1,), horizons=1, eta=eta)
     points, _ = played(y[:-1].astype(np.float32), experts[..., None].astype(np.float32), config)
     error = np.abs(points[..., 0] - ahead)[50:].mean(axis=0)
     each = np.abs(experts - ahead[:, None])[50:].mean(axis=0)
@@ -112,7 +112,7 @@ def test_when_one_expert_is_right_it_gets_nearly_all_weight() -> None:
     rng = np.random.default_rng(3)
     y = rng.gamma(3, 30, (301, N)).astype(np.float32)
     forecasts = np.stack([y[1:], y[1:] * 4], axis=1)[..., None].repeat(2, axis=-1)
-    config = mix.Config(experts=2, judged=(1,), horizons=2)
+    config = weighting.Config(experts=2, judged=(1,), horizons=2)
     _, weights = played(y[:-1], forecasts, config)
     assert (weights[-1, :, 0, 1] > 0.9).all()
 
@@ -132,7 +132,7 @@ def test_many_experts_that_are_a_little_worse_do_not_make_it_worse() -> None:
     experts = 8
     noise = rng.normal(size=(1500, experts, N, 1)) * 0.02
     forecasts = (y[:, None, :, None] * np.exp(noise)).astype(np.float32)
-    points, _ = played(y, forecasts, mix.Config(experts=experts, judged=(1,), horizons=1))
+    points, _ = played(y, forecasts, weighting.Config(experts=experts, judged=(1,), horizons=1))
     after = slice(500, -1)
     error = np.abs(points[:-1, :, 0] - y[1:])[500:].mean()
     flat = np.abs(y[:-1] - y[1:])[500:].mean()
@@ -177,20 +177,20 @@ def test_weights_are_shares_and_the_mix_lies_among_the_experts(seed: int, eta: f
 @pytest.mark.parametrize(
     ("config", "message"),
     [
-        (mix.Config(judged=()), "ascending ones"),
-        (mix.Config(judged=(3, 1)), "ascending ones"),
-        (mix.Config(judged=(1, 24)), "none above the 12"),
-        (mix.Config(share=1.0), "below 1"),
-        (mix.Config(trust_share=1.0), "below 1"),
-        (mix.Config(experts=0), "1 or more besides"),
+        (weighting.Config(judged=()), "ascending ones"),
+        (weighting.Config(judged=(3, 1)), "ascending ones"),
+        (weighting.Config(judged=(1, 24)), "none above the 12"),
+        (weighting.Config(share=1.0), "below 1"),
+        (weighting.Config(trust_share=1.0), "below 1"),
+        (weighting.Config(experts=0), "1 or more besides"),
     ],
 )
-def test_settings_that_make_no_sense_are_refused(config: mix.Config, message: str) -> None:
+def test_settings_that_make_no_sense_are_refused(config: weighting.Config, message: str) -> None:
     with pytest.raises(ValueError, match=message):
-        mix.init(N, config)
+        weighting.init(N, config)
 
 
 def test_forecasts_of_another_shape_are_refused() -> None:
     y, mask = np.ones(N, np.float32), np.ones(N, np.bool_)
     with pytest.raises(ValueError, match=r"forecasts have shape \(1, 64, 4\), not \(2, 64, 4\)"):
-        mix.step(mix.init(N, CONFIG), y, mask, np.ones((1, N, 4), np.float32), CONFIG)
+        weighting.step(weighting.init(N, CONFIG), y, mask, np.ones((1, N, 4), np.float32), CONFIG)

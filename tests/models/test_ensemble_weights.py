@@ -9,12 +9,12 @@ from flyball_models.forecast import (
     ensemble,
     holt_winters,
     last,
-    mix,
     multi_seasonal,
     pooled,
     profile,
     rls,
     seasonal,
+    weighting,
 )
 
 N = 64
@@ -28,7 +28,7 @@ def test_it_is_the_experts_the_model_over_all_and_their_mix() -> None:
     families = [last, damped, seasonal, holt_winters, holt_winters, multi_seasonal, profile, rls]
     members = [(family, member.config) for family, member in zip(families, CONFIG.members, strict=True)]
     states = [family.init(N, config) for family, config in members]
-    shared, weighted = pooled.init(N, CONFIG.pooled), mix.init(N, CONFIG.mix)
+    shared, weighted = pooled.init(N, CONFIG.pooled), weighting.init(N, CONFIG.weights)
     for t in range(40):
         whole, out = ensemble.step(whole, y[t], mask[t], CONFIG)
         stepped = [
@@ -39,7 +39,7 @@ def test_it_is_the_experts_the_model_over_all_and_their_mix() -> None:
         own = [rows for f in made for rows in ([f] if f.ndim == 2 else np.moveaxis(f, -1, 0))]
         logs = as_array(np.log1p(np.stack(own)).transpose(0, 2, 1))
         shared, one = pooled.step(shared, y[t], mask[t], (logs,), CONFIG.pooled)
-        weighted, expected = mix.step(weighted, y[t], mask[t], np.stack([*own, np.asarray(one)]), CONFIG.mix)
+        weighted, expected = weighting.step(weighted, y[t], mask[t], np.stack([*own, np.asarray(one)]), CONFIG.weights)
         np.testing.assert_allclose(out.forecast, expected.forecast, rtol=1e-3, atol=1e-3)
         np.testing.assert_allclose(out.weights, expected.weights, atol=1e-3)
         assert out.weights.shape == (N, 2, len(CONFIG.experts))
@@ -47,7 +47,7 @@ def test_it_is_the_experts_the_model_over_all_and_their_mix() -> None:
 
 def test_each_expert_has_a_name() -> None:
     for config in (CONFIG, ensemble.configure(5, (1, 3))):
-        assert len(set(config.experts)) == config.mix.experts + 1
+        assert len(set(config.experts)) == config.weights.experts + 1
         assert config.experts[0] == "last"
 
 
@@ -68,6 +68,6 @@ def test_a_daily_series_is_forecast_better_than_by_its_last_value_and_a_random_w
 
 
 def test_another_number_of_experts_is_refused() -> None:
-    config = CONFIG._replace(mix=CONFIG.mix._replace(experts=2))
+    config = CONFIG._replace(weights=CONFIG.weights._replace(experts=2))
     with pytest.raises(ValueError, match="there are 13 experts, the settings are for 2"):
         ensemble.step(ensemble.init(N, config), np.ones(N, np.float32), np.ones(N, np.bool_), config)

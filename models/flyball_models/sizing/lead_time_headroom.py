@@ -1,11 +1,11 @@
-"""The lead policy for many workloads at once: :mod:`flyball_models.scaling.lead` in columns.
+"""The lead policy for many workloads at once: :mod:`flyball_models.scaling.lead_time_headroom` in columns.
 
-The record is that of :mod:`flyball_models.sizing.promise`; here is what is made of it.
+The record is that of :mod:`flyball_models.sizing.slo_headroom`; here is what is made of it.
 """
 
 import numpy as np
 
-from flyball_models.sizing.promise import MOST_HELD, Floats, Ints, Rule, State, Terms, mean_of_last, of_hour
+from flyball_models.sizing.slo_headroom import MOST_HELD, Floats, Ints, Rule, State, Terms, mean_of_last, of_hour
 
 HALF_LIFE = 120.0
 """Minutes after which an error counts half."""

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings, strategies as st
 from numpy.typing import NDArray
 
-from flyball_models.scaling import STATE, Observation, Policy, desired, fresh, learned, number
+from flyball_models.scaling import STATE, Observation, Policy, desired, fresh, number, shadow_selection
 from flyball_streams.backtest import kernel
 from flyball_streams.backtest.demand import Demand
 from flyball_streams.backtest.explain import explain
@@ -36,18 +36,18 @@ def waves(hours: int, seed: int, jump: float = 0.0) -> NDArray[np.float64]:
     return np.asarray(noise * (1.0 + 0.4 * np.sin(2 * np.pi * t / (2 * HOUR))) + jump * (t % HOUR < 300), np.float64)
 
 
-def policy(promise: float = 0.99, memory: float = FOREVER, eta: float = 0.0, margin: float = 0.0) -> Policy:
-    return learned.policy(promise, 120.0, 5.0, memory, margin, eta)
+def policy(objective: float = 0.99, memory: float = FOREVER, eta: float = 0.0, margin: float = 0.0) -> Policy:
+    return shadow_selection.policy(objective, 120.0, 5.0, memory, margin, eta)
 
 
 def test_all_of_it_fits_into_the_state() -> None:
-    assert learned.NEEDED <= STATE
+    assert shadow_selection.NEEDED <= STATE
 
 
 def test_a_shadow_costs_what_the_real_policy_does() -> None:
     work = waves(24, 1, jump=15.0)
     stays = policy(0.9, margin=1.0)  # with its first leader
-    of = learned.standing(shown(stays, work))
+    of = shadow_selection.standing(shown(stays, work))
     real = simulate(Demand("x", work, work), stays, Scenario(120.0))
     assert of.hours[of.leader] == pytest.approx(real.billed_hours(), rel=0.03)
     assert 0.005 < 1 - real.attainment() == pytest.approx(of.late[of.leader], rel=0.25)
@@ -55,22 +55,22 @@ def test_a_shadow_costs_what_the_real_policy_does() -> None:
 
 @pytest.mark.parametrize("kind", ["headroom", "lead", "calm", "share"])
 def test_more_caution_costs_more_and_is_late_less(kind: str) -> None:
-    of = learned.standing(shown(policy(), waves(12, 2, jump=15.0)))
-    cautious = [i for i, member in enumerate(learned.MEMBERS) if member.name.startswith(kind)]
+    of = shadow_selection.standing(shown(policy(), waves(12, 2, jump=15.0)))
+    cautious = [i for i, member in enumerate(shadow_selection.MEMBERS) if member.name.startswith(kind)]
     assert (np.diff(of.hours[cautious]) > 0).all()
     assert (np.diff(of.late[cautious]) <= 1e-9).all()
 
 
 def test_the_leader_is_the_member_of_least_cost() -> None:
-    for promise in (0.9, 0.9999):
-        of = learned.standing(shown(policy(promise, memory=1440.0), waves(12, 3, jump=15.0)))
+    for objective in (0.9, 0.9999):
+        of = shadow_selection.standing(shown(policy(objective, memory=1440.0), waves(12, 3, jump=15.0)))
         cost = of.hours + of.price * of.late * of.work
         assert of.leader == int(cost.argmin()) or cost[of.leader] < 1.02 * cost.min()
 
 
 def test_a_dearer_promise_takes_a_more_cautious_leader() -> None:
     work = waves(12, 4, jump=15.0)
-    low, high = (learned.standing(shown(policy(p, memory=1440.0), work)) for p in (0.9, 0.9999))
+    low, high = (shadow_selection.standing(shown(policy(p, memory=1440.0), work)) for p in (0.9, 0.9999))
     assert high.price > low.price
     assert high.hours[high.leader] > low.hours[low.leader]
     assert high.late[high.leader] < low.late[low.leader]
@@ -78,15 +78,15 @@ def test_a_dearer_promise_takes_a_more_cautious_leader() -> None:
 
 def test_the_leader_stays_where_a_change_does_not_pay() -> None:
     work = waves(6, 5)
-    start = learned.standing(shown(policy(margin=10.0, memory=1440.0), work[: HOUR // 2])).leader
-    assert learned.standing(shown(policy(margin=10.0, memory=1440.0), work)).leader == start
+    start = shadow_selection.standing(shown(policy(margin=10.0, memory=1440.0), work[: HOUR // 2])).leader
+    assert shadow_selection.standing(shown(policy(margin=10.0, memory=1440.0), work)).leader == start
 
 
 @pytest.mark.parametrize(("backlog", "turn"), [(0.0, -1.0), (500.0, 1.0)])
 def test_the_price_follows_what_was_late_in_the_real_fleet(backlog: float, turn: float) -> None:
     work = waves(2, 6)
-    start = learned.standing(shown(policy(0.9, eta=0.0), work)).price
-    moved = learned.standing(shown(policy(0.9, eta=0.05), work, backlog)).price
+    start = shadow_selection.standing(shown(policy(0.9, eta=0.0), work)).price
+    moved = shadow_selection.standing(shown(policy(0.9, eta=0.05), work, backlog)).price
     assert turn * (moved - start) > 0.0
 
 
@@ -104,14 +104,14 @@ def test_the_price_brings_the_real_fleet_to_the_promise() -> None:
 
 @settings(max_examples=50, deadline=None)
 @given(st.lists(st.floats(0, 1e6), min_size=1, max_size=60), st.sampled_from([0.5, 0.99, 1.0]))
-def test_any_load_leaves_sound_shadows(loads: list[float], promise: float) -> None:
+def test_any_load_leaves_sound_shadows(loads: list[float], objective: float) -> None:
     state = fresh()
     for k, load in enumerate(loads):
         seen = Observation._make([5.0 * k, 3.0, 0.0, *[load] * 3, *[0.0] * 5, load, 0.0, math.nan, math.nan, load])
-        wish = desired(number(policy()), state, seen, policy(promise, eta=0.1).row())
-        assert math.isfinite(wish)
-        assert wish >= 1.0
-    of = learned.standing(state)
+        proposal = desired(number(policy()), state, seen, policy(objective, eta=0.1).row())
+        assert math.isfinite(proposal)
+        assert proposal >= 1.0
+    of = shadow_selection.standing(state)
     assert np.isfinite(of.hours).all()
     assert (of.hours >= 0).all()
     assert ((of.late >= 0) & (of.late <= 1 + 1e-9)).all()
@@ -125,5 +125,5 @@ def test_a_backtest_says_who_led_and_at_what_cost() -> None:
     told = explain(demand, setting, run, None, 4 * HOUR)
     assert told
     for decision in told:
-        assert f"of {len(learned.MEMBERS)} policies tried in the shadow" in decision.reason
-        assert any(f"{member.name} leads" in decision.reason for member in learned.MEMBERS)
+        assert f"of {len(shadow_selection.MEMBERS)} policies tried in the shadow" in decision.reason
+        assert any(f"{member.name} leads" in decision.reason for member in shadow_selection.MEMBERS)

@@ -10,7 +10,7 @@ best expert; a leader that is changed only where the gain is worth it needs no r
 
     cost of a member = sum over the memory of (billed replica seconds + price x late work)
 
-The price is the multiplier of the promise, by dual ascent: each minute log price += eta (real work that was late -
+The price is the multiplier of the objective, by dual ascent: each minute log price += eta (real work that was late -
 work that may be) / usual work, so that over time as much is late as was allowed, whatever the demand does. Most
 members provide for fixed multiples of the spread, so a price picks the caution too: late work is allowed where it is
 dear to avoid, which one multiple for all hours cannot do. Others give a replica a fixed share of what it could serve:
@@ -18,7 +18,7 @@ demand that jumps out of calm to a multiple of itself is not in the spread of th
 rare, a short memory and a fast price answer the last one and are too late for the next: both are to be slow.
 
 The leader says what is provided for; what is there and waits in the real fleet raises that, as in
-:mod:`flyball_models.scaling.lead`.
+:mod:`flyball_models.scaling.lead_time_headroom`.
 """
 
 import math
@@ -29,8 +29,8 @@ import numpy as np
 from flyball_models.scaling.base import Floats, Observation, Policy, whole
 from flyball_models.scaling.compile import compiled
 from flyball_models.scaling.minutes import kept_high, mean_of_last, need_and_mean, square_spread
-from flyball_models.sizing.lead import FORGET
-from flyball_models.sizing.promise import FLAT, KNOWN, LONGEST, MOST_HELD, SAMPLE_S, SAMPLES, TAIL
+from flyball_models.sizing.lead_time_headroom import FORGET
+from flyball_models.sizing.slo_headroom import FLAT, KNOWN, LONGEST, MOST_HELD, SAMPLE_S, SAMPLES, TAIL
 
 EVERY_S = SAMPLE_S
 LAG_S = 15
@@ -86,10 +86,10 @@ _FIRST = _MEANS + LONGEST
 MINUTES, PRESENT = _MINUTES, _PRESENT
 """Places in the state: minutes that are known, and the present need that is held."""
 # Of each member, from its own first place on.
-_READY, _PENDING, _BACKLOG, _BILLED, _OWN_LATE, _COST, _OVERDUE, _TARGET, _WISH, _OWN_PRESENT, _OWN_SINCE = range(11)
+_READY, _PENDING, _BACKLOG, _BILLED, _OWN_LATE, _COST, _OVERDUE, _TARGET, _DESIRED, _OWN_PRESENT, _OWN_SINCE = range(11)
 _TARGETS = 12
-_WISHES = _TARGETS + MOST_HELD
-_ORDERS = _WISHES + LAG
+_DELAYED = _TARGETS + MOST_HELD
+_ORDERS = _DELAYED + LAG
 _RING = LONGEST_COLD + 8
 _SIZE = _ORDERS + _RING
 NEEDED = _FIRST + _COUNT * _SIZE
@@ -120,17 +120,17 @@ def knobs_of(
 
 
 def policy(
-    promise: float, cold_start_s: float, delay_s: float, memory_minutes: float, margin: float, eta: float
+    objective: float, cold_start_s: float, delay_s: float, memory_minutes: float, margin: float, eta: float
 ) -> Policy:
-    """Return the policy that keeps a `promise`, a share of work in time, by the member that does so at least cost.
+    """Return the policy that keeps an `objective`, a share of work in time, by the member that does so at least cost.
 
     Costs are forgotten with a time constant of `memory_minutes`. The leader changes where the gain over a memory is
     more than a share `margin` of the demand of that time; `eta` is the step of the price.
     """
-    late, delay, cold = np.array([[1.0 - promise], [delay_s], [cold_start_s]])
+    late, delay, cold = np.array([[1.0 - objective], [delay_s], [cold_start_s]])
     knobs = tuple(float(x) for x in knobs_of(late, delay, cold, memory_minutes, margin, eta, LAG_S)[0])
-    name = f"learned promise={promise:.5g} memory={memory_minutes / 1440:g} d margin={margin:g} eta={eta:g}"
-    return Policy(name, "learned", EVERY_S, LAG_S, knobs)
+    name = f"learned objective={objective:.5g} memory={memory_minutes / 1440:g} d margin={margin:g} eta={eta:g}"
+    return Policy(name, "shadow_selection", EVERY_S, LAG_S, knobs)
 
 
 class Standing(NamedTuple):
@@ -169,9 +169,9 @@ def _begin(state: Floats, n: float, allowed: float) -> None:
     z, nearest = max(0.1, TAIL * math.log(1.0 / max(allowed, 1e-6))), 1e300
     for i in range(_COUNT):
         own = _FIRST + i * _SIZE
-        state[own + _READY] = state[own + _WISH] = n
+        state[own + _READY] = state[own + _DESIRED] = n
         for j in range(LAG):
-            state[own + _WISHES + j] = n
+            state[own + _DELAYED + j] = n
         if i < _HEADROOMS and abs(math.log(_TABLE[i, _Z] / z)) < nearest:
             nearest = abs(math.log(_TABLE[i, _Z] / z))
             state[_LEADER] = i
@@ -239,7 +239,7 @@ def _steer(state: Floats, own: int, tick: int, wanted: float, cold: int) -> None
 
 
 @compiled
-def _wish(state: Floats, own: int, i: int, seen: Observation) -> float:
+def _desired(state: Floats, own: int, i: int, seen: Observation) -> float:
     """What a member asks for, of its own fleet."""
     present = _held(state, own + _OWN_PRESENT, i, seen.work_30, state[own + _BACKLOG], seen.t_s)
     if state[_MINUTES] < KNOWN:
@@ -322,9 +322,9 @@ def step(state: Floats, seen: Observation, knobs: Floats) -> float:
         _judge(state, knobs)
     for i in range(_COUNT):
         own = _FIRST + i * _SIZE
-        state[own + _WISH] = _wish(state, own, i, seen)
-        late = own + _WISHES + tick % LAG  # what is seen is old: a wish reaches the fleet that much later
-        wanted, state[late] = state[late], state[own + _WISH]
+        state[own + _DESIRED] = _desired(state, own, i, seen)
+        late = own + _DELAYED + tick % LAG  # what is seen is old: a recommendation reaches the fleet that much later
+        wanted, state[late] = state[late], state[own + _DESIRED]
         _steer(state, own, tick, wanted, int(knobs[_COLD]))
     leader = int(state[_LEADER]) % _COUNT
     own = _FIRST + leader * _SIZE

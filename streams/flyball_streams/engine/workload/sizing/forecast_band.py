@@ -3,7 +3,7 @@
 import numpy as np
 
 from flyball_models import bucket
-from flyball_models.sizing import promise
+from flyball_models.sizing import slo_headroom
 from flyball_models.sizing.replicas import UNKNOWN, band, required
 from flyball_streams.engine.workload.sizing.columns import Floats
 from flyball_streams.engine.workload.sizing.policy import DRAIN_S, FORECAST, PRESENT, Basis, Policy, Shown
@@ -41,4 +41,4 @@ def _padded(values: Floats, n: int) -> np.ndarray[tuple[int], np.dtype[np.float3
     return array
 
 
-POLICY = Policy(need, promise.RULE)
+POLICY = Policy(need, slo_headroom.RULE)

@@ -1,4 +1,4 @@
-"""The worker's promise policy is the backtest's, in columns; and what the worker adds: time, silence, zero, words."""
+"""The worker's objective policy is the backtest's, in columns; and what the worker adds: time, silence, zero, words."""
 
 import math
 from collections.abc import Sequence
@@ -13,14 +13,23 @@ from tests.streams.engine.sized import BLIND, SIZING, Worker, asked, minutes, sp
 
 from flyball_contracts.config import ForecastConfig, SizingConfig
 from flyball_contracts.records import Demand, Objective, WorkloadSpec
-from flyball_models.scaling import Observation, Policy, desired, fresh, headroom, hpa as rival, lead, number
+from flyball_models.scaling import (
+    Observation,
+    Policy,
+    desired,
+    fresh,
+    headroom,
+    hpa as rival,
+    lead_time_headroom,
+    number,
+)
 from flyball_models.scaling.headroom import Limits
 from flyball_models.sizing import hpa
 from flyball_streams.engine.packing import pack, unpack
 from flyball_streams.engine.workload.sizing.sizer import Want
 
-LIMITS = Limits(SIZING.tolerance, SIZING.most_in, SIZING.growth)
-HOLD = {"promise": 3, "lead": 2}
+LIMITS = Limits(SIZING.tolerance, SIZING.max_scale_in, SIZING.growth)
+HOLD = {"slo_headroom": 3, "lead_time_headroom": 2}
 """Place of the hold among the knobs."""
 NOTHING = Observation(*([0.0] * len(Observation._fields)))
 
@@ -32,7 +41,7 @@ def both(
     worker = Worker(told, sizing=sizing, forecast=forecast)
     state, knobs, kind = fresh(), policy.row(), number(policy)
     lead = min(math.ceil(told.cold_start_s / 5), forecast.horizon_ticks)
-    last = min(lead + math.ceil(sizing.hold_s / 5), forecast.horizon_ticks)
+    last = min(lead + math.ceil(sizing.reversal_cooldown_s / 5), forecast.horizon_ticks)
     n, backlog, coming, raised = 12, 0.0, list[int](), 0
     for k, work in enumerate(rate):
         coming = [at for at in coming if at > k]
@@ -47,8 +56,8 @@ def both(
             t_s=5.0 * k, ready=float(ready), pending=float(len(coming)), work_5=work,
             work_30=sum(reversed(half)) / len(half), backlog=backlog, upper=ahead if worker.trusted else np.nan,
         )  # fmt: skip
-        wish = desired(kind, state, seen, knobs)
-        assert max(1.0, wish) == (n if want is None else want.replicas), k
+        proposal = desired(kind, state, seen, knobs)
+        assert max(1.0, proposal) == (n if want is None else want.replicas), k
         if want is not None:
             coming += [k + lead] * max(0, want.replicas - n)
             coming = coming[: max(0, want.replicas - ready)]
@@ -56,29 +65,29 @@ def both(
     return raised
 
 
-def policy_of(name: str, promise: float, rate: float, told: WorkloadSpec, delay_s: float) -> Policy:
-    if name == "lead":
-        return lead.policy(promise, rate, 5, 10, told.cold_start_s, delay_s, LIMITS)
-    return headroom.tracking(promise, rate, 5, 10, told.cold_start_s, delay_s, LIMITS)
+def policy_of(name: str, objective: float, rate: float, told: WorkloadSpec, delay_s: float) -> Policy:
+    if name == "lead_time_headroom":
+        return lead_time_headroom.policy(objective, rate, 5, 10, told.cold_start_s, delay_s, LIMITS)
+    return headroom.tracking(objective, rate, 5, 10, told.cold_start_s, delay_s, LIMITS)
 
 
-@pytest.mark.parametrize("name", ["promise", "lead"])
-@pytest.mark.parametrize(("delay_s", "promise", "trusting"), [(5.0, 0.99, True), (30.0, 0.95, False)])
-def test_the_worker_does_what_the_backtest_does(name: Any, delay_s: float, promise: float, trusting: bool) -> None:
-    told = spec(cold_start_s=15.0, objective=Objective(delay_s=delay_s, attainment=promise))
-    sizing = msgspec.structs.replace(SIZING, policy=name, promise_rate=0.5)
+@pytest.mark.parametrize("name", ["slo_headroom", "lead_time_headroom"])
+@pytest.mark.parametrize(("delay_s", "objective", "trusting"), [(5.0, 0.99, True), (30.0, 0.95, False)])
+def test_the_worker_does_what_the_backtest_does(name: Any, delay_s: float, objective: float, trusting: bool) -> None:
+    told = spec(cold_start_s=15.0, objective=Objective(delay_s=delay_s, attainment=objective))
+    sizing = msgspec.structs.replace(SIZING, policy=name, headroom_rate=0.5)
     random, rate = np.random.default_rng(3), list[float]()
     for k in range(1000):
         mean = 8.0 * (1.4 + math.sin(k / 150)) * (3.0 if 600 < k < 660 else 1.0)
         rate.append(float(random.gamma(20, mean / 20)))
-    policy = policy_of(name, promise, 0.5, told, delay_s)
+    policy = policy_of(name, objective, 0.5, told, delay_s)
     raised = both(policy, told, rate, sizing, FORECAST if trusting else BLIND)
-    assert (raised > 0) == (trusting and name == "promise")  # what lead keeps of present work is more already
+    assert (raised > 0) == (trusting and name == "slo_headroom")  # what lead keeps of present work is more already
 
 
 @settings(max_examples=12)
 @given(
-    name=st.sampled_from(["promise", "lead"]),
+    name=st.sampled_from(["slo_headroom", "lead_time_headroom"]),
     delay_s=st.sampled_from([1.0, 5.0, 30.0, 200.0]),
     cold_start_s=st.sampled_from([0.0, 10.0, 95.0, 600.0, 4000.0]),
     late=st.floats(1e-5, 0.5),
@@ -93,7 +102,7 @@ def test_the_worker_does_what_the_backtest_does_on_any_demand(
     jumps: list[float], seed: int,
 ) -> None:  # fmt: skip
     told = spec(cold_start_s=cold_start_s, objective=Objective(delay_s=delay_s, attainment=1.0 - late))
-    sizing = msgspec.structs.replace(SIZING, policy=name, promise_rate=eta, keep_s=keep_s)
+    sizing = msgspec.structs.replace(SIZING, policy=name, headroom_rate=eta, stabilization_window_s=keep_s)
     random = np.random.default_rng(seed)
     rate = np.concatenate([random.gamma(shape, 6.0 * jump / shape, 400 // len(jumps)) for jump in jumps])
     policy = policy_of(name, told.objective.attainment if told.objective else 1.0, eta, told, delay_s)
@@ -179,11 +188,13 @@ def test_busy_gpus_are_kept_below_their_target() -> None:
     assert "busy GPUs" in found[-1].reason
 
 
-@pytest.mark.parametrize("policy", ["promise", "lead", "band", "learned"])
+@pytest.mark.parametrize("policy", ["slo_headroom", "lead_time_headroom", "forecast_band", "shadow_selection"])
 def test_the_idle_are_scaled_to_zero_and_back_at_the_first_sign(policy: Any) -> None:
-    sizing = msgspec.structs.replace(SIZING, policy=policy, idle_s=300.0)
+    sizing = msgspec.structs.replace(SIZING, policy=policy, scale_to_zero_after_s=300.0)
     worker = Worker(spec(min_replicas=0, max_replicas=20), sizing=sizing)
-    never = Worker(spec(min_replicas=0, max_replicas=20), sizing=msgspec.structs.replace(sizing, idle_s=0.0))
+    never = Worker(
+        spec(min_replicas=0, max_replicas=20), sizing=msgspec.structs.replace(sizing, scale_to_zero_after_s=0.0)
+    )
     last: Want | None = None
     for _ in range(240):
         last, kept = worker.one(0.0, 1), never.one(0.0, 1)
@@ -205,7 +216,7 @@ def test_a_lost_forecast_has_no_say_and_that_is_said() -> None:
         numbers = {e.name: e.value for e in want.evidence}
         assert numbers["forecast.trusted"] == trusted
         assert ("forecast.ahead" in numbers) == bool(trusted)
-        assert numbers["promise.in_time"] == pytest.approx(0.999)
+        assert numbers["objective.attainment"] == pytest.approx(0.999)
         assert numbers["hpa.replicas"] == 10
         assert want.reason.endswith("HPA at 80% would have 10")
 
@@ -213,7 +224,7 @@ def test_a_lost_forecast_has_no_say_and_that_is_said() -> None:
 def test_lead_says_what_its_headroom_is_made_of() -> None:
     worker = Worker(
         spec(cold_start_s=150.0, objective=Objective(delay_s=5, attainment=0.99)),
-        sizing=msgspec.structs.replace(SIZING, policy="lead"),
+        sizing=msgspec.structs.replace(SIZING, policy="lead_time_headroom"),
         forecast=BLIND,
     )
     random, found = np.random.default_rng(8), dict[str, Want]()
@@ -225,7 +236,7 @@ def test_lead_says_what_its_headroom_is_made_of() -> None:
     headroom, present = found["headroom"], found["present"]
     numbers = {e.name: e.value for e in headroom.evidence}
     assert numbers["headroom.lead_time"] == 180.0
-    assert numbers["promise.in_time"] == pytest.approx(0.99)
+    assert numbers["objective.attainment"] == pytest.approx(0.99)
     state = worker.sizer.columns.need
     provided = numbers["headroom.level"] + numbers["headroom.z"] * numbers["headroom.spread"]
     assert math.ceil(max(provided, state.target[0])) >= headroom.replicas
@@ -235,7 +246,7 @@ def test_lead_says_what_its_headroom_is_made_of() -> None:
     assert "or did in the last 120 s" in present.reason
 
 
-@pytest.mark.parametrize("policy", ["promise", "lead", "learned"])
+@pytest.mark.parametrize("policy", ["slo_headroom", "lead_time_headroom", "shadow_selection"])
 def test_a_sizer_goes_on_from_its_snapshot(policy: Any) -> None:
     random = np.random.default_rng(4)
     names = [f"w-{i}" for i in range(5)]

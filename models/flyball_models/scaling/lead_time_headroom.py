@@ -7,7 +7,7 @@ last hour about their mean:
 
     n = max over the hold of (level + z spread), or more where present work and its backlog need more
 
-z tracks the promise as in :mod:`flyball_models.scaling.headroom`. Present work is held for two minutes, so that noise
+z tracks the objective as in :mod:`flyball_models.scaling.headroom`. Present work is held for two minutes, so that noise
 does not order and cancel; a backlog is to be gone in a minute and a half, whatever the cold start: while it lasts
 everybody who comes waits.
 """
@@ -19,8 +19,8 @@ from flyball_models.scaling.compile import compiled
 from flyball_models.scaling.headroom import FIRST, FREE, Limits
 from flyball_models.scaling.limits import bounded, raised, rested
 from flyball_models.scaling.minutes import kept_high, mean_of_last, need_and_mean, square_spread
-from flyball_models.sizing.lead import DRAIN_S, FORGET, HELD_S, OF_HOUR
-from flyball_models.sizing.promise import FLAT, KNOWN, LONGEST, MOST_HELD, MOST_Z, SAMPLE_S, SAMPLES, start
+from flyball_models.sizing.lead_time_headroom import DRAIN_S, FORGET, HELD_S, OF_HOUR
+from flyball_models.sizing.slo_headroom import FLAT, KNOWN, LONGEST, MOST_HELD, MOST_Z, SAMPLE_S, SAMPLES, start
 
 EVERY_S = SAMPLE_S
 LAG_S = 15
@@ -32,7 +32,7 @@ _REST = _TARGETS + MOST_HELD
 
 
 def policy(
-    promise: float,
+    objective: float,
     eta: float,
     level_minutes: int,
     hold_minutes: int,
@@ -40,17 +40,17 @@ def policy(
     delay_s: float,
     limits: Limits = FREE,
 ) -> Policy:
-    """Return the policy that tracks a `promise`, a share of work in time.
+    """Return the policy that tracks an `objective`, a share of work in time.
 
     The level is of at most half an hour, the hold at most as long; of a cold start at most half an hour counts.
     """
-    late = 1.0 - promise
+    late = 1.0 - objective
     means = float(max(1, min(SAMPLES, round(delay_s / EVERY_S))))
     lead = float(min(MOST_HELD, max(1, math.ceil(cold_start_s / 60.0))))
-    z = start(promise)
+    z = start(objective)
     knobs = (z, float(level_minutes), float(hold_minutes), eta, late, delay_s, means, lead, *limits)
-    name = f"lead promise={promise:.5g} eta={eta:.3g} level={level_minutes} hold={hold_minutes} min"
-    return Policy(name, "lead", EVERY_S, LAG_S, knobs)
+    name = f"lead objective={objective:.5g} eta={eta:.3g} level={level_minutes} hold={hold_minutes} min"
+    return Policy(name, "lead_time_headroom", EVERY_S, LAG_S, knobs)
 
 
 @compiled

@@ -14,13 +14,13 @@ from tests.streams.engine.sized import BLIND, FIRST, SIZING, Worker, asked, minu
 
 from flyball_contracts.config import SizingConfig
 from flyball_contracts.records import Demand, Objective, WorkloadSpec
-from flyball_models.scaling import Observation, desired, fresh, learned, number
+from flyball_models.scaling import Observation, desired, fresh, number, shadow_selection
 from flyball_models.scaling.rows import FLOATS, HEAD, advance
 from flyball_streams.engine.packing import pack, unpack
 from flyball_streams.engine.workload.sizing.sizer import Want
 
 LEARNED = msgspec.structs.replace(
-    SIZING, policy="learned", tolerance=0.0, most_in=1.0, growth=0.0, price_rate=0.05, memory_s=3600.0
+    SIZING, policy="shadow_selection", tolerance=0.0, max_scale_in=1.0, growth=0.0, price_rate=0.05, memory_s=3600.0
 )
 NOTHING = Observation(*([0.0] * len(Observation._fields)))
 
@@ -28,9 +28,11 @@ NOTHING = Observation(*([0.0] * len(Observation._fields)))
 def both(told: WorkloadSpec, rate: Sequence[float], sizing: SizingConfig) -> Worker:
     """Let worker and backtest size the same fleet, without the limits of the sizer; return the worker."""
     assert told.objective is not None
-    worker, promise = Worker(told, sizing=sizing, forecast=BLIND), told.objective
+    worker, objective = Worker(told, sizing=sizing, forecast=BLIND), told.objective
     memory, cold = sizing.memory_s / 60.0, told.cold_start_s
-    of = learned.policy(promise.attainment, cold, promise.delay_s, memory, learned.MARGIN, sizing.price_rate)
+    of = shadow_selection.policy(
+        objective.attainment, cold, objective.delay_s, memory, shadow_selection.MARGIN, sizing.price_rate
+    )
     state, kind, row = fresh(), number(of), of.row()
     row[8] = 0.0  # replicas are seen at the same time as their work
     n, backlog, coming = 12, 0.0, list[int]()
@@ -62,8 +64,8 @@ def demand(samples: int, seed: int) -> list[float]:
 def test_the_worker_does_what_the_backtest_does() -> None:
     told = spec(cold_start_s=45.0, objective=Objective(delay_s=5.0, attainment=0.97))
     worker = both(told, demand(1500, 1), LEARNED)
-    of = learned.standing(worker.sizer.columns.own[0, HEAD:])
-    assert of.price != pytest.approx(learned.FIRST_PRICE / 0.03)
+    of = shadow_selection.standing(worker.sizer.columns.own[0, HEAD:])
+    assert of.price != pytest.approx(shadow_selection.FIRST_PRICE / 0.03)
     assert (of.late > 0.0).any()
 
 
@@ -135,9 +137,9 @@ def test_what_waits_and_is_not_told_is_not_judged() -> None:
         for _ in range(120):
             told = Demand(workload="w", replicas=8, ready=8, devices=8, work_rate=6.0, queued=queued)
             worker.ticks([told])
-        return learned.standing(worker.sizer.columns.own[0, HEAD:]).price
+        return shadow_selection.standing(worker.sizer.columns.own[0, HEAD:]).price
 
-    assert price(None) == pytest.approx(learned.FIRST_PRICE / 0.01)
+    assert price(None) == pytest.approx(shadow_selection.FIRST_PRICE / 0.01)
     assert price(0.0) < price(None)
 
 
@@ -179,7 +181,7 @@ def test_a_snapshot_of_another_policy_is_a_start() -> None:
 
 def test_it_says_who_leads_and_who_is_next() -> None:
     told = spec(cold_start_s=150.0, objective=Objective(delay_s=5, attainment=0.99))
-    worker = Worker(told, sizing=msgspec.structs.replace(SIZING, policy="learned"), forecast=BLIND)
+    worker = Worker(told, sizing=msgspec.structs.replace(SIZING, policy="shadow_selection"), forecast=BLIND)
     found = dict[str, Want]()
     for k, work in enumerate(demand(1500, 8)):
         want = worker.one(work, 8, queued=200.0 if k % 600 < 10 else 0.0)

@@ -5,13 +5,13 @@ It needs numba, which other policies do not: only what sizes by it imports this 
 
 import numpy as np
 
-from flyball_models.scaling import learned, rows as shadows
-from flyball_models.sizing import promise
+from flyball_models.scaling import rows as shadows, shadow_selection
+from flyball_models.sizing import slo_headroom
 from flyball_streams.engine.workload.sizing.columns import Floats
 from flyball_streams.engine.workload.sizing.policy import BASES, Basis, Led, Policy, Shown
 
 BASE_OF = np.array([BASES.index(base) for base in ("start", "start", "headroom", "present")])
-"""By the reason of a wish."""
+"""By the reason of a recommendation."""
 
 
 def need(shown: Shown) -> Basis:
@@ -27,9 +27,9 @@ def need(shown: Shown) -> Basis:
     ready = np.ascontiguousarray(seen.ready)  # one layout, compiled once
     shadows.advance(columns.own, rows, columns.at, columns.need.raw, load, ready, pending, shown.backlog, knobs)
     why = columns.own[rows, shadows.WHY].astype(np.int64)
-    wish = np.where(why == shadows.UNKNOWN, np.nan, columns.own[rows, shadows.WISH])
-    known = promise.known(columns.need)[rows]  # not after an hour of silence, nor in the first minutes
-    replicas = np.where(known, wish, np.fmax(wish, seen.replicas))
+    desired = np.where(why == shadows.UNKNOWN, np.nan, columns.own[rows, shadows.DESIRED])
+    known = slo_headroom.known(columns.need)[rows]  # not after an hour of silence, nor in the first minutes
+    replicas = np.where(known, desired, np.fmax(desired, seen.replicas))
     unknown = np.full(len(rows), np.nan)
     return Basis(replicas, BASE_OF[why], load, replicas * load, unknown, unknown, shown.lead_s)
 
@@ -37,12 +37,12 @@ def need(shown: Shown) -> Basis:
 def _knobs(shown: Shown) -> Floats:
     """Knobs of the workloads of a tick [J, 9]; replicas are seen at the same time as their work."""
     terms, sizing = shown.terms, shown.sizing
-    return learned.knobs_of(
+    return shadow_selection.knobs_of(
         terms.allowed[shown.rows],
         terms.delay_s[shown.rows],
         shown.seen.cold_start_s,
         sizing.memory_s / 60.0,
-        learned.MARGIN,
+        shadow_selection.MARGIN,
         sizing.price_rate,
         0,
     )
@@ -52,18 +52,18 @@ def led(own: Floats) -> Led | None:
     """Who leads of the members of a workload, from its row of memory; ``None`` before it saw anything."""
     if own[shadows.SINCE] == 0.0:
         return None
-    of = learned.standing(own[shadows.HEAD :])
-    after, dearer = learned.next_best(of)
+    of = shadow_selection.standing(own[shadows.HEAD :])
+    after, dearer = shadow_selection.next_best(of)
     return Led(
-        leader=learned.MEMBERS[of.leader].name,
-        tried=len(learned.MEMBERS),
+        leader=shadow_selection.MEMBERS[of.leader].name,
+        tried=len(shadow_selection.MEMBERS),
         since_s=float(own[shadows.SINCE]),
         hours=float(of.hours[of.leader]),
         late=float(of.late[of.leader]),
         price=of.price,
-        after=learned.MEMBERS[after].name,
+        after=shadow_selection.MEMBERS[after].name,
         dearer=dearer,
     )
 
 
-POLICY = Policy(need, promise.RULE, shadows.FLOATS, led)
+POLICY = Policy(need, slo_headroom.RULE, shadows.FLOATS, led)

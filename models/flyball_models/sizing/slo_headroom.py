@@ -1,9 +1,10 @@
-"""The promise policy for many workloads at once: :mod:`flyball_models.scaling.headroom` in columns.
+"""The policy slo_headroom for many workloads at once: :mod:`flyball_models.scaling.headroom` in columns.
 
 Work comes as means of five seconds, NaN where nothing was told. A minute with less than half of them is left out. After
 an hour of silence, what a workload needed before counts no more; its z stays, it is slow to learn.
 
-What makes the spread, and how low z may be, is a :class:`Rule`: :mod:`flyball_models.sizing.lead` has another one.
+A :class:`Rule` makes the spread and bounds z from below: :mod:`flyball_models.sizing.lead_time_headroom` has another
+one.
 """
 
 import math
@@ -73,7 +74,7 @@ class Rule(NamedTuple):
 
 
 class Terms(NamedTuple):
-    """What was promised: z at the start, the share that may be late, the delay in seconds and in samples of five.
+    """The objective: z at the start, the share that may be late, the delay in seconds and in samples of five.
 
     ``lead`` are the minutes until a replica ordered now is ready. ``eta`` is how much z moves in a minute in which all
     was late, ``level`` and ``hold`` are minutes.
@@ -90,9 +91,9 @@ class Terms(NamedTuple):
     hold: int
 
 
-def start(promise: float) -> float:
+def start(objective: float) -> float:
     """Return the z of a share in time for a tail that falls by e each 0.55 spreads; tracking forgets it within days."""
-    return TAIL * math.log(1.0 / max(1.0 - promise, 1e-6))
+    return TAIL * math.log(1.0 / max(1.0 - objective, 1e-6))
 
 
 def init(n: int) -> State:

@@ -1,4 +1,4 @@
-"""The promise policy of the worker: headroom that follows the share of work in time, raised by a trusted forecast."""
+"""The worker's policy slo_headroom: headroom that follows the share of work in time, raised by a trusted forecast."""
 
 from typing import Any, NamedTuple
 
@@ -7,7 +7,7 @@ from numpy.typing import NDArray
 
 from flyball_contracts.config import SizingConfig
 from flyball_contracts.records import WorkloadSpec
-from flyball_models.sizing import promise
+from flyball_models.sizing import slo_headroom
 from flyball_models.sizing.limits import raised, whole
 from flyball_streams.engine.packing import like
 from flyball_streams.engine.workload.forecast.forecaster import nearest
@@ -17,7 +17,7 @@ from flyball_streams.engine.workload.sizing.policy import DRAIN_S, FORECAST, Bas
 LEVEL_MINUTES = 5
 MOST = 2.0**31 - 1
 LEAST_USUAL = 1e-3
-"""A target utilisation below this is nobody's wish, and its quotients have no float."""
+"""A target utilisation below this is nobody's choice, and its quotients have no float."""
 
 COLUMNS = ("z", "allowed", "delay_s", "delay", "lead")
 """Those of the terms that differ between workloads."""
@@ -31,10 +31,10 @@ class Allowed(NamedTuple):
     most: Floats
 
 
-class Promises:
-    """What was promised of each workload, in columns beside those of the record, which is kept by a `rule`."""
+class Objectives:
+    """The objective of each workload, in columns beside those of the record, which follows a `rule`."""
 
-    def __init__(self, sizing: SizingConfig, rule: promise.Rule) -> None:
+    def __init__(self, sizing: SizingConfig, rule: slo_headroom.Rule) -> None:
         self.sizing = sizing
         self.rule = rule
         self.specs: list[WorkloadSpec | None] = []
@@ -43,7 +43,7 @@ class Promises:
         self._allowed = Allowed(np.zeros(0), np.zeros(0), np.zeros(0))
 
     def note(self, rows: Ints, specs: list[WorkloadSpec], room: int) -> Allowed:
-        """Read what new and changed specifications promise; what those in `rows` allow."""
+        """Read the objectives of new and changed specifications; return what those in `rows` allow."""
         if specs == self._latest and len(self.specs) == room:
             return self._allowed
         if len(self.specs) != room:
@@ -51,10 +51,10 @@ class Promises:
         for row, spec in zip(rows.tolist(), specs, strict=True):
             if self.specs[row] is not spec:
                 self.specs[row] = spec
-                share, delay_s = promised(spec, self.sizing)
+                share, delay_s = objective_of(spec, self.sizing)
                 terms = self.terms
-                terms.z[row], terms.allowed[row], terms.delay_s[row] = promise.start(share), 1.0 - share, delay_s
-                terms.delay[row] = max(1, min(promise.SAMPLES, round(delay_s / promise.SAMPLE_S)))
+                terms.z[row], terms.allowed[row], terms.delay_s[row] = slo_headroom.start(share), 1.0 - share, delay_s
+                terms.delay[row] = max(1, min(slo_headroom.SAMPLES, round(delay_s / slo_headroom.SAMPLE_S)))
 
         given = [(s.target_utilization, s.min_replicas, s.max_replicas) for s in specs]
         usual, least, most = np.clip(np.array(given, np.float64).T, 0.0, MOST)
@@ -69,7 +69,7 @@ class Promises:
         self._latest = []
 
     def state(self) -> list[Any]:
-        """What was promised, for a snapshot: it goes on for who is silent just then."""
+        """The objectives, for a snapshot: they go on for workloads that are silent just then."""
         return self._columns(self.terms)
 
     def load(self, state: list[Any], room: int) -> None:
@@ -86,25 +86,25 @@ class Promises:
         self.specs = [*self.specs, *[None] * room][:room]
 
     @staticmethod
-    def _columns(terms: promise.Terms) -> list[Any]:
+    def _columns(terms: slo_headroom.Terms) -> list[Any]:
         return [getattr(terms, name) for name in COLUMNS]
 
-    def _terms(self, n: int) -> promise.Terms:
-        hold = max(1, min(promise.MOST_HELD, round(self.sizing.keep_s / 60.0)))
-        return promise.Terms(
+    def _terms(self, n: int) -> slo_headroom.Terms:
+        hold = max(1, min(slo_headroom.MOST_HELD, round(self.sizing.stabilization_window_s / 60.0)))
+        return slo_headroom.Terms(
             z=np.zeros(n),
             allowed=np.zeros(n),
             delay_s=np.zeros(n),
             delay=np.ones(n, np.int64),
             lead=np.ones(n, np.int64),
             rule=self.rule,
-            eta=self.sizing.promise_rate,
+            eta=self.sizing.headroom_rate,
             level=LEVEL_MINUTES,
             hold=hold,
         )
 
 
-def promised(spec: WorkloadSpec, sizing: SizingConfig) -> tuple[float, float]:
+def objective_of(spec: WorkloadSpec, sizing: SizingConfig) -> tuple[float, float]:
     """Share of work that is to be in time, and the delay within which it is."""
     if spec.objective is not None:
         return min(max(spec.objective.attainment, 0.0), 1.0), min(max(spec.objective.delay_s, 0.0), MOST)
@@ -128,7 +128,7 @@ def present(shown: Shown, drain_s: Floats) -> Present:
     """Return what is there, where a backlog is to be gone in `drain_s` [J]."""
     columns, rows, seen = shown.columns, shown.rows, shown.seen
     # Of GPUs only how busy they are is known, never what they could not serve: they must not be full.
-    known, careful = promise.known(columns.need)[rows], seen.capacity * shown.usual
+    known, careful = slo_headroom.known(columns.need)[rows], seen.capacity * shown.usual
     load = np.where(seen.in_gpus > 0.0, careful, seen.capacity)
     work, newest = columns.present(rows)
     work = np.where(np.isfinite(work), work, columns.need.level[rows])
@@ -151,10 +151,10 @@ def based(shown: Shown, there: Present) -> Basis:
         ]
     )
     needed = options.max(axis=0)
-    ahead = shown.ahead(sizing.ahead_level, shown.lead)
+    ahead = shown.ahead(sizing.forecast_level, shown.lead)
     work = raised(needed, np.where(seen.in_gpus > 0.0, 1.0, load / seen.capacity) * ahead)
     base = np.where(work > needed, FORECAST, options.argmax(axis=0))
-    level = shown.forecast.levels[nearest(shown.forecast.levels, sizing.ahead_level)]
+    level = shown.forecast.levels[nearest(shown.forecast.levels, sizing.forecast_level)]
     return Basis(whole(work / load), base, load, work, ahead, np.full(len(known), level), shown.lead_s)
 
 
@@ -163,4 +163,4 @@ def need(shown: Shown) -> Basis:
     return based(shown, present(shown, np.maximum(DRAIN_S, shown.seen.cold_start_s)))
 
 
-POLICY = Policy(need, promise.RULE)
+POLICY = Policy(need, slo_headroom.RULE)
