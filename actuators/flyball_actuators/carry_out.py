@@ -108,7 +108,7 @@ class Carrier:
         elif task.handle is not None:
             task.step = "running"
         elif task.served.platform.capabilities.tracks:
-            self._call(task, task.served.platform.find, task.decision)
+            self._call(task, task.served.platform.find, task.decision, task.observed)
             task.step = "looking"
         else:
             cause = task.problem or "the actuator that claimed it ended before its last word"

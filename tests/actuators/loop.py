@@ -43,7 +43,7 @@ class FilePlatform:
     def poll(self, handle: Handle) -> Progress:
         return Done(handle.expected, NOW + S, handle.answer)
 
-    def find(self, decision: AnyDecision) -> Handle | None:
+    def find(self, decision: AnyDecision, observed: SubjectState | None) -> Handle | None:
         raise AssertionError("it tracks nothing")
 
     def effects(self) -> list[str]:

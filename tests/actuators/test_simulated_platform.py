@@ -109,11 +109,11 @@ def test_dry_run_says_what_it_would_lead_to_and_changes_nothing(
 
 
 def test_an_answer_that_was_lost_is_found_by_the_decision(server: PlatformServer, platform: SimulatedPlatform) -> None:
-    assert platform.find(scale()) is None
+    assert platform.find(scale(), None) is None
     server.deaf = 1
     with pytest.raises(PlatformError):
         platform.submit(scale(), seen(platform), dry_run=False)
-    found = platform.find(scale())
+    found = platform.find(scale(), None)
     assert isinstance(found, Handle)
     assert isinstance(platform.poll(found), Done)
     assert server.log == ["d1"]
@@ -157,7 +157,7 @@ def test_what_is_not_in_its_language_is_an_error(status: int, body: bytes) -> No
         with pytest.raises(PlatformError, match=r"http://127\.0\.0\.1"):
             platform.observe(scale())
         with pytest.raises(PlatformError):
-            platform.find(scale())
+            platform.find(scale(), None)
         stranger.shutdown()
 
 

@@ -75,7 +75,7 @@ def test_extras_exist_and_the_agent_brings_only_its_own() -> None:
         target: set(re.findall(r"\.whl\)\[([\w,]+)\]", "\n".join(_chain(f"install-{target}")))[0].split(","))
         for target in ("agent", "worker")
     }
-    assert asked == {"agent": {"agent", "otlp"}, "worker": {"worker", "actuate", "dashboard"}}
+    assert asked == {"agent": {"agent", "otlp"}, "worker": {"worker", "actuate", "kubernetes", "dashboard"}}
     assert asked["agent"] | asked["worker"] <= set(extras)
     brought = {re.split(r"\W", wanted)[0] for extra in asked["worker"] for wanted in extras[extra]}
     assert "numba" in brought, "worker.sizing.policy: shadow_selection"

@@ -1,4 +1,4 @@
-"""The agent's DaemonSet fits Kubernetes' schema, is as closed as an observer can be, and its configuration loads."""
+"""What is applied to a cluster fits Kubernetes' schema; the agent is as closed as an observer can be."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -12,13 +12,14 @@ from flyball_contracts.config import Config, parse_config
 
 FILE = Path(__file__).resolve().parents[2] / "infra" / "kubernetes" / "agent.yaml"
 OBJECTS: list[dict[str, Any]] = list(yaml.safe_load_all(FILE.read_text()))
+RIGHTS: list[dict[str, Any]] = list(yaml.safe_load_all(FILE.with_name("actuator.yaml").read_text()))
 BY_KIND = {one["kind"]: one for one in OBJECTS}
 POD: dict[str, Any] = BY_KIND["DaemonSet"]["spec"]["template"]["spec"]
 (AGENT,) = cast("list[dict[str, Any]]", POD["containers"])
 CONFIG = parse_config(BY_KIND["ConfigMap"]["data"]["flyball.yaml"], Config)
 
 
-@pytest.mark.parametrize("one", OBJECTS, ids=lambda one: one["kind"])
+@pytest.mark.parametrize("one", [*OBJECTS, *RIGHTS], ids=lambda one: f"{one['kind']}-{one['metadata']['name']}")
 @pytest.mark.parametrize("version", ["1.29", "1.34"])
 def test_fits_the_schema(one: Mapping[str, Any], version: str) -> None:
     cast("Any", kubernetes_validate).validate(one, version, strict=True)

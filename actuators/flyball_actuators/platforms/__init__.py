@@ -17,6 +17,7 @@ from flyball_actuators.platforms.base import (
     Superseded as Superseded,
 )
 from flyball_actuators.platforms.inventory import InventoryPlatform as InventoryPlatform, Seen as Seen
+from flyball_actuators.platforms.kubernetes import KubernetesPlatform as KubernetesPlatform
 from flyball_actuators.platforms.simulated import SimulatedPlatform as SimulatedPlatform
 from flyball_actuators.platforms.states import expected_of as expected_of
 from flyball_contracts.config import ActuatorConfig, PlatformConfig
@@ -78,8 +79,17 @@ def make_platforms(config: ActuatorConfig, seen: Seen) -> Platforms:
 
 
 def _served(entry: PlatformConfig, where: str, seen: Seen) -> Served:
+    for key, driver in (("url", "simulated"), ("kubeconfig", "kubernetes"), ("context", "kubernetes")):
+        if getattr(entry, key) and entry.driver != driver:
+            raise ConfigError(
+                f"{where}.{key}: driver {entry.driver} does not use it; leave it out, or set driver: {driver}"
+            )
+    if entry.driver == "kubernetes":
+        return Served(entry.cells, KubernetesPlatform(entry, where), entry.poll_s)
+    if entry.namespaces:
+        raise ConfigError(
+            f"{where}.namespaces: driver {entry.driver} has none; leave it out, or set driver: kubernetes"
+        )
     if entry.driver == "inventory":
-        if entry.url:
-            raise ConfigError(f"{where}.url: driver inventory asks no server; leave it out, or set driver: simulated")
         return Served(entry.cells, InventoryPlatform(seen), entry.poll_s)
     return Served(entry.cells, SimulatedPlatform(entry.url, entry.timeout_s, where), entry.poll_s)

@@ -120,8 +120,10 @@ class Platform(Protocol):
         """
         ...
 
-    def find(self, decision: AnyDecision) -> Handle | None:
+    def find(self, decision: AnyDecision, observed: SubjectState | None) -> Handle | None:
         """The operation of a decision that may have been submitted; ``None``: it certainly was not.
+
+        ``observed`` is the state on which it was claimed, ``None`` where that is not known.
 
         Retry contract: reads only. Called only where the platform ``tracks``.
         """

@@ -41,6 +41,6 @@ class InventoryPlatform:
         """Nothing was ever submitted."""
         return Failed(f"platform inventory has no operation {handle.operation!r}")
 
-    def find(self, decision: AnyDecision) -> Handle | None:
+    def find(self, decision: AnyDecision, observed: SubjectState | None) -> Handle | None:
         """Nothing was ever submitted."""
         return None

@@ -96,7 +96,7 @@ class SimulatedPlatform:
             raise PlatformError(f"{self._url}: operation {operation.id} is done, but says not when")
         return Done(operation.observed, operation.ended_ns, operation.detail)
 
-    def find(self, decision: AnyDecision) -> Handle | None:
+    def find(self, decision: AnyDecision, observed: SubjectState | None) -> Handle | None:
         """Look the operation up by the decision's id."""
         status, body = self._call("GET", f"/v1/operations/{quote(decision.id, safe='')}")
         if status == http.client.NOT_FOUND:

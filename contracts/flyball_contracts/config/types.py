@@ -238,12 +238,17 @@ class PlatformConfig(Section, frozen=True):
     """Who carries out the decisions of some cells; the first entry with a matching pattern in ``cells`` counts.
 
     ``inventory`` plans on the inventories that agents publish and can change nothing. ``simulated`` is the simulated
-    fleet behind ``url``. An answer is waited for ``timeout_s``, and what is under way is looked at every ``poll_s``.
+    fleet behind ``url``. ``kubernetes`` commands the controllers in ``namespaces`` of the cluster that ``context`` of
+    ``kubeconfig`` names (empty: its current one; without a file, the cluster of the actuator's own pod). An answer is
+    waited for ``timeout_s``, and what is under way is looked at every ``poll_s``.
     """
 
     cells: tuple[str, ...] = ("*",)
-    driver: Literal["inventory", "simulated"] = "inventory"
+    driver: Literal["inventory", "simulated", "kubernetes"] = "inventory"
     url: str = ""
+    kubeconfig: str = ""
+    context: str = ""
+    namespaces: tuple[str, ...] = ()
     timeout_s: Positive = 5.0
     poll_s: Positive = 0.5
 

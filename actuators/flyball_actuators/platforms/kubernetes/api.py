@@ -1,0 +1,140 @@
+"""One Kubernetes API server: paths and JSON in, answers out. Credentials and TLS are the official client's."""
+
+import json
+from importlib import import_module
+from typing import Any, NamedTuple
+
+from flyball_actuators.platforms.base import PlatformError, Rejected
+from flyball_contracts.errors import ConfigError
+
+MERGE = "application/merge-patch+json"
+JSON = "application/json"
+METADATA = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1,application/json"
+RBAC = "infra/kubernetes/actuator.yaml"
+_PAGE = 500
+
+
+class Answer(NamedTuple):
+    """What the server said; ``audit_id`` names the request in its audit log."""
+
+    status: int
+    body: Any
+    audit_id: str
+
+    @property
+    def ok(self) -> bool:
+        """Whether it was done."""
+        return 200 <= self.status < 300
+
+    @property
+    def message(self) -> str:
+        """The server's words."""
+        try:
+            return str(self.body["message"])
+        except (KeyError, TypeError):
+            return ""
+
+
+class Api:
+    """Calls one server with the credentials of a kubeconfig or, without one, of the pod's service account.
+
+    ``where`` names the entry of the configuration in errors. Raises :class:`ConfigError` without credentials.
+    """
+
+    def __init__(self, kubeconfig: str, context: str, timeout_s: float, where: str) -> None:
+        try:
+            config: Any = import_module("kubernetes.config")
+            client: Any = import_module("kubernetes.client")
+            self._errors: Any = import_module("urllib3.exceptions").HTTPError
+        except ImportError as error:
+            raise ConfigError(f"{where}.driver: kubernetes needs pip install 'flyball[kubernetes]'") from error
+        settings = client.Configuration()
+        try:
+            if kubeconfig:
+                config.load_kube_config(kubeconfig, context or None, settings)
+            else:
+                config.load_incluster_config(settings)
+        except (config.ConfigException, OSError) as error:
+            what = f"kubeconfig: {kubeconfig}" if kubeconfig else "kubeconfig: none is named, and this is no pod"
+            raise ConfigError(f"{where}.{what}: {error}; name a file that `kubectl --kubeconfig` can use") from error
+        settings.retries = False  # what is sent again is decided here, not below
+        self.host: str = settings.host
+        self._failure: Any = client.ApiException
+        self._client: Any = client.ApiClient(settings)
+        self._timeout_s = timeout_s
+
+    def get(self, path: str) -> Answer:
+        """Read one object."""
+        return self.call("GET", path)
+
+    def call(
+        self,
+        method: str,
+        path: str,
+        body: Any = None,
+        query: tuple[tuple[str, str], ...] = (),
+        kind: str = JSON,
+        known: tuple[int, ...] = (),
+    ) -> Answer:
+        """Make one call; ``kind`` is the type of the body, or for ``GET`` what is accepted.
+
+        ``known`` are statuses that have a meaning for the caller besides success and refusal.
+
+        Raises :class:`PlatformError` where it is not known what became of it.
+        """
+        headers = {"Accept": kind} if method == "GET" else {"Accept": JSON, "Content-Type": kind}
+        try:
+            raw = self._client.call_api(
+                path,
+                method,
+                query_params=list(query),
+                header_params=headers,
+                body=body,
+                auth_settings=["BearerToken"],
+                _preload_content=False,
+                _return_http_data_only=True,
+                _request_timeout=self._timeout_s,
+            )
+            status, content, named = raw.status, raw.data, raw.headers
+        except self._failure as error:
+            status, content, named = error.status, error.body, error.headers
+        except (self._errors, OSError) as error:
+            raise PlatformError(f"{method} {self.host}{path}: {error}") from error
+        answer = Answer(status, _decoded(content), named.get("Audit-Id", "") if named else "")
+        if not status or (status in (401, 429) and status not in known) or status >= 500:
+            raise PlatformError(f"{method} {self.host}{path}: HTTP {status}: {answer.message or content!r}")
+        return answer
+
+    def listed(self, path: str, query: tuple[tuple[str, str], ...] = (), kind: str = JSON) -> Answer:
+        """All items of a list, page by page; ``body`` is the list of them where it worked."""
+        items: list[Any] = []
+        more = ""
+        while True:
+            page = self.call(
+                "GET", path, None, (*query, ("limit", str(_PAGE)), *((("continue", more),) if more else ())), kind
+            )
+            if not page.ok:
+                return page
+            items += page.body.get("items") or ()
+            more = page.body.get("metadata", {}).get("continue", "")
+            if not more:
+                return page._replace(body=items)
+
+
+def refused(answer: Answer, what: str) -> Rejected:
+    """Why the server did not do ``what``; it has changed nothing."""
+    said = answer.message or f"HTTP {answer.status}"
+    if answer.status == 403:
+        return Rejected("platform", f"{what} is not permitted: {said}; grant it as {RBAC} does")
+    if answer.status == 404:
+        return Rejected("unknown_target", f"{what}: {said}; is it still there?")
+    if answer.status == 409:
+        return Rejected("conflict", f"{what}: {said}; decide again on what is there now")
+    return Rejected("invalid", f"{what}: the API server refuses it: {said}; correct the object or its limits")
+
+
+def _decoded(content: Any) -> Any:
+    try:
+        return json.loads(content) if content else None
+    except ValueError:
+        return None

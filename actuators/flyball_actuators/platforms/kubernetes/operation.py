@@ -1,0 +1,54 @@
+"""The name of an operation: all that another process needs to go on with it."""
+
+from typing import Literal
+from urllib.parse import parse_qsl, urlencode
+
+import msgspec
+
+from flyball_actuators.platforms.base import PlatformError
+from flyball_actuators.platforms.kubernetes.targets import Target
+
+Verb = Literal["count", "migrate", "resize"]
+MANAGER = "flyball-"
+
+
+class Operation(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What was submitted for one decision.
+
+    ``count``: ``replicas`` are asked for. ``migrate``: ``pod`` with ``pod_uid`` is to leave ``node``, by ``until_ns``.
+    """
+
+    verb: Verb
+    decision: str
+    kind: str
+    namespace: str
+    name: str
+    uid: str
+    replicas: int = -1
+    pod: str = ""
+    pod_uid: str = ""
+    node: str = ""
+    keep_cordon: bool = False
+    until_ns: int = 0
+
+    @property
+    def target(self) -> Target:
+        """The controller that it is about."""
+        return Target(self.kind, self.namespace, self.name)
+
+    def encode(self) -> str:
+        """As text, for an outcome."""
+        return urlencode(msgspec.to_builtins(self))
+
+
+def decode(text: str) -> Operation:
+    """The operation of an outcome; :class:`PlatformError` for another platform's."""
+    try:
+        return msgspec.convert(dict(parse_qsl(text, keep_blank_values=True)), Operation, strict=False)
+    except msgspec.ValidationError as error:
+        raise PlatformError(f"operation {text!r} is none of platform kubernetes: {error}") from error
+
+
+def manager(decision: str) -> str:
+    """Who a change says that it was made by: one name for each decision, so that it can be found again."""
+    return f"{MANAGER}{decision}"[:128]

@@ -1,0 +1,132 @@
+"""One Kubernetes cluster as a platform; see :class:`KubernetesPlatform`."""
+
+import time
+from collections.abc import Callable
+
+from flyball_actuators.platforms.base import Capabilities, Failed, Handle, Progress, Rejected
+from flyball_actuators.platforms.kubernetes.api import Api
+from flyball_actuators.platforms.kubernetes.count import count, watch_count, written_by
+from flyball_actuators.platforms.kubernetes.kinds import Object
+from flyball_actuators.platforms.kubernetes.migrate import Migrations
+from flyball_actuators.platforms.kubernetes.operation import Operation, decode, manager
+from flyball_actuators.platforms.kubernetes.pods import own_pod, place_of
+from flyball_actuators.platforms.kubernetes.targets import Target, Targets
+from flyball_actuators.platforms.states import named_replicas
+from flyball_contracts.config import PlatformConfig
+from flyball_contracts.errors import ConfigError
+from flyball_contracts.records import AnyDecision, Migrate, Scale, SubjectState
+
+_OVERWRITTEN = "overwritten"
+
+
+class KubernetesPlatform:
+    """Carries out decisions on the controllers of some namespaces.
+
+    A workload is the controller that is annotated ``flyball.dev/workload: NAME`` or, without the annotation, called
+    ``namespace/name``; a replica is a pod. Every write names the version that it rests on, and a manager of its own
+    for each decision, by which it is found again.
+    """
+
+    name = "kubernetes"
+    capabilities = Capabilities(kinds=frozenset({"Scale", "Migrate", "Preempt"}), tracks=True)
+
+    def __init__(self, entry: PlatformConfig, where: str = "platform", clock: Callable[[], int] = time.time_ns) -> None:
+        if not entry.namespaces:
+            raise ConfigError(f"{where}.namespaces: none is named; list those whose workloads Flyball may command")
+        self._api = Api(entry.kubeconfig, entry.context, entry.timeout_s, where)
+        self._targets = Targets(self._api, entry.namespaces)
+        self._migrations = Migrations(self._api)
+        self._clock = clock
+
+    def observe(self, decision: AnyDecision) -> SubjectState | Rejected:
+        """The controller's replicas, and the nodes of the pods that the decision names, which must be its own."""
+        found = self._targets.find(decision.workload)
+        if isinstance(found, Rejected):
+            return found
+        target, thing = found
+        nodes: dict[str, str] = {}
+        for replica in named_replicas(decision):
+            pod = own_pod(self._api, target, thing["metadata"]["uid"], replica)
+            if isinstance(pod, Rejected):
+                return pod
+            if pod is not None:
+                nodes[replica] = place_of(pod)
+        shown = target.of.show(thing)
+        return SubjectState(
+            replicas=shown.replicas,
+            ready=shown.ready,
+            nodes=nodes,
+            suspended=shown.suspended,
+            version=_version(thing),
+        )
+
+    def submit(self, decision: AnyDecision, observed: SubjectState, *, dry_run: bool) -> Handle | Rejected:
+        """Write, provided the controller's specification is still the one that was observed."""
+        found = self._targets.find(decision.workload)
+        if isinstance(found, Rejected):
+            return found
+        target, thing = found
+        if _version(thing) != observed.version:
+            return Rejected("conflict", f"{target} was changed since it was looked at; decide again on what it is now")
+        if isinstance(decision, Migrate):
+            return self._migrations.submit(target, thing, decision, self._clock(), dry_run=dry_run)
+        if isinstance(decision, Scale):
+            problem = _beyond(target, decision)
+            if problem is not None:
+                return problem
+        return count(self._api, target, thing, decision, dry_run=dry_run)
+
+    def poll(self, handle: Handle) -> Progress:
+        """What the cluster shows; an eviction that a budget held up is asked for again."""
+        if handle.operation == _OVERWRITTEN:
+            return Failed(f"unknown outcome: {handle.answer}")
+        operation = decode(handle.operation)
+        if operation.verb == "migrate":
+            return self._migrations.watch(operation, self._clock())
+        return watch_count(self._api, operation, self._clock())
+
+    def find(self, decision: AnyDecision, observed: SubjectState | None) -> Handle | None:
+        """Look for the decision's own mark on the objects.
+
+        Where there is none, but the specification is not the one that was observed, somebody else has changed it, and
+        may have hidden the mark: then the outcome is unknown.
+        """
+        found = self._targets.find(decision.workload)
+        if isinstance(found, Rejected):
+            return Handle(operation=_OVERWRITTEN, expected=SubjectState(), answer=found.detail)
+        target, thing = found
+        if isinstance(decision, Migrate):
+            return self._migrations.find(target, thing, decision, self._clock())
+        wanted = decision.replicas
+        expected = SubjectState(replicas=wanted, ready=wanted)
+        if written_by(thing, manager(decision.id)):
+            operation = Operation(
+                verb="count",
+                decision=decision.id,
+                kind=target.kind,
+                namespace=target.namespace,
+                name=target.name,
+                uid=thing["metadata"]["uid"],
+                replicas=wanted,
+            )
+            return Handle(operation=operation.encode(), expected=expected, answer="found on the object")
+        if observed is None or _version(thing) != observed.version:
+            answer = f"{target} was changed by somebody else since the decision was claimed; look at it"
+            return Handle(operation=_OVERWRITTEN, expected=expected, answer=answer)
+        return None
+
+
+def _version(thing: Object) -> str:
+    return f"{thing['metadata']['uid']}/{thing['metadata'].get('generation', 0)}"
+
+
+def _beyond(target: Target, decision: Scale) -> Rejected | None:
+    """What a Scale may ask for that this platform cannot do."""
+    for what, asked in (
+        ("a power limit", decision.power_limit_w),
+        ("a choice of machines", decision.mix),
+        ("other resources", decision.resources),
+    ):
+        if asked:
+            return Rejected("unsupported", f"platform kubernetes cannot give {target} {what}; decide on replicas alone")
+    return None

@@ -1,0 +1,48 @@
+"""The pods of a controller: which are its own, and where they run."""
+
+from flyball_actuators.platforms.base import Rejected
+from flyball_actuators.platforms.kubernetes.api import Api, refused
+from flyball_actuators.platforms.kubernetes.kinds import KINDS, Object, owner_of
+from flyball_actuators.platforms.kubernetes.targets import Target
+
+_BETWEEN = {"ReplicaSet": ("apps/v1", "replicasets"), **{kind.name: (kind.group, kind.resource) for kind in KINDS}}
+_DEEPEST = 4
+
+
+def pod_path(namespace: str, name: str) -> str:
+    """Path of a pod."""
+    return f"/api/v1/namespaces/{namespace}/pods/{name}"
+
+
+def own_pod(api: Api, target: Target, uid: str, name: str) -> Object | Rejected | None:
+    """A pod by its name; ``None`` where there is none, ``Rejected`` where it is not the controller's own.
+
+    Whose it is, is what its owners say, up to the controller with this ``uid``: a name or a label is only a word.
+    """
+    answer = api.get(pod_path(target.namespace, name))
+    if answer.status == 404:
+        return None
+    if not answer.ok:
+        return refused(answer, f"reading pod {target.namespace}/{name}")
+    owner = answer.body
+    for _ in range(_DEEPEST):
+        reference = owner_of(owner)
+        if not reference:
+            break
+        if reference["uid"] == uid:
+            return dict(answer.body)
+        place = _BETWEEN.get(reference["kind"])
+        if place is None:
+            break
+        above = api.get(f"/apis/{place[0]}/namespaces/{target.namespace}/{place[1]}/{reference['name']}")
+        if not above.ok or above.body["metadata"]["uid"] != reference["uid"]:
+            break
+        owner = above.body
+    return Rejected(
+        "invalid", f"pod {target.namespace}/{name} is not one of {target}; name a replica of the workload itself"
+    )
+
+
+def place_of(pod: Object) -> str:
+    """The node of a pod that runs, or is about to; empty where it has none."""
+    return str(pod["spec"].get("nodeName", ""))

@@ -1,0 +1,105 @@
+"""Which object runs a workload: the one that says so, or the one that is called like it."""
+
+import time
+from collections.abc import Callable
+from threading import Lock
+from typing import NamedTuple
+
+from flyball_actuators.platforms.base import Rejected
+from flyball_actuators.platforms.kubernetes.api import METADATA, Api, refused
+from flyball_actuators.platforms.kubernetes.kinds import BY_NAME, KINDS, Kind, Object, note_of, owner_of
+
+ANNOTATION = "flyball.dev/workload"
+_OLD_S = 60.0
+
+
+class Target(NamedTuple):
+    """One controller."""
+
+    kind: str
+    namespace: str
+    name: str
+
+    @property
+    def of(self) -> Kind:
+        """Its kind."""
+        return BY_NAME[self.kind]
+
+    @property
+    def path(self) -> str:
+        """Its path in the API."""
+        return self.of.path(self.namespace, self.name)
+
+    def __str__(self) -> str:
+        return f"{self.kind} {self.namespace}/{self.name}"
+
+
+class Targets:
+    """The controllers in some namespaces, by workload; listed anew when one is not known, and once a minute."""
+
+    def __init__(self, api: Api, namespaces: tuple[str, ...], monotonic: Callable[[], float] = time.monotonic) -> None:
+        self._api, self._namespaces, self._monotonic = api, namespaces, monotonic
+        self._lock = Lock()
+        self._known: dict[str, tuple[Target, ...]] = {}
+        self._listed_s = -_OLD_S
+
+    def find(self, workload: str) -> tuple[Target, Object] | Rejected:
+        """The object that runs a workload, read now; ``Rejected`` where none does, or more than one."""
+        with self._lock:
+            if workload not in self._known or self._monotonic() - self._listed_s >= _OLD_S:
+                problem = self._list()
+                if problem is not None:
+                    return problem
+            found = list(self._known.get(workload, ()))
+        spaces = ", ".join(self._namespaces)
+        if not found:
+            kinds = ", ".join(kind.name for kind in KINDS)
+            return Rejected(
+                "unknown_target",
+                f"no object in namespace {spaces} runs workload {workload!r}; annotate its {kinds} with "
+                f"{ANNOTATION}: {workload}, or name its namespace in actuator.platforms",
+            )
+        if len(found) > 1:
+            return Rejected(
+                "invalid",
+                f"{' and '.join(map(str, found))} both say that they run workload {workload!r}; correct the "
+                f"annotation {ANNOTATION} of one",
+            )
+        target = found[0]
+        answer = self._api.get(target.path)
+        if not answer.ok:
+            self.forget()
+            return refused(answer, f"reading {target}")
+        if workload_of(answer.body) != workload:
+            self.forget()
+            return Rejected("conflict", f"{target} does not run workload {workload!r} any more; decide again")
+        return target, answer.body
+
+    def forget(self) -> None:
+        """List anew before the next answer."""
+        with self._lock:
+            self._known = {}
+
+    def _list(self) -> Rejected | None:
+        known: dict[str, list[Target]] = {}
+        for namespace in self._namespaces:
+            for kind in KINDS:
+                answer = self._api.listed(kind.path(namespace), (), METADATA)
+                if answer.status == 404:  # this cluster does not have the kind
+                    continue
+                if not answer.ok:
+                    return refused(answer, f"listing the {kind.resource} of namespace {namespace}")
+                for thing in answer.body:
+                    if owner_of(thing).get("kind") in BY_NAME:  # what commands it is found, too
+                        continue
+                    name = thing["metadata"]["name"]
+                    known.setdefault(workload_of(thing), []).append(Target(kind.name, namespace, name))
+        self._known = {workload: tuple(targets) for workload, targets in known.items()}
+        self._listed_s = self._monotonic()
+        return None
+
+
+def workload_of(thing: Object) -> str:
+    """The workload that an object runs: its annotation or, without one, ``namespace/name`` as agents call its pods."""
+    metadata = thing["metadata"]
+    return note_of(thing, ANNOTATION) or f"{metadata['namespace']}/{metadata['name']}"

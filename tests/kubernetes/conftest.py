@@ -1,0 +1,37 @@
+"""One control plane for all tests here, and a namespace with the shipped rights for each."""
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from tests.conftest import NO_SKIP_VARIABLE, ROOT
+from tests.kubernetes.cluster import Cluster
+from tests.kubernetes.controlplane import ControlPlane, missing
+
+VARIABLE = "FLYBALL_CONTROLPLANE"
+# Where CI could not build a control plane it says so; everywhere else these tests skip with the reason.
+ABSENT = os.environ.get(NO_SKIP_VARIABLE) == "1" and not os.environ.get(VARIABLE)
+collect_ignore = ["test_platform.py", "test_rights.py", "test_service.py"] if ABSENT else []
+
+
+@pytest.fixture(scope="session")
+def control_plane(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ControlPlane]:
+    """The binaries that `infra/controlplane/fetch` makes, running."""
+    built = sorted((ROOT / ".cache" / "controlplane").glob("*"))
+    folder = Path(os.environ.get(VARIABLE) or (built[-1] if built else ROOT / ".cache" / "controlplane"))
+    reason = missing(folder)
+    if reason is not None:
+        pytest.skip(reason)
+    with ControlPlane(folder, tmp_path_factory.mktemp("controlplane")) as plane:
+        plane.nodes(4)
+        yield plane
+
+
+@pytest.fixture
+def cluster(control_plane: ControlPlane, request: pytest.FixtureRequest) -> Iterator[Cluster]:
+    """A namespace of its own, in which the actuator has the rights that are shipped."""
+    made = Cluster(control_plane)
+    made.grant()
+    yield made
+    made.remove()

@@ -1,0 +1,219 @@
+"""A Kubernetes control plane on loopback, from the binaries of infra/controlplane/fetch; see `ControlPlane`."""
+
+import json
+import ssl
+import subprocess
+import urllib.error
+import urllib.request
+from contextlib import ExitStack
+from http import HTTPStatus
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+import yaml
+
+from flyball_streams.broker.server import LOOPBACK, Server, free_ports
+
+READY_S = 90.0
+PROGRAMS = ("etcd", "kube-apiserver", "kube-controller-manager", "kube-scheduler", "kwok")
+ADMIN, ACTUATOR = "admin-token", "actuator-token"
+ACTUATOR_USER = "system:serviceaccount:flyball:flyball-actuator"
+STAGES = Path(__file__).with_name("stages.yaml")
+_APPLY = "application/apply-patch+yaml"
+_AUDIT = {
+    "apiVersion": "audit.k8s.io/v1",
+    "kind": "Policy",
+    "rules": [{"level": "Metadata", "users": [ACTUATOR_USER], "omitStages": ["RequestReceived"]}, {"level": "None"}],
+}
+
+
+def missing(folder: Path) -> str | None:
+    """Why the tests on a control plane cannot run, if so."""
+    absent = [name for name in PROGRAMS if not (folder / name).is_file()]
+    return f"no {', '.join(absent)} in {folder}; run infra/controlplane/fetch" if absent else None
+
+
+class ControlPlane:
+    """etcd, API server, controller manager, scheduler and kwok; `request` speaks as an administrator.
+
+    The user of the token `ACTUATOR` is the actuator's service account, with no rights but those that a test grants.
+    """
+
+    def __init__(self, binaries: Path, folder: Path) -> None:
+        self._binaries, self._folder = binaries, folder
+        self._stack = ExitStack()
+        self._servers: dict[str, Server] = {}
+        self._context = ssl.create_default_context()
+        self._context.check_hostname, self._context.verify_mode = False, ssl.CERT_NONE  # it makes its own certificate
+        ports = free_ports(5)
+        self._etcd, self._peer, self._port, self._manager, self._scheduler = ports
+        self.url = f"https://{LOOPBACK}:{self._port}"
+        self.audit = folder / "audit.log"
+
+    def __enter__(self) -> Self:
+        try:
+            self._start()
+        except BaseException:
+            self._stack.close()
+            raise
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        self._stack.close()
+
+    def request(
+        self,
+        method: str,
+        path: str,
+        body: Any = None,
+        token: str = ADMIN,
+        content_type: str = "application/json",
+    ) -> tuple[int, Any]:
+        """Status and decoded answer of one call."""
+        data = None if body is None else json.dumps(body).encode()
+        headers = {"Authorization": f"Bearer {token}", "Content-Type": content_type}
+        asked = urllib.request.Request(self.url + path, data, headers, method=method)
+        try:
+            with urllib.request.urlopen(asked, timeout=10, context=self._context) as answer:
+                return answer.status, json.loads(answer.read() or b"null")
+        except urllib.error.HTTPError as error:
+            with error:
+                return error.code, json.loads(error.read() or b"null")
+
+    def apply(self, *documents: Any) -> None:
+        """Server-side apply of documents, as `kubectl apply --server-side` does."""
+        for document in documents:
+            path = path_of(document)
+            status, answer = self.request(
+                "PATCH", f"{path}?fieldManager=test&force=true", document, content_type=_APPLY
+            )
+            assert status in (200, 201), f"{path}: {status}: {answer}"
+
+    def get(self, path: str) -> Any:
+        """An object that is there."""
+        status, found = self.request("GET", path)
+        assert status == 200, f"{path}: {status}: {found}"
+        return found
+
+    def calls(self) -> list[dict[str, Any]]:
+        """What the actuator asked of the server so far, as its audit log has it."""
+        return [json.loads(line) for line in self.audit.read_text().splitlines()]
+
+    def kubeconfig(self, token: str = ACTUATOR) -> Path:
+        """A file that names this server and a token."""
+        path = self._folder / f"{token}.kubeconfig"
+        path.write_text(
+            yaml.safe_dump(
+                {
+                    "apiVersion": "v1",
+                    "kind": "Config",
+                    "clusters": [
+                        {
+                            "name": "test",
+                            "cluster": {
+                                "server": self.url,
+                                "certificate-authority": str(self._folder / "certs" / "apiserver.crt"),
+                            },
+                        }
+                    ],
+                    "users": [{"name": "user", "user": {"token": token}}],
+                    "contexts": [{"name": "test", "context": {"cluster": "test", "user": "user"}}],
+                    "current-context": "test",
+                }
+            )
+        )
+        return path
+
+    def nodes(self, count: int, gpus: int = 8) -> list[str]:
+        """Make nodes with so many GPUs each."""
+        room = {"cpu": "64", "memory": "512Gi", "pods": "110", "nvidia.com/gpu": str(gpus)}
+        names = [f"gpu-{i}" for i in range(count)]
+        for name in names:
+            metadata = {"name": name, "labels": {"kubernetes.io/hostname": name}}
+            shown = {"capacity": room, "allocatable": room}
+            node = {"apiVersion": "v1", "kind": "Node", "metadata": metadata, "status": shown}
+            status, answer = self.request("POST", "/api/v1/nodes", node)
+            assert status == 201, answer
+        return names
+
+    def stop(self, name: str) -> None:
+        """End one program as a crash would; with it go nobody's objects."""
+        self._servers[name].kill()
+
+    def _start(self) -> None:
+        certs = self._folder / "certs"
+        certs.mkdir()
+        key = self._folder / "accounts.key"
+        subprocess.run(["openssl", "genrsa", "-out", str(key), "2048"], check=True, capture_output=True)
+        policy = self._folder / "audit.yaml"
+        policy.write_text(yaml.safe_dump(_AUDIT))
+        tokens = self._folder / "tokens.csv"
+        tokens.write_text(f'{ADMIN},admin,admin,"system:masters"\n{ACTUATOR},{ACTUATOR_USER},actuator\n')
+        self._run(
+            "etcd",
+            f"--data-dir={self._folder / 'etcd'}",
+            f"--listen-client-urls=http://{LOOPBACK}:{self._etcd}",
+            f"--advertise-client-urls=http://{LOOPBACK}:{self._etcd}",
+            f"--listen-peer-urls=http://{LOOPBACK}:{self._peer}",
+            "--unsafe-no-fsync",
+        )
+        self._run(
+            "kube-apiserver",
+            f"--etcd-servers=http://{LOOPBACK}:{self._etcd}",
+            f"--bind-address={LOOPBACK}",
+            f"--secure-port={self._port}",
+            f"--cert-dir={certs}",
+            "--endpoint-reconciler-type=none",
+            "--service-account-issuer=https://kubernetes.default.svc",
+            f"--service-account-key-file={key}",
+            f"--service-account-signing-key-file={key}",
+            f"--token-auth-file={tokens}",
+            "--authorization-mode=RBAC",
+            "--service-cluster-ip-range=10.96.0.0/16",
+            "--disable-admission-plugins=ServiceAccount",
+            "--profiling=false",
+            "--feature-gates=WatchList=false",  # Debian's etcd cannot
+            f"--audit-policy-file={policy}",
+            f"--audit-log-path={self.audit}",
+        )
+        self._servers["kube-apiserver"].wait_until(self._ready, READY_S)
+        config = self.kubeconfig(ADMIN)
+        for name, port in (("kube-controller-manager", self._manager), ("kube-scheduler", self._scheduler)):
+            self._run(
+                name,
+                f"--kubeconfig={config}",
+                f"--authentication-kubeconfig={config}",
+                f"--authorization-kubeconfig={config}",
+                "--authentication-tolerate-lookup-failure=true",
+                "--leader-elect=false",
+                f"--bind-address={LOOPBACK}",
+                f"--secure-port={port}",
+                f"--cert-dir={self._folder / name}",
+            )
+        self._run("kwok", f"--kubeconfig={config}", "--manage-all-nodes=true", f"--config={STAGES}")
+
+    def _run(self, name: str, *arguments: str) -> None:
+        environment = {"ETCD_UNSUPPORTED_ARCH": "", "HOME": str(self._folder)}
+        server = Server(
+            name, [str(self._binaries / name), *arguments], self._folder / f"{name}.log", environment=environment
+        )
+        self._servers[name] = server
+        self._stack.callback(server.stop, 2.0)
+
+    def _ready(self) -> bool:
+        try:
+            asked = urllib.request.Request(f"{self.url}/readyz", headers={"Authorization": f"Bearer {ADMIN}"})
+            with urllib.request.urlopen(asked, timeout=5, context=self._context) as answer:
+                return bool(answer.status == HTTPStatus.OK)
+        except OSError:  # an answer of another status is one, too
+            return False
+
+
+def path_of(document: Any) -> str:
+    """Path of an object in the API."""
+    version, kind, metadata = document["apiVersion"], document["kind"], document["metadata"]
+    root = f"/apis/{version}" if "/" in version else f"/api/{version}"
+    plural = {"PodDisruptionBudget": "poddisruptionbudgets"}.get(kind, kind.lower() + "s")
+    space = f"/namespaces/{metadata['namespace']}" if "namespace" in metadata else ""
+    return f"{root}{space}/{plural}/{metadata['name']}"

@@ -1,0 +1,75 @@
+"""What needs no cluster: settings that cannot work, names of operations, and how each kind shows its replicas."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from hypothesis import given, strategies as st
+
+from flyball_actuators.platforms import PlatformError, make_platforms
+from flyball_actuators.platforms.kubernetes.kinds import BY_NAME
+from flyball_actuators.platforms.kubernetes.operation import Operation, decode, manager
+from flyball_contracts.config import ActuatorConfig, PlatformConfig
+from flyball_contracts.errors import ConfigError
+
+ANY = st.text(st.characters(codec="utf-8"), max_size=20)
+
+
+@given(st.builds(Operation, decision=ANY, kind=ANY, namespace=ANY, name=ANY, uid=ANY, pod=ANY, pod_uid=ANY, node=ANY))
+def test_an_operation_is_found_again_by_its_name(operation: Operation) -> None:
+    assert decode(operation.encode()) == operation
+
+
+@pytest.mark.parametrize("text", ["", "p1", "verb=dance&decision=d", "operations/7"])
+def test_a_name_of_another_platform_is_none_of_ours(text: str) -> None:
+    with pytest.raises(PlatformError, match="none of platform kubernetes"):
+        decode(text)
+
+
+def test_each_decision_writes_under_a_name_of_its_own() -> None:
+    assert manager("a") != manager("b")
+    assert len(manager("x" * 500)) == 128
+
+
+@pytest.mark.parametrize(
+    ("entry", "message"),
+    [
+        ({"driver": "kubernetes"}, "namespaces: none is named"),
+        ({"driver": "kubernetes", "namespaces": ("ml",)}, "kubeconfig: none is named, and this is no pod"),
+        ({"driver": "kubernetes", "namespaces": ("ml",), "kubeconfig": "/none"}, "kubeconfig: /none"),
+        ({"driver": "kubernetes", "url": "http://a:1"}, "url: driver kubernetes does not use it"),
+        ({"driver": "inventory", "namespaces": ("ml",)}, "namespaces: driver inventory has none"),
+        ({"driver": "simulated", "url": "http://a:1", "context": "x"}, "context: driver simulated does not use it"),
+    ],
+)
+def test_settings_that_cannot_work_are_named(entry: dict[str, Any], message: str) -> None:
+    config = ActuatorConfig(platforms=(PlatformConfig(**entry),))
+    with pytest.raises(ConfigError, match=r"^actuator.platforms\[0\]\." + message):
+        make_platforms(config, lambda cell, workload: {})
+
+
+def test_a_context_that_the_file_does_not_have_is_named(tmp_path: Path) -> None:
+    path = tmp_path / "config"
+    path.write_text(yaml.safe_dump({"apiVersion": "v1", "kind": "Config", "clusters": [], "users": [], "contexts": []}))
+    entry = PlatformConfig(driver="kubernetes", namespaces=("ml",), kubeconfig=str(path), context="prod")
+    with pytest.raises(ConfigError, match=r"kubeconfig: .*config: .*prod"):
+        make_platforms(ActuatorConfig(platforms=(entry,)), lambda cell, workload: {})
+
+
+@pytest.mark.parametrize(
+    ("kind", "spec", "status", "shown"),
+    [
+        ("Deployment", {"replicas": 3}, {"readyReplicas": 2, "replicas": 4, "observedGeneration": 1}, (3, 2, 4, False)),
+        ("Deployment", {}, {}, (1, 0, 0, False)),
+        ("StatefulSet", {"replicas": 3}, {"readyReplicas": 3, "replicas": 3, "observedGeneration": 2}, (3, 3, 3, True)),
+        ("LeaderWorkerSet", {"replicas": 2}, {"readyReplicas": 1, "replicas": 2}, (2, 1, 2, True)),
+        ("Job", {"parallelism": 4}, {"active": 4, "ready": 3}, (4, 3, 4, True)),
+        ("Job", {"parallelism": 4, "suspend": True}, {}, (0, 0, 0, True)),
+        ("JobSet", {"replicatedJobs": [{"replicas": 2}, {}]}, {}, (3, 0, 0, True)),
+        ("JobSet", {"replicatedJobs": [{}]}, {"replicatedJobsStatus": [{"ready": 1}]}, (1, 1, 1, True)),
+    ],
+)
+def test_each_kind_shows_its_replicas(kind: str, spec: Any, status: Any, shown: tuple[Any, ...]) -> None:
+    thing = {"metadata": {"generation": 2}, "spec": spec, "status": status}
+    assert BY_NAME[kind].show(thing)[:4] == shown

@@ -1,0 +1,270 @@
+"""Driver kubernetes on a real control plane: what it does is judged by what the cluster shows."""
+
+import time
+from typing import Any
+
+import pytest
+from tests.actuators.samples import migrate, preempt, scale
+from tests.kubernetes.cluster import Cluster, carried_out, ended, submitted
+
+from flyball_actuators.platforms import Done, Failed, Handle, Rejected, Running, Superseded
+from flyball_actuators.platforms.kubernetes import migrate as migrations
+from flyball_contracts.records import Scale
+
+pytestmark = pytest.mark.integration
+
+
+def now(**changes: Any) -> Any:
+    """A Scale that was decided now."""
+    return scale(time_ns=time.time_ns(), **changes)
+
+
+def rejected(answer: Any, code: str, *words: str) -> None:
+    assert isinstance(answer, Rejected), answer
+    assert answer.code == code, answer
+    for word in words:
+        assert word in answer.detail
+
+
+def test_replicas_come_and_go(cluster: Cluster) -> None:
+    cluster.deploy("chat", 2, workload="chat", cold_start="1s")
+    cluster.ready(cluster.deployments("chat"), 2)
+    platform = cluster.platform()
+    up = now(id_="up", before=2, after=5)
+    handle = submitted(platform, up)
+    assert isinstance(handle, Handle)
+    assert "from 2 to 5 replicas (audit id " in handle.answer
+    assert isinstance(platform.poll(handle), Running)  # a cold start takes a second
+    done = ended(platform, handle)
+    assert isinstance(done, Done)
+    assert (done.observed.replicas, done.observed.ready) == (5, 5)
+    assert len(cluster.pods("chat")) == 5
+    assert isinstance(carried_out(platform, now(id_="down", before=5, after=1)), Done)
+    assert len(cluster.pods("chat")) == 1
+
+
+def test_a_workload_may_go_by_its_namespace_and_name(cluster: Cluster) -> None:
+    cluster.deploy("plain", 1, kind="StatefulSet")
+    name = f"{cluster.namespace}/plain"
+    assert isinstance(carried_out(cluster.platform(), now(workload=name, before=1, after=2)), Done)
+    assert sorted(p["metadata"]["name"] for p in cluster.pods("plain")) == ["plain-0", "plain-1"]
+
+
+def test_who_runs_a_workload_must_be_plain(cluster: Cluster) -> None:
+    cluster.deploy("one", 1, workload="chat")
+    cluster.deploy("two", 1, workload="chat")
+    rejected(cluster.platform().observe(now()), "invalid", "Deployment", "/one", "/two", "flyball.dev/workload")
+    rejected(cluster.platform().observe(now(workload="nobody")), "unknown_target", "flyball.dev/workload: nobody")
+
+
+def test_what_somebody_changed_meanwhile_is_decided_again(cluster: Cluster) -> None:
+    cluster.deploy("chat", 2, workload="chat")
+    cluster.ready(cluster.deployments("chat"), 2)
+    platform = cluster.platform()
+    observed = platform.observe(now())
+    assert not isinstance(observed, Rejected)
+    cluster.deploy("chat", 3, workload="chat")
+    rejected(platform.submit(now(before=2, after=8), observed, dry_run=False), "conflict", "changed since")
+    assert cluster.plane.get(cluster.deployments("chat"))["spec"]["replicas"] == 3
+
+
+def test_a_dry_run_is_judged_by_the_server_and_changes_nothing(cluster: Cluster) -> None:
+    cluster.deploy("chat", 2, workload="chat")
+    cluster.ready(cluster.deployments("chat"), 2)
+    before = cluster.plane.get(cluster.deployments("chat"))
+    platform = cluster.platform()
+    planned = submitted(platform, now(before=2, after=5), dry_run=True)
+    assert isinstance(planned, Handle)
+    assert planned.operation == ""
+    assert "would be set from 2 to 5" in planned.answer
+    moved = migrate(replica=(pod := cluster.pods("chat")[0])["metadata"]["name"], from_node=pod["spec"]["nodeName"])
+    planned = submitted(platform, moved, dry_run=True)
+    assert isinstance(planned, Handle)
+    assert "would be" in planned.answer
+    after = cluster.plane.get(cluster.deployments("chat"))
+    assert after["metadata"]["resourceVersion"] == before["metadata"]["resourceVersion"]
+    assert not cluster.plane.get(f"/api/v1/nodes/{pod['spec']['nodeName']}")["spec"].get("unschedulable")
+    assert {p["metadata"]["uid"] for p in cluster.pods("chat")} >= {pod["metadata"]["uid"]}
+
+
+def test_a_decision_is_found_again_by_another_process(cluster: Cluster) -> None:
+    cluster.deploy("chat", 1, workload="chat", cold_start="500ms")
+    cluster.ready(cluster.deployments("chat"), 1)
+    first, other = now(id_="first", before=1, after=3), now(id_="other", before=1, after=4)
+    claimed = cluster.platform().observe(first)
+    assert not isinstance(claimed, Rejected)
+    assert cluster.platform().find(first, claimed) is None
+    assert isinstance(cluster.platform().submit(first, claimed, dry_run=False), Handle)  # here the actuator is killed
+    found = cluster.platform().find(first, claimed)
+    assert isinstance(found, Handle)
+    assert isinstance(ended(cluster.platform(), found), Done)
+    # A number that was written after a claim may have hidden the decision: nobody can tell, and nobody guesses.
+    hidden = cluster.platform().find(other, claimed)
+    assert isinstance(hidden, Handle)
+    last = cluster.platform().poll(hidden)
+    assert isinstance(last, Failed)
+    assert "unknown outcome" in last.answer
+
+
+def test_what_has_no_room_waits_and_somebody_elses_number_ends_it(cluster: Cluster) -> None:
+    cluster.deploy("chat", 1, gpus=8, workload="chat")
+    cluster.ready(cluster.deployments("chat"), 1)
+    platform = cluster.platform()
+    handle = submitted(platform, now(before=1, after=6))
+    assert isinstance(handle, Handle)
+    cluster.ready(cluster.deployments("chat"), 4)  # there are four nodes
+    waits = platform.poll(handle)
+    assert isinstance(waits, Running)
+    assert "4 of 6 replicas ready" in waits.answer
+    body = {"spec": {"replicas": 2}}
+    path = f"{cluster.deployments('chat')}?fieldManager=kubectl-scale"
+    assert cluster.plane.request("PATCH", path, body, content_type="application/merge-patch+json")[0] == 200
+    last = platform.poll(handle)
+    assert isinstance(last, Superseded)
+    assert "2 replicas by 'kubectl-scale'" in last.answer
+
+
+def test_a_job_is_suspended_and_goes_on(cluster: Cluster) -> None:
+    cluster.job("train", 4, workload="train")
+    cluster.ready(cluster.jobs("train"), 4)
+    platform = cluster.platform()
+    stop = preempt(workload="train", before=4, after=0)
+    observed = platform.observe(stop)
+    assert not isinstance(observed, Rejected)
+    assert (observed.replicas, observed.ready, observed.suspended) == (4, 4, False)
+    done = carried_out(platform, stop)
+    assert isinstance(done, Done)
+    assert done.observed.suspended
+    assert cluster.pods() == []
+    assert isinstance(carried_out(platform, now(id_="go", workload="train", before=0, after=4)), Done)
+    assert len(cluster.pods()) == 4
+
+
+def test_the_victims_that_are_named_go(cluster: Cluster) -> None:
+    cluster.deploy("chat", 4, workload="chat")
+    cluster.ready(cluster.deployments("chat"), 4)
+    names = sorted(p["metadata"]["name"] for p in cluster.pods("chat"))
+    platform = cluster.platform()
+    assert isinstance(carried_out(platform, preempt(before=4, after=2, victims=(names[0], names[3]))), Done)
+    assert sorted(p["metadata"]["name"] for p in cluster.pods("chat")) == names[1:3]
+
+
+def test_a_replica_of_another_workload_is_not_touched(cluster: Cluster) -> None:
+    cluster.deploy("chat", 1, workload="chat")
+    cluster.deploy("bank", 1, workload="bank")
+    cluster.ready(cluster.deployments("bank"), 1)
+    cluster.ready(cluster.deployments("chat"), 1)
+    (theirs,) = cluster.pods("bank")
+    name, node = theirs["metadata"]["name"], theirs["spec"]["nodeName"]
+    platform = cluster.platform()
+    rejected(platform.observe(preempt(before=1, after=0, victims=(name,))), "invalid", name, "not one of")
+    rejected(platform.observe(migrate(replica=name, from_node=node)), "invalid", name)
+    # A label that says otherwise makes it nobody else's.
+    label = {"metadata": {"labels": {"app": "chat"}}}
+    path = f"/api/v1/namespaces/{cluster.namespace}/pods/{name}"
+    cluster.plane.request("PATCH", path, label, content_type="application/merge-patch+json")
+    rejected(platform.observe(migrate(replica=name, from_node=node)), "invalid", name)
+    assert [p["metadata"]["uid"] for p in cluster.pods() if p["metadata"]["name"] == name] == [
+        theirs["metadata"]["uid"]
+    ]
+
+
+@pytest.mark.parametrize("device", ["GPU-1", ""])
+def test_a_replica_leaves_its_node(cluster: Cluster, device: str) -> None:
+    cluster.deploy("chat", 2, gpus=4, workload="chat")
+    cluster.ready(cluster.deployments("chat"), 2)
+    before = {p["metadata"]["uid"] for p in cluster.pods("chat")}
+    gone = cluster.pods("chat")[0]
+    name, node = gone["metadata"]["name"], gone["spec"]["nodeName"]
+    platform = cluster.platform()
+    done = carried_out(platform, migrate(replica=name, from_node=node, from_device=device))
+    assert isinstance(done, Done)
+    assert done.observed.nodes[name] != node
+    left = cluster.pods("chat")
+    assert len(left) == 2
+    assert gone["metadata"]["uid"] not in {p["metadata"]["uid"] for p in left}
+    (new,) = [p for p in left if p["metadata"]["uid"] not in before]
+    assert new["spec"]["nodeName"] != node
+    cordoned = cluster.plane.get(f"/api/v1/nodes/{node}")["spec"].get("unschedulable", False)
+    assert cordoned is bool(device)  # one with a sick device waits for somebody to look
+
+
+def test_a_disruption_budget_is_waited_for(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(migrations, "AGAIN_S", 0.2)
+    cluster.deploy("chat", 2, workload="chat")
+    cluster.ready(cluster.deployments("chat"), 2)
+    budget = {
+        "apiVersion": "policy/v1", "kind": "PodDisruptionBudget",
+        "metadata": {"name": "chat", "namespace": cluster.namespace},
+        "spec": {"minAvailable": 2, "selector": {"matchLabels": {"app": "chat"}}},
+    }  # fmt: skip
+    cluster.plane.apply(budget)
+    path = f"/apis/policy/v1/namespaces/{cluster.namespace}/poddisruptionbudgets/chat"
+    cluster.until(lambda: cluster.plane.get(path)["status"].get("currentHealthy") == 2, "the budget counts")
+    gone = cluster.pods("chat")[0]
+    platform = cluster.platform()
+    handle = submitted(
+        platform, migrate(replica=gone["metadata"]["name"], from_node=gone["spec"]["nodeName"], from_device="")
+    )
+    assert isinstance(handle, Handle)
+    assert "disruption budget" in handle.answer
+    for _ in range(5):
+        assert isinstance(platform.poll(handle), Running)
+        time.sleep(0.2)
+    assert gone["metadata"]["uid"] in {p["metadata"]["uid"] for p in cluster.pods("chat")}
+    cluster.plane.request("DELETE", path)
+    assert isinstance(ended(cluster.platform(), handle), Done)  # by another process, which knows the name alone
+
+
+def test_a_budget_that_never_allows_it_gives_the_node_back(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(migrations, "AGAIN_S", 0.2)
+    monkeypatch.setattr(migrations, "GIVE_UP_S", 1.0)
+    cluster.deploy("chat", 1, workload="chat")
+    cluster.ready(cluster.deployments("chat"), 1)
+    budget = {
+        "apiVersion": "policy/v1", "kind": "PodDisruptionBudget",
+        "metadata": {"name": "chat", "namespace": cluster.namespace},
+        "spec": {"minAvailable": 1, "selector": {"matchLabels": {"app": "chat"}}},
+    }  # fmt: skip
+    cluster.plane.apply(budget)
+    (pod,) = cluster.pods("chat")
+    node = pod["spec"]["nodeName"]
+    last = carried_out(cluster.platform(), migrate(replica=pod["metadata"]["name"], from_node=node))
+    assert isinstance(last, Failed)
+    assert "no eviction was allowed" in last.answer
+    assert not cluster.plane.get(f"/api/v1/nodes/{node}")["spec"].get("unschedulable")
+    assert [p["metadata"]["uid"] for p in cluster.pods("chat")] == [pod["metadata"]["uid"]]
+
+
+def test_what_it_cannot_do_is_said_before_anything_is_done(cluster: Cluster) -> None:
+    cluster.deploy("chat", 1, workload="chat")
+    cluster.deploy("ranked", 3, workload="ranked", kind="StatefulSet")
+    cluster.ready(cluster.deployments("chat"), 1)
+    platform = cluster.platform()
+    rejected(submitted(platform, now(before=1, after=1, power_limit_w=300.0)), "unsupported", "power limit")
+    victims = preempt(workload="ranked", before=3, after=1, victims=("ranked-0",))
+    cluster.until(lambda: len(cluster.pods("ranked")) == 3, "three pods")
+    rejected(submitted(platform, victims), "unsupported", "chooses by itself")
+    assert len(cluster.pods("ranked")) == 3
+
+
+def test_without_rights_nothing_happens_and_the_remedy_is_named(cluster: Cluster) -> None:
+    cluster.deploy("chat", 1, workload="chat")
+    path = f"/apis/rbac.authorization.k8s.io/v1/namespaces/{cluster.namespace}/rolebindings/flyball-actuator"
+    assert cluster.plane.request("DELETE", path)[0] == 200
+    platform = cluster.platform()
+    cluster.until(lambda: isinstance(platform.observe(now()), Rejected), "the rights are gone")
+    rejected(platform.observe(now()), "platform", "is not permitted", "infra/kubernetes/actuator.yaml")
+
+
+def test_many_writers_lose_no_update(cluster: Cluster) -> None:
+    """A status that changes all the time is no conflict: only the specification counts."""
+    cluster.deploy("chat", 1, workload="chat", cold_start="50ms")
+    cluster.ready(cluster.deployments("chat"), 1)
+    platform = cluster.platform()
+    for i, wanted in enumerate([6, 2, 7, 3, 8, 1]):
+        shown = platform.observe(now())
+        assert not isinstance(shown, Rejected)
+        decision: Scale = now(id_=f"d{i}", before=shown.replicas or 0, after=wanted)
+        assert isinstance(platform.submit(decision, shown, dry_run=False), Handle)
+    assert cluster.plane.get(cluster.deployments("chat"))["spec"]["replicas"] == 1

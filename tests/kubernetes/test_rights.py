@@ -1,0 +1,59 @@
+"""The shipped rights are the calls that are made, no more and no fewer."""
+
+import time
+from typing import Any
+
+import pytest
+from tests.actuators.samples import migrate, preempt, scale
+from tests.kubernetes.cluster import RIGHTS, Cluster, carried_out
+
+from flyball_actuators.platforms import Done
+
+pytestmark = pytest.mark.integration
+OF_OTHERS = {"leaderworkersets", "leaderworkersets/scale", "jobsets"}
+"""Kinds that this cluster does not have."""
+Right = tuple[str, str, str]
+
+
+def granted() -> set[Right]:
+    return {
+        (group, resource, verb)
+        for document in RIGHTS
+        if document["kind"] == "ClusterRole"
+        for rule in document["rules"]
+        for group in rule["apiGroups"]
+        for resource in rule["resources"]
+        for verb in rule["verbs"]
+        if resource not in OF_OTHERS
+    }
+
+
+def right_of(call: dict[str, Any]) -> Right:
+    resource = call["resource"] + (f"/{call['subresource']}" if "subresource" in call else "")
+    return call.get("apiGroup", ""), resource, call["verb"]
+
+
+def test_the_rights_that_are_shipped_are_the_calls_that_are_made(cluster: Cluster) -> None:
+    cluster.deploy("chat", 2, workload="chat")
+    cluster.deploy("rank", 1, workload="rank", kind="StatefulSet")
+    cluster.job("train", 1, workload="train")
+    cluster.ready(cluster.deployments("chat"), 2)
+    cluster.ready(cluster.jobs("train"), 1)
+    platform, now_ns = cluster.platform(), time.time_ns()
+    pod = cluster.pods("chat")[0]
+    name, node = pod["metadata"]["name"], pod["spec"]["nodeName"]
+    for decision in (
+        migrate("m", replica=name, from_node=node, from_device=""),
+        scale("s", before=2, after=3, time_ns=now_ns),
+        scale("r", workload="rank", before=1, after=2, time_ns=now_ns),
+        preempt("p", workload="train", before=1, after=0),
+    ):
+        assert isinstance(carried_out(platform, decision), Done), decision
+    space = cluster.namespace
+    calls = [call["objectRef"] | {"verb": call["verb"]} for call in cluster.plane.calls()]
+    mine = [call for call in calls if call.get("namespace", space) == space and call["resource"] not in OF_OTHERS]
+    assert {right_of(call) for call in mine} == granted()
+
+
+def test_flyball_deletes_nothing(cluster: Cluster) -> None:
+    assert not [c for c in cluster.plane.calls() if c["verb"].startswith("delete")]
