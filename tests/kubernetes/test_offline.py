@@ -57,19 +57,19 @@ def test_a_context_that_the_file_does_not_have_is_named(tmp_path: Path) -> None:
         make_platforms(ActuatorConfig(platforms=(entry,)), lambda cell, workload: {})
 
 
-@pytest.mark.parametrize(
-    ("kind", "spec", "status", "shown"),
-    [
-        ("Deployment", {"replicas": 3}, {"readyReplicas": 2, "replicas": 4, "observedGeneration": 1}, (3, 2, 4, False)),
-        ("Deployment", {}, {}, (1, 0, 0, False)),
-        ("StatefulSet", {"replicas": 3}, {"readyReplicas": 3, "replicas": 3, "observedGeneration": 2}, (3, 3, 3, True)),
-        ("LeaderWorkerSet", {"replicas": 2}, {"readyReplicas": 1, "replicas": 2}, (2, 1, 2, True)),
-        ("Job", {"parallelism": 4}, {"active": 4, "ready": 3}, (4, 3, 4, True)),
-        ("Job", {"parallelism": 4, "suspend": True}, {}, (0, 0, 0, True)),
-        ("JobSet", {"replicatedJobs": [{"replicas": 2}, {}]}, {}, (3, 0, 0, True)),
-        ("JobSet", {"replicatedJobs": [{}]}, {"replicatedJobsStatus": [{"ready": 1}]}, (1, 1, 1, True)),
-    ],
-)
+SHOWN: list[tuple[str, Any, Any, tuple[int, int, int, bool]]] = [
+    ("Deployment", {"replicas": 3}, {"readyReplicas": 2, "replicas": 4, "observedGeneration": 1}, (3, 2, 4, False)),
+    ("Deployment", {}, {}, (1, 0, 0, False)),
+    ("StatefulSet", {"replicas": 3}, {"readyReplicas": 3, "replicas": 3, "observedGeneration": 2}, (3, 3, 3, True)),
+    ("LeaderWorkerSet", {"replicas": 2}, {"readyReplicas": 1, "replicas": 2}, (2, 1, 2, True)),
+    ("Job", {"parallelism": 4}, {"active": 4, "ready": 3}, (4, 3, 4, True)),
+    ("Job", {"parallelism": 4, "suspend": True}, {}, (0, 0, 0, True)),
+    ("JobSet", {"replicatedJobs": [{"replicas": 2}, {}]}, {}, (3, 0, 0, True)),
+    ("JobSet", {"replicatedJobs": [{}]}, {"replicatedJobsStatus": [{"ready": 1}]}, (1, 1, 1, True)),
+]
+
+
+@pytest.mark.parametrize(("kind", "spec", "status", "shown"), SHOWN)
 def test_each_kind_shows_its_replicas(kind: str, spec: Any, status: Any, shown: tuple[Any, ...]) -> None:
     thing = {"metadata": {"generation": 2}, "spec": spec, "status": status}
     assert BY_NAME[kind].show(thing)[:4] == shown
