@@ -2,7 +2,8 @@
 
 One line per step, ``<crc32 of the rest, 8 hex digits> <JSON of an Entry>``, appended and never changed. The steps
 of a decision are ``granted`` (the guard let it through), ``sent`` (on disk before the platform is told), and its last
-word. A crash between ``sent`` and the last leaves the outcome *unknown*, until the platform is asked. A torn last line
+word; ``granted`` after ``sent`` means that the platform was not told after all. A crash between ``sent`` and the last
+leaves the outcome *unknown*, until the platform is asked. A torn last line
 is cut off; damage anywhere else is an error, because guessing could act twice.
 """
 
@@ -74,6 +75,10 @@ class Ledger:
     def send(self, decision: AnyDecision) -> None:
         """Record that the platform is about to be told; on disk when this returns."""
         self._append(self._next(decision, "sent", None), sync=True)
+
+    def withdraw(self, decision: AnyDecision) -> None:
+        """Record that the platform was certainly not told of a decision that was ``sent``."""
+        self._append(self._next(decision, "granted", None), sync=False)
 
     def finish(self, decision: AnyDecision, outcome: Outcome) -> None:
         """Record the last word on a decision; on disk when this returns."""

@@ -67,6 +67,16 @@ def test_sent_and_the_last_word_are_on_disk_before_it_goes_on(tmp_path: Path, mo
         assert [b'"step":"done"' in seen for seen in synced] == [False, True]
 
 
+def test_what_was_withdrawn_was_never_sent(tmp_path: Path) -> None:
+    path = tmp_path / "ledger"
+    fill(path)
+    with Ledger(path) as ledger:
+        ledger.withdraw(scale("sent"))
+    with Ledger(path) as again:
+        assert steps(again) == {**STEPS, "sent": "granted"}
+        assert len(list(again.grants())) == 2
+
+
 def test_it_works_in_memory() -> None:
     ledger = Ledger()
     ledger.grant(scale("d"), grant())
