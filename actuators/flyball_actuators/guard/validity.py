@@ -80,6 +80,11 @@ def _preempt(preempt: Preempt, spec: WorkloadSpec) -> str:
             f"{preempt.replicas} replicas of {preempt.replicas_before} stay; a preemption must take some away, "
             "and leave none or more"
         )
+    if preempt.replicas > spec.max_replicas:
+        return (
+            f"{preempt.replicas} replicas would stay, and workload {spec.workload!r} runs at most "
+            f"{spec.max_replicas}; leave fewer, or change its max_replicas"
+        )
     if preempt.replicas < spec.min_replicas:
         return (
             f"{preempt.replicas} replicas would stay, and workload {spec.workload!r} keeps at least "
