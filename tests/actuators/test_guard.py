@@ -1,4 +1,5 @@
 import re
+from math import nan
 from typing import Any
 
 import pytest
@@ -74,7 +75,14 @@ REFUSALS: list[tuple[str, AnyDecision, dict[str, Any], str, str]] = [
     ("too many", scale(after=21), {}, "invalid", r"21 replicas lie outside 0 to 20"),
     ("negative", scale(after=-1), {}, "invalid", r"-1 replicas lie outside"),
     ("before", scale(before=-1), {}, "invalid", r"replicas_before is -1"),
-    ("power", scale(power_limit_w=0.0), {}, "invalid", r"power_limit_w is 0\.0"),
+    ("no power", scale(power_limit_w=0.0), {"power_w": 600.0}, "invalid", r"power_limit_w is 0; .* take 200 to 600 W"),
+    ("power of others", scale(power_limit_w=300.0), {}, "invalid", r"no inventory tells .*'chat' runs; leave it out"),
+    ("little power", scale(power_limit_w=199.0), {"power_w": 600.0}, "invalid", r"199; .* take 200 to 600 W.* third"),
+    ("much power", scale(power_limit_w=601.0), {"power_w": 600.0}, "invalid", r"601; .*: choose one between"),
+    ("power not a number", scale(power_limit_w=nan), {"power_w": 600.0}, "invalid", r"nan; the GPUs"),
+    ("power of a resized one", scale(after=4, resources=Resources(cpu=1.0), power_limit_w=9e3), {"power_w": 600.0},
+     "invalid", r"9000; the GPUs"),
+    ("old", scale(ttl_s=9000), {"now_ns": NOW + 901 * S}, "expired", r"901\.000 s ago.*max_age_s allows 900 s"),
     ("resize and scale", scale(resources=Resources(cpu=1.0)), {}, "invalid", r"6 replicas instead of 4; change one"),
     ("resize nothing", scale(after=4, resources=Resources()), {}, "invalid", r"name nothing to change"),
     ("resize to none", scale(after=4, resources=Resources(cpu=0.0)), {}, "invalid", r"resources\.cpu is 0\.0"),
@@ -110,6 +118,21 @@ def test_refusals_say_the_limit_and_the_remedy(
     found, detail = code(decision, **around)
     assert found == expected
     assert re.search(says, detail), detail
+
+
+def test_a_power_limit_within_its_bounds_is_let_through() -> None:
+    for limit_w in (200.0, 450.0, 600.0):
+        assert code(scale(power_limit_w=limit_w), power_w=600.0) == ("", "")
+
+
+def test_a_decision_may_be_as_old_as_is_allowed() -> None:
+    assert code(scale(ttl_s=9000), now_ns=NOW + 900 * S)[0] == ""
+    assert code(scale(ttl_s=9000), ActuatorConfig(max_age_s=9000.0), NOW + 8999 * S)[0] == ""
+    guard = Guard(CONFIG)
+    for late in (guard.still(GuardState(), scale(ttl_s=9000), NOW + 901 * S, world()),
+                 guard.last(scale(ttl_s=9000), NOW + 901 * S, "")):  # fmt: skip
+        assert late is not None
+        assert late.code == "expired"
 
 
 def test_blast_radius_grows_with_the_cell() -> None:
