@@ -2,12 +2,13 @@ import re
 from math import nan
 from typing import Any
 
+import msgspec
 import pytest
 from tests.actuators.samples import CELL, NOW, S, migrate, preempt, scale, spec, world
 
 from flyball_actuators.guard import CHECKS, Grant, Guard, GuardState
 from flyball_contracts.config import ActuatorConfig, BlastRadius, RateLimit
-from flyball_contracts.records import AnyDecision, Resources, Scale
+from flyball_contracts.records import AnyDecision, Resources, Scale, SubjectState
 
 CONFIG = ActuatorConfig()
 
@@ -39,12 +40,12 @@ def test_a_sound_decision_is_let_through_and_counted(decision: AnyDecision) -> N
     )
 
 
-def test_resizing_counts_as_one_replica_and_supersedes_no_scaling() -> None:
-    resized = scale("d2", before=30, after=30, time_ns=NOW + S, resources=Resources(memory_bytes=2**30))
+def test_resizing_counts_all_replicas_and_supersedes_no_scaling() -> None:
+    resized = scale("d2", before=4, after=4, time_ns=NOW + S, resources=Resources(memory_bytes=2**30))
     state, verdict = Guard(CONFIG).authorise(GuardState(), resized, NOW + S, world())
     assert verdict.status == "accepted"
     (grant,) = state.grants[CELL]
-    assert (grant.taken, grant.subject) == (1, "cell-a/chat#")
+    assert (grant.taken, grant.subject) == (4, "cell-a/chat#")
     _, verdict = Guard(CONFIG).authorise(state, scale(), NOW + S, world())  # older, about something else
     assert verdict.status == "accepted"
 
@@ -105,6 +106,7 @@ REFUSALS: list[tuple[str, AnyDecision, dict[str, Any], str, str]] = [
     ("kept", preempt(after=1), {"specs": [spec(min_replicas=2)]}, "invalid", r"keeps at least 2"),
     ("above most", preempt(before=30, after=21), {}, "invalid", r"21 replicas would stay.* at most 20; leave fewer"),
     ("blast", preempt(before=5, after=0), {}, "blast_radius", r"takes away 5 replicas after 0 .* 4: wait, take fewer"),
+    ("resize many", scale(before=5, after=5, resources=Resources(cpu=1.0)), {}, "blast_radius", r"takes away 5 repl"),
     ("stale claim", scale(before=1, after=0), {"running": {"chat": 9}}, "blast_radius", r"takes away 9 replicas"),
 ]  # fmt: skip
 
@@ -141,6 +143,30 @@ def test_blast_radius_grows_with_the_cell() -> None:
     tight = ActuatorConfig(blast_radius=BlastRadius(share=0.05, replicas=1))
     assert code(preempt(before=10, after=5), tight, running=big)[0] == ""
     assert code(preempt(before=10, after=4), tight, running=big)[0] == "blast_radius"
+
+
+def test_no_inventory_raises_the_blast_radius_beyond_its_ceiling() -> None:
+    many = {"chat": 300, "other": 10_000}
+    loose = ActuatorConfig(blast_radius=BlastRadius(share=1.0, replicas=1000))
+    found, detail = code(preempt(before=300, after=0), loose, running=many)
+    assert found == "blast_radius"
+    assert "allows cell 'cell-a' 200: wait, take fewer, or raise its share (1), replicas (1000) or most (200)" in detail
+    higher = ActuatorConfig(blast_radius=BlastRadius(share=1.0, most=300))
+    assert code(preempt(before=300, after=0), higher, running=many)[0] == ""
+
+
+@pytest.mark.parametrize("shown", [SubjectState(replicas=9), SubjectState(ready=9), SubjectState(replicas=1, ready=9)])
+def test_what_inventories_do_not_show_is_counted_as_the_platform_shows_it(shown: SubjectState) -> None:
+    overtaken = scale(before=9, after=0)  # it stands for what it overtook, and says less of it itself
+    down = msgspec.structs.replace(overtaken, replicas_before=0)
+    assert Guard(CONFIG).check(GuardState(), down, NOW, world())[1].status == "accepted"
+    verdict = Guard(CONFIG).authorise(GuardState(), down, NOW, world(), shown, (9,))[1]
+    assert verdict.code == "blast_radius"
+    assert "takes away 9 replicas after 0" in verdict.detail
+    wide = Guard(ActuatorConfig(blast_radius=BlastRadius(replicas=9)))
+    state, verdict = wide.authorise(GuardState(), down, NOW, world(), shown, (9,))
+    assert verdict.status == "accepted"
+    assert state.grants[CELL][0].taken == 9
 
 
 def test_the_window_slides() -> None:

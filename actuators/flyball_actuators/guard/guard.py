@@ -88,7 +88,7 @@ class Guard:
             subject=subject_of(decision),
             decided_ns=decision.time_ns,
             at_ns=at_ns,
-            taken=taken_by(decision, case.world),
+            taken=taken_by(decision, case.world, case.observed),
             decision=decision.id,
             urgency=urgency_of(decision),
             dry_run=case.config.mode == "dry_run",

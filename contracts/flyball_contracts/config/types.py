@@ -225,13 +225,15 @@ class RateLimit(Section, frozen=True):
 class BlastRadius(Section, frozen=True):
     """Most replicas of a cell that may be taken away in any ``window_s`` seconds.
 
-    The larger of ``share`` of the replicas that the cell is known to run and ``replicas``. Moves off failing devices
-    are counted apart, with as much room again; so are dry runs.
+    The larger of ``share`` of the replicas that the cell is known to run and ``replicas``, but never more than
+    ``most``, whatever inventories claim. Moves off failing devices are counted apart, with as much room again; so are
+    dry runs.
     """
 
     window_s: Positive = 600.0
     share: Ratio = 0.3
     replicas: Count = 4
+    most: Count = 200
 
 
 class PlatformConfig(Section, frozen=True):
