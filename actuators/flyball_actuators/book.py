@@ -6,7 +6,7 @@ The log decides: of several claims the first counts, and of several last words t
 from collections.abc import Iterator
 
 from flyball_actuators.guard import Grant
-from flyball_contracts.records import Outcome
+from flyball_contracts.records import Outcome, SubjectState
 
 MOST_SETTLED = 20_000
 
@@ -72,11 +72,14 @@ class Book:
 
 
 def _taken(said: Outcome) -> int:
-    if said.type == "Migrate" or (said.expected is not None and said.expected.resources is not None):
+    if said.type == "Migrate":
         return 1
-    before = said.before.replicas if said.before is not None else None
-    after = said.expected.replicas if said.expected is not None else None
-    return 0 if before is None or after is None else max(0, before - after)
+    before, after = (state or SubjectState() for state in (said.before, said.expected))
+    shown = [n for n in (before.replicas, before.ready) if n is not None]
+    if after.resources is not None:  # all of them restart
+        return max(*shown, after.replicas or 0, 1)
+    moved = sum(max(0, part.replicas_before - part.replicas) for part in after.mix)
+    return moved if not shown or after.replicas is None else max(0, max(shown) - after.replicas, moved)
 
 
 def _newest(pages: dict[str, Page]) -> dict[str, Page]:

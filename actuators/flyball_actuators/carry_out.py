@@ -1,7 +1,8 @@
 """One decision from the guard to its last word, a step at a time; every call of a platform runs in another thread.
 
 The order that is safe: look, judge, claim, read the claim back, ask once more whether it may still be done, write it
-down, tell the platform, watch it until the effect shows. Why it is exact with several actuators:
+down, look at the kill switch and the clock a last time, tell the platform, watch it until the
+effect shows. Why it is exact with several actuators:
 
 - The outcomes topic is the ledger that all share. A decision is claimed by ``accepted``, and carried out only by the
   actuator whose claim is the first in the log once it has read it back; so a rival never acts as well.
@@ -195,8 +196,16 @@ class Carrier:
         self._call(task, self._tell, self._platform(task), task.decision, task.observed)
         task.step = "submitting"
 
-    def _tell(self, platform: Platform, decision: AnyDecision, observed: SubjectState) -> Handle | Rejected | None:
-        """Submit, in another thread; ``None`` where this process was stopped on the way there for too long."""
+    def _tell(
+        self, platform: Platform, decision: AnyDecision, observed: SubjectState
+    ) -> Handle | Rejected | Verdict | None:
+        """Submit, in another thread, unless it may not be done any more: a disk or a queue may have taken long.
+
+        ``None`` where this process was stopped on the way there for too long.
+        """
+        verdict = self._judge.last(decision)
+        if verdict is not None:
+            return verdict
         if not self._session.lease.valid():
             return None
         return platform.submit(decision, observed, dry_run=False)
@@ -206,7 +215,10 @@ class Carrier:
         if not came:
             return
         if taken is None:
+            self._ledger.withdraw(task.decision)
             task.look, task.step = False, "waiting"
+        elif isinstance(taken, Verdict):
+            self._refuse(task, taken)
         elif not isinstance(taken, Rejected):
             task.handle, task.due_s = taken, 0.0
             self._say(task, "running", answer=taken.answer)

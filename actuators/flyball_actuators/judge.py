@@ -51,6 +51,10 @@ class Judge:
         """Why a decision that was judged before may no longer be carried out, if so."""
         return self._guard.still(self._state, decision, self.now_ns(decision), self.view())
 
+    def last(self, decision: AnyDecision) -> Verdict | None:
+        """Why the platform must not be told, if so; any thread may ask, for nothing is changed."""
+        return self._guard.last(decision, self.now_ns(decision), stop_reason(self._config.kill_switch))
+
     def forgive(self, decision: AnyDecision) -> None:
         """Count a decision no more: nothing was changed."""
         self._state = self._state.without(decision)

@@ -1,21 +1,24 @@
 """Write-ahead ledger of decisions: what was about to happen is on disk before it happens.
 
-One line per step, ``<crc32 of the rest, 8 hex digits> <JSON of an Entry>``, appended and never changed. The steps
-of a decision are ``granted`` (the guard let it through), ``sent`` (on disk before the platform is told), and its last
-word. A crash between ``sent`` and the last leaves the outcome *unknown*, until the platform is asked. A torn last line
-is cut off; damage anywhere else is an error, because guessing could act twice.
+One line per step, appended and never changed (:mod:`flyball_actuators.ledger_lines`). The steps of a decision are
+``granted`` (the guard let it through), ``sent`` (on disk before the platform is told), and its last word; ``granted``
+after ``sent`` means that the platform was not told after all. A crash between ``sent`` and the last leaves the outcome
+*unknown*, until the platform is asked. A torn last line is cut off: who wrote it had told nobody yet. Any other damage
+is an error, because guessing could act twice.
 """
 
+import errno
 import fcntl
 import os
-import zlib
 from collections.abc import Iterator
+from io import FileIO
 from pathlib import Path
 from typing import IO, Literal, Self
 
 import msgspec
 
 from flyball_actuators.guard import Grant
+from flyball_actuators.ledger_lines import HEADER, SEED, bodies_of, line_of
 from flyball_contracts.errors import ConfigError
 from flyball_contracts.records import AnyDecision, Outcome
 from flyball_contracts.records.outcomes import OutcomeStatus
@@ -53,7 +56,8 @@ class Ledger:
         self._entries: dict[str, Entry] = {}
         self._lines = 0
         self._most_lines = COMPACT_LINES
-        self._file: IO[bytes] | None = None
+        self._file: FileIO | None = None
+        self._chain = 0
         self._lock: IO[bytes] | None = None
         if path is not None:
             self._open(path)
@@ -74,6 +78,10 @@ class Ledger:
     def send(self, decision: AnyDecision) -> None:
         """Record that the platform is about to be told; on disk when this returns."""
         self._append(self._next(decision, "sent", None), sync=True)
+
+    def withdraw(self, decision: AnyDecision) -> None:
+        """Record that the platform was certainly not told of a decision that was ``sent``."""
+        self._append(self._next(decision, "granted", None), sync=False)
 
     def finish(self, decision: AnyDecision, outcome: Outcome) -> None:
         """Record the last word on a decision; on disk when this returns."""
@@ -120,14 +128,20 @@ class Ledger:
 
     def _append(self, entry: Entry, *, sync: bool) -> None:
         if self._file is not None:
-            self._file.write(_line(entry))
-            self._file.flush()
+            self._write(self._file, entry)
             if sync:
                 os.fsync(self._file.fileno())
         self._entries[entry.id] = entry
         self._lines += 1
         if self._lines > self._most_lines:
             self._compact()
+
+    def _write(self, file: FileIO, entry: Entry) -> None:
+        """Append a line in one call; one that is cut short is damage, and nothing may follow it."""
+        line, chain = line_of(_encoder.encode(entry), self._chain)
+        if file.write(line) != len(line):
+            raise OSError(errno.ENOSPC, "a line was written only in part; make room on the disk, then start again")
+        self._chain = chain
 
     def _compact(self) -> None:
         """Rewrite the file with the latest step of each decision worth keeping, atomically."""
@@ -146,7 +160,11 @@ class Ledger:
             self._file.close()
         fresh = self._path.with_name(self._path.name + ".new")
         with fresh.open("wb") as file:
-            file.writelines(_line(entry) for entry in self._entries.values())
+            file.write(HEADER)
+            self._chain = SEED
+            for entry in self._entries.values():
+                line, self._chain = line_of(_encoder.encode(entry), self._chain)
+                file.write(line)
             file.flush()
             os.fsync(file.fileno())
         fresh.replace(self._path)
@@ -155,27 +173,11 @@ class Ledger:
             os.fsync(folder)  # the new name, too, must survive a power cut
         finally:
             os.close(folder)
-        self._file = self._path.open("ab")
+        self._file = self._path.open("ab", buffering=0)
 
 
 _encoder = msgspec.json.Encoder()
 _decoder = msgspec.json.Decoder(Entry)
-
-
-def _line(entry: Entry) -> bytes:
-    body = _encoder.encode(entry)
-    return b"%08x %s\n" % (zlib.crc32(body), body)
-
-
-def _parse(line: bytes) -> Entry | None:
-    """Entry of one line without its end, or ``None`` when it is damaged."""
-    checksum, _, body = line.partition(b" ")
-    if checksum != b"%08x" % zlib.crc32(body):
-        return None
-    try:
-        return _decoder.decode(body)
-    except msgspec.DecodeError:
-        return None
 
 
 def _read(path: Path) -> dict[str, Entry]:
@@ -183,17 +185,20 @@ def _read(path: Path) -> dict[str, Entry]:
         raw = path.read_bytes()
     except FileNotFoundError:
         return {}
-    lines = raw.split(b"\n")
-    torn = lines.pop()  # empty where the last line has its end
     entries: dict[str, Entry] = {}
-    for number, line in enumerate(lines, 1):
-        entry = _parse(line)
-        if entry is None and number == len(lines) and not torn:
-            break  # a torn tail may hold the line's end but not all that lies before it
+    for number, body in bodies_of(raw):
+        entry = None if body is None else _parse(body)
         if entry is None:
             raise ConfigError(
-                f"actuator.ledger: {path}:{number}: this line is damaged, so what was done is not known; "
-                "compare the outcomes topic with the platform, then move the file away"
+                f"actuator.ledger: {path}:{number}: this line is damaged, or lines before it are missing, so what was "
+                "done is not known; compare the outcomes topic with the platform, then move the file away"
             )
         entries[entry.id] = entry
     return entries
+
+
+def _parse(body: bytes) -> Entry | None:
+    try:
+        return _decoder.decode(body)
+    except msgspec.DecodeError:
+        return None

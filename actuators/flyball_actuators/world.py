@@ -8,6 +8,7 @@ from confluent_kafka import Consumer, KafkaException, Message, TopicPartition
 
 from flyball_actuators.guard import NodeInfo, Placed, World
 from flyball_actuators.messages import END_OF_PARTITION, headers_of
+from flyball_actuators.power_limits import PowerLimits
 from flyball_contracts.codec import decode_record
 from flyball_contracts.errors import DecodeError, TransportError
 from flyball_contracts.kafka import Place, Settings, bounds, list_topics, open_consumer
@@ -38,6 +39,7 @@ class WorldReader:
         self._inventories: dict[str, Inventory] = {}
         self._nodes: dict[str, NodeInfo] = {}
         self._placed: Placed | None = {}
+        self._limits = PowerLimits()
         self._positions: dict[Place, int] = {}
 
     def start(self, stop: Event) -> None:
@@ -76,7 +78,7 @@ class WorldReader:
 
     def view(self, stop: str) -> World:
         """The world as the guard sees it; ``stop`` is why the kill switch is on, or empty."""
-        return World(self._workloads, self._nodes, self._where(), stop)
+        return World(self._workloads, self._nodes, self._where(), stop, self._limits.by_workload(self._inventories))
 
     def replicas(self, cell: str, workload: str) -> Mapping[str, str]:
         """Nodes of a workload's replicas, by replica; other threads may ask, for what is given is never changed."""
@@ -130,6 +132,7 @@ class WorldReader:
         elif isinstance(record, Inventory):
             self._inventories[record.node] = record
             self._nodes[record.node] = NodeInfo(record.cell, record.schedulable)
+            self._limits.see(record)
             self._placed = None
 
     def _forget(self, topic: str, key: str) -> None:
@@ -138,6 +141,7 @@ class WorldReader:
         else:
             self._inventories.pop(key, None)
             self._nodes.pop(key, None)
+            self._limits.changed()
             self._placed = None
 
     def _where(self) -> Placed:

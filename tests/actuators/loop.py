@@ -137,22 +137,22 @@ def committed(bootstrap: str, group: str) -> int:
 class Running:
     """An actuator in a thread; ``error`` is what ended it, ``report`` what it returned."""
 
-    def __init__(self, config: Config, platform: Platform | None) -> None:
+    def __init__(self, config: Config, platform: Platform | None, clock: Callable[[], int]) -> None:
         self.report: ActuatorReport | None = None
         self.error: BaseException | None = None
         self.beats = 0
         self.stop = threading.Event()
         self.ready = threading.Event()
-        self._thread = threading.Thread(target=self._run, args=(config, platform))
+        self._thread = threading.Thread(target=self._run, args=(config, platform, clock))
         self._thread.start()
 
     def _beat(self) -> None:
         self.beats += 1
 
-    def _run(self, config: Config, platform: Platform | None) -> None:
+    def _run(self, config: Config, platform: Platform | None, clock: Callable[[], int]) -> None:
         try:
             self.report = run_actuator(
-                config, stop=self.stop, ready=self.ready.set, beat=self._beat, platform=platform, clock=lambda: NOW
+                config, stop=self.stop, ready=self.ready.set, beat=self._beat, platform=platform, clock=clock
             )
         except BaseException as error:
             self.error = error
@@ -164,8 +164,10 @@ class Running:
 
 
 @contextmanager
-def running(config: Config, platform: Platform | None = None) -> Generator[Running]:
-    actuator = Running(config, platform)
+def running(
+    config: Config, platform: Platform | None = None, clock: Callable[[], int] = lambda: NOW
+) -> Generator[Running]:
+    actuator = Running(config, platform, clock)
     try:
         assert actuator.ready.wait(DEADLINE_S), "the actuator was not ready"
         yield actuator

@@ -142,6 +142,7 @@ def world(
     specs: Iterable[WorkloadSpec] = (),
     running: dict[str, int] | None = None,
     stop: str = "",
+    power_w: float | None = None,
 ) -> World:
     """A cell with nodes n1, n2 and the drained n3, and one workload ``chat`` unless told otherwise."""
     nodes = {
@@ -152,4 +153,4 @@ def world(
     }
     known = {s.workload: s for s in (spec(), *specs)}
     placed = {name: {f"{name}-{i}": "n1" for i in range(count)} for name, count in (running or {}).items()}
-    return World(known, nodes, {CELL: placed}, stop)
+    return World(known, nodes, {CELL: placed}, stop, {} if power_w is None else {CELL: {"chat": power_w}})

@@ -45,6 +45,16 @@ def test_a_preemption_takes_no_more_than_it_says() -> None:
     assert code(preempt(before=4, after=2), shows(1)) == "conflict"
 
 
+@given(st.integers(0, 20), st.integers(1, 20), st.integers(0, 20), st.integers(0, 20))
+def test_a_preemption_never_starts_anything(after: int, going: int, asked: int, ready: int) -> None:
+    preemption = preempt(before=after + going, after=after)
+    state, verdict = GUARD.authorise(GuardState(), preemption, NOW, world(), shows(asked, ready))
+    if after > min(asked, ready):
+        assert (verdict.code, state.grants) == ("conflict", {})
+        assert f"{after} replicas should stay, but the platform shows {min(asked, ready)}" in verdict.detail
+        assert verdict.detail.endswith("decide again on what runs now")
+
+
 def test_a_replica_that_moved_already_stays() -> None:
     assert code(migrate(), SubjectState(nodes={"chat-0": "n1"})) == ""
     assert code(migrate(), SubjectState(nodes={"chat-0": "n2"})) == "conflict"

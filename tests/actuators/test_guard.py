@@ -1,12 +1,14 @@
 import re
+from math import nan
 from typing import Any
 
+import msgspec
 import pytest
 from tests.actuators.samples import CELL, NOW, S, migrate, preempt, scale, spec, world
 
 from flyball_actuators.guard import CHECKS, Grant, Guard, GuardState
 from flyball_contracts.config import ActuatorConfig, BlastRadius, RateLimit
-from flyball_contracts.records import AnyDecision, Resources, Scale
+from flyball_contracts.records import AnyDecision, Resources, Scale, SubjectState
 
 CONFIG = ActuatorConfig()
 
@@ -38,12 +40,12 @@ def test_a_sound_decision_is_let_through_and_counted(decision: AnyDecision) -> N
     )
 
 
-def test_resizing_counts_as_one_replica_and_supersedes_no_scaling() -> None:
-    resized = scale("d2", before=30, after=30, time_ns=NOW + S, resources=Resources(memory_bytes=2**30))
+def test_resizing_counts_all_replicas_and_supersedes_no_scaling() -> None:
+    resized = scale("d2", before=4, after=4, time_ns=NOW + S, resources=Resources(memory_bytes=2**30))
     state, verdict = Guard(CONFIG).authorise(GuardState(), resized, NOW + S, world())
     assert verdict.status == "accepted"
     (grant,) = state.grants[CELL]
-    assert (grant.taken, grant.subject) == (1, "cell-a/chat#")
+    assert (grant.taken, grant.subject) == (4, "cell-a/chat#")
     _, verdict = Guard(CONFIG).authorise(state, scale(), NOW + S, world())  # older, about something else
     assert verdict.status == "accepted"
 
@@ -74,7 +76,14 @@ REFUSALS: list[tuple[str, AnyDecision, dict[str, Any], str, str]] = [
     ("too many", scale(after=21), {}, "invalid", r"21 replicas lie outside 0 to 20"),
     ("negative", scale(after=-1), {}, "invalid", r"-1 replicas lie outside"),
     ("before", scale(before=-1), {}, "invalid", r"replicas_before is -1"),
-    ("power", scale(power_limit_w=0.0), {}, "invalid", r"power_limit_w is 0\.0"),
+    ("no power", scale(power_limit_w=0.0), {"power_w": 600.0}, "invalid", r"power_limit_w is 0; .* take 200 to 600 W"),
+    ("power of others", scale(power_limit_w=300.0), {}, "invalid", r"no inventory tells .*'chat' runs; leave it out"),
+    ("little power", scale(power_limit_w=199.0), {"power_w": 600.0}, "invalid", r"199; .* take 200 to 600 W.* third"),
+    ("much power", scale(power_limit_w=601.0), {"power_w": 600.0}, "invalid", r"601; .*: choose one between"),
+    ("power not a number", scale(power_limit_w=nan), {"power_w": 600.0}, "invalid", r"nan; the GPUs"),
+    ("power of a resized one", scale(after=4, resources=Resources(cpu=1.0), power_limit_w=9e3), {"power_w": 600.0},
+     "invalid", r"9000; the GPUs"),
+    ("old", scale(ttl_s=9000), {"now_ns": NOW + 901 * S}, "expired", r"901\.000 s ago.*max_age_s allows 900 s"),
     ("resize and scale", scale(resources=Resources(cpu=1.0)), {}, "invalid", r"6 replicas instead of 4; change one"),
     ("resize nothing", scale(after=4, resources=Resources()), {}, "invalid", r"name nothing to change"),
     ("resize to none", scale(after=4, resources=Resources(cpu=0.0)), {}, "invalid", r"resources\.cpu is 0\.0"),
@@ -95,7 +104,9 @@ REFUSALS: list[tuple[str, AnyDecision, dict[str, Any], str, str]] = [
     ("foreign replica", migrate(replica="b-0"), {"running": {"b": 1}}, "invalid", r"belongs to workload 'b', not 'c"),
     ("foreign victim", preempt(victims=("b-0",)), {"running": {"b": 1}}, "invalid", r"belongs to workload 'b'"),
     ("kept", preempt(after=1), {"specs": [spec(min_replicas=2)]}, "invalid", r"keeps at least 2"),
+    ("above most", preempt(before=30, after=21), {}, "invalid", r"21 replicas would stay.* at most 20; leave fewer"),
     ("blast", preempt(before=5, after=0), {}, "blast_radius", r"takes away 5 replicas after 0 .* 4: wait, take fewer"),
+    ("resize many", scale(before=5, after=5, resources=Resources(cpu=1.0)), {}, "blast_radius", r"takes away 5 repl"),
     ("stale claim", scale(before=1, after=0), {"running": {"chat": 9}}, "blast_radius", r"takes away 9 replicas"),
 ]  # fmt: skip
 
@@ -111,12 +122,51 @@ def test_refusals_say_the_limit_and_the_remedy(
     assert re.search(says, detail), detail
 
 
+def test_a_power_limit_within_its_bounds_is_let_through() -> None:
+    for limit_w in (200.0, 450.0, 600.0):
+        assert code(scale(power_limit_w=limit_w), power_w=600.0) == ("", "")
+
+
+def test_a_decision_may_be_as_old_as_is_allowed() -> None:
+    assert code(scale(ttl_s=9000), now_ns=NOW + 900 * S)[0] == ""
+    assert code(scale(ttl_s=9000), ActuatorConfig(max_age_s=9000.0), NOW + 8999 * S)[0] == ""
+    guard = Guard(CONFIG)
+    for late in (guard.still(GuardState(), scale(ttl_s=9000), NOW + 901 * S, world()),
+                 guard.last(scale(ttl_s=9000), NOW + 901 * S, "")):  # fmt: skip
+        assert late is not None
+        assert late.code == "expired"
+
+
 def test_blast_radius_grows_with_the_cell() -> None:
     big = {"chat": 10, "other": 90}
     assert code(preempt(before=10, after=0), running=big)[0] == ""
     tight = ActuatorConfig(blast_radius=BlastRadius(share=0.05, replicas=1))
     assert code(preempt(before=10, after=5), tight, running=big)[0] == ""
     assert code(preempt(before=10, after=4), tight, running=big)[0] == "blast_radius"
+
+
+def test_no_inventory_raises_the_blast_radius_beyond_its_ceiling() -> None:
+    many = {"chat": 300, "other": 10_000}
+    loose = ActuatorConfig(blast_radius=BlastRadius(share=1.0, replicas=1000))
+    found, detail = code(preempt(before=300, after=0), loose, running=many)
+    assert found == "blast_radius"
+    assert "allows cell 'cell-a' 200: wait, take fewer, or raise its share (1), replicas (1000) or most (200)" in detail
+    higher = ActuatorConfig(blast_radius=BlastRadius(share=1.0, most=300))
+    assert code(preempt(before=300, after=0), higher, running=many)[0] == ""
+
+
+@pytest.mark.parametrize("shown", [SubjectState(replicas=9), SubjectState(ready=9), SubjectState(replicas=1, ready=9)])
+def test_what_inventories_do_not_show_is_counted_as_the_platform_shows_it(shown: SubjectState) -> None:
+    overtaken = scale(before=9, after=0)  # it stands for what it overtook, and says less of it itself
+    down = msgspec.structs.replace(overtaken, replicas_before=0)
+    assert Guard(CONFIG).check(GuardState(), down, NOW, world())[1].status == "accepted"
+    verdict = Guard(CONFIG).authorise(GuardState(), down, NOW, world(), shown, (9,))[1]
+    assert verdict.code == "blast_radius"
+    assert "takes away 9 replicas after 0" in verdict.detail
+    wide = Guard(ActuatorConfig(blast_radius=BlastRadius(replicas=9)))
+    state, verdict = wide.authorise(GuardState(), down, NOW, world(), shown, (9,))
+    assert verdict.status == "accepted"
+    assert state.grants[CELL][0].taken == 9
 
 
 def test_the_window_slides() -> None:

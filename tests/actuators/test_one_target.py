@@ -17,6 +17,7 @@ from tests.actuators.loop import (
 from tests.actuators.platform_server import platform_server
 from tests.actuators.samples import NOW, S, migrate, scale
 
+from flyball_contracts.config import BlastRadius
 from flyball_contracts.records import Resources
 
 Unique = Callable[[str], str]
@@ -101,7 +102,9 @@ def test_an_overtaken_decision_is_superseded(bootstrap: str, unique: Unique, tmp
 def test_a_rescue_goes_before_what_waits(bootstrap: str, unique: Unique, tmp_path: Path) -> None:
     with platform_server(chat=4) as server:
         server.held = True
-        with running(live(bootstrap, unique("actuator"), tmp_path, server)):
+        config = live(bootstrap, unique("actuator"), tmp_path, server)
+        wide = msgspec.structs.replace(config.actuator, blast_radius=BlastRadius(replicas=6))
+        with running(msgspec.structs.replace(config, actuator=wide)):
             publish(bootstrap, scale("first"))
             wait_for(lambda: "running" in said(bootstrap, "first"), "the first operation")
             resized = scale("resized", before=6, after=6, resources=Resources(cpu=2.0))

@@ -4,6 +4,7 @@ from pathlib import Path
 from threading import Event
 from typing import Any
 
+import msgspec
 import pytest
 from tests.actuators.loop import (
     PARTITIONS,
@@ -152,9 +153,13 @@ def test_slow_operations_stall_nobody_else(bootstrap: str, unique: Unique, tmp_p
     ],
 )
 def test_live_needs_a_platform_that_can_act(
-    bootstrap: str, unique: Unique, platforms: tuple[PlatformConfig, ...], code: str, remedy: str
+    bootstrap: str, unique: Unique, tmp_path: Path, platforms: tuple[PlatformConfig, ...], code: str, remedy: str
 ) -> None:
-    with running(config_for(bootstrap, unique("actuator"), mode="live", platforms=platforms)):
+    config = config_for(
+        bootstrap, unique("actuator"), mode="live", platforms=platforms, allow=("chat",),
+        kill_switch=str(tmp_path / "stop"),
+    )  # fmt: skip
+    with running(config):
         publish(bootstrap, scale())
         wait_for(ended(bootstrap, 1), "the last word")
     refused = of(bootstrap, "d1", "refused")
@@ -291,6 +296,29 @@ def test_the_event_clock_judges_a_recording_by_its_own_time(bootstrap: str, uniq
     assert said(bootstrap, "later") == ["planned"]
     assert said(bootstrap, "late") == ["refused expired"]
     assert {o.time_ns for o in outcomes(bootstrap) if o.decision == "later"} == {past + 60 * S}
+
+
+def test_a_decision_that_is_too_old_is_refused_though_it_says_otherwise(bootstrap: str, unique: Unique) -> None:
+    with running(config_for(bootstrap, unique("actuator"))):
+        publish(bootstrap, scale("old", time_ns=NOW - 901 * S, ttl_s=10_000), scale("new", ttl_s=10_000))
+        wait_for(ended(bootstrap, 2), "two last words")
+    assert said(bootstrap, "old") == ["refused expired"]
+    assert said(bootstrap, "new") == ["planned"]
+
+
+def test_power_limits_are_those_that_inventories_tell(bootstrap: str, unique: Unique) -> None:
+    with running(config_for(bootstrap, unique("actuator"))):
+        publish(bootstrap, scale("unknown", power_limit_w=300.0))
+        wait_for(ended(bootstrap, 1), "the first last word")
+        gpus = tuple(msgspec.structs.replace(gpu, power_limit_w=700.0) for gpu in inventory(devices=2).devices)
+        publish(bootstrap, msgspec.structs.replace(inventory(replicas=4), devices=gpus))
+        publish(bootstrap, spec("fresh"), scale("f", workload="fresh"))  # whoever knows it has read the inventory
+        wait_for(ended(bootstrap, 2), "the second last word")
+        publish(bootstrap, scale("within", power_limit_w=300.0), scale("beyond", power_limit_w=701.0))
+        wait_for(ended(bootstrap, 4), "four last words")
+    assert said(bootstrap, "unknown") == ["refused invalid"]
+    assert said(bootstrap, "within") == ["planned"]
+    assert said(bootstrap, "beyond") == ["refused invalid"]
 
 
 def test_a_platform_that_raises_and_tracks_nothing_is_not_told_again(

@@ -52,9 +52,15 @@ def test_limits_count_what_others_took_away() -> None:
     book.hear(0, outcome("refused", "refused", "b"), 0)
     book.hear(0, outcome("planned", "planned", "b", *down), 0)
     book.hear(0, outcome("resized", "accepted", "b", down[0], SubjectState(resources=Resources(cpu=1.0))), 0)
+    serving = SubjectState(replicas=1, ready=6), SubjectState(replicas=3)
+    book.hear(0, outcome("serving", "accepted", "b", *serving), 0)
+    mix = (Portion(offer="spot", replicas=1, replicas_before=3), Portion(offer="od", replicas=3, replicas_before=1))
+    book.hear(0, outcome("moved", "accepted", "b", SubjectState(replicas=4), SubjectState(replicas=4, mix=mix)), 0)
     assert {g.decision: (g.taken, g.cell, g.dry_run) for g in book.grants(0)} == {
         "taken": (5, CELL, False),
-        "resized": (1, CELL, False),
+        "resized": (9, CELL, False),
+        "serving": (3, CELL, False),
+        "moved": (2, CELL, False),
     }
 
 

@@ -78,7 +78,7 @@ def settings() -> Config:
         {
             "mode": "live", "clock": "event", "group": "faults-actuator",
             "per_target": {"actions": 10_000}, "per_cell": {"actions": 10_000},
-            "blast_radius": {"share": 1.0, "replicas": 10_000},
+            "blast_radius": {"share": 1.0, "replicas": 10_000, "most": 10_000},
         },
         ActuatorConfig,
     )  # fmt: skip

@@ -6,14 +6,21 @@ MAX_AHEAD_S = 60.0
 
 
 def expired(case: Case) -> Verdict | None:
-    """Refuse from ``expires_ns`` on."""
+    """Refuse from ``expires_ns`` on, and beyond ``actuator.max_age_s`` whatever that says."""
     late_ns = case.now_ns - case.decision.expires_ns
-    if late_ns < 0:
+    if late_ns >= 0:
+        return refuse(
+            "expired",
+            f"expired {late_ns / 1e9:.3f} s ago (expires_ns {case.decision.expires_ns}); "
+            "decide again on present data, or raise worker.decision_ttl_s",
+        )
+    age_s = (case.now_ns - case.decision.time_ns) / 1e9
+    if age_s <= case.config.max_age_s:
         return None
     return refuse(
         "expired",
-        f"expired {late_ns / 1e9:.3f} s ago (expires_ns {case.decision.expires_ns}); "
-        "decide again on present data, or raise worker.decision_ttl_s",
+        f"decided {age_s:.3f} s ago, and actuator.max_age_s allows {case.config.max_age_s:g} s; "
+        "decide again on present data, or raise it",
     )
 
 

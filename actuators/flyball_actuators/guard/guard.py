@@ -30,6 +30,8 @@ _ACCEPTED = Verdict("accepted", "", "")
 _SOUND = CHECKS[CHECKS.index(superseded) + 1 :]
 # What may change while a decision waits: asked again right before the platform is told.
 _STILL = (mode_off, kill_switch, expired, superseded)
+# What needs no memory and no picture of the world: asked by the thread that tells the platform.
+_LAST = (mode_off, kill_switch, expired)
 
 
 class Guard:
@@ -65,6 +67,11 @@ class Guard:
         case = Case(self._config, state, decision, now_ns, world)
         return next((verdict for check in _STILL if (verdict := check(case)) is not None), None)
 
+    def last(self, decision: AnyDecision, now_ns: int, stop: str) -> Verdict | None:
+        """Why a platform must not be told of a decision, if so; ``stop`` is why the kill switch is on, or empty."""
+        case = Case(self._config, GuardState(), decision, now_ns, World({}, {}, {}, stop))
+        return next((verdict for check in _LAST if (verdict := check(case)) is not None), None)
+
     def _judge(self, case: Case) -> tuple[GuardState, Verdict]:
         for check in CHECKS:
             verdict = check(case)
@@ -81,7 +88,7 @@ class Guard:
             subject=subject_of(decision),
             decided_ns=decision.time_ns,
             at_ns=at_ns,
-            taken=taken_by(decision, case.world),
+            taken=taken_by(decision, case.world, case.observed),
             decision=decision.id,
             urgency=urgency_of(decision),
             dry_run=case.config.mode == "dry_run",

@@ -5,7 +5,7 @@ from math import floor
 
 from flyball_actuators.guard.state import Case, Grant, Verdict, World, refuse, urgency_of
 from flyball_contracts.config import ActuatorConfig, RateLimit
-from flyball_contracts.records import AnyDecision, Migrate, Scale
+from flyball_contracts.records import AnyDecision, Migrate, Scale, SubjectState
 
 
 def rate(case: Case) -> Verdict | None:
@@ -26,7 +26,7 @@ def blast_radius(case: Case) -> Verdict | None:
     price nor carbon uses up the room of what is urgent.
     """
     decision, limit = case.decision, case.config.blast_radius
-    takes = taken_by(decision, case.world)
+    takes = taken_by(decision, case.world, case.observed)
     if not takes:
         return None
     now_ns = case.state.clock(decision.cell, case.now_ns)
@@ -37,29 +37,33 @@ def blast_radius(case: Case) -> Verdict | None:
     return refuse(
         "blast_radius",
         f"takes away {takes} replicas after {before} in the last {limit.window_s:g} s; actuator.blast_radius allows "
-        f"cell {decision.cell!r} {cap}: wait, take fewer, or raise its share ({limit.share:g}) or replicas "
-        f"({limit.replicas})",
+        f"cell {decision.cell!r} {cap}: wait, take fewer, or raise its share ({limit.share:g}), replicas "
+        f"({limit.replicas}) or most ({limit.most})",
     )
 
 
-def taken_by(decision: AnyDecision, world: World) -> int:
+def taken_by(decision: AnyDecision, world: World, observed: SubjectState | None = None) -> int:
     """Replicas that stop because of a decision.
 
-    The larger of what the decision assumes to run and what the inventories show counts as "before", so that
-    a decision on stale data cannot take away more than it says.
+    The largest of what the decision assumes to run, what the inventories show and what the platform shows counts as
+    "before", so that a decision on stale data cannot take away more than it says. New resources take away all of them,
+    one after the other.
     """
-    if isinstance(decision, Migrate) or (isinstance(decision, Scale) and decision.resources is not None):
-        return 1  # at a time
-    before = max(decision.replicas_before, world.running(decision.cell, decision.workload))
+    if isinstance(decision, Migrate):
+        return 1
+    shown = (0, 0) if observed is None else (observed.replicas or 0, observed.ready or 0)
+    before = max(decision.replicas_before, world.running(decision.cell, decision.workload), *shown)
+    if isinstance(decision, Scale) and decision.resources is not None:
+        return max(before, 1)
     mix = decision.mix if isinstance(decision, Scale) else ()
     moved = sum(max(0, part.replicas_before - part.replicas) for part in mix)  # they stop, though others start
     return max(0, before - decision.replicas, moved)
 
 
 def cap_of(config: ActuatorConfig, cell: str, world: World) -> int:
-    """Most replicas that may be taken from a cell in one window."""
-    known = sum(map(len, world.placed.get(cell, {}).values()))
-    return max(floor(config.blast_radius.share * known), config.blast_radius.replicas)
+    """Most replicas that may be taken from a cell in one window; inventories that claim many raise it to a ceiling."""
+    known, limit = sum(map(len, world.placed.get(cell, {}).values())), config.blast_radius
+    return min(max(floor(limit.share * known), limit.replicas), limit.most)
 
 
 def _alike(case: Case) -> list[Grant]:

@@ -27,13 +27,15 @@ class World(NamedTuple):
     """What is true outside at the moment of the decision.
 
     ``placed[cell][workload]`` are the nodes of its replicas, by replica, as the inventories show them. ``stop`` is why
-    the kill switch is on, or empty.
+    the kill switch is on, or empty. ``power_w[cell][workload]`` is the largest power limit known of a GPU on the nodes
+    where a workload runs, in W.
     """
 
     workloads: Mapping[str, WorkloadSpec]
     nodes: Mapping[str, NodeInfo]
     placed: Placed
     stop: str
+    power_w: Mapping[str, Mapping[str, float]] = {}
 
     def running(self, cell: str, workload: str) -> int:
         """Replicas of one workload, 0 where the inventories name none."""

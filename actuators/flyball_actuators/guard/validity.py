@@ -2,6 +2,7 @@
 
 import math
 
+from flyball_actuators.guard.power import power_limit
 from flyball_actuators.guard.state import Case, Verdict, World, refuse
 from flyball_contracts.records import Migrate, Preempt, Resources, Scale, WorkloadSpec
 
@@ -18,7 +19,7 @@ def invalid(case: Case) -> Verdict | None:
             f"'{decision.cell}/{decision.workload}'"
         )
     elif isinstance(decision, Scale):
-        problem = _scale(decision, spec)
+        problem = _scale(decision, spec) or power_limit(decision, case.world)
     elif isinstance(decision, Preempt):
         problem = _preempt(decision, spec) or _foreign(decision, decision.victims, case.world)
     else:
@@ -37,11 +38,7 @@ def _scale(scale: Scale, spec: WorkloadSpec) -> str:
             f"workload {spec.workload!r}; change its min_replicas or max_replicas"
         )
     if scale.mix:
-        problem = _mix(scale)
-        if problem:
-            return problem
-    if scale.power_limit_w is not None and scale.power_limit_w <= 0:
-        return f"power_limit_w is {scale.power_limit_w}; it must be positive"
+        return _mix(scale)
     return ""
 
 
@@ -79,6 +76,11 @@ def _preempt(preempt: Preempt, spec: WorkloadSpec) -> str:
         return (
             f"{preempt.replicas} replicas of {preempt.replicas_before} stay; a preemption must take some away, "
             "and leave none or more"
+        )
+    if preempt.replicas > spec.max_replicas:
+        return (
+            f"{preempt.replicas} replicas would stay, and workload {spec.workload!r} runs at most "
+            f"{spec.max_replicas}; leave fewer, or change its max_replicas"
         )
     if preempt.replicas < spec.min_replicas:
         return (

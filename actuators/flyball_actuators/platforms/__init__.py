@@ -17,6 +17,7 @@ from flyball_actuators.platforms.base import (
     Superseded as Superseded,
 )
 from flyball_actuators.platforms.inventory import InventoryPlatform as InventoryPlatform, Seen as Seen
+from flyball_actuators.platforms.knowingly import check_live
 from flyball_actuators.platforms.kubernetes import KubernetesPlatform as KubernetesPlatform
 from flyball_actuators.platforms.simulated import SimulatedPlatform as SimulatedPlatform
 from flyball_actuators.platforms.states import expected_of as expected_of
@@ -70,8 +71,10 @@ class Platforms:
 def make_platforms(config: ActuatorConfig, seen: Seen) -> Platforms:
     """The platforms of a configuration; ``seen`` gives the replicas that inventories show.
 
-    In dry run, cells that no entry names are planned on the inventories. Raises :class:`ConfigError`.
+    In dry run, cells that no entry names are planned on the inventories. Raises :class:`ConfigError`, also where mode
+    live is not asked for knowingly.
     """
+    check_live(config)
     served = [_served(entry, f"actuator.platforms[{i}]", seen) for i, entry in enumerate(config.platforms)]
     if config.mode != "live":
         served.append(Served(("*",), InventoryPlatform(seen), POLL_S))

@@ -225,13 +225,15 @@ class RateLimit(Section, frozen=True):
 class BlastRadius(Section, frozen=True):
     """Most replicas of a cell that may be taken away in any ``window_s`` seconds.
 
-    The larger of ``share`` of the replicas that the cell is known to run and ``replicas``. Moves off failing devices
-    are counted apart, with as much room again; so are dry runs.
+    The larger of ``share`` of the replicas that the cell is known to run and ``replicas``, but never more than
+    ``most``, whatever inventories claim. Moves off failing devices are counted apart, with as much room again; so are
+    dry runs.
     """
 
     window_s: Positive = 600.0
     share: Ratio = 0.3
     replicas: Count = 4
+    most: Count = 200
 
 
 class PlatformConfig(Section, frozen=True):
@@ -259,6 +261,8 @@ class ActuatorConfig(Section, frozen=True):
     In dry run, cells that no entry of ``platforms`` names are planned on the inventories; live, their decisions are
     refused. ``allow`` are glob patterns of workloads that may be acted on. ``kill_switch`` is a file: while it exists,
     everything is refused. ``clock`` is ``event`` only for replays, where now is the newest time in the records.
+    Unless all ``platforms`` are simulated, mode ``live`` takes an ``allow`` other than ``*``, a ``kill_switch`` and
+    clock ``wall``. A decision older than ``max_age_s`` is refused, however late it says that it expires.
     """
 
     mode: Literal["off", "dry_run", "live"] = "dry_run"
@@ -268,6 +272,7 @@ class ActuatorConfig(Section, frozen=True):
     kill_switch: str = ""
     ledger: str = ""
     clock: Literal["wall", "event"] = "wall"
+    max_age_s: Positive = 900.0
     per_target: RateLimit = RateLimit()
     per_cell: RateLimit = RateLimit(actions=60)
     blast_radius: BlastRadius = BlastRadius()
@@ -299,3 +304,12 @@ class Config(Section, frozen=True):
     actuator: ActuatorConfig = ActuatorConfig()
     dashboard: DashboardConfig = DashboardConfig()
     influx: InfluxConfig = InfluxConfig()
+
+    def __post_init__(self) -> None:
+        """Refuse decisions that would be too old before they expire."""
+        lives_s, oldest_s = self.worker.decision_ttl_s, self.actuator.max_age_s
+        if lives_s >= oldest_s:
+            raise ValueError(
+                f"worker.decision_ttl_s is {lives_s:g} and actuator.max_age_s is {oldest_s:g}; decisions must expire "
+                "before they are too old: lower the one or raise the other"
+            )

@@ -1,0 +1,27 @@
+"""The bounds of a power limit: what the inventories know of the GPUs that it is for."""
+
+from flyball_actuators.guard.state import World
+from flyball_contracts.records import Scale
+
+LEAST_SHARE = 1 / 3
+"""Of the largest limit known: below it GPUs hardly work, and some drivers refuse it."""
+
+
+def power_limit(scale: Scale, world: World) -> str:
+    """What is wrong with a decision's power limit, or empty."""
+    limit_w = scale.power_limit_w
+    if limit_w is None:
+        return ""
+    most_w = world.power_w.get(scale.cell, {}).get(scale.workload)
+    if most_w is None:
+        return (
+            f"power_limit_w is {limit_w:g}, and no inventory tells the power limits of the GPUs where workload "
+            f"{scale.workload!r} runs; leave it out, or let the agents of its nodes report them first"
+        )
+    least_w = LEAST_SHARE * most_w
+    if least_w <= limit_w <= most_w:
+        return ""
+    return (
+        f"power_limit_w is {limit_w:g}; the GPUs where workload {scale.workload!r} runs take {least_w:g} to {most_w:g} "
+        "W, from a third of the largest limit known to all of it: choose one between"
+    )

@@ -1,0 +1,30 @@
+"""What mode ``live`` takes, so that nobody lets it act by mistake."""
+
+from flyball_contracts.config import ActuatorConfig
+from flyball_contracts.errors import ConfigError
+
+_EVERYTHING = ("*",)
+
+
+def check_live(config: ActuatorConfig) -> None:
+    """Raise :class:`ConfigError` for settings that act on a real platform without saying on what, and how to stop it.
+
+    A simulated fleet harms nobody, and takes none of this.
+    """
+    if config.mode != "live" or all(entry.driver == "simulated" for entry in config.platforms):
+        return
+    if config.clock == "event":
+        raise ConfigError(
+            "actuator.clock: event is for replays and simulated platforms, not for mode live on others, where old "
+            "decisions would count as new; set clock: wall, or mode: dry_run"
+        )
+    if config.allow == _EVERYTHING:
+        raise ConfigError(
+            'actuator.allow: mode live takes patterns of the workloads that may be acted on, such as ["web-*"], or '
+            '["?*"] for each; name them, or set mode: dry_run'
+        )
+    if not config.kill_switch:
+        raise ConfigError(
+            "actuator.kill_switch: mode live takes a file that stops everything while it exists; name one in a folder "
+            "that exists, or set mode: dry_run"
+        )

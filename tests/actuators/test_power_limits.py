@@ -1,0 +1,46 @@
+"""What inventories tell of power limits."""
+
+import msgspec
+from tests.actuators.samples import CELL, inventory
+
+from flyball_actuators.power_limits import PowerLimits
+from flyball_contracts.records import Inventory
+
+
+def limited(node: str, *limits_w: float | None, workload: str = "chat") -> Inventory:
+    made = inventory(node, workload=workload, replicas=1, devices=len(limits_w))
+    devices = (
+        msgspec.structs.replace(device, power_limit_w=w) for device, w in zip(made.devices, limits_w, strict=True)
+    )
+    return msgspec.structs.replace(made, devices=tuple(devices))
+
+
+def seen(*inventories: Inventory) -> dict[str, float]:
+    limits, known = PowerLimits(), dict[str, Inventory]()
+    for one in inventories:
+        limits.see(one)
+        known[one.node] = one
+    return dict(limits.by_workload(known).get(CELL, {}))
+
+
+def test_the_largest_on_the_nodes_of_a_workload_counts() -> None:
+    assert seen(limited("a", 300.0, 700.0, None), limited("b", 400.0), limited("c", 900.0, workload="other")) == {
+        "chat": 700.0,
+        "other": 900.0,
+    }
+
+
+def test_a_limit_that_was_lowered_may_be_raised_again() -> None:
+    assert seen(limited("a", 700.0), limited("a", 250.0)) == {"chat": 700.0}
+
+
+def test_nothing_is_known_where_nobody_tells() -> None:
+    assert seen(limited("a", None, float("nan"), 0.0), inventory("b", replicas=1)) == {}
+
+
+def test_a_node_that_is_gone_counts_no_more() -> None:
+    limits, one = PowerLimits(), limited("a", 700.0)
+    limits.see(one)
+    assert limits.by_workload({"a": one}) == {CELL: {"chat": 700.0}}
+    limits.changed()
+    assert limits.by_workload({}) == {}
