@@ -25,7 +25,7 @@ def nothing(_cell: str, _workload: str) -> Mapping[str, str]:
 @pytest.mark.parametrize(
     ("settings", "says"),
     [
-        ({**KNOWING, "allow": ("*",)}, r"actuator\.allow: mode live takes patterns .*name them, or set mode: dry_run"),
+        ({**KNOWING, "allow": None}, r"actuator\.allow: mode live takes patterns .*name them, or set mode: dry_run"),
         ({**KNOWING, "kill_switch": ""}, r"actuator\.kill_switch: mode live takes a file .*name one"),
         ({**KNOWING, "clock": "event"}, r"actuator\.clock: event is for replays .*set clock: wall, or mode: dry_run"),
     ],
@@ -42,7 +42,7 @@ def test_live_on_a_real_platform_is_refused_until_it_is_meant(
 
 def test_live_that_is_meant_starts() -> None:
     make_platforms(ActuatorConfig(mode="live", platforms=(REAL, SIMULATED), **KNOWING), nothing)
-    every: dict[str, Any] = {**KNOWING, "allow": ("?*",)}
+    every: dict[str, Any] = {**KNOWING, "allow": ("*",)}
     make_platforms(ActuatorConfig(mode="live", platforms=(REAL,), **every), nothing)
 
 

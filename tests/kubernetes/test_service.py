@@ -37,7 +37,10 @@ def test_all_three_commands_reach_the_cluster(
             poll_s=0.1,
         ),
     )
-    config = config_for(bootstrap, "hands", mode="live", ledger=str(tmp_path / "ledger"), platforms=platforms)
+    config = config_for(
+        bootstrap, "hands", mode="live", ledger=str(tmp_path / "ledger"), platforms=platforms, allow=("*",),
+        kill_switch=str(tmp_path / "stop"),
+    )  # fmt: skip
     with running(config):
         publish(
             bootstrap,

@@ -22,8 +22,8 @@ def _count(decision: Scale | Preempt, observed: SubjectState, assumed: tuple[int
     """
     shown = [n for n in (observed.replicas, observed.ready) if n is not None]
     before, after = decision.replicas_before, decision.replicas
-    if isinstance(decision, Preempt) and shown and after > min(shown):
-        return f"{after} replicas should stay, but the platform shows {min(shown)}: a preemption must never start any"
+    if isinstance(decision, Preempt) and shown and after > shown[0]:
+        return f"{after} replicas should stay, but the platform shows {shown[0]}: a preemption must never start any"
     if not shown or any(_harmless(start, after, min(shown), max(shown)) for start in (before, *assumed)):
         return ""
     nearest = max(shown) if before > max(shown) else min(shown)

@@ -37,7 +37,7 @@ def unknown_target(case: Case) -> Verdict | None:
 def not_allowed(case: Case) -> Verdict | None:
     """Refuse a workload that no pattern of ``actuator.allow`` covers."""
     workload = case.decision.workload
-    if any(fnmatchcase(workload, pattern) for pattern in case.config.allow):
+    if case.config.allow is None or any(fnmatchcase(workload, pattern) for pattern in case.config.allow):
         return None
     patterns = ", ".join(case.config.allow) or "nothing"
     return refuse("not_allowed", f"actuator.allow covers {patterns}, not {workload!r}; add a pattern to allow it")

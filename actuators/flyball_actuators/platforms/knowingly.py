@@ -3,8 +3,6 @@
 from flyball_contracts.config import ActuatorConfig
 from flyball_contracts.errors import ConfigError
 
-_EVERYTHING = ("*",)
-
 
 def check_live(config: ActuatorConfig) -> None:
     """Raise :class:`ConfigError` for settings that act on a real platform without saying on what, and how to stop it.
@@ -18,10 +16,10 @@ def check_live(config: ActuatorConfig) -> None:
             "actuator.clock: event is for replays and simulated platforms, not for mode live on others, where old "
             "decisions would count as new; set clock: wall, or mode: dry_run"
         )
-    if config.allow == _EVERYTHING:
+    if config.allow is None:
         raise ConfigError(
             'actuator.allow: mode live takes patterns of the workloads that may be acted on, such as ["web-*"], or '
-            '["?*"] for each; name them, or set mode: dry_run'
+            '["*"] for each; name them, or set mode: dry_run'
         )
     if not config.kill_switch:
         raise ConfigError(
