@@ -260,8 +260,8 @@ class ActuatorConfig(Section, frozen=True):
 
     In dry run, cells that no entry of ``platforms`` names are planned on the inventories; live, their decisions are
     refused. ``allow`` are glob patterns of workloads that may be acted on; null: all, but not live. ``kill_switch`` is
-    a file: while it exists, everything is refused. ``clock`` is ``event`` only for replays, where now is the newest time in the records.
-    Unless all ``platforms`` are simulated, mode ``live`` takes an ``allow``, a ``kill_switch`` and
+    a file: while it exists, everything is refused. ``clock`` is ``event`` only for replays, where now is the newest
+    time in the records. Unless all ``platforms`` are simulated, mode ``live`` takes an ``allow``, a ``kill_switch`` and
     clock ``wall``. A decision older than ``max_age_s`` is refused, however late it says that it expires.
     """
 
