@@ -47,28 +47,33 @@ class Book:
         return self._pages.get(partition, {}).get(decision)
 
     def grants(self, partition: int) -> Iterator[Grant]:
-        """What the limits count of the decisions that any actuator carried out.
-
-        The time of a decision is not in its outcomes, so none of them makes another one old; nor is its reason, so
-        that every move counts as a rescue and no preemption as a deferral.
-        """
-        for decision, page in self._pages.get(partition, {}).items():
+        """What the limits count of the decisions that any actuator carried out."""
+        for page in self._pages.get(partition, {}).values():
             said = page.running or page.accepted
             if said is not None and not (page.final is not None and page.final.status == "refused"):
-                yield Grant(
-                    cell=said.cell,
-                    target=said.target,
-                    subject=said.target,
-                    decided_ns=0,
-                    at_ns=said.time_ns,
-                    taken=_taken(said),
-                    decision=decision,
-                    urgency="rescue" if said.type == "Migrate" else "normal",
-                )
+                yield grant_of(said)
 
     def forget(self, partition: int) -> None:
         """A partition is another's now."""
         self._pages.pop(partition, None)
+
+
+def grant_of(said: Outcome) -> Grant:
+    """What the limits count of a decision, as far as an outcome tells.
+
+    The time of a decision is not in its outcomes, so none of them makes another one old; nor is its reason, so that
+    every move counts as a rescue and no preemption as a deferral.
+    """
+    return Grant(
+        cell=said.cell,
+        target=said.target,
+        subject=said.target,
+        decided_ns=0,
+        at_ns=said.time_ns,
+        taken=_taken(said),
+        decision=said.decision,
+        urgency="rescue" if said.type == "Migrate" else "normal",
+    )
 
 
 def _taken(said: Outcome) -> int:

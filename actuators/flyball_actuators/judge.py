@@ -2,7 +2,9 @@
 
 from collections.abc import Callable
 
-from flyball_actuators.guard import Grant, Guard, GuardState, Verdict, World
+import msgspec
+
+from flyball_actuators.guard import Grant, Guard, GuardState, Verdict, World, longest_s
 from flyball_actuators.kill_switch import stop_reason
 from flyball_actuators.ledger import Ledger
 from flyball_actuators.session import Session
@@ -44,8 +46,26 @@ class Judge:
     ) -> tuple[Verdict, Grant | None]:
         """Judge a decision on what the platform shows; a grant where it may be carried out."""
         now_ns, view = self.now_ns(decision), self.view()
-        self._state, verdict = self._guard.authorise(self._state, decision, now_ns, view, observed, assumed)
-        return verdict, self._state.grants[decision.cell][-1] if verdict.status == "accepted" else None
+        others = [grant for grant in self._others(decision.cell, now_ns) if grant.decision != decision.id]
+        state = self._state.plus(decision.cell, others)
+        state, verdict = self._guard.authorise(state, decision, now_ns, view, observed, assumed)
+        self._state = state.less(decision.cell, others)
+        return verdict, state.grants[decision.cell][-1] if verdict.status == "accepted" else None
+
+    def _others(self, cell: str, now_ns: int) -> list[Grant]:
+        """What other actuators did to a cell as far as the outcomes tell; a clock that is ahead of ours counts as now.
+
+        They are counted anew each time, because one of them may come to nothing.
+        """
+        if not self.live:
+            return []
+        counted = {grant.decision for grant in self._state.grants.get(cell, ())}
+        found = self._session.all.book.since(cell, now_ns - round(longest_s(self._config) * 1e9))
+        return [
+            msgspec.structs.replace(grant, at_ns=min(grant.at_ns, now_ns))
+            for grant in found
+            if grant.decision not in counted
+        ]
 
     def still(self, decision: AnyDecision) -> Verdict | None:
         """Why a decision that was judged before may no longer be carried out, if so."""

@@ -9,6 +9,7 @@ from typing import NamedTuple, cast
 from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, KafkaException, Message, TopicPartition
 
 from flyball_actuators.carry_out import Carrier
+from flyball_actuators.guard import longest_s
 from flyball_actuators.judge import Judge
 from flyball_actuators.lanes import MOST_WAITING, Lanes
 from flyball_actuators.ledger import Ledger
@@ -80,8 +81,7 @@ class Loop:
         self._open: set[int] = set()
         self._paused = self._refused = False
         self._commit_s = 0.0
-        longest_s = max(settings.per_target.window_s, settings.per_cell.window_s, settings.blast_radius.window_s)
-        self._look_back_ms = round(1000 * (longest_s + _SLACK_S))
+        self._look_back_ms = round(1000 * (longest_s(settings) + _SLACK_S))
         client = reading(kafka, settings.group)
         self._incremental = "cooperative" in str(client["partition.assignment.strategy"])
         self._consumer = open_consumer({**client, "on_commit": self._committed}, _LOG, "decisions")
@@ -185,16 +185,19 @@ class Loop:
         )
 
     def _admit(self) -> None:
-        """Let the decisions of a partition in once it is known what became of those before them."""
+        """Let the decisions of a partition in once it is known what became of those before them, and of all others."""
         log = self._session.log
         for partition, held in list(self._held.items()):
             try:
                 log.follow(partition, held[0].at_ms - self._look_back_ms)
+                if self._judge.live:
+                    self._session.follow_all(self._watch.partitions, held[0].at_ms - self._look_back_ms)
             except KafkaException as error:
                 _LOG.warning("outcomes of partition %d cannot be read: %s", partition, error.args[0].str())
                 continue
             log.drain()
-            if log.read(partition):
+            self._session.all.drain()
+            if log.read(partition) and self._session.all_read:
                 self._judge.restore(partition)
                 self._open.add(partition)
                 for read in self._held.pop(partition):

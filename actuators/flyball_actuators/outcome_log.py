@@ -1,11 +1,10 @@
-"""Follows the outcomes of the partitions that are ours, from as far back as it matters."""
+"""Follows the outcomes of some partitions, from as far back as it matters."""
 
 import logging
-from typing import NamedTuple
+from typing import Generic, NamedTuple, Protocol, TypeVar
 
 from confluent_kafka import KafkaException, Message, TopicPartition
 
-from flyball_actuators.book import Book
 from flyball_actuators.messages import END_OF_PARTITION, headers_of
 from flyball_contracts.codec import decode_record
 from flyball_contracts.errors import DecodeError
@@ -27,11 +26,26 @@ class _Part(NamedTuple):
     until: int
 
 
-class OutcomeLog:
-    """Reads outcome partitions into a :class:`Book`; it joins no group and commits nothing."""
+class Listener(Protocol):
+    """Who takes what is read."""
 
-    def __init__(self, settings: Settings) -> None:
-        self.book = Book()
+    def hear(self, partition: int, outcome: Outcome, at_ms: int) -> None:
+        """Take the next outcome of a partition; ``at_ms`` is when it was sent."""
+        ...
+
+    def forget(self, partition: int) -> None:
+        """The partition is followed no more."""
+        ...
+
+
+B = TypeVar("B", bound=Listener)
+
+
+class OutcomeLog(Generic[B]):
+    """Reads outcome partitions into a ``book``; it joins no group and commits nothing."""
+
+    def __init__(self, settings: Settings, book: B) -> None:
+        self.book = book
         self.undecodable = 0
         self._consumer = open_consumer({**settings, "enable.partition.eof": True}, _LOG, "outcomes")
         self._parts: dict[int, _Part] = {}

@@ -8,10 +8,12 @@ from threading import Event
 
 from confluent_kafka import KafkaException
 
+from flyball_actuators.book import Book
 from flyball_actuators.guard import World
 from flyball_actuators.lease import Lease
 from flyball_actuators.outbox import Delivered, Outbox
 from flyball_actuators.outcome_log import OutcomeLog
+from flyball_actuators.taken import Taken
 from flyball_actuators.world import WorldReader
 from flyball_contracts.codec import record_message
 from flyball_contracts.config import KafkaConfig
@@ -45,28 +47,45 @@ def reading(kafka: KafkaConfig, group: str) -> Settings:
 
 
 class Session:
-    """The world, the log of outcomes, the way out, and the proof that this process may speak."""
+    """The world, the logs of outcomes, the way out, and the proof that this process may speak.
+
+    ``log`` follows the partitions that are ours, and ``all`` every partition, for what others did to the same cells.
+    """
 
     def __init__(self, kafka: KafkaConfig, group: str, instance: str, stop: Event) -> None:
         settings = reading(kafka, group)
         self.instance = instance
         self.lease = Lease(float(settings["session.timeout.ms"]) / _MS)
-        self.log = OutcomeLog(settings)
+        self.log = OutcomeLog(settings, Book())
+        self.all = OutcomeLog(settings, Taken())
         self.outbox = Outbox(
             producer_settings(kafka.bootstrap, client_id=CLIENT, linger_ms=0, portable=True, extra=kafka.client),
             self.lease.length_s,
         )
         self._world = WorldReader(settings, kafka.bootstrap)
         self._stop = stop
+        self._followed = 0
 
     def start(self) -> None:
         """Read workloads and inventories to their ends; :class:`TransportError` when the broker does not answer."""
         self._world.start(self._stop)
 
+    def follow_all(self, partitions: int, since_ms: int) -> None:
+        """Read all outcomes from ``since_ms`` on; ``KafkaException`` when the broker does not answer."""
+        for partition in range(self._followed, partitions):
+            self.all.follow(partition, since_ms)
+            self._followed = partition + 1
+
+    @property
+    def all_read(self) -> bool:
+        """Whether the outcomes that were there when they were first followed have been read."""
+        return all(self.all.read(partition) for partition in range(self._followed))
+
     def drain(self) -> None:
         """Take in what has arrived on all topics but the decisions."""
         self._world.drain()
         self.log.drain()
+        self.all.drain()
         self.outbox.step(again=self.lease.valid())
 
     def say(self, partition: int, outcome: Outcome, then: Delivered | None = None) -> None:
@@ -101,4 +120,5 @@ class Session:
         """Let the broker go."""
         self._world.close()
         self.log.close()
+        self.all.close()
         self.outbox.close()

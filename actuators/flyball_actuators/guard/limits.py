@@ -74,8 +74,12 @@ def _alike(case: Case) -> list[Grant]:
 
 def pruned(grants: Iterable[Grant], now_ns: int, config: ActuatorConfig) -> tuple[Grant, ...]:
     """The grants that a limit can still count."""
-    longest_s = max(config.per_target.window_s, config.per_cell.window_s, config.blast_radius.window_s)
-    return tuple(_within(grants, now_ns, longest_s))
+    return tuple(_within(grants, now_ns, longest_s(config)))
+
+
+def longest_s(config: ActuatorConfig) -> float:
+    """The longest window of all limits."""
+    return max(config.per_target.window_s, config.per_cell.window_s, config.blast_radius.window_s)
 
 
 def _within(grants: Iterable[Grant], now_ns: int, window_s: float) -> list[Grant]:

@@ -1,6 +1,6 @@
 """What the guard is told, what it remembers, and what it answers."""
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Literal, NamedTuple, Self
 
 import msgspec
@@ -94,6 +94,21 @@ class GuardState(NamedTuple):
         if len(left) == len(granted):
             return self
         return self._replace(grants={**self.grants, decision.cell: left})
+
+    def plus(self, cell: str, others: Collection[Grant]) -> Self:
+        """State that also counts what others did to a cell."""
+        if not others:
+            return self
+        counted = sorted((*self.grants.get(cell, ()), *others), key=lambda grant: grant.at_ns)
+        return self._replace(grants={**self.grants, cell: tuple(counted)})
+
+    def less(self, cell: str, others: Collection[Grant]) -> Self:
+        """State that counts only our own again."""
+        if not others:
+            return self
+        theirs = {grant.decision for grant in others}
+        kept = tuple(grant for grant in self.grants.get(cell, ()) if grant.decision not in theirs)
+        return self._replace(grants={**self.grants, cell: kept})
 
     def clock(self, cell: str, now_ns: int) -> int:
         """The limits' time of a cell: ``now_ns``, but never before its latest grant."""

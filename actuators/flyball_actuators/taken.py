@@ -1,0 +1,52 @@
+"""What all actuators of a group did to each cell, from the outcomes of all partitions: a cell's limits are one."""
+
+from typing import NamedTuple
+
+import msgspec
+
+from flyball_actuators.book import grant_of
+from flyball_actuators.guard import Grant
+from flyball_contracts.records import Outcome
+
+MOST = 20_000
+
+
+class _Heard(NamedTuple):
+    """A grant, and whether the platform was told; what was overtaken before that came to nothing."""
+
+    grant: Grant
+    told: bool
+
+
+class Taken:
+    """Grants by cell, in the order in which they were heard; of a cell that nobody asks about the newest."""
+
+    def __init__(self) -> None:
+        self._cells: dict[str, dict[str, _Heard]] = {}
+
+    def hear(self, partition: int, outcome: Outcome, at_ms: int) -> None:
+        """Take the next outcome of a partition."""
+        if outcome.mode != "live":
+            return
+        of_cell = self._cells.setdefault(outcome.cell, {})
+        known = of_cell.get(outcome.decision)
+        if outcome.status == "refused" or (outcome.status == "superseded" and known is not None and not known.told):
+            of_cell.pop(outcome.decision, None)
+        elif outcome.status == "running" or (outcome.status == "accepted" and known is None):
+            grant = grant_of(outcome)
+            if known is not None and known.grant.taken > grant.taken:  # the claim said more than the platform expects
+                grant = msgspec.structs.replace(grant, taken=known.grant.taken)
+            of_cell[outcome.decision] = _Heard(grant, outcome.status == "running")
+            if len(of_cell) > 2 * MOST:
+                self._cells[outcome.cell] = dict(list(of_cell.items())[-MOST:])
+
+    def forget(self, partition: int) -> None:
+        """What was heard of a partition was done, whoever owns it."""
+
+    def since(self, cell: str, since_ns: int) -> list[Grant]:
+        """Grants of a cell later than ``since_ns``; older ones are forgotten."""
+        of_cell = self._cells.get(cell, {})
+        late = {decision: heard for decision, heard in of_cell.items() if heard.grant.at_ns > since_ns}
+        if len(late) < len(of_cell):
+            self._cells[cell] = late
+        return [heard.grant for heard in late.values()]
