@@ -146,7 +146,11 @@ def pod(labels: dict[str, str], gpus: int, cold_start: str) -> dict[str, Any]:
         "metadata": {"labels": labels, "annotations": {"flyball.test/cold-start": cold_start}},
         "spec": {
             "containers": [
-                {"name": "model", "image": "none", "resources": {"limits": {"nvidia.com/gpu": str(gpus), "cpu": "1"}}}
+                {
+                    "name": "model",
+                    "image": "none",
+                    "resources": {"limits": {"nvidia.com/gpu": str(gpus), "cpu": "100m"}},
+                }
             ],
             "terminationGracePeriodSeconds": 1,
         },

@@ -1,8 +1,10 @@
 """A Kubernetes control plane on loopback, from the binaries of infra/controlplane/fetch; see `ControlPlane`."""
 
 import json
+import signal
 import ssl
 import subprocess
+import time
 import urllib.error
 import urllib.request
 from contextlib import ExitStack
@@ -44,6 +46,7 @@ class ControlPlane:
         self._binaries, self._folder = binaries, folder
         self._stack = ExitStack()
         self._servers: dict[str, Server] = {}
+        self._serving: tuple[str, ...] = ()
         self._context = ssl.create_default_context()
         self._context.check_hostname, self._context.verify_mode = False, ssl.CERT_NONE  # it makes its own certificate
         ports = free_ports(5)
@@ -137,9 +140,19 @@ class ControlPlane:
             assert status == 201, answer
         return names
 
-    def stop(self, name: str) -> None:
-        """End one program as a crash would; with it go nobody's objects."""
-        self._servers[name].kill()
+    def crash(self, for_s: float) -> None:
+        """Kill the API server, and start it again after a while; what it stored is there."""
+        self._servers["kube-apiserver"].kill()
+        time.sleep(for_s)
+        self._run("kube-apiserver", *self._serving)
+        self._servers["kube-apiserver"].wait_until(self._ready, READY_S)
+
+    def stall(self, for_s: float) -> None:
+        """Let the API server stand still: what was asked may be done later, or was done and is never answered."""
+        server = self._servers["kube-apiserver"]
+        server.send(signal.SIGSTOP)
+        time.sleep(for_s)
+        server.send(signal.SIGCONT)
 
     def _start(self) -> None:
         certs = self._folder / "certs"
@@ -158,8 +171,7 @@ class ControlPlane:
             f"--listen-peer-urls=http://{LOOPBACK}:{self._peer}",
             "--unsafe-no-fsync",
         )
-        self._run(
-            "kube-apiserver",
+        self._serving = (
             f"--etcd-servers=http://{LOOPBACK}:{self._etcd}",
             f"--bind-address={LOOPBACK}",
             f"--secure-port={self._port}",
@@ -177,6 +189,7 @@ class ControlPlane:
             f"--audit-policy-file={policy}",
             f"--audit-log-path={self.audit}",
         )
+        self._run("kube-apiserver", *self._serving)
         self._servers["kube-apiserver"].wait_until(self._ready, READY_S)
         config = self.kubeconfig(ADMIN)
         for name, port in (("kube-controller-manager", self._manager), ("kube-scheduler", self._scheduler)):
@@ -191,10 +204,16 @@ class ControlPlane:
                 f"--secure-port={port}",
                 f"--cert-dir={self._folder / name}",
             )
-        self._run("kwok", f"--kubeconfig={config}", "--manage-all-nodes=true", f"--config={STAGES}")
+        self._run(
+            "kwok",
+            f"--kubeconfig={config}",
+            "--manage-all-nodes=true",
+            "--node-lease-duration-seconds=40",
+            f"--config={STAGES}",
+        )
 
     def _run(self, name: str, *arguments: str) -> None:
-        environment = {"ETCD_UNSUPPORTED_ARCH": "", "HOME": str(self._folder)}
+        environment = {"HOME": str(self._folder)}
         server = Server(
             name, [str(self._binaries / name), *arguments], self._folder / f"{name}.log", environment=environment
         )

@@ -1,0 +1,133 @@
+"""What two live actuators do to a real Kubernetes control plane under faults, by the API server's own audit log.
+
+A real Kafka, etcd, API server, controllers and kwok nodes on this machine; two actuators of one group with a ledger
+each. Decisions come twice, late, out of order, expired, and about a workload that is not allowed. Meanwhile actuators
+are killed and stopped, some for longer than their session; the API server is killed, and stalls beyond the driver's
+patience; and somebody else writes, too. The audit log names the decision of each write.
+
+The second table times the guard alone: one decision judged among many grants and workloads.
+
+``--quick`` sends few decisions. The exit status is 1 when an oracle is broken.
+"""
+
+import argparse
+import json
+import sys
+import tempfile
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from rich.console import Console
+from rich.progress import track
+from rich.table import Table
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+from bench._report import machine
+from tests.actuators.loop import PARTITIONS
+from tests.actuators.samples import CELL, NOW, S, scale, spec
+from tests.kubernetes.cluster import Cluster
+from tests.kubernetes.controlplane import ControlPlane, missing
+from tests.kubernetes.trial import Verdict, trial
+
+from flyball_actuators.guard import Guard, GuardState, World
+from flyball_contracts.config import ActuatorConfig, BlastRadius, RateLimit
+from flyball_contracts.records import SubjectState
+from flyball_streams.broker import RealKafka, kafka
+
+ROOT = Path(__file__).resolve().parents[1]
+DECISIONS, QUICK_DECISIONS = 3000, 100
+JUDGED, QUICK_JUDGED = 20_000, 2_000
+WORKLOADS = 1_000
+console = Console()
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run, print, and say by the exit status whether all held."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--decisions", type=int, help=f"decisions in all ({DECISIONS}; with --quick {QUICK_DECISIONS})")
+    parser.add_argument("--seed", type=int, default=1, help="seed of the decisions and the faults")
+    parser.add_argument("--quick", action="store_true", help="few decisions")
+    parser.add_argument("--controlplane", type=Path, metavar="FOLDER", help="what infra/controlplane/fetch prints")
+    parser.add_argument("--json", type=Path, metavar="PATH", help="write the figures there")
+    options = parser.parse_args(arguments)
+    built = sorted((ROOT / ".cache" / "controlplane").glob("*"))
+    binaries = options.controlplane or (built[-1] if built else ROOT / ".cache" / "controlplane")
+    for reason in (missing(binaries), kafka.missing()):
+        if reason is not None:
+            parser.error(reason)
+    count = options.decisions or (QUICK_DECISIONS if options.quick else DECISIONS)
+    verdict, took_s = _tried(binaries, count, options.seed)
+    guard = _guard(QUICK_JUDGED if options.quick else JUDGED)
+    _show(verdict, took_s, count, guard)
+    if options.json is not None:
+        figures: dict[str, Any] = {
+            **machine(),
+            "decisions": count,
+            "seed": options.seed,
+            "seconds": took_s,
+            "writes": verdict.writes,
+            "last_words": dict(verdict.last),
+            "faults": dict(verdict.faults),
+            "broken": verdict.broken,
+            "guard_us": guard,
+        }
+        options.json.write_text(json.dumps(figures, indent=1))
+    return 1 if verdict.broken else 0
+
+
+def _tried(binaries: Path, count: int, seed: int) -> tuple[Verdict, float]:
+    with tempfile.TemporaryDirectory(prefix="flyball-actuation-") as name:
+        folder = Path(name)
+        (folder / "plane").mkdir()
+        with RealKafka(PARTITIONS) as broker, ControlPlane(binaries, folder / "plane") as plane:
+            plane.nodes(4)
+            cluster = Cluster(plane)
+            cluster.grant()
+            steps = iter(track(range(count), "decisions", console=Console(stderr=True), transient=True))
+            started_s = time.monotonic()
+            verdict = trial(cluster, broker.bootstrap, folder, count, seed, lambda _: next(steps, None))
+            return verdict, time.monotonic() - started_s
+
+
+def _guard(count: int) -> dict[str, float]:
+    """Microseconds of one judgement, at the median and the 99th percentile."""
+    many = RateLimit(actions=10_000)
+    config = ActuatorConfig(
+        mode="live", per_target=many, per_cell=many, blast_radius=BlastRadius(replicas=10_000, most=10_000)
+    )
+    names = [f"w{i}" for i in range(WORKLOADS)]
+    placed = {CELL: {name: {f"{name}-{i}": "n1" for i in range(4)} for name in names}}
+    world = World({name: spec(name) for name in names}, {}, placed, "")
+    guard, state, shown = Guard(config), GuardState(), SubjectState(replicas=4, ready=4)
+    took_us: list[float] = []
+    for i in range(count):
+        # A cell of a thousand workloads in which one decision a second is let through: 600 grants in the window.
+        decision = scale(f"d{i}", workload=names[i % WORKLOADS], before=4, after=3, time_ns=NOW + i * S)
+        started_ns = time.perf_counter_ns()
+        state, verdict = guard.authorise(state, decision, NOW + i * S, world, shown)
+        took_us.append((time.perf_counter_ns() - started_ns) / 1e3)
+        assert verdict.status == "accepted", verdict
+    p50, p99 = np.percentile(took_us[count // 10 :], (50, 99))
+    return {"p50": round(float(p50), 1), "p99": round(float(p99), 1)}
+
+
+def _show(verdict: Verdict, took_s: float, count: int, guard: dict[str, float]) -> None:
+    table = Table("what", "number", title=f"{count} decisions in {took_s:.0f} s, judged by the audit log")
+    for status, number in sorted(verdict.last.items()):
+        table.add_row(f"last word {status}", str(number))
+    table.add_row("writes", str(verdict.writes))
+    for fault, number in sorted(verdict.faults.items()):
+        table.add_row(f"fault: {fault}", str(number))
+    table.add_row("broken oracles", str(len(verdict.broken)), style="bold red" if verdict.broken else "bold green")
+    console.print(table)
+    for line in verdict.broken:
+        console.print(f"  {line}")
+    console.print(f"guard: {guard['p50']:g} µs at p50, {guard['p99']:g} µs at p99, with {WORKLOADS} workloads")
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,28 @@
+"""Faults everywhere, judged by the API server's audit log: no decision has two effects, or a forbidden one."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from tests.actuators.loop import PARTITIONS
+from tests.kubernetes.cluster import Cluster
+from tests.kubernetes.trial import trial
+
+from flyball_streams.broker import RealKafka
+
+pytestmark = pytest.mark.integration
+
+
+@pytest.fixture
+def bootstrap(kafka_jars: Path) -> Iterator[str]:
+    with RealKafka(PARTITIONS, jars=kafka_jars) as broker:
+        yield broker.bootstrap
+
+
+@pytest.mark.timeout(400)
+def test_each_decision_has_one_effect_at_most(cluster: Cluster, bootstrap: str, tmp_path: Path) -> None:
+    verdict = trial(cluster, bootstrap, tmp_path, 300, seed=1)
+    print(verdict)
+    assert not verdict.broken, (verdict, *(log.read_text()[-3000:] for log in tmp_path.glob("*.log")))
+    assert verdict.last["done"] > 60
+    assert verdict.faults.total() > 8
