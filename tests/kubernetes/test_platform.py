@@ -124,6 +124,44 @@ def test_what_has_no_room_waits_and_somebody_elses_number_ends_it(cluster: Clust
     assert "2 replicas by 'kubectl-scale'" in last.answer
 
 
+def test_two_autoscalers_do_not_fight(cluster: Cluster) -> None:
+    cluster.deploy("chat", 1, workload="chat")
+    cluster.ready(cluster.deployments("chat"), 1)
+    body = {"spec": {"replicas": 3}}
+    path = f"{cluster.deployments('chat')}/scale?fieldManager=kube-controller-manager"
+    assert cluster.plane.request("PATCH", path, body, content_type="application/merge-patch+json")[0] == 200
+    rejected(submitted(cluster.platform(), now(before=3, after=5)), "conflict", "HorizontalPodAutoscaler", "delete it")
+    assert cluster.plane.get(cluster.deployments("chat"))["spec"]["replicas"] == 3
+
+
+def test_a_migration_that_was_cut_short_goes_on_with_the_cordon(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cluster.deploy("chat", 1, workload="chat")
+    cluster.ready(cluster.deployments("chat"), 1)
+    (pod,) = cluster.pods("chat")
+    name, node = pod["metadata"]["name"], pod["spec"]["nodeName"]
+    decision = migrate(replica=name, from_node=node)
+    killed = cluster.platform()
+    claimed = killed.observe(decision)
+    assert not isinstance(claimed, Rejected)
+    assert cluster.platform().find(decision, claimed) is None
+
+    def cut(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(migrations.Migrations, "_cordon", cut)
+    with pytest.raises(KeyboardInterrupt):  # after the mark on the pod, before anything else
+        killed.submit(decision, claimed, dry_run=False)
+    monkeypatch.undo()
+    found = cluster.platform().find(decision, claimed)
+    assert isinstance(found, Handle)
+    assert isinstance(ended(cluster.platform(), found), Done)
+    (new,) = cluster.pods("chat")
+    assert new["spec"]["nodeName"] != node
+    assert cluster.plane.get(f"/api/v1/nodes/{node}")["spec"]["unschedulable"]
+
+
 def test_a_job_is_suspended_and_goes_on(cluster: Cluster) -> None:
     cluster.job("train", 4, workload="train")
     cluster.ready(cluster.jobs("train"), 4)

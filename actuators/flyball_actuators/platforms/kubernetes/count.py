@@ -13,13 +13,14 @@ from flyball_contracts.records import Preempt, Scale, SubjectState
 COST = "controller.kubernetes.io/pod-deletion-cost"
 _FIRST_TO_GO = "-1000000"
 _TRIES = 8
+_AUTOSCALER = "kube-controller-manager"  # of all that it does, only the autoscaler writes the scale subresource
 
 
 def count(api: Api, target: Target, thing: Object, decision: Scale | Preempt, *, dry_run: bool) -> Handle | Rejected:
     """Set the number of replicas, provided that nobody has changed the object's specification since it was read."""
     shown, wanted = target.of.show(thing), decision.replicas
     victims = decision.victims if isinstance(decision, Preempt) else ()
-    problem = _possible(target, shown, wanted, victims)
+    problem = _possible(target, thing, wanted, victims)
     if problem is not None:
         return problem
     query = (("fieldManager", manager(decision.id)), *((("dryRun", "All"),) if dry_run else ()))
@@ -72,17 +73,26 @@ def watch_count(api: Api, operation: Operation, now_ns: int) -> Progress:
     return Running(f"{target} has {shown.ready} of {wanted} replicas ready, {shown.present} exist")
 
 
-def written_by(thing: Object, name: str) -> bool:
-    """Whether a change of this manager is the last one of some field of the object."""
-    return any(entry.get("manager") == name for entry in writers_of(thing))
+def written_by(thing: Object, name: str, subresource: str | None = None) -> bool:
+    """Whether a change of this manager, by this subresource, is the last one of some field of the object."""
+    return any(
+        entry.get("manager") == name and subresource in (None, entry.get("subresource")) for entry in writers_of(thing)
+    )
 
 
-def _possible(target: Target, shown: Shown, wanted: int, victims: tuple[str, ...]) -> Rejected | None:
+def _possible(target: Target, thing: Object, wanted: int, victims: tuple[str, ...]) -> Rejected | None:
+    shown = target.of.show(thing)
     if shown.finished:
         return Rejected("conflict", f"{target} has ended; start it anew, or remove the workload")
     if target.of.lever == "suspend" and wanted not in (0, shown.replicas) and not shown.suspended:
         return Rejected(
             "unsupported", f"{target} can be suspended and resumed, not resized; ask for all replicas or none"
+        )
+    if written_by(thing, _AUTOSCALER, "scale"):
+        return Rejected(
+            "conflict",
+            f"a HorizontalPodAutoscaler scales {target}, and would take back what is written; delete it, or leave the "
+            "workload out of actuator.allow",
         )
     if victims and wanted and target.kind != "Deployment":
         return Rejected(

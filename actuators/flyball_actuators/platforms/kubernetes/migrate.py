@@ -22,6 +22,8 @@ MOVED = "flyball.dev/moved-for"
 AGAIN_S = 10.0
 GIVE_UP_S = 900.0
 _NS = 1_000_000_000
+_TRIES = 8
+Query = tuple[tuple[str, str], ...]
 
 
 class Migrations:
@@ -50,10 +52,10 @@ class Migrations:
         noted = api.call("PATCH", pod_path(target.namespace, decision.replica), body, query, MERGE)
         if not noted.ok:
             return refused(noted, f"marking pod {target.namespace}/{decision.replica}")
-        problem = self._cordon(decision, query)
+        operation = _operation(target, thing, decision, pod["metadata"]["uid"], now_ns)
+        problem = self._cordon(operation, query)
         if problem is not None:
             return problem
-        operation = _operation(target, thing, decision, pod["metadata"]["uid"], now_ns)
         expected = _expected(target, thing, decision)
         if dry_run:
             return Handle(operation="", expected=expected, answer=f"would be: {self._evict(operation, dry_run=True)}")
@@ -104,29 +106,27 @@ class Migrations:
             operation=operation.encode(), expected=_expected(target, thing, decision), answer="found on the pod"
         )
 
-    def _cordon(self, decision: Migrate, query: tuple[tuple[str, str], ...]) -> Rejected | None:
-        path = f"/api/v1/nodes/{decision.from_node}"
-        answer = self._api.get(path)
-        if not answer.ok:
-            return refused(answer, f"reading node {decision.from_node}")
-        if answer.body["spec"].get("unschedulable"):
-            return None  # somebody else's, and it stays theirs
-        metadata = {
-            "annotations": {CORDONED: decision.id},
-            "resourceVersion": answer.body["metadata"]["resourceVersion"],
-        }
-        for _ in range(8):
+    def _cordon(self, operation: Operation, query: Query) -> Rejected | None:
+        """Let a node take nothing new, unless it does not anyway: then it is somebody else's, and stays theirs."""
+        path = f"/api/v1/nodes/{operation.node}"
+        for _ in range(_TRIES):
+            answer = self._api.get(path)
+            if not answer.ok:
+                return refused(answer, f"reading node {operation.node}")
+            if answer.body["spec"].get("unschedulable"):
+                return None
+            metadata = {
+                "annotations": {CORDONED: operation.decision},
+                "resourceVersion": answer.body["metadata"]["resourceVersion"],
+            }
             done = self._api.call("PATCH", path, {"metadata": metadata, "spec": {"unschedulable": True}}, query, MERGE)
             if done.ok:
                 return None
             if done.status != 409:
-                return refused(done, f"cordoning node {decision.from_node}")
-            fresh = self._api.get(path)
-            if not fresh.ok or fresh.body["spec"].get("unschedulable"):
-                return None if fresh.ok else refused(fresh, f"reading node {decision.from_node}")
-            metadata["resourceVersion"] = fresh.body["metadata"]["resourceVersion"]
+                return refused(done, f"cordoning node {operation.node}")
         return Rejected(
-            "conflict", f"node {decision.from_node} changed while it was cordoned; decide again when it is calm"
+            "conflict",
+            f"node {operation.node} changed {_TRIES} times while it was cordoned; decide again when it is calm",
         )
 
     def _evict(self, operation: Operation, *, dry_run: bool = False) -> str:
@@ -144,7 +144,10 @@ class Migrations:
             "deleteOptions": {"preconditions": {"uid": operation.pod_uid}},
         }
         path = f"{pod_path(operation.namespace, operation.pod)}/eviction"
-        query = (("dryRun", "All"),) if dry_run else ()
+        query: Query = (("dryRun", "All"),) if dry_run else ()
+        problem = self._cordon(operation, (("fieldManager", manager(operation.decision)), *query))
+        if problem is not None:  # somebody may have been killed before it was
+            return problem.detail
         answer = self._api.call("POST", path, body, query, JSON, known=(429,))
         if answer.ok:
             audit = f" (audit id {answer.audit_id})" if answer.audit_id else ""
