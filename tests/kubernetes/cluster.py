@@ -15,6 +15,7 @@ from flyball_contracts.config import PlatformConfig
 from flyball_contracts.records import AnyDecision
 
 DEADLINE_S = 60.0
+SMALL = {"cpu": "100m", "memory": "256Mi"}
 RIGHTS = [d for d in yaml.safe_load_all((ROOT / "infra" / "kubernetes" / "actuator.yaml").read_text()) if d]
 
 
@@ -149,7 +150,7 @@ def pod(labels: dict[str, str], gpus: int, cold_start: str) -> dict[str, Any]:
                 {
                     "name": "model",
                     "image": "none",
-                    "resources": {"limits": {"nvidia.com/gpu": str(gpus), "cpu": "100m"}},
+                    "resources": {"limits": {"nvidia.com/gpu": str(gpus)}, "requests": SMALL},
                 }
             ],
             "terminationGracePeriodSeconds": 1,

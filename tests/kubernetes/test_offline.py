@@ -10,6 +10,7 @@ from hypothesis import given, strategies as st
 from flyball_actuators.platforms import PlatformError, make_platforms
 from flyball_actuators.platforms.kubernetes.kinds import BY_NAME
 from flyball_actuators.platforms.kubernetes.operation import Operation, decode, manager
+from flyball_actuators.platforms.kubernetes.quantity import amount, quantity
 from flyball_contracts.config import ActuatorConfig, PlatformConfig
 from flyball_contracts.errors import ConfigError
 
@@ -25,6 +26,28 @@ def test_an_operation_is_found_again_by_its_name(operation: Operation) -> None:
 def test_a_name_of_another_platform_is_none_of_ours(text: str) -> None:
     with pytest.raises(PlatformError, match="none of platform kubernetes"):
         decode(text)
+
+
+@pytest.mark.parametrize(
+    ("text", "number"),
+    [
+        ("250m", 0.25),
+        ("2", 2.0),
+        ("1.5", 1.5),
+        ("2Gi", 2**31),
+        ("500M", 5e8),
+        ("1e3", 1000.0),
+        ("100n", 1e-7),
+        ("1Ei", 2**60),
+    ],
+)
+def test_quantities_are_numbers(text: str, number: float) -> None:
+    assert amount(text) == pytest.approx(number)
+
+
+@given(st.floats(0.001, 1e12))
+def test_a_number_is_a_quantity_to_a_thousandth(value: float) -> None:
+    assert amount(quantity(value)) == pytest.approx(value, abs=5.1e-4)
 
 
 def test_each_decision_writes_under_a_name_of_its_own() -> None:

@@ -9,7 +9,7 @@ from tests.kubernetes.cluster import Cluster, carried_out, ended, submitted
 
 from flyball_actuators.platforms import Done, Failed, Handle, Rejected, Running, Superseded
 from flyball_actuators.platforms.kubernetes import migrate as migrations
-from flyball_contracts.records import Scale
+from flyball_contracts.records import Resources, Scale
 
 pytestmark = pytest.mark.integration
 
@@ -272,6 +272,30 @@ def test_a_budget_that_never_allows_it_gives_the_node_back(cluster: Cluster, mon
     assert "no eviction was allowed" in last.answer
     assert not cluster.plane.get(f"/api/v1/nodes/{node}")["spec"].get("unschedulable")
     assert [p["metadata"]["uid"] for p in cluster.pods("chat")] == [pod["metadata"]["uid"]]
+
+
+def test_pods_are_resized_in_place(cluster: Cluster) -> None:
+    cluster.deploy("chat", 3, workload="chat")
+    cluster.ready(cluster.deployments("chat"), 3)
+    before = {p["metadata"]["uid"] for p in cluster.pods("chat")}
+    platform = cluster.platform()
+    decision = now(before=3, after=3, resources=Resources(cpu=0.75, memory_bytes=3 * 2**28))
+    shown = platform.observe(decision)
+    assert not isinstance(shown, Rejected)
+    assert shown.resources == Resources(cpu=0.1, memory_bytes=2**28)
+    assert cluster.platform().find(decision, shown) is None
+    planned = platform.submit(decision, shown, dry_run=True)
+    assert isinstance(planned, Handle)
+    assert "3 pods" in planned.answer
+    assert cluster.platform().find(decision, shown) is None
+    assert isinstance(carried_out(platform, decision), Done)
+    assert isinstance(cluster.platform().find(decision, shown), Handle)
+    for one in cluster.pods("chat"):
+        assert one["metadata"]["uid"] in before
+        assert one["spec"]["containers"][0]["resources"]["requests"]["cpu"] == "750m"
+        assert one["spec"]["containers"][0]["resources"]["requests"]["memory"] == "805306368"
+    profile = now(id_="g", before=3, after=3, resources=Resources(gpu_profile="1g.10gb"))
+    rejected(submitted(platform, profile), "unsupported", "in place")
 
 
 def test_what_it_cannot_do_is_said_before_anything_is_done(cluster: Cluster) -> None:

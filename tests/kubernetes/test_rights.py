@@ -8,6 +8,7 @@ from tests.actuators.samples import migrate, preempt, scale
 from tests.kubernetes.cluster import RIGHTS, Cluster, carried_out
 
 from flyball_actuators.platforms import Done
+from flyball_contracts.records import Resources
 
 pytestmark = pytest.mark.integration
 OF_OTHERS = {"leaderworkersets", "leaderworkersets/scale", "jobsets"}
@@ -47,6 +48,7 @@ def test_the_rights_that_are_shipped_are_the_calls_that_are_made(cluster: Cluste
         scale("s", before=2, after=3, time_ns=now_ns),
         scale("r", workload="rank", before=1, after=2, time_ns=now_ns),
         preempt("p", workload="train", before=1, after=0),
+        scale("v", before=3, after=3, resources=Resources(cpu=0.5), time_ns=now_ns),
     ):
         assert isinstance(carried_out(platform, decision), Done), decision
     space = cluster.namespace

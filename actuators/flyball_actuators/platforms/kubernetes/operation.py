@@ -16,6 +16,7 @@ class Operation(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """What was submitted for one decision.
 
     ``count``: ``replicas`` are asked for. ``migrate``: ``pod`` with ``pod_uid`` is to leave ``node``, by ``until_ns``.
+    ``resize``: each pod is to ask for ``cpu`` cores and ``memory_bytes``, 0: as it is.
     """
 
     verb: Verb
@@ -30,6 +31,8 @@ class Operation(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     node: str = ""
     keep_cordon: bool = False
     until_ns: int = 0
+    cpu: float = 0.0
+    memory_bytes: int = 0
 
     @property
     def target(self) -> Target:

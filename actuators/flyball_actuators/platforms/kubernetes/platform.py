@@ -9,7 +9,8 @@ from flyball_actuators.platforms.kubernetes.count import count, watch_count, wri
 from flyball_actuators.platforms.kubernetes.kinds import Object
 from flyball_actuators.platforms.kubernetes.migrate import Migrations
 from flyball_actuators.platforms.kubernetes.operation import Operation, decode, manager
-from flyball_actuators.platforms.kubernetes.pods import own_pod, place_of
+from flyball_actuators.platforms.kubernetes.pods import own_pod, place_of, pods_of
+from flyball_actuators.platforms.kubernetes.resize import find_resize, resize, resources_of, watch_resize
 from flyball_actuators.platforms.kubernetes.targets import Target, Targets
 from flyball_actuators.platforms.states import named_replicas
 from flyball_contracts.config import PlatformConfig
@@ -51,11 +52,18 @@ class KubernetesPlatform:
                 return pod
             if pod is not None:
                 nodes[replica] = place_of(pod)
+        resources = None
+        if isinstance(decision, Scale) and decision.resources is not None:
+            pods = pods_of(self._api, target, thing)
+            if isinstance(pods, Rejected):
+                return pods
+            resources = resources_of(pods[0]) if pods else None
         shown = target.of.show(thing)
         return SubjectState(
             replicas=shown.replicas,
             ready=shown.ready,
             nodes=nodes,
+            resources=resources,
             suspended=shown.suspended,
             version=_version(thing),
         )
@@ -74,6 +82,8 @@ class KubernetesPlatform:
             problem = _beyond(target, decision)
             if problem is not None:
                 return problem
+            if decision.resources is not None:
+                return resize(self._api, target, thing, decision, decision.resources, dry_run=dry_run)
         return count(self._api, target, thing, decision, dry_run=dry_run)
 
     def poll(self, handle: Handle) -> Progress:
@@ -83,6 +93,8 @@ class KubernetesPlatform:
         operation = decode(handle.operation)
         if operation.verb == "migrate":
             return self._migrations.watch(operation, self._clock())
+        if operation.verb == "resize":
+            return watch_resize(self._api, operation, self._clock())
         return watch_count(self._api, operation, self._clock())
 
     def find(self, decision: AnyDecision, observed: SubjectState | None) -> Handle | None:
@@ -97,6 +109,8 @@ class KubernetesPlatform:
         target, thing = found
         if isinstance(decision, Migrate):
             return self._migrations.find(target, thing, decision, self._clock())
+        if isinstance(decision, Scale) and decision.resources is not None:
+            return find_resize(self._api, target, thing, decision, decision.resources)
         wanted = decision.replicas
         expected = SubjectState(replicas=wanted, ready=wanted)
         if written_by(thing, manager(decision.id)):
@@ -125,7 +139,6 @@ def _beyond(target: Target, decision: Scale) -> Rejected | None:
     for what, asked in (
         ("a power limit", decision.power_limit_w),
         ("a choice of machines", decision.mix),
-        ("other resources", decision.resources),
     ):
         if asked:
             return Rejected("unsupported", f"platform kubernetes cannot give {target} {what}; decide on replicas alone")

@@ -43,6 +43,30 @@ def own_pod(api: Api, target: Target, uid: str, name: str) -> Object | Rejected 
     )
 
 
+def pods_of(api: Api, target: Target, thing: Object) -> list[Object] | Rejected:
+    """Pods with the labels of a controller that are not on their way out; :func:`own_pod` says whether they are its."""
+    if target.kind == "JobSet":
+        selector = f"jobset.sigs.k8s.io/jobset-name={target.name}"
+    elif target.kind == "LeaderWorkerSet":
+        selector = f"leaderworkerset.sigs.k8s.io/name={target.name}"
+    else:
+        selector = _selector(thing["spec"]["selector"])
+    answer = api.listed(f"/api/v1/namespaces/{target.namespace}/pods", (("labelSelector", selector),))
+    if not answer.ok:
+        return refused(answer, f"listing the pods of {target}")
+    return [pod for pod in answer.body if "deletionTimestamp" not in pod["metadata"]]
+
+
+def _selector(chosen: Object) -> str:
+    labels: dict[str, str] = chosen.get("matchLabels") or {}
+    rules: list[Object] = chosen.get("matchExpressions") or []
+    parts = [f"{key}={value}" for key, value in labels.items()]
+    for rule in rules:
+        key, how, values = rule["key"], rule["operator"], ",".join(rule.get("values") or ())
+        parts.append({"Exists": key, "DoesNotExist": f"!{key}"}.get(how, f"{key} {how.lower()} ({values})"))
+    return ",".join(parts)
+
+
 def place_of(pod: Object) -> str:
     """The node of a pod that runs, or is about to; empty where it has none."""
     return str(pod["spec"].get("nodeName", ""))

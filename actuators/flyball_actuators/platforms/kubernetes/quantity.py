@@ -1,0 +1,21 @@
+"""Quantities as Kubernetes writes them."""
+
+from decimal import Decimal
+
+_SUFFIXES = {"n": Decimal("1e-9"), "u": Decimal("1e-6"), "m": Decimal("1e-3"), "": Decimal(1), "k": Decimal(1000)}
+_SUFFIXES |= {letter: Decimal(1000) ** (i + 2) for i, letter in enumerate("MGTPE")}
+_SUFFIXES |= {f"{letter}i": Decimal(1024) ** (i + 1) for i, letter in enumerate("KMGTPE")}
+
+
+def amount(text: str | None) -> float | None:
+    """A quantity as a number: ``250m`` is 0.25, ``2Gi`` is 2147483648; ``None`` for none."""
+    if text is None:
+        return None
+    number = text.rstrip("numkMGTPEi")
+    return float(Decimal(number) * _SUFFIXES[text[len(number) :]])
+
+
+def quantity(value: float) -> str:
+    """A number as a quantity, to a thousandth."""
+    whole = round(value)
+    return str(whole) if abs(value - whole) < 5e-4 else f"{round(value * 1000)}m"
