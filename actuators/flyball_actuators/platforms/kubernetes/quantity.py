@@ -2,9 +2,11 @@
 
 from decimal import Decimal
 
-_SUFFIXES = {"n": Decimal("1e-9"), "u": Decimal("1e-6"), "m": Decimal("1e-3"), "": Decimal(1), "k": Decimal(1000)}
-_SUFFIXES |= {letter: Decimal(1000) ** (i + 2) for i, letter in enumerate("MGTPE")}
-_SUFFIXES |= {f"{letter}i": Decimal(1024) ** (i + 1) for i, letter in enumerate("KMGTPE")}
+_SUFFIXES = (
+    {"n": Decimal("1e-9"), "u": Decimal("1e-6"), "m": Decimal("1e-3"), "": Decimal(1), "k": Decimal(1000)}
+    | {letter: Decimal(1000) ** (i + 2) for i, letter in enumerate("MGTPE")}
+    | {f"{letter}i": Decimal(1024) ** (i + 1) for i, letter in enumerate("KMGTPE")}
+)
 
 
 def amount(text: str | None) -> float | None:
