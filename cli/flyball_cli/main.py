@@ -21,6 +21,7 @@ COMMANDS = {
     "fleet": "Send the telemetry of a simulated fleet.",
     "record": "Record the streams of a broker into a file.",
     "replay": "Replay a recording: offline through the engine, or to a broker.",
+    "explain": "Say of one decision why it was made, what was done, and what was seen.",
     "diff": "Compare the decisions of two replays, by target and time.",
     "backtest": "Try scaling policies on a recording or a trace, at equal service.",
     "import": "Turn a public trace into a recording.",

@@ -1,0 +1,38 @@
+"""``flyball explain``."""
+
+import sys
+from pathlib import Path
+
+import click
+import msgspec
+from rich.console import Console
+
+from flyball_cli.options import Finite, common, configured
+
+
+@click.command("explain")
+@click.argument("decision")
+@click.option("--since", type=Finite(0), default=7.0, show_default=True, help="Days to look back for it.")
+@click.option("--json", "as_json", is_flag=True, help="Print the records instead of a screen.")
+@common
+def command(
+    decision: str, since: float, as_json: bool, config_path: Path | None, bootstrap: str | None, log_level: str
+) -> None:
+    """Say of one DECISION why it was made, on what numbers, what was done about it, and what was seen to happen.
+
+    DECISION is its id, or the beginning of it.
+
+    \b
+    Example:
+      flyball explain 5f3c9a --bootstrap kafka-1:9092
+    """
+    from flyball_cli.explain.screen import screen
+    from flyball_cli.explain.story import read_story
+
+    config = configured(config_path, bootstrap, log_level)
+    story = read_story(config.kafka, decision, since * 86_400.0)
+    if as_json:
+        document = {"decision": story.decision, "outcomes": story.outcomes, "records": story.records}
+        sys.stdout.write(msgspec.json.format(msgspec.json.encode(document), indent=1).decode() + "\n")
+    else:
+        Console().print(screen(story))

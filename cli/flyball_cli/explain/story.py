@@ -1,0 +1,137 @@
+"""What the topics say of one decision: itself, the records that its evidence names, and its outcomes."""
+
+import logging
+import time
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any, NamedTuple
+
+from confluent_kafka import Consumer, KafkaException, TopicPartition
+
+from flyball_contracts.codec import decode_message
+from flyball_contracts.config import KafkaConfig
+from flyball_contracts.errors import DecodeError, FlyballError, TransportError
+from flyball_contracts.kafka import bounds, consumer_settings, list_topics, open_consumer
+from flyball_contracts.records import AnyDecision, Decision, Outcome, Record
+from flyball_contracts.topics import DECISIONS, EVENTS, INSIGHTS, OUTCOMES, Topic
+
+log = logging.getLogger(__name__)
+ANSWER_S = 10.0
+BEFORE_S, AFTER_S = 900.0, 60.0
+"""How long before and after a decision was sent its evidence may have been."""
+_BATCH = 1_000
+
+
+class UnknownDecision(FlyballError):
+    """No decision has the id that was asked for, or more than one begins with it."""
+
+
+class Story(NamedTuple):
+    """A decision, its outcomes in order, and the records that its evidence names, by id."""
+
+    decision: AnyDecision
+    outcomes: list[Outcome]
+    records: dict[str, Record]
+
+
+class _Read(NamedTuple):
+    record: Any
+    sent_ms: int
+
+
+def read_story(kafka: KafkaConfig, id_: str, since_s: float) -> Story:
+    """The story of the decision whose id is, or begins with, ``id_``, among those of the last ``since_s`` seconds.
+
+    Raises :class:`UnknownDecision`, and :class:`TransportError` when the broker does not answer.
+    """
+    settings: dict[str, Any] = {
+        **consumer_settings(kafka.bootstrap, group="flyball-explain", client_id="flyball-explain", extra=kafka.client),
+        "enable.partition.eof": True,
+    }
+    consumer = open_consumer(settings, log, "explain", aloud=False)
+    try:
+        first_ms = round((time.time() - since_s) * 1e3)
+        found = [r for r in _read(consumer, DECISIONS, first_ms) if r.record.id.startswith(id_)]
+        ids = sorted({r.record.id for r in found})
+        if len(ids) != 1:
+            said = (
+                f"{len(ids)} decisions begin with it: {', '.join(ids[:5])}; give more of one"
+                if ids
+                else (
+                    f"there is none in the last {since_s / 86_400:g} days; look further back with --since, or see "
+                    "`flyball dashboard`"
+                )
+            )
+            raise UnknownDecision(f"decision {id_!r}: {said}")
+        decision, sent_ms = found[0]
+        outcomes = [r.record for r in _read(consumer, OUTCOMES, sent_ms) if r.record.decision == decision.id]
+        named = {evidence.record for evidence in decision.evidence if evidence.record}
+        records: dict[str, Record] = {}
+        from_ms, to_ms = sent_ms - round(BEFORE_S * 1e3), sent_ms + round(AFTER_S * 1e3)
+        for topic in (INSIGHTS, EVENTS) if named else ():
+            records |= {
+                r.record.id: r.record
+                for r in _read(consumer, topic, from_ms, lambda ms: ms > to_ms)
+                if getattr(r.record, "id", "") in named
+            }
+        return Story(decision, outcomes, records)
+    except KafkaException as error:
+        raise TransportError(
+            f"the topics at {kafka.bootstrap} cannot be read: {error.args[0].str()}; start the broker, or set "
+            "kafka.bootstrap (--bootstrap)"
+        ) from error
+    finally:
+        consumer.close()
+
+
+def _read(
+    consumer: Consumer, topic: Topic, from_ms: int, enough: Callable[[int], bool] = lambda _: False
+) -> Iterator[_Read]:
+    """Records of a topic that were sent from a time on; a partition ends where ``enough`` says so of a time."""
+    ends, starts = _span(consumer, topic, from_ms)
+    left = {p: ends[p] for p, start in starts.items() if start < ends[p]}
+    consumer.assign([TopicPartition(topic.name, p, starts[p]) for p in left])
+    give_up_s = time.monotonic() + ANSWER_S
+    while left:
+        messages = consumer.consume(_BATCH, 0.5)
+        if messages:
+            give_up_s = time.monotonic() + ANSWER_S
+        elif time.monotonic() > give_up_s:
+            raise TransportError(f"{topic.name}: the broker sends no more, and {len(left)} partitions have not ended")
+        for message in messages:
+            partition, offset = message.partition(), message.offset()
+            if partition not in left or offset is None:
+                continue
+            sent_ms = message.timestamp()[1]
+            if message.error() is not None or offset + 1 >= left[partition] or enough(sent_ms):
+                del left[partition]
+            if message.error() is None and not enough(sent_ms):
+                yield from _decoded(topic, message, sent_ms)
+
+
+def _span(consumer: Consumer, topic: Topic, from_ms: int) -> tuple[dict[int, int], dict[int, int]]:
+    """Ends of the partitions, and where what was sent from a time on begins in them.
+
+    A broker that cannot say where the first message of all is (the demo's) knows no times: there it is the beginning.
+    """
+    partitions = list(list_topics(consumer, ANSWER_S).topics[topic.name].partitions)
+    found = bounds(consumer, ((topic.name, p) for p in partitions), ANSWER_S)
+    ends = {p: found[topic.name, p].following for p in partitions}
+    first, since = (
+        {
+            answer.partition: answer.offset
+            for answer in consumer.offsets_for_times([TopicPartition(topic.name, p, ms) for p in partitions], ANSWER_S)
+        }
+        for ms in (0, max(0, from_ms))
+    )
+    known = {p: since[p] if since[p] >= 0 else ends[p] for p in partitions}
+    return ends, {p: known[p] if first[p] >= 0 else found[topic.name, p].first for p in partitions}
+
+
+def _decoded(topic: Topic, message: Any, sent_ms: int) -> Iterable[_Read]:
+    try:
+        record = decode_message(topic.name, message.value(), message.headers())
+    except DecodeError as error:
+        log.warning("%s/%s@%s is passed over: %s", topic.name, message.partition(), message.offset(), error)
+        return ()
+    wanted = {DECISIONS.name: Decision, OUTCOMES.name: Outcome}.get(topic.name, Record)
+    return (_Read(record, sent_ms),) if isinstance(record, wanted) else ()

@@ -1,0 +1,90 @@
+"""`flyball explain`: one decision from its evidence to what was seen, on one screen."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+from tests.actuators.loop import PARTITIONS, publish
+from tests.actuators.samples import CELL, NOW, S, scale
+from tests.cli.shell import flyball
+
+from flyball_contracts.records import Anomaly, Effect, Evidence, Outcome, Scale
+from flyball_streams.broker import EmbeddedBroker, RealKafka
+
+ANOMALY = Anomaly(id="an-1", subject="GPU-7", cell=CELL, node="n1", time_ns=NOW - 3 * S, detector="peers", score=0.9)
+
+
+def decided(id_: str) -> Scale:
+    evidence = (
+        Evidence(name="anomaly", value=0.9, record="an-1"),
+        Evidence(name="demand", value=120.0, unit="{token}/s", expected=100.0),
+        Evidence(name="proposal", value=1.0, record="0123456789abcdef"),
+    )
+    return msgspec.structs.replace(scale(id_), evidence=evidence, expected=Effect(gpus=2.0))
+
+
+def outcome(decision: Scale, status: Any, after_s: float, **more: Any) -> Outcome:
+    return Outcome(
+        id=f"{decision.id}-{status}", decision=decision.id, type="Scale", target=decision.target, cell=CELL,
+        workload=decision.workload, time_ns=NOW + round(after_s * S), status=status, mode="live",
+        driver="kubernetes", **more,
+    )  # fmt: skip
+
+
+def told(bootstrap: str) -> str:
+    one, two = decided("d-one"), decided("d-two")
+    publish(
+        bootstrap, ANOMALY, one, two,
+        outcome(one, "accepted", 0.5), outcome(one, "running", 0.6, answer="set from 4 to 6 [audit]"),
+        outcome(one, "done", 42.0, answer="6 ready", effect=Effect(gpus=2.0, cost_usd_per_hour=8.5)),
+        outcome(two, "refused", 0.1, code="rate", detail="too many; there is room again in 3 s"),
+    )  # fmt: skip
+    return bootstrap
+
+
+@pytest.fixture
+def address(embedded_broker: Callable[..., EmbeddedBroker]) -> str:
+    return told(embedded_broker(PARTITIONS).bootstrap)
+
+
+@pytest.mark.integration
+def test_kafka_finds_it_by_time(kafka_jars: Path) -> None:
+    with RealKafka(PARTITIONS, jars=kafka_jars) as broker:
+        address = told(broker.bootstrap)
+        assert "Anomaly of GPU-7" in flyball("explain", "d-one", "--bootstrap", address).stdout
+        later = flyball("explain", "d-one", "--since", "0", "--bootstrap", address)
+        assert "there is none in the last 0 days" in later.stderr
+
+
+def test_a_decision_is_told_from_its_evidence_to_its_effect(address: str) -> None:
+    done = flyball("explain", "d-o", "--bootstrap", address)
+    assert done.returncode == 0, done.stderr
+    lines = " ".join(done.stdout.split())
+    for words in (
+        "Scale cell-a/chat done", "4 to 6 replicas", "demand rises", "120 {token}/s 100 {token}/s", "Anomaly of GPU-7",
+        "proposal 01234567", "0.5 s accepted", "set from 4 to 6 [audit]", "42.0 s done", "+2 +2", "+8.5 USD/h",
+    ):  # fmt: skip
+        assert words in lines, (words, done.stdout)
+    refused = flyball("explain", "d-two", "--bootstrap", address)
+    assert "rate; too many; there is room again" in " ".join(refused.stdout.split())
+
+
+def test_its_records_can_be_had_as_json(address: str) -> None:
+    found = json.loads(flyball("explain", "d-one", "--json", "--bootstrap", address).stdout)
+    assert found["decision"]["id"] == "d-one"
+    assert [o["status"] for o in found["outcomes"]] == ["accepted", "running", "done"]
+    assert set(found["records"]) == {"an-1"}
+
+
+@pytest.mark.parametrize(
+    ("asked", "says"),
+    [("d-", "2 decisions begin with it: d-one, d-two"), ("nothing", "there is none in the last 7 days")],
+)
+def test_what_is_not_one_decision_is_said_in_a_line(address: str, asked: str, says: str) -> None:
+    done = flyball("explain", asked, "--bootstrap", address)
+    assert done.returncode != 0
+    assert says in done.stderr
+    assert len(done.stderr.splitlines()) == 1
