@@ -1,17 +1,17 @@
 """One decision from the guard to its last word, a step at a time; every call of a platform runs in another thread.
 
 The order that is safe: look, judge, claim, read the claim back, ask once more whether it may still be done, write it
-down, look at the kill switch and the clock a last time, tell the platform, watch it until the
-effect shows. Why it is exact with several actuators:
+down, look at the kill switch and the clock a last time, tell the platform, watch it until the effect shows. Why it is
+exact with several actuators:
 
 - The outcomes topic is the ledger that all share. A decision is claimed by ``accepted``, and carried out only by the
   actuator whose claim is the first in the log once it has read it back; so a rival never acts as well.
-- A partition's new owner knows all claims before it acts (:mod:`outcome_log`). A claim without a last word by an
-  actuator that is gone is settled by looking: at the operation that the log names or, where the platform tracks
-  operations, by the decision's id. What was certainly never submitted is carried out; what cannot be told has failed,
-  with an unknown outcome.
+- A partition's new owner knows all claims before it acts (:mod:`flyball_actuators.ledger.outcome_log`). A claim
+  without a last word by an actuator that is gone is settled by looking: at the operation that the log names or, where
+  the platform tracks operations, by the decision's id. What was certainly never submitted is carried out; what cannot
+  be told has failed, with an unknown outcome.
 - A process that was stopped too long neither acts nor speaks until the group has proved that it is still a member
-  (:mod:`lease`).
+  (:mod:`flyball_actuators.lease`).
 - The ledger's file tells a process that starts again what it did, also where the broker has lost its log.
 """
 

@@ -5,9 +5,9 @@ from collections.abc import Callable
 import msgspec
 
 from flyball_actuators.guard import Grant, Guard, GuardState, Verdict, World, longest_s
-from flyball_actuators.kill_switch import stop_reason
 from flyball_actuators.ledger import Ledger
 from flyball_actuators.session import Session
+from flyball_actuators.world import stop_reason
 from flyball_contracts.config import ActuatorConfig
 from flyball_contracts.records import AnyDecision, SubjectState
 

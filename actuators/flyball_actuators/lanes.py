@@ -3,11 +3,10 @@
 from collections.abc import Callable
 from typing import NamedTuple
 
-from flyball_actuators.book import Page
 from flyball_actuators.carry_out import Carrier
 from flyball_actuators.guard import subject_of, urgency_of
 from flyball_actuators.judge import Judge
-from flyball_actuators.ledger import Ledger
+from flyball_actuators.ledger import Ledger, Page
 from flyball_actuators.platforms import Handle, Platforms
 from flyball_actuators.report import ActuatorReport
 from flyball_actuators.session import Session

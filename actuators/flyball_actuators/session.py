@@ -8,12 +8,10 @@ from threading import Event
 
 from confluent_kafka import KafkaException
 
-from flyball_actuators.book import Book
 from flyball_actuators.guard import World
 from flyball_actuators.lease import Lease
+from flyball_actuators.ledger import Book, CellGrants, OutcomeLog
 from flyball_actuators.outbox import Delivered, Outbox
-from flyball_actuators.outcome_log import OutcomeLog
-from flyball_actuators.taken import Taken
 from flyball_actuators.world import WorldReader
 from flyball_contracts.codec import record_message
 from flyball_contracts.config import KafkaConfig
@@ -57,7 +55,7 @@ class Session:
         self.instance = instance
         self.lease = Lease(float(settings["session.timeout.ms"]) / _MS)
         self.log = OutcomeLog(settings, Book())
-        self.all = OutcomeLog(settings, Taken())
+        self.all = OutcomeLog(settings, CellGrants())
         self.outbox = Outbox(
             producer_settings(kafka.bootstrap, client_id=CLIENT, linger_ms=0, portable=True, extra=kafka.client),
             self.lease.length_s,

@@ -3,7 +3,7 @@ from pathlib import Path
 
 import pytest
 
-from flyball_actuators.kill_switch import stop_reason
+from flyball_actuators.world import stop_reason
 
 
 def test_no_file_goes_on(tmp_path: Path) -> None:

@@ -6,9 +6,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings, strategies as st
 from tests.actuators.samples import CELL, NOW, S, scale
 
-from flyball_actuators import ledger as module
 from flyball_actuators.guard import Grant
-from flyball_actuators.ledger import Ledger
+from flyball_actuators.ledger import Ledger, file as module
 from flyball_contracts.errors import ConfigError
 from flyball_contracts.records import Outcome
 from flyball_contracts.records.outcomes import OutcomeStatus

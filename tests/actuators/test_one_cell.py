@@ -8,8 +8,7 @@ import pytest
 from tests.actuators.loop import PARTITIONS, FilePlatform, config_for, ended, of, outcomes, publish, running, wait_for
 from tests.actuators.samples import CELL, NOW, S, scale, spec
 
-from flyball_actuators import taken as module
-from flyball_actuators.taken import Taken
+from flyball_actuators.ledger import CellGrants, cell_grants as module
 from flyball_contracts.config import BlastRadius, RateLimit
 from flyball_contracts.partitioner import partition_of
 from flyball_contracts.records import AnyDecision, Outcome, SubjectState
@@ -85,8 +84,8 @@ def outcome(decision: str, status: OutcomeStatus, time_ns: int = NOW, mode: Mode
     )  # fmt: skip
 
 
-def heard(*said: Outcome) -> Taken:
-    taken = Taken()
+def heard(*said: Outcome) -> CellGrants:
+    taken = CellGrants()
     for one in said:
         taken.hear(0, one, 0)
     taken.forget(0)

@@ -3,7 +3,7 @@
 import msgspec
 from tests.actuators.samples import CELL, inventory
 
-from flyball_actuators.power_limits import PowerLimits
+from flyball_actuators.world import PowerLimits
 from flyball_contracts.records import Inventory
 
 

@@ -3,10 +3,9 @@
 from hypothesis import given, strategies as st
 from tests.actuators.samples import CELL, NOW, spec
 
-from flyball_actuators import book as module
-from flyball_actuators.book import Book
 from flyball_actuators.effect import difference, effect_of
 from flyball_actuators.lease import Lease
+from flyball_actuators.ledger import Book, book as module
 from flyball_actuators.progress import Progress
 from flyball_contracts.records import Effect, Outcome, Portion, Resources, SubjectState
 from flyball_contracts.records.outcomes import OutcomeStatus

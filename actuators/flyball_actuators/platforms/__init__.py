@@ -17,8 +17,8 @@ from flyball_actuators.platforms.base import (
     Superseded as Superseded,
 )
 from flyball_actuators.platforms.inventory import InventoryPlatform as InventoryPlatform, Seen as Seen
-from flyball_actuators.platforms.knowingly import check_live
 from flyball_actuators.platforms.kubernetes import KubernetesPlatform as KubernetesPlatform
+from flyball_actuators.platforms.live import check_live
 from flyball_actuators.platforms.simulated import SimulatedPlatform as SimulatedPlatform
 from flyball_actuators.platforms.states import expected_of as expected_of
 from flyball_contracts.config import ActuatorConfig, PlatformConfig

@@ -8,7 +8,7 @@ from confluent_kafka import Consumer, KafkaException, Message, TopicPartition
 
 from flyball_actuators.guard import NodeInfo, Placed, World
 from flyball_actuators.messages import END_OF_PARTITION, headers_of
-from flyball_actuators.power_limits import PowerLimits
+from flyball_actuators.world.power_limits import PowerLimits
 from flyball_contracts.codec import decode_record
 from flyball_contracts.errors import DecodeError, TransportError
 from flyball_contracts.kafka import Place, Settings, bounds, list_topics, open_consumer

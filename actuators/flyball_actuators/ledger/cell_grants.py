@@ -4,8 +4,8 @@ from typing import NamedTuple
 
 import msgspec
 
-from flyball_actuators.book import grant_of
 from flyball_actuators.guard import Grant
+from flyball_actuators.ledger.book import grant_of
 from flyball_contracts.records import Outcome
 
 MOST = 20_000
@@ -18,7 +18,7 @@ class _Heard(NamedTuple):
     told: bool
 
 
-class Taken:
+class CellGrants:
     """Grants by cell, in the order in which they were heard; of a cell that nobody asks about the newest."""
 
     def __init__(self) -> None:

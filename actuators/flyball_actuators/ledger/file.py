@@ -1,6 +1,6 @@
 """Write-ahead ledger of decisions: what was about to happen is on disk before it happens.
 
-One line per step, appended and never changed (:mod:`flyball_actuators.ledger_lines`). The steps of a decision are
+One line per step, appended and never changed (:mod:`flyball_actuators.ledger.lines`). The steps of a decision are
 ``granted`` (the guard let it through), ``sent`` (on disk before the platform is told), and its last word; ``granted``
 after ``sent`` means that the platform was not told after all. A crash between ``sent`` and the last leaves the outcome
 *unknown*, until the platform is asked. A torn last line is cut off: who wrote it had told nobody yet. Any other damage
@@ -18,7 +18,7 @@ from typing import IO, Literal, Self
 import msgspec
 
 from flyball_actuators.guard import Grant
-from flyball_actuators.ledger_lines import HEADER, SEED, bodies_of, line_of
+from flyball_actuators.ledger.lines import HEADER, SEED, bodies_of, line_of
 from flyball_contracts.errors import ConfigError
 from flyball_contracts.records import AnyDecision, Outcome
 from flyball_contracts.records.outcomes import OutcomeStatus
