@@ -8,6 +8,8 @@ import pytest
 from tests.conftest import NO_SKIP_VARIABLE, ROOT
 from tests.slurm.cluster import SlurmCluster, missing
 
+from flyball_actuators.platforms.slurm import effects
+
 VARIABLE = "FLYBALL_SLURM"
 # Where CI could not get Slurm it says so; everywhere else these tests skip with the reason.
 ABSENT = os.environ.get(NO_SKIP_VARIABLE) == "1" and not os.environ.get(VARIABLE)
@@ -27,7 +29,8 @@ def slurm(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SlurmCluster]:
 
 @pytest.fixture
 def cluster(slurm: SlurmCluster, monkeypatch: pytest.MonkeyPatch) -> Iterator[SlurmCluster]:
-    """The cluster without jobs; the platform finds its commands on the PATH."""
+    """The cluster without jobs; the platform finds its commands on the PATH, and waits less before a new start."""
+    monkeypatch.setattr(effects, "SETTLE_S", 2)
     monkeypatch.setenv("PATH", str(slurm.commands), prepend=os.pathsep)
     yield slurm
     slurm.clear()

@@ -170,7 +170,7 @@ def test_a_job_leaves_its_node(cluster: SlurmCluster, device: str) -> None:
     job, neighbour = cluster.submit("chat"), cluster.submit("bank")
     node = cluster.show(job)["NodeList"]
     assert cluster.show(neighbour)["NodeList"] == node
-    decision = migrate("move 1", replica=f"{job}.{node}", from_node=node, from_device=device)
+    decision = migrate(f"move {job}", replica=f"{job}.{node}", from_node=node, from_device=device)
     done = carried_out(cluster.platform(), decision)
     assert isinstance(done, Done)
     shown = cluster.show(job)
@@ -178,7 +178,10 @@ def test_a_job_leaves_its_node(cluster: SlurmCluster, device: str) -> None:
     assert shown["NodeList"] not in (node, "")
     assert done.observed.nodes == {f"{job}.{node}": shown["NodeList"]}
     assert (shown["ExcNodeList"], shown["Restarts"]) == (node, "1")
-    assert ("flyball move 1" in cluster.state(node), "drain" in cluster.state(node)) == (bool(device), bool(device))
+    assert (f"flyball move {job}" in cluster.state(node), "drain" in cluster.state(node)) == (
+        bool(device),
+        bool(device),
+    )
     assert cluster.show(neighbour)["JobState"] == "RUNNING"  # a drained node lets its jobs go on
     found = cluster.platform().find(decision, None)
     assert isinstance(found, Handle)

@@ -86,7 +86,7 @@ def watch_count(commands: Commands, operation: Operation, partitions: tuple[str,
         step = (
             stop(commands, job, mark, now_ns, checkpoint=operation.checkpoint)
             if mark.verb == "stop"
-            else start(commands, job, mark)
+            else start(commands, job, mark, now_ns)
         )
         if isinstance(step, Step):
             steps.append(step)

@@ -9,6 +9,9 @@ from flyball_actuators.platforms.slurm.jobs import Job
 from flyball_actuators.platforms.slurm.marks import Mark, marked
 
 _NS = 1_000_000_000
+SETTLE_S = 10
+"""A requeued job that starts on its old node within the second of its end has failed for good: that node takes its
+credential for a revoked one. Slurm waits two minutes, which is long after the job has left its nodes."""
 
 
 class Step(NamedTuple):
@@ -42,7 +45,7 @@ def stop(commands: Commands, job: Job, mark: Mark, now_ns: int, *, checkpoint: b
     return said or Step(f"{job.label} is requeued and held")
 
 
-def start(commands: Commands, job: Job, mark: Mark) -> Step | Rejected:
+def start(commands: Commands, job: Job, mark: Mark, now_ns: int) -> Step | Rejected:
     """Release a held job; done once it runs."""
     if job.over:
         return Step(f"{job.label} has ended", settled=True)
@@ -53,13 +56,15 @@ def start(commands: Commands, job: Job, mark: Mark) -> Step | Rejected:
     if job.held and mark.verb == "started":
         return Step(f"{job.label} was held by somebody else", lost=True)
     if mark.verb == "start":
-        return release(commands, job, mark._replace(verb="started")) or Step(f"{job.label} is released")
+        said = release(commands, job, mark._replace(verb="started"), now_ns)
+        return said or Step(f"{job.label} is released")
     return Step(f"{job.label} waits for room")
 
 
-def release(commands: Commands, job: Job, mark: Mark, *changes: str) -> Rejected | None:
-    """Release a job, with changes, and write that down; one that was requeued need not wait its two minutes."""
-    soon = ("StartTime=now",) if job.restarts else ()
+def release(commands: Commands, job: Job, mark: Mark, now_ns: int, *changes: str) -> Rejected | None:
+    """Release a job that has left its nodes, with changes, and write that down; it starts ``SETTLE_S`` later."""
+    early = job.restarts and job.eligible_s > now_ns // _NS + SETTLE_S
+    soon = (f"StartTime=now+{SETTLE_S}",) if early else ()
     if soon or changes:
         said = commands.tell("scontrol", "update", f"JobId={job.id}", *changes, *soon)
         if said is not None:

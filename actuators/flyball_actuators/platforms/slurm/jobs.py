@@ -27,7 +27,7 @@ _OVER = frozenset(
 
 
 class Job(NamedTuple):
-    """One job. ``start_s`` is when it started, or should; ``nodes`` and ``excluded`` are host lists."""
+    """One job. It may start from ``eligible_s`` on; ``nodes``, ``excluded`` and ``required`` are host lists."""
 
     id: int
     name: str
@@ -41,6 +41,7 @@ class Job(NamedTuple):
     excluded: str
     required: str
     start_s: int
+    eligible_s: int
     requeue: bool
     batch: bool
     part: bool
@@ -123,6 +124,7 @@ def _job(entry: Mapping[str, Any]) -> Job:
         excluded=str(entry.get("excluded_nodes") or ""),
         required=str(entry.get("required_nodes") or ""),
         start_s=_number(entry.get("start_time")),
+        eligible_s=_number(entry.get("eligible_time")),
         requeue=bool(entry["requeue"]),
         batch=bool(entry["batch_flag"]),
         part=bool(_number(entry.get("array_job_id")) or _number(entry.get("het_job_id"))),

@@ -106,7 +106,7 @@ def _step(commands: Commands, operation: Operation, job: Job, mark: Mark, now_ns
     if mark.verb == "moved":
         return Step(f"{job.label} waits for room without {operation.node}")
     excluded = ",".join(dict.fromkeys([*nodes_of(commands, job.excluded), operation.node]))
-    said = release(commands, job, mark._replace(verb="moved"), f"ExcNodeList={excluded}")
+    said = release(commands, job, mark._replace(verb="moved"), now_ns, f"ExcNodeList={excluded}")
     return said or Step(f"{job.label} is released without {operation.node}")
 
 

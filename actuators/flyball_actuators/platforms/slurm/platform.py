@@ -107,7 +107,7 @@ class SlurmPlatform:
     def _found(self, decision: AnyDecision, ours: list[Job]) -> Handle | None:
         expected = expected_of(decision, SubjectState())
         if isinstance(decision, Migrate):
-            operation = move_of(decision, ours[0].id, self._clock())
+            operation = move_of(decision, id_of(decision.replica) or ours[0].id, self._clock())
             return Handle(operation=operation.encode(), expected=expected, answer="found on the job")
         marks = [mark for job in ours if (mark := job.mark) is not None]
         if len(ours) < marks[0].jobs and not any(map(_begun, ours)):
