@@ -6,7 +6,7 @@ from typing import NamedTuple
 from flyball_actuators.platforms.base import Done, Failed, Handle, Progress, Rejected, Running, Superseded
 from flyball_actuators.platforms.slurm.commands import Commands
 from flyball_actuators.platforms.slurm.effects import Step, set_mark, start, stop
-from flyball_actuators.platforms.slurm.jobs import Job, queue
+from flyball_actuators.platforms.slurm.jobs import Job, Queue, queue
 from flyball_actuators.platforms.slurm.marks import Mark, Verb
 from flyball_actuators.platforms.slurm.operation import Operation
 from flyball_actuators.platforms.slurm.targets import id_of, jobs_of
@@ -94,7 +94,7 @@ def watch_count(commands: Commands, operation: Operation, partitions: tuple[str,
             steps.append(Step(step.detail))  # it has changed by itself; the next look shows to what
         else:
             refused.append(step.detail)
-    state = _state(commands, operation, partitions)
+    state = _state(known, operation.workload, partitions)
     answer = "; ".join([*refused, *dict.fromkeys(step.words for step in steps)]) or "no job has to change"
     if refused:
         return Failed(answer, state)
@@ -116,9 +116,11 @@ def _elsewhere(number: int, job: Job | None, mark: Mark | None) -> Step:
     return Step(f"{job.label} was commanded by {whose} since", lost=True)
 
 
-def _state(commands: Commands, operation: Operation, partitions: tuple[str, ...]) -> SubjectState:
-    jobs = jobs_of(queue(commands), operation.workload, partitions)
-    return shown(() if isinstance(jobs, Rejected) else jobs)
+def _state(known: Queue, workload: str, partitions: tuple[str, ...]) -> SubjectState:
+    jobs = jobs_of(known, workload, partitions)
+    if not isinstance(jobs, Rejected):
+        return shown(jobs)
+    return shown(()) if jobs.code == "unknown_target" else SubjectState()
 
 
 def shown(jobs: Iterable[Job]) -> SubjectState:

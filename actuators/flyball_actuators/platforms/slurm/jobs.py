@@ -1,7 +1,7 @@
 """The jobs of a cluster, as ``squeue --json`` shows them."""
 
 from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import msgspec
 
@@ -134,14 +134,13 @@ def _job(entry: Mapping[str, Any]) -> Job:
 def _number(value: Any) -> int:
     """A number, plain or as versions after 22.05 write it; none is 0."""
     if isinstance(value, Mapping):
-        said: Mapping[str, Any] = value
-        return int(said.get("number") or 0)
+        return int(cast("Mapping[str, Any]", value).get("number") or 0)
     return int(value or 0)
 
 
 def _state(value: Any) -> str:
     """The state, one word or as versions after 22.05 write it."""
-    if not isinstance(value, list):
-        return str(value)
+    if isinstance(value, str):
+        return value
     words = [str(word) for word in value]
     return "COMPLETING" if "COMPLETING" in words else words[0]

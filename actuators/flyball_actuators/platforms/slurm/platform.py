@@ -8,6 +8,7 @@ from flyball_actuators.platforms.base import Capabilities, Failed, Handle, Progr
 from flyball_actuators.platforms.slurm.commands import Commands
 from flyball_actuators.platforms.slurm.count import count, operation_of, shown, watch_count
 from flyball_actuators.platforms.slurm.jobs import Job, Queue, nodes_of, queue
+from flyball_actuators.platforms.slurm.marks import Verb
 from flyball_actuators.platforms.slurm.migrate import migrate, move_of, watch_move
 from flyball_actuators.platforms.slurm.operation import decode
 from flyball_actuators.platforms.slurm.targets import id_of, jobs_of, runs, version_of
@@ -112,7 +113,7 @@ class SlurmPlatform:
         marks = [mark for job in ours if (mark := job.mark) is not None]
         if len(ours) < marks[0].jobs and not any(map(_begun, ours)):
             return None
-        verb = "stop" if marks[0].verb == "stop" else "start"
+        verb: Verb = "stop" if marks[0].verb == "stop" else "start"
         counted = operation_of(decision, verb, (job.id for job in ours), self._clock())
         return Handle(operation=counted.encode(), expected=expected, answer="found on the jobs")
 
