@@ -20,6 +20,7 @@ from flyball_actuators.platforms.inventory import InventoryPlatform as Inventory
 from flyball_actuators.platforms.kubernetes import KubernetesPlatform as KubernetesPlatform
 from flyball_actuators.platforms.live import check_live
 from flyball_actuators.platforms.simulated import SimulatedPlatform as SimulatedPlatform
+from flyball_actuators.platforms.slurm import SlurmPlatform as SlurmPlatform
 from flyball_actuators.platforms.states import expected_of as expected_of
 from flyball_contracts.config import ActuatorConfig, PlatformConfig
 from flyball_contracts.errors import ConfigError
@@ -82,17 +83,23 @@ def make_platforms(config: ActuatorConfig, seen: Seen) -> Platforms:
 
 
 def _served(entry: PlatformConfig, where: str, seen: Seen) -> Served:
-    for key, driver in (("url", "simulated"), ("kubeconfig", "kubernetes"), ("context", "kubernetes")):
+    for key, driver in (
+        ("url", "simulated"),
+        ("kubeconfig", "kubernetes"),
+        ("context", "kubernetes"),
+        ("conf", "slurm"),
+    ):
         if getattr(entry, key) and entry.driver != driver:
             raise ConfigError(
                 f"{where}.{key}: driver {entry.driver} does not use it; leave it out, or set driver: {driver}"
             )
+    for key, driver in (("namespaces", "kubernetes"), ("partitions", "slurm")):
+        if getattr(entry, key) and entry.driver != driver:
+            raise ConfigError(f"{where}.{key}: driver {entry.driver} has none; leave it out, or set driver: {driver}")
     if entry.driver == "kubernetes":
         return Served(entry.cells, KubernetesPlatform(entry, where), entry.poll_s)
-    if entry.namespaces:
-        raise ConfigError(
-            f"{where}.namespaces: driver {entry.driver} has none; leave it out, or set driver: kubernetes"
-        )
+    if entry.driver == "slurm":
+        return Served(entry.cells, SlurmPlatform(entry, where), entry.poll_s)
     if entry.driver == "inventory":
         return Served(entry.cells, InventoryPlatform(seen), entry.poll_s)
     return Served(entry.cells, SimulatedPlatform(entry.url, entry.timeout_s, where), entry.poll_s)

@@ -241,16 +241,19 @@ class PlatformConfig(Section, frozen=True):
 
     ``inventory`` plans on the inventories that agents publish and can change nothing. ``simulated`` is the simulated
     fleet behind ``url``. ``kubernetes`` commands the controllers in ``namespaces`` of the cluster that ``context`` of
-    ``kubeconfig`` names (empty: its current one; without a file, the cluster of the actuator's own pod). An answer is
-    waited for ``timeout_s``, and what is under way is looked at every ``poll_s``.
+    ``kubeconfig`` names (empty: its current one; without a file, the cluster of the actuator's own pod). ``slurm``
+    commands the jobs in ``partitions`` of the cluster whose slurm.conf is ``conf`` (empty: the machine's own). An
+    answer is waited for ``timeout_s``, and what is under way is looked at every ``poll_s``.
     """
 
     cells: tuple[str, ...] = ("*",)
-    driver: Literal["inventory", "simulated", "kubernetes"] = "inventory"
+    driver: Literal["inventory", "simulated", "kubernetes", "slurm"] = "inventory"
     url: str = ""
     kubeconfig: str = ""
     context: str = ""
     namespaces: tuple[str, ...] = ()
+    conf: str = ""
+    partitions: tuple[str, ...] = ()
     timeout_s: Positive = 5.0
     poll_s: Positive = 0.5
 

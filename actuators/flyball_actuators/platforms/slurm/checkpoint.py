@@ -1,0 +1,57 @@
+"""The signal at which a job writes a checkpoint, and how long it takes: what ``sbatch --signal`` says."""
+
+import re
+from typing import NamedTuple
+
+from flyball_actuators.platforms.base import Rejected
+from flyball_actuators.platforms.slurm.commands import Commands
+from flyball_actuators.platforms.slurm.jobs import Job
+
+NOTE = "flyball.dev/checkpoint="
+DEFAULT_S, LONGEST_S = 60, 600
+_FORM = re.compile(r"(?:([RB]+):)?([A-Za-z0-9]+)(?:@(\d+))?")
+_OPTION = re.compile(r"#SBATCH\s+(?:.*\s)?--signal[=\s]\s*(\S+)")
+
+
+class Checkpoint(NamedTuple):
+    """``signal`` goes to the batch script, or to the steps; ``grace_s`` later the job is stopped."""
+
+    signal: str
+    script: bool
+    grace_s: int
+
+    def send(self, commands: Commands, job: Job) -> Rejected | None:
+        """Send the signal; once more does no harm."""
+        to = ("--batch",) if self.script else ()
+        return commands.tell("scancel", f"--signal={self.signal}", *to, str(job.id))
+
+
+def parse(text: str) -> Checkpoint | None:
+    """A checkpoint as ``--signal=[R|B:]SIGNAL[@SECONDS]`` says it."""
+    found = _FORM.fullmatch(text.strip("'\""))
+    if found is None:
+        return None
+    flags, signal, seconds = found.groups()
+    return Checkpoint(signal.upper(), "B" in (flags or ""), min(int(seconds) if seconds else DEFAULT_S, LONGEST_S))
+
+
+def checkpoint_of(commands: Commands, job: Job) -> Checkpoint | None:
+    """What a job says in its comment, else in the ``#SBATCH`` lines of its script.
+
+    Slurm tells nobody what was given to ``sbatch`` on the command line.
+    """
+    for word in job.comment.split():
+        if word.startswith(NOTE):
+            return parse(word.removeprefix(NOTE))
+    if not job.batch:
+        return None
+    script = commands.may("scontrol", "write", "batch_script", str(job.id), "-")
+    if isinstance(script, Rejected):
+        return None
+    for line in script.splitlines():
+        if line.strip() and not line.lstrip().startswith("#"):
+            break
+        said = _OPTION.match(line)
+        if said:
+            return parse(said[1])
+    return None

@@ -1,0 +1,77 @@
+"""Slurm's own commands: arguments in, text out. What Slurm said no to is told from what nobody knows."""
+
+import os
+import subprocess
+
+from flyball_actuators.platforms.base import PlatformError, Rejected
+from flyball_contracts.records.outcomes import RefusalCode
+
+# Variables that change what the commands show, or which cluster they ask.
+_OURS = ("SLURM_", "SQUEUE_", "SCANCEL_", "SCONTROL_")
+_OPERATOR = "run the actuator as SlurmUser or as an operator (sacctmgr modify user NAME set adminlevel=operator)"
+_AGAIN = "decide again on what the queue shows now"
+# What slurmctld answers when it has understood and will not; anything else may have happened or not.
+_NO: tuple[tuple[str, RefusalCode, str], ...] = (
+    ("Access/permission denied", "platform", _OPERATOR),
+    ("Invalid user id", "platform", _OPERATOR),
+    ("Invalid job id", "conflict", _AGAIN),
+    ("Job is pending execution", "conflict", _AGAIN),
+    ("Job is no longer pending", "conflict", _AGAIN),
+    ("already completing or completed", "conflict", _AGAIN),
+    ("Requested operation is presently disabled", "unsupported", "submit the job with --requeue"),
+    ("Requested operation not supported", "unsupported", "change the job by hand"),
+    ("Only batch jobs are accepted", "unsupported", "submit the work with sbatch"),
+    ("Invalid node name", "unknown_target", "name a node of this cluster"),
+)
+
+
+class Commands:
+    """Runs the commands of one cluster, without a shell; ``conf`` is its slurm.conf, empty for the machine's own."""
+
+    def __init__(self, conf: str, timeout_s: float) -> None:
+        self._conf, self._timeout_s = conf, timeout_s
+
+    def ask(self, *command: str) -> str:
+        """What a command prints; :class:`PlatformError` where it fails."""
+        code, out, problem = self._run(command)
+        if code:
+            raise PlatformError(f"{' '.join(command)}: {problem or f'status {code}'}")
+        return out
+
+    def tell(self, *command: str) -> Rejected | None:
+        """Have something done; ``Rejected`` where Slurm says no.
+
+        Raises :class:`PlatformError` where it is not known what became of it.
+        """
+        done = self.may(*command)
+        return done if isinstance(done, Rejected) else None
+
+    def may(self, *command: str) -> str | Rejected:
+        """What a command prints, or ``Rejected`` where Slurm says no; raises as :meth:`tell` does."""
+        code, out, problem = self._run(command)
+        if not code:
+            return out
+        for words, refusal, remedy in _NO:
+            if words in problem:
+                return Rejected(refusal, f"{' '.join(command)}: {problem}; {remedy}")
+        raise PlatformError(f"{' '.join(command)}: {problem or f'status {code}'}")
+
+    def _run(self, command: tuple[str, ...]) -> tuple[int, str, str]:
+        kept = {name: value for name, value in os.environ.items() if not name.startswith(_OURS)}
+        conf = self._conf or os.environ.get("SLURM_CONF", "")
+        environment = {**kept, "LC_ALL": "C", **({"SLURM_CONF": conf} if conf else {})}
+        try:
+            done = subprocess.run(
+                command,
+                stdin=subprocess.DEVNULL,
+                capture_output=True,
+                timeout=self._timeout_s,
+                env=environment,
+                check=False,
+            )
+        except subprocess.TimeoutExpired as error:
+            raise PlatformError(f"{' '.join(command)}: no answer within {self._timeout_s:g} s") from error
+        except OSError as error:
+            raise PlatformError(f"{command[0]}: {error}; install Slurm's commands (slurm-client)") from error
+        problem = " ".join(done.stderr.decode(errors="replace").split())
+        return done.returncode, done.stdout.decode(errors="replace"), problem

@@ -1,0 +1,159 @@
+"""Replicas up and down: held jobs are released, running jobs are requeued and held."""
+
+from collections.abc import Iterable
+from typing import NamedTuple
+
+from flyball_actuators.platforms.base import Done, Failed, Handle, Progress, Rejected, Running, Superseded
+from flyball_actuators.platforms.slurm.commands import Commands
+from flyball_actuators.platforms.slurm.effects import Step, set_mark, start, stop
+from flyball_actuators.platforms.slurm.jobs import Job, Queue, queue
+from flyball_actuators.platforms.slurm.marks import Mark, Verb
+from flyball_actuators.platforms.slurm.operation import Operation
+from flyball_actuators.platforms.slurm.targets import id_of, jobs_of
+from flyball_contracts.records import Preempt, Scale, SubjectState
+
+GIVE_UP_S = 900.0
+_NS = 1_000_000_000
+
+
+class Choice(NamedTuple):
+    """Which jobs are stopped, or started."""
+
+    verb: Verb
+    jobs: tuple[Job, ...]
+
+
+def choose(jobs: Iterable[Job], decision: Scale | Preempt) -> Choice | Rejected:
+    """The jobs that a decision commands, or why it cannot be done."""
+    known = list(jobs)
+    asked = [job for job in known if job.asked]
+    change = decision.replicas - len(asked)
+    if isinstance(decision, Scale):
+        return _start(known, change, decision) if change >= 0 else _stop(asked, -change, ())
+    if change > 0:
+        return Rejected("conflict", f"only {len(asked)} jobs of {decision.workload!r} are not held; decide again")
+    return _stop(asked, -change, decision.victims)
+
+
+def count(
+    commands: Commands, jobs: list[Job], decision: Scale | Preempt, now_ns: int, *, dry_run: bool
+) -> Handle | Rejected:
+    """Mark the jobs, then begin; a crash in between leaves marks, by which it is found again."""
+    choice = choose(jobs, decision)
+    if isinstance(choice, Rejected):
+        return choice
+    replicas = decision.replicas
+    victims = decision.victims if isinstance(decision, Preempt) else ()
+    expected = SubjectState(replicas=replicas, ready=replicas, nodes=dict.fromkeys(victims, ""))
+    if dry_run:
+        names = ", ".join(job.label for job in choice.jobs) or "nothing"
+        does = "released" if choice.verb == "start" else "requeued and held"
+        return Handle(operation="", expected=expected, answer=f"would be {does}: {names}")
+    for job in choice.jobs:
+        said = set_mark(commands, job, Mark(decision.id, choice.verb, job.restarts, len(choice.jobs)))
+        if said is not None:
+            return said
+    operation = operation_of(decision, choice.verb, (job.id for job in choice.jobs), now_ns)
+    begun = watch_count(commands, operation, (), now_ns)
+    return Handle(operation=operation.encode(), expected=expected, answer=begun.answer)
+
+
+def operation_of(decision: Scale | Preempt, verb: Verb, ids: Iterable[int], now_ns: int) -> Operation:
+    """What is submitted for a decision."""
+    return Operation(
+        verb="count",
+        decision=decision.id,
+        workload=decision.workload,
+        jobs=",".join(map(str, ids)),
+        replicas=decision.replicas,
+        serve=isinstance(decision, Scale) and verb != "stop",
+        checkpoint=not isinstance(decision, Preempt) or decision.checkpoint,
+        until_ns=now_ns + round(GIVE_UP_S * _NS),
+    )
+
+
+def watch_count(commands: Commands, operation: Operation, partitions: tuple[str, ...], now_ns: int) -> Progress:
+    """Take the next step of each job; done once all have left their nodes, or run."""
+    known = queue(commands)
+    steps: list[Step] = []
+    refused: list[str] = []
+    for number in operation.ids:
+        job = known.get(number)
+        mark = job.mark if job is not None else None
+        if job is None or mark is None or mark.decision != operation.decision:
+            steps.append(_elsewhere(number, job, mark))
+            continue
+        step = (
+            stop(commands, job, mark, now_ns, checkpoint=operation.checkpoint)
+            if mark.verb == "stop"
+            else start(commands, job, mark, now_ns)
+        )
+        if isinstance(step, Step):
+            steps.append(step)
+        elif step.code == "conflict":
+            steps.append(Step(step.detail))  # it has changed by itself; the next look shows to what
+        else:
+            refused.append(step.detail)
+    state = _state(known, operation.workload, partitions)
+    answer = "; ".join([*refused, *dict.fromkeys(step.words for step in steps)]) or "no job has to change"
+    if refused:
+        return Failed(answer, state)
+    if any(step.lost for step in steps):
+        return Superseded(answer, state)
+    if not all(step.settled for step in steps):
+        late = not operation.serve and now_ns >= operation.until_ns  # a start may wait for room for any time
+        return Failed(f"after {GIVE_UP_S:.0f} s: {answer}", state) if late else Running(answer)
+    if operation.serve and (state.ready or 0) < min(operation.replicas, state.replicas or 0):
+        return Running(f"{state.ready} of {operation.replicas} replicas run")
+    return Done(state, now_ns, answer)
+
+
+def _elsewhere(number: int, job: Job | None, mark: Mark | None) -> Step:
+    """What became of a job that does not bear our mark."""
+    if job is None or job.over:
+        return Step(f"job {number} has ended", settled=True)
+    whose = f"decision {mark.decision}" if mark is not None else "somebody who took its mark away"
+    return Step(f"{job.label} was commanded by {whose} since", lost=True)
+
+
+def _state(known: Queue, workload: str, partitions: tuple[str, ...]) -> SubjectState:
+    jobs = jobs_of(known, workload, partitions)
+    if not isinstance(jobs, Rejected):
+        return shown(jobs)
+    return shown(()) if jobs.code == "unknown_target" else SubjectState()
+
+
+def shown(jobs: Iterable[Job]) -> SubjectState:
+    """Jobs as replicas."""
+    known = list(jobs)
+    asked = sum(job.asked for job in known)
+    return SubjectState(replicas=asked, ready=sum(job.ready for job in known), suspended=bool(known) and not asked)
+
+
+def _start(jobs: list[Job], more: int, decision: Scale) -> Choice | Rejected:
+    held = sorted((job for job in jobs if job.held), key=lambda job: (job.mark is None, job.id))
+    if more > len(held):
+        most = decision.replicas - more + len(held)
+        return Rejected(
+            "unsupported",
+            f"{decision.replicas} replicas of {decision.workload!r} are {more - len(held)} more than there are jobs, "
+            f"and only users submit jobs; ask for {most} at most, or submit more (sbatch --hold)",
+        )
+    return Choice("start", tuple(held[:more]))
+
+
+def _stop(asked: list[Job], fewer: int, victims: tuple[str, ...]) -> Choice | Rejected:
+    named = [number for victim in victims if (number := id_of(victim)) is not None]
+    first = [job for number in dict.fromkeys(named) for job in asked if job.id == number]
+    latest = sorted(asked, key=lambda job: (job.pending, job.start_s, job.id), reverse=True)
+    rest = [job for job in latest if job not in first and (job.pending or (job.requeue and job.batch))]
+    fixed = [job for job in first[:fewer] if not (job.pending or (job.requeue and job.batch))]
+    chosen = [*first, *rest][:fewer]
+    if fixed or len(chosen) < fewer:
+        which = ", ".join(job.label for job in fixed or asked if not (job.requeue and job.batch))
+        return Rejected(
+            "unsupported",
+            f"{which} cannot be requeued: stopping would end it for good; submit it with sbatch --requeue, or name "
+            "other victims",
+        )
+    return Choice("stop", tuple(chosen))

@@ -1,0 +1,146 @@
+"""The jobs of a cluster, as ``squeue --json`` shows them."""
+
+from collections.abc import Mapping
+from typing import Any, NamedTuple, cast
+
+import msgspec
+
+from flyball_actuators.platforms.base import PlatformError
+from flyball_actuators.platforms.slurm.commands import Commands
+from flyball_actuators.platforms.slurm.marks import Mark, mark_of
+
+_OVER = frozenset(
+    {
+        "BOOT_FAIL",
+        "CANCELLED",
+        "COMPLETED",
+        "DEADLINE",
+        "FAILED",
+        "LAUNCH_FAILED",
+        "NODE_FAIL",
+        "OUT_OF_MEMORY",
+        "PREEMPTED",
+        "REVOKED",
+        "TIMEOUT",
+    }
+)
+
+
+class Job(NamedTuple):
+    """One job. It may start from ``eligible_s`` on; ``nodes``, ``excluded`` and ``required`` are host lists."""
+
+    id: int
+    name: str
+    user: str
+    partition: str
+    state: str
+    priority: int
+    restarts: int
+    comment: str
+    nodes: str
+    excluded: str
+    required: str
+    start_s: int
+    eligible_s: int
+    requeue: bool
+    batch: bool
+    part: bool
+
+    @property
+    def over(self) -> bool:
+        """Whether it has ended, and is only remembered."""
+        return self.state in _OVER
+
+    @property
+    def completing(self) -> bool:
+        """Whether it is on its way off its nodes, to wait again or to end."""
+        return self.state == "COMPLETING"
+
+    @property
+    def pending(self) -> bool:
+        """Whether it waits, held or not."""
+        return self.state in ("PENDING", "REQUEUE_HOLD", "REQUEUED", "SPECIAL_EXIT")
+
+    @property
+    def held(self) -> bool:
+        """Whether it waits until it is released, or will once it is off its nodes."""
+        return self.priority == 0 and (self.pending or self.completing)
+
+    @property
+    def asked(self) -> bool:
+        """Whether it runs, or does as soon as there is room."""
+        return not (self.over or self.completing or self.held)
+
+    @property
+    def ready(self) -> bool:
+        """Whether it runs."""
+        return self.state == "RUNNING"
+
+    @property
+    def mark(self) -> Mark | None:
+        """The decision that was the last to command it."""
+        return mark_of(self.comment)
+
+    @property
+    def label(self) -> str:
+        """Its label in words."""
+        return f"job {self.id} ({self.name})"
+
+
+Queue = Mapping[int, Job]
+
+
+def queue(commands: Commands) -> Queue:
+    """All jobs that the controller knows, those that have just ended as well."""
+    text = commands.ask("squeue", "--all", "--json")
+    try:
+        told: dict[str, Any] = msgspec.json.decode(text)
+        errors: list[Any] = told.get("errors") or []
+        if errors:
+            raise PlatformError(f"squeue --json: {errors}")
+        return {job.id: job for job in map(_job, told["jobs"])}
+    except (msgspec.DecodeError, KeyError, TypeError, ValueError, AttributeError) as error:
+        raise PlatformError(f"squeue --json: not the answer that is known from Slurm 22.05: {error!r}") from error
+
+
+def nodes_of(commands: Commands, hosts: str) -> list[str]:
+    """The nodes of a host list such as ``gpu[1-3]``."""
+    if "[" not in hosts:
+        return [node for node in hosts.split(",") if node]
+    return commands.ask("scontrol", "show", "hostnames", hosts).split()
+
+
+def _job(entry: Mapping[str, Any]) -> Job:
+    return Job(
+        id=_number(entry["job_id"]),
+        name=str(entry["name"]),
+        user=str(entry["user_name"]),
+        partition=str(entry["partition"]),
+        state=_state(entry["job_state"]),
+        priority=_number(entry["priority"]),
+        restarts=_number(entry["restart_cnt"]),
+        comment=str(entry.get("comment") or ""),
+        nodes=str(entry.get("nodes") or ""),
+        excluded=str(entry.get("excluded_nodes") or ""),
+        required=str(entry.get("required_nodes") or ""),
+        start_s=_number(entry.get("start_time")),
+        eligible_s=_number(entry.get("eligible_time")),
+        requeue=bool(entry["requeue"]),
+        batch=bool(entry["batch_flag"]),
+        part=bool(_number(entry.get("array_job_id")) or _number(entry.get("het_job_id"))),
+    )
+
+
+def _number(value: Any) -> int:
+    """A number, plain or as versions after 22.05 write it; none is 0."""
+    if isinstance(value, Mapping):
+        return int(cast("Mapping[str, Any]", value).get("number") or 0)
+    return int(value or 0)
+
+
+def _state(value: Any) -> str:
+    """The state, one word or as versions after 22.05 write it."""
+    if isinstance(value, str):
+        return value
+    words = [str(word) for word in value]
+    return "COMPLETING" if "COMPLETING" in words else words[0]

@@ -1,0 +1,41 @@
+"""The mark of a decision on a job: a word in its comment, beside what the comment had."""
+
+import re
+from typing import Literal, NamedTuple
+from urllib.parse import quote, unquote
+
+Verb = Literal["stop", "start", "started", "move", "moved"]
+_FORM = re.compile(r"flyball:([^\s:]+):(stop|start|started|move|moved)\.(\d+)\.(\d+)(?:@(\d+))?")
+
+
+class Mark(NamedTuple):
+    """What ``decision`` does to a job that had ``restarts`` when it was marked, with ``jobs`` marked in all.
+
+    ``started`` and ``moved``: the job was released. ``due_s``: it was asked for a checkpoint, and is stopped then.
+    """
+
+    decision: str
+    verb: Verb
+    restarts: int
+    jobs: int
+    due_s: int | None = None
+
+    def __str__(self) -> str:
+        due = "" if self.due_s is None else f"@{self.due_s}"
+        return f"flyball:{quote(self.decision, safe='')}:{self.verb}.{self.restarts}.{self.jobs}{due}"
+
+
+def mark_of(comment: str) -> Mark | None:
+    """The mark in a comment."""
+    for word in reversed(comment.split()):
+        found = _FORM.fullmatch(word)
+        if found:
+            decision, verb, restarts, jobs, due = found.groups()
+            known: dict[str, Verb] = {v: v for v in ("stop", "start", "started", "move", "moved")}
+            return Mark(unquote(decision), known[verb], int(restarts), int(jobs), int(due) if due else None)
+    return None
+
+
+def marked(comment: str, mark: Mark) -> str:
+    """A comment with this mark instead of an earlier one."""
+    return " ".join([*(word for word in comment.split() if not _FORM.fullmatch(word)), str(mark)])

@@ -1,0 +1,119 @@
+"""A job leaves a node: it is requeued and held, the node is excluded, and it is released.
+
+A node that it leaves because of a failing device is drained first, so that nothing new lands there.
+"""
+
+import re
+
+from flyball_actuators.platforms.base import Done, Failed, Handle, Progress, Rejected, Running, Superseded
+from flyball_actuators.platforms.slurm.commands import Commands
+from flyball_actuators.platforms.slurm.effects import Step, release, set_mark, stop
+from flyball_actuators.platforms.slurm.jobs import Job, nodes_of, queue
+from flyball_actuators.platforms.slurm.marks import Mark
+from flyball_actuators.platforms.slurm.operation import Operation
+from flyball_actuators.platforms.slurm.targets import id_of
+from flyball_contracts.records import Migrate, SubjectState
+
+GIVE_UP_S = 900.0
+_NS = 1_000_000_000
+_STATE = re.compile(r"\bState=(\S+)")
+
+
+def migrate(commands: Commands, jobs: list[Job], decision: Migrate, now_ns: int, *, dry_run: bool) -> Handle | Rejected:
+    """Mark the job, then begin."""
+    job = next((job for job in jobs if job.id == id_of(decision.replica)), None)
+    if job is None or not job.ready or decision.from_node not in nodes_of(commands, job.nodes):
+        return Rejected("conflict", f"replica {decision.replica} does not run on {decision.from_node}; decide again")
+    problem = _possible(commands, job, decision)
+    if problem is not None:
+        return problem
+    replicas = sum(one.asked for one in jobs)
+    expected = SubjectState(replicas=replicas, ready=replicas, nodes={decision.replica: decision.to_node})
+    if dry_run:
+        drained = f"{decision.from_node} drained, " if decision.from_device else ""
+        answer = f"would be: {drained}{job.label} requeued without {decision.from_node}"
+        return Handle(operation="", expected=expected, answer=answer)
+    said = set_mark(commands, job, Mark(decision.id, "move", job.restarts, 1))
+    if said is not None:
+        return said
+    operation = move_of(decision, job.id, now_ns)
+    begun = watch_move(commands, operation, now_ns)
+    return Handle(operation=operation.encode(), expected=expected, answer=begun.answer)
+
+
+def move_of(decision: Migrate, job: int, now_ns: int) -> Operation:
+    """What is submitted for a decision."""
+    return Operation(
+        verb="migrate",
+        decision=decision.id,
+        workload=decision.workload,
+        jobs=str(job),
+        checkpoint=True,
+        replica=decision.replica,
+        node=decision.from_node,
+        drain=bool(decision.from_device),
+        until_ns=now_ns + round(GIVE_UP_S * _NS),
+    )
+
+
+def watch_move(commands: Commands, operation: Operation, now_ns: int) -> Progress:
+    """Take the next step; done once the job runs without the node."""
+    job = queue(commands).get(operation.ids[0])
+    if job is None or job.over:
+        return Superseded(f"{operation.replica} has ended by itself")
+    places = nodes_of(commands, job.nodes) if job.ready else []
+    state = SubjectState(nodes={operation.replica: places[0] if places else ""})
+    mark = job.mark
+    if mark is None or mark.decision != operation.decision:
+        return Superseded(f"{job.label} was commanded by somebody else since: {job.comment!r}", state)
+    if job.ready and operation.node not in places:
+        drained = f"; {operation.node} stays drained until somebody has checked it" if operation.drain else ""
+        return Done(state, now_ns, f"{job.label} has left {operation.node} and runs on {job.nodes}{drained}")
+    if job.ready and job.restarts > mark.restarts:
+        return Failed(f"{job.label} was started on {operation.node} again before it was excluded; decide again", state)
+    if job.held and mark.verb == "moved":
+        return Superseded(f"{job.label} was held by somebody else", state)
+    step = _step(commands, operation, job, mark, now_ns)
+    if isinstance(step, Rejected):
+        return Running(step.detail) if step.code == "conflict" else Failed(step.detail, state)
+    if now_ns >= operation.until_ns:
+        return Failed(f"after {GIVE_UP_S:.0f} s: {step.words}", state)
+    return Running(step.words)
+
+
+def _possible(commands: Commands, job: Job, decision: Migrate) -> Rejected | None:
+    if not (job.requeue and job.batch):
+        return Rejected(
+            "unsupported",
+            f"{job.label} cannot be requeued: moving would end it for good; submit it with sbatch --requeue",
+        )
+    if decision.from_node in nodes_of(commands, job.required):
+        return Rejected(
+            "unsupported",
+            f"{job.label} was submitted for {decision.from_node} alone; submit it without --nodelist",
+        )
+    return None
+
+
+def _step(commands: Commands, operation: Operation, job: Job, mark: Mark, now_ns: int) -> Step | Rejected:
+    if job.ready:
+        problem = _drain(commands, operation) if operation.drain else None
+        return problem or stop(commands, job, mark, now_ns, checkpoint=operation.checkpoint)
+    if job.completing:
+        return Step(f"{job.label} is leaving {job.nodes}")
+    if not job.pending:
+        return Step(f"{job.label} is {job.state}")
+    if mark.verb == "moved":
+        return Step(f"{job.label} waits for room without {operation.node}")
+    excluded = ",".join(dict.fromkeys([*nodes_of(commands, job.excluded), operation.node]))
+    said = release(commands, job, mark._replace(verb="moved"), now_ns, f"ExcNodeList={excluded}")
+    return said or Step(f"{job.label} is released without {operation.node}")
+
+
+def _drain(commands: Commands, operation: Operation) -> Rejected | None:
+    """Keep new jobs off the node; one that is drained or down already keeps its reason."""
+    found = _STATE.search(commands.ask("scontrol", "-o", "show", "node", operation.node))
+    if found is not None and ("DRAIN" in found[1] or "DOWN" in found[1]):
+        return None
+    reason = f"Reason=flyball {operation.decision}"
+    return commands.tell("scontrol", "update", f"NodeName={operation.node}", "State=DRAIN", reason)

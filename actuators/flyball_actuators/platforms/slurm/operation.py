@@ -1,0 +1,47 @@
+"""The name of an operation: all that another process needs to go on with it."""
+
+from typing import Literal
+from urllib.parse import parse_qsl, urlencode
+
+import msgspec
+
+from flyball_actuators.platforms.base import PlatformError
+
+
+class Operation(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What was submitted for one decision; ``jobs`` are the ids of those that it marks, with commas.
+
+    ``count``: ``replicas`` are asked for, and with ``serve`` they are to run. ``migrate``: ``replica`` is to leave
+    ``node``. ``until_ns`` is when a job that has not stopped, or not moved, is given up.
+    """
+
+    verb: Literal["count", "migrate"]
+    decision: str
+    workload: str
+    jobs: str = ""
+    replicas: int = -1
+    serve: bool = False
+    checkpoint: bool = False
+    replica: str = ""
+    node: str = ""
+    drain: bool = False
+    until_ns: int = 0
+
+    @property
+    def ids(self) -> list[int]:
+        """The jobs."""
+        return [int(one) for one in self.jobs.split(",") if one]
+
+    def encode(self) -> str:
+        """As text, for an outcome."""
+        return urlencode(msgspec.to_builtins(self))
+
+
+def decode(text: str) -> Operation:
+    """The operation of an outcome; :class:`PlatformError` for another platform's."""
+    try:
+        operation = msgspec.convert(dict(parse_qsl(text, keep_blank_values=True)), Operation, strict=False)
+        _ = operation.ids
+    except (msgspec.ValidationError, ValueError) as error:
+        raise PlatformError(f"operation {text!r} is none of platform slurm: {error}") from error
+    return operation

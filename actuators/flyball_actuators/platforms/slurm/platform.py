@@ -1,0 +1,164 @@
+"""One Slurm cluster as a platform; see :class:`SlurmPlatform`."""
+
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from flyball_actuators.platforms.base import Capabilities, Failed, Handle, Progress, Rejected
+from flyball_actuators.platforms.slurm.commands import Commands
+from flyball_actuators.platforms.slurm.count import count, operation_of, shown, watch_count
+from flyball_actuators.platforms.slurm.jobs import Job, Queue, nodes_of, queue
+from flyball_actuators.platforms.slurm.marks import Verb
+from flyball_actuators.platforms.slurm.migrate import migrate, move_of, watch_move
+from flyball_actuators.platforms.slurm.operation import decode
+from flyball_actuators.platforms.slurm.targets import id_of, jobs_of, runs, version_of
+from flyball_actuators.platforms.states import expected_of, named_replicas
+from flyball_contracts.config import PlatformConfig
+from flyball_contracts.errors import ConfigError
+from flyball_contracts.records import AnyDecision, Migrate, Scale, SubjectState
+
+_OVERWRITTEN = "overwritten"
+
+
+class SlurmPlatform:
+    """Carries out decisions on the jobs of some partitions.
+
+    A workload is the jobs whose comment has ``flyball.dev/workload=NAME`` or, without that, whose name it is; a
+    replica is a job. Slurm knows no token and no version: each decision is marked in the comments of its jobs before
+    anything else is done, and what it did is read back from the queue.
+    """
+
+    name = "slurm"
+    capabilities = Capabilities(kinds=frozenset({"Scale", "Migrate", "Preempt"}), tracks=True)
+
+    def __init__(self, entry: PlatformConfig, where: str = "platform", clock: Callable[[], int] = time.time_ns) -> None:
+        if not entry.partitions:
+            raise ConfigError(f"{where}.partitions: none is named; list those whose jobs Flyball may command")
+        if entry.conf and not Path(entry.conf).is_file():
+            raise ConfigError(f"{where}.conf: {entry.conf} is no file; name the cluster's slurm.conf")
+        self._commands = Commands(entry.conf, entry.timeout_s)
+        self._partitions = entry.partitions
+        self._clock = clock
+
+    def observe(self, decision: AnyDecision) -> SubjectState | Rejected:
+        """The workload's jobs, and the nodes of the replicas that the decision names, which must be its own."""
+        known = queue(self._commands)
+        jobs = jobs_of(known, decision.workload, self._partitions)
+        if isinstance(jobs, Rejected):
+            return jobs
+        nodes: dict[str, str] = {}
+        for replica in named_replicas(decision):
+            job = _own(known, jobs, decision.workload, replica)
+            if isinstance(job, Rejected):
+                return job
+            if job is not None:
+                nodes[replica] = self._place(job, replica)
+        state = shown(jobs)
+        return SubjectState(
+            replicas=state.replicas,
+            ready=state.ready,
+            nodes=nodes,
+            suspended=state.suspended,
+            version=version_of(jobs),
+        )
+
+    def submit(self, decision: AnyDecision, observed: SubjectState, *, dry_run: bool) -> Handle | Rejected:
+        """Mark the jobs and begin, provided nobody has commanded them since they were observed."""
+        jobs = jobs_of(queue(self._commands), decision.workload, self._partitions)
+        if isinstance(jobs, Rejected):
+            return jobs
+        if version_of(jobs) != observed.version:
+            return Rejected(
+                "conflict", f"the jobs of {decision.workload!r} were changed since they were looked at; decide again"
+            )
+        if isinstance(decision, Migrate):
+            return migrate(self._commands, jobs, decision, self._clock(), dry_run=dry_run)
+        problem = _beyond(decision) if isinstance(decision, Scale) else None
+        return problem or count(self._commands, jobs, decision, self._clock(), dry_run=dry_run)
+
+    def poll(self, handle: Handle) -> Progress:
+        """What the queue shows; what is left to do is done."""
+        if handle.operation == _OVERWRITTEN:
+            return Failed(f"unknown outcome: {handle.answer}")
+        operation = decode(handle.operation)
+        if operation.verb == "migrate":
+            return watch_move(self._commands, operation, self._clock())
+        return watch_count(self._commands, operation, self._partitions, self._clock())
+
+    def find(self, decision: AnyDecision, observed: SubjectState | None) -> Handle | None:
+        """Look for the decision's marks.
+
+        Nothing is done before all jobs are marked: with marks on some of them, it was never begun. With none, on jobs
+        that are not those that were observed, somebody may have hidden them: then the outcome is unknown.
+        """
+        known = queue(self._commands)
+        ours = [
+            job
+            for _, job in sorted(known.items())
+            if job.mark and job.mark.decision == decision.id and runs(job, decision.workload)
+        ]
+        if ours:
+            return self._found(decision, ours)
+        jobs = jobs_of(known, decision.workload, self._partitions)
+        if not isinstance(jobs, Rejected) and observed is not None and version_of(jobs) == observed.version:
+            return None
+        answer = f"the jobs of {decision.workload!r} were changed since the decision was claimed; look at them"
+        return Handle(operation=_OVERWRITTEN, expected=expected_of(decision, observed or SubjectState()), answer=answer)
+
+    def _found(self, decision: AnyDecision, ours: list[Job]) -> Handle | None:
+        expected = expected_of(decision, SubjectState())
+        if isinstance(decision, Migrate):
+            operation = move_of(decision, id_of(decision.replica) or ours[0].id, self._clock())
+            return Handle(operation=operation.encode(), expected=expected, answer="found on the job")
+        marks = [mark for job in ours if (mark := job.mark) is not None]
+        if len(ours) < marks[0].jobs and not any(map(_begun, ours)):
+            return None
+        verb: Verb = "stop" if marks[0].verb == "stop" else "start"
+        counted = operation_of(decision, verb, (job.id for job in ours), self._clock())
+        return Handle(operation=counted.encode(), expected=expected, answer="found on the jobs")
+
+    def _place(self, job: Job, replica: str) -> str:
+        """The node of a replica; empty where its job does not run."""
+        if not job.ready:
+            return ""
+        nodes = nodes_of(self._commands, job.nodes)
+        return next((node for node in nodes if f"{replica}.".startswith(f"{job.id}.{node}.")), nodes[0])
+
+
+def _own(known: Queue, jobs: list[Job], workload: str, replica: str) -> Job | Rejected | None:
+    """The job of a replica; ``None`` where it has ended, ``Rejected`` where it is not the workload's own."""
+    number = id_of(replica)
+    if number is None:
+        return Rejected(
+            "invalid", f"replica {replica!r} names no job; let agents call it by job and node: unset FLYBALL_REPLICA"
+        )
+    own = next((job for job in jobs if job.id == number), None)
+    other = known.get(number)
+    if own is None and other is not None and not other.over and not runs(other, workload):
+        return Rejected(
+            "invalid", f"{other.label} is not one of workload {workload!r}; name a replica of the workload itself"
+        )
+    return own
+
+
+def _begun(job: Job) -> bool:
+    """Whether anything was done to a marked job."""
+    mark = job.mark
+    if mark is None:
+        return False
+    if mark.verb == "stop":
+        return job.restarts > mark.restarts or job.held or mark.due_s is not None
+    return not job.held
+
+
+def _beyond(decision: Scale) -> Rejected | None:
+    """What a Scale may ask for that Slurm cannot do."""
+    for what, asked in (
+        ("a power limit", decision.power_limit_w),
+        ("a choice of machines", decision.mix),
+        ("other resources", decision.resources),
+    ):
+        if asked:
+            name = repr(decision.workload)
+            return Rejected("unsupported", f"platform slurm cannot give {name} {what}; decide on replicas alone")
+    return None

@@ -1,0 +1,64 @@
+"""Which jobs run a workload: those that say so, or are called like it."""
+
+import hashlib
+from collections.abc import Iterable
+
+from flyball_actuators.platforms.base import Rejected
+from flyball_actuators.platforms.slurm.jobs import Job, Queue
+
+NOTE = "flyball.dev/workload="
+BY_ID = "slurm/"
+
+
+def claimed(job: Job) -> str:
+    """The workload that a job's comment names; empty where it names none."""
+    return next((word.removeprefix(NOTE) for word in job.comment.split() if word.startswith(NOTE)), "")
+
+
+def runs(job: Job, workload: str) -> bool:
+    """Whether a job runs a workload: its comment counts, then its name; ``slurm/ID`` is the job of that id."""
+    said = claimed(job)
+    return said == workload if said else workload in (job.name, f"{BY_ID}{job.id}")
+
+
+def jobs_of(queue: Queue, workload: str, partitions: tuple[str, ...]) -> list[Job] | Rejected:
+    """The jobs of a workload in some partitions that run, wait or are held, by id; ``Rejected`` without any."""
+    found = [
+        job
+        for _, job in sorted(queue.items())
+        if (job.asked or job.held) and set(job.partition.split(",")) <= set(partitions) and runs(job, workload)
+    ]
+    if not found:
+        return Rejected(
+            "unknown_target",
+            f"no job in partition {', '.join(partitions)} runs workload {workload!r}; submit it with "
+            f"--job-name={workload} or --comment={NOTE}{workload}, or name its partition in actuator.platforms",
+        )
+    users = {job.user: job for job in found}
+    if len(users) > 1:
+        who = " and ".join(f"{job.label} of {user}" for user, job in sorted(users.items()))
+        return Rejected(
+            "invalid",
+            f"{who} both say that they run workload {workload!r}; only one user may: name the jobs of the other "
+            "differently",
+        )
+    parts = [job for job in found if job.part]
+    if parts:
+        return Rejected(
+            "unsupported",
+            f"{parts[0].label} is part of an array or of a heterogeneous job, which Flyball does not command; submit "
+            "each replica as a job of its own",
+        )
+    return found
+
+
+def version_of(jobs: Iterable[Job]) -> str:
+    """What stays the same while nobody commands the jobs, whether they have started or not."""
+    said = "\n".join(f"{job.id} {job.restarts} {job.held} {job.mark or ''}" for job in jobs)
+    return hashlib.sha256(said.encode()).hexdigest()[:16]
+
+
+def id_of(replica: str) -> int | None:
+    """The job of a replica, which agents call ``ID.NODE``; ``None``: it is none."""
+    number = replica.partition(".")[0]
+    return int(number) if number.isascii() and number.isdecimal() else None

@@ -1,0 +1,235 @@
+"""A Slurm cluster on loopback, from the programs of infra/slurmtest/fetch; see `SlurmCluster`."""
+
+import getpass
+import os
+import socket
+import subprocess
+import time
+from collections.abc import Callable
+from contextlib import ExitStack
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+from flyball_actuators.platforms import Handle, Progress, Rejected, Running
+from flyball_actuators.platforms.slurm import SlurmPlatform
+from flyball_contracts.config import PlatformConfig
+from flyball_contracts.records import AnyDecision
+from flyball_streams.broker.server import LOOPBACK, Server, free_ports
+
+READY_S = 30.0
+DEADLINE_S = 30.0
+NODES, GPUS = 4, 2
+DAEMONS = ("slurmctld", "slurmd", "slurmstepd")
+COMMANDS = ("sbatch", "scancel", "scontrol", "sinfo", "squeue")
+CONF = """\
+ClusterName=flyball
+SlurmctldHost={host}({loopback})
+SlurmctldPort={port}
+SlurmUser={user}
+SlurmdUser={user}
+AuthType=auth/none
+CredType=cred/none
+PluginDir={plugins}
+StateSaveLocation={folder}/state
+SlurmdSpoolDir={folder}/spool-%n
+SlurmctldPidFile={folder}/slurmctld.pid
+SlurmdPidFile={folder}/%n.pid
+# No control groups, and nodes that are larger than the host.
+ProctrackType=proctrack/linuxproc
+TaskPlugin=task/none
+SlurmdParameters=config_overrides
+SwitchType=switch/none
+MpiDefault=none
+ReturnToService=2
+SchedulerType=sched/backfill
+SchedulerParameters=batch_sched_delay=0,sched_interval=1,bf_interval=1
+SelectType=select/cons_tres
+SelectTypeParameters=CR_Core
+JobRequeue=1
+KillWait=2
+AccountingStorageType=accounting_storage/none
+JobCompType=jobcomp/none
+GresTypes=gpu
+"""
+# Says in a file of its own what happens to it: a start, a checkpoint when it is asked for one, its end.
+SCRIPT = """\
+#!/bin/bash
+{option}
+say() {{ echo "$*" >> '{folder}'/said-"$SLURM_JOB_ID"; }}
+trap 'say checkpoint' USR1
+trap 'say end; exit 0' TERM
+say "start ${{SLURM_RESTART_COUNT:-0}}"
+while :; do sleep 0.1; done
+"""
+
+
+def missing(folder: Path) -> str | None:
+    """Why the tests on a cluster cannot run, if so."""
+    wanted = [*(f"usr/sbin/{name}" for name in DAEMONS), *(f"usr/bin/{name}" for name in COMMANDS)]
+    absent = [name for name in wanted if not (folder / name).exists()]
+    return f"no {', '.join(absent)} in {folder}; run infra/slurmtest/fetch" if absent else None
+
+
+class SlurmCluster:
+    """A controller and `NODES` nodes of `GPUS` GPUs, partitions ml and other; `run` speaks as an operator."""
+
+    def __init__(self, programs: Path, folder: Path) -> None:
+        self._programs, self._folder = programs, folder
+        (library,) = (programs / "usr" / "lib").glob("*/slurm-wlm")
+        self._libraries = f"{library.parent}:{library}"
+        self._stack = ExitStack()
+        self._controller: Server | None = None
+        self.conf = folder / "slurm.conf"
+        self.commands = folder / "bin"
+        self.nodes = [f"gpu{i}" for i in range(1, NODES + 1)]
+        for name in ("state", "bin", "dev"):
+            (folder / name).mkdir()
+        for name in COMMANDS:  # so that nobody else needs the libraries
+            file = self.commands / name
+            file.write_text(f'#!/bin/sh\nLD_LIBRARY_PATH={self._libraries} exec {programs}/usr/bin/{name} "$@"\n')
+            file.chmod(0o755)
+        self._configure(library)
+
+    def __enter__(self) -> Self:
+        try:
+            self.start_controller()
+            for node in self.nodes:
+                stepd = str(self._programs / "usr" / "sbin" / "slurmstepd")
+                self._stack.callback(self._serve("slurmd", node, "-N", node, "-d", stepd).stop, 5.0)
+            self.until(lambda: self.run("sinfo", "-h", "-p", "ml", "-o", "%T").split() == ["idle"], "idle nodes")
+        except BaseException:
+            self.__exit__(None, None, None)
+            raise
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        self._stack.close()
+        self.stop_controller()
+
+    def start_controller(self) -> None:
+        """Start the controller, which knows the jobs that it knew."""
+        self._controller = self._serve("slurmctld", "slurmctld")
+        self._controller.wait_until(self._up, READY_S)
+
+    def stop_controller(self) -> None:
+        """Stop it; jobs go on."""
+        if self._controller is not None:
+            self._controller.stop(10.0)
+
+    def run(self, *command: str) -> str:
+        """What a command prints."""
+        done = subprocess.run(
+            [str(self.commands / command[0]), *command[1:]],
+            env={**os.environ, "SLURM_CONF": str(self.conf)},
+            capture_output=True,
+            text=True,
+            timeout=30,
+            check=False,
+        )
+        assert done.returncode == 0, f"{command}: {done.stderr}"
+        return done.stdout
+
+    def submit(self, workload: str, *options: str, signal: str = "", gpus: int = 1, waits: bool = False) -> int:
+        """Submit a job and, unless it `waits`, see it run; `signal` goes into its script."""
+        script = self._folder / "job.sh"
+        script.write_text(SCRIPT.format(option=f"#SBATCH --signal={signal}" if signal else "", folder=self._folder))
+        more = ("--parsable", "-o", "/dev/null", "-c", "1", f"--gres=gpu:{gpus}", "-p", "ml", "-J", workload)
+        job = int(self.run("sbatch", *more, *options, str(script)))
+        if not waits:
+            self.until(lambda: self.said(job)[:1] == ["start 0"], f"job {job} runs")
+        return job
+
+    def said(self, job: int) -> list[str]:
+        """What happened to a job, as it says."""
+        file = self._folder / f"said-{job}"
+        return file.read_text().splitlines() if file.exists() else []
+
+    def show(self, job: int) -> dict[str, str]:
+        """A job as `scontrol` shows it."""
+        words = self.run("scontrol", "-o", "show", "job", str(job)).split(" ")
+        fields = dict(word.split("=", 1) for word in words if "=" in word)
+        return {**fields, "Comment": self.run("squeue", "-h", "-t", "all", "-j", str(job), "-o", "%k").strip()}
+
+    def queue(self) -> str:
+        """All that Flyball might change of the jobs and nodes."""
+        jobs = self.run("squeue", "-h", "-S", "i", "-o", "%i|%T|%p|%N|%k")
+        return jobs + self.run("sinfo", "-h", "-N", "-o", "%N|%E")
+
+    def state(self, node: str) -> str:
+        """State and reason of a node."""
+        return self.run("sinfo", "-h", "-n", node, "-p", "ml", "-o", "%T %E").strip()
+
+    def platform(self, **changes: Any) -> SlurmPlatform:
+        """A platform of its own, as a process that has just started has it."""
+        return SlurmPlatform(PlatformConfig(**self.entry(**changes)))
+
+    def entry(self, **changes: Any) -> dict[str, Any]:
+        """Its settings."""
+        return {"driver": "slurm", "conf": str(self.conf), "partitions": ("ml",), **changes}
+
+    def clear(self) -> None:
+        """End all jobs, and give all nodes back."""
+        self.run("scancel", "--user", getpass.getuser())
+        self.until(lambda: not self.run("squeue", "-h"), "no job is left")
+        for node in self.nodes:
+            if "drain" in self.state(node):
+                self.run("scontrol", "update", f"NodeName={node}", "State=RESUME")
+
+    def until(self, true: Callable[[], bool], what: str) -> None:
+        """Wait until something is so."""
+        deadline = time.monotonic() + DEADLINE_S
+        while not true():
+            assert time.monotonic() < deadline, f"waited in vain: {what}"
+            time.sleep(0.05)
+
+    def _configure(self, plugins: Path) -> None:
+        port, *ports = free_ports(1 + NODES)
+        host = socket.gethostname().partition(".")[0]
+        conf = CONF.format(
+            host=host, loopback=LOOPBACK, port=port, user=getpass.getuser(), plugins=plugins, folder=self._folder
+        )
+        for node, at in zip(self.nodes, ports, strict=True):
+            conf += f"NodeName={node} NodeHostname={host} NodeAddr={LOOPBACK} Port={at} CPUs=16 Gres=gpu:h100:{GPUS}\n"
+        names = ",".join(self.nodes)
+        conf += f"PartitionName=ml Nodes={names} Default=YES State=UP\nPartitionName=other Nodes={names} State=UP\n"
+        self.conf.write_text(conf)
+        for i in range(GPUS):  # plain files do: nobody opens them
+            (self._folder / "dev" / f"gpu{i}").touch()
+        gpus = f"Name=gpu Type=h100 File={self._folder}/dev/gpu[0-{GPUS - 1}]"
+        (self._folder / "gres.conf").write_text(f"NodeName={names} {gpus}\n")
+
+    def _serve(self, daemon: str, name: str, *arguments: str) -> Server:
+        environment = {"LD_LIBRARY_PATH": self._libraries, "SLURM_CONF": str(self.conf)}
+        command = [str(self._programs / "usr" / "sbin" / daemon), "-D", *arguments]
+        return Server(name, command, self._folder / f"{name}.log", environment=environment)
+
+    def _up(self) -> bool:
+        asked = [str(self.commands / "scontrol"), "ping"]
+        environment = {**os.environ, "SLURM_CONF": str(self.conf)}
+        return subprocess.run(asked, env=environment, capture_output=True, check=False).returncode == 0
+
+
+def submitted(platform: SlurmPlatform, decision: AnyDecision, *, dry_run: bool = False) -> Handle | Rejected:
+    """Look and submit, as the actuator does."""
+    observed = platform.observe(decision)
+    assert not isinstance(observed, Rejected), observed
+    return platform.submit(decision, observed, dry_run=dry_run)
+
+
+def ended(platform: SlurmPlatform, handle: Handle) -> Progress:
+    """The last answer on an operation."""
+    deadline = time.monotonic() + DEADLINE_S
+    while True:
+        progress = platform.poll(handle)
+        if not isinstance(progress, Running):
+            return progress
+        assert time.monotonic() < deadline, f"waited in vain: {progress.answer}"
+        time.sleep(0.1)
+
+
+def carried_out(platform: SlurmPlatform, decision: AnyDecision) -> Progress:
+    """Look, submit, and wait for the effect."""
+    handle = submitted(platform, decision)
+    assert isinstance(handle, Handle), handle
+    return ended(platform, handle)

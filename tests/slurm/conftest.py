@@ -1,0 +1,36 @@
+"""One Slurm cluster for all tests here, emptied after each."""
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from tests.conftest import NO_SKIP_VARIABLE, ROOT
+from tests.slurm.cluster import SlurmCluster, missing
+
+from flyball_actuators.platforms.slurm import effects
+
+VARIABLE = "FLYBALL_SLURM"
+# Where CI could not get Slurm it says so; everywhere else these tests skip with the reason.
+ABSENT = os.environ.get(NO_SKIP_VARIABLE) == "1" and not os.environ.get(VARIABLE)
+collect_ignore = ["test_platform.py", "test_service.py"] if ABSENT else []
+
+
+@pytest.fixture(scope="session")
+def slurm(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SlurmCluster]:
+    """The programs that `infra/slurmtest/fetch` gets, running."""
+    folder = Path(os.environ.get(VARIABLE) or ROOT / ".cache" / "slurm")
+    reason = missing(folder)
+    if reason is not None:
+        pytest.skip(reason)
+    with SlurmCluster(folder, tmp_path_factory.mktemp("slurm")) as cluster:
+        yield cluster
+
+
+@pytest.fixture
+def cluster(slurm: SlurmCluster, monkeypatch: pytest.MonkeyPatch) -> Iterator[SlurmCluster]:
+    """The cluster without jobs; the platform finds its commands on the PATH, and waits less before a new start."""
+    monkeypatch.setattr(effects, "SETTLE_S", 2)
+    monkeypatch.setenv("PATH", str(slurm.commands), prepend=os.pathsep)
+    yield slurm
+    slurm.clear()
