@@ -7,7 +7,7 @@ from tests.actuators.samples import migrate, preempt, scale
 from tests.slurm.cluster import SlurmCluster, carried_out, ended, submitted
 
 from flyball_actuators.platforms import Done, Failed, Handle, PlatformError, Rejected, Running, Superseded
-from flyball_actuators.platforms.slurm import count
+from flyball_actuators.platforms.slurm import count, migrate as migrations
 from flyball_actuators.platforms.slurm.effects import set_mark
 
 pytestmark = pytest.mark.integration
@@ -167,7 +167,7 @@ def test_a_crash_at_any_point_settles(cluster: SlurmCluster, monkeypatch: pytest
 
 @pytest.mark.parametrize("device", ["GPU-1", ""])
 def test_a_job_leaves_its_node(cluster: SlurmCluster, device: str) -> None:
-    job, neighbour = cluster.submit("chat"), cluster.submit("bank")
+    job, neighbour = cluster.submit("chat", signal="B:USR1@1"), cluster.submit("bank")
     node = cluster.show(job)["NodeList"]
     assert cluster.show(neighbour)["NodeList"] == node
     decision = migrate(f"move {job}", replica=f"{job}.{node}", from_node=node, from_device=device)
@@ -178,6 +178,7 @@ def test_a_job_leaves_its_node(cluster: SlurmCluster, device: str) -> None:
     assert shown["NodeList"] not in (node, "")
     assert done.observed.nodes == {f"{job}.{node}": shown["NodeList"]}
     assert (shown["ExcNodeList"], shown["Restarts"]) == (node, "1")
+    cluster.until(lambda: cluster.said(job) == ["start 0", "checkpoint", "end", "start 1"], "it goes on")
     assert (f"flyball move {job}" in cluster.state(node), "drain" in cluster.state(node)) == (
         bool(device),
         bool(device),
@@ -187,6 +188,42 @@ def test_a_job_leaves_its_node(cluster: SlurmCluster, device: str) -> None:
     assert isinstance(found, Handle)
     assert isinstance(cluster.platform().poll(found), Done)
     assert cluster.show(job)["Restarts"] == "1"
+
+
+def test_a_move_that_was_marked_and_not_begun_goes_on(cluster: SlurmCluster, monkeypatch: pytest.MonkeyPatch) -> None:
+    job = cluster.submit("chat")
+    node = cluster.show(job)["NodeList"]
+    decision = migrate(f"crash {job}", replica=f"{job}.{node}", from_node=node, from_device="")
+
+    def killed(*_: Any) -> Any:
+        raise PlatformError("killed")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(migrations, "watch_move", killed)
+        with pytest.raises(PlatformError):
+            submitted(cluster.platform(), decision)
+    assert cluster.show(job)["NodeList"] == node
+    found = cluster.platform().find(decision, None)
+    assert isinstance(found, Handle)
+    assert isinstance(ended(cluster.platform(), found), Done)
+    assert cluster.show(job)["NodeList"] not in (node, "")
+
+
+def test_somebody_who_holds_a_released_job_has_the_last_word(cluster: SlurmCluster) -> None:
+    job = cluster.submit("chat", "--hold", "-N4", gpus=2, waits=True)
+    blocker = cluster.submit("bank")  # so that there is no room
+    platform = cluster.platform()
+    handle = submitted(platform, scale(before=0, after=1))
+    assert isinstance(handle, Handle)
+    waits = platform.poll(handle)
+    assert isinstance(waits, Running)
+    assert "waits for room" in waits.answer
+    cluster.run("scontrol", "hold", str(job))
+    last = platform.poll(handle)
+    assert isinstance(last, Superseded)
+    assert "held by somebody else" in last.answer
+    assert cluster.show(job)["Priority"] == "0"
+    assert cluster.show(blocker)["JobState"] == "RUNNING"
 
 
 def test_a_controller_that_is_down_is_no_answer(cluster: SlurmCluster) -> None:
