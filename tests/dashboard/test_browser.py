@@ -124,7 +124,7 @@ def test_every_panel_shows_its_data(desktop: Page) -> None:
     rows = desktop.locator(".capacity .row-cap:not(.titles):visible")
     expect(rows).to_have_count(3)
     expect(rows.first).to_contain_text(
-        re.compile("chat-70b.*199.*learned.*±25 %.*±40 %.*±12 %.*±4 %.*±5 %.*1.6 min.*9 me")
+        re.compile("chat-70b.*199.*measured.*±25 %.*±40 %.*±12 %.*±4 %.*±5 %.*1.6 min.*9 me")
     )
     expect(rows.last).to_contain_text(re.compile("vision-api.*owner.*not measured yet"))
     for panel in (".fleet", ".demand", ".carbon", ".figure-share", ".figure-queued", ".figure-delay_s"):
