@@ -24,5 +24,7 @@ def test_each_decision_has_one_effect_at_most(cluster: Cluster, bootstrap: str, 
     verdict = trial(cluster, bootstrap, tmp_path, 300, seed=1)
     print(verdict)
     assert not verdict.broken, (verdict, *(log.read_text()[-3000:] for log in tmp_path.glob("*.log")))
-    assert verdict.last["done"] > 60
-    assert verdict.faults.total() > 8
+    # How many there are depends on the machine; that there are some makes the oracles mean something.
+    assert verdict.last["done"] > 5
+    assert verdict.writes > 20
+    assert verdict.faults.total() > 3
