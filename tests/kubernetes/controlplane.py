@@ -192,9 +192,15 @@ class ControlPlane:
         self._run("kube-apiserver", *self._serving)
         self._servers["kube-apiserver"].wait_until(self._ready, READY_S)
         config = self.kubeconfig(ADMIN)
-        for name, port in (("kube-controller-manager", self._manager), ("kube-scheduler", self._scheduler)):
+        # A machine that is busy must not look like nodes that have failed.
+        patient = ("--node-monitor-grace-period=10m",)
+        for name, port, more in (
+            ("kube-controller-manager", self._manager, patient),
+            ("kube-scheduler", self._scheduler, ()),
+        ):
             self._run(
                 name,
+                *more,
                 f"--kubeconfig={config}",
                 f"--authentication-kubeconfig={config}",
                 f"--authorization-kubeconfig={config}",
