@@ -115,7 +115,8 @@ class Platform(Protocol):
     def poll(self, handle: Handle) -> Progress:
         """How an operation is getting on.
 
-        Retry contract: reads only, and gives the same last answer for ever. Repeated after a :class:`PlatformError`.
+        Retry contract: reads, and may carry the operation on by steps that are safe to repeat, such as an eviction that
+        waits for its budget; gives the same last answer for ever. Repeated after a :class:`PlatformError`.
         A handle survives a restart: ``operation`` and ``expected`` are all that may be needed.
         """
         ...
