@@ -53,6 +53,7 @@ class ControlPlane:
         self._etcd, self._peer, self._port, self._manager, self._scheduler = ports
         self.url = f"https://{LOOPBACK}:{self._port}"
         self.audit = folder / "audit.log"
+        self.crashes_ns: list[int] = []
 
     def __enter__(self) -> Self:
         try:
@@ -142,6 +143,7 @@ class ControlPlane:
 
     def crash(self, for_s: float) -> None:
         """Kill the API server, and start it again after a while; what it stored is there."""
+        self.crashes_ns.append(time.time_ns())
         self._servers["kube-apiserver"].kill()
         time.sleep(for_s)
         self._run("kube-apiserver", *self._serving)

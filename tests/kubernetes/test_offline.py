@@ -6,11 +6,14 @@ from typing import Any
 import pytest
 import yaml
 from hypothesis import given, strategies as st
+from tests.actuators.samples import scale
 
-from flyball_actuators.platforms import PlatformError, make_platforms
+from flyball_actuators.platforms import PlatformError, Rejected, make_platforms
+from flyball_actuators.platforms.kubernetes.count import count
 from flyball_actuators.platforms.kubernetes.kinds import BY_NAME
 from flyball_actuators.platforms.kubernetes.operation import Operation, decode, manager
 from flyball_actuators.platforms.kubernetes.quantity import amount, quantity
+from flyball_actuators.platforms.kubernetes.targets import Target
 from flyball_contracts.config import ActuatorConfig, PlatformConfig
 from flyball_contracts.errors import ConfigError
 
@@ -90,6 +93,16 @@ SHOWN: list[tuple[str, Any, Any, tuple[int, int, int, bool]]] = [
     ("JobSet", {"replicatedJobs": [{"replicas": 2}, {}]}, {}, (3, 0, 0, True)),
     ("JobSet", {"replicatedJobs": [{}]}, {"replicatedJobsStatus": [{"ready": 1}]}, (1, 1, 1, True)),
 ]
+
+
+@pytest.mark.parametrize(("suspended", "wanted"), [(True, 2), (False, 2), (True, 4)])
+def test_a_jobset_goes_and_stops_as_a_whole(suspended: bool, wanted: int) -> None:
+    spec = {"suspend": suspended, "replicatedJobs": [{"replicas": 2}, {}]}
+    thing: dict[str, Any] = {"metadata": {"generation": 1, "uid": "u"}, "spec": spec}
+    unasked: Any = None  # nothing is asked of the server
+    said = count(unasked, Target("JobSet", "ml", "train"), thing, scale(after=wanted), dry_run=False)
+    assert isinstance(said, Rejected)
+    assert "ask for all replicas or none" in said.detail
 
 
 @pytest.mark.parametrize(("kind", "spec", "status", "shown"), SHOWN)

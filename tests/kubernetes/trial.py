@@ -234,7 +234,7 @@ def _judged(cluster: Cluster, sent: list[Sent], found: list[Outcome], faults: Co
             broken.append(f"{id_} was written, and had no right to")
         if len(last) != 1:
             broken.append(f"{id_} has {len(last)} last words: {said}")
-        if last == {"done"} and not times:
+        if last == {"done"} and not times and not _unlogged(cluster, one.decision, found):
             broken.append(f"{id_} is said to be done, and was never written")
         if last == {"refused"} and times:
             broken.append(f"{id_} is said to be refused, and was written")
@@ -242,6 +242,12 @@ def _judged(cluster: Cluster, sent: list[Sent], found: list[Outcome], faults: Co
     broken += [f"{id_} was written, and nobody has sent it" for id_ in written if id_ not in known]
     last_words = Counter("/".join(sorted(lasts.get(one.decision.id, {"none"}))) for one in sent)
     return Verdict(last_words, written.total(), faults, broken)
+
+
+def _unlogged(cluster: Cluster, decision: AnyDecision, found: list[Outcome]) -> bool:
+    """Whether the API server was killed meanwhile: it may have stored a write and not lived to log it."""
+    ended_ns = max(outcome.time_ns for outcome in found if outcome.decision == decision.id)
+    return any(decision.time_ns <= crash_ns <= ended_ns for crash_ns in cluster.plane.crashes_ns)
 
 
 def _written(cluster: Cluster) -> Counter[str]:

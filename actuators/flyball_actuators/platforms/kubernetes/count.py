@@ -8,6 +8,7 @@ from flyball_actuators.platforms.kubernetes.kinds import Object, Shown, status_o
 from flyball_actuators.platforms.kubernetes.operation import Operation, manager
 from flyball_actuators.platforms.kubernetes.pods import pod_path
 from flyball_actuators.platforms.kubernetes.targets import Target
+from flyball_actuators.platforms.states import expected_of
 from flyball_contracts.records import Preempt, Scale, SubjectState
 
 COST = "controller.kubernetes.io/pod-deletion-cost"
@@ -24,15 +25,17 @@ def count(api: Api, target: Target, thing: Object, decision: Scale | Preempt, *,
     if problem is not None:
         return problem
     query = (("fieldManager", manager(decision.id)), *((("dryRun", "All"),) if dry_run else ()))
-    for victim in victims:
-        if target.kind != "Deployment":
-            break  # all of its pods go
+    marked_pods = victims if target.kind == "Deployment" else ()  # of any other, all pods go
+    for victim in marked_pods:
         body = {"metadata": {"annotations": {COST: _FIRST_TO_GO}}}
         marked = api.call("PATCH", pod_path(target.namespace, victim), body, query, MERGE)
         if not marked.ok:
             return refused(marked, f"marking pod {target.namespace}/{victim} as the first to go")
     answer = _written(api, target, thing, wanted, query)
-    if isinstance(answer, Rejected):
+    if isinstance(answer, Rejected):  # nothing was changed, so nothing is left behind
+        unmarked = {"metadata": {"annotations": {COST: None}}}
+        for victim in marked_pods:
+            api.call("PATCH", pod_path(target.namespace, victim), unmarked, query, MERGE)
         return answer
     operation = Operation(
         verb="count",
@@ -45,7 +48,7 @@ def count(api: Api, target: Target, thing: Object, decision: Scale | Preempt, *,
     )
     return Handle(
         operation="" if dry_run else operation.encode(),
-        expected=SubjectState(replicas=wanted, ready=wanted, nodes=dict.fromkeys(victims, "")),
+        expected=expected_of(decision, SubjectState()),
         answer=_words(target, shown, wanted, answer, dry_run),
     )
 
@@ -84,7 +87,8 @@ def _possible(target: Target, thing: Object, wanted: int, victims: tuple[str, ..
     shown = target.of.show(thing)
     if shown.finished:
         return Rejected("conflict", f"{target} has ended; start it anew, or remove the workload")
-    if target.of.lever == "suspend" and wanted not in (0, shown.replicas) and not shown.suspended:
+    whole = target.of.show({**thing, "spec": {**thing["spec"], "suspend": False}}).replicas
+    if target.of.lever == "suspend" and wanted not in (0, whole):
         return Rejected(
             "unsupported", f"{target} can be suspended and resumed, not resized; ask for all replicas or none"
         )

@@ -5,8 +5,8 @@ Each step is safe to repeat, and what was done stands on the objects themselves,
 
 import random
 import time
-from collections.abc import Callable
 from threading import Lock
+from typing import Any
 
 from flyball_actuators.platforms.base import Done, Failed, Handle, Progress, Rejected, Running
 from flyball_actuators.platforms.kubernetes.api import JSON, MERGE, Api, refused
@@ -14,10 +14,10 @@ from flyball_actuators.platforms.kubernetes.kinds import Object, note_of
 from flyball_actuators.platforms.kubernetes.operation import Operation, manager
 from flyball_actuators.platforms.kubernetes.pods import own_pod, place_of, pod_path
 from flyball_actuators.platforms.kubernetes.targets import Target
+from flyball_actuators.platforms.states import expected_of
 from flyball_contracts.records import Migrate, SubjectState
 
 CORDONED = "flyball.dev/cordoned-for"
-FOUND = "found on the pod"
 MOVED = "flyball.dev/moved-for"
 AGAIN_S = 10.0
 GIVE_UP_S = 900.0
@@ -29,8 +29,8 @@ Query = tuple[tuple[str, str], ...]
 class Migrations:
     """Evictions of one platform; a disruption budget that is spent is asked again after 10 to 15 s."""
 
-    def __init__(self, api: Api, monotonic: Callable[[], float] = time.monotonic) -> None:
-        self._api, self._monotonic = api, monotonic
+    def __init__(self, api: Api) -> None:
+        self._api = api
         self._lock = Lock()
         self._next_s: dict[str, float] = {}
 
@@ -48,15 +48,17 @@ class Migrations:
                 f"pod {target.namespace}/{decision.replica} is not on {decision.from_node} any more; decide again",
             )
         query = (("fieldManager", manager(decision.id)), *((("dryRun", "All"),) if dry_run else ()))
-        body = {"metadata": {"annotations": {MOVED: decision.id}, "uid": pod["metadata"]["uid"]}}
+        body: Any = {"metadata": {"annotations": {MOVED: decision.id}, "uid": pod["metadata"]["uid"]}}
         noted = api.call("PATCH", pod_path(target.namespace, decision.replica), body, query, MERGE)
         if not noted.ok:
             return refused(noted, f"marking pod {target.namespace}/{decision.replica}")
         operation = _operation(target, thing, decision, pod["metadata"]["uid"], now_ns)
         problem = self._cordon(operation, query)
-        if problem is not None:
+        if problem is not None:  # nothing was changed, so nothing is left behind
+            body["metadata"]["annotations"][MOVED] = None
+            api.call("PATCH", pod_path(target.namespace, decision.replica), body, query, MERGE)
             return problem
-        expected = _expected(target, thing, decision)
+        expected = expected_of(decision, _state(target, thing))
         if dry_run:
             return Handle(operation="", expected=expected, answer=f"would be: {self._evict(operation, dry_run=True)}")
         return Handle(operation=operation.encode(), expected=expected, answer=self._evict(operation))
@@ -74,12 +76,12 @@ class Migrations:
         pod = found.body if found.ok else None
         same = pod is not None and pod["metadata"]["uid"] == operation.pod_uid
         where = place_of(pod) if pod is not None else ""
-        state = SubjectState(replicas=shown.replicas, ready=shown.ready, nodes={operation.pod: where})
+        nodes = {operation.pod: where} if where else {}  # a Deployment's new pod has another name
+        state = SubjectState(replicas=shown.replicas, ready=shown.ready, nodes=nodes)
         if same and pod is not None and "deletionTimestamp" not in pod["metadata"]:
             if now_ns >= operation.until_ns:
-                return self._ended(
-                    operation, Failed(f"no eviction was allowed for {GIVE_UP_S:.0f} s: {self._evict(operation)}", state)
-                )
+                problem = f"no eviction of {operation.pod} was allowed for {GIVE_UP_S:.0f} s"
+                return self._ended(operation, Failed(f"{problem}; look at its disruption budget", state))
             return Running(self._evict(operation))
         if same or shown.ready < shown.replicas or shown.present > shown.replicas:
             said = f"{target} has {shown.ready} of {shown.replicas} replicas ready"
@@ -102,9 +104,8 @@ class Migrations:
                 return None
             uid = metadata["uid"]
         operation = _operation(target, thing, decision, uid, now_ns)
-        return Handle(
-            operation=operation.encode(), expected=_expected(target, thing, decision), answer="found on the pod"
-        )
+        expected = expected_of(decision, _state(target, thing))
+        return Handle(operation=operation.encode(), expected=expected, answer="found on the pod")
 
     def _cordon(self, operation: Operation, query: Query) -> Rejected | None:
         """Let a node take nothing new, unless it does not anyway: then it is somebody else's, and stays theirs."""
@@ -131,7 +132,7 @@ class Migrations:
 
     def _evict(self, operation: Operation, *, dry_run: bool = False) -> str:
         """Ask for the eviction where it is time to; the words of the answer."""
-        now_s = self._monotonic()
+        now_s = time.monotonic()
         with self._lock:
             if now_s < self._next_s.get(operation.decision, 0.0):
                 return f"{operation.pod} waits for its disruption budget"
@@ -197,6 +198,6 @@ def _operation(target: Target, thing: Object, decision: Migrate, pod_uid: str, n
     )
 
 
-def _expected(target: Target, thing: Object, decision: Migrate) -> SubjectState:
+def _state(target: Target, thing: Object) -> SubjectState:
     replicas = target.of.show(thing).replicas
-    return SubjectState(replicas=replicas, ready=replicas, nodes={decision.replica: decision.to_node})
+    return SubjectState(replicas=replicas, ready=replicas)

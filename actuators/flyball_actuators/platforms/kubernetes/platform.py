@@ -12,7 +12,7 @@ from flyball_actuators.platforms.kubernetes.operation import Operation, decode, 
 from flyball_actuators.platforms.kubernetes.pods import own_pod, place_of, pods_of
 from flyball_actuators.platforms.kubernetes.resize import find_resize, resize, resources_of, watch_resize
 from flyball_actuators.platforms.kubernetes.targets import Target, Targets
-from flyball_actuators.platforms.states import named_replicas
+from flyball_actuators.platforms.states import expected_of, named_replicas
 from flyball_contracts.config import PlatformConfig
 from flyball_contracts.errors import ConfigError
 from flyball_contracts.records import AnyDecision, Migrate, Scale, SubjectState
@@ -112,7 +112,7 @@ class KubernetesPlatform:
         if isinstance(decision, Scale) and decision.resources is not None:
             return find_resize(self._api, target, thing, decision, decision.resources)
         wanted = decision.replicas
-        expected = SubjectState(replicas=wanted, ready=wanted)
+        expected = expected_of(decision, SubjectState())
         if written_by(thing, manager(decision.id)):
             operation = Operation(
                 verb="count",

@@ -24,23 +24,31 @@ def own_pod(api: Api, target: Target, uid: str, name: str) -> Object | Rejected 
         return None
     if not answer.ok:
         return refused(answer, f"reading pod {target.namespace}/{name}")
-    owner = answer.body
-    for _ in range(_DEEPEST):
-        reference = owner_of(owner)
-        if not reference:
-            break
-        if reference["uid"] == uid:
-            return dict(answer.body)
-        place = _BETWEEN.get(reference["kind"])
-        if place is None:
-            break
-        above = api.get(f"/apis/{place[0]}/namespaces/{target.namespace}/{place[1]}/{reference['name']}")
-        if not above.ok or above.body["metadata"]["uid"] != reference["uid"]:
-            break
-        owner = above.body
+    if is_own(api, target, uid, answer.body, {}):
+        return dict(answer.body)
     return Rejected(
         "invalid", f"pod {target.namespace}/{name} is not one of {target}; name a replica of the workload itself"
     )
+
+
+def is_own(api: Api, target: Target, uid: str, pod: Object, owners: dict[str, Object]) -> bool:
+    """Whether the owners of a pod lead to the controller with this ``uid``; ``owners`` keeps those that were read."""
+    owner = pod
+    for _ in range(_DEEPEST):
+        reference = owner_of(owner)
+        if reference.get("uid") == uid:
+            return True
+        place = _BETWEEN.get(reference.get("kind", ""))
+        if place is None:
+            return False
+        above = owners.get(reference["uid"])
+        if above is None:
+            found = api.get(f"/apis/{place[0]}/namespaces/{target.namespace}/{place[1]}/{reference['name']}")
+            if not found.ok or found.body["metadata"]["uid"] != reference["uid"]:
+                return False
+            above = owners[reference["uid"]] = found.body
+        owner = above
+    return False
 
 
 def pods_of(api: Api, target: Target, thing: Object) -> list[Object] | Rejected:

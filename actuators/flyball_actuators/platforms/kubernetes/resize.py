@@ -11,7 +11,7 @@ from flyball_actuators.platforms.kubernetes.api import Answer, Api, refused
 from flyball_actuators.platforms.kubernetes.count import written_by
 from flyball_actuators.platforms.kubernetes.kinds import Object, status_of
 from flyball_actuators.platforms.kubernetes.operation import Operation, manager
-from flyball_actuators.platforms.kubernetes.pods import own_pod, pod_path, pods_of
+from flyball_actuators.platforms.kubernetes.pods import is_own, pod_path, pods_of
 from flyball_actuators.platforms.kubernetes.quantity import amount, quantity
 from flyball_actuators.platforms.kubernetes.targets import Target
 from flyball_contracts.records import Resources, Scale, SubjectState
@@ -103,14 +103,8 @@ def _own_pods(api: Api, operation: Operation, thing: Object) -> list[Object] | R
     found = pods_of(api, operation.target, thing)
     if isinstance(found, Rejected):
         return found
-    own: list[Object] = []
-    for listed in found:
-        pod = own_pod(api, operation.target, operation.uid, listed["metadata"]["name"])
-        if isinstance(pod, Rejected):
-            continue  # its labels say so, and its owners do not
-        if pod is not None:
-            own.append(pod)
-    return own
+    owners: dict[str, Object] = {}  # labels are only a word
+    return [pod for pod in found if is_own(api, operation.target, operation.uid, pod, owners)]
 
 
 def _patched(api: Api, operation: Operation, pod: Object, *, dry: bool) -> Answer:

@@ -1,7 +1,6 @@
 """Which object runs a workload: the one that says so, or the one that is called like it."""
 
 import time
-from collections.abc import Callable
 from threading import Lock
 from typing import NamedTuple
 
@@ -37,8 +36,8 @@ class Target(NamedTuple):
 class Targets:
     """The controllers in some namespaces, by workload; listed anew when one is not known, and once a minute."""
 
-    def __init__(self, api: Api, namespaces: tuple[str, ...], monotonic: Callable[[], float] = time.monotonic) -> None:
-        self._api, self._namespaces, self._monotonic = api, namespaces, monotonic
+    def __init__(self, api: Api, namespaces: tuple[str, ...]) -> None:
+        self._api, self._namespaces = api, namespaces
         self._lock = Lock()
         self._known: dict[str, tuple[Target, ...]] = {}
         self._listed_s = -_OLD_S
@@ -46,7 +45,7 @@ class Targets:
     def find(self, workload: str) -> tuple[Target, Object] | Rejected:
         """The object that runs a workload, read now; ``Rejected`` where none does, or more than one."""
         with self._lock:
-            if workload not in self._known or self._monotonic() - self._listed_s >= _OLD_S:
+            if workload not in self._known or time.monotonic() - self._listed_s >= _OLD_S:
                 problem = self._list()
                 if problem is not None:
                     return problem
@@ -95,7 +94,7 @@ class Targets:
                     name = thing["metadata"]["name"]
                     known.setdefault(workload_of(thing), []).append(Target(kind.name, namespace, name))
         self._known = {workload: tuple(targets) for workload, targets in known.items()}
-        self._listed_s = self._monotonic()
+        self._listed_s = time.monotonic()
         return None
 
 
