@@ -20,8 +20,10 @@ def command(config_path: Path | None, bootstrap: str | None, log_level: str, hea
       flyball actuate --config /etc/flyball/flyball.yaml
     """
     from flyball_actuators.service import run_actuator
+    from flyball_contracts.kafka.preflight import preflight
 
     config = configured(config_path, bootstrap, log_level)
     with until_signal() as stop:
+        preflight(config, "actuator", stop=stop)
         report = run_actuator(config, stop=stop, beat=Pulse(health_file).beat)
     click.echo(f"{report.decisions} decisions, {dict(report.statuses)}", err=True)

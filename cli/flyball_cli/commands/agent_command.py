@@ -40,6 +40,7 @@ def command(
     from flyball_collectors.agent.notify import Notifier
     from flyball_collectors.agent.reload import ConfigWatch
     from flyball_collectors.agent.run import read_once, run_agent
+    from flyball_contracts.kafka.preflight import preflight
 
     config = configured(config_path, bootstrap, log_level)
     if once:
@@ -66,6 +67,7 @@ def command(
                 notifier.stopping()
             return ends
 
+        preflight(config, "agent", stop=stop, patient=True)
         report = run_agent(config, stop=stop, wait=wait, source=watch)
     click.echo(
         f"{report.frames} frames in {report.ticks} ticks; {report.delivered} messages delivered, "

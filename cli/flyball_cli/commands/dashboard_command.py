@@ -21,10 +21,12 @@ def command(
     Example:
       flyball dashboard --bootstrap kafka-1:9092 --port 8080
     """
+    from flyball_contracts.kafka.preflight import preflight
     from flyball_streams.dashboard.run import run_dashboard
 
     config = configured(config_path, bootstrap, log_level)
     if port is not None:
         config = msgspec.structs.replace(config, dashboard=msgspec.structs.replace(config.dashboard, port=port))
     with until_signal(health_file) as stop:
+        preflight(config, "dashboard", stop=stop, patient=True)
         run_dashboard(config, stop=stop, ready=lambda url: click.echo(f"dashboard: {url}"))

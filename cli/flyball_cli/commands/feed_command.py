@@ -27,6 +27,7 @@ def command(
       ELECTRICITYMAPS_TOKEN=... flyball feed --config /etc/flyball/flyball.yaml
     """
     from flyball_collectors.feeds import fetch_once, run_feeds
+    from flyball_contracts.kafka.preflight import preflight
 
     config = configured(config_path, bootstrap, log_level)
     if once:
@@ -43,6 +44,7 @@ def command(
             pulse.beat()
             return stop.wait(seconds)
 
+        preflight(config, "feed", stop=stop, patient=True)
         report = run_feeds(config, stop=stop, wait=wait)
     sent = sum(counts.sent for counts in report.feeds.values())
     failed = sum(counts.failed for counts in report.feeds.values())

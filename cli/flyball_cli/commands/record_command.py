@@ -31,12 +31,14 @@ def command(
     """
     import threading
 
+    from flyball_contracts.kafka.preflight import preflight
     from flyball_contracts.topics import TOPICS
     from flyball_streams.recording.recorder import record
 
     config = configured(config_path, bootstrap, log_level)
     target = output(out, force=force)
     with until_signal() as stop, progress_bar("recording") as progress:
+        preflight(config, "recorder", stop=stop)
         if for_s is not None:
             timer = threading.Timer(for_s, stop.set)
             timer.daemon = True

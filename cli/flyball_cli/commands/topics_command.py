@@ -16,14 +16,34 @@ from flyball_contracts.topics import TOPICS
 @click.option(
     "--replicas", type=click.IntRange(1), default=1, show_default=True, help="Replication factor for --create."
 )
-def command(config_path: Path | None, bootstrap: str | None, log_level: str, create: bool, replicas: int) -> None:
-    """List the topics with their keys, records and retention, or create them.
+@click.option("--acls", is_flag=True, help="Print the access lists of each role, as kafka-acls.sh commands.")
+@click.option("--role", help="Only this role of --acls.")
+@click.option("--principal", metavar="USER", help="Who plays --role; User:flyball-ROLE by default.")
+def command(
+    config_path: Path | None,
+    bootstrap: str | None,
+    log_level: str,
+    create: bool,
+    replicas: int,
+    acls: bool,
+    role: str | None,
+    principal: str | None,
+) -> None:
+    """List the topics with their keys, records and retention, create them, or print who needs which right.
 
     \b
-    Example:
+    Examples:
+      flyball topics --acls --role agent
       flyball topics --create --bootstrap kafka-1:9092 --replicas 3
     """
     config = configured(config_path, bootstrap, log_level)
+    if acls:
+        from flyball_cli.acls import render
+
+        click.echo(render(config, role, principal), nl=False)
+        return
+    if role is not None or principal is not None:
+        raise click.UsageError("--role and --principal go with --acls")
     if create:
         from flyball_cli.topics import create_topics
 

@@ -34,10 +34,12 @@ def command(
     Example:
       flyball worker --config /etc/flyball/flyball.yaml
     """
+    from flyball_contracts.kafka.preflight import preflight
     from flyball_streams.worker.run import run_worker
 
     config = configured(config_path, bootstrap, log_level)
     if history is not None:
         forecast = msgspec.structs.replace(config.worker.forecast, history=str(history))
         config = msgspec.structs.replace(config, worker=msgspec.structs.replace(config.worker, forecast=forecast))
+    preflight(config, "worker")
     run_worker(config, embedded=embedded, health_file=health_file)

@@ -58,9 +58,11 @@ def apply(
     from flyball_cli.workloads.changes import changes_to, warnings_of
     from flyball_cli.workloads.reading import read_specs
     from flyball_cli.workloads.topic import read_topic
+    from flyball_contracts.kafka.preflight import preflight
 
     config = configured(config_path, bootstrap, log_level)
     specs = read_specs(_text(file), str(file), time.time_ns())
+    preflight(config, "owner")
     changes = changes_to(specs, read_topic(config.kafka))
     if len(changes) < len(specs):
         click.echo(f"{_counted(len(specs) - len(changes))} already as {file} says")

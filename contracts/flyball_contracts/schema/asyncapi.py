@@ -4,44 +4,17 @@ from typing import Any
 
 from flyball_contracts.cloudevents import TYPE_PREFIX
 from flyball_contracts.codec import BINDINGS, RECORD_TYPES
+from flyball_contracts.config import Config
 from flyball_contracts.deadletter import PREFIX
+from flyball_contracts.rights import roles
 from flyball_contracts.schema.json_schema import Schema, components
 from flyball_contracts.schema.packed import frame_message, snapshot_message
-from flyball_contracts.topics import (
-    DEAD_LETTERS,
-    DECISIONS,
-    DEMAND,
-    EVENTS,
-    INSIGHTS,
-    INVENTORY,
-    OUTCOMES,
-    PROPOSALS,
-    RETENTION_MS,
-    SIGNALS,
-    STATE,
-    TELEMETRY,
-    TOPICS,
-    WORKLOADS,
-    Topic,
-)
+from flyball_contracts.topics import DEAD_LETTERS, RETENTION_MS, STATE, TELEMETRY, TOPICS, Topic
 
 VERSION = "1.0.0"
 KAFKA_BINDING = "0.5.0"
 _SCHEMAS = "#/components/schemas/"
 _MESSAGES = "#/components/messages/"
-
-# Who says and who hears what, as in the picture of the design.
-_PARTS: dict[str, tuple[tuple[Topic, ...], tuple[Topic, ...]]] = {
-    "agent": ((TELEMETRY, EVENTS, INVENTORY), ()),
-    "owner": ((WORKLOADS,), (OUTCOMES,)),
-    "feed": ((SIGNALS,), ()),
-    "worker": (
-        (DEMAND, INSIGHTS, PROPOSALS, DECISIONS, STATE, DEAD_LETTERS),
-        (TELEMETRY, EVENTS, INVENTORY, WORKLOADS, SIGNALS, DEMAND, PROPOSALS, OUTCOMES, STATE),
-    ),
-    "actuator": ((OUTCOMES, DEAD_LETTERS), (DECISIONS, WORKLOADS, INVENTORY)),
-    "subscriber": ((), (EVENTS, INSIGHTS, DECISIONS, OUTCOMES, DEAD_LETTERS)),
-}
 
 
 def asyncapi() -> dict[str, Any]:
@@ -110,8 +83,8 @@ def _channel(topic: Topic) -> Schema:
 
 def _operations() -> Schema:
     found: Schema = {}
-    for part, (sends, receives) in _PARTS.items():
-        for action, topics in (("send", sends), ("receive", receives)):
+    for part, role in roles(Config()).items():
+        for action, topics in (("send", role.writes), ("receive", role.reads)):
             for topic in topics:
                 channel = _channel_id(topic)
                 verb = "says" if action == "send" else "hears"

@@ -23,6 +23,7 @@ from confluent_kafka.cimpl import NewTopic
 
 from flyball_contracts.errors import TransportError
 from flyball_contracts.kafka import bounds, consumer_settings
+from flyball_streams.broker.secured import Secured
 from flyball_streams.broker.server import LOOPBACK, Server, accepts, free_ports
 
 JARS_VARIABLE = "FLYBALL_KAFKA_JARS"
@@ -54,17 +55,21 @@ class RealKafka:
     """A broker that runs until `close`, or to the end of its `with` block.
 
     It listens on random ports of loopback and keeps its data in a temporary folder. `topics` maps
-    names to partition counts. `TransportError` says what is missing, or quotes the broker's log.
+    names to partition counts. `secured` adds a listener where
+    users log in and nobody has a right that is not granted. `TransportError` says what is missing, or quotes the broker's log.
     """
 
-    def __init__(self, topics: Mapping[str, int] | None = None, *, jars: Path | None = None):
+    def __init__(
+        self, topics: Mapping[str, int] | None = None, *, jars: Path | None = None, secured: Secured | None = None
+    ):
         reason = missing(jars)
         if reason is not None:
             raise TransportError(f"cannot start Apache Kafka: {reason}")
         self._jars = jars or jars_folder()
         self._server: Server | None = None
         self._folder = Path(tempfile.mkdtemp(prefix="flyball-kafka-"))
-        self._port, self._controller_port = free_ports(2)
+        self._secured = secured
+        self._port, self._controller_port, self._secured_port = free_ports(3)
         try:
             self._configure()
             self.set_up()
@@ -77,6 +82,11 @@ class RealKafka:
     def bootstrap(self) -> str:
         """`host:port` for `bootstrap.servers`."""
         return f"{LOOPBACK}:{self._port}"
+
+    @property
+    def secured_bootstrap(self) -> str:
+        """`host:port` of the listener with TLS and SASL."""
+        return f"localhost:{self._secured_port}"
 
     def create_topics(self, topics: Mapping[str, int]) -> None:
         """Create topics, name to number of partitions; `TransportError` when one is refused."""
@@ -160,6 +170,8 @@ class RealKafka:
             "FOLDER": str(self._folder),
         }.items():
             text = text.replace(f"@{name}@", value)
+        if self._secured is not None:
+            text += self._secured.properties(self._port, self._controller_port, self._secured_port)
         properties = self._folder / "server.properties"
         properties.write_text(text)
         # Kafka writes a cluster id as the URL-safe base64 of a UUID, without padding.

@@ -62,7 +62,7 @@ class LaneHost:
         self.histories = histories
         self.partitions = partitions
         self.directory = Directory()
-        self.tables = TableReader(config.kafka, client_id)
+        self.tables = TableReader(config.kafka, client_id, config.worker.app)
         self.lanes: dict[Key, Lane] = {}
         self.offsets: dict[Key, dict[str, int]] = {}
         self.topics: dict[Key, dict[str, str]] = {}

@@ -48,9 +48,10 @@ class Changes(NamedTuple):
 class TableReader:
     """Reads the tables in a thread of its own; :meth:`drain` hands over what is new."""
 
-    def __init__(self, kafka: KafkaConfig, client_id: str) -> None:
+    def __init__(self, kafka: KafkaConfig, client_id: str, group: str) -> None:
         settings: dict[str, Any] = {
-            **consumer_settings(kafka.bootstrap, group=f"{client_id}-tables", client_id=client_id, extra=kafka.client),
+            # The group's name is for the broker's access lists: nothing joins it or commits here.
+            **consumer_settings(kafka.bootstrap, group=group, client_id=client_id, extra=kafka.client),
             "enable.partition.eof": True,  # where compaction took the last record, only this tells the end
         }
         self._consumer = open_consumer(settings, log, "tables")

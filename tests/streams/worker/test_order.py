@@ -54,7 +54,7 @@ def telemetry(fleet: Fleet) -> dict[TP, list[Incoming]]:
 def included(broker: EmbeddedBroker) -> int:
     """Messages of telemetry that some snapshot on the broker includes."""
     kafka = KafkaConfig(bootstrap=broker.bootstrap)
-    reader, topics = TableReader(kafka, "test-reader"), TopicIds(kafka, (TELEMETRY.name, EVENTS.name)).now()
+    reader, topics = TableReader(kafka, "test-reader", "test"), TopicIds(kafka, (TELEMETRY.name, EVENTS.name)).now()
     reader.start()
     found = [reader.snapshot("order:node", tp.partition, topics) for tp in PLACES]
     reader.close()

@@ -28,7 +28,7 @@ def kafka(kafka_jars: Path) -> Iterator[RealKafka]:
 
 
 def test_the_ends_are_asked_for_until_they_are_known(kafka: RealKafka, caplog: pytest.LogCaptureFixture) -> None:
-    reader = TableReader(KafkaConfig(bootstrap=kafka.bootstrap), "test")
+    reader = TableReader(KafkaConfig(bootstrap=kafka.bootstrap), "test", "test")
     reader.start()
     try:
         for _ in range(3):

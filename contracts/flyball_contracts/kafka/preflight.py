@@ -1,0 +1,117 @@
+"""Checks at the start that the broker allows what a role does, before anything is done."""
+
+import logging
+import time
+from collections.abc import Mapping
+from concurrent.futures import Future, wait
+from threading import Event
+from typing import Any
+
+from confluent_kafka import KafkaError, KafkaException, TopicCollection
+from confluent_kafka.admin._acl import AclOperation
+
+from flyball_contracts.config import Config
+from flyball_contracts.errors import ConfigError, TransportError
+from flyball_contracts.kafka.clients import open_admin
+from flyball_contracts.kafka.metadata import raise_if_stopped
+from flyball_contracts.rights import Right, roles
+
+_LOG = logging.getLogger(__name__)
+ANSWER_S = 10.0
+_SLICE_S = 0.1
+_DENIED = ("TOPIC_AUTHORIZATION_FAILED", "GROUP_AUTHORIZATION_FAILED")
+_OPERATIONS = {
+    "Read": AclOperation.READ,
+    "Write": AclOperation.WRITE,
+    "Create": AclOperation.CREATE,
+    "Describe": AclOperation.DESCRIBE,
+}
+_CERTIFICATE = "check ssl.ca.location and the host name in kafka.bootstrap"
+
+
+def secured(config: Config) -> bool:
+    """Say whether clients prove to the broker who they are, so that it can refuse them something."""
+    return config.kafka.client.get("security.protocol", "plaintext").lower() != "plaintext"
+
+
+def preflight(config: Config, role: str, *, stop: Event | None = None, patient: bool = False) -> None:
+    """Check that this user has every right of a role; do nothing where the broker is not ``secured``.
+
+    It asks the broker which operations the user has, which any of them allows to ask, and changes nothing. What is
+    missing on the broker is the command's to report. Raises :class:`ConfigError` that names the first right that
+    lacks, or why the broker lets nobody in; :class:`TransportError` when no broker answers, unless ``patient``.
+    """
+    if not config.kafka.bootstrap or not secured(config):
+        return
+    needed = list(roles(config)[role].rights())
+    topics = sorted({right.name for right in needed if right.resource == "topic"})
+    groups = sorted({right.name for right in needed if right.resource == "group"})
+    failures: list[KafkaError] = []
+    settings = {
+        "bootstrap.servers": config.kafka.bootstrap,
+        "client.id": "flyball-rights",
+        **config.kafka.client,
+        "error_cb": failures.append,
+    }
+    admin = open_admin(settings, _LOG, role, aloud=False)
+    asked: dict[tuple[str, str], Future[Any]] = {}
+    described: Mapping[str, Future[Any]] = admin.describe_topics(
+        TopicCollection(topics), include_authorized_operations=True, request_timeout=ANSWER_S
+    )
+    asked |= {("topic", name): future for name, future in described.items()}
+    if groups:
+        described = admin.describe_consumer_groups(groups, include_authorized_operations=True, request_timeout=ANSWER_S)
+        asked |= {("group", name): future for name, future in described.items()}
+    _wait(admin, list(asked.values()), failures, config, stop)
+    allowed: dict[tuple[str, str], Any] = {}
+    for place, future in asked.items():
+        try:
+            if not future.done():
+                raise KafkaException(KafkaError(KafkaError._TIMED_OUT))  # pyright: ignore[reportPrivateUsage]
+            allowed[place] = future.result(0).authorized_operations
+        except KafkaException as error:
+            reason: KafkaError = error.args[0]
+            if reason.name() in _DENIED:
+                allowed[place] = ()
+            elif reason.name() in ("_TIMED_OUT", "_TRANSPORT", "_ALL_BROKERS_DOWN"):
+                if patient:
+                    return
+                raise TransportError(
+                    f"no Kafka broker answers at {config.kafka.bootstrap}: start one, or set kafka.bootstrap "
+                    "(--bootstrap)"
+                ) from error
+    for right in needed:
+        held = allowed.get((right.resource, right.name))
+        if held is not None and _OPERATIONS[right.operation] not in held:
+            raise ConfigError(_denied(config, role, right))
+
+
+def _wait(
+    admin: Any, asked: list[Future[Any]], failures: list[KafkaError], config: Config, stop: Event | None
+) -> None:
+    """Wait for answers; end at once where the broker lets nobody in, for librdkafka would try on."""
+    give_up_s = time.monotonic() + ANSWER_S
+    while time.monotonic() < give_up_s and wait(asked, _SLICE_S).not_done:
+        raise_if_stopped(stop)
+        admin.poll(0)
+        for error in failures:
+            where = f"Kafka at {config.kafka.bootstrap}"
+            if error.name() == "_AUTHENTICATION":
+                raise ConfigError(
+                    f"{where} refuses {_principal(config)}: {error.str()}; "
+                    "check sasl.username and sasl.password in kafka.client"
+                )
+            if error.name() == "_SSL":
+                raise ConfigError(f"{where} is not trusted: {error.str()}; {_CERTIFICATE}")
+
+
+def _principal(config: Config) -> str:
+    user = config.kafka.client.get("sasl.username")
+    return f"User:{user}" if user else "this client's certificate"
+
+
+def _denied(config: Config, role: str, right: Right) -> str:
+    return (
+        f"Kafka at {config.kafka.bootstrap} does not allow {_principal(config)} {right.operation} on {right.resource} "
+        f"{right.name}; grant what `flyball topics --acls --role {role}` prints"
+    )

@@ -1,0 +1,38 @@
+# agent: flyball agent
+kafka-acls.sh --bootstrap-server $BROKER --command-config $ADMIN --add --allow-principal User:flyball-agent --operation Write --topic flyball.telemetry.v1 --topic flyball.events.v1 --topic flyball.inventory.v1
+# owner: flyball workloads
+kafka-acls.sh --bootstrap-server $BROKER --command-config $ADMIN --add --allow-principal User:flyball-owner --operation Read --topic flyball.workloads.v1
+kafka-acls.sh --bootstrap-server $BROKER --command-config $ADMIN --add --allow-principal User:flyball-owner --operation Write --topic flyball.workloads.v1
+kafka-acls.sh --bootstrap-server $BROKER --command-config $ADMIN --add --allow-principal User:flyball-owner --operation Read --group flyball-cli-workloads
+# feed: flyball feed
+kafka-acls.sh --bootstrap-server $BROKER --command-config $ADMIN --add --allow-principal User:flyball-feed --operation Write --topic flyball.signals.v1
+# worker: flyball worker
+kafka-acls.sh --bootstrap-server $BROKER --command-config $ADMIN --add --allow-principal User:flyball-worker --operation Read --topic flyball.telemetry.v1 --topic flyball.events.v1 --topic flyball.inventory.v1 --topic flyball.workloads.v1 --topic flyball.signals.v1 --topic flyball.demand.v1 --topic flyball.proposals.v2 --topic flyball.outcomes.v1 --topic flyball.state.v1
+kafka-acls.sh --bootstrap-server $BROKER --command-config $ADMIN --add --allow-principal User:flyball-worker --operation Write --topic flyball.demand.v1 --topic flyball.insights.v1 --topic flyball.proposals.v2 --topic flyball.decisions.v1 --topic flyball.state.v1 --topic flyball.dlq.v1
+kafka-acls.sh --bootstrap-server $BROKER --command-config $ADMIN --add --allow-principal User:flyball-worker --operation Read --group flyball
+# actuator: flyball actuate
+kafka-acls.sh --bootstrap-server $BROKER --command-config $ADMIN --add --allow-principal User:flyball-actuator --operation Read --topic flyball.decisions.v1 --topic flyball.outcomes.v1 --topic flyball.workloads.v1 --topic flyball.inventory.v1
+kafka-acls.sh --bootstrap-server $BROKER --command-config $ADMIN --add --allow-principal User:flyball-actuator --operation Write --topic flyball.outcomes.v1 --topic flyball.dlq.v1
+kafka-acls.sh --bootstrap-server $BROKER --command-config $ADMIN --add --allow-principal User:flyball-actuator --operation Read --group flyball-actuator
+# controller: flyball controller
+kafka-acls.sh --bootstrap-server $BROKER --command-config $ADMIN --add --allow-principal User:flyball-controller --operation Write --topic flyball.inventory.v1 --topic flyball.workloads.v1
+# dashboard: flyball dashboard
+kafka-acls.sh --bootstrap-server $BROKER --command-config $ADMIN --add --allow-principal User:flyball-dashboard --operation Read --topic flyball.telemetry.v1 --topic flyball.events.v1 --topic flyball.inventory.v1 --topic flyball.workloads.v1 --topic flyball.signals.v1 --topic flyball.demand.v1 --topic flyball.insights.v1 --topic flyball.proposals.v2 --topic flyball.decisions.v1 --topic flyball.outcomes.v1 --topic flyball.dlq.v1
+kafka-acls.sh --bootstrap-server $BROKER --command-config $ADMIN --add --allow-principal User:flyball-dashboard --operation Read --group flyball-dashboard
+# recorder: flyball record
+kafka-acls.sh --bootstrap-server $BROKER --command-config $ADMIN --add --allow-principal User:flyball-recorder --operation Read --topic flyball.telemetry.v1 --topic flyball.events.v1 --topic flyball.inventory.v1 --topic flyball.workloads.v1 --topic flyball.signals.v1 --topic flyball.demand.v1 --topic flyball.insights.v1 --topic flyball.proposals.v2 --topic flyball.decisions.v1 --topic flyball.outcomes.v1 --topic flyball.state.v1 --topic flyball.dlq.v1
+kafka-acls.sh --bootstrap-server $BROKER --command-config $ADMIN --add --allow-principal User:flyball-recorder --operation Read --group flyball-record
+# sink: flyball sink
+kafka-acls.sh --bootstrap-server $BROKER --command-config $ADMIN --add --allow-principal User:flyball-sink --operation Read --topic flyball.telemetry.v1 --topic flyball.demand.v1 --topic flyball.insights.v1 --topic flyball.decisions.v1 --topic flyball.outcomes.v1 --topic flyball.inventory.v1
+kafka-acls.sh --bootstrap-server $BROKER --command-config $ADMIN --add --allow-principal User:flyball-sink --operation Write --topic flyball.dlq.v1
+kafka-acls.sh --bootstrap-server $BROKER --command-config $ADMIN --add --allow-principal User:flyball-sink --operation Read --group flyball-influx --group flyball-inventories
+# explain: flyball explain
+kafka-acls.sh --bootstrap-server $BROKER --command-config $ADMIN --add --allow-principal User:flyball-explain --operation Read --topic flyball.decisions.v1 --topic flyball.outcomes.v1 --topic flyball.insights.v1 --topic flyball.events.v1
+kafka-acls.sh --bootstrap-server $BROKER --command-config $ADMIN --add --allow-principal User:flyball-explain --operation Read --group flyball-explain
+# subscriber: your own programs
+kafka-acls.sh --bootstrap-server $BROKER --command-config $ADMIN --add --allow-principal User:flyball-subscriber --operation Read --topic flyball.events.v1 --topic flyball.insights.v1 --topic flyball.decisions.v1 --topic flyball.outcomes.v1 --topic flyball.dlq.v1
+kafka-acls.sh --bootstrap-server $BROKER --command-config $ADMIN --add --allow-principal User:flyball-subscriber --operation Read --group flyball-subscriber
+# operator: flyball topics --create
+kafka-acls.sh --bootstrap-server $BROKER --command-config $ADMIN --add --allow-principal User:flyball-operator --operation Create --topic flyball.telemetry.v1 --topic flyball.events.v1 --topic flyball.inventory.v1 --topic flyball.workloads.v1 --topic flyball.signals.v1 --topic flyball.demand.v1 --topic flyball.insights.v1 --topic flyball.proposals.v2 --topic flyball.decisions.v1 --topic flyball.outcomes.v1 --topic flyball.state.v1 --topic flyball.dlq.v1
+kafka-acls.sh --bootstrap-server $BROKER --command-config $ADMIN --add --allow-principal User:flyball-operator --operation Describe --topic flyball.telemetry.v1 --topic flyball.events.v1 --topic flyball.inventory.v1 --topic flyball.workloads.v1 --topic flyball.signals.v1 --topic flyball.demand.v1 --topic flyball.insights.v1 --topic flyball.proposals.v2 --topic flyball.decisions.v1 --topic flyball.outcomes.v1 --topic flyball.state.v1 --topic flyball.dlq.v1
+kafka-acls.sh --bootstrap-server $BROKER --command-config $ADMIN --add --allow-principal User:flyball-operator --operation Read --group flyball-topics
