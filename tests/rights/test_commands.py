@@ -2,17 +2,18 @@
 
 import signal
 import subprocess
+import sys
 import urllib.request
 from pathlib import Path
 from typing import Any
 
 import pytest
-from confluent_kafka import Consumer, Producer
+from confluent_kafka import Consumer
+from tests.actuators.loop import publish
 from tests.actuators.samples import scale
 from tests.rights.ground import END_S, Ground
 
-from flyball_contracts.codec import encode_record
-from flyball_contracts.topics import DECISIONS, OUTCOMES, STATE, TELEMETRY, Topic
+from flyball_contracts.topics import OUTCOMES, STATE, TELEMETRY, Topic
 
 pytestmark = pytest.mark.integration
 
@@ -45,10 +46,7 @@ def test_every_command_works_with_its_rights_alone(ground: Ground, tmp_path: Pat
     assert ground.run("operator", "topics", "--create") == (0, [])
     file = tmp_path / "workloads.yaml"
     with file.open("w") as out:
-        ground_file = ["-m", "flyball_cli", "workloads", "example"]
-        import sys
-
-        subprocess.run([sys.executable, *ground_file], stdout=out, check=True)
+        subprocess.run([sys.executable, "-m", "flyball_cli", "workloads", "example"], stdout=out, check=True)
     code, errors = ground.run("owner", "workloads", "apply", str(file), "--yes")
     assert code == 0, errors
     agent = ground.start("agent", "agent")
@@ -59,10 +57,7 @@ def test_every_command_works_with_its_rights_alone(ground: Ground, tmp_path: Pat
     ended(worker)
     actuator = ground.start("actuator", "actuate")
     decision = scale("d1")
-    key, value, headers = encoded(decision)
-    producer = Producer({"bootstrap.servers": ground.broker.bootstrap, "partitioner": "murmur2_random"})
-    producer.produce(DECISIONS.name, value, key, headers=headers)
-    producer.flush(END_S)
+    publish(ground.broker.bootstrap, decision)
     first_of(ground, OUTCOMES)
     ended(actuator)
     code, errors = ground.run("recorder", "record", str(tmp_path / "all.parquet"), "--for", "2")
@@ -77,8 +72,3 @@ def test_every_command_works_with_its_rights_alone(ground: Ground, tmp_path: Pat
             break
     assert '"connected":true' in health
     ended(dashboard)
-
-
-def encoded(record: Any) -> Any:
-    message = encode_record(record, "test")
-    return message.key, message.value, list(message.headers)

@@ -64,7 +64,7 @@ WRONG = {
 
 
 @pytest.mark.parametrize("what", WRONG)
-@pytest.mark.parametrize(("role", "command"), [("worker", "worker"), ("agent", "agent"), ("actuator", "actuate")])
+@pytest.mark.parametrize(("role", "command"), [("agent", "agent"), ("actuator", "actuate")])
 def test_a_wrong_log_in_is_one_line(ground: Ground, created: None, what: str, role: str, command: str) -> None:
     other, host, remedy = WRONG[what]
     where = ground.broker.secured_bootstrap
@@ -72,3 +72,10 @@ def test_a_wrong_log_in_is_one_line(ground: Ground, created: None, what: str, ro
     assert code == 2, errors
     assert len(errors) == 1, errors
     assert remedy in errors[0]
+
+
+def test_a_client_without_tls_is_one_line(ground: Ground, created: None) -> None:
+    code, errors = ground.run("actuator", "actuate", security_protocol="PLAINTEXT")
+    assert code == 2, errors
+    assert len(errors) == 1, errors
+    assert "set security.protocol in kafka.client" in errors[0]

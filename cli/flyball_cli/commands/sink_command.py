@@ -23,8 +23,10 @@ def command(
       INFLUX_TOKEN=... flyball sink influx --config /etc/flyball/flyball.yaml
     """
     del kind
+    from flyball_contracts.kafka.preflight import preflight
     from flyball_streams.sinks.influx import run_influx_sink
 
     config = configured(config_path, bootstrap, log_level)
     with until_signal(health_file) as stop:
+        preflight(config, "sink", stop=stop)
         run_influx_sink(config.kafka, config.influx, stop=stop)

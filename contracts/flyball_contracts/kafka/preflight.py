@@ -35,13 +35,13 @@ def secured(config: Config) -> bool:
 
 
 def preflight(config: Config, role: str, *, stop: Event | None = None, patient: bool = False) -> None:
-    """Check that this user has every right of a role; do nothing where the broker is not ``secured``.
+    """Check that this user has every right of a role; without security, only that the broker wants none.
 
     It asks the broker which operations the user has, which any of them allows to ask, and changes nothing. What is
     missing on the broker is the command's to report. Raises :class:`ConfigError` that names the first right that
     lacks, or why the broker lets nobody in; :class:`TransportError` when no broker answers, unless ``patient``.
     """
-    if not config.kafka.bootstrap or not secured(config):
+    if not config.kafka.bootstrap or (patient and not secured(config)):
         return
     needed = list(roles(config)[role].rights())
     topics = sorted({right.name for right in needed if right.resource == "topic"})
@@ -59,10 +59,12 @@ def preflight(config: Config, role: str, *, stop: Event | None = None, patient: 
         TopicCollection(topics), include_authorized_operations=True, request_timeout=ANSWER_S
     )
     asked |= {("topic", name): future for name, future in described.items()}
-    if groups:
+    if groups and secured(config):
         described = admin.describe_consumer_groups(groups, include_authorized_operations=True, request_timeout=ANSWER_S)
         asked |= {("group", name): future for name, future in described.items()}
     _wait(admin, list(asked.values()), failures, config, stop)
+    if not secured(config):
+        return
     allowed: dict[tuple[str, str], Any] = {}
     for place, future in asked.items():
         try:
@@ -86,9 +88,7 @@ def preflight(config: Config, role: str, *, stop: Event | None = None, patient: 
             raise ConfigError(_denied(config, role, right))
 
 
-def _wait(
-    admin: Any, asked: list[Future[Any]], failures: list[KafkaError], config: Config, stop: Event | None
-) -> None:
+def _wait(admin: Any, asked: list[Future[Any]], failures: list[KafkaError], config: Config, stop: Event | None) -> None:
     """Wait for answers; end at once where the broker lets nobody in, for librdkafka would try on."""
     give_up_s = time.monotonic() + ANSWER_S
     while time.monotonic() < give_up_s and wait(asked, _SLICE_S).not_done:
@@ -96,6 +96,13 @@ def _wait(
         admin.poll(0)
         for error in failures:
             where = f"Kafka at {config.kafka.bootstrap}"
+            if not secured(config):
+                if "security.protocol" in error.str():
+                    raise ConfigError(
+                        f"{where} closes connections without TLS or log-in: set security.protocol in kafka.client"
+                    )
+                if error.name() == "_ALL_BROKERS_DOWN":
+                    return
             if error.name() == "_AUTHENTICATION":
                 raise ConfigError(
                     f"{where} refuses {_principal(config)}: {error.str()}; "
