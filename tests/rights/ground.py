@@ -75,11 +75,11 @@ class Ground:
         for line in render(Config()).splitlines():
             if line.startswith("#"):
                 continue
-            said, _ = parser.parse_known_args(shlex.split(line))
+            parts, _ = parser.parse_known_args(shlex.split(line))
             for kind in ("topic", "group"):
-                for name in getattr(said, kind):
-                    right = Right(said.operation, kind, name)
-                    bindings.append(_binding(AclBinding, said.allow_principal, right))
+                for name in getattr(parts, kind):
+                    right = Right(parts.operation, kind, name)
+                    bindings.append(_binding(AclBinding, parts.allow_principal, right))
         for future in self._admin.create_acls(bindings).values():
             future.result(END_S)
 

@@ -1,6 +1,7 @@
 """Checks at the start that the broker allows what a role does, before anything is done."""
 
 import logging
+import socket
 import time
 from collections.abc import Mapping
 from concurrent.futures import Future, wait
@@ -97,12 +98,14 @@ def _wait(admin: Any, asked: list[Future[Any]], failures: list[KafkaError], conf
         for error in failures:
             where = f"Kafka at {config.kafka.bootstrap}"
             if not secured(config):
-                if "security.protocol" in error.str():
-                    raise ConfigError(
-                        f"{where} closes connections without TLS or log-in: set security.protocol in kafka.client"
+                if error.name() != "_ALL_BROKERS_DOWN":
+                    continue
+                if _listens(config.kafka.bootstrap):
+                    raise TransportError(
+                        f"{where} takes connections and closes them: if it wants TLS or a log-in, "
+                        "set security.protocol in kafka.client"
                     )
-                if error.name() == "_ALL_BROKERS_DOWN":
-                    return
+                return
             if error.name() == "_AUTHENTICATION":
                 raise ConfigError(
                     f"{where} refuses {_principal(config)}: {error.str()}; "
@@ -110,6 +113,15 @@ def _wait(admin: Any, asked: list[Future[Any]], failures: list[KafkaError], conf
                 )
             if error.name() == "_SSL":
                 raise ConfigError(f"{where} is not trusted: {error.str()}; {_CERTIFICATE}")
+
+
+def _listens(bootstrap: str) -> bool:
+    host, _, port = bootstrap.partition(",")[0].rpartition(":")
+    try:
+        socket.create_connection((host.strip("[]"), int(port)), 1.0).close()
+    except OSError:
+        return False
+    return True
 
 
 def _principal(config: Config) -> str:
