@@ -18,7 +18,7 @@ END_S = 30
 
 
 @contextmanager
-def serving(bootstrap: str, folder: Path) -> Generator[str]:
+def serving(bootstrap: str, folder: Path, token: str = "") -> Generator[str]:
     """The page's URL; afterwards the process has ended well, said nothing, and left no file in ``folder``."""
     folder.mkdir(parents=True, exist_ok=True)
     log = folder.parent / f"{folder.name}.log"
@@ -27,7 +27,7 @@ def serving(bootstrap: str, folder: Path) -> Generator[str]:
         process = subprocess.Popen(
             [sys.executable, __file__, bootstrap],
             cwd=folder,
-            env={**os.environ, "PYTHONPATH": os.pathsep.join(paths)},
+            env={**os.environ, "PYTHONPATH": os.pathsep.join(paths), "FLYBALL_DASHBOARD_TOKEN": token},
             stdout=subprocess.PIPE,
             stderr=errors,
             text=True,

@@ -282,10 +282,15 @@ class ActuatorConfig(Section, frozen=True):
 
 
 class DashboardConfig(Section, frozen=True):
-    """The live page; loopback unless told otherwise, because it has no log-in of its own."""
+    """The live page; ``names`` are further host names that browsers may call it by.
+
+    The token is read from the environment variable ``token_env``; a ``host`` that is not loopback needs one.
+    """
 
     host: str = "127.0.0.1"
     port: Port = 8080
+    names: tuple[str, ...] = ()
+    token_env: str = "FLYBALL_DASHBOARD_TOKEN"
 
 
 class InfluxConfig(Section, frozen=True):

@@ -56,7 +56,8 @@ class RealKafka:
 
     It listens on random ports of loopback and keeps its data in a temporary folder. `topics` maps
     names to partition counts. `secured` adds a listener where
-    users log in and nobody has a right that is not granted. `TransportError` says what is missing, or quotes the broker's log.
+    users log in and nobody has a right that is not granted. `TransportError` says what is missing,
+    or quotes the broker's log.
     """
 
     def __init__(

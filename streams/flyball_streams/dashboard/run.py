@@ -15,6 +15,7 @@ from fastapi import FastAPI
 from flyball_contracts.config import Config
 from flyball_contracts.errors import ConfigError
 from flyball_streams.dashboard.feed import Feed
+from flyball_streams.dashboard.gate import Gate, token_of
 from flyball_streams.dashboard.state import FleetView
 
 _LOG = logging.getLogger(__name__)
@@ -33,15 +34,17 @@ def run_dashboard(config: Config, *, stop: threading.Event, ready: Callable[[str
     """Serve the live page at ``config.dashboard`` until ``stop`` is set; once in a process.
 
     ``ready`` is called with the page's URL as soon as it answers; port 0 means a free one. ``GET /healthz`` tells
-    the state as JSON. A broker that is away is waited for. Raises :class:`ConfigError` when the address is taken.
+    the state as JSON. A broker that is away is waited for. Raises :class:`ConfigError` when the address is taken, or needs
+    a token and has none.
     """
+    token = token_of(config.dashboard)
     listener = _listen(config.dashboard.host, config.dashboard.port)
     feed = Feed(FleetView(), config.kafka)
     with tempfile.TemporaryDirectory(prefix="flyball-dashboard-") as scratch:
         os.environ["NICEGUI_STORAGE_PATH"] = scratch  # read on import; never the working directory
         server = _Server(
             uvicorn.Config(
-                _application(feed, config.actuator.mode),
+                Gate(_application(feed, config.actuator.mode), config.dashboard, token),
                 log_level="warning",
                 timeout_graceful_shutdown=_CLOSE_S,
                 ws_ping_interval=None,

@@ -1,0 +1,128 @@
+"""Who may open the page: checks of Host, Origin and token before anything is served."""
+
+import hashlib
+import hmac
+import ipaddress
+import os
+from html import escape
+from typing import Any
+from urllib.parse import quote, urlsplit
+
+from fastapi.responses import HTMLResponse, PlainTextResponse
+from starlette.datastructures import MutableHeaders
+from starlette.requests import HTTPConnection
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from flyball_contracts.config import DashboardConfig
+from flyball_contracts.errors import ConfigError
+
+COOKIE = "flyball_token"
+OPEN = "/healthz"
+_LOOPBACK = ("localhost", "127.0.0.1", "::1")
+_READING = ("GET", "HEAD")
+HEADERS = {
+    # NiceGUI writes scripts and styles into its page, and Vue compiles templates there.
+    "Content-Security-Policy": (
+        "default-src 'self'; script-src 'self' 'unsafe-inline' 'unsafe-eval'; style-src 'self' 'unsafe-inline'; "
+        "img-src 'self' data: blob:; font-src 'self' data:; object-src 'none'; base-uri 'none'; form-action 'self'; "
+        "frame-ancestors 'none'"
+    ),
+    "X-Content-Type-Options": "nosniff",
+    "X-Frame-Options": "DENY",
+    "Referrer-Policy": "no-referrer",
+}
+
+
+def token_of(settings: DashboardConfig) -> str:
+    """Return the token that the page asks for, empty for none.
+
+    Raises :class:`ConfigError` when others than this machine can reach the page and there is none.
+    """
+    token = os.environ.get(settings.token_env, "")
+    if not token and not _is_loopback(settings.host):
+        raise ConfigError(
+            f"dashboard.host {settings.host} is not loopback, so the page needs a token: set the environment variable "
+            f"{settings.token_env} (dashboard.token_env), or dashboard.host to 127.0.0.1"
+        )
+    return token
+
+
+class Gate:
+    """ASGI middleware in front of the page: answers 400, 401 or 403, or lets the request in, and adds headers.
+
+    The token comes as ``Authorization: Bearer``, or once as ``?token=``, which is turned into a cookie.
+    ``GET /healthz`` needs none.
+    """
+
+    def __init__(self, app: ASGIApp, settings: DashboardConfig, token: str) -> None:
+        self._app = app
+        self._names = {*_LOOPBACK, settings.host.lower(), *(name.lower() for name in settings.names)}
+        self._token = token
+        self._proof = hashlib.sha256(f"flyball dashboard {token}".encode()).hexdigest()
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serve one request or connection."""
+        if scope["type"] not in ("http", "websocket"):
+            await self._app(scope, receive, send)
+            return
+
+        async def with_headers(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                MutableHeaders(scope=message).update(HEADERS)
+            await send(message)
+
+        refusal = self._refusal(HTTPConnection(scope))
+        if refusal is None:
+            await self._app(scope, receive, with_headers)
+        elif scope["type"] == "websocket":
+            await receive()
+            await send({"type": "websocket.close", "code": 1008})  # before it is accepted: the client gets a 403
+        else:
+            await refusal(scope, receive, with_headers)
+
+    def _refusal(self, asked: HTTPConnection) -> Any:
+        host = asked.headers.get("host", "")
+        if _name(host) not in self._names:
+            return PlainTextResponse("This page has another name: add this one to dashboard.names.\n", 400)
+        origin = asked.headers.get("origin")
+        writes = asked.scope["type"] == "websocket" or asked.scope["method"] not in _READING
+        if writes and origin is not None and urlsplit(origin).netloc.lower() != host.lower():
+            return PlainTextResponse("Another site may not use this page.\n", 403)
+        if not self._token or asked.url.path == OPEN or self._proven(asked):
+            return None
+        given = asked.query_params.get("token")
+        if given is not None and _same(given, self._token):
+            return self._let_in(asked)
+        return PlainTextResponse("This page needs its token: open it once with ?token=TOKEN.\n", 401)
+
+    def _proven(self, asked: HTTPConnection) -> bool:
+        kind, _, given = asked.headers.get("authorization", "").partition(" ")
+        if kind.lower() == "bearer" and _same(given.strip(), self._token):
+            return True
+        return _same(asked.cookies.get(COOKIE, ""), self._proof) and "token" not in asked.query_params
+
+    def _let_in(self, asked: HTTPConnection) -> HTMLResponse:
+        """Answer with a page that goes on: a redirect from another site would not carry a strict cookie."""
+        on = escape("/" + quote(asked.url.path.lstrip("/")))
+        page = f'<!doctype html><meta http-equiv="refresh" content="0; url={on}"><title>Flyball</title>'
+        answer = HTMLResponse(page, headers={"Cache-Control": "no-store"})
+        answer.set_cookie(COOKIE, self._proof, httponly=True, samesite="strict", secure=asked.url.scheme == "https")
+        return answer
+
+
+def _same(given: str, wanted: str) -> bool:
+    return hmac.compare_digest(given.encode(), wanted.encode())
+
+
+def _name(host: str) -> str:
+    try:
+        return (urlsplit(f"//{host}").hostname or "").lower()
+    except ValueError:
+        return ""
+
+
+def _is_loopback(host: str) -> bool:
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host.lower() == "localhost"
