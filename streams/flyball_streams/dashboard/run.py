@@ -34,8 +34,9 @@ def run_dashboard(config: Config, *, stop: threading.Event, ready: Callable[[str
     """Serve the live page at ``config.dashboard`` until ``stop`` is set; once in a process.
 
     ``ready`` is called with the page's URL as soon as it answers; port 0 means a free one. ``GET /healthz`` tells
-    the state as JSON. A broker that is away is waited for. Raises :class:`ConfigError` when the address is taken, or needs
-    a token and has none.
+    the state as JSON. A broker that is away is waited for.
+
+    Raises :class:`ConfigError` when the address is taken, and when it needs a token and has none.
     """
     token = token_of(config.dashboard)
     listener = _listen(config.dashboard.host, config.dashboard.port)
