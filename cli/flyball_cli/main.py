@@ -16,6 +16,7 @@ COMMANDS = {
     "feed": "Send carbon and price curves of the grid.",
     "worker": "Run the stream worker: profile, forecast, size, time, decide.",
     "actuate": "Carry decisions out, behind the guard; dry-run unless told otherwise.",
+    "controller": "Read nodes, pods, workloads and policies of a Kubernetes cluster.",
     "dashboard": "Serve the live page.",
     "sink": "Write the streams to InfluxDB.",
     "fleet": "Send the telemetry of a simulated fleet.",

@@ -74,7 +74,7 @@ def devices_of(
     GPUs are shared in time the capacity is a multiple of them, and ``nvidia.com/gpu.count`` says how many there are.
     """
     model = labels.get("nvidia.com/gpu.product", "")
-    memory = int(labels.get("nvidia.com/gpu.memory", "0") if labels.get("nvidia.com/gpu.memory", "0").isdigit() else 0)
+    memory_bytes = _count(labels, "nvidia.com/gpu.memory") * _MIB
     count = _count(labels, "nvidia.com/gpu.count")
     shown = _whole(capacity.get(GPU))
     open_ = {key: _whole(allocatable.get(key)) for key in capacity}
@@ -89,13 +89,27 @@ def devices_of(
         shown = min(shown, count) if not instances else shown
         divided = max(divided, count - shown) if instances else divided
     free = min(open_.get(GPU, 0), shown)
-    product = {"model": model or "GPU", "architecture": labels.get("nvidia.com/gpu.family", "")}
+    model, family = model or "GPU", labels.get("nvidia.com/gpu.family", "")
     whole = [
-        Device(id=f"{node}/gpu-{i}", index=i, memory_bytes=memory * _MIB, schedulable=i < free, **product)
+        Device(
+            id=f"{node}/gpu-{i}",
+            index=i,
+            memory_bytes=memory_bytes,
+            schedulable=i < free,
+            model=model,
+            architecture=family,
+        )
         for i in range(shown)
     ]
     parents = [
-        Device(id=f"{node}/gpu-{shown + i}", index=shown + i, memory_bytes=memory * _MIB, mig_enabled=True, **product)
+        Device(
+            id=f"{node}/gpu-{shown + i}",
+            index=shown + i,
+            memory_bytes=memory_bytes,
+            mig_enabled=True,
+            model=model,
+            architecture=family,
+        )
         for i in range(divided)
     ]
     room = [1.0] * divided
@@ -113,7 +127,8 @@ def devices_of(
                     parent=parents[home].id,
                     mig_profile=profile,
                     schedulable=i < open_.get(MIG + profile, 0),
-                    **product,
+                    model=model,
+                    architecture=family,
                 )
             )
     return (*whole, *parents, *parts)

@@ -43,6 +43,7 @@ from flyball_contracts.config.types import (
     AgentConfig as AgentConfig,
     BlastRadius as BlastRadius,
     Config as Config,
+    ControllerConfig as ControllerConfig,
     DashboardConfig as DashboardConfig,
     ForecastConfig as ForecastConfig,
     HealthConfig as HealthConfig,

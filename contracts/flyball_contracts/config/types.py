@@ -281,6 +281,22 @@ class ActuatorConfig(Section, frozen=True):
     blast_radius: BlastRadius = BlastRadius()
 
 
+class ControllerConfig(Section, frozen=True):
+    """What is seen of one Kubernetes cluster; ``cell`` is the name of that cluster in records.
+
+    ``kubeconfig`` and ``context`` are as in ``actuator.platforms``: empty means the cluster of its own pod.
+    Nodes and pods are those of the whole cluster; objects and policies are read in ``namespaces``, empty: in all.
+    Changes are taken together for ``period_s``, and the API server's answer is waited for ``timeout_s``.
+    """
+
+    cell: str = "default"
+    kubeconfig: str = ""
+    context: str = ""
+    namespaces: tuple[str, ...] = ()
+    period_s: Period = 1.0
+    timeout_s: Positive = 10.0
+
+
 class DashboardConfig(Section, frozen=True):
     """The live page; loopback unless told otherwise, because it has no log-in of its own."""
 
@@ -305,6 +321,7 @@ class Config(Section, frozen=True):
     feeds: FeedsConfig = FeedsConfig()
     worker: WorkerConfig = WorkerConfig()
     actuator: ActuatorConfig = ActuatorConfig()
+    controller: ControllerConfig = ControllerConfig()
     dashboard: DashboardConfig = DashboardConfig()
     influx: InfluxConfig = InfluxConfig()
 

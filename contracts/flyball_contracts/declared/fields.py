@@ -30,9 +30,7 @@ def annotation(field: str) -> str:
 
 _INNER: dict[str, type[msgspec.Struct]] = {"objective": ObjectiveSection, "model": Architecture}
 _FIELDS = {camel(name): name for name in POLICY_FIELDS}
-_INNER_FIELDS = {
-    field: {camel(name): name for name in kind.__struct_fields__} for field, kind in _INNER.items()
-}
+_INNER_FIELDS = {field: {camel(name): name for name in kind.__struct_fields__} for field, kind in _INNER.items()}
 BY_ANNOTATION = {annotation(name): name for name in POLICY_FIELDS}
 
 

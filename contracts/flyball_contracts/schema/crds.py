@@ -24,9 +24,7 @@ _SELECTOR: Schema = {
     "type": "object",
     "description": "Labels that the objects have, all of them.",
     "required": ["matchLabels"],
-    "properties": {
-        "matchLabels": {"type": "object", "minProperties": 1, "additionalProperties": {"type": "string"}}
-    },
+    "properties": {"matchLabels": {"type": "object", "minProperties": 1, "additionalProperties": {"type": "string"}}},
 }
 _CONDITION: Schema = {
     "type": "object",
@@ -97,7 +95,7 @@ def crds() -> list[Schema]:
 
 def _crd(kind: str, short: str, spec: Schema, columns: dict[str, str]) -> Schema:
     plural = kind.lower().removesuffix("y") + "ies"
-    shown = [{"name": name, "type": _column(path), "jsonPath": path} for name, path in columns.items()]
+    shown: list[Schema] = [{"name": name, "type": _column(path), "jsonPath": path} for name, path in columns.items()]
     for condition in ("Accepted", "Published"):
         path = f'.status.conditions[?(@.type=="{condition}")].status'
         shown.append({"name": condition, "type": "string", "jsonPath": path})
@@ -177,4 +175,3 @@ def _structural(schema: Schema, parts: dict[str, Schema]) -> Schema:
         if "required" in schema:
             made["required"] = [camel(name) for name in schema["required"]]
     return made
-
