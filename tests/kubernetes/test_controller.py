@@ -2,7 +2,7 @@
 
 import threading
 import time
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from typing import Any
 
@@ -32,7 +32,7 @@ Brokers = Callable[..., EmbeddedBroker]
 
 
 @pytest.fixture(scope="module")
-def ruled(control_plane: ControlPlane) -> Iterator[ControlPlane]:
+def ruled(control_plane: ControlPlane) -> ControlPlane:
     """The control plane with the policies and the rights that are shipped."""
     plane = control_plane
     plane.apply({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "flyball"}}, *RIGHTS)
@@ -42,7 +42,7 @@ def ruled(control_plane: ControlPlane) -> Iterator[ControlPlane]:
     while plane.request("GET", path, token=CONTROLLER)[0] != 200 or plane.request("GET", path)[0] != 200:
         assert time.monotonic() < deadline, "the policies are not served"
         time.sleep(0.1)
-    yield plane
+    return plane
 
 
 class Seen:
@@ -113,7 +113,7 @@ def policies(cluster: Cluster, resource: str, name: str) -> str:
     return f"/apis/flyball.dev/v1alpha1/namespaces/{cluster.namespace}/{resource}/{name}"
 
 
-def policy(cluster: Cluster, kind: str, name: str, **spec: Any) -> dict[str, Any]:
+def policy(cluster: Cluster, kind: str, name: str, /, **spec: Any) -> dict[str, Any]:
     metadata = {"name": name, "namespace": cluster.namespace}
     return {"apiVersion": "flyball.dev/v1alpha1", "kind": kind, "metadata": metadata, "spec": spec}
 

@@ -3,6 +3,8 @@
 import re
 from collections.abc import Mapping
 
+import msgspec
+
 from flyball_actuators.platforms.kubernetes.kinds import Object, status_of
 from flyball_actuators.platforms.kubernetes.quantity import amount
 from flyball_contracts.records import Device, Inventory
@@ -89,29 +91,14 @@ def devices_of(
         shown = min(shown, count) if not instances else shown
         divided = max(divided, count - shown) if instances else divided
     free = min(open_.get(GPU, 0), shown)
-    model, family = model or "GPU", labels.get("nvidia.com/gpu.family", "")
-    whole = [
-        Device(
-            id=f"{node}/gpu-{i}",
-            index=i,
-            memory_bytes=memory_bytes,
-            schedulable=i < free,
-            model=model,
-            architecture=family,
-        )
-        for i in range(shown)
-    ]
-    parents = [
-        Device(
-            id=f"{node}/gpu-{shown + i}",
-            index=shown + i,
-            memory_bytes=memory_bytes,
-            mig_enabled=True,
-            model=model,
-            architecture=family,
-        )
-        for i in range(divided)
-    ]
+    family = labels.get("nvidia.com/gpu.family", "")
+    product = Device(id="", model=model or "GPU", memory_bytes=memory_bytes, architecture=family)
+
+    def gpu(index: int, **changes: bool) -> Device:
+        return msgspec.structs.replace(product, id=f"{node}/gpu-{index}", index=index, **changes)
+
+    whole = [gpu(i, schedulable=i < free) for i in range(shown)]
+    parents = [gpu(shown + i, mig_enabled=True) for i in range(divided)]
     room = [1.0] * divided
     parts: list[Device] = []
     for profile in sorted(instances, key=lambda one: (-share_of(one), one)):
@@ -120,15 +107,14 @@ def devices_of(
             home = next((p for p in range(divided) if room[p] >= size - 1e-9), divided - 1)
             room[home] -= size
             parts.append(
-                Device(
+                msgspec.structs.replace(
+                    product,
                     id=f"{node}/mig-{profile}-{i}",
                     index=i,
                     memory_bytes=_memory_of(profile),
                     parent=parents[home].id,
                     mig_profile=profile,
                     schedulable=i < open_.get(MIG + profile, 0),
-                    model=model,
-                    architecture=family,
                 )
             )
     return (*whole, *parents, *parts)

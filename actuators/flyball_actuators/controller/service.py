@@ -39,7 +39,7 @@ def run_controller(
     beat: Callable[[], object] = lambda: None,
     clock: Callable[[], int] = time.time_ns,
 ) -> ControllerReport:
-    """Publish inventories and workloads of one cluster until ``stop`` is set; ``beat`` is called as the loop goes round.
+    """Publish inventories and workloads of a cluster until ``stop`` is set; ``beat`` is called each time round.
 
     Changes are taken together for ``controller.period_s``. Raises :class:`ConfigError` without credentials for the API
     server, :class:`TransportError` when the broker cannot be reached at the start; later both may come and go.

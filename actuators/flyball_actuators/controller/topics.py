@@ -59,7 +59,7 @@ class Topics:
             self._start(stop)
         except KafkaException as error:
             raise TransportError(
-                f"{kafka.bootstrap}: inventories and workloads cannot be read: {error.args[0].str()}; is a broker there?"
+                f"{kafka.bootstrap}: inventories cannot be read: {error.args[0].str()}; is a broker there?"
             ) from error
 
     def drain(self, wait_s: float = 0.0) -> bool:

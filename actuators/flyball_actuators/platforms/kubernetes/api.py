@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Iterator
+from contextlib import suppress
 from importlib import import_module
 from typing import Any, NamedTuple
 
@@ -178,10 +179,8 @@ class Changes:
 
     def close(self) -> None:
         """Break the connection."""
-        try:
+        with suppress(ValueError, RuntimeError, OSError):  # it has ended by itself
             self._raw.shutdown()
-        except (ValueError, RuntimeError, OSError):  # it has ended by itself
-            pass
 
     def _event(self, line: bytes) -> tuple[str, Any]:
         event = _decoded(line) or {}
