@@ -8,13 +8,14 @@ from typing import Any
 
 import pytest
 import yaml
-from tests.actuators.loop import PARTITIONS, publish, read_all
+from tests.actuators.loop import PARTITIONS, publish, read_all, read_keyed
 from tests.actuators.samples import spec as declared_elsewhere
 from tests.conftest import ROOT
 from tests.kubernetes.cluster import Cluster
 from tests.kubernetes.controlplane import CONTROLLER, CONTROLLER_USER, ControlPlane
 from tests.kubernetes.test_rights import Right, right_of
 
+from flyball_actuators.controller.machines import AGENT_SILENT_S
 from flyball_actuators.controller.service import ControllerReport, run_controller
 from flyball_contracts.codec import decode_record, record_message
 from flyball_contracts.config import Config, ControllerConfig, KafkaConfig
@@ -54,10 +55,16 @@ class Seen:
     def tables(self) -> Tables:
         found = Tables()
         for topic in (INVENTORY.name, WORKLOADS.name):
-            for value, headers in read_all(self.bootstrap, topic):
-                if value is not None:
+            for key, value, headers in read_keyed(self.bootstrap, topic):
+                if value is None:
+                    found.forget(topic, key)
+                else:
                     found.apply(decode_record(topic, value, [*headers]))
         return found
+
+    def removed(self, node: str) -> bool:
+        """Whether the last word on a node is a tombstone."""
+        return node not in self.tables().inventories
 
     def spec(self, name: str) -> WorkloadSpec | None:
         return self.tables().spec(name)
@@ -87,8 +94,8 @@ def seen(ruled: ControlPlane, cluster: Cluster, embedded_broker: Brokers) -> See
 
 
 @contextmanager
-def controlling(seen: Seen) -> Generator[list[ControllerReport]]:
-    """A controller of its own with the shipped rights; its report comes when it has ended."""
+def controlling(seen: Seen, ahead_s: float = 0.0) -> Generator[list[ControllerReport]]:
+    """A controller of its own with the shipped rights, and a clock; its report comes when it has ended."""
     config = Config(
         kafka=KafkaConfig(bootstrap=seen.bootstrap),
         controller=ControllerConfig(
@@ -99,7 +106,11 @@ def controlling(seen: Seen) -> Generator[list[ControllerReport]]:
         ),
     )
     stop, reports = threading.Event(), list[ControllerReport]()
-    thread = threading.Thread(target=lambda: reports.append(run_controller(config, stop=stop)))
+
+    def clock() -> int:
+        return time.time_ns() + round(ahead_s * 1e9)
+
+    thread = threading.Thread(target=lambda: reports.append(run_controller(config, stop=stop, clock=clock)))
     thread.start()
     try:
         yield reports
@@ -154,6 +165,23 @@ def test_nodes_and_pods_are_inventories(seen: Seen) -> None:
         elsewhere = [pod for pod in cluster.pods("chat") if pod["spec"]["nodeName"] != "gpu-0"]
         cluster.until(lambda: len(of_chat()) == len(elsewhere), "the other nodes' pods are in the inventories")
         assert seen.tables().inventories["gpu-0"] == told
+
+
+def test_an_agent_that_comes_back_speaks_for_its_node_again(seen: Seen) -> None:
+    told = Inventory(node="gpu-1", cell="eu-1", epoch=5, time_ns=5)
+    publish(seen.bootstrap, record_message(told, "/agent/gpu-1"))
+
+    def of_node() -> Inventory | None:
+        return seen.tables().inventories.get("gpu-1")
+
+    with controlling(seen, ahead_s=AGENT_SILENT_S + 60):  # long after the agent's last word
+        seen.cluster.until(lambda: (now := of_node()) is not None and len(now.devices) == 8, "it is taken over")
+    with controlling(seen):
+        publish(seen.bootstrap, record_message(told, "/agent/gpu-1"))
+        seen.cluster.until(lambda: seen.removed("gpu-1"), "the agent is made room for")
+        publish(seen.bootstrap, record_message(told, "/agent/gpu-1"))  # which it repeats
+        time.sleep(0.5)
+    assert of_node() == told
 
 
 def test_a_node_that_goes_leaves_a_tombstone(seen: Seen) -> None:
@@ -274,7 +302,15 @@ def test_nothing_is_said_twice_and_nothing_is_lost(seen: Seen) -> None:
         seen.until_spec("chat", lambda spec: spec is not None and spec.max_replicas == 6)
 
 
-def test_the_rights_that_are_shipped_are_the_calls_that_are_made(ruled: ControlPlane) -> None:
+def test_the_rights_that_are_shipped_are_the_calls_that_are_made(ruled: ControlPlane, seen: Seen) -> None:
+    target = {"kind": "Deployment", "name": "chat"}
+    ruled.apply(
+        policy(seen.cluster, "WorkloadPolicy", "one", targetRef=target),
+        policy(seen.cluster, "CarbonPolicy", "two", targetRefs=[target]),
+    )
+    with controlling(seen):
+        seen.until("one", ("False", "TargetNotFound"), "False")
+        seen.until("two", ("False", "TargetNotFound"), "False", "carbonpolicies")
     granted: set[Right] = {
         (group, resource, verb)
         for document in RIGHTS

@@ -40,7 +40,9 @@ def inventory_of(node: Object, cell: str) -> Inventory:
     device plugin withholds (capacity above what is allocatable) takes nothing new; it is not known which one, so the
     last ones are taken.
     """
-    metadata, spec, status = node["metadata"], node.get("spec") or {}, status_of(node)
+    metadata, status = node["metadata"], status_of(node)
+    spec: Object = node.get("spec") or {}
+    info: Object = status.get("nodeInfo") or {}
     labels: dict[str, str] = metadata.get("labels") or {}
     capacity: dict[str, str] = status.get("capacity") or {}
     memory = amount(capacity.get("memory"))
@@ -52,7 +54,7 @@ def inventory_of(node: Object, cell: str) -> Inventory:
         cell=cell,
         epoch=0,
         time_ns=0,
-        boot_id=(status.get("nodeInfo") or {}).get("bootID", ""),
+        boot_id=info.get("bootID", ""),
         devices=devices_of(name, labels, capacity, status.get("allocatable") or capacity),
         provider=_PROVIDERS.get(scheme, scheme),
         region=labels.get("topology.kubernetes.io/region", ""),

@@ -67,7 +67,7 @@ def asked_by(spec: Object) -> dict[str, int]:
 
 
 def _asks(container: Object) -> Counter[str]:
-    resources = container.get("resources") or {}
+    resources: Object = container.get("resources") or {}
     asked: dict[str, str] = {**(resources.get("limits") or {}), **(resources.get("requests") or {})}
     return Counter(
         {key: int(amount(str(value)) or 0) for key, value in asked.items() if key == GPU or key.startswith(MIG)}

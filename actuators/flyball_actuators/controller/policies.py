@@ -60,6 +60,7 @@ def policy_of(thing: Object) -> Policy:
     """A policy as the API server shows it."""
     metadata, spec = thing["metadata"], thing["spec"]
     references = spec.get("targetRefs") or ([spec["targetRef"]] if "targetRef" in spec else [])
+    selector: Object = spec.get("selector") or {}
     space = metadata["namespace"]
     kind = thing.get("kind") or ("WorkloadPolicy" if "targetRef" in spec else "CarbonPolicy")
     fields = fields_of(spec)
@@ -72,7 +73,7 @@ def policy_of(thing: Object) -> Policy:
         created_ns=moment_of(metadata),
         generation=metadata.get("generation", 0),
         targets=tuple((one["kind"], space, one["name"]) for one in references),
-        selector=(spec.get("selector") or {}).get("matchLabels") or {},
+        selector=selector.get("matchLabels") or {},
         fields=fields,
         status=status_of(thing),
     )

@@ -183,8 +183,9 @@ class Changes:
             self._raw.shutdown()
 
     def _event(self, line: bytes) -> tuple[str, Any]:
-        event = _decoded(line) or {}
-        kind, thing = event.get("type", ""), event.get("object") or {}
+        event: dict[str, Any] = _decoded(line) or {}
+        kind = event.get("type", "")
+        thing: dict[str, Any] = event.get("object") or {}
         if kind == "ERROR":  # comes in an answer of HTTP 200
             if thing.get("code") == _GONE:
                 raise Expired
