@@ -12,11 +12,12 @@ from tests.actuators.loop import PARTITIONS, publish, read_all, read_keyed
 from tests.actuators.samples import spec as declared_elsewhere
 from tests.conftest import ROOT
 from tests.kubernetes.cluster import Cluster
-from tests.kubernetes.controlplane import CONTROLLER, CONTROLLER_USER, ControlPlane
+from tests.kubernetes.controlplane import ADMIN, CONTROLLER, CONTROLLER_USER, ControlPlane
 from tests.kubernetes.test_rights import Right, right_of
 
 from flyball_actuators.controller.machines import AGENT_SILENT_S
 from flyball_actuators.controller.service import ControllerReport, run_controller
+from flyball_actuators.platforms.kubernetes.api import Api, Expired
 from flyball_contracts.codec import decode_record, record_message
 from flyball_contracts.config import Config, ControllerConfig, KafkaConfig
 from flyball_contracts.records import Inventory, WorkloadSpec
@@ -255,6 +256,12 @@ def test_a_policy_says_what_became_of_it(seen: Seen) -> None:
         plane.request("DELETE", f"{cluster.jobs('train')}?propagationPolicy=Background")
         assert seen.until_spec(job, lambda spec: spec is None).removed
         seen.until("green", ("False", "TargetNotFound"), "False", "carbonpolicies")
+
+
+def test_a_version_that_is_no_longer_kept_is_listed_anew(control_plane: ControlPlane) -> None:
+    api = Api(str(control_plane.kubeconfig(ADMIN)), "", 10.0, "test")
+    with pytest.raises(Expired):  # an error event in an answer of HTTP 200
+        list(api.watch("/api/v1/nodes", "1", (), 2.0))
 
 
 def test_the_api_server_refuses_what_contradicts_itself(ruled: ControlPlane, cluster: Cluster) -> None:

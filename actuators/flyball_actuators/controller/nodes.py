@@ -124,7 +124,8 @@ def devices_of(
 
 def share_of(profile: str) -> float:
     """How much of a GPU a MIG profile takes: ``1g.10gb`` is a seventh; those of 24-GB GPUs are in quarters."""
-    slices = int(profile.partition("g.")[0]) if profile[:1].isdigit() else 1
+    found = re.match(r"(\d+)g\.", profile)
+    slices = int(found.group(1)) if found else 1
     return min(1.0, slices / (4 if profile in _QUARTERS else _SLICES))
 
 

@@ -83,7 +83,8 @@ def plan(objects: Sequence[Declared], policies: Sequence[Policy], cell: str) -> 
     """What is declared in a cell.
 
     An object counts that is annotated or that a policy governs. A WorkloadPolicy goes before a CarbonPolicy, and that
-    before annotations, field by field. Of two policies of one kind for one object the older one counts.
+    before annotations, field by field. A policy governs nothing
+    when an older one of its kind governs one of its objects.
     """
     ordered = sorted(policies, key=lambda one: (one.created_ns, one.namespace, one.name))
     governing: dict[OBJECT, dict[str, Policy]] = defaultdict(dict)
@@ -92,9 +93,11 @@ def plan(objects: Sequence[Declared], policies: Sequence[Policy], cell: str) -> 
     for policy in ordered:
         matched[policy.path] = [one for one in objects if policy.governs(one)]
         for one in matched[policy.path]:
-            first = governing[one.object].setdefault(policy.kind, policy)
-            if first is not policy:
+            if (first := governing[one.object].get(policy.kind)) is not None:
                 rivals[policy.path].append(f"{one} is governed by {first.kind} {first.name}, which is older")
+        if policy.path not in rivals:
+            for one in matched[policy.path]:
+                governing[one.object][policy.kind] = policy
     counted = [one for one in objects if one.annotated or governing.get(one.object)]
     claims: dict[str, list[Declared]] = defaultdict(list)
     for one in counted:
@@ -113,7 +116,7 @@ def plan(objects: Sequence[Declared], policies: Sequence[Policy], cell: str) -> 
         except ValueError as error:
             held[name] = str(error)
             wrong |= {one.object: str(error) for one in claimants}
-    verdicts = {path: _verdict(found, rivals[path], wrong) for path, found in matched.items()}
+    verdicts = {path: _verdict(found, rivals.get(path, ()), wrong) for path, found in matched.items()}
     return Plan(specs, held, verdicts)
 
 

@@ -66,6 +66,7 @@ class Watch(Generic[T]):
                     self._stop.wait(_ABSENT_S)
             except Expired:
                 self._version = ""
+                self._stop.wait(random.random())
             except PlatformError as error:
                 failures += 1
                 if failures > 1:  # the end of a connection alone is nothing: the next watch goes on where it was

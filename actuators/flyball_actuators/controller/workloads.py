@@ -125,7 +125,7 @@ def spec_of(declared: Declared, layers: Sequence[Mapping[str, Any]], cell: str) 
             raise ValueError("interruptible needs limits of the replicas to come back to; set max_replicas")
         fields |= {"min_replicas": declared.replicas, "max_replicas": declared.replicas}
     if declared.kind == "JobSet":
-        fields.setdefault("gang_size", max(1, int(fields.get("max_replicas", 1))))  # it goes and stops as a whole
+        fields.setdefault("gang_size", max(1, declared.replicas))  # it goes and stops as a whole
     name = declared.workload if declared.annotated else "unnamed"
     try:
         document = msgspec.convert({**fields, "workload": name}, WorkloadDocument, strict=False)
