@@ -53,7 +53,7 @@ def read_story(kafka: KafkaConfig, id_: str, since_s: float) -> Story:
         found = [r for r in _read(consumer, DECISIONS, first_ms) if r.record.id.startswith(id_)]
         ids = sorted({r.record.id for r in found})
         if len(ids) != 1:
-            said = (
+            problem = (
                 f"{len(ids)} decisions begin with it: {', '.join(ids[:5])}; give more of one"
                 if ids
                 else (
@@ -61,7 +61,7 @@ def read_story(kafka: KafkaConfig, id_: str, since_s: float) -> Story:
                     "`flyball dashboard`"
                 )
             )
-            raise UnknownDecision(f"decision {id_!r}: {said}")
+            raise UnknownDecision(f"decision {id_!r}: {problem}")
         decision, sent_ms = found[0]
         outcomes = [r.record for r in _read(consumer, OUTCOMES, sent_ms) if r.record.decision == decision.id]
         named = {evidence.record for evidence in decision.evidence if evidence.record}
