@@ -3,7 +3,7 @@
 import logging
 import os
 import socket
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from threading import Event
 
 from confluent_kafka import KafkaException
@@ -16,7 +16,7 @@ from flyball_actuators.world import WorldReader
 from flyball_contracts.codec import record_message
 from flyball_contracts.config import KafkaConfig
 from flyball_contracts.kafka import Settings, consumer_settings, producer_settings
-from flyball_contracts.records import AnyDecision, Outcome
+from flyball_contracts.records import AnyDecision, Outcome, Stop
 
 _LOG = logging.getLogger(__name__)
 SOURCE = "/actuator"
@@ -65,7 +65,7 @@ class Session:
         self._followed = 0
 
     def start(self) -> None:
-        """Read workloads and inventories to their ends; :class:`TransportError` when the broker does not answer."""
+        """Read the topics of the world to their ends; :class:`TransportError` when the broker does not answer."""
         self._world.start(self._stop)
 
     def follow_all(self, partitions: int, since_ms: int) -> None:
@@ -92,11 +92,16 @@ class Session:
 
     def world(self, stop: str) -> World:
         """The world as the guard sees it; ``stop`` is why the kill switch is on, or empty."""
-        return self._world.view(stop)
+        return self._world.tables.view(stop)
+
+    @property
+    def stops(self) -> Collection[Stop]:
+        """Stops that people have ordered; other threads may ask, for what is given is never changed."""
+        return self._world.tables.stops
 
     def replicas(self, cell: str, workload: str) -> Mapping[str, str]:
         """Nodes of a workload's replicas, by replica, as the inventories show them."""
-        return self._world.replicas(cell, workload)
+        return self._world.tables.replicas(cell, workload)
 
     def refresh(self) -> None:
         """Bring the world up to date before a target counts as unknown."""
@@ -107,7 +112,7 @@ class Session:
 
     def usd_per_gpu_hour(self, decision: AnyDecision) -> float | None:
         """What a GPU of the decision's workload costs, where inventories say."""
-        return self._world.usd_per_gpu_hour(decision.cell, decision.workload)
+        return self._world.tables.usd_per_gpu_hour(decision.cell, decision.workload)
 
     @property
     def unreadable(self) -> int:

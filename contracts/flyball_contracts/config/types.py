@@ -22,6 +22,7 @@ from flyball_contracts.config.export import ExportConfig
 from flyball_contracts.config.feeds import FeedsConfig
 from flyball_contracts.config.gateway import GatewaySettings
 from flyball_contracts.config.nvml import GpuConfig
+from flyball_contracts.config.policies import GuardPolicy
 from flyball_contracts.config.rightsizing import RightsizingConfig
 from flyball_contracts.config.workload import WorkloadsConfig
 from flyball_contracts.topics import TOPICS
@@ -265,7 +266,8 @@ class ActuatorConfig(Section, frozen=True):
     refused. ``allow`` are glob patterns of workloads that may be acted on; null: all, but not live. ``kill_switch`` is
     a file: while it exists, everything is refused. ``clock`` is ``event`` only for replays, where now is the newest
     time in the records. Unless all ``platforms`` are simulated, mode ``live`` takes an ``allow``, a ``kill_switch`` and
-    clock ``wall``. A decision older than ``max_age_s`` is refused, however late it says that it expires.
+    clock ``wall``. A decision older than ``max_age_s`` is refused, however late it says that it expires. ``policies``
+    are rules for some decisions only; each of those that match must agree.
     """
 
     mode: Literal["off", "dry_run", "live"] = "dry_run"
@@ -279,6 +281,14 @@ class ActuatorConfig(Section, frozen=True):
     per_target: RateLimit = RateLimit()
     per_cell: RateLimit = RateLimit(actions=60)
     blast_radius: BlastRadius = BlastRadius()
+    policies: tuple[GuardPolicy, ...] = ()
+
+    def __post_init__(self) -> None:
+        """Refuse two policies of one name."""
+        names = [policy.name for policy in self.policies]
+        twice = next((name for name in names if names.count(name) > 1), None)
+        if twice is not None:
+            raise ValueError(f"policies: {twice!r} is there twice; refusals name a policy, so each needs its own name")
 
 
 class DashboardConfig(Section, frozen=True):
