@@ -24,7 +24,7 @@ def code(decision: AnyDecision, config: ActuatorConfig = CONFIG, now_ns: int = N
 )
 def test_a_sound_decision_is_let_through_and_counted(decision: AnyDecision) -> None:
     state, verdict = Guard(CONFIG).authorise(GuardState(), decision, NOW, world())
-    assert verdict == ("accepted", "", "")
+    assert verdict == ("accepted", "", "", "")
     (grant,) = state.grants[CELL]
     taken = {"Scale": 0, "Preempt": 2, "Migrate": 1}[type(decision).__name__]
     assert grant == Grant(

@@ -206,8 +206,7 @@ def test_a_policy_that_cannot_be_is_an_error_with_its_place(text: str, place: st
     assert "\n" not in str(raised.value)
 
 
-DECISIONS = st.builds(
-    lambda kind, workload, before, after, step, usd: (kind, workload, before, after, step, usd),
+DECISIONS = st.tuples(
     st.sampled_from(["Scale", "Preempt"]),
     st.sampled_from(["chat", "embed"]),
     st.integers(0, 20),

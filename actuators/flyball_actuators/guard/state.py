@@ -147,11 +147,15 @@ class GuardState(NamedTuple):
 
 
 class Verdict(NamedTuple):
-    """The guard's answer; ``detail`` is a sentence with the limit, its value and the remedy."""
+    """The guard's answer; ``detail`` is a sentence with the limit, its value and the remedy.
+
+    ``policy`` names the policy whose rule it is, and is empty for the limits that hold for all decisions.
+    """
 
     status: VerdictStatus
     code: RefusalCode
     detail: str
+    policy: str = ""
 
 
 class Case(NamedTuple):
@@ -175,9 +179,9 @@ class Case(NamedTuple):
 Check = Callable[[Case], Verdict | None]
 
 
-def refuse(code: RefusalCode, detail: str) -> Verdict:
+def refuse(code: RefusalCode, detail: str, policy: str = "") -> Verdict:
     """A refusal."""
-    return Verdict("refused", code, detail)
+    return Verdict("refused", code, detail, policy)
 
 
 def subject_of(decision: AnyDecision) -> str:

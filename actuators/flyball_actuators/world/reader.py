@@ -1,7 +1,8 @@
 """Reads the compacted topics that the actuator's picture of the world is made of."""
 
 import logging
-from threading import Event
+from collections.abc import Sequence
+from threading import Event, Lock
 
 from confluent_kafka import Consumer, KafkaException, Message, TopicPartition
 
@@ -10,7 +11,7 @@ from flyball_actuators.world.tables import WorldTables
 from flyball_contracts.codec import decode_record
 from flyball_contracts.errors import DecodeError, TransportError
 from flyball_contracts.kafka import Place, Settings, bounds, list_topics, open_consumer
-from flyball_contracts.topics import CONTROLS, INVENTORY, WORKLOADS
+from flyball_contracts.topics import Topic
 
 _LOG = logging.getLogger(__name__)
 _ANSWER_S = 10.0
@@ -26,15 +27,14 @@ def partitions_of(consumer: Consumer, topic: str, stop: Event) -> list[int]:
 
 
 class WorldReader:
-    """Reads all of the topics of workloads, inventories and controls; it joins no group and commits nothing."""
+    """Reads every partition of some topics into the tables; it joins no group and commits nothing."""
 
-    def __init__(self, settings: Settings, bootstrap: str) -> None:
+    def __init__(self, settings: Settings, bootstrap: str, tables: WorldTables, topics: Sequence[Topic]) -> None:
         self.undecodable = 0
-        self._bootstrap = bootstrap
-        self._consumer = open_consumer(
-            {**settings, "enable.partition.eof": True}, _LOG, "workloads, inventories and controls"
-        )
-        self.tables = WorldTables()
+        self._bootstrap, self._tables, self._topics = bootstrap, tables, topics
+        self._what = " and ".join(topic.name for topic in topics)
+        self._lock = Lock()
+        self._consumer = open_consumer({**settings, "enable.partition.eof": True}, _LOG, self._what)
         self._positions: dict[Place, int] = {}
 
     def start(self, stop: Event) -> None:
@@ -42,7 +42,7 @@ class WorldReader:
         try:
             parts = [
                 (topic.name, partition)
-                for topic in (WORKLOADS, INVENTORY, CONTROLS)
+                for topic in self._topics
                 for partition in partitions_of(self._consumer, topic.name, stop)
             ]
             self._consumer.assign([TopicPartition(name, p, 0) for name, p in parts])
@@ -50,8 +50,7 @@ class WorldReader:
             self.catch_up(stop)
         except KafkaException as error:
             raise TransportError(
-                f"{self._bootstrap}: workloads, inventories and controls cannot be read: {error.args[0].str()}; "
-                "is a broker there?"
+                f"{self._bootstrap}: {self._what} cannot be read: {error.args[0].str()}; is a broker there?"
             ) from error
 
     def catch_up(self, stop: Event) -> None:
@@ -63,13 +62,14 @@ class WorldReader:
             self.drain(0.1)
 
     def drain(self, wait_s: float = 0.0) -> None:
-        """Take in what has arrived."""
-        while True:
-            messages = self._consumer.consume(_BATCH, wait_s)
-            for message in messages:
-                self._take(message)
-            if len(messages) < _BATCH:
-                return
+        """Take in what has arrived; any thread may."""
+        with self._lock:
+            while True:
+                messages = self._consumer.consume(_BATCH, wait_s)
+                for message in messages:
+                    self._take(message)
+                if len(messages) < _BATCH:
+                    return
 
     def close(self) -> None:
         """Let the broker go."""
@@ -90,7 +90,7 @@ class WorldReader:
         self._positions[topic, partition] = offset + 1
         key, value = (message.key() or b"").decode("utf-8", "replace"), message.value()
         if value is None:
-            self.tables.forget(topic, key)
+            self._tables.forget(topic, key)
             return
         try:
             record = decode_record(topic, value, headers_of(message))
@@ -98,4 +98,4 @@ class WorldReader:
             self.undecodable += 1
             _LOG.warning("%s/%d@%d is passed over: %s", topic, partition, offset, error)
             return
-        self.tables.take(record)
+        self._tables.take(record)

@@ -16,6 +16,7 @@ def unapproved(case: Case) -> Verdict | None:
         "approval",
         f"policy {policy.name!r} takes a person's approval; to let this happen when it is decided again: "
         f"flyball approve {decision.id}",
+        policy.name,
     )
 
 

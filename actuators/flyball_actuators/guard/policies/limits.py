@@ -52,5 +52,6 @@ def _over(case: Case, policy: GuardPolicy, limit: Limit, where: str) -> Verdict 
                 "limit",
                 f"{where}: {more:g} {what} after {before:g} in the last {limit.window_s:g} s, and {limit.per} "
                 f"{names[limit.per]!r} may have {most:g}; wait, ask for less, or raise the limit",
+                policy.name,
             )
     return None

@@ -12,4 +12,5 @@ def protected(case: Case) -> Verdict | None:
         "protected",
         f"policy {policy.name!r} protects workload {case.decision.workload!r}; act on it by hand, or narrow the policy "
         "in actuator.policies",
+        policy.name,
     )

@@ -23,6 +23,7 @@ def over_quota(case: Case) -> Verdict | None:
                     "quota",
                     f"policy {name!r}: tenant {tenant!r} would hold {held:g} {what} in cell {decision.cell!r} and may "
                     f"hold {most:g}; scale something else of it in, or raise the quota",
+                    name,
                 )
     return None
 

@@ -25,7 +25,9 @@ def _closed(policy: GuardPolicy, now_ns: int) -> Verdict | None:
             since_min = _since(span, now, window)
             if since_min < span.length_min:
                 end = _later(now, window, span.length_min - since_min)
-                return refuse("window", f"policy {policy.name!r} allows nothing until {end}; wait, or end the freeze")
+                return refuse(
+                    "window", f"policy {policy.name!r} allows nothing until {end}; wait, or end the freeze", policy.name
+                )
     if not policy.only_during or any(
         _since(span, now, window) < span.length_min for window in policy.only_during for span in _spans(window)
     ):
@@ -35,7 +37,9 @@ def _closed(policy: GuardPolicy, now_ns: int) -> Verdict | None:
         key=lambda found: found[0],
     )
     opens = _later(now, window, wait_min)
-    return refuse("window", f"policy {policy.name!r} allows this from {opens} on; wait, or widen its only_during")
+    return refuse(
+        "window", f"policy {policy.name!r} allows this from {opens} on; wait, or widen its only_during", policy.name
+    )
 
 
 @cache
