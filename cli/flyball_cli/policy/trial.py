@@ -16,6 +16,8 @@ from flyball_streams.recording import Recording
 
 _READ = frozenset(topic.name for topic in (WORKLOADS, INVENTORY, CONTROLS, DECISIONS))
 
+Update = Callable[[int, int], object]
+
 
 class Tried(msgspec.Struct, frozen=True, kw_only=True):
     """One decision and the guard's verdict on it: ``accepted``, ``refused`` or ``superseded``.
