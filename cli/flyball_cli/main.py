@@ -31,6 +31,7 @@ COMMANDS = {
     "backtest": "Try scaling policies on a recording or a trace, at equal service.",
     "import": "Turn a public trace into a recording.",
     "workloads": "Declare, list, show and remove workloads.",
+    "keys": "Make and show the keys with which workers sign decisions.",
     "topics": "List or create the topics.",
     "schema": "Print or write the JSON Schemas and the AsyncAPI document.",
     "config": "Print example configurations.",

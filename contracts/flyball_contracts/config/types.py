@@ -21,6 +21,7 @@ from flyball_contracts.config.cloud import CloudConfig
 from flyball_contracts.config.export import ExportConfig
 from flyball_contracts.config.feeds import FeedsConfig
 from flyball_contracts.config.gateway import GatewaySettings
+from flyball_contracts.config.keys import DecisionKey
 from flyball_contracts.config.nvml import GpuConfig
 from flyball_contracts.config.policies import GuardPolicy
 from flyball_contracts.config.rightsizing import RightsizingConfig
@@ -197,7 +198,8 @@ class WorkerConfig(Section, frozen=True):
     ``lateness_ticks`` is how far behind the others a node may be before its tick closes without it. A lane that is
     behind only has a backlog, and a sum without it would look like a drop of demand: it is waited for
     ``lane_lateness_ticks``.
-    ``max_ahead_ticks`` is how far ahead of them a message may be before it is refused.
+    ``max_ahead_ticks`` is how far ahead of them a message may be before it is refused. ``signing_key`` is the PEM file
+    of the private key with which decisions are signed, empty for none.
     """
 
     app: str = "flyball"
@@ -208,6 +210,7 @@ class WorkerConfig(Section, frozen=True):
     profile_every_ticks: Count = 60
     snapshot_every_s: Positive = 30.0
     watchdog_s: Positive = 60.0
+    signing_key: str = ""
     forecast: ForecastConfig = ForecastConfig()
     health: HealthConfig = HealthConfig()
     sizing: SizingConfig = SizingConfig()
@@ -267,7 +270,8 @@ class ActuatorConfig(Section, frozen=True):
     a file: while it exists, everything is refused. ``clock`` is ``event`` only for replays, where now is the newest
     time in the records. Unless all ``platforms`` are simulated, mode ``live`` takes an ``allow``, a ``kill_switch`` and
     clock ``wall``. A decision older than ``max_age_s`` is refused, however late it says that it expires. ``policies``
-    are rules for some decisions only; each of those that match must agree.
+    are rules for some decisions only; each of those that match must agree. Where there are ``keys``, a decision must be
+    signed by one that may.
     """
 
     mode: Literal["off", "dry_run", "live"] = "dry_run"
@@ -282,6 +286,7 @@ class ActuatorConfig(Section, frozen=True):
     per_cell: RateLimit = RateLimit(actions=60)
     blast_radius: BlastRadius = BlastRadius()
     policies: tuple[GuardPolicy, ...] = ()
+    keys: tuple[DecisionKey, ...] = ()
 
     def __post_init__(self) -> None:
         """Refuse two policies of one name."""
