@@ -8,6 +8,7 @@ from flyball_contracts.deadletter import PREFIX
 from flyball_contracts.schema.json_schema import Schema, components
 from flyball_contracts.schema.packed import frame_message, snapshot_message
 from flyball_contracts.topics import (
+    CONTROLS,
     DEAD_LETTERS,
     DECISIONS,
     DEMAND,
@@ -39,7 +40,8 @@ _PARTS: dict[str, tuple[tuple[Topic, ...], tuple[Topic, ...]]] = {
         (DEMAND, INSIGHTS, PROPOSALS, DECISIONS, STATE, DEAD_LETTERS),
         (TELEMETRY, EVENTS, INVENTORY, WORKLOADS, SIGNALS, DEMAND, PROPOSALS, OUTCOMES, STATE),
     ),
-    "actuator": ((OUTCOMES, DEAD_LETTERS), (DECISIONS, WORKLOADS, INVENTORY)),
+    "actuator": ((OUTCOMES, DEAD_LETTERS), (DECISIONS, WORKLOADS, INVENTORY, CONTROLS, OUTCOMES)),
+    "operator": ((CONTROLS,), (DECISIONS, OUTCOMES)),
     "subscriber": ((), (EVENTS, INSIGHTS, DECISIONS, OUTCOMES, DEAD_LETTERS)),
 }
 
@@ -181,10 +183,15 @@ def _cloud_event_headers() -> Schema:
         },
         "ce_time": {"type": "string", "format": "date-time", "description": "event time, in nanoseconds, UTC"},
     }
+    required = list(properties)
+    properties["flyball-signature"] = {
+        "type": "string",
+        "description": "of a decision: key id, colon, base64 of the Ed25519 signature of topic, zero byte and value",
+    }
     return {
         "title": "CloudEventHeaders",
         "description": "CloudEvents 1.0 attributes in the Kafka binding's binary mode; header values are UTF-8 text.",
         "type": "object",
-        "required": list(properties),
+        "required": required,
         "properties": properties,
     }
