@@ -159,7 +159,7 @@ def test_a_pod_asks_for_what_it_needs_at_most_at_once(main: list[int], before: l
 
 def test_a_pod_belongs_to_what_commands_it() -> None:
     owner = {"kind": "ReplicaSet", "name": "chat-abc12", "controller": True}
-    metadata = {"name": "chat-abc12-x", "namespace": "ml", "uid": "u", "ownerReferences": [owner]}
+    metadata: Any = {"name": "chat-abc12-x", "namespace": "ml", "uid": "u", "ownerReferences": [owner]}
     metadata |= {"labels": {"pod-template-hash": "abc12"}}
     running = {"metadata": metadata, "spec": {"nodeName": "n1"}, "status": {"phase": "Running"}}
     found = pod_of(running)
