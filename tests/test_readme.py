@@ -1,5 +1,6 @@
 """What README.md shows can be done as it stands there: configurations load, commands exist, code runs."""
 
+import base64
 import json
 import re
 import shlex
@@ -10,7 +11,8 @@ from pathlib import Path
 
 import click
 import pytest
-from confluent_kafka import Producer
+from confluent_kafka import Consumer, Message, Producer
+from cryptography.exceptions import InvalidSignature
 from tests.contracts.strategies import samples
 
 from flyball_cli.main import COMMANDS, flyball
@@ -18,6 +20,7 @@ from flyball_contracts.codec import record_message
 from flyball_contracts.config import Config, load_config, parse_config
 from flyball_contracts.errors import ConfigError
 from flyball_contracts.kafka import producer_settings
+from flyball_contracts.signing import new_key
 from flyball_contracts.topics import DECISIONS, TOPICS
 from flyball_streams.broker import EmbeddedBroker
 
@@ -74,7 +77,7 @@ def test_topics_that_are_named_exist() -> None:
 
 
 def test_the_subscriber_in_python_hears_every_kind_of_decision(embedded_broker: Callable[..., EmbeddedBroker]) -> None:
-    (program,) = [text for language, text in BLOCKS if language == "python"]
+    (program,) = [text for language, text in BLOCKS if language == "python" and "Consumer(" in text]
     broker = embedded_broker({DECISIONS.name: DECISIONS.partitions})
     sent = [record_message(samples()[kind][0], "/test") for kind in ("Scale", "Migrate", "Preempt")]
     producer = Producer(producer_settings(broker.bootstrap, client_id="test"))
@@ -91,3 +94,27 @@ def test_the_subscriber_in_python_hears_every_kind_of_decision(embedded_broker: 
         process.communicate()
     decisions = [json.loads(message.value) for message in sent]
     assert heard == {f"{d['id']} {d['type']} {d['target']} {d['reason']}" for d in decisions}
+
+
+def test_a_signature_is_verified_as_shown(embedded_broker: Callable[..., EmbeddedBroker], tmp_path: Path) -> None:
+    (program,) = [text for language, text in BLOCKS if language == "python" and "def verify" in text]
+    room: dict[str, Callable[[Message, bytes], None]] = {}
+    exec(program, room)
+    signer = new_key(tmp_path / "worker.pem")
+    public = base64.b64encode(signer.public)
+    broker = embedded_broker({DECISIONS.name: 1})
+    message = record_message(samples()["Scale"][0], "/test")
+    producer = Producer(producer_settings(broker.bootstrap, client_id="test"))
+    for value in (message.value, message.value + b" "):
+        headers = dict([*message.headers, signer.header(DECISIONS.name, message.value)])
+        producer.produce(DECISIONS.name, value, message.key, headers={**headers})
+    assert producer.flush(30.0) == 0
+    consumer = Consumer({"bootstrap.servers": broker.bootstrap, "group.id": "test", "auto.offset.reset": "earliest"})
+    consumer.subscribe([DECISIONS.name])
+    try:
+        genuine, changed = consumer.consume(2, 30.0)
+    finally:
+        consumer.close()
+    room["verify"](genuine, public)
+    with pytest.raises(InvalidSignature):
+        room["verify"](changed, public)

@@ -141,6 +141,7 @@ class Carrier:
         if grant is None:
             self._refuse(task, verdict)
             return
+        task.grant = grant
         self._ledger.grant(decision, grant)
         if self._judge.live:
             task.step = "claiming" if task.claim is None else "claimed"

@@ -73,7 +73,8 @@ class Judge:
 
     def last(self, decision: AnyDecision) -> Verdict | None:
         """Why the platform must not be told, if so; any thread may ask, for nothing is changed."""
-        return self._guard.last(decision, self.now_ns(decision), stop_reason(self._config.kill_switch))
+        stop = stop_reason(self._config.kill_switch)
+        return self._guard.last(decision, self.now_ns(decision), stop, self._session.stops)
 
     def forgive(self, decision: AnyDecision) -> None:
         """Count a decision no more: nothing was changed."""

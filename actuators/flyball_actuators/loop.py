@@ -8,6 +8,7 @@ from typing import NamedTuple, cast
 
 from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, KafkaException, Message, TopicPartition
 
+from flyball_actuators.authority import Authority
 from flyball_actuators.carry_out import Carrier
 from flyball_actuators.guard import longest_s
 from flyball_actuators.judge import Judge
@@ -72,6 +73,7 @@ class Loop:
         self._session, self._report, self._stop = session, report, stop
         self._known, self.topic = known, ""
         self._bootstrap = kafka.bootstrap
+        self._authority = Authority(settings.keys)
         self._progress = Progress()
         self._judge = Judge(settings, ledger, session, clock)
         words = Words(settings, session.instance)
@@ -148,6 +150,7 @@ class Loop:
             record = decode_record(topic, message.value(), headers_of(message))
             decision = cast(AnyDecision, record)  # the codec lets nothing else through on this topic
             self._check_key(decision, message.key(), partition)
+            self._authority.check(decision, message.value(), headers_of(message))
         except DecodeError as bad:
             self._refuse(message, topic, partition, offset, bad)
             return

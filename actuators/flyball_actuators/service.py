@@ -6,6 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 from threading import Event
 
+from flyball_actuators.guard import longest_s
 from flyball_actuators.ledger import Ledger
 from flyball_actuators.loop import Loop
 from flyball_actuators.platforms import Platform, Platforms, Served, make_platforms
@@ -38,8 +39,7 @@ def run_actuator(
     cannot be reached at the start, or does not allow what is needed.
     """
     settings = config.actuator
-    windows = (settings.per_target.window_s, settings.per_cell.window_s, settings.blast_radius.window_s)
-    keep_ns = None if settings.clock == "event" else round(max(_DAY_S, *windows) * 1e9)
+    keep_ns = None if settings.clock == "event" else round(max(_DAY_S, longest_s(settings)) * 1e9)
     report, instance, told, topic = ActuatorReport(), instance_name(), "", ""
     with Ledger(Path(settings.ledger) if settings.ledger else None, keep_ns=keep_ns) as ledger:
         while not stop.is_set():

@@ -3,7 +3,7 @@
 import logging
 import os
 import socket
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from threading import Event
 
 from confluent_kafka import KafkaException
@@ -12,11 +12,12 @@ from flyball_actuators.guard import World
 from flyball_actuators.lease import Lease
 from flyball_actuators.ledger import Book, CellGrants, OutcomeLog
 from flyball_actuators.outbox import Delivered, Outbox
-from flyball_actuators.world import WorldReader
+from flyball_actuators.world import WorldReader, WorldTables
 from flyball_contracts.codec import record_message
 from flyball_contracts.config import KafkaConfig
 from flyball_contracts.kafka import Settings, consumer_settings, producer_settings
-from flyball_contracts.records import AnyDecision, Outcome
+from flyball_contracts.records import AnyDecision, Outcome, Stop
+from flyball_contracts.topics import CONTROLS, INVENTORY, WORKLOADS
 
 _LOG = logging.getLogger(__name__)
 SOURCE = "/actuator"
@@ -60,13 +61,16 @@ class Session:
             producer_settings(kafka.bootstrap, client_id=CLIENT, linger_ms=0, portable=True, extra=kafka.client),
             self.lease.length_s,
         )
-        self._world = WorldReader(settings, kafka.bootstrap)
+        self._tables = WorldTables()
+        self._world = WorldReader(settings, kafka.bootstrap, self._tables, (WORKLOADS, INVENTORY))
+        self._orders = WorldReader(settings, kafka.bootstrap, self._tables, (CONTROLS,))  # any thread may look
         self._stop = stop
         self._followed = 0
 
     def start(self) -> None:
-        """Read workloads and inventories to their ends; :class:`TransportError` when the broker does not answer."""
+        """Read the topics of the world to their ends; :class:`TransportError` when the broker does not answer."""
         self._world.start(self._stop)
+        self._orders.start(self._stop)
 
     def follow_all(self, partitions: int, since_ms: int) -> None:
         """Read all outcomes from ``since_ms`` on; ``KafkaException`` when the broker does not answer."""
@@ -82,6 +86,7 @@ class Session:
     def drain(self) -> None:
         """Take in what has arrived on all topics but the decisions."""
         self._world.drain()
+        self._orders.drain()
         self.log.drain()
         self.all.drain()
         self.outbox.step(again=self.lease.valid())
@@ -92,11 +97,17 @@ class Session:
 
     def world(self, stop: str) -> World:
         """The world as the guard sees it; ``stop`` is why the kill switch is on, or empty."""
-        return self._world.view(stop)
+        return self._tables.view(stop)
+
+    @property
+    def stops(self) -> Collection[Stop]:
+        """Stops that people have ordered up to now; other threads may ask."""
+        self._orders.drain()
+        return self._tables.stops
 
     def replicas(self, cell: str, workload: str) -> Mapping[str, str]:
         """Nodes of a workload's replicas, by replica, as the inventories show them."""
-        return self._world.replicas(cell, workload)
+        return self._tables.replicas(cell, workload)
 
     def refresh(self) -> None:
         """Bring the world up to date before a target counts as unknown."""
@@ -107,16 +118,17 @@ class Session:
 
     def usd_per_gpu_hour(self, decision: AnyDecision) -> float | None:
         """What a GPU of the decision's workload costs, where inventories say."""
-        return self._world.usd_per_gpu_hour(decision.cell, decision.workload)
+        return self._tables.usd_per_gpu_hour(decision.cell, decision.workload)
 
     @property
     def unreadable(self) -> int:
         """Workloads, inventories and outcomes that were passed over."""
-        return self._world.undecodable + self.log.undecodable
+        return self._world.undecodable + self._orders.undecodable + self.log.undecodable
 
     def close(self) -> None:
         """Let the broker go."""
         self._world.close()
+        self._orders.close()
         self.log.close()
         self.all.close()
         self.outbox.close()

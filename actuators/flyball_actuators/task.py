@@ -5,10 +5,11 @@ from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple
 
 from flyball_actuators.effect import difference
+from flyball_actuators.guard import Grant
 from flyball_actuators.platforms import Done, Failed, Handle, Progress, Rejected, Running, Served
 from flyball_contracts.config import ActuatorConfig
 from flyball_contracts.ids import record_id
-from flyball_contracts.records import AnyDecision, Effect, Outcome, SubjectState
+from flyball_contracts.records import AnyDecision, Counted, Effect, Outcome, SubjectState
 from flyball_contracts.records.outcomes import FINAL, Mode, OutcomeStatus, RefusalCode
 
 UNKNOWN = "unknown outcome"
@@ -30,8 +31,9 @@ class Task:
     """One decision from its arrival to its last word; ``asked`` tells where it came, all in one partition.
 
     ``look`` means that somebody may have told the platform already: it is looked at before anything is done.
-    ``assumed`` are the replicas from which those started that it overtook before the platform was told of them.
-    The first ``skip`` claims of the log are of actuators that are gone; ``claim`` is the offset of our own.
+    ``assumed`` are the replicas from which those started that it overtook before the platform was told of them, and
+    ``grant`` is what the limits count of it. The first ``skip`` claims of the log are of actuators that are gone;
+    ``claim`` is the offset of our own.
     """
 
     decision: AnyDecision
@@ -52,12 +54,23 @@ class Task:
     conflicts: int = 0
     overtaken: str = ""
     assumed: tuple[int, ...] = ()
+    grant: Grant | None = None
     last: Outcome | None = None
 
     @property
     def told(self) -> bool:
         """Whether the platform has taken it on, and is still at it."""
         return self.step in _TOLD
+
+
+def counted(grant: Grant) -> Counted:
+    """What an outcome says of a grant."""
+    return Counted(
+        urgency=grant.urgency,
+        taken=grant.taken,
+        decided_ns=grant.decided_ns,
+        usd_per_hour=grant.usd_per_hour,
+    )
 
 
 class Words:
@@ -100,6 +113,7 @@ class Words:
             detail=detail,
             answer=answer,
             operation=handle.operation if handle else "",
+            counted=None if task.grant is None or status not in ("accepted", "running") else counted(task.grant),
             before=task.observed,
             expected=handle.expected if handle else expected,
             observed=observed,

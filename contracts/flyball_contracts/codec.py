@@ -12,6 +12,7 @@ from flyball_contracts.ids import MAX_TIME_NS, record_id
 from flyball_contracts.records import (
     Account,
     Anomaly,
+    Approval,
     Capacity,
     DemandTick,
     Forecast,
@@ -27,9 +28,11 @@ from flyball_contracts.records import (
     Scale,
     Signal,
     Snapshot,
+    Stop,
     WorkloadSpec,
 )
 from flyball_contracts.topics import (
+    CONTROLS,
     DECISIONS,
     DEMAND,
     EVENTS,
@@ -95,6 +98,20 @@ _bind(
     WORKLOADS,
     lambda r: r.workload,
     lambda r: record_id("WorkloadSpec", r.workload, r.time_ns),
+    lambda r: r.time_ns,
+)
+_bind(
+    Stop,
+    CONTROLS,
+    lambda r: f"stop/{r.cell}",
+    lambda r: record_id("Stop", r.cell, r.time_ns),
+    lambda r: r.time_ns,
+)
+_bind(
+    Approval,
+    CONTROLS,
+    lambda r: f"approval/{r.decision.id}",
+    lambda r: record_id("Approval", r.decision.id, r.time_ns),
     lambda r: r.time_ns,
 )
 _bind(

@@ -7,6 +7,7 @@ import msgspec
 
 from flyball_contracts.config import Config
 from flyball_contracts.topics import (
+    CONTROLS,
     DEAD_LETTERS,
     DECISIONS,
     DEMAND,
@@ -70,11 +71,19 @@ def roles(config: Config) -> dict[str, Role]:
         ),
         "actuator": Role(
             "flyball actuate",
-            (DECISIONS, OUTCOMES, WORKLOADS, INVENTORY),
+            (DECISIONS, OUTCOMES, WORKLOADS, INVENTORY, CONTROLS),
             (OUTCOMES, DEAD_LETTERS),
             (config.actuator.group,),
         ),
-        "controller": Role("flyball controller", writes=(INVENTORY, WORKLOADS)),
+        "controller": Role(
+            "flyball controller", (INVENTORY, WORKLOADS), (INVENTORY, WORKLOADS), ("flyball-controller",)
+        ),
+        "operator": Role(
+            "flyball stop, resume, approve, controls",
+            (CONTROLS, DECISIONS),
+            (CONTROLS,),
+            ("flyball-cli-controls", "flyball-explain"),
+        ),
         "dashboard": Role(
             "flyball dashboard",
             tuple(topic for topic in everything if topic is not STATE),
@@ -91,5 +100,5 @@ def roles(config: Config) -> dict[str, Role]:
         "subscriber": Role(
             "your own programs", (EVENTS, INSIGHTS, DECISIONS, OUTCOMES, DEAD_LETTERS), groups=("flyball-subscriber",)
         ),
-        "operator": Role("flyball topics --create", groups=("flyball-topics",), creates=everything),
+        "administrator": Role("flyball topics --create", groups=("flyball-topics",), creates=everything),
     }

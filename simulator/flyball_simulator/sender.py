@@ -103,11 +103,11 @@ class Sender:
             self._delivered(error, sent, tick)
 
         partition = -1 if message.partition is None else message.partition  # -1: the key decides
-        told = self._lost if tick is None else delivered
+        on_delivery = self._lost if tick is None else delivered
         headers: list[tuple[str, str | bytes | None]] = list(message.headers)
         try:
             self._producer.produce(
-                message.topic, message.value, message.key, partition, headers=headers, on_delivery=told
+                message.topic, message.value, message.key, partition, headers=headers, on_delivery=on_delivery
             )
         except BufferError:
             return False

@@ -68,8 +68,13 @@ def publish(bootstrap: str, *records: Record | Message) -> None:
 
 def read_all(bootstrap: str, topic: str) -> list[tuple[bytes | None, list[tuple[str, bytes]]]]:
     """Values and headers of a topic, one partition after the other."""
+    return [(value, headers) for _, value, headers in read_keyed(bootstrap, topic)]
+
+
+def read_keyed(bootstrap: str, topic: str) -> list[tuple[str, bytes | None, list[tuple[str, bytes]]]]:
+    """Keys, values and headers of a topic, one partition after the other."""
     consumer = Consumer(consumer_settings(bootstrap, group="test-reader", client_id="test"))
-    found: list[tuple[bytes | None, list[tuple[str, bytes]]]] = []
+    found: list[tuple[str, bytes | None, list[tuple[str, bytes]]]] = []
     try:
         for partition in range(PARTITIONS[topic]):
             part = TopicPartition(topic, partition, 0)
@@ -80,7 +85,8 @@ def read_all(bootstrap: str, topic: str) -> list[tuple[bytes | None, list[tuple[
             while count < end and time.monotonic() < until:
                 for message in consumer.consume(100, 0.2):
                     assert message.error() is None
-                    found.append((message.value(), message.headers() or []))  # type: ignore[arg-type]  # pyright: ignore
+                    key = (message.key() or b"").decode()
+                    found.append((key, message.value(), message.headers() or []))  # type: ignore[arg-type]  # pyright: ignore
                     count += 1
             assert count >= end
     finally:

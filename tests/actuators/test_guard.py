@@ -24,7 +24,7 @@ def code(decision: AnyDecision, config: ActuatorConfig = CONFIG, now_ns: int = N
 )
 def test_a_sound_decision_is_let_through_and_counted(decision: AnyDecision) -> None:
     state, verdict = Guard(CONFIG).authorise(GuardState(), decision, NOW, world())
-    assert verdict == ("accepted", "", "")
+    assert verdict == ("accepted", "", "", "")
     (grant,) = state.grants[CELL]
     taken = {"Scale": 0, "Preempt": 2, "Migrate": 1}[type(decision).__name__]
     assert grant == Grant(
@@ -37,6 +37,8 @@ def test_a_sound_decision_is_let_through_and_counted(decision: AnyDecision) -> N
         decision=decision.id,
         urgency="rescue" if taken == 1 else "normal",
         dry_run=True,
+        workload="chat",
+        type=type(decision).__name__,
     )
 
 
@@ -230,7 +232,8 @@ def test_the_first_objection_wins_in_the_documented_order() -> None:
     names = [check.__name__ for check in CHECKS]
     assert names == [
         "mode_off", "kill_switch", "expired", "not_yet_valid", "unknown_target", "not_allowed",
-        "invalid", "superseded", "conflict", "rate", "blast_radius",
+        "protected", "out_of_hours", "invalid", "superseded", "conflict", "rate", "blast_radius", "over_limit",
+        "over_quota", "unapproved",
     ]  # fmt: skip
     full = Grant(cell=CELL, target="cell-a/chat", subject="cell-a/chat", decided_ns=NOW + S, at_ns=NOW, taken=4)
     state = GuardState.restored([full] * 6)

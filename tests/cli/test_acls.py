@@ -7,7 +7,7 @@ from tests.cli.shell import flyball
 
 from flyball_contracts.config import Config
 from flyball_contracts.rights import roles
-from flyball_contracts.topics import DECISIONS, WORKLOADS
+from flyball_contracts.topics import CONTROLS, DECISIONS, WORKLOADS
 
 COPY = Path(__file__).resolve().parents[2] / "infra" / "kafka" / "acls.sh"
 
@@ -44,4 +44,5 @@ def test_wrong_options_are_one_line(arguments: list[str], names: str) -> None:
 def test_who_measures_does_not_command() -> None:
     table = roles(Config())
     assert {name for name, role in table.items() if DECISIONS in role.writes} == {"worker"}
+    assert {name for name, role in table.items() if CONTROLS in role.writes} == {"operator"}
     assert {name for name, role in table.items() if WORKLOADS in role.writes} == {"owner", "controller"}

@@ -15,12 +15,12 @@ from hypothesis import given, settings, strategies as st
 from tests.cli.shell import check_refused, command, environment, flyball
 
 from flyball_cli.workloads.changes import changes_to
-from flyball_cli.workloads.document import WorkloadDocument, plain
-from flyball_cli.workloads.moments import moment_ns, moment_text
 from flyball_cli.workloads.reading import read_specs, write_specs
 from flyball_cli.workloads.topic import read_topic, write_topic
 from flyball_contracts.codec import record_message
 from flyball_contracts.config import KafkaConfig
+from flyball_contracts.declared.document import WorkloadDocument, plain
+from flyball_contracts.declared.moments import moment_ns, moment_text
 from flyball_contracts.errors import ConfigError
 from flyball_contracts.ids import MAX_TIME_NS
 from flyball_contracts.kafka import producer_settings

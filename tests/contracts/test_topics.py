@@ -2,6 +2,7 @@ import re
 
 from flyball_contracts.codec import BINDINGS
 from flyball_contracts.topics import (
+    CONTROLS,
     DEAD_LETTERS,
     DECISIONS,
     INVENTORY,
@@ -15,7 +16,7 @@ from flyball_contracts.topics import (
 
 
 def test_names_are_versioned_and_keys_are_named() -> None:
-    assert len(TOPICS) == 12
+    assert len(TOPICS) == 13
     for name, topic in TOPICS.items():
         assert name == topic.name
         assert re.fullmatch(r"flyball\.[a-z]+\.v[1-9]", name)
@@ -26,7 +27,7 @@ def test_names_are_versioned_and_keys_are_named() -> None:
 
 def test_what_is_a_fact_about_a_key_is_compacted_and_all_else_ends() -> None:
     compacted = {topic.name for topic in TOPICS.values() if topic.retention == "compacted"}
-    assert compacted == {INVENTORY.name, WORKLOADS.name, STATE.name}
+    assert compacted == {INVENTORY.name, WORKLOADS.name, CONTROLS.name, STATE.name}
     for topic in TOPICS.values():
         if topic.retention == "compacted":
             assert topic.config["cleanup.policy"] == "compact"

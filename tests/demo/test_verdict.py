@@ -75,5 +75,5 @@ def test_without_an_effect_the_loop_is_open(told: Tell) -> None:
 def test_what_is_told_done_must_have_happened_once(told: Tell) -> None:
     monitor = told(*(outcome(kind, "done") for kind in ("Scale", "Migrate", "Preempt")))
     problems = failures(monitor, operations(operation("Scale"), operation("Migrate", effects=2)), (), [])
-    assert any("1 decisions are told done, but the platform did not do them" in p for p in problems)
+    assert any("1 decisions are reported done, but were not carried out" in p for p in problems)
     assert any("1 decisions had more than one effect" in p for p in problems)

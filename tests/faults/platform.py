@@ -7,7 +7,7 @@ from typing import TypeVar
 import msgspec
 
 from flyball_contracts.errors import TransportError
-from flyball_contracts.records import SubjectState
+from flyball_contracts.records import Account, SubjectState
 from flyball_contracts.simulated import CellState, NodeState, Operation
 
 T = TypeVar("T")
@@ -39,6 +39,10 @@ class PlatformReader:
     def operations(self) -> list[Operation]:
         """All operations, oldest first."""
         return self._get("/v1/operations", list[Operation])
+
+    def accounts(self) -> list[Account]:
+        """What each scenario has cost and achieved."""
+        return self._get("/v1/accounts", list[Account])
 
     def end_state(self, nodes: list[str]) -> EndState:
         """How the fleet stands."""

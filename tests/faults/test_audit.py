@@ -51,7 +51,7 @@ def test_effects() -> None:
 
 
 @pytest.mark.parametrize(
-    ("said", "broken"),
+    ("statuses", "broken"),
     [
         (["accepted", "running", "done"], 0),
         (["accepted", "done", "done"], 0),
@@ -60,13 +60,13 @@ def test_effects() -> None:
         (["done", "refused"], 1),
     ],
 )
-def test_last_words(said: list[str], broken: int) -> None:
-    assert len(audit.one_last_word([decision()], [outcome(status) for status in said]).broken) == broken
+def test_last_words(statuses: list[str], broken: int) -> None:
+    assert len(audit.one_last_word([decision()], [outcome(status) for status in statuses]).broken) == broken
 
 
 def test_last_words_of_two_actuators_and_of_nothing() -> None:
     two = [outcome("done"), outcome("done", actuator="two")]
-    assert "done unsupported by one" in audit.one_last_word([decision()], two).broken[0]
+    assert "2 last outcomes (done" in audit.one_last_word([decision()], two).broken[0]
     assert "of no decision" in audit.one_last_word([], [outcome("done")]).broken[0]
 
 

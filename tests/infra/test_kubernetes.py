@@ -13,13 +13,16 @@ from flyball_contracts.config import Config, parse_config
 FILE = Path(__file__).resolve().parents[2] / "infra" / "kubernetes" / "agent.yaml"
 OBJECTS: list[dict[str, Any]] = list(yaml.safe_load_all(FILE.read_text()))
 RIGHTS: list[dict[str, Any]] = list(yaml.safe_load_all(FILE.with_name("actuator.yaml").read_text()))
+CONTROLLER: list[dict[str, Any]] = list(yaml.safe_load_all(FILE.with_name("controller.yaml").read_text()))
+POLICIES: list[dict[str, Any]] = list(yaml.safe_load_all(FILE.with_name("crds.yaml").read_text()))
+ALL = [*OBJECTS, *RIGHTS, *CONTROLLER, *POLICIES]
 BY_KIND = {one["kind"]: one for one in OBJECTS}
 POD: dict[str, Any] = BY_KIND["DaemonSet"]["spec"]["template"]["spec"]
 (AGENT,) = cast("list[dict[str, Any]]", POD["containers"])
 CONFIG = parse_config(BY_KIND["ConfigMap"]["data"]["flyball.yaml"], Config)
 
 
-@pytest.mark.parametrize("one", [*OBJECTS, *RIGHTS], ids=lambda one: f"{one['kind']}-{one['metadata']['name']}")
+@pytest.mark.parametrize("one", ALL, ids=lambda one: f"{one['kind']}-{one['metadata']['name']}")
 @pytest.mark.parametrize("version", ["1.29", "1.34"])
 def test_fits_the_schema(one: Mapping[str, Any], version: str) -> None:
     cast("Any", kubernetes_validate).validate(one, version, strict=True)

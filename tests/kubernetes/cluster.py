@@ -9,10 +9,8 @@ import yaml
 from tests.conftest import ROOT
 from tests.kubernetes.controlplane import ACTUATOR, ControlPlane
 
-from flyball_actuators.platforms import Handle, Progress, Rejected, Running
 from flyball_actuators.platforms.kubernetes import KubernetesPlatform
 from flyball_contracts.config import PlatformConfig
-from flyball_contracts.records import AnyDecision
 
 DEADLINE_S = 60.0
 SMALL = {"cpu": "100m", "memory": "256Mi"}
@@ -124,6 +122,11 @@ class Cluster:
         found = self.plane.get(f"/api/v1/namespaces/{self.namespace}/pods{query}")["items"]
         return [one for one in found if "deletionTimestamp" not in one["metadata"]]
 
+    def hold(self, path: str, why: str | None) -> None:
+        """Keep a pod on its node, also once it is deleted, or let it go."""
+        body = {"metadata": {"annotations": {"flyball.test/held": why}}}
+        self.plane.request("PATCH", path, body, content_type="application/merge-patch+json")
+
     def ready(self, path: str, replicas: int) -> None:
         """Wait until so many replicas are ready."""
 
@@ -156,28 +159,3 @@ def pod(labels: dict[str, str], gpus: int, cold_start: str) -> dict[str, Any]:
             "terminationGracePeriodSeconds": 1,
         },
     }
-
-
-def submitted(platform: KubernetesPlatform, decision: AnyDecision, *, dry_run: bool = False) -> Handle | Rejected:
-    """Look and submit, as the actuator does."""
-    observed = platform.observe(decision)
-    assert not isinstance(observed, Rejected), observed
-    return platform.submit(decision, observed, dry_run=dry_run)
-
-
-def ended(platform: KubernetesPlatform, handle: Handle) -> Progress:
-    """The last answer on an operation."""
-    deadline = time.monotonic() + DEADLINE_S
-    while True:
-        progress = platform.poll(handle)
-        if not isinstance(progress, Running):
-            return progress
-        assert time.monotonic() < deadline, f"waited in vain: {progress.answer}"
-        time.sleep(0.05)
-
-
-def carried_out(platform: KubernetesPlatform, decision: AnyDecision) -> Progress:
-    """Look, submit, and wait for the effect."""
-    handle = submitted(platform, decision)
-    assert isinstance(handle, Handle), handle
-    return ended(platform, handle)

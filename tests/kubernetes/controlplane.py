@@ -19,14 +19,18 @@ from flyball_streams.broker.server import LOOPBACK, Server, free_ports
 
 READY_S = 90.0
 PROGRAMS = ("etcd", "kube-apiserver", "kube-controller-manager", "kube-scheduler", "kwok")
-ADMIN, ACTUATOR = "admin-token", "actuator-token"
+ADMIN, ACTUATOR, CONTROLLER = "admin-token", "actuator-token", "controller-token"
 ACTUATOR_USER = "system:serviceaccount:flyball:flyball-actuator"
+CONTROLLER_USER = "system:serviceaccount:flyball:flyball-controller"
 STAGES = Path(__file__).with_name("stages.yaml")
 _APPLY = "application/apply-patch+yaml"
 _AUDIT = {
     "apiVersion": "audit.k8s.io/v1",
     "kind": "Policy",
-    "rules": [{"level": "Metadata", "users": [ACTUATOR_USER], "omitStages": ["RequestReceived"]}, {"level": "None"}],
+    "rules": [
+        {"level": "Metadata", "users": [ACTUATOR_USER, CONTROLLER_USER], "omitStages": ["RequestReceived"]},
+        {"level": "None"},
+    ],
 }
 
 
@@ -100,9 +104,10 @@ class ControlPlane:
         assert status == 200, f"{path}: {status}: {found}"
         return found
 
-    def calls(self) -> list[dict[str, Any]]:
-        """What the actuator asked of the server so far, as its audit log has it."""
-        return [json.loads(line) for line in self.audit.read_text().splitlines()]
+    def calls(self, user: str = ACTUATOR_USER) -> list[dict[str, Any]]:
+        """What a user asked of the server so far, the actuator by default, as the audit log has it."""
+        calls = [json.loads(line) for line in self.audit.read_text().splitlines()]
+        return [call for call in calls if call["user"]["username"] == user]
 
     def kubeconfig(self, token: str = ACTUATOR) -> Path:
         """A file that names this server and a token."""
@@ -164,7 +169,9 @@ class ControlPlane:
         policy = self._folder / "audit.yaml"
         policy.write_text(yaml.safe_dump(_AUDIT))
         tokens = self._folder / "tokens.csv"
-        tokens.write_text(f'{ADMIN},admin,admin,"system:masters"\n{ACTUATOR},{ACTUATOR_USER},actuator\n')
+        tokens.write_text(
+            f'{ADMIN},admin,admin,"system:masters"\n{ACTUATOR},{ACTUATOR_USER},actuator\n{CONTROLLER},{CONTROLLER_USER},controller\n'
+        )
         self._run(
             "etcd",
             f"--data-dir={self._folder / 'etcd'}",
@@ -241,6 +248,6 @@ def path_of(document: Any) -> str:
     """Path of an object in the API."""
     version, kind, metadata = document["apiVersion"], document["kind"], document["metadata"]
     root = f"/apis/{version}" if "/" in version else f"/api/{version}"
-    plural = {"PodDisruptionBudget": "poddisruptionbudgets"}.get(kind, kind.lower() + "s")
+    plural = kind.lower() + "s" if not kind.endswith("y") else kind.lower().removesuffix("y") + "ies"
     space = f"/namespaces/{metadata['namespace']}" if "namespace" in metadata else ""
     return f"{root}{space}/{plural}/{metadata['name']}"

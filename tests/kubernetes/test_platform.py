@@ -4,8 +4,9 @@ import time
 from typing import Any
 
 import pytest
+from tests.actuators.carry_out import carried_out, ended, submitted
 from tests.actuators.samples import migrate, preempt, scale
-from tests.kubernetes.cluster import Cluster, carried_out, ended, submitted
+from tests.kubernetes.cluster import Cluster
 
 from flyball_actuators.platforms import Done, Failed, Handle, Rejected, Running, Superseded
 from flyball_actuators.platforms.kubernetes import migrate as migrations
@@ -41,6 +42,28 @@ def test_replicas_come_and_go(cluster: Cluster) -> None:
     assert len(cluster.pods("chat")) == 5
     assert isinstance(carried_out(platform, now(id_="down", before=5, after=1)), Done)
     assert len(cluster.pods("chat")) == 1
+
+
+def test_what_still_ends_has_its_gpus(cluster: Cluster) -> None:
+    cluster.deploy("chat", 2, workload="chat")
+    cluster.ready(cluster.deployments("chat"), 2)
+    held = [f"/api/v1/namespaces/{cluster.namespace}/pods/{p['metadata']['name']}" for p in cluster.pods("chat")]
+    for path in held:
+        cluster.hold(path, "it writes a checkpoint")
+    platform = cluster.platform()
+    handle = submitted(platform, now(before=2, after=1))
+    assert isinstance(handle, Handle)
+    cluster.until(lambda: len(cluster.pods("chat")) == 1, "one pod goes")
+
+    def ending() -> bool:  # by now the controller counts it no more
+        progress = platform.poll(handle)
+        assert isinstance(progress, Running), progress
+        return "1 pods are still ending" in progress.answer
+
+    cluster.until(ending, "the pod that goes is waited for")
+    for path in held:
+        cluster.hold(path, None)
+    assert isinstance(ended(platform, handle), Done)
 
 
 def test_a_workload_may_go_by_its_namespace_and_name(cluster: Cluster) -> None:

@@ -4,8 +4,9 @@ import time
 from typing import Any
 
 import pytest
+from tests.actuators.carry_out import carried_out
 from tests.actuators.samples import migrate, preempt, scale
-from tests.kubernetes.cluster import RIGHTS, Cluster, carried_out
+from tests.kubernetes.cluster import RIGHTS, Cluster
 
 from flyball_actuators.platforms import Done
 from flyball_contracts.records import Resources

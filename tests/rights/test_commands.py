@@ -43,7 +43,7 @@ def ended(process: subprocess.Popen[str]) -> str:
 
 
 def test_every_command_works_with_its_rights_alone(ground: Ground, tmp_path: Path) -> None:
-    assert ground.run("operator", "topics", "--create") == (0, [])
+    assert ground.run("administrator", "topics", "--create") == (0, [])
     file = tmp_path / "workloads.yaml"
     with file.open("w") as out:
         subprocess.run([sys.executable, "-m", "flyball_cli", "workloads", "example"], stdout=out, check=True)
@@ -52,6 +52,12 @@ def test_every_command_works_with_its_rights_alone(ground: Ground, tmp_path: Pat
     agent = ground.start("agent", "agent")
     first_of(ground, TELEMETRY)
     assert " 0 dropped" in ended(agent)
+    code, errors = ground.run("operator", "stop", "--cell", "nowhere", "--reason", "a drill")
+    assert code == 0, errors
+    code, errors = ground.run("operator", "resume", "--cell", "nowhere")
+    assert code == 0, errors
+    code, errors = ground.run("operator", "controls")
+    assert code == 0, errors
     worker = ground.start("worker", "worker")
     first_of(ground, STATE)
     ended(worker)

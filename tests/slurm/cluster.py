@@ -11,10 +11,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
-from flyball_actuators.platforms import Handle, Progress, Rejected, Running
 from flyball_actuators.platforms.slurm import SlurmPlatform
 from flyball_contracts.config import PlatformConfig
-from flyball_contracts.records import AnyDecision
 from flyball_streams.broker.server import LOOPBACK, Server, free_ports
 
 READY_S = 30.0
@@ -208,28 +206,3 @@ class SlurmCluster:
         asked = [str(self.commands / "scontrol"), "ping"]
         environment = {**os.environ, "SLURM_CONF": str(self.conf)}
         return subprocess.run(asked, env=environment, capture_output=True, check=False).returncode == 0
-
-
-def submitted(platform: SlurmPlatform, decision: AnyDecision, *, dry_run: bool = False) -> Handle | Rejected:
-    """Look and submit, as the actuator does."""
-    observed = platform.observe(decision)
-    assert not isinstance(observed, Rejected), observed
-    return platform.submit(decision, observed, dry_run=dry_run)
-
-
-def ended(platform: SlurmPlatform, handle: Handle) -> Progress:
-    """The last answer on an operation."""
-    deadline = time.monotonic() + DEADLINE_S
-    while True:
-        progress = platform.poll(handle)
-        if not isinstance(progress, Running):
-            return progress
-        assert time.monotonic() < deadline, f"waited in vain: {progress.answer}"
-        time.sleep(0.1)
-
-
-def carried_out(platform: SlurmPlatform, decision: AnyDecision) -> Progress:
-    """Look, submit, and wait for the effect."""
-    handle = submitted(platform, decision)
-    assert isinstance(handle, Handle), handle
-    return ended(platform, handle)

@@ -3,8 +3,9 @@
 from typing import Any
 
 import pytest
+from tests.actuators.carry_out import carried_out, ended, submitted
 from tests.actuators.samples import migrate, preempt, scale
-from tests.slurm.cluster import SlurmCluster, carried_out, ended, submitted
+from tests.slurm.cluster import SlurmCluster
 
 from flyball_actuators.platforms import Done, Failed, Handle, PlatformError, Rejected, Running, Superseded
 from flyball_actuators.platforms.slurm import count, migrate as migrations

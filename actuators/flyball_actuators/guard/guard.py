@@ -1,14 +1,27 @@
 """The checks in their fixed order, and what the guard remembers of the result."""
 
+from collections.abc import Collection
+
 from flyball_actuators.guard.conflict import conflict
 from flyball_actuators.guard.freshness import expired, not_yet_valid, superseded
 from flyball_actuators.guard.limits import blast_radius, pruned, rate, taken_by
-from flyball_actuators.guard.state import Case, Check, Grant, GuardState, Verdict, World, subject_of, urgency_of
+from flyball_actuators.guard.policies import matching, out_of_hours, over_limit, over_quota, protected, unapproved
+from flyball_actuators.guard.state import (
+    Case,
+    Check,
+    Grant,
+    GuardState,
+    Verdict,
+    World,
+    added_usd_per_hour,
+    subject_of,
+    urgency_of,
+)
 from flyball_actuators.guard.switches import kill_switch, mode_off
 from flyball_actuators.guard.target import not_allowed, unknown_target
 from flyball_actuators.guard.validity import invalid
 from flyball_contracts.config import ActuatorConfig
-from flyball_contracts.records import AnyDecision, SubjectState
+from flyball_contracts.records import AnyDecision, Stop, SubjectState
 
 # Switches first, so that nothing else matters while they are on; then what costs nothing to know;
 # limits last, so that a decision refused for another reason never uses them up.
@@ -19,17 +32,22 @@ CHECKS: tuple[Check, ...] = (
     not_yet_valid,
     unknown_target,
     not_allowed,
+    protected,
+    out_of_hours,
     invalid,
     superseded,
     conflict,
     rate,
     blast_radius,
+    over_limit,
+    over_quota,
+    unapproved,
 )
 _ACCEPTED = Verdict("accepted", "", "")
 # From here on a decision is sound, so it is the latest word about its subject even when a limit refuses it.
 _SOUND = CHECKS[CHECKS.index(superseded) + 1 :]
 # What may change while a decision waits: asked again right before the platform is told.
-_STILL = (mode_off, kill_switch, expired, superseded)
+_STILL = (mode_off, kill_switch, expired, protected, out_of_hours, superseded)
 # What needs no memory and no picture of the world: asked by the thread that tells the platform.
 _LAST = (mode_off, kill_switch, expired)
 
@@ -42,7 +60,7 @@ class Guard:
 
     def check(self, state: GuardState, decision: AnyDecision, now_ns: int, world: World) -> tuple[GuardState, Verdict]:
         """Judge ``decision`` on arrival, before the platform is asked; nothing is granted yet."""
-        return self._judge(Case(self._config, state, decision, now_ns, world))
+        return self._judge(self._case(state, decision, now_ns, world))
 
     def authorise(
         self,
@@ -58,19 +76,31 @@ class Guard:
         The first check that objects gives the verdict. Only an accepted decision adds to the limits; a sound one
         that is refused by a limit still supersedes older ones.
         """
-        case = Case(self._config, state.without(decision), decision, now_ns, world, observed, assumed)
+        case = self._case(state.without(decision), decision, now_ns, world, observed, assumed)
         after, verdict = self._judge(case)
         return (self._granted(case) if verdict.status == "accepted" else after), verdict
 
     def still(self, state: GuardState, decision: AnyDecision, now_ns: int, world: World) -> Verdict | None:
         """Why an authorised decision may no longer be carried out, if so."""
-        case = Case(self._config, state, decision, now_ns, world)
+        case = self._case(state, decision, now_ns, world)
         return next((verdict for check in _STILL if (verdict := check(case)) is not None), None)
 
-    def last(self, decision: AnyDecision, now_ns: int, stop: str) -> Verdict | None:
-        """Why a platform must not be told of a decision, if so; ``stop`` is why the kill switch is on, or empty."""
-        case = Case(self._config, GuardState(), decision, now_ns, World({}, {}, {}, stop))
+    def last(self, decision: AnyDecision, now_ns: int, stop: str, stops: Collection[Stop] = ()) -> Verdict | None:
+        """Why a platform must not be told of a decision, if so; ``stop`` and ``stops`` are as in :class:`World`."""
+        case = Case(self._config, GuardState(), decision, now_ns, World({}, {}, {}, stop, stops=stops))
         return next((verdict for check in _LAST if (verdict := check(case)) is not None), None)
+
+    def _case(
+        self,
+        state: GuardState,
+        decision: AnyDecision,
+        now_ns: int,
+        world: World,
+        observed: SubjectState | None = None,
+        assumed: tuple[int, ...] = (),
+    ) -> Case:
+        policies = matching(self._config, decision, world)
+        return Case(self._config, state, decision, now_ns, world, observed, assumed, policies)
 
     def _judge(self, case: Case) -> tuple[GuardState, Verdict]:
         for check in CHECKS:
@@ -92,6 +122,9 @@ class Guard:
             decision=decision.id,
             urgency=urgency_of(decision),
             dry_run=case.config.mode == "dry_run",
+            workload=decision.workload,
+            type=type(decision).__name__,
+            usd_per_hour=added_usd_per_hour(decision),
         )
         kept = pruned(state.grants.get(decision.cell, ()), at_ns, self._config)
         return state._replace(grants={**state.grants, decision.cell: (*kept, grant)})

@@ -30,7 +30,7 @@ def blast_radius(case: Case) -> Verdict | None:
     if not takes:
         return None
     now_ns = case.state.clock(decision.cell, case.now_ns)
-    before = sum(g.taken for g in _within(_alike(case), now_ns, limit.window_s))
+    before = sum(g.taken for g in within(_alike(case), now_ns, limit.window_s))
     cap = cap_of(case.config, decision.cell, case.world)
     if before + takes <= cap:
         return None
@@ -74,21 +74,23 @@ def _alike(case: Case) -> list[Grant]:
 
 def pruned(grants: Iterable[Grant], now_ns: int, config: ActuatorConfig) -> tuple[Grant, ...]:
     """The grants that a limit can still count."""
-    return tuple(_within(grants, now_ns, longest_s(config)))
+    return tuple(within(grants, now_ns, longest_s(config)))
 
 
 def longest_s(config: ActuatorConfig) -> float:
     """The longest window of all limits."""
-    return max(config.per_target.window_s, config.per_cell.window_s, config.blast_radius.window_s)
+    of_policies = (limit.window_s for policy in config.policies for limit in policy.limits)
+    return max(config.per_target.window_s, config.per_cell.window_s, config.blast_radius.window_s, *of_policies)
 
 
-def _within(grants: Iterable[Grant], now_ns: int, window_s: float) -> list[Grant]:
+def within(grants: Iterable[Grant], now_ns: int, window_s: float) -> list[Grant]:
+    """The grants of the last ``window_s`` seconds."""
     since_ns = now_ns - round(window_s * 1e9)
     return [grant for grant in grants if grant.at_ns > since_ns]
 
 
 def _too_many(grants: Iterable[Grant], now_ns: int, limit: RateLimit, key: str, what: str) -> Verdict | None:
-    recent = _within(grants, now_ns, limit.window_s)
+    recent = within(grants, now_ns, limit.window_s)
     if len(recent) < limit.actions:
         return None
     free_s = (recent[-limit.actions].at_ns - now_ns) / 1e9 + limit.window_s

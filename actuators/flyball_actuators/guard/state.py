@@ -1,16 +1,25 @@
 """What the guard is told, what it remembers, and what it answers."""
 
 from collections.abc import Callable, Collection, Iterable, Mapping
+from fnmatch import fnmatchcase
 from typing import Literal, NamedTuple, Self
 
 import msgspec
 
-from flyball_contracts.config import ActuatorConfig
-from flyball_contracts.records import AnyDecision, Migrate, Preempt, Scale, SubjectState, WorkloadSpec
-from flyball_contracts.records.outcomes import RefusalCode
+from flyball_contracts.config import ActuatorConfig, GuardPolicy
+from flyball_contracts.records import (
+    AnyDecision,
+    Approval,
+    Migrate,
+    Preempt,
+    Scale,
+    Stop,
+    SubjectState,
+    WorkloadSpec,
+)
+from flyball_contracts.records.outcomes import RefusalCode, Urgency
 
 VerdictStatus = Literal["accepted", "refused", "superseded"]
-Urgency = Literal["rescue", "normal", "deferral"]
 
 
 class NodeInfo(NamedTuple):
@@ -27,8 +36,8 @@ class World(NamedTuple):
     """What is true outside at the moment of the decision.
 
     ``placed[cell][workload]`` are the nodes of its replicas, by replica, as the inventories show them. ``stop`` is why
-    the kill switch is on, or empty. ``power_w[cell][workload]`` is the largest power limit known of a GPU on the nodes
-    where a workload runs, in W.
+    the kill switch's file is there, or empty, and ``stops`` are those that people ordered through the topic.
+    ``power_w[cell][workload]`` is the largest power limit known of a GPU on the nodes where a workload runs, in W.
     """
 
     workloads: Mapping[str, WorkloadSpec]
@@ -36,6 +45,23 @@ class World(NamedTuple):
     placed: Placed
     stop: str
     power_w: Mapping[str, Mapping[str, float]] = {}
+    stops: Collection[Stop] = ()
+    approvals: Collection[Approval] = ()
+
+    def stopped(self, cell: str) -> str:
+        """Why nothing may be done in a cell, or empty."""
+        if self.stop:
+            return self.stop
+        stop = next((stop for stop in self.stops if fnmatchcase(cell, stop.cell)), None)
+        if stop is None:
+            return ""
+        why = f": {stop.reason}" if stop.reason else ""
+        return f"{stop.by} stopped cells {stop.cell!r}{why}; to go on: flyball resume --cell {stop.cell!r}"
+
+    def tenant(self, workload: str) -> str:
+        """Whose a workload is, empty where nobody has declared it."""
+        spec = self.workloads.get(workload)
+        return "" if spec is None else spec.tenant
 
     def running(self, cell: str, workload: str) -> int:
         """Replicas of one workload, 0 where the inventories name none."""
@@ -54,7 +80,8 @@ class Grant(msgspec.Struct, frozen=True, kw_only=True):
 
     ``subject`` is what a later decision would supersede (see :func:`subject_of`), ``decided_ns`` the decision's
     own time, ``at_ns`` the guard's, and ``taken`` the replicas that it takes away. Each ``urgency`` has limits of its
-    own (see :func:`urgency_of`), and so have dry runs.
+    own (see :func:`urgency_of`), and so have dry runs. ``type`` is that of the decision, and ``usd_per_hour`` what it
+    expected to add to the cost; lines of older versions have neither, nor the ``workload``.
     """
 
     cell: str
@@ -66,6 +93,9 @@ class Grant(msgspec.Struct, frozen=True, kw_only=True):
     decision: str = ""
     urgency: Urgency = "normal"
     dry_run: bool = False
+    workload: str = ""
+    type: str = ""
+    usd_per_hour: float = 0.0
 
 
 class GuardState(NamedTuple):
@@ -117,18 +147,23 @@ class GuardState(NamedTuple):
 
 
 class Verdict(NamedTuple):
-    """The guard's answer; ``detail`` is a sentence with the limit, its value and the remedy."""
+    """The guard's answer; ``detail`` is a sentence with the limit, its value and the remedy.
+
+    ``policy`` names the policy whose rule it is, and is empty for the limits that hold for all decisions.
+    """
 
     status: VerdictStatus
     code: RefusalCode
     detail: str
+    policy: str = ""
 
 
 class Case(NamedTuple):
     """One decision with everything that a check may look at; the decision's cell has its limits' time.
 
     ``observed`` is what the platform shows of its subject, ``None`` before it was asked. ``assumed`` are the replicas
-    from which decisions started that this one overtook before the platform was told of them.
+    from which decisions started that this one overtook before the platform was told of them. ``policies`` are those
+    that match the decision.
     """
 
     config: ActuatorConfig
@@ -138,14 +173,15 @@ class Case(NamedTuple):
     world: World
     observed: SubjectState | None = None
     assumed: tuple[int, ...] = ()
+    policies: tuple[GuardPolicy, ...] = ()
 
 
 Check = Callable[[Case], Verdict | None]
 
 
-def refuse(code: RefusalCode, detail: str) -> Verdict:
+def refuse(code: RefusalCode, detail: str, policy: str = "") -> Verdict:
     """A refusal."""
-    return Verdict("refused", code, detail)
+    return Verdict("refused", code, detail, policy)
 
 
 def subject_of(decision: AnyDecision) -> str:
@@ -157,13 +193,14 @@ def subject_of(decision: AnyDecision) -> str:
 
 
 def urgency_of(decision: AnyDecision) -> Urgency:
-    """Whose limits a decision uses up.
-
-    A ``rescue`` takes a replica off a device that fails. A ``deferral`` stops work until a better time, for nobody
-    who waits: it must leave room for those who do. All else is ``normal``.
-    """
+    """Whose limits a decision uses up; a ``deferral`` must leave room for those who wait."""
     if isinstance(decision, Migrate) and decision.from_device:
         return "rescue"
     if isinstance(decision, Preempt) and decision.until_ns is not None and not decision.beneficiary:
         return "deferral"
     return "normal"
+
+
+def added_usd_per_hour(decision: AnyDecision) -> float:
+    """What a decision expects to add to the cost, 0 where it saves or does not say."""
+    return max(0.0, decision.expected.cost_usd_per_hour or 0.0)

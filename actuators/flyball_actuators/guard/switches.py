@@ -11,7 +11,6 @@ def mode_off(case: Case) -> Verdict | None:
 
 
 def kill_switch(case: Case) -> Verdict | None:
-    """Refuse while the kill switch is on, or cannot be read."""
-    if not case.world.stop:
-        return None
-    return refuse("kill_switch", f"the kill switch is on: {case.world.stop}")
+    """Refuse while the kill switch is on, as a file or by the topic, or cannot be read."""
+    why = case.world.stopped(case.decision.cell)
+    return refuse("kill_switch", f"the kill switch is on: {why}") if why else None

@@ -6,7 +6,7 @@ The log decides: of several claims the first counts, and of several last words t
 from collections.abc import Iterator
 
 from flyball_actuators.guard import Grant
-from flyball_contracts.records import Outcome, SubjectState
+from flyball_contracts.records import Counted, Outcome, SubjectState
 
 MOST_SETTLED = 20_000
 
@@ -50,6 +50,8 @@ class Book:
         """What the limits count of the decisions that any actuator carried out."""
         for page in self._pages.get(partition, {}).values():
             said = page.running or page.accepted
+            if said is not None and said.counted is None and page.accepted is not None:
+                said = page.accepted  # who took over does not know what was counted
             if said is not None and not (page.final is not None and page.final.status == "refused"):
                 yield grant_of(said)
 
@@ -61,18 +63,24 @@ class Book:
 def grant_of(said: Outcome) -> Grant:
     """What the limits count of a decision, as far as an outcome tells.
 
-    The time of a decision is not in its outcomes, so none of them makes another one old; nor is its reason, so that
-    every move counts as a rescue and no preemption as a deferral.
+    An outcome of an older version does not say what the guard counted: then it is what the platform showed, every move
+    counts as a rescue and no preemption as a deferral.
     """
+    counted = said.counted or Counted(
+        urgency="rescue" if said.type == "Migrate" else "normal", taken=_taken(said), decided_ns=0
+    )
     return Grant(
         cell=said.cell,
         target=said.target,
         subject=said.target,
-        decided_ns=0,
+        decided_ns=0,  # a decision of another process makes none of ours old
         at_ns=said.time_ns,
-        taken=_taken(said),
+        taken=counted.taken,
         decision=said.decision,
-        urgency="rescue" if said.type == "Migrate" else "normal",
+        urgency=counted.urgency,
+        workload=said.workload,
+        type=said.type,
+        usd_per_hour=counted.usd_per_hour,
     )
 
 

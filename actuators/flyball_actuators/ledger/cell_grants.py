@@ -34,8 +34,9 @@ class CellGrants:
             of_cell.pop(outcome.decision, None)
         elif outcome.status == "running" or (outcome.status == "accepted" and known is None):
             grant = grant_of(outcome)
-            if known is not None and known.grant.taken > grant.taken:  # the claim said more than the platform expects
-                grant = msgspec.structs.replace(grant, taken=known.grant.taken)
+            if known is not None and outcome.counted is None:  # who took over does not know what was counted
+                taken = max(grant.taken, known.grant.taken)
+                grant = msgspec.structs.replace(known.grant, at_ns=grant.at_ns, taken=taken)
             of_cell[outcome.decision] = _Heard(grant, outcome.status == "running")
             if len(of_cell) > 2 * MOST:
                 self._cells[outcome.cell] = dict(list(of_cell.items())[-MOST:])

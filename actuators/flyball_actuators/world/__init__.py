@@ -1,5 +1,6 @@
-"""What is outside: workloads and inventories from their topics, power limits, the kill switch."""
+"""What is outside: workloads, inventories and people's orders from their topics, power limits, the kill switch."""
 
 from flyball_actuators.world.kill_switch import stop_reason as stop_reason
 from flyball_actuators.world.power_limits import PowerLimits as PowerLimits
 from flyball_actuators.world.reader import WorldReader as WorldReader
+from flyball_actuators.world.tables import WorldTables as WorldTables

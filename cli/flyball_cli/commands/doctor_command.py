@@ -42,10 +42,10 @@ def command(config_path: Path | None, bootstrap: str | None, log_level: str) -> 
     table.add_column(style="bold")
     table.add_column(overflow="fold")  # a path that is cut off is of no use
     for one in findings:
-        told = Text(one.detail)
+        detail = Text(one.detail)
         if one.remedy:
-            told.append(f"\n→ {one.remedy}", "cyan")
-        table.add_row("[green]ok[/]" if one.ok else "[yellow]no[/]", Text(one.name), told)
+            detail.append(f"\n→ {one.remedy}", "cyan")
+        table.add_row("[green]ok[/]" if one.ok else "[yellow]no[/]", Text(one.name), detail)
     Console().print(table)
 
 

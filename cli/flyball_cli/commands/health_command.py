@@ -21,13 +21,13 @@ def command(path: Path, max_age: float) -> None:
       flyball health /run/flyball/worker --max-age 30
     """
     try:
-        told = path.stat()
+        status = path.stat()
     except OSError:
         click.echo(f"{path}: no health file; the service has not started", err=True)
         sys.exit(1)
-    if not stat.S_ISREG(told.st_mode):
+    if not stat.S_ISREG(status.st_mode):
         click.echo(f"{path}: is not a health file but a folder or a device", err=True)
         sys.exit(1)
-    age_s = time.time() - told.st_mtime
+    age_s = time.time() - status.st_mtime
     click.echo(f"{path}: last beat {age_s:.1f} s ago")
     sys.exit(0 if age_s <= max_age else 1)

@@ -12,7 +12,7 @@ from rich.markup import escape
 from flyball_cli.demo.broker import embedded
 from flyball_cli.demo.children import stop_all
 from flyball_cli.demo.monitor import KINDS, Monitor, Seen
-from flyball_cli.demo.services import Options, Services, plan_of, settings_of, write_config
+from flyball_cli.demo.services import Options, Services, plan_of, settings_of, signing, write_config
 from flyball_cli.demo.summary import Verdict, failures, show
 from flyball_cli.topics import create_topics, start_group_at_end
 from flyball_contracts.config import Config
@@ -37,7 +37,7 @@ def run_demo(options: Options, config: Config, stop: threading.Event, console: C
         if bootstrap is None:
             bootstrap, public = stack.enter_context(embedded(options.broker_port))
             console.print(f"broker: {public} (Kafka's protocol, no persistence)", highlight=False)
-        config = settings_of(config, bootstrap, folder, options, plan)
+        config = signing(settings_of(config, bootstrap, folder, options, plan), folder)
         if options.bootstrap is not None:
             create_topics(config.kafka, stop=stop)
             # What earlier runs left there is not ours to decide on, nor to carry out once more.

@@ -1,5 +1,6 @@
 """The services of the demo: how they are configured, and in which order they start."""
 
+import base64
 import math
 import os
 import threading
@@ -12,8 +13,9 @@ import yaml
 
 from flyball_cli.demo.children import Child
 from flyball_cli.demo.platform import Platform
-from flyball_contracts.config import Config, FleetConfig, PlatformConfig, load_config
+from flyball_contracts.config import Config, DecisionKey, FleetConfig, PlatformConfig, load_config
 from flyball_contracts.errors import TransportError
+from flyball_contracts.signing import new_key
 
 TICKS_PER_S = 6.0
 """Most ticks of the fleet in a second of the wall clock; with more speed a tick is longer."""
@@ -90,6 +92,19 @@ def settings_of(config: Config, bootstrap: str, folder: Path, options: Options, 
         ),
         worker=replace(config.worker, app=f"flyball-demo-worker-{os.getpid()}"),
         dashboard=replace(config.dashboard, port=options.port),
+    )
+
+
+def signing(config: Config, folder: Path) -> Config:
+    """The same with a key made for this demo, unless the worker has one: the actuator takes only what it signed."""
+    if config.worker.signing_key:
+        return config
+    replace, path = msgspec.structs.replace, folder / "worker.pem"
+    public = base64.b64encode(new_key(path).public).decode()
+    return replace(
+        config,
+        worker=replace(config.worker, signing_key=str(path)),
+        actuator=replace(config.actuator, keys=(*config.actuator.keys, DecisionKey(public=public))),
     )
 
 

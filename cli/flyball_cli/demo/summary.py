@@ -46,7 +46,7 @@ def failures(
         found.append("no effect was observed")
     unseen = [o.decision for o in done if operations and not _happened(operations.get(o.decision))]
     if unseen:
-        found.append(f"{len(unseen)} decisions are told done, but the platform did not do them, such as {unseen[0]}")
+        found.append(f"{len(unseen)} decisions are reported done, but were not carried out, such as {unseen[0]}")
     if twice := [o.id for o in operations.values() if o.effects > 1]:
         found.append(f"{len(twice)} decisions had more than one effect, such as {twice[0]}")
     found += [f"{count} dead letters such as: {reason}" for reason, count in monitor.dead.most_common(MOST_REASONS)]
@@ -75,8 +75,8 @@ def show(
         table.add_row(f"{kind} decisions", str(monitor.kinds[kind]), escape(_short(example.reason)) if example else "")
     under_way = len(monitor.under_way())
     statuses = Counter(f"{o.status}{f' ({o.code})' if o.code else ''}" for o in monitor.outcomes.values())
-    said = ", ".join(f"{n} {s}" for s, n in sorted(statuses.items()))
-    table.add_row("outcomes", str(len(monitor.outcomes)), said + (f"; {under_way} under way" if under_way else ""))
+    counts = ", ".join(f"{n} {s}" for s, n in sorted(statuses.items()))
+    table.add_row("outcomes", str(len(monitor.outcomes)), counts + (f"; {under_way} under way" if under_way else ""))
     done = [o for o in monitor.outcomes.values() if o.status == "done"]
     took = [o.effect_after_s for o in done if o.effect_after_s is not None]
     table.add_row(

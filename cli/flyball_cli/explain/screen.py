@@ -87,11 +87,11 @@ def _source(evidence: Evidence, record: Record | None) -> str:
 
 def _timeline(decision: AnyDecision, outcomes: list[Outcome]) -> Table:
     table = Table("after", "status", "by", "what", box=None, pad_edge=False)
-    told: set[tuple[str, str]] = set()
+    shown: set[tuple[str, str]] = set()
     for outcome in sorted(outcomes, key=lambda o: (o.final, o.time_ns)):
-        if (outcome.status, outcome.actuator) in told:
+        if (outcome.status, outcome.actuator) in shown:
             continue
-        told.add((outcome.status, outcome.actuator))
+        shown.add((outcome.status, outcome.actuator))
         words = [outcome.code, outcome.detail, outcome.answer if outcome.answer != outcome.detail else ""]
         after_s = (outcome.time_ns - decision.time_ns) / NS_PER_S
         who = f"{outcome.driver or 'guard'}, {outcome.mode.replace('_', ' ')}"

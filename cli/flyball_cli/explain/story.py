@@ -2,7 +2,8 @@
 
 import logging
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator
+from contextlib import contextmanager
 from typing import Any, NamedTuple
 
 from confluent_kafka import Consumer, KafkaException, TopicPartition
@@ -43,26 +44,8 @@ def read_story(kafka: KafkaConfig, id_: str, since_s: float) -> Story:
 
     Raises :class:`UnknownDecision`, and :class:`TransportError` when the broker does not answer.
     """
-    settings: dict[str, Any] = {
-        **consumer_settings(kafka.bootstrap, group="flyball-explain", client_id="flyball-explain", extra=kafka.client),
-        "enable.partition.eof": True,
-    }
-    consumer = open_consumer(settings, log, "explain", aloud=False)
-    try:
-        first_ms = round((time.time() - since_s) * 1e3)
-        found = [r for r in _read(consumer, DECISIONS, first_ms) if r.record.id.startswith(id_)]
-        ids = sorted({r.record.id for r in found})
-        if len(ids) != 1:
-            said = (
-                f"{len(ids)} decisions begin with it: {', '.join(ids[:5])}; give more of one"
-                if ids
-                else (
-                    f"there is none in the last {since_s / 86_400:g} days; look further back with --since, or see "
-                    "`flyball dashboard`"
-                )
-            )
-            raise UnknownDecision(f"decision {id_!r}: {said}")
-        decision, sent_ms = found[0]
+    with _reading(kafka) as consumer:
+        decision, sent_ms = _find(consumer, id_, since_s)
         outcomes = [r.record for r in _read(consumer, OUTCOMES, sent_ms) if r.record.decision == decision.id]
         named = {evidence.record for evidence in decision.evidence if evidence.record}
         records: dict[str, Record] = {}
@@ -74,6 +57,23 @@ def read_story(kafka: KafkaConfig, id_: str, since_s: float) -> Story:
                 if getattr(r.record, "id", "") in named
             }
         return Story(decision, outcomes, records)
+
+
+def read_decision(kafka: KafkaConfig, id_: str, since_s: float) -> AnyDecision:
+    """The decision alone; errors are those of :func:`read_story`."""
+    with _reading(kafka) as consumer:
+        return _find(consumer, id_, since_s)[0]
+
+
+@contextmanager
+def _reading(kafka: KafkaConfig) -> Generator[Consumer]:
+    settings: dict[str, Any] = {
+        **consumer_settings(kafka.bootstrap, group="flyball-explain", client_id="flyball-explain", extra=kafka.client),
+        "enable.partition.eof": True,
+    }
+    consumer = open_consumer(settings, log, "explain", aloud=False)
+    try:
+        yield consumer
     except KafkaException as error:
         raise TransportError(
             f"the topics at {kafka.bootstrap} cannot be read: {error.args[0].str()}; start the broker, or set "
@@ -81,6 +81,22 @@ def read_story(kafka: KafkaConfig, id_: str, since_s: float) -> Story:
         ) from error
     finally:
         consumer.close()
+
+
+def _find(consumer: Consumer, id_: str, since_s: float) -> tuple[AnyDecision, int]:
+    """A decision, and when it was sent."""
+    first_ms = round((time.time() - since_s) * 1e3)
+    found = [r for r in _read(consumer, DECISIONS, first_ms) if r.record.id.startswith(id_)]
+    ids = sorted({r.record.id for r in found})
+    if len(ids) == 1:
+        return found[0]
+    problem = (
+        f"{len(ids)} decisions begin with it: {', '.join(ids[:5])}; give more of one"
+        if ids
+        else f"there is none in the last {since_s / 86_400:g} days; look further back with --since, or see "
+        "`flyball dashboard`"
+    )
+    raise UnknownDecision(f"decision {id_!r}: {problem}")
 
 
 def _read(

@@ -6,7 +6,7 @@ from typing import Any, NamedTuple, cast
 
 import msgspec
 
-from flyball_cli.workloads.document import plain, written
+from flyball_contracts.declared.document import plain, written
 from flyball_contracts.ids import NS_PER_S
 from flyball_contracts.records import WorkloadSpec
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from rich.table import Column, Table
 from rich.text import Text
 
-from flyball_cli.workloads.moments import moment_text
+from flyball_contracts.declared.moments import moment_text
 from flyball_contracts.records import WorkloadSpec
 
 _COLUMNS = {

@@ -1,32 +1,14 @@
-"""The topic of workload specifications: read whole, written and acknowledged."""
+"""The topic of workload specifications."""
 
-import logging
-import time
 from collections.abc import Sequence
-from typing import Any, cast
 
-from confluent_kafka import Consumer, KafkaError, KafkaException, Message as KafkaMessage, TopicPartition
-
-from flyball_contracts.codec import decode_record, record_message
+from flyball_cli.compacted import read_compacted, write_records
 from flyball_contracts.config import KafkaConfig
-from flyball_contracts.errors import DecodeError, TransportError
-from flyball_contracts.kafka import (
-    bounds,
-    consumer_settings,
-    list_topics,
-    open_consumer,
-    open_producer,
-    producer_settings,
-)
 from flyball_contracts.records import WorkloadSpec
 from flyball_contracts.tables import Tables
 from flyball_contracts.topics import WORKLOADS
 
-log = logging.getLogger(__name__)
-SOURCE = "/cli/workloads"
-ANSWER_S = 10.0
-DELIVERY_S = 30.0
-_BATCH = 1_000
+_CLIENT = "flyball-cli-workloads"
 
 
 def read_topic(kafka: KafkaConfig) -> dict[str, WorkloadSpec]:
@@ -34,98 +16,18 @@ def read_topic(kafka: KafkaConfig) -> dict[str, WorkloadSpec]:
 
     Raises :class:`TransportError` when the broker does not answer or has no such topic.
     """
-    settings: dict[str, Any] = {
-        **consumer_settings(
-            kafka.bootstrap, group="flyball-cli-workloads", client_id="flyball-cli-workloads", extra=kafka.client
-        ),
-        "enable.partition.eof": True,  # where compaction took the last record, only this tells the end
-    }
-    consumer = open_consumer(settings, log, "workloads", aloud=False)
-    try:
-        return _fold(_messages(consumer, kafka.bootstrap))
-    except KafkaException as error:
-        raise TransportError(
-            f"{WORKLOADS.name} cannot be read at {kafka.bootstrap}: {error.args[0].str()}; "
-            "start the broker, or set kafka.bootstrap (--bootstrap)"
-        ) from error
-    finally:
-        consumer.close()
+    tables = Tables()
+    for key, record in read_compacted(kafka, WORKLOADS, _CLIENT):
+        if record is None:
+            tables.forget(WORKLOADS.name, key)
+        else:
+            tables.apply(record)
+    return dict(sorted(tables.workloads.items()))
 
 
 def write_topic(kafka: KafkaConfig, specs: Sequence[WorkloadSpec]) -> None:
     """Send specifications and wait until the broker has acknowledged them all.
 
-    Raises :class:`TransportError` that names those that it has not.
+    Raises :class:`TransportError` that names those that it has not; what is sent again differs in nothing.
     """
-    settings = producer_settings(
-        kafka.bootstrap, client_id="flyball-cli-workloads", delivery_timeout_s=DELIVERY_S, extra=kafka.client
-    )
-    producer = open_producer(settings, log, "workloads", aloud=False)
-    waiting, reason = {spec.workload for spec in specs}, ["no answer"]
-
-    def delivered(error: KafkaError | None, message: KafkaMessage) -> None:
-        if error is None:
-            waiting.discard((message.key() or b"").decode())
-        else:
-            reason[0] = error.str()
-
-    for spec in specs:
-        m = record_message(spec, SOURCE)
-        while True:
-            try:
-                producer.produce(m.topic, m.value, m.key, headers=cast("Any", m.headers), on_delivery=delivered)
-                break
-            except BufferError:
-                producer.poll(1.0)
-    producer.flush(DELIVERY_S + 5.0)
-    if waiting:
-        names = sorted(waiting)
-        shown = ", ".join(names[:5]) + (f" and {len(names) - 5} more" if len(names) > 5 else "")
-        raise TransportError(
-            f"{len(names)} of {len(specs)} workloads were not acknowledged by {kafka.bootstrap} ({reason[0]}): "
-            f"{shown}; run the command again, which sends only what differs"
-        )
-
-
-def _messages(consumer: Consumer, bootstrap: str) -> list[KafkaMessage]:
-    known = list_topics(consumer, ANSWER_S).topics.get(WORKLOADS.name)
-    if known is None or known.error is not None or not known.partitions:
-        raise TransportError(
-            f"{bootstrap} has no topic {WORKLOADS.name}; create the topics with `flyball topics --create`"
-        )
-    found_bounds = bounds(consumer, [(WORKLOADS.name, p) for p in sorted(known.partitions)], ANSWER_S)
-    ends = {partition: following for (_, partition), (_, following) in found_bounds.items()}
-    waiting = {partition for (_, partition), (first, following) in found_bounds.items() if first < following}
-    consumer.assign([TopicPartition(*place, first) for place, (first, _) in found_bounds.items()])
-    found: list[KafkaMessage] = []
-    give_up_s = time.monotonic() + ANSWER_S
-    while waiting:
-        if time.monotonic() > give_up_s:
-            raise TransportError(f"{WORKLOADS.name} at {bootstrap} was not read to its end within {ANSWER_S:.0f} s")
-        for message in consumer.consume(_BATCH, 0.05):
-            error, partition, offset = message.error(), message.partition() or 0, message.offset() or 0
-            if error is None:
-                found.append(message)
-                give_up_s = time.monotonic() + ANSWER_S
-                offset += 1
-            elif error.code() != KafkaError._PARTITION_EOF:  # pyright: ignore[reportPrivateUsage]
-                raise KafkaException(error)
-            if offset >= ends[partition]:
-                waiting.discard(partition)
-    return found
-
-
-def _fold(messages: Sequence[KafkaMessage]) -> dict[str, WorkloadSpec]:
-    tables, unread = Tables(), 0
-    for message in messages:
-        value, headers = message.value(), cast("list[tuple[str, bytes | None]]", message.headers() or [])
-        if value is None:
-            tables.forget(WORKLOADS.name, (message.key() or b"").decode("utf-8", "replace"))
-            continue
-        try:
-            tables.apply(decode_record(WORKLOADS.name, value, headers))
-        except DecodeError:
-            unread += 1
-    if unread:
-        log.warning("%s: %d messages cannot be decoded; they are passed over", WORKLOADS.name, unread)
-    return dict(sorted(tables.workloads.items()))
+    write_records(kafka, specs, _CLIENT, "workloads")

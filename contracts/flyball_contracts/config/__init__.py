@@ -35,14 +35,23 @@ from flyball_contracts.config.gateway import (
     GatewaySeries as GatewaySeries,
     GatewaySettings as GatewaySettings,
 )
+from flyball_contracts.config.keys import DecisionKey as DecisionKey
 from flyball_contracts.config.loader import load_config as load_config, parse_config as parse_config
 from flyball_contracts.config.nvml import GpuConfig as GpuConfig
+from flyball_contracts.config.policies import (
+    GuardPolicy as GuardPolicy,
+    Limit as Limit,
+    Quota as Quota,
+    Span as Span,
+    Window as Window,
+)
 from flyball_contracts.config.rightsizing import RightsizingConfig as RightsizingConfig
 from flyball_contracts.config.types import (
     ActuatorConfig as ActuatorConfig,
     AgentConfig as AgentConfig,
     BlastRadius as BlastRadius,
     Config as Config,
+    ControllerConfig as ControllerConfig,
     DashboardConfig as DashboardConfig,
     ForecastConfig as ForecastConfig,
     HealthConfig as HealthConfig,

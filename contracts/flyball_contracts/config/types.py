@@ -21,7 +21,9 @@ from flyball_contracts.config.cloud import CloudConfig
 from flyball_contracts.config.export import ExportConfig
 from flyball_contracts.config.feeds import FeedsConfig
 from flyball_contracts.config.gateway import GatewaySettings
+from flyball_contracts.config.keys import DecisionKey
 from flyball_contracts.config.nvml import GpuConfig
+from flyball_contracts.config.policies import GuardPolicy
 from flyball_contracts.config.rightsizing import RightsizingConfig
 from flyball_contracts.config.workload import WorkloadsConfig
 from flyball_contracts.topics import TOPICS
@@ -196,7 +198,8 @@ class WorkerConfig(Section, frozen=True):
     ``lateness_ticks`` is how far behind the others a node may be before its tick closes without it. A lane that is
     behind only has a backlog, and a sum without it would look like a drop of demand: it is waited for
     ``lane_lateness_ticks``.
-    ``max_ahead_ticks`` is how far ahead of them a message may be before it is refused.
+    ``max_ahead_ticks`` is how far ahead of them a message may be before it is refused. ``signing_key`` is the PEM file
+    of the private key with which decisions are signed, empty for none.
     """
 
     app: str = "flyball"
@@ -207,6 +210,7 @@ class WorkerConfig(Section, frozen=True):
     profile_every_ticks: Count = 60
     snapshot_every_s: Positive = 30.0
     watchdog_s: Positive = 60.0
+    signing_key: str = ""
     forecast: ForecastConfig = ForecastConfig()
     health: HealthConfig = HealthConfig()
     sizing: SizingConfig = SizingConfig()
@@ -265,7 +269,9 @@ class ActuatorConfig(Section, frozen=True):
     refused. ``allow`` are glob patterns of workloads that may be acted on; null: all, but not live. ``kill_switch`` is
     a file: while it exists, everything is refused. ``clock`` is ``event`` only for replays, where now is the newest
     time in the records. Unless all ``platforms`` are simulated, mode ``live`` takes an ``allow``, a ``kill_switch`` and
-    clock ``wall``. A decision older than ``max_age_s`` is refused, however late it says that it expires.
+    clock ``wall``. A decision older than ``max_age_s`` is refused, however late it says that it expires. ``policies``
+    are rules for some decisions only; each of those that match must agree. Where there are ``keys``, a decision must be
+    signed by one that may.
     """
 
     mode: Literal["off", "dry_run", "live"] = "dry_run"
@@ -279,6 +285,31 @@ class ActuatorConfig(Section, frozen=True):
     per_target: RateLimit = RateLimit()
     per_cell: RateLimit = RateLimit(actions=60)
     blast_radius: BlastRadius = BlastRadius()
+    policies: tuple[GuardPolicy, ...] = ()
+    keys: tuple[DecisionKey, ...] = ()
+
+    def __post_init__(self) -> None:
+        """Refuse two policies of one name."""
+        names = [policy.name for policy in self.policies]
+        twice = next((name for name in names if names.count(name) > 1), None)
+        if twice is not None:
+            raise ValueError(f"policies: {twice!r} is there twice; refusals name a policy, so each needs its own name")
+
+
+class ControllerConfig(Section, frozen=True):
+    """What is seen of one Kubernetes cluster; ``cell`` is the name of that cluster in records.
+
+    ``kubeconfig`` and ``context`` are as in ``actuator.platforms``: empty means the cluster of its own pod.
+    Nodes and pods are those of the whole cluster; objects and policies are read in ``namespaces``, empty: in all.
+    Changes are taken together for ``period_s``, and the API server's answer is waited for ``timeout_s``.
+    """
+
+    cell: str = "default"
+    kubeconfig: str = ""
+    context: str = ""
+    namespaces: tuple[str, ...] = ()
+    period_s: Period = 1.0
+    timeout_s: Positive = 10.0
 
 
 class DashboardConfig(Section, frozen=True):
@@ -310,6 +341,7 @@ class Config(Section, frozen=True):
     feeds: FeedsConfig = FeedsConfig()
     worker: WorkerConfig = WorkerConfig()
     actuator: ActuatorConfig = ActuatorConfig()
+    controller: ControllerConfig = ControllerConfig()
     dashboard: DashboardConfig = DashboardConfig()
     influx: InfluxConfig = InfluxConfig()
 

@@ -11,6 +11,7 @@ from flyball_contracts.records.base import (
     Record as Record,
     Tick as Tick,
 )
+from flyball_contracts.records.controls import Approval as Approval, Stop as Stop
 from flyball_contracts.records.decisions import (
     AnyDecision as AnyDecision,
     Decision as Decision,
@@ -45,7 +46,7 @@ from flyball_contracts.records.inventory import (
     Link as Link,
     NumaNode as NumaNode,
 )
-from flyball_contracts.records.outcomes import Outcome as Outcome, SubjectState as SubjectState
+from flyball_contracts.records.outcomes import Counted as Counted, Outcome as Outcome, SubjectState as SubjectState
 from flyball_contracts.records.portion import Portion as Portion
 from flyball_contracts.records.proposals import (
     Action as Action,

@@ -11,10 +11,26 @@ from flyball_contracts.records.resources import Resources
 OutcomeStatus = Literal["accepted", "running", "done", "failed", "refused", "superseded", "planned"]
 FINAL: frozenset[OutcomeStatus] = frozenset({"done", "failed", "refused", "superseded", "planned"})
 RefusalCode = Literal[
-    "", "mode_off", "kill_switch", "expired", "not_yet_valid", "unknown_target", "not_allowed",
-    "rate", "blast_radius", "duplicate", "stale", "invalid", "no_platform", "unsupported", "conflict", "platform",
+    "", "mode_off", "kill_switch", "expired", "not_yet_valid", "unknown_target", "not_allowed", "protected", "window",
+    "rate", "blast_radius", "limit", "quota", "approval", "duplicate", "stale", "invalid", "no_platform", "unsupported",
+    "conflict", "platform",
 ]  # fmt: skip
 Mode = Literal["off", "dry_run", "live"]
+Urgency = Literal["rescue", "normal", "deferral"]
+"""A ``rescue`` leaves a failing device, a ``deferral`` stops work until a better time, all else is ``normal``."""
+
+
+class Counted(Part, frozen=True, kw_only=True):
+    """What the guard's limits count of a decision, for all actuators of a group.
+
+    ``taken`` are the replicas that it takes away, ``usd_per_hour`` is what it expected to add to the cost, and
+    ``decided_ns`` its own time.
+    """
+
+    urgency: Urgency
+    taken: int
+    decided_ns: TimeNs
+    usd_per_hour: float = 0.0
 
 
 class SubjectState(Part, frozen=True, kw_only=True):
@@ -41,10 +57,10 @@ class Outcome(Record, frozen=True, kw_only=True):
     ``done`` means that the platform shows the effect. In dry run its last word is ``planned``: it was checked
     against the real state, and nothing was changed. ``code`` says why it was refused, and ``detail`` names the rule
     and the remedy; ``duplicate`` is in old recordings only. ``actuator`` is the process that speaks, ``operation``
-    the platform's name for what it does about it, and ``answer`` what the platform said. ``before`` is the state
-    that was acted on, ``expected`` what the decision should lead to, ``observed`` what the platform shows, and
-    ``effect`` what that changed, to be compared with the decision's own ``expected``. ``effect_after_s`` is the
-    time from the decision until the platform showed the effect.
+    the platform's name for what it does about it, ``counted`` what the limits count of it, and ``answer`` what the
+    platform said. ``before`` is the state that was acted on, ``expected`` what the decision should lead to,
+    ``observed`` what the platform shows, and ``effect`` what that changed, to be compared with the decision's own
+    ``expected``. ``effect_after_s`` is the time from the decision until the platform showed the effect.
     """
 
     id: str
@@ -62,6 +78,7 @@ class Outcome(Record, frozen=True, kw_only=True):
     detail: str = ""
     answer: str = ""
     operation: str = ""
+    counted: Counted | None = None
     before: SubjectState | None = None
     expected: SubjectState | None = None
     observed: SubjectState | None = None

@@ -154,10 +154,15 @@ def _cloud_event_headers() -> Schema:
         },
         "ce_time": {"type": "string", "format": "date-time", "description": "event time, in nanoseconds, UTC"},
     }
+    required = list(properties)
+    properties["flyball-signature"] = {
+        "type": "string",
+        "description": "of a decision: key id, colon, base64 of the Ed25519 signature of topic, zero byte and value",
+    }
     return {
         "title": "CloudEventHeaders",
         "description": "CloudEvents 1.0 attributes in the Kafka binding's binary mode; header values are UTF-8 text.",
         "type": "object",
-        "required": list(properties),
+        "required": required,
         "properties": properties,
     }

@@ -7,8 +7,8 @@ For each series with value x, and the median of its group where the group has at
     score = 1 - 1 / (1 + d / s)
 
 The scale s is what is known of the tail of d: the largest departure of any member of the group, itself included, which
-fades in hours, and at least a floor in the unit of the metric. A series says nothing until it was seen for a while, for
-longer when it has no peers, and nothing when its scale was passed for a moment only: for less than `last_s`, or
+fades in hours, and at least a floor in the unit of the metric. A series has no score until it was seen for a while, for
+longer when it has no peers, and none when its scale was passed for a moment only: for less than `last_s`, or
 in one tick. While it departs it does not
 learn; a departure that lasts is accepted as the new course. The method is ours.
 
@@ -46,8 +46,8 @@ _ZERO = np.float32(0.0)
 class State(NamedTuple):
     """All [M, N]: seconds seen, means and largest departure of r, seconds over the scale and of rest, and `peak`.
 
-    `peak` is of the departure that lasts; it is added to the record when it has ended, if it was not said. `peered` is
-    true where r was taken against peers: when that changes the series begins anew.
+    `peak` is of the departure that lasts; it is added to the record when it has ended, if it was not reported. `peered`
+    is true where r was taken against peers: when that changes the series begins anew.
     """
 
     seen_s: Floats
@@ -61,7 +61,7 @@ class State(NamedTuple):
 
 
 class Found(NamedTuple):
-    """score [M, N] in 0..1, 0 where nothing is said; expected [M, N] in the unit of x, NaN where not known."""
+    """score [M, N] in 0..1, 0 where nothing departs; expected [M, N] in the unit of x, NaN where not known."""
 
     score: Floats
     expected: Floats
@@ -90,7 +90,7 @@ def step(
     least: float,
     config: Config = DEFAULT,
 ) -> tuple[State, Found]:
-    """Score and learn `x` [N, M] where `mask` [N], in ticks of `period_s`; scores of less than `least` are not said.
+    """Score and learn `x` [N, M] where `mask` [N], in ticks of `period_s`; scores of less than `least` are 0.
 
     `group` int32 [N] puts peers together, a number out of 0..N-1 means none; `floor` [M] is more than 0.
     """
@@ -131,7 +131,7 @@ def _learn(
     least: float,
     config: Config,
 ) -> tuple[State, Found]:
-    """Return the state and what is said, all [M, N], given the median of the group, NaN without one, and the scale.
+    """Return the state and the scores, all [M, N], given the median of the group, NaN without one, and the scale.
 
     NumPy, not JAX: these are simple operations on few numbers, and to call what is compiled takes longer. What most
     ticks have nothing of, new series and departures, is passed over where there is none.
@@ -154,7 +154,7 @@ def _learn(
     rest = np.maximum(state.rest_s - period_s, _ZERO)
     longer = state.over_s + period_s
     over: Floats = np.asarray(np.where(loud, longer, _ZERO) if departs else np.zeros(raw.shape), np.float32)
-    says = loud & known & (over >= max(config.last_s, 2.0 * period_s)) & (rest <= 0.0) if departs else loud
+    reported = loud & known & (over >= max(config.last_s, 2.0 * period_s)) & (rest <= 0.0) if departs else loud
     accepted = over >= config.accept_s if departs else loud
     pace = np.maximum(_learned(period_s, config.slow_s), period_s / (seen + period_s))
     mean = slow + pace * (r - slow)
@@ -164,21 +164,21 @@ def _learn(
     ended = ~warm | accepted | (away < 0.5 * peak)
     record = np.where(ended, np.maximum(record, np.where(accepted, away, peak) if departs else peak), record)
     seen = seen + period_s
-    learned = State(
+    updated = State(
         seen_s=np.where(accepted, _ZERO, seen) if departs else seen,
         peered=peered,
         fast=fast,
         slow=np.where(fresh, r, mean) if begins else mean,
         record=record,
         over_s=np.where(accepted, _ZERO, over) if departs else over,
-        rest_s=np.where(says, np.float32(config.again_s), rest) if departs else rest,
+        rest_s=np.where(reported, np.float32(config.again_s), rest) if departs else rest,
         peak=np.where(ended, away, peak),
     )
-    kept = State(*(np.where(known, new, old) for new, old in zip(learned, state, strict=True)))
+    kept = State(*(np.where(known, new, old) for new, old in zip(updated, state, strict=True)))
     expected = base + slow
     if begins:
         expected = np.where(fresh, np.float32(np.nan), expected)
-    return kept, Found(np.where(says, raw, _ZERO) if departs else over, expected)
+    return kept, Found(np.where(reported, raw, _ZERO) if departs else over, expected)
 
 
 def _learned(period_s: float, constant_s: float) -> float:

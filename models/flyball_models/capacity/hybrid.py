@@ -39,11 +39,11 @@ def init(n: int) -> State:
     return State(zeros, zeros.copy(), np.zeros(n), np.zeros(n, np.bool_))
 
 
-def judge(state: State, said: Floats, served: Floats, full: Bools) -> State:
-    """Compare what was `said` before a window, [5, N], with what it `served` where it was saturated, [N]."""
+def judge(state: State, estimated: Floats, served: Floats, full: Bools) -> State:
+    """Compare what was `estimated` before a window, [5, N], with what it `served` where it was saturated, [N]."""
     due = full & (~state.was_full | (state.since >= EVERY))
     with np.errstate(invalid="ignore", divide="ignore"):
-        off = np.clip(np.log(said / served), -WORST, WORST)
+        off = np.clip(np.log(estimated / served), -WORST, WORST)
     counts = due & np.isfinite(off)
     keep = np.where(counts, FORGET, 1.0)
     known = ~np.isnan(served)

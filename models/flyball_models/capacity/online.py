@@ -88,7 +88,7 @@ def saturated(point: Point, limits: Limits, knee: Floats) -> Bools:
     """Return where a window shows capacity: requests wait all the time, or longer than promised, and the GPUs work.
 
     Work must be seen to go on: a queue before idle replicas is a fault of the balancer, not the end of capacity. Where
-    neither utilisation nor concurrency is told, nothing is believed.
+    neither utilisation nor concurrency is reported, there is no estimate.
     """
     waits = (point.queue >= LEAST_QUEUE) | (np.isnan(point.queue) & (point.wait_s >= limits.wait_s))
     full = known_or(point.concurrency, np.inf) >= 0.5 * known_or(np.exp(knee), 0.0)

@@ -1,6 +1,6 @@
 """How long a replica takes from being there to being ready: matched from counts, and its 90th percentile.
 
-All that is told are two counts, replicas and those that are ready. A rise of the first opens as many starts, a rise
+All that is known are two counts, replicas and those that are ready. A rise of the first opens as many starts, a rise
 of the second ends the oldest open ones, and a fall of the first cancels the newest. What is ready in the very tick in
 which it appears says nothing (many workloads never tell what is ready), so it is no sample.
 

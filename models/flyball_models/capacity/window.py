@@ -40,7 +40,7 @@ class State(NamedTuple):
 
 
 def init(n: int) -> State:
-    """Return the state of `n` workloads that nobody has heard of."""
+    """Return the state of `n` workloads without any tick."""
     return State(
         ready=empty(n),
         steady=np.ones(n, np.bool_),
@@ -59,10 +59,10 @@ def add(state: State, seen: Floats) -> State:
     """Take a tick in; `seen` is [9, N] with the rows of FIELDS, NaN where unknown."""
     ready, queue = seen[_READY], seen[_QUEUED]
     has = ~np.isnan(seen)
-    told = has[_READY]
+    reports = has[_READY]
     return state._replace(
         ready=np.where(np.isnan(state.ready), ready, state.ready),
-        steady=state.steady & (~told | np.isnan(state.ready) | (ready == state.ready)),
+        steady=state.steady & (~reports | np.isnan(state.ready) | (ready == state.ready)),
         total=state.total + np.where(has, seen, 0.0),
         known=state.known + has,
         least_queue=np.fmin(state.least_queue, queue),

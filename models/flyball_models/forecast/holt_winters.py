@@ -109,8 +109,8 @@ def _ahead(state: State, y: Input, mask: Input, config: Config) -> tuple[State, 
     trend = jnp.where(first, 0.0, config.phi * state.trend + config.alpha * config.beta * error)
     rate = jnp.maximum(config.gamma, 1.0 / (age + 1.0)) * (1.0 - config.alpha)
     # A phase without a value so far takes on all of what the level does not explain.
-    learned = jnp.where(held, row + rate * error, state.base + z - carried)
-    row = jnp.where(ok, jnp.where(seasonal, learned, z), row)
+    fresh = jnp.where(held, row + rate * error, state.base + z - carried)
+    row = jnp.where(ok, jnp.where(seasonal, fresh, z), row)
     base = jnp.where(ok & ~seasonal, state.base + (z - state.base) / (state.seen + 1.0), state.base)
     # Not read before it is written, so that it is updated in place.
     ring = state.ring.at[state.tick % config.season].set(row)

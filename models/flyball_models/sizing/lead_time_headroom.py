@@ -36,12 +36,13 @@ def _square(state: State, terms: Terms, due: Ints) -> Floats:
     """Learn how far the needs of the minute are from the levels of a lead time ago; return the squared spreads."""
     count, hour = state.minutes[due], of_hour(state, due)
     before = count - terms.lead[due]
-    told = before > 0
-    at, before = due[told], before[told]
-    error = state.needs[(count[told] - 1) % len(state.needs), at] - mean_of_last(state.means, before, at, terms.level)
+    measured = before > 0
+    at, before = due[measured], before[measured]
+    needed = state.needs[(count[measured] - 1) % len(state.needs), at]
+    error = needed - mean_of_last(state.means, before, at, terms.level)
     weight = np.maximum(FORGET, 1.0 / before)
     state.error[at] += weight * (error**2 - state.error[at])
-    return np.where(told, (1.0 - OF_HOUR) * state.error[due] + OF_HOUR * hour, hour)
+    return np.where(measured, (1.0 - OF_HOUR) * state.error[due] + OF_HOUR * hour, hour)
 
 
 RULE = Rule(0.0, _square)

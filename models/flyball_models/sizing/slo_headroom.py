@@ -1,7 +1,7 @@
 """The policy slo_headroom for many workloads at once: :mod:`flyball_models.scaling.headroom` in columns.
 
-Work comes as means of five seconds, NaN where nothing was told. A minute with less than half of them is left out. After
-an hour of silence, what a workload needed before counts no more; its z stays, it is slow to learn.
+Work comes as means of five seconds, NaN where nothing was reported. A minute with less than half of them is left out.
+After an hour of silence, what a workload needed before counts no more; its z stays, it is slow to learn.
 
 A :class:`Rule` makes the spread and bounds z from below: :mod:`flyball_models.sizing.lead_time_headroom` has another
 one.
@@ -171,12 +171,12 @@ def z_of(state: State, terms: Terms) -> Floats:
 
 def _close(state: State, terms: Terms) -> None:
     """Close a minute where enough of it is known: learn its need and its mean, move z, set the target."""
-    heard = np.isfinite(state.raw)
-    samples = heard.sum(axis=0)
+    reported = np.isfinite(state.raw)
+    samples = reported.sum(axis=0)
     due = np.flatnonzero(samples >= LEAST_SAMPLES)
     if len(due):
         smooth = np.sort(np.where(np.isfinite(state.smooth[:, due]), state.smooth[:, due], -np.inf), axis=0)
-        mean = np.where(heard[:, due], state.raw[:, due], 0.0).sum(axis=0) / samples[due]
+        mean = np.where(reported[:, due], state.raw[:, due], 0.0).sum(axis=0) / samples[due]
         count = state.minutes[due]
         state.needs[count % LONGEST, due] = smooth[-2]
         state.means[count % LONGEST, due] = mean

@@ -87,8 +87,8 @@ class ServiceLoad:
         # Utilisation saturates long before capacity does: one request keeps a kernel running.
         running.use[rows] = np.where(works, (1.0 - (1.0 - busy) ** 2.5)[of], WAITING)
         running.work[rows] = np.where(works, busy[of], 0.01)
-        told = works | (ready[of] == 0)
-        running.report[np.ix_(rows, COLUMNS)] = np.where(told[:, None], report.T[of], np.nan)
+        reports = works | (ready[of] == 0)
+        running.report[np.ix_(rows, COLUMNS)] = np.where(reports[:, None], report.T[of], np.nan)
 
     def _able(self, running: Running, rows: Ints, count: int) -> Doubles:
         """Work per second that can be served in each slice, float64[slices, count]."""

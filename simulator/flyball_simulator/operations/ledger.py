@@ -107,8 +107,8 @@ class Ledger:
             raise Refused("unknown_target", str(error)) from error
         version = str(plant.versions[w])
         if submission.version and submission.version != version:
-            told = f"{decision.workload} has version {version}, not {submission.version}; look again and decide again"
-            raise Refused("conflict", told)
+            detail = f"{decision.workload} has version {version}, not {submission.version}; look again and decide again"
+            raise Refused("conflict", detail)
         try:
             return w, _task(plant, w, decision)
         except Refused:

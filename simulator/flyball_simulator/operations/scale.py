@@ -91,10 +91,10 @@ class ScaleTask:
         """How many replicas each of the workload's pools is to have; those of no portion stay."""
         plant, w = self._plant, self._w
         name, live, pools = plant.specs[w].workload, plant.placement.live(w), plant.placement.workloads[w].nodes
-        said = {pool: 0 for _, pool in self._portions}
+        counted = {pool: 0 for _, pool in self._portions}
         for portion, pool in self._portions:
-            said[pool] += portion.replicas
-        shares = [said.get(p, sum(r.node in nodes for r in live)) for p, nodes in enumerate(pools)]
+            counted[pool] += portion.replicas
+        shares = [counted.get(p, sum(r.node in nodes for r in live)) for p, nodes in enumerate(pools)]
         if sum(shares) != self._decision.replicas:
             raise Refused(
                 "conflict",

@@ -51,12 +51,13 @@ class Family(NamedTuple):
     """Policies of one kind.
 
     ``by_delay`` says that the settings depend on the delay limit, ``ours`` that it is ours, ``forecasts`` that it
-    stands on the engine's forecasts. ``settings`` makes all settings for a case; the same places of the list mean the
-    same knobs in every case.
+    stands on the engine's forecasts. ``about`` says in words what sets the number of replicas.
+    ``settings`` makes all settings for a case; the same places of the list mean the same knobs in every case.
     """
 
     key: str
     title: str
+    about: str
     settings: Callable[[Case], list[Setting]]
     by_delay: bool = False
     ours: bool = False
@@ -168,23 +169,89 @@ def _shadow_selection(case: Case) -> list[Setting]:
     ]
 
 
-STATIC = Family("static", "static", _static)
-HPA = Family("hpa", "HPA on utilisation", _one_knob(hpa.policy, 0.2, 0.98))
-HPA_LOAD = Family("hpa_load", "HPA on arriving work", _one_knob(hpa.load, 0.2, 0.98))
-HPA_QUEUE = Family("hpa_queue", "HPA on queue", _one_knob(hpa.queue, 0.02, 20.0))
-KEDA = Family("keda", "KEDA-like", _one_knob(hpa.keda, 0.22, 1.6))
-KPA = Family("kpa", "KPA", _one_knob(kpa.policy, 0.2, 1.1))
-KPA_HELD = Family("kpa_held", "KPA + 600 s hold", _one_knob(kpa.policy_held, 0.3, 2.0))
-DYNAMO = Family("dynamo", "Dynamo-like", _one_knob(dynamo.policy, 0.2, 1.0))
-SCHEDULE = Family("schedule", "schedule", _schedule, by_delay=True)
-FORECAST_BAND = Family("forecast_band", "Flyball forecast band", _forecast_band, ours=True, forecasts=True)
-HEADROOM = Family("headroom", "Flyball fixed headroom", _headroom, by_delay=True, ours=True)
-SLO_HEADROOM = Family("slo_headroom", "Flyball SLO headroom", _slo_headroom, by_delay=True, ours=True, forecasts=True)
-LEAD_TIME_HEADROOM = Family(
-    "lead_time_headroom", "Flyball lead-time headroom", _lead_time_headroom, by_delay=True, ours=True, forecasts=True
+STATIC = Family("static", "static", "one number of replicas for all the time", _static)
+HPA = Family(
+    "hpa",
+    "HPA on utilisation",
+    "Kubernetes autoscaler: replicas follow their mean utilisation",
+    _one_knob(hpa.policy, 0.2, 0.98),
 )
-SHADOW_SELECTION = Family("shadow_selection", "Flyball shadow selection", _shadow_selection, by_delay=True, ours=True)
-ORACLE = Family("oracle", "oracle-A", _oracle, by_delay=True)
+HPA_LOAD = Family(
+    "hpa_load",
+    "HPA on arriving work",
+    "the same, on the work that arrives, whether or not it can be served",
+    _one_knob(hpa.load, 0.2, 0.98),
+)
+HPA_QUEUE = Family(
+    "hpa_queue", "HPA on queue", "the same, on requests that wait for each replica", _one_knob(hpa.queue, 0.02, 20.0)
+)
+KEDA = Family(
+    "keda",
+    "KEDA-like",
+    "arriving work and its queue over what a replica is set to take, scale to the larger",
+    _one_knob(hpa.keda, 0.22, 1.6),
+)
+KPA = Family(
+    "kpa", "KPA", "Knative autoscaler: requests in flight, with a panic window", _one_knob(kpa.policy, 0.2, 1.1)
+)
+KPA_HELD = Family(
+    "kpa_held",
+    "KPA + 600 s hold",
+    "the same, and nothing goes for 600 s after the last peak",
+    _one_knob(kpa.policy_held, 0.3, 2.0),
+)
+DYNAMO = Family(
+    "dynamo",
+    "Dynamo-like",
+    "a planner that forecasts the next interval and provides for it",
+    _one_knob(dynamo.policy, 0.2, 1.0),
+)
+SCHEDULE = Family("schedule", "schedule", "the same hour of the days before", _schedule, by_delay=True)
+FORECAST_BAND = Family(
+    "forecast_band",
+    "Flyball forecast band",
+    "a quantile of the forecast at the cold start",
+    _forecast_band,
+    ours=True,
+    forecasts=True,
+)
+HEADROOM = Family(
+    "headroom",
+    "Flyball fixed headroom",
+    "the level of five minutes and a fixed multiple of its spread",
+    _headroom,
+    by_delay=True,
+    ours=True,
+)
+SLO_HEADROOM = Family(
+    "slo_headroom",
+    "Flyball SLO headroom",
+    "the level of five minutes and as many spreads as the objective has needed, raised by a forecast",
+    _slo_headroom,
+    by_delay=True,
+    ours=True,
+    forecasts=True,
+)
+LEAD_TIME_HEADROOM = Family(
+    "lead_time_headroom",
+    "Flyball lead-time headroom",
+    "the same, with the spread over one cold start",
+    _lead_time_headroom,
+    by_delay=True,
+    ours=True,
+    forecasts=True,
+)
+SHADOW_SELECTION = Family(
+    "shadow_selection",
+    "Flyball shadow selection",
+    "many policies run in the shadow; the one that would have cost least acts",
+    _shadow_selection,
+    by_delay=True,
+    ours=True,
+)
+ORACLE = Family(
+    "oracle", "oracle-A", "knows the demand of the next cold start; no real policy can", _oracle, by_delay=True
+)
 FAMILIES = {
     f.key: f
     for f in (

@@ -22,29 +22,36 @@ from flyball_streams.backtest.words import (
 
 IN_TIME = COLUMNS.index("in time")
 CSS = """
-:root{color-scheme:light}
-body{margin:0;background:#f6f7f9;color:#1d2430;
+:root{color-scheme:light dark;--ink:#1d2430;--quiet:#6b7486;--grid:#e3e6ec;--paper:#f6f7f9;--card:#fff;--line:#eef0f4;
+  --ours:#f2f7ff;--bad:#b0392b;--good:#1f7a46}
+@media (prefers-color-scheme:dark){:root{--ink:#e6e9ef;--quiet:#98a2b3;--grid:#2c3442;--paper:#12161d;--card:#1a202a;
+  --line:#252d39;--ours:#1c2a41;--bad:#ff8a7a;--good:#63cf94}}
+body{margin:0;background:var(--paper);color:var(--ink);
   font:15px/1.5 system-ui,Segoe UI,Roboto,sans-serif}
-main{max-width:1080px;margin:0 auto;padding:32px 24px 64px}
+main{max-width:1240px;margin:0 auto;padding:32px 24px 64px}
 h1{font-size:26px;margin:0 0 4px}
 h2{font-size:18px;margin:36px 0 10px}
 p{margin:6px 0}
-.quiet{color:#6b7486}
-.card{background:#fff;border:1px solid #e3e6ec;border-radius:10px;padding:18px 20px;overflow-x:auto}
+.quiet{color:var(--quiet)}
+.card{background:var(--card);border:1px solid var(--grid);border-radius:10px;padding:18px 20px;overflow-x:auto}
 .below{margin-top:12px}
 .tiles{display:grid;grid-template-columns:repeat(auto-fit,minmax(190px,1fr));gap:12px;margin:22px 0}
-.tile{background:#fff;border:1px solid #e3e6ec;border-radius:10px;padding:14px 16px}
+.tile{background:var(--card);border:1px solid var(--grid);border-radius:10px;padding:14px 16px}
 .tile b{display:block;font-size:23px;font-weight:650}
-.tile span{color:#6b7486;font-size:13px}
+.tile span{color:var(--quiet);font-size:13px}
 table{border-collapse:collapse;width:100%;font-variant-numeric:tabular-nums}
-th,td{text-align:right;padding:6px 9px;border-bottom:1px solid #eef0f4;white-space:nowrap;font-size:14px}
-th{color:#6b7486;font-weight:500;font-size:12.5px}
+th,td{text-align:right;padding:6px 7px;border-bottom:1px solid var(--line);white-space:nowrap;font-size:13.5px}
+th{color:var(--quiet);font-weight:500;font-size:12.5px;white-space:normal;vertical-align:bottom}
 td:first-child,th:first-child,.faults th:nth-child(2){text-align:left}
-tr.ours td{font-weight:650;background:#f2f7ff}
-td.bad{color:#b0392b}
-td.good{color:#1f7a46}
-td.say{white-space:normal;text-align:left}
+tr.ours td{font-weight:650;background:var(--ours)}
+td.bad{color:var(--bad)}
+td.good{color:var(--good)}
+td.words{white-space:normal;text-align:left}
+th.words{text-align:left}
+td small{display:block;max-width:260px;color:var(--quiet);font-weight:400;font-size:12px;white-space:normal;
+  line-height:1.35;margin:1px 0 0 16px}
 i.dot{display:inline-block;width:9px;height:9px;border-radius:5px;margin-right:7px}
+svg text{fill:var(--ink)}
 svg{width:100%;height:auto;font-family:system-ui,Segoe UI,Roboto,sans-serif}
 """
 
@@ -105,10 +112,11 @@ def _table(study: Study) -> str:
         tone = "" if row.ratio is None or row.ratio == 1 else "good" if row.ratio < 1 else "bad"
         late = "bad" if row.attainment is not None and row.attainment < study.target else ""
         tones = {0: tone, IN_TIME: late}
-        said = "".join(f'<td class="{tones.get(i, "")}">{_e(cell)}</td>' for i, cell in enumerate(cells(row)))
+        values = "".join(f'<td class="{tones.get(i, "")}">{_e(cell)}</td>' for i, cell in enumerate(cells(row)))
         dot = f'<i class="dot" style="background:{colour[row.key]}"></i>'
         mark = ' class="ours"' if row.ours else ""
-        rows.append(f"<tr{mark}><td>{dot}{_e(row.title)}</td>{said}</tr>")
+        title = f"{dot}{_e(row.title)}<small>{_e(row.about)}</small>"
+        rows.append(f"<tr{mark}><td>{title}</td>{values}</tr>")
     return _grid(("policy", *COLUMNS), rows)
 
 
@@ -119,10 +127,10 @@ def _confirmed(study: Study) -> str:
     colour = colours(study)
     rows: list[str] = []
     for row in found.rows:
-        said = "".join(f"<td>{_e(cell)}</td>" for cell in single.cells(row))
+        values = "".join(f"<td>{_e(cell)}</td>" for cell in single.cells(row))
         mark = ' class="ours"' if row.ours else ""
         dot = f'<i class="dot" style="background:{colour[row.key]}"></i>'
-        rows.append(f"<tr{mark}><td>{dot}{_e(row.title)}</td>{said}</tr>")
+        rows.append(f"<tr{mark}><td>{dot}{_e(row.title)}</td>{values}</tr>")
     swaps = "".join(f'<p class="quiet">{_e(line)}</p>' for line in single.swaps(found))
     return (
         f"<h2>Does a second engine agree?</h2><p>{_e(single.verdict(found))}</p>"
@@ -138,9 +146,11 @@ def _faults(study: Study) -> str:
     rows: list[str] = []
     for o in study.safety:
         tones = {0: "bad" if o.attainment < study.target else "", 5: "good" if o.passed else "bad"}
-        said = "".join(f'<td class="{tones.get(i, "")}">{_e(cell)}</td>' for i, cell in enumerate(fault_cells(o)))
+        values = "".join(f'<td class="{tones.get(i, "")}">{_e(cell)}</td>' for i, cell in enumerate(fault_cells(o)))
         dot = f'<i class="dot" style="background:{colour[o.policy]}"></i>'
-        rows.append(f'<tr><td>{dot}{_e(titles[o.policy])}</td><td class="say">{_e(TITLES[o.fault])}</td>{said}</tr>')
+        rows.append(
+            f'<tr><td>{dot}{_e(titles[o.policy])}</td><td class="words">{_e(TITLES[o.fault])}</td>{values}</tr>'
+        )
     return (
         f'<h2>When things go wrong</h2><div class="card">{faults(study)}</div>'
         f'<div class="card below faults">{_grid(("policy", "fault", *FAULT_COLUMNS), rows)}</div>'
@@ -148,7 +158,11 @@ def _faults(study: Study) -> str:
 
 
 def _grid(head: tuple[str, ...], rows: list[str]) -> str:
-    return f"<table><tr>{''.join(f'<th>{_e(h)}</th>' for h in head)}</tr>{''.join(rows)}</table>"
+    return f"<table><tr>{''.join(map(_head, head))}</tr>{''.join(rows)}</table>"
+
+
+def _head(name: str) -> str:
+    return f'<th class="words">{_e(name)}</th>' if name in ("why", "fault") else f"<th>{_e(name)}</th>"
 
 
 def _decisions(study: Study) -> str:
@@ -159,10 +173,10 @@ def _decisions(study: Study) -> str:
     rows: list[str] = []
     for d in study.decisions:
         when = datetime.fromtimestamp(d.time_s, UTC)
-        said = f"{when:%a %H:%M:%S}" if dated(study) else f"day {when.timetuple().tm_yday} {when:%H:%M:%S}"
+        moment = f"{when:%a %H:%M:%S}" if dated(study) else f"day {when.timetuple().tm_yday} {when:%H:%M:%S}"
         had, later = (UNKNOWN if x is None else str(x) for x in (d.baseline, d.baseline_later))
         rows.append(
-            f"<tr><td>{said}</td><td>{d.before} → {d.after}</td><td>{_e(d.rule)}</td>"
-            f'<td class="say">{_e(d.reason)}</td><td>{had}</td><td>{later}</td></tr>'
+            f"<tr><td>{moment}</td><td>{d.before} → {d.after}</td><td>{_e(d.rule)}</td>"
+            f'<td class="words">{_e(d.reason)}</td><td>{had}</td><td>{later}</td></tr>'
         )
     return _grid(head, rows)

@@ -1,4 +1,4 @@
-"""The page's two pictures, as SVG to stand inside it."""
+"""The page's pictures, as SVG to stand inside it."""
 
 import io
 import re
@@ -16,8 +16,10 @@ from flyball_streams.backtest.safety import MOST_LOST, TITLES
 from flyball_streams.backtest.study import Row, Study
 
 INK, QUIET, GRID = "#1d2430", "#6b7486", "#e3e6ec"
+THEME = {INK: "var(--ink)", QUIET: "var(--quiet)", GRID: "var(--grid)", "#000000": "var(--ink)"}
+"""What a colour of a picture is in the page: text and lines follow its theme."""
 OURS, BASE, ORACLE, DEMAND = "#1f6feb", "#d9822b", "#2e8b57", "#9aa3b2"
-MORE_OURS = ("#0b3d91", "#7db3ff")
+MORE_OURS = ("#4a63d3", "#7db3ff")
 OTHERS = ("#8a6fc9", "#c25b7c", "#5aa7b5", "#a08a4f", "#7d8597", "#b0524a", "#5d7f4e")
 YEAR_S = 365 * 86_400
 STYLE: Any = {"svg.fonttype": "none", "svg.hashsalt": "flyball", "font.family": "sans-serif", "font.size": 9.5}
@@ -163,6 +165,8 @@ def svg_of(figure: Figure) -> str:
         figure.savefig(out, format="svg", metadata={"Date": None}, transparent=True)  # pyright: ignore[reportUnknownMemberType]
     text = out.getvalue()
     text = text[text.index("<svg") :]
+    for fixed, themed in THEME.items():
+        text = text.replace(fixed, themed)
     for size in ("width", "height"):
         text = re.sub(rf'(<svg[^>]*?) {size}="[^"]*"', r"\1", text, count=1)
     return text

@@ -45,6 +45,7 @@ class Row(msgspec.Struct, frozen=True, kw_only=True):
 
     key: str
     title: str
+    about: str
     ours: bool
     tried: int
     setting: str
@@ -236,6 +237,7 @@ def _row(
     row = Row(
         key=family.key,
         title=family.title,
+        about=family.about,
         ours=family.ours,
         tried=len(result.names),
         setting=best.name,

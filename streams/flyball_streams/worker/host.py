@@ -14,6 +14,7 @@ import logging
 import threading
 import time
 from collections.abc import Collection, Mapping, Sequence
+from pathlib import Path
 from typing import Any, cast
 
 from confluent_kafka import KafkaError, KafkaException, Message as KafkaMessage, Producer
@@ -23,8 +24,9 @@ from flyball_contracts.codec import Message, snapshot_message
 from flyball_contracts.config import Config, KafkaConfig
 from flyball_contracts.errors import DecodeError, TransportError
 from flyball_contracts.kafka import open_producer, producer_settings
+from flyball_contracts.signing import Signer
 from flyball_contracts.tables import TABLES
-from flyball_contracts.topics import DEMAND, EVENTS, PROPOSALS, STATE, TELEMETRY, TOPICS
+from flyball_contracts.topics import DECISIONS, DEMAND, EVENTS, PROPOSALS, STATE, TELEMETRY, TOPICS
 from flyball_streams.engine.cell import CellLane
 from flyball_streams.engine.directory import Directory
 from flyball_streams.engine.lane import Incoming, Lane
@@ -72,6 +74,8 @@ class LaneHost:
         self._unsaved: set[Key] = set()
         self._failed: KafkaError | None = None
         self._lock = threading.Lock()
+        key = config.worker.signing_key
+        self._signer = Signer(Path(key)) if key else None
         self._producers = {portable: self._open(config.kafka, client_id, portable) for portable in (False, True)}
 
     def start(self) -> None:
@@ -326,9 +330,12 @@ class LaneHost:
         for topic, key, value, headers, partition in messages:
             place = ANY_PARTITION if partition is None else partition
             producer = self._producers[TOPICS[topic].portable]
+            sent = headers
+            if self._signer is not None and topic == DECISIONS.name:
+                sent = [*headers, self._signer.header(topic, value)]
             while True:
                 try:
-                    producer.produce(topic, value, key, place, headers=cast("Any", headers))
+                    producer.produce(topic, value, key, place, headers=cast("Any", sent))
                     break
                 except BufferError:
                     producer.poll(0.1)

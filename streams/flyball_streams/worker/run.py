@@ -12,7 +12,8 @@ import faust
 from flyball_contracts.config import Config, WorkerConfig
 from flyball_contracts.errors import TransportError
 from flyball_contracts.kafka import Storms, list_topics, open_admin
-from flyball_contracts.topics import EVENTS, TELEMETRY, TOPICS
+from flyball_contracts.rights import roles
+from flyball_contracts.topics import EVENTS, TELEMETRY
 from flyball_streams.engine.workload.forecast.history import History
 from flyball_streams.worker.app import Worker
 from flyball_streams.worker.host import LaneHost
@@ -26,21 +27,23 @@ SESSION_S = 10.0
 GC_OBJECTS = 50_000
 
 
-def topic_partitions(bootstrap: str, client: dict[str, str]) -> dict[str, int]:
-    """Partition count of each of our topics on the broker.
+def topic_partitions(config: Config) -> dict[str, int]:
+    """Partition count of each topic that a worker reads or writes.
 
     Raises :class:`TransportError` when the broker does not answer, a topic is missing, or the node topics are not
     partitioned alike.
     """
-    admin = open_admin({"bootstrap.servers": bootstrap, **client}, log, "start", aloud=False)
+    bootstrap, role = config.kafka.bootstrap, roles(config)["worker"]
+    admin = open_admin({"bootstrap.servers": bootstrap, **config.kafka.client}, log, "start", aloud=False)
     try:
         known = list_topics(admin, 10.0).topics
     except Exception as error:
         raise TransportError(
             f"no Kafka broker answers at {bootstrap}: start one, or set kafka.bootstrap (--bootstrap)"
         ) from error
-    counts = {name: len(known[name].partitions) for name in TOPICS if name in known}
-    missing = sorted(set(TOPICS) - set(counts))
+    needed = {topic.name for topic in (*role.reads, *role.writes)}
+    counts = {name: len(known[name].partitions) for name in sorted(needed) if name in known}
+    missing = sorted(needed - set(counts))
     if missing:
         raise TransportError(
             f"missing topics on {bootstrap}: {', '.join(missing)}; create them with `flyball topics --create`"
@@ -89,7 +92,7 @@ def run_worker(config: Config, *, embedded: bool = False, health_file: Path | No
         handler.addFilter(storms)
     client_id = f"flyball-worker-{socket.gethostname()}-{os.getpid()}"
     learned = _histories(config.worker)
-    partitions = topic_partitions(config.kafka.bootstrap, config.kafka.client)
+    partitions = topic_partitions(config)
     host = LaneHost(config, partitions, client_id, learned)
     with tempfile.TemporaryDirectory(prefix="flyball-worker-") as scratch:
         host.start()

@@ -1,6 +1,8 @@
 """One Kubernetes API server: paths and JSON in, answers out. Credentials and TLS are the official client's."""
 
 import json
+from collections.abc import Iterator
+from contextlib import suppress
 from importlib import import_module
 from typing import Any, NamedTuple
 
@@ -12,14 +14,16 @@ JSON = "application/json"
 METADATA = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1,application/json"
 RBAC = "infra/kubernetes/actuator.yaml"
 _PAGE = 500
+_GONE = 410
 
 
 class Answer(NamedTuple):
-    """What the server said; ``audit_id`` names the request in its audit log."""
+    """What the server said; ``audit_id`` names the request in its audit log, ``version`` is that of a list."""
 
     status: int
     body: Any
     audit_id: str
+    version: str = ""
 
     @property
     def ok(self) -> bool:
@@ -118,7 +122,75 @@ class Api:
             items += page.body.get("items") or ()
             more = page.body.get("metadata", {}).get("continue", "")
             if not more:
-                return page._replace(body=items)
+                return page._replace(body=items, version=page.body.get("metadata", {}).get("resourceVersion", ""))
+
+    def watch(self, path: str, version: str, query: tuple[tuple[str, str], ...], within_s: float) -> "Changes":
+        """Changes of a list since a version of it, for at most ``within_s``; raises as :meth:`call` does.
+
+        A version that is too old is told by an event, or by HTTP 410: :class:`Expired`.
+        """
+        asked = (
+            ("watch", "true"),
+            ("resourceVersion", version),
+            ("allowWatchBookmarks", "true"),
+            ("timeoutSeconds", str(round(within_s))),
+        )
+        try:
+            raw = self._client.call_api(
+                path,
+                "GET",
+                query_params=[*query, *asked],
+                header_params={"Accept": JSON},
+                auth_settings=["BearerToken"],
+                _preload_content=False,
+                _return_http_data_only=True,
+                _request_timeout=(self._timeout_s, within_s + self._timeout_s),
+            )
+        except self._failure as error:
+            if error.status == _GONE:
+                raise Expired from error
+            raise PlatformError(f"WATCH {self.host}{path}: HTTP {error.status}") from error
+        except (self._errors, OSError) as error:
+            raise PlatformError(f"WATCH {self.host}{path}: {error}") from error
+        return Changes(raw, self._errors, f"WATCH {self.host}{path}")
+
+
+class Expired(Exception):
+    """The version that was asked for is no longer kept: list anew."""
+
+
+class Changes:
+    """Events of a watch, each ``(type, object)``; :meth:`close` ends the wait for the next one from another thread."""
+
+    def __init__(self, raw: Any, errors: Any, what: str) -> None:
+        self._raw, self._errors, self._what = raw, errors, what
+
+    def __iter__(self) -> Iterator[tuple[str, Any]]:
+        rest = b""
+        try:
+            for chunk in self._raw.stream(decode_content=False):
+                *lines, rest = (rest + chunk).split(b"\n")
+                for line in lines:
+                    yield self._event(line)
+        except (self._errors, OSError) as error:
+            raise PlatformError(f"{self._what}: {error}") from error
+        finally:
+            self._raw.release_conn()
+
+    def close(self) -> None:
+        """Break the connection."""
+        with suppress(ValueError, RuntimeError, OSError):  # it has ended by itself
+            self._raw.shutdown()
+
+    def _event(self, line: bytes) -> tuple[str, Any]:
+        event: dict[str, Any] = _decoded(line) or {}
+        kind = event.get("type", "")
+        thing: dict[str, Any] = event.get("object") or {}
+        if kind == "ERROR":  # comes in an answer of HTTP 200
+            if thing.get("code") == _GONE:
+                raise Expired
+            raise PlatformError(f"{self._what}: {thing.get('message') or 'an error event'}")
+        return kind, thing
 
 
 def refused(answer: Answer, what: str) -> Rejected:

@@ -5,8 +5,8 @@ from typing import Any
 from flyball_actuators.platforms.base import Done, Failed, Handle, Progress, Rejected, Running, Superseded
 from flyball_actuators.platforms.kubernetes.api import JSON, MERGE, Answer, Api, refused
 from flyball_actuators.platforms.kubernetes.kinds import Object, Shown, status_of, writers_of
-from flyball_actuators.platforms.kubernetes.operation import Operation, manager
-from flyball_actuators.platforms.kubernetes.pods import pod_path
+from flyball_actuators.platforms.kubernetes.operation import Operation, manager, operation_of
+from flyball_actuators.platforms.kubernetes.pods import pod_path, pods_of
 from flyball_actuators.platforms.kubernetes.targets import Target
 from flyball_actuators.platforms.states import expected_of
 from flyball_contracts.records import Preempt, Scale, SubjectState
@@ -37,15 +37,7 @@ def count(api: Api, target: Target, thing: Object, decision: Scale | Preempt, *,
         for victim in marked_pods:
             api.call("PATCH", pod_path(target.namespace, victim), unmarked, query, MERGE)
         return answer
-    operation = Operation(
-        verb="count",
-        decision=decision.id,
-        kind=target.kind,
-        namespace=target.namespace,
-        name=target.name,
-        uid=thing["metadata"]["uid"],
-        replicas=wanted,
-    )
+    operation = count_of(decision, target, thing)
     return Handle(
         operation="" if dry_run else operation.encode(),
         expected=expected_of(decision, SubjectState()),
@@ -53,8 +45,14 @@ def count(api: Api, target: Target, thing: Object, decision: Scale | Preempt, *,
     )
 
 
+def count_of(decision: Scale | Preempt, target: Target, thing: Object) -> Operation:
+    """The operation that sets a controller to the number of replicas that a decision asks for."""
+    frees = decision.replicas < decision.replicas_before
+    return operation_of("count", decision, target, thing, replicas=decision.replicas, frees=frees)
+
+
 def watch_count(api: Api, operation: Operation, now_ns: int) -> Progress:
-    """How far the controller is: done once as many serve as are asked for, and no others are left."""
+    """How far the controller is: done once as many serve as are asked for, and those that go are gone."""
     target = operation.target
     answer = api.get(target.path)
     if answer.status == 404 or (answer.ok and answer.body["metadata"]["uid"] != operation.uid):
@@ -69,6 +67,11 @@ def watch_count(api: Api, operation: Operation, now_ns: int) -> Progress:
         return Superseded(f"{target} is set to {shown.replicas} replicas by {_writer(answer.body)}", state)
     wanted = operation.replicas
     if shown.settled and shown.ready == wanted and shown.present == wanted:
+        left = pods_of(api, target, answer.body, leaving=True) if operation.frees else []
+        if isinstance(left, Rejected):
+            return Failed(f"unknown outcome: {left.detail}")
+        if left:  # they are not counted any more, and still have their GPUs
+            return Running(f"{target} has {wanted} ready replicas, and {len(left)} pods are still ending")
         return Done(state, now_ns, f"{target} has {wanted} ready replicas")
     stuck = _stuck(answer.body)
     if stuck:

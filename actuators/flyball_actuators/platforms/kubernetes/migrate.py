@@ -11,7 +11,7 @@ from typing import Any
 from flyball_actuators.platforms.base import Done, Failed, Handle, Progress, Rejected, Running
 from flyball_actuators.platforms.kubernetes.api import JSON, MERGE, Api, refused
 from flyball_actuators.platforms.kubernetes.kinds import Object, note_of
-from flyball_actuators.platforms.kubernetes.operation import Operation, manager
+from flyball_actuators.platforms.kubernetes.operation import Operation, manager, operation_of
 from flyball_actuators.platforms.kubernetes.pods import own_pod, place_of, pod_path
 from flyball_actuators.platforms.kubernetes.targets import Target
 from flyball_actuators.platforms.states import expected_of
@@ -183,13 +183,11 @@ class Migrations:
 
 
 def _operation(target: Target, thing: Object, decision: Migrate, pod_uid: str, now_ns: int) -> Operation:
-    return Operation(
-        verb="migrate",
-        decision=decision.id,
-        kind=target.kind,
-        namespace=target.namespace,
-        name=target.name,
-        uid=thing["metadata"]["uid"],
+    return operation_of(
+        "migrate",
+        decision,
+        target,
+        thing,
         pod=decision.replica,
         pod_uid=pod_uid,
         node=decision.from_node,

@@ -1,12 +1,14 @@
 """The name of an operation: all that another process needs to go on with it."""
 
-from typing import Literal
+from typing import Any, Literal
 from urllib.parse import parse_qsl, urlencode
 
 import msgspec
 
 from flyball_actuators.platforms.base import PlatformError
+from flyball_actuators.platforms.kubernetes.kinds import Object
 from flyball_actuators.platforms.kubernetes.targets import Target
+from flyball_contracts.records import AnyDecision
 
 Verb = Literal["count", "migrate", "resize"]
 MANAGER = "flyball-"
@@ -15,7 +17,8 @@ MANAGER = "flyball-"
 class Operation(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """What was submitted for one decision.
 
-    ``count``: ``replicas`` are asked for. ``migrate``: ``pod`` with ``pod_uid`` is to leave ``node``, by ``until_ns``.
+    ``count``: ``replicas`` are asked for; where it ``frees``, those that go must be gone.
+    ``migrate``: ``pod`` with ``pod_uid`` is to leave ``node``, by ``until_ns``.
     ``resize``: each pod is to ask for ``cpu`` cores and ``memory_bytes``, 0: as it is.
     """
 
@@ -26,6 +29,7 @@ class Operation(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     name: str
     uid: str
     replicas: int = -1
+    frees: bool = False
     pod: str = ""
     pod_uid: str = ""
     node: str = ""
@@ -42,6 +46,19 @@ class Operation(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     def encode(self) -> str:
         """As text, for an outcome."""
         return urlencode(msgspec.to_builtins(self))
+
+
+def operation_of(verb: Verb, decision: AnyDecision, target: Target, thing: Object, **more: Any) -> Operation:
+    """The operation of a decision about a controller as it was read."""
+    return Operation(
+        verb=verb,
+        decision=decision.id,
+        kind=target.kind,
+        namespace=target.namespace,
+        name=target.name,
+        uid=thing["metadata"]["uid"],
+        **more,
+    )
 
 
 def decode(text: str) -> Operation:

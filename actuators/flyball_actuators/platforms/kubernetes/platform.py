@@ -1,14 +1,13 @@
 """One Kubernetes cluster as a platform; see :class:`KubernetesPlatform`."""
 
 import time
-from collections.abc import Callable
 
 from flyball_actuators.platforms.base import Capabilities, Failed, Handle, Progress, Rejected
 from flyball_actuators.platforms.kubernetes.api import Api
-from flyball_actuators.platforms.kubernetes.count import count, watch_count, written_by
+from flyball_actuators.platforms.kubernetes.count import count, count_of, watch_count, written_by
 from flyball_actuators.platforms.kubernetes.kinds import Object
 from flyball_actuators.platforms.kubernetes.migrate import Migrations
-from flyball_actuators.platforms.kubernetes.operation import Operation, decode, manager
+from flyball_actuators.platforms.kubernetes.operation import decode, manager
 from flyball_actuators.platforms.kubernetes.pods import own_pod, place_of, pods_of
 from flyball_actuators.platforms.kubernetes.resize import find_resize, resize, resources_of, watch_resize
 from flyball_actuators.platforms.kubernetes.targets import Target, Targets
@@ -31,13 +30,12 @@ class KubernetesPlatform:
     name = "kubernetes"
     capabilities = Capabilities(kinds=frozenset({"Scale", "Migrate", "Preempt"}), tracks=True)
 
-    def __init__(self, entry: PlatformConfig, where: str = "platform", clock: Callable[[], int] = time.time_ns) -> None:
+    def __init__(self, entry: PlatformConfig, where: str = "platform") -> None:
         if not entry.namespaces:
             raise ConfigError(f"{where}.namespaces: none is named; list those whose workloads Flyball may command")
         self._api = Api(entry.kubeconfig, entry.context, entry.timeout_s, where)
         self._targets = Targets(self._api, entry.namespaces)
         self._migrations = Migrations(self._api)
-        self._clock = clock
 
     def observe(self, decision: AnyDecision) -> SubjectState | Rejected:
         """The controller's replicas, and the nodes of the pods that the decision names, which must be its own."""
@@ -77,7 +75,7 @@ class KubernetesPlatform:
         if _version(thing) != observed.version:
             return Rejected("conflict", f"{target} was changed since it was looked at; decide again on what it is now")
         if isinstance(decision, Migrate):
-            return self._migrations.submit(target, thing, decision, self._clock(), dry_run=dry_run)
+            return self._migrations.submit(target, thing, decision, time.time_ns(), dry_run=dry_run)
         if isinstance(decision, Scale):
             problem = _beyond(target, decision)
             if problem is not None:
@@ -92,10 +90,10 @@ class KubernetesPlatform:
             return Failed(f"unknown outcome: {handle.answer}")
         operation = decode(handle.operation)
         if operation.verb == "migrate":
-            return self._migrations.watch(operation, self._clock())
+            return self._migrations.watch(operation, time.time_ns())
         if operation.verb == "resize":
-            return watch_resize(self._api, operation, self._clock())
-        return watch_count(self._api, operation, self._clock())
+            return watch_resize(self._api, operation, time.time_ns())
+        return watch_count(self._api, operation, time.time_ns())
 
     def find(self, decision: AnyDecision, observed: SubjectState | None) -> Handle | None:
         """Look for the decision's own mark on the objects.
@@ -108,21 +106,12 @@ class KubernetesPlatform:
             return Handle(operation=_OVERWRITTEN, expected=SubjectState(), answer=found.detail)
         target, thing = found
         if isinstance(decision, Migrate):
-            return self._migrations.find(target, thing, decision, self._clock())
+            return self._migrations.find(target, thing, decision, time.time_ns())
         if isinstance(decision, Scale) and decision.resources is not None:
             return find_resize(self._api, target, thing, decision, decision.resources)
-        wanted = decision.replicas
         expected = expected_of(decision, SubjectState())
         if written_by(thing, manager(decision.id)):
-            operation = Operation(
-                verb="count",
-                decision=decision.id,
-                kind=target.kind,
-                namespace=target.namespace,
-                name=target.name,
-                uid=thing["metadata"]["uid"],
-                replicas=wanted,
-            )
+            operation = count_of(decision, target, thing)
             return Handle(operation=operation.encode(), expected=expected, answer="found on the object")
         if observed is None or _version(thing) != observed.version:
             answer = f"{target} was changed by somebody else since the decision was claimed; look at it"

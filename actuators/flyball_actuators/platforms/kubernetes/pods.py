@@ -24,14 +24,14 @@ def own_pod(api: Api, target: Target, uid: str, name: str) -> Object | Rejected 
         return None
     if not answer.ok:
         return refused(answer, f"reading pod {target.namespace}/{name}")
-    if is_own(api, target, uid, answer.body, {}):
+    if _is_own(api, target, uid, answer.body, {}):
         return dict(answer.body)
     return Rejected(
         "invalid", f"pod {target.namespace}/{name} is not one of {target}; name a replica of the workload itself"
     )
 
 
-def is_own(api: Api, target: Target, uid: str, pod: Object, owners: dict[str, Object]) -> bool:
+def _is_own(api: Api, target: Target, uid: str, pod: Object, owners: dict[str, Object]) -> bool:
     """Whether the owners of a pod lead to the controller with this ``uid``; ``owners`` keeps those that were read."""
     owner = pod
     for _ in range(_DEEPEST):
@@ -51,8 +51,8 @@ def is_own(api: Api, target: Target, uid: str, pod: Object, owners: dict[str, Ob
     return False
 
 
-def pods_of(api: Api, target: Target, thing: Object) -> list[Object] | Rejected:
-    """Pods with the labels of a controller that are not on their way out; :func:`own_pod` says whether they are its."""
+def pods_of(api: Api, target: Target, thing: Object, *, leaving: bool = False) -> list[Object] | Rejected:
+    """The controller's own pods: those that stay, or those that are on their way out."""
     if target.kind == "JobSet":
         selector = f"jobset.sigs.k8s.io/jobset-name={target.name}"
     elif target.kind == "LeaderWorkerSet":
@@ -62,7 +62,9 @@ def pods_of(api: Api, target: Target, thing: Object) -> list[Object] | Rejected:
     answer = api.listed(f"/api/v1/namespaces/{target.namespace}/pods", (("labelSelector", selector),))
     if not answer.ok:
         return refused(answer, f"listing the pods of {target}")
-    return [pod for pod in answer.body if "deletionTimestamp" not in pod["metadata"]]
+    found = [pod for pod in answer.body if ("deletionTimestamp" in pod["metadata"]) == leaving]
+    owners: dict[str, Object] = {}  # labels are only a word
+    return [pod for pod in found if _is_own(api, target, thing["metadata"]["uid"], pod, owners)]
 
 
 def _selector(chosen: Object) -> str:

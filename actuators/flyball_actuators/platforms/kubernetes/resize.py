@@ -10,8 +10,8 @@ from flyball_actuators.platforms.base import Done, Failed, Handle, Progress, Rej
 from flyball_actuators.platforms.kubernetes.api import Answer, Api, refused
 from flyball_actuators.platforms.kubernetes.count import written_by
 from flyball_actuators.platforms.kubernetes.kinds import Object, status_of
-from flyball_actuators.platforms.kubernetes.operation import Operation, manager
-from flyball_actuators.platforms.kubernetes.pods import is_own, pod_path, pods_of
+from flyball_actuators.platforms.kubernetes.operation import Operation, manager, operation_of
+from flyball_actuators.platforms.kubernetes.pods import pod_path, pods_of
 from flyball_actuators.platforms.kubernetes.quantity import amount, quantity
 from flyball_actuators.platforms.kubernetes.targets import Target
 from flyball_contracts.records import Resources, Scale, SubjectState
@@ -34,7 +34,7 @@ def resize(
     if wanted.gpu_profile:
         return Rejected("unsupported", f"the GPUs of {target} cannot be changed in place; ask for CPU or memory alone")
     operation = _operation(target, thing, decision, wanted)
-    pods = _own_pods(api, operation, thing)
+    pods = pods_of(api, target, thing)
     if isinstance(pods, Rejected):
         return pods
     for dry in (True,) if dry_run else (True, False):
@@ -57,7 +57,7 @@ def watch_resize(api: Api, operation: Operation, now_ns: int) -> Progress:
     answer = api.get(target.path)
     if not answer.ok or answer.body["metadata"]["uid"] != operation.uid:
         return Failed(f"{target} is gone; whoever deleted it has decided otherwise")
-    pods = _own_pods(api, operation, answer.body)
+    pods = pods_of(api, target, answer.body)
     if isinstance(pods, Rejected):
         return Failed(f"unknown outcome: {pods.detail}")
     shown, wanted = target.of.show(answer.body), _wanted(operation)
@@ -78,7 +78,7 @@ def watch_resize(api: Api, operation: Operation, now_ns: int) -> Progress:
 def find_resize(api: Api, target: Target, thing: Object, decision: Scale, wanted: Resources) -> Handle | None:
     """The operation of a decision for which any pod has been changed."""
     operation = _operation(target, thing, decision, wanted)
-    pods = _own_pods(api, operation, thing)
+    pods = pods_of(api, target, thing)
     if not isinstance(pods, Rejected) and not any(written_by(pod, manager(decision.id)) for pod in pods):
         return None
     shown = target.of.show(thing)
@@ -87,24 +87,8 @@ def find_resize(api: Api, target: Target, thing: Object, decision: Scale, wanted
 
 
 def _operation(target: Target, thing: Object, decision: Scale, wanted: Resources) -> Operation:
-    return Operation(
-        verb="resize",
-        decision=decision.id,
-        kind=target.kind,
-        namespace=target.namespace,
-        name=target.name,
-        uid=thing["metadata"]["uid"],
-        cpu=wanted.cpu or 0.0,
-        memory_bytes=wanted.memory_bytes or 0,
-    )
-
-
-def _own_pods(api: Api, operation: Operation, thing: Object) -> list[Object] | Rejected:
-    found = pods_of(api, operation.target, thing)
-    if isinstance(found, Rejected):
-        return found
-    owners: dict[str, Object] = {}  # labels are only a word
-    return [pod for pod in found if is_own(api, operation.target, operation.uid, pod, owners)]
+    cpu, memory_bytes = wanted.cpu or 0.0, wanted.memory_bytes or 0
+    return operation_of("resize", decision, target, thing, cpu=cpu, memory_bytes=memory_bytes)
 
 
 def _patched(api: Api, operation: Operation, pod: Object, *, dry: bool) -> Answer:

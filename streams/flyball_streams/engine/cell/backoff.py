@@ -16,7 +16,7 @@ from flyball_contracts.records import Evidence
 
 MOST_WAIT_S = 3600.0
 MOST_URGENT_S = 120.0
-"""Longest wait for what cannot wait: a failing device, or requests that nobody answers."""
+"""Longest wait for what cannot wait (a failing device, requests that nobody answers), and for a person's approval."""
 BURST = 10.0
 REFILL_S = 72.0
 """A token bucket of 10 decisions that gains one in 72 s lets at most 60 through in any hour."""
@@ -27,6 +27,7 @@ FORGET_S = 2 * MOST_WAIT_S
 
 
 UNANSWERED = "unanswered"
+UNAPPROVED = "refused by approval"
 
 
 class Rule(NamedTuple):
@@ -194,7 +195,8 @@ def _alike(known: Subject, wanted: Attempt, rule: Rule) -> list[Attempt]:
 
 
 def _wait_ns(attempt: Attempt, rule: Rule, *, urgent: bool) -> int:
-    most_s = MOST_URGENT_S if urgent else MOST_WAIT_S
+    soon = urgent or UNAPPROVED in attempt.ends  # whoever approves it waits for the next one
+    most_s = MOST_URGENT_S if soon else MOST_WAIT_S
     return round(min(max(rule.cooldown_s, 1.0) * 2.0 ** min(attempt.count - 1, 32), most_s) * NS_PER_S)
 
 

@@ -4,8 +4,8 @@ from typing import Annotated, Any
 
 import msgspec
 
-from flyball_cli.workloads.moments import moment_ns, moment_text
 from flyball_contracts.config import Section
+from flyball_contracts.declared.moments import moment_ns, moment_text
 from flyball_contracts.records import Architecture, Objective, WorkloadSpec
 from flyball_contracts.records.workloads import WorkloadKind
 

@@ -1,0 +1,180 @@
+"""A Kubernetes node as the inventory of its machine."""
+
+import re
+from collections.abc import Mapping
+
+import msgspec
+
+from flyball_actuators.platforms.kubernetes.kinds import Object, status_of
+from flyball_actuators.platforms.kubernetes.quantity import amount
+from flyball_contracts.records import Device, Inventory
+from flyball_contracts.records.inventory import CapacityType
+
+GPU = "nvidia.com/gpu"
+MIG = "nvidia.com/mig-"
+GRID_ZONE = "flyball.dev/zone"
+_MIB = 1 << 20
+_SLICES = 7
+_QUARTERS = {"1g.6gb", "2g.12gb", "4g.24gb"}  # of a GPU that has four slices
+_PROFILE = re.compile(r"MIG-(\dg\.\d+gb)")
+_PROVIDERS = {"gce": "gcp"}
+_SPOT = (
+    ("karpenter.sh/capacity-type", "spot"),
+    ("eks.amazonaws.com/capacityType", "SPOT"),
+    ("cloud.google.com/gke-spot", "true"),
+    ("cloud.google.com/gke-preemptible", "true"),
+    ("kubernetes.azure.com/scalesetpriority", "spot"),
+)
+_ON_DEMAND = (
+    ("karpenter.sh/capacity-type", "on-demand"),
+    ("eks.amazonaws.com/capacityType", "ON_DEMAND"),
+    ("kubernetes.azure.com/scalesetpriority", "regular"),
+)
+_RESERVED = (("karpenter.sh/capacity-type", "reserved"), ("eks.amazonaws.com/capacityType", "CAPACITY_BLOCK"))
+
+
+def inventory_of(node: Object, cell: str) -> Inventory:
+    """All that the API server knows of a node but its pods; epoch and time are 0.
+
+    GPUs are those of its capacity: what kind they are is read from the labels of GPU feature discovery. A GPU that the
+    device plugin withholds (capacity above what is allocatable) takes nothing new; it is not known which one, so the
+    last ones are taken.
+    """
+    metadata, status = node["metadata"], status_of(node)
+    spec: Object = node.get("spec") or {}
+    info: Object = status.get("nodeInfo") or {}
+    labels: dict[str, str] = metadata.get("labels") or {}
+    capacity: dict[str, str] = status.get("capacity") or {}
+    memory = amount(capacity.get("memory"))
+    cpu = amount(capacity.get("cpu"))
+    name = metadata["name"]
+    scheme = str(spec.get("providerID", "")).partition("://")[0]
+    return Inventory(
+        node=name,
+        cell=cell,
+        epoch=0,
+        time_ns=0,
+        boot_id=info.get("bootID", ""),
+        devices=devices_of(name, labels, capacity, status.get("allocatable") or capacity),
+        provider=_PROVIDERS.get(scheme, scheme),
+        region=labels.get("topology.kubernetes.io/region", ""),
+        availability_zone=labels.get("topology.kubernetes.io/zone", ""),
+        zone=labels.get(GRID_ZONE, ""),
+        instance_type=labels.get("node.kubernetes.io/instance-type", ""),
+        capacity_type=_capacity_type(labels),
+        cpu_count=None if cpu is None else int(cpu),
+        memory_bytes=None if memory is None else int(memory),
+        driver_version=_driver(labels),
+        schedulable=_schedulable(spec, status),
+    )
+
+
+def devices_of(
+    node: str, labels: Mapping[str, str], capacity: Mapping[str, str], allocatable: Mapping[str, str]
+) -> tuple[Device, ...]:
+    """GPUs and MIG instances of a node, whole GPUs first, then divided ones, each followed by none of its instances.
+
+    Which instance is on which GPU is not known to the API server: they are put on the first with room for them. Where
+    GPUs are shared in time the capacity is a multiple of them, and ``nvidia.com/gpu.count`` says how many there are.
+    """
+    model = labels.get("nvidia.com/gpu.product", "")
+    memory_bytes = _count(labels, "nvidia.com/gpu.memory") * _MIB
+    count = _count(labels, "nvidia.com/gpu.count")
+    shown = _whole(capacity.get(GPU))
+    open_ = {key: _whole(allocatable.get(key)) for key in capacity}
+    instances = {key.removeprefix(MIG): _whole(value) for key, value in sorted(capacity.items()) if key.startswith(MIG)}
+    single = _PROFILE.search(model)
+    if single is not None:  # strategy "single": every GPU is divided alike, and its parts are called GPUs
+        model = model[: single.start()].rstrip("-")
+        instances, shown = {single.group(1): shown}, 0
+        open_[MIG + single.group(1)] = open_.get(GPU, 0)
+    divided = _divided(instances)
+    if count and not single:
+        shown = min(shown, count) if not instances else shown
+        divided = max(divided, count - shown) if instances else divided
+    free = min(open_.get(GPU, 0), shown)
+    family = labels.get("nvidia.com/gpu.family", "")
+    product = Device(id="", model=model or "GPU", memory_bytes=memory_bytes, architecture=family)
+
+    def gpu(index: int, **changes: bool) -> Device:
+        return msgspec.structs.replace(product, id=f"{node}/gpu-{index}", index=index, **changes)
+
+    whole = [gpu(i, schedulable=i < free) for i in range(shown)]
+    parents = [gpu(shown + i, mig_enabled=True) for i in range(divided)]
+    room = [1.0] * divided
+    parts: list[Device] = []
+    for profile in sorted(instances, key=lambda one: (-share_of(one), one)):
+        for i in range(instances[profile]):
+            size = share_of(profile)
+            home = next((p for p in range(divided) if room[p] >= size - 1e-9), divided - 1)
+            room[home] -= size
+            parts.append(
+                msgspec.structs.replace(
+                    product,
+                    id=f"{node}/mig-{profile}-{i}",
+                    index=i,
+                    memory_bytes=_memory_of(profile),
+                    parent=parents[home].id,
+                    mig_profile=profile,
+                    schedulable=i < open_.get(MIG + profile, 0),
+                )
+            )
+    return (*whole, *parents, *parts)
+
+
+def share_of(profile: str) -> float:
+    """How much of a GPU a MIG profile takes: ``1g.10gb`` is a seventh; those of 24-GB GPUs are in quarters."""
+    found = re.match(r"(\d+)g\.", profile)
+    slices = int(found.group(1)) if found else 1
+    return min(1.0, slices / (4 if profile in _QUARTERS else _SLICES))
+
+
+def _divided(instances: Mapping[str, int]) -> int:
+    """How many GPUs the instances need, largest first."""
+    room: list[float] = []
+    for profile in sorted(instances, key=lambda one: (-share_of(one), one)):
+        size = share_of(profile)
+        for _ in range(instances[profile]):
+            home = next((i for i, left in enumerate(room) if left >= size - 1e-9), None)
+            if home is None:
+                room.append(1.0)
+                home = len(room) - 1
+            room[home] -= size
+    return len(room)
+
+
+def _memory_of(profile: str) -> int:
+    found = re.search(r"(\d+)gb", profile)
+    return (int(found.group(1)) << 30) if found else 0
+
+
+def _whole(text: str | None) -> int:
+    return int(amount(text) or 0)
+
+
+def _count(labels: Mapping[str, str], key: str) -> int:
+    text = labels.get(key, "")
+    return int(text) if text.isdigit() else 0
+
+
+def _capacity_type(labels: Mapping[str, str]) -> CapacityType:
+    if any(labels.get(key) == value for key, value in _SPOT):
+        return "spot"
+    if any(labels.get(key) == value for key, value in _RESERVED):
+        return "reserved"
+    return "on_demand" if any(labels.get(key) == value for key, value in _ON_DEMAND) else "owned"
+
+
+def _driver(labels: Mapping[str, str]) -> str:
+    full = labels.get("nvidia.com/cuda.driver-version.full", "")
+    parts = [labels.get(f"nvidia.com/cuda.driver.{part}", "") for part in ("major", "minor", "rev")]
+    return full or ".".join(part for part in parts if part)
+
+
+def _schedulable(spec: Object, status: Object) -> bool:
+    """Whether the scheduler puts GPU pods there: not cordoned, ready, and without a taint that is not for GPUs."""
+    taints: list[Object] = spec.get("taints") or []
+    conditions: list[Object] = status.get("conditions") or []
+    closed = any(t.get("effect") in ("NoSchedule", "NoExecute") and t.get("key") != GPU for t in taints)
+    ready = all(c.get("status") == "True" for c in conditions if c.get("type") == "Ready")
+    return not spec.get("unschedulable") and ready and not closed

@@ -1,0 +1,150 @@
+"""Pods, what they ask for, and on which devices of their node they are counted."""
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from typing import NamedTuple
+
+from flyball_actuators.controller.nodes import GPU, MIG
+from flyball_actuators.platforms.kubernetes.kinds import Object, note_of, owner_of, status_of
+from flyball_actuators.platforms.kubernetes.quantity import amount
+from flyball_actuators.platforms.kubernetes.targets import ANNOTATION
+from flyball_contracts.records import Allocation, Inventory
+
+_ABOVE = {"JobSet": "jobset.sigs.k8s.io/jobset-name", "LeaderWorkerSet": "leaderworkerset.sigs.k8s.io/name"}
+_ENDED = ("Succeeded", "Failed")
+OBJECT = tuple[str, str, str]
+"""Kind, namespace and name."""
+
+
+class Pod(NamedTuple):
+    """What counts of a pod that has a node; ``asks`` are numbers of GPUs and of MIG instances by resource."""
+
+    namespace: str
+    name: str
+    uid: str
+    node: str
+    created: str
+    workload: str
+    owner: OBJECT
+    asks: tuple[tuple[str, int], ...]
+
+
+def pod_of(pod: Object) -> Pod | None:
+    """A pod that holds its node's devices; ``None`` for one that has no node, or has ended."""
+    metadata, spec = pod["metadata"], pod["spec"]
+    if not spec.get("nodeName") or status_of(pod).get("phase") in _ENDED:
+        return None
+    return Pod(
+        namespace=metadata["namespace"],
+        name=metadata["name"],
+        uid=metadata["uid"],
+        node=spec["nodeName"],
+        created=metadata.get("creationTimestamp", ""),
+        workload=note_of(pod, ANNOTATION),
+        owner=_owner(pod),
+        asks=tuple(sorted(asked_by(spec).items())),
+    )
+
+
+def asked_by(spec: Object) -> dict[str, int]:
+    """GPUs and MIG instances that the specification of a pod asks for, by resource.
+
+    Containers add up, and so do those that start before them and stay; of the others that start before, which run
+    one after the other, the largest counts.
+    """
+    stay: Counter[str] = Counter()
+    most: Counter[str] = Counter()
+    for container in spec.get("initContainers") or ():
+        asks = _asks(container)
+        if container.get("restartPolicy") == "Always":
+            stay += asks
+        else:
+            most |= stay + asks
+    total = stay.copy()
+    for container in spec.get("containers") or ():
+        total += _asks(container)
+    return dict(total | most)
+
+
+def _asks(container: Object) -> Counter[str]:
+    resources: Object = container.get("resources") or {}
+    asked: dict[str, str] = {**(resources.get("limits") or {}), **(resources.get("requests") or {})}
+    return Counter(
+        {key: int(amount(str(value)) or 0) for key, value in asked.items() if key == GPU or key.startswith(MIG)}
+    )
+
+
+def _owner(pod: Object) -> OBJECT:
+    metadata = pod["metadata"]
+    labels: dict[str, str] = metadata.get("labels") or {}
+    for kind, label in _ABOVE.items():
+        if label in labels:
+            return kind, metadata["namespace"], labels[label]
+    reference = owner_of(pod)
+    kind, name = reference.get("kind", ""), reference.get("name", metadata["name"])
+    if kind == "ReplicaSet":
+        return "Deployment", metadata["namespace"], name.removesuffix(f"-{labels.get('pod-template-hash', '')}")
+    return kind, metadata["namespace"], name
+
+
+def name_of(pod: Pod, workloads: Mapping[OBJECT, str]) -> str:
+    """The workload of a pod: what it says itself, else what its controller does, else the controller's name."""
+    return pod.workload or workloads.get(pod.owner) or f"{pod.namespace}/{pod.owner[2]}"
+
+
+def allocations_of(
+    node: Inventory, pods: Iterable[tuple[Pod, str]], before: Sequence[Allocation]
+) -> tuple[Allocation, ...]:
+    """The pods of a node with the devices that they are counted on, in the order of workload and replica.
+
+    The API server knows how many devices a pod has, not which. A pod keeps those of ``before`` while they are there;
+    another gets the ones with the fewest users, the oldest pod first.
+    """
+    rows: dict[str, list[int]] = {GPU: []}
+    for row, device in enumerate(node.devices):
+        if device.mig_profile is not None:
+            rows.setdefault(MIG + device.mig_profile, []).append(row)
+        elif not device.mig_enabled:
+            rows[GPU].append(row)
+    if not rows[GPU]:  # strategy "single"
+        rows[GPU] = [row for row, device in enumerate(node.devices) if device.mig_profile is not None]
+    kept = {one.labels.get("uid", ""): one.devices for one in before}
+    users: Counter[int] = Counter()
+    held: dict[str, tuple[int, ...]] = {}
+    fresh: list[tuple[Pod, str]] = []
+    ordered = sorted(pods, key=lambda one: (one[0].created, one[0].namespace, one[0].name))
+    for pod, workload in ordered:
+        had = kept.get(pod.uid)
+        if had is not None and _fits(had, pod.asks, rows):
+            held[pod.uid] = had
+            users.update(had)
+        else:
+            fresh.append((pod, workload))
+    for pod, _ in fresh:
+        got: list[int] = []
+        for resource, count in pod.asks:
+            free = sorted(rows.get(resource, ()), key=lambda row: (users[row], not node.devices[row].schedulable, row))
+            got += free[:count]
+            users.update(free[:count])
+        held[pod.uid] = tuple(sorted(got))
+    found = (
+        Allocation(
+            workload=workload,
+            replica=pod.name,
+            devices=held[pod.uid],
+            runtime="kubernetes",
+            labels={"namespace": pod.namespace, "pod": pod.name, "uid": pod.uid},
+        )
+        for pod, workload in ordered
+    )
+    return tuple(sorted(found, key=lambda one: (one.workload, one.replica)))
+
+
+def _fits(devices: Sequence[int], asks: Iterable[tuple[str, int]], rows: Mapping[str, Sequence[int]]) -> bool:
+    left = set(devices)
+    for resource, count in asks:
+        mine = left.intersection(rows.get(resource, ()))
+        if len(mine) != min(count, len(rows.get(resource, ()))):
+            return False
+        left -= mine
+    return not left

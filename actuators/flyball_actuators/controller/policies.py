@@ -1,0 +1,132 @@
+"""What objects, annotations and policies together declare, and what is to be said of each policy."""
+
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+from flyball_actuators.controller.pods import OBJECT
+from flyball_actuators.controller.workloads import Declared, moment_of, spec_of
+from flyball_actuators.platforms.kubernetes.kinds import Object, status_of
+from flyball_contracts.declared.fields import fields_of
+from flyball_contracts.records import WorkloadSpec
+from flyball_contracts.schema.crds import GROUP, VERSION
+
+POLICIES = {"WorkloadPolicy": "workloadpolicies", "CarbonPolicy": "carbonpolicies"}
+
+
+class Policy(NamedTuple):
+    """A policy of either kind; ``selector`` is empty where it names its targets. ``status`` is what it shows."""
+
+    kind: str
+    namespace: str
+    name: str
+    created_ns: int
+    generation: int
+    targets: tuple[OBJECT, ...]
+    selector: Mapping[str, str]
+    fields: Mapping[str, Any]
+    status: Object
+
+    @property
+    def path(self) -> str:
+        """Path in the API."""
+        return f"/apis/{GROUP}/{VERSION}/namespaces/{self.namespace}/{POLICIES[self.kind]}/{self.name}"
+
+    def governs(self, declared: Declared) -> bool:
+        """Whether an object is one of its targets."""
+        if self.selector:
+            return declared.namespace == self.namespace and self.selector.items() <= declared.labels.items()
+        return declared.object in self.targets
+
+
+class Verdict(NamedTuple):
+    """What became of a policy: whether it is accepted, why, and the workloads that it speaks of."""
+
+    accepted: bool
+    reason: str
+    message: str
+    workloads: tuple[str, ...] = ()
+
+
+class Plan(NamedTuple):
+    """Specifications by workload; ``held`` stay as they are, each for a reason; a verdict for each policy's path."""
+
+    specs: dict[str, WorkloadSpec]
+    held: dict[str, str]
+    verdicts: dict[str, Verdict]
+
+
+def policy_of(thing: Object) -> Policy:
+    """A policy as the API server shows it."""
+    metadata, spec = thing["metadata"], thing["spec"]
+    references = spec.get("targetRefs") or ([spec["targetRef"]] if "targetRef" in spec else [])
+    selector: Object = spec.get("selector") or {}
+    space = metadata["namespace"]
+    kind = thing.get("kind") or ("WorkloadPolicy" if "targetRef" in spec else "CarbonPolicy")
+    fields = fields_of(spec)
+    if kind == "CarbonPolicy":
+        fields = {"interruptible": True, **fields}
+    return Policy(
+        kind=kind,
+        namespace=space,
+        name=metadata["name"],
+        created_ns=moment_of(metadata),
+        generation=metadata.get("generation", 0),
+        targets=tuple((one["kind"], space, one["name"]) for one in references),
+        selector=selector.get("matchLabels") or {},
+        fields=fields,
+        status=status_of(thing),
+    )
+
+
+def plan(objects: Sequence[Declared], policies: Sequence[Policy], cell: str) -> Plan:
+    """What is declared in a cell.
+
+    An object counts that is annotated or that a policy governs. A WorkloadPolicy goes before a CarbonPolicy, and that
+    before annotations, field by field. A policy governs nothing
+    when an older one of its kind governs one of its objects.
+    """
+    ordered = sorted(policies, key=lambda one: (one.created_ns, one.namespace, one.name))
+    governing: dict[OBJECT, dict[str, Policy]] = defaultdict(dict)
+    rivals: dict[str, list[str]] = defaultdict(list)
+    matched: dict[str, list[Declared]] = {}
+    for policy in ordered:
+        matched[policy.path] = [one for one in objects if policy.governs(one)]
+        for one in matched[policy.path]:
+            if (first := governing[one.object].get(policy.kind)) is not None:
+                rivals[policy.path].append(f"{one} is governed by {first.kind} {first.name}, which is older")
+        if policy.path not in rivals:
+            for one in matched[policy.path]:
+                governing[one.object][policy.kind] = policy
+    counted = [one for one in objects if one.annotated or governing.get(one.object)]
+    claims: dict[str, list[Declared]] = defaultdict(list)
+    for one in counted:
+        claims[one.workload].append(one)
+    specs: dict[str, WorkloadSpec] = {}
+    held: dict[str, str] = {}
+    wrong: dict[OBJECT, str] = {}
+    for name, claimants in claims.items():
+        try:
+            if len(claimants) > 1:
+                raise ValueError(f"{', '.join(map(str, claimants))} all claim workload {name}; let one of them run it")
+            (one,) = claimants
+            governed = governing.get(one.object, {})
+            layers = [governed[kind].fields for kind in ("CarbonPolicy", "WorkloadPolicy") if kind in governed]
+            specs[name] = spec_of(one, layers, cell)
+        except ValueError as error:
+            held[name] = str(error)
+            wrong |= {one.object: str(error) for one in claimants}
+    verdicts = {path: _verdict(found, rivals.get(path, ()), wrong) for path, found in matched.items()}
+    return Plan(specs, held, verdicts)
+
+
+def _verdict(targets: Sequence[Declared], rivals: Sequence[str], wrong: Mapping[OBJECT, str]) -> Verdict:
+    names = tuple(sorted({one.workload for one in targets}))
+    if not targets:
+        return Verdict(False, "TargetNotFound", "no object of this namespace fits; correct the target or make it")
+    if rivals:
+        return Verdict(False, "Conflicted", f"{'; '.join(rivals)}; remove one of the two", names)
+    problems = [f"{one}: {wrong[one.object]}" for one in targets if one.object in wrong]
+    if problems:
+        return Verdict(False, "Invalid", f"{'; '.join(problems)}; what was published before stays", names)
+    return Verdict(True, "Accepted", "it is understood", names)

@@ -1,0 +1,160 @@
+"""The controller service: see the cluster, publish what differs, and say of each policy what became of it."""
+
+import logging
+import time
+from collections.abc import Callable, Sequence
+from threading import Event
+from typing import NamedTuple
+
+import msgspec
+
+from flyball_actuators.controller.cluster import Cluster
+from flyball_actuators.controller.conditions import status_after
+from flyball_actuators.controller.machines import inventories_of
+from flyball_actuators.controller.policies import Plan, Policy, plan
+from flyball_actuators.controller.topics import CONTROLLERS, Topics
+from flyball_actuators.platforms.base import PlatformError
+from flyball_actuators.platforms.kubernetes.api import MERGE, Api
+from flyball_contracts.config import Config
+from flyball_contracts.records import Inventory, WorkloadSpec
+from flyball_contracts.topics import WORKLOADS
+
+_LOG = logging.getLogger(__name__)
+_ALWAYS_S = 30.0
+
+
+class ControllerReport(NamedTuple):
+    """What a run published, and how many conditions it wrote."""
+
+    inventories: int = 0
+    gone: int = 0
+    workloads: int = 0
+    statuses: int = 0
+
+
+def run_controller(
+    config: Config,
+    *,
+    stop: Event,
+    beat: Callable[[], object] = lambda: None,
+    clock: Callable[[], int] = time.time_ns,
+) -> ControllerReport:
+    """Publish inventories and workloads of a cluster until ``stop`` is set; ``beat`` is called each time round.
+
+    Changes are taken together for ``controller.period_s``. Raises :class:`ConfigError` without credentials for the API
+    server, :class:`TransportError` when the broker cannot be reached at the start; later both may come and go.
+    """
+    settings = config.controller
+    api = Api(settings.kubeconfig, settings.context, settings.timeout_s, "controller")
+    topics = Topics(config.kafka, stop)
+    changed = Event()
+    cluster = Cluster(api, settings, changed)
+    controller = _Controller(api, cluster, topics, settings.cell, clock)
+    looked_s = -_ALWAYS_S
+    try:
+        while not stop.is_set():
+            beat()
+            news = topics.drain()
+            if changed.is_set() or news or controller.unsettled or time.monotonic() - looked_s >= _ALWAYS_S:
+                changed.clear()
+                looked_s = time.monotonic()
+                controller.look()
+            stop.wait(settings.period_s)
+    finally:
+        cluster.close()
+        topics.close()
+    return controller.report
+
+
+class _Controller:
+    """One look after the other; ``unsettled``: something could not be said, and is said at the next."""
+
+    def __init__(self, api: Api, cluster: Cluster, topics: Topics, cell: str, clock: Callable[[], int]) -> None:
+        self.report = ControllerReport()
+        self.unsettled = False
+        self._api, self._cluster, self._topics, self._cell, self._clock = api, cluster, topics, cell, clock
+        self._source = f"{CONTROLLERS}{cell}"
+        self._problems: dict[str, str] = {}
+
+    def look(self) -> None:
+        """Compare the cluster with the topics and say what differs."""
+        self.unsettled = False
+        now_ns = self._clock()
+        objects = self._cluster.objects()
+        policies = self._cluster.policies()
+        planned = plan(objects, policies, self._cell)
+        if self._cluster.machines_known and self._cluster.workloads_known:
+            names = {one.object: one.workload for one in objects if one.annotated or one.workload in planned.specs}
+            told = inventories_of(
+                self._cluster.nodes(), self._cluster.pods(), names, self._topics, self._source, now_ns
+            )
+            self._publish_machines(told.changed, told.gone)
+        if self._cluster.workloads_known:  # else something that is there might look as if it were gone
+            unpublished = self._publish_workloads(planned, now_ns)
+            self._show(policies, planned, unpublished, now_ns)
+        self._tell(planned.held)
+
+    def _publish_machines(self, changed: Sequence[Inventory], gone: Sequence[str]) -> None:
+        if changed or gone:
+            self.unsettled |= not self._topics.publish(changed, gone, self._source)
+            self.report = self.report._replace(
+                inventories=self.report.inventories + len(changed), gone=self.report.gone + len(gone)
+            )
+
+    def _publish_workloads(self, planned: Plan, now_ns: int) -> dict[str, tuple[str, str]]:
+        """Publish what differs; the workloads that are not on the topic as they are wanted, with reason and message."""
+        known, unpublished = self._topics.tables.workloads, dict[str, tuple[str, str]]()
+        send: list[WorkloadSpec] = []
+        for name, spec in planned.specs.items():
+            last = known.get(name)
+            if last is not None and not last.removed and (other := self._other(name)):
+                unpublished[name] = (
+                    "DeclaredElsewhere",
+                    f"it is declared by {other}; `flyball workloads remove {name}` leaves it to the cluster",
+                )
+            elif last is None or msgspec.structs.replace(last, time_ns=0) != spec:
+                send.append(msgspec.structs.replace(spec, time_ns=_after(last, now_ns)))
+        for name, last in known.items():
+            mine = not last.removed and last.cell == self._cell and not self._other(name)
+            if mine and name not in planned.specs and name not in planned.held:
+                send.append(msgspec.structs.replace(last, removed=True, time_ns=_after(last, now_ns)))
+        if send:
+            self.unsettled |= not self._topics.publish(send, (), self._source)
+            self.report = self.report._replace(workloads=self.report.workloads + len(send))
+        for spec in send:
+            if known.get(spec.workload) != spec:
+                unpublished[spec.workload] = ("NotAcknowledged", "the broker has not acknowledged it; it is sent again")
+        return unpublished
+
+    def _other(self, workload: str) -> str:
+        return self._topics.by_others((WORKLOADS.name, workload), self._source)
+
+    def _show(
+        self, policies: Sequence[Policy], planned: Plan, unpublished: dict[str, tuple[str, str]], now_ns: int
+    ) -> None:
+        """Write the status of each policy that does not show what became of it."""
+        for policy in policies:
+            status = status_after(policy, planned.verdicts[policy.path], unpublished, now_ns)
+            if status == policy.status:
+                continue
+            try:
+                answer = self._api.call("PATCH", f"{policy.path}/status", {"status": status}, kind=MERGE)
+            except PlatformError as error:
+                _LOG.warning("the status of %s: %s; it is written again", policy.path, error)
+                self.unsettled = True
+                continue
+            if answer.ok:
+                self.report = self.report._replace(statuses=self.report.statuses + 1)
+            elif answer.status != 404:
+                _LOG.warning("the status of %s was refused: %s", policy.path, answer.message)
+
+    def _tell(self, held: dict[str, str]) -> None:
+        for name, problem in held.items():
+            if self._problems.get(name) != problem:
+                _LOG.warning("workload %s stays as it is: %s", name, problem)
+        self._problems = dict(held)
+
+
+def _after(last: WorkloadSpec | None, now_ns: int) -> int:
+    """The newest record wins on the topic, also over one from a clock that is ahead."""
+    return now_ns if last is None else max(now_ns, last.time_ns + 1)

@@ -1,0 +1,175 @@
+"""What the topics say of nodes and workloads, who said it, and the way to say more."""
+
+import logging
+import time
+from collections.abc import Mapping, Sequence
+from threading import Event
+from typing import NamedTuple
+
+from confluent_kafka import KafkaError, KafkaException, Message as KafkaMessage, TopicPartition
+
+from flyball_actuators.messages import END_OF_PARTITION, headers_of
+from flyball_actuators.world.reader import partitions_of
+from flyball_contracts.cloudevents import header
+from flyball_contracts.codec import Message, decode_record, record_message
+from flyball_contracts.config import KafkaConfig
+from flyball_contracts.errors import DecodeError, TransportError
+from flyball_contracts.kafka import Place, bounds, consumer_settings, open_consumer, open_producer, producer_settings
+from flyball_contracts.records import Inventory, WorkloadSpec
+from flyball_contracts.tables import Tables
+from flyball_contracts.topics import INVENTORY, WORKLOADS
+
+_LOG = logging.getLogger(__name__)
+CLIENT = "flyball-controller"
+_ANSWER_S = 10.0
+_BATCH = 500
+CONTROLLERS = "/controller/"
+"""What the sources of controllers begin with; an inventory from elsewhere is an agent's."""
+Row = Inventory | WorkloadSpec
+Key = tuple[str, str]
+"""Topic and key."""
+
+
+class Spoken(NamedTuple):
+    """Who published the newest record of a key, and when, by the broker's clock."""
+
+    source: str
+    at_ns: int
+
+
+class Topics:
+    """Follows inventories and workloads from their start, and publishes; it joins no group and commits nothing.
+
+    ``returned`` are nodes whose agent speaks again, with a record that is older than the controller's.
+    """
+
+    def __init__(self, kafka: KafkaConfig, stop: Event) -> None:
+        self.tables = Tables()
+        self.spoken: dict[Key, Spoken] = {}
+        self.returned: set[str] = set()
+        settings = consumer_settings(kafka.bootstrap, group=CLIENT, client_id=CLIENT, extra=kafka.client)
+        self._consumer = open_consumer({**settings, "enable.partition.eof": True}, _LOG, "inventories and workloads")
+        self._producer = open_producer(
+            producer_settings(kafka.bootstrap, client_id=CLIENT, delivery_timeout_s=_ANSWER_S, extra=kafka.client),
+            _LOG,
+            "inventories and workloads",
+        )
+        self._positions: dict[Place, int] = {}
+        try:
+            self._start(stop)
+        except KafkaException as error:
+            raise TransportError(
+                f"{kafka.bootstrap}: inventories cannot be read: {error.args[0].str()}; is a broker there?"
+            ) from error
+
+    def drain(self, wait_s: float = 0.0) -> bool:
+        """Take in what has arrived; whether there was any."""
+        news = False
+        while True:
+            messages = self._consumer.consume(_BATCH, wait_s)
+            for message in messages:
+                news |= self._take(message)
+            if len(messages) < _BATCH:
+                return news
+
+    def publish(self, records: Sequence[Row], gone: Sequence[str], source: str) -> bool:
+        """Send records, and tombstones for nodes; whether all were acknowledged, which the others were not remembered.
+
+        What is not acknowledged is said again when the caller sees that it still differs.
+        """
+        waiting = len(records) + len(gone)
+
+        def send(message: Message, row: Row | None) -> None:
+            def delivered(error: KafkaError | None, written: KafkaMessage) -> None:
+                nonlocal waiting
+                if error is not None:
+                    _LOG.warning("a record on %s was not delivered: %s; it is sent again", message.topic, error.str())
+                    return
+                waiting -= 1
+                self._fold((message.topic, message.key.decode()), row, Spoken(source, _at_ns(written)))
+
+            while True:
+                try:
+                    self._producer.produce(
+                        message.topic,
+                        key=message.key,
+                        value=message.value or None,
+                        headers=[*message.headers],
+                        on_delivery=delivered,
+                    )
+                    return
+                except BufferError:
+                    self._producer.poll(0.2)
+
+        for record in records:
+            send(record_message(record, source), record)
+        for node in gone:
+            send(Message(INVENTORY.name, node.encode(), b"", []), None)
+        ends_s = time.monotonic() + _ANSWER_S + 1.0
+        while waiting and self._producer.flush(0.2) and time.monotonic() < ends_s:
+            pass
+        return waiting == 0
+
+    def by_others(self, key: Key, source: str) -> str:
+        """Who else published the newest record of a key; empty where it was ``source``, or nobody."""
+        spoken = self.spoken.get(key)
+        return "" if spoken is None or spoken.source == source else spoken.source
+
+    def close(self) -> None:
+        """Let the broker go."""
+        self._consumer.close()
+        self._producer.flush(1.0)
+
+    def _start(self, stop: Event) -> None:
+        places = [
+            (topic.name, partition)
+            for topic in (INVENTORY, WORKLOADS)
+            for partition in partitions_of(self._consumer, topic.name, stop)
+        ]
+        found = bounds(self._consumer, places, _ANSWER_S)
+        self._consumer.assign([TopicPartition(*place, found[place].first) for place in places])
+        self._positions = {place: found[place].first for place in places}
+        while not stop.is_set() and any(self._positions[place] < end for place, (_, end) in found.items()):
+            self.drain(0.1)
+
+    def _take(self, message: KafkaMessage) -> bool:
+        topic, partition, offset, error = message.topic(), message.partition(), message.offset(), message.error()
+        if topic is None or partition is None or offset is None:
+            _LOG.warning("reading inventories and workloads: %s", error)
+            return False
+        if error is not None:
+            if error.code() == END_OF_PARTITION:  # compaction may have removed the last records before it
+                self._positions[topic, partition] = max(offset, self._positions[topic, partition])
+            else:
+                _LOG.warning("reading %s/%d: %s", topic, partition, error.str())
+            return False
+        self._positions[topic, partition] = offset + 1
+        key, value, headers = (message.key() or b"").decode("utf-8", "replace"), message.value(), headers_of(message)
+        try:
+            record = None if value is None else decode_record(topic, value, headers)
+        except DecodeError as problem:
+            _LOG.warning("%s/%d@%d is passed over: %s", topic, partition, offset, problem)
+            return False
+        if record is not None and not isinstance(record, Inventory | WorkloadSpec):
+            return False
+        return self._fold((topic, key), record, Spoken(header(headers, "ce_source") or "", _at_ns(message)))
+
+    def _fold(self, key: Key, record: Row | None, spoken: Spoken) -> bool:
+        """Take a record or a tombstone in; whether it changed a table."""
+        topic, name = key
+        if record is None:
+            self.spoken.pop(key, None)
+            self.returned.discard(name)
+            return self.tables.forget(topic, name)
+        changed = self.tables.apply(record)
+        rows: Mapping[str, Row] = self.tables.inventories if topic == INVENTORY.name else self.tables.workloads
+        if changed or rows.get(name) == record:
+            self.spoken[key] = spoken
+            self.returned.discard(name)
+        elif topic == INVENTORY.name and not spoken.source.startswith(CONTROLLERS):
+            self.returned.add(name)
+        return changed
+
+
+def _at_ns(message: KafkaMessage) -> int:
+    return int(message.timestamp()[1]) * 1_000_000

@@ -1,0 +1,197 @@
+"""Objects that run workloads, and the specification that follows from what is written on them."""
+
+import difflib
+from collections.abc import Callable, Mapping, Sequence
+from datetime import datetime
+from typing import Any, NamedTuple
+
+import msgspec
+import yaml
+
+from flyball_actuators.controller.pods import OBJECT, asked_by
+from flyball_actuators.platforms.kubernetes.kinds import BY_NAME, Object, note_of, owner_of
+from flyball_actuators.platforms.kubernetes.targets import ANNOTATION, workload_of
+from flyball_contracts.config.yaml_text import YamlLoader
+from flyball_contracts.declared.document import WorkloadDocument
+from flyball_contracts.declared.fields import BY_ANNOTATION, FROM_CLUSTER, PREFIX, camel
+from flyball_contracts.ids import NS_PER_S
+from flyball_contracts.records import WorkloadSpec
+
+_OTHERS = {ANNOTATION, *(PREFIX + word for word in ("server", "work", "cordoned-for"))}
+_BY_OBJECT = {"Job": "training", "JobSet": "training"}
+
+
+class Kind(NamedTuple):
+    """One kind of object: where it is listed, and what one replica of it asks for and how many there are."""
+
+    name: str
+    group: str
+    resource: str
+    size: Callable[[Object], tuple[float, int]]
+
+    def path(self, namespace: str) -> str:
+        """Path of the list in a namespace, or of that of the whole cluster."""
+        return f"/apis/{self.group}/{f'namespaces/{namespace}/' * bool(namespace)}{self.resource}"
+
+
+class Declared(NamedTuple):
+    """An object and what is written on it; ``gpus`` and ``replicas`` are those that it asks for when it runs."""
+
+    kind: str
+    namespace: str
+    name: str
+    created_ns: int
+    workload: str
+    annotated: bool
+    notes: Mapping[str, str]
+    labels: Mapping[str, str]
+    gpus: float
+    replicas: int
+
+    @property
+    def object(self) -> OBJECT:
+        """Kind, namespace and name."""
+        return self.kind, self.namespace, self.name
+
+    def __str__(self) -> str:
+        return f"{self.kind} {self.namespace}/{self.name}"
+
+
+def declared_by(kind: str) -> Callable[[Object], Declared | None]:
+    """What keeps of an object of a kind what counts; ``None`` for one that a controller made that is seen, too."""
+    size = SIZES[kind]
+
+    def keep(thing: Object) -> Declared | None:
+        if owner_of(thing).get("kind") in SIZES:
+            return None
+        metadata = thing["metadata"]
+        notes: dict[str, str] = metadata.get("annotations") or {}
+        gpus, replicas = size(thing)
+        return Declared(
+            kind=kind,
+            namespace=metadata["namespace"],
+            name=metadata["name"],
+            created_ns=moment_of(metadata),
+            workload=workload_of(thing),
+            annotated=bool(note_of(thing, ANNOTATION)),
+            notes={key: value for key, value in notes.items() if key.startswith(PREFIX)},
+            labels=metadata.get("labels") or {},
+            gpus=gpus,
+            replicas=replicas,
+        )
+
+    return keep
+
+
+def moment_of(metadata: Object) -> int:
+    """When an object was made, in ns."""
+    text = metadata.get("creationTimestamp") or "1970-01-01T00:00:00Z"
+    return int(datetime.fromisoformat(text).timestamp()) * NS_PER_S
+
+
+def fields_on(declared: Declared) -> dict[str, Any]:
+    """Fields of a document from annotations; raises :class:`ValueError` for one that is not known."""
+    found: dict[str, Any] = {}
+    for key, text in declared.notes.items():
+        field = BY_ANNOTATION.get(key)
+        if field is None:
+            if key in _OTHERS:
+                continue
+            near = difflib.get_close_matches(key, BY_ANNOTATION, 1)
+            hint = f"did you mean {near[0]}?" if near else f"known are {', '.join(sorted(BY_ANNOTATION))}"
+            raise ValueError(f"annotation {key} is not known; {hint}")
+        try:
+            found[field] = yaml.load(text, YamlLoader) if text.lstrip()[:1] in ("{", "[") else text
+        except (yaml.YAMLError, ValueError) as error:
+            raise ValueError(f"annotation {key} is no YAML") from error
+    return found
+
+
+def spec_of(declared: Declared, layers: Sequence[Mapping[str, Any]], cell: str) -> WorkloadSpec:
+    """The specification from what the object asks for, its annotations and further layers, of which later ones win.
+
+    Its time is 0. Without a limit the replicas are those that the object asks for. A deadline that is a duration
+    counts from the object's creation. Raises :class:`ValueError` that says what to correct.
+    """
+    fields: dict[str, Any] = {
+        "kind": _BY_OBJECT.get(declared.kind, "inference"),
+        "gpus_per_replica": declared.gpus,
+        **fields_on(declared),
+    }
+    for layer in layers:
+        fields |= layer
+    if not {"min_replicas", "max_replicas"} & fields.keys():
+        if str(fields.get("interruptible", "")).lower() == "true":
+            raise ValueError("interruptible needs limits of the replicas to come back to; set max_replicas")
+        fields |= {"min_replicas": declared.replicas, "max_replicas": declared.replicas}
+    if declared.kind == "JobSet":
+        fields.setdefault("gang_size", max(1, declared.replicas))  # it goes and stops as a whole
+    name = declared.workload if declared.annotated else "unnamed"
+    try:
+        document = msgspec.convert({**fields, "workload": name}, WorkloadDocument, strict=False)
+    except msgspec.ValidationError as error:
+        message, _, where = str(error).partition(" - at `$.")
+        field = where.rstrip("`") or "workload"
+        raise ValueError(f"{field} ({camel(field.partition('.')[0])}): {message}") from error
+    except ValueError as error:
+        raise ValueError(str(error)) from error
+    if (found := document.contradiction()) is not None:
+        raise ValueError(f"{found[0]}: {found[1]}")
+    try:
+        spec = document.spec(declared.created_ns)
+    except ValueError as error:
+        raise ValueError(f"deadline: {error}") from error
+    own = dict(zip(FROM_CLUSTER, (declared.workload, cell, declared.namespace), strict=True))
+    return msgspec.structs.replace(spec, time_ns=0, **own)
+
+
+def _gpus(spec: Object) -> float:
+    return float(sum(asked_by(spec).values()))
+
+
+def _replicated(thing: Object) -> tuple[float, int]:
+    spec = thing["spec"]
+    return _gpus(spec["template"]["spec"]), spec.get("replicas", 1)
+
+
+def _groups(thing: Object) -> tuple[float, int]:
+    spec = thing["spec"]
+    group = spec["leaderWorkerTemplate"]
+    worker = _gpus(group["workerTemplate"]["spec"])
+    leader = _gpus(group["leaderTemplate"]["spec"]) if group.get("leaderTemplate") else worker
+    return leader + worker * (group.get("size", 1) - 1), spec.get("replicas", 1)
+
+
+def _job(thing: Object) -> tuple[float, int]:
+    spec = thing["spec"]
+    return _gpus(spec["template"]["spec"]), spec.get("parallelism", 1)
+
+
+def _jobs(thing: Object) -> tuple[float, int]:
+    """A replica is one of the jobs; they share the GPUs of all alike."""
+    total, count = 0.0, 0
+    for part in thing["spec"].get("replicatedJobs") or ():
+        replicas, job = part.get("replicas", 1), part["template"]["spec"]
+        total += _gpus(job["template"]["spec"]) * job.get("parallelism", 1) * replicas
+        count += replicas
+    return total / max(1, count), count
+
+
+def _service(thing: Object) -> tuple[float, int]:
+    predictor: Object = thing["spec"].get("predictor") or {}
+    containers = [*(predictor.get("containers") or ()), *([predictor["model"]] if predictor.get("model") else ())]
+    return _gpus({"containers": containers}), predictor.get("minReplicas", 1)
+
+
+SIZES: dict[str, Callable[[Object], tuple[float, int]]] = {
+    "Deployment": _replicated,
+    "StatefulSet": _replicated,
+    "LeaderWorkerSet": _groups,
+    "Job": _job,
+    "JobSet": _jobs,
+    "InferenceService": _service,
+}
+KINDS = (
+    *(Kind(kind.name, kind.group, kind.resource, SIZES[kind.name]) for kind in BY_NAME.values()),
+    Kind("InferenceService", "serving.kserve.io/v1beta1", "inferenceservices", _service),
+)

@@ -1,0 +1,45 @@
+"""A person's agreement."""
+
+from flyball_actuators.guard.state import Case, Verdict, refuse
+from flyball_contracts.records import AnyDecision, Migrate, Scale
+
+
+def unapproved(case: Case) -> Verdict | None:
+    """Refuse what a policy with ``approval`` matches until somebody has approved it, or as much and more."""
+    policy = next((policy for policy in case.policies if policy.approval), None)
+    if policy is None:
+        return None
+    decision = case.decision
+    if any(a.until_ns > case.now_ns and covers(a.decision, decision) for a in case.world.approvals):
+        return None
+    return refuse(
+        "approval",
+        f"policy {policy.name!r} takes a person's approval; to let this happen when it is decided again: "
+        f"flyball approve {decision.id}",
+        policy.name,
+    )
+
+
+def covers(approved: AnyDecision, decision: AnyDecision) -> bool:
+    """Whether who approved one decision has approved another: the same of the same subject, and not more of it.
+
+    Of replicas, any number between what there was and what was approved; of anything else, only the same.
+    """
+    if type(approved) is not type(decision) or (approved.cell, approved.target) != (decision.cell, decision.target):
+        return False
+    if isinstance(approved, Migrate) or isinstance(decision, Migrate):
+        return (
+            isinstance(approved, Migrate)
+            and isinstance(decision, Migrate)
+            and (approved.replica, approved.from_node) == (decision.replica, decision.from_node)
+        )
+    least, most = sorted((approved.replicas_before, approved.replicas))
+    if not least <= decision.replicas <= most:
+        return False
+    if isinstance(approved, Scale) and isinstance(decision, Scale):
+        return _with(approved) == _with(decision)
+    return True
+
+
+def _with(decision: Scale) -> tuple[object, ...]:
+    return decision.power_limit_w, decision.resources, decision.mix

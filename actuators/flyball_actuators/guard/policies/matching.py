@@ -1,0 +1,44 @@
+"""Which policies a decision must agree with."""
+
+from collections.abc import Iterable
+from fnmatch import fnmatchcase
+
+from flyball_actuators.guard.state import Grant, World, urgency_of
+from flyball_contracts.config import ActuatorConfig, GuardPolicy
+from flyball_contracts.records import AnyDecision
+
+
+def matching(config: ActuatorConfig, decision: AnyDecision, world: World) -> tuple[GuardPolicy, ...]:
+    """The policies that match a decision, in the order of the configuration."""
+    if not config.policies:
+        return ()
+    urgency, tenant = urgency_of(decision), world.tenant(decision.workload)
+    return tuple(
+        policy
+        for policy in config.policies
+        if (not policy.types or type(decision).__name__ in policy.types)
+        and (not policy.urgencies or urgency in policy.urgencies)
+        and _places(policy, decision.cell, decision.workload, tenant)
+    )
+
+
+def counted(policy: GuardPolicy, grants: Iterable[Grant], world: World) -> list[Grant]:
+    """The grants that a policy's limits count.
+
+    What was granted by a process that did not write the workload or type down counts, because it may be one of them.
+    """
+    return [
+        grant
+        for grant in grants
+        if (not policy.types or not grant.type or grant.type in policy.types)
+        and (not policy.urgencies or grant.urgency in policy.urgencies)
+        and (not grant.workload or _places(policy, grant.cell, grant.workload, world.tenant(grant.workload)))
+    ]
+
+
+def _places(policy: GuardPolicy, cell: str, workload: str, tenant: str) -> bool:
+    return _any(policy.cells, cell) and _any(policy.workloads, workload) and _any(policy.tenants, tenant)
+
+
+def _any(patterns: tuple[str, ...], name: str) -> bool:
+    return any(fnmatchcase(name, pattern) for pattern in patterns)

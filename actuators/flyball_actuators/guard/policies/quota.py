@@ -1,0 +1,43 @@
+"""How much a tenant may hold."""
+
+from flyball_actuators.guard.state import Case, Verdict, World, refuse
+from flyball_contracts.records import Migrate
+
+
+def over_quota(case: Case) -> Verdict | None:
+    """Refuse a decision that adds replicas where its tenant would then hold more than a policy's ``quota``.
+
+    What a tenant holds is what the inventories show, and of the workload itself what the decision asks for.
+    """
+    decision, world = case.decision, case.world
+    quotas = [(policy.name, policy.quota) for policy in case.policies if policy.quota is not None]
+    if not quotas or isinstance(decision, Migrate) or decision.replicas <= decision.replicas_before:
+        return None
+    tenant = world.tenant(decision.workload)
+    replicas, gpus = _held(world, decision.cell, tenant, decision.workload)
+    replicas, gpus = replicas + decision.replicas, gpus + decision.replicas * _gpus(world, decision.workload)
+    for name, quota in quotas:
+        for what, most, held in (("replicas", quota.replicas, replicas), ("GPUs", quota.gpus, gpus)):
+            if most is not None and held > most:
+                return refuse(
+                    "quota",
+                    f"policy {name!r}: tenant {tenant!r} would hold {held:g} {what} in cell {decision.cell!r} and may "
+                    f"hold {most:g}; scale something else of it in, or raise the quota",
+                    name,
+                )
+    return None
+
+
+def _held(world: World, cell: str, tenant: str, but: str) -> tuple[int, float]:
+    """Replicas and GPUs of a tenant's workloads in a cell, but one."""
+    others = {
+        workload: len(replicas)
+        for workload, replicas in world.placed.get(cell, {}).items()
+        if workload != but and world.tenant(workload) == tenant
+    }
+    return sum(others.values()), sum(count * _gpus(world, workload) for workload, count in others.items())
+
+
+def _gpus(world: World, workload: str) -> float:
+    spec = world.workloads.get(workload)
+    return 1.0 if spec is None else spec.gpus_per_replica

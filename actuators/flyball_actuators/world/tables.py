@@ -1,0 +1,90 @@
+"""The actuator's own picture of the world, folded from the records of the compacted topics."""
+
+from collections.abc import Mapping
+
+from flyball_actuators.guard import NodeInfo, Placed, World
+from flyball_actuators.world.power_limits import PowerLimits
+from flyball_contracts.codec import BINDINGS
+from flyball_contracts.records import Approval, Inventory, Record, Stop, WorkloadSpec
+from flyball_contracts.topics import CONTROLS, WORKLOADS
+
+
+class WorldTables:
+    """Workloads, nodes, what runs where, stops and approvals; records are taken in the order of their topics."""
+
+    def __init__(self) -> None:
+        self.stops: tuple[Stop, ...] = ()
+        self._workloads: dict[str, WorkloadSpec] = {}
+        self._inventories: dict[str, Inventory] = {}
+        self._nodes: dict[str, NodeInfo] = {}
+        self._placed: Placed | None = {}
+        self._limits = PowerLimits()
+        self._orders: dict[str, Stop | Approval] = {}
+        self._approvals: tuple[Approval, ...] = ()
+
+    def take(self, record: Record) -> None:
+        """Take the next record of a topic."""
+        if isinstance(record, WorkloadSpec):
+            self._workloads[record.workload] = record
+        elif isinstance(record, Inventory):
+            self._inventories[record.node] = record
+            self._nodes[record.node] = NodeInfo(record.cell, record.schedulable)
+            self._limits.see(record)
+            self._placed = None
+        elif isinstance(record, Stop | Approval):
+            self._order(BINDINGS[type(record)].key(record), record)
+
+    def forget(self, topic: str, key: str) -> None:
+        """A tombstone."""
+        if topic == WORKLOADS.name:
+            self._workloads.pop(key, None)
+        elif topic == CONTROLS.name:
+            self._order(key, None)
+        else:
+            self._inventories.pop(key, None)
+            self._nodes.pop(key, None)
+            self._limits.changed()
+            self._placed = None
+
+    def view(self, stop: str) -> World:
+        """The world as the guard sees it; ``stop`` is why the kill switch is on, or empty."""
+        limits_w = self._limits.by_workload(self._inventories)
+        return World(self._workloads, self._nodes, self._where(), stop, limits_w, self.stops, self._approvals)
+
+    def replicas(self, cell: str, workload: str) -> Mapping[str, str]:
+        """Nodes of a workload's replicas, by replica; other threads may ask, for what is given is never changed."""
+        return self._where().get(cell, {}).get(workload, {})
+
+    def usd_per_gpu_hour(self, cell: str, workload: str) -> float | None:
+        """What a GPU costs on the nodes where a workload runs, else on all of its cell; ``None`` where nobody says."""
+        homes = set(self.replicas(cell, workload).values())
+        for names in (homes, self._inventories):
+            known = [
+                (node.price_usd_per_hour, sum(device.parent is None for device in node.devices))
+                for name in names
+                if (node := self._inventories.get(name)) is not None
+                and node.cell == cell
+                and node.price_usd_per_hour is not None
+            ]
+            gpus = sum(count for _, count in known)
+            if gpus:
+                return sum(price for price, _ in known) / gpus
+        return None
+
+    def _order(self, key: str, order: Stop | Approval | None) -> None:
+        self._orders.pop(key, None)
+        if order is not None and not (isinstance(order, Stop) and order.removed):
+            self._orders[key] = order
+        orders = self._orders.values()
+        self.stops = tuple(order for order in orders if isinstance(order, Stop))
+        self._approvals = tuple(order for order in orders if isinstance(order, Approval))
+
+    def _where(self) -> Placed:
+        placed = self._placed
+        if placed is None:  # a replica that spans nodes counts once
+            made: dict[str, dict[str, dict[str, str]]] = {}
+            for node in tuple(self._inventories.values()):
+                for part in node.allocations:
+                    made.setdefault(node.cell, {}).setdefault(part.workload, {}).setdefault(part.replica, node.node)
+            placed = self._placed = made
+        return placed

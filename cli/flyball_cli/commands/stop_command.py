@@ -1,0 +1,32 @@
+"""``flyball stop``."""
+
+import time
+from pathlib import Path
+
+import click
+
+from flyball_cli.options import common, configured
+
+
+@click.command("stop")
+@click.option("--cell", default="*", show_default=True, help="Glob pattern of the cells.")
+@click.option("--reason", required=True, help="Each refusal and the page say it.")
+@click.option("--by", help="Who orders it; user and host by default.")
+@common
+def command(
+    cell: str, reason: str, by: str | None, config_path: Path | None, bootstrap: str | None, log_level: str
+) -> None:
+    """Let no actuator begin anything more, until `flyball resume`; what is under way is watched to its end.
+
+    \b
+    Example:
+      flyball stop --cell 'eu-*' --reason "cooling fails in hall 2"
+    """
+    from flyball_cli.controls import order, who
+    from flyball_contracts.kafka.preflight import preflight
+    from flyball_contracts.records import Stop
+
+    config = configured(config_path, bootstrap, log_level)
+    preflight(config, "operator")
+    order(config.kafka, Stop(cell=cell, time_ns=time.time_ns(), by=by or who(), reason=reason))
+    click.echo(f"cells {cell!r} are stopped; to go on: flyball resume --cell {cell!r}")

@@ -1,0 +1,1 @@
+"""Trying policies of the guard on recorded decisions."""

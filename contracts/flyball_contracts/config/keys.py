@@ -1,0 +1,16 @@
+"""Who may decide what."""
+
+from flyball_contracts.config.base import Section
+from flyball_contracts.config.policies import DecisionType, Patterns
+
+
+class DecisionKey(Section, frozen=True, kw_only=True):
+    """A public key, and the decisions that it may sign: cells and workloads by glob patterns, types by name (all).
+
+    ``public`` is the base64 of its 32 bytes, as ``flyball keys show`` prints it.
+    """
+
+    public: str
+    cells: Patterns = ("*",)
+    workloads: Patterns = ("*",)
+    types: tuple[DecisionType, ...] = ()

@@ -1,0 +1,131 @@
+"""Rules of the guard for some decisions only, beside the limits that hold for all."""
+
+import re
+from typing import Literal, NamedTuple
+from zoneinfo import ZoneInfo
+
+from flyball_contracts.config.base import Count, NotNegative, Positive, Section
+from flyball_contracts.records.outcomes import Urgency
+
+Day = Literal["mon", "tue", "wed", "thu", "fri", "sat", "sun"]
+DecisionType = Literal["Scale", "Migrate", "Preempt"]
+Patterns = tuple[str, ...]
+DAYS: tuple[Day, ...] = ("mon", "tue", "wed", "thu", "fri", "sat", "sun")
+_TIME = re.compile(r"(?:(mon|tue|wed|thu|fri|sat|sun) )?([01]\d:[0-5]\d|2[0-3]:[0-5]\d|24:00)")
+_DAY_OF = {str(day): number for number, day in enumerate(DAYS)}
+_DAY_MIN, WEEK_MIN = 1_440, 10_080
+
+
+class Span(NamedTuple):
+    """Minutes of the week, from Monday 00:00, that a window begins at, and how many it lasts."""
+
+    first_min: int
+    length_min: int
+
+
+class Window(Section, frozen=True, kw_only=True):
+    """A time that comes each week, on the clock of ``zone`` (an IANA name); ``end`` does not belong to it.
+
+    Daily, on ``days`` (none named: on all), from ``start: "22:00"`` to ``end: "06:00"``, past midnight where the end is
+    earlier. Or once a week, from ``start: "fri 16:00"`` to ``end: "mon 08:00"``.
+    """
+
+    start: str
+    end: str
+    days: tuple[Day, ...] = ()
+    zone: str = "UTC"
+
+    def __post_init__(self) -> None:
+        """Refuse what is no time of the week."""
+        start, end = _TIME.fullmatch(self.start), _TIME.fullmatch(self.end)
+        if start is None or end is None:
+            wrong = self.start if start is None else self.end
+            raise ValueError(f'{wrong!r} is no time; write such as "22:00", or "fri 16:00" for once a week')
+        if bool(start[1]) != bool(end[1]):
+            raise ValueError(f"{self.start!r} to {self.end!r}: name the day of both, or of none")
+        if start[1] and self.days:
+            raise ValueError(f"days: {self.start!r} names its day; leave days out")
+        if self.start == self.end:
+            raise ValueError(f'{self.start!r} to {self.end!r} has no length; for a whole day write "00:00" to "24:00"')
+        try:
+            ZoneInfo(self.zone)
+        except (KeyError, ValueError, OSError) as error:
+            raise ValueError(f"zone: {self.zone!r} is no time zone; name one as Europe/Berlin") from error
+
+    @property
+    def spans(self) -> tuple[Span, ...]:
+        """The window as minutes of the week."""
+        start, end = _minutes(self.start), _minutes(self.end)
+        if " " in self.start:
+            return (Span(start, (end - start) % WEEK_MIN),)
+        days = [DAYS.index(day) for day in self.days] or range(len(DAYS))
+        length_min = end - start if end > start else end - start + _DAY_MIN
+        return tuple(Span(day * _DAY_MIN + start, length_min) for day in days)
+
+
+class Limit(Section, frozen=True, kw_only=True):
+    """Most that may be granted in any ``window_s`` seconds in a cell, counted apart for each of what ``per`` names.
+
+    ``actions`` are decisions, ``replicas`` those that are taken away, and ``usd_per_hour`` what decisions expect to
+    add to the cost.
+    """
+
+    per: Literal["target", "workload", "tenant", "cell"] = "cell"
+    window_s: Positive = 3600.0
+    actions: Count | None = None
+    replicas: Count | None = None
+    usd_per_hour: NotNegative | None = None
+
+    def __post_init__(self) -> None:
+        """Refuse a limit of nothing."""
+        if self.actions is None and self.replicas is None and self.usd_per_hour is None:
+            raise ValueError("it limits nothing; give actions, replicas or usd_per_hour")
+
+
+class Quota(Section, frozen=True, kw_only=True):
+    """Most that a tenant may run in a cell after a decision that adds: ``replicas``, ``gpus``, or both."""
+
+    replicas: Count | None = None
+    gpus: Positive | None = None
+
+
+class GuardPolicy(Section, frozen=True, kw_only=True):
+    """Rules for the decisions that match.
+
+    ``cells``, ``workloads`` and ``tenants`` are glob patterns; of ``types`` and ``urgencies``, none named means all.
+    ``protect`` refuses, ``only_during`` and ``never_during`` are maintenance windows and freezes, and with
+    ``approval`` a person must agree first (``flyball approve``).
+    """
+
+    name: str
+    cells: Patterns = ("*",)
+    workloads: Patterns = ("*",)
+    tenants: Patterns = ("*",)
+    types: tuple[DecisionType, ...] = ()
+    urgencies: tuple[Urgency, ...] = ()
+    protect: bool = False
+    approval: bool = False
+    only_during: tuple[Window, ...] = ()
+    never_during: tuple[Window, ...] = ()
+    limits: tuple[Limit, ...] = ()
+    quota: Quota | None = None
+
+    def __post_init__(self) -> None:
+        """Refuse a policy without a rule, and one that matches nothing."""
+        if not self.name:
+            raise ValueError("name: it is empty; refusals name the policy by it")
+        for key in ("cells", "workloads", "tenants"):
+            if not getattr(self, key):
+                raise ValueError(f"{key}: none is named, so it matches nothing; leave it out, or name patterns")
+        windows = self.only_during or self.never_during
+        if not (self.protect or self.approval or windows or self.limits or self.quota):
+            raise ValueError("it has no rule; give protect, approval, only_during, never_during, limits or quota")
+
+
+def _minutes(text: str) -> int:
+    """Minutes of the day or, with a day, of the week."""
+    found = _TIME.fullmatch(text)
+    assert found is not None
+    day = _DAY_OF[found[1]] if found[1] else 0
+    hours, minutes = found[2].split(":")
+    return day * _DAY_MIN + 60 * int(hours) + int(minutes)

@@ -1,0 +1,262 @@
+"""What the controller makes of nodes, pods, annotations and policies, without a server."""
+
+from typing import Any
+
+import msgspec
+import pytest
+from hypothesis import given, strategies as st
+
+from flyball_actuators.controller.nodes import devices_of, inventory_of
+from flyball_actuators.controller.pods import Pod, allocations_of, asked_by, pod_of
+from flyball_actuators.controller.policies import plan, policy_of
+from flyball_actuators.controller.workloads import SIZES, Declared, declared_by, spec_of
+from flyball_contracts.records import Inventory
+
+GPU = "nvidia.com/gpu"
+PROFILES = ("1g.10gb", "2g.20gb", "3g.40gb", "7g.80gb")
+H100 = {"nvidia.com/gpu.product": "NVIDIA-H100-80GB-HBM3", "nvidia.com/gpu.memory": "81559"}
+
+
+def node(labels: dict[str, str] | None = None, spec: Any = None, **room: str) -> Inventory:
+    status = {"capacity": {"cpu": "64", "memory": "512Gi", **room}, "allocatable": room}
+    metadata = {"name": "n1", "labels": labels or {}}
+    return inventory_of({"metadata": metadata, "spec": spec or {}, "status": status}, "eu-1")
+
+
+def pod(name: str, asks: dict[str, int], created: str = "2026-01-01T00:00:00Z") -> Pod:
+    return Pod("ml", name, f"uid-{name}", "n1", created, "chat", ("Deployment", "ml", "chat"), tuple(asks.items()))
+
+
+def deployment(notes: dict[str, str], replicas: int = 2, name: str = "chat", **labels: str) -> Declared:
+    containers = [{"resources": {"limits": {GPU: "2"}}}]
+    found = declared_by("Deployment")(
+        {
+            "metadata": {
+                "name": name,
+                "namespace": "ml",
+                "creationTimestamp": "2026-01-01T00:00:00Z",
+                "labels": labels,
+                "annotations": {f"flyball.dev/{key}": value for key, value in notes.items()},
+            },
+            "spec": {"replicas": replicas, "template": {"spec": {"containers": containers}}},
+        }
+    )
+    assert found is not None
+    return found
+
+
+def policy(kind: str, name: str, second: int = 0, **spec: Any) -> Any:
+    made = f"2026-01-01T00:00:{second:02}Z"
+    metadata = {"name": name, "namespace": "ml", "creationTimestamp": made, "generation": 1}
+    return policy_of({"kind": kind, "metadata": metadata, "spec": spec})
+
+
+CHAT = {"kind": "Deployment", "name": "chat"}
+
+
+def test_a_node_is_what_its_labels_say() -> None:
+    found = node(
+        {
+            **H100,
+            "topology.kubernetes.io/region": "eu-west-1",
+            "topology.kubernetes.io/zone": "eu-west-1a",
+            "flyball.dev/zone": "IE",
+            "node.kubernetes.io/instance-type": "p5.48xlarge",
+            "karpenter.sh/capacity-type": "spot",
+            "nvidia.com/cuda.driver.major": "570",
+            "nvidia.com/cuda.driver.minor": "86",
+        },
+        {"providerID": "aws:///eu-west-1a/i-1", "taints": [{"key": GPU, "effect": "NoSchedule"}]},
+        **{GPU: "8"},
+    )
+    assert (found.provider, found.region, found.availability_zone, found.zone) == (
+        "aws",
+        "eu-west-1",
+        "eu-west-1a",
+        "IE",
+    )
+    assert (found.instance_type, found.capacity_type, found.driver_version) == ("p5.48xlarge", "spot", "570.86")
+    assert (found.cpu_count, found.memory_bytes, found.schedulable) == (64, 512 << 30, True)
+    assert {(gpu.model, gpu.memory_bytes) for gpu in found.devices} == {("NVIDIA-H100-80GB-HBM3", 81559 << 20)}
+
+
+@pytest.mark.parametrize("spec", [{"unschedulable": True}, {"taints": [{"key": "maintenance", "effect": "NoExecute"}]}])
+def test_a_closed_node_takes_nothing(spec: Any) -> None:
+    assert not node(None, spec, **{GPU: "1"}).schedulable
+
+
+def test_a_gpu_that_is_withheld_takes_nothing() -> None:
+    found = devices_of("n1", H100, {GPU: "8"}, {GPU: "7"})
+    assert [gpu.schedulable for gpu in found] == [True] * 7 + [False]
+
+
+def test_gpus_that_are_all_divided_alike_are_instances() -> None:
+    labels = {"nvidia.com/gpu.product": "NVIDIA-A100-SXM4-80GB-MIG-1g.10gb", "nvidia.com/gpu.count": "2"}
+    found = devices_of("n1", labels, {GPU: "14"}, {GPU: "14"})
+    assert sum(one.mig_enabled for one in found) == 2
+    assert [one.mig_profile for one in found if one.parent] == ["1g.10gb"] * 14
+    assert {one.model for one in found} == {"NVIDIA-A100-SXM4-80GB"}
+
+
+def test_gpus_that_are_shared_in_time_are_counted_once() -> None:
+    assert len(devices_of("n1", {**H100, "nvidia.com/gpu.count": "2"}, {GPU: "8"}, {GPU: "8"})) == 2
+
+
+@given(st.integers(0, 8), st.dictionaries(st.sampled_from(PROFILES), st.integers(0, 9)))
+def test_every_instance_has_a_gpu_with_room_for_it(whole: int, instances: dict[str, int]) -> None:
+    room = {GPU: str(whole), **{f"nvidia.com/mig-{profile}": str(count) for profile, count in instances.items()}}
+    found = devices_of("n1", H100, room, room)
+    assert len({one.id for one in found}) == len(found)
+    assert sum(one.mig_profile is None and not one.mig_enabled for one in found) == whole
+    slices: dict[str, int] = {one.id: 0 for one in found if one.mig_enabled}
+    for one in found:
+        if one.parent is not None and one.mig_profile is not None:
+            slices[one.parent] += int(one.mig_profile[0])
+    assert all(0 < count <= 7 for count in slices.values())
+    for profile, count in instances.items():
+        assert sum(one.mig_profile == profile for one in found) == count
+
+
+asks = st.dictionaries(st.sampled_from((GPU, "nvidia.com/mig-1g.10gb")), st.integers(1, 4))
+
+
+@given(st.lists(asks, max_size=8), st.lists(asks, max_size=4), st.data())
+def test_pods_keep_their_devices_and_share_none_while_there_is_room(
+    first: list[dict[str, int]], later: list[dict[str, int]], data: st.DataObject
+) -> None:
+    machine = node(H100, None, **{GPU: "40", "nvidia.com/mig-1g.10gb": "48"})
+    pods = [(pod(f"a{i}", one), "chat") for i, one in enumerate(first)]
+    before = allocations_of(machine, pods, ())
+    stay = [one for one in pods if data.draw(st.booleans())]
+    after = allocations_of(machine, [*stay, *((pod(f"b{i}", one), "chat") for i, one in enumerate(later))], before)
+    had = {one.replica: one.devices for one in before}
+    for one in after:
+        if one.replica in had:
+            assert one.devices == had[one.replica]
+    used = [row for one in after for row in one.devices]
+    assert len(used) == len(set(used))
+    wanted = {f"a{i}": one for i, one in enumerate(first)} | {f"b{i}": one for i, one in enumerate(later)}
+    for one in after:
+        parts = sum(machine.devices[row].mig_profile is not None for row in one.devices)
+        asked = wanted[one.replica]
+        assert (len(one.devices) - parts, parts) == (asked.get(GPU, 0), asked.get("nvidia.com/mig-1g.10gb", 0))
+
+
+def container(count: int, **more: Any) -> Any:
+    return {"resources": {"requests": {GPU: str(count)}, "limits": {GPU: str(count)}}, **more}
+
+
+@given(st.lists(st.integers(0, 8)), st.lists(st.tuples(st.integers(0, 8), st.booleans())))
+def test_a_pod_asks_for_what_it_needs_at_most_at_once(main: list[int], before: list[tuple[int, bool]]) -> None:
+    first = [container(count, **({"restartPolicy": "Always"} if stays else {})) for count, stays in before]
+    found = asked_by({"containers": [container(count) for count in main], "initContainers": first}).get(GPU, 0)
+    stay, most = 0, 0
+    for count, stays in before:
+        most = max(most, stay + count)
+        stay += count if stays else 0
+    assert found == max(most, stay + sum(main))
+
+
+def test_a_pod_belongs_to_what_commands_it() -> None:
+    owner = {"kind": "ReplicaSet", "name": "chat-abc12", "controller": True}
+    metadata: Any = {"name": "chat-abc12-x", "namespace": "ml", "uid": "u", "ownerReferences": [owner]}
+    metadata |= {"labels": {"pod-template-hash": "abc12"}}
+    running = {"metadata": metadata, "spec": {"nodeName": "n1"}, "status": {"phase": "Running"}}
+    found = pod_of(running)
+    assert found is not None
+    assert found.owner == ("Deployment", "ml", "chat")
+    assert pod_of({**running, "status": {"phase": "Succeeded"}}) is None
+    assert pod_of({**running, "spec": {}}) is None
+
+
+TEMPLATE = {"spec": {"containers": [container(4)]}}
+
+
+@pytest.mark.parametrize(
+    ("kind", "spec", "size"),
+    [
+        ("Job", {"parallelism": 3, "suspend": True, "template": TEMPLATE}, (4.0, 3)),
+        (
+            "LeaderWorkerSet",
+            {"replicas": 2, "leaderWorkerTemplate": {"size": 3, "workerTemplate": TEMPLATE}},
+            (12.0, 2),
+        ),
+        (
+            "JobSet",
+            {"replicatedJobs": [{"replicas": 2, "template": {"spec": {"parallelism": 2, "template": TEMPLATE}}}]},
+            (8.0, 2),
+        ),
+        ("InferenceService", {"predictor": {"minReplicas": 2, "model": container(1)}}, (1.0, 2)),
+    ],
+)
+def test_a_replica_of_each_kind_has_its_gpus(kind: str, spec: Any, size: tuple[float, int]) -> None:
+    assert SIZES[kind]({"spec": spec}) == size
+
+
+def test_without_limits_the_number_stays_as_it_is() -> None:
+    spec = spec_of(deployment({"workload": "chat"}, replicas=3), (), "eu-1")
+    assert (spec.min_replicas, spec.max_replicas, spec.gpus_per_replica, spec.tenant) == (3, 3, 2.0, "ml")
+
+
+@pytest.mark.parametrize(
+    ("notes", "words"),
+    [
+        ({"min-replica": "2"}, "did you mean flyball.dev/min-replicas?"),
+        ({"max-replicas": "many"}, "max_replicas"),
+        ({"min-replicas": "5", "max-replicas": "2"}, "lower it, or raise max_replicas"),
+        ({"kind": "service"}, "kind"),
+        ({"deadline": "8h"}, "it needs duration_s"),
+        ({"deadline": "soon", "duration-s": "60"}, "is no deadline"),
+        ({"objective": "{delay_s: "}, "no YAML"),
+        ({"objective": "{delay: 2}"}, "objective"),
+        ({"interruptible": "true"}, "set max_replicas"),
+        ({"tenant": "other"}, "tenant is not known"),
+    ],
+)
+def test_a_wrong_annotation_is_named_and_holds_the_workload(notes: dict[str, str], words: str) -> None:
+    found = plan([deployment({"workload": "chat", **notes})], [], "eu-1")
+    assert found.specs == {}
+    assert words in found.held["chat"]
+
+
+def test_a_deadline_counts_from_the_objects_creation() -> None:
+    notes = {"workload": "chat", "deadline": "8h", "duration-s": "60"}
+    spec = spec_of(deployment(notes), (), "eu-1")
+    assert spec.deadline_ns == (1_767_225_600 + 8 * 3600) * 10**9
+
+
+def test_of_two_policies_the_older_counts_and_the_other_says_so() -> None:
+    old, new = (policy("WorkloadPolicy", name, i, targetRef=CHAT, maxReplicas=i + 5) for i, name in enumerate("ba"))
+    found = plan([deployment({})], [new, old], "eu-1")
+    assert found.specs["ml/chat"].max_replicas == 5
+    assert found.verdicts[old.path].accepted
+    assert (found.verdicts[new.path].reason, "WorkloadPolicy b" in found.verdicts[new.path].message) == (
+        "Conflicted",
+        True,
+    )
+
+
+def test_a_workload_that_two_objects_claim_is_held() -> None:
+    found = plan([deployment({"workload": "x"}), deployment({"workload": "x"}, name="other")], [], "eu-1")
+    assert (found.specs, list(found.held)) == ({}, ["x"])
+
+
+def test_a_carbon_policy_selects_by_labels_and_gives_way_to_a_workload_policy() -> None:
+    green = policy(
+        "CarbonPolicy", "green", selector={"matchLabels": {"team": "a"}}, deadline="8h", durationSeconds=60,
+        checkpointSeconds=5,
+    )  # fmt: skip
+    own = policy("WorkloadPolicy", "own", targetRef=CHAT, maxReplicas=2, checkpointSeconds=9)
+    objects = [deployment({}, team="a"), deployment({"workload": "other"}, name="other")]
+    found = plan(objects, [green, own], "eu-1")
+    chat, other = found.specs["ml/chat"], found.specs["other"]
+    assert (chat.interruptible, chat.duration_s, chat.checkpoint_s, other.interruptible) == (True, 60.0, 9.0, False)
+    assert found.verdicts[green.path].workloads == ("ml/chat",)
+
+
+@given(st.permutations(range(3)))
+def test_the_order_of_lists_changes_nothing(order: list[int]) -> None:
+    made = [policy("WorkloadPolicy", name, 3, targetRef=CHAT, maxReplicas=i + 2) for i, name in enumerate("abc")]
+    found = plan([deployment({})], [made[i] for i in order], "eu-1")
+    assert found.specs["ml/chat"].max_replicas == 2
+    assert msgspec.structs.asdict(found.specs["ml/chat"])["time_ns"] == 0
