@@ -8,6 +8,7 @@ from typing import Any
 
 import click
 
+from flyball_cli.signals import Ended
 from flyball_contracts.errors import FlyballError
 
 COMMANDS = {
@@ -101,6 +102,11 @@ def main() -> None:
         sys.exit(2)
     except (click.Abort, KeyboardInterrupt):
         sys.exit(130)
+    except SystemError as error:
+        # A signal came while a library in C ran our callback: its exception is the cause of what that library raises.
+        if not isinstance(error.__cause__, Ended):
+            raise
+        sys.exit(error.__cause__.code)
     except BrokenPipeError:
         # Whoever read our output has enough of it; the interpreter must not try to flush the rest.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -108,11 +108,12 @@ def test_a_rescue_goes_before_what_waits(bootstrap: str, unique: Unique, tmp_pat
             publish(bootstrap, scale("first"))
             wait_for(lambda: "running" in said(bootstrap, "first"), "the first operation")
             resized = scale("resized", before=6, after=6, resources=Resources(cpu=2.0))
-            publish(bootstrap, resized, migrate("rescue"))
+            publish(bootstrap, resized, migrate("rescue"), scale("late", time_ns=NOW - S))
+            wait_for(lambda: "superseded stale" in said(bootstrap, "late"), "the end of what came after both")
             for told, decision in enumerate(("first", "rescue", "resized"), 1):
                 wait_for(lambda told=told: len(server.log) == told, decision)  # type: ignore[misc]
                 server.finish(server.log[-1])
-            wait_for(ended(bootstrap, 3), "three last words")
+            wait_for(ended(bootstrap, 4), "four last words")
     assert server.log == ["first", "rescue", "resized"]
 
 

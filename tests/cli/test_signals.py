@@ -11,6 +11,9 @@ from pathlib import Path
 import pytest
 from tests.cli.shell import command, environment
 
+from flyball_cli.main import flyball, main
+from flyball_cli.signals import Ended
+
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 STATUS = {signal.SIGINT: 130, signal.SIGTERM: 143, signal.SIGHUP: 143}
 INTERRUPTED_IMPORT = """
@@ -113,3 +116,15 @@ def started(arguments: list[str], folder: Path, *more: str) -> subprocess.Popen[
         cwd=folder,
         env={**environment(), "TMPDIR": os.fspath(folder)},
     )
+
+
+def test_while_a_library_in_c_runs_a_callback(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Such a library turns the signal's exception into a SystemError, as librdkafka's client does now and then."""
+
+    def call(**_: object) -> None:
+        raise SystemError("returned a result with an exception set") from Ended(signal.SIGTERM)
+
+    monkeypatch.setattr(flyball, "main", call)
+    with pytest.raises(SystemExit) as ended:
+        main()
+    assert ended.value.code == STATUS[signal.SIGTERM]
