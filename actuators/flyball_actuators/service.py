@@ -59,6 +59,7 @@ def run_actuator(
                 stop.wait(_AGAIN_S)
             finally:
                 loop.close()
+                platforms.close()
     return report
 
 

@@ -24,7 +24,7 @@ class Cluster:
         self.plane = plane
         self.namespace = f"ml-{uuid.uuid4().hex[:6]}"
         plane.apply({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": self.namespace}}, *RIGHTS)
-        self.binding = {
+        self.binding: dict[str, Any] = {
             "apiVersion": "rbac.authorization.k8s.io/v1",
             "kind": "RoleBinding",
             "metadata": {"name": "flyball-actuator", "namespace": self.namespace},

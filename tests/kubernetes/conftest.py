@@ -13,6 +13,7 @@ VARIABLE = "FLYBALL_CONTROLPLANE"
 # Where CI could not build a control plane it says so; everywhere else these tests skip with the reason.
 ABSENT = os.environ.get(NO_SKIP_VARIABLE) == "1" and not os.environ.get(VARIABLE)
 REAL = (
+    "test_autoscaler.py",
     "test_controller.py",
     "test_loop.py",
     "test_platform.py",

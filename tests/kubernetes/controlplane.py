@@ -19,16 +19,21 @@ from flyball_streams.broker.server import LOOPBACK, Server, free_ports
 
 READY_S = 90.0
 PROGRAMS = ("etcd", "kube-apiserver", "kube-controller-manager", "kube-scheduler", "kwok")
-ADMIN, ACTUATOR, CONTROLLER = "admin-token", "actuator-token", "controller-token"
+ADMIN, ACTUATOR, CONTROLLER, AUTOSCALER = "admin-token", "actuator-token", "controller-token", "autoscaler-token"
 ACTUATOR_USER = "system:serviceaccount:flyball:flyball-actuator"
 CONTROLLER_USER = "system:serviceaccount:flyball:flyball-controller"
+AUTOSCALER_USER = "system:serviceaccount:flyball:flyball-autoscaler"
 STAGES = Path(__file__).with_name("stages.yaml")
 _APPLY = "application/apply-patch+yaml"
 _AUDIT = {
     "apiVersion": "audit.k8s.io/v1",
     "kind": "Policy",
     "rules": [
-        {"level": "Metadata", "users": [ACTUATOR_USER, CONTROLLER_USER], "omitStages": ["RequestReceived"]},
+        {
+            "level": "Metadata",
+            "users": [ACTUATOR_USER, CONTROLLER_USER, AUTOSCALER_USER],
+            "omitStages": ["RequestReceived"],
+        },
         {"level": "None"},
     ],
 }
@@ -134,6 +139,20 @@ class ControlPlane:
         )
         return path
 
+    def certificate(self, name: str, authority: str = "", host: str = "") -> Path:
+        """Make a certificate of a common name, `PATH.crt` and `PATH.key`: an authority's own, or issued by one."""
+        path = self._folder / name
+        command = ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", "-subj", f"/CN={name}"]
+        command += ["-keyout", f"{path}.key", "-out", f"{path}.crt"]
+        if authority:
+            issuer = self._folder / authority
+            command += ["-CA", f"{issuer}.crt", "-CAkey", f"{issuer}.key"]
+            command += ["-addext", "basicConstraints=critical,CA:FALSE", "-addext", "extendedKeyUsage=clientAuth"]
+        if host:
+            command += ["-addext", f"subjectAltName=DNS:{host}"]
+        subprocess.run(command, check=True, capture_output=True)
+        return path
+
     def nodes(self, count: int, gpus: int = 8) -> list[str]:
         """Make nodes with so many GPUs each."""
         room = {"cpu": "64", "memory": "512Gi", "pods": "110", "nvidia.com/gpu": str(gpus)}
@@ -169,9 +188,10 @@ class ControlPlane:
         policy = self._folder / "audit.yaml"
         policy.write_text(yaml.safe_dump(_AUDIT))
         tokens = self._folder / "tokens.csv"
-        tokens.write_text(
-            f'{ADMIN},admin,admin,"system:masters"\n{ACTUATOR},{ACTUATOR_USER},actuator\n{CONTROLLER},{CONTROLLER_USER},controller\n'
-        )
+        users = ((ACTUATOR, ACTUATOR_USER), (CONTROLLER, CONTROLLER_USER), (AUTOSCALER, AUTOSCALER_USER))
+        lines = [f'{ADMIN},admin,admin,"system:masters"', *(f"{token},{user},{token}" for token, user in users)]
+        tokens.write_text("".join(f"{line}\n" for line in lines))
+        proxy_ca, proxy = self.certificate("front-proxy-ca"), self.certificate("front-proxy-client", "front-proxy-ca")
         self._run(
             "etcd",
             f"--data-dir={self._folder / 'etcd'}",
@@ -197,12 +217,19 @@ class ControlPlane:
             "--feature-gates=WatchList=false",  # Debian's etcd cannot
             f"--audit-policy-file={policy}",
             f"--audit-log-path={self.audit}",
+            f"--requestheader-client-ca-file={proxy_ca}.crt",
+            "--requestheader-allowed-names=front-proxy-client",
+            "--requestheader-username-headers=X-Remote-User",
+            "--requestheader-group-headers=X-Remote-Group",
+            "--requestheader-extra-headers-prefix=X-Remote-Extra-",
+            f"--proxy-client-cert-file={proxy}.crt",
+            f"--proxy-client-key-file={proxy}.key",
         )
         self._run("kube-apiserver", *self._serving)
         self._servers["kube-apiserver"].wait_until(self._ready, READY_S)
         config = self.kubeconfig(ADMIN)
         # A machine that is busy must not look like nodes that have failed.
-        patient = ("--node-monitor-grace-period=10m",)
+        patient = ("--node-monitor-grace-period=10m", "--horizontal-pod-autoscaler-sync-period=1s")
         for name, port, more in (
             ("kube-controller-manager", self._manager, patient),
             ("kube-scheduler", self._scheduler, ()),

@@ -65,7 +65,7 @@ def test_each_decision_writes_under_a_name_of_its_own() -> None:
         ({"driver": "kubernetes", "namespaces": ("ml",)}, "kubeconfig: none is named, and this is no pod"),
         ({"driver": "kubernetes", "namespaces": ("ml",), "kubeconfig": "/none"}, "kubeconfig: /none"),
         ({"driver": "kubernetes", "url": "http://a:1"}, "url: driver kubernetes does not use it"),
-        ({"driver": "inventory", "namespaces": ("ml",)}, "namespaces: driver inventory has none"),
+        ({"driver": "inventory", "namespaces": ("ml",)}, "namespaces: driver inventory does not use it"),
         ({"driver": "simulated", "url": "http://a:1", "context": "x"}, "context: driver simulated does not use it"),
     ],
 )

@@ -57,7 +57,7 @@ def test_an_actuator_that_cannot_answer_does_not_begin(ground: Ground, created: 
     assert "User:flyball-actuator Write on topic flyball.outcomes.v1" in errors[0]
 
 
-WRONG = {
+WRONG: dict[str, tuple[dict[str, str], str, str]] = {
     "password": ({"sasl_password": "wrong"}, "", "check sasl.username and sasl.password"),
     "host": ({}, "127.0.0.1", "check ssl.ca.location and the host name"),
     "authority": ({"ssl_ca_location": ""}, "", "check ssl.ca.location and the host name"),

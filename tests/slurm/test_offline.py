@@ -91,8 +91,8 @@ def test_a_name_of_another_platform_is_none_of_ours(text: str) -> None:
         ({"driver": "slurm"}, "partitions: none is named; list those"),
         ({"driver": "slurm", "partitions": ("ml",), "conf": "/none"}, "conf: /none is no file; name"),
         ({"driver": "slurm", "partitions": ("ml",), "url": "http://a:1"}, "url: driver slurm does not use it"),
-        ({"driver": "slurm", "partitions": ("ml",), "namespaces": ("ml",)}, "namespaces: driver slurm has none"),
-        ({"driver": "kubernetes", "partitions": ("ml",)}, "partitions: driver kubernetes has none"),
+        ({"driver": "slurm", "partitions": ("ml",), "namespaces": ("ml",)}, "namespaces: driver slurm does not use it"),
+        ({"driver": "kubernetes", "partitions": ("ml",)}, "partitions: driver kubernetes does not use it"),
         ({"driver": "inventory", "conf": "/etc/hosts"}, "conf: driver inventory does not use it"),
     ],
 )

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from fnmatch import fnmatchcase
 from typing import NamedTuple
 
+from flyball_actuators.platforms.autoscaler import AutoscalerPlatform as AutoscalerPlatform
 from flyball_actuators.platforms.base import (
     Capabilities as Capabilities,
     Done as Done,
@@ -14,6 +15,7 @@ from flyball_actuators.platforms.base import (
     Progress as Progress,
     Rejected as Rejected,
     Running as Running,
+    Serving as Serving,
     Superseded as Superseded,
 )
 from flyball_actuators.platforms.inventory import InventoryPlatform as InventoryPlatform, Seen as Seen
@@ -26,7 +28,18 @@ from flyball_contracts.config import ActuatorConfig, PlatformConfig
 from flyball_contracts.errors import ConfigError
 from flyball_contracts.records import AnyDecision
 
-POLL_S = PlatformConfig().poll_s
+_NOTHING = PlatformConfig()
+POLL_S = _NOTHING.poll_s
+_KEYS = {
+    "url": ("simulated",),
+    "kubeconfig": ("kubernetes", "autoscaler"),
+    "context": ("kubernetes", "autoscaler"),
+    "namespaces": ("kubernetes", "autoscaler"),
+    "conf": ("slurm",),
+    "partitions": ("slurm",),
+    "scaler": ("autoscaler",),
+}
+"""Keys of a platform that some drivers alone use."""
 
 
 class Served(NamedTuple):
@@ -63,6 +76,12 @@ class Platforms:
             )
         return found
 
+    def close(self) -> None:
+        """End what platforms serve."""
+        for served in self._served:
+            if isinstance(served.platform, Serving):
+                served.platform.close()
+
     @property
     def named(self) -> str:
         """Names, for the log."""
@@ -76,26 +95,27 @@ def make_platforms(config: ActuatorConfig, seen: Seen) -> Platforms:
     live is not asked for knowingly.
     """
     check_live(config)
-    served = [_served(entry, f"actuator.platforms[{i}]", seen) for i, entry in enumerate(config.platforms)]
+    served: list[Served] = []
+    try:
+        for i, entry in enumerate(config.platforms):
+            served.append(_served(entry, f"actuator.platforms[{i}]", seen))
+    except Exception:
+        Platforms(served, live=False).close()
+        raise
     if config.mode != "live":
         served.append(Served(("*",), InventoryPlatform(seen), POLL_S))
     return Platforms(served, live=config.mode == "live")
 
 
 def _served(entry: PlatformConfig, where: str, seen: Seen) -> Served:
-    for key, driver in (
-        ("url", "simulated"),
-        ("kubeconfig", "kubernetes"),
-        ("context", "kubernetes"),
-        ("conf", "slurm"),
-    ):
-        if getattr(entry, key) and entry.driver != driver:
+    for key, drivers in _KEYS.items():
+        if getattr(entry, key) != getattr(_NOTHING, key) and entry.driver not in drivers:
             raise ConfigError(
-                f"{where}.{key}: driver {entry.driver} does not use it; leave it out, or set driver: {driver}"
+                f"{where}.{key}: driver {entry.driver} does not use it; leave it out, or set driver: "
+                f"{' or '.join(drivers)}"
             )
-    for key, driver in (("namespaces", "kubernetes"), ("partitions", "slurm")):
-        if getattr(entry, key) and entry.driver != driver:
-            raise ConfigError(f"{where}.{key}: driver {entry.driver} has none; leave it out, or set driver: {driver}")
+    if entry.driver == "autoscaler":
+        return Served(entry.cells, AutoscalerPlatform(entry, where), entry.poll_s)
     if entry.driver == "kubernetes":
         return Served(entry.cells, KubernetesPlatform(entry, where), entry.poll_s)
     if entry.driver == "slurm":

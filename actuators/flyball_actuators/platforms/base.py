@@ -4,7 +4,7 @@
 service calls from several threads, at most one submission at a time for each target.
 """
 
-from typing import NamedTuple, Protocol
+from typing import NamedTuple, Protocol, runtime_checkable
 
 import msgspec
 
@@ -128,4 +128,13 @@ class Platform(Protocol):
 
         Retry contract: reads only. Called only where the platform ``tracks``.
         """
+        ...
+
+
+@runtime_checkable
+class Serving(Protocol):
+    """A platform that answers questions of others while the actuator runs."""
+
+    def close(self) -> None:
+        """Answer no more."""
         ...

@@ -59,6 +59,7 @@ from flyball_contracts.config.types import (
     KafkaConfig as KafkaConfig,
     PlatformConfig as PlatformConfig,
     RateLimit as RateLimit,
+    ScalerConfig as ScalerConfig,
     Section as Section,
     SizingConfig as SizingConfig,
     TimingConfig as TimingConfig,

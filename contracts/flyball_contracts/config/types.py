@@ -240,24 +240,41 @@ class BlastRadius(Section, frozen=True):
     most: Count = 200
 
 
+class ScalerConfig(Section, frozen=True):
+    """Where autoscalers ask how many replicas to run, each a HOST:PORT; empty: not there.
+
+    ``metrics`` is the external metrics API, for HorizontalPodAutoscalers, over TLS with ``certificate`` and ``key``; it
+    answers the cluster's API server alone. ``keda`` is an external scaler of KEDA over gRPC: over TLS where there is a
+    certificate, and for clients of ``client_ca`` alone where that is named. All are PEM files.
+    """
+
+    metrics: str = ""
+    keda: str = ""
+    certificate: str = ""
+    key: str = ""
+    client_ca: str = ""
+
+
 class PlatformConfig(Section, frozen=True):
     """Who carries out the decisions of some cells; the first entry with a matching pattern in ``cells`` counts.
 
     ``inventory`` plans on the inventories that agents publish and can change nothing. ``simulated`` is the simulated
     fleet behind ``url``. ``kubernetes`` commands the controllers in ``namespaces`` of the cluster that ``context`` of
     ``kubeconfig`` names (empty: its current one; without a file, the cluster of the actuator's own pod). ``slurm``
-    commands the jobs in ``partitions`` of the cluster whose slurm.conf is ``conf`` (empty: the machine's own). An
-    answer is waited for ``timeout_s``, and what is under way is looked at every ``poll_s``.
+    commands the jobs in ``partitions`` of the cluster whose slurm.conf is ``conf`` (empty: the machine's own).
+    ``autoscaler`` tells the autoscalers in ``namespaces``, which ask at ``scaler``, and writes nothing. An answer is
+    waited for ``timeout_s``, and what is under way is looked at every ``poll_s``.
     """
 
     cells: tuple[str, ...] = ("*",)
-    driver: Literal["inventory", "simulated", "kubernetes", "slurm"] = "inventory"
+    driver: Literal["inventory", "simulated", "kubernetes", "slurm", "autoscaler"] = "inventory"
     url: str = ""
     kubeconfig: str = ""
     context: str = ""
     namespaces: tuple[str, ...] = ()
     conf: str = ""
     partitions: tuple[str, ...] = ()
+    scaler: ScalerConfig = ScalerConfig()
     timeout_s: Positive = 5.0
     poll_s: Positive = 0.5
 

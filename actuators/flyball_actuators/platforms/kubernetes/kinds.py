@@ -101,4 +101,6 @@ KINDS = (
     Kind("Job", "batch/v1", "jobs", "parallelism", _job),
     Kind("JobSet", "jobset.x-k8s.io/v1alpha2", "jobsets", "suspend", _jobs),
 )
+SCALED = tuple(kind for kind in KINDS if kind.lever == "scale")
+"""Those that autoscalers can scale."""
 BY_NAME = {kind.name: kind for kind in KINDS}

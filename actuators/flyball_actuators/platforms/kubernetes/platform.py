@@ -5,12 +5,11 @@ import time
 from flyball_actuators.platforms.base import Capabilities, Failed, Handle, Progress, Rejected
 from flyball_actuators.platforms.kubernetes.api import Api
 from flyball_actuators.platforms.kubernetes.count import count, count_of, watch_count, written_by
-from flyball_actuators.platforms.kubernetes.kinds import Object
 from flyball_actuators.platforms.kubernetes.migrate import Migrations
 from flyball_actuators.platforms.kubernetes.operation import decode, manager
 from flyball_actuators.platforms.kubernetes.pods import own_pod, place_of, pods_of
 from flyball_actuators.platforms.kubernetes.resize import find_resize, resize, resources_of, watch_resize
-from flyball_actuators.platforms.kubernetes.targets import Target, Targets
+from flyball_actuators.platforms.kubernetes.targets import Target, Targets, version_of
 from flyball_actuators.platforms.states import expected_of, named_replicas
 from flyball_contracts.config import PlatformConfig
 from flyball_contracts.errors import ConfigError
@@ -63,7 +62,7 @@ class KubernetesPlatform:
             nodes=nodes,
             resources=resources,
             suspended=shown.suspended,
-            version=_version(thing),
+            version=version_of(thing),
         )
 
     def submit(self, decision: AnyDecision, observed: SubjectState, *, dry_run: bool) -> Handle | Rejected:
@@ -72,7 +71,7 @@ class KubernetesPlatform:
         if isinstance(found, Rejected):
             return found
         target, thing = found
-        if _version(thing) != observed.version:
+        if version_of(thing) != observed.version:
             return Rejected("conflict", f"{target} was changed since it was looked at; decide again on what it is now")
         if isinstance(decision, Migrate):
             return self._migrations.submit(target, thing, decision, time.time_ns(), dry_run=dry_run)
@@ -113,14 +112,10 @@ class KubernetesPlatform:
         if written_by(thing, manager(decision.id)):
             operation = count_of(decision, target, thing)
             return Handle(operation=operation.encode(), expected=expected, answer="found on the object")
-        if observed is None or _version(thing) != observed.version:
+        if observed is None or version_of(thing) != observed.version:
             answer = f"{target} was changed by somebody else since the decision was claimed; look at it"
             return Handle(operation=_OVERWRITTEN, expected=expected, answer=answer)
         return None
-
-
-def _version(thing: Object) -> str:
-    return f"{thing['metadata']['uid']}/{thing['metadata'].get('generation', 0)}"
 
 
 def _beyond(target: Target, decision: Scale) -> Rejected | None:

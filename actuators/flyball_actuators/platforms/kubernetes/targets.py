@@ -36,8 +36,8 @@ class Target(NamedTuple):
 class Targets:
     """The controllers in some namespaces, by workload; listed anew when one is not known, and once a minute."""
 
-    def __init__(self, api: Api, namespaces: tuple[str, ...]) -> None:
-        self._api, self._namespaces = api, namespaces
+    def __init__(self, api: Api, namespaces: tuple[str, ...], kinds: tuple[Kind, ...] = KINDS) -> None:
+        self._api, self._namespaces, self._kinds = api, namespaces, kinds
         self._lock = Lock()
         self._known: dict[str, tuple[Target, ...]] = {}
         self._listed_s = -_OLD_S
@@ -52,7 +52,7 @@ class Targets:
             found = list(self._known.get(workload, ()))
         spaces = ", ".join(self._namespaces)
         if not found:
-            kinds = ", ".join(kind.name for kind in KINDS)
+            kinds = ", ".join(kind.name for kind in self._kinds)
             return Rejected(
                 "unknown_target",
                 f"no object in namespace {spaces} runs workload {workload!r}; annotate its {kinds} with "
@@ -74,6 +74,11 @@ class Targets:
             return Rejected("conflict", f"{target} does not run workload {workload!r} any more; decide again")
         return target, answer.body
 
+    def read(self, target: Target) -> Object | Rejected:
+        """An object as it is now; ``Rejected`` where there is none."""
+        answer = self._api.get(target.path)
+        return dict(answer.body) if answer.ok else refused(answer, f"reading {target}")
+
     def forget(self) -> None:
         """List anew before the next answer."""
         with self._lock:
@@ -82,7 +87,7 @@ class Targets:
     def _list(self) -> Rejected | None:
         known: dict[str, list[Target]] = {}
         for namespace in self._namespaces:
-            for kind in KINDS:
+            for kind in self._kinds:
                 answer = self._api.listed(kind.path(namespace), (), METADATA)
                 if answer.status == 404:  # this cluster does not have the kind
                     continue
@@ -96,6 +101,11 @@ class Targets:
         self._known = {workload: tuple(targets) for workload, targets in known.items()}
         self._listed_s = time.monotonic()
         return None
+
+
+def version_of(thing: Object) -> str:
+    """Which object it is, and the version of its specification."""
+    return f"{thing['metadata']['uid']}/{thing['metadata'].get('generation', 0)}"
 
 
 def workload_of(thing: Object) -> str:

@@ -1,0 +1,197 @@
+"""An external scaler of KEDA: a gRPC service by which ScaledObjects ask how many replicas to run.
+
+The service and its messages are ``externalscaler.ExternalScaler`` of KEDA 2; the optional stream of metric
+specifications is left out. A trigger of type ``external`` names this address, and in its metadata the object that is
+scaled: ``target``, and ``kind`` unless it is a Deployment.
+"""
+
+from collections.abc import Generator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from importlib import import_module
+from pathlib import Path
+from threading import Event
+from typing import Any
+
+from flyball_actuators.platforms.autoscaler.horizontal import METRIC
+from flyball_actuators.platforms.autoscaler.metrics_api import target_of
+from flyball_actuators.platforms.autoscaler.wanted import Wanted
+from flyball_actuators.platforms.base import PlatformError, Rejected
+from flyball_contracts.config import ScalerConfig
+from flyball_contracts.errors import ConfigError
+
+SERVICE = "externalscaler.ExternalScaler"
+_THREADS = 16
+_LOOK_S = 5.0
+_STOP_S = 2.0
+_STRING, _INT64, _DOUBLE, _BOOL = "TYPE_STRING", "TYPE_INT64", "TYPE_DOUBLE", "TYPE_BOOL"
+_MESSAGES: dict[str, tuple[tuple[str, int, str, bool], ...]] = {
+    "ScaledObjectRef": (
+        ("name", 1, _STRING, False),
+        ("namespace", 2, _STRING, False),
+        ("scalerMetadata", 3, "ScaledObjectRef.ScalerMetadataEntry", True),
+    ),
+    "IsActiveResponse": (("result", 1, _BOOL, False),),
+    "GetMetricSpecResponse": (("metricSpecs", 1, "MetricSpec", True),),
+    "MetricSpec": (
+        ("metricName", 1, _STRING, False),
+        ("targetSize", 2, _INT64, False),
+        ("targetSizeFloat", 3, _DOUBLE, False),
+    ),
+    "GetMetricsRequest": (
+        ("scaledObjectRef", 1, "ScaledObjectRef", False),
+        ("metricName", 2, _STRING, False),
+    ),
+    "GetMetricsResponse": (("metricValues", 1, "MetricValue", True),),
+    "MetricValue": (
+        ("metricName", 1, _STRING, False),
+        ("metricValue", 2, _INT64, False),
+        ("metricValueFloat", 3, _DOUBLE, False),
+    ),
+}
+"""Name, number, type and whether it is repeated, of each field of each message."""
+
+
+@contextmanager
+def keda_serving(wanted: Wanted, config: ScalerConfig, where: str) -> Generator[str]:
+    """Answer KEDA at ``config.keda`` during the block; yields HOST:PORT.
+
+    Raises :class:`ConfigError` for an address or a certificate that does not serve, or without gRPC.
+    """
+    try:
+        grpc: Any = import_module("grpc")
+        messages = make_messages()
+    except ImportError as error:
+        raise ConfigError(f"{where}.scaler.keda: KEDA speaks gRPC; pip install 'flyball[keda]'") from error
+    server = grpc.server(ThreadPoolExecutor(_THREADS, "keda"), options=(("grpc.so_reuseport", 0),))
+    server.add_generic_rpc_handlers((_handlers(grpc, messages, _Scaler(grpc, messages, wanted)),))
+    host, _, port = config.keda.rpartition(":")
+    try:
+        if config.certificate:
+            parts = [Path(file).read_bytes() for file in (config.key, config.certificate)]
+            authority = Path(config.client_ca).read_bytes() if config.client_ca else None
+            credentials = grpc.ssl_server_credentials(
+                [(parts[0], parts[1])], authority, require_client_auth=authority is not None
+            )
+            bound = server.add_secure_port(f"{host}:{int(port)}", credentials)
+        else:
+            bound = server.add_insecure_port(f"{host}:{int(port)}")
+    except (OSError, ValueError, RuntimeError) as error:
+        raise ConfigError(
+            f"{where}.scaler.keda: {config.keda}: {error}; give a free HOST:PORT and PEM files"
+        ) from error
+    server.start()
+    try:
+        yield f"{host}:{bound}"
+    finally:
+        server.stop(_STOP_S).wait()
+
+
+class _Scaler:
+    """The answers; a question that cannot be answered ends with a status that KEDA takes for an error."""
+
+    def __init__(self, grpc: Any, messages: dict[str, Any], wanted: Wanted) -> None:
+        self._codes, self._messages, self._wanted = grpc.StatusCode, messages, wanted
+
+    def is_active(self, request: Any, context: Any) -> Any:
+        """Whether more than no replica is to run."""
+        return self._messages["IsActiveResponse"](result=self._replicas(request, context) > 0)
+
+    def stream_is_active(self, request: Any, context: Any) -> Any:
+        """Say so at once, and whenever it changes."""
+        told: bool | None = None
+        while context.is_active():
+            active = self._replicas(request, context) > 0
+            if active != told:
+                yield self._messages["IsActiveResponse"](result=active)
+                told = active
+            if _wait(context, _LOOK_S):
+                return
+
+    def metric_spec(self, request: Any, context: Any) -> Any:
+        """One metric, whose value is shared by so many replicas that each has 1 of it."""
+        self._replicas(request, context)
+        spec = self._messages["MetricSpec"](metricName=METRIC, targetSize=1, targetSizeFloat=1.0)
+        return self._messages["GetMetricSpecResponse"](metricSpecs=[spec])
+
+    def metrics(self, request: Any, context: Any) -> Any:
+        """Replicas that are to run."""
+        replicas = self._replicas(request.scaledObjectRef, context)
+        value = self._messages["MetricValue"](metricName=METRIC, metricValue=replicas, metricValueFloat=float(replicas))
+        return self._messages["GetMetricsResponse"](metricValues=[value])
+
+    def _replicas(self, reference: Any, context: Any) -> int:
+        told: dict[str, str] = dict(reference.scalerMetadata)
+        labels = {"name": told.get("target", ""), "kind": told.get("kind", "Deployment")}
+        target = target_of(reference.namespace, labels)
+        if isinstance(target, str):
+            context.abort(
+                self._codes.INVALID_ARGUMENT,
+                f"ScaledObject {reference.namespace}/{reference.name}: metadata needs target: NAME of the object that "
+                f"is scaled and, unless it is a Deployment, kind: KIND ({', '.join(sorted(told)) or 'none'} is there)",
+            )
+            raise AssertionError  # abort has raised
+        try:
+            found = self._wanted.answer(target)
+        except PlatformError as error:
+            context.abort(self._codes.UNAVAILABLE, str(error))
+            raise
+        if isinstance(found, Rejected):
+            context.abort(self._codes.NOT_FOUND, found.detail)
+            raise AssertionError  # abort has raised
+        return found
+
+
+def _wait(context: Any, for_s: float) -> bool:
+    """Wait a while; whether the client has gone."""
+    gone = Event()
+    return not context.add_callback(gone.set) or gone.wait(for_s)
+
+
+def _handlers(grpc: Any, messages: dict[str, Any], scaler: _Scaler) -> Any:
+    def of(act: Any, asked: str, stream: bool = False) -> Any:
+        make = grpc.unary_stream_rpc_method_handler if stream else grpc.unary_unary_rpc_method_handler
+        return make(act, request_deserializer=messages[asked].FromString, response_serializer=_bytes)
+
+    return grpc.method_handlers_generic_handler(
+        SERVICE,
+        {
+            "IsActive": of(scaler.is_active, "ScaledObjectRef"),
+            "StreamIsActive": of(scaler.stream_is_active, "ScaledObjectRef", stream=True),
+            "GetMetricSpec": of(scaler.metric_spec, "ScaledObjectRef"),
+            "GetMetrics": of(scaler.metrics, "GetMetricsRequest"),
+        },
+    )
+
+
+def _bytes(answer: Any) -> Any:
+    return answer.SerializeToString()
+
+
+def make_messages() -> dict[str, Any]:
+    """The classes of the messages, by name."""
+    descriptor: Any = import_module("google.protobuf.descriptor_pb2")
+    pool: Any = import_module("google.protobuf.descriptor_pool").DescriptorPool()
+    factory: Any = import_module("google.protobuf.message_factory")
+    field_type, label = descriptor.FieldDescriptorProto.Type, descriptor.FieldDescriptorProto.Label
+    file = descriptor.FileDescriptorProto(name="flyball/externalscaler", package="externalscaler", syntax="proto3")
+
+    def add(message: Any, name: str, number: int, kind: str, repeated: bool) -> None:
+        field = message.field.add(name=name, number=number)
+        field.label = label.Value("LABEL_REPEATED" if repeated else "LABEL_OPTIONAL")
+        if kind.startswith("TYPE_"):
+            field.type = field_type.Value(kind)
+        else:
+            field.type, field.type_name = field_type.Value("TYPE_MESSAGE"), f".externalscaler.{kind}"
+
+    for name, fields in _MESSAGES.items():
+        message = file.message_type.add(name=name)
+        for field in fields:
+            add(message, *field)
+        if name == "ScaledObjectRef":
+            entry = message.nested_type.add(name="ScalerMetadataEntry")
+            entry.options.map_entry = True
+            add(entry, "key", 1, _STRING, False)
+            add(entry, "value", 2, _STRING, False)
+    pool.Add(file)
+    return {name: factory.GetMessageClass(pool.FindMessageTypeByName(f"externalscaler.{name}")) for name in _MESSAGES}
