@@ -52,7 +52,7 @@ class ControlPlane:
     """
 
     def __init__(self, binaries: Path, folder: Path) -> None:
-        self._binaries, self._folder = binaries, folder
+        self.binaries, self._folder = binaries, folder
         self._stack = ExitStack()
         self._servers: dict[str, Server] = {}
         self._serving: tuple[str, ...] = ()
@@ -257,7 +257,7 @@ class ControlPlane:
     def _run(self, name: str, *arguments: str) -> None:
         environment = {"HOME": str(self._folder)}
         server = Server(
-            name, [str(self._binaries / name), *arguments], self._folder / f"{name}.log", environment=environment
+            name, [str(self.binaries / name), *arguments], self._folder / f"{name}.log", environment=environment
         )
         self._servers[name] = server
         self._stack.callback(server.stop, 2.0)

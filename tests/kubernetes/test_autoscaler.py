@@ -1,6 +1,5 @@
 """Decisions carried out by the cluster's own HorizontalPodAutoscalers, which ask Flyball; it writes nothing."""
 
-import base64
 import ssl
 import time
 import urllib.error
@@ -10,62 +9,21 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 from tests.actuators.carry_out import ended, submitted
 from tests.actuators.loop import PARTITIONS, config_for, outcomes, publish, running
-from tests.actuators.samples import CELL, preempt, scale, spec
-from tests.conftest import ROOT
+from tests.actuators.samples import preempt, scale, spec
 from tests.faults.stage import wait_until
+from tests.kubernetes.autoscaling import EXAMPLE, ROLE, Ground
 from tests.kubernetes.cluster import DEADLINE_S, Cluster
-from tests.kubernetes.controlplane import AUTOSCALER, AUTOSCALER_USER, ControlPlane
+from tests.kubernetes.controlplane import AUTOSCALER_USER, ControlPlane
 
 from flyball_actuators.platforms import AutoscalerPlatform, Done, Failed, Handle, Rejected, Running, Superseded
-from flyball_contracts.config import PlatformConfig, ScalerConfig
+from flyball_contracts.config import ScalerConfig
 from flyball_contracts.errors import ConfigError
 from flyball_streams.broker import EmbeddedBroker
-from flyball_streams.broker.server import LOOPBACK, free_ports
+from flyball_streams.broker.server import LOOPBACK
 
 pytestmark = pytest.mark.integration
-HOST = "flyball-autoscaler.flyball.svc"
-MANIFEST = [d for d in yaml.safe_load_all((ROOT / "infra" / "kubernetes" / "autoscaler.yaml").read_text()) if d]
-EXAMPLE: dict[str, Any] = next(yaml.safe_load_all((ROOT / "infra" / "examples" / "autoscaler.yaml").read_text()))
-ROLE = next(d for d in MANIFEST if d["kind"] == "ClusterRole")
-
-
-class Ground:
-    """The manifest on the cluster; its Service leads to this machine, where the tests run the platform."""
-
-    def __init__(self, plane: ControlPlane) -> None:
-        self.plane = plane
-        self.path = plane.certificate("serving", host=HOST)
-        (self.port,) = free_ports(1)
-        for document in MANIFEST:
-            if document["kind"] == "Service":
-                spec = {"type": "ExternalName", "externalName": "localhost", "ports": [{"port": self.port}]}
-                plane.apply({**document, "spec": spec})
-            elif document["kind"] == "APIService":
-                bundle = base64.b64encode(Path(f"{self.path}.crt").read_bytes()).decode()
-                service = {**document["spec"]["service"], "port": self.port}
-                plane.apply({**document, "spec": {**document["spec"], "caBundle": bundle, "service": service}})
-            elif document["kind"] not in ("Deployment", "ConfigMap"):
-                plane.apply(document)
-
-    def entry(self, cluster: Cluster, **changes: Any) -> PlatformConfig:
-        """The platform's configuration, with the rights of the manifest."""
-        binding = {
-            **cluster.binding,
-            "metadata": {"name": "flyball-autoscaler", "namespace": cluster.namespace},
-            "roleRef": {**cluster.binding["roleRef"], "name": "flyball-autoscaler"},
-            "subjects": [{"kind": "ServiceAccount", "name": "flyball-autoscaler", "namespace": "flyball"}],
-        }
-        self.plane.apply(binding)
-        scaler = ScalerConfig(metrics=f"{LOOPBACK}:{self.port}", certificate=f"{self.path}.crt", key=f"{self.path}.key")
-        config = str(self.plane.kubeconfig(AUTOSCALER))
-        cluster.until(
-            lambda: self.plane.request("GET", cluster.deployments(), token=AUTOSCALER)[0] == 200, "the role is bound"
-        )
-        settings: dict[str, Any] = {"namespaces": (cluster.namespace,), "scaler": scaler, **changes}
-        return PlatformConfig(cells=(CELL,), driver="autoscaler", kubeconfig=config, **settings)
 
 
 @pytest.fixture(scope="module")
