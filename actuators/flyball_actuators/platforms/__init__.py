@@ -24,6 +24,7 @@ from flyball_actuators.platforms.live import check_live
 from flyball_actuators.platforms.simulated import SimulatedPlatform as SimulatedPlatform
 from flyball_actuators.platforms.slurm import SlurmPlatform as SlurmPlatform
 from flyball_actuators.platforms.states import expected_of as expected_of
+from flyball_actuators.platforms.webhook import WebhookPlatform as WebhookPlatform, token_of
 from flyball_contracts.config import ActuatorConfig, PlatformConfig
 from flyball_contracts.errors import ConfigError
 from flyball_contracts.records import AnyDecision
@@ -31,7 +32,8 @@ from flyball_contracts.records import AnyDecision
 _NOTHING = PlatformConfig()
 POLL_S = _NOTHING.poll_s
 _KEYS = {
-    "url": ("simulated",),
+    "url": ("simulated", "webhook"),
+    "token_env": ("webhook",),
     "kubeconfig": ("kubernetes", "autoscaler"),
     "context": ("kubernetes", "autoscaler"),
     "namespaces": ("kubernetes", "autoscaler"),
@@ -122,4 +124,7 @@ def _served(entry: PlatformConfig, where: str, seen: Seen) -> Served:
         return Served(entry.cells, SlurmPlatform(entry, where), entry.poll_s)
     if entry.driver == "inventory":
         return Served(entry.cells, InventoryPlatform(seen), entry.poll_s)
+    if entry.driver == "webhook":
+        token = token_of(entry, where)
+        return Served(entry.cells, WebhookPlatform(entry.url, entry.timeout_s, where, token=token), entry.poll_s)
     return Served(entry.cells, SimulatedPlatform(entry.url, entry.timeout_s, where), entry.poll_s)

@@ -17,9 +17,9 @@ from flyball_collectors.feeds.gcp_catalogue import Catalogue
 from flyball_collectors.feeds.gcp_spot_price import GcpSpotPrice
 from flyball_collectors.feeds.uk_carbon import UkCarbon
 from flyball_collectors.feeds.watttime import WattTime
-from flyball_collectors.secret import secret
 from flyball_contracts.config import FeedsConfig, FeedSettings
 from flyball_contracts.errors import ConfigError
+from flyball_contracts.secret import secret
 
 
 class Source(NamedTuple):

@@ -9,7 +9,6 @@ import numpy as np
 from flyball_collectors.base import Parts, Reading
 from flyball_collectors.gateway.kinds import KINDS
 from flyball_collectors.gateway.scraper import Door, DoorScraper, Seen
-from flyball_collectors.secret import secret
 from flyball_collectors.workload.fetch import token_of
 from flyball_collectors.workload.meter import Alternatives
 from flyball_collectors.workload.poller import Limits, Place
@@ -17,6 +16,7 @@ from flyball_contracts.config import GatewaySettings, Series
 from flyball_contracts.errors import ConfigError
 from flyball_contracts.metrics import GATEWAY
 from flyball_contracts.records import Gateway, NodeEvent
+from flyball_contracts.secret import secret
 
 _COLUMNS = [GATEWAY.column(f"flyball.gateway.request.{key}") for key in ("rate", "queued", "active")]
 

@@ -4,7 +4,6 @@ from collections.abc import Mapping
 from typing import NamedTuple, cast, get_args
 from urllib.parse import urlsplit
 
-from flyball_collectors.secret import secret
 from flyball_collectors.workload.discovery import Found
 from flyball_collectors.workload.fetch import token_of
 from flyball_collectors.workload.meter import Alternatives
@@ -12,6 +11,7 @@ from flyball_collectors.workload.scraper import Target
 from flyball_collectors.workload.servers import SERVERS
 from flyball_contracts.config.workload import ServerName, TargetSettings, Work
 from flyball_contracts.errors import ConfigError
+from flyball_contracts.secret import secret
 
 _DEFAULT_PATH = "/metrics"
 

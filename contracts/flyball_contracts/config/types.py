@@ -262,13 +262,15 @@ class PlatformConfig(Section, frozen=True):
     fleet behind ``url``. ``kubernetes`` commands the controllers in ``namespaces`` of the cluster that ``context`` of
     ``kubeconfig`` names (empty: its current one; without a file, the cluster of the actuator's own pod). ``slurm``
     commands the jobs in ``partitions`` of the cluster whose slurm.conf is ``conf`` (empty: the machine's own).
-    ``autoscaler`` tells the autoscalers in ``namespaces``, which ask at ``scaler``, and writes nothing. An answer is
+    ``autoscaler`` tells the autoscalers in ``namespaces``, which ask at ``scaler``, and writes nothing. ``webhook`` is
+    a server of your own behind ``url``, which is shown the bearer token in the variable ``token_env``. An answer is
     waited for ``timeout_s``, and what is under way is looked at every ``poll_s``.
     """
 
     cells: tuple[str, ...] = ("*",)
-    driver: Literal["inventory", "simulated", "kubernetes", "slurm", "autoscaler"] = "inventory"
+    driver: Literal["inventory", "simulated", "kubernetes", "slurm", "autoscaler", "webhook"] = "inventory"
     url: str = ""
+    token_env: str = ""
     kubeconfig: str = ""
     context: str = ""
     namespaces: tuple[str, ...] = ()

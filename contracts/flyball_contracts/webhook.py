@@ -1,0 +1,63 @@
+"""What driver ``webhook`` and a server that runs a cell in its own way say to each other: JSON over HTTP.
+
+::
+
+    GET  /v1/cell                   Cell
+    GET  /v1/workloads/{workload}   SubjectState; 404 Rejection
+    POST /v1/operations             Submission -> 202 Operation; 200 where the id is known: nothing happens twice
+                                    404 unknown, 409 another version, 422 impossible: Rejection, and nothing was done
+    GET  /v1/operations/{id}        Operation; 404 Rejection
+
+Names in paths are percent-encoded, slashes as well. An operation's id is that of its decision. The server remembers
+operations for as long as a decision may live (``actuator.max_age_s``), over its own restarts too, because a client that
+lost an answer asks for the id before it submits again.
+"""
+
+from typing import Literal
+
+import msgspec
+
+from flyball_contracts.records import AnyDecision, SubjectState
+from flyball_contracts.records.base import TimeNs
+
+OperationStatus = Literal["running", "done", "failed", "superseded"]
+
+
+class Cell(msgspec.Struct, frozen=True, kw_only=True):
+    """The cell that the server runs."""
+
+    cell: str
+
+
+class Submission(msgspec.Struct, frozen=True, kw_only=True):
+    """A decision to carry out, if its subject still has ``version`` (empty: whatever it has).
+
+    With ``dry_run`` everything is checked and nothing happens: the answer is what the operation would lead to.
+    """
+
+    decision: AnyDecision
+    version: str = ""
+    dry_run: bool = False
+
+
+class Rejection(msgspec.Struct, frozen=True, kw_only=True):
+    """Why the server does not do it: in words, with the remedy."""
+
+    code: Literal["unknown_target", "conflict", "invalid", "unsupported"]
+    detail: str
+
+
+class Operation(msgspec.Struct, frozen=True, kw_only=True):
+    """What the server does about one decision, whose id is its own.
+
+    ``expected`` is what the workload should show once it is done, ``observed`` what it shows now, and ``ended_ns`` when
+    the effect was there, or when it was given up. A newer operation on a workload supersedes the one that runs.
+    """
+
+    id: str
+    workload: str
+    status: OperationStatus
+    expected: SubjectState
+    observed: SubjectState
+    detail: str = ""
+    ended_ns: TimeNs | None = None
