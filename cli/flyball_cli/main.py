@@ -38,6 +38,7 @@ COMMANDS = {
     "schema": "Print or write the JSON Schemas and the AsyncAPI document.",
     "config": "Print example configurations.",
     "doctor": "Say what this node can measure and what it can reach, and why not.",
+    "webhook": "Try a server of your own behind driver webhook, without changing anything.",
     "health": "Exit 0 when a service's health file is fresh.",
 }
 

@@ -98,21 +98,22 @@ def preempt(
     after: int = 2,
     until_s: int | None = None,
     victims: tuple[str, ...] = (),
+    time_ns: int = NOW,
 ) -> Preempt:
     return Preempt(
         id=id_,
         target=f"{CELL}/{workload}",
         cell=CELL,
         workload=workload,
-        time_ns=NOW,
-        expires_ns=NOW + 120 * S,
+        time_ns=time_ns,
+        expires_ns=time_ns + 120 * S,
         reason="something more urgent waits",
         confidence=0.9,
         policy="test",
         replicas=after,
         replicas_before=before,
         victims=victims,
-        until_ns=None if until_s is None else NOW + until_s * S,
+        until_ns=None if until_s is None else time_ns + until_s * S,
     )
 
 

@@ -4,7 +4,7 @@ import http.client
 import os
 import socket
 from typing import TypeVar
-from urllib.parse import quote, urlsplit
+from urllib.parse import SplitResult, quote, urlsplit
 
 import msgspec
 
@@ -34,12 +34,13 @@ _encoder = msgspec.json.Encoder()
 
 def token_of(entry: PlatformConfig, where: str) -> str:
     """The secret that a server is shown, which only one on this machine may do without; raises :class:`ConfigError`."""
-    parts = urlsplit(entry.url)
-    if parts.hostname in _LOOPBACK:
-        return secret(os.environ, entry.token_env, f"{where}.token_env", in_header=True) if entry.token_env else ""
-    if parts.scheme == "http":
+    parts = _parts(entry.url, where)
+    local = parts.hostname in _LOOPBACK
+    if parts.scheme == "http" and not local:
         raise ConfigError(f"{where}.url: {entry.url}: commands leave this machine over TLS alone; use https")
     if not entry.token_env:
+        if local:
+            return ""
         raise ConfigError(
             f"{where}.token_env: none is named; put the secret by which the server knows this actuator into a variable "
             "of the environment, and name the variable"
@@ -58,29 +59,27 @@ class WebhookPlatform:
     capabilities = Capabilities(kinds=frozenset({"Scale", "Migrate", "Preempt"}), tracks=True)
 
     def __init__(self, url: str, timeout_s: float, where: str = "platform", *, token: str = "") -> None:
-        parts = urlsplit(url)
-        try:
-            port = parts.port
-        except ValueError:
-            port = -1
-        if parts.scheme not in ("http", "https") or not parts.hostname or port == -1:
-            raise ConfigError(f"{where}.url: {url!r} is not one of an HTTP server; pass such as http://127.0.0.1:8099")
+        parts = _parts(url, where)
         self._url, self._timeout_s = url, timeout_s
-        self._secure, self._host, self._port = parts.scheme == "https", parts.hostname, port
+        self._secure, self._host, self._port = parts.scheme == "https", parts.hostname or "", parts.port
         self._path = parts.path.rstrip("/")
         self._headers = {"Authorization": f"Bearer {token}"} if token else {}
         self._cell = ""
 
-    def observe(self, decision: AnyDecision) -> SubjectState | Rejected:
-        """The workload as the server shows it, with the nodes of the replicas that the decision names."""
+    def cell(self) -> str:
+        """The cell that the server runs; asked for once, and again after an error."""
         if not self._cell:
             status, body = self._call("GET", "/v1/cell")
             self._cell = self._read(status, body, Cell, 200).cell
-        if decision.cell != self._cell:
+        return self._cell
+
+    def observe(self, decision: AnyDecision) -> SubjectState | Rejected:
+        """The workload as the server shows it, with the nodes of the replicas that the decision names."""
+        cell = self.cell()
+        if decision.cell != cell:
             return Rejected(
                 "no_platform",
-                f"the platform at {self._url} runs cell {self._cell!r}, not {decision.cell!r}; correct "
-                "actuator.platforms",
+                f"the platform at {self._url} runs cell {cell!r}, not {decision.cell!r}; correct actuator.platforms",
             )
         status, body = self._call("GET", f"/v1/workloads/{quote(decision.workload, safe='')}")
         if status == http.client.NOT_FOUND:
@@ -158,6 +157,16 @@ class WebhookPlatform:
             return msgspec.json.decode(body, type=kind)
         except (msgspec.DecodeError, UnicodeDecodeError) as error:
             raise PlatformError(f"{self._url}: the answer is no {kind.__name__}: {error}") from error
+
+
+def _parts(url: str, where: str) -> SplitResult:
+    try:
+        parts = urlsplit(url)
+        if parts.scheme in ("http", "https") and parts.hostname and parts.port != 0:
+            return parts
+    except ValueError:
+        pass
+    raise ConfigError(f"{where}.url: {url!r} is not one of an HTTP server; pass such as http://127.0.0.1:8099")
 
 
 def _refused(rejection: Rejection) -> Rejected:

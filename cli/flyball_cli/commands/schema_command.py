@@ -22,7 +22,7 @@ def command(record: str | None, folder: Path | None) -> None:
     schemas = json_schemas()
     if folder is not None:
         write(folder)
-        click.echo(f"{len(schemas)} schemas and asyncapi.yaml in {folder}")
+        click.echo(f"{len(schemas)} schemas, asyncapi.yaml, webhook.yaml and crds.yaml in {folder}")
     elif record is None:
         click.echo("\n".join(sorted(schemas)))
     elif record in schemas:

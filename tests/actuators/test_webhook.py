@@ -1,0 +1,197 @@
+"""Driver ``webhook``, on the server of the example, which runs real processes, and on one that breaks each rule."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from tests.actuators.carry_out import ended, submitted
+from tests.actuators.loop import config_for, outcomes, publish, running
+from tests.actuators.platform_server import PlatformServer
+from tests.actuators.samples import CELL, migrate, preempt, scale, spec
+from tests.cli.shell import check_refused, flyball
+from tests.conftest import ROOT
+from tests.faults.stage import wait_until
+
+from flyball_actuators.platforms import Done, Handle, PlatformError, WebhookPlatform, make_platforms
+from flyball_actuators.platforms.webhook_trial import trial
+from flyball_contracts.config import ActuatorConfig, PlatformConfig
+from flyball_contracts.errors import ConfigError
+from flyball_contracts.records import SubjectState
+from flyball_streams.broker.server import free_ports
+
+EXAMPLE = ROOT / "infra" / "examples" / "webhook_server.py"
+SECRET, VARIABLE = "a-secret-of-the-edge", "FLYBALL_TEST_EDGE_TOKEN"
+DEADLINE_S = 30.0
+
+
+class Edge:
+    """The example's server; each process of its workload leaves its number in a folder."""
+
+    def __init__(self, folder: Path) -> None:
+        (self._port,) = free_ports(1)
+        self.url = f"http://127.0.0.1:{self._port}"
+        self._folder = folder
+        (folder / "pids").mkdir()
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def start(self) -> None:
+        script = f"echo > {self._folder}/pids/$$; exec sleep 600"
+        arguments = ["--cell", CELL, "--workload", "chat", "--port", str(self._port), "--token-env", VARIABLE]
+        arguments += ["--memory", str(self._folder / "operations.json"), "--", "sh", "-c", script]
+        with (self._folder / "log").open("ab") as log:
+            self._process = subprocess.Popen(
+                [sys.executable, str(EXAMPLE), *arguments], env={**os.environ, VARIABLE: SECRET}, stderr=log
+            )
+        wait_until(lambda: self.alive() > 0, "the server and its first process", DEADLINE_S)
+
+    def end(self) -> None:
+        assert self._process is not None
+        self._process.send_signal(signal.SIGTERM)
+        self._process.wait(DEADLINE_S)
+        wait_until(lambda: self.alive() == 0, "the end of its processes", DEADLINE_S)
+
+    def alive(self) -> int:
+        """Processes of the workload, as the machine knows them."""
+        found = [Path("/proc") / pid.name / "cmdline" for pid in (self._folder / "pids").iterdir()]
+        return sum(path.exists() and b"sleep" in path.read_bytes() for path in found)
+
+
+@pytest.fixture
+def edge(tmp_path: Path) -> Iterator[Edge]:
+    server = Edge(tmp_path)
+    server.start()
+    yield server
+    server.end()
+
+
+def test_processes_follow_decisions_from_the_topic(
+    edge: Edge, bootstrap: str, unique: Callable[[str], str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(VARIABLE, SECRET)
+    platform = PlatformConfig(cells=(CELL,), driver="webhook", url=edge.url, token_env=VARIABLE, poll_s=0.1)
+    config = config_for(
+        bootstrap, unique("actuator"), mode="live", ledger=str(tmp_path / "ledger"), platforms=(platform,),
+        allow=("chat",), kill_switch=str(tmp_path / "stop"),
+    )  # fmt: skip
+    now_ns = time.time_ns()
+    with running(config, clock=time.time_ns):
+        publish(bootstrap, spec(), scale("more", before=1, after=4, time_ns=now_ns))
+        wait_until(lambda: edge.alive() == 4, "four processes", DEADLINE_S)
+        wait_until(lambda: any(o.final for o in outcomes(bootstrap)), "the last word", DEADLINE_S)
+        publish(bootstrap, preempt("less", before=4, after=2, victims=(), time_ns=now_ns + 1))
+        wait_until(lambda: edge.alive() == 2, "two processes", DEADLINE_S)
+        publish(bootstrap, migrate("away", time_ns=now_ns + 2))
+        wait_until(lambda: sum(o.final for o in outcomes(bootstrap)) == 3, "three last words", DEADLINE_S)
+    last = {o.decision: o for o in outcomes(bootstrap) if o.final}
+    assert [(last[id_].status, last[id_].driver) for id_ in ("more", "less")] == [("done", "webhook")] * 2
+    assert (last["away"].status, last["away"].code) == ("refused", "unsupported")
+    assert last["away"].detail == "it starts and ends processes, and knows no Migrate"
+
+
+def test_an_operation_is_known_after_a_restart_of_the_server(edge: Edge) -> None:
+    platform = WebhookPlatform(edge.url, 5.0, token=SECRET)
+    handle = submitted(platform, scale("more", before=1, after=3))
+    assert isinstance(handle, Handle)
+    assert isinstance(ended(platform, handle), Done)
+    edge.end()
+    with pytest.raises(PlatformError, match="Connection refused"):
+        platform.poll(handle)
+    edge.start()
+    wait_until(lambda: edge.alive() == 3, "as many processes as before", DEADLINE_S)
+    assert platform.find(scale("more", before=1, after=3), None) == handle
+    again = platform.submit(scale("more", before=1, after=3), SubjectState(version="0"), dry_run=False)
+    assert again == handle
+    assert edge.alive() == 3
+
+
+def test_the_command_finds_the_example_in_order(edge: Edge, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(VARIABLE, SECRET)
+    done = flyball("webhook", edge.url, "--workload", "chat", "--token-env", VARIABLE)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert done.stdout.count("ok  ") == 8
+    assert edge.alive() == 1
+    monkeypatch.setenv(VARIABLE, "another")
+    done = flyball("webhook", edge.url, "--workload", "chat", "--token-env", VARIABLE)
+    assert done.returncode == 1
+    assert "HTTP 401: it does not take the token; check token_env" in " ".join(done.stdout.split())
+
+
+class Sloppy(PlatformServer):
+    """Breaks one rule after the other."""
+
+    breaks = ""
+
+    def _answer(self, method: str, path: str, body: bytes) -> tuple[int, object]:
+        if self.breaks == "nobody" and "no-such" in path:
+            return 200, SubjectState(replicas=1, version="1")
+        if self.breaks == "bare" and path.startswith("/v1/workloads/no-such"):
+            return 404, {}
+        if self.breaks == "never" and path.startswith("/v1/operations/trial-"):
+            return 200, next(iter(self.operations.values()))
+        if self.breaks in ("plan", "any") and method == "POST":
+            body = body.replace(b'"dry_run":true', b'"dry_run":false') if self.breaks == "plan" else body
+            body = body.replace(b'-not"', b'"') if self.breaks == "any" else body
+        if self.breaks == "version" and path == "/v1/workloads/chat":
+            return 200, SubjectState(replicas=4)
+        return super()._answer(method, path, body)
+
+
+@pytest.mark.parametrize(
+    ("breaks", "rule", "found"),
+    [
+        ("nobody", "it knows what it does not run", "it shows a state of a workload that nobody runs"),
+        ("bare", "it knows what it does not run", "the answer is no Rejection"),
+        ("plan", "a plan changes nothing", "after the plan it shows"),
+        ("any", "a Scale under another version", "it plans under any version"),
+        ("version", "it shows the workload", "version is missing"),
+        ("", "", ""),
+    ],
+)
+def test_a_broken_rule_is_named(breaks: str, rule: str, found: str) -> None:
+    server = Sloppy()
+    server.has("chat", 4)
+    server.breaks = breaks
+    try:
+        broken = [one for one in trial(WebhookPlatform(server.url, 5.0), "chat") if not one.kept]
+    finally:
+        server.close()
+    assert [one.rule.startswith(rule) for one in broken] == ([True] if breaks else []), broken
+    assert all(found in one.found for one in broken)
+
+
+def test_a_server_that_takes_anybody_is_named() -> None:
+    server = PlatformServer()
+    server.has("chat", 4)
+    try:
+        rules = trial(WebhookPlatform(server.url, 5.0, token=SECRET), "chat", WebhookPlatform(server.url, 5.0))
+        assert [one.found for one in rules if not one.kept] == ["it takes commands from anybody"]
+    finally:
+        server.close()
+
+
+@pytest.mark.parametrize(
+    ("entry", "said"),
+    [
+        ({"url": ""}, "url: '' is not one of an HTTP server"),
+        ({"url": "http://[x"}, "is not one of an HTTP server"),
+        ({"url": "http://edge.example"}, "url: http://edge.example: commands leave this machine over TLS alone"),
+        ({"url": "https://edge.example"}, "token_env: none is named"),
+        ({"url": "https://edge.example", "token_env": "NOT_SET"}, "token_env: the environment variable NOT_SET is not"),
+        ({"url": "http://127.0.0.1:1", "token_env": "NOT_SET"}, "token_env: the environment variable NOT_SET is not"),
+    ],
+)
+def test_settings_that_cannot_work_are_named(entry: dict[str, str], said: str) -> None:
+    config = ActuatorConfig(platforms=(PlatformConfig(driver="webhook", **entry),))  # type: ignore[arg-type]
+    with pytest.raises(ConfigError, match=r"^actuator\.platforms\[0\]\.") as refused:
+        make_platforms(config, lambda cell, workload: {})
+    assert said in str(refused.value)
+
+
+def test_the_command_refuses_a_server_without_tls() -> None:
+    done = flyball("webhook", "http://edge.example", "--workload", "chat")
+    check_refused(done.returncode, done.stderr, "commands leave this machine over TLS alone; use https")
