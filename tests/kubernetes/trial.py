@@ -217,7 +217,7 @@ def _settled(bootstrap: str, sent: list[Sent]) -> list[Outcome]:
 
 
 def _judged(cluster: Cluster, sent: list[Sent], found: list[Outcome], faults: Counter[str]) -> Verdict:
-    written = _written(cluster)
+    written, unanswered = _written(cluster)
     lasts: dict[str, set[str]] = {}
     told = {outcome.decision: f"{outcome.status}: {outcome.answer}{outcome.detail}" for outcome in found}
     for outcome in found:
@@ -234,7 +234,8 @@ def _judged(cluster: Cluster, sent: list[Sent], found: list[Outcome], faults: Co
             broken.append(f"{id_} was written, and had no right to")
         if len(last) != 1:
             broken.append(f"{id_} has {len(last)} last words: {said}")
-        if last == {"done"} and not times and not _unlogged(cluster, one.decision, found):
+        unsure = id_ in unanswered or _unlogged(cluster, one.decision, found)
+        if last == {"done"} and not times and not unsure:
             broken.append(f"{id_} is said to be done, and was never written")
         if last == {"refused"} and times:
             broken.append(f"{id_} is said to be refused, and was written")
@@ -250,17 +251,23 @@ def _unlogged(cluster: Cluster, decision: AnyDecision, found: list[Outcome]) -> 
     return any(decision.time_ns <= crash_ns <= ended_ns for crash_ns in cluster.plane.crashes_ns)
 
 
-def _written(cluster: Cluster) -> Counter[str]:
-    """How often each decision was written, by the audit log of the API server."""
-    found: Counter[str] = Counter()
+def _written(cluster: Cluster) -> tuple[Counter[str], set[str]]:
+    """How often each decision was written, by the audit log, and those of which the API server gave up a write.
+
+    A server that stood still finds that the client has left, and gives up (504); the store may have the write already.
+    """
+    found, unanswered = Counter[str](), set[str]()
     for call in cluster.plane.calls():
         about: dict[str, Any] = call["objectRef"]
         query = parse_qs(urlsplit(str(call["requestURI"])).query)
         if about.get("namespace") != cluster.namespace or call["verb"] != "update" or "dryRun" in query:
             continue
-        if call["responseStatus"]["code"] == 200:
-            found[query["fieldManager"][0].removeprefix("flyball-")] += 1
-    return found
+        decision, status = query["fieldManager"][0].removeprefix("flyball-"), call["responseStatus"]["code"]
+        if status == 200:
+            found[decision] += 1
+        elif status >= 500:
+            unanswered.add(decision)
+    return found, unanswered
 
 
 def _config(cluster: Cluster, bootstrap: str, folder: Path, name: str) -> dict[str, Any]:
