@@ -92,7 +92,9 @@ class ControlPlane:
                 return answer.status, json.loads(answer.read() or b"null")
         except urllib.error.HTTPError as error:
             with error:
-                return error.code, json.loads(error.read() or b"null")
+                told = error.read()
+                # A path that is not served yet is answered in plain text.
+                return error.code, json.loads(told or b"null") if "json" in error.headers.get_content_type() else told
 
     def apply(self, *documents: Any) -> None:
         """Server-side apply of documents, as `kubectl apply --server-side` does."""
