@@ -49,10 +49,13 @@ class Finding(NamedTuple):
 
 
 def explain(config: Config, *, wait: Callable[[float], object] = time.sleep) -> list[Finding]:
-    """Look at everything that the agent would measure here, for at most a second, and change nothing."""
+    """Look at everything that the agent would measure here, for at most a second, and change nothing.
+
+    What cannot work here, like the discovery of pods outside of one, is a finding beside the others.
+    """
     agent = config.agent
     try:
-        sources = open_sources(agent, look(agent).node)
+        sources = open_sources(agent, look(agent).node, all_or_none=False)
     except ConfigError as error:
         return [Finding("agent.root", False, str(error), "mount the host's /proc and /sys and set agent.root")]
     findings = [_state(agent), _spool(agent), *_exports(agent)]
