@@ -42,7 +42,9 @@ def test_a_root_without_proc_is_the_only_finding(tmp_path: Path) -> None:
 def test_outside_of_a_pod_all_else_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("KUBERNETES_SERVICE_HOST", raising=False)
     workloads = WorkloadsConfig(kubernetes=KubernetesSettings(enabled=True))
-    found = {one.name: one for one in explain(Config(agent=AgentConfig(workloads=workloads)), wait=lambda seconds: None)}
+    found = {
+        one.name: one for one in explain(Config(agent=AgentConfig(workloads=workloads)), wait=lambda seconds: None)
+    }
     assert not found["workload"].ok
     assert "this is no pod" in found["workload"].detail
     assert found["workload"].remedy == "set url, or enabled to false"

@@ -54,7 +54,8 @@ class StubGpu(ctypes.Structure):
     _fields_ = [
         ("index", U32),
         ("uuid", ctypes.c_char * 80), ("name", ctypes.c_char * 96), ("serial", ctypes.c_char * 32),
-        ("lost", U32), ("was_reset", U32), ("event_kinds", U32), ("hung", U32), ("result", U32 * 64), ("asked", U32 * 64),
+        ("lost", U32), ("was_reset", U32), ("event_kinds", U32), ("hung", U32),
+        ("result", U32 * 64), ("asked", U32 * 64),
         ("domain", U32), ("bus", U32), ("device", U32),
         ("utilization", U32), ("memory_utilization", U32), ("encoder", U32), ("decoder", U32),
         ("memory_total", U64), ("memory_reserved", U64), ("memory_used", U64), ("bar1_used", U64),

@@ -92,7 +92,7 @@ class DoorScraper(Poller[Requests]):
         return seen
 
     def _labelled(self, samples: Sequence[Sample]) -> Sequence[Sample]:
-        """The samples that a workload may have by its label; raises :class:`PageError` where no sample has the label."""
+        """The samples that a workload may have by its label; raises :class:`PageError` where none has the label."""
         door = self._door
         lacking = sorted({sample.name for sample in samples if door.label not in sample.labels})
         self.unlabelled = ()

@@ -89,7 +89,7 @@ class Segment:
 
 
 def find_segments(folder: Path) -> list[Segment]:
-    """Segments that are in a folder, oldest first; other files are left alone, with a warning where the name is like one's."""
+    """Segments in a folder, oldest first; other files are left alone, with a warning where the name is like one's."""
     found: list[Segment] = []
     for path in folder.glob(f"*{_SUFFIX}"):
         if len(path.stem) == _DIGITS and path.stem.isdecimal() and path.stem.isascii():
