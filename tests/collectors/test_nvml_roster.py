@@ -136,8 +136,7 @@ def test_a_gpu_that_is_reset_in_place_comes_back(nvml_stub: NvmlStub) -> None:
     nvml_stub.gpu(1).was_reset = 1
     assert both(collector)[0][1] == {}
     assert kinds(collector.events()) == ["device_lost"]
-    for _ in range(3):
-        rows, _ = both(collector)
+    rows, _ = [both(collector) for _ in range(3)][-1]
     assert rows[1]["hw.temperature{sensor=gpu}"] == 45
     assert rows[0]["hw.temperature{sensor=gpu}"] == 45
     assert kinds(collector.events()) == ["device_added"]
@@ -163,7 +162,6 @@ def test_a_gpu_that_stays_lost_keeps_its_row_and_is_tried_ever_less_often(nvml_s
     assert kinds(collector.events()) == ["device_lost"]
     assert nvml_stub.asked("serial", gpu=0) == 1 + 5  # a new session after 2, 5, 10, 19 and 36 looks
     nvml_stub.gpu(1).lost = 0
-    for _ in range(40):
-        rows, _ = both(collector)
+    rows, _ = [both(collector) for _ in range(40)][-1]
     assert rows[1]["hw.temperature{sensor=gpu}"] == 45
     collector.close()

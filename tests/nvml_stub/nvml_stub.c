@@ -31,7 +31,7 @@ enum result {
 enum call {
     UUID, NAME, SERIAL, PCI, UTILIZATION, ENCODER, DECODER, MEMORY, BAR1, POWER, LIMIT, TEMPERATURE, MARGIN, CLOCK,
     REASONS, PSTATE, FAN, PROCESSES, SAMPLES, FIELDS, EVENTS, PROCESS_UTILIZATION, MIG, GPM, LINK, TOPOLOGY,
-    ARCHITECTURE, CAPABILITY, PCIE, FABRIC, BANKS, ECC, SRAM, THRESHOLD, MEMORY_V1, TEMPERATURE_V1, MPS, GRAPHICS, REGISTER
+    ARCHITECTURE, CAPABILITY, PCIE, FABRIC, BANKS, ECC, SRAM, THRESHOLD, MEMORY_V1, TEMPERATURE_V1, MPS, GRAPHICS, REGISTER, ENERGY
 };
 
 struct field { uint32_t id, scope, type, result; uint64_t value; };
@@ -387,6 +387,52 @@ int nvmlDeviceGetFieldValues(device_t handle, int count, struct nvml_field *out)
         }
     }
     return SUCCESS;
+}
+
+/* Calls of their own for what fields tell, too: whoever reads both must find the same. */
+static int field_of(device_t handle, enum call call, unsigned id, unsigned long long *out) {
+    ENTER(call);
+    for (unsigned i = 0; i < gpu->fields_used; i++)
+        if (gpu->fields[i].id == id && gpu->fields[i].scope == 0) {
+            *out = gpu->fields[i].value;
+            return (int)gpu->fields[i].result;
+        }
+    return NOT_SUPPORTED;
+}
+static int small_field_of(device_t handle, enum call call, unsigned id, unsigned *out) {
+    unsigned long long wide = 0;
+    int result = field_of(handle, call, id, &wide);
+    *out = (unsigned)wide;
+    return result;
+}
+int nvmlDeviceGetTotalEnergyConsumption(device_t handle, unsigned long long *out) {
+    return field_of(handle, ENERGY, 83, out);
+}
+int nvmlDeviceGetPcieReplayCounter(device_t handle, unsigned *out) { return small_field_of(handle, PCIE, 94, out); }
+int nvmlDeviceGetTotalEccErrors(device_t handle, int type, int counter, unsigned long long *out) {
+    if (type < 0 || type > 1 || counter != 0) return INVALID_ARGUMENT;
+    return field_of(handle, ECC, 3 + (unsigned)type, out);
+}
+struct nvml_violation { unsigned long long reference_us, time_ns; };
+int nvmlDeviceGetViolationStatus(device_t handle, int policy, struct nvml_violation *out) {
+    if (policy < 0 || policy > 1) return INVALID_ARGUMENT;
+    return field_of(handle, FIELDS, 74 + (unsigned)policy, &out->time_ns);
+}
+int nvmlDeviceGetRemappedRows(device_t handle, unsigned *corrected, unsigned *uncorrected, unsigned *pending, unsigned *failed) {
+    unsigned *outs[] = {corrected, uncorrected, pending, failed};
+    for (unsigned i = 0; i < 4; i++) {
+        int result = small_field_of(handle, BANKS, 142 + i, outs[i]);
+        if (result && result != NOT_SUPPORTED) return result;
+    }
+    return SUCCESS;
+}
+int nvmlDeviceGetPowerManagementLimit(device_t handle, unsigned *out) { return small_field_of(handle, LIMIT, 192, out); }
+int nvmlDeviceGetPowerManagementDefaultLimit(device_t handle, unsigned *out) {
+    return small_field_of(handle, LIMIT, 189, out);
+}
+int nvmlDeviceGetPowerManagementLimitConstraints(device_t handle, unsigned *least, unsigned *most) {
+    int result = small_field_of(handle, LIMIT, 187, least);
+    return result ? result : small_field_of(handle, LIMIT, 188, most);
 }
 
 int nvmlDeviceGetGpuFabricInfoV(device_t handle, struct nvml_fabric *out) {

@@ -15,7 +15,7 @@ CALLS = (
     "uuid", "name", "serial", "pci", "utilization", "encoder", "decoder", "memory", "bar1", "power", "limit",
     "temperature", "margin", "clock", "reasons", "pstate", "fan", "processes", "samples", "fields", "events",
     "process_utilization", "mig", "gpm", "link", "topology", "architecture", "capability", "pcie", "fabric", "banks",
-    "ecc", "sram", "threshold", "memory_v1", "temperature_v1", "mps", "graphics", "register",
+    "ecc", "sram", "threshold", "memory_v1", "temperature_v1", "mps", "graphics", "register", "energy",
 )  # fmt: skip
 ALL_LINKS = 0xFFFFFFFF
 U32, U64 = ctypes.c_uint32, ctypes.c_uint64

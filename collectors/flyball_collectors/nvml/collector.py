@@ -59,6 +59,7 @@ class NvmlCollector:
         self._plain: tuple[Device, ...] = ()
         self._told_unreadable: set[str] = set()
         self._told_stalled: set[str] = set()
+        self._told_refused: set[str] = set()
         self._stalled_in_frame: set[str] = set()
         self._recovery: dict[str, int] = {}
         self._slowdowns = Slowdowns()
@@ -105,7 +106,19 @@ class NvmlCollector:
             self._events += self._slowdowns.note(self._node, reader.uuid, one.reasons, now_ns, period_ns)
         self._found = found
         self._note_stalls(now_ns, period_ns)
+        self._note_refused(now_ns)
         return self._readings(found, period_ns, detail=detail)
+
+    @property
+    def refused(self) -> dict[str, str]:
+        """Calls in which the driver has another version of the struct, and why they are not read, empty where they are.
+
+        NVIDIA's own binding stands in for our layer where it knows the driver's version.
+        """
+        binding = self._library.binding() if self._library.mismatched else ""
+        lacking = {name for reader in self.readers for name in reader.gate.unread}
+        why = binding if isinstance(binding, str) else "nvidia-ml-py does not know it either; update both"
+        return {name: why if name in lacking else "" for name in sorted(self._library.mismatched)}
 
     def parts(self) -> Parts:
         """The GPUs and instances that are the rows of the last read."""
@@ -193,6 +206,14 @@ class NvmlCollector:
             elif name in self._told_stalled and name not in self._workers.stuck():
                 self._events.append(happenings.there(self._node, now_ns, reader.uuid, "the GPU answers again"))
                 self._told_stalled.discard(name)
+
+    def _note_refused(self, now_ns: int) -> None:
+        if len(self._told_refused) == len(self._library.mismatched):
+            return
+        for call, without in self.refused.items():
+            if call not in self._told_refused:
+                self._events.append(happenings.refused(self._node, now_ns, call, without))
+                self._told_refused.add(call)
 
     def _readings(self, found: Mapping[str, Found], period_ns: int, *, detail: bool) -> list[Reading]:
         devices = [device for one in found.values() for device in one.devices]

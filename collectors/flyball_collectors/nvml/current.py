@@ -39,7 +39,7 @@ _SM, _MEM = (_column(f"nvidia.gpu.clock.frequency{{clock={clock}}}") for clock i
 _HOT, _CAPPED = (_column(f"nvidia.gpu.clock.event.active{{reason={reason}}}") for reason in ("thermal", "power"))
 _PSTATE, _FAN = _column("nvidia.gpu.pstate"), _column("hw.fan.speed_ratio")
 _PROCESSES = _column("nvidia.gpu.process.count")
-_ACTIVITY = {
+ACTIVITY = {
     1: _column("nvidia.gpu.graphics.activity"),
     2: _column("nvidia.gpu.sm.activity"),
     3: _column("nvidia.gpu.sm.occupancy"),
@@ -59,7 +59,7 @@ _BY_POWER = 0x04 | 0x80  # software power cap, hardware power brake
 _BY_HEAT = 0x20 | 0x40  # software and hardware thermal slowdown
 _THROTTLE = "nvidia.gpu.throttle.time{{reason={}}}"
 _LINK_ERRORS = _column("nvidia.gpu.nvlink.errors")
-_FIELDS = (
+FIELDS = (
     Field(3, _column("hw.errors{type=corrected}")),
     Field(4, _column("hw.errors{type=uncorrected}")),
     Field(38, _LINK_ERRORS),  # CRC of flow control
@@ -81,7 +81,7 @@ _FIELDS = (
     Field(198, _column("hw.gpu.io{direction=receive}"), wide=True, wraps=True),
     Field(230, _column("nvidia.gpu.recovery_action")),
 )
-_EACH_LINK = tuple(  # on Blackwell, which only tells them by link
+EACH_LINK = tuple(  # on Blackwell, which only tells them by link
     Field(id, _column(f"nvidia.gpu.nvlink.io{{direction={way}}}"), scope=link, wide=True)
     for id, way in ((202, "transmit"), (204, "receive"))
     for link in range(MAX_LINKS)
@@ -110,6 +110,9 @@ class MemoryReader:
         memory: Memory | Memory2 = self._told
         if self._gate.ask("nvmlDeviceGetMemoryInfo_v2", self._told_at):
             row[_RESERVED] = self._told.reserved
+        elif (told := self._gate.structure("nvmlDeviceGetMemoryInfo_v2")) is not None:
+            memory.total, memory.used = int(told["total"]), int(told["used"])
+            row[_RESERVED] = told["reserved"]
         elif self._gate.ask("nvmlDeviceGetMemoryInfo", self._first_at):
             memory = self._first
         else:
@@ -124,7 +127,7 @@ def put_activity(row: list[float], activity: Activity) -> None:
 
     Where NVML does not tell the utilisation, as on divided GPUs, it is GPM's time with a kernel running.
     """
-    for id, column in _ACTIVITY.items():
+    for id, column in ACTIVITY.items():
         if id in activity:
             row[column] = activity[id]
     if row[_BUSY] != row[_BUSY] and _GRAPHICS in activity:
@@ -141,7 +144,7 @@ class CurrentReader:
         self.ring = Ring(gate, GPU_UTILIZATION, 0.01, 1.0)
         self._gate = gate
         self._gpm = gpm
-        self._fields, self._each_link = FieldBatch(gate, _FIELDS), FieldBatch(gate, _EACH_LINK)
+        self._fields, self._each_link = FieldBatch(gate, FIELDS), FieldBatch(gate, EACH_LINK)
         self._clock = clock
         self._wraps = {column: Wraps(lambda: pcie_speed(gate)) for column in _PCIE_RATES}
         self._memory = MemoryReader(gate)
@@ -177,10 +180,14 @@ class CurrentReader:
         self._put(row, _LIMIT, gate.number("nvmlDeviceGetEnforcedPowerLimit"), 1e-3)
         if gate.ask("nvmlDeviceGetTemperatureV", self._die_at):
             row[_DIE] = self._die.value
+        elif (told := gate.structure("nvmlDeviceGetTemperatureV")) is not None:
+            row[_DIE] = told["value"]
         else:
             self._put(row, _DIE, gate.number("nvmlDeviceGetTemperature", 0))
         if gate.ask("nvmlDeviceGetMarginTemperature", self._margin_at):
             row[_MARGIN] = self._margin.value
+        elif (told := gate.structure("nvmlDeviceGetMarginTemperature")) is not None:
+            row[_MARGIN] = told["value"]
         self._put(row, _SM, gate.number("nvmlDeviceGetClockInfo", _SM_CLOCK), 1e6)
         self._put(row, _MEM, gate.number("nvmlDeviceGetClockInfo", _MEM_CLOCK), 1e6)
         reasons = self.reasons = self._ask_reasons()

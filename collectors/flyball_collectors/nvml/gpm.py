@@ -17,7 +17,13 @@ _CYCLES = (248, 249)  # since boot; unknown to drivers before 2025
 _OLD = _PERCENT + _RATES
 _AS_THEY_ARE = frozenset(_RATES + _CYCLES)
 METRIC = Struct("<Iid24x")  # id, return code and value of a GpmMetric
+IDS = _OLD + _CYCLES
 Activity = Mapping[int, float]  # by metric id of nvml.h: shares 0 to 1, cycles as counters, rates in MiB/s
+
+
+def scaled(id: int, value: float) -> float:
+    """Value of a metric in the units of :data:`Activity`."""
+    return value if id in _AS_THEY_ARE else min(value / 100, 1.0)
 
 
 class Gpm:
@@ -34,7 +40,7 @@ class Gpm:
         if self.supported:
             self._get = GpmMetrics(version=GPM_V1)
             self._get_at = byref(self._get)
-            self._ask_for(_OLD + _CYCLES)
+            self._ask_for(IDS)
             self.supported = all(self._allocate() for _ in range(2))
 
     def read(self) -> Activity:
@@ -78,11 +84,7 @@ class Gpm:
             return self._between(first, second)
         if code != SUCCESS:
             return {}
-        return {
-            id: value if id in _AS_THEY_ARE else min(value / 100, 1.0)
-            for id, code, value in METRIC.iter_unpack(self._answers)
-            if code == SUCCESS
-        }
+        return {id: scaled(id, value) for id, code, value in METRIC.iter_unpack(self._answers) if code == SUCCESS}
 
     def _ask_for(self, ids: tuple[int, ...]) -> None:
         self._ids = ids

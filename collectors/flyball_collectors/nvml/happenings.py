@@ -100,3 +100,11 @@ def divided(node: str, now_ns: int, devices: tuple[Device, ...]) -> NodeEvent:
     else:
         message = "MIG is on, there is no instance" if devices[0].mig_enabled else "MIG is off"
     return node_event(node, now_ns, "mig_changed", device=devices[0].id, message=message)
+
+
+def refused(node: str, now_ns: int, call: str, without: str) -> NodeEvent:
+    """A call whose struct the driver has in another version; ``without`` says why the binding does not stand in."""
+    about = f"{call}: the driver answers in a version of its structure that is not known here"
+    message = f"{about}; not read: {without}" if without else f"{about}; read through nvidia-ml-py instead"
+    severity: Severity = "warning" if without else "info"
+    return node_event(node, now_ns, "telemetry_fallback", severity=severity, remedy="notify", message=message)
