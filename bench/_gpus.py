@@ -34,32 +34,46 @@ GPM = (1, 2, 3, 4, 5, 6, 7, 9, 10, 11, 12, 13, 248, 249)
 
 CHILD = """
 import json, resource, sys, threading, time
+from flyball_collectors.agent.loop import AgentLoop
 from flyball_collectors.agent.run import run_agent
 from flyball_contracts.config import AgentConfig, Config, GpuConfig, KafkaConfig
 
 bootstrap, state, period_s, ticks = sys.argv[1], sys.argv[2], float(sys.argv[3]), int(sys.argv[4])
 agent = AgentConfig(node="bench", state_dir=state, period_s=period_s, gpu=GpuConfig(detail_period_s=period_s))
-stop, marks = threading.Event(), []
+stop, marks = threading.Event(), []  # a mark for each tick: the agent waits oftener than it ticks
 
 def rss():
     with open("/proc/self/statm") as file:
         return int(file.read().split()[1]) * resource.getpagesize()
 
-def wait(seconds):
+def mark():
     marks.append((time.process_time(), time.time(), rss()))
+
+take = AgentLoop.take
+
+def taken(loop, tick):
+    mark()
+    take(loop, tick)
+
+AgentLoop.take = taken
+ready = []
+
+def wait(seconds):
+    ready or ready.append((time.process_time(), time.time()))
     return stop.wait(seconds)
 
 report = run_agent(Config(agent=agent, kafka=KafkaConfig(bootstrap=bootstrap)), stop=stop, max_ticks=ticks, wait=wait)
-marks.append((time.process_time(), time.time(), rss()))
 with open(state + "/cost.json", "w") as file:
-    json.dump({"marks": marks, "ticks": report.ticks, "frames": report.frames, "dropped": report.dropped}, file)
+    json.dump({"marks": marks, "ready": ready[0], "ticks": report.ticks, "frames": report.frames, "dropped": report.dropped}, file)
 """
 
 
 class AgentCost(NamedTuple):
     """What an agent cost.
 
-    ``share`` is of one core at one tick a second, all threads included. ``ready_s`` is from the start of the
+    ``share`` is of one core, all threads included: CPU time from one tick to another over the ticks between, as if
+    they came once a second. ``by_kernel`` is the same by another way: what the kernel counts for the process, read from
+    outside of it, over the wall time in between; it is only a share at 1 Hz where the ticks come so. ``ready_s`` is from the start of the
     process until it is ready for its first tick and its first record is queued; ``ready_cpu_s`` the same in CPU time.
     RSS is in MiB: after the first ticks, half-way and at the end.
     """
@@ -68,6 +82,7 @@ class AgentCost(NamedTuple):
     period_s: float
     ticks: int
     share: float
+    by_kernel: float
     ready_s: float
     ready_cpu_s: float
     rss_first_mib: float
@@ -126,29 +141,43 @@ def agent(gpus: int, *, ticks: int, period_s: float) -> AgentCost:
             began_s = time.time()
             child = subprocess.Popen(command, env=environment)
             tick = 0
+            looks: list[tuple[float, float]] = []  # wall and CPU time of the child
             while child.poll() is None:
                 tick += 1
                 renew(stub, gpus, tick, period_s)
                 time.sleep(period_s)
+                looks.append((time.monotonic(), _cpu_s(child.pid)))
         if child.returncode:
             raise AssertionError(f"the agent ended with {child.returncode}")
         told = json.loads((folder / "cost.json").read_text())
     if told["dropped"] or told["ticks"] != ticks:
         raise AssertionError(f"the agent took {told['ticks']} ticks and dropped {told['dropped']} records")
     marks: list[tuple[float, float, int]] = told["marks"]
-    ready, first, last = marks[0], marks[min(5, len(marks) // 4)], marks[-2]
-    passed = (len(marks) - 2) - min(5, len(marks) // 4)
+    if len(marks) != ticks:
+        raise AssertionError(f"{len(marks)} marks of {ticks} ticks")
+    begins = min(5, ticks // 4)
+    ready, first, last = told["ready"], marks[begins], marks[-1]
+    (from_s, from_cpu_s), (to_s, to_cpu_s) = looks[begins + 2], looks[-3]
     return AgentCost(
         gpus,
         period_s,
         ticks,
-        (last[0] - first[0]) / passed,
+        (last[0] - first[0]) / (ticks - 1 - begins),
+        (to_cpu_s - from_cpu_s) / (to_s - from_s),
         ready[1] - began_s,
         ready[0],
         first[2] / 2**20,
         marks[len(marks) // 2][2] / 2**20,
         last[2] / 2**20,
     )
+
+
+def _cpu_s(pid: int) -> float:
+    """CPU time of another process, all its threads, by the kernel's clock of it; NaN once it has ended."""
+    try:
+        return time.clock_gettime((~pid << 3) | 2)
+    except OSError:
+        return float("nan")
 
 
 def reads(gpus: int, *, rounds: int, passes: int) -> ReadCost:

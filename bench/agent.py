@@ -76,7 +76,7 @@ def show_gpus(results: dict[str, list[dict[str, float]]]) -> None:
         share, mib = GOALS[int(one["gpus"])]
         print(
             f"agent, {one['gpus']:2} GPUs, {one['ticks']} ticks of {one['period_s']:g} s: {100 * one['share']:.2f} % "
-            f"of a core at 1 Hz (goal {100 * share:g} %), RSS {one['rss_first_mib']:.1f}, "
+            f"of a core at 1 Hz (goal {100 * share:g} %; by the kernel over wall time {100 * one['by_kernel']:.2f} %), RSS {one['rss_first_mib']:.1f}, "
             f"half-way {one['rss_half_mib']:.1f}, then {one['rss_mib']:.1f} MiB"
             + (f" (goal {mib:g} MiB)" if mib else "")
         )

@@ -7,7 +7,7 @@ from tests.nvml_stub.stub import GPU_IS_LOST, NOT_SUPPORTED, NvmlStub
 
 from flyball_collectors.agent import Finding, doctor, explain
 from flyball_collectors.agent.sources import SOURCES
-from flyball_contracts.config import AgentConfig, Config, ExportConfig
+from flyball_contracts.config import AgentConfig, Config, ExportConfig, KubernetesSettings, WorkloadsConfig
 
 
 def findings(root: Path | str = "/", *, host: bool = True, nvml: bool = True) -> dict[str, Finding]:
@@ -36,6 +36,20 @@ def test_a_kernel_without_pressure_is_told_what_to_do(tmp_path: Path) -> None:
 def test_a_root_without_proc_is_the_only_finding(tmp_path: Path) -> None:
     (finding,) = findings(tmp_path).values()
     assert (finding.name, finding.ok) == ("agent.root", False)
+
+
+@pytest.mark.usefixtures("nvml_stub")
+def test_outside_of_a_pod_all_else_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("KUBERNETES_SERVICE_HOST", raising=False)
+    workloads = WorkloadsConfig(kubernetes=KubernetesSettings(enabled=True))
+    found = {
+        one.name: one for one in explain(Config(agent=AgentConfig(workloads=workloads)), wait=lambda seconds: None)
+    }
+    assert not found["workload"].ok
+    assert "this is no pod" in found["workload"].detail
+    assert found["workload"].remedy == "set url, or enabled to false"
+    assert found["host.cpu"].ok
+    assert found["nvml"].ok
 
 
 def test_gpus_that_lack_the_same_are_told_of_together(nvml_stub: NvmlStub) -> None:

@@ -166,6 +166,35 @@ def test_the_rate_of_a_queue_is_taken_as_it_is_and_what_is_no_queue_is_said() ->
             collector.close()
 
 
+def test_a_label_that_no_series_has_is_an_error_and_no_sum_of_all() -> None:
+    both = {"a-route": "chat", "b-route": "embed"}
+    page = routed("a-route", 5, 3) + routed("b-route", 7, 4)
+    with page_server() as server:
+        server.say("/metrics", page)
+        for workloads in (both, {"a-route": "chat"}):
+            collector = GatewayCollector((gateway(server.url, kind="keda_http", workloads=workloads),))
+            try:
+                until(lambda: bool(collector.problems()["edge"]))  # noqa: B023 - it is waited for here
+                said = collector.problems()["edge"] or ""
+                assert "no series has the label 'host' (labels there: code, method, route_name, route_namesp" in said
+                assert all(math.isnan(value) for row in rows(collector).values() for value in row)
+            finally:
+                collector.close()
+
+
+def test_series_without_the_label_are_of_none_of_several_workloads() -> None:
+    page = plain(7, 5)
+    with page_server() as server:
+        server.say("/metrics", page)
+        one = {"name": "edge", "kind": "generic", "series": ANY, "label": "route"}
+        collector = GatewayCollector((gateway(server.url, **one, workloads={"/chat": "chat", "/x": "embed"}),))
+        try:
+            until(lambda: "waiting without the label are of no workload" in (collector.problems()["edge"] or ""))
+            assert all(math.isnan(row.queued) for row in rows(collector).values())
+        finally:
+            collector.close()
+
+
 def test_a_query_and_a_token_go_with_the_question(monkeypatch: pytest.MonkeyPatch) -> None:
     with page_server() as server:
         server.say("/stats/prometheus", envoy("chat_v1"))

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from tests.nvml_stub.stub import ALL_LINKS, GPU_IS_LOST, NARROW, NOT_SUPPORTED, UNKNOWN, NvmlStub
+from tests.nvml_stub.stub import ALL_LINKS, GPU_IS_LOST, NOT_SUPPORTED, UNKNOWN, NvmlStub
 
 from flyball_collectors.nvml import Absent, NvmlCollector, open_nvml
 from flyball_contracts.metrics import GPU
@@ -117,13 +117,6 @@ def test_a_counter_that_the_driver_reset_is_unknown_once(nvml_stub: NvmlStub, op
     assert opened.rows.resets == 1
     nvml_stub.set_field(83, 100_010)
     assert row(opened)["hw.energy"] == pytest.approx(100.0)
-
-
-def test_bytes_in_32_bits_are_not_believed(nvml_stub: NvmlStub, opened: NvmlCollector) -> None:
-    nvml_stub.set_field(197, 5, kind=NARROW)
-    row(opened)
-    nvml_stub.set_field(197, 9, kind=NARROW)
-    assert "hw.gpu.io{direction=transmit}" not in row(opened)
 
 
 def test_links_that_only_tell_their_own_bytes_are_added_up(nvml_stub: NvmlStub, opened: NvmlCollector) -> None:

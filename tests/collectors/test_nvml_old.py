@@ -2,6 +2,8 @@
 
 import ctypes
 import os
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -9,7 +11,7 @@ import pytest
 from tests.collectors.nvml_tools import EACH_TIME, agree, both
 from tests.nvml_stub.stub import NvmlStub, compile_stub
 
-from flyball_collectors.nvml import NvmlCollector, open_nvml
+from flyball_collectors.nvml import NvmlCollector, current, detail, open_nvml
 
 NEWER = (
     "nvmlDeviceGetMemoryInfo_v2", "nvmlDeviceGetTemperatureV", "nvmlDeviceGetMarginTemperature",
@@ -69,4 +71,54 @@ def test_a_version_that_the_driver_does_not_know_is_like_no_function(nvml_stub: 
     collector.close()
     agree(rows[0], {"hw.gpu.memory.usage": 21 << 30, "hw.temperature{sensor=gpu}": 45})
     assert "nvidia.gpu.fabric.state" not in details[0]
-    assert nvml_stub.asked("margin") == 1
+    assert nvml_stub.asked("margin") == (2 if code == 25 else 1)  # the second time through NVIDIA's own binding
+
+
+REFUSED = "nvmlDeviceGetMarginTemperature"
+
+
+def test_a_struct_that_only_nvidia_s_binding_knows_is_read_through_it_and_told(
+    nvml_stub: NvmlStub, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    nvml_stub.set_gpus(2)
+    wrong = 9 << 24 | 8
+    for module, name in ((current, "MARGIN_V1"), (current, "TEMPERATURE_V1"), (current, "MEMORY_V2")):
+        monkeypatch.setattr(module, name, wrong)
+    for name in ("FABRIC_V2", "SRAM_V1"):
+        monkeypatch.setattr(detail, name, wrong)
+    nvml_stub.gpu().ecc[2], nvml_stub.gpu().ecc[3] = 5, 3
+    nvml_stub.set_result("temperature_v1", 3)
+    collector = open_nvml("node", settings=EACH_TIME)
+    assert isinstance(collector, NvmlCollector)
+    rows, details = [both(collector) for _ in range(3)][-1]
+    agree(rows[1], {"nvidia.gpu.temperature.margin": 40, "hw.temperature{sensor=gpu}": 45})
+    agree(rows[0], {"nvidia.gpu.memory.reserved": 1 << 30, "hw.gpu.memory.usage": 20 << 30})
+    agree(details[0], {"nvidia.gpu.fabric.state": 3, "nvidia.gpu.ecc.errors{location=sram,type=uncorrected}": 3})
+    events = collector.events()
+    assert {(one.kind, one.severity) for one in events} == {("telemetry_fallback", "info")}
+    assert len(events) == 5  # one for each call, however many GPUs
+    assert any(one.message.startswith(REFUSED) and "nvidia-ml-py instead" in one.message for one in events)
+    assert collector.refused[REFUSED] == ""
+    collector.close()
+
+
+def test_without_the_binding_it_is_said_what_is_not_read(nvml_stub: NvmlStub, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(current, "MARGIN_V1", 9 << 24 | 8)
+    monkeypatch.setitem(sys.modules, "pynvml", None)
+    collector = open_nvml("node", settings=EACH_TIME)
+    assert isinstance(collector, NvmlCollector)
+    assert "nvidia.gpu.temperature.margin" not in both(collector)[0][0]
+    both(collector)
+    (event,) = collector.events()
+    assert (event.kind, event.severity) == ("telemetry_fallback", "warning")
+    assert event.message.endswith("not read: nvidia-ml-py is not installed; pip install 'flyball[agent]'")
+    assert collector.refused == {REFUSED: "nvidia-ml-py is not installed; pip install 'flyball[agent]'"}
+    collector.close()
+
+
+def test_the_agent_does_not_load_the_binding_without_need(nvml_stub: NvmlStub) -> None:
+    del nvml_stub
+    code = (
+        "import sys, flyball_collectors.agent.run, flyball_collectors.agent.doctor; assert 'pynvml' not in sys.modules"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)

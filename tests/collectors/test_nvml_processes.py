@@ -3,9 +3,10 @@
 from math import isnan
 
 from tests.collectors.nvml_tools import both, open_now
-from tests.nvml_stub.stub import NOT_SUPPORTED, NvmlStub
+from tests.nvml_stub.stub import BOTH, COMPUTES, DRAWS, MPS, NOT_SUPPORTED, NvmlStub
 
 from flyball_collectors.nvml import NvmlCollector
+from flyball_contracts.config import GpuConfig
 
 GIB = 1 << 30
 
@@ -83,4 +84,30 @@ def test_without_the_calls_nobody_is_known(nvml_stub: NvmlStub) -> None:
     assert shares(collector) == {}
     (row,) = both(collector)[0]
     assert "nvidia.gpu.process.count" not in row
+    collector.close()
+
+
+def test_clients_of_mps_and_programs_that_draw_are_there_too(nvml_stub: NvmlStub) -> None:
+    nvml_stub.set_processes([(1, GIB, 60, 1000), (2, GIB, 20, 1000), (3, GIB, 5, 1000), (4, GIB, 5, 1000)])
+    for place, does in enumerate((COMPUTES, MPS, DRAWS, BOTH)):
+        nvml_stub.gpu().processes[place].does = does
+    collector = open_now()
+    (row,) = both(collector)[0]
+    assert row["nvidia.gpu.process.count"] == 3  # those that compute: itself, through MPS, and the one that draws too
+    assert {one.pid: one.memory_bytes for one in collector.processes()} == dict.fromkeys((1, 2, 3, 4), GIB)
+    collector.close()
+
+
+def test_lists_that_are_empty_are_looked_at_with_the_details_only(nvml_stub: NvmlStub) -> None:
+    nvml_stub.set_processes([(1, GIB, 60, 1000)])
+    collector = open_now(GpuConfig())
+    for _ in range(12):
+        collector.read(0, 1_000_000_000)
+    assert nvml_stub.asked("processes") == 12
+    assert nvml_stub.asked("mps") == nvml_stub.asked("graphics") == 2
+    nvml_stub.gpu().processes[0].does = MPS
+    for _ in range(12):
+        collector.read(0, 1_000_000_000)
+    assert nvml_stub.asked("mps") > 4
+    assert [one.pid for one in collector.processes()] == [1]
     collector.close()

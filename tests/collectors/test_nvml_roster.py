@@ -125,3 +125,43 @@ def test_nvml_that_does_not_begin_again_is_tried_until_it_does(nvml_stub: NvmlSt
     assert len(both(collector)[0]) == 1
     assert kinds(collector.events()) == ["device_added"]
     collector.close()
+
+
+def test_a_gpu_that_is_reset_in_place_comes_back(nvml_stub: NvmlStub) -> None:
+    """After a reset only a new session of NVML sees the GPU; the others' handles change with it, and nothing else."""
+    nvml_stub.set_gpus(2)
+    collector = open_now()
+    both(collector)
+    parts = collector.parts()
+    nvml_stub.gpu(1).was_reset = 1
+    assert both(collector)[0][1] == {}
+    assert kinds(collector.events()) == ["device_lost"]
+    rows, _ = [both(collector) for _ in range(3)][-1]
+    assert rows[1]["hw.temperature{sensor=gpu}"] == 45
+    assert rows[0]["hw.temperature{sensor=gpu}"] == 45
+    assert kinds(collector.events()) == ["device_added"]
+    assert [device.id for device in collector.parts().devices] == [device.id for device in parts.devices]
+    nvml_stub.happen(8, 79, gpu=1)
+    deadline = time.monotonic() + 10
+    while not collector.watch.counts() and time.monotonic() < deadline:
+        time.sleep(0.01)
+    assert [event.code for event in collector.events()] == [79]
+    collector.close()
+
+
+def test_a_gpu_that_stays_lost_keeps_its_row_and_is_tried_ever_less_often(nvml_stub: NvmlStub) -> None:
+    nvml_stub.set_gpus(2)
+    collector = open_now()
+    both(collector)
+    nvml_stub.gpu(1).lost = GPU_IS_LOST
+    for _ in range(40):
+        rows, details = both(collector)
+        assert rows[1] == {}
+        assert rows[0]["hw.temperature{sensor=gpu}"] == 45
+        assert details[1]["hw.status{state=failed}"] == 1
+    assert kinds(collector.events()) == ["device_lost"]
+    assert nvml_stub.asked("serial", gpu=0) == 1 + 5  # a new session after 2, 5, 10, 19 and 36 looks
+    nvml_stub.gpu(1).lost = 0
+    rows, _ = [both(collector) for _ in range(40)][-1]
+    assert rows[1]["hw.temperature{sensor=gpu}"] == 45
+    collector.close()

@@ -1,5 +1,6 @@
 """A spool whose files were damaged: it opens, loses only what was hit, and counts it."""
 
+import os
 import shutil
 import tempfile
 from collections.abc import Generator
@@ -205,3 +206,24 @@ def test_leftovers_of_the_checkpoint_do_no_harm(tmp_path: Path, name: str) -> No
     write(tmp_path, [b"0"])
     (tmp_path / name).write_bytes(bytes(500))
     assert read(tmp_path).payloads == [b"0"]
+
+
+@pytest.mark.parametrize("kind", ["file", "folder", "link"])
+@pytest.mark.parametrize("name", ["9" * 20, str(2**64), "0" * 20, f"{2**63 - 1:020d}"])
+def test_a_forged_file_name_stops_nothing_and_counts_nothing(tmp_path: Path, kind: str, name: str) -> None:
+    write(tmp_path, [b"one", b"two"])
+    forged = tmp_path / f"{name}.spool"
+    if kind == "file":
+        forged.write_bytes(b"x" * 40)
+    elif kind == "folder":
+        forged.mkdir()
+    else:
+        forged.symlink_to("nowhere")
+    assert read(tmp_path) == Seen([b"one", b"two"], 0, 0)
+    assert os.path.lexists(forged)
+
+
+def test_a_folder_with_the_name_of_the_next_file_stops_nothing(tmp_path: Path) -> None:
+    write(tmp_path, [b"one"])
+    (tmp_path / f"{7:020d}.spool").mkdir()
+    assert read(tmp_path) == Seen([b"one"], 0, 0)

@@ -15,11 +15,12 @@ CALLS = (
     "uuid", "name", "serial", "pci", "utilization", "encoder", "decoder", "memory", "bar1", "power", "limit",
     "temperature", "margin", "clock", "reasons", "pstate", "fan", "processes", "samples", "fields", "events",
     "process_utilization", "mig", "gpm", "link", "topology", "architecture", "capability", "pcie", "fabric", "banks",
-    "ecc", "sram", "threshold",
+    "ecc", "sram", "threshold", "memory_v1", "temperature_v1", "mps", "graphics", "register", "energy",
 )  # fmt: skip
 ALL_LINKS = 0xFFFFFFFF
 U32, U64 = ctypes.c_uint32, ctypes.c_uint64
 NOT_SUPPORTED, GPU_IS_LOST, UNKNOWN = 3, 15, 999
+COMPUTES, MPS, DRAWS, BOTH = 0, 1, 2, 3  # what a process does
 WIDE, NARROW = 3, 1  # value types: unsigned long long, unsigned int
 POWER_RING, UTILIZATION_RING = 0, 1
 
@@ -33,7 +34,7 @@ class StubSample(ctypes.Structure):
 
 
 class StubProcess(ctypes.Structure):
-    _fields_ = [("pid", U32), ("sm", U32), ("memory", U64), ("time_us", U64)]
+    _fields_ = [("pid", U32), ("sm", U32), ("memory", U64), ("time_us", U64), ("does", U32), ("padding", U32)]
 
 
 class StubLink(ctypes.Structure):
@@ -42,7 +43,7 @@ class StubLink(ctypes.Structure):
 
 class StubInstance(ctypes.Structure):
     _fields_ = [
-        ("is_instance", U32), ("parent", U32), ("used", U32), ("gpu_id", U32), ("compute_id", U32),
+        ("used", U32), ("gpu_id", U32), ("compute_id", U32),
         ("gpu_slices", U32), ("compute_slices", U32), ("processes_used", U32),
         ("uuid", ctypes.c_char * 80), ("name", ctypes.c_char * 96), ("memory_mib", U64), ("memory_used", U64),
         ("asked", U32 * 64), ("processes", StubProcess * 64),
@@ -51,9 +52,10 @@ class StubInstance(ctypes.Structure):
 
 class StubGpu(ctypes.Structure):
     _fields_ = [
-        ("is_instance", U32), ("index", U32),
+        ("index", U32),
         ("uuid", ctypes.c_char * 80), ("name", ctypes.c_char * 96), ("serial", ctypes.c_char * 32),
-        ("lost", U32), ("hung", U32), ("result", U32 * 64), ("asked", U32 * 64),
+        ("lost", U32), ("was_reset", U32), ("event_kinds", U32), ("hung", U32),
+        ("result", U32 * 64), ("asked", U32 * 64),
         ("domain", U32), ("bus", U32), ("device", U32),
         ("utilization", U32), ("memory_utilization", U32), ("encoder", U32), ("decoder", U32),
         ("memory_total", U64), ("memory_reserved", U64), ("memory_used", U64), ("bar1_used", U64),
@@ -69,7 +71,7 @@ class StubGpu(ctypes.Structure):
 
 
 class StubEvent(ctypes.Structure):
-    _fields_ = [("gpu", U32), ("padding", U32), ("kind", U64), ("data", U64)]
+    _fields_ = [("gpu", U32), ("unasked", U32), ("kind", U64), ("data", U64)]
 
 
 class StubState(ctypes.Structure):
@@ -179,7 +181,7 @@ class NvmlStub:
                 continue
             gpu_id, compute_id, gpu_slices, compute_slices = instances[place]
             ctypes.memset(ctypes.addressof(own), 0, ctypes.sizeof(own))
-            own.is_instance, own.parent, own.used = 1, gpu, 1
+            own.used = 1
             own.gpu_id, own.compute_id = gpu_id, compute_id
             own.gpu_slices, own.compute_slices = gpu_slices, compute_slices
             own.uuid = f"MIG-{gpu:08x}-{gpu_id:04x}-{compute_id:04x}-0000-000000000000".encode()
@@ -206,9 +208,9 @@ class NvmlStub:
             self.gpu(gpu).links[link] = StubLink(1, 0, self.gpu(peer).bus, 0)
             self.set_field(164, 25_000, gpu=gpu, scope=link, kind=NARROW)
 
-    def happen(self, kind: int, data: int, *, gpu: int = 0) -> None:
-        """Let an event happen."""
-        self.state.event[self.state.events % 64] = StubEvent(gpu, 0, kind, data)
+    def happen(self, kind: int, data: int, *, gpu: int = 0, unasked: bool = False) -> None:
+        """Let an event happen; it is told if somebody registered it, or ``unasked``."""
+        self.state.event[self.state.events % 64] = StubEvent(gpu, int(unasked), kind, data)
         self.state.events += 1
 
     def _reset(self, index: int) -> None:
@@ -218,6 +220,7 @@ class NvmlStub:
         one.uuid = f"GPU-{index:08x}-0000-0000-0000-000000000000".encode()
         one.name = b"NVIDIA H100 80GB HBM3"
         one.serial = f"16{index:08d}".encode()
+        one.event_kinds = 0xFF9F
         one.bus = 0x10 + index
         one.memory_total, one.memory_reserved, one.memory_used = 80 << 30, 1 << 30, 20 << 30
         one.bar1_used = 1 << 20

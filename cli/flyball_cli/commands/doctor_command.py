@@ -3,6 +3,7 @@
 import logging
 import platform
 import sys
+from collections import Counter
 from pathlib import Path
 
 import click
@@ -11,21 +12,27 @@ from rich.table import Table
 from rich.text import Text
 
 from flyball_cli.options import common, configured
+from flyball_contracts.config import Config
 
 PARTS = {"agent": "prometheus_client", "otlp": "opentelemetry.proto", "worker": "faust", "dashboard": "nicegui"}
 
 
 @click.command("doctor")
+@click.option("--nvml", is_flag=True, help="Read every GPU a second time through nvidia-ml-py, and compare.")
 @common
-def command(config_path: Path | None, bootstrap: str | None, log_level: str) -> None:
+def command(config_path: Path | None, bootstrap: str | None, log_level: str, *, nvml: bool) -> None:
     """Say what this node can and cannot measure, which parts are installed, and whether the broker answers.
 
-    Exits 0 even when something is missing: it explains, it does not judge.
+    Exits 0 even when something is missing: it explains, it does not judge. With --nvml it judges the agent: value
+    beside value of NVIDIA's own binding, and exit status 1 where they differ or the agent lacks one.
 
     \b
     Example:
       flyball doctor --bootstrap kafka-1:9092
+      flyball doctor --nvml
     """
+    if nvml:
+        sys.exit(_compare(configured(config_path, bootstrap, log_level)))
     from flyball_collectors.agent.doctor import Finding, explain
     from flyball_collectors.export import installed
 
@@ -47,6 +54,30 @@ def command(config_path: Path | None, bootstrap: str | None, log_level: str) -> 
             detail.append(f"\n→ {one.remedy}", "cyan")
         table.add_row("[green]ok[/]" if one.ok else "[yellow]no[/]", Text(one.name), detail)
     Console().print(table)
+
+
+def _compare(config: Config) -> int:
+    """Print value beside value; 1 where they differ."""
+    from flyball_collectors.agent.doctor import compare_gpus
+    from flyball_collectors.agent.quantity import number
+
+    rows, others = compare_gpus(config)
+    table = Table(box=None, pad_edge=False, header_style="dim")
+    for title in ("GPU", "value", "unit"):
+        table.add_column(title, no_wrap=title != "value", overflow="fold")
+    for title in ("agent", "nvidia-ml-py", ""):
+        table.add_column(title, no_wrap=True, justify="right" if title else "left")
+    for one in rows:
+        told = [number(value) if value == value else "-" for value in (one.ours, one.theirs)]
+        colour = "red" if not one.ok else "dim" if one.verdict == "ours alone" else "green"
+        table.add_row(str(one.gpu), Text(one.key), one.unit, *told, f"[{colour}]{one.verdict}[/]")
+    console = Console()
+    console.print(table)
+    for other in others:
+        console.print(Text(other, style="red"))
+    counts = Counter(one.verdict for one in rows)
+    console.print(", ".join(f"{count} {verdict}" for verdict, count in sorted(counts.items())), style="bold")
+    return int(bool(others) or not all(one.ok for one in rows))
 
 
 def _broker(bootstrap: str, client: dict[str, str]) -> tuple[bool, str, str]:

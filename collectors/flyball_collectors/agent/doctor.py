@@ -24,7 +24,9 @@ from flyball_collectors.host.collector import SOURCES
 from flyball_collectors.host.energy import find_zones
 from flyball_collectors.kernel import text_of
 from flyball_collectors.kmsg import KernelLog
-from flyball_collectors.nvml import NvmlCollector
+from flyball_collectors.nvml import Absent, NvmlCollector, open_nvml
+from flyball_collectors.nvml.binding import Binding, NoBinding
+from flyball_collectors.nvml.comparison import Compared, compare
 from flyball_collectors.workload import WorkloadCollector
 from flyball_collectors.workload.slurm import find_jobs
 from flyball_contracts.config import AgentConfig, Config
@@ -49,10 +51,13 @@ class Finding(NamedTuple):
 
 
 def explain(config: Config, *, wait: Callable[[float], object] = time.sleep) -> list[Finding]:
-    """Look at everything that the agent would measure here, for at most a second, and change nothing."""
+    """Look at everything that the agent would measure here, for at most a second, and change nothing.
+
+    What cannot work here, like the discovery of pods outside of one, is a finding beside the others.
+    """
     agent = config.agent
     try:
-        sources = open_sources(agent, look(agent).node)
+        sources = open_sources(agent, look(agent).node, all_or_none=False)
     except ConfigError as error:
         return [Finding("agent.root", False, str(error), "mount the host's /proc and /sys and set agent.root")]
     findings = [_state(agent), _spool(agent), *_exports(agent)]
@@ -85,6 +90,32 @@ def explain(config: Config, *, wait: Callable[[float], object] = time.sleep) -> 
         remedy = "set agent.workloads.slurm.enabled to true, and install infra/slurm/task-prolog"
         findings.append(Finding("workload.slurm", False, f"{jobs} Slurm jobs run here and may announce pages", remedy))
     return findings
+
+
+def compare_gpus(config: Config, *, wait: Callable[[float], object] = time.sleep) -> tuple[list[Compared], list[str]]:
+    """Read every GPU of this node twice, by our layer and by NVIDIA's own binding: values, and what else differs.
+
+    Raises :class:`ConfigError` where one of the two is not to be had.
+    """
+    agent = config.agent
+    opened = open_nvml(look(agent).node, Path(agent.root), agent.gpu)
+    if isinstance(opened, Absent):
+        raise ConfigError(f"{opened.reason}; {opened.remedy}")
+    try:
+        binding = Binding()
+    except NoBinding as error:
+        opened.close()
+        raise ConfigError(str(error)) from None
+    try:
+        rows, wrong = compare(opened, binding, wait)
+        told = [
+            f"GPU {one.gpu}: {one.what} is {one.ours!r} by the agent, {one.theirs!r} by nvidia-ml-py" for one in wrong
+        ]
+        told += [f"{what}; see dmesg and nvidia-smi" for what in opened.unreadable]
+        return rows, told
+    finally:
+        binding.close()
+        opened.close()
 
 
 def _exports(agent: AgentConfig) -> list[Finding]:
@@ -228,6 +259,13 @@ def _nvml(collector: NvmlCollector, wait: Callable[[float], object]) -> list[Fin
             continue
         absent = ", ".join(GPU.metrics[column].key for column in missing) or "nothing"
         findings.append(Finding(name, True, f"{len(GPU) - len(missing)} of {len(GPU)} metrics; not told: {absent}"))
+    for call, why in collector.refused.items():
+        if why:
+            findings.append(Finding(f"nvml.{call}", False, "its structure is of a version that is not known", why))
+        else:
+            findings.append(
+                Finding(f"nvml.{call}", True, "read through nvidia-ml-py, which knows the driver's version")
+            )
     reason = collector.watch.reason
     remedy = "XIDs are in the kernel log; an agent outside a container may see the events" if reason else ""
     findings.append(Finding("nvml.events", not reason, reason or "XIDs, ECC errors and row remaps are watched", remedy))

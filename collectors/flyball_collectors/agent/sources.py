@@ -94,11 +94,14 @@ SOURCES = (
 )
 
 
-def open_sources(config: AgentConfig, node: str, kept: Mapping[str, Collector] | None = None) -> Sources:
+def open_sources(
+    config: AgentConfig, node: str, kept: Mapping[str, Collector] | None = None, *, all_or_none: bool = True
+) -> Sources:
     """Open every collector that is switched on, but for those of ``kept``, which go on.
 
     Raises :class:`ConfigError` when ``root`` has no ``/proc``: then nothing could be told. On any error what was
-    opened here is closed again, and ``kept`` is as before.
+    opened here is closed again, and ``kept`` is as before. Without ``all_or_none`` a kind whose settings cannot work
+    here is absent, and the others are open.
     """
     root = Path(config.root)
     if not (root / "proc").is_dir():
@@ -107,7 +110,13 @@ def open_sources(config: AgentConfig, node: str, kept: Mapping[str, Collector] |
     sources = Sources({}, {})
     try:
         for kind in SOURCES:
-            opened = kept[kind.name] if kind.name in kept else kind.open(config, node)
+            try:
+                opened = kept[kind.name] if kind.name in kept else kind.open(config, node)
+            except ConfigError as error:
+                if all_or_none:
+                    raise
+                reason, _, remedy = str(error).partition("; ")
+                opened = Absent(reason, remedy or "correct this setting")
             if isinstance(opened, Absent):
                 sources.absent[kind.name] = opened
             else:

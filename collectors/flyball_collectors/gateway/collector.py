@@ -74,7 +74,12 @@ class GatewayCollector:
 
 
 def _absent(scraper: DoorScraper) -> str | None:
-    if scraper.problem is None or not scraper.absent:
+    if scraper.problem is None:
+        return None
+    if scraper.unlabelled:
+        names = ", ".join(scraper.unlabelled)
+        return f"{names} without the label are of no workload, for there are several; set series without them"
+    if not scraper.absent:
         return scraper.problem
     return (
         f"nothing is told of {', '.join(map(repr, scraper.absent))} yet; check workloads and label, or send a request"

@@ -1,13 +1,13 @@
 """The page of one gateway: what arrived there for each workload."""
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import NamedTuple
 
 from flyball_collectors.base import NAN
 from flyball_collectors.workload.meter import Alternatives, Meter
-from flyball_collectors.workload.page import Reader, Sample
+from flyball_collectors.workload.page import PageError, Reader, Sample
 from flyball_collectors.workload.poller import Limits, Place, Poller
 from flyball_contracts.config.workload import Work
 
@@ -18,7 +18,9 @@ _MOST_KEPT = 256
 class Door(NamedTuple):
     """One gateway: where its page is, what its series mean, and whose they are by the value of a label.
 
-    An empty value stands for the whole page. ``read`` and ``rate`` are those of the kind.
+    An empty value stands for the whole page. ``read`` and ``rate`` are those of the kind. Series without the label
+    belong to the workload where the page has only one, and to nobody where it has several: none may have the sum of
+    all. A page on which no series has the label is an error.
     """
 
     name: str
@@ -47,6 +49,7 @@ class DoorScraper(Poller[Requests]):
     def __init__(self, door: Door, limits: Limits, clock: Callable[[], float] = time.monotonic) -> None:
         super().__init__(f"gateway {door.name}", door.place, limits, clock)
         self.absent: tuple[str, ...] = ()
+        self.unlabelled: tuple[str, ...] = ()
         self._since: list[Requests] = []
         self._door = door
         self._parsed = door.read or partial(Reader(door.series.names).read, may_lack=True)
@@ -75,17 +78,36 @@ class DoorScraper(Poller[Requests]):
         now_s, longest_s, door = self._clock(), self._longest_s, self._door
         seen: Requests = {}
         absent: list[str] = []
+        labelled = self._labelled(samples)
         for value, meter in self._meters.items():
-            told = meter.take(samples, now_s, longest_s)
-            mine = [s for s in samples if not value or s.labels.get(door.label, value) == value]
+            told = meter.take(labelled if value else samples, now_s, longest_s)
+            mine = [s for s in labelled if s.labels.get(door.label, value) == value] if value else samples
             rates = [s.value for s in mine if s.name == door.rate]
             found = Seen(sum(rates) if rates else told.request_rate, told.queued, told.active)
             before = seen.get(door.workloads[value], Seen())
             seen[door.workloads[value]] = Seen(*(_known_sum(a, b) for a, b in zip(before, found, strict=True)))
-            if not any(sample.labels.get(door.label, value) == value for sample in samples):
+            if not mine:
                 absent.append(value)
         self.absent = tuple(absent)
         return seen
+
+    def _labelled(self, samples: Sequence[Sample]) -> Sequence[Sample]:
+        """The samples that a workload may have by its label; raises :class:`PageError` where none has the label."""
+        door = self._door
+        lacking = sorted({sample.name for sample in samples if door.label not in sample.labels})
+        self.unlabelled = ()
+        if not lacking or not any(door.workloads):
+            return samples
+        if not any(door.label in sample.labels for sample in samples):
+            others = ", ".join(sorted({label for sample in samples for label in sample.labels})) or "none"
+            raise PageError(
+                f"no series has the label {door.label!r} (labels there: {others}); set label to the one that tells "
+                'workloads apart, or map "" to one workload for the whole page'
+            )
+        if len(set(door.workloads.values())) == 1:
+            return samples
+        self.unlabelled = tuple(lacking)
+        return [sample for sample in samples if door.label in sample.labels]
 
     def _unread(self) -> Requests:
         return {}

@@ -14,6 +14,7 @@ from flyball_collectors.nvml.library import Library
 from flyball_collectors.nvml.processes import Process
 from flyball_collectors.nvml.roster import Change, Roster
 from flyball_collectors.nvml.rows import Rows
+from flyball_collectors.nvml.slowdown import Slowdowns
 from flyball_collectors.nvml.topology import links_of
 from flyball_collectors.nvml.watch import MIG_CHANGED, XID, EventWatch
 from flyball_collectors.nvml.workers import Workers
@@ -58,8 +59,10 @@ class NvmlCollector:
         self._plain: tuple[Device, ...] = ()
         self._told_unreadable: set[str] = set()
         self._told_stalled: set[str] = set()
+        self._told_refused: set[str] = set()
         self._stalled_in_frame: set[str] = set()
         self._recovery: dict[str, int] = {}
+        self._slowdowns = Slowdowns()
         self._rescan: set[str] = set()
         self._detail_due = True
         self._since_detail_ns = 0
@@ -100,9 +103,22 @@ class NvmlCollector:
         for name, reader in self._roster.readers.items():
             found[name] = one = answers.get(name) or self._silence(name, reader, detail=detail)
             self._compare(one, self._found.get(name), now_ns)
+            self._events += self._slowdowns.note(self._node, reader.uuid, one.reasons, now_ns, period_ns)
         self._found = found
         self._note_stalls(now_ns, period_ns)
+        self._note_refused(now_ns)
         return self._readings(found, period_ns, detail=detail)
+
+    @property
+    def refused(self) -> dict[str, str]:
+        """Calls in which the driver has another version of the struct, and why they are not read, empty where they are.
+
+        NVIDIA's own binding stands in for our layer where it knows the driver's version.
+        """
+        binding = self._library.binding() if self._library.mismatched else ""
+        lacking = {name for reader in self.readers for name in reader.gate.unread}
+        why = binding if isinstance(binding, str) else "nvidia-ml-py does not know it either; update both"
+        return {name: why if name in lacking else "" for name in sorted(self._library.mismatched)}
 
     def parts(self) -> Parts:
         """The GPUs and instances that are the rows of the last read."""
@@ -136,7 +152,7 @@ class NvmlCollector:
             self._library.stop()
 
     def _look(self, now_ns: int) -> None:
-        change = self._roster.look()
+        change = self._roster.look(lost=any(found.lost for found in self._found.values()))
         for name, reason in self._roster.unreadable.items():
             if name not in self._told_unreadable:
                 self._told_unreadable.add(name)
@@ -150,6 +166,8 @@ class NvmlCollector:
             self._events.append(happenings.there(self._node, now_ns, uuid, "the GPU is new"))
         for uuid in change.gone:
             self._events.append(happenings.gone(self._node, now_ns, uuid, "the GPU is not there any more"))
+        if change.gone:
+            self._slowdowns.keep({reader.uuid for reader in self.readers})
         if change.added or change.gone:  # names go by index, which may belong to another GPU now
             by_uuid = {found.devices[0].id: found for found in self._found.values()}
             self._found = {
@@ -188,6 +206,14 @@ class NvmlCollector:
             elif name in self._told_stalled and name not in self._workers.stuck():
                 self._events.append(happenings.there(self._node, now_ns, reader.uuid, "the GPU answers again"))
                 self._told_stalled.discard(name)
+
+    def _note_refused(self, now_ns: int) -> None:
+        if len(self._told_refused) == len(self._library.mismatched):
+            return
+        for call, without in self.refused.items():
+            if call not in self._told_refused:
+                self._events.append(happenings.refused(self._node, now_ns, call, without))
+                self._told_refused.add(call)
 
     def _readings(self, found: Mapping[str, Found], period_ns: int, *, detail: bool) -> list[Reading]:
         devices = [device for one in found.values() for device in one.devices]

@@ -1,5 +1,7 @@
 """What decisions need of one GPU at each tick: a row of the ``GPU`` layout."""
 
+import time
+from collections.abc import Callable
 from ctypes import byref, c_int, c_uint, c_ulonglong
 
 from flyball_collectors.base import NAN
@@ -16,10 +18,11 @@ from flyball_collectors.nvml.abi import (
 )
 from flyball_collectors.nvml.fields import ALL_LINKS, Field, FieldBatch
 from flyball_collectors.nvml.gate import Gate
-from flyball_collectors.nvml.gpm import Activity, Gpm
+from flyball_collectors.nvml.gpm import PCIE_RECEIVED, PCIE_SENT, Activity, Gpm
 from flyball_collectors.nvml.processes import Process, ProcessReader
 from flyball_collectors.nvml.samples import GPU_UTILIZATION, Ring
-from flyball_collectors.nvml.topology import MAX_LINKS
+from flyball_collectors.nvml.topology import MAX_LINKS, pcie_speed
+from flyball_collectors.nvml.wraps import Wraps
 from flyball_contracts.metrics import GPU
 
 _column = GPU.column
@@ -36,7 +39,7 @@ _SM, _MEM = (_column(f"nvidia.gpu.clock.frequency{{clock={clock}}}") for clock i
 _HOT, _CAPPED = (_column(f"nvidia.gpu.clock.event.active{{reason={reason}}}") for reason in ("thermal", "power"))
 _PSTATE, _FAN = _column("nvidia.gpu.pstate"), _column("hw.fan.speed_ratio")
 _PROCESSES = _column("nvidia.gpu.process.count")
-_ACTIVITY = {
+ACTIVITY = {
     1: _column("nvidia.gpu.graphics.activity"),
     2: _column("nvidia.gpu.sm.activity"),
     3: _column("nvidia.gpu.sm.occupancy"),
@@ -56,7 +59,7 @@ _BY_POWER = 0x04 | 0x80  # software power cap, hardware power brake
 _BY_HEAT = 0x20 | 0x40  # software and hardware thermal slowdown
 _THROTTLE = "nvidia.gpu.throttle.time{{reason={}}}"
 _LINK_ERRORS = _column("nvidia.gpu.nvlink.errors")
-_FIELDS = (
+FIELDS = (
     Field(3, _column("hw.errors{type=corrected}")),
     Field(4, _column("hw.errors{type=uncorrected}")),
     Field(38, _LINK_ERRORS),  # CRC of flow control
@@ -74,15 +77,20 @@ _FIELDS = (
     Field(144, _column("nvidia.gpu.memory.row_remap.pending")),
     Field(185, _column("nvidia.gpu.power.average"), 1e-3),
     Field(186, _POWER, 1e-3),
-    Field(197, _column("hw.gpu.io{direction=transmit}"), wide=True),
-    Field(198, _column("hw.gpu.io{direction=receive}"), wide=True),
+    Field(197, _column("hw.gpu.io{direction=transmit}"), wide=True, wraps=True),
+    Field(198, _column("hw.gpu.io{direction=receive}"), wide=True, wraps=True),
     Field(230, _column("nvidia.gpu.recovery_action")),
 )
-_EACH_LINK = tuple(  # on Blackwell, which only tells them by link
+EACH_LINK = tuple(  # on Blackwell, which only tells them by link
     Field(id, _column(f"nvidia.gpu.nvlink.io{{direction={way}}}"), scope=link, wide=True)
     for id, way in ((202, "transmit"), (204, "receive"))
     for link in range(MAX_LINKS)
 )
+_PCIE_RATES = {
+    _column("hw.gpu.io{direction=transmit}"): PCIE_SENT,
+    _column("hw.gpu.io{direction=receive}"): PCIE_RECEIVED,
+}
+_MIB = 1 << 20
 _SENT = _column("nvidia.gpu.nvlink.io{direction=transmit}")
 ENERGY = 83
 
@@ -102,6 +110,9 @@ class MemoryReader:
         memory: Memory | Memory2 = self._told
         if self._gate.ask("nvmlDeviceGetMemoryInfo_v2", self._told_at):
             row[_RESERVED] = self._told.reserved
+        elif (told := self._gate.structure("nvmlDeviceGetMemoryInfo_v2")) is not None:
+            memory.total, memory.used = int(told["total"]), int(told["used"])
+            row[_RESERVED] = told["reserved"]
         elif self._gate.ask("nvmlDeviceGetMemoryInfo", self._first_at):
             memory = self._first
         else:
@@ -116,7 +127,7 @@ def put_activity(row: list[float], activity: Activity) -> None:
 
     Where NVML does not tell the utilisation, as on divided GPUs, it is GPM's time with a kernel running.
     """
-    for id, column in _ACTIVITY.items():
+    for id, column in ACTIVITY.items():
         if id in activity:
             row[column] = activity[id]
     if row[_BUSY] != row[_BUSY] and _GRAPHICS in activity:
@@ -126,29 +137,35 @@ def put_activity(row: list[float], activity: Activity) -> None:
 class CurrentReader:
     """Reads one whole GPU; every buffer is made once."""
 
-    def __init__(self, gate: Gate, device: str, gpm: Gpm) -> None:
+    def __init__(self, gate: Gate, device: str, gpm: Gpm, clock: Callable[[], float] = time.monotonic) -> None:
+        self.reasons: int | None = None
         self.activity: Activity = {}
         self.processes: list[Process] = []
         self.ring = Ring(gate, GPU_UTILIZATION, 0.01, 1.0)
         self._gate = gate
         self._gpm = gpm
-        self._fields, self._each_link = FieldBatch(gate, _FIELDS), FieldBatch(gate, _EACH_LINK)
+        self._fields, self._each_link = FieldBatch(gate, FIELDS), FieldBatch(gate, EACH_LINK)
+        self._clock = clock
+        self._wraps = {column: Wraps(lambda: pcie_speed(gate)) for column in _PCIE_RATES}
         self._memory = MemoryReader(gate)
         self._processes = ProcessReader(gate, device)
         self._rates, self._bar1 = Utilization(), Bar1()
         self._die, self._margin = Temperature(version=TEMPERATURE_V1), Margin(version=MARGIN_V1)
-        self._reasons, self._pstate, self._percent, self._period = c_ulonglong(), c_int(), c_uint(), c_uint()
+        self._why, self._pstate, self._percent, self._period = c_ulonglong(), c_int(), c_uint(), c_uint()
         self._rates_at, self._bar1_at = byref(self._rates), byref(self._bar1)
         self._die_at, self._margin_at = byref(self._die), byref(self._margin)
-        self._reasons_at, self._pstate_at = byref(self._reasons), byref(self._pstate)
+        self._why_at, self._pstate_at = byref(self._why), byref(self._pstate)
         self._percent_at, self._period_at = byref(self._percent), byref(self._period)
 
     def has(self, field: int) -> bool:
         """Whether the GPU has a field, as far as is known."""
         return self._fields.has(field)
 
-    def read(self, *, divided: bool) -> list[float]:
-        """What is to be had, by column, counters as they are; the processes of a divided GPU are its instances'."""
+    def read(self, *, divided: bool, detail: bool = False) -> list[float]:
+        """What is to be had, by column, counters as they are; the processes of a divided GPU are its instances'.
+
+        ``reasons`` says then why the clocks are as they are, in nvml.h's bits; ``None`` where that is not told.
+        """
         row = [NAN] * len(GPU)
         gate = self._gate
         self._fields.read(row)
@@ -163,13 +180,17 @@ class CurrentReader:
         self._put(row, _LIMIT, gate.number("nvmlDeviceGetEnforcedPowerLimit"), 1e-3)
         if gate.ask("nvmlDeviceGetTemperatureV", self._die_at):
             row[_DIE] = self._die.value
+        elif (told := gate.structure("nvmlDeviceGetTemperatureV")) is not None:
+            row[_DIE] = told["value"]
         else:
             self._put(row, _DIE, gate.number("nvmlDeviceGetTemperature", 0))
         if gate.ask("nvmlDeviceGetMarginTemperature", self._margin_at):
             row[_MARGIN] = self._margin.value
+        elif (told := gate.structure("nvmlDeviceGetMarginTemperature")) is not None:
+            row[_MARGIN] = told["value"]
         self._put(row, _SM, gate.number("nvmlDeviceGetClockInfo", _SM_CLOCK), 1e6)
         self._put(row, _MEM, gate.number("nvmlDeviceGetClockInfo", _MEM_CLOCK), 1e6)
-        reasons = self.reasons()
+        reasons = self.reasons = self._ask_reasons()
         if reasons is not None:
             row[_HOT], row[_CAPPED] = float(bool(reasons & _BY_HEAT)), float(bool(reasons & _BY_POWER))
         if gate.ask("nvmlDeviceGetPerformanceState", self._pstate_at) and self._pstate.value != _PSTATE_UNKNOWN:
@@ -177,18 +198,24 @@ class CurrentReader:
         self._put(row, _FAN, gate.number("nvmlDeviceGetFanSpeed"), 0.01)
         self.activity = self._gpm.read()
         put_activity(row, self.activity)
-        self.processes = [] if divided else self._processes.read(row[_BUSY])
+        self._pcie(row)
+        self.processes = [] if divided else self._processes.read(row[_BUSY], detail=detail)
         if not divided:
             put_count(row, self._processes.running)
         return row
 
-    def reasons(self) -> int | None:
-        """Why the clocks are as they are, as nvml.h's bits; ``None`` where that is not told."""
-        known = self._gate.ask("nvmlDeviceGetCurrentClocksEventReasons", self._reasons_at) or self._gate.ask(
+    def _ask_reasons(self) -> int | None:
+        known = self._gate.ask("nvmlDeviceGetCurrentClocksEventReasons", self._why_at) or self._gate.ask(
             "nvmlDeviceGetCurrentClocksThrottleReasons",  # its older name
-            self._reasons_at,
+            self._why_at,
         )
-        return self._reasons.value if known else None
+        return self._why.value if known else None
+
+    def _pcie(self, row: list[float]) -> None:
+        """Bytes of PCIe where the driver counts them in 32 bits: GPM tells how often those turned over."""
+        for column, low in self._fields.wrapped.items():
+            rate = self.activity.get(_PCIE_RATES[column])
+            row[column] = self._wraps[column].total(low, self._clock(), None if rate is None else rate * _MIB)
 
     def _utilization(self, row: list[float]) -> None:
         gate = self._gate

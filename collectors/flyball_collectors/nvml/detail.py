@@ -12,7 +12,7 @@ from flyball_collectors.nvml.topology import MAX_LINKS, LinkStates
 from flyball_contracts.metrics import GPU_DETAIL
 
 _column = GPU_DETAIL.column
-_ACTIVITY = {
+ACTIVITY = {
     6: _column("nvidia.gpu.tensor.activity{pipe=dfma}"),
     7: _column("nvidia.gpu.tensor.activity{pipe=hmma}"),
     9: _column("nvidia.gpu.tensor.activity{pipe=imma}"),
@@ -64,7 +64,7 @@ _UP = _column("nvidia.gpu.nvlink.up")
 _LINK_ERRORS = {
     kind: _column(f"nvidia.gpu.nvlink.errors{{type={kind}}}") for kind in ("crc", "replay", "recovery", "ecc", "symbol")
 }
-_FIELDS = (
+FIELDS = (
     Field(297, _column("nvidia.gpu.mma.stall"), 0.01),
     *_named("nvidia.gpu.power.limit", "type", {"min": 187, "max": 188, "default": 189, "requested": 192}, 1e-3),
     *_named(
@@ -91,7 +91,7 @@ _FIELDS = (
     Field(145, _column("nvidia.gpu.memory.row_remap.failed")),
     *_per_link(221, _LINK_ERRORS["symbol"]),
 )  # fmt: skip
-_EACH_LINK = (
+EACH_LINK = (
     *_per_link(163, _LINK_ERRORS["crc"]),
     *_per_link(161, _LINK_ERRORS["replay"]),
     *_per_link(162, _LINK_ERRORS["recovery"]),
@@ -112,9 +112,9 @@ class DetailReader:
         self.linked = False
         self._power = Ring(gate, POWER, 1e-3, 1e4)
         self._gate = gate
-        self._fields = FieldBatch(gate, _FIELDS)
+        self._fields = FieldBatch(gate, FIELDS)
         self._states = LinkStates(gate)
-        self._each_link, self._all_links = FieldBatch(gate, _EACH_LINK), FieldBatch(gate, _ALL_LINKS)
+        self._each_link, self._all_links = FieldBatch(gate, EACH_LINK), FieldBatch(gate, _ALL_LINKS)
         self._tlimits = FieldBatch(gate, _TLIMITS)
         self._fabric, self._sram = Fabric(version=FABRIC_V2), SramErrors(version=SRAM_V1)
         self._banks, self._errors = RemapHistogram(), c_ulonglong()
@@ -153,6 +153,8 @@ class DetailReader:
                 row[column] = number
         if gate.ask("nvmlDeviceGetGpuFabricInfoV", self._fabric_at) and self._fabric.state:
             row[_FABRIC], row[_FABRIC_STATUS] = self._fabric.state, self._fabric.status
+        elif (told := gate.structure("nvmlDeviceGetGpuFabricInfoV")) is not None and told["state"]:
+            row[_FABRIC], row[_FABRIC_STATUS] = told["state"], told["status"]
         if gate.ask("nvmlDeviceGetRowRemapperHistogram", self._banks_at):
             banks = self._banks
             for column, value in zip(
@@ -172,6 +174,9 @@ class DetailReader:
             row[_ECC["corrected", "sram"]] = self._sram.corrected
             row[_ECC["uncorrected", "sram"]] = self._sram.parity + self._sram.sec_ded
             row[_EXCEEDED] = float(bool(self._sram.exceeded))
+        elif (told := gate.structure("nvmlDeviceGetSramEccErrorStatus")) is not None:
+            row[_ECC["corrected", "sram"]], row[_ECC["uncorrected", "sram"]] = told["corrected"], told["uncorrected"]
+            row[_EXCEEDED] = float(bool(told["exceeded"]))
 
     def _temperature_limits(self, row: list[float], slowdown: float) -> None:
         """Ada and later tell limits as margins, which become temperatures by the margin of now."""
@@ -187,6 +192,6 @@ class DetailReader:
 
 def put_activity(row: list[float], activity: Activity) -> None:
     """Put what GPM tells into its columns."""
-    for id, column in _ACTIVITY.items():
+    for id, column in ACTIVITY.items():
         if id in activity:
             row[column] = activity[id]

@@ -28,7 +28,8 @@ _MANY = 40  # fields from which on arrays are cheaper than a loop
 class Field(NamedTuple):
     """A field id of nvml.h, the column it is, what one unit is worth, and its scope (a link, or all).
 
-    A ``wide`` counter is only believed in 64 bits: in 32, bytes wrap more than once between two reads.
+    A ``wide`` counter is only believed in 64 bits: in 32, bytes wrap more than once between two reads. One that
+    ``wraps`` is told apart then: its lower bits go into :attr:`FieldBatch.wrapped`.
     """
 
     id: int
@@ -36,15 +37,20 @@ class Field(NamedTuple):
     scale: float = 1.0
     scope: int = 0
     wide: bool = False
+    wraps: bool = False
 
 
 class FieldBatch:
-    """Reads some fields of one device; a field that it does not have is asked for once."""
+    """Reads some fields of one device; a field that it does not have is asked for once.
+
+    ``wrapped`` has, by column, the lower 32 bits of counters of which the last read had no more.
+    """
 
     def __init__(self, gate: Gate, fields: Sequence[Field]) -> None:
         self._gate = gate
         self._plain: _Plain | None = None
         self._buffer = memoryview(b"")
+        self.wrapped: dict[int, int] = {}
         self._set(fields)
 
     def has(self, id: int) -> bool:
@@ -64,6 +70,9 @@ class FieldBatch:
         for (kind, code, bits), field in zip(ANSWER.iter_unpack(self._buffer), fields, strict=True):
             if code == SUCCESS:
                 number = float(bits) if kind == ULONG_LONG else number_in(kind, bits)
+                if field.wraps and kind == UINT:
+                    self.wrapped[field.column] = bits & 0xFFFFFFFF
+                    continue
                 if number is None or (field.wide and kind not in WIDE):
                     absent.append(field)
                     continue
@@ -76,7 +85,7 @@ class FieldBatch:
                 absent.append(field)
         if absent:
             self._set([field for field in fields if field not in absent])
-        self._plain = _Plain(self._buffer, self._fields) if len(self._fields) >= _MANY else None
+        self._plain = _Plain(self._buffer, self._fields) if len(self._fields) >= _MANY and not self.wrapped else None
 
     def _set(self, fields: Sequence[Field]) -> None:
         self._fields = tuple(fields)

@@ -1,6 +1,7 @@
 """The one gate through which every NVML call about a device goes."""
 
 import logging
+from collections.abc import Mapping
 from ctypes import byref, c_uint, c_void_p, create_string_buffer
 
 from flyball_collectors.nvml.library import (
@@ -40,7 +41,7 @@ class Gate:
 
     An answer that will never come (not supported, not permitted, unknown to this driver) is remembered and
     not asked for again. Any other failure costs one value and is counted in ``errors`` by call. ``code`` is the
-    return code of the last call.
+    return code of the last call. ``unread`` are functions whose struct nobody here knows in the driver's version.
     """
 
     def __init__(self, library: Library, handle: c_void_p) -> None:
@@ -49,6 +50,8 @@ class Gate:
         self.code = SUCCESS
         self.errors: dict[str, int] = {}
         self.never: set[object] = set()
+        self.unread: set[str] = set()
+        self._mismatched: set[str] = set()
         self._functions = library.functions
         self._number = c_uint()
         self._number_at = byref(self._number)
@@ -71,6 +74,20 @@ class Gate:
             self._refused(name, key, code)
         return not code
 
+    def structure(self, name: str) -> Mapping[str, float] | None:
+        """Members of the struct of a function that refused the version of ours, through NVIDIA's own binding.
+
+        ``None`` for a function that did not refuse it, and where the binding cannot read it either.
+        """
+        if name not in self._mismatched:
+            return None
+        binding = self.library.binding()
+        found = None if isinstance(binding, str) else binding.structure(name, self.handle)
+        if found is None:
+            self._mismatched.discard(name)
+            self.unread.add(name)
+        return found
+
     def number(self, name: str, *args: object) -> int | None:
         """What a function that answers with one unsigned 32-bit number says; ``None`` where it says nothing."""
         return self._number.value if self.ask(name, *args, self._number_at) else None
@@ -83,6 +100,9 @@ class Gate:
     def _refused(self, name: str, key: object, code: int) -> None:
         if code in LOST:
             raise DeviceLost(f"{name}: {self.library.words(code)}")
+        if code == ARGUMENT_VERSION_MISMATCH:
+            self._mismatched.add(name)
+            self.library.mismatched.add(name)
         if code in NEVER:
             self.never.add(key)
             _LOG.debug("%s is not to be had here: %s", key, self.library.words(code))

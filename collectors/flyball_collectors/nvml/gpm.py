@@ -11,9 +11,19 @@ from flyball_collectors.nvml.library import INVALID_ARGUMENT, NOT_FOUND, SUCCESS
 
 _APART_S = 0.1  # samples closer than that give no valid answer
 _PERCENT = (1, 2, 3, 4, 5, 6, 7, 9, 10, 11, 12, 13)
+PCIE_SENT, PCIE_RECEIVED = 20, 21  # MiB/s
+_RATES = (PCIE_SENT, PCIE_RECEIVED)
 _CYCLES = (248, 249)  # since boot; unknown to drivers before 2025
+_OLD = _PERCENT + _RATES
+_AS_THEY_ARE = frozenset(_RATES + _CYCLES)
 METRIC = Struct("<Iid24x")  # id, return code and value of a GpmMetric
-Activity = Mapping[int, float]  # by metric id of nvml.h: shares 0 to 1, cycles as counters
+IDS = _OLD + _CYCLES
+Activity = Mapping[int, float]  # by metric id of nvml.h: shares 0 to 1, cycles as counters, rates in MiB/s
+
+
+def scaled(id: int, value: float) -> float:
+    """Value of a metric in the units of :data:`Activity`."""
+    return value if id in _AS_THEY_ARE else min(value / 100, 1.0)
 
 
 class Gpm:
@@ -30,7 +40,7 @@ class Gpm:
         if self.supported:
             self._get = GpmMetrics(version=GPM_V1)
             self._get_at = byref(self._get)
-            self._ask_for(_PERCENT + _CYCLES)
+            self._ask_for(IDS)
             self.supported = all(self._allocate() for _ in range(2))
 
     def read(self) -> Activity:
@@ -69,16 +79,12 @@ class Gpm:
         get = self._get
         get.before, get.after, get.count = first, second, len(self._ids)
         code = self._gate.library.call("nvmlGpmMetricsGet", self._get_at)
-        if code == INVALID_ARGUMENT and self._ids != _PERCENT:  # an older driver, which refuses what it does not know
-            self._ask_for(_PERCENT)
+        if code == INVALID_ARGUMENT and self._ids != _OLD:  # an older driver, which refuses what it does not know
+            self._ask_for(_OLD)
             return self._between(first, second)
         if code != SUCCESS:
             return {}
-        return {
-            id: value if id in _CYCLES else min(value / 100, 1.0)
-            for id, code, value in METRIC.iter_unpack(self._answers)
-            if code == SUCCESS
-        }
+        return {id: scaled(id, value) for id, code, value in METRIC.iter_unpack(self._answers) if code == SUCCESS}
 
     def _ask_for(self, ids: tuple[int, ...]) -> None:
         self._ids = ids

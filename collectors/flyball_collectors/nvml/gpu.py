@@ -33,6 +33,7 @@ class Found(NamedTuple):
     """What one read of a GPU found: a row for each of ``devices``, counters as they are.
 
     ``details`` has rows where they were asked for. A GPU that is lost has rows of NaN; ``lost`` says why.
+    ``reasons`` are those of its clocks, in nvml.h's bits.
     """
 
     devices: tuple[Device, ...]
@@ -40,6 +41,7 @@ class Found(NamedTuple):
     details: list[list[float]]
     processes: list[Process]
     lost: str = ""
+    reasons: int | None = None
 
 
 class GpuReader:
@@ -52,6 +54,7 @@ class GpuReader:
         self._clock = clock
         self._instances: list[Instance] = []
         self._rescan = self._is_lost = False
+        self.abandoned = ""
         self._capabilities: tuple[str, ...] = ()
         self._start(mig_mode(gate))
         self.uuid = self._device.id
@@ -68,12 +71,14 @@ class GpuReader:
     def read(self, *, detail: bool, rescan: bool = False) -> Found:
         """Read the GPU and its instances; which instances there are is looked up with the detail, or on ``rescan``."""
         began_s = self._clock()
+        if self.abandoned:
+            return self._lost(self.abandoned, detail=detail)
         try:
             if detail or rescan or self._rescan:
                 self._scan()
-            rows = [self._current.read(divided=self._device.mig_enabled)]
+            rows = [self._current.read(divided=self._device.mig_enabled, detail=detail)]
             for one in self._instances:
-                rows.append(self._read_instance(one))
+                rows.append(self._read_instance(one, detail=detail))
             if self._instances:
                 rows[0][_COUNT] = sum(row[_COUNT] for row in rows[1:])
             details = self._details(rows[0]) if detail else []
@@ -84,7 +89,7 @@ class GpuReader:
         processes = [*self._current.processes, *(process for one in self._instances for process in one.processes)]
         if details:
             details[0][_READ_S] = self._clock() - began_s
-        return Found(self._devices(), rows, details, processes)
+        return Found(self._devices(), rows, details, processes, reasons=self._current.reasons)
 
     def close(self) -> None:
         """Free what is held."""
@@ -92,6 +97,10 @@ class GpuReader:
         for one in self._instances:
             one.close()
         self._instances = []
+
+    def abandon(self, why: str) -> None:
+        """Ask nothing any more, for the handle is of a session that has ended: the GPU is lost."""
+        self.abandoned = why
 
     def _start(self, divided: bool) -> None:
         """Begin anew: what was not to be had before may be now."""
@@ -117,9 +126,9 @@ class GpuReader:
         if 0 < limit_w <= _MOST_W and limit_w != self._device.power_limit_w:
             self._device = msgspec.structs.replace(self._device, power_limit_w=limit_w)
 
-    def _read_instance(self, one: Instance) -> list[float]:
+    def _read_instance(self, one: Instance, *, detail: bool) -> list[float]:
         try:
-            return one.read()
+            return one.read(detail=detail)
         except DeviceLost:  # it was deleted; what there is now is looked up in the next read
             self._rescan = True
             one.processes = []
@@ -127,7 +136,7 @@ class GpuReader:
 
     def _details(self, now: list[float]) -> list[list[float]]:
         current = self._current
-        row = self._detail.read(current.activity, current.reasons(), now[_DIE], now[_MARGIN])
+        row = self._detail.read(current.activity, current.reasons, now[_DIE], now[_MARGIN])
         if self._device.mig_enabled:
             by_gpu_instance = {one.place.gpu: one.slices or 0 for one in self._instances}
             row[_USED] = sum(by_gpu_instance.values())

@@ -79,13 +79,13 @@ class Instance:
             capabilities=("gpm",) if self._gpm is not None and self._gpm.supported else (),
         )
 
-    def read(self) -> list[float]:
+    def read(self, *, detail: bool) -> list[float]:
         """Row of the ``GPU`` layout."""
         row = [NAN] * len(GPU)
         self._memory.read(row)
         self.activity = {} if self._gpm is None else self._gpm.read()
         current.put_activity(row, self.activity)
-        self.processes = self._processes.read(NAN)
+        self.processes = self._processes.read(NAN, detail=detail)
         current.put_count(row, self._processes.running)
         return row
 

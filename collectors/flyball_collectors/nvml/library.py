@@ -8,6 +8,8 @@ keep their own buffers.
 import ctypes
 from ctypes import byref, c_char_p, c_uint, c_void_p
 
+from flyball_collectors.nvml.binding import Binding, NoBinding
+
 LIBRARY = "libnvidia-ml.so.1"
 
 # Return codes of nvml.h.
@@ -34,6 +36,9 @@ class Library:
     """
 
     def __init__(self, name: str = LIBRARY) -> None:
+        self.mismatched: set[str] = set()
+        """Functions that refused the version of our struct."""
+        self._binding: Binding | str | None = None
         try:
             self.functions = ctypes.CDLL(name)
         except OSError as error:
@@ -63,8 +68,20 @@ class Library:
         """Start NVML; a GPU that is sick does not keep it from starting."""
         self.check("nvmlInitWithFlags", 0)
 
+    def binding(self) -> Binding | str:
+        """NVIDIA's own binding, opened at the first call, or why it is not to be had."""
+        if self._binding is None:
+            try:
+                self._binding = Binding()
+            except NoBinding as error:
+                self._binding = str(error)
+        return self._binding
+
     def stop(self) -> None:
         """Leave NVML."""
+        if isinstance(self._binding, Binding):
+            self._binding.close()
+        self._binding = None
         self.call("nvmlShutdown")
 
     def count(self) -> int:

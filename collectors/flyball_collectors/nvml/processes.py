@@ -9,7 +9,10 @@ from flyball_collectors.nvml.gate import Gate
 from flyball_collectors.nvml.library import INSUFFICIENT_SIZE, NOT_FOUND
 
 _TRIES = 3  # processes may start between the answer how many there are and the next question
-_LIST = "nvmlDeviceGetComputeRunningProcesses_v3"
+_COMPUTE = "nvmlDeviceGetComputeRunningProcesses_v3"
+_MPS = "nvmlDeviceGetMPSComputeRunningProcesses_v3"  # clients of an MPS server are not in the list above
+_GRAPHICS = "nvmlDeviceGetGraphicsRunningProcesses_v3"
+_SELDOM = (_MPS, _GRAPHICS)
 _SHARES = "nvmlDeviceGetProcessUtilization"
 
 
@@ -41,30 +44,44 @@ class ProcessReader:
         self._samples = (ProcessSample * 16)()
         self._after = c_ulonglong()
         self._started = False
+        self._inhabited: set[str] = set()
 
-    def read(self, busy: float) -> list[Process]:
+    def read(self, busy: float, *, detail: bool) -> list[Process]:
         """Processes now, and those that ended since the read before; ``busy`` is the device's own utilisation.
 
-        ``running`` is then the number of processes now, ``None`` where it is unknown.
+        ``running`` is then the number of processes that compute, ``None`` where it is unknown. Lists that are mostly
+        empty, those of MPS and of graphics, are looked at with the ``detail``, and each time while they are not.
         """
-        memory = self._memory()
-        shares = self._shares(idle=busy == 0)
+        memory = self._memory(_COMPUTE)
         self.running = None if memory is None else len(memory)
+        for name in _SELDOM:
+            if not (detail or name in self._inhabited):
+                continue
+            more = self._memory(name) or {}
+            (self._inhabited.add if more else self._inhabited.discard)(name)
+            for pid, held in more.items():
+                memory = {} if memory is None else memory
+                if pid not in memory and name == _MPS:
+                    self.running = (self.running or 0) + 1
+                memory[pid] = max(memory.get(pid, held), held)  # both lists tell all that the process holds
+        shares = self._shares(idle=busy == 0)
         if shares is None:
             return [Process(self._device, pid, nan, held) for pid, held in (memory or {}).items()]
         found = [Process(self._device, pid, shares.get(pid, 0.0), held) for pid, held in (memory or {}).items()]
         gone = [pid for pid in shares if memory is None or pid not in memory]
         return found + [Process(self._device, pid, shares[pid], nan) for pid in gone]
 
-    def _memory(self) -> dict[int, float] | None:
+    def _memory(self, name: str) -> dict[int, float] | None:
+        if name in self._gate.never:
+            return None
         for _ in range(_TRIES):
             self._count.value = len(self._infos)
-            if self._gate.ask(_LIST, self._count_at, self._infos):
+            if self._gate.ask(name, self._count_at, self._infos):
                 return {
                     int(info.pid): nan if info.memory == NO_MEMORY_VALUE else float(info.memory)
                     for info in self._infos[: self._count.value]
                 }
-            if _LIST in self._gate.never or self._gate.code != INSUFFICIENT_SIZE:
+            if name in self._gate.never or self._gate.code != INSUFFICIENT_SIZE:
                 return None
             self._infos = (ProcessInfo * (2 * self._count.value + 5))()
         return None

@@ -16,6 +16,7 @@ from flyball_collectors.nvml.workers import Workers
 _LOG = logging.getLogger(__name__)
 _PATIENCE_S = 4.0  # the first calls about a GPU may wake it
 _NVML = "NVML"  # for calls about no GPU in particular
+_MOST_LOOKS = 32
 
 
 class Change(NamedTuple):
@@ -41,11 +42,13 @@ class Roster:
         self._root = root
         self._count = 0
         self._kernel = self._listed()
+        self._lost_looks, self._again_after = 0, 1
 
-    def look(self, count: int | None = None) -> Change:
+    def look(self, count: int | None = None, *, lost: bool = False) -> Change:
         """Look for GPUs that came or went; asks NVML unless the ``count`` is given.
 
-        Nothing is looked for while a call about a GPU hangs.
+        Nothing is looked for while a call about a GPU hangs. A GPU that stays ``lost`` may have been reset in place,
+        which only a new session of NVML sees: one is begun after 1 look, then after 2, 4 and so on up to 32.
         """
         if self._workers.stuck():
             return Change([], [])
@@ -53,6 +56,9 @@ class Roster:
         listed = self._listed()
         if listed != self._kernel and self._workers.run({_NVML: self._begin_anew}, _PATIENCE_S).get(_NVML):
             self._kernel = listed
+        elif self._is_reset_due(lost=lost):
+            self._workers.run({_NVML: self._reopen}, 2 * _PATIENCE_S)
+            self._connect()
         if count is None:
             count = self._workers.run({_NVML: self._ask_count}, _PATIENCE_S).get(_NVML)
         if count is not None and (count != self._count or self.unreadable):
@@ -80,12 +86,39 @@ class Roster:
         except OSError:
             return frozenset()
 
+    def _is_reset_due(self, *, lost: bool) -> bool:
+        if not lost:
+            self._lost_looks, self._again_after = 0, 1
+            return False
+        self._lost_looks += 1
+        if self._lost_looks <= self._again_after:
+            return False
+        self._lost_looks, self._again_after = 0, min(2 * self._again_after, _MOST_LOOKS)
+        return True
+
+    def _reopen(self) -> None:
+        """Begin anew and open the same GPUs again; one that still does not answer keeps its row."""
+        before = self.readers
+        if not self._begin_anew():
+            self.readers = before
+            for reader in before.values():
+                reader.abandon("NVML does not begin again")
+            return
+        for name, old in before.items():
+            fresh = self._open_one(old.index)
+            if isinstance(fresh, GpuReader):
+                self.readers[name] = fresh
+            else:
+                old.abandon(fresh)
+                self.readers[name] = old
+        self._count = len(before)
+
     def _begin_anew(self) -> bool:
         """Leave NVML and begin again: it only knows the GPUs that were there when it began."""
         self._watch.close()
         for reader in self.readers.values():
             reader.close()
-        self.readers, self.unreadable, self.wires, self._count = {}, {}, {}, 0
+        self.readers, self.unreadable, self._count = {}, {}, 0
         self._library.stop()
         try:
             self._library.start()
@@ -143,10 +176,21 @@ class Roster:
             return None
 
     def _connect(self) -> None:
-        handles = {reader.uuid: reader.gate.handle for reader in self.readers.values()}
-        jobs = {
-            name: partial(reader.wires, {uuid: handle for uuid, handle in handles.items() if uuid > reader.uuid})
-            for name, reader in self.readers.items()
+        """Ask how the GPUs are connected; what is known of one that does not answer stays."""
+        answering = {name: reader for name, reader in self.readers.items() if not reader.abandoned}
+        handles = {reader.uuid: reader.gate.handle for reader in answering.values()}
+
+        def wires(reader: GpuReader) -> Wires | None:
+            try:
+                return reader.wires({uuid: handle for uuid, handle in handles.items() if uuid > reader.uuid})
+            except DeviceLost:
+                return None
+
+        answers = self._workers.run({name: partial(wires, reader) for name, reader in answering.items()}, _PATIENCE_S)
+        found = {reader.uuid: answers.get(name) for name, reader in answering.items()}
+        before = self.wires
+        self.wires = {
+            reader.uuid: one
+            for reader in self.readers.values()
+            if (one := found.get(reader.uuid) or before.get(reader.uuid)) is not None
         }
-        answers = self._workers.run(jobs, _PATIENCE_S)
-        self.wires = {reader.uuid: answers[name] for name, reader in self.readers.items() if name in answers}

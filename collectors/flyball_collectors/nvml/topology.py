@@ -73,7 +73,7 @@ def wires_of(gate: Gate, others: Mapping[str, c_void_p]) -> Wires:
     for uuid, handle in others.items():
         if gate.ask("nvmlDeviceGetTopologyCommonAncestor", handle, byref(level)) and level.value in _DISTANCES:
             distances[uuid] = _DISTANCES[level.value]
-    return Wires(peers, switched, _link_speed(gate, links), _pcie_speed(gate), distances)
+    return Wires(peers, switched, _link_speed(gate, links), pcie_speed(gate), distances)
 
 
 def links_of(device: Device, devices: Sequence[Device], wires: Mapping[str, Wires]) -> tuple[Link, ...]:
@@ -108,7 +108,8 @@ def _link_speed(gate: Gate, links: Sequence[int]) -> float | None:
     return next((speed for speed in row if speed > 0), None) if links else None
 
 
-def _pcie_speed(gate: Gate) -> float | None:
+def pcie_speed(gate: Gate) -> float | None:
+    """Bytes per second one way of all PCIe lanes that a GPU can have; ``None`` where unknown."""
     generation = gate.number("nvmlDeviceGetMaxPcieLinkGeneration")
     width = gate.number("nvmlDeviceGetMaxPcieLinkWidth")
     lane = _LANE_BYTES_PER_S.get(generation or 0)

@@ -15,17 +15,21 @@ from flyball_collectors.nvml.library import SUCCESS, TIMEOUT, Library
 _LOG = logging.getLogger(__name__)
 
 # Event types of nvml.h.
-XID = 0x8
-UNCORRECTED_ECC = 0x2
-MIG_CHANGED = 0x100
+UNCORRECTED_ECC, XID = 0x2, 0x8
+MIG_CHANGED, CORRECTED_ECC_STORM = 0x100, 0x200
 ROW_RETIRED, ROW_RETIREMENT_FAILED = 0x400, 0x800
-WATCHED = XID | UNCORRECTED_ECC | MIG_CHANGED | ROW_RETIRED | ROW_RETIREMENT_FAILED
+CONTAINED_POISON, FATAL_POISON = 0x1000, 0x2000
+UNAVAILABLE, RECOVERY_ACTION = 0x4000, 0x8000
+WATCHED = (
+    XID | UNCORRECTED_ECC | MIG_CHANGED | CORRECTED_ECC_STORM | ROW_RETIRED | ROW_RETIREMENT_FAILED
+    | CONTAINED_POISON | FATAL_POISON | UNAVAILABLE | RECOVERY_ACTION
+)  # fmt: skip
 _WAIT_MS = 200
 _REST_S = 1.0  # after a wait that failed, so that a broken driver does not cost a core
 
 
 class Happening(NamedTuple):
-    """One kind of event of one device by its UUID, and its datum, the XID for XIDs."""
+    """One kind of event of one device by its UUID, and the XID for XIDs; else 0, as nvml.h defines no other datum."""
 
     device: str
     kind: int
@@ -125,6 +129,7 @@ class EventWatch:
             with self._lock:
                 device = self._devices.get(data.device)
                 if device is not None:
-                    what = Happening(device, int(data.kind), int(data.data))
+                    kind = int(data.kind)
+                    what = Happening(device, kind, int(data.data) if kind == XID else 0)
                     self._seen[what] += 1
                     self._first_ns.setdefault(what, self._clock())

@@ -77,6 +77,11 @@ _RECOVERY: Mapping[int, Remedy] = {
 }  # fmt: skip
 
 
+def recovery_of(action: int | None) -> Remedy:
+    """Remedy for the recovery action that the driver asks for, ``None`` where that is not known."""
+    return "unknown" if action is None else _RECOVERY.get(action, "unknown")
+
+
 def verdict_of(code: int, recovery_action: int | None = None, *, fatal: bool | None = None) -> Verdict:
     """Verdict on an XID; a code that is not in the table takes no new work, it is never ignored.
 
@@ -85,7 +90,7 @@ def verdict_of(code: int, recovery_action: int | None = None, *, fatal: bool | N
     """
     about = _ABOUT.get(code, "see NVIDIA's XID catalogue")
     if code == RECOVERY_ACTION_CHANGED:
-        remedy = _RECOVERY.get(recovery_action, "unknown") if recovery_action is not None else "unknown"
+        remedy = recovery_of(recovery_action)
         return Verdict("info" if remedy == "none" else "critical", remedy, about)
     if code in NVLINK5:
         severity, remedy = _NVLINK5[fatal]

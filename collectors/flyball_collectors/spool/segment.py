@@ -1,12 +1,16 @@
 """One file of records; its name is the id of its first."""
 
+import logging
 import os
+import stat
 from pathlib import Path
 
-from flyball_collectors.spool.record import Record, scan
+from flyball_collectors.spool.record import LAST_ID, Record, scan
 
+_LOG = logging.getLogger(__name__)
 _SUFFIX = ".spool"
 _DIGITS = 20
+_LAST_FIRST_ID = LAST_ID // 2  # ids count records, so a name beyond it was not given by a spool
 
 
 class Segment:
@@ -85,9 +89,13 @@ class Segment:
 
 
 def find_segments(folder: Path) -> list[Segment]:
-    """Segments that are in a folder, oldest first; other files are left alone."""
+    """Segments in a folder, oldest first; other files are left alone, with a warning where the name is like one's."""
     found: list[Segment] = []
     for path in folder.glob(f"*{_SUFFIX}"):
         if len(path.stem) == _DIGITS and path.stem.isdecimal() and path.stem.isascii():
-            found.append(Segment(path, int(path.stem), path.stat().st_size))
+            at = path.stat(follow_symlinks=False)
+            if 0 < int(path.stem) <= _LAST_FIRST_ID and stat.S_ISREG(at.st_mode):
+                found.append(Segment(path, int(path.stem), at.st_size))
+            else:
+                _LOG.warning("%s is no file of the spool and is left alone; remove it", path)
     return sorted(found, key=lambda segment: segment.first_id)

@@ -34,9 +34,10 @@ class GatewaySeries(Section, frozen=True, kw_only=True):
 class GatewaySettings(Section, frozen=True, kw_only=True):
     """One gateway, router or interceptor in front of workloads, by its Prometheus page, or its JSON for ``keda_queue``.
 
-    ``workloads`` maps values of the label ``label`` to workloads; series without the label are everybody's. An empty
-    value stands for the whole page, an empty ``label`` for the one that the ``kind`` is known to have. Only one agent
-    may ask a gateway; the pages of several replicas of a gateway are gateways of their own, and are added up. A bearer
+    ``workloads`` maps values of the label ``label`` to workloads. Series without the label belong to the workload
+    where there is only one, and to none of several; a page that has the label nowhere is an error. An empty value
+    stands for the whole page, an empty ``label`` for the one that the ``kind`` is known to have. Only one agent may
+    ask a gateway; the pages of several replicas of a gateway are gateways of their own, and are added up. A bearer
     token is read anew from ``token_file`` at each question, or once from the variable ``token_env``.
     """
 

@@ -9,7 +9,7 @@ EventKind = Literal[
     "xid", "ecc", "row_remap", "throttle", "mig_changed", "spot_notice", "device_lost",
     "device_stalled", "device_added", "agent_started", "agent_stopped", "records_dropped", "clock_jumped",
     "power_brake", "rebalance_notice", "maintenance_notice", "config_reloaded", "config_refused",
-    "pcie_error", "oom_kill",
+    "pcie_error", "oom_kill", "recovery_action", "telemetry_fallback", "unknown",
 ]  # fmt: skip
 Severity = Literal["info", "warning", "critical"]
 Remedy = Literal["none", "notify", "restart_app", "no_new_work", "reset_gpu", "drain", "reboot", "unknown"]

@@ -278,7 +278,7 @@ class LaneHost:
                 lane.restore(state_of(snapshot))
                 self.offsets[key] = dict(snapshot.offsets)
                 log.info("%s/%d goes on from its snapshot at %s", *key, snapshot.offsets)
-            except (DecodeError, KeyError, TypeError, ValueError, CompressionError) as error:
+            except (DecodeError, KeyError, TypeError, ValueError, MemoryError, CompressionError) as error:
                 log.warning("snapshot of %s/%d cannot be used (%s): starting fresh", *key, error)
                 self.lanes[key] = self._make(key)
 
@@ -320,10 +320,10 @@ class LaneHost:
         self._unsaved.discard(key)
         try:
             state = self.lanes[key].snapshot()
+            parts = cut(self._name(key), key[1], ENGINE, time.time_ns(), self.offsets[key], state, self.topics[key])
         except (TypeError, ValueError):  # to decide goes before to be quick after a restart
             log.exception("%s/%d could not take a snapshot: a restart will read its topics again", *key)
             return
-        parts = cut(self._name(key), key[1], ENGINE, time.time_ns(), self.offsets[key], state, self.topics[key])
         self._send([snapshot_message(part) for part in parts])
 
     def _send(self, messages: Sequence[Message]) -> None:

@@ -1,6 +1,8 @@
 """Lane states as messages: compressed, cut to the size of a message, and put together again."""
 
+import mmap
 from collections.abc import Mapping
+from contextlib import closing
 
 import cramjam
 import msgspec
@@ -8,6 +10,8 @@ import msgspec
 from flyball_contracts.records import Snapshot
 
 PART_BYTES = 512 * 1024
+MOST_STATE_BYTES = 1 << 30
+"""A state that is larger is neither sent nor read: a message of 200 kB can unpack to gigabytes."""
 CompressionError = cramjam.DecompressionError
 Key = tuple[str, int, tuple[tuple[str, str], ...]]
 """Lane, partition and ids of the source topics."""
@@ -22,7 +26,12 @@ def cut(
     state: bytes,
     topics: Mapping[str, str] | None = None,
 ) -> list[Snapshot]:
-    """Parts of one snapshot; ``state`` is the lane's own, as it gave it, ``topics`` are the ids of its sources."""
+    """Parts of one snapshot; ``state`` is the lane's own, as it gave it, ``topics`` are the ids of its sources.
+
+    Raises ``ValueError`` for a state of more than ``MOST_STATE_BYTES``.
+    """
+    if len(state) > MOST_STATE_BYTES:
+        raise ValueError(f"the state has {len(state)} bytes; a snapshot holds at most {MOST_STATE_BYTES}")
     packed = bytes(cramjam.zstd.compress(state, 1))  # padded arrays are mostly empty
     parts = [packed[i : i + PART_BYTES] for i in range(0, len(packed), PART_BYTES)]
     return [
@@ -42,8 +51,17 @@ def cut(
 
 
 def state_of(snapshot: Snapshot) -> bytes:
-    """State of a whole snapshot, as the lane gave it; raises :data:`CompressionError` when it is damaged."""
-    return bytes(cramjam.zstd.decompress(snapshot.state))
+    """State of a whole snapshot, as the lane gave it.
+
+    Raises :data:`CompressionError` when it is damaged or unpacks to more than ``MOST_STATE_BYTES``. The buffer of that
+    size costs memory only where something is written to it.
+    """
+    with closing(mmap.mmap(-1, MOST_STATE_BYTES, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)) as room:
+        try:
+            return room[: cramjam.zstd.decompress_into(snapshot.state, room)]
+        except CompressionError as error:
+            most = f"{MOST_STATE_BYTES / 2**20:g} MiB"
+            raise CompressionError(f"it is damaged or unpacks to more than {most}: {error}") from error
 
 
 class SnapshotShelf:

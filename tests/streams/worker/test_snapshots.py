@@ -1,5 +1,6 @@
 import random
 
+import cramjam
 import msgspec
 import pytest
 
@@ -63,3 +64,14 @@ def test_damaged_state_is_an_error_of_its_own() -> None:
     (one,) = cut("app:node", 0, "1", 1, {}, b"")
     with pytest.raises(CompressionError):
         state_of(msgspec.structs.replace(one, state=b"no zstd"))
+
+
+def test_a_state_that_unpacks_to_gigabytes_is_refused_within_bounds(monkeypatch: pytest.MonkeyPatch) -> None:
+    gigabyte = bytes(cramjam.zstd.compress(bytes(1 << 28), 1)) * 24  # 6 GiB in 200 kB
+    assert len(gigabyte) < 250_000
+    (one,) = cut("app:node", 0, "1", 1, {}, b"state")
+    monkeypatch.setattr(snapshots, "MOST_STATE_BYTES", 1 << 26)
+    with pytest.raises(CompressionError, match="unpacks to more than 64 MiB"):
+        state_of(msgspec.structs.replace(one, state=gigabyte))
+    with pytest.raises(ValueError, match="a snapshot holds at most"):
+        cut("app:node", 0, "1", 1, {}, bytes((1 << 26) + 1))

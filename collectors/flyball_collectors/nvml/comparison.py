@@ -1,0 +1,146 @@
+"""Every value twice: by our layer and by NVIDIA's own binding, side by side, with a verdict.
+
+Our layer declares NVML's structs and numbers itself. On a GPU of the user's own this says whether it read them right:
+the binding is asked between two of our reads, wherever NVML has one by another call than ours.
+"""
+
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from ctypes import c_void_p
+from typing import Literal, NamedTuple
+
+from flyball_collectors.base import NAN
+from flyball_collectors.nvml import current, detail
+from flyball_collectors.nvml.binding import Binding
+from flyball_collectors.nvml.collector import NvmlCollector
+from flyball_collectors.nvml.fields import Field
+from flyball_collectors.nvml.gpm import IDS, scaled
+from flyball_collectors.nvml.gpu import Found
+from flyball_contracts.metrics import GPU, GPU_DETAIL, Layout
+
+Verdict = Literal["same", "close", "differs", "missing", "ours alone"]
+_LAYOUTS = (GPU, GPU_DETAIL)
+_COMPUTING = "nvidia.gpu.process.count"
+_GPM_APART_S = 0.15
+# What may lie between two reads a few milliseconds apart, by key or unit: a part of the value, and a constant.
+_ROOM: Mapping[str, tuple[float, float]] = {
+    "W": (0.25, 20.0), "Cel": (0.0, 3.0), "Hz": (0.25, 5e7), "By": (0.05, 64 * 2**20), "J": (0.0, 50.0),
+    "1": (0.0, 0.25), "s": (0.0, 0.05),
+    "hw.gpu.memory.utilization": (0.0, 0.01),
+}  # fmt: skip
+_EXACT = ("limit", "pcie.link", "row_remap", "rows.remapped", "recovery_action", "fabric", "ecc", "replays", "errors")
+
+
+class Compared(NamedTuple):
+    """One value of one GPU; NaN where a side tells none. ``close`` is within what may change between two reads."""
+
+    gpu: int
+    key: str
+    unit: str
+    ours: float
+    theirs: float
+    verdict: Verdict
+
+    @property
+    def ok(self) -> bool:
+        """Whether our layer has what the binding has."""
+        return self.verdict not in ("differs", "missing")
+
+
+class Mismatch(NamedTuple):
+    """A GPU whose name or serial number the two sides tell differently."""
+
+    gpu: int
+    what: str
+    ours: str
+    theirs: str
+
+
+def compare(
+    collector: NvmlCollector, binding: Binding, wait: Callable[[float], object] = time.sleep
+) -> tuple[list[Compared], list[Mismatch]]:
+    """Read all whole GPUs by both sides; raises nothing for what one of them cannot tell."""
+    rows: list[Compared] = []
+    wrong: list[Mismatch] = []
+    for reader in collector.readers:
+        reader.read(detail=True)
+        sample = binding.gpm_sample(reader.gate.handle)
+        wait(_GPM_APART_S)
+        first = reader.read(detail=True)
+        handle = reader.gate.handle
+        theirs = [
+            _by_fields(binding, handle, current.FIELDS, GPU) | binding.current(handle),
+            _by_fields(binding, handle, detail.FIELDS + detail.EACH_LINK, GPU_DETAIL) | binding.detail(handle),
+        ]
+        later = binding.gpm_sample(handle) if sample is not None else None
+        if later is not None:
+            activity = binding.activity(sample, later, IDS)
+            for told, layout, columns in zip(theirs, _LAYOUTS, (current.ACTIVITY, detail.ACTIVITY), strict=True):
+                told |= {layout.metrics[columns[id]].key: scaled(id, v) for id, v in activity.items() if id in columns}
+        held = binding.processes(handle)
+        theirs[0][_COMPUTING] = float(binding.computing(handle))
+        second = reader.read(detail=True)
+        rows += _values(reader.index, first, second, theirs)
+        rows += _processes(reader.index, first, second, held)
+        who = binding.identity(handle)
+        device = reader.device
+        for what, ours in (("uuid", device.id), ("name", device.model), ("serial", device.serial or "")):
+            if who[what] != ours:
+                wrong.append(Mismatch(reader.index, what, ours, who[what]))
+    return rows, wrong
+
+
+def _values(gpu: int, first: Found, second: Found, theirs: list[dict[str, float]]) -> Iterator[Compared]:
+    """Values of both layouts, of the second read where the first had none: GPM refuses reads that follow closely."""
+    sides = ((GPU, first.rows, second.rows), (GPU_DETAIL, first.details, second.details))
+    for (layout, one, other), told in zip(sides, theirs, strict=True):
+        for key, their in told.items():
+            before, after = (rows[0][layout.column(key)] if rows else NAN for rows in (one, other))
+            yield _judged(gpu, key, _unit(layout, key), before, after, their)
+        for key, column in layout.columns.items():
+            ours = one[0][column] if one else NAN
+            if key not in told and ours == ours and not key.startswith("flyball."):
+                yield Compared(gpu, key, _unit(layout, key), ours, NAN, "ours alone")
+
+
+def _by_fields(binding: Binding, handle: c_void_p, fields: Sequence[Field], layout: Layout) -> dict[str, float]:
+    """Values by key of what our layer reads as fields, added up as it does."""
+    answers = binding.fields(handle, [(field.id, field.scope) for field in fields])
+    found: dict[str, float] = {}
+    for field in fields:
+        value, wide = answers.get((field.id, field.scope), (None, False))
+        if value is not None and (wide or not field.wide):  # bytes in 32 bits wrap, and are not believed as they are
+            key = layout.metrics[field.column].key
+            found[key] = found.get(key, 0.0) + value * field.scale
+    return found
+
+
+def _processes(gpu: int, first: Found, second: Found, held: Mapping[int, float]) -> Iterator[Compared]:
+    """Memory of each process that was there all the time, and those that one side has and the other has not."""
+    before, after = ({p.pid: p.memory_bytes for p in found.processes} for found in (first, second))
+    for pid in sorted(before.keys() & after.keys() | (held.keys() - before.keys() - after.keys())):
+        if not first.devices[0].mig_enabled:
+            ours = before.get(pid, NAN)
+            told = held.get(pid, NAN)
+            key = f"memory of process {pid}"
+            if pid not in before:
+                yield Compared(gpu, key, "By", NAN, told, "missing")
+            elif pid in held:
+                yield _judged(gpu, key, "By", ours, after.get(pid, NAN), told)
+
+
+def _judged(gpu: int, key: str, unit: str, before: float, after: float, theirs: float) -> Compared:
+    ours = before if before == before else after
+    if ours != ours:
+        return Compared(gpu, key, unit, NAN, theirs, "missing" if theirs == theirs else "same")
+    known = [value for value in (before, after) if value == value]
+    if any(abs(value - theirs) <= 1e-9 * abs(value) for value in known):
+        return Compared(gpu, key, unit, ours, theirs, "same")
+    part, constant = (0.0, 0.0) if any(word in key for word in _EXACT) else _ROOM.get(key, _ROOM.get(unit, (0.0, 0.0)))
+    room = constant + part * max(abs(value) for value in known)
+    within = min(known) - room <= theirs <= max(known) + room
+    return Compared(gpu, key, unit, ours, theirs, "close" if within else "differs")
+
+
+def _unit(layout: Layout, key: str) -> str:
+    return layout.metrics[layout.column(key)].unit
