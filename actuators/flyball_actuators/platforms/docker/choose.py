@@ -107,7 +107,7 @@ def _update(one: Container, wanted: Resources) -> dict[str, int]:
         body["NanoCpus"] = round(wanted.cpu * 1e9)
     if wanted.memory_bytes is not None:
         body["Memory"] = wanted.memory_bytes
-        # The engine compares with the sum of memory and swap that it had, also where that was no limit: always say both.
+        # The engine compares with the sum of memory and swap that it had, also where that was no limit.
         more = host.memory_swap - host.memory if host.memory_swap > 0 else wanted.memory_bytes
         body["MemorySwap"] = -1 if host.memory_swap < 0 else wanted.memory_bytes + max(0, more)
     return body
