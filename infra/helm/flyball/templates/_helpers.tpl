@@ -128,7 +128,11 @@ spec:
         {{- end }}
   volumes:
     - name: config
+      {{- if .root.Values.configSecret }}
+      secret: {secretName: {{ .root.Values.configSecret }}, defaultMode: 288}
+      {{- else }}
       configMap: {name: flyball}
+      {{- end }}
     - name: state
       {{- if .claim }}
       persistentVolumeClaim: {claimName: {{ .claim }}}
