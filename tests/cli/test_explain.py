@@ -1,6 +1,7 @@
 """`flyball explain`: one decision from its evidence to what was seen, on one screen."""
 
 import json
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -70,6 +71,19 @@ def test_a_decision_is_told_from_its_evidence_to_its_effect(address: str) -> Non
         assert words in lines, (words, done.stdout)
     refused = flyball("explain", "d-two", "--bootstrap", address)
     assert "rate; too many; there is room again" in " ".join(refused.stdout.split())
+
+
+def test_the_latest_can_be_asked_for(address: str) -> None:
+    assert json.loads(flyball("explain", "latest", "--json", "--bootstrap", address).stdout)["decision"]["id"] in (
+        "d-one",
+        "d-two",
+    )
+    last = msgspec.structs.replace(scale("d-three", time_ns=NOW + S))
+    time.sleep(0.01)
+    publish(address, last)
+    assert (
+        json.loads(flyball("explain", "latest", "--json", "--bootstrap", address).stdout)["decision"]["id"] == "d-three"
+    )
 
 
 def test_its_records_can_be_had_as_json(address: str) -> None:

@@ -18,6 +18,7 @@ from flyball_actuators.platforms.base import (
     Serving as Serving,
     Superseded as Superseded,
 )
+from flyball_actuators.platforms.docker import DockerPlatform as DockerPlatform
 from flyball_actuators.platforms.inventory import InventoryPlatform as InventoryPlatform, Seen as Seen
 from flyball_actuators.platforms.kubernetes import KubernetesPlatform as KubernetesPlatform
 from flyball_actuators.platforms.live import check_live
@@ -32,7 +33,7 @@ from flyball_contracts.records import AnyDecision
 _NOTHING = PlatformConfig()
 POLL_S = _NOTHING.poll_s
 _KEYS = {
-    "url": ("simulated", "webhook"),
+    "url": ("simulated", "webhook", "docker"),
     "token_env": ("webhook",),
     "kubeconfig": ("kubernetes", "autoscaler"),
     "context": ("kubernetes", "autoscaler"),
@@ -122,6 +123,8 @@ def _served(entry: PlatformConfig, where: str, seen: Seen) -> Served:
         return Served(entry.cells, KubernetesPlatform(entry, where), entry.poll_s)
     if entry.driver == "slurm":
         return Served(entry.cells, SlurmPlatform(entry, where), entry.poll_s)
+    if entry.driver == "docker":
+        return Served(entry.cells, DockerPlatform(entry, where), entry.poll_s)
     if entry.driver == "inventory":
         return Served(entry.cells, InventoryPlatform(seen), entry.poll_s)
     if entry.driver == "webhook":

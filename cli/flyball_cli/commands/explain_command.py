@@ -20,7 +20,7 @@ def command(
 ) -> None:
     """Say of one DECISION why it was made, on what numbers, what was done about it, and what was seen to happen.
 
-    DECISION is its id, or the beginning of it.
+    DECISION is its id, the beginning of it, or `latest`.
 
     \b
     Example:

@@ -22,6 +22,10 @@ BEFORE_S, AFTER_S = 900.0, 60.0
 _BATCH = 1_000
 
 
+LATEST = "latest"
+"""Asks for the decision that was sent last."""
+
+
 class UnknownDecision(FlyballError):
     """No decision has the id that was asked for, or more than one begins with it."""
 
@@ -86,7 +90,10 @@ def _reading(kafka: KafkaConfig) -> Generator[Consumer]:
 def _find(consumer: Consumer, id_: str, since_s: float) -> tuple[AnyDecision, int]:
     """A decision, and when it was sent."""
     first_ms = round((time.time() - since_s) * 1e3)
-    found = [r for r in _read(consumer, DECISIONS, first_ms) if r.record.id.startswith(id_)]
+    read = [*_read(consumer, DECISIONS, first_ms)]
+    if id_ == LATEST and read:
+        return max(read, key=lambda r: r.sent_ms)
+    found = [r for r in read if r.record.id.startswith(id_)]
     ids = sorted({r.record.id for r in found})
     if len(ids) == 1:
         return found[0]

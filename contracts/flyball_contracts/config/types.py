@@ -263,12 +263,13 @@ class PlatformConfig(Section, frozen=True):
     ``kubeconfig`` names (empty: its current one; without a file, the cluster of the actuator's own pod). ``slurm``
     commands the jobs in ``partitions`` of the cluster whose slurm.conf is ``conf`` (empty: the machine's own).
     ``autoscaler`` tells the autoscalers in ``namespaces``, which ask at ``scaler``, and writes nothing. ``webhook`` is
-    a server of your own behind ``url``, which is shown the bearer token in the variable ``token_env``. An answer is
+    a server of your own behind ``url``, which is shown the bearer token in the variable ``token_env``. ``docker``
+    commands the labelled containers of the engine behind the Unix socket ``url`` (empty: the usual one). An answer is
     waited for ``timeout_s``, and what is under way is looked at every ``poll_s``.
     """
 
     cells: tuple[str, ...] = ("*",)
-    driver: Literal["inventory", "simulated", "kubernetes", "slurm", "autoscaler", "webhook"] = "inventory"
+    driver: Literal["inventory", "simulated", "kubernetes", "slurm", "autoscaler", "webhook", "docker"] = "inventory"
     url: str = ""
     token_env: str = ""
     kubeconfig: str = ""

@@ -1,0 +1,170 @@
+"""One Docker engine as a platform; see :class:`DockerPlatform`."""
+
+import time
+from collections.abc import Callable, Iterable
+from concurrent.futures import ThreadPoolExecutor
+
+import msgspec
+
+from flyball_actuators.platforms.base import (
+    Capabilities,
+    Done,
+    Failed,
+    Handle,
+    Progress,
+    Rejected,
+    Running,
+    Superseded,
+)
+from flyball_actuators.platforms.docker.choose import choose, updates
+from flyball_actuators.platforms.docker.containers import Container, containers_of, state_of, unknown, version_of
+from flyball_actuators.platforms.docker.effects import Seen, carry_on
+from flyball_actuators.platforms.docker.engine import Engine
+from flyball_actuators.platforms.docker.plan import Plan, Step, decode, forget, write_down, written_down
+from flyball_actuators.platforms.states import expected_of, named_replicas
+from flyball_contracts.config import PlatformConfig
+from flyball_contracts.records import AnyDecision, Migrate, Preempt, Scale, SubjectState
+
+GIVE_UP_S = 900.0
+AT_ONCE = 8
+_NS = 1_000_000_000
+
+
+class DockerPlatform:
+    """Carries out decisions on the containers of one machine.
+
+    A workload is the containers with label ``flyball.dev/workload=NAME``; a replica is one that runs and is not paused.
+    What is to be done is written down in the engine first (see :mod:`flyball_actuators.platforms.docker.plan`), and
+    each step is one that the engine does once. No container is ever removed.
+    """
+
+    name = "docker"
+    capabilities = Capabilities(kinds=frozenset({"Scale", "Preempt"}), tracks=True)
+
+    def __init__(self, entry: PlatformConfig, where: str = "platform", clock: Callable[[], int] = time.time_ns) -> None:
+        self._engine = Engine(entry.url, entry.timeout_s, where)
+        self._clock = clock
+
+    def observe(self, decision: AnyDecision) -> SubjectState | Rejected:
+        """The workload's containers; those that the decision names and that run are on the engine's machine."""
+        containers = containers_of(self._engine, decision.workload)
+        if not containers:
+            return unknown(decision.workload)
+        known = {one.name for one in containers}
+        nodes = self._nodes(containers, [name for name in named_replicas(decision) if name in known])
+        return msgspec.structs.replace(state_of(containers), nodes=nodes)
+
+    def submit(self, decision: AnyDecision, observed: SubjectState, *, dry_run: bool) -> Handle | Rejected:
+        """Write the plan down and begin, provided nothing has changed since it was observed."""
+        if isinstance(decision, Migrate):
+            return Rejected("unsupported", "platform docker is one machine: a replica has nowhere else to go")
+        containers = containers_of(self._engine, decision.workload)
+        if not containers:
+            return unknown(decision.workload)
+        if version_of(containers) != observed.version:
+            return Rejected(
+                "conflict",
+                f"the containers of {decision.workload!r} were changed since they were looked at; decide again",
+            )
+        plan = self._plan(decision, containers)
+        if isinstance(plan, Rejected):
+            return plan
+        expected = expected_of(decision, observed)
+        if dry_run:
+            said = ", ".join(f"{step.verb} {step.name}" for step in plan.steps) or "nothing has to change"
+            return Handle(operation="", expected=expected, answer=f"would be done: {said}")
+        plan = write_down(self._engine, decision, plan)
+        seen = self._carry_on(plan, first=True)
+        forget(self._engine, decision)
+        return Handle(operation=plan.encode(), expected=expected, answer=_words(seen))
+
+    def poll(self, handle: Handle) -> Progress:
+        """What the engine shows; what is left to do is done, unless the decision has expired."""
+        plan = decode(handle.operation)
+        seen = self._carry_on(plan)
+        containers = containers_of(self._engine, plan.workload)
+        nodes = self._nodes(containers, handle.expected.nodes)
+        state = msgspec.structs.replace(state_of(containers), nodes=nodes)
+        answer = _words(seen)
+        if any(one.refused for one in seen):
+            return Failed(answer, state)
+        if any(one.lost for one in seen):
+            return Superseded(answer, state)
+        now_ns = self._clock()
+        if all(one.settled for one in seen):
+            return Done(state, now_ns, answer)
+        return Failed(f"after {GIVE_UP_S:.0f} s: {answer}", state) if now_ns >= plan.until_ns else Running(answer)
+
+    def find(self, decision: AnyDecision, observed: SubjectState | None) -> Handle | None:
+        """Look for the decision's plan: nothing is done before it is there."""
+        plan = written_down(self._engine, decision.id)
+        if plan is None:
+            return None
+        expected = expected_of(decision, observed or SubjectState())
+        return Handle(operation=plan.encode(), expected=expected, answer="found in the engine")
+
+    def _nodes(self, containers: list[Container], names: Iterable[str]) -> dict[str, str]:
+        """Where replicas run: on the engine's machine or, once they are stopped, nowhere."""
+        run = {one.name for one in containers if one.asked}
+        return {name: self._engine.machine() if name in run else "" for name in names}
+
+    def _plan(self, decision: Scale | Preempt, containers: list[Container]) -> Plan | Rejected:
+        now_ns = self._clock()
+        bodies: dict[str, dict[str, int]] = {}
+        if isinstance(decision, Scale):
+            problem = _beyond(decision)
+            if problem is not None:
+                return problem
+        if isinstance(decision, Scale) and decision.resources is not None:
+            told = updates(containers, decision.resources)
+            if isinstance(told, Rejected):
+                return told
+            bodies = told
+            steps = [Step("update", one.id, one.name) for one in containers]
+        else:
+            chosen = choose(containers, decision, self._engine.version())
+            if isinstance(chosen, Rejected):
+                return chosen
+            steps = chosen
+        if any(step.verb == "checkpoint" for step in steps) and not self._engine.experimental():
+            return Rejected(
+                "unsupported",
+                "the engine takes no checkpoints: they need CRIU and dockerd --experimental; install them, or label "
+                "the containers flyball.dev/preempt=stop or pause",
+            )
+        return Plan(
+            decision=decision.id,
+            workload=decision.workload,
+            version=version_of(containers),
+            replicas=decision.replicas,
+            begun_ns=now_ns,
+            begin_until_ns=max(decision.expires_ns, now_ns),
+            until_ns=now_ns + round(GIVE_UP_S * _NS),
+            steps=tuple(steps),
+            update=bodies,
+        )
+
+    def _carry_on(self, plan: Plan, *, first: bool = False) -> list[Seen]:
+        """All steps; several containers are told at once, for one may take its time to stop."""
+        now_ns = self._clock()
+        if len(plan.steps) < 2:
+            return [carry_on(self._engine, plan, step, now_ns, first=first) for step in plan.steps]
+
+        def carried(step: Step) -> Seen:
+            return carry_on(self._engine, plan, step, now_ns, first=first)
+
+        with ThreadPoolExecutor(min(AT_ONCE, len(plan.steps))) as threads:
+            return [*threads.map(carried, plan.steps)]
+
+
+def _words(seen: list[Seen]) -> str:
+    return "; ".join(dict.fromkeys(one.words for one in seen)) or "nothing has to change"
+
+
+def _beyond(decision: Scale) -> Rejected | None:
+    """What a Scale may ask for that an engine cannot do."""
+    for what, asked in (("a power limit", decision.power_limit_w), ("a choice of machines", decision.mix)):
+        if asked:
+            name = repr(decision.workload)
+            return Rejected("unsupported", f"platform docker cannot give {name} {what}; decide on replicas alone")
+    return None

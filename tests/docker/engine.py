@@ -1,0 +1,74 @@
+"""A Docker engine on a Unix socket, from the programs of infra/dockertest/fetch; see :class:`DockerEngine`."""
+
+import io
+import json
+import os
+import tarfile
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+from tests.docker.gate import forward
+
+from flyball_streams.broker.server import Server
+
+READY_S = 60.0
+IMAGE = "flyball-test:1"
+
+
+def missing(folder: Path) -> str | None:
+    """Why the tests on a real engine cannot run, if so."""
+    if not (folder / "usr/sbin/dockerd").is_file():
+        return f"no dockerd in {folder}; run infra/dockertest/fetch"
+    if os.geteuid() != 0:
+        return "a Docker engine needs root"
+    return None
+
+
+class DockerEngine:
+    """An engine without networks whose one image has a shell."""
+
+    def __init__(self, programs: Path, folder: Path) -> None:
+        self._programs, self._folder = programs, folder
+        self.socket = folder / "docker.sock"
+        self._send = forward(str(self.socket))
+
+    def __enter__(self) -> Self:
+        folder, programs = self._folder, self._programs
+        path = f"{programs}/usr/sbin:{programs}/usr/bin:{os.environ['PATH']}"
+        command = [
+            str(programs / "usr/sbin/dockerd"), f"--host=unix://{self.socket}", f"--data-root={folder}/data",
+            f"--exec-root={folder}/exec", f"--pidfile={folder}/pid", "--bridge=none", "--iptables=false",
+            "--ip6tables=false", "--ip-forward=false", "--ip-masq=false", "--storage-driver=vfs",
+        ]  # fmt: skip
+        self._server = Server("dockerd", command, folder / "dockerd.log", environment={"PATH": path})
+        self._server.wait_until(self._ready, READY_S)
+        image = io.BytesIO()
+        with tarfile.open(fileobj=image, mode="w") as tar:
+            tar.add(programs / "bin/busybox", "bin/busybox")
+            for name in ("bin/sh", "bin/sleep"):
+                link = tarfile.TarInfo(name)
+                link.type, link.linkname = tarfile.SYMTYPE, "busybox"
+                tar.addfile(link)
+        self.call("POST", "/images/create?fromSrc=-&repo=flyball-test&tag=1", raw=image.getvalue())
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        for one in self.call("GET", "/containers/json?all=true"):
+            self.call("DELETE", f"/containers/{one['Id']}?force=true")
+        self._server.stop()
+
+    def call(self, method: str, path: str, body: Any = None, raw: bytes = b"") -> Any:
+        """An answer that is no error."""
+        status, answer = self._send(method, path, raw or (b"" if body is None else json.dumps(body).encode()))
+        assert status < 400, f"{method} {path}: {status}: {answer!r}"
+        try:
+            return json.loads(answer) if answer else None
+        except ValueError:
+            return answer  # a stream of progress
+
+    def _ready(self) -> bool:
+        try:
+            return self.socket.exists() and self._send("GET", "/_ping", b"")[0] == 200
+        except OSError:
+            return False

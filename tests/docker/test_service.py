@@ -1,0 +1,47 @@
+"""From a decision on the topic to containers that run: broker, guard, ledger and driver together, on a real engine."""
+
+import time
+from collections.abc import Callable
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import pytest
+from tests.actuators.loop import PARTITIONS, config_for, ended, of, publish, running, said, wait_for
+from tests.actuators.samples import preempt, scale, spec
+from tests.docker.engine import DockerEngine
+from tests.docker.gate import forward
+from tests.docker.machine import Machine
+
+from flyball_contracts.config import PlatformConfig
+from flyball_streams.broker import EmbeddedBroker
+
+pytestmark = pytest.mark.integration
+
+
+def test_containers_follow_decisions(
+    engine: DockerEngine, embedded_broker: Callable[..., EmbeddedBroker], tmp_path: Path
+) -> None:
+    bootstrap = embedded_broker(PARTITIONS).bootstrap
+    with TemporaryDirectory(prefix="gate") as place:
+        machine = Machine(forward(str(engine.socket)), Path(place))
+        machine.make("chat")
+        publish(bootstrap, spec())
+        platform = PlatformConfig(driver="docker", url=machine.gate.url, poll_s=0.1)
+        config = config_for(
+            bootstrap, "hands", mode="live", ledger=str(tmp_path / "ledger"), platforms=(platform,), allow=("*",),
+            kill_switch=str(tmp_path / "stop"),
+        )  # fmt: skip
+        now_ns = time.time_ns()
+        with running(config, clock=time.time_ns):
+            publish(bootstrap, scale("up", before=1, after=3, time_ns=now_ns))
+            wait_for(ended(bootstrap, 1), "three run")
+            assert machine.running() == 3
+            publish(bootstrap, preempt("down", before=3, after=2, time_ns=now_ns + 1))
+            wait_for(ended(bootstrap, 2), "two run")
+            publish(bootstrap, scale("up", before=1, after=3, time_ns=now_ns))  # delivered twice
+            time.sleep(0.5)
+        assert machine.running() == 2
+        machine.clear()
+    for decision in ("up", "down"):
+        assert said(bootstrap, decision)[:3] == ["accepted", "running", "done"]
+    assert of(bootstrap, "up", "running").driver == "docker"
