@@ -17,7 +17,7 @@ exact with several actuators:
 
 import logging
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Executor, ThreadPoolExecutor
 from typing import Any
 
 from flyball_actuators.audit import Trail
@@ -58,6 +58,7 @@ class Carrier:
         judge: Judge,
         words: Words,
         monotonic: Callable[[], float],
+        pool: Callable[[str], Executor] = lambda name: ThreadPoolExecutor(CALLS_AT_ONCE, name),
     ) -> None:
         self._judge = judge
         self._ledger = ledger
@@ -65,7 +66,8 @@ class Carrier:
         self._session = session
         self._words = words
         self._monotonic = monotonic
-        self._pools: dict[int, ThreadPoolExecutor] = {}
+        self._pool = pool
+        self._pools: dict[int, Executor] = {}
 
     def arrive(self, task: Task) -> None:
         """Judge a new decision by what costs nothing to know; a refusal ends it."""
@@ -340,7 +342,7 @@ class Carrier:
 
         pool = self._pools.get(id(platform))
         if pool is None:
-            pool = self._pools[id(platform)] = ThreadPoolExecutor(CALLS_AT_ONCE, f"platform-{platform.name}")
+            pool = self._pools[id(platform)] = self._pool(f"platform-{platform.name}")
         task.call = pool.submit(made)
 
     def _platform(self, task: Task) -> Platform:
