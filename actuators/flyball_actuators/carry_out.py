@@ -17,11 +17,12 @@ exact with several actuators:
 
 import logging
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Executor, ThreadPoolExecutor
 from typing import Any
 
+from flyball_actuators.audit import Trail
 from flyball_actuators.effect import effect_of
-from flyball_actuators.guard import Verdict
+from flyball_actuators.guard import Verdict, passed
 from flyball_actuators.judge import Judge
 from flyball_actuators.ledger import Ledger
 from flyball_actuators.platforms import (
@@ -33,6 +34,7 @@ from flyball_actuators.platforms import (
     Served,
     expected_of,
 )
+from flyball_actuators.platforms.calls import heard_by
 from flyball_actuators.session import Session
 from flyball_actuators.task import UNKNOWN, Task, Words
 from flyball_contracts.records import AnyDecision, Effect, Outcome, SubjectState
@@ -51,17 +53,21 @@ class Carrier:
     def __init__(
         self,
         ledger: Ledger,
+        trail: Trail,
         session: Session,
         judge: Judge,
         words: Words,
         monotonic: Callable[[], float],
+        pool: Callable[[str], Executor] = lambda name: ThreadPoolExecutor(CALLS_AT_ONCE, name),
     ) -> None:
         self._judge = judge
         self._ledger = ledger
+        self._trail = trail
         self._session = session
         self._words = words
         self._monotonic = monotonic
-        self._pools: dict[int, ThreadPoolExecutor] = {}
+        self._pool = pool
+        self._pools: dict[int, Executor] = {}
 
     def arrive(self, task: Task) -> None:
         """Judge a new decision by what costs nothing to know; a refusal ends it."""
@@ -70,6 +76,7 @@ class Carrier:
             self._session.refresh()
             verdict = self._judge.check(task.decision)
         if verdict.status != "accepted":
+            self._trail.judged(task.decision, "arrival", verdict, passed(verdict, "arrival"))
             self._refuse(task, verdict)
         elif isinstance(task.served, Rejected):
             self._refuse(task, Verdict("refused", task.served.code, task.served.detail))
@@ -79,6 +86,7 @@ class Carrier:
         verdict = self._judge.still(task.decision)
         if verdict is None:
             return False
+        self._trail.judged(task.decision, "claimed", verdict, passed(verdict, "claimed"))
         self._refuse(task, verdict)
         return True
 
@@ -138,6 +146,7 @@ class Carrier:
         task.observed = observed
         decision = task.decision
         verdict, grant = self._judge.authorise(decision, observed, task.assumed)
+        self._trail.judged(decision, "observed", verdict, passed(verdict, "observed"))
         if grant is None:
             self._refuse(task, verdict)
             return
@@ -146,7 +155,9 @@ class Carrier:
         if self._judge.live:
             task.step = "claiming" if task.claim is None else "claimed"
         else:
-            self._call(task, self._platform(task).submit, decision, observed, dry_run=True)
+            platform = self._platform(task)
+            self._trail.telling(decision, platform.name, observed, dry_run=True)
+            self._call(task, platform.submit, decision, observed, dry_run=True)
             task.step = "planning"
 
     def _planning(self, task: Task) -> None:
@@ -171,7 +182,7 @@ class Carrier:
 
         expected = expected_of(task.decision, task.observed or SubjectState())
         accepted = self._words.outcome(task, "accepted", self._judge.now_ns(task.decision), expected=expected)
-        self._session.say(task.partition, accepted, written)
+        self._session.say(task.partition, self._trail.said(accepted), written)
         task.step = "claimed"
 
     def _claimed(self, task: Task) -> None:
@@ -189,12 +200,12 @@ class Carrier:
             task.claim, task.look, task.step = None, True, "waiting"
             task.due_s = self._monotonic() + 2 * self._session.lease.length_s
             return
-        verdict = self._judge.still(task.decision)
-        if verdict is not None:
-            self._refuse(task, verdict)
+        if self.reconsider(task):
             return
+        platform = self._platform(task)
         self._ledger.send(task.decision)
-        self._call(task, self._tell, self._platform(task), task.decision, task.observed)
+        self._trail.telling(task.decision, platform.name, task.observed, dry_run=False)
+        self._call(task, self._tell, platform, task.decision, task.observed)
         task.step = "submitting"
 
     def _tell(
@@ -219,6 +230,7 @@ class Carrier:
             self._ledger.withdraw(task.decision)
             task.look, task.step = False, "waiting"
         elif isinstance(taken, Verdict):
+            self._trail.judged(task.decision, "last", taken, passed(taken, "last"))
             self._refuse(task, taken)
         elif not isinstance(taken, Rejected):
             task.handle, task.due_s = taken, 0.0
@@ -313,18 +325,25 @@ class Carrier:
         self._end(task, self._words.outcome(task, "failed", self._judge.now_ns(task.decision), detail=detail))
 
     def _end(self, task: Task, outcome: Outcome) -> None:
+        outcome = self._trail.said(outcome)
         self._ledger.finish(task.decision, outcome)
         task.last, task.step = outcome, "ending"
 
     def _say(self, task: Task, status: Any, **said: Any) -> None:
-        self._session.say(task.partition, self._words.outcome(task, status, self._judge.now_ns(task.decision), **said))
+        outcome = self._words.outcome(task, status, self._judge.now_ns(task.decision), **said)
+        self._session.say(task.partition, self._trail.said(outcome))
 
     def _call(self, task: Task, function: Callable[..., Any], *arguments: Any, **named: Any) -> None:
-        platform = self._platform(task)
+        platform, decision = self._platform(task), task.decision
+
+        def made() -> Any:
+            with heard_by(lambda call: self._trail.called(decision, platform.name, call)):
+                return function(*arguments, **named)
+
         pool = self._pools.get(id(platform))
         if pool is None:
-            pool = self._pools[id(platform)] = ThreadPoolExecutor(CALLS_AT_ONCE, f"platform-{platform.name}")
-        task.call = pool.submit(function, *arguments, **named)
+            pool = self._pools[id(platform)] = self._pool(f"platform-{platform.name}")
+        task.call = pool.submit(made)
 
     def _platform(self, task: Task) -> Platform:
         assert isinstance(task.served, Served)

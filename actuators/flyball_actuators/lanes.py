@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from typing import NamedTuple
 
+from flyball_actuators.audit import Trail
 from flyball_actuators.carry_out import Carrier
 from flyball_actuators.guard import subject_of, urgency_of
 from flyball_actuators.judge import Judge
@@ -37,6 +38,7 @@ class Lanes:
         self,
         platforms: Platforms,
         ledger: Ledger,
+        trail: Trail,
         session: Session,
         judge: Judge,
         carrier: Carrier,
@@ -45,6 +47,7 @@ class Lanes:
     ) -> None:
         self._platforms = platforms
         self._ledger = ledger
+        self._trail = trail
         self._session = session
         self._judge = judge
         self._carrier = carrier
@@ -54,8 +57,8 @@ class Lanes:
         self._by_id: dict[str, Task] = {}
         self._expired: dict[str, _Expired] = {}
 
-    def take(self, decision: AnyDecision, partition: int, offset: int, at_ms: int) -> None:
-        """Take a decision that was read; ``at_ms`` is when it was sent.
+    def take(self, decision: AnyDecision, partition: int, offset: int, at_ms: int, key: str = "") -> None:
+        """Take a decision that was read; ``at_ms`` is when it was sent, and ``key`` has signed it.
 
         What has had its last word is answered with that, to whoever asked later than it was said.
         """
@@ -74,6 +77,7 @@ class Lanes:
             self._repeat(page, page.final, partition, [asked])
             return
         self._by_id[decision.id] = task
+        self._trail.told(decision, partition, offset, key)
         self._queue(task)
         if entry is not None and entry.outcome is not None and not _left_to_others(entry.outcome, page):
             task.last, task.step = entry.outcome, "ending"  # it was never heard

@@ -8,6 +8,7 @@ from typing import NamedTuple, cast
 
 from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, KafkaException, Message, TopicPartition
 
+from flyball_actuators.audit import Trail
 from flyball_actuators.authority import Authority
 from flyball_actuators.carry_out import Carrier
 from flyball_actuators.guard import longest_s
@@ -47,6 +48,7 @@ class _Read(NamedTuple):
     decision: AnyDecision
     offset: int
     at_ms: int
+    key: str
 
 
 class Loop:
@@ -61,6 +63,7 @@ class Loop:
         config: Config,
         session: Session,
         ledger: Ledger,
+        trail: Trail,
         platforms: Platforms,
         report: ActuatorReport,
         clock: Callable[[], int],
@@ -71,14 +74,15 @@ class Loop:
         settings, kafka = config.actuator, config.kafka
         self.started = self.assigned = False
         self._session, self._report, self._stop = session, report, stop
+        self._trail = trail
         self._known, self.topic = known, ""
         self._bootstrap = kafka.bootstrap
         self._authority = Authority(settings.keys)
         self._progress = Progress()
         self._judge = Judge(settings, ledger, session, clock)
         words = Words(settings, session.instance)
-        self._carrier = Carrier(ledger, session, self._judge, words, time.monotonic)
-        self._lanes = Lanes(platforms, ledger, session, self._judge, self._carrier, report, self._progress.done)
+        self._carrier = Carrier(ledger, trail, session, self._judge, words, time.monotonic)
+        self._lanes = Lanes(platforms, ledger, trail, session, self._judge, self._carrier, report, self._progress.done)
         self._held: dict[int, list[_Read]] = {}
         self._open: set[int] = set()
         self._paused = self._refused = False
@@ -150,14 +154,14 @@ class Loop:
             record = decode_record(topic, message.value(), headers_of(message))
             decision = cast(AnyDecision, record)  # the codec lets nothing else through on this topic
             self._check_key(decision, message.key(), partition)
-            self._authority.check(decision, message.value(), headers_of(message))
+            key = self._authority.check(decision, message.value(), headers_of(message))
         except DecodeError as bad:
             self._refuse(message, topic, partition, offset, bad)
             return
         self._report.decisions += 1
-        read = _Read(decision, offset, message.timestamp()[1])
+        read = _Read(decision, offset, message.timestamp()[1], key)
         if partition in self._open:
-            self._lanes.take(read.decision, partition, read.offset, read.at_ms)
+            self._lanes.take(read.decision, partition, read.offset, read.at_ms, read.key)
         else:
             self._held.setdefault(partition, []).append(read)
 
@@ -173,6 +177,7 @@ class Loop:
     def _refuse(self, message: Message, topic: str, partition: int, offset: int, error: DecodeError) -> None:
         self._report.undecodable += 1
         _LOG.warning("%s/%d@%d goes to the dead letters: %s", topic, partition, offset, error)
+        self._trail.refused(partition, offset, str(error))
         self._session.outbox.put(
             dead_letter(
                 topic=topic,
@@ -204,7 +209,7 @@ class Loop:
                 self._judge.restore(partition)
                 self._open.add(partition)
                 for read in self._held.pop(partition):
-                    self._lanes.take(read.decision, partition, read.offset, read.at_ms)
+                    self._lanes.take(read.decision, partition, read.offset, read.at_ms, read.key)
 
     def _prove(self) -> None:
         """Commit what has its last word; an accepted commit also proves that the partitions are still ours."""

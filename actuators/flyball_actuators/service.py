@@ -6,6 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 from threading import Event
 
+from flyball_actuators.audit import Trail
 from flyball_actuators.guard import longest_s
 from flyball_actuators.ledger import Ledger
 from flyball_actuators.loop import Loop
@@ -41,11 +42,14 @@ def run_actuator(
     settings = config.actuator
     keep_ns = None if settings.clock == "event" else round(max(_DAY_S, longest_s(settings)) * 1e9)
     report, instance, told, topic = ActuatorReport(), instance_name(), "", ""
-    with Ledger(Path(settings.ledger) if settings.ledger else None, keep_ns=keep_ns) as ledger:
+    with (
+        Ledger(Path(settings.ledger) if settings.ledger else None, keep_ns=keep_ns) as ledger,
+        Trail(Path(settings.audit) if settings.audit else None, instance, settings, clock) as trail,
+    ):
         while not stop.is_set():
             session = Session(config.kafka, settings.group, instance, stop)
             platforms = _platforms(settings, session, platform)
-            loop = Loop(config, session, ledger, platforms, report, clock, stop, known=topic)
+            loop = Loop(config, session, ledger, trail, platforms, report, clock, stop, known=topic)
             try:
                 loop.run(ready, beat)
             except TransportError as error:

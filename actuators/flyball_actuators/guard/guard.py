@@ -1,6 +1,7 @@
 """The checks in their fixed order, and what the guard remembers of the result."""
 
 from collections.abc import Collection
+from itertools import takewhile
 
 from flyball_actuators.guard.conflict import conflict
 from flyball_actuators.guard.freshness import expired, not_yet_valid, superseded
@@ -52,6 +53,12 @@ _STILL = (mode_off, kill_switch, expired, protected, out_of_hours, superseded)
 _LAST = (mode_off, kill_switch, expired)
 
 
+def passed(verdict: Verdict, stage: str) -> tuple[str, ...]:
+    """Names of the checks that let a decision through, up to the one that objected; ``stage`` is as in the audit."""
+    asked = {"claimed": _STILL, "last": _LAST}.get(stage, CHECKS)
+    return tuple(takewhile(lambda name: name != verdict.check, (check.__name__ for check in asked)))
+
+
 class Guard:
     """Authorises decisions one at a time; everything it remembers is in the state that it returns."""
 
@@ -83,12 +90,12 @@ class Guard:
     def still(self, state: GuardState, decision: AnyDecision, now_ns: int, world: World) -> Verdict | None:
         """Why an authorised decision may no longer be carried out, if so."""
         case = self._case(state, decision, now_ns, world)
-        return next((verdict for check in _STILL if (verdict := check(case)) is not None), None)
+        return _first(_STILL, case)
 
     def last(self, decision: AnyDecision, now_ns: int, stop: str, stops: Collection[Stop] = ()) -> Verdict | None:
         """Why a platform must not be told of a decision, if so; ``stop`` and ``stops`` are as in :class:`World`."""
         case = Case(self._config, GuardState(), decision, now_ns, World({}, {}, {}, stop, stops=stops))
-        return next((verdict for check in _LAST if (verdict := check(case)) is not None), None)
+        return _first(_LAST, case)
 
     def _case(
         self,
@@ -106,6 +113,7 @@ class Guard:
         for check in CHECKS:
             verdict = check(case)
             if verdict is not None:
+                verdict = verdict._replace(check=check.__name__)
                 return (_seen(case.state, case.decision) if check in _SOUND else case.state), verdict
         return _seen(case.state, case.decision), _ACCEPTED
 
@@ -128,6 +136,14 @@ class Guard:
         )
         kept = pruned(state.grants.get(decision.cell, ()), at_ns, self._config)
         return state._replace(grants={**state.grants, decision.cell: (*kept, grant)})
+
+
+def _first(checks: tuple[Check, ...], case: Case) -> Verdict | None:
+    for check in checks:
+        verdict = check(case)
+        if verdict is not None:
+            return verdict._replace(check=check.__name__)
+    return None
 
 
 def _seen(state: GuardState, decision: AnyDecision) -> GuardState:

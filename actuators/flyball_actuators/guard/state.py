@@ -149,13 +149,15 @@ class GuardState(NamedTuple):
 class Verdict(NamedTuple):
     """The guard's answer; ``detail`` is a sentence with the limit, its value and the remedy.
 
-    ``policy`` names the policy whose rule it is, and is empty for the limits that hold for all decisions.
+    ``policy`` names the policy whose rule it is, and is empty for the limits that hold for all decisions; ``check`` is
+    the check that objected.
     """
 
     status: VerdictStatus
     code: RefusalCode
     detail: str
     policy: str = ""
+    check: str = ""
 
 
 class Case(NamedTuple):

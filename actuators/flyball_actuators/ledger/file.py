@@ -8,7 +8,6 @@ is an error, because guessing could act twice.
 """
 
 import errno
-import fcntl
 import os
 from collections.abc import Iterator
 from io import FileIO
@@ -18,12 +17,14 @@ from typing import IO, Literal, Self
 import msgspec
 
 from flyball_actuators.guard import Grant
-from flyball_actuators.ledger.lines import HEADER, SEED, bodies_of, line_of
+from flyball_actuators.ledger.lines import Chain, crc32, lines_of
+from flyball_actuators.ledger.lock import locked
 from flyball_contracts.errors import ConfigError
 from flyball_contracts.records import AnyDecision, Outcome
 from flyball_contracts.records.outcomes import OutcomeStatus
 
 Step = Literal["granted", "sent"] | OutcomeStatus
+HEADER = b"flyball-ledger 2\n"
 COMPACT_LINES = 50_000
 
 
@@ -57,7 +58,7 @@ class Ledger:
         self._lines = 0
         self._most_lines = COMPACT_LINES
         self._file: FileIO | None = None
-        self._chain = 0
+        self._chain = Chain(HEADER, crc32)
         self._lock: IO[bytes] | None = None
         if path is not None:
             self._open(path)
@@ -104,16 +105,9 @@ class Ledger:
 
     def _open(self, path: Path) -> None:
         try:
-            path.parent.mkdir(parents=True, exist_ok=True)
-            self._lock = path.with_name(path.name + ".lock").open("ab")
-            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            self._lock = locked(path, "actuator.ledger")
             self._entries = _read(path)
             self._compact()
-        except BlockingIOError as error:
-            self.close()
-            raise ConfigError(
-                f"actuator.ledger: {path} is in use by another actuator; stop it or name another"
-            ) from error
         except OSError as error:
             self.close()
             raise ConfigError(f"actuator.ledger: {path} cannot be used: {error.strerror}") from error
@@ -138,10 +132,10 @@ class Ledger:
 
     def _write(self, file: FileIO, entry: Entry) -> None:
         """Append a line in one call; one that is cut short is damage, and nothing may follow it."""
-        line, chain = line_of(_encoder.encode(entry), self._chain)
+        line = self._chain.line(_encoder.encode(entry))
         if file.write(line) != len(line):
             raise OSError(errno.ENOSPC, "a line was written only in part; make room on the disk, then start again")
-        self._chain = chain
+        self._chain.add(line)
 
     def _compact(self) -> None:
         """Rewrite the file with the latest step of each decision worth keeping, atomically."""
@@ -161,10 +155,11 @@ class Ledger:
         fresh = self._path.with_name(self._path.name + ".new")
         with fresh.open("wb") as file:
             file.write(HEADER)
-            self._chain = SEED
+            self._chain = Chain(HEADER, crc32)
             for entry in self._entries.values():
-                line, self._chain = line_of(_encoder.encode(entry), self._chain)
+                line = self._chain.line(_encoder.encode(entry))
                 file.write(line)
+                self._chain.add(line)
             file.flush()
             os.fsync(file.fileno())
         fresh.replace(self._path)
@@ -186,7 +181,7 @@ def _read(path: Path) -> dict[str, Entry]:
     except FileNotFoundError:
         return {}
     entries: dict[str, Entry] = {}
-    for number, body in bodies_of(raw):
+    for number, _, body in lines_of(raw, HEADER, crc32):
         entry = None if body is None else _parse(body)
         if entry is None:
             raise ConfigError(

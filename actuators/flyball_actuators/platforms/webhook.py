@@ -19,6 +19,7 @@ from flyball_actuators.platforms.base import (
     Running,
     Superseded,
 )
+from flyball_actuators.platforms.calls import note
 from flyball_actuators.platforms.states import named_replicas
 from flyball_contracts.config import PlatformConfig
 from flyball_contracts.errors import ConfigError
@@ -140,10 +141,15 @@ class WebhookPlatform:
             headers = self._headers | ({"Content-Type": "application/json"} if body else {})
             connection.request(method, self._path + path, body, headers)
             response = connection.getresponse()
-            return response.status, response.read(_LARGEST_BYTES)
+            answer = response.read(_LARGEST_BYTES)
+            if body is not None:
+                note(method, path, response.status, response.getheader("X-Request-Id", ""))
+            return response.status, answer
         except (OSError, http.client.HTTPException) as error:
             said = f"no answer in {self._timeout_s:g} s" if isinstance(error, socket.timeout) else _words(error)
             self._cell = ""  # another one may listen there when it is back
+            if body is not None:
+                note(method, path, f"no answer: {said}")
             raise PlatformError(f"{method} {self._url}{path}: {said}") from error
         finally:
             connection.close()

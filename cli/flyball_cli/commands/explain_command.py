@@ -20,19 +20,28 @@ def command(
 ) -> None:
     """Say of one DECISION why it was made, on what numbers, what was done about it, and what was seen to happen.
 
-    DECISION is its id, the beginning of it, or `latest`.
+    DECISION is its id, the beginning of it, or `latest`. Where the file that
+    `actuator.audit` names is on this machine, the calls of the platform are
+    shown as well.
 
     \b
     Example:
       flyball explain 5f3c9a --bootstrap kafka-1:9092
     """
+    from flyball_actuators.audit import AnyEntry, Broken, entries_about
     from flyball_cli.explain.screen import screen
     from flyball_cli.explain.story import read_story
 
     config = configured(config_path, bootstrap, log_level)
     story = read_story(config.kafka, decision, since * 86_400.0)
+    audit = Path(config.actuator.audit)
+    trail: list[AnyEntry] = []
+    try:
+        trail = entries_about(audit, story.decision.id) if audit.is_file() else []
+    except Broken as error:  # the topics still tell their part
+        click.echo(f"the audit trail is left out: {error}", err=True)
     if as_json:
-        document = {"decision": story.decision, "outcomes": story.outcomes, "records": story.records}
+        document = {"decision": story.decision, "outcomes": story.outcomes, "records": story.records, "audit": trail}
         sys.stdout.write(msgspec.json.format(msgspec.json.encode(document), indent=1).decode() + "\n")
     else:
-        Console().print(screen(story))
+        Console().print(screen(story, trail))

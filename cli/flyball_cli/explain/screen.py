@@ -1,6 +1,6 @@
 """One decision on one screen: why, what it should change, what was done, what was seen."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
 
 from rich.console import Group, RenderableType
@@ -9,7 +9,9 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
+from flyball_actuators.audit import AnyEntry
 from flyball_cli.explain.story import Story
+from flyball_cli.explain.trail import calls
 from flyball_contracts.ids import NS_PER_S
 from flyball_contracts.records import AnyDecision, Effect, Evidence, Migrate, Outcome, Record, Scale
 
@@ -23,8 +25,8 @@ _EFFECTS = (
 )
 
 
-def screen(story: Story) -> RenderableType:
-    """The whole screen."""
+def screen(story: Story, trail: Sequence[AnyEntry] = ()) -> RenderableType:
+    """The whole screen; ``trail`` is what an audit trail has of the decision."""
     decision, last = story.decision, next((o for o in reversed(story.outcomes) if o.final), None)
     state = last.status if last else story.outcomes[-1].status if story.outcomes else "no outcome yet"
     title = Text.assemble(
@@ -40,6 +42,9 @@ def screen(story: Story) -> RenderableType:
         parts.append(_part("evidence", _evidence(decision.evidence, story.records)))
     if story.outcomes:
         parts.append(_part("what was done", _timeline(decision, story.outcomes)))
+    told = calls(trail)
+    if told is not None:
+        parts.append(_part("what the platform was told", told))
     effects = list(_effects(decision.expected, last.effect if last else None))
     if effects:
         table = Table("", "expected", "observed", box=None, pad_edge=False)

@@ -291,7 +291,7 @@ class ActuatorConfig(Section, frozen=True):
     time in the records. Unless all ``platforms`` are simulated, mode ``live`` takes an ``allow``, a ``kill_switch`` and
     clock ``wall``. A decision older than ``max_age_s`` is refused, however late it says that it expires. ``policies``
     are rules for some decisions only; each of those that match must agree. Where there are ``keys``, a decision must be
-    signed by one that may.
+    signed by one that may. ``audit`` is the file that records all that was told, judged, done and seen; empty: none.
     """
 
     mode: Literal["off", "dry_run", "live"] = "dry_run"
@@ -300,6 +300,7 @@ class ActuatorConfig(Section, frozen=True):
     allow: tuple[str, ...] | None = None
     kill_switch: str = ""
     ledger: str = ""
+    audit: str = ""
     clock: Literal["wall", "event"] = "wall"
     max_age_s: Positive = 900.0
     per_target: RateLimit = RateLimit()

@@ -60,7 +60,8 @@ class Outcome(Record, frozen=True, kw_only=True):
     the platform's name for what it does about it, ``counted`` what the limits count of it, and ``answer`` what the
     platform said. ``before`` is the state that was acted on, ``expected`` what the decision should lead to,
     ``observed`` what the platform shows, and ``effect`` what that changed, to be compared with the decision's own
-    ``expected``. ``effect_after_s`` is the time from the decision until the platform showed the effect.
+    ``expected``. ``effect_after_s`` is the time from the decision until the platform showed the effect. ``audit``
+    anchors the actuator's audit trail: ``TRAIL/LINE/CHECKSUM`` of the line on which a last word stands.
     """
 
     id: str
@@ -84,6 +85,7 @@ class Outcome(Record, frozen=True, kw_only=True):
     observed: SubjectState | None = None
     effect: Effect | None = None
     effect_after_s: float | None = None
+    audit: str = ""
 
     @property
     def final(self) -> bool:

@@ -5,8 +5,10 @@ from collections.abc import Iterator
 from contextlib import suppress
 from importlib import import_module
 from typing import Any, NamedTuple
+from urllib.parse import urlencode
 
 from flyball_actuators.platforms.base import PlatformError, Rejected
+from flyball_actuators.platforms.calls import note
 from flyball_contracts.errors import ConfigError
 
 MERGE = "application/merge-patch+json"
@@ -103,8 +105,12 @@ class Api:
         except self._failure as error:
             status, content, named = error.status, error.body, error.headers
         except (self._errors, OSError) as error:
+            if method != "GET":
+                note(method, _shown(path, query), f"no answer: {type(error).__name__}")
             raise PlatformError(f"{method} {self.host}{path}: {error}") from error
         answer = Answer(status, _decoded(content), named.get("Audit-Id", "") if named else "")
+        if method != "GET":
+            note(method, _shown(path, query), status, answer.audit_id)
         if not status or (status in (401, 429) and status not in known) or status >= 500:
             raise PlatformError(f"{method} {self.host}{path}: HTTP {status}: {answer.message or content!r}")
         return answer
@@ -203,6 +209,10 @@ def refused(answer: Answer, what: str) -> Rejected:
     if answer.status == 409:
         return Rejected("conflict", f"{what}: {said}; decide again on what is there now")
     return Rejected("invalid", f"{what}: the API server refuses it: {said}; correct the object or its limits")
+
+
+def _shown(path: str, query: tuple[tuple[str, str], ...]) -> str:
+    return f"{path}?{urlencode(query)}" if query else path
 
 
 def _decoded(content: Any) -> Any:

@@ -4,6 +4,7 @@ import os
 import subprocess
 
 from flyball_actuators.platforms.base import PlatformError, Rejected
+from flyball_actuators.platforms.calls import note
 from flyball_contracts.records.outcomes import RefusalCode
 
 # Variables that change what the commands show, or which cluster they ask.
@@ -48,7 +49,13 @@ class Commands:
 
     def may(self, *command: str) -> str | Rejected:
         """What a command prints, or ``Rejected`` where Slurm says no; raises as :meth:`tell` does."""
-        code, out, problem = self._run(command)
+        what = command[0], " ".join(command[1:])
+        try:
+            code, out, problem = self._run(command)
+        except PlatformError as error:
+            note(*what, f"no answer: {error}")
+            raise
+        note(*what, f"exit {code}{f': {problem}' if problem else ''}")
         if not code:
             return out
         for words, refusal, remedy in _NO:

@@ -1,0 +1,208 @@
+"""Writes the audit: each line is chained to the one before by SHA-256, and last words carry the head of the chain.
+
+What is published with an outcome cannot be taken back, so a file that was written anew, or whose end was cut off, no
+longer fits. What the disk does not take is not done: the actuator ends, as it does without its ledger.
+"""
+
+import hashlib
+import os
+import re
+import secrets
+from collections.abc import Callable
+from importlib.metadata import version
+from io import FileIO
+from pathlib import Path
+from threading import Lock
+from typing import IO, Any, Self
+
+import msgspec
+
+from flyball_actuators.audit.entries import (
+    AnyEntry,
+    Called,
+    Judged,
+    Refused,
+    Said,
+    Stage,
+    Started,
+    Telling,
+    Told,
+)
+from flyball_actuators.guard import Verdict
+from flyball_actuators.ledger.lines import Chain, lines_of, sha256
+from flyball_actuators.ledger.lock import locked
+from flyball_actuators.platforms.calls import Call
+from flyball_contracts.config import ActuatorConfig
+from flyball_contracts.errors import ConfigError
+from flyball_contracts.records import AnyDecision, Outcome, SubjectState
+
+MOST_BYTES = 64 * 1024 * 1024
+_HEADER = re.compile(rb"flyball-audit 1 ([0-9a-f]{16})\n")
+_encoder = msgspec.json.Encoder()
+
+
+def header_of(raw: bytes) -> tuple[bytes, str] | None:
+    """First line of a trail's file and the trail's name; ``None`` for any other file."""
+    found = _HEADER.match(raw)
+    return None if found is None else (found.group(), found.group(1).decode())
+
+
+class Trail:
+    """One file, by one process at a time; without a path nothing is recorded.
+
+    A file of ``most_bytes`` is put aside as ``PATH.TRAIL``, and a new one that names it begins. Any thread may write.
+    Raises :class:`ConfigError` where the file cannot be used, or was changed.
+    """
+
+    def __init__(
+        self,
+        path: Path | None,
+        actuator: str,
+        config: ActuatorConfig,
+        clock: Callable[[], int],
+        *,
+        most_bytes: int = MOST_BYTES,
+    ) -> None:
+        self._path, self._clock, self._most_bytes = path, clock, most_bytes
+        self._about = {
+            "actuator": actuator,
+            "mode": config.mode,
+            "version": version("flyball"),
+            "config": hashlib.sha256(_encoder.encode(config)).hexdigest(),
+        }
+        self._turn = Lock()
+        self._file: FileIO | None = None
+        self._held: IO[bytes] | None = None
+        self._name, self._line, self._bytes = "", 1, 0
+        self._chain = Chain(b"", sha256)
+        if path is not None:
+            self._open(path)
+
+    @property
+    def anchor(self) -> str:
+        """``TRAIL/LINE/CHECKSUM`` of the last line, empty where nothing is recorded."""
+        return f"{self._name}/{self._line}/{self._chain.last.decode()}" if self._file is not None else ""
+
+    def told(self, decision: AnyDecision, partition: int, offset: int, key: str) -> None:
+        """A decision was read."""
+        self._append(Told, decision=decision.id, record=decision, partition=partition, offset=offset, key=key)
+
+    def judged(self, decision: AnyDecision, stage: Stage, verdict: Verdict, passed: tuple[str, ...]) -> None:
+        """The guard has judged."""
+        self._append(
+            Judged,
+            decision=decision.id,
+            stage=stage,
+            passed=passed,
+            objected=verdict.check,
+            code=verdict.code,
+            detail=verdict.detail,
+            policy=verdict.policy,
+        )
+
+    def telling(self, decision: AnyDecision, driver: str, observed: SubjectState | None, *, dry_run: bool) -> None:
+        """The platform is about to be told; on disk when this returns."""
+        self._append(Telling, sync=True, decision=decision.id, driver=driver, observed=observed, dry_run=dry_run)
+
+    def called(self, decision: AnyDecision, driver: str, call: Call) -> None:
+        """The platform was called."""
+        self._append(Called, decision=decision.id, driver=driver, **msgspec.structs.asdict(call))
+
+    def said(self, outcome: Outcome) -> Outcome:
+        """An outcome is about to be published; a last word is on disk when this returns, and names the head."""
+        self._append(Said, sync=outcome.final, decision=outcome.decision, outcome=outcome)
+        if not outcome.final or self._file is None:
+            return outcome
+        return msgspec.structs.replace(outcome, audit=self.anchor)
+
+    def refused(self, partition: int, offset: int, error: str) -> None:
+        """A message went to the dead letters."""
+        self._append(Refused, partition=partition, offset=offset, error=error)
+
+    def close(self) -> None:
+        """Close the file and let another process have it; a second call does nothing."""
+        with self._turn:
+            for file in (self._file, self._held):
+                if file is not None:
+                    file.close()
+            self._file = self._held = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def _open(self, path: Path) -> None:
+        try:
+            self._held = locked(path, "actuator.audit")
+            raw = path.read_bytes() if path.exists() else b""
+            if raw:
+                self._go_on(path, raw)
+            else:
+                self._begin(path, "")
+        except OSError as error:
+            self.close()
+            raise ConfigError(f"actuator.audit: {path} cannot be used: {error.strerror}") from error
+        except ConfigError:
+            self.close()
+            raise
+
+    def _go_on(self, path: Path, raw: bytes) -> None:
+        """Append to what is there, once it is known to be whole."""
+        begins = header_of(raw)
+        if begins is None:
+            raise ConfigError(f"actuator.audit: {path} is no audit trail, or its first line was changed; name another")
+        header, self._name = begins
+        self._chain = Chain(header, sha256)
+        for number, checksum, body in lines_of(raw, header, sha256):
+            if body is None:
+                raise ConfigError(
+                    f"actuator.audit: {path}:{number}: this line, or one before it, was changed; see `flyball audit "
+                    f"verify {path}`, keep the file, and name another"
+                )
+            self._chain.add(checksum)
+            self._line = number
+        whole = raw.rfind(b"\n") + 1
+        self._file, self._bytes = path.open("ab", buffering=0), whole
+        self._file.truncate(whole)
+        self._write(Started, cut=len(raw) - whole, **self._about)
+
+    def _begin(self, path: Path, previous: str) -> None:
+        self._name = secrets.token_hex(8)
+        header = b"flyball-audit 1 %s\n" % self._name.encode()
+        self._chain, self._line = Chain(header, sha256), 1
+        self._file = path.open("ab", buffering=0)
+        self._bytes = self._file.write(header)
+        self._write(Started, previous=previous, **self._about)
+        os.fsync(self._file.fileno())
+        folder = os.open(path.parent, os.O_RDONLY)
+        try:
+            os.fsync(folder)  # the name, too, must survive a power cut
+        finally:
+            os.close(folder)
+
+    def _append(self, kind: type[AnyEntry], *, sync: bool = False, **fields: Any) -> None:
+        if self._path is None:
+            return
+        with self._turn:
+            if self._file is None:  # a call ended after the actuator did
+                return
+            if self._bytes >= self._most_bytes:
+                previous, name = self.anchor, self._path.with_name(f"{self._path.name}.{self._name}")
+                os.fsync(self._file.fileno())
+                self._file.close()
+                self._path.rename(name)
+                self._begin(self._path, previous)
+            self._write(kind, **fields)
+            if sync:
+                os.fsync(self._file.fileno())
+
+    def _write(self, kind: type[AnyEntry], **fields: Any) -> None:
+        assert self._file is not None
+        line = self._chain.line(_encoder.encode(kind(line=self._line + 1, at_ns=self._clock(), **fields)))
+        if self._file.write(line) != len(line):
+            raise OSError("a line of the audit was written only in part; make room on the disk, then start again")
+        self._chain.add(line)
+        self._line += 1
+        self._bytes += len(line)

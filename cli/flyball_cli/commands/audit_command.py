@@ -1,0 +1,114 @@
+"""``flyball audit``."""
+
+import sys
+from pathlib import Path
+
+import click
+import msgspec
+from rich.console import Console
+
+from flyball_cli.options import Finite, common, configured
+
+
+@click.group("audit")
+def command() -> None:
+    """Verify the audit trail that `actuator.audit` names, or show what it has of one decision.
+
+    \b
+    Examples:
+      flyball audit verify /var/lib/flyball/audit --bootstrap kafka-1:9092
+      flyball audit show 5f3c9a --file /var/lib/flyball/audit
+    """
+
+
+@command.command("verify")
+@click.argument("path", type=click.Path(path_type=Path))
+@click.option("--since", type=Finite(0), default=30.0, show_default=True, help="Days of outcomes to read for anchors.")
+@click.option("--anchor", "given", multiple=True, metavar="TRAIL/LINE/CHECKSUM", help="An anchor that you kept.")
+@click.option("--offline", is_flag=True, help="Read no topic: what was cut off the end is not noticed.")
+@common
+def verify(
+    path: Path,
+    since: float,
+    given: tuple[str, ...],
+    offline: bool,
+    config_path: Path | None,
+    bootstrap: str | None,
+    log_level: str,
+) -> None:
+    """Say whether the trail in PATH is what the actuator wrote, and name the first line that is not.
+
+    Each line is chained to the one before. Last outcomes carry the head of the chain, so a file that was written
+    anew, or whose end was cut off, does not fit the topic of outcomes. The exit status is 1 where something is wrong.
+
+    \b
+    Example:
+      flyball audit verify /var/lib/flyball/audit --bootstrap kafka-1:9092
+    """
+    from flyball_actuators.audit import Broken, anchor_of, verified
+    from flyball_cli.explain.story import read_anchors
+
+    config = configured(config_path, bootstrap, log_level)
+    named = [(text, "the anchor given") for text in given]
+    if not offline:
+        found = read_anchors(config.kafka, since * 86_400.0)
+        named += [(text, f"the outcome of decision {decision}") for text, decision in found]
+    anchors = [anchor_of(*one) for one in named]
+    for (text, source), anchor in zip(named, anchors, strict=True):
+        if anchor is None and source == "the anchor given":
+            raise click.BadParameter(f"{text!r} is no TRAIL/LINE/CHECKSUM as outcomes carry it", param_hint="--anchor")
+    try:
+        checked = verified(path, [anchor for anchor in anchors if anchor is not None])
+    except Broken as error:
+        click.echo(f"Error: {error}", err=True)
+        sys.exit(1)
+    for file in checked.files:
+        click.echo(f"{file}: whole")
+    click.echo(f"{checked.lines} entries about {checked.decisions} decisions; head {checked.head}")
+    if checked.anchored:
+        click.echo(f"anchored up to line {checked.anchored} of {path}")
+    else:
+        click.echo("no anchor names it: lines that were cut off the end would not be noticed")
+    if checked.unfinished:
+        click.echo(f"a last line of {checked.unfinished} bytes is unfinished: a crash cut it, or it is being written")
+    if checked.missing:
+        click.echo(f"it follows {checked.missing}, whose file is not beside it")
+
+
+@command.command("show")
+@click.argument("decision")
+@click.option("--file", "path", type=click.Path(path_type=Path), help="The trail; actuator.audit if left out.")
+@click.option("--json", "as_json", is_flag=True, help="Print the entries instead of a table.")
+@common
+def show(
+    decision: str,
+    path: Path | None,
+    as_json: bool,
+    config_path: Path | None,
+    bootstrap: str | None,
+    log_level: str,
+) -> None:
+    """Show what the trail has of one DECISION: what was told, judged, called and said.
+
+    DECISION is its id, or the beginning of it.
+
+    \b
+    Example:
+      flyball audit show 5f3c9a --file /var/lib/flyball/audit
+    """
+    from flyball_actuators.audit import entries_about
+    from flyball_cli.explain.trail import table
+    from flyball_contracts.errors import ConfigError, FlyballError
+
+    named = path or Path(configured(config_path, bootstrap, log_level).actuator.audit)
+    if named == Path():
+        raise ConfigError("actuator.audit: no trail is named; name one there, or pass --file")
+    entries = entries_about(named, decision)
+    ids = sorted({entry.decision for entry in entries})
+    if len(ids) != 1:
+        problem = f"{len(ids)} decisions begin with it: {', '.join(ids[:5])}" if ids else "the trail has none"
+        raise FlyballError(f"decision {decision!r}: {problem}; give its id, or another --file")
+    if as_json:
+        sys.stdout.write(msgspec.json.format(msgspec.json.encode(entries), indent=1).decode() + "\n")
+    else:
+        Console().print(table(entries))

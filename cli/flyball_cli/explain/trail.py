@@ -1,0 +1,54 @@
+"""What an audit trail has of one decision, as a table."""
+
+from collections.abc import Iterable
+
+from rich.markup import escape
+from rich.table import Table
+
+from flyball_actuators.audit import AnyEntry
+from flyball_actuators.audit.entries import Called, Judged, Said, Started, Telling, Told
+from flyball_contracts.ids import NS_PER_S
+
+
+def table(entries: Iterable[AnyEntry]) -> Table:
+    """One row for each entry; times are seconds after the first."""
+    made = Table("line", "after", "what", "which", "result", box=None, pad_edge=False)
+    first_ns: int | None = None
+    for entry in entries:
+        first_ns = entry.at_ns if first_ns is None else first_ns
+        what, which, result = _row(entry)
+        after_s = (entry.at_ns - first_ns) / NS_PER_S
+        made.add_row(str(entry.line), f"{after_s:.3f} s", what, escape(which), escape(result))
+    return made
+
+
+def calls(entries: Iterable[AnyEntry]) -> Table | None:
+    """The calls alone, ``None`` where there is none."""
+    made = Table("call", "object", "status", "request id", box=None, pad_edge=False)
+    for entry in entries:
+        if isinstance(entry, Called):
+            made.add_row(escape(entry.verb), escape(entry.object), escape(entry.status), escape(entry.request_id))
+    return made if made.row_count else None
+
+
+def _row(entry: AnyEntry) -> tuple[str, str, str]:
+    if isinstance(entry, Told):
+        signed = f", signed by {entry.key}" if entry.key else ""
+        which = f"{type(entry.record).__name__} of {entry.record.target}"
+        return "decision", which, f"partition {entry.partition}, offset {entry.offset}{signed}"
+    if isinstance(entry, Judged):
+        if entry.objected:
+            return "checks", entry.stage, f"{entry.policy or entry.objected} objects: {entry.detail}"
+        return "checks", entry.stage, f"{len(entry.passed)} passed"
+    if isinstance(entry, Telling):
+        return "tell", entry.driver, "a dry run" if entry.dry_run else ""
+    if isinstance(entry, Called):
+        request = f", request {entry.request_id}" if entry.request_id else ""
+        return "call", f"{entry.verb} {entry.object}", f"{entry.status}{request}"
+    if isinstance(entry, Said):
+        outcome = entry.outcome
+        words = "; ".join(filter(None, (outcome.code, outcome.detail or outcome.answer)))
+        return "outcome", outcome.status, words
+    if isinstance(entry, Started):
+        return "start", entry.actuator, entry.mode
+    return "dead letter", f"partition {entry.partition}, offset {entry.offset}", entry.error

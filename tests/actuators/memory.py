@@ -1,0 +1,698 @@
+"""Actuators in one process without a broker: the real loop, lanes, guard, ledger and lease over topics in memory.
+
+Time stands still until it is told to go on, calls of the platform are held or made at once, and a process can end at
+any of its steps. The platform keeps the account by which all is judged.
+"""
+
+import os
+import random
+from collections import Counter
+from collections.abc import Callable, Collection, Generator, Mapping, Sequence
+from concurrent.futures import Executor, Future
+from contextlib import contextmanager
+from pathlib import Path
+from threading import Event
+from typing import Any, NamedTuple
+from unittest import mock
+
+from confluent_kafka import KafkaError, KafkaException, TopicPartition
+from tests.actuators.samples import CELL, NOW
+
+from flyball_actuators import loop as loop_module
+from flyball_actuators.audit import Trail
+from flyball_actuators.guard import NodeInfo, World
+from flyball_actuators.lease import Lease
+from flyball_actuators.ledger import Book, CellGrants, Ledger
+from flyball_actuators.loop import Loop
+from flyball_actuators.platforms import (
+    Capabilities,
+    Done,
+    Handle,
+    Platform,
+    PlatformError,
+    Platforms,
+    Progress,
+    Rejected,
+    Running,
+    Served,
+    expected_of,
+)
+from flyball_actuators.report import ActuatorReport
+from flyball_contracts.codec import Message, record_message
+from flyball_contracts.config import Config
+from flyball_contracts.partitioner import partition_of
+from flyball_contracts.records import AnyDecision, Migrate, Outcome, Stop, SubjectState, WorkloadSpec
+from flyball_contracts.topics import DECISIONS
+
+SESSION_S = 6.0
+POLL_S = 0.1
+
+
+class Crash(BaseException):
+    """A process ends as by a power cut; no handler of ours may catch it."""
+
+
+class Time:
+    """Stands in for the module ``time`` of the loop: nothing moves unless it is told to."""
+
+    def __init__(self) -> None:
+        self.now_s = 1000.0
+
+    def monotonic(self) -> float:
+        return self.now_s
+
+    def sleep(self, seconds: float) -> None:
+        self.now_s += max(seconds, 0.5)  # waits are long in turns, not in seconds
+
+
+class Read:
+    """A message as a consumer gives it."""
+
+    def __init__(self, message: Message, partition: int, offset: int, at_ms: int) -> None:
+        self._message, self._partition, self._offset, self._at_ms = message, partition, offset, at_ms
+
+    def topic(self) -> str:
+        return self._message.topic
+
+    def partition(self) -> int:
+        return self._partition
+
+    def offset(self) -> int:
+        return self._offset
+
+    def error(self) -> None:
+        return None
+
+    def key(self) -> bytes | None:
+        return self._message.key
+
+    def value(self) -> bytes | None:
+        return self._message.value
+
+    def headers(self) -> list[tuple[str, bytes]]:
+        return [*self._message.headers]
+
+    def timestamp(self) -> tuple[int, int]:
+        return 1, self._at_ms
+
+
+class Said(NamedTuple):
+    """An outcome on the topic."""
+
+    outcome: Outcome
+    at_ms: int
+
+
+class Broker:
+    """Topics of decisions and outcomes, and one group that reads the decisions."""
+
+    def __init__(self, time: Time, partitions: int) -> None:
+        self.time = time
+        self.decisions: list[list[Read]] = [[] for _ in range(partitions)]
+        self.outcomes: list[list[Said]] = [[] for _ in range(partitions)]
+        self.committed = [0] * partitions
+        self.owner: list[Consumer | None] = [None] * partitions
+        self._heard_s: dict[Consumer, float] = {}
+
+    @property
+    def now_ms(self) -> int:
+        return NOW // 1_000_000 + round(1000 * self.time.now_s)
+
+    def publish(self, decision: AnyDecision) -> None:
+        message = record_message(decision, "/test")
+        partition = partition_of(decision.target.encode(), len(self.decisions))
+        log = self.decisions[partition]
+        log.append(Read(message, partition, len(log), self.now_ms))
+
+    def said(self) -> list[Outcome]:
+        return [said.outcome for log in self.outcomes for said in log]
+
+    def hear(self, consumer: "Consumer") -> bool:
+        """A member is alive; whether it still is one."""
+        self._evict()
+        if consumer in self._heard_s:
+            self._heard_s[consumer] = self.time.now_s
+            return True
+        return False
+
+    def join(self, consumer: "Consumer") -> None:
+        self._evict()
+        self._heard_s[consumer] = self.time.now_s
+
+    def leave(self, consumer: "Consumer") -> None:
+        self._heard_s.pop(consumer, None)
+        self.owner = [None if owner is consumer else owner for owner in self.owner]
+
+    def share(self, consumer: "Consumer") -> set[int]:
+        """The partitions that a member should have."""
+        members = [*self._heard_s]
+        at = members.index(consumer)
+        return {p for p in range(len(self.owner)) if p % len(members) == at}
+
+    def _evict(self) -> None:
+        for member, heard_s in [*self._heard_s.items()]:
+            if self.time.now_s - heard_s > SESSION_S:
+                self.leave(member)
+
+
+class Consumer:
+    """A member of the group, as far as the loop uses one."""
+
+    def __init__(self, broker: Broker, on_commit: Callable[[Any, list[TopicPartition]], None]) -> None:
+        self._broker, self._on_commit = broker, on_commit
+        self._next: dict[int, int] = {}
+        self._paused = False
+        self._answers: list[tuple[Any, list[TopicPartition]]] = []
+        self._joined = False
+
+    def subscribe(self, topics: list[str], **callbacks: Callable[..., None]) -> None:
+        self._callbacks = callbacks
+
+    def poll(self, wait_s: float) -> Read | None:
+        answers, self._answers = self._answers, []
+        for answer in answers:
+            self._on_commit(*answer)
+        self._sync()
+        return next(iter(self.consume(1, 0)), None)
+
+    def consume(self, most: int, wait_s: float) -> list[Read]:
+        found: list[Read] = []
+        for partition, offset in [] if self._paused else [*self._next.items()]:
+            part = self._broker.decisions[partition][offset : offset + most - len(found)]
+            self._next[partition] += len(part)
+            found += part
+        return found
+
+    def commit(self, offsets: list[TopicPartition], asynchronous: bool) -> None:
+        alive = self._broker.hear(self)
+        mine = alive and all(self._broker.owner[part.partition] is self for part in offsets)
+        if mine:
+            for part in offsets:
+                self._broker.committed[part.partition] = part.offset
+        problem = None if mine else KafkaError(KafkaError.ILLEGAL_GENERATION)
+        if asynchronous:
+            self._answers.append((problem, offsets))
+        elif problem is not None:
+            raise KafkaException(problem)
+
+    def assignment(self) -> list[TopicPartition]:
+        return [TopicPartition(DECISIONS.name, p) for p in self._next]
+
+    def pause(self, parts: list[TopicPartition]) -> None:
+        self._paused = True
+
+    def resume(self, parts: list[TopicPartition]) -> None:
+        self._paused = False
+
+    def close(self) -> None:
+        if self._broker.hear(self):
+            self._call("on_revoke", set(self._next))
+            self._broker.leave(self)
+
+    def _sync(self) -> None:
+        broker = self._broker
+        if not broker.hear(self):
+            if self._joined:
+                self._call("on_lost", set(self._next))
+            broker.join(self)
+            self._joined = True
+        share = broker.share(self)
+        gone = set(self._next) - share
+        if gone:
+            self._call("on_revoke", gone)
+            if not broker.hear(self):  # it took longer than the session
+                return
+            for partition in gone:
+                broker.owner[partition] = None
+        free = {p for p in share - set(self._next) if broker.owner[p] is None}
+        if free:
+            for partition in free:
+                broker.owner[partition] = self
+                self._next[partition] = broker.committed[partition]
+            self._callbacks["on_assign"](self, [TopicPartition(DECISIONS.name, p) for p in sorted(free)])
+
+    def _call(self, name: str, partitions: set[int]) -> None:
+        if partitions:
+            self._callbacks[name](self, [TopicPartition(DECISIONS.name, p) for p in sorted(partitions)])
+        for partition in partitions:
+            del self._next[partition]
+
+
+class Outcomes:
+    """Follows the outcomes, as :class:`flyball_actuators.ledger.OutcomeLog` does."""
+
+    def __init__(self, broker: Broker, book: Any) -> None:
+        self.book = book
+        self.undecodable = 0
+        self._broker = broker
+        self._at: dict[int, int] = {}
+        self._until: dict[int, int] = {}
+
+    def follow(self, partition: int, since_ms: int) -> None:
+        if partition not in self._at:
+            self._at[partition], self._until[partition] = 0, len(self._broker.outcomes[partition])
+
+    def read(self, partition: int, offset: int | None = None) -> bool:
+        until = self._until.get(partition, 0) if offset is None else offset + 1
+        return partition in self._at and self._at[partition] >= until
+
+    def drain(self) -> None:
+        for partition, at in self._at.items():
+            new = self._broker.outcomes[partition][at:]
+            for said in new:
+                self.book.hear(partition, said.outcome, said.at_ms)
+            self._at[partition] += len(new)
+
+    def forget(self, partition: int) -> None:
+        self._at.pop(partition, None)
+        self.book.forget(partition)
+
+
+class Outbox:
+    """What a process says: written at once, or with its next turn, and not at all where it was stopped too long."""
+
+    def __init__(self, broker: Broker, lease: Lease, slow: Callable[[], bool]) -> None:
+        self.delivered = 0
+        self._broker, self._lease, self._slow = broker, lease, slow
+        self._waiting: list[tuple[float, int, Outcome, Callable[[int], None] | None, int]] = []
+        self._acknowledged: list[tuple[Callable[[int], None], int]] = []
+        self._turns: Counter[int] = Counter()
+
+    def put(self, message: Message, then: Callable[[int], None] | None = None) -> None:
+        if then is not None:  # a dead letter
+            self._acknowledged.append((then, 0))
+
+    def say(self, partition: int, outcome: Outcome, then: Callable[[int], None] | None) -> None:
+        self._waiting.append((self._broker.time.now_s, partition, outcome, then, self._turns[partition]))
+        if not self._slow():
+            self._send()
+
+    def _send(self) -> None:
+        waiting, self._waiting = self._waiting, []
+        for waits in waiting:
+            said_s, partition, outcome, then, turn = waits
+            if self._broker.time.now_s - said_s > self._lease.length_s and not self._lease.valid():
+                self._waiting.append(waits)
+                continue
+            if turn != self._turns[partition]:
+                continue
+            log = self._broker.outcomes[partition]
+            log.append(Said(outcome, self._broker.now_ms))
+            if then is not None:
+                self._acknowledged.append((then, len(log) - 1))
+
+    def step(self) -> None:
+        self._send()
+        acknowledged, self._acknowledged = self._acknowledged, []
+        for then, offset in acknowledged:
+            then(offset)
+
+    def flush(self) -> bool:
+        self.step()
+        return not self._waiting
+
+    def give_up(self, partition: int) -> None:
+        self._turns[partition] += 1
+
+
+class Orders:
+    """What is true outside: the workloads that are known, and the stops that people ordered."""
+
+    def __init__(self, workloads: Mapping[str, WorkloadSpec], running: int) -> None:
+        self.stops: tuple[Stop, ...] = ()
+        self._workloads = workloads
+        self._placed = {CELL: {name: {f"{name}-{i}": "n1" for i in range(running)} for name in workloads}}
+
+    def world(self, stop: str) -> World:
+        return World(self._workloads, {"n1": NodeInfo(CELL, True)}, self._placed, stop, stops=self.stops)
+
+
+class Session:
+    """Stands in for :class:`flyball_actuators.session.Session`."""
+
+    unreadable = 0
+
+    def __init__(self, broker: Broker, orders: Orders, instance: str, fuse: Callable[[str], None], slow: Any) -> None:
+        self.instance = instance
+        self.lease = Lease(SESSION_S, broker.time.monotonic)
+        self.log, self.all = Outcomes(broker, Book()), Outcomes(broker, CellGrants())
+        self.outbox = Outbox(broker, self.lease, slow)
+        self.all_read = True
+        self.world = orders.world
+        self._broker, self._orders, self._fuse = broker, orders, fuse
+
+    def start(self) -> None:
+        pass
+
+    def close(self) -> None:
+        pass
+
+    def refresh(self) -> None:
+        pass
+
+    def follow_all(self, partitions: int, since_ms: int) -> None:
+        for partition in range(partitions):
+            self.all.follow(partition, since_ms)
+
+    def drain(self) -> None:
+        self.log.drain()
+        self.all.drain()
+        self.outbox.step()
+
+    def say(self, partition: int, outcome: Outcome, then: Callable[[int], None] | None = None) -> None:
+        self._fuse("before it is said")
+        self.outbox.say(partition, outcome, then)
+        self._fuse("after it is said")
+
+    @property
+    def stops(self) -> Collection[Stop]:
+        return self._orders.stops
+
+    def replicas(self, cell: str, workload: str) -> Mapping[str, str]:
+        return {}
+
+    def usd_per_gpu_hour(self, decision: AnyDecision) -> float | None:
+        return None
+
+
+class Watch:
+    """Stands in for the watch of the topics, which stay the same."""
+
+    changed, cut_short, identity, answered_s = "", False, "t", 0.0
+
+    def __init__(self, partitions: int) -> None:
+        self.partitions = partitions
+        self.positions: dict[int, int] = {}
+
+    def start(self, stop: Event) -> None:
+        pass
+
+    def close(self) -> None:
+        pass
+
+
+class Calls(Executor):
+    """Makes calls at once, or when they are let go."""
+
+    def __init__(self, held: Callable[[], bool]) -> None:
+        self._held = held
+        self._waiting: list[tuple[Future[Any], Callable[[], Any]]] = []
+
+    def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
+        future: Future[Any] = Future()
+        self._waiting.append((future, lambda: fn(*args, **kwargs)))
+        if not self._held():
+            self.let_go()
+        return future
+
+    def let_go(self) -> None:
+        waiting, self._waiting = self._waiting, []
+        for future, call in waiting:
+            try:
+                future.set_result(call())
+            except Exception as error:
+                future.set_exception(error)
+
+    def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
+        self._waiting = []
+
+
+class Effect(NamedTuple):
+    """Something that the platform has done; ``wrong`` says why it must not have."""
+
+    decision: str
+    actuator: str
+    wrong: str
+
+
+class Account:
+    """The platform: its workloads, and each effect with who caused it; shared by all actuators."""
+
+    def __init__(self, workloads: Sequence[str], replicas: int, *, tracks: bool, chance: random.Random) -> None:
+        self.tracks = tracks
+        self.effects: list[Effect] = []
+        self.taken: Counter[str] = Counter()
+        self.state = {name: SubjectState(replicas=replicas, ready=replicas, version="1") for name in workloads}
+        self.operations: dict[str, SubjectState] = {}
+        self.faults = Counter[str]()
+        self.chance = chance
+
+    def somebody(self, workload: str, replicas: int) -> None:
+        """Change a workload as others do."""
+        version = str(int(self.state[workload].version) + 1)
+        self.state[workload] = SubjectState(replicas=replicas, ready=replicas, version=version)
+
+    def act(self, decision: AnyDecision, actuator: str, wrong: str) -> None:
+        state = self.state[decision.workload]
+        count = state.replicas if isinstance(decision, Migrate) else decision.replicas
+        self.taken[decision.id] += max(0, (state.replicas or 0) - (count or 0))
+        self.effects.append(Effect(decision.id, actuator, wrong))
+        self.somebody(decision.workload, count or 0)
+        self.operations[decision.id] = self.state[decision.workload]
+
+
+class Double:
+    """The platform as one actuator sees it; ``wrong`` says why nothing may be done at this moment, or is empty."""
+
+    name = "double"
+
+    def __init__(
+        self, account: Account, actuator: str, wrong: Callable[[AnyDecision], str], fuse: Callable[[str], None]
+    ) -> None:
+        self._account, self._actuator, self._wrong, self._fuse = account, actuator, wrong, fuse
+        self.capabilities = Capabilities(frozenset({"Scale", "Migrate", "Preempt"}), account.tracks)
+
+    def observe(self, decision: AnyDecision) -> SubjectState | Rejected:
+        self._fails("observe")
+        return self._account.state[decision.workload]
+
+    def submit(self, decision: AnyDecision, observed: SubjectState, *, dry_run: bool) -> Handle | Rejected:
+        account = self._account
+        self._fuse("before the effect")
+        self._fails("before")
+        if self._lost("conflict"):
+            return Rejected("conflict", "changed meanwhile; decide again")
+        expected = expected_of(decision, observed)
+        if not (account.tracks and decision.id in account.operations):
+            if account.state[decision.workload].version != observed.version:
+                return Rejected("conflict", "changed meanwhile; decide again")
+            account.act(decision, self._actuator, self._wrong(decision))
+        self._fuse("after the effect")
+        self._fails("after")
+        return Handle(operation=decision.id, expected=expected)
+
+    def poll(self, handle: Handle) -> Progress:
+        self._fails("poll")
+        if self._lost("slow"):
+            return Running("still at it")
+        shown = self._account.operations[handle.operation]
+        return Done(shown, NOW)
+
+    def find(self, decision: AnyDecision, observed: SubjectState | None) -> Handle | None:
+        self._fails("find")
+        shown = self._account.operations.get(decision.id)
+        return None if shown is None else Handle(operation=decision.id, expected=shown)
+
+    def _fails(self, what: str) -> None:
+        if self._lost(what):
+            raise PlatformError(f"no answer ({what})")
+
+    def _lost(self, what: str) -> bool:
+        """Whether a fault that was ordered strikes now."""
+        if self._account.faults[what] > 0:
+            self._account.faults[what] -= 1
+            return True
+        return False
+
+
+class Process:
+    """One actuator process with its own ledger, audit trail and clock."""
+
+    def __init__(self, site: "Site", name: str) -> None:
+        self.site, self.name = site, name
+        self.alive = self.held = False
+        self.jump_ns = 0
+        self.left = -1
+        self.starts = 0
+        self.ledger_path, self.audit_path = site.folder / f"{name}.ledger", site.folder / f"{name}.audit"
+
+    def clock(self) -> int:
+        return self.site.now_ns + self.jump_ns
+
+    def burn(self, where: str) -> None:
+        """A step at which the process can end."""
+        if self.left == 0:
+            self.left = -1
+            raise Crash(where)
+        self.left -= self.left > 0
+
+    def start(self) -> None:
+        """Start it; raises :class:`ConfigError` where its ledger is damaged."""
+        site = self.site
+        self.starts += 1
+        self.left = -1
+        instance = f"{self.name}/{self.starts}"
+        keep_ns = 86_400_000_000_000
+        ledger = Ledger(self.ledger_path, keep_ns=keep_ns)
+        try:
+            trail = Trail(self.audit_path, instance, site.config.actuator, self.clock)
+        except BaseException:
+            ledger.close()
+            raise
+        for step in ("grant", "send", "withdraw", "finish"):
+            self._burning(ledger, step)
+        self._calls = Calls(lambda: self.held)
+        session: Any = Session(site.broker, site.orders, instance, self.burn, site.slow)
+        platform: Platform = Double(site.account, instance, self._wrong, self.burn)
+        platforms = Platforms([Served(("*",), platform, POLL_S)], live=True)
+        partitions = len(site.broker.decisions)
+        with (
+            mock.patch.object(
+                loop_module, "open_consumer", lambda settings, *_: Consumer(site.broker, settings["on_commit"])
+            ),
+            mock.patch.object(loop_module, "TopicsWatch", lambda *_: Watch(partitions)),
+        ):
+            loop = Loop(site.config, session, ledger, trail, platforms, ActuatorReport(), self.clock, Event(), known="")
+        loop._carrier._pool = lambda _: self._calls  # pyright: ignore[reportPrivateUsage]
+        loop.topic = "t"
+        consumer: Any = loop._consumer  # pyright: ignore[reportPrivateUsage]
+        consumer.subscribe([], on_assign=loop._assigned, on_revoke=loop._revoked, on_lost=loop._lost)  # pyright: ignore[reportPrivateUsage]
+        self._loop, self._ledger, self._trail, self.alive = loop, ledger, trail, True
+
+    def step(self) -> None:
+        """Go round once; a crash ends it."""
+        if not self.alive:
+            return
+        try:
+            if not self.held:
+                self._calls.let_go()
+            self._loop._read(0.0)  # pyright: ignore[reportPrivateUsage]
+            self._loop._turn()  # pyright: ignore[reportPrivateUsage]
+            self._loop._make_room()  # pyright: ignore[reportPrivateUsage]
+        except Crash:
+            self.kill()
+
+    def kill(self) -> None:
+        """End it as a crash does: nothing more is said, and nobody is told."""
+        self.alive = False
+        self._ledger.close()
+        self._trail.close()
+
+    def _wrong(self, decision: AnyDecision) -> str:
+        if self.site.orders.stops:
+            return "while everything was stopped"
+        if self.clock() > decision.expires_ns:
+            return "after it had expired"
+        return "" if decision.workload in self.site.allowed else "on a workload that is not allowed"
+
+    def _burning(self, ledger: Ledger, name: str) -> None:
+        step = getattr(ledger, name)
+
+        def burning(*arguments: Any) -> None:
+            self.burn(f"before {name}")
+            step(*arguments)
+            self.burn(f"after {name}")
+
+        setattr(ledger, name, burning)
+
+
+class Site:
+    """A broker, a platform, and actuators of one group."""
+
+    def __init__(
+        self,
+        folder: Path,
+        config: Config,
+        specs: Sequence[WorkloadSpec],
+        *,
+        allowed: Collection[str],
+        actuators: Sequence[str] = ("a", "b"),
+        partitions: int = 2,
+        replicas: int = 4,
+        tracks: bool = True,
+        chance: random.Random,
+    ) -> None:
+        self.folder, self.config, self.allowed = folder, config, allowed
+        self.time = Time()
+        self.broker = Broker(self.time, partitions)
+        self.orders = Orders({spec.workload: spec for spec in specs}, replicas)
+        self.account = Account([s.workload for s in specs], replicas, tracks=tracks, chance=chance)
+        self.sent: dict[str, AnyDecision] = {}
+        self.slowly = 0.0
+        self._chance = chance
+        self.processes = [Process(self, name) for name in actuators]
+
+    @property
+    def now_ns(self) -> int:
+        return NOW + round((self.time.now_s - 1000.0) * 1e9)
+
+    def slow(self) -> bool:
+        return self._chance.random() < self.slowly
+
+    def send(self, decision: AnyDecision) -> None:
+        self.sent[decision.id] = decision
+        self.broker.publish(decision)
+
+    def last_words(self) -> dict[str, list[Outcome]]:
+        """Last words by decision, in the order of the topic."""
+        found: dict[str, list[Outcome]] = {}
+        for outcome in self.broker.said():
+            if outcome.final:
+                found.setdefault(outcome.decision, []).append(outcome)
+        return found
+
+    def open(self) -> set[str]:
+        """Decisions without a last word."""
+        return set(self.sent) - set(self.last_words())
+
+    def settle(self, turns: int = 400) -> None:
+        """Let all processes run without faults until each decision has its last word."""
+        self.account.faults.clear()
+        self.orders.stops, self.slowly = (), 0.0
+        for process in self.processes:
+            process.held, process.left = False, -1
+        for _ in range(turns):
+            for process in self.processes:
+                if not process.alive:
+                    started(process)
+                process.step()
+            if not self.open():
+                return
+            self.time.now_s += 0.5
+
+    def broken(self) -> list[str]:
+        """What should not have happened, in words; the platform's account against what was said."""
+        effects = Counter(effect.decision for effect in self.account.effects)
+        lasts = self.last_words()
+        found = [f"{id_} had {times} effects" for id_, times in effects.items() if times > 1]
+        found += [f"{e.decision} had an effect {e.wrong}, by {e.actuator}" for e in self.account.effects if e.wrong]
+        for id_ in self.sent:
+            statuses = {outcome.status for outcome in lasts.get(id_, [])}
+            if len(statuses) != 1:
+                found.append(f"{id_} has {len(statuses)} last words: {sorted(statuses)}")
+            if statuses == {"refused"} and effects[id_]:
+                found.append(f"{id_} is said to be refused, and had an effect")
+            if statuses == {"done"} and not effects[id_]:
+                found.append(f"{id_} is said to be done, and had no effect")
+        return found
+
+
+def started(process: Process) -> bool:
+    """Start a process; where its ledger is damaged, an operator puts it away first, as the error says."""
+    from flyball_contracts.errors import ConfigError
+
+    try:
+        process.start()
+    except ConfigError as error:
+        assert "actuator.ledger" in str(error), error
+        process.ledger_path.unlink()
+        process.start()
+        return False
+    return True
+
+
+@contextmanager
+def still_time(site: Site) -> Generator[None]:
+    """Let the loops of the processes see the site's time; what they write survives them, not a power cut."""
+    with mock.patch.object(loop_module, "time", site.time), mock.patch.object(os, "fsync", lambda _: None):
+        yield

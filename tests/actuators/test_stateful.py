@@ -1,0 +1,175 @@
+"""Several actuators, anything at any time, and an account at the platform: nothing twice, nothing forbidden.
+
+The model is small: which decisions were sent, which of them may have an effect, and that each has one last word in the
+end. Whatever happens to processes, clocks, ledgers and answers, the platform's account must fit it.
+"""
+
+import random
+import tempfile
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, settings, strategies as st
+from hypothesis.stateful import (
+    RuleBasedStateMachine,
+    initialize,
+    invariant,
+    precondition,
+    rule,
+    run_state_machine_as_test,
+)
+from tests.actuators.chaos import DAMAGE, FAULTS, JUMPS, Chaos
+from tests.actuators.loop import config_for
+from tests.actuators.memory import Site, still_time
+from tests.actuators.samples import S, spec
+
+from flyball_actuators.audit import anchor_of, verified
+from flyball_contracts.config import BlastRadius, RateLimit
+
+NAMES = ("w0", "w1", "w2", "w3", "bank")
+ACTUATORS = ("a", "b", "c")
+MANY = RateLimit(actions=100_000)
+CONFIG = config_for(
+    "none:1", "g", mode="live", allow=("w*",), per_target=MANY, per_cell=MANY,
+    blast_radius=BlastRadius(replicas=100_000, most=100_000),
+)  # fmt: skip
+WHO = st.integers(0, len(ACTUATORS) - 1)
+SOME = st.integers(0, 10_000)
+
+
+class Actuators(RuleBasedStateMachine):
+    """What can happen to three actuators of one group; many decisions are under way at any time."""
+
+    tracks = True
+
+    @initialize(seed=SOME)
+    def begin(self, seed: int) -> None:
+        """All run, and nothing was decided yet."""
+        self.folder = tempfile.TemporaryDirectory()
+        self.site = Site(
+            Path(self.folder.name), CONFIG, [spec(name) for name in NAMES], allowed=NAMES[:-1], actuators=ACTUATORS,
+            tracks=self.tracks, chance=random.Random(seed),
+        )  # fmt: skip
+        self.time = still_time(self.site)
+        self.time.__enter__()
+        self.chaos = Chaos(self.site, random.Random(seed), NAMES)
+        for process in self.site.processes:
+            process.start()
+        self.chaos.turn(3)
+
+    @rule(burst=st.integers(1, 6), kind=st.sampled_from(["scale", "scale", "preempt", "late"]))
+    def send(self, burst: int, kind: str) -> None:
+        """Decide on what runs, or on what ran long ago."""
+        for _ in range(burst):
+            self.chaos.send(kind)
+
+    @precondition(lambda self: self.chaos.made > 0)
+    @rule()
+    def send_again(self) -> None:
+        """One is delivered twice, also after newer ones."""
+        self.chaos.send_again()
+
+    @rule(who=WHO)
+    def step(self, who: int) -> None:
+        """One process goes round; the others stand still."""
+        self.site.processes[who].step()
+
+    @rule(times=st.integers(1, 8))
+    def turn(self, times: int) -> None:
+        """All go on for a while."""
+        self.chaos.turn(times)
+
+    @rule(who=WHO, left=st.integers(0, 12))
+    def crash_later(self, who: int, left: int) -> None:
+        """One ends in the middle of a step to come."""
+        self.site.processes[who].left = left
+
+    @rule(who=WHO, damage=st.sampled_from(DAMAGE), at=SOME)
+    def restart(self, who: int, damage: str, at: int) -> None:
+        """One is killed and starts again, with its ledger as it was, or not."""
+        self.chaos.restart(self.site.processes[who], damage, at)
+
+    @rule(seconds=st.sampled_from([0.5, 2.0, 5.0, 9.0, 40.0]))
+    def wait(self, seconds: float) -> None:
+        """Time goes on while no process does: leases run out."""
+        self.site.time.now_s += seconds
+
+    @rule(who=WHO, seconds=st.sampled_from(JUMPS))
+    def jump(self, who: int, seconds: int) -> None:
+        """A process's clock is set."""
+        self.site.processes[who].jump_ns = seconds * S
+
+    @rule(who=WHO, held=st.booleans())
+    def hold(self, who: int, held: bool) -> None:
+        """Calls of the platform take their time, or end."""
+        self.site.processes[who].held = held
+
+    @rule(what=st.sampled_from(FAULTS))
+    def fail(self, what: str) -> None:
+        """The platform's next answer is lost, or a refusal."""
+        self.site.account.faults[what] += 1
+
+    @rule()
+    def somebody(self) -> None:
+        """Somebody else scales."""
+        self.chaos.somebody()
+
+    @rule(on=st.booleans(), times=st.integers(1, 3))
+    def stop(self, on: bool, times: int) -> None:
+        """A person stops everything for some turns."""
+        self.chaos.stop(on)
+        self.chaos.turn(times)
+        self.chaos.stop(False)
+
+    @precondition(lambda self: self.chaos.made > 0)
+    @rule(times=st.integers(5, 40))
+    def anything(self, times: int) -> None:
+        """All of this, by chance."""
+        for _ in range(times):
+            self.chaos.move()
+
+    @invariant()
+    def nothing_twice_and_nothing_forbidden(self) -> None:
+        """What the platform's account shows at any time."""
+        if hasattr(self, "site"):
+            ids = [effect.decision for effect in self.site.account.effects]
+            assert len(set(ids)) == len(ids), ids
+            assert not [effect for effect in self.site.account.effects if effect.wrong]
+
+    def teardown(self) -> None:
+        """In the end each decision has one last word, which is true, and no audit trail is broken."""
+        if not hasattr(self, "site"):
+            return
+        try:
+            self.site.settle()
+            assert self.site.broken() == []
+            anchors = [anchor_of(o.audit, o.decision) for o in self.site.broker.said()]
+            for process in self.site.processes:
+                verified(process.audit_path, [anchor for anchor in anchors if anchor is not None])
+        finally:
+            for process in self.site.processes:
+                if process.alive:
+                    process.kill()
+            self.time.__exit__(None, None, None)
+            self.folder.cleanup()
+
+
+class Forgetful(Actuators):
+    """The same on a platform that does not know decisions by their ids."""
+
+    tracks = False
+
+
+@pytest.mark.parametrize("machine", [Actuators, Forgetful])
+def test_nothing_twice_nothing_forbidden_and_one_last_word(machine: type[Actuators]) -> None:
+    run_state_machine_as_test(  # type: ignore[no-untyped-call]
+        machine,
+        settings=settings(
+            max_examples=40,
+            stateful_step_count=30,
+            deadline=None,
+            derandomize=True,
+            database=None,
+            suppress_health_check=list(HealthCheck),
+        ),
+    )
