@@ -6,6 +6,7 @@ from fnmatch import fnmatchcase
 from flyball_contracts.config import DecisionKey
 from flyball_contracts.errors import DecodeError
 from flyball_contracts.records import AnyDecision
+from flyball_contracts.records.pools import covered
 from flyball_contracts.topics import DECISIONS
 
 Headers = Sequence[tuple[str, bytes | None]]
@@ -40,6 +41,6 @@ class Authority:
             ("cells", scope.cells, decision.cell),
             ("workloads", scope.workloads, decision.workload),
         ):
-            if not any(fnmatchcase(named, pattern) for pattern in patterns):
+            if not (covered(named, patterns) if what == "workloads" else any(fnmatchcase(named, p) for p in patterns)):
                 raise DecodeError(f"key {name} is for {what} {', '.join(patterns)}, not {named!r}; see actuator.keys")
         return name

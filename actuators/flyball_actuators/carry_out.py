@@ -21,8 +21,8 @@ from concurrent.futures import Executor, ThreadPoolExecutor
 from typing import Any
 
 from flyball_actuators.audit import Trail
-from flyball_actuators.effect import effect_of
-from flyball_actuators.guard import Verdict, passed
+from flyball_actuators.effect import effect_of, effect_of_pool
+from flyball_actuators.guard import Verdict, passed, pool_in
 from flyball_actuators.judge import Judge
 from flyball_actuators.ledger import Ledger
 from flyball_actuators.platforms import (
@@ -267,6 +267,9 @@ class Carrier:
         if task.observed is None:
             return None
         decision = task.decision
+        pool = pool_in(self._judge.config, decision)
+        if pool is not None:
+            return effect_of_pool(task.observed, observed, pool)
         spec = self._judge.view().workloads.get(decision.workload)
         return effect_of(task.observed, observed, spec, self._session.usd_per_gpu_hour(decision))
 

@@ -1,5 +1,6 @@
 """What a change did, as far as the platform's states tell, and how it differs from what was expected."""
 
+from flyball_contracts.config import PoolConfig
 from flyball_contracts.records import Effect, SubjectState, WorkloadSpec
 
 
@@ -26,6 +27,12 @@ def effect_of(
     power = None if spec.power_w_per_replica is None else changed * spec.power_w_per_replica
     cost = None if usd_per_gpu_hour is None else gpus * usd_per_gpu_hour
     return Effect(gpus=gpus, cost_usd_per_hour=cost, power_w=power)
+
+
+def effect_of_pool(before: SubjectState, observed: SubjectState, pool: PoolConfig) -> Effect | None:
+    """Change of what a pool costs, by its machines before and after; ``None`` where they are not told."""
+    changed = _changed(before, observed)
+    return None if changed is None else Effect(cost_usd_per_hour=changed * pool.price_usd_per_hour)
 
 
 def difference(expected: SubjectState | None, observed: SubjectState) -> str:

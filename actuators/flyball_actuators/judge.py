@@ -17,7 +17,7 @@ class Judge:
 
     def __init__(self, config: ActuatorConfig, ledger: Ledger, session: Session, clock: Callable[[], int]) -> None:
         self.live = config.mode == "live"
-        self._config = config
+        self.config = config
         self._session = session
         self._wall = clock
         self._guard = Guard(config)
@@ -30,11 +30,11 @@ class Judge:
 
     def now_ns(self, decision: AnyDecision) -> int:
         """Now on the configured clock; in event time it is the newest decision's of the cell."""
-        return self._event_ns[decision.cell] if self._config.clock == "event" else self._wall()
+        return self._event_ns[decision.cell] if self.config.clock == "event" else self._wall()
 
     def view(self) -> World:
         """The world with the kill switch, which is looked at each time."""
-        return self._session.world(stop_reason(self._config.kill_switch))
+        return self._session.world(stop_reason(self.config.kill_switch))
 
     def check(self, decision: AnyDecision) -> Verdict:
         """Judge a decision on arrival; nothing is granted yet."""
@@ -60,7 +60,7 @@ class Judge:
         if not self.live:
             return []
         counted = {grant.decision for grant in self._state.grants.get(cell, ())}
-        found = self._session.all.book.since(cell, now_ns - round(longest_s(self._config) * 1e9))
+        found = self._session.all.book.since(cell, now_ns - round(longest_s(self.config) * 1e9))
         return [
             msgspec.structs.replace(grant, at_ns=min(grant.at_ns, now_ns))
             for grant in found
@@ -73,7 +73,7 @@ class Judge:
 
     def last(self, decision: AnyDecision) -> Verdict | None:
         """Why the platform must not be told, if so; any thread may ask, for nothing is changed."""
-        stop = stop_reason(self._config.kill_switch)
+        stop = stop_reason(self.config.kill_switch)
         return self._guard.last(decision, self.now_ns(decision), stop, self._session.stops)
 
     def forgive(self, decision: AnyDecision) -> None:

@@ -13,6 +13,7 @@ from flyball_actuators.report import ActuatorReport
 from flyball_actuators.session import Session
 from flyball_actuators.task import Asked, Task
 from flyball_contracts.records import AnyDecision, Migrate, Outcome, SubjectState
+from flyball_contracts.records.pools import decision_key, pool_of
 
 MOST_UNDER_WAY = 64
 MOST_WAITING = 512
@@ -32,7 +33,11 @@ class _Expired(NamedTuple):
 
 
 class Lanes:
-    """A queue for each target; of each, the first task is under way, and one about the same subject may overtake it."""
+    """A queue for each target; of each, the first task is under way, and one about the same subject may overtake it.
+
+    All pools of a cell are in one queue: none is bought for before the platform has been told of those ahead, so that
+    what it then shows of their cost is all there is.
+    """
 
     def __init__(
         self,
@@ -95,7 +100,7 @@ class Lanes:
 
     def _queue(self, task: Task) -> None:
         """Put a task behind those of its target; a rescue goes before all that wait but rescues."""
-        lane = self._lanes.setdefault(task.decision.target, [])
+        lane = self._lanes.setdefault(decision_key(task.decision), [])
         at = len(lane)
         if urgency_of(task.decision) == "rescue":
             while at and lane[at - 1].step == "waiting" and urgency_of(lane[at - 1].decision) != "rescue":
@@ -119,7 +124,7 @@ class Lanes:
 
     def _replace(self, newer: Task) -> None:
         """Let a sound decision take the place of those about its subject that the platform was not told of."""
-        for older in self._lanes[newer.decision.target]:
+        for older in self._lanes[decision_key(newer.decision)]:
             if older is newer or older.subject != newer.subject or older.told or older.step == "ending":
                 continue
             if not isinstance(older.decision, Migrate):
@@ -135,7 +140,8 @@ class Lanes:
             ahead: list[Task] = []
             for task in list(lane):
                 waits = task.step == "waiting"
-                free = all(other.told and other.subject == task.subject for other in ahead)
+                bought = bool(pool_of(task.decision.workload))
+                free = all(other.told and (bought or other.subject == task.subject) for other in ahead)
                 if not anew and not (task.told or task.step == "submitting"):
                     pass
                 elif not waits or (free and under_way < MOST_UNDER_WAY):
@@ -201,10 +207,10 @@ class Lanes:
 
     def _remove(self, task: Task) -> None:
         del self._by_id[task.decision.id]
-        lane = self._lanes[task.decision.target]
+        lane = self._lanes[decision_key(task.decision)]
         lane.remove(task)
         if not lane:
-            del self._lanes[task.decision.target]
+            del self._lanes[decision_key(task.decision)]
 
 
 def _inherit(task: Task, page: Page | None) -> None:

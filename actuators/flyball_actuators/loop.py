@@ -16,7 +16,7 @@ from flyball_actuators.judge import Judge
 from flyball_actuators.lanes import MOST_WAITING, Lanes
 from flyball_actuators.ledger import Ledger
 from flyball_actuators.messages import headers_of
-from flyball_actuators.platforms import Platforms
+from flyball_actuators.platforms import Platforms, pools_of
 from flyball_actuators.progress import Progress
 from flyball_actuators.report import ActuatorReport
 from flyball_actuators.session import CLIENT, Session, reading
@@ -29,6 +29,7 @@ from flyball_contracts.errors import DecodeError, TransportError
 from flyball_contracts.kafka import open_consumer
 from flyball_contracts.partitioner import partition_of
 from flyball_contracts.records import AnyDecision
+from flyball_contracts.records.pools import decision_key, pool_of
 from flyball_contracts.topics import DECISIONS
 
 _LOG = logging.getLogger(__name__)
@@ -78,6 +79,7 @@ class Loop:
         self._known, self.topic = known, ""
         self._bootstrap = kafka.bootstrap
         self._authority = Authority(settings.keys)
+        self._pools = pools_of(settings, clock())
         self._progress = Progress()
         self._judge = Judge(settings, ledger, session, clock)
         words = Words(settings, session.instance)
@@ -99,6 +101,7 @@ class Loop:
         self._watch.start(self._stop)
         self.topic = self._watch.identity
         self._session.start()
+        self._session.declare(self._pools)
         self._consumer.subscribe(
             [DECISIONS.name], on_assign=self._assigned, on_revoke=self._revoked, on_lost=self._lost
         )
@@ -167,11 +170,12 @@ class Loop:
 
     def _check_key(self, decision: AnyDecision, key: bytes | None, partition: int) -> None:
         """Who owns a partition owns its decisions only if each can come in one partition alone."""
-        target = decision.target.encode()
-        if key != target or partition_of(target, self._watch.partitions) != partition:
+        wanted = decision_key(decision).encode()
+        if key != wanted or partition_of(wanted, self._watch.partitions) != partition:
+            which = "that of its cell's pools" if pool_of(decision.workload) else "its target"
             raise DecodeError(
                 f"decision {decision.id} about {decision.target!r} came with key {key!r} in partition {partition}; "
-                "its key must be its target, placed by murmur2 (partitioner murmur2_random)"
+                f"its key must be {which}, placed by murmur2 (partitioner murmur2_random)"
             )
 
     def _refuse(self, message: Message, topic: str, partition: int, offset: int, error: DecodeError) -> None:

@@ -3,7 +3,7 @@
 import logging
 import os
 import socket
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from threading import Event
 
 from confluent_kafka import KafkaException
@@ -16,7 +16,7 @@ from flyball_actuators.world import WorldReader, WorldTables
 from flyball_contracts.codec import record_message
 from flyball_contracts.config import KafkaConfig
 from flyball_contracts.kafka import Settings, consumer_settings, producer_settings
-from flyball_contracts.records import AnyDecision, Outcome, Stop
+from flyball_contracts.records import AnyDecision, Outcome, Pool, Stop
 from flyball_contracts.topics import CONTROLS, INVENTORY, WORKLOADS
 
 _LOG = logging.getLogger(__name__)
@@ -108,6 +108,15 @@ class Session:
     def replicas(self, cell: str, workload: str) -> Mapping[str, str]:
         """Nodes of a workload's replicas, by replica, as the inventories show them."""
         return self._tables.replicas(cell, workload)
+
+    def busy(self, cell: str) -> frozenset[str]:
+        """Nodes of a cell on which something runs, as the inventories show them."""
+        return self._tables.busy(cell)
+
+    def declare(self, pools: Iterable[Pool]) -> None:
+        """Tell others which machines may be bought."""
+        for pool in pools:
+            self.outbox.put(record_message(pool, SOURCE))
 
     def refresh(self) -> None:
         """Bring the world up to date before a target counts as unknown."""

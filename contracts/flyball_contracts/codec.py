@@ -21,6 +21,7 @@ from flyball_contracts.records import (
     NodeEvent,
     Outcome,
     Plan,
+    Pool,
     Preempt,
     Profile,
     ProposalTick,
@@ -31,6 +32,7 @@ from flyball_contracts.records import (
     Stop,
     WorkloadSpec,
 )
+from flyball_contracts.records.pools import decision_key
 from flyball_contracts.topics import (
     CONTROLS,
     DECISIONS,
@@ -39,6 +41,7 @@ from flyball_contracts.topics import (
     INSIGHTS,
     INVENTORY,
     OUTCOMES,
+    POOLS,
     PROPOSALS,
     SIGNALS,
     STATE,
@@ -114,6 +117,7 @@ _bind(
     lambda r: record_id("Approval", r.decision.id, r.time_ns),
     lambda r: r.time_ns,
 )
+_bind(Pool, POOLS, lambda r: r.pool, lambda r: record_id("Pool", r.pool, r.time_ns), lambda r: r.time_ns)
 _bind(
     Signal,
     SIGNALS,
@@ -142,9 +146,9 @@ _bind(
     lambda r: record_id("ProposalTick", r.cell, r.source, r.tick.index, r.part),
     lambda r: r.tick.end_ns,
 )
-_bind(Scale, DECISIONS, lambda r: r.target, lambda r: r.id, lambda r: r.time_ns)
-_bind(Migrate, DECISIONS, lambda r: r.target, lambda r: r.id, lambda r: r.time_ns)
-_bind(Preempt, DECISIONS, lambda r: r.target, lambda r: r.id, lambda r: r.time_ns)
+_bind(Scale, DECISIONS, decision_key, lambda r: r.id, lambda r: r.time_ns)
+_bind(Migrate, DECISIONS, decision_key, lambda r: r.id, lambda r: r.time_ns)
+_bind(Preempt, DECISIONS, decision_key, lambda r: r.id, lambda r: r.time_ns)
 _bind(Outcome, OUTCOMES, lambda r: r.target, lambda r: r.id, lambda r: r.time_ns)
 RECORD_TYPES: dict[str, type[Record]] = {kind.__name__: kind for kind in BINDINGS}
 

@@ -15,6 +15,7 @@ from flyball_contracts.topics import (
     INSIGHTS,
     INVENTORY,
     OUTCOMES,
+    POOLS,
     PROPOSALS,
     SIGNALS,
     STATE,
@@ -72,7 +73,7 @@ def roles(config: Config) -> dict[str, Role]:
         "actuator": Role(
             "flyball actuate",
             (DECISIONS, OUTCOMES, WORKLOADS, INVENTORY, CONTROLS),
-            (OUTCOMES, DEAD_LETTERS),
+            (OUTCOMES, POOLS, DEAD_LETTERS),
             (config.actuator.group,),
         ),
         "controller": Role(

@@ -42,6 +42,7 @@ EVENTS = Topic("flyball.events.v1", "node", "node events", "days", 8)
 INVENTORY = Topic("flyball.inventory.v1", "node", "node inventories", "compacted", 8)
 WORKLOADS = Topic("flyball.workloads.v1", "workload", "workload specifications", "compacted", 4)
 CONTROLS = Topic("flyball.controls.v1", "cell or decision", "stops and approvals", "compacted", 1)
+POOLS = Topic("flyball.pools.v1", "pool", "machines that may be bought", "compacted", 1)
 SIGNALS = Topic("flyball.signals.v1", "zone", "carbon, price and spot curves", "days", 4)
 DEMAND = Topic("flyball.demand.v1", "cell", "demand of workloads, tick by tick", "hours", 4)
 INSIGHTS = Topic("flyball.insights.v1", "subject", "profiles, forecasts, anomalies, plans, accounts", "days", 4)
@@ -54,7 +55,7 @@ DEAD_LETTERS = Topic("flyball.dlq.v1", "original key", "messages that were refus
 TOPICS: dict[str, Topic] = {
     topic.name: topic
     for topic in (
-        TELEMETRY, EVENTS, INVENTORY, WORKLOADS, CONTROLS, SIGNALS, DEMAND, INSIGHTS, PROPOSALS, DECISIONS,
+        TELEMETRY, EVENTS, INVENTORY, WORKLOADS, CONTROLS, POOLS, SIGNALS, DEMAND, INSIGHTS, PROPOSALS, DECISIONS,
         OUTCOMES, STATE, DEAD_LETTERS,
     )
 }  # fmt: skip

@@ -7,6 +7,7 @@ from flyball_contracts.topics import (
     DECISIONS,
     INVENTORY,
     OUTCOMES,
+    POOLS,
     RETENTION_MS,
     STATE,
     TELEMETRY,
@@ -16,7 +17,7 @@ from flyball_contracts.topics import (
 
 
 def test_names_are_versioned_and_keys_are_named() -> None:
-    assert len(TOPICS) == 13
+    assert len(TOPICS) == 14
     for name, topic in TOPICS.items():
         assert name == topic.name
         assert re.fullmatch(r"flyball\.[a-z]+\.v[1-9]", name)
@@ -27,7 +28,7 @@ def test_names_are_versioned_and_keys_are_named() -> None:
 
 def test_what_is_a_fact_about_a_key_is_compacted_and_all_else_ends() -> None:
     compacted = {topic.name for topic in TOPICS.values() if topic.retention == "compacted"}
-    assert compacted == {INVENTORY.name, WORKLOADS.name, CONTROLS.name, STATE.name}
+    assert compacted == {INVENTORY.name, WORKLOADS.name, CONTROLS.name, POOLS.name, STATE.name}
     for topic in TOPICS.values():
         if topic.retention == "compacted":
             assert topic.config["cleanup.policy"] == "compact"

@@ -2,6 +2,7 @@
 
 from flyball_actuators.guard.guard import CHECKS as CHECKS, Guard as Guard, passed as passed
 from flyball_actuators.guard.limits import longest_s as longest_s
+from flyball_actuators.guard.money import pool_in as pool_in
 from flyball_actuators.guard.state import (
     Case as Case,
     Check as Check,

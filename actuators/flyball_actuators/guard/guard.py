@@ -6,6 +6,7 @@ from itertools import takewhile
 from flyball_actuators.guard.conflict import conflict
 from flyball_actuators.guard.freshness import expired, not_yet_valid, superseded
 from flyball_actuators.guard.limits import blast_radius, pruned, rate, taken_by
+from flyball_actuators.guard.money import over_budget, pool_in
 from flyball_actuators.guard.policies import matching, out_of_hours, over_limit, over_quota, protected, unapproved
 from flyball_actuators.guard.state import (
     Case,
@@ -40,6 +41,7 @@ CHECKS: tuple[Check, ...] = (
     conflict,
     rate,
     blast_radius,
+    over_budget,
     over_limit,
     over_quota,
     unapproved,
@@ -107,7 +109,8 @@ class Guard:
         assumed: tuple[int, ...] = (),
     ) -> Case:
         policies = matching(self._config, decision, world)
-        return Case(self._config, state, decision, now_ns, world, observed, assumed, policies)
+        pool = pool_in(self._config, decision)
+        return Case(self._config, state, decision, now_ns, world, observed, assumed, policies, pool)
 
     def _judge(self, case: Case) -> tuple[GuardState, Verdict]:
         for check in CHECKS:
@@ -132,7 +135,7 @@ class Guard:
             dry_run=case.config.mode == "dry_run",
             workload=decision.workload,
             type=type(decision).__name__,
-            usd_per_hour=added_usd_per_hour(decision),
+            usd_per_hour=added_usd_per_hour(case),
         )
         kept = pruned(state.grants.get(decision.cell, ()), at_ns, self._config)
         return state._replace(grants={**state.grants, decision.cell: (*kept, grant)})

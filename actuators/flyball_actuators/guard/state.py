@@ -6,7 +6,7 @@ from typing import Literal, NamedTuple, Self
 
 import msgspec
 
-from flyball_contracts.config import ActuatorConfig, GuardPolicy
+from flyball_contracts.config import ActuatorConfig, GuardPolicy, PoolConfig
 from flyball_contracts.records import (
     AnyDecision,
     Approval,
@@ -165,7 +165,7 @@ class Case(NamedTuple):
 
     ``observed`` is what the platform shows of its subject, ``None`` before it was asked. ``assumed`` are the replicas
     from which decisions started that this one overtook before the platform was told of them. ``policies`` are those
-    that match the decision.
+    that match the decision, and ``pool`` is the one that it is about, ``None`` where it is about a workload.
     """
 
     config: ActuatorConfig
@@ -176,6 +176,7 @@ class Case(NamedTuple):
     observed: SubjectState | None = None
     assumed: tuple[int, ...] = ()
     policies: tuple[GuardPolicy, ...] = ()
+    pool: PoolConfig | None = None
 
 
 Check = Callable[[Case], Verdict | None]
@@ -203,6 +204,15 @@ def urgency_of(decision: AnyDecision) -> Urgency:
     return "normal"
 
 
-def added_usd_per_hour(decision: AnyDecision) -> float:
-    """What a decision expects to add to the cost, 0 where it saves or does not say."""
-    return max(0.0, decision.expected.cost_usd_per_hour or 0.0)
+def added_usd_per_hour(case: Case) -> float:
+    """What a decision adds to the cost, 0 where it saves or does not say.
+
+    Of a pool it is what its machines cost, whatever the decision expects, from the least that there may be of them now.
+    """
+    decision, pool = case.decision, case.pool
+    expected = max(0.0, decision.expected.cost_usd_per_hour or 0.0)
+    if pool is None or not isinstance(decision, Scale):
+        return expected
+    shown = None if case.observed is None else case.observed.replicas
+    before = decision.replicas_before if shown is None else shown
+    return max(expected, (decision.replicas - before) * pool.price_usd_per_hour)

@@ -1,14 +1,21 @@
 """Checks of the target: known, in the decision's cell, and open to us."""
 
-from fnmatch import fnmatchcase
-
 from flyball_actuators.guard.state import Case, Verdict, refuse
 from flyball_contracts.records import Migrate
+from flyball_contracts.records.pools import covered, pool_of
 
 
 def unknown_target(case: Case) -> Verdict | None:
     """Refuse a workload without a specification, a node without an inventory, or either in another cell."""
     decision, world = case.decision, case.world
+    pool = pool_of(decision.workload)
+    if pool:
+        if case.pool is not None:
+            return None
+        return refuse(
+            "unknown_target",
+            f"cell {decision.cell!r} has no pool {pool!r}; name it in pools of the cell's entry in actuator.platforms",
+        )
     spec = world.workloads.get(decision.workload)
     if spec is None or spec.removed:
         return refuse(
@@ -35,9 +42,9 @@ def unknown_target(case: Case) -> Verdict | None:
 
 
 def not_allowed(case: Case) -> Verdict | None:
-    """Refuse a workload that no pattern of ``actuator.allow`` covers."""
+    """Refuse a workload that no pattern of ``actuator.allow`` covers; one for workloads never covers a pool."""
     workload = case.decision.workload
-    if case.config.allow is None or any(fnmatchcase(workload, pattern) for pattern in case.config.allow):
+    if case.config.allow is None or covered(workload, case.config.allow):
         return None
     patterns = ", ".join(case.config.allow) or "nothing"
     return refuse("not_allowed", f"actuator.allow covers {patterns}, not {workload!r}; add a pattern to allow it")

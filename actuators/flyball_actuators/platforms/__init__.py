@@ -16,12 +16,14 @@ from flyball_actuators.platforms.base import (
     Rejected as Rejected,
     Running as Running,
     Serving as Serving,
+    Subject as Subject,
     Superseded as Superseded,
 )
 from flyball_actuators.platforms.docker import DockerPlatform as DockerPlatform
 from flyball_actuators.platforms.inventory import InventoryPlatform as InventoryPlatform, Seen as Seen
 from flyball_actuators.platforms.kubernetes import KubernetesPlatform as KubernetesPlatform
 from flyball_actuators.platforms.live import check_live
+from flyball_actuators.platforms.pools import CLOUDS as CLOUDS, Busy as Busy, cloud, pools_of as pools_of
 from flyball_actuators.platforms.simulated import SimulatedPlatform as SimulatedPlatform
 from flyball_actuators.platforms.slurm import SlurmPlatform as SlurmPlatform
 from flyball_actuators.platforms.states import expected_of as expected_of
@@ -29,11 +31,12 @@ from flyball_actuators.platforms.webhook import WebhookPlatform as WebhookPlatfo
 from flyball_contracts.config import ActuatorConfig, PlatformConfig
 from flyball_contracts.errors import ConfigError
 from flyball_contracts.records import AnyDecision
+from flyball_contracts.records.pools import pool_of
 
 _NOTHING = PlatformConfig()
 POLL_S = _NOTHING.poll_s
 _KEYS = {
-    "url": ("simulated", "webhook", "docker"),
+    "url": ("simulated", "webhook", "docker", *CLOUDS),
     "token_env": ("webhook",),
     "kubeconfig": ("kubernetes", "autoscaler"),
     "context": ("kubernetes", "autoscaler"),
@@ -41,6 +44,10 @@ _KEYS = {
     "conf": ("slurm",),
     "partitions": ("slurm",),
     "scaler": ("autoscaler",),
+    "region": ("aws",),
+    "account": ("gcp", "azure"),
+    "pools": CLOUDS,
+    "budget_usd_per_hour": CLOUDS,
 }
 """Keys of a platform that some drivers alone use."""
 
@@ -62,11 +69,21 @@ class Platforms:
 
     def of(self, decision: AnyDecision) -> Served | Rejected:
         """Who carries out a decision, or why nobody does."""
-        found = next((s for s in self._served if any(fnmatchcase(decision.cell, c) for c in s.cells)), None)
+        subject: Subject = "pool" if pool_of(decision.workload) else "workload"
+        found = next(
+            (
+                served
+                for served in self._served
+                if subject in served.platform.capabilities.about
+                and any(fnmatchcase(decision.cell, pattern) for pattern in served.cells)
+            ),
+            None,
+        )
         if found is None:
             return Rejected(
                 "no_platform",
-                f"no platform carries out decisions of cell {decision.cell!r}; add one to actuator.platforms",
+                f"no platform carries out decisions about a {subject} of cell {decision.cell!r}; add one to "
+                "actuator.platforms",
             )
         kind, kinds = type(decision).__name__, found.platform.capabilities.kinds
         if self._live and kind not in kinds:
@@ -91,8 +108,8 @@ class Platforms:
         return ", ".join(f"{s.platform.name} for {'|'.join(s.cells)}" for s in self._served) or "none"
 
 
-def make_platforms(config: ActuatorConfig, seen: Seen) -> Platforms:
-    """The platforms of a configuration; ``seen`` gives the replicas that inventories show.
+def make_platforms(config: ActuatorConfig, seen: Seen, busy: Busy = lambda _: frozenset()) -> Platforms:
+    """The platforms of a configuration; ``seen`` gives the replicas that inventories show, ``busy`` the nodes in use.
 
     In dry run, cells that no entry names are planned on the inventories. Raises :class:`ConfigError`, also where mode
     live is not asked for knowingly.
@@ -101,7 +118,7 @@ def make_platforms(config: ActuatorConfig, seen: Seen) -> Platforms:
     served: list[Served] = []
     try:
         for i, entry in enumerate(config.platforms):
-            served.append(_served(entry, f"actuator.platforms[{i}]", seen))
+            served.append(_served(entry, f"actuator.platforms[{i}]", seen, busy))
     except Exception:
         Platforms(served, live=False).close()
         raise
@@ -110,13 +127,15 @@ def make_platforms(config: ActuatorConfig, seen: Seen) -> Platforms:
     return Platforms(served, live=config.mode == "live")
 
 
-def _served(entry: PlatformConfig, where: str, seen: Seen) -> Served:
+def _served(entry: PlatformConfig, where: str, seen: Seen, busy: Busy) -> Served:
     for key, drivers in _KEYS.items():
         if getattr(entry, key) != getattr(_NOTHING, key) and entry.driver not in drivers:
             raise ConfigError(
                 f"{where}.{key}: driver {entry.driver} does not use it; leave it out, or set driver: "
                 f"{' or '.join(drivers)}"
             )
+    if entry.driver in CLOUDS:
+        return Served(entry.cells, cloud(entry, where, busy), entry.poll_s)
     if entry.driver == "autoscaler":
         return Served(entry.cells, AutoscalerPlatform(entry, where), entry.poll_s)
     if entry.driver == "kubernetes":

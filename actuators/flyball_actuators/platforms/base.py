@@ -4,13 +4,15 @@
 service calls from several threads, at most one submission at a time for each target.
 """
 
-from typing import NamedTuple, Protocol, runtime_checkable
+from typing import Literal, NamedTuple, Protocol, runtime_checkable
 
 import msgspec
 
 from flyball_contracts.errors import TransportError
 from flyball_contracts.records import AnyDecision, SubjectState
 from flyball_contracts.records.outcomes import RefusalCode
+
+Subject = Literal["workload", "pool"]
 
 
 class PlatformError(TransportError):
@@ -22,11 +24,12 @@ class Capabilities(NamedTuple):
 
     ``kinds`` are the decisions that it can carry out; none: it can only plan. With ``tracks`` it knows operations by
     the id of their decision: the same id submitted again changes nothing more, and :meth:`Platform.find` tells
-    whether it was ever submitted.
+    whether it was ever submitted. ``about`` are the subjects that it is for: workloads, pools of machines, or both.
     """
 
     kinds: frozenset[str]
     tracks: bool
+    about: frozenset[Subject] = frozenset({"workload"})
 
 
 class Handle(msgspec.Struct, frozen=True, kw_only=True):

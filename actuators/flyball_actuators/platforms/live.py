@@ -26,3 +26,9 @@ def check_live(config: ActuatorConfig) -> None:
             "actuator.kill_switch: mode live takes a file that stops everything while it exists; name one in a folder "
             "that exists, or set mode: dry_run"
         )
+    for i, entry in enumerate(config.platforms):
+        if entry.pools and entry.budget_usd_per_hour is None:
+            raise ConfigError(
+                f"actuator.platforms[{i}].budget_usd_per_hour: mode live takes what all pools of the entry together "
+                "may cost an hour; set it, or set mode: dry_run"
+            )

@@ -2,18 +2,22 @@
 
 from flyball_contracts.cloudevents import rfc3339
 from flyball_contracts.records import AnyDecision, Migrate, Resources, Scale
+from flyball_contracts.records.pools import pool_of
 
 
 def intent(decision: AnyDecision) -> str:
     """Past participle of the decision: ``scaled target ... from 4 to 6 replicas``."""
-    target = f"target {decision.target!r} (workload {decision.workload!r}, cell {decision.cell!r})"
+    pool = pool_of(decision.workload)
+    about = f"pool {pool!r}" if pool else f"workload {decision.workload!r}"
+    target = f"target {decision.target!r} ({about}, cell {decision.cell!r})"
     if isinstance(decision, Scale) and decision.resources is not None:
         changes = _changes(decision.resources, decision.resources_before or Resources())
         return f"set {changes} for each of the {decision.replicas} replicas of {target}"
     if isinstance(decision, Scale):
         power = "" if decision.power_limit_w is None else f" with a power limit of {decision.power_limit_w:g} W"
         mix = f": {', '.join(f'{p.replicas} on {p.offer}' for p in decision.mix)}" if decision.mix else ""
-        return f"scaled {target} from {decision.replicas_before} to {decision.replicas} replicas{power}{mix}"
+        what = "machines" if pool else "replicas"
+        return f"scaled {target} from {decision.replicas_before} to {decision.replicas} {what}{power}{mix}"
     if isinstance(decision, Migrate):
         place = f"to node {decision.to_node!r}" if decision.to_node else "to a node of the scheduler's choice"
         device = f"device {decision.from_device!r} of " if decision.from_device else ""

@@ -55,6 +55,10 @@ class WorldTables:
         """Nodes of a workload's replicas, by replica; other threads may ask, for what is given is never changed."""
         return self._where().get(cell, {}).get(workload, {})
 
+    def busy(self, cell: str) -> frozenset[str]:
+        """Nodes of a cell on which a replica runs."""
+        return frozenset(node for replicas in self._where().get(cell, {}).values() for node in replicas.values())
+
     def usd_per_gpu_hour(self, cell: str, workload: str) -> float | None:
         """What a GPU costs on the nodes where a workload runs, else on all of its cell; ``None`` where nobody says."""
         homes = set(self.replicas(cell, workload).values())

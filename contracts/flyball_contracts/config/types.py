@@ -24,6 +24,7 @@ from flyball_contracts.config.gateway import GatewaySettings
 from flyball_contracts.config.keys import DecisionKey
 from flyball_contracts.config.nvml import GpuConfig
 from flyball_contracts.config.policies import GuardPolicy
+from flyball_contracts.config.pools import PoolConfig
 from flyball_contracts.config.rightsizing import RightsizingConfig
 from flyball_contracts.config.workload import WorkloadsConfig
 from flyball_contracts.topics import TOPICS
@@ -266,10 +267,17 @@ class PlatformConfig(Section, frozen=True):
     a server of your own behind ``url``, which is shown the bearer token in the variable ``token_env``. ``docker``
     commands the labelled containers of the engine behind the Unix socket ``url`` (empty: the usual one). An answer is
     waited for ``timeout_s``, and what is under way is looked at every ``poll_s``.
+
+    ``aws``, ``gcp`` and ``azure`` buy and return the machines of ``pools`` for one cell, with what the cloud's own
+    library finds of credentials; all other decisions of that cell go to another entry. ``region`` is that of aws,
+    ``account`` the project of gcp or the subscription of azure, ``url`` an endpoint instead of the public one. All
+    pools of the entry together may cost ``budget_usd_per_hour``; null: not said, which live does not take.
     """
 
     cells: tuple[str, ...] = ("*",)
-    driver: Literal["inventory", "simulated", "kubernetes", "slurm", "autoscaler", "webhook", "docker"] = "inventory"
+    driver: Literal[
+        "inventory", "simulated", "kubernetes", "slurm", "autoscaler", "webhook", "docker", "aws", "gcp", "azure"
+    ] = "inventory"
     url: str = ""
     token_env: str = ""
     kubeconfig: str = ""
@@ -278,15 +286,25 @@ class PlatformConfig(Section, frozen=True):
     conf: str = ""
     partitions: tuple[str, ...] = ()
     scaler: ScalerConfig = ScalerConfig()
+    region: str = ""
+    account: str = ""
+    pools: tuple[PoolConfig, ...] = ()
+    budget_usd_per_hour: NotNegative | None = None
     timeout_s: Positive = 5.0
     poll_s: Positive = 0.5
+
+    def __post_init__(self) -> None:
+        """Refuse pools of no certain cell."""
+        if self.pools and (len(self.cells) != 1 or any(sign in self.cells[0] for sign in "*?[")):
+            raise ValueError("cells: pools belong to one cell; name that cell alone, without a pattern")
 
 
 class ActuatorConfig(Section, frozen=True):
     """The actuator service; nothing is carried out but in mode ``live``.
 
     In dry run, cells that no entry of ``platforms`` names are planned on the inventories; live, their decisions are
-    refused. ``allow`` are glob patterns of workloads that may be acted on; null: all, but not live. ``kill_switch`` is
+    refused. ``allow`` are glob patterns of workloads that may be acted on; null: all, but not live. A pool is
+    covered only by a pattern that begins with ``pool:``. ``kill_switch`` is
     a file: while it exists, everything is refused. ``clock`` is ``event`` only for replays, where now is the newest
     time in the records. Unless all ``platforms`` are simulated, mode ``live`` takes an ``allow``, a ``kill_switch`` and
     clock ``wall``. A decision older than ``max_age_s`` is refused, however late it says that it expires. ``policies``
@@ -315,6 +333,12 @@ class ActuatorConfig(Section, frozen=True):
         twice = next((name for name in names if names.count(name) > 1), None)
         if twice is not None:
             raise ValueError(f"policies: {twice!r} is there twice; refusals name a policy, so each needs its own name")
+        pools = [pool.name for entry in self.platforms for pool in entry.pools]
+        twin = next((name for name in pools if pools.count(name) > 1), None)
+        if twin is not None:
+            raise ValueError(
+                f"platforms: pool {twin!r} is there twice; decisions name a pool, so each needs its own name"
+            )
 
 
 class ControllerConfig(Section, frozen=True):

@@ -47,6 +47,7 @@ from flyball_contracts.records.inventory import (
     NumaNode as NumaNode,
 )
 from flyball_contracts.records.outcomes import Counted as Counted, Outcome as Outcome, SubjectState as SubjectState
+from flyball_contracts.records.pools import Pool as Pool
 from flyball_contracts.records.portion import Portion as Portion
 from flyball_contracts.records.proposals import (
     Action as Action,

@@ -22,7 +22,8 @@ class Decision(Record, tag_field="type", frozen=True, kw_only=True):
     """What every command says.
 
     ``id`` is the idempotency key: the same decision, replayed, has the same id. ``target`` is what a driver acts
-    on. ``expires_ns`` is the time after which it must not be carried out.
+    on. ``expires_ns`` is the time after which it must not be carried out. A ``Scale`` of a pool of machines has
+    ``pool:NAME`` as its ``workload``, and its replicas are machines.
     """
 
     id: str

@@ -38,6 +38,7 @@ class SubjectState(Part, frozen=True, kw_only=True):
 
     ``replicas`` are asked for and ``ready`` of them serve. ``nodes`` are the nodes of the replicas that the decision
     names, by replica; a replica that is stopped has an empty node. ``version`` is the platform's own version of it.
+    Of a pool, replicas are machines, and ``cost_usd_per_hour`` is what all pools of its cell cost together.
     """
 
     replicas: int | None = None
@@ -48,6 +49,7 @@ class SubjectState(Part, frozen=True, kw_only=True):
     mix: tuple[Portion, ...] = ()
     suspended: bool | None = None
     version: str = ""
+    cost_usd_per_hour: float | None = None
 
 
 class Outcome(Record, frozen=True, kw_only=True):

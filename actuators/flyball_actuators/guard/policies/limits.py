@@ -44,7 +44,7 @@ def _over(case: Case, policy: GuardPolicy, limit: Limit, where: str) -> Verdict 
     asked: tuple[tuple[str, float | None, float, float], ...] = (
         ("actions", limit.actions, len(own), 1),
         ("replicas taken away", limit.replicas, sum(grant.taken for grant in own), takes),
-        ("USD an hour added", limit.usd_per_hour, sum(g.usd_per_hour for g in own), added_usd_per_hour(decision)),
+        ("USD an hour added", limit.usd_per_hour, sum(g.usd_per_hour for g in own), added_usd_per_hour(case)),
     )
     for what, most, before, more in asked:
         if most is not None and more and before + more > most:

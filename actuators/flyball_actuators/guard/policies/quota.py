@@ -13,6 +13,8 @@ def over_quota(case: Case) -> Verdict | None:
     quotas = [(policy.name, policy.quota) for policy in case.policies if policy.quota is not None]
     if not quotas or isinstance(decision, Migrate) or decision.replicas <= decision.replicas_before:
         return None
+    if case.pool is not None:  # machines are held by nobody yet
+        return None
     tenant = world.tenant(decision.workload)
     replicas, gpus = _held(world, decision.cell, tenant, decision.workload)
     replicas, gpus = replicas + decision.replicas, gpus + decision.replicas * _gpus(world, decision.workload)

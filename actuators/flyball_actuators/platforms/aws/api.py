@@ -1,0 +1,154 @@
+"""AWS as its own library calls it: one try a call, and each error as what it means for a decision."""
+
+import random
+import time
+from importlib import import_module
+from typing import Any
+
+from flyball_actuators.platforms.base import PlatformError, Rejected
+from flyball_actuators.platforms.pools.endpoint import checked
+from flyball_contracts.config import PlatformConfig
+from flyball_contracts.errors import ConfigError
+from flyball_contracts.records.outcomes import RefusalCode
+
+POLICY = "infra/aws/actuator-policy.json"
+TRIES = 5
+BACKOFF_S = (0.2, 3.0)
+
+_THROTTLED = (
+    "Throttling", "ThrottlingException", "ThrottledException", "RequestLimitExceeded", "RequestThrottled",
+    "TooManyRequestsException", "EC2ThrottledException",
+)  # fmt: skip
+_DENIED = ("UnauthorizedOperation", "AccessDenied", "AccessDeniedException", "AuthorizationError")
+_LOG_IN = (
+    "AuthFailure", "InvalidClientTokenId", "UnrecognizedClientException", "ExpiredToken", "ExpiredTokenException",
+    "RequestExpired", "SignatureDoesNotMatch", "IncompleteSignature", "OptInRequired",
+)  # fmt: skip
+_BUSY = (
+    "ScalingActivityInProgress", "ScalingActivityInProgressFault", "ResourceContention", "ResourceContentionFault",
+    "ResourceInUseException", "IncorrectState", "IncorrectInstanceState",
+)  # fmt: skip
+_SERVER = (
+    "InternalError", "InternalFailure", "ServiceUnavailable", "Unavailable", "ServerException",
+    "ServiceUnavailableException", "InternalServiceError",
+)  # fmt: skip
+_ABSENT = ("InsufficientInstanceCapacity", "InsufficientHostCapacity", "InsufficientCapacity", "Unsupported")
+_QUOTA = (
+    "VcpuLimitExceeded", "InstanceLimitExceeded", "MaxSpotInstanceCountExceeded", "LimitExceeded",
+    "ResourceLimitExceeded", "ResourceLimitExceededException", "ServiceQuotaExceededException", "MaxFleetCountExceeded",
+)  # fmt: skip
+_PRICE = ("SpotMaxPriceTooLow", "MaxSpotFleetRequestCountExceeded")
+_ADDRESS = ("InsufficientFreeAddressesInSubnet", "InsufficientAddressCapacity", "InsufficientFreeAddresses")
+
+_SERVICES = {
+    "ec2": {"fleet", "auto_scaling_group"},
+    "autoscaling": {"auto_scaling_group"},
+    "eks": {"node_group"},
+}
+
+
+class Aws:
+    """Calls one region with the credentials that the library finds; ``where`` names the entry in errors."""
+
+    def __init__(self, entry: PlatformConfig, where: str) -> None:
+        try:
+            boto3, config = import_module("boto3"), import_module("botocore.config")
+            self._errors: Any = import_module("botocore.exceptions")
+        except ImportError as error:
+            raise ConfigError(f"{where}.driver: aws needs pip install 'flyball[aws]'") from error
+        url = checked(entry.url, where)
+        session: Any = boto3.Session(region_name=entry.region)
+        if session.get_credentials() is None:
+            raise ConfigError(
+                f"{where}: AWS knows no credentials here; give the actuator a role, or what `aws sts "
+                "get-caller-identity` works with"
+            )
+        settings = config.Config(  # what is sent again is decided here, not below
+            retries={"total_max_attempts": 1}, connect_timeout=entry.timeout_s, read_timeout=entry.timeout_s
+        )
+        kinds = {pool.kind for pool in entry.pools}
+        self._clients: dict[str, Any] = {
+            name: session.client(name, endpoint_url=url or None, config=settings)
+            for name, users in _SERVICES.items()
+            if kinds & users
+        }
+
+    def call(self, service: str, operation: str, known: tuple[str, ...] = (), **parameters: Any) -> Any:
+        """The answer of one call, ``Rejected`` where AWS did nothing, or one of the codes ``known`` to the caller.
+
+        A call that AWS throttled did nothing, so it is made again. Raises :class:`PlatformError` where it is not known
+        what became of it.
+        """
+        name = f"{service}:{operation}"
+        method = getattr(self._clients[service], operation)
+        for attempt in range(TRIES):
+            try:
+                return method(**parameters)
+            except self._errors.ClientError as error:
+                code, said = str(error.response["Error"].get("Code", "")), _words(error)
+                if code in known:
+                    return code
+                if code in _THROTTLED:
+                    if attempt + 1 < TRIES:
+                        time.sleep(random.uniform(0, min(BACKOFF_S[1], BACKOFF_S[0] * 2**attempt)))
+                        continue
+                    raise PlatformError(f"{name} was throttled {TRIES} times: {said}") from error
+                status = error.response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0)
+                if (status >= 500 or code in _SERVER) and not scarce(code):
+                    raise PlatformError(f"{name}: HTTP {status} {said}") from error
+                return refused(code, f"{name}: {said}")
+            except (self._errors.NoCredentialsError, self._errors.CredentialRetrievalError) as error:
+                return refused("AuthFailure", f"{name}: {error}")
+            except self._errors.ParamValidationError as error:
+                return Rejected("invalid", f"{name}: {error}; correct the pool in actuator.platforms")
+            except (self._errors.BotoCoreError, self._errors.HTTPClientError, OSError) as error:
+                raise PlatformError(f"{name}: {error}") from error
+        raise AssertionError("unreachable")
+
+    def all(self, service: str, operation: str, key: str, **parameters: Any) -> list[Any] | Rejected:
+        """All items of a paged answer."""
+        items: list[Any] = []
+        while True:
+            page = self.call(service, operation, **parameters)
+            if isinstance(page, Rejected):
+                return page
+            items += page.get(key) or ()
+            if not page.get("NextToken"):
+                return items
+            parameters["NextToken"] = page["NextToken"]
+
+
+def scarce(code: str) -> bool:
+    """Whether an error says that the cloud has none, or may not give more."""
+    return code in (*_ABSENT, *_QUOTA, *_PRICE, *_ADDRESS)
+
+
+def remedy(code: str) -> str:
+    """What helps against a lack of capacity."""
+    if code in _QUOTA:
+        return "raise the account's quota, or ask for fewer"
+    if code in _PRICE:
+        return "raise the maximum price, or use machines on demand"
+    if code in _ADDRESS:
+        return "widen the subnet, or name others in zones"
+    return "name further zones, another instance type, or wait"
+
+
+def refused(code: str, said: str) -> Rejected:
+    """Why AWS did nothing, with what helps."""
+    if code in _DENIED:
+        return Rejected("platform", f"{said}; grant what {POLICY} has")
+    if code in _LOG_IN:
+        return Rejected("platform", f"{said}; renew the credentials of the actuator's role")
+    if scarce(code):
+        return Rejected("platform", f"{said}; {remedy(code)}")
+    if code in _BUSY:
+        return Rejected("platform", f"{said}; decide again when what is under way there has ended")
+    missing: RefusalCode = "unknown_target" if "NotFound" in code else "invalid"
+    return Rejected(missing, f"{said}; correct the pool in actuator.platforms, or what it names on AWS")
+
+
+def _words(error: Any) -> str:
+    found = error.response["Error"]
+    request = error.response.get("ResponseMetadata", {}).get("RequestId", "")
+    return f"{found.get('Code', '')}: {found.get('Message', '')}" + (f" (request id {request})" if request else "")

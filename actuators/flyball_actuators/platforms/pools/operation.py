@@ -1,0 +1,84 @@
+"""The name of an operation on a pool: all that another process needs to go on with it."""
+
+import hashlib
+from typing import Literal
+from urllib.parse import parse_qsl, urlencode
+from uuid import UUID
+
+import msgspec
+
+from flyball_actuators.platforms.base import Handle, PlatformError
+from flyball_contracts.records import Scale, SubjectState
+
+GIVE_UP_S = 900.0
+
+
+class Operation(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What was submitted for one decision: ``machines`` are asked for, where there were ``before``.
+
+    ``ids`` are the machines that are returned, with commas. ``call`` is the cloud's own name of the request, ``seen``
+    what it had told before it. ``short`` says why fewer came than were asked for. Given up after ``until_ns``.
+    """
+
+    verb: Literal["grow", "shrink"]
+    decision: str
+    pool: str
+    before: int
+    machines: int
+    until_ns: int
+    ids: str = ""
+    call: str = ""
+    seen: str = ""
+    short: str = ""
+
+    @property
+    def machine_ids(self) -> list[str]:
+        """The machines that are returned."""
+        return [one for one in self.ids.split(",") if one]
+
+    def handle(self, answer: str, *, dry_run: bool = False) -> Handle:
+        """As the port has it."""
+        expected = SubjectState(replicas=self.machines, ready=self.machines)
+        return Handle(operation="" if dry_run else self.encode(), expected=expected, answer=answer)
+
+    def encode(self) -> str:
+        """As text, for an outcome."""
+        return urlencode(msgspec.to_builtins(self))
+
+
+def operation_of(decision: Scale, pool: str, before: int, now_ns: int, **more: str) -> Operation:
+    """The operation of a decision about a pool that had ``before`` machines."""
+    return Operation(
+        verb="grow" if decision.replicas >= before else "shrink",
+        decision=decision.id,
+        pool=pool,
+        before=before,
+        machines=decision.replicas,
+        until_ns=now_ns + round(GIVE_UP_S * 1e9),
+        **more,
+    )
+
+
+def decode(text: str) -> Operation:
+    """The operation of an outcome; :class:`PlatformError` for another platform's."""
+    try:
+        return msgspec.convert(dict(parse_qsl(text, keep_blank_values=True)), Operation, strict=False)
+    except msgspec.ValidationError as error:
+        raise PlatformError(f"operation {text!r} is none of a pool: {error}") from error
+
+
+def token(decision: Scale, what: str = "") -> str:
+    """The request token of a decision: the same for the same decision, about the same pool, whoever sends it."""
+    said = "\0".join((decision.id, decision.target, str(decision.replicas), what))
+    return hashlib.sha256(said.encode()).hexdigest()
+
+
+def token_uuid(decision: Scale, what: str = "") -> str:
+    """The same as a UUID."""
+    return str(UUID(hex=token(decision, what)[:32], version=4))
+
+
+def mark(decision: str) -> str:
+    """A decision as the value of a label: what a cloud takes, and as it is where it can be."""
+    plain = len(decision) <= 63 and decision.isascii() and decision.replace("-", "").replace("_", "").isalnum()
+    return decision if plain and decision == decision.lower() else hashlib.sha256(decision.encode()).hexdigest()[:40]

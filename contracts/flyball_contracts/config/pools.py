@@ -1,0 +1,47 @@
+"""Configuration of the machines that may be bought and returned."""
+
+from typing import Annotated, Literal
+
+import msgspec
+
+from flyball_contracts.config.base import Count, NotNegative, Section
+
+PoolName = Annotated[
+    str,
+    msgspec.Meta(
+        pattern=r"^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?$", description="lower-case letters, digits and dashes, at most 63"
+    ),
+]
+PoolKind = Literal["auto_scaling_group", "fleet", "node_group", "instance_group", "resize_request", "scale_set"]
+
+
+class PoolConfig(Section, frozen=True, kw_only=True):
+    """One pool of machines, and what holds it in the cloud.
+
+    Of driver aws, ``kind`` is ``auto_scaling_group`` or ``node_group`` (in the EKS cluster ``within``), and
+    ``resource`` its name, or ``fleet``, and ``resource`` the launch template of its machines. Of gcp it is
+    ``instance_group`` or ``resize_request``, both on a managed instance group of the zone ``within``; of azure
+    ``scale_set``, in the resource group ``within``. ``zones`` are availability zones, or subnets of a fleet. A machine
+    is of ``instance_type`` and counts ``price_usd_per_hour``; there are never to be fewer than ``min_machines``, or
+    more than ``max_machines``.
+    """
+
+    name: PoolName
+    kind: PoolKind
+    resource: str
+    instance_type: str
+    max_machines: Count
+    price_usd_per_hour: NotNegative
+    within: str = ""
+    market: Literal["on_demand", "spot"] = "on_demand"
+    zones: tuple[str, ...] = ()
+    min_machines: Annotated[int, msgspec.Meta(ge=0)] = 0
+
+    def __post_init__(self) -> None:
+        """Refuse a pool that can have no size, and one that nothing holds."""
+        if self.min_machines > self.max_machines:
+            raise ValueError(f"min_machines is {self.min_machines} and max_machines {self.max_machines}; swap them")
+        if not self.resource or not self.instance_type:
+            raise ValueError("resource or instance_type is empty; name what holds the machines, and their type")
+        if self.kind not in ("auto_scaling_group", "fleet") and not self.within:
+            raise ValueError(f"within is empty; a {self.kind} is in a cluster, a zone or a resource group: name it")

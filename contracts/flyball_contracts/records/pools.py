@@ -1,0 +1,61 @@
+"""Machines that can be bought and returned: pools, and how decisions name them."""
+
+from collections.abc import Iterable
+from fnmatch import fnmatchcase
+from typing import Annotated, Literal
+
+import msgspec
+
+from flyball_contracts.records.base import Record, TimeNs
+from flyball_contracts.records.decisions import AnyDecision
+
+PREFIX = "pool:"
+Market = Literal["on_demand", "spot"]
+Machines = Annotated[int, msgspec.Meta(ge=0, le=1_000_000)]
+
+
+class Pool(Record, frozen=True, kw_only=True):
+    """Machines of one kind in one cell that Flyball may buy and return; compacted by pool.
+
+    ``platform`` is the driver that holds it, ``instance_type`` the cloud's name of the machine, and ``zones`` are those
+    in which it may be. ``price_usd_per_hour`` is what the budget counts for one machine. Its owner's configuration
+    (``actuator.platforms``) is what the guard goes by; this record only tells it to others.
+    """
+
+    pool: str
+    cell: str
+    time_ns: TimeNs
+    platform: str
+    instance_type: str
+    market: Market
+    max_machines: Machines
+    price_usd_per_hour: float
+    min_machines: Machines = 0
+    zones: tuple[str, ...] = ()
+
+
+def pool_subject(pool: str) -> str:
+    """What stands in a decision's ``workload`` where it is about a pool: ``pool:NAME``."""
+    return PREFIX + pool
+
+
+def pool_of(workload: str) -> str:
+    """The pool that a decision's ``workload`` names, empty where it names a workload."""
+    return workload[len(PREFIX) :] if workload.startswith(PREFIX) else ""
+
+
+def covered(workload: str, patterns: Iterable[str]) -> bool:
+    """Whether a glob pattern fits a decision's ``workload``; a pool is fitted only by one that begins with ``pool:``.
+
+    So nobody who let all workloads be acted on, before there were pools, has let machines be bought.
+    """
+    pool = bool(pool_of(workload))
+    return any(fnmatchcase(workload, pattern) for pattern in patterns if not pool or pattern.startswith(PREFIX))
+
+
+def decision_key(decision: AnyDecision) -> str:
+    """Key of a decision on its topic: the target; all pools of a cell have one, so that their budget is kept.
+
+    One key means one partition, so one actuator at a time buys for a cell.
+    """
+    return f"{decision.cell}/{PREFIX}" if pool_of(decision.workload) else decision.target

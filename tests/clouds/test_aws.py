@@ -1,0 +1,265 @@
+"""Pools on AWS, by boto3, on moto behind a strict proxy: what is bought and returned is judged at the server."""
+
+import re
+
+import pytest
+from tests.actuators.carry_out import carried_out, ended, submitted
+from tests.clouds.aws import Account
+from tests.clouds.buying import buy, settle
+
+from flyball_actuators.platforms import Done, Failed, Handle, PlatformError, Rejected, Superseded
+from flyball_contracts.config import PoolConfig
+
+KINDS = ["fleet", "group", "node_group"]
+
+
+def pool(aws: Account, kind: str, machines: int = 0) -> PoolConfig:
+    if kind == "fleet":
+        made = aws.fleet()
+        if machines:
+            assert isinstance(carried_out(aws.platform(made), buy(made, 0, machines, f"first-{made.name}")), Done)
+        return made
+    return aws.group(machines) if kind == "group" else aws.node_group(machines)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_pool_grows_and_shrinks(aws: Account, kind: str) -> None:
+    made = pool(aws, kind)
+    platform = aws.platform(made)
+    out = carried_out(platform, buy(made, 0, 3, f"out-{made.name}"))
+    assert isinstance(out, Done), out
+    assert (out.observed.replicas, out.observed.ready, aws.size(made)) == (3, 3, 3)
+    back = carried_out(platform, buy(made, 3, 1, f"in-{made.name}"))
+    assert isinstance(back, Done), back
+    assert (back.observed.replicas, aws.size(made)) == (1, 1)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_dry_run_buys_nothing(aws: Account, kind: str) -> None:
+    made = pool(aws, kind)
+    handle = submitted(aws.platform(made), buy(made, 0, 2), dry_run=True)
+    assert isinstance(handle, Handle)
+    assert handle.operation == ""
+    assert aws.size(made) == 0
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("cut", ["before", "after"])
+@pytest.mark.parametrize("settled_by", ["at once", "late"])
+def test_a_crash_between_call_and_answer_settles_to_exactly_one(
+    aws: Account, kind: str, cut: str, settled_by: str
+) -> None:
+    made = pool(aws, kind)
+    action = {
+        "fleet": "ec2:CreateFleet",
+        "group": "autoscaling:SetDesiredCapacity",
+        "node_group": "eks:UpdateNodegroupConfig",
+    }[kind]
+    decision = buy(made, 0, 1, f"cut-{made.name}")
+    aws.proxy.lag_s = 0.02 if settled_by == "late" else 0.0
+    aws.proxy.cut[action] = cut
+    with pytest.raises(PlatformError):
+        submitted(aws.platform(made), decision)
+    assert aws.size(made) == (1 if cut == "after" else 0)
+    anew = aws.platform(made)  # a process that knows nothing
+    handle = settle(anew, decision)
+    assert isinstance(handle, Handle), handle
+    assert isinstance(ended(anew, handle), Done)
+    assert aws.size(made) == 1
+    assert isinstance(settle(aws.platform(made), decision), Handle)
+    assert aws.size(made) == 1
+
+
+@pytest.mark.parametrize("kind", ["fleet", "group"])
+@pytest.mark.parametrize("action", ["ec2:CreateTags", "end"])
+@pytest.mark.parametrize("cut", ["before", "after"])
+def test_a_crash_while_machines_go_returns_no_more_than_was_said(
+    aws: Account, kind: str, action: str, cut: str
+) -> None:
+    made = pool(aws, kind, 4)
+    ends = "ec2:TerminateInstances" if kind == "fleet" else "autoscaling:TerminateInstanceInAutoScalingGroup"
+    decision = buy(made, 4, 2, f"less-{made.name}")
+    aws.proxy.cut[ends if action == "end" else action] = cut
+    first = aws.platform(made)
+    with pytest.raises(PlatformError):
+        handle = submitted(first, decision)
+        assert isinstance(handle, Handle)
+        first.poll(handle)
+    anew = aws.platform(made)
+    handle = settle(anew, decision)
+    assert isinstance(handle, Handle), handle
+    done = ended(anew, handle)
+    assert isinstance(done, Done), done
+    assert aws.size(made) == 2
+
+
+def test_machines_with_work_and_protected_ones_stay(aws: Account) -> None:
+    made = pool(aws, "group", 4)
+    first, second, *others = sorted(one["InstanceId"] for one in aws.machines(made))
+    aws.asg.set_instance_protection(AutoScalingGroupName=made.resource, InstanceIds=[second], ProtectedFromScaleIn=True)
+    dns = next(one["PrivateDnsName"] for one in aws.machines(made) if one["InstanceId"] == first)
+    platform = aws.platform(made, busy=frozenset({dns}))
+    too_many = submitted(platform, buy(made, 4, 1, "three"))
+    assert isinstance(too_many, Rejected)
+    assert re.search(rf"only 2 are idle and unprotected; move the work off {first}, {second}", too_many.detail)
+    assert aws.size(made) == 4
+    assert isinstance(carried_out(platform, buy(made, 4, 2, "two")), Done)
+    assert sorted(one["InstanceId"] for one in aws.machines(made)) == sorted([first, second])
+    assert others
+
+
+def test_machines_bear_the_decision(aws: Account) -> None:
+    made = pool(aws, "fleet")
+    carried_out(aws.platform(made), buy(made, 0, 1, "whose"))
+    (machine,) = aws.machines(made)
+    assert {"Key": "flyball.dev/decision", "Value": "whose"} in machine["Tags"]
+    group = pool(aws, "group")
+    carried_out(aws.platform(group), buy(group, 0, 1, "theirs"))
+    (tag,) = aws.shown(group)["Tags"]
+    assert (tag["Key"], tag["Value"], tag["PropagateAtLaunch"]) == ("flyball.dev/decision", "theirs", True)
+
+
+def test_no_capacity_is_a_refusal_and_some_is_a_failure_that_says_so(aws: Account) -> None:
+    made = pool(aws, "fleet")
+    aws.proxy.capacity[made.instance_type] = 2
+    some = carried_out(aws.platform(made), buy(made, 0, 3, "some"))
+    assert isinstance(some, Failed)
+    assert some.answer.startswith(f"2 of 3 machines of pool {made.name!r} came: InsufficientInstanceCapacity")
+    assert "name further zones" in some.answer
+    assert some.observed is not None
+    assert (some.observed.replicas, aws.size(made)) == (2, 2)
+    none = submitted(aws.platform(made), buy(made, 2, 3, "none"))
+    assert isinstance(none, Rejected)
+    assert (none.code, "InsufficientInstanceCapacity" in none.detail) == ("platform", True)
+    assert aws.size(made) == 2
+
+
+def test_what_a_group_does_not_get_is_asked_for_no_more(aws: Account) -> None:
+    made = pool(aws, "group", 1)
+    aws.proxy.capacity[made.instance_type] = 1
+    failed = carried_out(aws.platform(made), buy(made, 1, 4, "short"))
+    assert isinstance(failed, Failed)
+    assert "4 machines were asked for, 2 are there" in failed.answer
+    assert "the group is set to 2 again" in failed.answer
+    assert failed.observed is not None
+    assert (failed.observed.replicas, failed.observed.ready, aws.size(made)) == (2, 2, 2)
+
+
+def test_a_node_group_that_cannot_grow_is_set_back(aws: Account) -> None:
+    made = pool(aws, "node_group", 1)
+    handle = submitted(aws.platform(made), buy(made, 1, 3, "issues"))
+    assert isinstance(handle, Handle)
+    aws.proxy.issues = [{"code": "AsgInstanceLaunchFailures", "message": "insufficient capacity"}]
+    failed = ended(aws.platform(made), handle)
+    assert isinstance(failed, Failed)
+    assert "AsgInstanceLaunchFailures: insufficient capacity" in failed.answer
+    assert aws.size(made) == 1
+
+
+def test_a_spot_interruption_is_replaced_by_a_group_and_told_by_a_fleet(aws: Account) -> None:
+    group = pool(aws, "group")
+    handle = submitted(aws.platform(group), buy(group, 0, 2, "kept"))
+    assert isinstance(handle, Handle)
+    lost = aws.interrupt(group)
+    done = ended(aws.platform(group), handle)
+    assert isinstance(done, Done)
+    assert (done.observed.ready, aws.size(group)) == (2, 2)
+    assert lost not in {one["InstanceId"] for one in aws.machines(group)}
+    fleet = aws.fleet("spot")
+    handle = submitted(aws.platform(fleet), buy(fleet, 0, 2, "gone"))
+    assert isinstance(handle, Handle)
+    lost = aws.interrupt(fleet)
+    failed = ended(aws.platform(fleet), handle)
+    assert isinstance(failed, Failed)
+    assert re.match(rf"{lost} \(.+\) of pool .* ended before all served; decide again", failed.answer)
+    assert failed.observed is not None
+    assert failed.observed.replicas == 1
+    assert isinstance(carried_out(aws.platform(fleet), buy(fleet, 1, 2, "again")), Done)
+    assert aws.size(fleet) == 2
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_throttling_is_waited_out(aws: Account, kind: str) -> None:
+    made = pool(aws, kind)
+    for action in ("ec2:CreateFleet", "autoscaling:SetDesiredCapacity", "eks:UpdateNodegroupConfig"):
+        aws.proxy.throttled[action] = 3
+    assert isinstance(carried_out(aws.platform(made), buy(made, 0, 1, f"slow-{made.name}")), Done)
+    assert aws.size(made) == 1
+
+
+@pytest.mark.parametrize(
+    ("denied", "code", "says"),
+    [
+        ("ec2:CreateFleet", "platform", "grant what infra/aws/actuator-policy.json has"),
+        ("ec2:DescribeInstances", "platform", "UnauthorizedOperation"),
+    ],
+)
+def test_a_missing_right_is_a_refusal(aws: Account, denied: str, code: str, says: str) -> None:
+    made = pool(aws, "fleet")
+    aws.proxy.denied.add(denied)
+    platform, decision = aws.platform(made), buy(made, 0, 1, "denied")
+    observed = platform.observe(decision)
+    answer = observed if isinstance(observed, Rejected) else platform.submit(decision, observed, dry_run=False)
+    assert isinstance(answer, Rejected)
+    assert (answer.code, says in answer.detail) == (code, True)
+    assert aws.size(made) == 0
+
+
+def test_the_clouds_own_bounds_and_cooldown_hold(aws: Account) -> None:
+    made = aws.group(1, most=2)
+    beyond = submitted(aws.platform(made), buy(made, 1, 3))
+    assert isinstance(beyond, Rejected)
+    assert "3 machines lie outside 0 to 2" in beyond.detail
+    aws.proxy.cooldown_s = 60.0
+    assert isinstance(carried_out(aws.platform(made), buy(made, 1, 2, "a")), Done)
+    aws.asg.update_auto_scaling_group(AutoScalingGroupName=made.resource, MaxSize=4)
+    wait = submitted(aws.platform(made), buy(made, 2, 3, "b"))
+    assert isinstance(wait, Rejected)
+    assert "ScalingActivityInProgress" in wait.detail
+
+
+def test_machines_of_another_type_are_not_counted_at_the_price_of_this(aws: Account) -> None:
+    group = aws.group(1, instance_type="p5.48xlarge")
+    nodes = aws.node_group(1, instance_type="p5.48xlarge")
+    for made in (group, nodes):
+        answer = aws.platform(made).observe(buy(made, 1, 2))
+        assert isinstance(answer, Rejected)
+        assert "its price is that of p5.48xlarge" in answer.detail
+
+
+def test_somebody_else_has_the_last_word(aws: Account) -> None:
+    made = pool(aws, "group", 1)
+    platform = aws.platform(made)
+    decision = buy(made, 1, 3, "ours")
+    handle = submitted(platform, decision)
+    assert isinstance(handle, Handle)
+    other = aws.platform(made)
+    assert isinstance(carried_out(other, buy(made, 3, 5, "theirs")), Done)
+    assert isinstance(platform.poll(handle), Superseded)
+    lost = settle(aws.platform(made), decision)
+    assert isinstance(lost, Handle)
+    failed = other.poll(lost)
+    assert isinstance(failed, Failed)
+    assert failed.answer.startswith("unknown outcome: ")
+    assert aws.size(made) == 5
+
+
+def test_a_pool_that_changed_since_it_was_looked_at_is_judged_again(aws: Account) -> None:
+    made = pool(aws, "group", 1)
+    platform = aws.platform(made)
+    decision = buy(made, 1, 2, "stale")
+    observed = platform.observe(decision)
+    assert not isinstance(observed, Rejected)
+    aws.interrupt(made)
+    answer = platform.submit(decision, observed, dry_run=False)
+    assert isinstance(answer, Rejected)
+    assert answer.code == "conflict"
+
+
+def test_what_all_pools_cost_is_shown_where_more_is_asked_for(aws: Account) -> None:
+    one, two = pool(aws, "group", 2), pool(aws, "group", 1)
+    platform = aws.platform(one, two)
+    more, less = platform.observe(buy(one, 2, 3)), platform.observe(buy(one, 2, 1))
+    assert not isinstance(more, Rejected)
+    assert not isinstance(less, Rejected)
+    assert (more.cost_usd_per_hour, less.cost_usd_per_hour) == (96.0, None)

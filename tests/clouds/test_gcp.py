@@ -1,0 +1,113 @@
+"""Pools on Google Cloud, by its own library, on a strict fake of the documented contract."""
+
+from collections.abc import Iterator
+
+import pytest
+from tests.actuators.carry_out import carried_out, ended, submitted
+from tests.clouds.buying import buy, settle
+from tests.clouds.gcp import GcpFake
+
+from flyball_actuators.platforms import Done, Failed, Handle, PlatformError, Rejected
+from flyball_actuators.platforms.gcp import api
+from flyball_actuators.platforms.pools import operation as operations
+
+KINDS = ["instance_group", "resize_request"]
+BUYS = {"instance_group": "POST resize", "resize_request": "POST resizeRequests"}
+
+
+@pytest.fixture
+def gcp(quick: None, monkeypatch: pytest.MonkeyPatch) -> Iterator[GcpFake]:
+    monkeypatch.setattr(api, "BACKOFF_S", (0.001, 0.01))
+    fake = GcpFake()
+    yield fake
+    fake.close()
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_pool_grows_and_shrinks(gcp: GcpFake, kind: str) -> None:
+    pool = gcp.pool(kind)
+    gcp.throttled[BUYS[kind]] = 2
+    platform = gcp.platform(pool)
+    planned = submitted(platform, buy(pool, 0, 3), dry_run=True)
+    assert isinstance(planned, Handle)
+    assert (planned.operation, gcp.size(pool)) == ("", 0)
+    out = carried_out(platform, buy(pool, 0, 3, "out"))
+    assert isinstance(out, Done), out
+    assert (out.observed.replicas, out.observed.ready, gcp.size(pool)) == (3, 3, 3)
+    back = carried_out(platform, buy(pool, 3, 1, "in"))
+    assert isinstance(back, Done), back
+    assert (back.observed.replicas, gcp.size(pool)) == (1, 1)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("cut", ["before", "after"])
+@pytest.mark.parametrize(("before", "after"), [(0, 1), (3, 2)])
+def test_a_crash_between_call_and_answer_settles_to_exactly_one(
+    gcp: GcpFake, kind: str, cut: str, before: int, after: int
+) -> None:
+    pool = gcp.pool(kind, before)
+    decision = buy(pool, before, after)
+    gcp.cut[BUYS[kind] if after > before else "POST deleteInstances"] = cut
+    with pytest.raises(PlatformError):
+        submitted(gcp.platform(pool), decision)
+    anew = gcp.platform(pool)
+    handle = settle(anew, decision)
+    assert isinstance(handle, Handle), handle
+    assert isinstance(ended(anew, handle), Done)
+    assert gcp.size(pool) == after
+    assert isinstance(settle(gcp.platform(pool), decision), Handle)
+    assert gcp.size(pool) == after
+
+
+def test_idle_machines_go_first(gcp: GcpFake) -> None:
+    pool = gcp.pool("instance_group", 3)
+    busy, idle, other = sorted(gcp.groups[pool.resource]["machines"])
+    platform = gcp.platform(pool, busy=frozenset({busy, other}))
+    assert isinstance(submitted(platform, buy(pool, 3, 1, "two")), Rejected)
+    assert isinstance(carried_out(platform, buy(pool, 3, 2, "one")), Done)
+    assert idle not in gcp.groups[pool.resource]["machines"]
+
+
+def test_what_the_zone_does_not_have_is_asked_for_no_more(gcp: GcpFake) -> None:
+    pool = gcp.pool("instance_group", 1)
+    gcp.capacity = 1
+    failed = carried_out(gcp.platform(pool), buy(pool, 1, 4))
+    assert isinstance(failed, Failed)
+    assert "ZONE_RESOURCE_POOL_EXHAUSTED" in failed.answer
+    assert "is set to 2 again" in failed.answer
+    assert (gcp.size(pool), gcp.groups[pool.resource]["target"]) == (2, 2)
+
+
+def test_a_request_that_is_not_met_is_cancelled(gcp: GcpFake, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(operations, "GIVE_UP_S", 0.0)
+    pool = gcp.pool("resize_request", 1)
+    gcp.capacity = 0
+    failed = carried_out(gcp.platform(pool), buy(pool, 1, 2))
+    assert isinstance(failed, Failed)
+    assert "was not met in time; it was cancelled" in failed.answer
+    gcp.capacity = None
+    assert gcp.size(pool) == 1
+    gcp.platform(pool).observe(buy(pool, 1, 2))
+    assert gcp.size(pool) == 1
+
+
+def test_a_spot_interruption_is_replaced(gcp: GcpFake) -> None:
+    pool = gcp.pool("instance_group", market="spot")
+    handle = submitted(gcp.platform(pool), buy(pool, 0, 2))
+    assert isinstance(handle, Handle)
+    gcp.interrupt(pool)
+    done = ended(gcp.platform(pool), handle)
+    assert isinstance(done, Done)
+    assert done.observed.ready == 2
+
+
+@pytest.mark.parametrize(("verb", "says"), [("POST resize", "grant the service account"), ("GET get", "grant the")])
+def test_a_missing_right_is_a_refusal(gcp: GcpFake, verb: str, says: str) -> None:
+    pool = gcp.pool("instance_group")
+    gcp.denied.add(verb)
+    platform, decision = gcp.platform(pool), buy(pool, 0, 1)
+    observed = platform.observe(decision)
+    answer = observed if isinstance(observed, Rejected) else platform.submit(decision, observed, dry_run=False)
+    assert isinstance(answer, Rejected)
+    assert (answer.code, says in answer.detail) == ("platform", True)
+    assert gcp.size(pool) == 0
