@@ -12,7 +12,8 @@ from flyball_contracts.config import FailingGpu, FleetConfig, StragglingGpu
 from flyball_contracts.errors import ConfigError
 from flyball_contracts.ids import NS_PER_S
 from flyball_contracts.records import NodeEvent
-from flyball_contracts.records.events import Remedy, node_event
+from flyball_contracts.records.events import node_event
+from flyball_contracts.xids import xid_of
 from flyball_simulator.loads import Moment
 from flyball_simulator.placement import Placement
 from flyball_simulator.site import Site
@@ -22,8 +23,6 @@ SLOWING_S = 5.0
 OFF_THE_BUS = 79
 HIGH_ERROR_RATE = 92
 DRAIN_AND_RESET = 4
-REMEDIES: dict[int, Remedy] = {48: "drain", 79: "reboot", 94: "restart_app", 95: "reset_gpu"}
-"""What the XID catalogue asks for; any other code that kills a GPU asks for its reset."""
 
 
 class Sick(NamedTuple):
@@ -69,7 +68,7 @@ class Faults:
         for row, fault in self.failing:
             age = moment.t_s - fault.from_s
             dies = fault.from_s + fault.dies_after_s
-            if age < 0:
+            if age < 0 or _of_the_program(fault):
                 continue
             if moment.t_s < dies:
                 found.append(Sick(row, 1.0, corrected=int(random.poisson(4.0 * (1.0 + age) * min(moment.dt_s, 10.0)))))
@@ -91,7 +90,7 @@ class Faults:
         for row, fault in self.failing:
             node = self._site.nodes[int(self._site.node_of[row])]
             device = node.devices[row - node.first].id
-            if _within(fault.from_s, moment):
+            if _within(fault.from_s, moment) and not _of_the_program(fault):
                 found.append(
                     node_event(
                         node.name,
@@ -104,20 +103,18 @@ class Faults:
                         message="high rate of corrected ECC errors",
                     )
                 )
-            dies = fault.from_s + fault.dies_after_s
+            dies, known = fault.from_s + fault.dies_after_s, xid_of(fault.xid)
             if _within(dies, moment):
                 found.append(
                     node_event(
                         node.name,
                         self._ns(dies),
                         "xid",
-                        severity="critical",
+                        severity=known.severity,
                         device=device,
                         code=fault.xid,
-                        remedy=REMEDIES.get(fault.xid, "reset_gpu"),
-                        message="GPU has fallen off the bus"
-                        if fault.xid == OFF_THE_BUS
-                        else "uncorrected memory error",
+                        remedy=known.remedy,
+                        message=known.about,
                     )
                 )
         for row, slow in self.straggling:
@@ -138,6 +135,11 @@ class Faults:
 
     def _ns(self, t_s: float) -> int:
         return self._start_ns + round(t_s * NS_PER_S)
+
+
+def _of_the_program(fault: FailingGpu) -> bool:
+    """Whether the GPU is well, and what runs there has failed."""
+    return xid_of(fault.xid).fault == "application"
 
 
 def _within(t_s: float, moment: Moment) -> bool:

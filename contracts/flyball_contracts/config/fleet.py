@@ -134,7 +134,10 @@ class Batch(FleetWorkload, frozen=True, kw_only=True):
 
 
 class FailingGpu(Section, frozen=True, kw_only=True):
-    """The first GPU of replica ``replica`` (counted at the start) errs from ``from_s`` and dies of ``xid`` later."""
+    """The first GPU of replica ``replica`` (counted at the start) errs from ``from_s`` and dies of ``xid`` later.
+
+    An ``xid`` that is the program's fault, such as 13 or 31, is an event only: the GPU stays well.
+    """
 
     workload: Name
     replica: Index

@@ -124,9 +124,12 @@ class ForecastConfig(Section, frozen=True):
 
 
 class HealthConfig(Section, frozen=True):
-    """When a device counts as anomalous, straggling or failing."""
+    """When a device counts as anomalous, straggling or failing.
 
-    anomaly_score: Ratio = 0.6
+    ``false_incidents_per_1000_gpu_days`` is how many incidents the statistical detectors may raise on clean devices.
+    """
+
+    false_incidents_per_1000_gpu_days: Annotated[float, msgspec.Meta(ge=0.001, le=10_000)] = 1.0
     peer_z: Positive = 4.0
     peer_ticks: Count = 6
     peer_of_ticks: Count = 10

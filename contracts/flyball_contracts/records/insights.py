@@ -57,7 +57,12 @@ class Forecast(Record, frozen=True):
 
 
 class Anomaly(Record, frozen=True, kw_only=True):
-    """A subject that does not behave as it did or as its peers do; ``score`` lies in 0..1."""
+    """A subject that does not behave as it did or as its peers do; ``score`` lies in 0..1.
+
+    ``since_ns`` is when it began, where that is known: what is said again later is the same incident.
+    ``false_per_1000_gpu_days`` is how often a clean device is expected to go so far; its score is 0.5 where that is the
+    budget, and more where it is less. Rules, which expect nothing of the kind, leave it out.
+    """
 
     id: str
     subject: str
@@ -68,6 +73,8 @@ class Anomaly(Record, frozen=True, kw_only=True):
     score: float
     evidence: tuple[Evidence, ...] = ()
     workload: str = ""
+    since_ns: TimeNs | None = None
+    false_per_1000_gpu_days: float | None = None
 
 
 class Plan(Record, frozen=True, kw_only=True):

@@ -1,18 +1,20 @@
-"""Calibrated departures: a device leaves its own course, and what its peers do, for longer than ever before.
+"""Calibrated departures: a device leaves its own course, and what its peers do, further than clean ones ever do.
 
 For each series with value x, and the median of its group where the group has at least three members (else 0):
 
     r = x - median          a change of the whole group is no departure
     d = min(|fast - slow|, |r - slow|)    fast and slow are running means of r: a spike is none, either
-    score = 1 - 1 / (1 + d / s)
+    u = d / s, and of two ticks the smaller
 
-The scale s is what is known of the tail of d: the largest departure of any member of the group, itself included, which
-fades in hours, and at least a floor in the unit of the metric. A series has no score until it was seen for a while, for
-longer when it has no peers, and none when its scale was passed for a moment only: for less than `last_s`, or
-in one tick. While it departs it does not
-learn; a departure that lasts is accepted as the new course. The method is ours.
+The scale s is what is known of d: the largest departure of any member of the group, itself included, which fades in
+hours, and at least a floor in the unit of the metric. It makes series of one metric alike, so their peaks have one tail
+(:mod:`flyball_models.anomaly.tail`), for series with and without peers each. A series departs when u passes the limit
+that peaks of clean series pass at the rate asked for. It has no say until it was seen for a while, for longer when it
+has no peers. While it departs it does not learn; a departure that lasts is accepted as the new course. The method is
+ours.
 
-Shapes: N devices, M metrics, arrays [M, N] with the devices last. Times are seconds, whatever a tick is.
+Shapes: N devices, M metrics, arrays [M, N] with the devices last. Strata are the M metrics with peers, then without.
+Times are seconds, whatever a tick is.
 """
 
 import math
@@ -23,20 +25,27 @@ from numpy.typing import NDArray
 
 from flyball_models._arrays import Input
 from flyball_models._padding import grow
+from flyball_models.anomaly import tail
 from flyball_models.anomaly.peers import Floats, medians
 
 
 class Config(NamedTuple):
-    """Time constants of the means and of the scale's fading, s; when a series speaks, and after how long again."""
+    """Time constants of the means and of the scale's fading, s; when a series speaks, and after how long again.
+
+    The tail learns one departure of a series that was reported in `trust_s`, so that one sick device deafens
+    nobody. A series that had no value for `stale_s` begins anew.
+    """
 
     fast_s: float = 10.0
     slow_s: float = 1800.0
     fade_s: float = 43_200.0
     warm_s: float = 300.0
     alone_s: float = 3600.0
-    last_s: float = 10.0
     again_s: float = 300.0
     accept_s: float = 3600.0
+    trust_s: float = 86_400.0
+    event_s: float = 300.0
+    stale_s: float = 600.0
 
 
 DEFAULT = Config()
@@ -44,10 +53,14 @@ _ZERO = np.float32(0.0)
 
 
 class State(NamedTuple):
-    """All [M, N]: seconds seen, means and largest departure of r, seconds over the scale and of rest, and `peak`.
+    """All but the last [M, N]; times in s.
 
-    `peak` is of the departure that lasts; it is added to the record when it has ended, if it was not reported. `peered`
-    is true where r was taken against peers: when that changes the series begins anew.
+    `seen_s` is how long it was seen; `peered` whether r was taken against peers: when that changes the series begins
+    anew. `fast` and `slow` are means of r, `record` the largest d. `over_s` is how long it has departed, `rest_s` until
+    it is reported again. `peak` and `top` are the largest d and u of the excursion that lasts: when it ends the first
+    goes to the record, if it was no departure, and the second to the tail. `last` is the u of the tick before.
+    `doubt_s` is until the tail learns a departure of it again, `gap_s` how long it has had no value. `quiet_s` [N] is
+    until a peak of the device is another event.
     """
 
     seen_s: Floats
@@ -58,20 +71,29 @@ class State(NamedTuple):
     over_s: Floats
     rest_s: Floats
     peak: Floats
+    top: Floats
+    last: Floats
+    doubt_s: Floats
+    gap_s: Floats
+    quiet_s: Floats
 
 
 class Found(NamedTuple):
-    """score [M, N] in 0..1, 0 where nothing departs; expected [M, N] in the unit of x, NaN where not known."""
+    """All [M, N]: u where a departure is reported, else 0; what was expected in the unit of x, NaN where not known.
 
-    score: Floats
+    `since_s` is how long the departure has lasted, 0 where there is none.
+    """
+
+    ratio: Floats
     expected: Floats
+    since_s: Floats
 
 
 def init(n: int, metrics: int) -> State:
     """Return the state of `n` devices with `metrics` metrics that have had no value."""
     shape = (metrics, n)
-    seen, *rest = (np.zeros(shape, np.float32) for _ in range(7))
-    return State(seen, np.zeros(shape, np.bool_), *rest)
+    kinds = {"peered": (shape, np.bool_), "quiet_s": ((n,), np.float32)}
+    return State._make(np.zeros(*kinds.get(name, (shape, np.float32))) for name in State._fields)
 
 
 def resize(state: State, n: int) -> State:
@@ -82,23 +104,35 @@ def resize(state: State, n: int) -> State:
 
 def step(
     state: State,
+    known_tail: tail.State,
     x: Input,
     mask: Input,
     group: Input,
     floor: Input,
     period_s: float,
-    least: float,
+    rate: float,
     config: Config = DEFAULT,
-) -> tuple[State, Found]:
-    """Score and learn `x` [N, M] where `mask` [N], in ticks of `period_s`; scores of less than `least` are 0.
+) -> tuple[State, tail.State, Found]:
+    """Score and learn `x` [N, M] where `mask` [N], in ticks of `period_s`.
 
-    `group` int32 [N] puts peers together, a number out of 0..N-1 means none; `floor` [M] is more than 0.
+    `group` int32 [N] puts peers together, a number out of 0..N-1 means none; `floor` [M] is more than 0. `rate` is how
+    often a clean series may be reported, per series-second; `known_tail` has 2 M strata.
     """
     x, group = np.asarray(x, np.float32), np.asarray(group, np.int64)
     known = np.asarray(mask)[:, None] & np.isfinite(x)
     middle, scale = _of_group(np.asarray(state.record), x, known, group)
     scale = np.maximum(scale, np.asarray(floor, np.float32)[:, None])
-    return _learn(state, x.T, known.T, middle, scale, period_s, least, config)
+    updated, found, peaks, warm = _learn(state, known_tail.limit, x.T, known.T, middle, scale, period_s, config)
+    watched, peered = warm & known.T, updated.peered
+    exposure = np.concatenate([(watched & peered).sum(axis=1), (watched & ~peered).sum(axis=1)]) * period_s
+    over = np.where(peered, known_tail.over[: len(peaks), None], known_tail.over[len(peaks) :, None])
+    struck = (peaks > over).any(axis=0)
+    quiet = np.maximum(state.quiet_s - np.float32(period_s), _ZERO)
+    home = np.where((group >= 0) & (group < len(group)), group, len(group) + np.arange(len(group)))
+    events = len(np.unique(home[struck & (quiet <= 0.0)])) if struck.any() else 0
+    stratum, peak = _pooled(peaks, peered, home)
+    learned = tail.step(known_tail, stratum, peak, exposure, period_s, rate, events)
+    return updated._replace(quiet_s=np.where(struck, np.float32(config.event_s), quiet)), learned, found
 
 
 def _of_group(record: Floats, x: Floats, known: NDArray[np.bool_], group: NDArray[np.int64]) -> tuple[Floats, Floats]:
@@ -123,47 +157,55 @@ def _of_group(record: Floats, x: Floats, known: NDArray[np.bool_], group: NDArra
 @np.errstate(invalid="ignore", divide="ignore", over="ignore")  # of what is not known
 def _learn(
     state: State,
+    limit: NDArray[np.float64],
     x: Floats,
     known: NDArray[np.bool_],
     middle: Floats,
     scale: Floats,
     period_s: float,
-    least: float,
     config: Config,
-) -> tuple[State, Found]:
-    """Return the state and the scores, all [M, N], given the median of the group, NaN without one, and the scale.
+) -> tuple[State, Found, Floats, NDArray[np.bool_]]:
+    """Return the state, what is found, the u of excursions that ended, and who is watched, all [M, N].
 
-    NumPy, not JAX: these are simple operations on few numbers, and to call what is compiled takes longer. What most
-    ticks have nothing of, new series and departures, is passed over where there is none.
+    `middle` is the median of the group, NaN without one. NumPy, not JAX: these are simple operations on few numbers,
+    and to call what is compiled takes longer. What most ticks have nothing of, new series and departures, is passed
+    over where there is none.
     """
+    metrics = len(x)
     peered = np.isfinite(middle)
     base = np.where(peered, middle, _ZERO)
     r = np.where(known, x - base, _ZERO)
-    fresh = (state.seen_s <= 0.0) | (state.peered != peered)
-    seen, slow, record = state.seen_s, state.slow, state.record * math.exp(-period_s / config.fade_s)
-    fast: Floats = np.asarray(state.fast + _learned(period_s, config.fast_s) * (r - state.fast), np.float32)
+    fresh = (state.seen_s <= 0.0) | (state.peered != peered) | (state.gap_s >= config.stale_s)
+    seen, slow, record = state.seen_s, state.slow, state.record * np.float32(math.exp(-period_s / config.fade_s))
+    fast = np.asarray(state.fast + np.float32(_learned(period_s, config.fast_s)) * (r - state.fast), np.float32)
     away = np.minimum(np.abs(fast - slow), np.abs(r - slow))
-    before = state.peak
+    before, top = state.peak, state.top
     if begins := bool(fresh.any()):
         seen, fast = np.where(fresh, _ZERO, seen), np.where(fresh, r, fast)
-        away, record, before = (np.where(fresh, _ZERO, one) for one in (away, record, before))
-    raw = 1.0 - 1.0 / (1.0 + away / scale)
+        away, record, before, top = (np.where(fresh, _ZERO, one) for one in (away, record, before, top))
+    one: Floats = np.asarray(away / scale, np.float32)
+    both = np.minimum(one, state.last)
     warm = seen >= np.where(peered, np.float32(config.warm_s), np.float32(config.alone_s))
-    loud = warm & (raw >= least)
+    least = np.where(peered, limit[:metrics, None], limit[metrics:, None]).astype(np.float32)
+    loud = warm & (both >= least)
     departs = bool(loud.any())
-    rest = np.maximum(state.rest_s - period_s, _ZERO)
-    longer = state.over_s + period_s
-    over: Floats = np.asarray(np.where(loud, longer, _ZERO) if departs else np.zeros(raw.shape), np.float32)
-    reported = loud & known & (over >= max(config.last_s, 2.0 * period_s)) & (rest <= 0.0) if departs else loud
+    rest = np.maximum(state.rest_s - np.float32(period_s), _ZERO)
+    doubt = np.maximum(state.doubt_s - np.float32(period_s), _ZERO)
+    over: Floats = np.asarray(np.where(loud, state.over_s + np.float32(period_s), _ZERO), np.float32)
+    reported = loud & known & (rest <= 0.0) if departs else loud
     accepted = over >= config.accept_s if departs else loud
-    pace = np.maximum(_learned(period_s, config.slow_s), period_s / (seen + period_s))
+    pace = np.maximum(
+        np.float32(_learned(period_s, config.slow_s)), np.float32(period_s) / (seen + np.float32(period_s))
+    )
     mean = slow + pace * (r - slow)
     mean = np.where(loud, slow, mean) if departs else mean
-    peak = np.maximum(before, away)
-    peak = np.where(over >= config.last_s, _ZERO, peak) if departs else peak
-    ended = ~warm | accepted | (away < 0.5 * peak)
-    record = np.where(ended, np.maximum(record, np.where(accepted, away, peak) if departs else peak), record)
-    seen = seen + period_s
+    peak, top = np.maximum(before, away), np.maximum(top, both)
+    ended = ~warm | accepted | (away < np.float32(0.5) * peak)
+    was_loud = top >= least
+    ends = ended & warm & known
+    peaks = np.where(ends & ~(was_loud & (doubt > 0.0)), top, _ZERO)
+    record = np.where(ended & (accepted | ~was_loud | ~warm), np.maximum(record, peak), record)
+    seen = seen + np.float32(period_s)
     updated = State(
         seen_s=np.where(accepted, _ZERO, seen) if departs else seen,
         peered=peered,
@@ -173,12 +215,38 @@ def _learn(
         over_s=np.where(accepted, _ZERO, over) if departs else over,
         rest_s=np.where(reported, np.float32(config.again_s), rest) if departs else rest,
         peak=np.where(ended, away, peak),
+        last=np.where(fresh, _ZERO, one) if begins else one,
+        top=np.where(ended, _ZERO, top),
+        doubt_s=np.where(ends & was_loud, np.float32(config.trust_s), doubt),
+        gap_s=state.gap_s,
+        quiet_s=state.quiet_s,
     )
-    kept = State(*(np.where(known, new, old) for new, old in zip(updated, state, strict=True)))
+    kept = State(
+        *(np.where(known, new, old) for new, old in zip(updated[:-2], state[:-2], strict=True)),
+        gap_s=np.where(known, _ZERO, state.gap_s + np.float32(period_s)),
+        quiet_s=state.quiet_s,
+    )
     expected = base + slow
     if begins:
         expected = np.where(fresh, np.float32(np.nan), expected)
-    return kept, Found(np.where(reported, raw, _ZERO) if departs else over, expected)
+    return kept, Found(np.where(reported, both, _ZERO) if departs else over, expected, over), peaks, warm
+
+
+def _pooled(
+    peaks: Floats, peered: NDArray[np.bool_], home: NDArray[np.int64]
+) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
+    """Strata and sizes of the peaks [M, N] that are none of 0: of a group that ends one together, the largest."""
+    metric, device = np.nonzero(peaks)
+    size = peaks[metric, device].astype(np.float64)
+    stratum = np.where(peered[metric, device], metric, metric + len(peaks))
+    if len(size) < 2:
+        return stratum, size
+    n = 2 * peaks.shape[1]
+    place = np.where(peered[metric, device], home[device], n + device)
+    order = np.lexsort((-size, place, stratum))
+    stratum, place, size = stratum[order], place[order], size[order]
+    first = np.append(True, (np.diff(stratum) != 0) | (np.diff(place) != 0))
+    return stratum[first], size[first]
 
 
 def _learned(period_s: float, constant_s: float) -> float:

@@ -12,11 +12,14 @@ from flyball_contracts.config.fleet import FailingGpu, Notebooks, StragglingGpu
 from flyball_contracts.metrics import GPU
 from flyball_contracts.records import Allocation, Anomaly, Migrate, NodeEvent
 from flyball_contracts.topics import TOPICS
+from flyball_contracts.xids import xid_of
 from flyball_simulator import Fleet
 from flyball_streams.engine import Engine
 from flyball_streams.engine.cell.placement import Placement
 from flyball_streams.engine.node.cell import GONE_TICKS, REMIND_TICKS
+from flyball_streams.engine.node.health import Health
 from flyball_streams.engine.node.table import SubjectTable
+from flyball_streams.engine.packing import pack, unpack
 
 ALL = {name: topic.partitions for name, topic in TOPICS.items()}
 CONFIG = WorkerConfig(forecast=msgspec.structs.replace(WorkerConfig().forecast, horizon_ticks=4, lead_ticks=2))
@@ -200,11 +203,11 @@ def sick_many(rows: int) -> Values:
 
 
 def test_a_subject_that_comes_back_has_its_history_and_a_new_one_in_its_slot_has_none() -> None:
-    table = SubjectTable(GPU, {"hw.power": 50.0})
+    table = SubjectTable(GPU, {"hw.power": 50.0}, 1e-8)
     names = tuple(f"gpu-{i}" for i in range(64))
     rows = table.rows(names, "node-1")
     table.put([(rows, np.full((64, len(GPU)), 100.0, np.float32).tobytes())])
-    assert not list(table.loud(np.full(64, -1, np.int32), 1.0, 0.6))
+    assert not list(table.loud(np.full(64, -1, np.int32), 1.0))
     assert table.retire(names[:1], "node-2") == []  # not that node's to give away
     assert table.retire(names[:2], "node-1") == ["gpu-0", "gpu-1"]
     assert table.rows(("gpu-1",), "node-1").tolist() == [1]
@@ -261,3 +264,83 @@ def test_nothing_is_placed_on_a_gpu_that_is_divided() -> None:
     placement = Placement(cell.engine.directory, "cell-1")
     placement.refresh(())
     assert placement.usable(spec("a")) == 0
+
+
+def ranks(workload: str, count: int = 4) -> list[Allocation]:
+    return [Allocation(workload=workload, replica=f"{workload}-{i}", devices=(i,)) for i in range(count)]
+
+
+def struck_by(cell: Cell, code: int, remedy: Any, devices: range = range(4), second: int = 0) -> None:
+    for i in devices:
+        cell.feed(
+            told(
+                NodeEvent(
+                    id=f"{code}-{i}-{second}", node="node-1", time_ns=START_NS + second * 10**9, kind="xid",
+                    device=f"node-1/{i}", code=code, remedy=remedy,
+                )
+            )
+        )  # fmt: skip
+
+
+@pytest.mark.parametrize("code", [8, 13, 31, 43])
+def test_an_error_of_the_program_moves_nothing_and_its_owner_is_told_once(code: int) -> None:
+    cell = Cell(inventory("node-1", 4, ranks("a")), inventory("node-2", 8), records=[spec("a")])
+    cell.run(0, 5)
+    struck_by(cell, code, xid_of(code).remedy)
+    out = cell.run(5, 40)
+    assert out.proposals() == []
+    assert out.of(Migrate) == []
+    said = [(a.subject, a.detector) for a in out.of(Anomaly)]
+    assert said == ([] if code == 43 else [("a", "application")])
+    if said:
+        assert [e.value for e in out.of(Anomaly)[0].evidence] == [code, 4.0]
+
+
+def test_an_error_that_meets_two_programs_on_one_gpu_is_the_gpus() -> None:
+    cell = Cell(inventory("node-1", 4, ranks("a")), inventory("node-2", 8), records=[spec("a"), spec("b")])
+    cell.run(0, 5)
+    struck_by(cell, 31, "restart_app", range(1))
+    assert cell.run(5, 5).proposals() == []
+    after = inventory("node-1", 4, ranks("b"), epoch=2)
+    cell.feed(told(after))
+    cell.agents[0].inventory = after
+    cell.run(10, 5)
+    struck_by(cell, 31, "restart_app", range(1), second=12)
+    (proposal,) = cell.run(15, 5).proposals()
+    assert (proposal.device, proposal.workload) == ("node-1/0", "b")
+    assert "XID 31 came with 2 different workloads in a day" in proposal.reason
+
+
+MACHINE = [(48, True), (64, True), (74, True), (79, True), (95, True), (119, True), (120, True), (140, True),
+           (144, False), (150, False), (157, False), (154, False), (777, False)]  # fmt: skip
+
+
+@pytest.mark.parametrize(("code", "moves"), MACHINE)
+def test_an_error_of_the_machine_moves_its_work_or_keeps_new_work_away(code: int, moves: bool) -> None:
+    cell = Cell(inventory("node-1", 4, ranks("a")), inventory("node-2", 8), records=[spec("a")])
+    cell.run(0, 5)
+    struck_by(cell, code, xid_of(code).remedy, range(1))
+    (proposal,) = cell.run(5, 5).proposals()
+    assert (proposal.device, proposal.workload) == ("node-1/0", "a" if moves else "")
+    assert ("unknown" in proposal.reason) == (code == 777 or code == 154)
+
+
+def test_what_is_held_against_a_gpu_survives_a_restart() -> None:
+    cell = Cell(inventory("node-1", 4, ranks("a")), records=[spec("a")])
+    cell.run(0, 5)
+    struck_by(cell, 31, "restart_app", range(2))
+    struck_by(cell, 777, "no_new_work", range(2, 3))
+    cell.run(5, 5)
+    health = cell.engine.nodes[0].cells["cell-1"].health
+    state = unpack(pack(health.state()))
+    other = Health(CONFIG.health, 64)
+    other.load(state, 64)
+    assert pack(other.state()) == pack(health.state())
+    assert set(other.avoided) == {"node-1/2"}
+    assert set(other.blame.struck) == {"node-1/0", "node-1/1"}
+
+
+def test_the_simulated_gpu_of_a_program_that_fails_stays_well() -> None:
+    out = watch(fleet(1, failing=(FailingGpu(workload="train", replica=1, from_s=10.0, xid=13),)), 60)
+    assert out.of(Migrate) == []
+    assert {(a.subject, a.detector) for a in out.of(Anomaly)} == {("train", "application")}

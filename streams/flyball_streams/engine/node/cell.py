@@ -6,6 +6,7 @@ from math import isfinite
 from typing import Any
 
 import numpy as np
+from msgspec.structs import replace
 from numpy.typing import NDArray
 
 from flyball_contracts.config import WorkerConfig
@@ -29,7 +30,7 @@ from flyball_streams.engine.directory import Directory
 from flyball_streams.engine.node.arrivals import arrivals
 from flyball_streams.engine.node.demand import shared_out
 from flyball_streams.engine.node.gangs import Gangs
-from flyball_streams.engine.node.health import Finding, Health
+from flyball_streams.engine.node.health import SUSPECT, Finding, Health
 from flyball_streams.engine.node.intake import Entry
 from flyball_streams.engine.node.table import SubjectTable
 from flyball_streams.engine.node.tenancy import POWER, UTILIZATION, Tenancy
@@ -38,22 +39,26 @@ from flyball_streams.engine.packing import arrays, like, pack_struct, unpack_str
 from flyball_streams.engine.rows import rows
 
 GPU_WATCHED = {
-    "hw.gpu.utilization{task=general}": 0.2,
-    "hw.gpu.memory.utilization": 0.05,
-    "hw.power": 50.0,
-    "hw.temperature{sensor=gpu}": 5.0,
-    "nvidia.gpu.clock.frequency{clock=sm}": 150e6,
-    "nvidia.gpu.sm.activity": 0.2,
+    "hw.gpu.utilization{task=general}": 0.05,
+    "hw.gpu.memory.utilization": 0.03,
+    "hw.power": 20.0,
+    "hw.temperature{sensor=gpu}": 3.0,
+    "nvidia.gpu.clock.frequency{clock=sm}": 20e6,
+    "nvidia.gpu.sm.activity": 0.05,
     "hw.gpu.io{direction=receive}": 1e9,
     "hw.errors{type=corrected}": 1.0,
 }
 HOST_WATCHED = {
-    "system.cpu.utilization": 0.3,
-    "system.memory.utilization": 0.05,
-    "system.linux.psi.total_time{resource=cpu,stall=some}": 0.3,
-    "system.linux.psi.total_time{resource=memory,stall=some}": 0.1,
-    "system.linux.psi.total_time{resource=io,stall=some}": 0.3,
+    "system.cpu.utilization": 0.1,
+    "system.memory.utilization": 0.03,
+    "system.linux.psi.total_time{resource=cpu,stall=some}": 0.1,
+    "system.linux.psi.total_time{resource=memory,stall=some}": 0.05,
+    "system.linux.psi.total_time{resource=io,stall=some}": 0.1,
 }
+HOSTS_SHARE = 0.2
+"""Share of the budget of false incidents that hosts may spend; GPUs have the rest."""
+BUDGET_S = 1000 * 86_400.0
+"""Seconds of what the budget is for: a thousand GPU-days."""
 SM_ACTIVITY = GPU.column("nvidia.gpu.sm.activity")
 DRAM = GPU.column("nvidia.gpu.dram.bandwidth.utilization")
 MEMORY = GPU.column("hw.gpu.memory.utilization")
@@ -82,8 +87,10 @@ class NodeCell:
         self.config = config
         self.directory = directory
         self.demand_partitions = demand_partitions
-        self.gpus = SubjectTable(GPU, GPU_WATCHED, capacity)
-        self.hosts = SubjectTable(HOST, HOST_WATCHED)
+        self.budget = config.health.false_incidents_per_1000_gpu_days
+        rate = self.budget / BUDGET_S
+        self.gpus = SubjectTable(GPU, GPU_WATCHED, (1.0 - HOSTS_SHARE) * rate, capacity)
+        self.hosts = SubjectTable(HOST, HOST_WATCHED, HOSTS_SHARE * rate)
         self.features = features.init(self.gpus.capacity)
         self.waves = waves.init(self.gpus.capacity)
         self.health = Health(config.health, self.gpus.capacity)
@@ -111,6 +118,7 @@ class NodeCell:
             yield from self._anomalies(self.gpus, tick, self.tenancy.alike)
             yield from self._profiles(tick)
             yield from self._unhealthy(tick, proposals)
+        yield from self._owners(tick)
         if self.hosts.mask.any():
             yield from self._anomalies(self.hosts, tick, np.full(self.hosts.capacity, -1, np.int32))
         if proposals:
@@ -211,7 +219,8 @@ class NodeCell:
         self.coming = [e for e in self.coming if e.time_ns >= tick.end_ns or e.node not in known][-COMING:]
         for event in sorted(due, key=lambda e: (e.time_ns, e.id)):
             for device in struck(event, known[event.node].devices):
-                self.health.note(device, event)
+                workload, _ = self.tenancy.replica_of_slot.get(self.gpus.slots.get(device, -1), ("", ""))
+                self.health.note(device, event, workload)
 
     def _fill(self, entries: list[Entry]) -> list[tuple[tuple[Gateway, ...], NDArray[np.float32]]]:
         """Take the values of a tick; return what gateways said, which nothing is kept of."""
@@ -243,9 +252,8 @@ class NodeCell:
         return doors
 
     def _anomalies(self, table: SubjectTable, tick: Tick, group: NDArray[np.int32]) -> Iterator[Anomaly]:
-        period_s, least = tick.period_ns / NS_PER_S, self.config.health.anomaly_score
-        for slot, score, value, expected in table.loud(group, period_s, least):
-            loudest: list[int] = np.argsort(-score, kind="stable")[:3].tolist()
+        for slot, rate, value, expected, since_s in table.loud(group, tick.period_ns / NS_PER_S):
+            loudest: list[int] = np.argsort(rate, kind="stable")[:3].tolist()
             evidence = tuple(
                 Evidence(
                     name=table.watched[m],
@@ -254,9 +262,12 @@ class NodeCell:
                     unit=table.layout.metrics[int(table.columns[m])].unit,
                 )
                 for m in loudest
-                if score[m] > 0
+                if np.isfinite(rate[m])
             )
-            yield self._anomaly(table, slot, tick, "departure", float(score.max()), evidence)
+            expected_false = float(rate.min()) * BUDGET_S
+            anomaly = self._anomaly(table, slot, tick, "departure", _score(expected_false, self.budget), evidence)
+            since_ns = tick.end_ns - round(since_s * NS_PER_S)
+            yield replace(anomaly, since_ns=max(0, since_ns), false_per_1000_gpu_days=expected_false)
 
     def _anomaly(
         self,
@@ -280,6 +291,27 @@ class NodeCell:
             evidence=evidence,
             workload=workload,
         )
+
+    def _owners(self, tick: Tick) -> Iterator[Anomaly]:
+        """What the owners of workloads are told: errors of their programs, which move nothing."""
+        for workload, event, devices in self.health.blame.take():
+            code = event.code or 0
+            evidence = (
+                Evidence(name="xid", value=float(code), record=event.id),
+                Evidence(name="devices", value=float(devices), unit="{device}"),
+            )
+            yield Anomaly(
+                id=record_id("Anomaly", self.cell, workload, "application", code, event.id),
+                subject=workload,
+                cell=self.cell,
+                node=event.node,
+                time_ns=tick.end_ns,
+                detector="application",
+                score=0.5,
+                evidence=evidence,
+                workload=workload,
+                since_ns=event.time_ns,
+            )
 
     def _profiles(self, tick: Tick) -> Iterator[Profile]:
         v = self.gpus.values
@@ -334,7 +366,8 @@ class NodeCell:
             proposals.append(self._proposal(finding, anomaly, tick))
 
     def _proposal(self, finding: Finding, anomaly: Anomaly, tick: Tick) -> Proposal:
-        workload, replica = self.tenancy.replica_of_slot.get(finding.slot, ("", ""))
+        holder = self.tenancy.replica_of_slot.get(finding.slot, ("", ""))
+        workload, replica = ("", "") if finding.detector == SUSPECT else holder
         return Proposal(
             id=record_id("Proposal", "migrate", self.cell, anomaly.subject, tick.index),
             action="migrate",
@@ -346,6 +379,11 @@ class NodeCell:
             confidence=0.95 if finding.detector == "failing" else 0.8,
             evidence=(*finding.evidence, Evidence(name="anomaly", value=finding.score, record=anomaly.id)),
         )
+
+
+def _score(expected_false: float, budget: float) -> float:
+    """0.5 for what is just within the budget of false incidents, towards 1 for what never happens to a clean device."""
+    return budget / (budget + expected_false)
 
 
 def _replaces(new: Inventory, old: Inventory) -> bool:

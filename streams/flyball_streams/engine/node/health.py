@@ -9,10 +9,13 @@ from numpy.typing import NDArray
 from flyball_contracts.config import HealthConfig
 from flyball_contracts.metrics import GPU
 from flyball_contracts.records import Evidence, NodeEvent
+from flyball_contracts.xids import xid_of
 from flyball_models.anomaly import peers
+from flyball_streams.engine.node.blame import MOVES, REPEATS, Blame
 from flyball_streams.engine.packing import arrays, like, pack_struct, unpack_struct, wiped
 
-FATAL = {"reset_gpu", "drain", "reboot", "no_new_work"}
+SUSPECT = "suspect"
+"""Detector of devices that get no new work, and keep what they have."""
 UNCORRECTED = GPU.column("hw.errors{type=uncorrected}")
 RECOVERY = GPU.column("nvidia.gpu.recovery_action")
 PEER_METRICS = ("nvidia.gpu.clock.frequency{clock=sm}", "hw.temperature{sensor=gpu}", "hw.power")
@@ -44,6 +47,8 @@ class Health:
         self.config = config
         self.peers = peers.init(capacity, 1)
         self.events: dict[str, NodeEvent] = {}
+        self.avoided: dict[str, NodeEvent] = {}
+        self.blame = Blame()
         self.broken: dict[str, Finding] = {}
         self.asked: set[str] = set()
 
@@ -56,18 +61,24 @@ class Health:
         fresh = peers.init(self.peers.history.shape[-1], 1)
         self.peers = wiped(self.peers, fresh, slots)
 
-    def note(self, device: str, event: NodeEvent) -> None:
-        """Take an event in that strikes a device.
+    def note(self, device: str, event: NodeEvent, workload: str) -> None:
+        """Take an event in that strikes a device, held by a workload or by none.
 
         The driver's own verdict outranks statistics, and stays until the device is reset or its node boots.
         """
-        if event.remedy in FATAL:
+        verdict = self.blame.judge(device, event, workload)
+        if verdict == "move":
             self.events[device] = event
+            self.avoided.pop(device, None)
+        elif verdict == "avoid" and device not in self.events:
+            self.avoided[device] = event
 
     def forget(self, devices: list[str]) -> None:
         """Drop what was held against some devices: they were reset, or are gone."""
         for device in devices:
             self.events.pop(device, None)
+            self.avoided.pop(device, None)
+            self.blame.forget(device)
             self.broken.pop(device, None)
             self.asked.discard(device)
 
@@ -81,12 +92,21 @@ class Health:
             d: [f.slot, f.detector, f.score, f.reason, _evidence.encode(f.evidence)] for d, f in self.broken.items()
         }
         events = {device: pack_struct(e) for device, e in self.events.items()}
-        return {"peers": arrays(self.peers), "events": events, "broken": broken, "asked": sorted(self.asked)}
+        return {
+            "peers": arrays(self.peers),
+            "events": events,
+            "avoided": {device: pack_struct(e) for device, e in self.avoided.items()},
+            "blame": self.blame.state(),
+            "broken": broken,
+            "asked": sorted(self.asked),
+        }
 
     def load(self, state: dict[str, Any], capacity: int) -> None:
         """Take on the state of a snapshot."""
         self.peers = like(peers.init(capacity, 1), state["peers"])
         self.events = {device: unpack_struct(raw, NodeEvent) for device, raw in state["events"].items()}
+        self.avoided = {device: unpack_struct(raw, NodeEvent) for device, raw in state["avoided"].items()}
+        self.blame.load(state["blame"])
         self.asked = set(state["asked"])
         self.broken = {
             device: Finding(slot, detector, score, reason, _evidence_decoder.decode(raw))
@@ -117,11 +137,14 @@ class Health:
         for slot in np.flatnonzero(asks | (mask & (values[:, UNCORRECTED] > 0))).tolist():
             if names[slot] not in self.broken:
                 self.broken[names[slot]] = _broken(slot, values[slot])
+        for device, event in self.avoided.items():
+            if device in slots:
+                found[slots[device]] = _reported(slots[device], event, SUSPECT)
         for device, finding in self.broken.items():
             found[slots[device]] = finding
         for device, event in self.events.items():
             if device in slots:
-                found[slots[device]] = _reported(slots[device], event)
+                found[slots[device]] = _reported(slots[device], event, "failing")
         return [found[slot] for slot in sorted(found)]
 
     def _stragglers(
@@ -168,8 +191,20 @@ def _broken(slot: int, row: NDArray[np.float32]) -> Finding:
     return Finding(slot, "failing", 1.0, what, evidence)
 
 
-def _reported(slot: int, event: NodeEvent) -> Finding:
+def _reported(slot: int, event: NodeEvent, detector: str) -> Finding:
     code = f"XID {event.code}" if event.code is not None else event.kind
     value = float(event.code) if event.code is not None else 1.0
     evidence = (Evidence(name=event.kind, value=value, record=event.id),)
-    return Finding(slot, "failing", 1.0, f"{code} asks to {event.remedy.replace('_', ' ')}", evidence)
+    score = 1.0 if detector == "failing" else 0.7
+    known = xid_of(event.code) if event.kind == "xid" and event.code is not None else None
+    named = f"{code} (unknown)" if known is not None and known.fault == "unknown" else code
+    asks = event.remedy.replace("_", " ")
+    if detector == "failing" and event.remedy not in MOVES:
+        return Finding(slot, detector, score, f"{named} came with {REPEATS} different workloads in a day", evidence)
+    return Finding(
+        slot,
+        detector,
+        score,
+        f"{named} asks for {asks}" if asks.startswith("no ") else f"{named} asks to {asks}",
+        evidence,
+    )

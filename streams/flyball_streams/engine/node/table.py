@@ -9,17 +9,22 @@ from numpy.typing import NDArray
 from flyball_contracts.frame import stacked
 from flyball_contracts.metrics import Layout
 from flyball_models import bucket
-from flyball_models.anomaly import departure
+from flyball_models.anomaly import departure, tail
 from flyball_streams.engine.packing import arrays, like, wiped
 
 
 class Loud(NamedTuple):
-    """One subject that stands out: its ``score``, value and expectation by watched metric, all float32[watched]."""
+    """One subject that stands out, by watched metric, all ``[watched]``.
+
+    ``rate`` is how often a clean one would go so far, per second, infinite where nothing departs; ``since_s`` is how
+    long the longest departure has lasted.
+    """
 
     slot: int
-    score: NDArray[np.float32]
+    rate: NDArray[np.float64]
     value: NDArray[np.float32]
     expected: NDArray[np.float32]
+    since_s: float
 
 
 class SubjectTable:
@@ -27,10 +32,10 @@ class SubjectTable:
 
     Capacity is padded, so a growing fleet compiles a few shapes only. A subject that is retired keeps its slot, so that
     its history is there when it comes back, until a new one needs it. ``watched`` gives for each metric the change, in
-    its unit, that is worth a word: for a reading that never moved any step is one.
+    its unit, that can be seen at all. ``rate`` is how often a clean subject may be said to depart, per second.
     """
 
-    def __init__(self, layout: Layout, watched: Mapping[str, float], capacity: int = 0) -> None:
+    def __init__(self, layout: Layout, watched: Mapping[str, float], rate: float, capacity: int = 0) -> None:
         self.layout = layout
         self.watched = tuple(watched)
         self.columns = np.array([layout.column(key) for key in watched], np.int64)
@@ -41,7 +46,9 @@ class SubjectTable:
         self.retired: dict[str, None] = {}
         self.recycled: list[int] = []
         self._size(bucket(capacity))
+        self.rate = rate / len(watched)
         self.course = departure.init(self.capacity, len(watched))
+        self.tail = tail.init(2 * len(watched), self.rate)
 
     @property
     def capacity(self) -> int:
@@ -89,19 +96,20 @@ class SubjectTable:
             return
         self.course = wiped(self.course, departure.init(self.capacity, len(self.watched)), slots)
 
-    def loud(self, group: NDArray[np.int32], period_s: float, least: float) -> Iterator[Loud]:
-        """Learn this tick; the subjects that depart with a score of ``least`` or more, by slot.
-
-        ``group`` int32[capacity] puts peers together, -1 for none.
-        """
+    def loud(self, group: NDArray[np.int32], period_s: float) -> Iterator[Loud]:
+        """Learn this tick; the subjects that depart, by slot; ``group`` int32[capacity] puts peers together."""
         x = self.values[:, self.columns]
-        self.course, found = departure.step(self.course, x, self.mask, group, self.floors, period_s, least)
-        scores = np.asarray(found.score).T
-        slots = np.flatnonzero((scores > 0).any(axis=1))
+        self.course, self.tail, found = departure.step(
+            self.course, self.tail, x, self.mask, group, self.floors, period_s, self.rate
+        )
+        slots = np.flatnonzero((found.ratio > 0).any(axis=0))
         if len(slots):
-            expected = np.asarray(found.expected).T
+            metrics = np.arange(len(self.watched))
             for slot in slots.tolist():
-                yield Loud(slot, scores[slot], x[slot], expected[slot])
+                stratum = np.where(self.course.peered[:, slot], metrics, metrics + len(metrics))
+                rate = tail.rates(self.tail, stratum, found.ratio[:, slot].astype(np.float64)) * len(metrics)
+                rate = np.where(found.ratio[:, slot] > 0, rate, np.inf)
+                yield Loud(slot, rate, x[slot], found.expected[:, slot], float(found.since_s[:, slot].max()))
 
     def state(self) -> dict[str, Any]:
         """State for a snapshot."""
@@ -111,6 +119,7 @@ class SubjectTable:
             "retired": list(self.retired),
             "capacity": self.capacity,
             "course": arrays(self.course),
+            "tail": arrays(self.tail),
         }
 
     def load(self, state: dict[str, Any]) -> None:
@@ -120,6 +129,7 @@ class SubjectTable:
         self.retired = dict.fromkeys(state["retired"])
         self._size(state["capacity"])
         self.course = like(departure.init(self.capacity, len(self.watched)), state["course"])
+        self.tail = like(self.tail, state["tail"])
 
     def _add(self, name: str) -> None:
         slot = len(self.names)

@@ -52,7 +52,8 @@ class Tenancy:
     """The allocations of one cell on this partition's nodes, rebuilt when an inventory changes.
 
     ``workload_of_slot[slot]`` and ``workload_of_allocation[row]`` are indexes into ``workloads``, -1 for none.
-    ``alike[slot]`` int32 is a slot's group of peers: its workload, or all that have none; -1 where there is no room.
+    ``alike[slot]`` int32 is a slot's group of peers: those of its model and workload, or of its model that have none;
+    -1 where there is no room.
     """
 
     def __init__(self, inventories: dict[str, Inventory], slots: dict[str, int], capacity: int) -> None:
@@ -62,10 +63,14 @@ class Tenancy:
         self.workloads_of_node = {node: {a.workload for a in i.allocations} for node, i in inventories.items()}
         self.replica_of_slot: dict[int, tuple[str, str]] = {}
         self.workload_of_slot = np.full(capacity, -1, np.int32)
+        model_of_slot = np.zeros(capacity, np.int32)
+        models: dict[str, int] = {}
         owners: list[int] = []
         replicas: dict[str, set[str]] = {name: set() for name in self.workloads}
         for node, inventory in sorted(inventories.items()):
             self.first_row[node] = len(owners)
+            for device in inventory.devices:
+                model_of_slot[slots[device.id]] = models.setdefault(device.model, len(models))
             for a in inventory.allocations:
                 owners.append(index[a.workload])
                 replicas[a.workload].add(a.replica)
@@ -78,7 +83,8 @@ class Tenancy:
         self.replicas = [len(replicas[name]) for name in self.workloads]
         self.devices = np.bincount(self.workload_of_slot[self.workload_of_slot >= 0], minlength=len(self.workloads))
         self.values = np.full((len(owners), len(WORKLOAD)), np.nan, np.float32)
-        group = np.where(self.workload_of_slot >= 0, self.workload_of_slot, np.int32(len(self.workloads)))
+        group = self.workload_of_slot * np.int32(max(1, len(models))) + model_of_slot
+        group = np.unique(group, return_inverse=True)[1].astype(np.int32)
         self.alike = np.where(group < capacity, group, np.int32(-1))
 
     def demands(

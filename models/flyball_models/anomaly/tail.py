@@ -1,0 +1,165 @@
+"""How often clean series go so far: the tail of their peaks, pooled over all series of a stratum.
+
+Peaks over a threshold t follow a generalised Pareto distribution (Pickands 1975). Of n peaks in an exposure of E
+series-seconds, with excesses y in descending order y_0 .. y_(n-1) over t, probability-weighted moments (Hosking and
+Wallis 1987) give its shape and scale without a search:
+
+    a0 = mean(y)    a1 = mean(j / (n - 1) * y_j)    shape = 2 - a0 / (a0 - 2 a1)    scale = a0 (1 - shape)
+
+so that peaks above v come at the rate (n / E) (1 + shape (v - t) / scale)^(-1 / shape) per series-second. Each of
+n / E, a0 and shape begins with a prior, as if so much had been seen, and the data outweigh it: of a stratum that nobody
+knows yet much is expected. Half of everything is forgotten once in `forget_s`.
+
+Strata overlap: what moves the power of a device moves its clock, too. Of peaks and of events, which are peaks of one
+device within `event_s`, the numbers are kept, and a stratum may be reported more often by as much as there are more.
+
+Shapes: K strata, R peaks kept of each, descending, 0 where there are fewer.
+"""
+
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+
+class Config(NamedTuple):
+    """What is kept, the prior, and how long it is remembered.
+
+    It is as if `prior_n` peaks over `least`, with a mean excess of `prior_excess`, had been seen in `prior_s`
+    series-seconds; the shape `prior_shape` weighs as much as `shape_n` peaks. Excess and shape are those of the first
+    half of the strata, of series with peers, and of the second, without: who is alone has nobody to explain it.
+    """
+
+    kept: int = 64
+    least: float = 0.5
+    prior_n: float = 1.0
+    prior_s: float = 86_400.0
+    prior_excess: tuple[float, float] = (0.3, 1.0)
+    prior_shape: tuple[float, float] = (0.1, 0.3)
+    shape_n: float = 32.0
+    shapes: tuple[float, float] = (-0.2, 0.6)
+    prior_told: float = 8.0
+    again_s: float = 60.0
+    forget_s: float = 14 * 86_400.0
+
+
+DEFAULT = Config()
+
+
+class State(NamedTuple):
+    """peaks [K, R]; exposure_s, over (the threshold t) and limit [K]; `since_s` of the last look and forgetting [2].
+
+    `told` [2] counts peaks over the threshold and the events that they belong to.
+
+    `limit` is the value that peaks of clean series pass at the rate asked for.
+    """
+
+    peaks: NDArray[np.float64]
+    exposure_s: NDArray[np.float64]
+    over: NDArray[np.float64]
+    limit: NDArray[np.float64]
+    since_s: NDArray[np.float64]
+    told: NDArray[np.float64]
+
+
+def init(strata: int, rate: float, config: Config = DEFAULT) -> State:
+    """Return the state of strata of which nothing is known, for limits passed `rate` times a series-second."""
+    none = np.zeros(strata)
+    bare = State(
+        np.zeros((strata, config.kept)),
+        none,
+        np.full(strata, config.least),
+        none,
+        np.zeros(2),
+        np.full(2, config.prior_told),
+    )
+    return bare._replace(limit=limits(bare, rate, config))
+
+
+def step(
+    state: State,
+    stratum: NDArray[np.int64],
+    peak: NDArray[np.float64],
+    exposure_s: NDArray[np.float64],
+    period_s: float,
+    rate: float,
+    events: int,
+    config: Config = DEFAULT,
+) -> State:
+    """Learn peaks [n] that have ended, of strata [n], and the exposure [K] of a tick of `period_s`.
+
+    `events` is how many of the devices with peaks over the threshold had none for long.
+
+    A peak above the limit counts as one at the limit: an alarm moves the tail by no more than that, and alarms that
+    come too often still move it.
+    """
+    peaks, over, exposure, count = state.peaks, state.over, state.exposure_s + exposure_s, state.told
+    since = state.since_s + period_s
+    told = peak > over[stratum]
+    if told.any():
+        peaks, over = _inserted(peaks, over, stratum[told], np.minimum(peak[told], state.limit[stratum[told]]))
+        count = count + np.array([told.sum(), events])
+    elif since[0] < config.again_s:
+        return State(peaks, exposure, over, state.limit, since, count)
+    if since[1] >= config.forget_s:
+        many = (peaks > 0.0).sum(axis=1) >= config.kept // 2
+        fewer = np.zeros_like(peaks)
+        fewer[:, : -(-config.kept // 2)] = peaks[:, ::2]
+        peaks, exposure = np.where(many[:, None], fewer, peaks), np.where(many, exposure / 2.0, exposure)
+        since, count = np.array([since[0], 0.0]), count / 2.0
+    updated = State(peaks, exposure, over, state.limit, np.array([0.0, since[1]]), count)
+    return updated._replace(limit=limits(updated, rate, config))
+
+
+def _inserted(
+    peaks: NDArray[np.float64], over: NDArray[np.float64], stratum: NDArray[np.int64], new: NDArray[np.float64]
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """The largest of old and new peaks, and the threshold: the largest that there was no room for."""
+    kept = peaks.shape[1]
+    order = np.lexsort((-new, stratum))
+    home, value = stratum[order], new[order]
+    rank = np.arange(len(home)) - np.searchsorted(home, home)
+    room = np.zeros((len(peaks), int(rank.max()) + 1))
+    room[home, rank] = value
+    every = -np.sort(-np.concatenate([peaks, room], axis=1), axis=1)
+    return every[:, :kept], np.maximum(over, every[:, kept])
+
+
+def limits(state: State, rate: float, config: Config = DEFAULT) -> NDArray[np.float64]:
+    """Value [K] that peaks of clean series pass `rate` times a series-second; at least the threshold."""
+    pace, shape, scale = _fit(state, config)
+    share = rate * max(1.0, state.told[0] / max(state.told[1], 1.0))
+    return state.over + scale * _stretch(np.log(np.maximum(pace / share, 1.0)), shape)
+
+
+def rates(
+    state: State, stratum: NDArray[np.int64], value: NDArray[np.float64], config: Config = DEFAULT
+) -> NDArray[np.float64]:
+    """How often a clean series passes `value` [n] of `stratum` [n], per series-second."""
+    pace, shape, scale = (x[stratum] for x in _fit(state, config))
+    away = np.maximum(value - state.over[stratum], 0.0) / scale
+    safe = np.where(np.abs(shape) < 1e-3, 1e-3, shape)
+    return pace * np.maximum(1.0 + safe * away, 1e-6) ** (-1.0 / safe)
+
+
+def _fit(state: State, config: Config) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.float64]]:
+    """Peaks over the threshold per series-second, shape and scale, each [K]."""
+    half = len(state.over) // 2
+    prior_excess, prior_shape = np.repeat(config.prior_excess, half), np.repeat(config.prior_shape, half)
+    known = state.peaks > state.over[:, None]
+    seen = known.sum(axis=1)
+    n = np.maximum(seen, 2).astype(np.float64)
+    excess = np.where(known, state.peaks - state.over[:, None], 0.0)
+    total = excess.sum(axis=1)
+    a0, a1 = total / n, excess @ np.arange(float(excess.shape[1])) / (n - 1.0) / n
+    found = np.clip(2.0 - a0 / np.maximum(a0 - 2.0 * a1, 1e-9), -1.0, 1.0)
+    shape = (seen * found + config.shape_n * prior_shape) / (seen + config.shape_n)
+    shape = np.clip(shape, *config.shapes)
+    mean = (total + config.prior_n * prior_excess) / (seen + config.prior_n)
+    return (seen + config.prior_n) / (state.exposure_s + config.prior_s), shape, mean * (1.0 - shape)
+
+
+def _stretch(log_times: NDArray[np.float64], shape: NDArray[np.float64]) -> NDArray[np.float64]:
+    """(times^shape - 1) / shape, near its limit log(times) where the shape is 0."""
+    safe = np.where(np.abs(shape) < 1e-3, 1e-3, shape)
+    return np.expm1(safe * log_times) / safe

@@ -1,0 +1,72 @@
+"""Tails: clean peaks pass the limit as often as was asked for, from cold on, and alarms do not move it far."""
+
+import numpy as np
+import pytest
+
+from flyball_models.anomaly import tail
+
+DAY_S = 86_400.0
+
+
+def fed(peaks: np.ndarray, per_day: float, rate: float, config: tail.Config = tail.DEFAULT) -> tuple[tail.State, int]:
+    """State after `peaks`, `per_day` of them in each day of one series, and how many passed the limit of the time."""
+    state, passed = tail.init(2, rate, config), 0
+    exposure = np.array([DAY_S / per_day, 0.0])
+    for peak in peaks:
+        passed += int(peak > state.limit[0])
+        state = tail.step(state, np.zeros(1, np.int64), np.array([peak]), exposure, 60.0, rate, 1, config)
+    return state, passed
+
+
+@pytest.mark.parametrize("shape", [0.0, 0.2])
+@pytest.mark.parametrize("every", [20.0, 200.0])
+def test_peaks_pass_as_often_as_asked_for(shape: float, every: float) -> None:
+    """200 peaks a day, of which one in a number of days may pass."""
+    random = np.random.default_rng(5)
+    share = random.uniform(size=40_000)
+    peaks = -np.log(share) if shape == 0.0 else (share**-shape - 1.0) / shape
+    _, passed = fed(peaks, 200.0, 1.0 / (every * DAY_S))
+    asked = len(peaks) / 200.0 / every
+    assert asked / 4 <= passed + 0.5 <= 3 * asked + 3
+
+
+def test_what_nobody_knows_yet_has_a_wider_limit_without_peers_and_a_rarer_budget_a_wider_one() -> None:
+    often, seldom = (tail.init(2, rate / DAY_S).limit for rate in (1e-2, 1e-4))
+    assert (often < seldom).all()
+    assert often[0] < often[1]
+    assert seldom[0] > 3.0
+
+
+def test_the_limit_comes_down_while_nothing_happens() -> None:
+    rate = 1e-4 / DAY_S
+    state = tail.init(2, rate)
+    before = state.limit.copy()
+    nobody = np.zeros(0, np.int64)
+    for _ in range(100):
+        state = tail.step(state, nobody, np.zeros(0), np.full(2, 10 * DAY_S), 60.0, rate, 0)
+    assert (state.limit < before).all()
+
+
+def test_one_huge_peak_counts_as_one_at_the_limit() -> None:
+    peaks = np.random.default_rng(3).exponential(size=2000)
+    rate = 1e-3 / DAY_S
+    calm, _ = fed(peaks, 200.0, rate)
+    huge, _ = fed(np.append(peaks, 1e6), 200.0, rate)
+    at_limit, _ = fed(np.append(peaks, calm.limit[0]), 200.0, rate)
+    assert huge.limit[0] == at_limit.limit[0] < 2 * calm.limit[0]
+
+
+def test_the_rate_at_the_limit_is_the_one_asked_for() -> None:
+    rate = 1e-3 / DAY_S
+    state, _ = fed(np.random.default_rng(3).exponential(size=2000), 200.0, rate)
+    found = tail.rates(state, np.array([0, 1]), state.limit)
+    np.testing.assert_allclose(found, rate, rtol=1e-6)
+
+
+def test_strata_that_move_together_may_each_be_told_more_often() -> None:
+    rate = 1e-3 / DAY_S
+    apart, together = tail.init(2, rate), tail.init(2, rate)
+    for peak in np.random.default_rng(3).exponential(size=300) + 0.5:
+        given = np.arange(2), np.full(2, peak), np.full(2, 400.0), 60.0, rate
+        apart, together = tail.step(apart, *given, 2), tail.step(together, *given, 1)
+    assert (together.limit < apart.limit).all()
