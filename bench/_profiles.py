@@ -1,5 +1,6 @@
 """Training and judging of profiles: features of generated work, and the table that is fitted to them."""
 
+from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
@@ -119,14 +120,14 @@ def _calibrated(table: kinds.Table, held: Labelled) -> kinds.Table:
     for at, names in enumerate((held.kind, held.family, held.bound)):
         losses: list[tuple[float, float]] = []
         for temperature in (0.5, 0.7, 1.0, 1.4, 2.0, 2.8, 4.0, 5.6, 8.0):
-            tried = table._replace(temperatures=(temperature, temperature, temperature))
+            tried = replace(table, temperatures=(temperature, temperature, temperature))
             p = kinds.classify(held.x, tried)[at]
             order = (table.kinds, table.families, table.bounds)[at]
             true = p[[order.index(str(name)) for name in names], np.arange(len(names))]
             losses.append((float(-np.log(np.maximum(true, 1e-9)).mean()), temperature))
         best.append(min(losses)[1])
     far = kinds.classify(held.x, table).strangeness
-    return table._replace(temperatures=(best[0], best[1], best[2]), novel=float(np.quantile(far, KNOWN_SHARE)))
+    return replace(table, temperatures=(best[0], best[1], best[2]), novel=float(np.quantile(far, KNOWN_SHARE)))
 
 
 def document(table: kinds.Table) -> dict[str, object]:

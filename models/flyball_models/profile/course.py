@@ -9,6 +9,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from flyball_models._padding import grow
 from flyball_models.profile.signals import AT, SIGNALS, Floats
 
 VARIED = ("use", "swing", "memory", "sm", "power", "pcie_in", "disk_write", "network", "requests", "waiting")
@@ -61,6 +62,11 @@ def init(n: int, config: Config = DEFAULT) -> State:
     s, v, r = len(SIGNALS), len(VARIED), len(RECENT)
     zeros = [np.zeros((rows, n), np.float32) for rows in (s, s, v, v, r, r)]
     return State(*zeros, np.zeros(n, np.float32))
+
+
+def resize(state: State, n: int, config: Config = DEFAULT) -> State:
+    """Return the state with room for `n` devices, its content kept."""
+    return grow(state, n, lambda size: init(size, config))
 
 
 def step(

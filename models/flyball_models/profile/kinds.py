@@ -15,7 +15,8 @@ The table is made by ``bench/train_profiles.py`` and published as ``kinds.json``
 """
 
 import json
-from functools import cache
+from dataclasses import dataclass
+from functools import cache, lru_cache
 from importlib.resources import files
 from typing import NamedTuple
 
@@ -29,7 +30,8 @@ LEAST_KNOWN = 5
 """Features without which nothing is said."""
 
 
-class Table(NamedTuple):
+@dataclass(frozen=True, eq=False)
+class Table:
     """A trained table of C classes over the F features of :data:`~flyball_models.profile.course.FEATURES`.
 
     ``mean`` and ``scale`` [F] standardise; ``centres`` [C, F], ``weights`` [C] and ``covariance`` [F, F] are those
@@ -98,12 +100,20 @@ def distances(features: NDArray[np.float32], table: Table) -> tuple[Doubles, NDA
         rows = np.flatnonzero(of.reshape(-1) == i)
         columns = np.flatnonzero(pattern)
         if len(columns):
-            lower = np.linalg.cholesky(table.covariance[np.ix_(columns, columns)])
-            white = np.linalg.solve(lower, z[np.ix_(rows, columns)].T)
-            centres = np.linalg.solve(lower, table.centres[:, columns].T)
-            squares = (white**2).sum(axis=0)[:, None] + (centres**2).sum(axis=0)[None]
-            d2[rows] = np.maximum(squares - 2.0 * white.T @ centres, 0.0)
+            whiten, centres, squares = _whitened(table, pattern.tobytes())
+            white = z[np.ix_(rows, columns)] @ whiten
+            d2[rows] = np.maximum((white**2).sum(axis=1)[:, None] + squares - 2.0 * white @ centres, 0.0)
     return d2, known.sum(axis=1)
+
+
+@lru_cache(maxsize=256)
+def _whitened(table: Table, pattern: bytes) -> tuple[Doubles, Doubles, Doubles]:
+    """What makes known features white, [K, K], the classes' centres then, [K, C], and their squares [C]."""
+    columns = np.flatnonzero(np.frombuffer(pattern, bool))
+    lower = np.linalg.cholesky(table.covariance[np.ix_(columns, columns)])
+    whiten = np.linalg.inv(lower).T
+    centres = (table.centres[:, columns] @ whiten).T
+    return whiten, centres, (centres**2).sum(axis=0)
 
 
 def standardised(features: NDArray[np.float32], table: Table) -> Doubles:
