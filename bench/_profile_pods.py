@@ -58,7 +58,9 @@ def pods(data: Path, *, pages: bool) -> Pods:
 
 def _fed(engine: Engine, batch: list[Incoming], probability: float, found: Pods) -> tuple[float, Pods]:
     for message in engine.feed(batch):
-        record = decode_record(message.topic, message.value, message.headers) if message.topic == INSIGHTS.name else None
+        record = (
+            decode_record(message.topic, message.value, message.headers) if message.topic == INSIGHTS.name else None
+        )
         if isinstance(record, Profile) and record.workload and record.kind:
             found.kinds[record.kind] += 1
             found.families[record.family] += 1

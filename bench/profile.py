@@ -115,7 +115,12 @@ def cost(gpus: int) -> dict[str, float]:
         kinds.classify(course.look(state), table)
     look_s = (time.process_time() - begin_s) / repeats
     per_tick = (sample_s / 5.0 + look_s / 60.0) / gpus
-    return {"gpus": gpus, "sample_us": 1e6 * sample_s / gpus, "profile_us": 1e6 * look_s / gpus, "tick_us": 1e6 * per_tick}
+    return {
+        "gpus": gpus,
+        "sample_us": 1e6 * sample_s / gpus,
+        "profile_us": 1e6 * look_s / gpus,
+        "tick_us": 1e6 * per_tick,
+    }
 
 
 def alike(table: kinds.Table, old: Labelled, new: Labelled, most: int) -> dict[str, float]:
@@ -172,9 +177,7 @@ def main(arguments: list[str] | None = None) -> int:
     left_out = FAMILIES[:2] if options.quick else FAMILIES
     for family in left_out:
         rest = tuple(f for f in FAMILIES if f != family)
-        without = fit(
-            labelled(trained, 1_000, "trained", rest), labelled(n, SEED + 1_000_000, "trained", rest)
-        )
+        without = fit(labelled(trained, 1_000, "trained", rest), labelled(n, SEED + 1_000_000, "trained", rest))
         strange_to = labelled(max(n // 4, 250), SEED, "held_out", (family,))
         unseen[family] = row(f"{family}, never seen", strange_to, without)
     for family in UNSEEN:
@@ -200,10 +203,11 @@ def main(arguments: list[str] | None = None) -> int:
     memory = Table(title="memory guard: warned before memory is full", title_justify="left")
     for heading in ("memory", "jobs", "ran out", "warned before", "lead p10, p50 min", "false, per 1,000 job-hours"):
         memory.add_column(heading, justify="right")
-    figures["memory"] = []
+    guarded: list[dict[str, Any]] = []
+    figures["memory"] = guarded
     for shape in SHAPES:
         w = judged(shape, 60 if options.quick else 400, 3.0 if options.quick else 6.0, 7)
-        figures["memory"].append(w._asdict())
+        guarded.append(w._asdict())
         leads = f"{np.percentile(w.lead_s, 10) / 60:.0f}, {np.percentile(w.lead_s, 50) / 60:.0f}" if w.lead_s else ""
         false = f"{w.false} ({1000.0 * w.false / w.hours:.1f})"
         memory.add_row(shape, str(w.jobs), str(w.ran_out), str(w.warned_before), leads, false)
@@ -212,18 +216,19 @@ def main(arguments: list[str] | None = None) -> int:
     figures["cost"] = [cost(gpus) for gpus in (192, 10_000)]
     for one in figures["cost"]:
         console.print(
-            f"{one['gpus']:,} GPUs: {one['sample_us']:.2f} us a GPU for a sample (each 5 s), {one['profile_us']:.1f} us for "
-            f"a profile (each minute): {one['tick_us']:.2f} us a GPU and second"
+            f"{one['gpus']:,} GPUs: {one['sample_us']:.2f} us a GPU for each sample (5 s), {one['profile_us']:.1f} us for "
+            f"each profile (minute): {one['tick_us']:.2f} us a GPU and second"
         )
     if options.data is not None:
-        figures["pods"] = []
+        of_pods: list[dict[str, Any]] = []
+        figures["pods"] = of_pods
         for pages in (True, False):
             p = pods(options.data, pages=pages)
-            figures["pods"].append({**p._asdict(), "workload": None})
-            about = "with the service's own figures" if pages else "duty and memory alone"
-            console.print(f"alibaba_gentd26, {about}: {p.kinds.total()} profiles of pods")
-            for what, counts in (("kind", p.kinds), ("family", p.families), ("bottleneck", p.bounds)):
-                shares = ", ".join(f"{name} {k / counts.total():.0%}" for name, k in counts.most_common(6))
+            of_pods.append({**p._asdict(), "workload": None})
+            known_by = "with the service's own figures" if pages else "duty and memory alone"
+            console.print(f"alibaba_gentd26, {known_by}: {p.kinds.total()} profiles of pods")
+            for what, told in (("kind", p.kinds), ("family", p.families), ("bottleneck", p.bounds)):
+                shares = ", ".join(f"{name} {k / told.total():.0%}" for name, k in told.most_common(6))
                 console.print(f"  {what}: {shares}")
             if p.workload is not None:
                 console.print(f"  as a workload: {p.workload.kinds} {p.workload.families} {p.workload.bounds}")

@@ -56,7 +56,9 @@ def command(
     table = Table("USD", "GPU hours", "GPUs", "how", "what would take it", box=None, header_style="bold")
     for loss in losses[:most]:
         usd = "" if loss.usd is None else f"{loss.usd:,.2f}"
-        table.add_row(usd, f"{loss.gpu_hours:,.1f}", str(loss.devices), loss.category, f"{loss.action}: {loss.proposal}")
+        table.add_row(
+            usd, f"{loss.gpu_hours:,.1f}", str(loss.devices), loss.category, f"{loss.action}: {loss.proposal}"
+        )
     console = Console()
     console.print(table)
     if len(losses) > most:

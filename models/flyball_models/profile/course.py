@@ -60,8 +60,11 @@ def init(n: int, config: Config = DEFAULT) -> State:
     """Return the state of `n` devices of which nothing is known."""
     del config
     s, v, r = len(SIGNALS), len(VARIED), len(RECENT)
-    zeros = [np.zeros((rows, n), np.float32) for rows in (s, s, v, v, r, r)]
-    return State(*zeros, np.zeros(n, np.float32))
+
+    def zeros(rows: int) -> Floats:
+        return np.zeros((rows, n), np.float32)
+
+    return State(zeros(s), zeros(s), zeros(v), zeros(v), zeros(r), zeros(r), np.zeros(n, np.float32))
 
 
 def resize(state: State, n: int, config: Config = DEFAULT) -> State:
@@ -69,9 +72,7 @@ def resize(state: State, n: int, config: Config = DEFAULT) -> State:
     return grow(state, n, lambda size: init(size, config))
 
 
-def step(
-    state: State, x: Floats, mask: NDArray[np.bool_], elapsed_s: float, config: Config = DEFAULT
-) -> State:
+def step(state: State, x: Floats, mask: NDArray[np.bool_], elapsed_s: float, config: Config = DEFAULT) -> State:
     """Take in signals `x[S, N]` of the devices in `mask[N]`, `elapsed_s` after the sample before."""
     known = mask & np.isfinite(x)
     rate = np.float32(-np.expm1(-elapsed_s / config.slow_s))
@@ -88,7 +89,8 @@ def step(
     recent = state.recent * keep_fast + fast * value[_RECENT]
     recent_weight = state.recent_weight * keep_fast + fast * known[_RECENT]
     seen_s = state.seen_s + np.float32(elapsed_s) * mask
-    return State(total, weight, square, base, recent, recent_weight, seen_s)
+    parts = (total, weight, square, base, recent, recent_weight, seen_s)
+    return State(*(np.asarray(part, np.float32) for part in parts))
 
 
 def look(state: State) -> Floats:

@@ -1,8 +1,9 @@
 """Memory that fills up: when it will be full, if it goes on as it does.
 
 The mean of each half minute is kept for ten minutes. A line through them, by least squares, says how fast memory grows;
-it counts when it explains nearly all of the variance and the newer half grows at least half as fast as the older: a
-caching allocator that is filling its pool slows down, a leak does not.
+it counts when it explains nearly all of the variance. A caching allocator that fills its pool slows down, a leak does
+not: when the newer half of the time grew r < 1 times as much as the older, and each half to come does so again, what is
+still to come is the newer half's growth times r / (1 - r), and that must be enough to fill the memory.
 """
 
 from typing import NamedTuple
@@ -18,9 +19,8 @@ class Config(NamedTuple):
 
     kept: int = 20
     bucket_s: float = 30.0
-    least: int = 10
+    least: int = 18
     explained: float = 0.9
-    slowing: float = 0.5
     full: float = 0.985
 
 
@@ -28,11 +28,11 @@ DEFAULT = Config()
 
 
 class State(NamedTuple):
-    """ring [B, N] the means, NaN where unknown, oldest first; total, count [N] of the bucket under way; opened_s []."""
+    """ring [B, N] the means, NaN where unknown, oldest first; total, known [N] of the bucket under way; opened_s []."""
 
     ring: Floats
     total: Floats
-    count: Floats
+    known: Floats
     opened_s: NDArray[np.float64]
 
 
@@ -59,7 +59,7 @@ def step(
 ) -> tuple[State, bool]:
     """Take in the share of memory that is used, [N], of those in `mask`; also say whether a mean was completed."""
     opened_s = float(state.opened_s) if np.isfinite(state.opened_s) else now_s
-    ring, total, count = state.ring, state.total, state.count
+    ring, total, count = state.ring, state.total, state.known
     whole = not 0.0 <= now_s - opened_s < config.bucket_s
     if whole:
         newest = np.where(count > 0, total / np.maximum(count, 1.0), np.float32(np.nan))
@@ -77,7 +77,11 @@ def look(state: State, config: Config = DEFAULT) -> Filling:
     half = config.kept // 2
     older, newer = _line(ring[:half], config.bucket_s)[0], _line(ring[half:], config.bucket_s)[0]
     with np.errstate(invalid="ignore", divide="ignore"):
-        goes_on = ~(newer < config.slowing * np.maximum(older, slope)) & (newer > 0.0)
+        ratio = newer / older
+        to_come = np.where(
+            (older > 0.0) & (ratio < 1.0), newer * half * config.bucket_s * ratio / (1.0 - ratio), np.inf
+        )
+        goes_on = (newer > 0.0) & ~(share + to_come < config.full)
         fills = (known >= config.least) & (slope > 0.0) & (explained >= config.explained) & goes_on
         fills &= np.isfinite(ring[-1])
         rate = np.maximum(slope, newer)

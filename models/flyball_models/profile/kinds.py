@@ -1,4 +1,4 @@
-"""What a workload is and what bounds it, from the features of its GPUs: linear discriminant analysis, in its plain form.
+"""What a workload is and what bounds it, from the features of its GPUs: plain linear discriminant analysis.
 
 Each class, a combination of kind, family and bottleneck, is a centre in the feature space; all share one covariance.
 With z the standardised features that are known and S the covariance of those alone,
@@ -95,8 +95,9 @@ def distances(features: NDArray[np.float32], table: Table) -> tuple[Doubles, NDA
     z = np.clip(z, -_FAR, _FAR)
     known = np.isfinite(z)
     d2 = np.zeros((len(z), len(table.centres)))
-    patterns, of = np.unique(known, axis=0, return_inverse=True)
-    for i, pattern in enumerate(patterns):
+    packed = np.ascontiguousarray(np.packbits(known, axis=1))
+    _, first, of = np.unique(packed.view(f"V{packed.shape[1]}"), return_index=True, return_inverse=True)
+    for i, pattern in enumerate(known[first]):
         rows = np.flatnonzero(of.reshape(-1) == i)
         columns = np.flatnonzero(pattern)
         if len(columns):
@@ -111,9 +112,9 @@ def _whitened(table: Table, pattern: bytes) -> tuple[Doubles, Doubles, Doubles]:
     """What makes known features white, [K, K], the classes' centres then, [K, C], and their squares [C]."""
     columns = np.flatnonzero(np.frombuffer(pattern, bool))
     lower = np.linalg.cholesky(table.covariance[np.ix_(columns, columns)])
-    whiten = np.linalg.inv(lower).T
-    centres = (table.centres[:, columns] @ whiten).T
-    return whiten, centres, (centres**2).sum(axis=0)
+    whiten = np.asarray(np.linalg.inv(lower).T, np.float64)
+    centres = np.asarray((table.centres[:, columns] @ whiten).T, np.float64)
+    return whiten, centres, np.asarray((centres**2).sum(axis=0), np.float64)
 
 
 def standardised(features: NDArray[np.float32], table: Table) -> Doubles:

@@ -14,7 +14,7 @@ _SIZE = [FEATURES.index("gang")]
 
 
 def similarities(one: Doubles, others: Doubles, table: Table) -> Doubles:
-    """Similarity 0..1 of one workload, standardised features [F], to M others [F, M]: 1 is the same, 0 is nothing alike.
+    """Similarity 0..1 of one workload, standardised features [F], to M others [F, M]; 1 is the same.
 
     ``exp(-d2 / 2)`` with d2 the mean, over the features that both have, of the squared difference in units of the
     spread within a class of the table.

@@ -30,8 +30,8 @@ def phases(features: Floats, lately: Mapping[str, Floats], seen_s: Floats) -> ND
     """
     with np.errstate(invalid="ignore", over="ignore"):
         usual_use, now_use = features[_AT["use"]], lately["use"]
-        usual = np.where(np.isfinite(features[_AT["sm"]]), features[_AT["sm"]], usual_use)
-        now = np.where(np.isfinite(lately["sm"]), lately["sm"], now_use)
+        usual = _first(features[_AT["sm"]], usual_use)
+        now = _first(lately["sm"], now_use)
         asked = features[_AT["reports_requests"]] > 0.5
         idle = (now_use < IDLE_BELOW) & ((usual_use < IDLE_BELOW) | asked)
         starts = (seen_s < START_S) | ((seen_s < LONGEST_START_S) & (usual_use < IDLE_BELOW))
@@ -57,3 +57,8 @@ def phases(features: Floats, lately: Mapping[str, Floats], seen_s: Floats) -> ND
         found[which] = PHASES.index(name)
     found[~np.isfinite(now_use)] = -1
     return found
+
+
+def _first(x: Floats, other: Floats) -> Floats:
+    """What is known of two."""
+    return np.asarray(np.where(np.isfinite(x), x, other), np.float32)

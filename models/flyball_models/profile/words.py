@@ -1,6 +1,7 @@
 """What the name of a workload lets one think: words that people use for kinds and families of work."""
 
 import re
+from itertools import pairwise
 from typing import NamedTuple
 
 KINDS: dict[str, tuple[str, ...]] = {
@@ -41,4 +42,4 @@ def meant(name: str) -> Meant:
 
 def _pairs(name: str) -> list[tuple[str, str]]:
     parts = re.split(r"[^a-z0-9]+", name)
-    return list(zip(parts, parts[1:], strict=False))
+    return list(pairwise(parts))

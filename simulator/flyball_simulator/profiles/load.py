@@ -50,7 +50,9 @@ def _within(draws: Draws, t: Doubles, every_s: Doubles, length_s: Doubles) -> Do
     return inside.astype(np.float64)
 
 
-def _served(draws: Draws, work: Work, seconds: int, asked: NDArray[np.bool_]) -> tuple[Doubles, Doubles, Doubles, Doubles]:
+def _served(
+    draws: Draws, work: Work, seconds: int, asked: NDArray[np.bool_]
+) -> tuple[Doubles, Doubles, Doubles, Doubles]:
     """One server each: Poisson arrivals whose rate wanders and bursts, served in the order of arrival."""
     random = draws.random
     rate = draws(*work.of("rate_hz"), log=True)[asked]

@@ -56,7 +56,7 @@ def generate(
     work = drawn(draws, families)
     load = loads(draws, work, seconds)
     at = np.arange(every_s - 1, seconds, every_s)
-    load = Load(*(x[at] for x in load[:5]), load.cost_s)
+    load = Load(load.active[at], load.saving[at], load.evaluating[at], load.requests[at], load.queued[at], load.cost_s)
     step_s = draws(*work.of("step_s"), log=True)
     gone = _stages(draws, work, load, step_s, at)
     machine = _Machine(draws)

@@ -55,7 +55,8 @@ class Work(NamedTuple):
 def drawn(draws: Draws, families: tuple[str, ...]) -> Work:
     """Draw kinds, families, sizes and bottlenecks; all that there are, evenly."""
     random, n = draws.random, draws.count
-    family = [families[i] for i in random.integers(len(families), size=n).tolist()]
+    chosen: list[int] = random.integers(len(families), size=n).tolist()
+    family = [families[i] for i in chosen]
     kind = [_pick(PLAUSIBLE.get(f, KINDS), u) for f, u in zip(family, random.random(n).tolist(), strict=True)]
     devices = np.empty(n)
     size = draws(0.0, 1.0)

@@ -40,7 +40,9 @@ MEASUREMENTS: Mapping[int, str] = {
 }
 
 
-DEMAND_FIELDS = tuple(name for name in Demand.__struct_fields__ if name not in ("workload", "usage", "clocks", "features"))
+DEMAND_FIELDS = tuple(
+    name for name in Demand.__struct_fields__ if name not in ("workload", "usage", "clocks", "features")
+)
 
 
 class _Shape(NamedTuple):

@@ -33,7 +33,7 @@ class MemoryGuard:
         """Make room for more devices."""
         old, new = self.state_, filling.init(capacity)
         have = old.ring.shape[1]
-        new.ring[:, :have], new.total[:have], new.count[:have] = old.ring, old.total, old.count
+        new.ring[:, :have], new.total[:have], new.known[:have] = old.ring, old.total, old.known
         self.state_ = new._replace(opened_s=old.opened_s)
 
     def forget(self, slots: list[int]) -> None:

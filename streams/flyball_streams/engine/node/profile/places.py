@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 
 from flyball_contracts.metrics import HOST, WORKLOAD
 from flyball_contracts.records import Inventory
-from flyball_models.profile.signals import Floats, Reading
+from flyball_models.profile.signals import Reading
 from flyball_streams.engine.directory import Directory
 from flyball_streams.engine.node.table import SubjectTable
 from flyball_streams.engine.node.tenancy import Tenancy

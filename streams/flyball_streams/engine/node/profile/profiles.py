@@ -108,7 +108,8 @@ class Profiles:
             return demands
         found = course.look(course.State(*(x[..., slots] for x in self.course)))
         shown, owner = list(demands), tenancy.workload_of_slot[slots]
-        for index in np.unique(owner).tolist():
+        owners: list[int] = np.unique(owner).tolist()
+        for index in owners:
             of = np.flatnonzero(owner == index)
             shown[index] = replace(
                 shown[index],
@@ -206,7 +207,9 @@ class Profiles:
             workload=[tenancy.replica_of_slot.get(slot, ("", ""))[0] for slot in slots],
             bound_by=bound,
             bound_probability=bound_p,
-            phase=[phase.PHASES[i] if i >= 0 and h else "" for i, h in zip(phases.tolist(), held.tolist(), strict=True)],
+            phase=[
+                phase.PHASES[i] if i >= 0 and h else "" for i, h in zip(phases.tolist(), held.tolist(), strict=True)
+            ],
             kind=kind,
             kind_probability=kind_p,
             family=[f if h else "" for f, h in zip(family, held.tolist(), strict=True)],
@@ -263,10 +266,11 @@ def named(
     """The likeliest name of each column of ``p[K, N]`` and its probability; ``other`` and ``None`` where none is."""
     told = shown & np.isfinite(p).all(axis=0)
     best = np.nan_to_num(p).argmax(axis=0)
-    most = np.round(p.max(axis=0, initial=0.0), 3)
+    highest = np.asarray(np.max(p, axis=0, initial=0.0), np.float64)
+    most: list[float] = np.round(highest, 3).tolist()
     return (
         [names[i] if tells else other for i, tells in zip(best.tolist(), told.tolist(), strict=True)],
-        [x if tells else None for x, tells in zip(most.tolist(), told.tolist(), strict=True)],
+        [x if tells else None for x, tells in zip(most, told.tolist(), strict=True)],
     )
 
 
@@ -278,10 +282,10 @@ def mean_known(x: Floats) -> Floats:
 
 
 def step_s(x: Floats, periods: Floats) -> float:
-    """Seconds of an iteration: as the replicas report it, or as the load of most of those repeats itself; NaN: unknown."""
+    """Seconds of an iteration, as replicas report it or as the load of most repeats itself; NaN: unknown."""
     reported = float(mean_known(x[[_STEP]])[0])
     if isfinite(reported):
-        return 0.01 * (10.0 ** (4.0 * reported) - 1.0)
+        return float(0.01 * (10.0 ** (4.0 * reported) - 1.0))
     regular = periods[np.isfinite(periods)]
     return float(np.median(regular)) if 2 * len(regular) > len(periods) else float("nan")
 

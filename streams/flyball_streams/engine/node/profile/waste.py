@@ -29,7 +29,9 @@ _WAYS = {
     "input_starved": _Way(
         "resize", "give {subject} more CPUs, memory or faster storage, not GPUs: {devices} of them wait for their input"
     ),
-    "low_duty": _Way("scale", "run {subject} on fewer GPUs or parts of them: {devices} have a kernel in {duty} of ticks"),
+    "low_duty": _Way(
+        "scale", "run {subject} on fewer GPUs or parts of them: {devices} have a kernel in {duty} of ticks"
+    ),
     "oversized": _Way("resize", "give {subject} smaller parts of a GPU: {devices} need less than half of theirs"),
     "stranded": _Way("migrate", "move what runs on {subject}: its {devices} free GPUs are too few for any replica"),
 }

@@ -89,9 +89,9 @@ class WorkloadProfiles:
         """Take in the features of those whose turn it is, and yield their profiles."""
         told = [(name, d.features, specs.get(name)) for name, d in demands.items() if d.features is not None]
         told = [(name, seen, spec) for name, seen, spec in told if len(seen.values) == len(FEATURES)]
-        for name, spec in specs.items():
-            if name not in self.known and name not in self.starts.priors and spec.kind == "inference":
-                self._expect(name, spec, None)
+        for name, owned in specs.items():
+            if name not in self.known and name not in self.starts.priors and owned.kind == "inference":
+                self._expect(name, owned, None)
         if not told:
             return
         x = np.array([[np.nan if v is None else v for v in seen.values] for _, seen, _ in told], np.float32).T
