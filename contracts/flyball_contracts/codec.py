@@ -30,6 +30,8 @@ from flyball_contracts.records import (
     Signal,
     Snapshot,
     Stop,
+    Waste,
+    WorkloadProfile,
     WorkloadSpec,
 )
 from flyball_contracts.records.pools import decision_key
@@ -138,6 +140,8 @@ _bind(Forecast, INSIGHTS, lambda r: r.subject, lambda r: r.id, lambda r: r.time_
 _bind(Anomaly, INSIGHTS, lambda r: r.subject, lambda r: r.id, lambda r: r.time_ns)
 _bind(Capacity, INSIGHTS, lambda r: r.subject, lambda r: r.id, lambda r: r.time_ns)
 _bind(Plan, INSIGHTS, lambda r: r.subject, lambda r: r.id, lambda r: r.time_ns)
+_bind(WorkloadProfile, INSIGHTS, lambda r: r.subject, lambda r: r.id, lambda r: r.time_ns)
+_bind(Waste, INSIGHTS, lambda r: r.subject, lambda r: r.id, lambda r: r.time_ns)
 _bind(Account, INSIGHTS, lambda r: r.subject, lambda r: r.id, lambda r: r.time_ns)
 _bind(
     ProposalTick,

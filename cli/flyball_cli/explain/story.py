@@ -4,7 +4,7 @@ import logging
 import time
 from collections.abc import Callable, Generator, Iterable, Iterator
 from contextlib import contextmanager
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 from confluent_kafka import Consumer, KafkaException, TopicPartition
 
@@ -15,6 +15,7 @@ from flyball_contracts.kafka import bounds, consumer_settings, list_topics, open
 from flyball_contracts.records import AnyDecision, Decision, Outcome, Record
 from flyball_contracts.topics import DECISIONS, EVENTS, INSIGHTS, OUTCOMES, Topic
 
+R = TypeVar("R", bound=Record)
 log = logging.getLogger(__name__)
 ANSWER_S = 10.0
 BEFORE_S, AFTER_S = 900.0, 60.0
@@ -78,6 +79,13 @@ def read_anchors(kafka: KafkaConfig, since_s: float) -> list[tuple[str, str]]:
         first_ms = round((time.time() - since_s) * 1e3)
         outcomes = (r.record for r in _read(consumer, OUTCOMES, first_ms))
         return [(outcome.audit, outcome.decision) for outcome in outcomes if outcome.audit]
+
+
+def read_insights(kafka: KafkaConfig, kind: type[R], since_s: float) -> list[R]:
+    """Insights of one type that were sent in the last ``since_s`` seconds; raises :class:`TransportError`."""
+    from_ms = round((time.time() - since_s) * 1e3)
+    with _reading(kafka) as consumer:
+        return [r.record for r in _read(consumer, INSIGHTS, from_ms) if isinstance(r.record, kind)]
 
 
 @contextmanager

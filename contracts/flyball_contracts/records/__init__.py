@@ -25,6 +25,7 @@ from flyball_contracts.records.demand import (
     Clocks as Clocks,
     Demand as Demand,
     DemandTick as DemandTick,
+    Features as Features,
     Member as Member,
     Usage as Usage,
 )
@@ -49,6 +50,12 @@ from flyball_contracts.records.inventory import (
 from flyball_contracts.records.outcomes import Counted as Counted, Outcome as Outcome, SubjectState as SubjectState
 from flyball_contracts.records.pools import Pool as Pool
 from flyball_contracts.records.portion import Portion as Portion
+from flyball_contracts.records.profiles import (
+    Opinion as Opinion,
+    Similar as Similar,
+    Waste as Waste,
+    WorkloadProfile as WorkloadProfile,
+)
 from flyball_contracts.records.proposals import (
     Action as Action,
     Proposal as Proposal,

@@ -42,13 +42,27 @@ class Clocks(Part, frozen=True, kw_only=True):
     slowest: tuple[Member, ...]
 
 
+class Features(Part, frozen=True, kw_only=True):
+    """What the telemetry of a workload looks like, the mean over ``devices`` GPUs that were seen for ``seen_s``.
+
+    ``values`` are in the order of ``flyball_models.profile.course.FEATURES``, ``None`` where unknown. ``step_s`` is the
+    time of an iteration.
+    """
+
+    devices: int
+    seen_s: float
+    values: tuple[float | None, ...]
+    step_s: float | None = None
+
+
 class Demand(Part, frozen=True, omit_defaults=True):
     """Demand of one workload in one tick, summed over its nodes; what is not known is left out.
 
     ``work_rate`` is in the work unit of the spec per second, and ``None`` where no replica reported it.
     ``utilization_sum`` is over ``devices`` devices. ``latency_s`` is the mean of the requests that ended,
     ``tokens_*`` are prompt and generated tokens per second, ``failed`` counts requests that failed. ``usage`` is told
-    once a minute. ``clocks`` are of gangs that train and span node lanes, one from each of them.
+    once a minute, and so are ``features``. ``clocks`` are of gangs that train and span node lanes, one from each of
+    them.
     """
 
     workload: str
@@ -68,6 +82,7 @@ class Demand(Part, frozen=True, omit_defaults=True):
     failed: float | None = None
     usage: Usage | None = None
     clocks: tuple[Clocks, ...] = ()
+    features: Features | None = None
 
 
 class Arrivals(Part, frozen=True, kw_only=True):

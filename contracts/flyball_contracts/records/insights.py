@@ -13,7 +13,9 @@ class Profile(Record, frozen=True):
     ``memory_bound`` is the share of memory in the limiting resources, ``None`` where the chip does not tell.
     ``swing_s`` is the time scale at which utilization varies most (wavelets over the last 128 ticks), ``period_s``
     after what time it repeats itself, and ``burstiness`` how much its fast part comes in bursts: 1 is noise. ``None``
-    where the device was seen for too short a time, is steady, or has no period.
+    where the device was seen for too short a time, is steady, or has no period. ``bound_by`` is what its work waits for
+    most, ``phase`` what it does now, ``kind`` and ``family`` what the telemetry looks like, each with its probability;
+    empty where too little is known. ``family`` is ``unknown`` where it is like none that is known.
     """
 
     id: str
@@ -31,6 +33,13 @@ class Profile(Record, frozen=True):
     period_s: float | None = None
     burstiness: float | None = None
     workload: str = ""
+    bound_by: str = ""
+    bound_probability: float | None = None
+    phase: str = ""
+    kind: str = ""
+    kind_probability: float | None = None
+    family: str = ""
+    family_probability: float | None = None
 
 
 class Forecast(Record, frozen=True):

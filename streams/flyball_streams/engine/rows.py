@@ -8,7 +8,7 @@ import msgspec
 S = TypeVar("S", bound=msgspec.Struct)
 
 
-def rows(kind: type[S], **columns: Iterable[Any]) -> Iterator[S]:
+def rows(kind: type[S], /, **columns: Iterable[Any]) -> Iterator[S]:
     """Yield a record for each row of the columns, which are all fields of ``kind``; the shortest column ends it.
 
     By place: a struct with many fields is made several times as fast as by keywords. Raises ``TypeError`` when a field

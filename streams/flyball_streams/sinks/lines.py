@@ -23,6 +23,8 @@ from flyball_contracts.records import (
     Record,
     Scale,
     Snapshot,
+    Waste,
+    WorkloadProfile,
 )
 from flyball_streams.sinks.line_protocol import Field, line
 
@@ -38,7 +40,9 @@ MEASUREMENTS: Mapping[int, str] = {
 }
 
 
-DEMAND_FIELDS = tuple(name for name in Demand.__struct_fields__ if name not in ("workload", "usage", "clocks"))
+DEMAND_FIELDS = tuple(
+    name for name in Demand.__struct_fields__ if name not in ("workload", "usage", "clocks", "features")
+)
 
 
 class _Shape(NamedTuple):
@@ -58,7 +62,18 @@ _SHAPES: Mapping[type[Record], _Shape] = {
     Profile: _Shape(
         "flyball.profile",
         _same("cell", "node", "subject", "workload"),
-        ("duty_cycle", "utilization", "memory_utilization", "memory_bound", "power_w", "idle_s"),
+        (
+            *("duty_cycle", "utilization", "memory_utilization", "memory_bound", "power_w", "idle_s"),
+            *("bound_by", "phase", "kind", "family"),
+        ),
+    ),
+    WorkloadProfile: _Shape(
+        "flyball.workload.profile",
+        {"cell": "cell", "workload": "subject"},
+        ("strangeness", "seen_s", "devices", "step_s", "cold_start_prior_s"),
+    ),
+    Waste: _Shape(
+        "flyball.waste", _same("cell", "subject", "category"), ("gpu_hours", "usd", "devices", "action", "proposal")
     ),
     Anomaly: _Shape("flyball.anomaly", _same("cell", "node", "subject", "workload", "detector"), ("score",)),
     Capacity: _Shape(

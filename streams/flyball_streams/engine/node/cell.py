@@ -1,8 +1,6 @@
 """The node lane's view of one cell: its devices and hosts, and what one closed tick says about them."""
 
 from collections.abc import Iterable, Iterator
-from itertools import repeat
-from math import isfinite
 from typing import Any
 
 import numpy as np
@@ -19,24 +17,22 @@ from flyball_contracts.records import (
     Gateway,
     Inventory,
     NodeEvent,
-    Profile,
     Proposal,
     ProposalTick,
     Record,
     Tick,
 )
-from flyball_models.profile import features, waves
 from flyball_streams.engine.directory import Directory
 from flyball_streams.engine.node.arrivals import arrivals
 from flyball_streams.engine.node.demand import shared_out
 from flyball_streams.engine.node.gangs import Gangs
 from flyball_streams.engine.node.health import SUSPECT, Finding, Health
 from flyball_streams.engine.node.intake import Entry
+from flyball_streams.engine.node.profile import Profiles
 from flyball_streams.engine.node.table import SubjectTable
-from flyball_streams.engine.node.tenancy import POWER, UTILIZATION, Tenancy
+from flyball_streams.engine.node.tenancy import Tenancy
 from flyball_streams.engine.node.usage import UsageMeter, is_told
-from flyball_streams.engine.packing import arrays, like, pack_struct, unpack_struct, wiped
-from flyball_streams.engine.rows import rows
+from flyball_streams.engine.packing import pack_struct, unpack_struct
 
 GPU_WATCHED = {
     "hw.gpu.utilization{task=general}": 0.05,
@@ -59,9 +55,6 @@ HOSTS_SHARE = 0.2
 """Share of the budget of false incidents that hosts may spend; GPUs have the rest."""
 BUDGET_S = 1000 * 86_400.0
 """Seconds of what the budget is for: a thousand GPU-days."""
-SM_ACTIVITY = GPU.column("nvidia.gpu.sm.activity")
-DRAM = GPU.column("nvidia.gpu.dram.bandwidth.utilization")
-MEMORY = GPU.column("hw.gpu.memory.utilization")
 REMIND_TICKS = 30
 GONE_TICKS = 600
 """A node that has been silent for so many ticks is gone, and what ran there with it."""
@@ -91,8 +84,7 @@ class NodeCell:
         rate = self.budget / BUDGET_S
         self.gpus = SubjectTable(GPU, GPU_WATCHED, (1.0 - HOSTS_SHARE) * rate, capacity)
         self.hosts = SubjectTable(HOST, HOST_WATCHED, HOSTS_SHARE * rate)
-        self.features = features.init(self.gpus.capacity)
-        self.waves = waves.init(self.gpus.capacity)
+        self.profiles = Profiles(cell, partition, config, directory, self.gpus.capacity)
         self.health = Health(config.health, self.gpus.capacity)
         self.inventories: dict[str, Inventory] = {}
         self.rows: dict[str, NDArray[np.int64]] = {}
@@ -116,7 +108,7 @@ class NodeCell:
         proposals: list[Proposal] = []
         if self.gpus.mask.any():
             yield from self._anomalies(self.gpus, tick, self.tenancy.alike)
-            yield from self._profiles(tick)
+            yield from self.profiles.step(tick, self.gpus, self.hosts, self.tenancy, self.inventories)
             yield from self._unhealthy(tick, proposals)
         yield from self._owners(tick)
         if self.hosts.mask.any():
@@ -127,6 +119,7 @@ class NodeCell:
         usage = self.meter.take(self.tenancy) if is_told(tick) else ()
         demands = self.tenancy.demands(self.gpus.values, self.gpus.mask, usage)
         demands = self.gangs.told(demands, self.gpus, self.tenancy, self.health.sick())
+        demands = self.profiles.told(demands, tick, self.tenancy)
         seen = arrivals(doors) if doors else ()
         yield from shared_out(demands, self.demand_partitions, self.cell, self.source, tick, seen)
 
@@ -135,8 +128,7 @@ class NodeCell:
         return {
             "gpus": self.gpus.state(),
             "hosts": self.hosts.state(),
-            "features": arrays(self.features),
-            "waves": arrays(self.waves),
+            "profiles": self.profiles.state(),
             "health": self.health.state(),
             "inventories": [pack_struct(i) for i in self.inventories.values()],
             "seen": self.seen,
@@ -150,8 +142,7 @@ class NodeCell:
         """Take on the state of a snapshot."""
         self.gpus.load(state["gpus"])
         self.hosts.load(state["hosts"])
-        self.features = like(features.init(self.gpus.capacity), state["features"])
-        self.waves = like(waves.init(self.gpus.capacity), state["waves"])
+        self.profiles.load(state["profiles"], self.gpus.capacity)
         self.health.load(state["health"], self.gpus.capacity)
         inventories = [unpack_struct(raw, Inventory) for raw in state["inventories"]]
         self.inventories = {i.node: i for i in inventories}
@@ -187,7 +178,9 @@ class NodeCell:
     def _other_work(self, before: Tenancy, now: Tenancy) -> None:
         """Begin the course of devices and hosts anew whose work has changed: what it does is no anomaly."""
         old, new = before.replica_of_slot, now.replica_of_slot
-        self.gpus.forget(sorted(slot for slot in old.keys() | new.keys() if old.get(slot) != new.get(slot)))
+        changed = sorted(slot for slot in old.keys() | new.keys() if old.get(slot) != new.get(slot))
+        self.gpus.forget(changed)
+        self.profiles.forget(changed)
         at = {node: self.hosts.slots[node] for node in now.workloads_of_node if node in self.hosts.slots}
         self.hosts.forget([s for n, s in at.items() if before.workloads_of_node.get(n) != now.workloads_of_node[n]])
 
@@ -200,13 +193,10 @@ class NodeCell:
         self.inventories[new.node] = new
         self.rows[new.node] = self.gpus.rows(tuple(d.id for d in new.devices), new.node)
         capacity, recycled = self.gpus.capacity, self.gpus.recycled
-        if capacity != self.features.idle_ticks.shape[0]:
-            self.features = features.resize(self.features, capacity)
-            self.waves = waves.resize(self.waves, capacity)
+        if capacity != self.profiles.capacity:
             self.health.resize(capacity)
+        self.profiles.follow(capacity, recycled)
         if recycled:
-            self.features = wiped(self.features, features.init(capacity), recycled)
-            self.waves = wiped(self.waves, waves.init(capacity), recycled)
             self.health.wipe(recycled)
 
     def _let_go(self, devices: Iterable[Device], node: str) -> None:
@@ -312,43 +302,6 @@ class NodeCell:
                 workload=workload,
                 since_ns=event.time_ns,
             )
-
-    def _profiles(self, tick: Tick) -> Iterator[Profile]:
-        v = self.gpus.values
-        inputs = features.Inputs(v[:, UTILIZATION], v[:, SM_ACTIVITY], v[:, DRAM], v[:, MEMORY], v[:, POWER])
-        self.features = features.step(self.features, inputs, self.gpus.mask)
-        self.waves = waves.step(self.waves, v[:, UTILIZATION], self.gpus.mask)
-        if (
-            tick.index + self.partition
-        ) % self.config.profile_every_ticks:  # partitions take turns: all at once are slow
-            return
-        found, swings, period_s = features.look(self.features), waves.look(self.waves), tick.period_ns / NS_PER_S
-        shown = np.flatnonzero(self.gpus.mask & np.isfinite(found.utilization))
-        slots: list[int] = shown.tolist()
-        subjects = [self.gpus.names[slot] for slot in slots]
-
-        def known(values: Any, unit: float = 1.0) -> list[float | None]:
-            column = np.asarray(values)[shown].astype(np.float64) * unit
-            return [x if isfinite(x) else None for x in column.tolist()]
-
-        yield from rows(
-            Profile,
-            id=[record_id("Profile", self.cell, subject, tick.index) for subject in subjects],
-            subject=subjects,
-            cell=repeat(self.cell),
-            node=[self.gpus.owner[slot] for slot in slots],
-            time_ns=repeat(tick.end_ns),
-            duty_cycle=found.duty_cycle[shown].tolist(),
-            utilization=found.utilization[shown].tolist(),
-            memory_utilization=known(found.memory_used),
-            memory_bound=known(found.memory_boundedness),
-            power_w=known(found.power_w),
-            idle_s=(found.idle_ticks[shown] * period_s).tolist(),
-            swing_s=known(swings.scale_ticks, period_s),
-            period_s=known(swings.period_ticks, period_s),
-            burstiness=known(swings.burstiness),
-            workload=[self.tenancy.replica_of_slot.get(slot, ("", ""))[0] for slot in slots],
-        )
 
     def _unhealthy(self, tick: Tick, proposals: list[Proposal]) -> Iterator[Anomaly]:
         table = self.gpus

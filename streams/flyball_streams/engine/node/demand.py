@@ -5,8 +5,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from flyball_contracts.partitioner import partition_of
 from flyball_contracts.records import Arrivals, Demand, DemandTick, Tick
 
-MOST_IN_ONE = 2000
-"""Workloads in one message: some 200 bytes each, and brokers take a megabyte."""
+MOST_IN_ONE = 1000
+"""Workloads in one message: some 200 bytes each, 700 with their features, and brokers take a megabyte."""
 
 
 def shared_out(

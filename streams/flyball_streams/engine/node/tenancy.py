@@ -121,6 +121,7 @@ class Tenancy:
                 latency_s=latency,
                 usage=usage or repeat(None),
                 clocks=repeat(()),
+                features=repeat(None),
             )
         )
 

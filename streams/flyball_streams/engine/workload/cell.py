@@ -23,6 +23,7 @@ from flyball_streams.engine.workload.forecast.forecaster import Forecaster, View
 from flyball_streams.engine.workload.forecast.history import History
 from flyball_streams.engine.workload.forecast.records import Forecasts
 from flyball_streams.engine.workload.machines.choice import UNCHOSEN, Choice
+from flyball_streams.engine.workload.profile.workloads import WorkloadProfiles
 from flyball_streams.engine.workload.proposals import Proposals
 from flyball_streams.engine.workload.rightsizing import Rightsizing
 from flyball_streams.engine.workload.sizing.sizer import Job, Sizer, observed_work
@@ -48,6 +49,7 @@ class WorkloadCell:
         self.forecasts = Forecasts(cell, config.forecast)
         self.history = history
         self.capacities = Capacities(cell, config, directory)
+        self.profiles = WorkloadProfiles(cell, self.capacities.starts)
         self.sizer = Sizer(config.forecast, config.sizing, self.forecaster)
         self.rightsizing = Rightsizing(cell, config.rightsizing, directory)
         self.choice = Choice(cell, config, directory)
@@ -70,7 +72,7 @@ class WorkloadCell:
             demands = with_unserved(demands, arrived)
         proposals = Proposals(self.published, tick.index)
         yield from self._sized(tick, demands, arrived, proposals)
-        for proposal in self.rightsizing.step(tick, demands):
+        for proposal in self.rightsizing.step(tick, demands, self.profiles.bound):
             proposals.new[proposal.id] = proposal
         self._forget(owned)
         yield from self.stragglers.step(tick, demands, proposals)
@@ -83,6 +85,7 @@ class WorkloadCell:
         return {
             "forecaster": self.forecaster.state(),
             "capacities": self.capacities.state(),
+            "profiles": self.profiles.state(),
             "sizer": self.sizer.state(),
             "rightsizing": self.rightsizing.state(),
             "choice": self.choice.state(),
@@ -98,6 +101,7 @@ class WorkloadCell:
         self.history = None
         self.forecaster.load(state["forecaster"])
         self.capacities.load(state["capacities"])
+        self.profiles.load(state["profiles"])
         self.sizer.load(state["sizer"])
         self.rightsizing.load(state["rightsizing"])
         self.choice.load(state["choice"])
@@ -112,6 +116,7 @@ class WorkloadCell:
     ) -> Iterator[Record]:
         observed: dict[str, float] = {}
         specs = {name: spec for name in demands if (spec := self.directory.spec(name)) is not None}
+        yield from self.profiles.step(tick, demands, specs)
         self.capacities.observe(tick, demands, specs)
         yield from self.capacities.records(tick, demands, specs)
         if arrived:  # what a replica sustains is learned from what replicas say alone

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 
-from flyball_contracts.records import Demand, Usage
+from flyball_contracts.records import Demand, Features, Usage
 
 
 def merge(parts: Mapping[str, Mapping[str, Demand]]) -> dict[str, Demand]:
@@ -41,6 +41,7 @@ def _sum(found: list[Demand]) -> Demand:
             failed=plus(total.failed, d.failed),
             usage=_most([d.usage for d in found if d.usage is not None]),
             clocks=(*total.clocks, *d.clocks),
+            features=_mean_features([f for f in (total.features, d.features) if f is not None]),
         )
     return total
 
@@ -68,3 +69,22 @@ def _most(found: list[Usage]) -> Usage | None:
         for name in Usage.__struct_fields__
     }
     return Usage(**largest | {"oom": sum(known) if (known := [u.oom for u in found if u.oom is not None]) else None})
+
+
+def _mean_features(found: list[Features]) -> Features | None:
+    """Return the mean over the devices of two lanes; of one that counts features otherwise, nothing is taken over."""
+    if len(found) < 2 or len(found[0].values) != len(found[1].values):
+        return found[0] if found else None
+    a, b = found
+    steps = [f.step_s for f in found if f.step_s is not None]
+    return Features(
+        devices=a.devices + b.devices,
+        seen_s=max(a.seen_s, b.seen_s),
+        values=tuple(
+            (y if x is None else x)
+            if x is None or y is None
+            else (x * a.devices + y * b.devices) / max(a.devices + b.devices, 1)
+            for x, y in zip(a.values, b.values, strict=True)
+        ),
+        step_s=max(steps, default=None),
+    )

@@ -1,7 +1,7 @@
 """What each replica of a workload should ask for, from what the replicas used."""
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -15,6 +15,7 @@ from flyball_models.rightsizing import cost, mig, usage, vpa
 from flyball_models.rightsizing.histogram import Floats, Grid, percentile
 from flyball_streams.engine.directory import Directory
 from flyball_streams.engine.packing import arrays, like, wiped
+from flyball_streams.engine.workload.profile.workloads import UNBOUND, Bound
 
 KINDS = ("cpu", "memory_bytes", "gpu_share", "gpu_memory_bytes")
 """What is remembered of each workload, the fields of :class:`Usage`."""
@@ -51,8 +52,18 @@ class Ask(NamedTuple):
         return not inside and abs(self.wanted - self.now) > least_change * self.now
 
 
+def unprofiled(workload: str) -> Bound:
+    """What is known of what a workload waits for, without profiles: nothing."""
+    del workload
+    return UNBOUND
+
+
 class Rightsizing:
-    """Remembers usage by workload, and now and then says what a replica should ask for."""
+    """Remembers usage by workload, and now and then says what a replica should ask for.
+
+    Work that is bound by the memory of its GPU, or by its bandwidth, keeps the part of a GPU that it has: a smaller one
+    has less of both. Work that waits for its input keeps its CPUs.
+    """
 
     def __init__(self, cell: str, config: RightsizingConfig, directory: Directory) -> None:
         self.cell = cell
@@ -67,8 +78,13 @@ class Rightsizing:
         self.looked_s: dict[str, float] = {}
         self.states = {kind: usage.init(bucket(0), settings) for kind, settings in self.settings.items()}
 
-    def step(self, tick: Tick, demands: Mapping[str, Demand]) -> Iterator[Proposal]:
-        """Learn what was used; yield a proposal for each workload whose requests are off."""
+    def step(
+        self, tick: Tick, demands: Mapping[str, Demand], bound: Callable[[str], Bound] = unprofiled
+    ) -> Iterator[Proposal]:
+        """Learn what was used; yield a proposal for each workload whose requests are off.
+
+        ``bound`` says what a workload waits for.
+        """
         told = {name: d.usage for name, d in demands.items() if d.usage is not None}
         if self.config.mode == "off" or not told:
             return
@@ -84,7 +100,7 @@ class Rightsizing:
                 due.append(name)
                 self.looked_s[name] = now_s
         if due:
-            yield from self._proposals(tick, due, told, demands)
+            yield from self._proposals(tick, due, told, demands, bound)
 
     def state(self) -> dict[str, Any]:
         """State for a snapshot."""
@@ -133,7 +149,12 @@ class Rightsizing:
             self.states[kind] = wiped(state, usage.init(len(state.peak), settings), [slot])
 
     def _proposals(
-        self, tick: Tick, due: Sequence[str], told: Mapping[str, Usage], demands: Mapping[str, Demand]
+        self,
+        tick: Tick,
+        due: Sequence[str],
+        told: Mapping[str, Usage],
+        demands: Mapping[str, Demand],
+        bound: Callable[[str], Bound],
     ) -> Iterator[Proposal]:
         now_s = tick.end_ns / NS_PER_S
         rows = np.array([self.slots[name] for name in due], np.int64)
@@ -146,7 +167,12 @@ class Rightsizing:
             now = {"cpu": used.cpu_limit, "memory_bytes": used.memory_limit_bytes}
             asks = {kind: ask for kind, have in now.items() if (ask := self._ask(kind, found[kind], i, have))}
             off = {kind: ask for kind, ask in asks.items() if ask.is_off(self.config.least_change)}
+            waits = bound(name)
+            if waits.is_one_of("input") and "cpu" in off and off["cpu"].wanted < off["cpu"].now:
+                del off["cpu"]
             slice_, saving, evidence = self._slice(part, found, i, spec.target_utilization)
+            if saving is not None and saving > 0 and waits.is_one_of("memory_bandwidth", "memory_capacity"):
+                slice_, saving, evidence = None, None, ()
             if not off and slice_ is None:
                 continue
             words = [_words(kind, ask) for kind, ask in off.items()]

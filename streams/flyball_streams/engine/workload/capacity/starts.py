@@ -19,7 +19,10 @@ class Place(NamedTuple):
 
 
 class ColdStarts:
-    """Starts of each workload; costs something only in ticks in which replicas or those that are ready change."""
+    """Starts of each workload; costs something only in ticks in which replicas or those that are ready change.
+
+    ``priors`` are the seconds that workloads like one have shown, of those whose owner said nothing.
+    """
 
     def __init__(self, cell: str, directory: Directory) -> None:
         self.cell = cell
@@ -27,6 +30,7 @@ class ColdStarts:
         self.counts: dict[str, Counts] = {}
         self.samples: dict[str, dict[Place, list[float]]] = {}
         self.last_s: float | None = None
+        self.priors: dict[str, float] = {}
 
     def observe(self, tick: Tick, told: Iterable[tuple[str, Demand, WorkloadSpec]], longest_gap_s: float) -> None:
         """Learn a tick. After a gap in the ticks nobody knows when anything began: what was open is given up."""
@@ -45,17 +49,20 @@ class ColdStarts:
                     self._keep(name, [(s.seconds, s.warm) for s in ended])
 
     def seconds(self, spec: WorkloadSpec) -> float:
-        """90th percentile of what a start of this workload takes now; the owner's figure where nothing was measured.
+        """90th percentile of what a start of this workload takes now; what to expect where nothing was measured.
+
+        That is what workloads like it have shown, or the owner's figure.
 
         Of the starts at the same place and as warm; while they are few, drawn towards those of the workload anywhere.
         """
         known = self.samples.get(spec.workload)
+        expected = self.priors.get(spec.workload, spec.cold_start_s)
         if not known:
-            return spec.cold_start_s
+            return expected
         counts = self.counts.get(spec.workload)
         place = self._place(spec.workload, counts is not None and counts.ready > 0)
         anywhere = [seconds for samples in known.values() for seconds in samples]
-        return p90(known.get(place, ()), p90(anywhere, spec.cold_start_s))
+        return p90(known.get(place, ()), p90(anywhere, expected))
 
     def shown(self, spec: WorkloadSpec) -> tuple[ColdStart, ...]:
         """What was measured, place by place."""
@@ -64,7 +71,7 @@ class ColdStarts:
                 gpu_model=place.gpu_model,
                 zone=place.zone,
                 warm=place.warm,
-                p90_s=p90(samples, spec.cold_start_s),
+                p90_s=p90(samples, self.priors.get(spec.workload, spec.cold_start_s)),
                 samples=len(samples),
             )
             for place, samples in sorted(self.samples.get(spec.workload, {}).items())
@@ -75,6 +82,7 @@ class ColdStarts:
         for name in [name for name in self.counts if self.directory.spec(name) is None]:
             del self.counts[name]
             self.samples.pop(name, None)
+            self.priors.pop(name, None)
 
     def state(self) -> dict[str, Any]:
         """State for a snapshot."""
@@ -82,6 +90,7 @@ class ColdStarts:
             "counts": {name: list(c) for name, c in self.counts.items()},
             "samples": {name: [[list(p), s] for p, s in of.items()] for name, of in self.samples.items()},
             "last_s": self.last_s,
+            "priors": self.priors,
         }
 
     def load(self, state: dict[str, Any]) -> None:
@@ -92,6 +101,7 @@ class ColdStarts:
         }
         self.samples = {name: {Place(*p): list(s) for p, s in of} for name, of in state["samples"].items()}
         self.last_s = state["last_s"]
+        self.priors = dict(state["priors"])
 
     def _keep(self, name: str, ended: list[tuple[float, bool]]) -> None:
         of = self.samples.setdefault(name, {})

@@ -1,0 +1,1 @@
+"""``flyball waste``: what was lost, added up."""

@@ -1,0 +1,118 @@
+"""The course of the signals of each device: means over minutes and over seconds, and how much some of them vary.
+
+Means are exponentially weighted in event time, and corrected for their start as in
+:mod:`~flyball_models.profile.features`: a mean is sum w x / sum w over the values that were known.
+"""
+
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from flyball_models._padding import grow
+from flyball_models.profile.signals import AT, SIGNALS, Floats
+
+VARIED = ("use", "swing", "memory", "sm", "power", "pcie_in", "disk_write", "network", "requests", "waiting")
+"""Signals whose standard deviation is a feature."""
+RECENT = ("use", "sm", "power", "memory", "disk_write", "pcie_out", "network")
+"""Signals whose mean over the last seconds is kept, for the phase."""
+RATIOS = (
+    *((name, "use") for name in ("tensor", "dram", "sm", "fp32", "fp16", "integer", "decoder", "power", "fp64")),
+    *((name, "sm") for name in ("occupancy", "tensor", "dram", "fp32", "fp16", "integer")),
+    ("tensor", "dram"),
+)
+"""What is done of something while something else is: these stay when the load rises and falls."""
+FEATURES = (*SIGNALS, *(f"{name}_sd" for name in VARIED), *(f"{a}_per_{b}" for a, b in RATIOS))
+"""The rows of what :func:`look` returns."""
+_LEAST = np.float32(0.02)
+"""Of what is less than this there is no ratio, and ratios start from half of it."""
+_ABOVE, _BELOW = ([AT[pair[i]] for pair in RATIOS] for i in (0, 1))
+_VARIED = [AT[name] for name in VARIED]
+_RECENT = [AT[name] for name in RECENT]
+
+
+class Config(NamedTuple):
+    """Time constants in seconds of the means over minutes and of those over seconds."""
+
+    slow_s: float = 150.0
+    fast_s: float = 10.0
+
+
+DEFAULT = Config()
+
+
+class State(NamedTuple):
+    """total, weight [S, N] of the means; square [V, N] sums of squares; recent, recent_weight [R, N]; seen_s [N].
+
+    Sums of squares are about the value that a signal had first, ``base`` [V, N], so that they keep their digits.
+    """
+
+    total: Floats
+    weight: Floats
+    square: Floats
+    base: Floats
+    recent: Floats
+    recent_weight: Floats
+    seen_s: Floats
+
+
+def init(n: int, config: Config = DEFAULT) -> State:
+    """Return the state of `n` devices of which nothing is known."""
+    del config
+    s, v, r = len(SIGNALS), len(VARIED), len(RECENT)
+
+    def zeros(rows: int) -> Floats:
+        return np.zeros((rows, n), np.float32)
+
+    return State(zeros(s), zeros(s), zeros(v), zeros(v), zeros(r), zeros(r), np.zeros(n, np.float32))
+
+
+def resize(state: State, n: int, config: Config = DEFAULT) -> State:
+    """Return the state with room for `n` devices, its content kept."""
+    return grow(state, n, lambda size: init(size, config))
+
+
+def step(state: State, x: Floats, mask: NDArray[np.bool_], elapsed_s: float, config: Config = DEFAULT) -> State:
+    """Take in signals `x[S, N]` of the devices in `mask[N]`, `elapsed_s` after the sample before."""
+    known = mask & np.isfinite(x)
+    rate = np.float32(-np.expm1(-elapsed_s / config.slow_s))
+    value = np.where(known, x, np.float32(0.0))
+    keep = np.where(known, np.float32(1.0) - rate, np.float32(1.0))
+    total = state.total * keep + rate * value
+    weight = state.weight * keep + rate * known
+    varied = _VARIED
+    base = np.where((state.weight[varied] == 0.0) & known[varied], x[varied], state.base)
+    apart = np.where(known[varied], value[varied] - base, np.float32(0.0))
+    square = state.square * keep[varied] + rate * apart * apart
+    fast = np.float32(-np.expm1(-elapsed_s / config.fast_s))
+    keep_fast = np.where(known[_RECENT], np.float32(1.0) - fast, np.float32(1.0))
+    recent = state.recent * keep_fast + fast * value[_RECENT]
+    recent_weight = state.recent_weight * keep_fast + fast * known[_RECENT]
+    seen_s = state.seen_s + np.float32(elapsed_s) * mask
+    parts = (total, weight, square, base, recent, recent_weight, seen_s)
+    return State(*(np.asarray(part, np.float32) for part in parts))
+
+
+def look(state: State) -> Floats:
+    """Return the features, float32[F, N] in the order of :data:`FEATURES`, NaN where nothing was ever known.
+
+    Ratios are decades: ``log10(0.01 + a / b)``.
+    """
+    with np.errstate(invalid="ignore", divide="ignore"):
+        mean = np.where(state.weight > 0.0, state.total / state.weight, np.float32(np.nan))
+        weight = state.weight[_VARIED]
+        about = mean[_VARIED] - state.base
+        variance = np.where(weight > 0.0, state.square / weight, np.float32(np.nan)) - about * about
+        deviation = np.sqrt(np.maximum(variance, np.float32(0.0)))
+        below = mean[_BELOW]
+        ratio = np.log10(_LEAST / 2 + mean[_ABOVE] / below)
+        ratio = np.where(below > _LEAST, ratio, np.float32(np.nan))
+    found: Floats = np.concatenate([mean, deviation, ratio])
+    return found
+
+
+def lately(state: State) -> dict[str, Floats]:
+    """Means over the last seconds of the signals in :data:`RECENT`, each [N], NaN where nothing was ever known."""
+    with np.errstate(invalid="ignore", divide="ignore"):
+        mean = np.where(state.recent_weight > 0.0, state.recent / state.recent_weight, np.float32(np.nan))
+    return dict(zip(RECENT, mean, strict=True))

@@ -1,0 +1,159 @@
+"""What a workload is and what bounds it, from the features of its GPUs: plain linear discriminant analysis.
+
+Each class, a combination of kind, family and bottleneck, is a centre in the feature space; all share one covariance.
+With z the standardised features that are known and S the covariance of those alone,
+
+    d2_c = (z - m_c)' S^-1 (z - m_c),   p(c) ~ w_c exp(-d2_c / 2 T)
+
+so that what is not measured is left out exactly and not replaced by a guess. Probabilities of kinds, families and
+bottlenecks are sums over the classes; T, one for each of the three, makes them calibrated. What is farther from all
+centres than nearly everything in the training is of no known family. Fisher, "The use of multiple measurements in
+taxonomic problems", Annals of Eugenics 7(2), 1936; McLachlan, "Discriminant Analysis and Statistical Pattern
+Recognition", 1992, chapters 3 and 6.
+
+The table is made by ``bench/train_profiles.py`` and published as ``kinds.json`` beside this file.
+"""
+
+import json
+from dataclasses import dataclass
+from functools import cache, lru_cache
+from importlib.resources import files
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from flyball_models.profile.course import FEATURES
+
+Doubles = NDArray[np.float64]
+LEAST_KNOWN = 5
+"""Features without which nothing is said."""
+
+
+@dataclass(frozen=True, eq=False)
+class Table:
+    """A trained table of C classes over the F features of :data:`~flyball_models.profile.course.FEATURES`.
+
+    ``mean`` and ``scale`` [F] standardise; ``centres`` [C, F], ``weights`` [C] and ``covariance`` [F, F] are those
+    above. ``kind_of``, ``family_of`` and ``bound_of`` [C] are places in ``kinds``, ``families`` and ``bounds``;
+    ``temperatures`` are theirs. ``novel`` is the d2 for each known feature above which a family is not known.
+    """
+
+    kinds: tuple[str, ...]
+    families: tuple[str, ...]
+    bounds: tuple[str, ...]
+    mean: Doubles
+    scale: Doubles
+    centres: Doubles
+    weights: Doubles
+    covariance: Doubles
+    kind_of: NDArray[np.int64]
+    family_of: NDArray[np.int64]
+    bound_of: NDArray[np.int64]
+    temperatures: tuple[float, float, float]
+    novel: float
+
+
+class Classes(NamedTuple):
+    """Probabilities ``kind`` [K, N], ``family`` [M, N] and ``bound`` [B, N]; NaN where too little is known.
+
+    ``strangeness`` [N] is the distance to the nearest class over the one from which on a family is not known: above 1
+    it is none of the families.
+    """
+
+    kind: Doubles
+    family: Doubles
+    bound: Doubles
+    strangeness: Doubles
+
+
+def classify(features: NDArray[np.float32], table: Table) -> Classes:
+    """Classes of N devices or workloads from their features, float32[F, N], NaN where unknown."""
+    d2, known = distances(features, table)
+    nearest = d2.min(axis=1, initial=np.inf)
+    d2 = d2 - nearest[:, None]
+    told = known >= LEAST_KNOWN
+    found: list[Doubles] = []
+    for names, of, temperature in zip(
+        (table.kinds, table.families, table.bounds),
+        (table.kind_of, table.family_of, table.bound_of),
+        table.temperatures,
+        strict=True,
+    ):
+        p = table.weights * np.exp(-0.5 * d2 / temperature)
+        of_class = (of[:, None] == np.arange(len(names))).astype(np.float64)
+        sums = (p / p.sum(axis=1, keepdims=True)) @ of_class
+        sums[~told] = np.nan
+        found.append(np.ascontiguousarray(sums.T))
+    strangeness = np.where(told, nearest / np.maximum(known, 1) / table.novel, np.nan)
+    return Classes(found[0], found[1], found[2], strangeness)
+
+
+def distances(features: NDArray[np.float32], table: Table) -> tuple[Doubles, NDArray[np.int64]]:
+    """d2 to each class, float64[N, C], and the number of known features [N]; devices with the same gaps go together."""
+    z = (features.T.astype(np.float64) - table.mean) / table.scale
+    z = np.clip(z, -_FAR, _FAR)
+    known = np.isfinite(z)
+    d2 = np.zeros((len(z), len(table.centres)))
+    packed = np.ascontiguousarray(np.packbits(known, axis=1))
+    _, first, of = np.unique(packed.view(f"V{packed.shape[1]}"), return_index=True, return_inverse=True)
+    for i, pattern in enumerate(known[first]):
+        rows = np.flatnonzero(of.reshape(-1) == i)
+        columns = np.flatnonzero(pattern)
+        if len(columns):
+            whiten, centres, squares = _whitened(table, pattern.tobytes())
+            white = z[np.ix_(rows, columns)] @ whiten
+            d2[rows] = np.maximum((white**2).sum(axis=1)[:, None] + squares - 2.0 * white @ centres, 0.0)
+    return d2, known.sum(axis=1)
+
+
+@lru_cache(maxsize=256)
+def _whitened(table: Table, pattern: bytes) -> tuple[Doubles, Doubles, Doubles]:
+    """What makes known features white, [K, K], the classes' centres then, [K, C], and their squares [C]."""
+    columns = np.flatnonzero(np.frombuffer(pattern, bool))
+    lower = np.linalg.cholesky(table.covariance[np.ix_(columns, columns)])
+    whiten = np.asarray(np.linalg.inv(lower).T, np.float64)
+    centres = np.asarray((table.centres[:, columns] @ whiten).T, np.float64)
+    return whiten, centres, np.asarray((centres**2).sum(axis=0), np.float64)
+
+
+def standardised(features: NDArray[np.float32], table: Table) -> Doubles:
+    """The features in standard deviations of all work, float64[F, N]; NaN where unknown."""
+    z = (features.astype(np.float64) - table.mean[:, None]) / table.scale[:, None]
+    return np.asarray(np.clip(z, -_FAR, _FAR), np.float64)
+
+
+def from_json(text: str) -> Table:
+    """Table from its document; raises ``ValueError`` when it was trained on other features."""
+    raw = json.loads(text)
+    if tuple(raw["features"]) != FEATURES:
+        raise ValueError("kinds.json was trained on other features; run bench/train_profiles.py")
+    half = np.zeros((len(FEATURES), len(FEATURES)))
+    half[np.tril_indices(len(FEATURES))] = raw["covariance"]
+    classes = raw["classes"]
+    kinds, families, bounds = (tuple(raw[name]) for name in ("kinds", "families", "bounds"))
+    return Table(
+        kinds=kinds,
+        families=families,
+        bounds=bounds,
+        mean=np.array(raw["mean"]),
+        scale=np.array(raw["scale"]),
+        centres=np.array([one["centre"] for one in classes]),
+        weights=np.array([one["weight"] for one in classes]),
+        covariance=half + np.tril(half, -1).T,
+        kind_of=np.array([kinds.index(one["kind"]) for one in classes]),
+        family_of=np.array([families.index(one["family"]) for one in classes]),
+        bound_of=np.array([bounds.index(one["bound"]) for one in classes]),
+        temperatures=(raw["temperatures"][0], raw["temperatures"][1], raw["temperatures"][2]),
+        novel=raw["novel"],
+    )
+
+
+@cache
+def shipped() -> Table:
+    """The table that comes with the package."""
+    return from_json(files("flyball_models.profile").joinpath("kinds.json").read_text())
+
+
+_FAR = 8.0
+"""Beyond so many standard deviations a feature says no more."""

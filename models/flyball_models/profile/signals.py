@@ -1,0 +1,182 @@
+"""What is read of each GPU for its profile: its own columns, its node's and its replica's, as numbers near 0..1.
+
+Rates of bytes and events go in as logarithms, ``log10(1 + x / unit) / decades``, because they span decades.
+"""
+
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from flyball_contracts.metrics import GPU, HOST, WORKLOAD
+
+Floats = NDArray[np.float32]
+SIGNALS = (
+    "use",
+    "swing",
+    "encoder",
+    "decoder",
+    "memory",
+    "controller",
+    "sm",
+    "occupancy",
+    "tensor",
+    "dram",
+    "fp64",
+    "fp32",
+    "fp16",
+    "integer",
+    "power",
+    "pcie_in",
+    "pcie_out",
+    "nvlink",
+    "cpu",
+    "iowait",
+    "cpu_pressure",
+    "io_pressure",
+    "disk_read",
+    "disk_write",
+    "network",
+    "reports_requests",
+    "reports_steps",
+    "reports_progress",
+    "reports_tokens",
+    "requests",
+    "waiting",
+    "tokens_in",
+    "tokens_out",
+    "step_time",
+    "gang",
+    "idle",
+)
+"""The rows of what :func:`signals` returns, in order; what each is made of is said there."""
+AT = {name: i for i, name in enumerate(SIGNALS)}
+IDLE_BELOW = 0.05
+
+_GPU = {
+    "use": "hw.gpu.utilization{task=general}",
+    "least": "nvidia.gpu.utilization.min",
+    "most": "nvidia.gpu.utilization.max",
+    "encoder": "hw.gpu.utilization{task=encoder}",
+    "decoder": "hw.gpu.utilization{task=decoder}",
+    "used": "hw.gpu.memory.usage",
+    "memory": "hw.gpu.memory.utilization",
+    "controller": "nvidia.gpu.memory.controller.utilization",
+    "sm": "nvidia.gpu.sm.activity",
+    "occupancy": "nvidia.gpu.sm.occupancy",
+    "tensor": "nvidia.gpu.tensor.activity",
+    "dram": "nvidia.gpu.dram.bandwidth.utilization",
+    "fp64": "nvidia.gpu.fp.activity{precision=64}",
+    "fp32": "nvidia.gpu.fp.activity{precision=32}",
+    "fp16": "nvidia.gpu.fp.activity{precision=16}",
+    "integer": "nvidia.gpu.int.activity",
+    "power": "hw.power",
+    "limit": "nvidia.gpu.power.limit{type=enforced}",
+    "pcie_in": "hw.gpu.io{direction=receive}",
+    "pcie_out": "hw.gpu.io{direction=transmit}",
+    "nvlink_in": "nvidia.gpu.nvlink.io{direction=receive}",
+    "nvlink_out": "nvidia.gpu.nvlink.io{direction=transmit}",
+}
+_HOST = {
+    "cpu": "system.cpu.utilization",
+    "iowait": "system.cpu.time{mode=iowait}",
+    "cpus": "system.cpu.logical.count",
+    "cpu_pressure": "system.linux.psi.total_time{resource=cpu,stall=some}",
+    "io_pressure": "system.linux.psi.total_time{resource=io,stall=some}",
+    "disk_read": "system.disk.io{direction=read}",
+    "disk_write": "system.disk.io{direction=write}",
+    "net_in": "system.network.io{direction=receive}",
+    "net_out": "system.network.io{direction=transmit}",
+}
+_PAGE = {
+    "requests": "flyball.workload.request.rate",
+    "active": "flyball.workload.request.active",
+    "queued": "flyball.workload.request.queued",
+    "tokens_in": "flyball.workload.token.rate{kind=input}",
+    "tokens_out": "flyball.workload.token.rate{kind=output}",
+    "step_time": "flyball.workload.step.time",
+    "steps": "flyball.workload.steps",
+    "progress": "flyball.workload.progress",
+}
+_GPU_COLUMNS = [GPU.column(key) for key in _GPU.values()]
+_HOST_COLUMNS = [HOST.column(key) for key in _HOST.values()]
+_PAGE_COLUMNS = [WORKLOAD.column(key) for key in _PAGE.values()]
+
+
+class Reading(NamedTuple):
+    """One tick of ``period_s``: rows of :data:`GPU`, :data:`HOST` and :data:`WORKLOAD` for each device.
+
+    ``gpu`` float32[N, metrics]; ``host`` [N, metrics] of its node and ``page`` [N, metrics] of the replica that holds
+    it, NaN where there is none. ``memory_bytes`` [N] is the device's, ``on_node`` [N] the GPUs of its node, ``gang``
+    [N] the GPUs of its whole workload (NaN: held by none).
+    """
+
+    gpu: Floats
+    host: Floats
+    page: Floats
+    memory_bytes: Floats
+    on_node: Floats
+    gang: Floats
+    period_s: float
+
+
+def signals(reading: Reading) -> Floats:
+    """Signals of a tick, float32[S, N], NaN where the telemetry does not tell; rows are :data:`SIGNALS`.
+
+    ``swing`` is the span of the driver's samples of utilisation within the tick, ``iowait`` the share of the node's CPU
+    time, pressures the shares of time that some task waited. ``reports_*`` are 1 where the replica's page has such a
+    figure and 0 where it has others only. ``waiting`` are requests in service or in the queue.
+    """
+    g = dict(zip(_GPU, reading.gpu[:, _GPU_COLUMNS].T, strict=True))
+    h = dict(zip(_HOST, reading.host[:, _HOST_COLUMNS].T, strict=True))
+    p = dict(zip(_PAGE, reading.page[:, _PAGE_COLUMNS].T, strict=True))
+    dt = np.float32(reading.period_s)
+    each = np.float32(1.0) / (dt * np.maximum(reading.on_node, 1.0))
+    out = np.full((len(SIGNALS), len(reading.gpu)), np.nan, np.float32)
+    with np.errstate(invalid="ignore", divide="ignore", over="ignore"):
+        for name in ("use", "encoder", "decoder", "controller", "sm", "occupancy", "tensor", "dram"):
+            out[AT[name]] = g[name]
+        for name in ("fp64", "fp32", "fp16", "integer"):
+            out[AT[name]] = g[name]
+        out[AT["swing"]] = g["most"] - g["least"]
+        out[AT["memory"]] = np.where(np.isfinite(g["memory"]), g["memory"], g["used"] / reading.memory_bytes)
+        out[AT["power"]] = g["power"] / g["limit"]
+        out[AT["pcie_in"]] = decades(g["pcie_in"] / dt, 1e7, 4.0)
+        out[AT["pcie_out"]] = decades(g["pcie_out"] / dt, 1e7, 4.0)
+        out[AT["nvlink"]] = decades((g["nvlink_in"] + g["nvlink_out"]) / dt, 1e8, 4.0)
+        out[AT["cpu"]] = h["cpu"]
+        out[AT["iowait"]] = h["iowait"] / (h["cpus"] * dt)
+        out[AT["cpu_pressure"]] = h["cpu_pressure"] / dt
+        out[AT["io_pressure"]] = h["io_pressure"] / dt
+        out[AT["disk_read"]] = decades(h["disk_read"] * each, 1e6, 4.0)
+        out[AT["disk_write"]] = decades(h["disk_write"] * each, 1e6, 4.0)
+        out[AT["network"]] = decades((h["net_in"] + h["net_out"]) * each, 1e6, 5.0)
+        known = {name: np.isfinite(values) for name, values in p.items()}
+        says = np.logical_or.reduce(list(known.values()))
+        for name, tells in (
+            ("reports_requests", known["requests"]),
+            ("reports_steps", known["step_time"] | known["steps"]),
+            ("reports_progress", known["progress"]),
+            ("reports_tokens", known["tokens_out"]),
+        ):
+            out[AT[name]] = np.where(says, tells.astype(np.float32), np.float32(np.nan))
+        out[AT["requests"]] = decades(p["requests"], 0.1, 5.0)
+        out[AT["waiting"]] = decades(p["active"] + np.nan_to_num(p["queued"]), 0.1, 5.0)
+        out[AT["tokens_in"]] = decades(p["tokens_in"], 1.0, 6.0)
+        out[AT["tokens_out"]] = decades(p["tokens_out"], 1.0, 6.0)
+        out[AT["step_time"]] = decades(p["step_time"], 0.01, 4.0)
+        out[AT["gang"]] = decades(reading.gang, 1.0, 3.0)
+        out[AT["idle"]] = np.where(np.isfinite(g["use"]), (g["use"] < IDLE_BELOW).astype(np.float32), np.nan)
+    out[~(np.abs(out) < _ABSURD)] = np.nan
+    return out
+
+
+def decades(x: Floats, unit: float, most: float) -> Floats:
+    """Logarithm of what is in some unit, such that ``most`` decades above it are 1; NaN for what is below 0."""
+    with np.errstate(invalid="ignore", divide="ignore", over="ignore"):
+        found: Floats = (np.log10(1.0 + x / np.float32(unit)) / np.float32(most)).astype(np.float32)
+        return np.where(x >= 0.0, found, np.float32(np.nan))
+
+
+_ABSURD = 4.0
+"""A signal beyond it is a fault of the telemetry."""

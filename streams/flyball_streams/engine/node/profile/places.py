@@ -1,0 +1,111 @@
+"""Where each device is, as index arrays: its node's row, its replica's row, and what is paid for it."""
+
+from math import ceil
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from flyball_contracts.metrics import HOST, WORKLOAD
+from flyball_contracts.records import Inventory
+from flyball_models.profile.signals import Reading
+from flyball_streams.engine.directory import Directory
+from flyball_streams.engine.node.table import SubjectTable
+from flyball_streams.engine.node.tenancy import Tenancy
+
+_NO_HOST = np.full((1, len(HOST)), np.nan, np.float32)
+_NO_PAGE = np.full((1, len(WORKLOAD)), np.nan, np.float32)
+_HOUR_S = 3_600.0
+
+
+class Node(NamedTuple):
+    """The whole GPUs of a node that has free ones: those, the held ones, and what one costs for a second, if known."""
+
+    name: str
+    free: int
+    held: int
+    usd_per_gpu_s: float
+
+
+class Places:
+    """Arrays by slot of the devices [N], for one tenancy; rows of -1 are those of a node or replica that there is not.
+
+    ``gang`` are the GPUs of the whole workload: those seen here, or what its specification says of a gang.
+    ``declared`` is the kind in the specification's words, as a place in :data:`DECLARED`, -1 without one.
+    """
+
+    def __init__(self, tenancy: Tenancy, inventories: dict[str, Inventory], gpus: SubjectTable) -> None:
+        n = gpus.capacity
+        self.tenancy = tenancy
+        self.version = -1
+        self.hosts: NDArray[np.int64] = np.full(n, -1, np.int64)
+        self.replica = np.full(n, -1, np.int64)
+        self.memory_bytes, self.on_node = np.full((2, n), np.nan, np.float32)
+        self.usd_per_s = np.full(n, np.nan)
+        self.gang = np.full(n, np.nan, np.float32)
+        self.declared = np.full(n, -1, np.int64)
+        self.nodes: list[Node] = []
+        self._node_of: list[tuple[str, list[int]]] = []
+        for name, inventory in sorted(inventories.items()):
+            self._note(name, inventory, gpus)
+
+    def follow(self, hosts: SubjectTable, directory: Directory) -> None:
+        """Find the nodes' rows among the hosts, and what specifications say now."""
+        for name, slots in self._node_of:
+            self.hosts[slots] = hosts.slots.get(name, -1)
+        if directory.version == self.version:
+            return
+        self.version = directory.version
+        tenancy = self.tenancy
+        gangs, kinds = np.full(len(tenancy.workloads) + 1, np.nan), np.full(len(tenancy.workloads) + 1, -1)
+        for i, workload in enumerate(tenancy.workloads):
+            spec, gangs[i] = directory.spec(workload), tenancy.devices[i]
+            if spec is not None:
+                kinds[i] = DECLARED.index(spec.kind)
+                if spec.gang_size > 1:
+                    gangs[i] = max(gangs[i], spec.gang_size * spec.gpus_per_replica)
+        self.gang = gangs[tenancy.workload_of_slot].astype(np.float32)
+        self.declared = kinds[tenancy.workload_of_slot]
+
+    def reading(self, gpus: SubjectTable, hosts: SubjectTable, period_s: float) -> Reading:
+        """What this tick shows of each device."""
+        host = np.concatenate([hosts.values, _NO_HOST])
+        page = np.concatenate([self.tenancy.values, _NO_PAGE])
+        return Reading(
+            gpus.values,
+            host[self.hosts],
+            page[self.replica],
+            self.memory_bytes,
+            self.on_node,
+            self.gang,
+            period_s,
+        )
+
+    def needed(self, cell: str, directory: Directory) -> int:
+        """GPUs on one node that the smallest replica of the cell's workloads takes; 0 where none is specified."""
+        sizes = [ceil(spec.gpus_per_replica) for spec in directory.workloads(cell) if spec.gpus_per_replica > 0]
+        return min(sizes, default=0)
+
+    def _note(self, name: str, inventory: Inventory, gpus: SubjectTable) -> None:
+        slots = [gpus.slots[d.id] for d in inventory.devices]
+        self._node_of.append((name, slots))
+        whole = [i for i, d in enumerate(inventory.devices) if d.parent is None]
+        self.on_node[slots] = len(whole)
+        self.memory_bytes[slots] = [d.memory_bytes or np.nan for d in inventory.devices]
+        price = inventory.price_usd_per_hour
+        each = price / _HOUR_S / len(whole) if price is not None and whole else np.nan
+        self.usd_per_s[slots] = each
+        taken: set[int] = set()
+        first = self.tenancy.first_row[name]
+        for i, allocation in enumerate(inventory.allocations):
+            rows = [row for row in allocation.devices if 0 <= row < len(slots)]
+            self.replica[[slots[row] for row in rows]] = first + i
+            taken.update(rows)
+        parents = {d.id: i for i, d in enumerate(inventory.devices)}
+        taken |= {parents[d.parent] for i, d in enumerate(inventory.devices) if i in taken and d.parent in parents}
+        free = [i for i in whole if i not in taken and inventory.devices[i].schedulable]
+        if free and inventory.schedulable:
+            self.nodes.append(Node(name, len(free), len(taken.intersection(whole)), each))
+
+
+DECLARED = ("inference", "training", "notebook", "batch")

@@ -1,0 +1,298 @@
+"""Profiles of the devices of one cell: features, verdicts, the memory guard and the waste meter, once a tick."""
+
+from collections.abc import Iterator
+from itertools import repeat
+from math import isfinite
+from typing import Any
+from zlib import crc32
+
+import numpy as np
+from msgspec.structs import replace
+from numpy.typing import NDArray
+
+from flyball_contracts.config import WorkerConfig
+from flyball_contracts.ids import NS_PER_S, record_id
+from flyball_contracts.metrics import GPU
+from flyball_contracts.records import Demand, Features, Inventory, Profile, Record, Tick
+from flyball_models.profile import course, features, kinds, phase, waste, waves
+from flyball_models.profile.course import FEATURES
+from flyball_models.profile.signals import AT, Floats, signals
+from flyball_streams.engine.directory import Directory
+from flyball_streams.engine.node.profile.memory_guard import MemoryGuard
+from flyball_streams.engine.node.profile.places import DECLARED, Places
+from flyball_streams.engine.node.profile.waste import WasteMeter
+from flyball_streams.engine.node.table import SubjectTable
+from flyball_streams.engine.node.tenancy import POWER, UTILIZATION, Tenancy
+from flyball_streams.engine.packing import arrays, like, wiped
+from flyball_streams.engine.rows import rows
+
+SM_ACTIVITY = GPU.column("nvidia.gpu.sm.activity")
+DRAM = GPU.column("nvidia.gpu.dram.bandwidth.utilization")
+MEMORY = GPU.column("hw.gpu.memory.utilization")
+SAMPLE_NS = 5 * NS_PER_S
+"""The signals are sampled once in so long: what they are for changes in minutes."""
+TOLD_S = 60.0
+"""A workload's features are told once in so long; workloads take turns."""
+LONGEST_S = 60.0
+_USE, _SM, _DRAM, _MEMORY, _STEP, _ASKED = (
+    FEATURES.index(name) for name in ("use", "sm", "dram", "memory", "step_time", "reports_requests")
+)
+SURE = 0.6
+"""Probability from which on a verdict of the bottleneck is acted on."""
+
+
+class Profiles:
+    """What each device has been doing, in slots as those of the device table."""
+
+    def __init__(self, cell: str, partition: int, config: WorkerConfig, directory: Directory, capacity: int) -> None:
+        self.cell = cell
+        self.partition = partition
+        self.config = config
+        self.directory = directory
+        self.capacity = capacity
+        self.features = features.init(capacity)
+        self.waves = waves.init(capacity)
+        self.course = course.init(capacity)
+        self.guard = MemoryGuard(cell, capacity)
+        self.meter = WasteMeter(cell, partition)
+        self.periods_s = np.full(capacity, np.nan, np.float32)
+        self.sampled_ns = 0
+        self._places: Places | None = None
+        self._turns: tuple[Tenancy, int, NDArray[np.int64]] | None = None
+
+    def follow(self, capacity: int, recycled: list[int]) -> None:
+        """Have as many slots as the device table, those anew that have changed hands."""
+        if capacity != self.capacity:
+            self.capacity = capacity
+            self.features = features.resize(self.features, capacity)
+            self.waves = waves.resize(self.waves, capacity)
+            self.course = course.resize(self.course, capacity)
+            self.guard.resize(capacity)
+            self.periods_s = np.append(self.periods_s, np.full(capacity - len(self.periods_s), np.nan, np.float32))
+        if recycled:
+            self.features = wiped(self.features, features.init(capacity), recycled)
+            self.waves = wiped(self.waves, waves.init(capacity), recycled)
+            self.forget(recycled)
+
+    def forget(self, slots: list[int]) -> None:
+        """Begin the course of devices anew that do other work now."""
+        if slots:
+            self.course = wiped(self.course, course.init(self.capacity), slots)
+            self.guard.forget(slots)
+            self.periods_s[slots] = np.nan
+
+    def step(
+        self, tick: Tick, gpus: SubjectTable, hosts: SubjectTable, tenancy: Tenancy, inventories: dict[str, Inventory]
+    ) -> Iterator[Record]:
+        """Learn a tick; yield warnings of memory and, when it is their turn, profiles and waste."""
+        v = gpus.values
+        inputs = features.Inputs(v[:, UTILIZATION], v[:, SM_ACTIVITY], v[:, DRAM], v[:, MEMORY], v[:, POWER])
+        self.features = features.step(self.features, inputs, gpus.mask)
+        tells = self.course.weight[AT["sm"]] > 0.0
+        self.waves = waves.step(self.waves, np.where(tells, v[:, SM_ACTIVITY], v[:, UTILIZATION]), gpus.mask)
+        turn_ns = self.partition * NS_PER_S  # partitions take turns
+        if (tick.end_ns + turn_ns) // SAMPLE_NS != (self.sampled_ns + turn_ns) // SAMPLE_NS:
+            yield from self._sample(tick, gpus, hosts, tenancy, inventories)
+        if not (tick.index + self.partition) % self.config.profile_every_ticks:
+            yield from self._profiles(tick, gpus, tenancy)  # partitions take turns: all at once are slow
+
+    def told(self, demands: list[Demand], tick: Tick, tenancy: Tenancy) -> list[Demand]:
+        """Demands with the features of the workloads whose turn it is."""
+        ticks = max(1, round(TOLD_S * NS_PER_S / tick.period_ns))
+        if self._turns is None or self._turns[0] is not tenancy or self._turns[1] != ticks:
+            turns = [crc32(name.encode()) % ticks for name in tenancy.workloads]
+            self._turns = tenancy, ticks, np.array([*turns, -1], np.int64)
+        mine = self._turns[2][tenancy.workload_of_slot] == tick.index % ticks
+        slots = np.flatnonzero(mine & (self.course.seen_s > 0.0))
+        if not len(slots):
+            return demands
+        found = course.look(course.State(*(x[..., slots] for x in self.course)))
+        shown, owner = list(demands), tenancy.workload_of_slot[slots]
+        owners: list[int] = np.unique(owner).tolist()
+        for index in owners:
+            of = np.flatnonzero(owner == index)
+            shown[index] = replace(
+                shown[index],
+                features=Features(
+                    devices=len(of),
+                    seen_s=float(self.course.seen_s[slots[of]].max()),
+                    values=tuple(_rounded(mean_known(found[:, of]))),
+                    step_s=_known(step_s(found[:, of], self.periods_s[slots[of]])),
+                ),
+            )
+        return shown
+
+    def state(self) -> dict[str, Any]:
+        """State for a snapshot."""
+        return {
+            "features": arrays(self.features),
+            "waves": arrays(self.waves),
+            "course": arrays(self.course),
+            "guard": self.guard.state(),
+            "meter": self.meter.state(),
+            "periods_s": self.periods_s,
+            "sampled_ns": self.sampled_ns,
+        }
+
+    def load(self, state: dict[str, Any], capacity: int) -> None:
+        """Take on the state of a snapshot."""
+        self.capacity = capacity
+        self.features = like(features.init(capacity), state["features"])
+        self.waves = like(waves.init(capacity), state["waves"])
+        self.course = like(course.init(capacity), state["course"])
+        self.guard.load(state["guard"], capacity)
+        self.meter.load(state["meter"])
+        self.periods_s = np.array(state["periods_s"])
+        self.sampled_ns = state["sampled_ns"]
+        self._places = self._turns = None
+
+    def _sample(
+        self, tick: Tick, gpus: SubjectTable, hosts: SubjectTable, tenancy: Tenancy, inventories: dict[str, Inventory]
+    ) -> Iterator[Record]:
+        elapsed_s = min((tick.end_ns - self.sampled_ns) / NS_PER_S, LONGEST_S)
+        self.sampled_ns = tick.end_ns
+        places = self._places
+        if places is None or places.tenancy is not tenancy:
+            places = self._places = Places(tenancy, inventories, gpus)
+        places.follow(hosts, self.directory)
+        now = signals(places.reading(gpus, hosts, tick.period_ns / NS_PER_S))
+        self.course = course.step(self.course, now, gpus.mask, max(elapsed_s, tick.period_ns / NS_PER_S))
+        held = tenancy.workload_of_slot >= 0
+        jobs = np.isin(places.declared, [DECLARED.index("training"), DECLARED.index("batch")])
+        with np.errstate(invalid="ignore"):
+            asked = self.course.total[AT["reports_requests"]] > 0.5 * self.course.weight[AT["reports_requests"]]
+        watched = held & (jobs | ((places.declared < 0) & ~asked))
+        yield from self.guard.step(tick, gpus, now[AT["memory"]], watched, tenancy)
+
+    def _profiles(self, tick: Tick, gpus: SubjectTable, tenancy: Tenancy) -> Iterator[Record]:
+        period_s = tick.period_ns / NS_PER_S
+        found, swings, seen = features.look(self.features), waves.look(self.waves), course.look(self.course)
+        self.periods_s = np.asarray(swings.period_ticks, np.float32) * np.float32(period_s)
+        shown = np.flatnonzero(gpus.mask & np.isfinite(found.utilization))
+        slots: list[int] = shown.tolist()
+        subjects = [gpus.names[slot] for slot in slots]
+        held = tenancy.workload_of_slot[shown] >= 0
+        looked = seen[:, shown]
+        classes = kinds.classify(looked, kinds.shipped())
+        lately = {name: x[shown] for name, x in course.lately(self.course).items()}
+        phases = phase.phases(looked, lately, self.course.seen_s[shown])
+        if self._places is not None:
+            self._waste(tick, self._places, shown, looked, classes, found, period_s)
+        yield from self.meter.told(tick)
+
+        def known(values: Any, unit: float = 1.0) -> list[float | None]:
+            column = np.asarray(values)[shown].astype(np.float64) * unit
+            return [x if isfinite(x) else None for x in column.tolist()]
+
+        table = kinds.shipped()
+        kind, kind_p = named(table.kinds, classes.kind, held)
+        family, family_p = named(table.families, classes.family, held & ~(classes.strangeness > 1.0), "unknown")
+        bound, bound_p = named(table.bounds, classes.bound, held)
+        yield from rows(
+            Profile,
+            id=[record_id("Profile", self.cell, subject, tick.index) for subject in subjects],
+            subject=subjects,
+            cell=repeat(self.cell),
+            node=[gpus.owner[slot] for slot in slots],
+            time_ns=repeat(tick.end_ns),
+            duty_cycle=found.duty_cycle[shown].tolist(),
+            utilization=found.utilization[shown].tolist(),
+            memory_utilization=known(found.memory_used),
+            memory_bound=known(found.memory_boundedness),
+            power_w=known(found.power_w),
+            idle_s=(found.idle_ticks[shown] * period_s).tolist(),
+            swing_s=known(swings.scale_ticks, period_s),
+            period_s=known(swings.period_ticks, period_s),
+            burstiness=known(swings.burstiness),
+            workload=[tenancy.replica_of_slot.get(slot, ("", ""))[0] for slot in slots],
+            bound_by=bound,
+            bound_probability=bound_p,
+            phase=[
+                phase.PHASES[i] if i >= 0 and h else "" for i, h in zip(phases.tolist(), held.tolist(), strict=True)
+            ],
+            kind=kind,
+            kind_probability=kind_p,
+            family=[f if h else "" for f, h in zip(family, held.tolist(), strict=True)],
+            family_probability=family_p,
+        )
+
+    def _waste(
+        self,
+        tick: Tick,
+        places: Places,
+        shown: NDArray[np.int64],
+        looked: Floats,
+        classes: kinds.Classes,
+        found: features.Features,
+        period_s: float,
+    ) -> None:
+        table = kinds.shipped()
+        told = np.isfinite(classes.kind).all(axis=0)
+        kind, bound = (np.nan_to_num(p).argmax(axis=0) for p in (classes.kind, classes.bound))
+        declared = places.declared[shown]
+
+        def is_kind(declared_as: str, *named_as: str) -> NDArray[np.bool_]:
+            like_it = told & np.isin(kind, [table.kinds.index(name) for name in named_as])
+            return np.where(declared < 0, like_it, declared == DECLARED.index(declared_as))
+
+        sure = np.nan_to_num(classes.bound).max(axis=0, initial=0.0) >= SURE
+        waits = sure & np.isin(bound, [table.bounds.index(name) for name in ("input", "storage")])
+        n = self.capacity
+
+        def spread(values: Any, empty: Any = np.nan) -> Any:
+            column = np.full(n, empty, np.asarray(values).dtype)
+            column[shown] = values
+            return column
+
+        idle_s = np.minimum(found.idle_ticks * period_s, self.course.seen_s).astype(np.float32)
+        seen = waste.Seen(
+            held=spread(places.tenancy.workload_of_slot[shown] >= 0, False),
+            interactive=spread(is_kind("notebook", "interactive"), False),
+            trains=spread(is_kind("training", "training", "fine_tuning"), False),
+            starved=spread(waits, False),
+            idle_s=idle_s,
+            duty=found.duty_cycle,
+            use=spread(looked[_USE]),
+            sm=spread(looked[_SM]),
+            dram=spread(looked[_DRAM]),
+            memory=spread(looked[_MEMORY]),
+        )
+        self.meter.note(tick, places, seen, places.needed(self.cell, self.directory))
+
+
+def named(
+    names: tuple[str, ...], p: NDArray[np.float64], shown: NDArray[np.bool_], other: str = ""
+) -> tuple[list[str], list[float | None]]:
+    """The likeliest name of each column of ``p[K, N]`` and its probability; ``other`` and ``None`` where none is."""
+    told = shown & np.isfinite(p).all(axis=0)
+    best = np.nan_to_num(p).argmax(axis=0)
+    highest = np.asarray(np.max(p, axis=0, initial=0.0), np.float64)
+    most: list[float] = np.round(highest, 3).tolist()
+    return (
+        [names[i] if tells else other for i, tells in zip(best.tolist(), told.tolist(), strict=True)],
+        [x if tells else None for x, tells in zip(most, told.tolist(), strict=True)],
+    )
+
+
+def mean_known(x: Floats) -> Floats:
+    """Mean of each row over the columns that know it, NaN where none does."""
+    known = np.isfinite(x)
+    with np.errstate(invalid="ignore", divide="ignore"):
+        return np.asarray(np.where(known, x, 0.0).sum(axis=1) / known.sum(axis=1), np.float32)
+
+
+def step_s(x: Floats, periods: Floats) -> float:
+    """Seconds of an iteration, as replicas report it or as the load of most repeats itself; NaN: unknown."""
+    reported = float(mean_known(x[[_STEP]])[0])
+    if isfinite(reported):
+        return float(0.01 * (10.0 ** (4.0 * reported) - 1.0))
+    regular = periods[np.isfinite(periods)]
+    return float(np.median(regular)) if 2 * len(regular) > len(periods) else float("nan")
+
+
+def _rounded(values: Floats) -> Iterator[float | None]:
+    return (round(x, 4) if isfinite(x) else None for x in values.tolist())
+
+
+def _known(value: float) -> float | None:
+    return round(value, 4) if isfinite(value) else None

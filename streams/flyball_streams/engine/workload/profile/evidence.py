@@ -1,0 +1,116 @@
+"""Opinions on what a workload is, and their mix.
+
+Each method gives a distribution over kinds and one over families. It is softened by the method's error e,
+
+    q = (1 - e) p + e / K
+
+and the mix is the normalised product of all q: methods are taken to err independently. e starts at what is believed of
+the method and is learned from the owners' declarations: it is the part of the judged workloads whose kind it got wrong,
+with the belief counted as so many judgements.
+"""
+
+from collections.abc import Sequence
+from typing import Literal, NamedTuple, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from flyball_contracts.records import Opinion, WorkloadSpec
+from flyball_models.profile.kinds import Table
+from flyball_models.profile.words import meant
+
+Doubles: TypeAlias = NDArray[np.float64]
+MethodName = Literal["declared", "name", "historic", "online"]
+BELIEVED: dict[MethodName, float] = {"declared": 0.03, "name": 0.25, "historic": 0.15, "online": 0.05}
+BELIEF = 20.0
+"""Judgements that the belief in a method counts as."""
+COMPATIBLE = {
+    "training": ("training", "fine_tuning"),
+    "inference": ("inference",),
+    "batch": ("batch",),
+    "notebook": ("interactive",),
+}
+"""Kinds that an owner may mean by each word of the specification."""
+
+
+class Said(NamedTuple):
+    """What one method says: distributions over kinds and families, ``None`` where it is silent on one of them."""
+
+    method: MethodName
+    kind: Doubles | None
+    family: Doubles | None
+
+
+def declared(spec: WorkloadSpec, table: Table) -> Said:
+    """What the owner says."""
+    known = [i for i, kind in enumerate(table.kinds) if kind in COMPATIBLE[spec.kind]]
+    kind = np.zeros(len(table.kinds))
+    kind[known] = 1.0 / len(known)
+    family = _certain(table.families, "transformer") if spec.model is not None else None
+    return Said("declared", kind, family)
+
+
+def by_name(workload: str, table: Table) -> Said:
+    """What the name speaks for."""
+    kind, family = meant(workload)
+    return Said("name", _certain(table.kinds, kind), _certain(table.families, family))
+
+
+def mixed(told: Sequence[Said], errors: dict[str, float], table: Table) -> tuple[Doubles, Doubles]:
+    """Distributions over kinds and families of all that was said."""
+    kind, family = np.zeros(len(table.kinds)), np.zeros(len(table.families))
+    for said in told:
+        error = errors[said.method]
+        if said.kind is not None:
+            kind += np.log((1.0 - error) * said.kind + error / len(kind))
+        if said.family is not None:
+            family += np.log((1.0 - error) * said.family + error / len(family))
+    return _normal(kind), _normal(family)
+
+
+def opinion(said: Said, errors: dict[str, float], table: Table) -> Opinion:
+    """What a method says, in a word."""
+    return Opinion(
+        method=said.method,
+        kind="" if said.kind is None else table.kinds[int(said.kind.argmax())],
+        family="" if said.family is None else table.families[int(said.family.argmax())],
+        error=round(errors[said.method], 4),
+    )
+
+
+class Errors:
+    """How often each method was wrong about the kind, by what owners declare; ``counts`` are wrong and judged."""
+
+    def __init__(self) -> None:
+        self.counts: dict[str, list[float]] = {method: [0.0, 0.0] for method in BELIEVED}
+
+    def judge(self, told: Sequence[Said], truth: Said) -> None:
+        """Count what was said against the declaration."""
+        if truth.kind is None:
+            return
+        for said in told:
+            if said.method != "declared" and said.kind is not None:
+                counts = self.counts[said.method]
+                counts[0] += float(truth.kind[int(said.kind.argmax())] == 0.0)
+                counts[1] += 1.0
+
+    def all(self) -> dict[str, float]:
+        """Error of each method."""
+        return {
+            method: (wrong + BELIEF * BELIEVED[method]) / (judged + BELIEF)
+            for method, (wrong, judged) in self.counts.items()
+            if method in BELIEVED
+        }
+
+
+def _certain(names: tuple[str, ...], name: str) -> Doubles | None:
+    if name not in names:
+        return None
+    found = np.zeros(len(names))
+    found[names.index(name)] = 1.0
+    return found
+
+
+def _normal(log: Doubles) -> Doubles:
+    p = np.exp(log - log.max())
+    return np.asarray(p / p.sum(), np.float64)

@@ -1,0 +1,259 @@
+"""Profiles of the workloads of a cell: what they are, which are alike, and what that lets one expect of a new one."""
+
+from collections.abc import Iterator, Mapping
+from math import isfinite
+from typing import Any, NamedTuple
+
+import msgspec
+import numpy as np
+from numpy.typing import NDArray
+
+from flyball_contracts.ids import record_id
+from flyball_contracts.records import Demand, Features, Similar, Tick, WorkloadProfile, WorkloadSpec
+from flyball_models.capacity.starts import p90
+from flyball_models.profile import kinds
+from flyball_models.profile.course import FEATURES
+from flyball_models.profile.likeness import similarities
+from flyball_models.profile.signals import decades
+from flyball_streams.engine.packing import pack_struct, unpack_struct
+from flyball_streams.engine.workload.capacity.starts import ColdStarts
+from flyball_streams.engine.workload.profile.evidence import Errors, Said, by_name, declared, mixed, opinion
+
+Doubles = NDArray[np.float64]
+REMEMBERED = 2048
+"""Workloads that are remembered, those that are gone too; of more, the one not seen for longest gives way."""
+SURE_AFTER_S = 300.0
+"""Telemetry after which a profile rests on itself: what the workload was before then counts no more."""
+LEAST_SEEN_S = 60.0
+"""Telemetry without which a workload is compared with no other."""
+ALIKE = 0.1
+"""Similarity below which workloads have nothing in common."""
+LEAST_ALIKE = 0.3
+"""Sum of the similarities without which nothing is expected of a new workload."""
+SAME_WORDS = 0.5
+"""Similarity of workloads of which only kind and family can be compared."""
+SHOWN = 3
+LEAST_STARTS = 3
+"""Cold starts that a workload must have shown to speak for others."""
+UNSAID_S = next(f.default for f in msgspec.structs.fields(WorkloadSpec) if f.name == "cold_start_s")
+"""The cold start of a specification whose owner said nothing about it."""
+SURE = 0.6
+_GANG = FEATURES.index("gang")
+_MOVED = 0.2
+"""Weight of a new deviation in the error of a fingerprint."""
+
+
+class Bound(NamedTuple):
+    """What a workload waits for most, and the probability of that."""
+
+    by: str
+    probability: float
+
+    def is_one_of(self, *names: str) -> bool:
+        """Whether it is surely one of some."""
+        return self.by in names and self.probability >= SURE
+
+
+UNBOUND = Bound("", 0.0)
+
+
+class Remembered(msgspec.Struct):
+    """What is kept of a workload: its standardised features, their error, its distributions, and what it was before."""
+
+    seen_ns: int
+    seen_s: float
+    devices: int
+    fingerprint: list[float | None]
+    error: float | None
+    kind: list[float]
+    family: list[float]
+    bound: list[float]
+    family_known: bool
+    historic: tuple[list[float], list[float]] | None = None
+    judged: bool = False
+
+
+class WorkloadProfiles:
+    """Profiles by workload; ``priors_s`` are the cold starts to expect of workloads that have shown none."""
+
+    def __init__(self, cell: str, starts: ColdStarts) -> None:
+        self.cell = cell
+        self.starts = starts
+        self.known: dict[str, Remembered] = {}
+        self.errors = Errors()
+        self.table = kinds.shipped()
+
+    def step(
+        self, tick: Tick, demands: Mapping[str, Demand], specs: Mapping[str, WorkloadSpec]
+    ) -> Iterator[WorkloadProfile]:
+        """Take in the features of those whose turn it is, and yield their profiles."""
+        told = [(name, d.features, specs.get(name)) for name, d in demands.items() if d.features is not None]
+        told = [(name, seen, spec) for name, seen, spec in told if len(seen.values) == len(FEATURES)]
+        for name, owned in specs.items():
+            if name not in self.known and name not in self.starts.priors and owned.kind == "inference":
+                self._expect(name, owned, None)
+        if not told:
+            return
+        x = np.array([[np.nan if v is None else v for v in seen.values] for _, seen, _ in told], np.float32).T
+        x[_GANG] = decades(np.array([demands[name].devices for name, _, _ in told], np.float32), 1.0, 3.0)
+        classes = kinds.classify(x, self.table)
+        z = kinds.standardised(x, self.table)
+        for i, (name, seen, spec) in enumerate(told):
+            found = kinds.Classes(*(part[..., i : i + 1] for part in classes))
+            yield self._profile(tick, name, seen, spec, found, z[:, i])
+
+    def bound(self, workload: str) -> Bound:
+        """What a workload waits for most."""
+        known = self.known.get(workload)
+        if known is None or known.seen_s < LEAST_SEEN_S or not known.bound:
+            return UNBOUND
+        best = int(np.argmax(known.bound))
+        return Bound(self.table.bounds[best], known.bound[best])
+
+    def state(self) -> dict[str, Any]:
+        """State for a snapshot."""
+        return {
+            "known": {name: pack_struct(known) for name, known in self.known.items()},
+            "errors": self.errors.counts,
+        }
+
+    def load(self, state: dict[str, Any]) -> None:
+        """Take on the state of a snapshot."""
+        self.known = {name: unpack_struct(raw, Remembered) for name, raw in state["known"].items()}
+        self.errors.counts = {method: list(counts) for method, counts in state["errors"].items()}
+
+    def _profile(
+        self,
+        tick: Tick,
+        name: str,
+        seen: Features,
+        spec: WorkloadSpec | None,
+        found: kinds.Classes,
+        z: Doubles,
+    ) -> WorkloadProfile:
+        before = self.known.get(name)
+        online = Said("online", *(None if np.isnan(p).any() else p[:, 0] for p in (found.kind, found.family)))
+        historic = self._historic(before, seen)
+        told = [by_name(name, self.table), online]
+        if historic is not None and seen.seen_s < SURE_AFTER_S:
+            told.append(Said("historic", *(np.array(p) if p else None for p in historic)))
+        owner = declared(spec, self.table) if spec is not None else None
+        errors = self.errors.all()
+        kind, family = mixed([*([owner] if owner else []), *told], errors, self.table)
+        known = self.known.pop(name, None)  # what was seen last stands last
+        judged = known is not None and known.judged and seen.seen_s >= known.seen_s
+        if owner is not None and seen.seen_s >= SURE_AFTER_S and not judged:
+            self.errors.judge(told, owner)
+            judged = True
+        strangeness = float(found.strangeness[0])
+        now = self.known[name] = Remembered(
+            seen_ns=tick.end_ns,
+            seen_s=seen.seen_s,
+            devices=seen.devices,
+            fingerprint=[round(v, 3) if isfinite(v) else None for v in z.tolist()],
+            error=_moved(before, seen, z),
+            kind=[] if online.kind is None else kind.tolist(),
+            family=[] if online.family is None else family.tolist(),
+            bound=[] if np.isnan(found.bound).any() else found.bound[:, 0].tolist(),
+            family_known=not strangeness > 1.0,
+            historic=historic,
+            judged=judged,
+        )
+        while len(self.known) > REMEMBERED:
+            del self.known[next(iter(self.known))]
+        alike = self._alike(name, now)
+        self._expect(name, spec, alike)
+        prior = self.starts.priors.get(name)
+        return WorkloadProfile(
+            id=record_id("WorkloadProfile", self.cell, name, tick.index),
+            subject=name,
+            cell=self.cell,
+            time_ns=tick.end_ns,
+            kinds=_shares(self.table.kinds, kind),
+            families=_shares(self.table.families, family),
+            bounds=_shares(self.table.bounds, np.array(now.bound)) if now.bound else {},
+            opinions=tuple(opinion(s, errors, self.table) for s in [*([owner] if owner else []), *told] if _speaks(s)),
+            strangeness=round(strangeness, 4) if isfinite(strangeness) else None,
+            fingerprint=tuple(now.fingerprint),
+            fingerprint_error=now.error,
+            seen_s=seen.seen_s,
+            devices=seen.devices,
+            similar=tuple(Similar(workload=n, similarity=round(s, 4)) for n, s in alike[:SHOWN]),
+            step_s=seen.step_s,
+            cold_start_prior_s=prior,
+        )
+
+    def _historic(self, before: Remembered | None, seen: Features) -> tuple[list[float], list[float]] | None:
+        """What the workload was before it began as it runs now."""
+        if before is None:
+            return None
+        if seen.seen_s >= before.seen_s:
+            return before.historic
+        return (before.kind, before.family) if before.seen_s >= SURE_AFTER_S else before.historic
+
+    def _alike(self, name: str, now: Remembered) -> list[tuple[str, float]]:
+        """Other workloads that are like one, and how much, the likest first."""
+        if now.seen_s < LEAST_SEEN_S:
+            return []
+        names = [other for other, known in self.known.items() if other != name and known.seen_s >= LEAST_SEEN_S]
+        if not names:
+            return []
+        others = np.array([_array(self.known[other].fingerprint) for other in names]).T
+        found = similarities(_array(now.fingerprint), others, self.table).tolist()
+        pairs = [(other, s) for other, s in zip(names, found, strict=True) if s >= ALIKE]
+        return sorted(pairs, key=lambda pair: (-pair[1], pair[0]))
+
+    def _expect(self, name: str, spec: WorkloadSpec | None, alike: list[tuple[str, float]] | None) -> None:
+        """Note the cold start that others like a workload have shown, where its owner said nothing of its own."""
+        self.starts.priors.pop(name, None)
+        if spec is None or spec.cold_start_s != UNSAID_S:
+            return
+        alike = self._by_words(name, spec) if alike is None else alike
+        shown = [(similarity, self.starts.samples.get(other)) for other, similarity in alike]
+        told = [
+            (similarity, p90([s for place in samples.values() for s in place], UNSAID_S))
+            for similarity, samples in shown
+            if samples and sum(map(len, samples.values())) >= LEAST_STARTS
+        ]
+        weight = sum(similarity for similarity, _ in told)
+        if weight >= LEAST_ALIKE:
+            self.starts.priors[name] = sum(similarity * seconds for similarity, seconds in told) / weight
+
+    def _by_words(self, name: str, spec: WorkloadSpec) -> list[tuple[str, float]]:
+        """Workloads of the kind and family that a workload is said to have, while there is no telemetry of it."""
+        owner = [declared(spec, self.table), by_name(name, self.table)]
+        if all(said.family is None for said in owner):
+            return []
+        kind, family = mixed(owner, self.errors.all(), self.table)
+        alike = [
+            (other, SAME_WORDS * float(np.dot(kind, known.kind) * np.dot(family, known.family)))
+            for other, known in self.known.items()
+            if other != name and known.kind and known.family and known.family_known
+        ]
+        return sorted((pair for pair in alike if pair[1] >= ALIKE), key=lambda pair: (-pair[1], pair[0]))
+
+
+def _moved(before: Remembered | None, seen: Features, z: Doubles) -> float | None:
+    """How far the features move from minute to minute, root mean square, in standard deviations."""
+    if before is None or seen.seen_s < before.seen_s:
+        return None
+    apart = z - _array(before.fingerprint)
+    known = np.isfinite(apart)
+    if not known.any():
+        return before.error
+    moved = float(np.sqrt((apart[known] ** 2).mean()))
+    return round(moved if before.error is None else before.error + _MOVED * (moved - before.error), 4)
+
+
+def _array(values: list[float | None]) -> Doubles:
+    return np.array([np.nan if v is None else v for v in values], np.float64)
+
+
+def _shares(names: tuple[str, ...], p: Doubles) -> dict[str, float]:
+    """Probabilities worth a word, the largest first."""
+    order = sorted(range(len(names)), key=lambda i: (-p[i], i))
+    return {names[i]: round(float(p[i]), 3) for i in order if p[i] >= 0.01}
+
+
+def _speaks(said: Said) -> bool:
+    return said.kind is not None or said.family is not None
