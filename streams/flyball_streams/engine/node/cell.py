@@ -22,10 +22,11 @@ from flyball_contracts.records import (
     Proposal,
     ProposalTick,
     Record,
+    TableOffsets,
     Tick,
 )
 from flyball_models.profile import features, waves
-from flyball_streams.engine.directory import Directory
+from flyball_streams.engine.known import Known
 from flyball_streams.engine.node.arrivals import arrivals
 from flyball_streams.engine.node.demand import shared_out
 from flyball_streams.engine.node.gangs import Gangs
@@ -34,6 +35,7 @@ from flyball_streams.engine.node.intake import Entry
 from flyball_streams.engine.node.table import SubjectTable
 from flyball_streams.engine.node.tenancy import POWER, UTILIZATION, Tenancy
 from flyball_streams.engine.node.usage import UsageMeter, is_told
+from flyball_streams.engine.offsets import NOWHERE
 from flyball_streams.engine.packing import arrays, like, pack_struct, unpack_struct, wiped
 from flyball_streams.engine.rows import rows
 
@@ -72,7 +74,7 @@ class NodeCell:
         cell: str,
         partition: int,
         config: WorkerConfig,
-        directory: Directory,
+        directory: Known,
         demand_partitions: int,
         capacity: int = 0,
     ) -> None:
@@ -101,8 +103,8 @@ class NodeCell:
         """Take an event of one of the cell's nodes in; it counts from the tick on in which it happened."""
         self.coming.append(event)
 
-    def close(self, tick: Tick, entries: list[Entry]) -> Iterator[Record]:
-        """Records of one closed tick, in a fixed order, its demand last."""
+    def close(self, tick: Tick, entries: list[Entry], table_offsets: TableOffsets = NOWHERE) -> Iterator[Record]:
+        """Records of one closed tick, in a fixed order, its demand last; it tells its readers ``table_offsets``."""
         self._adopt(entries, tick.index)
         doors = self._fill(entries)
         self._heed(tick)
@@ -120,7 +122,7 @@ class NodeCell:
         demands = self.tenancy.demands(self.gpus.values, self.gpus.mask, usage)
         demands = self.gangs.told(demands, self.gpus, self.tenancy, self.health.sick())
         seen = arrivals(doors) if doors else ()
-        yield from shared_out(demands, self.demand_partitions, self.cell, self.source, tick, seen)
+        yield from shared_out(demands, self.demand_partitions, self.cell, self.source, tick, seen, table_offsets)
 
     def state(self) -> dict[str, Any]:
         """State for a snapshot."""

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 from flyball_contracts.ids import NS_PER_S
 from flyball_contracts.records import ColdStart, Demand, Tick, WorkloadSpec
 from flyball_models.capacity.starts import KEPT, Counts, advance, p90
-from flyball_streams.engine.directory import Directory
+from flyball_streams.engine.known import Known
 
 
 class Place(NamedTuple):
@@ -21,7 +21,7 @@ class Place(NamedTuple):
 class ColdStarts:
     """Starts of each workload; costs something only in ticks in which replicas or those that are ready change."""
 
-    def __init__(self, cell: str, directory: Directory) -> None:
+    def __init__(self, cell: str, directory: Known) -> None:
         self.cell = cell
         self.directory = directory
         self.counts: dict[str, Counts] = {}
