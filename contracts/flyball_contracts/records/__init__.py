@@ -9,6 +9,7 @@ from flyball_contracts.records.base import (
     Evidence as Evidence,
     Part as Part,
     Record as Record,
+    TableOffsets as TableOffsets,
     Tick as Tick,
 )
 from flyball_contracts.records.controls import Approval as Approval, Stop as Stop

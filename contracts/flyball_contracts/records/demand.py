@@ -1,6 +1,8 @@
 """What workloads asked for in a tick."""
 
-from flyball_contracts.records.base import Part, Record, Tick
+import msgspec
+
+from flyball_contracts.records.base import Part, Record, TableOffsets, Tick
 
 
 class Usage(Part, frozen=True, kw_only=True):
@@ -104,7 +106,8 @@ class DemandTick(Record, frozen=True, kw_only=True):
 
     A reader adds up the ``source``s. A lane says each tick to each partition, though nobody asked for anything there:
     the last of its ``parts`` is the mark that the lane has said all it will say about the tick. ``arrivals`` are those
-    at gateways, of the same workloads or of others.
+    at gateways, of the same workloads or of others. ``table_offsets`` say how far the lane had read the tables: its
+    readers decide the tick on no record beyond. Older lanes do not tell: then all that the reader knows counts.
     """
 
     cell: str
@@ -115,3 +118,4 @@ class DemandTick(Record, frozen=True, kw_only=True):
     part: int = 0
     parts: int = 1
     arrivals: tuple[Arrivals, ...] = ()
+    table_offsets: TableOffsets = msgspec.field(default_factory=TableOffsets)

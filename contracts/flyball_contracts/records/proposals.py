@@ -2,7 +2,9 @@
 
 from typing import Literal
 
-from flyball_contracts.records.base import Evidence, Part, Record, Tick, TimeNs
+import msgspec
+
+from flyball_contracts.records.base import Evidence, Part, Record, TableOffsets, Tick, TimeNs
 from flyball_contracts.records.portion import Portion
 from flyball_contracts.records.resources import Resources
 
@@ -43,7 +45,8 @@ class ProposalTick(Record, frozen=True, kw_only=True):
     from all workload lanes knows that the tick is complete. Nobody waits for the proposals of node lanes. A proposal
     that was not granted is repeated in each tick: ``repeated`` are the ids of those that this lane published before
     with the same content. A reader that does not know one receives it in full soon. ``part`` numbers the messages of
-    one lane about one tick.
+    one lane about one tick. ``table_offsets`` say how far the tables count that a workload lane decided on: the cell
+    lane decides the tick on no record beyond. They are empty where the lane does not tell.
     """
 
     cell: str
@@ -53,3 +56,4 @@ class ProposalTick(Record, frozen=True, kw_only=True):
     repeated: tuple[str, ...] = ()
     part: int = 0
     closes: bool = True
+    table_offsets: TableOffsets = msgspec.field(default_factory=TableOffsets)

@@ -22,6 +22,7 @@ from flyball_streams.engine.cell import CellLane
 from flyball_streams.engine.directory import Directory
 from flyball_streams.engine.lane import Incoming, Lane, refuse
 from flyball_streams.engine.node import NodeLane
+from flyball_streams.engine.offsets import reach
 from flyball_streams.engine.stats import LaneStats
 from flyball_streams.engine.workload import WorkloadLane
 from flyball_streams.engine.workload.forecast.history import History
@@ -71,7 +72,9 @@ class Engine:
             elif message.topic in NODE_TOPICS:
                 by_partition.setdefault(message.partition, []).append(message)
         for partition, messages in sorted(by_partition.items()):
-            queue += self._node(partition).step(messages)
+            lane = self._node(partition)
+            lane.offsets = self.directory.offsets  # nothing comes back here from a crash
+            queue += lane.step(messages)
         while queue:
             inbox: dict[tuple[str, int], list[Incoming]] = {}
             for out in queue:
@@ -103,7 +106,9 @@ class Engine:
             record = decode_record(message.topic, message.value, message.headers)
         except DecodeError as error:
             return [refuse(message, "tables", error)]
-        self.directory.apply(record)
+        # Recordings are in the order of time: what comes later than its offset says counts from then on.
+        following = reach(self.directory.offsets, message.topic, message.partition)
+        self.directory.apply(record, message.partition, max(message.offset, following))
         return []
 
     def _deliver(self, message: Message) -> Incoming:

@@ -143,9 +143,7 @@ class Worker:
             events = [await self._next()]
             if not self._waiting.full():
                 await self._gather()
-            await asyncio.wrap_future(self._refreshed)
-            while not self._waiting.empty():
-                events.append(self._waiting.get_nowait())
+            await self._take_waiting(events)
             generation = self.app.consumer_generation_id  # what came before a rebalance comes again
             events = [event for event in events if event.message.generation_id == generation]
             if not events:
@@ -155,6 +153,15 @@ class Worker:
             await self._in_lanes(_or_end, why, self.host.step, batches)
             for event in events:
                 event.ack()
+
+    async def _take_waiting(self, events: list[Any]) -> None:
+        """Take all batches that wait, once the tables are read as far as they went when those were fetched."""
+        refreshed = None
+        while refreshed is not self._refreshed:
+            refreshed = self._refreshed
+            await asyncio.wrap_future(refreshed)
+            while not self._waiting.empty():
+                events.append(self._waiting.get_nowait())
 
     async def _gather(self) -> None:
         """Wait for the other batches of a fetch: partitions that go on together keep each other's time."""

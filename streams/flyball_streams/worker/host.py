@@ -28,18 +28,19 @@ from flyball_contracts.signing import Signer
 from flyball_contracts.tables import TABLES
 from flyball_contracts.topics import DECISIONS, DEMAND, EVENTS, PROPOSALS, STATE, TELEMETRY, TOPICS
 from flyball_streams.engine.cell import CellLane
-from flyball_streams.engine.directory import Directory
+from flyball_streams.engine.directory import Directory, Tombstone
 from flyball_streams.engine.lane import Incoming, Lane
 from flyball_streams.engine.node import NodeLane
+from flyball_streams.engine.offsets import reach
 from flyball_streams.engine.stats import LaneStats
 from flyball_streams.engine.workload import WorkloadLane
 from flyball_streams.engine.workload.forecast.history import History
 from flyball_streams.worker.identity import TopicIds
 from flyball_streams.worker.snapshots import CompressionError, cut, state_of
-from flyball_streams.worker.tables import TableReader, Tombstone
+from flyball_streams.worker.tables import TableReader
 
 log = logging.getLogger(__name__)
-ENGINE = "9"
+ENGINE = "10"
 ANY_PARTITION = -1
 FLUSH_S = 120.0
 MOST_PATIENCE = 2.0
@@ -91,8 +92,8 @@ class LaneHost:
         wanted = {(LANE_OF[tp.topic], tp.partition) for tp in assigned if tp.topic in LANE_OF}
         self.ids.now(anew=True)  # slow questions are asked before the lanes are locked
         ends = self._ends(assigned)
-        if wanted - set(self.lanes):
-            self.tables.catch_up(STATE.name)
+        if wanted - set(self.lanes):  # snapshots of others, and the tables as far as those have read them
+            self.tables.catch_up(STATE.name, *(topic.name for topic in TABLES))
         with self._lock:
             for key in set(self.lanes) - wanted:
                 self._drop(key)
@@ -308,11 +309,15 @@ class LaneHost:
 
     def _fold(self) -> None:
         changes = self.tables.drain()
-        for told in changes.told:
+        for topic, partition, offset, told in changes.told:
+            if offset < reach(self.directory.offsets, topic, partition):  # it was made again
+                self.directory.read(topic, partition, offset)
             if isinstance(told, Tombstone):
-                self.directory.forget(told.topic, told.key)
+                self.directory.forget(topic, told.key, partition, offset)
             else:
-                self.directory.apply(told)
+                self.directory.apply(told, partition, offset)
+        for (topic, partition), offset in changes.following.items():
+            self.directory.read(topic, partition, offset)
         self._send(changes.dead)
 
     def _save(self, key: Key) -> None:

@@ -18,6 +18,7 @@ from flyball_contracts.errors import DecodeError, TransportError
 from flyball_contracts.kafka import Place, bounds, consumer_settings, ends, open_consumer
 from flyball_contracts.records import Record, Snapshot
 from flyball_contracts.topics import INVENTORY, OUTCOMES, SIGNALS, STATE, WORKLOADS
+from flyball_streams.engine.directory import Tombstone
 from flyball_streams.engine.lane import Incoming, refuse
 from flyball_streams.worker.snapshots import SnapshotShelf
 
@@ -29,20 +30,28 @@ ANSWER_S = 10.0
 ENDS_S = 2.0
 ASK_AGAIN_S = 0.1
 SILENCE_S = 30.0
+CATCH_UP_S = 30.0
+"""How long a step waits for tables that were read farther where its messages come from; a watchdog waits longer."""
 
 
-class Tombstone(NamedTuple):
-    """What is known of a message key of a topic is gone."""
+class Told(NamedTuple):
+    """A record or a tombstone, and where it lies."""
 
     topic: str
-    key: str
+    partition: int
+    offset: int
+    what: Record | Tombstone
 
 
 class Changes(NamedTuple):
-    """What has been read since the last look: what to fold in, in its order, and messages refused."""
+    """What has been read since the last look: what to fold in, in its order, and messages refused.
 
-    told: list[Record | Tombstone]
+    ``following`` is the first offset of each partition that was not read.
+    """
+
+    told: list[Told]
     dead: list[Message]
+    following: dict[Place, int]
 
 
 class TableReader:
@@ -59,7 +68,8 @@ class TableReader:
         self._asker = open_consumer(settings, log, "tables", aloud=False)
         self._places: list[TopicPartition] = []
         self._lock = threading.Lock()
-        self._changes = Changes([], [])
+        self._told: list[Told] = []
+        self._dead: list[Message] = []
         self._shelf = SnapshotShelf()
         self._next: dict[Place, int] = {}
         self._stop = threading.Event()
@@ -96,15 +106,17 @@ class TableReader:
         if self._broken is not None:
             raise TransportError(f"the tables can no longer be read: {self._broken}")
         with self._lock:
-            changes, self._changes = self._changes, Changes([], [])
-        return changes
+            told, self._told = self._told, []
+            dead, self._dead = self._dead, []
+            following = {place: offset for place, offset in self._next.items() if place[0] != STATE.name}
+        return Changes(told, dead, following)
 
     def snapshot(self, lane: str, partition: int, topics: Mapping[str, str] | None = None) -> Snapshot | None:
         """Newest whole snapshot of a lane partition that has been read, of those that read ``topics``, by their ids."""
         with self._lock:
             return self._shelf.newest(lane, partition, topics)
 
-    def catch_up(self, *topics: str, timeout_s: float = 5.0) -> None:
+    def catch_up(self, *topics: str, timeout_s: float = CATCH_UP_S) -> None:
         """Wait until what these tables hold now has been read.
 
         After a rebalance there are snapshots of others; and an agent publishes its inventory before the frames that
@@ -173,25 +185,26 @@ class TableReader:
 
     def _take(self, message: KafkaMessage) -> None:
         topic, partition, offset = message.topic() or "", message.partition() or 0, message.offset() or 0
-        value = message.value()
-        if value is None:
-            with self._lock:
-                self._changes.told.append(Tombstone(topic, (message.key() or b"").decode(errors="replace")))
-        else:
-            headers = cast("list[tuple[str, bytes | None]]", message.headers() or [])
-            self._keep(Incoming(topic, partition, offset, message.key(), value, headers), value)
-        self._pass(topic, partition, offset + 1)
-
-    def _keep(self, incoming: Incoming, value: bytes) -> None:
-        state = incoming.topic == STATE.name
-        try:
-            record = decode_snapshot(value) if state else decode_record(incoming.topic, value, incoming.headers)
-        except DecodeError as error:
-            with self._lock:
-                self._changes.dead.append(refuse(incoming, "tables", error))
-            return
+        headers = cast("list[tuple[str, bytes | None]]", message.headers() or [])
+        incoming = Incoming(topic, partition, offset, message.key(), message.value(), headers)
+        found = _read(incoming)
         with self._lock:
-            if isinstance(record, Snapshot):
-                self._shelf.put(record)
-            else:
-                self._changes.told.append(record)
+            self._next[topic, partition] = offset + 1
+            if isinstance(found, Snapshot):
+                self._shelf.put(found)
+            elif isinstance(found, DecodeError):
+                self._dead.append(refuse(incoming, "tables", found))
+            elif topic != STATE.name:
+                self._told.append(Told(topic, partition, offset, found))
+
+
+def _read(incoming: Incoming) -> Record | Snapshot | Tombstone | DecodeError:
+    """What a message says, or why it cannot be read."""
+    if incoming.value is None:
+        return Tombstone(incoming.topic, (incoming.key or b"").decode(errors="replace"))
+    try:
+        if incoming.topic == STATE.name:
+            return decode_snapshot(incoming.value)
+        return decode_record(incoming.topic, incoming.value, incoming.headers)
+    except DecodeError as error:
+        return error

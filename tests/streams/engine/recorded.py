@@ -5,6 +5,7 @@ As a program it runs the cell and prints a digest of all that the lanes send:
 """
 
 import hashlib
+from collections import Counter
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -18,6 +19,7 @@ from flyball_contracts.records import Migrate, Outcome, Preempt, Scale
 from flyball_contracts.topics import DECISIONS, TOPICS
 from flyball_simulator import Fleet
 from flyball_streams.engine import Engine, Incoming, Lane
+from flyball_streams.engine.directory import Tombstone
 from flyball_streams.engine.node import NodeLane
 
 PARTITIONS = {name: topic.partitions for name, topic in TOPICS.items()}
@@ -67,7 +69,7 @@ def record(config: FleetConfig, ticks: int, *, refuse_every: int = 5) -> Recorde
     answers: list[Message] = []
     count = 0
     for i in range(ticks):
-        batch = arrived([*answers, *fleet.tick(i)])
+        batch = arrived([*answers, *fleet.tick(i)], batches)
         batches.append(batch)
         answers = []
         sent.append(engine.feed(batch))
@@ -92,8 +94,14 @@ def outcome(decision: Scale | Migrate | Preempt, refused: bool) -> Outcome:
     )  # fmt: skip
 
 
-def arrived(messages: Sequence[Message]) -> list[Incoming]:
-    return [incoming(m, PARTITIONS) for m in messages]
+def arrived(messages: Sequence[Message], before: Sequence[Sequence[Incoming]] = ()) -> list[Incoming]:
+    """Messages with the offsets that they have on topics where some batches lie already."""
+    ends = Counter((m.topic, m.partition) for batch in before for m in batch)
+    found: list[Incoming] = []
+    for message in (incoming(m, PARTITIONS) for m in messages):
+        found.append(message._replace(offset=ends[message.topic, message.partition]))
+        ends[message.topic, message.partition] += 1
+    return found
 
 
 def replay(batches: Sequence[Sequence[Incoming]], engine: Engine | None = None) -> list[list[Message]]:
@@ -105,8 +113,9 @@ def replay(batches: Sequence[Sequence[Incoming]], engine: Engine | None = None) 
 def restored(engine: Engine, tables: Sequence[Incoming] | None = None) -> Engine:
     """Another engine that has what the first one's lanes left behind, and has read the same tables, or these."""
     other = Engine(engine.config)
-    for known in engine.directory.records() if tables is None else ():
-        other.directory.apply(known)
+    for e in engine.directory.entries() if tables is None else ():
+        assert not isinstance(e.told, Tombstone)
+        other.directory.apply(e.told, e.partition, e.offset)
     other.feed(tables or [])
     for partition, lane in engine.nodes.items():
         other.nodes[partition] = NodeLane(partition, other.config, other.directory, len(other.workloads))

@@ -1,6 +1,7 @@
 """The choice of machines in the engine: to spot while it is cheap and safe, back when it is not, and told why."""
 
 import math
+import re
 from collections.abc import Sequence
 from typing import Any
 
@@ -286,7 +287,8 @@ def lanes(of: Cell) -> list[Lane]:
 
 
 def sent(outs: Sequence[Out]) -> list[bytes]:
-    return [m.value for out in outs for m in out.messages]
+    """Messages but for the offsets of tables, for each engine has heard its tables in its own order."""
+    return [re.sub(rb',"table_offsets":{[^}]*}', b"", m.value) for out in outs for m in out.messages]
 
 
 def test_nobody_can_tell_that_it_was_restarted_and_a_replay_says_the_same() -> None:

@@ -13,7 +13,7 @@ from flyball_streams.engine.cell.pause import pause
 from flyball_streams.engine.cell.resize import resize
 from flyball_streams.engine.cell.scale import bring_back, scale
 from flyball_streams.engine.cell.sight import Sight
-from flyball_streams.engine.directory import Directory
+from flyball_streams.engine.known import Known
 
 QUARANTINE_S = 600.0
 QUARANTINE_TICKS = 60
@@ -27,7 +27,7 @@ class Arbiter:
     neither orders it again nor gives the same GPUs to somebody else.
     """
 
-    def __init__(self, cell: str, config: WorkerConfig, directory: Directory) -> None:
+    def __init__(self, cell: str, config: WorkerConfig, directory: Known) -> None:
         self.cell = cell
         self.config = config
         self.directory = directory

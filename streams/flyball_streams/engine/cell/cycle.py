@@ -11,7 +11,7 @@ from flyball_streams.engine.cell.memory import Memory, Order, outstanding, repli
 from flyball_streams.engine.cell.placement import Place, Placement
 from flyball_streams.engine.cell.sight import Sight
 from flyball_streams.engine.cell.victims import Holders
-from flyball_streams.engine.directory import Directory, Replica
+from flyball_streams.engine.known import Known, Replica
 
 POLICY = "flyball-cell-2"
 LIVES_TICKS = 3
@@ -26,7 +26,7 @@ class Cycle:
     """
 
     def __init__(
-        self, cell: str, config: WorkerConfig, directory: Directory, memory: Memory, sight: Sight, tick: Tick
+        self, cell: str, config: WorkerConfig, directory: Known, memory: Memory, sight: Sight, tick: Tick
     ) -> None:
         self.cell = cell
         self.config = config

@@ -1,29 +1,36 @@
 """The cell lane: proposals, marks and outcomes of its cells in, decisions out."""
 
 from collections.abc import Sequence
+from typing import NamedTuple
 
 import msgspec
 
 from flyball_contracts.codec import Message, record_message
 from flyball_contracts.config import WorkerConfig
-from flyball_contracts.records import Proposal, ProposalTick
+from flyball_contracts.records import Proposal, ProposalTick, TableOffsets, Tick
 from flyball_streams.engine.cell.arbiter import Arbiter
 from flyball_streams.engine.cell.memory import Memory
-from flyball_streams.engine.directory import Directory, View
+from flyball_streams.engine.directory import Directory
 from flyball_streams.engine.gate import FORGET_TICKS, STAGGER, Gate
 from flyball_streams.engine.lane import Incoming, check_period, take_records
+from flyball_streams.engine.offsets import NOWHERE, as_read, farther
 from flyball_streams.engine.packing import pack, pack_struct, reading, unpack, unpack_struct
 from flyball_streams.engine.stats import LaneStats, count
+from flyball_streams.engine.view import View
 
 STAGE = "cell lane"
 
 
 class CellProposals(msgspec.Struct):
-    """Open ticks of one cell and the proposals in them; and the latest of each source, by id, with their ticks."""
+    """Open ticks of one cell and the proposals in them; and the latest of each source, by id, with their ticks.
+
+    ``offsets`` are how far the tables count, by tick.
+    """
 
     gate: Gate
     open: dict[int, list[tuple[Proposal, ...]]] = {}
     received: dict[str, dict[str, tuple[int, Proposal]]] = {}
+    offsets: dict[int, TableOffsets] = {}
 
     def in_full(self, message: ProposalTick) -> tuple[Proposal, ...]:
         """Proposals of a message, with those that it repeats by id; one that was never received is left out."""
@@ -45,6 +52,18 @@ class CellProposals(msgspec.Struct):
         return sorted(proposals.values(), key=lambda p: (p.workload, p.id))
 
 
+class Whole(NamedTuple):
+    """What a tick that has closed holds, as it was then: what comes later in the same batch is not part of it.
+
+    ``offsets`` are how far the tables count; ``None`` where no source told it.
+    """
+
+    cell: str
+    tick: Tick
+    proposals: list[Proposal]
+    offsets: TableOffsets | None
+
+
 class CellLane:
     """Decides for the cells in one partition of the proposals topic.
 
@@ -62,19 +81,21 @@ class CellLane:
         self.ticks: dict[str, CellProposals] = {}
         self.arbiters: dict[str, Arbiter] = {}
         self.views: dict[str, View] = {}
+        self.base: TableOffsets = directory.offsets
+        self._whole: list[Whole] = []
 
     def step(self, batch: Sequence[Incoming]) -> list[Message]:
         """Take a micro-batch of proposals in; see :class:`~flyball_streams.engine.lane.Lane`."""
         out = take_records(batch, (ProposalTick,), self._take, self.stats, STAGE)
-        for name, ticks in sorted(self.ticks.items()):
-            for tick in ticks.gate.close():
-                self.stats.ticks += 1
-                arbiter = self._arbiter(name)
-                for outcome in self.views[name].advance(tick):
-                    arbiter.heed(outcome)
-                for decision in arbiter.decide(tick, ticks.take(tick.index)):
-                    self.stats.records += 1
-                    out.append(record_message(decision, f"/{self.source}"))
+        whole, self._whole = self._whole, []
+        for cell, tick, proposals, offsets in sorted(whole, key=lambda w: w.cell):
+            self.stats.ticks += 1
+            arbiter = self._arbiter(cell)
+            for outcome in self.views[cell].advance(tick, offsets):
+                arbiter.heed(outcome)
+            for decision in arbiter.decide(tick, proposals):
+                self.stats.records += 1
+                out.append(record_message(decision, f"/{self.source}"))
         return out
 
     def snapshot(self) -> bytes:
@@ -85,6 +106,7 @@ class CellLane:
                 "ticks": {name: pack_struct(ticks) for name, ticks in self.ticks.items()},
                 "memories": {name: pack_struct(arbiter.memory) for name, arbiter in self.arbiters.items()},
                 "views": {name: view.state() for name, view in self.views.items()},
+                "base": self.base,
             }
         )
 
@@ -93,6 +115,7 @@ class CellLane:
         loaded = unpack(state)
         with reading(self.source):
             self.stats = unpack_struct(loaded["stats"], LaneStats)
+            self.base = as_read(loaded["base"])
             self.ticks = {name: unpack_struct(raw, CellProposals) for name, raw in loaded["ticks"].items()}
             self.arbiters, self.views = {}, {}
             for name, raw in loaded["memories"].items():
@@ -102,7 +125,7 @@ class CellLane:
     def _arbiter(self, name: str) -> Arbiter:
         arbiter = self.arbiters.get(name)
         if arbiter is None:
-            view = self.views[name] = self.directory.view(name)
+            view = self.views[name] = View(self.directory, name, base=self.base)
             arbiter = self.arbiters[name] = Arbiter(name, self.config, view)
         return arbiter
 
@@ -122,7 +145,13 @@ class CellLane:
             most = gate.max_ahead if log_ms < 0 else FORGET_TICKS
             ahead = gate.front >= 0 and index > gate.front + most
             ticks.open.setdefault(gate.closed + 1 if ahead else max(index, gate.closed + 1), []).append(proposals)
-        if message.closes:
-            count(self.stats, gate.arrive(message.source, index, log_ms))
-        else:
+        if not message.closes:
             self.stats.used += 1
+            return
+        arrival = gate.arrive(message.source, index, log_ms)
+        count(self.stats, arrival)
+        if arrival == "ok" and message.table_offsets:
+            ticks.offsets[index] = farther(ticks.offsets.get(index, NOWHERE), message.table_offsets)
+        for tick in gate.close():
+            offsets = ticks.offsets.pop(tick.index, None)
+            self._whole.append(Whole(message.cell, tick, ticks.take(tick.index), offsets))

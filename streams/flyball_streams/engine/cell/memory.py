@@ -9,7 +9,7 @@ from flyball_contracts.records import Outcome
 from flyball_streams.engine.cell.backoff import Backoff
 from flyball_streams.engine.cell.heard import Heard, forget, heard_in, take
 from flyball_streams.engine.cell.placement import Place
-from flyball_streams.engine.directory import Directory
+from flyball_streams.engine.known import Known
 
 UNDER_WAY_S = 3600.0
 """An operation of which nothing more is heard for so long is not believed to end."""
@@ -95,7 +95,7 @@ class Memory(msgspec.Struct):
         if said is not None:
             take(self.heard, outcome.decision, said)
 
-    def learn(self, now: int, rest_ns: int, directory: Directory) -> None:
+    def learn(self, now: int, rest_ns: int, directory: Known) -> None:
         """Take outcomes and inventories in, and drop what is over.
 
         An order is remembered for ``rest_ns`` after it, for the sake of hysteresis. What lies in the future was decided
@@ -125,7 +125,7 @@ class Memory(msgspec.Struct):
         order = self.orders.get(workload)
         return order if order is not None and order.expires_ns > now else None
 
-    def _follow(self, name: str, order: Order, now: int, directory: Directory) -> None:
+    def _follow(self, name: str, order: Order, now: int, directory: Known) -> None:
         """See what became of an order."""
         said, here = self.heard.pop(order.id, None), directory.held(name).replicas
         if said is not None:
@@ -155,7 +155,7 @@ class Memory(msgspec.Struct):
             self.backoff.ended(name, order.id, order.status.words, now if order.status.status else None)
         order.expires_ns, order.over = min(order.expires_ns, now), True
 
-    def _followed(self, move: Move, now: int, directory: Directory) -> bool:
+    def _followed(self, move: Move, now: int, directory: Known) -> bool:
         """Whether a move is over, one way or the other."""
         said = self.heard.pop(move.id, None)
         if said is not None:
@@ -194,7 +194,7 @@ class Memory(msgspec.Struct):
                     self.backoff.ended(subject, attempt.decision, said.words, now)
 
 
-def outstanding(order: Order, workload: str, directory: Directory) -> list[Place]:
+def outstanding(order: Order, workload: str, directory: Known) -> list[Place]:
     """Places that an order was granted and that no replica has taken yet.
 
     The platform may have found others: there are never more than replicas that are still to come.
@@ -214,7 +214,7 @@ def outstanding(order: Order, workload: str, directory: Directory) -> list[Place
     return left[:missing]
 
 
-def replicas_at(workload: str, directory: Directory) -> Counter[str]:
+def replicas_at(workload: str, directory: Known) -> Counter[str]:
     """Replicas of a workload by node; one that spans several counts where its first part is."""
     first = {r.name: r.node for r in reversed(directory.replicas(workload))}
     return Counter(first.values())

@@ -7,7 +7,7 @@ from flyball_streams.engine.cell.limits import per_replica
 from flyball_streams.engine.cell.memory import Memory, outstanding
 from flyball_streams.engine.cell.placement import Piece, Place, Placement
 from flyball_streams.engine.cell.victims import Holders
-from flyball_streams.engine.directory import Directory
+from flyball_streams.engine.known import Known
 
 
 class Sight:
@@ -18,7 +18,7 @@ class Sight:
     ``vain`` the cases by workload in which nobody can make room.
     """
 
-    def __init__(self, directory: Directory, cell: str) -> None:
+    def __init__(self, directory: Known, cell: str) -> None:
         self.directory = directory
         self.cell = cell
         self.placement = Placement(directory, cell)

@@ -20,9 +20,10 @@ from flyball_contracts.records import (
     Proposal,
     ProposalTick,
     Record,
+    TableOffsets,
     Tick,
 )
-from flyball_streams.engine.directory import Directory
+from flyball_streams.engine.known import Known
 from flyball_streams.engine.node.arrivals import arrivals
 from flyball_streams.engine.node.demand import shared_out
 from flyball_streams.engine.node.gangs import Gangs
@@ -32,6 +33,7 @@ from flyball_streams.engine.node.profile import Profiles
 from flyball_streams.engine.node.table import SubjectTable
 from flyball_streams.engine.node.tenancy import Tenancy
 from flyball_streams.engine.node.usage import UsageMeter, is_told
+from flyball_streams.engine.offsets import NOWHERE
 from flyball_streams.engine.packing import pack_struct, unpack_struct
 
 GPU_WATCHED = {
@@ -70,7 +72,7 @@ class NodeCell:
         cell: str,
         partition: int,
         config: WorkerConfig,
-        directory: Directory,
+        directory: Known,
         demand_partitions: int,
         capacity: int = 0,
     ) -> None:
@@ -100,8 +102,8 @@ class NodeCell:
         """Take an event of one of the cell's nodes in; it counts from the tick on in which it happened."""
         self.coming.append(event)
 
-    def close(self, tick: Tick, entries: list[Entry]) -> Iterator[Record]:
-        """Records of one closed tick, in a fixed order, its demand last."""
+    def close(self, tick: Tick, entries: list[Entry], table_offsets: TableOffsets = NOWHERE) -> Iterator[Record]:
+        """Records of one closed tick, in a fixed order, its demand last; it tells its readers ``table_offsets``."""
         self._adopt(entries, tick.index)
         doors = self._fill(entries)
         self._heed(tick)
@@ -121,7 +123,7 @@ class NodeCell:
         demands = self.gangs.told(demands, self.gpus, self.tenancy, self.health.sick())
         demands = self.profiles.told(demands, tick, self.tenancy)
         seen = arrivals(doors) if doors else ()
-        yield from shared_out(demands, self.demand_partitions, self.cell, self.source, tick, seen)
+        yield from shared_out(demands, self.demand_partitions, self.cell, self.source, tick, seen, table_offsets)
 
     def state(self) -> dict[str, Any]:
         """State for a snapshot."""

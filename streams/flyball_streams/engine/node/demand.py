@@ -3,7 +3,8 @@
 from collections.abc import Iterable, Iterator, Sequence
 
 from flyball_contracts.partitioner import partition_of
-from flyball_contracts.records import Arrivals, Demand, DemandTick, Tick
+from flyball_contracts.records import Arrivals, Demand, DemandTick, TableOffsets, Tick
+from flyball_streams.engine.offsets import NOWHERE
 
 MOST_IN_ONE = 1000
 """Workloads in one message: some 200 bytes each, 700 with their features, and brokers take a megabyte."""
@@ -16,6 +17,7 @@ def shared_out(
     source: str,
     tick: Tick,
     arrivals: Sequence[Arrivals] = (),
+    table_offsets: TableOffsets = NOWHERE,
 ) -> Iterator[DemandTick]:
     """Yield what each partition's reader has to know of a tick; for those without demand, that there was none."""
     doors: dict[int, list[Arrivals]] = {}
@@ -36,4 +38,5 @@ def shared_out(
                 part=part,
                 parts=parts,
                 arrivals=() if part or partition not in doors else tuple(doors[partition]),
+                table_offsets=table_offsets,
             )

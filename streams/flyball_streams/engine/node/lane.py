@@ -5,14 +5,16 @@ from collections.abc import Sequence
 from flyball_contracts.codec import Message, decode_record, record_message
 from flyball_contracts.config import WorkerConfig
 from flyball_contracts.errors import DecodeError
-from flyball_contracts.records import Inventory, NodeEvent, WorkloadSpec
+from flyball_contracts.records import Inventory, NodeEvent, TableOffsets, WorkloadSpec
 from flyball_contracts.topics import TELEMETRY
-from flyball_streams.engine.directory import Directory, View
+from flyball_streams.engine.directory import Directory
 from flyball_streams.engine.lane import Incoming, refuse
 from flyball_streams.engine.node.cell import NodeCell
 from flyball_streams.engine.node.intake import STAGE, Intake
+from flyball_streams.engine.offsets import as_read
 from flyball_streams.engine.packing import pack, pack_struct, reading, unpack, unpack_struct
 from flyball_streams.engine.stats import LaneStats
+from flyball_streams.engine.view import View
 
 
 class NodeLane:
@@ -20,6 +22,9 @@ class NodeLane:
 
     ``demand_partitions`` is how many partitions of the demand topic must hear that a tick is closed.
     ``capacity`` is the number of devices to expect, so that the models compile once.
+
+    Its readers learn from each tick how far the tables are read by now. What it decides itself rests on specifications
+    alone, as far as they were read at its last snapshot (``offsets``): a lane that comes back has no other word of it.
     """
 
     def __init__(
@@ -40,6 +45,8 @@ class NodeLane:
         self.intake = Intake(config, directory, self.stats)
         self.cells: dict[str, NodeCell] = {}
         self.views: dict[str, View] = {}
+        self.base: TableOffsets = directory.offsets
+        self.offsets = self.base
 
     def step(self, batch: Sequence[Incoming]) -> list[Message]:
         """Take a micro-batch of frames and events in; see :class:`~flyball_streams.engine.lane.Lane`."""
@@ -52,8 +59,8 @@ class NodeLane:
             for tick in ticks.gate.close():
                 self.stats.ticks += 1
                 cell = self._cell(name)
-                self.views[name].advance(tick)
-                for record in cell.close(tick, ticks.open.pop(tick.index, [])):
+                self.views[name].advance(tick, self.offsets)
+                for record in cell.close(tick, ticks.open.pop(tick.index, []), self.directory.offsets):
                     self.stats.records += 1
                     out.append(record_message(record, f"/{self.source}"))
         self.stats.superseded = sum(cell.superseded for cell in self.cells.values())
@@ -65,11 +72,12 @@ class NodeLane:
         return None if ticks is None else (ticks.gate.closed + 1) * ticks.gate.period_ns
 
     def snapshot(self) -> bytes:
-        """The whole state."""
+        """The whole state; specifications count from now on as far as they are read."""
+        self.offsets = self.directory.offsets
         cells = {name: cell.state() for name, cell in self.cells.items()}
         views = {name: view.state() for name, view in self.views.items()}
-        stats = pack_struct(self.stats)
-        return pack({"stats": stats, "intake": self.intake.state(), "cells": cells, "views": views})
+        state = {"stats": pack_struct(self.stats), "intake": self.intake.state(), "cells": cells, "views": views}
+        return pack({**state, "base": self.base, "offsets": self.offsets})
 
     def restore(self, state: bytes) -> None:
         """Take on the state of a snapshot; raises :class:`DecodeError` when it is not one."""
@@ -78,17 +86,18 @@ class NodeLane:
             self.stats = unpack_struct(loaded["stats"], LaneStats)
             self.intake.stats = self.stats
             self.intake.load(loaded["intake"])
+            self.base, self.offsets = as_read(loaded["base"]), as_read(loaded["offsets"])
             self.cells, self.views = {}, {}
             for name, cell in loaded["cells"].items():
                 self._cell(name).load(cell)
                 self.views[name].load(loaded["views"][name])
                 for inventory in self.cells[name].inventories.values():
-                    self.directory.apply(inventory)  # frames name it, and compaction may have deleted it since
+                    self.directory.remember(inventory)  # frames name it, and compaction may have deleted it since
 
     def _cell(self, name: str) -> NodeCell:
         cell = self.cells.get(name)
         if cell is None:
-            view = self.views[name] = self.directory.view(name, WorkloadSpec)
+            view = self.views[name] = View(self.directory, name, (WorkloadSpec,), self.base)
             cell = self.cells[name] = NodeCell(
                 name, self.partition, self.config, view, self.demand_partitions, self.capacity
             )

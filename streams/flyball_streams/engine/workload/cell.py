@@ -13,10 +13,12 @@ from flyball_contracts.records import (
     Demand,
     Proposal,
     Record,
+    TableOffsets,
     Tick,
     WorkloadSpec,
 )
-from flyball_streams.engine.directory import Directory
+from flyball_streams.engine.known import Known
+from flyball_streams.engine.offsets import NOWHERE
 from flyball_streams.engine.workload.arrivals import NOTHING, Told, merge_arrivals, with_arrivals, with_unserved
 from flyball_streams.engine.workload.capacity.capacities import Capacities
 from flyball_streams.engine.workload.forecast.forecaster import Forecaster, View
@@ -39,7 +41,7 @@ class WorkloadCell:
     """Workloads of one cell in one partition."""
 
     def __init__(
-        self, cell: str, source: str, config: WorkerConfig, directory: Directory, history: History | None = None
+        self, cell: str, source: str, config: WorkerConfig, directory: Known, history: History | None = None
     ) -> None:
         self.cell = cell
         self.source = source
@@ -61,11 +63,17 @@ class WorkloadCell:
         self.published: dict[str, int] = {}
 
     def close(
-        self, tick: Tick, demands: dict[str, Demand], owned: list[WorkloadSpec], told: Told = NOTHING
+        self,
+        tick: Tick,
+        demands: dict[str, Demand],
+        owned: list[WorkloadSpec],
+        told: Told = NOTHING,
+        table_offsets: TableOffsets = NOWHERE,
     ) -> Iterator[Record]:
         """Records of one closed tick, in a fixed order, proposals last.
 
-        ``owned`` are this partition's workloads, ``told`` is what gateways saw.
+        ``owned`` are this partition's workloads, ``told`` is what gateways saw. ``table_offsets`` are how far
+        the tables count.
         """
         arrived = merge_arrivals(told) if told else {}
         if arrived:
@@ -78,7 +86,7 @@ class WorkloadCell:
         yield from self.stragglers.step(tick, demands, proposals)
         yield from self.deferral.step(tick, owned, demands, proposals)
         self.published = proposals.published()
-        yield from proposals.messages(self.cell, self.source, tick)
+        yield from proposals.messages(self.cell, self.source, tick, table_offsets)
 
     def state(self) -> dict[str, Any]:
         """State for a snapshot."""

@@ -8,12 +8,14 @@ import msgspec
 from flyball_contracts.codec import Message, record_message
 from flyball_contracts.config import WorkerConfig
 from flyball_contracts.partitioner import partition_of
-from flyball_contracts.records import Arrivals, Demand, DemandTick, Inventory, Signal, Tick, WorkloadSpec
-from flyball_streams.engine.directory import Directory, View
+from flyball_contracts.records import Arrivals, Demand, DemandTick, Inventory, Signal, TableOffsets, Tick, WorkloadSpec
+from flyball_streams.engine.directory import Directory
 from flyball_streams.engine.gate import STAGGER, Arrival, Gate
 from flyball_streams.engine.lane import Incoming, check_period, take_records
+from flyball_streams.engine.offsets import NOWHERE, as_read, farther
 from flyball_streams.engine.packing import pack, pack_struct, reading, unpack, unpack_struct
 from flyball_streams.engine.stats import LaneStats, count
+from flyball_streams.engine.view import View
 from flyball_streams.engine.workload.arrivals import NOTHING, Told
 from flyball_streams.engine.workload.cell import WorkloadCell
 from flyball_streams.engine.workload.forecast.history import History
@@ -25,20 +27,28 @@ GONE_TICKS = 600
 
 
 class CellDemand(msgspec.Struct):
-    """Open ticks of one cell, the demand in them by source and workload, and what gateways saw by source."""
+    """Open ticks of one cell, the demand in them by source and workload, and what gateways saw by source.
+
+    ``offsets`` are how far the tables were read when the ticks were told, by tick.
+    """
 
     gate: Gate
     open: dict[int, dict[str, dict[str, Demand]]] = {}
     arrivals: dict[int, dict[str, tuple[Arrivals, ...]]] = {}
+    offsets: dict[int, TableOffsets] = {}
 
 
 class Whole(NamedTuple):
-    """What a tick that has closed holds, as it was then: what comes later in the same batch is not part of it."""
+    """What a tick that has closed holds, as it was then: what comes later in the same batch is not part of it.
+
+    ``offsets`` are how far the tables count; ``None`` where no source told it.
+    """
 
     cell: str
     tick: Tick
     demands: dict[str, dict[str, Demand]]
     arrivals: Told
+    offsets: TableOffsets | None
 
 
 class WorkloadLane:
@@ -70,16 +80,18 @@ class WorkloadLane:
         self.views: dict[str, View] = {}
         self._whole: list[Whole] = []
         self._owned_at: dict[str, tuple[int, list[WorkloadSpec]]] = {}
+        self.base: TableOffsets = directory.offsets
 
     def step(self, batch: Sequence[Incoming]) -> list[Message]:
         """Take a micro-batch of demand in; see :class:`~flyball_streams.engine.lane.Lane`."""
         out = take_records(batch, (DemandTick,), self._take, self.stats, STAGE)
         whole, self._whole = self._whole, []
-        for cell, tick, demands, arrived in sorted(whole, key=lambda w: w.cell):
+        for cell, tick, demands, arrived, offsets in sorted(whole, key=lambda w: w.cell):
             self.stats.ticks += 1
             mine = self._cell(cell)
-            self.views[cell].advance(tick)
-            for record in mine.close(tick, merge(demands), self._owned(cell), arrived):
+            view = self.views[cell]
+            view.advance(tick, offsets)
+            for record in mine.close(tick, merge(demands), self._owned(cell), arrived, view.offsets):
                 self.stats.records += 1
                 out.append(record_message(record, f"/{self.source}"))
         self.stats.without_spec = sum(len(cell.without_spec) for cell in self.cells.values())
@@ -93,6 +105,7 @@ class WorkloadLane:
                 "ticks": {name: pack_struct(ticks) for name, ticks in self.ticks.items()},
                 "cells": {name: cell.state() for name, cell in self.cells.items()},
                 "views": {name: view.state() for name, view in self.views.items()},
+                "base": self.base,
             }
         )
 
@@ -101,6 +114,7 @@ class WorkloadLane:
         loaded = unpack(state)
         with reading(self.source):
             self.stats = unpack_struct(loaded["stats"], LaneStats)
+            self.base = as_read(loaded["base"])
             self.ticks = {name: unpack_struct(raw, CellDemand) for name, raw in loaded["ticks"].items()}
             self.cells, self.views, self._owned_at = {}, {}, {}
             for name, cell in loaded["cells"].items():
@@ -124,10 +138,11 @@ class WorkloadLane:
             ticks.arrivals.get(index, {}).pop(said.source, None)
         for tick in gate.close():
             arrivals = ticks.arrivals.pop(tick.index, NOTHING) if ticks.arrivals else NOTHING
-            self._whole.append(Whole(said.cell, tick, ticks.open.pop(tick.index, {}), arrivals))
+            demands, offsets = ticks.open.pop(tick.index, {}), ticks.offsets.pop(tick.index, None)
+            self._whole.append(Whole(said.cell, tick, demands, arrivals, offsets))
 
     def _gate(self, said: DemandTick) -> Gate:
-        config, nodes = self.config, self.directory.nodes(said.cell) if self.node_partitions else []
+        config, nodes = self.config, self._nodes(said) if self.node_partitions else []
         grace = config.lateness_ticks + STAGGER
         gate = Gate(said.tick.period_ns, config.lane_lateness_ticks, config.max_ahead_ticks, grace, forget=GONE_TICKS)
         # Who runs nothing adds no demand, so nobody waits for it.
@@ -135,10 +150,19 @@ class WorkloadLane:
         gate.expect(f"node/{p}" for p in {partition_of(node, self.node_partitions) for node in holders})
         return gate
 
+    def _nodes(self, said: DemandTick) -> list[Inventory]:
+        """Nodes of a cell as they were at its first tick."""
+        view = View(self.directory, said.cell, (Inventory,), self.base)
+        view.advance(said.tick, said.table_offsets or None)
+        return view.nodes(said.cell)
+
     def _keep(self, ticks: CellDemand, said: DemandTick) -> None:
         """Note demand by source and workload: a node lane that was restarted says some of it again."""
         have = ticks.open.setdefault(said.tick.index, {}).setdefault(said.source, {})
         have |= {demand.workload: demand for demand in said.demands}
+        if said.table_offsets:
+            index = said.tick.index
+            ticks.offsets[index] = farther(ticks.offsets.get(index, NOWHERE), said.table_offsets)
         if said.arrivals:
             ticks.arrivals.setdefault(said.tick.index, {})[said.source] = said.arrivals
 
@@ -147,7 +171,7 @@ class WorkloadLane:
         if cell is None:
             history = self.histories.get(name)
             mine = history.only(self._is_mine) if history is not None else None
-            view = self.views[name] = self.directory.view(name, Inventory, WorkloadSpec, Signal)
+            view = self.views[name] = View(self.directory, name, (Inventory, WorkloadSpec, Signal), self.base)
             cell = self.cells[name] = WorkloadCell(name, self.source, self.config, view, mine)
         return cell
 

@@ -2,7 +2,8 @@
 
 from collections.abc import Iterator
 
-from flyball_contracts.records import Proposal, ProposalTick, Tick
+from flyball_contracts.records import Proposal, ProposalTick, TableOffsets, Tick
+from flyball_streams.engine.offsets import NOWHERE
 
 REPEAT_IN_FULL_TICKS = 30
 """A proposal is published in full again after so many ticks, for readers that have lost it."""
@@ -30,8 +31,10 @@ class Proposals:
         """Ids for the next tick."""
         return self.repeated | dict.fromkeys(self.new, self._index)
 
-    def messages(self, cell: str, source: str, tick: Tick) -> Iterator[ProposalTick]:
-        """Messages of the tick, the last of which closes it."""
+    def messages(
+        self, cell: str, source: str, tick: Tick, table_offsets: TableOffsets = NOWHERE
+    ) -> Iterator[ProposalTick]:
+        """Messages of the tick, the last of which closes it; ``table_offsets`` are how far the tables count."""
         new, repeated = list(self.new.values()), tuple(self.repeated)
         for part, first in enumerate(range(0, max(1, len(new)), MOST_IN_ONE)):
             yield ProposalTick(
@@ -42,4 +45,5 @@ class Proposals:
                 repeated=() if part else repeated,
                 part=part,
                 closes=first + MOST_IN_ONE >= len(new),
+                table_offsets=table_offsets,
             )

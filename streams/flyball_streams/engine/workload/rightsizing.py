@@ -13,7 +13,7 @@ from flyball_contracts.records import Demand, Evidence, Proposal, Resources, Tic
 from flyball_models import bucket
 from flyball_models.rightsizing import cost, mig, usage, vpa
 from flyball_models.rightsizing.histogram import Floats, Grid, percentile
-from flyball_streams.engine.directory import Directory
+from flyball_streams.engine.known import Known
 from flyball_streams.engine.packing import arrays, like, wiped
 from flyball_streams.engine.workload.profile.workloads import UNBOUND, Bound
 
@@ -65,7 +65,7 @@ class Rightsizing:
     has less of both. Work that waits for its input keeps its CPUs.
     """
 
-    def __init__(self, cell: str, config: RightsizingConfig, directory: Directory) -> None:
+    def __init__(self, cell: str, config: RightsizingConfig, directory: Known) -> None:
         self.cell = cell
         self.config = config
         self.directory = directory

@@ -17,7 +17,7 @@ from flyball_contracts.records import Demand, Features, Inventory, Profile, Reco
 from flyball_models.profile import course, features, kinds, phase, waste, waves
 from flyball_models.profile.course import FEATURES
 from flyball_models.profile.signals import AT, Floats, signals
-from flyball_streams.engine.directory import Directory
+from flyball_streams.engine.known import Known
 from flyball_streams.engine.node.profile.memory_guard import MemoryGuard
 from flyball_streams.engine.node.profile.places import DECLARED, Places
 from flyball_streams.engine.node.profile.waste import WasteMeter
@@ -44,7 +44,7 @@ SURE = 0.6
 class Profiles:
     """What each device has been doing, in slots as those of the device table."""
 
-    def __init__(self, cell: str, partition: int, config: WorkerConfig, directory: Directory, capacity: int) -> None:
+    def __init__(self, cell: str, partition: int, config: WorkerConfig, directory: Known, capacity: int) -> None:
         self.cell = cell
         self.partition = partition
         self.config = config

@@ -13,7 +13,7 @@ from flyball_models import bucket
 from flyball_models.capacity import gpus, static, tracker
 from flyball_models.capacity.base import FIELDS, Limits, empty
 from flyball_models.capacity.hybrid import METHODS
-from flyball_streams.engine.directory import Directory
+from flyball_streams.engine.known import Known
 from flyball_streams.engine.packing import arrays, like, wiped
 from flyball_streams.engine.workload.capacity.starts import ColdStarts
 from flyball_streams.engine.workload.sizing.sizer import IN_GPUS
@@ -40,7 +40,7 @@ class Estimate(NamedTuple):
 class Capacities:
     """Capacity of every inference workload of a cell: a few array operations a tick, more at the end of a window."""
 
-    def __init__(self, cell: str, config: WorkerConfig, directory: Directory) -> None:
+    def __init__(self, cell: str, config: WorkerConfig, directory: Known) -> None:
         self.cell = cell
         self.config = config
         self.directory = directory

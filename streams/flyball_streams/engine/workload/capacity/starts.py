@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 from flyball_contracts.ids import NS_PER_S
 from flyball_contracts.records import ColdStart, Demand, Tick, WorkloadSpec
 from flyball_models.capacity.starts import KEPT, Counts, advance, p90
-from flyball_streams.engine.directory import Directory
+from flyball_streams.engine.known import Known
 
 
 class Place(NamedTuple):
@@ -24,7 +24,7 @@ class ColdStarts:
     ``priors`` are the seconds that workloads like one have shown, of those whose owner said nothing.
     """
 
-    def __init__(self, cell: str, directory: Directory) -> None:
+    def __init__(self, cell: str, directory: Known) -> None:
         self.cell = cell
         self.directory = directory
         self.counts: dict[str, Counts] = {}

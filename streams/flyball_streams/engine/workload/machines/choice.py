@@ -13,7 +13,7 @@ from flyball_contracts.config import ChoiceConfig, Offer, WorkerConfig
 from flyball_contracts.ids import NS_PER_S, record_id
 from flyball_contracts.records import Evidence, Proposal, Tick, WorkloadSpec
 from flyball_models.sizing.choice import Mix, Need, Option, Price, choose
-from flyball_streams.engine.directory import Directory
+from flyball_streams.engine.known import Known
 from flyball_streams.engine.packing import pack_struct, unpack_struct
 from flyball_streams.engine.workload.machines.explanation import Chosen, Priced, alone, explained, portions
 from flyball_streams.engine.workload.machines.losses import Losses
@@ -49,7 +49,7 @@ class Options(NamedTuple):
 class Choice:
     """Chooses for the inference workloads of one cell in one partition; without ``offers`` nobody asks it."""
 
-    def __init__(self, cell: str, config: WorkerConfig, directory: Directory) -> None:
+    def __init__(self, cell: str, config: WorkerConfig, directory: Known) -> None:
         self.cell = cell
         self.worker = config
         self.config: ChoiceConfig = config.choice

@@ -10,7 +10,7 @@ from flyball_contracts.records import Evidence, Inventory, Signal, WorkloadSpec
 from flyball_contracts.records.signals import SignalKind
 from flyball_models.capacity import gpus
 from flyball_models.rightsizing import mig
-from flyball_streams.engine.directory import Directory, Replica
+from flyball_streams.engine.known import Known, Replica
 from flyball_streams.engine.workload.capacity.capacities import requests_on
 
 UNITS: Mapping[SignalKind, str] = {"spot_price": "USD/h", "spot_risk": "1/h", "carbon_intensity": "g/kWh"}
@@ -45,7 +45,7 @@ class Quote(NamedTuple):
 class Book:
     """The offers of one cell."""
 
-    def __init__(self, cell: str, offers: Sequence[Offer], directory: Directory) -> None:
+    def __init__(self, cell: str, offers: Sequence[Offer], directory: Known) -> None:
         self.cell = cell
         self.offers = {offer.name: offer for offer in offers if not offer.cells or cell in offer.cells}
         self.directory = directory

@@ -6,7 +6,7 @@ from typing import Any
 from flyball_contracts.config import TimingConfig
 from flyball_contracts.ids import record_id
 from flyball_contracts.records import Demand, Evidence, Plan, Proposal, Signal, Tick, WorkloadSpec
-from flyball_streams.engine.directory import Directory
+from flyball_streams.engine.known import Known
 from flyball_streams.engine.packing import pack_struct, unpack_struct
 from flyball_streams.engine.workload.capacity.capacities import Capacities
 from flyball_streams.engine.workload.proposals import Proposals
@@ -18,7 +18,7 @@ from flyball_streams.engine.workload.timing.progress import Progress
 class Deferral:
     """Times the deferrable workloads of one cell in one partition."""
 
-    def __init__(self, cell: str, config: TimingConfig, directory: Directory, capacities: Capacities) -> None:
+    def __init__(self, cell: str, config: TimingConfig, directory: Known, capacities: Capacities) -> None:
         self.cell = cell
         self.config = config
         self.directory = directory
