@@ -76,9 +76,11 @@ def _all(options: argparse.Namespace, folder: Path) -> dict[str, Any]:
 def _one(folder: Path, title: str, seed: int, speed: float, span_s: float, faults: Sequence[Fault]) -> dict[str, Any]:
     busy_s = span_s * speed
     described = fleet(busy_s, seed)
-    calm = run(folder / "undisturbed", None, (settings(), described, max(speed, REFERENCE)), busy_s)
+    calm = run(
+        folder / "undisturbed", None, (settings(max(speed, REFERENCE)), described, max(speed, REFERENCE)), busy_s
+    )
     print(shown(calm, judge(calm, None), f"{title}: the run without faults"), flush=True)
-    hit = run(folder / "disturbed", None, (settings(), described, speed), busy_s, faults, calm.end)
+    hit = run(folder / "disturbed", None, (settings(speed), described, speed), busy_s, faults, calm.end)
     findings = judge(hit, calm.end)
     print(shown(hit, findings, title), flush=True)
     return as_json(hit, findings)

@@ -64,12 +64,16 @@ def fleet(busy_s: float, seed: int) -> FleetConfig:
     )
 
 
-def settings() -> Config:
-    """Worker and actuators: everything happens in minutes, and limits are no part of what is asked."""
+def settings(speed: float) -> Config:
+    """Worker and actuators: everything happens in minutes, and limits are no part of what is asked.
+
+    What has the age of a second of the wall clock has come, at any speed.
+    """
     worker = msgspec.convert(
         {
             "app": "faults",
             "snapshot_every_s": 5.0,
+            "table_age_s": max(1.0, speed),
             "sizing": {"policy": "forecast_band", "reversal_cooldown_s": 20.0, "cooldown_s": 30.0, "max_scale_in": 1.0},
         },
         WorkerConfig,

@@ -18,11 +18,13 @@ SPEED, UNDISTURBED_SPEED = 2.5, 8.0
 def test_sixty_faults_leave_no_trace(kafka_jars: Path, tmp_path: Path) -> None:
     busy_s = SPAN_S * SPEED
     described = fleet(busy_s, SEED)
-    calm = run(tmp_path / "undisturbed", kafka_jars, (settings(), described, UNDISTURBED_SPEED), busy_s)
+    calm = run(
+        tmp_path / "undisturbed", kafka_jars, (settings(UNDISTURBED_SPEED), described, UNDISTURBED_SPEED), busy_s
+    )
     findings = judge(calm, None)
     assert [*failed(findings), *calm.ended] == [], f"without any fault:\n{table(findings)}"
     faults = schedule(SEED, FAULTS, SPAN_S)
-    hit = run(tmp_path / "disturbed", kafka_jars, (settings(), described, SPEED), busy_s, faults, calm.end)
+    hit = run(tmp_path / "disturbed", kafka_jars, (settings(SPEED), described, SPEED), busy_s, faults, calm.end)
     findings = judge(hit, calm.end)
     text = shown(hit, findings, f"seed {SEED}, {SPEED:g} x real time")
     print(text)

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import msgspec
-from tests.faults import audit
+from tests.faults import again, audit
 from tests.faults.audit import Finding
 from tests.faults.platform import EndState
 from tests.faults.schedule import Fault
@@ -20,9 +20,8 @@ from flyball_contracts.ids import NS_PER_S
 from flyball_contracts.records import Migrate, Outcome, Preempt, Scale
 from flyball_contracts.simulated import Operation
 from flyball_contracts.topics import DEAD_LETTERS, DECISIONS, DEMAND, INVENTORY, OUTCOMES, PROPOSALS, TELEMETRY
-from flyball_streams.engine import Engine
 from flyball_streams.recording import Recording
-from flyball_streams.recording.offline import fed
+from flyball_streams.recording.format import RecordedMessage
 from flyball_streams.recording.recorder import record
 
 DECISION = (Scale, Migrate, Preempt)
@@ -91,6 +90,7 @@ def run(
 def judge(remains: Remains, undisturbed: EndState | None) -> list[Finding]:
     """All oracles; those about the time after the fleet was at rest leave it out."""
     records: dict[str, list[Any]] = {}
+    logs: list[RecordedMessage] = []
     contents: list[tuple[str, bytes]] = []
     reasons: list[str] = []
     for batch in Recording.open(remains.recording).messages():
@@ -98,6 +98,7 @@ def judge(remains: Remains, undisturbed: EndState | None) -> list[Finding]:
             if m.topic == DEAD_LETTERS.name:
                 reasons.append(header(m.headers, REASON) or "?")
                 continue
+            logs += [m] if m.topic in again.READ else []
             decoded = decode_message(m.topic, m.value, m.headers)
             records.setdefault(m.topic, []).append(decoded)
             if isinstance(decoded, DECISION):
@@ -106,11 +107,13 @@ def judge(remains: Remains, undisturbed: EndState | None) -> list[Finding]:
     known = {d.id for d in decisions}
     outcomes: list[Outcome] = [o for o in records.get(OUTCOMES.name, []) if o.decision in known]
     demand, proposals = records.get(DEMAND.name, []), records.get(PROPOSALS.name, [])
-    reference = [d for d in replayed(remains) if d.time_ns <= remains.until_ns]
+    log = again.Log(logs)
+    reference = [d for d in again.replayed(log, remains.worker, PARTITIONS) if d.time_ns <= remains.until_ns]
     findings = [
         audit.one_effect(decisions, remains.operations),
         audit.one_last_word(decisions, outcomes),
         audit.one_content(contents),
+        *again.said_again(log, remains.worker, PARTITIONS),
         *audit.as_replayed(decisions, reference),
         audit.no_frame_lost(records.get(TELEMETRY.name, [])),
         audit.nothing_late(demand),
@@ -121,13 +124,6 @@ def judge(remains: Remains, undisturbed: EndState | None) -> list[Finding]:
     if undisturbed is not None:
         findings.append(audit.same_end(remains.end, undisturbed))
     return findings
-
-
-def replayed(remains: Remains) -> list[Any]:
-    """Decisions of the pure engine on what came from outside and on the outcomes."""
-    engine = Engine(remains.worker, PARTITIONS)
-    sent = (m for _, messages in fed(Recording.open(remains.recording), engine) for m in messages)
-    return [decode_message(m.topic, m.value, m.headers) for m in sent if m.topic == DECISIONS.name]
 
 
 def _rest(stage: Stage, expected: EndState | None) -> tuple[EndState, list[Operation], int]:

@@ -202,7 +202,9 @@ class WorkerConfig(Section, frozen=True):
     ``lateness_ticks`` is how far behind the others a node may be before its tick closes without it. A lane that is
     behind only has a backlog, and a sum without it would look like a drop of demand: it is waited for
     ``lane_lateness_ticks``.
-    ``max_ahead_ticks`` is how far ahead of them a message may be before it is refused. ``signing_key`` is the PEM file
+    ``max_ahead_ticks`` is how far ahead of them a message may be before it is refused. ``table_age_s`` is how old a
+    specification, curve or outcome must be at the end of a tick to count in it, and a tick old at least: those that are
+    younger may be on their way still. ``signing_key`` is the PEM file
     of the private key with which decisions are signed, empty for none.
     """
 
@@ -210,6 +212,7 @@ class WorkerConfig(Section, frozen=True):
     lateness_ticks: Count = 5
     lane_lateness_ticks: Count = 60
     max_ahead_ticks: Count = 120
+    table_age_s: Positive = 1.0
     decision_ttl_s: Positive = 120.0
     profile_every_ticks: Count = 60
     snapshot_every_s: Positive = 30.0

@@ -4,9 +4,10 @@ A lane does not decide on the newest tables: when it reads a backlog, they tell 
 its tick. And when it comes back after a crash, they tell more than they did when it decided a tick first. So each lane
 has a view of each of its cells, which moves with the ticks. Two things let a record count.
 
-Its time: it counts from the first tick on that begins at its time or after it. A node's agent sends an inventory before
-the first frame that names it; owners, feeds and actuators are bound by no such order. A tick looks at its beginning and
-not at its end, because its frames are sent at the beginning, and what is stamped later may be on its way still.
+Its time: it counts from the first tick on that begins at its time or after it. A tick looks at its beginning and not at
+its end, because its frames are sent at the beginning, and what is stamped later may be on its way still. A node's agent
+sends an inventory before the first frame that names it. Owners, feeds and actuators are bound by no such order: what
+they say counts when it has a certain age, so that a replay, which has it in time, hardly ever decides otherwise.
 
 Its place in the log: it counts only where the tables had been read so far when the tick was decided. That is written
 down (:mod:`.offsets`), so whoever decides the tick again lets the same records count. A record that came late counts
@@ -42,12 +43,19 @@ class View(Known, Reader):
     """One cell as it was at a tick, by the records of some kinds; :meth:`advance` moves it, and before it is empty.
 
     Rows of other cells are not in it, but for curves, which have no cell, and nodes and workloads that left this one.
-    ``offsets`` are how far the tables count. ``base`` is how far they had been read when its lane was made: what of a
+    ``age_ns`` is how old a record of no node must be at the end of a tick; a tick at least. ``offsets`` are how far the
+    tables count. ``base`` is how far they had been read when its lane was made: what of a
     key lies before that stands for older records of the key, which compaction has deleted.
     """
 
     def __init__(
-        self, directory: Directory, cell: str, kinds: tuple[type[Row], ...] = (), base: TableOffsets = NOWHERE
+        self,
+        directory: Directory,
+        cell: str,
+        kinds: tuple[type[Row], ...] = (),
+        *,
+        base: TableOffsets = NOWHERE,
+        age_ns: int = 0,
     ) -> None:
         super().__init__()
         self._clear(Tables(OUTCOMES_HEEDED))
@@ -55,6 +63,7 @@ class View(Known, Reader):
         self.cell = cell
         self.kinds = kinds or ALL
         self.base = base
+        self.age_ns = age_ns
         self.offsets: TableOffsets = NOWHERE
         self.time_ns = -1
         self._mine: set[Key] = set()
@@ -94,12 +103,13 @@ class View(Known, Reader):
             return []
         if not begins and self._pending[0][0] > now and self._pending[-1][0] <= now + OTHER_CLOCK_NS:
             return []
+        settled = now - max(0, self.age_ns - tick.period_ns)
         due, pending = list[Row](), list[tuple[int, Row]]()
         nodes = set[str]()
         for at, row in self._pending:
             foreign = at > now + OTHER_CLOCK_NS and isinstance(row, WorkloadSpec | Outcome)
             stands_for_older = begins and isinstance(row, Inventory) and row.node not in nodes
-            if at <= now or foreign or stands_for_older:
+            if at <= (now if isinstance(row, Inventory) else settled) or foreign or stands_for_older:
                 due.append(row)
                 nodes |= {row.node} if isinstance(row, Inventory) else set()
             else:

@@ -128,3 +128,27 @@ def test_named_proposals_survive_a_restart() -> None:
     other.restore(court.snapshot())
     for index in range(19, 40):
         assert court.step(said_of(index, repeated=(old.id,))) == other.step(said_of(index, repeated=(old.id,)))
+
+
+def test_what_a_lane_says_again_after_a_crash_is_not_heard_again() -> None:
+    """It was decided on at its tick, or came to nothing there; it may be true no longer."""
+    court, old = lane(), proposal("a", tick(18), 2)
+    failing = asked(18, proposal("b", tick(18), 1))
+    court.step(marks(0, 18))
+    assert scales([*failing, *said_of(18, old)], court) == [("a", 2, 18), ("b", 1, 18)]
+    held = court.ticks[CELL].received
+    again = [*failing, *said_of(18, old), *marks(19, 1)]
+    assert scales(again, court) == []
+    assert court.ticks[CELL].open == {}
+    assert court.stats.duplicates == 2
+    assert held["workload/0"].keys() <= {old.id}
+
+
+def test_after_its_clock_was_set_back_a_cell_hears_its_lanes() -> None:
+    court = lane()
+    court.step(marks(5000, 20))
+    court.step(marks(0, 20))
+    assert scales([*asked(21, proposal("b", tick(21), 1)), *said_of(21, proposal("a", tick(21), 2))], court) == [
+        ("a", 2, 21),
+        ("b", 1, 21),
+    ]

@@ -172,3 +172,71 @@ def test_what_belongs_to_another_cell_is_not_in_a_view() -> None:
     view.advance(tick(1))
     assert view.nodes(CELL) == []
     assert {type(row) for row in view.inventories.values()} == {Inventory}
+
+
+def test_what_lies_beyond_the_offsets_of_a_tick_does_not_count_though_it_is_older() -> None:
+    directory = Directory()
+    directory.apply(spec("w", time_ns=START_NS, max_replicas=1))
+    then = directory.offsets
+    directory.apply(spec("w", time_ns=START_NS + SECOND_NS, max_replicas=2))
+    view = View(directory, CELL)
+    seen: list[int] = []
+    for index, offsets in enumerate((then, then, then, directory.offsets, then)):
+        view.advance(tick(index), offsets)
+        seen += [spec.max_replicas for spec in view.workloads(CELL)]
+    assert seen == [1, 1, 1, 2, 2]
+
+
+def test_a_tombstone_beyond_the_offsets_of_a_tick_deletes_nothing_yet() -> None:
+    directory = Directory()
+    directory.apply(spec("w", time_ns=START_NS))
+    then = directory.offsets
+    directory.forget(WORKLOADS.name, "w")
+    view = View(directory, CELL)
+    view.advance(tick(0), then)
+    assert view.spec("w") is not None
+    state, view = view.state(), View(directory, CELL)
+    view.load(state)
+    view.advance(tick(1), then)
+    assert view.spec("w") is not None
+    view.advance(tick(2))
+    assert view.spec("w") is None
+
+
+def test_offsets_that_were_not_read_yet_lose_nothing() -> None:
+    directory, asked = Directory(), {WORKLOADS.name: (2,)}
+    view = View(directory, CELL)
+    view.advance(tick(0), asked)
+    for index, name in enumerate("ab"):
+        directory.apply(spec(name, time_ns=START_NS))
+        view.advance(tick(index + 1), asked)
+    assert [spec.workload for spec in view.workloads(CELL)] == ["a", "b"]
+    assert view.offsets == asked
+
+
+@pytest.mark.parametrize("away", [False, True])
+def test_a_table_that_was_made_again_counts_from_its_beginning(away: bool) -> None:
+    directory = Directory()
+    for name in "abc":
+        directory.apply(spec(name, time_ns=START_NS))
+    view = View(directory, CELL)
+    view.advance(tick(0))
+    if away:
+        state, directory = view.state(), Directory()
+        view = View(directory, CELL)
+        view.load(state)
+    else:
+        directory.read(WORKLOADS.name, 0, 0)
+    directory.apply(spec("d", time_ns=START_NS), 0, 0)
+    view.advance(tick(1), {WORKLOADS.name: (3,)})
+    assert [spec.workload for spec in view.workloads(CELL)] == ["a", "b", "c", "d"]
+    assert view.offsets == {WORKLOADS.name: (1,)}
+
+
+def test_what_compaction_left_stands_for_what_it_deleted_where_a_lane_begins_with_a_backlog() -> None:
+    directory = Directory()
+    for offset, name in ((7, "old"), (9, "new")):
+        directory.apply(spec(name, time_ns=START_NS), 0, offset)
+    view = View(directory, CELL, base={WORKLOADS.name: (8,)})
+    view.advance(tick(0), {WORKLOADS.name: (5,)})
+    assert [spec.workload for spec in view.workloads(CELL)] == ["old"]

@@ -7,6 +7,7 @@ import msgspec
 
 from flyball_contracts.codec import Message, record_message
 from flyball_contracts.config import WorkerConfig
+from flyball_contracts.ids import NS_PER_S
 from flyball_contracts.records import Proposal, ProposalTick, TableOffsets, Tick
 from flyball_streams.engine.cell.arbiter import Arbiter
 from flyball_streams.engine.cell.memory import Memory
@@ -24,13 +25,26 @@ STAGE = "cell lane"
 class CellProposals(msgspec.Struct):
     """Open ticks of one cell and the proposals in them; and the latest of each source, by id, with their ticks.
 
-    ``offsets`` are how far the tables count, by tick.
+    ``offsets`` are how far the tables count, by tick. ``told`` is the newest tick of which each source has said all.
     """
 
     gate: Gate
     open: dict[int, list[tuple[Proposal, ...]]] = {}
     received: dict[str, dict[str, tuple[int, Proposal]]] = {}
     offsets: dict[int, TableOffsets] = {}
+    told: dict[str, int] = {}
+
+    def is_again(self, message: ProposalTick) -> bool:
+        """Whether a lane that came back after a crash says again what it has said: it may be true no longer.
+
+        What is far ahead of the marks was said before the cell's clock was set back.
+        """
+        return message.tick.index <= self.told.get(message.source, -1) <= self.gate.front + self.gate.max_ahead
+
+    def note(self, message: ProposalTick) -> None:
+        """Take note of the last message of a lane about a tick."""
+        if message.closes or message.source.startswith("node/"):
+            self.told[message.source] = message.tick.index
 
     def in_full(self, message: ProposalTick) -> tuple[Proposal, ...]:
         """Proposals of a message, with those that it repeats by id; one that was never received is left out."""
@@ -82,6 +96,7 @@ class CellLane:
         self.arbiters: dict[str, Arbiter] = {}
         self.views: dict[str, View] = {}
         self.base: TableOffsets = directory.offsets
+        self.age_ns = round(config.table_age_s * NS_PER_S)
         self._whole: list[Whole] = []
 
     def step(self, batch: Sequence[Incoming]) -> list[Message]:
@@ -125,7 +140,7 @@ class CellLane:
     def _arbiter(self, name: str) -> Arbiter:
         arbiter = self.arbiters.get(name)
         if arbiter is None:
-            view = self.views[name] = View(self.directory, name, base=self.base)
+            view = self.views[name] = View(self.directory, name, base=self.base, age_ns=self.age_ns)
             arbiter = self.arbiters[name] = Arbiter(name, self.config, view)
         return arbiter
 
@@ -138,15 +153,19 @@ class CellLane:
             ticks = self.ticks[message.cell] = CellProposals(gate)
         gate, index = ticks.gate, message.tick.index
         check_period(message.cell, message.source, message.tick, gate.period_ns)
-        if proposals := ticks.in_full(message):
+        if again := ticks.is_again(message):
+            self.stats.duplicates += 1
+        elif proposals := ticks.in_full(message):
             # The marks are the workload lanes'; a proposal of a node lane may come after them, or from a node whose
             # clock runs ahead. It is no less true then.
             # A lane that reads a backlog before the others do may be far ahead of the marks; it is no liar.
             most = gate.max_ahead if log_ms < 0 else FORGET_TICKS
             ahead = gate.front >= 0 and index > gate.front + most
             ticks.open.setdefault(gate.closed + 1 if ahead else max(index, gate.closed + 1), []).append(proposals)
+        if not again:
+            ticks.note(message)
         if not message.closes:
-            self.stats.used += 1
+            self.stats.used += not again
             return
         arrival = gate.arrive(message.source, index, log_ms)
         count(self.stats, arrival)

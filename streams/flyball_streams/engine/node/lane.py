@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from flyball_contracts.codec import Message, decode_record, record_message
 from flyball_contracts.config import WorkerConfig
 from flyball_contracts.errors import DecodeError
+from flyball_contracts.ids import NS_PER_S
 from flyball_contracts.records import Inventory, NodeEvent, TableOffsets, WorkloadSpec
 from flyball_contracts.topics import TELEMETRY
 from flyball_streams.engine.directory import Directory
@@ -46,6 +47,7 @@ class NodeLane:
         self.cells: dict[str, NodeCell] = {}
         self.views: dict[str, View] = {}
         self.base: TableOffsets = directory.offsets
+        self.age_ns = round(config.table_age_s * NS_PER_S)
         self.offsets = self.base
 
     def step(self, batch: Sequence[Incoming]) -> list[Message]:
@@ -97,7 +99,7 @@ class NodeLane:
     def _cell(self, name: str) -> NodeCell:
         cell = self.cells.get(name)
         if cell is None:
-            view = self.views[name] = View(self.directory, name, (WorkloadSpec,), self.base)
+            view = self.views[name] = View(self.directory, name, (WorkloadSpec,), base=self.base, age_ns=self.age_ns)
             cell = self.cells[name] = NodeCell(
                 name, self.partition, self.config, view, self.demand_partitions, self.capacity
             )

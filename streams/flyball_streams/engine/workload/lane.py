@@ -7,6 +7,7 @@ import msgspec
 
 from flyball_contracts.codec import Message, record_message
 from flyball_contracts.config import WorkerConfig
+from flyball_contracts.ids import NS_PER_S
 from flyball_contracts.partitioner import partition_of
 from flyball_contracts.records import Arrivals, Demand, DemandTick, Inventory, Signal, TableOffsets, Tick, WorkloadSpec
 from flyball_streams.engine.directory import Directory
@@ -81,6 +82,7 @@ class WorkloadLane:
         self._whole: list[Whole] = []
         self._owned_at: dict[str, tuple[int, list[WorkloadSpec]]] = {}
         self.base: TableOffsets = directory.offsets
+        self.age_ns = round(config.table_age_s * NS_PER_S)
 
     def step(self, batch: Sequence[Incoming]) -> list[Message]:
         """Take a micro-batch of demand in; see :class:`~flyball_streams.engine.lane.Lane`."""
@@ -152,7 +154,7 @@ class WorkloadLane:
 
     def _nodes(self, said: DemandTick) -> list[Inventory]:
         """Nodes of a cell as they were at its first tick."""
-        view = View(self.directory, said.cell, (Inventory,), self.base)
+        view = View(self.directory, said.cell, (Inventory,), base=self.base)
         view.advance(said.tick, said.table_offsets or None)
         return view.nodes(said.cell)
 
@@ -171,7 +173,9 @@ class WorkloadLane:
         if cell is None:
             history = self.histories.get(name)
             mine = history.only(self._is_mine) if history is not None else None
-            view = self.views[name] = View(self.directory, name, (Inventory, WorkloadSpec, Signal), self.base)
+            view = self.views[name] = View(
+                self.directory, name, (Inventory, WorkloadSpec, Signal), base=self.base, age_ns=self.age_ns
+            )
             cell = self.cells[name] = WorkloadCell(name, self.source, self.config, view, mine)
         return cell
 

@@ -1,0 +1,144 @@
+"""What lanes said is what they say again of their logs: to the byte, whatever was killed between.
+
+Demand and proposals tell how far the tables count for each tick. So a fresh lane that is fed what a lane read, from the
+first message on, must say the same: nothing was lost, nothing made up, and nothing said in two ways.
+"""
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import groupby
+from typing import Any
+
+import msgspec
+from tests.faults.audit import Finding
+
+from flyball_contracts.cloudevents import header
+from flyball_contracts.codec import Message, decode_record, record_message
+from flyball_contracts.config import WorkerConfig
+from flyball_contracts.errors import DecodeError
+from flyball_contracts.records import DemandTick, ProposalTick, TableOffsets
+from flyball_contracts.tables import TABLES
+from flyball_contracts.topics import DECISIONS, DEMAND, EVENTS, PROPOSALS, TELEMETRY
+from flyball_streams.engine import Directory, Engine, Incoming, Lane
+from flyball_streams.engine.cell import CellLane
+from flyball_streams.engine.workload import WorkloadLane
+from flyball_streams.recording.format import RecordedMessage, order_of
+
+PROPOSED, DECIDED = "proposals follow from the log", "decisions follow from the log"
+SOURCES = frozenset({TELEMETRY.name, EVENTS.name})
+READ = SOURCES | frozenset({DEMAND.name, PROPOSALS.name, DECISIONS.name, *(topic.name for topic in TABLES)})
+"""Topics that a :class:`Log` is made of."""
+Said = dict[str, set[bytes]]
+
+
+class Log:
+    """What lies on the topics after a run, each in the order of its partitions."""
+
+    def __init__(self, messages: Iterable[RecordedMessage]) -> None:
+        self.sources: list[RecordedMessage] = []
+        self._of: dict[str, list[RecordedMessage]] = defaultdict(list)
+        for m in messages:  # in the order of event time
+            (self.sources if m.topic in SOURCES else self._of[m.topic]).append(m)
+        for of in self._of.values():
+            of.sort(key=lambda m: (m.partition, m.offset))
+
+    def on(self, topic: str) -> list[RecordedMessage]:
+        """Messages of a topic."""
+        return self._of[topic]
+
+    def read_tables(self, directory: Directory) -> None:
+        """Let a directory read all tables to their ends."""
+        _read_tables(directory, [m for topic in TABLES for m in self.on(topic.name)])
+
+
+def said_again(log: Log, worker: WorkerConfig, partitions: Mapping[str, int]) -> tuple[Finding, Finding]:
+    """Compare proposals of workload lanes, and decisions, with those of fresh lanes on the same logs."""
+    directory, count = Directory(), partitions[DEMAND.name]
+    workloads: list[Lane] = [
+        WorkloadLane(p, worker, directory, count, node_partitions=partitions[TELEMETRY.name]) for p in range(count)
+    ]
+    cells: list[Lane] = [CellLane(p, worker, directory, count) for p in range(partitions[PROPOSALS.name])]
+    log.read_tables(directory)
+    theirs = _by_id(m for m in log.on(PROPOSALS.name) if _source(m.headers).startswith("/workload/"))
+    proposals = _compare(PROPOSED, theirs, _again(workloads, log.on(DEMAND.name), PROPOSALS.name))
+    decided = _again(cells, log.on(PROPOSALS.name), DECISIONS.name)
+    return proposals, _compare(DECIDED, _by_id(log.on(DECISIONS.name)), decided)
+
+
+class Replay(Engine):
+    """An engine that decides each tick on the tables that it was decided on, as its proposals tell."""
+
+    def __init__(self, log: Log, worker: WorkerConfig, partitions: Mapping[str, int]) -> None:
+        super().__init__(worker, partitions)
+        self._used: dict[tuple[str, str, int], TableOffsets] = {}
+        for m in log.on(PROPOSALS.name):
+            said = decode_record(m.topic, m.value, m.headers)
+            if isinstance(said, ProposalTick) and said.table_offsets:
+                self._used.setdefault((said.cell, said.source, said.tick.index), said.table_offsets)
+        log.read_tables(self.directory)
+
+    def _deliver(self, message: Message) -> Incoming:
+        said = decode_record(message.topic, message.value, message.headers)
+        if isinstance(said, DemandTick):
+            used = self._used.get((said.cell, f"workload/{said.partition}", said.tick.index), said.table_offsets)
+            said = msgspec.structs.replace(said, table_offsets=used)
+            message = message._replace(value=record_message(said, f"/{said.source}").value)
+        return super()._deliver(message)
+
+
+def replayed(log: Log, worker: WorkerConfig, partitions: Mapping[str, int]) -> list[Any]:
+    """Decisions of the pure engine on all frames and events, tick by tick, and on the tables as they were used."""
+    engine = Replay(log, worker, partitions)
+    found: list[Any] = []
+    for _, batch in groupby(log.sources, key=lambda m: order_of(m)[0]):
+        sent = engine.feed([_incoming(m) for m in batch])
+        found += [decode_record(m.topic, m.value, m.headers) for m in sent if m.topic == DECISIONS.name]
+    return found
+
+
+def _read_tables(directory: Directory, messages: Iterable[RecordedMessage]) -> None:
+    for m in messages:
+        if m.value is None:
+            directory.forget(m.topic, (m.key or b"").decode(), m.partition, m.offset)
+            continue
+        try:
+            directory.apply(decode_record(m.topic, m.value, m.headers), m.partition, m.offset)
+        except DecodeError:
+            directory.read(m.topic, m.partition, m.offset + 1)
+
+
+def _again(lanes: Sequence[Lane], log: Sequence[RecordedMessage], topic: str) -> Said:
+    """What lanes say on a topic, by the ids of the messages."""
+    said: list[Message] = []
+    for p, lane in enumerate(lanes):
+        said += lane.step([_incoming(m)._replace(log_ms=m.timestamp_ms) for m in log if m.partition == p])
+    return _by_id(m for m in said if m.topic == topic)
+
+
+def _incoming(m: RecordedMessage) -> Incoming:
+    return Incoming(m.topic, m.partition, m.offset, m.key, m.value, m.headers)
+
+
+def _by_id(messages: Iterable[RecordedMessage | Message]) -> Said:
+    contents: Said = defaultdict(set)
+    for m in messages:
+        contents[header(m.headers, "ce_id") or "?"].add(m.value or b"")
+    return contents
+
+
+def _source(headers: Sequence[tuple[str, bytes | None]]) -> str:
+    return header(headers, "ce_source") or ""
+
+
+def _compare(oracle: str, said: Said, again: Said) -> Finding:
+    broken: list[str] = []
+    for identity in sorted(said.keys() | again.keys()):
+        theirs, ours = said.get(identity, set()), again.get(identity, set())
+        if theirs != ours:
+            what = "lost" if not theirs else "made up" if not ours else f"{len(theirs)} contents, another in a replay"
+            broken.append(f"{identity}: {what}: {_shown(min(theirs or ours))}")
+    return Finding(oracle, len(said), broken)
+
+
+def _shown(value: bytes) -> str:
+    return value.decode(errors="replace")[:300]
