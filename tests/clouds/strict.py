@@ -12,6 +12,7 @@ import uuid
 from collections import Counter
 from collections.abc import Callable
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
 from typing import Any, NamedTuple
 from urllib.parse import parse_qsl, unquote, urlencode, urlsplit
 from xml.etree import ElementTree
@@ -23,6 +24,10 @@ _EKS = {
     ("POST", "tags"): "TagResource",
 }
 _ASG = "http://autoscaling.amazonaws.com/doc/2011-01-01/"
+POLICY = Path(__file__).resolve().parents[2] / "infra" / "aws" / "actuator-policy.json"
+ALLOWED = frozenset(
+    action for statement in json.loads(POLICY.read_text())["Statement"] for action in statement["Action"]
+)
 
 
 class Asked(NamedTuple):
@@ -145,7 +150,7 @@ class StrictAws:
             self.throttled[asked.action] -= 1
             code = "RequestLimitExceeded" if asked.action.startswith("ec2:") else "Throttling"
             raise Refusal(code, "Rate exceeded", 503 if code == "RequestLimitExceeded" else 400)
-        if asked.action in self.denied:
+        if asked.action in self.denied or asked.action not in ALLOWED:
             raise Refusal("UnauthorizedOperation" if asked.action.startswith("ec2:") else "AccessDenied", "no", 403)
         special = {
             "ec2:CreateFleet": self._create_fleet,

@@ -1,15 +1,18 @@
 """Pools on Google Cloud, by its own library, on a strict fake of the documented contract."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import pytest
 from tests.actuators.carry_out import carried_out, ended, submitted
-from tests.clouds.buying import buy, settle
+from tests.clouds.buying import buy, claimed, settle
 from tests.clouds.gcp import GcpFake
+from tests.clouds.serving import carried_out_by_the_service
 
 from flyball_actuators.platforms import Done, Failed, Handle, PlatformError, Rejected
 from flyball_actuators.platforms.gcp import api
 from flyball_actuators.platforms.pools import operation as operations
+from flyball_streams.broker import EmbeddedBroker
 
 KINDS = ["instance_group", "resize_request"]
 BUYS = {"instance_group": "POST resize", "resize_request": "POST resizeRequests"}
@@ -48,14 +51,15 @@ def test_a_crash_between_call_and_answer_settles_to_exactly_one(
     pool = gcp.pool(kind, before)
     decision = buy(pool, before, after)
     gcp.cut[BUYS[kind] if after > before else "POST deleteInstances"] = cut
+    before_it = claimed(gcp.platform(pool), decision)
     with pytest.raises(PlatformError):
         submitted(gcp.platform(pool), decision)
     anew = gcp.platform(pool)
-    handle = settle(anew, decision)
+    handle = settle(anew, decision, before_it)
     assert isinstance(handle, Handle), handle
     assert isinstance(ended(anew, handle), Done)
     assert gcp.size(pool) == after
-    assert isinstance(settle(gcp.platform(pool), decision), Handle)
+    assert isinstance(settle(gcp.platform(pool), decision, before_it), Handle)
     assert gcp.size(pool) == after
 
 
@@ -111,3 +115,10 @@ def test_a_missing_right_is_a_refusal(gcp: GcpFake, verb: str, says: str) -> Non
     assert isinstance(answer, Rejected)
     assert (answer.code, says in answer.detail) == ("platform", True)
     assert gcp.size(pool) == 0
+
+
+def test_from_the_topic_to_the_cloud(
+    gcp: GcpFake, embedded_broker: Callable[..., EmbeddedBroker], tmp_path: Path
+) -> None:
+    pool = gcp.pool("instance_group", market="spot")
+    carried_out_by_the_service(embedded_broker, tmp_path, gcp.entry(pool, budget_usd_per_hour=100.0), pool, gcp)

@@ -1,0 +1,127 @@
+"""Azure as its own library calls it: one try a call, and each error as what it means for a decision."""
+
+import random
+import time
+from collections.abc import Callable
+from importlib import import_module
+from typing import Any
+from urllib.parse import urlsplit
+
+from flyball_actuators.platforms.base import PlatformError, Rejected
+from flyball_actuators.platforms.pools.endpoint import checked, local
+from flyball_contracts.config import PlatformConfig
+from flyball_contracts.errors import ConfigError
+
+TRIES = 5
+BACKOFF_S = (0.2, 3.0)
+PUBLIC = "https://management.azure.com"
+ROLE = "Microsoft.Compute/virtualMachineScaleSets/read, /write, /delete/action and /virtualMachines/read"
+_SCARCE = ("AllocationFailed", "ZonalAllocationFailed", "OverconstrainedAllocationRequest", "SkuNotAvailable")
+_QUOTA = ("QuotaExceeded", "OperationNotAllowed", "exceeding approved")
+
+
+class Azure:
+    """Calls one subscription with the credentials that the library finds; ``where`` names the entry in errors."""
+
+    def __init__(self, entry: PlatformConfig, where: str) -> None:
+        try:
+            compute: Any = import_module("azure.mgmt.compute")
+            identity: Any = import_module("azure.identity")
+            self._errors: Any = import_module("azure.core.exceptions")
+            self._request: Any = import_module("azure.core.rest").HttpRequest
+            policies: Any = import_module("azure.core.pipeline.policies")
+            self.unchanged: Any = import_module("azure.core").MatchConditions.IfNotModified
+        except ImportError as error:
+            raise ConfigError(f"{where}.driver: azure needs pip install 'flyball[azure]'") from error
+        self._url = checked(entry.url, where) or PUBLIC
+        more: dict[str, Any] = {"authentication_policy": policies.SansIOHTTPPolicy()} if local(self._url) else {}
+        self._client: Any = compute.ComputeManagementClient(
+            identity.DefaultAzureCredential(),
+            entry.account,
+            base_url=self._url,
+            retry_total=0,  # what is sent again is decided here, not below
+            connection_timeout=entry.timeout_s,
+            read_timeout=entry.timeout_s,
+            **more,
+        )
+
+    def sets(self, method: str, *arguments: Any, **named: Any) -> Any:
+        """Call on scale sets: the answer, or ``Rejected`` where nothing was done; see :meth:`_call`."""
+        return self._call(method, lambda: getattr(self._client.virtual_machine_scale_sets, method)(*arguments, **named))
+
+    def machines(self, group: str, name: str) -> Any:
+        """The machines of a scale set, or ``Rejected``."""
+        listed = self._client.virtual_machine_scale_set_vms.list
+        return self._call("list", lambda: list(listed(group, name, expand="instanceView")))
+
+    def begin(self, method: str, *arguments: Any, **named: Any) -> str | Rejected:
+        """Start what takes long: the path by which it is followed, empty where it is not to be followed."""
+        paths: list[str] = []
+
+        def hook(response: Any) -> None:
+            headers = response.http_response.headers
+            parts = urlsplit(headers.get("Azure-AsyncOperation") or "")
+            paths.append(f"{parts.path}?{parts.query}" if parts.path else "")
+
+        begun = self.sets(method, *arguments, polling=False, raw_response_hook=hook, **named)
+        return begun if isinstance(begun, Rejected) else (paths[0] if paths else "")
+
+    def followed(self, path: str) -> dict[str, Any] | Rejected:
+        """The status of what was begun. A path only, so that no credentials go anywhere else."""
+
+        def ask() -> Any:
+            response = self._client.send_request(self._request("GET", f"{self._url}{path}"))
+            response.raise_for_status()
+            return response.json()
+
+        answer: dict[str, Any] | Rejected = self._call("operation", ask)
+        return answer
+
+    def _call(self, name: str, ask: Callable[[], Any]) -> Any:
+        """Make one call. One that was throttled did nothing, so it is made again.
+
+        Raises :class:`PlatformError` where it is not known what became of it.
+        """
+        for attempt in range(TRIES):
+            try:
+                return ask()
+            except self._errors.ClientAuthenticationError as error:
+                return Rejected("platform", f"{name}: {error.message}; renew the credentials of its identity")
+            except self._errors.HttpResponseError as error:
+                status, said = int(error.status_code or 0), f"{name}: {_words(error)}"
+                if status == 429:
+                    if attempt + 1 < TRIES:
+                        time.sleep(random.uniform(0, min(BACKOFF_S[1], BACKOFF_S[0] * 2**attempt)))
+                        continue
+                    raise PlatformError(f"{said}: throttled {TRIES} times") from error
+                if status >= 500 or not status:
+                    raise PlatformError(f"{said}: HTTP {status}") from error
+                return _refused(status, said)
+            except (self._errors.AzureError, OSError) as error:
+                raise PlatformError(f"{name}: {error}") from error
+        raise AssertionError("unreachable")
+
+
+def remedy(said: str) -> str:
+    """What helps, where a message tells of a lack of capacity; empty where it does not."""
+    if any(code in said for code in _SCARCE):
+        return "use a pool of another zone, region or size, or wait"
+    return "raise the subscription's quota, or ask for fewer" if any(code in said for code in _QUOTA) else ""
+
+
+def _refused(status: int, said: str) -> Rejected:
+    helps = remedy(said)
+    if helps:
+        return Rejected("platform", f"{said}; {helps}")
+    if status == 403:
+        return Rejected("platform", f"{said}; grant the identity {ROLE}")
+    if status == 404:
+        return Rejected("unknown_target", f"{said}; correct the pool in actuator.platforms")
+    if status in (409, 412):
+        return Rejected("conflict", f"{said}; decide again on what is there now")
+    return Rejected("invalid", f"{said}; correct the pool in actuator.platforms, or the scale set")
+
+
+def _words(error: Any) -> str:
+    inner = error.error
+    return f"{inner.code}: {inner.message}" if inner is not None and inner.code else str(error.message)
