@@ -15,6 +15,7 @@ ABSENT = os.environ.get(NO_SKIP_VARIABLE) == "1" and not os.environ.get(VARIABLE
 REAL = (
     "test_autoscaler.py",
     "test_chart.py",
+    "test_chart_path.py",
     "test_controller.py",
     "test_keda.py",
     "test_loop.py",
