@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 from tests.conftest import NO_SKIP_VARIABLE, ROOT
+from tests.kubernetes.chart import helm_program
 from tests.kubernetes.cluster import Cluster
 from tests.kubernetes.controlplane import ControlPlane, missing
 
@@ -15,6 +16,7 @@ ABSENT = os.environ.get(NO_SKIP_VARIABLE) == "1" and not os.environ.get(VARIABLE
 REAL = (
     "test_autoscaler.py",
     "test_chart.py",
+    "test_chart_path.py",
     "test_controller.py",
     "test_keda.py",
     "test_loop.py",
@@ -23,7 +25,8 @@ REAL = (
     "test_service.py",
     "test_trial.py",
 )
-collect_ignore = [*REAL] if ABSENT else []
+NO_HELM = os.environ.get(NO_SKIP_VARIABLE) == "1" and helm_program() is None
+collect_ignore = [*REAL] if ABSENT else ["test_chart.py", "test_chart_path.py"] if NO_HELM else []
 
 
 @pytest.fixture(scope="session")

@@ -1,0 +1,111 @@
+"""What the images hold: installs extras into fresh environments, and says their sizes and what is in them.
+
+    python infra/docker/contents.py [--sbom FOLDER] [EXTRAS]...     EXTRAS: agent,otlp and what else the Dockerfile asks
+
+Each of EXTRAS is installed as the Dockerfile installs it, held to constraints.txt. With --sbom a CycloneDX 1.6 document
+of each is written, made from the metadata of what was installed.
+"""
+
+import argparse
+import json
+import re
+import subprocess
+import sys
+import venv
+from importlib.metadata import Distribution, distributions
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def of_dockerfile() -> list[str]:
+    """The extras that the images are made of."""
+    text = (ROOT / "infra/docker/Dockerfile").read_text()
+    return [str(found) for found in re.findall(r"\.whl\)\[([\w,]+)\]", text)]
+
+
+def install(folder: Path, extras: str) -> Path:
+    """An environment with Flyball and the extras, without pip; its packages' folder."""
+    venv.create(folder, with_pip=False)
+    subprocess.run(
+        [
+            sys.executable, "-m", "pip", "--python", str(folder / "bin/python"), "install", "--quiet", "--only-binary",
+            ":all:", "--constraint", str(ROOT / "constraints.txt"), f"{ROOT}[{extras}]",
+        ],
+        check=True,
+    )  # fmt: skip
+    (packages,) = (folder / "lib").glob("python*/site-packages")
+    return packages
+
+
+def sbom(packages: Path) -> dict[str, Any]:
+    """A CycloneDX document of the distributions in a folder, by name."""
+    found = sorted(distributions(path=[str(packages)]), key=lambda one: _name(one))
+    (own,) = [one for one in found if _name(one) == "flyball"]
+    return {
+        "$schema": "http://cyclonedx.org/schema/bom-1.6.schema.json",
+        "bomFormat": "CycloneDX",
+        "specVersion": "1.6",
+        "version": 1,
+        "metadata": {"component": {**_component(own), "type": "application"}},
+        "components": [_component(one) for one in found if one is not own],
+        "dependencies": [{"ref": _purl(one), "dependsOn": _needs(one, found)} for one in found],
+    }
+
+
+def size_bytes(folder: Path) -> int:
+    """What the files of a folder hold."""
+    return sum(path.stat().st_size for path in folder.rglob("*") if path.is_file() and not path.is_symlink())
+
+
+def _component(one: Distribution) -> dict[str, Any]:
+    said: dict[str, Any] = {
+        "type": "library",
+        "bom-ref": _purl(one),
+        "name": _name(one),
+        "version": one.version,
+        "purl": _purl(one),
+    }
+    licence = one.metadata.get("License-Expression")
+    return said | ({"licenses": [{"expression": licence}]} if licence else {})
+
+
+def _needs(one: Distribution, found: list[Distribution]) -> list[str]:
+    """What it names and what is there; of its extras and conditions only that is there which was asked for."""
+    named = {_normal(re.split(r"[^\w.-]", text)[0]) for text in one.requires or ()}
+    return sorted(_purl(other) for other in found if _name(other) in named and other is not one)
+
+
+def _name(one: Distribution) -> str:
+    return _normal(one.metadata["Name"])
+
+
+def _normal(name: str) -> str:
+    return re.sub(r"[-_.]+", "-", name).lower()
+
+
+def _purl(one: Distribution) -> str:
+    return f"pkg:pypi/{_name(one)}@{one.version}"
+
+
+def main() -> None:
+    """Install, print, write."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("extras", nargs="*", default=of_dockerfile())
+    parser.add_argument("--sbom", type=Path)
+    asked = parser.parse_args()
+    print(f"{'extras':40}{'packages':>10}{'MB':>8}")
+    for extras in asked.extras:
+        with TemporaryDirectory() as folder:
+            packages = install(Path(folder), extras)
+            document = sbom(packages)
+            print(f"{extras:40}{len(document['components']) + 1:>10}{size_bytes(packages) / 1e6:>8.0f}", flush=True)
+        if asked.sbom is not None:
+            asked.sbom.mkdir(parents=True, exist_ok=True)
+            (asked.sbom / f"{extras.replace(',', '-')}.cdx.json").write_text(json.dumps(document, indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    main()
