@@ -64,7 +64,8 @@ def wait(seconds):
 
 report = run_agent(Config(agent=agent, kafka=KafkaConfig(bootstrap=bootstrap)), stop=stop, max_ticks=ticks, wait=wait)
 with open(state + "/cost.json", "w") as file:
-    json.dump({"marks": marks, "ready": ready[0], "ticks": report.ticks, "frames": report.frames, "dropped": report.dropped}, file)
+    told = {"ticks": report.ticks, "frames": report.frames, "dropped": report.dropped}
+    json.dump({"marks": marks, "ready": ready[0], **told}, file)
 """
 
 
@@ -73,8 +74,9 @@ class AgentCost(NamedTuple):
 
     ``share`` is of one core, all threads included: CPU time from one tick to another over the ticks between, as if
     they came once a second. ``by_kernel`` is the same by another way: what the kernel counts for the process, read from
-    outside of it, over the wall time in between; it is only a share at 1 Hz where the ticks come so. ``ready_s`` is from the start of the
-    process until it is ready for its first tick and its first record is queued; ``ready_cpu_s`` the same in CPU time.
+    outside of it, over the wall time in between; it is a share at 1 Hz only where the ticks come so. ``ready_s`` is
+    from the start of the process until it is ready for its first tick and its first record is queued, ``ready_cpu_s``
+    the same in CPU time.
     RSS is in MiB: after the first ticks, half-way and at the end.
     """
 
@@ -101,6 +103,7 @@ class ReadCost(NamedTuple):
 def fill(stub: NvmlStub, gpus: int) -> None:
     """Give every GPU all that it could tell."""
     stub.set_gpus(gpus)
+    stub.state.poll_ms = 200  # as long as the agent waits at a time: the stand-in's own polling is not the agent's cost
     stub.set_switched(LINKS)
     for gpu in range(gpus):
         stub.gpu(gpu).threshold[:] = (92, 87)

@@ -80,6 +80,7 @@ struct event { uint32_t gpu, unasked; uint64_t kind, data; }; /* unasked: told a
 struct state {
     uint32_t init, count, events;
     uint32_t fixed;               /* not 0: only GPUs that were there at nvmlInit are known */
+    uint32_t poll_ms, padding;    /* how often it looks for events, 0: every 20 ms; a driver would be woken by them */
     struct event event[MAX_EVENTS];
     struct gpu gpu[MAX_GPUS];
 };
@@ -565,7 +566,8 @@ int nvmlDeviceRegisterEvents(device_t handle, unsigned long long kinds, void *se
 }
 int nvmlEventSetWait_v2(void *set, struct nvml_event *out, unsigned timeout_ms) {
     if (set != &registered) return INVALID_ARGUMENT;
-    for (unsigned waited_ms = 0;; waited_ms += 20) {
+    unsigned poll_ms = state && state->poll_ms ? state->poll_ms : 20;
+    for (unsigned waited_ms = 0;; waited_ms += poll_ms) {
         struct state *now = state;
         if (!now || !users) return UNINITIALIZED;
         while (events_seen != __atomic_load_n(&now->events, __ATOMIC_ACQUIRE)) {
@@ -575,6 +577,6 @@ int nvmlEventSetWait_v2(void *set, struct nvml_event *out, unsigned timeout_ms) 
             return SUCCESS;
         }
         if (waited_ms >= timeout_ms) return TIMEOUT;
-        nap(20000000);
+        nap(poll_ms * 1000000L);
     }
 }
