@@ -1,13 +1,17 @@
 """Anomalies of devices in the simulated fleet: false alarms while all is well, and which injected faults are found.
 
-    python bench/anomaly.py [--quick] [--json PATH] [--data PATH]
+    python bench/anomaly.py [--quick] [--json PATH] [--data PATH] [--seeds N]
 
 The default fleet of the demo, without its failing and its straggling GPU, goes through the engine at the partitions of
 production: checkpoints, bursts, notebooks, and jobs that start and end. ``alarms`` are anomalies of any detector per
 GPU-day, from cold and after the first hour. Then one fault at a time is put into the frames of one GPU for ten minutes;
-it is found when the GPU is named within two minutes. ``record ratio`` is the detector before this one: each series
-against its own largest residuals, told at a score of 0.8, on the same frames. No public trace has labelled faults of
-GPUs, so ``--data`` is not read.
+it is found when the GPU is named within two minutes. ``record ratio`` is an older detector: each series against its own
+largest residuals, told at a score of 0.8, on the same frames. No public trace has labelled faults of GPUs.
+
+``budget`` is what was asked for in false incidents and what was got, from cold on, on simulated fleets with seeds that
+nothing was tuned on and, with ``--data``, on every other pod of ``alibaba_gentd26``; those looked at while the
+prior was chosen have a row of their own. With ``--data`` NAB by its own rules and SMD without point adjustment follow
+(not with ``--quick``): there each series is alone, which is not what the detector is for.
 """
 
 import argparse
@@ -25,7 +29,7 @@ from rich.table import Table
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))  # for `bench`
 
-from bench import _record_ratio as record_ratio
+from bench import _anomaly_budget as kept, _record_ratio as record_ratio
 from bench._report import machine
 
 from flyball_contracts.cloudevents import header
@@ -45,6 +49,10 @@ START_NS = 1_750_000_000 * 1_000_000_000
 PARTITIONS = {name: topic.partitions for name, topic in TOPICS.items()}
 FAULT_S, SOON_S = 600.0, 120.0
 OLD_LEAST = 0.8
+OLD_FLOORS = (0.2, 0.05, 50.0, 5.0, 150e6, 0.2, 1e9, 1.0)
+"""Changes that were worth a word to the older detector, by metric of ``GPU_WATCHED``."""
+HELD_OUT_SEED = 201
+"""The prior was chosen on seeds 1 and 2, and a fault in the median was found on 101."""
 Block = NDArray[np.float32]
 
 
@@ -88,6 +96,10 @@ def _hang(row: Block, since_s: float) -> None:
 
 
 FAULTS = (
+    Fault("clock down by 5 %", _times("nvidia.gpu.clock.frequency{clock=sm}", 0.95)),
+    Fault("clock down by 10 %", _times("nvidia.gpu.clock.frequency{clock=sm}", 0.9)),
+    Fault("clock down by 20 %", _times("nvidia.gpu.clock.frequency{clock=sm}", 0.8)),
+    Fault("hot by 10 K", _added("hw.temperature{sensor=gpu}", 10.0)),
     Fault("hot by 20 K", _added("hw.temperature{sensor=gpu}", 20.0)),
     Fault("power at half", _times("hw.power", 0.5)),
     Fault("clock at half", _times("nvidia.gpu.clock.frequency{clock=sm}", 0.5)),
@@ -114,7 +126,7 @@ class Old:
         first = np.cumsum([0, *(len(node.devices) for node in fleet.nodes)]).tolist()
         self.rows = {node.node: slice(a, b) for node, a, b in zip(fleet.nodes, first, first[1:], strict=False)}
         self.columns = [GPU.column(key) for key in GPU_WATCHED]
-        self.floors = np.array(list(GPU_WATCHED.values()), np.float32)
+        self.floors = np.array(OLD_FLOORS, np.float32)
         self.state = record_ratio.init(bucket(len(self.names)) * len(self.columns))
         self.x = np.full((bucket(len(self.names)), len(self.columns)), np.nan, np.float32)
 
@@ -215,9 +227,11 @@ def clean(seeds: range, hours: float, tick_s: float) -> Iterator[dict[str, Any]]
             }
 
 
-def faulty(seed: int, begin_s: float, tick_s: float, workloads: tuple[str, ...]) -> Iterator[dict[str, Any]]:
+def faulty(
+    seed: int, begin_s: float, tick_s: float, workloads: tuple[str, ...], faults: tuple[Fault, ...] = FAULTS
+) -> Iterator[dict[str, Any]]:
     """Which faults are found, how soon, and who else is named meanwhile."""
-    for fault in FAULTS:
+    for fault in faults:
         for workload in workloads:
             ticks = round((begin_s + SOON_S) / tick_s)
             found, device, _ = watched(settings(seed, tick_s), ticks, (fault, workload, begin_s))
@@ -235,38 +249,124 @@ def faulty(seed: int, begin_s: float, tick_s: float, workloads: tuple[str, ...])
                 }
 
 
+def _table(title: str, columns: tuple[str, ...], lines: list[tuple[str, ...]]) -> Table:
+    table = Table(title=title)
+    for column in columns:
+        table.add_column(column)
+    for line in lines:
+        table.add_row(*line)
+    return table
+
+
+def _clean_table(rows: list[dict[str, Any]]) -> Table:
+    lines = [
+        (
+            r["detector"],
+            f"{r['tick_s']:g}",
+            str(r["seed"]),
+            str(r["alarms"]),
+            f"{r['alarms_per_gpu_day']:.2f}",
+            "" if r["after_1h_per_gpu_day"] is None else f"{r['after_1h_per_gpu_day']:.2f}",
+        )
+        for r in rows
+        if r["part"] == "clean"
+    ]
+    titles = ("detector", "tick s", "seed", "alarms", "per GPU-day", "after 1 h")
+    return _table("Clean fleet: alarms per GPU-day", titles, lines)
+
+
+def _fault_table(rows: list[dict[str, Any]]) -> Table:
+    told = {(r["detector"], r["fault"], r["workload"]): r for r in rows if r["part"] == "faults"}
+    lines = [
+        (
+            fault,
+            workload,
+            *(
+                cell
+                for d in DETECTORS
+                for r in [told[d, fault, workload]]
+                for cell in (f"{r['delay_s']:.0f}" if r["found"] else "no", str(r["others_named"]))
+            ),
+        )
+        for fault, workload in dict.fromkeys((f, w) for _, f, w in told)
+    ]
+    scores: list[str] = []
+    for detector in DETECTORS:
+        mine = [r for (d, _, _), r in told.items() if d == detector]
+        found, others = sum(r["found"] for r in mine), sum(r["others_named"] for r in mine)
+        f1 = 2 * found / max(1, len(mine) + found + others)
+        rows.append(
+            {"part": "f1", "detector": detector, "faults": len(mine), "found": found, "others": others, "f1": f1}
+        )
+        scores += [f"F1 {f1:.2f}", str(others)]
+    titles = ("fault", "workload", "engine", "others", "record ratio", "others")
+    title = "Injected faults: found within 2 min (delay s), and how many others were named"
+    return _table(title, titles, [*lines, ("all", "", *scores)])
+
+
+def _kept_tables(rows: list[dict[str, Any]]) -> Iterator[Table]:
+    lines = [
+        (
+            r["series"],
+            f"{r['gpu_days']:.0f}",
+            f"{r['per_1000_gpu_days']:g}",
+            f"{r['asked']:.2f}",
+            str(r["got"]),
+            f"{r['ratio']:.2f}",
+            f"{r['ratio_90'][0]:.2f} to {r['ratio_90'][1]:.2f}",
+        )
+        for r in rows
+        if r["part"] == "budget"
+    ]
+    titles = ("series", "GPU-days", "per 1,000 GPU-days", "asked", "got", "ratio", "90 %")
+    yield _table("False incidents, from cold", titles, lines)
+    shown = [
+        (r["detector"], r["threshold"], *(f"{r[p]:.1f}" for p in kept.nab.PROFILES)) for r in rows if r["part"] == "nab"
+    ]
+    if shown:
+        titles = ("detector", "threshold", "standard", "low FP", "low FN")
+        yield _table("NAB, its own rules", titles, shown)
+    points = [(r["detector"], str(r["machines"]), f"{r['average_precision']:.3f}") for r in rows if r["part"] == "smd"]
+    if points:
+        yield _table("SMD, average precision without adjustment", ("detector", "machines", "precision"), points)
+    speed = [
+        (f"{r['series']:,}", f"{r['cpu_ms']:.0f}", f"{r['state_mb']:.0f}") for r in rows if r["part"] == "throughput"
+    ]
+    yield _table("Departures with tails: a tick", ("series", "CPU ms", "state MB"), speed)
+
+
+DETECTORS = ("departure", "record_ratio")
+
+
 def main() -> None:
     """Measure, print and keep."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--quick", action="store_true", help="one seed, ticks of 10 s, two workloads")
-    parser.add_argument("--data", type=Path, help="not read")
+    parser.add_argument("--quick", action="store_true", help="one seed, ticks of 10 s, one workload, no NAB, no SMD")
+    parser.add_argument("--data", type=Path, help="folder of the public traces")
     parser.add_argument("--json", type=Path, help="write all figures here")
     parser.add_argument("--seeds", type=int, default=3)
     args = parser.parse_args()
     if args.quick:
-        rows = [*clean(range(1, 2), 1.5, 10.0), *faulty(1, 3900.0, 10.0, HELD_BY[:2])]
+        rows = [*clean(range(1, 2), 1.5, 10.0), *faulty(1, 3900.0, 10.0, HELD_BY[:1], FAULTS[1::3])]
+        fleets = kept.simulated(HELD_OUT_SEED, 12.0, 10.0)
     else:
         rows = [row for tick_s in (1.0, 10.0) for row in clean(range(1, 1 + args.seeds), 3.0, tick_s)]
         rows += faulty(1, 3900.0, 10.0, HELD_BY)
-    first = Table(title="Clean fleet: alarms per GPU-day")
-    for title in ("detector", "tick s", "seed", "alarms", "per GPU-day", "after 1 h"):
-        first.add_column(title)
-    for r in rows:
-        if r["part"] == "clean":
-            late = "" if r["after_1h_per_gpu_day"] is None else f"{r['after_1h_per_gpu_day']:.2f}"
-            cells = (r["seed"], r["alarms"], f"{r['alarms_per_gpu_day']:.2f}", late)
-            first.add_row(r["detector"], f"{r['tick_s']:g}", *map(str, cells))
-    second = Table(title="Injected faults: found within 2 min (delay s), and how many others were named")
-    for title in ("fault", "workload", "departure", "others", "record ratio", "others"):
-        second.add_column(title)
-    told = {(r["detector"], r["fault"], r["workload"]): r for r in rows if r["part"] == "faults"}
-    for fault, workload in dict.fromkeys((f, w) for _, f, w in told):
-        both = [told[d, fault, workload] for d in ("departure", "record_ratio")]
-        shown = [c for r in both for c in (f"{r['delay_s']:.0f}" if r["found"] else "no", str(r["others_named"]))]
-        second.add_row(fault, workload, *shown)
+        fleets = kept.joined([kept.simulated(HELD_OUT_SEED + i, 24.0, 10.0) for i in range(2 * args.seeds)])
+    budgets = kept.BUDGETS[-3:] if args.quick else kept.BUDGETS
+    rows += kept.budget_rows("simulated, held out", fleets, budgets, kept.GPU_SHARE)
+    if args.data:
+        for half, name in enumerate(("looked at", "held out")[args.quick :], int(args.quick)):
+            for peers in (True, False):
+                series = kept.pods(args.data, half, peers)
+                rows += kept.budget_rows(f"pods, {name}, {'peers' if peers else 'alone'}", series, budgets)
+        if not args.quick:
+            rows += [*kept.nab_rows(args.data), *kept.smd_rows(args.data, 10)]
+    rows.append(kept.throughput())
+    tables = [_clean_table(rows), _fault_table(rows), *_kept_tables(rows)]
     console = Console(width=120)
-    console.print(first)
-    console.print(second)
+    for table in tables:
+        console.print(table)
     if args.json:
         args.json.write_text(json.dumps({"about": machine(), "rows": rows}, indent=1) + "\n")
 

@@ -120,7 +120,7 @@ def step(
     """
     x, group = np.asarray(x, np.float32), np.asarray(group, np.int64)
     known = np.asarray(mask)[:, None] & np.isfinite(x)
-    middle, scale = _of_group(np.asarray(state.record), x, known, group)
+    middle, scale = _of_group(state.record, x, known, config.warm_s <= state.seen_s.T, group)
     scale = np.maximum(scale, np.asarray(floor, np.float32)[:, None])
     updated, found, peaks, warm = _learn(state, known_tail.limit, x.T, known.T, middle, scale, period_s, config)
     watched, peered = warm & known.T, updated.peered
@@ -135,15 +135,22 @@ def step(
     return updated._replace(quiet_s=np.where(struck, np.float32(config.event_s), quiet)), learned, found
 
 
-def _of_group(record: Floats, x: Floats, known: NDArray[np.bool_], group: NDArray[np.int64]) -> tuple[Floats, Floats]:
-    """Median of x [M, N] over the group, NaN without peers, and the largest record [M, N] of it."""
+def _of_group(
+    record: Floats, x: Floats, known: NDArray[np.bool_], veteran: NDArray[np.bool_], group: NDArray[np.int64]
+) -> tuple[Floats, Floats]:
+    """Median of x [M, N] over the group, NaN without peers, and the largest record [M, N] of it.
+
+    Where three or more are veterans they alone make the median: who joins a group moves nobody else.
+    """
     n, metrics = x.shape
     placed = (group >= 0) & (group < n)
     if not placed.any():
         return np.full((metrics, n), np.nan, np.float32), record
     home = np.asarray(np.where(placed, group, n), np.int64)
     cell = np.asarray(home[:, None] * metrics + np.arange(metrics), np.int64)
-    rows, columns = np.nonzero(known & placed[:, None])
+    told = known & placed[:, None]
+    settled = np.bincount(cell[told & veteran], minlength=(n + 1) * metrics) >= 3
+    rows, columns = np.nonzero(told & (veteran | ~settled[cell]))
     inside = np.asarray(cell[rows, columns], np.int64)
     members = np.bincount(inside, minlength=(n + 1) * metrics)
     middle = medians(x[rows, columns], inside, members)

@@ -344,3 +344,49 @@ def test_the_simulated_gpu_of_a_program_that_fails_stays_well() -> None:
     out = watch(fleet(1, failing=(FailingGpu(workload="train", replica=1, from_s=10.0, xid=13),)), 60)
     assert out.of(Migrate) == []
     assert {(a.subject, a.detector) for a in out.of(Anomaly)} == {("train", "application")}
+
+
+@pytest.mark.parametrize(("kind", "said"), [("training", True), ("inference", False)])
+def test_a_gang_that_spins_without_work_is_one_hang_and_a_server_with_few_requests_none(kind: Any, said: bool) -> None:
+    cell = Cell(inventory("node-1", 4, ranks("a")), records=[msgspec.structs.replace(spec("a"), kind=kind)])
+
+    def shown(power: float, activity: float) -> Values:
+        return Values(
+            {
+                "hw.gpu.utilization{task=general}": 1.0, "nvidia.gpu.sm.activity": activity, "hw.power": power,
+                "nvidia.gpu.power.limit{type=enforced}": 700.0,
+            }
+        )  # fmt: skip
+
+    assert cell.run(0, 200, shown(600.0, 0.8)).of(Anomaly) == []
+    found = [a for a in cell.run(200, 60, shown(150.0, 0.01)).of(Anomaly) if a.detector == "hang"]
+    assert [(a.subject, a.workload) for a in found] == ([("a", "a")] if said else [])
+    for a in found:
+        assert a.time_ns // 10**9 - FIRST - 200 <= 30
+        assert (a.time_ns - (a.since_ns or 0)) // 10**9 in range(10, 30)
+        assert a.evidence[-1].value == 4.0
+
+
+def test_one_rank_that_is_a_tenth_slower_than_its_gang_is_found_within_a_minute() -> None:
+    cell = Cell(
+        inventory("node-1", 4, ranks("a")),
+        inventory("node-2", 4),
+        records=[msgspec.structs.replace(spec("a", max_replicas=4), kind="training")],
+    )
+    random, key = np.random.default_rng(4), "nvidia.gpu.clock.frequency{clock=sm}"
+
+    def shown(last: float) -> Values:
+        clock = 1.98e9 * np.array([1, 1, 1, last]) - 8e6 * np.abs(random.normal(size=4))
+        return Values({key: clock.astype(np.float32)})
+
+    for i in range(60):
+        assert cell.run(i, 1, shown(1.0)).proposals() == []
+    moved = [(i, p) for i in range(60, 120) for p in cell.run(i, 1, shown(0.9)).proposals() if p.action == "migrate"]
+    assert moved
+    assert moved[0][0] - 60 <= 15
+    assert {p.device for _, p in moved} == {"node-1/3"}
+
+
+def test_a_part_of_a_gang_whose_clocks_nobody_can_read_is_told_without_them() -> None:
+    cell = Cell(inventory("node-1", 4, ranks("a")), records=[msgspec.structs.replace(spec("a"), kind="training")])
+    assert [d.clocks for d in cell.run(0, 3, Values({"hw.power": 100.0})).demands()] == [()] * 3

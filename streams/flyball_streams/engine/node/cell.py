@@ -27,6 +27,7 @@ from flyball_streams.engine.known import Known
 from flyball_streams.engine.node.arrivals import arrivals
 from flyball_streams.engine.node.demand import shared_out
 from flyball_streams.engine.node.gangs import Gangs
+from flyball_streams.engine.node.hangs import Hangs
 from flyball_streams.engine.node.health import SUSPECT, Finding, Health
 from flyball_streams.engine.node.intake import Entry
 from flyball_streams.engine.node.profile import Profiles
@@ -88,6 +89,7 @@ class NodeCell:
         self.hosts = SubjectTable(HOST, HOST_WATCHED, HOSTS_SHARE * rate)
         self.profiles = Profiles(cell, partition, config, directory, self.gpus.capacity)
         self.health = Health(config.health, self.gpus.capacity)
+        self.hangs = Hangs(self.gpus.capacity)
         self.inventories: dict[str, Inventory] = {}
         self.rows: dict[str, NDArray[np.int64]] = {}
         self.seen: dict[str, int] = {}
@@ -111,6 +113,7 @@ class NodeCell:
         if self.gpus.mask.any():
             yield from self._anomalies(self.gpus, tick, self.tenancy.alike)
             yield from self.profiles.step(tick, self.gpus, self.hosts, self.tenancy, self.inventories)
+            yield from self._hung(tick)
             yield from self._unhealthy(tick, proposals)
         yield from self._owners(tick)
         if self.hosts.mask.any():
@@ -132,6 +135,7 @@ class NodeCell:
             "hosts": self.hosts.state(),
             "profiles": self.profiles.state(),
             "health": self.health.state(),
+            "hangs": self.hangs.state(),
             "inventories": [pack_struct(i) for i in self.inventories.values()],
             "seen": self.seen,
             "reminded": self.reminded,
@@ -146,6 +150,7 @@ class NodeCell:
         self.hosts.load(state["hosts"])
         self.profiles.load(state["profiles"], self.gpus.capacity)
         self.health.load(state["health"], self.gpus.capacity)
+        self.hangs.load(state["hangs"], self.gpus.capacity)
         inventories = [unpack_struct(raw, Inventory) for raw in state["inventories"]]
         self.inventories = {i.node: i for i in inventories}
         slots = self.gpus.slots
@@ -180,9 +185,10 @@ class NodeCell:
     def _other_work(self, before: Tenancy, now: Tenancy) -> None:
         """Begin the course of devices and hosts anew whose work has changed: what it does is no anomaly."""
         old, new = before.replica_of_slot, now.replica_of_slot
-        changed = sorted(slot for slot in old.keys() | new.keys() if old.get(slot) != new.get(slot))
-        self.gpus.forget(changed)
-        self.profiles.forget(changed)
+        moved = sorted(slot for slot in old.keys() | new.keys() if old.get(slot) != new.get(slot))
+        self.gpus.forget(moved)
+        self.profiles.forget(moved)
+        self.hangs.wipe(moved)
         at = {node: self.hosts.slots[node] for node in now.workloads_of_node if node in self.hosts.slots}
         self.hosts.forget([s for n, s in at.items() if before.workloads_of_node.get(n) != now.workloads_of_node[n]])
 
@@ -197,9 +203,11 @@ class NodeCell:
         capacity, recycled = self.gpus.capacity, self.gpus.recycled
         if capacity != self.profiles.capacity:
             self.health.resize(capacity)
+            self.hangs.resize(capacity)
         self.profiles.follow(capacity, recycled)
         if recycled:
             self.health.wipe(recycled)
+            self.hangs.wipe(recycled)
 
     def _let_go(self, devices: Iterable[Device], node: str) -> None:
         self.health.forget(self.gpus.retire((d.id for d in devices), node))
@@ -283,6 +291,34 @@ class NodeCell:
             evidence=evidence,
             workload=workload,
         )
+
+    def _hung(self, tick: Tick) -> Iterator[Anomaly]:
+        """Workloads whose devices spin without work; an anomaly names the workload, and shows its first device."""
+        table, period_s = self.gpus, tick.period_ns / NS_PER_S
+        owner = np.where(table.mask, self.tenancy.workload_of_slot, np.int32(-1))
+        for found in self.hangs.step(table.values, owner, self.tenancy.workloads, tick.end_ns, period_s):
+            slot, workload = found.slots[0], self.tenancy.workloads[found.workload]
+            spec = self.directory.spec(workload)
+            if spec is None or spec.kind not in ("training", "batch"):
+                continue  # a server with few requests is as busy, and does as little
+            usual, now = float(self.hangs.model.power_w[slot]), table.values[slot]
+            evidence = (
+                Evidence(name="hw.gpu.utilization{task=general}", value=float(now[UTILIZATION])),
+                Evidence(name="hw.power", value=float(now[POWER]), expected=usual, unit="W"),
+                Evidence(name="devices", value=float(len(found.slots)), unit="{device}"),
+            )
+            yield Anomaly(
+                id=record_id("Anomaly", self.cell, workload, "hang", tick.index),
+                subject=table.names[slot] if len(found.slots) == 1 else workload,
+                cell=self.cell,
+                node=table.owner[slot],
+                time_ns=tick.end_ns,
+                detector="hang",
+                score=0.9,
+                evidence=evidence,
+                workload=workload,
+                since_ns=max(0, tick.end_ns - round(found.since_s * NS_PER_S)),
+            )
 
     def _owners(self, tick: Tick) -> Iterator[Anomaly]:
         """What the owners of workloads are told: errors of their programs, which move nothing."""

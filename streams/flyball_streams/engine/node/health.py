@@ -22,8 +22,8 @@ PEER_METRICS = ("nvidia.gpu.clock.frequency{clock=sm}", "hw.temperature{sensor=g
 PEER_COLUMNS = np.array([GPU.column(key) for key in PEER_METRICS])
 """What a finding tells of a straggler and its peers; what makes it one is the first alone."""
 CLOCK = 0
-CLOCK_FLOOR_HZ = np.array([60e6], np.float32)
-"""A difference between healthy peers that is not worth noticing."""
+CLOCK_FLOOR = np.array([0.01], np.float32)
+"""A difference between healthy peers that is not worth noticing, as a share of the clock."""
 UNITS = tuple(GPU.metrics[int(c)].unit for c in PEER_COLUMNS)
 
 _evidence = msgspec.msgpack.Encoder()
@@ -150,7 +150,9 @@ class Health:
     def _stragglers(
         self, values: NDArray[np.float32], mask: NDArray[np.bool_], group: NDArray[np.int32], quiet: set[int]
     ) -> dict[int, Finding]:
-        z = peers.deviations(values[:, PEER_COLUMNS[:1]], group, mask, CLOCK_FLOOR_HZ)
+        clock = values[:, PEER_COLUMNS[:1]]
+        relative = np.log(clock, out=np.full_like(clock, np.nan), where=clock > 0)
+        z = peers.deviations(relative, group, mask, CLOCK_FLOOR)
         c = self.config
         self.peers, alarm = peers.persist(self.peers, z, mask, k=c.peer_ticks, m=c.peer_of_ticks, threshold=c.peer_z)
         slow = alarm[:, 0] & (z[:, 0] < 0) & mask

@@ -18,8 +18,8 @@ from flyball_models.anomaly.peers import LEAST_PEERS
 from flyball_streams.engine.workload.proposals import Proposals
 
 SD_PER_MAD = 1.4826
-FLOOR_HZ = 60e6
-"""A difference between healthy peers that is not worth noticing."""
+FLOOR = 0.01
+"""A difference between healthy peers that is not worth noticing, as a share of the clock."""
 MOST_HZ = 1e15
 """A clock above this is a fault of the sender."""
 REMIND_TICKS = 30
@@ -108,7 +108,7 @@ class Stragglers:
 
 def _may_be_slow(clocks: tuple[Clocks, ...], peer_z: float) -> bool:
     """Whether anyone is far enough below the fastest; who is not cannot be below the median, which takes longer."""
-    least = max((told.clocks_hz[-1] for told in clocks if told.clocks_hz), default=0.0) - peer_z * FLOOR_HZ
+    least = max((told.clocks_hz[-1] for told in clocks if told.clocks_hz), default=0.0) * (1.0 - peer_z * FLOOR)
     return any(told.slowest[0].clock_hz < least for told in clocks if told.slowest)
 
 
@@ -120,9 +120,9 @@ def _middle(clocks: tuple[Clocks, ...]) -> tuple[float, float]:
     values = np.concatenate(parts)
     known = np.abs(values) < MOST_HZ
     if not known.any():
-        return math.nan, FLOOR_HZ
+        return math.nan, math.nan
     median = _median(values[known], weights[known])
-    return median, SD_PER_MAD * _median(np.abs(values[known] - median), weights[known]) + FLOOR_HZ
+    return median, SD_PER_MAD * _median(np.abs(values[known] - median), weights[known]) + FLOOR * max(median, 1.0)
 
 
 def _median(values: Floats, weights: Floats) -> float:

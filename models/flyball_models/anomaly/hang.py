@@ -1,0 +1,83 @@
+"""Hangs: a device that is busy and does no work, as when a collective waits for a peer that is gone.
+
+The driver counts a kernel that spins as full utilisation, while power and SM activity fall to a share of what they are
+when the device works. A device hangs when that has lasted `least_s` seconds and at least three ticks:
+
+    utilisation >= busy, power <= share * usual power, SM activity <= share * usual activity where it is known
+
+and power stays under what a power limit would hold it at. What is usual is a mean over ticks in which it was busy and
+did not look hung; it must have been seen for `warm_s`. The rule and its constants are ours.
+
+Shapes: N devices.
+"""
+
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from flyball_models._padding import grow
+from flyball_models.anomaly.peers import Floats
+
+
+class Config(NamedTuple):
+    """See above; `usual_s` is the time constant of the means, `capped` the share of the limit that is a cap's work."""
+
+    busy: float = 0.95
+    share: float = 0.5
+    least_s: float = 15.0
+    warm_s: float = 120.0
+    usual_s: float = 600.0
+    capped: float = 0.85
+
+
+DEFAULT = Config()
+
+
+class State(NamedTuple):
+    """All [N]: mean power in W and SM activity while busy, for how long they were seen and it looks hung, s."""
+
+    power_w: Floats
+    activity: Floats
+    seen_s: Floats
+    hung_s: Floats
+
+
+class Inputs(NamedTuple):
+    """All [N]: utilisation and SM activity in 0..1, power and power limit in W; NaN where not known."""
+
+    utilization: Floats
+    activity: Floats
+    power_w: Floats
+    limit_w: Floats
+
+
+def init(n: int) -> State:
+    """Return the state of `n` devices that were never busy."""
+    return State(*(np.zeros(n, np.float32) for _ in State._fields))
+
+
+def resize(state: State, n: int) -> State:
+    """Return the state with room for `n` devices, its content kept."""
+    return grow(state, n, init)
+
+
+def step(state: State, x: Inputs, period_s: float, config: Config = DEFAULT) -> tuple[State, NDArray[np.bool_]]:
+    """Learn a tick; hung bool [N]. Of a device whose utilisation or power is unknown nothing changes."""
+    with np.errstate(invalid="ignore"):
+        known = np.isfinite(x.utilization) & np.isfinite(x.power_w)
+        busy = known & (x.utilization >= config.busy)
+        idles = np.isnan(x.activity) | (x.activity <= config.share * state.activity)
+        free = ~(x.power_w >= config.capped * x.limit_w)
+        warm = state.seen_s >= config.warm_s
+        looks = busy & warm & free & idles & (x.power_w <= config.share * state.power_w)
+    period = np.float32(period_s)
+    works = busy & ~looks
+    seen = np.where(works, state.seen_s + period, state.seen_s)
+    pace = np.where(works, np.maximum(period / np.maximum(seen, period), period / np.float32(config.usual_s)), 0.0)
+    pace = np.minimum(pace, 1.0).astype(np.float32)
+    power = state.power_w + pace * np.where(works, x.power_w - state.power_w, np.float32(0.0))
+    told = works & np.isfinite(x.activity)
+    activity = state.activity + pace * np.where(told, x.activity - state.activity, np.float32(0.0))
+    hung = np.where(looks, state.hung_s + period, np.where(known, np.float32(0.0), state.hung_s))
+    return State(power, activity, seen, hung), looks & (hung >= max(config.least_s, 3.0 * period_s))

@@ -1,0 +1,50 @@
+"""Hangs: busy without work is said within half a minute; idleness, checkpoints and power limits are not hangs."""
+
+import numpy as np
+import pytest
+
+from flyball_models.anomaly import hang
+
+
+def hung_after(
+    utilization: float, activity: float, power_w: float, limit_w: float = 700.0, period_s: float = 1.0
+) -> float | None:
+    """Seconds until one that worked for five minutes, and then is as given, is said to hang."""
+
+    def given(*values: float) -> hang.Inputs:
+        return hang.Inputs(*(np.array([v], np.float32) for v in values))
+
+    state = hang.init(1)
+    for _ in range(round(300 / period_s)):
+        state, found = hang.step(state, given(0.97, 0.8, 600.0, 700.0), period_s)
+        assert not found.any()
+    for i in range(round(120 / period_s)):
+        state, found = hang.step(state, given(utilization, activity, power_w, limit_w), period_s)
+        if found[0]:
+            return (i + 1) * period_s
+    return None
+
+
+@pytest.mark.parametrize("period_s", [1.0, 5.0, 10.0])
+def test_busy_without_work_is_said_in_half_a_minute(period_s: float) -> None:
+    for activity in (0.01, np.nan):
+        after = hung_after(1.0, activity, 150.0, period_s=period_s)
+        assert after is not None
+        assert after <= 30.0
+
+
+@pytest.mark.parametrize(
+    ("utilization", "activity", "power_w", "limit_w"),
+    [(0.05, 0.02, 110.0, 700.0), (1.0, 0.8, 280.0, 300.0), (1.0, 0.7, 200.0, 700.0), (1.0, 0.6, 420.0, 700.0),
+     (np.nan, 0.0, 90.0, 700.0), (1.0, 0.01, np.nan, 700.0)],
+)  # fmt: skip
+def test_what_is_no_hang(utilization: float, activity: float, power_w: float, limit_w: float) -> None:
+    assert hung_after(utilization, activity, power_w, limit_w) is None
+
+
+def test_who_was_never_seen_at_work_does_not_hang() -> None:
+    state = hang.init(3)
+    one = hang.Inputs(*(np.full(3, v, np.float32) for v in (1.0, 0.01, 100.0, 700.0)))
+    for _ in range(600):
+        state, found = hang.step(state, one, 1.0)
+        assert not found.any()
