@@ -52,6 +52,8 @@ class Gangs:
         held = np.flatnonzero(spans[tenancy.workload_of_slot] & table.mask & np.isfinite(table.values[:, CLOCK]))
         if sick:
             held = held[~np.isin(held, [table.slots[device] for device in sick if device in table.slots])]
+        if not len(held):
+            return demands
         owner = tenancy.workload_of_slot[held]
         order = np.lexsort((table.values[held, CLOCK], owner))
         slots, owners = held[order], owner[order]
