@@ -1,6 +1,6 @@
 """Profiles, the memory guard and waste through the lanes, and the decisions that read them."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import msgspec
@@ -77,7 +77,7 @@ def node(name: str, workload: str, gpus: int = 1, free: int = 0, **changes: Any)
 
 def frames(
     agent: Agent, index: int, gpu: Mapping[str, float], page: Mapping[str, float | Floats] = EMPTY, every: int = EVERY
-) -> Any:
+) -> list[Incoming]:
     """Frames of a tick of ``every`` seconds."""
     made: list[Incoming] = []
     rows = len(agent.inventory.devices), 1, len(agent.inventory.allocations)
@@ -90,7 +90,10 @@ def frames(
     return made
 
 
-def run(cell: Cell, first: int, until: int, shown: Any, every: int = EVERY) -> Out:
+Shown = Mapping[str, float] | Callable[[int, str], Mapping[str, float]]
+
+
+def run(cell: Cell, first: int, until: int, shown: Shown, every: int = EVERY) -> Out:
     """Ticks of ``every`` seconds; ``shown`` gives the values of the node's GPUs by second."""
     out = Out([])
     for index in range(first, until, every):
@@ -108,8 +111,8 @@ def test_a_device_and_its_workload_get_a_verdict_and_a_restart_changes_nothing()
     again = Cell(node("n1", "llm"), records=[spec("llm", kind="inference")], config=CHOSEN)
     again.agents[0].seq = cell.agents[0].seq
     again.feed(frames(cell.agents[0], -EVERY, BANDWIDTH))  # makes the node lane
-    for lane, whole in zip(lanes(again), lanes(cell), strict=True):
-        lane.restore(whole.snapshot())
+    for lane, kept in zip(lanes(again), lanes(cell), strict=True):
+        lane.restore(kept.snapshot())
     cell.agents[0].seq = again.agents[0].seq
     after = run(cell, 200, 420, BANDWIDTH)
     same = run(again, 200, 420, BANDWIDTH)
@@ -178,13 +181,9 @@ def test_a_new_workload_starts_with_the_cold_start_of_those_like_it(declared_s: 
     at, epoch, out = 0, 1, Out([])
 
     def feed(seconds: int, ready: Floats, *others: Agent) -> int:
-        page = {
-            "flyball.workload.ready": ready,
-            "flyball.workload.work.rate": 5.0,
-            "flyball.workload.request.rate": 5.0,
-        }
+        page: dict[str, float | Floats] = {"flyball.workload.work.rate": 5.0, "flyball.workload.request.rate": 5.0}
         for index in range(at, at + seconds, EVERY):
-            batch = frames(agent, index, BANDWIDTH, page)
+            batch = frames(agent, index, BANDWIDTH, page | {"flyball.workload.ready": ready})
             for one in others:
                 batch = [*frames(one, index, BANDWIDTH, page | {"flyball.workload.ready": 1.0}), *batch]
             out.messages.extend(cell.feed(batch).messages)
@@ -232,7 +231,11 @@ def test_waste_is_counted_once_with_its_price_and_what_would_take_it() -> None:
     cell = Cell(*nodes, records=records, config=msgspec.structs.replace(CHOSEN, profile_every_ticks=3))
     compute = BANDWIDTH | {"hw.gpu.memory.utilization": 0.9}
     idle = dict.fromkeys(BANDWIDTH, 0.0) | {"hw.gpu.memory.utilization": 0.4, "hw.power": 60.0}
-    out = run(cell, 0, 3600, lambda _, name: compute if name == "n1" else idle, every=20)
+
+    def shown(_: int, name: str) -> dict[str, float]:
+        return compute if name == "n1" else idle
+
+    out = run(cell, 0, 3600, shown, every=20)
     found = out.of(Waste)
     still = [w for w in found if w.subject == "still" and w.category == "idle"]
     assert still
