@@ -72,5 +72,5 @@ def judged(shape: str, n: int, hours: float, seed: int) -> Warned:
         ran_out=int(np.isfinite(out).sum()),
         warned_before=int(before.sum()),
         false=int((np.isfinite(first) & ~np.isfinite(out)).sum()),
-        lead_s=tuple((out - first)[before].tolist()),
+        lead_s=tuple((out[before] - first[before]).tolist()),
     )

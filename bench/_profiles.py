@@ -74,7 +74,7 @@ def features_of(series: Series) -> Floats:
 def fit(data: Labelled, held: Labelled) -> kinds.Table:
     """Fit a table to ``data``; temperatures and the bound of strangeness are those of ``held``, which it was not."""
     x = data.x.T.astype(np.float64)
-    mean, scale = np.nanmean(x, axis=0), np.nanstd(x, axis=0) + 1e-3
+    mean, scale = moments(x)
     z = np.clip((x - mean) / scale, -8.0, 8.0)
     names = np.char.add(np.char.add(np.char.add(np.char.add(data.kind, "|"), data.family), "|"), data.bound)
     classes, of = np.unique(names, return_inverse=True)
@@ -105,6 +105,15 @@ def fit(data: Labelled, held: Labelled) -> kinds.Table:
         novel=1.0,
     )
     return _calibrated(table, held)
+
+
+def moments(x: Doubles) -> tuple[Doubles, Doubles]:
+    """Mean and standard deviation of the known values of each column; 0 and 1 where none is known."""
+    known = np.isfinite(x)
+    n = known.sum(axis=0)
+    mean = np.where(known, x, 0.0).sum(axis=0) / np.maximum(n, 1)
+    square = np.where(known, (x - mean) ** 2, 0.0).sum(axis=0) / np.maximum(n, 1)
+    return mean, np.where(n > 0, np.sqrt(square) + 1e-3, 1.0)
 
 
 def _positive(covariance: Doubles) -> Doubles:

@@ -27,7 +27,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from bench._memory_courses import SHAPES, judged
 from bench._profile_pods import pods
-from bench._profiles import Labelled, fit, labelled
+from bench._profiles import Labelled, fit, labelled, moments
 from bench._report import machine, machine_line
 
 from flyball_models.profile import course, kinds, signals
@@ -58,15 +58,14 @@ def accuracy(found: dict[str, Names], data: Labelled) -> dict[str, float]:
 
 def nearest_means(train: Labelled, data: Labelled) -> dict[str, Names]:
     """The label whose mean of the known, standardised features is nearest."""
-    mean = np.nanmean(train.x, axis=1, keepdims=True)
-    scale = np.nanstd(train.x, axis=1, keepdims=True) + 1e-3
-    z, own = ((part.x - mean) / scale for part in (data, train))
+    mean, scale = moments(train.x.T.astype(np.float64))
+    z, own = ((part.x - mean[:, None]) / scale[:, None] for part in (data, train))
     found: dict[str, Names] = {}
     for name in LABELS:
         of = getattr(train, name)
         names = np.unique(of)
-        centres = np.stack([np.nan_to_num(np.nanmean(own[:, of == label], axis=1)) for label in names])
-        apart = np.nanmean((z[None] - centres[:, :, None]) ** 2, axis=1)
+        centres = np.stack([moments(own[:, of == label].T)[0] for label in names])
+        apart = np.nan_to_num((z[None] - centres[:, :, None]) ** 2).sum(axis=1)
         found[name] = names[apart.argmin(axis=0)]
     return found
 
@@ -216,8 +215,8 @@ def main(arguments: list[str] | None = None) -> int:
     figures["cost"] = [cost(gpus) for gpus in (192, 10_000)]
     for one in figures["cost"]:
         console.print(
-            f"{one['gpus']:,} GPUs: {one['sample_us']:.2f} us a GPU for each sample (5 s), {one['profile_us']:.1f} us for "
-            f"each profile (minute): {one['tick_us']:.2f} us a GPU and second"
+            f"{one['gpus']:,} GPUs: {one['sample_us']:.2f} us a GPU for a sample (5 s), {one['profile_us']:.1f} us a "
+            f"profile (minute): {one['tick_us']:.2f} us a GPU and second"
         )
     if options.data is not None:
         of_pods: list[dict[str, Any]] = []

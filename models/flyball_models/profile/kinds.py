@@ -68,11 +68,17 @@ class Classes(NamedTuple):
 
 
 def classify(features: NDArray[np.float32], table: Table) -> Classes:
-    """Classes of N devices or workloads from their features, float32[F, N], NaN where unknown."""
+    """Classes of N devices or workloads from their features, float32[F, N], NaN where unknown.
+
+    Work on one GPU cannot wait for links between several.
+    """
     d2, known = distances(features, table)
     nearest = d2.min(axis=1, initial=np.inf)
     d2 = d2 - nearest[:, None]
     told = known >= LEAST_KNOWN
+    alone = features[_GANG] < _TWO
+    shared = np.isin(table.bound_of, [i for i, name in enumerate(table.bounds) if name in _BETWEEN])
+    d2[np.ix_(alone, shared)] = np.inf
     found: list[Doubles] = []
     for names, of, temperature in zip(
         (table.kinds, table.families, table.bounds),
@@ -155,5 +161,9 @@ def shipped() -> Table:
     return from_json(files("flyball_models.profile").joinpath("kinds.json").read_text())
 
 
+_GANG = FEATURES.index("gang")
+_TWO = np.log10(2.5) / 3.0
+"""The feature of a workload of one GPU is less, that of two is more."""
+_BETWEEN = ("interconnect", "network")
 _FAR = 8.0
 """Beyond so many standard deviations a feature says no more."""

@@ -170,7 +170,7 @@ class Rightsizing:
             waits = bound(name)
             if waits.is_one_of("input") and "cpu" in off and off["cpu"].wanted < off["cpu"].now:
                 del off["cpu"]
-            slice_, saving, evidence = self._slice(part, found, i, spec.target_utilization)
+            slice_, saving, evidence = self._slice(part, found, i, spec.target_utilization, waits.bandwidth)
             if saving is not None and saving > 0 and waits.is_one_of("memory_bandwidth", "memory_capacity"):
                 slice_, saving, evidence = None, None, ()
             if not off and slice_ is None:
@@ -252,14 +252,26 @@ class Rightsizing:
         return parts.pop() if len(parts) == 1 else None
 
     def _slice(
-        self, part: Part | None, found: Mapping[str, tuple[Floats, ...]], i: int, target_utilization: float
+        self,
+        part: Part | None,
+        found: Mapping[str, tuple[Floats, ...]],
+        i: int,
+        target_utilization: float,
+        bandwidth: float,
     ) -> tuple[str | None, float | None, tuple[Evidence, ...]]:
-        """Smallest profile that the upper recommendations fit in, the share of a GPU that it saves, and the numbers."""
+        """Smallest profile that the upper recommendations fit in, the share of a GPU that it saves, and the numbers.
+
+        The memory's bandwidth is divided as the memory is: where a whole GPU is used, the share of the bandwidth that
+        is needed is a share of the memory that is needed, too.
+        """
         share, memory = (float(found[kind][2][i]) for kind in ("gpu_share", "gpu_memory_bytes"))
         if part is None or not share >= 0 or not memory > 0:
             return None, None, ()
         share *= part.share
         needed = share / max(target_utilization, 1e-3)
+        if not part.profile and bandwidth == bandwidth:
+            with_it = min(bandwidth / max(target_utilization, 1e-3), 1.0) * part.memory_bytes * mig.USABLE
+            memory = max(memory, with_it)
         best = mig.smallest(part.model, part.memory_bytes, needed, memory)
         whole = mig.profiles(part.model, part.memory_bytes)
         if best is None or best.name == (part.profile or whole[-1].name):

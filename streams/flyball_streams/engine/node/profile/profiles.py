@@ -257,7 +257,8 @@ class Profiles:
             dram=spread(looked[_DRAM]),
             memory=spread(looked[_MEMORY]),
         )
-        self.meter.note(tick, places, seen, places.needed(self.cell, self.directory))
+        longest_ns = 2 * self.config.profile_every_ticks * tick.period_ns
+        self.meter.note(tick, places, seen, places.needed(self.cell, self.directory), longest_ns)
 
 
 def named(

@@ -13,8 +13,6 @@ from flyball_models.profile.signals import Floats
 from flyball_streams.engine.node.profile.places import Places
 
 TELL_NS = 600 * NS_PER_S
-LONGEST_NS = 600 * NS_PER_S
-"""After a longer silence nobody knows what was wasted in it."""
 HOUR_S = 3_600.0
 
 
@@ -48,10 +46,13 @@ class WasteMeter:
         self.noted_ns = 0
         self.from_ns = 0
 
-    def note(self, tick: Tick, places: Places, seen: waste.Seen, needed: int) -> None:
-        """Add the time since the last call, as wasted as things are now."""
+    def note(self, tick: Tick, places: Places, seen: waste.Seen, needed: int, longest_ns: int) -> None:
+        """Add the time since the last call, as wasted as things are now.
+
+        After more than ``longest_ns`` nobody knows what was wasted in it.
+        """
         elapsed_ns, self.noted_ns = tick.end_ns - self.noted_ns, tick.end_ns
-        if not 0 < elapsed_ns <= LONGEST_NS:
+        if not 0 < elapsed_ns <= longest_ns:
             self.from_ns = tick.end_ns if not self.lost else self.from_ns
             return
         elapsed_s = elapsed_ns / NS_PER_S

@@ -1,5 +1,6 @@
 """Profiles of the workloads of a cell: what they are, which are alike, and what that lets one expect of a new one."""
 
+import math
 from collections.abc import Iterator, Mapping
 from math import isfinite
 from typing import Any, NamedTuple
@@ -38,16 +39,17 @@ LEAST_STARTS = 3
 UNSAID_S = next(f.default for f in msgspec.structs.fields(WorkloadSpec) if f.name == "cold_start_s")
 """The cold start of a specification whose owner said nothing about it."""
 SURE = 0.6
-_GANG = FEATURES.index("gang")
+_GANG, _DRAM = FEATURES.index("gang"), FEATURES.index("dram")
 _MOVED = 0.2
 """Weight of a new deviation in the error of a fingerprint."""
 
 
 class Bound(NamedTuple):
-    """What a workload waits for most, and the probability of that."""
+    """What a workload waits for most, and the probability of that; ``bandwidth`` is the share of it that it uses."""
 
     by: str
     probability: float
+    bandwidth: float = math.nan
 
     def is_one_of(self, *names: str) -> bool:
         """Whether it is surely one of some."""
@@ -108,7 +110,9 @@ class WorkloadProfiles:
         if known is None or known.seen_s < LEAST_SEEN_S or not known.bound:
             return UNBOUND
         best = int(np.argmax(known.bound))
-        return Bound(self.table.bounds[best], known.bound[best])
+        z = known.fingerprint[_DRAM]
+        bandwidth = math.nan if z is None else float(z * self.table.scale[_DRAM] + self.table.mean[_DRAM])
+        return Bound(self.table.bounds[best], known.bound[best], bandwidth)
 
     def state(self) -> dict[str, Any]:
         """State for a snapshot."""
