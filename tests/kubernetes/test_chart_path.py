@@ -27,6 +27,7 @@ from tests.kubernetes.serving import Serving
 from tests.kubernetes.test_loop import BEFORE, fleet
 
 from flyball_contracts.config import Config, parse_config
+from flyball_contracts.records import Outcome
 from flyball_contracts.topics import INVENTORY, WORKLOADS
 from flyball_streams.broker import EmbeddedBroker
 from flyball_streams.broker.server import LOOPBACK, free_ports
@@ -134,6 +135,14 @@ def flyball(*arguments: str, cwd: Path) -> str:
     return done.stdout
 
 
+def let_in(plane: ControlPlane, path: str, replicas: int) -> Callable[[], bool]:
+    return lambda: plane.get(path)["status"].get("updatedReplicas") == replicas
+
+
+def planned(bootstrap: str) -> list[Outcome]:
+    return [one for one in outcomes(bootstrap) if one.status == "planned" and one.type == "Scale"]
+
+
 @pytest.mark.timeout(500)
 def test_from_a_cluster_to_advice_and_to_acting(
     control_plane: ControlPlane, installing: Helm, embedded_broker: Callable[..., EmbeddedBroker], tmp_path: Path
@@ -161,10 +170,7 @@ def test_from_a_cluster_to_advice_and_to_acting(
         for name in ("worker", "actuator", "controller"):
             path = f"{deployments}/flyball-{name}"
             ready = 2 if name == "worker" else 1
-            cluster.until(
-                lambda path=path, ready=ready: control_plane.get(path)["status"].get("updatedReplicas") == ready,
-                f"{name}'s pods are let in",
-            )
+            cluster.until(let_in(control_plane, path, ready), f"{name}'s pods are let in")
             (container,) = control_plane.get(path)["spec"]["template"]["spec"]["containers"]
             assert container["image"] == built["worker"]
         daemon = f"/apis/apps/v1/namespaces/{AGENTS}/daemonsets/flyball-agent"
@@ -190,13 +196,12 @@ def test_from_a_cluster_to_advice_and_to_acting(
         (tmp_path / "workloads.yaml").write_text(SPEC)
         with Serving(cluster, "chat", f"http://{listen}", CELL):
             flyball(*commands[3][1:], cwd=tmp_path)
-            planned = lambda: [o for o in outcomes(bootstrap) if o.status == "planned" and o.type == "Scale"]  # noqa: E731
-            wait_until(lambda: bool(planned()), f"advice: {services[0].tail()}{services[1].tail()}", ADVICE_S)
+            wait_until(lambda: bool(planned(bootstrap)), f"advice: {services[0].tail()}{services[1].tail()}", ADVICE_S)
             told = flyball(*commands[4][1:], cwd=tmp_path)
             assert "chat" in told
             assert "planned" in told
             assert control_plane.get(cluster.deployments("chat"))["spec"]["replicas"] == BEFORE
-            assert {o.driver for o in planned()} == {"kubernetes"}
+            assert {o.driver for o in planned(bootstrap)} == {"kubernetes"}
             # The controller saw nodes and workloads with its own rights.
             wait_until(
                 lambda: bool(read_keyed(aside, INVENTORY.name)) and bool(read_keyed(aside, WORKLOADS.name)),
