@@ -5,16 +5,23 @@ each. Decisions come twice, late, out of order, expired, and about a workload th
 are killed and stopped, some for longer than their session; the API server is killed, and stalls beyond the driver's
 patience; and somebody else writes, too. The audit log names the decision of each write.
 
-The second table times the guard alone: one decision judged among many grants and workloads.
+``--in-process`` is the same for many more decisions: three actuators in this process with the real loop, guard,
+ledger, lease and audit trail, over topics in memory and a platform that keeps an account. Steps end in crashes, answers
+are lost after the effect, leases run out, clocks jump by days, and ledgers are damaged, lost or old.
+
+The last line times the guard alone: one decision judged among many grants and workloads.
 
 ``--quick`` sends few decisions. The exit status is 1 when an oracle is broken.
 """
 
 import argparse
 import json
+import logging
+import random
 import sys
 import tempfile
 import time
+from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -27,8 +34,11 @@ from rich.table import Table
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from bench._report import machine
+from tests.actuators.chaos import Chaos
 from tests.actuators.loop import PARTITIONS
+from tests.actuators.memory import Site, still_time
 from tests.actuators.samples import CELL, NOW, S, scale, spec
+from tests.actuators.test_stateful import CONFIG
 from tests.kubernetes.cluster import Cluster
 from tests.kubernetes.controlplane import ControlPlane, missing
 from tests.kubernetes.trial import Verdict, trial
@@ -40,8 +50,9 @@ from flyball_streams.broker import RealKafka, kafka
 
 ROOT = Path(__file__).resolve().parents[1]
 DECISIONS, QUICK_DECISIONS = 3000, 100
+IN_PROCESS, OF_ONE_SITE = 100_000, 1_000
 JUDGED, QUICK_JUDGED = 20_000, 2_000
-WORKLOADS = 1_000
+WORKLOADS, WORKLOADS_AT_ONCE = 1_000, 16
 console = Console()
 
 
@@ -50,10 +61,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--decisions", type=int, help=f"decisions in all ({DECISIONS}; with --quick {QUICK_DECISIONS})")
     parser.add_argument("--seed", type=int, default=1, help="seed of the decisions and the faults")
+    parser.add_argument("--in-process", action="store_true", help=f"no servers ({IN_PROCESS} decisions)")
     parser.add_argument("--quick", action="store_true", help="few decisions")
     parser.add_argument("--controlplane", type=Path, metavar="FOLDER", help="what infra/controlplane/fetch prints")
     parser.add_argument("--json", type=Path, metavar="PATH", help="write the figures there")
     options = parser.parse_args(arguments)
+    if options.in_process:
+        return _in_process(options.decisions or (IN_PROCESS // 50 if options.quick else IN_PROCESS), options)
     built = sorted((ROOT / ".cache" / "controlplane").glob("*"))
     binaries = options.controlplane or (built[-1] if built else ROOT / ".cache" / "controlplane")
     for reason in (missing(binaries), kafka.missing()):
@@ -77,6 +91,61 @@ def main(arguments: Sequence[str] | None = None) -> int:
         }
         options.json.write_text(json.dumps(figures, indent=1))
     return 1 if verdict.broken else 0
+
+
+def _in_process(count: int, options: argparse.Namespace) -> int:
+    """Sites of some decisions each, half of them on a platform that does not know decisions by their ids."""
+    broken: list[str] = []
+    totals: dict[str, Counter[str]] = {name: Counter() for name in ("last words", "moves", "platform")}
+    logging.disable(logging.WARNING)
+    started_s = time.monotonic()
+    sites = range(-(-count // OF_ONE_SITE))
+    for i in track(sites, "sites", console=Console(stderr=True), transient=True):
+        for problem in _site(options.seed * 1_000_003 + i, min(OF_ONE_SITE, count), i % 2 == 0, totals):
+            broken.append(f"site {i}: {problem}")
+    took_s = time.monotonic() - started_s
+    table = Table(
+        "what", "which", "number", title=f"{len(sites) * min(OF_ONE_SITE, count)} decisions in {took_s:.0f} s"
+    )
+    for what, counts in totals.items():
+        for which, number in sorted(counts.items()):
+            table.add_row(what, which, str(number))
+    table.add_row("broken oracles", "", str(len(broken)), style="bold red" if broken else "bold green")
+    console.print(table)
+    for line in broken[:20]:
+        console.print(f"  {line}")
+    guard = _guard(QUICK_JUDGED if options.quick else JUDGED)
+    console.print(f"guard: {guard['p50']:g} µs at p50, {guard['p99']:g} µs at p99, with {WORKLOADS} workloads")
+    if options.json is not None:
+        figures = {**machine(), "seed": options.seed, "seconds": took_s, "broken": broken, "guard_us": guard, **totals}
+        options.json.write_text(json.dumps(figures, indent=1))
+    return 1 if broken else 0
+
+
+def _site(seed: int, count: int, tracks: bool, totals: dict[str, Counter[str]]) -> list[str]:
+    chance = random.Random(seed)
+    names = [*(f"w{i}" for i in range(WORKLOADS_AT_ONCE)), "bank"]
+    with tempfile.TemporaryDirectory(prefix="flyball-actuation-") as folder:
+        site = Site(
+            Path(folder), CONFIG, [spec(name) for name in names], allowed=names[:-1], actuators=("a", "b", "c"),
+            partitions=4, tracks=tracks, chance=chance,
+        )  # fmt: skip
+        chaos = Chaos(site, chance, names)
+        with still_time(site):
+            for process in site.processes:
+                process.start()
+            chaos.turn(3)
+            chaos.send("scale")
+            while chaos.made < count:
+                chaos.move()
+            site.settle()
+        for process in site.processes:
+            if process.alive:
+                process.kill()
+        totals["last words"].update(words[0].status for words in site.last_words().values())
+        totals["moves"].update(chaos.moves)
+        totals["platform"].update({"effects": len(site.account.effects)})
+        return site.broken()
 
 
 def _tried(binaries: Path, count: int, seed: int) -> tuple[Verdict, float]:

@@ -340,7 +340,9 @@ class Carrier:
         platform, decision = self._platform(task), task.decision
 
         def made() -> Any:
-            with heard_by(lambda call: self._trail.called(decision, platform.name, call)):
+            with heard_by(
+                lambda call: self._trail.called(decision, platform.name, call), lambda: self._judge.stopped(decision)
+            ):
                 return function(*arguments, **named)
 
         pool = self._pools.get(id(platform))

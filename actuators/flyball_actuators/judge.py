@@ -76,6 +76,11 @@ class Judge:
         stop = stop_reason(self.config.kill_switch)
         return self._guard.last(decision, self.now_ns(decision), stop, self._session.stops)
 
+    def stopped(self, decision: AnyDecision) -> str:
+        """Why nothing may be done in the decision's cell, or empty; any thread may ask."""
+        stop = stop_reason(self._config.kill_switch)
+        return World({}, {}, {}, stop, stops=self._session.stops).stopped(decision.cell)
+
     def forgive(self, decision: AnyDecision) -> None:
         """Count a decision no more: nothing was changed."""
         self._state = self._state.without(decision)

@@ -47,7 +47,8 @@ def run_actuator(
         Trail(Path(settings.audit) if settings.audit else None, instance, settings, clock) as trail,
     ):
         while not stop.is_set():
-            session = Session(config.kafka, settings.group, instance, stop)
+            limits = Path(f"{settings.ledger}.power") if settings.ledger else None
+            session = Session(config.kafka, settings.group, instance, stop, limits)
             platforms = _platforms(settings, session, platform)
             loop = Loop(config, session, ledger, trail, platforms, report, clock, stop, known=topic)
             try:

@@ -4,6 +4,7 @@ import logging
 import os
 import socket
 from collections.abc import Collection, Iterable, Mapping
+from pathlib import Path
 from threading import Event
 
 from confluent_kafka import KafkaException
@@ -12,7 +13,7 @@ from flyball_actuators.guard import World
 from flyball_actuators.lease import Lease
 from flyball_actuators.ledger import Book, CellGrants, OutcomeLog
 from flyball_actuators.outbox import Delivered, Outbox
-from flyball_actuators.world import WorldReader, WorldTables
+from flyball_actuators.world import PowerLimits, WorldReader, WorldTables
 from flyball_contracts.codec import record_message
 from flyball_contracts.config import KafkaConfig
 from flyball_contracts.kafka import Settings, consumer_settings, producer_settings
@@ -49,9 +50,12 @@ class Session:
     """The world, the logs of outcomes, the way out, and the proof that this process may speak.
 
     ``log`` follows the partitions that are ours, and ``all`` every partition, for what others did to the same cells.
+    ``power_limits`` is the file that keeps the largest of GPUs over a restart, if any.
     """
 
-    def __init__(self, kafka: KafkaConfig, group: str, instance: str, stop: Event) -> None:
+    def __init__(
+        self, kafka: KafkaConfig, group: str, instance: str, stop: Event, power_limits: Path | None = None
+    ) -> None:
         settings = reading(kafka, group)
         self.instance = instance
         self.lease = Lease(float(settings["session.timeout.ms"]) / _MS)
@@ -61,7 +65,7 @@ class Session:
             producer_settings(kafka.bootstrap, client_id=CLIENT, linger_ms=0, portable=True, extra=kafka.client),
             self.lease.length_s,
         )
-        self._tables = WorldTables()
+        self._tables = WorldTables(PowerLimits(power_limits))
         self._world = WorldReader(settings, kafka.bootstrap, self._tables, (WORKLOADS, INVENTORY))
         self._orders = WorldReader(settings, kafka.bootstrap, self._tables, (CONTROLS,))  # any thread may look
         self._stop = stop

@@ -1,6 +1,7 @@
 """What can happen to the actuators of a site, one move at a time, by chance."""
 
 import random
+from collections import Counter
 from collections.abc import Sequence
 
 from tests.actuators.memory import Process, Site, started
@@ -23,6 +24,7 @@ class Chaos:
     def __init__(self, site: Site, chance: random.Random, workloads: Sequence[str]) -> None:
         self.site, self.chance, self.workloads = site, chance, workloads
         self.made = 0
+        self.moves = Counter[str]()
 
     def send(self, kind: str) -> None:
         """Decide something on what runs; what is ``late`` was decided long ago."""
@@ -83,6 +85,7 @@ class Chaos:
         """Do one of these."""
         site, chance = self.site, self.chance
         process, what = chance.choice(site.processes), chance.choice(_MOVES)
+        self.moves[what] += 1
         if what == "send":
             self.send(chance.choice(["scale"] * 5 + ["preempt", "preempt", "migrate", "late"]))
         elif what == "again":

@@ -24,7 +24,7 @@ def code(decision: AnyDecision, config: ActuatorConfig = CONFIG, now_ns: int = N
 )
 def test_a_sound_decision_is_let_through_and_counted(decision: AnyDecision) -> None:
     state, verdict = Guard(CONFIG).authorise(GuardState(), decision, NOW, world())
-    assert verdict == ("accepted", "", "", "")
+    assert verdict == ("accepted", "", "", "", "")
     (grant,) = state.grants[CELL]
     taken = {"Scale": 0, "Preempt": 2, "Migrate": 1}[type(decision).__name__]
     assert grant == Grant(
@@ -108,7 +108,7 @@ REFUSALS: list[tuple[str, AnyDecision, dict[str, Any], str, str]] = [
     ("kept", preempt(after=1), {"specs": [spec(min_replicas=2)]}, "invalid", r"keeps at least 2"),
     ("above most", preempt(before=30, after=21), {}, "invalid", r"21 replicas would stay.* at most 20; leave fewer"),
     ("blast", preempt(before=5, after=0), {}, "blast_radius", r"takes away 5 replicas after 0 .* 4: wait, take fewer"),
-    ("resize many", scale(before=5, after=5, resources=Resources(cpu=1.0)), {}, "blast_radius", r"takes away 5 repl"),
+    ("resize many", scale(before=5, after=5, resources=Resources(cpu=1.0)), {}, "blast_radius", r"all 5 .* than 4: "),
     ("stale claim", scale(before=1, after=0), {"running": {"chat": 9}}, "blast_radius", r"takes away 9 replicas"),
 ]  # fmt: skip
 

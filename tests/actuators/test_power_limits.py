@@ -1,6 +1,9 @@
 """What inventories tell of power limits."""
 
+from pathlib import Path
+
 import msgspec
+import pytest
 from tests.actuators.samples import CELL, inventory
 
 from flyball_actuators.world import PowerLimits
@@ -44,3 +47,16 @@ def test_a_node_that_is_gone_counts_no_more() -> None:
     assert limits.by_workload({"a": one}) == {CELL: {"chat": 700.0}}
     limits.changed()
     assert limits.by_workload({}) == {}
+
+
+def test_the_largest_is_known_after_a_restart(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    path, high, low = tmp_path / "ledger.power", limited("a", 700.0), limited("a", 250.0)
+    for inventory_now in (high, low):
+        limits = PowerLimits(path)
+        limits.see(inventory_now)
+        assert limits.by_workload({"a": inventory_now}) == {CELL: {"chat": 700.0}}
+    path.write_bytes(b"{")
+    limits = PowerLimits(path)
+    assert "they are learned anew" in caplog.text
+    limits.see(low)
+    assert limits.by_workload({"a": low}) == {CELL: {"chat": 250.0}}

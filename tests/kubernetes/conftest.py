@@ -22,6 +22,7 @@ REAL = (
     "test_loop.py",
     "test_platform.py",
     "test_rights.py",
+    "test_saga.py",
     "test_service.py",
     "test_trial.py",
 )

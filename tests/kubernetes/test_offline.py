@@ -100,7 +100,7 @@ def test_a_jobset_goes_and_stops_as_a_whole(suspended: bool, wanted: int) -> Non
     spec = {"suspend": suspended, "replicatedJobs": [{"replicas": 2}, {}]}
     thing: dict[str, Any] = {"metadata": {"generation": 1, "uid": "u"}, "spec": spec}
     unasked: Any = None  # nothing is asked of the server
-    said = count(unasked, Target("JobSet", "ml", "train"), thing, scale(after=wanted), dry_run=False)
+    said = count(unasked, Target("JobSet", "ml", "train"), thing, scale(after=wanted), 0, dry_run=False)
     assert isinstance(said, Rejected)
     assert "ask for all replicas or none" in said.detail
 

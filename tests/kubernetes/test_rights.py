@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from tests.actuators.carry_out import carried_out
 from tests.actuators.samples import migrate, preempt, scale
-from tests.kubernetes.cluster import RIGHTS, Cluster
+from tests.kubernetes.cluster import RIGHTS, Cluster, pod
 
 from flyball_actuators.platforms import Done
 from flyball_contracts.records import Resources
@@ -39,13 +39,26 @@ def test_the_rights_that_are_shipped_are_the_calls_that_are_made(cluster: Cluste
     cluster.deploy("chat", 2, workload="chat")
     cluster.deploy("rank", 1, workload="rank", kind="StatefulSet")
     cluster.job("train", 1, workload="train")
+    template = pod({"app": "gang", "flyball.dev/gang": "g", "flyball.dev/serving": "true"}, 1, "100ms")
+    gang = {"replicas": 2, "selector": {"matchLabels": {"app": "gang"}}, "template": template}
+    metadata = cluster.named("gang", "gang")
+    cluster.plane.apply({"apiVersion": "apps/v1", "kind": "Deployment", "metadata": metadata, "spec": gang})
     cluster.ready(cluster.deployments("chat"), 2)
+    cluster.ready(cluster.deployments("gang"), 2)
     cluster.ready(cluster.jobs("train"), 1)
     platform, now_ns = cluster.platform(), time.time_ns()
-    pod = cluster.pods("chat")[0]
-    name, node = pod["metadata"]["name"], pod["spec"]["nodeName"]
+    chosen = cluster.pods("chat")[0]
+    name, node = chosen["metadata"]["name"], chosen["spec"]["nodeName"]
+    of_gang = cluster.pods("gang")[0]
     for decision in (
         migrate("m", replica=name, from_node=node, from_device=""),
+        migrate(
+            "g",
+            workload="gang",
+            replica=of_gang["metadata"]["name"],
+            from_node=of_gang["spec"]["nodeName"],
+            from_device="",
+        ),
         scale("s", before=2, after=3, time_ns=now_ns),
         scale("r", workload="rank", before=1, after=2, time_ns=now_ns),
         preempt("p", workload="train", before=1, after=0),

@@ -34,6 +34,13 @@ def blast_radius(case: Case) -> Verdict | None:
     cap = cap_of(case.config, decision.cell, case.world)
     if before + takes <= cap:
         return None
+    if isinstance(decision, Scale) and decision.resources is not None and takes > cap:
+        return refuse(
+            "blast_radius",
+            f"new resources concern all {takes} replicas, and actuator.blast_radius never allows cell "
+            f"{decision.cell!r} more than {cap}: raise share ({limit.share:g}), replicas ({limit.replicas}) or most "
+            f"({limit.most}) for the time of the change, or change the template and roll it out",
+        )
     return refuse(
         "blast_radius",
         f"takes away {takes} replicas after {before} in the last {limit.window_s:g} s; actuator.blast_radius allows "
@@ -47,10 +54,10 @@ def taken_by(decision: AnyDecision, world: World, observed: SubjectState | None 
 
     The largest of what the decision assumes to run, what the inventories show and what the platform shows counts as
     "before", so that a decision on stale data cannot take away more than it says. New resources take away all of them,
-    one after the other.
+    one after the other, and a move all that the platform says go with the replica.
     """
     if isinstance(decision, Migrate):
-        return 1
+        return 1 if observed is None else max(1, len(observed.nodes))
     shown = (0, 0) if observed is None else (observed.replicas or 0, observed.ready or 0)
     before = max(decision.replicas_before, world.running(decision.cell, decision.workload), *shown)
     if isinstance(decision, Scale) and decision.resources is not None:

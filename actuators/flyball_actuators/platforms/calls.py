@@ -1,4 +1,4 @@
-"""What a driver tells its platform, call by call, for whoever keeps the record of it."""
+"""What a driver tells its platform, call by call, for whoever keeps the record; and whether it may go on."""
 
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
@@ -21,6 +21,7 @@ class Call(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 _hear: ContextVar[Callable[[Call], None] | None] = ContextVar("calls", default=None)
+_stopped: ContextVar[Callable[[], str]] = ContextVar("stopped", default=str)
 
 
 def note(verb: str, thing: str, status: object, request_id: str = "") -> None:
@@ -30,11 +31,20 @@ def note(verb: str, thing: str, status: object, request_id: str = "") -> None:
         hear(Call(verb=verb, object=thing, status=str(status), request_id=request_id))
 
 
+def stopped() -> str:
+    """Why nothing may be changed just now, or empty.
+
+    ``poll`` asks before it carries an operation on by another step; ``submit`` is not called while it is so.
+    """
+    return _stopped.get()()
+
+
 @contextmanager
-def heard_by(hear: Callable[[Call], None]) -> Generator[None]:
-    """Let ``hear`` have the calls that this thread makes meanwhile."""
-    before = _hear.set(hear)
+def heard_by(hear: Callable[[Call], None], why_stopped: Callable[[], str] = str) -> Generator[None]:
+    """Let ``hear`` have the calls that this thread makes meanwhile, and ``why_stopped`` say whether it may go on."""
+    before, asked = _hear.set(hear), _stopped.set(why_stopped)
     try:
         yield
     finally:
         _hear.reset(before)
+        _stopped.reset(asked)

@@ -1,24 +1,37 @@
 """The largest power limit that inventories ever showed of the GPUs where a workload runs."""
 
+import logging
 import math
+import os
 from collections.abc import Mapping
+from pathlib import Path
+
+import msgspec
 
 from flyball_contracts.records import Inventory
 
+_LOG = logging.getLogger(__name__)
+
 
 class PowerLimits:
-    """Limits in W. An inventory shows the present one, which may have been lowered, so the largest ever seen counts."""
+    """Limits in W. An inventory shows the present one, which may have been lowered, so the largest ever seen counts.
 
-    def __init__(self) -> None:
-        self._largest_w: dict[str, float] = {}
+    With a ``path`` it is still known after a restart. A file that cannot be read or written is said so, and done
+    without: then limits are bounded by what inventories show now, which is never more.
+    """
+
+    def __init__(self, path: Path | None = None) -> None:
+        self._path, self._raised = path, False
+        self._largest_w = {} if path is None else _read(path)
         self._made: Mapping[str, Mapping[str, float]] | None = {}
 
     def see(self, inventory: Inventory) -> None:
         """Take a new inventory of a node."""
         for device in inventory.devices:
             limit_w = device.power_limit_w
-            if limit_w is not None and 0 < limit_w < math.inf:
-                self._largest_w[device.id] = max(limit_w, self._largest_w.get(device.id, 0.0))
+            if limit_w is not None and self._largest_w.get(device.id, 0.0) < limit_w < math.inf:
+                self._largest_w[device.id] = limit_w
+                self._raised = True
         self._made = None
 
     def changed(self) -> None:
@@ -36,4 +49,27 @@ class PowerLimits:
                 for part in node.allocations if most_w else ():
                     of_cell[part.workload] = max(most_w, of_cell.get(part.workload, 0.0))
             made = self._made = found
+            if self._raised and self._path is not None:  # once for all that a start brings
+                _write(self._path, self._largest_w)
+                self._raised = False
         return made
+
+
+def _read(path: Path) -> dict[str, float]:
+    try:
+        found = msgspec.json.decode(path.read_bytes(), type=dict[str, float])
+    except FileNotFoundError:
+        return {}
+    except (OSError, msgspec.DecodeError) as error:
+        _LOG.warning("%s: the largest power limits cannot be read: %s; they are learned anew", path, error)
+        return {}
+    return {device: limit_w for device, limit_w in found.items() if 0 < limit_w < math.inf}
+
+
+def _write(path: Path, largest_w: Mapping[str, float]) -> None:
+    fresh = path.with_name(f"{path.name}.new")
+    try:
+        fresh.write_bytes(msgspec.json.encode(largest_w))
+        os.replace(fresh, path)
+    except OSError as error:
+        _LOG.warning("%s: the largest power limits cannot be kept: %s; a restart forgets them", path, error)

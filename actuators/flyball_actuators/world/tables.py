@@ -12,13 +12,13 @@ from flyball_contracts.topics import CONTROLS, WORKLOADS
 class WorldTables:
     """Workloads, nodes, what runs where, stops and approvals; records are taken in the order of their topics."""
 
-    def __init__(self) -> None:
+    def __init__(self, power_limits: PowerLimits | None = None) -> None:
         self.stops: tuple[Stop, ...] = ()
         self._workloads: dict[str, WorkloadSpec] = {}
         self._inventories: dict[str, Inventory] = {}
         self._nodes: dict[str, NodeInfo] = {}
         self._placed: Placed | None = {}
-        self._limits = PowerLimits()
+        self._limits = power_limits or PowerLimits()
         self._orders: dict[str, Stop | Approval] = {}
         self._approvals: tuple[Approval, ...] = ()
 

@@ -2,40 +2,47 @@
 
 from typing import Any
 
+import msgspec
+
 from flyball_actuators.platforms.base import Done, Failed, Handle, Progress, Rejected, Running, Superseded
+from flyball_actuators.platforms.calls import stopped
 from flyball_actuators.platforms.kubernetes.api import JSON, MERGE, Answer, Api, refused
-from flyball_actuators.platforms.kubernetes.kinds import Object, Shown, status_of, writers_of
-from flyball_actuators.platforms.kubernetes.operation import Operation, manager, operation_of
+from flyball_actuators.platforms.kubernetes.kinds import Object, Shown, note_of, status_of, writers_of
+from flyball_actuators.platforms.kubernetes.operation import Operation, manager, names_of, operation_of
 from flyball_actuators.platforms.kubernetes.pods import pod_path, pods_of
-from flyball_actuators.platforms.kubernetes.targets import Target
+from flyball_actuators.platforms.kubernetes.saga import MARK, marked, patience_s, prepared, taken_back, takes_part
+from flyball_actuators.platforms.kubernetes.targets import Target, version_of
 from flyball_actuators.platforms.states import expected_of
 from flyball_contracts.records import Preempt, Scale, SubjectState
 
 COST = "controller.kubernetes.io/pod-deletion-cost"
 _FIRST_TO_GO = "-1000000"
 _TRIES = 8
+GIVE_UP_S = 900.0
+_NS = 1_000_000_000
 _AUTOSCALER = "kube-controller-manager"  # of all that it does, only the autoscaler writes the scale subresource
 
 
-def count(api: Api, target: Target, thing: Object, decision: Scale | Preempt, *, dry_run: bool) -> Handle | Rejected:
-    """Set the number of replicas, provided that nobody has changed the object's specification since it was read."""
+def count(
+    api: Api, target: Target, thing: Object, decision: Scale | Preempt, now_ns: int, *, dry_run: bool
+) -> Handle | Rejected:
+    """Set the number of replicas, provided that nobody has changed the object's specification since it was read.
+
+    Where pods of a preemption are to be made ready first, that is begun, and :func:`watch_count` sets the number.
+    """
     shown, wanted = target.of.show(thing), decision.replicas
-    victims = decision.victims if isinstance(decision, Preempt) else ()
+    victims = _victims(decision)
     problem = _possible(target, thing, wanted, victims)
     if problem is not None:
         return problem
     query = (("fieldManager", manager(decision.id)), *((("dryRun", "All"),) if dry_run else ()))
-    marked_pods = victims if target.kind == "Deployment" else ()  # of any other, all pods go
-    for victim in marked_pods:
-        body = {"metadata": {"annotations": {COST: _FIRST_TO_GO}}}
-        marked = api.call("PATCH", pod_path(target.namespace, victim), body, query, MERGE)
-        if not marked.ok:
-            return refused(marked, f"marking pod {target.namespace}/{victim} as the first to go")
-    answer = _written(api, target, thing, wanted, query)
-    if isinstance(answer, Rejected):  # nothing was changed, so nothing is left behind
-        unmarked = {"metadata": {"annotations": {COST: None}}}
-        for victim in marked_pods:
-            api.call("PATCH", pod_path(target.namespace, victim), unmarked, query, MERGE)
+    first = [] if dry_run else _to_prepare(api, target, thing, decision)
+    if isinstance(first, Rejected):
+        return first
+    if first:
+        return _begun(api, target, thing, decision, first, now_ns)
+    answer = _set(api, target, thing, wanted, victims, query)
+    if isinstance(answer, Rejected):
         return answer
     operation = count_of(decision, target, thing)
     return Handle(
@@ -61,6 +68,8 @@ def watch_count(api: Api, operation: Operation, now_ns: int) -> Progress:
         return Failed(f"unknown outcome: {refused(answer, f'reading {target}').detail}")
     shown = target.of.show(answer.body)
     state = SubjectState(replicas=shown.replicas, ready=shown.ready, suspended=shown.suspended)
+    if operation.pods and not written_by(answer.body, manager(operation.decision)):
+        return _prepare(api, operation, answer.body, state, now_ns)
     if shown.finished:
         return Superseded(f"{target} has ended by itself", state)
     if shown.replicas != operation.replicas:
@@ -77,6 +86,106 @@ def watch_count(api: Api, operation: Operation, now_ns: int) -> Progress:
     if stuck:
         return Failed(f"{target} has {shown.ready} of {wanted} replicas ready: {stuck}", state)
     return Running(f"{target} has {shown.ready} of {wanted} replicas ready, {shown.present} exist")
+
+
+def find_begun(
+    api: Api, target: Target, thing: Object, decision: Preempt, version: str, now_ns: int
+) -> Operation | None:
+    """The operation of a preemption whose pods are being made ready; ``version`` is that on which it was claimed."""
+    pods = pods_of(api, target, thing)
+    ours = [] if isinstance(pods, Rejected) else [pod for pod in pods if note_of(pod, MARK) == decision.id]
+    if not ours:
+        return None
+    return msgspec.structs.replace(_operation(decision, target, thing, ours, now_ns), version=version)
+
+
+def _operation(decision: Scale | Preempt, target: Target, thing: Object, pods: list[Object], now_ns: int) -> Operation:
+    checkpoint = isinstance(decision, Preempt) and decision.checkpoint
+    return msgspec.structs.replace(
+        count_of(decision, target, thing),
+        pods=names_of(pods),
+        pod=" ".join(_victims(decision)),
+        checkpoint=checkpoint,
+        begun_ns=now_ns,
+        until_ns=now_ns + round((GIVE_UP_S + patience_s(pods, checkpoint=checkpoint)) * _NS),
+        version=version_of(thing),
+    )
+
+
+def _victims(decision: Scale | Preempt) -> tuple[str, ...]:
+    return decision.victims if isinstance(decision, Preempt) else ()
+
+
+def _to_prepare(api: Api, target: Target, thing: Object, decision: Scale | Preempt) -> list[Object] | Rejected:
+    """The pods that go, where they are known and one of them is to be made ready first."""
+    if not isinstance(decision, Preempt) or not (decision.victims or decision.replicas == 0):
+        return []
+    pods = pods_of(api, target, thing)
+    if isinstance(pods, Rejected):
+        return pods
+    going = [pod for pod in pods if decision.replicas == 0 or pod["metadata"]["name"] in decision.victims]
+    return going if any(takes_part(pod, checkpoint=decision.checkpoint) for pod in going) else []
+
+
+def _begun(
+    api: Api, target: Target, thing: Object, decision: Scale | Preempt, pods: list[Object], now_ns: int
+) -> Handle | Rejected:
+    operation = _operation(decision, target, thing, pods, now_ns)
+    problem = marked(api, pods, decision.id, (("fieldManager", manager(decision.id)),))
+    if problem is not None:
+        return problem
+    waits, _ = prepared(api, pods, decision.id, now_ns, now_ns, checkpoint=operation.checkpoint)
+    answer = waits or f"{len(pods)} pods of {target} are ready to go"
+    return Handle(operation=operation.encode(), expected=expected_of(decision, SubjectState()), answer=answer)
+
+
+def _prepare(api: Api, operation: Operation, thing: Object, state: SubjectState, now_ns: int) -> Progress:
+    """Make the pods ready to go and, once they are, set the number; what fails before is taken back."""
+    target, decision = operation.target, operation.decision
+    found = pods_of(api, target, thing)
+    if isinstance(found, Rejected):
+        return Failed(f"unknown outcome: {found.detail}")
+    uids = {uid for _, uid in operation.going}
+    pods = [pod for pod in found if pod["metadata"]["uid"] in uids]
+    if version_of(thing) != operation.version:
+        taken_back(api, pods, decision)
+        return Superseded(f"{target} was changed by {_writer(thing)} before its pods were ready to go", state)
+    why = stopped()
+    if why:
+        return Running(f"nothing is carried on: {why}")
+    waits, came = prepared(api, pods, decision, operation.begun_ns, now_ns, checkpoint=operation.checkpoint)
+    if waits and now_ns < operation.until_ns:
+        return Running(waits)
+    victims, query = tuple(operation.pod.split()), (("fieldManager", manager(decision)),)
+    answer = _set(api, target, thing, operation.replicas, victims, query)
+    if isinstance(answer, Rejected):
+        taken_back(api, pods, decision)
+        return Failed(f"nothing was stopped, and the pods serve on: {answer.detail}", state)
+    words = _words(target, target.of.show(thing), operation.replicas, answer, dry_run=False)
+    return Running("; ".join(filter(None, (came, words))))
+
+
+def _set(
+    api: Api,
+    target: Target,
+    thing: Object,
+    wanted: int,
+    victims: tuple[str, ...],
+    query: tuple[tuple[str, str], ...],
+) -> Answer | Rejected:
+    """Mark the victims, and write the number; where one is refused nothing is left behind."""
+    marked_pods = victims if target.kind == "Deployment" else ()  # of any other, all pods go
+    for victim in marked_pods:
+        body = {"metadata": {"annotations": {COST: _FIRST_TO_GO}}}
+        cost = api.call("PATCH", pod_path(target.namespace, victim), body, query, MERGE)
+        if not cost.ok:
+            return refused(cost, f"marking pod {target.namespace}/{victim} as the first to go")
+    answer = _written(api, target, thing, wanted, query)
+    if isinstance(answer, Rejected):
+        unmarked = {"metadata": {"annotations": {COST: None}}}
+        for victim in marked_pods:
+            api.call("PATCH", pod_path(target.namespace, victim), unmarked, query, MERGE)
+    return answer
 
 
 def written_by(thing: Object, name: str, subresource: str | None = None) -> bool:

@@ -1,24 +1,33 @@
 """A replica leaves its node: the node takes nothing new, the pod is evicted, and its replacement becomes ready.
 
-Each step is safe to repeat, and what was done stands on the objects themselves, so that whoever polls next goes on.
+A gang goes whole. Before that, checkpoints are confirmed and load is taken off (:mod:`.saga`). Each step is safe to
+repeat, and what was done stands on the objects themselves, so that whoever polls next goes on.
 """
 
 import random
 import time
 from threading import Lock
-from typing import Any
 
 from flyball_actuators.platforms.base import Done, Failed, Handle, Progress, Rejected, Running
+from flyball_actuators.platforms.calls import stopped
 from flyball_actuators.platforms.kubernetes.api import JSON, MERGE, Api, refused
 from flyball_actuators.platforms.kubernetes.kinds import Object, note_of
-from flyball_actuators.platforms.kubernetes.operation import Operation, manager, operation_of
-from flyball_actuators.platforms.kubernetes.pods import own_pod, place_of, pod_path
+from flyball_actuators.platforms.kubernetes.operation import Operation, manager, names_of, operation_of
+from flyball_actuators.platforms.kubernetes.pods import own_pod, place_of, pod_path, pods_of
+from flyball_actuators.platforms.kubernetes.saga import (
+    MARK,
+    gang_of,
+    marked,
+    patience_s,
+    prepared,
+    taken_back,
+    without_room,
+)
 from flyball_actuators.platforms.kubernetes.targets import Target
 from flyball_actuators.platforms.states import expected_of
 from flyball_contracts.records import Migrate, SubjectState
 
 CORDONED = "flyball.dev/cordoned-for"
-MOVED = "flyball.dev/moved-for"
 AGAIN_S = 10.0
 GIVE_UP_S = 900.0
 _NS = 1_000_000_000
@@ -37,7 +46,7 @@ class Migrations:
     def submit(
         self, target: Target, thing: Object, decision: Migrate, now_ns: int, *, dry_run: bool
     ) -> Handle | Rejected:
-        """Cordon the node, note on the pod why it goes, and ask for its eviction."""
+        """Cordon the node, note on the pods why they go, and begin; nothing is changed where one of these fails."""
         api = self._api
         pod = own_pod(api, target, thing["metadata"]["uid"], decision.replica)
         if isinstance(pod, Rejected):
@@ -47,65 +56,114 @@ class Migrations:
                 "conflict",
                 f"pod {target.namespace}/{decision.replica} is not on {decision.from_node} any more; decide again",
             )
+        pods = gang_of(api, target, thing, pod)
+        if isinstance(pods, Rejected):
+            return pods
         query = (("fieldManager", manager(decision.id)), *((("dryRun", "All"),) if dry_run else ()))
-        body: Any = {"metadata": {"annotations": {MOVED: decision.id}, "uid": pod["metadata"]["uid"]}}
-        noted = api.call("PATCH", pod_path(target.namespace, decision.replica), body, query, MERGE)
-        if not noted.ok:
-            return refused(noted, f"marking pod {target.namespace}/{decision.replica}")
-        operation = _operation(target, thing, decision, pod["metadata"]["uid"], now_ns)
+        problem = marked(api, pods, decision.id, query)
+        if problem is not None:
+            return problem
+        operation = _operation(target, thing, decision, pods, now_ns)
         problem = self._cordon(operation, query)
-        if problem is not None:  # nothing was changed, so nothing is left behind
-            body["metadata"]["annotations"][MOVED] = None
-            api.call("PATCH", pod_path(target.namespace, decision.replica), body, query, MERGE)
+        if problem is not None:
+            taken_back(api, pods, decision.id, query)
             return problem
         expected = expected_of(decision, _state(target, thing))
         if dry_run:
-            return Handle(operation="", expected=expected, answer=f"would be: {self._evict(operation, dry_run=True)}")
-        return Handle(operation=operation.encode(), expected=expected, answer=self._evict(operation))
+            said = "; ".join(self._evict(operation, one, dry_run=True) for one in pods)
+            return Handle(operation="", expected=expected, answer=f"would be: {said}")
+        return Handle(operation=operation.encode(), expected=expected, answer=self._go_on(operation, pods, now_ns))
 
     def watch(self, operation: Operation, now_ns: int) -> Progress:
-        """Ask again where the budget allowed nothing; done once the controller has all its replicas elsewhere."""
+        """Do the next step; done once the controller has all its replicas elsewhere."""
         api, target = self._api, operation.target
         answer = api.get(target.path)
         if answer.status == 404 or (answer.ok and answer.body["metadata"]["uid"] != operation.uid):
-            return self._ended(operation, Failed(f"{target} is gone; whoever deleted it has decided otherwise"))
+            return self._ended(operation, [], Failed(f"{target} is gone; whoever deleted it has decided otherwise"))
         if not answer.ok:
             return Failed(f"unknown outcome: {refused(answer, f'reading {target}').detail}")
         shown = target.of.show(answer.body)
-        found = api.get(pod_path(operation.namespace, operation.pod))
-        pod = found.body if found.ok else None
-        same = pod is not None and pod["metadata"]["uid"] == operation.pod_uid
-        where = place_of(pod) if pod is not None else ""
+        here, left, where = self._look(operation)
         nodes = {operation.pod: where} if where else {}  # a Deployment's new pod has another name
         state = SubjectState(replicas=shown.replicas, ready=shown.ready, nodes=nodes)
-        if same and pod is not None and "deletionTimestamp" not in pod["metadata"]:
+        stay = [pod for pod in here if "deletionTimestamp" not in pod["metadata"]]
+        if stay:
             if now_ns >= operation.until_ns:
-                problem = f"no eviction of {operation.pod} was allowed for {GIVE_UP_S:.0f} s"
-                return self._ended(operation, Failed(f"{problem}; look at its disruption budget", state))
-            return Running(self._evict(operation))
-        if same or shown.ready < shown.replicas or shown.present > shown.replicas:
+                left += len(here) - len(stay)
+                gone = f", and {left} of its gang have gone" if left else ""
+                problem = f"no eviction of {stay[0]['metadata']['name']} was allowed in time{gone}"
+                return self._ended(operation, stay, Failed(f"{problem}; look at its disruption budget", state))
+            return Running(self._go_on(operation, stay, now_ns))
+        if here or shown.ready < shown.replicas or shown.present > shown.replicas:
             said = f"{target} has {shown.ready} of {shown.replicas} replicas ready"
             if now_ns >= operation.until_ns:
                 return self._ended(
-                    operation, Failed(f"{operation.pod} is gone, and {said} after {GIVE_UP_S:.0f} s", state)
+                    operation, [], Failed(f"{operation.pod} is gone, and {said} when time ran out", state)
                 )
             return Running(said)
         place = f"; it runs on {where}" if where else ""
+        with_it = f", and {len(operation.going) - 1} of its gang with it" if len(operation.going) > 1 else ""
         kept = f"; node {operation.node} stays cordoned until somebody has checked it" if operation.keep_cordon else ""
-        return self._ended(operation, Done(state, now_ns, f"{operation.pod} has left {operation.node}{place}{kept}"))
+        words = f"{operation.pod} has left {operation.node}{with_it}{place}{kept}"
+        return self._ended(operation, [], Done(state, now_ns, words))
 
     def find(self, target: Target, thing: Object, decision: Migrate, now_ns: int) -> Handle | None:
-        """The eviction of a decision that may have been asked for: the pod says so, or is not there any more."""
+        """The operation of a decision that may have been submitted: its pods say so, or are not there any more."""
         answer = self._api.get(pod_path(target.namespace, decision.replica))
-        uid = ""
+        pods: list[Object] = []
         if answer.ok and place_of(answer.body) == decision.from_node:
-            metadata = answer.body["metadata"]
-            if note_of(answer.body, MOVED) != decision.id:
+            if note_of(answer.body, MARK) != decision.id:
                 return None
-            uid = metadata["uid"]
-        operation = _operation(target, thing, decision, uid, now_ns)
+            pods = [answer.body]
+        own = pods_of(self._api, target, thing)
+        pods += [
+            pod
+            for pod in ([] if isinstance(own, Rejected) else own)
+            if note_of(pod, MARK) == decision.id and pod["metadata"]["name"] != decision.replica
+        ]
+        operation = _operation(target, thing, decision, pods, now_ns)
         expected = expected_of(decision, _state(target, thing))
-        return Handle(operation=operation.encode(), expected=expected, answer="found on the pod")
+        return Handle(operation=operation.encode(), expected=expected, answer="found on the pods")
+
+    def _look(self, operation: Operation) -> tuple[list[Object], int, str]:
+        """Those of the pods that are still there, how many are not, and where the named replica runs now."""
+        here: list[Object] = []
+        where = ""
+        going = dict(operation.going)
+        for name in {operation.pod: "", **going}:
+            found = self._api.get(pod_path(operation.namespace, name))
+            if not found.ok:
+                continue
+            if found.body["metadata"]["uid"] == going.get(name):
+                here.append(found.body)
+            if name == operation.pod:
+                where = place_of(found.body)
+        return here, len(going) - len(here), where
+
+    def _go_on(self, operation: Operation, pods: list[Object], now_ns: int) -> str:
+        """Make pods ready to go, and evict them where it is time to: all of a gang, or none. Words of the answer."""
+        why = stopped()
+        if why:
+            return f"nothing is carried on: {why}"
+        whole = len(pods) == len(operation.going)
+        came = ""
+        if whole:  # until the first has gone nothing is lost; from then on there is no way back
+            waits, came = prepared(
+                self._api, pods, operation.decision, operation.begun_ns, now_ns, checkpoint=operation.checkpoint
+            )
+            if waits:
+                return waits
+        now_s = time.monotonic()
+        with self._lock:
+            if now_s < self._next_s.get(operation.decision, 0.0):
+                return f"{operation.pod} waits for its disruption budget"
+            # jitter spreads those that wait; nothing is decided by it
+            self._next_s[operation.decision] = now_s + AGAIN_S * random.uniform(1.0, 1.5)
+        if whole and len(pods) > 1:
+            problem = without_room(self._api, operation.namespace, pods)
+            if problem:
+                return problem
+        return "; ".join([*([came] if came else []), *(self._evict(operation, pod) for pod in pods)])
 
     def _cordon(self, operation: Operation, query: Query) -> Rejected | None:
         """Let a node take nothing new, unless it does not anyway: then it is somebody else's, and stays theirs."""
@@ -130,21 +188,16 @@ class Migrations:
             f"node {operation.node} changed {_TRIES} times while it was cordoned; decide again when it is calm",
         )
 
-    def _evict(self, operation: Operation, *, dry_run: bool = False) -> str:
-        """Ask for the eviction where it is time to; the words of the answer."""
-        now_s = time.monotonic()
-        with self._lock:
-            if now_s < self._next_s.get(operation.decision, 0.0):
-                return f"{operation.pod} waits for its disruption budget"
-            if not dry_run:  # jitter spreads those that wait; nothing is decided by it
-                self._next_s[operation.decision] = now_s + AGAIN_S * random.uniform(1.0, 1.5)
+    def _evict(self, operation: Operation, pod: Object, *, dry_run: bool = False) -> str:
+        """Ask for an eviction; the words of the answer."""
+        name, uid = pod["metadata"]["name"], pod["metadata"]["uid"]
         body = {
             "apiVersion": "policy/v1",
             "kind": "Eviction",
-            "metadata": {"name": operation.pod, "namespace": operation.namespace},
-            "deleteOptions": {"preconditions": {"uid": operation.pod_uid}},
+            "metadata": {"name": name, "namespace": operation.namespace},
+            "deleteOptions": {"preconditions": {"uid": uid}},
         }
-        path = f"{pod_path(operation.namespace, operation.pod)}/eviction"
+        path = f"{pod_path(operation.namespace, name)}/eviction"
         query: Query = (("dryRun", "All"),) if dry_run else ()
         problem = self._cordon(operation, (("fieldManager", manager(operation.decision)), *query))
         if problem is not None:  # somebody may have been killed before it was
@@ -152,17 +205,18 @@ class Migrations:
         answer = self._api.call("POST", path, body, query, JSON, known=(429,))
         if answer.ok:
             audit = f" (audit id {answer.audit_id})" if answer.audit_id else ""
-            return f"{operation.pod} is evicted from {operation.node}{audit}"
+            return f"{name} is evicted from {place_of(pod)}{audit}"
         if answer.status == 404:
-            return f"{operation.pod} is gone"
+            return f"{name} is gone"
         if answer.status == 429:
-            return f"{operation.pod} waits for its disruption budget: {answer.message}"
-        return refused(answer, f"evicting {operation.pod}").detail
+            return f"{name} waits for its disruption budget: {answer.message}"
+        return refused(answer, f"evicting {name}").detail
 
-    def _ended(self, operation: Operation, progress: Progress) -> Progress:
-        """Give a node back that we have cordoned, unless one of its devices is the reason."""
+    def _ended(self, operation: Operation, stay: list[Object], progress: Progress) -> Progress:
+        """Let those that stay serve, and give back a node that we cordoned, unless a device of it is the reason."""
         with self._lock:
             self._next_s.pop(operation.decision, None)
+        taken_back(self._api, stay, operation.decision)
         if operation.keep_cordon and isinstance(progress, Done):
             return progress
         path = f"/api/v1/nodes/{operation.node}"
@@ -182,17 +236,18 @@ class Migrations:
         return Running(f"node {operation.node} is still cordoned: {done.message}")  # the next look tries again
 
 
-def _operation(target: Target, thing: Object, decision: Migrate, pod_uid: str, now_ns: int) -> Operation:
+def _operation(target: Target, thing: Object, decision: Migrate, pods: list[Object], now_ns: int) -> Operation:
     return operation_of(
         "migrate",
         decision,
         target,
         thing,
         pod=decision.replica,
-        pod_uid=pod_uid,
+        pods=names_of(pods),
         node=decision.from_node,
         keep_cordon=bool(decision.from_device),
-        until_ns=now_ns + round(GIVE_UP_S * _NS),
+        begun_ns=now_ns,
+        until_ns=now_ns + round((GIVE_UP_S + patience_s(pods, checkpoint=True)) * _NS),
     )
 
 

@@ -17,8 +17,11 @@ MANAGER = "flyball-"
 class Operation(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """What was submitted for one decision.
 
-    ``count``: ``replicas`` are asked for; where it ``frees``, those that go must be gone.
-    ``migrate``: ``pod`` with ``pod_uid`` is to leave ``node``, by ``until_ns``.
+    ``count``: ``replicas`` are asked for; where it ``frees``, those that go must be gone. Where there are ``pods``,
+    they are made ready to go first, by ``until_ns``, and the number is written while the object has ``version``.
+    ``migrate``: ``pod`` is to leave ``node``, by ``until_ns``, and all ``pods`` with it.
+    ``begun_ns`` is when the pods were first told, and ``checkpoint`` whether they are asked for one. ``pods`` are names
+    and uids, ``NAME/UID``, with blanks between.
     ``resize``: each pod is to ask for ``cpu`` cores and ``memory_bytes``, 0: as it is.
     """
 
@@ -37,11 +40,21 @@ class Operation(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     until_ns: int = 0
     cpu: float = 0.0
     memory_bytes: int = 0
+    pods: str = ""
+    checkpoint: bool = True
+    begun_ns: int = 0
+    version: str = ""
 
     @property
     def target(self) -> Target:
         """The controller that it is about."""
         return Target(self.kind, self.namespace, self.name)
+
+    @property
+    def going(self) -> tuple[tuple[str, str], ...]:
+        """Name and uid of each of its pods."""
+        parts = self.pods.split() or ([f"{self.pod}/{self.pod_uid}"] if self.pod_uid else [])  # of an older version
+        return tuple((name, uid) for name, _, uid in (part.partition("/") for part in parts))
 
     def encode(self) -> str:
         """As text, for an outcome."""
@@ -59,6 +72,11 @@ def operation_of(verb: Verb, decision: AnyDecision, target: Target, thing: Objec
         uid=thing["metadata"]["uid"],
         **more,
     )
+
+
+def names_of(pods: list[Object]) -> str:
+    """Pods as an operation names them."""
+    return " ".join(f"{pod['metadata']['name']}/{pod['metadata']['uid']}" for pod in pods)
 
 
 def decode(text: str) -> Operation:

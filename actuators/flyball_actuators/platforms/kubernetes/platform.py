@@ -4,16 +4,17 @@ import time
 
 from flyball_actuators.platforms.base import Capabilities, Failed, Handle, Progress, Rejected
 from flyball_actuators.platforms.kubernetes.api import Api
-from flyball_actuators.platforms.kubernetes.count import count, count_of, watch_count, written_by
+from flyball_actuators.platforms.kubernetes.count import count, count_of, find_begun, watch_count, written_by
 from flyball_actuators.platforms.kubernetes.migrate import Migrations
 from flyball_actuators.platforms.kubernetes.operation import decode, manager
 from flyball_actuators.platforms.kubernetes.pods import own_pod, place_of, pods_of
 from flyball_actuators.platforms.kubernetes.resize import find_resize, resize, resources_of, watch_resize
+from flyball_actuators.platforms.kubernetes.saga import gang_of
 from flyball_actuators.platforms.kubernetes.targets import Target, Targets, version_of
 from flyball_actuators.platforms.states import expected_of, named_replicas
 from flyball_contracts.config import PlatformConfig
 from flyball_contracts.errors import ConfigError
-from flyball_contracts.records import AnyDecision, Migrate, Scale, SubjectState
+from flyball_contracts.records import AnyDecision, Migrate, Preempt, Scale, SubjectState
 
 _OVERWRITTEN = "overwritten"
 
@@ -47,8 +48,14 @@ class KubernetesPlatform:
             pod = own_pod(self._api, target, thing["metadata"]["uid"], replica)
             if isinstance(pod, Rejected):
                 return pod
-            if pod is not None:
-                nodes[replica] = place_of(pod)
+            if pod is None:
+                continue
+            nodes[replica] = place_of(pod)
+            if isinstance(decision, Migrate):  # its gang goes with it, and counts
+                gang = gang_of(self._api, target, thing, pod)
+                if isinstance(gang, Rejected):
+                    return gang
+                nodes |= {one["metadata"]["name"]: place_of(one) for one in gang}
         resources = None
         if isinstance(decision, Scale) and decision.resources is not None:
             pods = pods_of(self._api, target, thing)
@@ -81,7 +88,7 @@ class KubernetesPlatform:
                 return problem
             if decision.resources is not None:
                 return resize(self._api, target, thing, decision, decision.resources, dry_run=dry_run)
-        return count(self._api, target, thing, decision, dry_run=dry_run)
+        return count(self._api, target, thing, decision, time.time_ns(), dry_run=dry_run)
 
     def poll(self, handle: Handle) -> Progress:
         """What the cluster shows; an eviction that a budget held up is asked for again."""
@@ -112,6 +119,11 @@ class KubernetesPlatform:
         if written_by(thing, manager(decision.id)):
             operation = count_of(decision, target, thing)
             return Handle(operation=operation.encode(), expected=expected, answer="found on the object")
+        if isinstance(decision, Preempt):
+            version = version_of(thing) if observed is None else observed.version
+            begun = find_begun(self._api, target, thing, decision, version, time.time_ns())
+            if begun is not None:
+                return Handle(operation=begun.encode(), expected=expected, answer="found on the pods")
         if observed is None or version_of(thing) != observed.version:
             answer = f"{target} was changed by somebody else since the decision was claimed; look at it"
             return Handle(operation=_OVERWRITTEN, expected=expected, answer=answer)

@@ -58,7 +58,7 @@ def pods_of(api: Api, target: Target, thing: Object, *, leaving: bool = False) -
     elif target.kind == "LeaderWorkerSet":
         selector = f"leaderworkerset.sigs.k8s.io/name={target.name}"
     else:
-        selector = _selector(thing["spec"]["selector"])
+        selector = selector_of(thing["spec"]["selector"])
     answer = api.listed(f"/api/v1/namespaces/{target.namespace}/pods", (("labelSelector", selector),))
     if not answer.ok:
         return refused(answer, f"listing the pods of {target}")
@@ -67,7 +67,8 @@ def pods_of(api: Api, target: Target, thing: Object, *, leaving: bool = False) -
     return [pod for pod in found if _is_own(api, target, thing["metadata"]["uid"], pod, owners)]
 
 
-def _selector(chosen: Object) -> str:
+def selector_of(chosen: Object) -> str:
+    """A label selector as text, for a list."""
     labels: dict[str, str] = chosen.get("matchLabels") or {}
     rules: list[Object] = chosen.get("matchExpressions") or []
     parts = [f"{key}={value}" for key, value in labels.items()]

@@ -7,6 +7,7 @@ the template asks for, until the next decision.
 from typing import Any
 
 from flyball_actuators.platforms.base import Done, Failed, Handle, Progress, Rejected, Running
+from flyball_actuators.platforms.calls import stopped
 from flyball_actuators.platforms.kubernetes.api import Answer, Api, refused
 from flyball_actuators.platforms.kubernetes.count import written_by
 from flyball_actuators.platforms.kubernetes.kinds import Object, status_of
@@ -47,7 +48,7 @@ def resize(
     return Handle(
         operation="" if dry_run else operation.encode(),
         expected=SubjectState(replicas=shown.replicas, ready=shown.ready, resources=wanted),
-        answer=f"{len(pods)} pods of {target} {told} resized in place",
+        answer=f"{len(pods)} pods of {target} {told} resized in place; later ones start as the template says",
     )
 
 
@@ -63,6 +64,9 @@ def watch_resize(api: Api, operation: Operation, now_ns: int) -> Progress:
     shown, wanted = target.of.show(answer.body), _wanted(operation)
     state = SubjectState(replicas=shown.replicas, ready=shown.ready, resources=wanted)
     left = [pod for pod in pods if not _has(pod, wanted)]
+    why = stopped() if left else ""
+    if why:
+        return Running(f"{len(pods) - len(left)} of {len(pods)} pods are resized; nothing is carried on: {why}")
     for pod in left:
         said = _patched(api, operation, pod, dry=False)
         if not said.ok and said.status not in (404, 409):

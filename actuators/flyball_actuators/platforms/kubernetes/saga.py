@@ -1,0 +1,176 @@
+"""What comes before pods go: a checkpoint that they confirm, and their load taken off. Each step is safe to repeat.
+
+A saga is what is done about one decision in steps. Each step stands on the pods themselves, so that any actuator can go
+on with it; until the first pod is told to go, all of it can be taken back.
+
+A pod takes part by what its template says:
+
+- annotation ``flyball.dev/checkpoint: on-request``: it writes a checkpoint when ``flyball.dev/checkpoint-requested``
+  appears on it (a downward API volume shows it to the container), and confirms by setting
+  ``flyball.dev/checkpoint-done`` to the same value. It may take ``flyball.dev/checkpoint-timeout-s`` seconds (300);
+  after that it gets SIGTERM and its grace period, like any other pod.
+- label ``flyball.dev/serving: "true"``, named in the selector of its Service and not in that of its controller: the
+  value becomes ``draining``, and the pod goes once no EndpointSlice shows it as ready, or after 30 s.
+- label ``flyball.dev/gang: NAME``: those of one controller with the same name go together, or none does. The groups of
+  a LeaderWorkerSet do without it.
+"""
+
+from flyball_actuators.platforms.base import Rejected
+from flyball_actuators.platforms.kubernetes.api import MERGE, Api, refused
+from flyball_actuators.platforms.kubernetes.kinds import Object, note_of, status_of
+from flyball_actuators.platforms.kubernetes.operation import manager
+from flyball_actuators.platforms.kubernetes.pods import pod_path, pods_of, selector_of
+from flyball_actuators.platforms.kubernetes.targets import Target
+
+MARK = "flyball.dev/moved-for"
+PROMISE, ON_REQUEST = "flyball.dev/checkpoint", "on-request"
+REQUESTED, CONFIRMED = "flyball.dev/checkpoint-requested", "flyball.dev/checkpoint-done"
+TIMEOUT = "flyball.dev/checkpoint-timeout-s"
+SERVING, DRAINING = "flyball.dev/serving", "draining"
+GANGS = ("flyball.dev/gang", "leaderworkerset.sigs.k8s.io/group-index")
+CHECKPOINT_S, DRAIN_S, LONGEST_S = 300.0, 30.0, 3_600.0
+_NS = 1_000_000_000
+
+
+def gang_of(api: Api, target: Target, thing: Object, pod: Object) -> list[Object] | Rejected:
+    """The pods that go together with one, itself among them."""
+    gang = _gang(pod)
+    if not gang:
+        return [pod]
+    pods = pods_of(api, target, thing)
+    return pods if isinstance(pods, Rejected) else [one for one in pods if _gang(one) == gang]
+
+
+def takes_part(pod: Object, *, checkpoint: bool) -> bool:
+    """Whether something is to be done before a pod goes."""
+    return (checkpoint and _promises(pod)) or _label(pod, SERVING) == "true"
+
+
+def patience_s(pods: list[Object], *, checkpoint: bool) -> float:
+    """How long pods may take until they are ready to go."""
+    waits = [_patience_s(pod) for pod in pods if checkpoint and _promises(pod)]
+    return max(waits, default=0.0) + DRAIN_S
+
+
+def marked(api: Api, pods: list[Object], decision: str, query: tuple[tuple[str, str], ...]) -> Rejected | None:
+    """Note on the pods which decision is about them, all or none."""
+    for i, pod in enumerate(pods):
+        body = {"metadata": {"annotations": {MARK: decision}, "uid": pod["metadata"]["uid"]}}
+        answer = api.call("PATCH", _path(pod), body, query, MERGE)
+        if not answer.ok:
+            taken_back(api, pods[:i], decision, query)
+            name = f"{pod['metadata']['namespace']}/{pod['metadata']['name']}"
+            return refused(answer, f"marking pod {name}")
+    return None
+
+
+def prepared(
+    api: Api, pods: list[Object], decision: str, begun_ns: int, now_ns: int, *, checkpoint: bool
+) -> tuple[str, str]:
+    """Do what is next, for all pods at once: what is waited for, and what came of the checkpoints.
+
+    The first is empty once all may go.
+    """
+    asked = [pod for pod in pods if checkpoint and _promises(pod)]
+    for pod in asked:
+        if note_of(pod, REQUESTED) != decision:
+            _patch(api, pod, decision, {"annotations": {REQUESTED: decision}})
+    late = [pod for pod in asked if note_of(pod, CONFIRMED) != decision]
+    waits = [pod for pod in late if now_ns < begun_ns + round(_patience_s(pod) * _NS)]
+    if waits:
+        return f"{len(asked) - len(late)} of {len(asked)} checkpoints are confirmed: {_names(waits)} is awaited", ""
+    came = f"{len(asked) - len(late)} of {len(asked)} checkpoints were confirmed" if asked else ""
+    serving = [pod for pod in pods if _label(pod, SERVING) == "true"]
+    for pod in serving:
+        _patch(api, pod, decision, {"labels": {SERVING: DRAINING}})
+    drained = [pod for pod in pods if _label(pod, SERVING) in ("true", DRAINING)]
+    waited = patience_s(pods, checkpoint=checkpoint)
+    if drained and now_ns < begun_ns + round(waited * _NS):
+        still = _with_load(api, drained)
+        if still:
+            return f"load is taken off {_names(still)}", came
+    return "", came
+
+
+def taken_back(api: Api, pods: list[Object], decision: str, query: tuple[tuple[str, str], ...] = ()) -> None:
+    """Let pods that stay serve again, and take the notes off them."""
+    for pod in pods:
+        if note_of(pod, MARK) not in ("", decision):
+            continue
+        metadata: Object = {"annotations": {MARK: None, REQUESTED: None, CONFIRMED: None}}
+        if _label(pod, SERVING) == DRAINING:
+            metadata["labels"] = {SERVING: "true"}
+        metadata["uid"] = pod["metadata"]["uid"]
+        api.call("PATCH", _path(pod), {"metadata": metadata}, query or _by(decision), MERGE)
+
+
+def without_room(api: Api, namespace: str, pods: list[Object]) -> str:
+    """Which disruption budget has no room for all of the pods at once, or empty."""
+    budgets = api.listed(f"/apis/policy/v1/namespaces/{namespace}/poddisruptionbudgets")
+    if not budgets.ok:
+        return refused(budgets, f"listing the disruption budgets of namespace {namespace}").detail
+    uids = {pod["metadata"]["uid"] for pod in pods}
+    for budget in budgets.body:
+        query = (("labelSelector", selector_of(budget["spec"].get("selector") or {})),)
+        covered = api.listed(f"/api/v1/namespaces/{namespace}/pods", query)
+        if not covered.ok:
+            return refused(covered, f"listing the pods of namespace {namespace}").detail
+        count = sum(pod["metadata"]["uid"] in uids for pod in covered.body)
+        allowed = status_of(budget).get("disruptionsAllowed") or 0
+        if count > allowed:
+            name = budget["metadata"]["name"]
+            return f"{count} pods go together, and disruption budget {name} allows {allowed} now"
+    return ""
+
+
+def _with_load(api: Api, pods: list[Object]) -> list[Object]:
+    """Pods that an EndpointSlice shows as ready."""
+    namespace = pods[0]["metadata"]["namespace"]
+    slices = api.listed(f"/apis/discovery.k8s.io/v1/namespaces/{namespace}/endpointslices")
+    if not slices.ok:
+        return []  # without the right to look, the grace period has to do
+    ready = {
+        endpoint.get("targetRef", {}).get("uid")
+        for one in slices.body
+        for endpoint in one.get("endpoints") or ()
+        if endpoint.get("conditions", {}).get("ready") is not False
+    }
+    return [pod for pod in pods if pod["metadata"]["uid"] in ready]
+
+
+def _patch(api: Api, pod: Object, decision: str, metadata: Object) -> None:
+    body = {"metadata": {**metadata, "uid": pod["metadata"]["uid"]}}
+    if api.call("PATCH", _path(pod), body, _by(decision), MERGE).ok:
+        for part, changes in metadata.items():
+            pod["metadata"][part] = {**(pod["metadata"].get(part) or {}), **changes}
+
+
+def _by(decision: str) -> tuple[tuple[str, str], ...]:
+    return (("fieldManager", manager(decision)),)
+
+
+def _path(pod: Object) -> str:
+    return pod_path(pod["metadata"]["namespace"], pod["metadata"]["name"])
+
+
+def _names(pods: list[Object]) -> str:
+    names = [str(pod["metadata"]["name"]) for pod in pods]
+    return names[0] if len(names) == 1 else f"{names[0]} and {len(names) - 1} more"
+
+
+def _label(pod: Object, key: str) -> str:
+    labels: dict[str, str] = pod["metadata"].get("labels") or {}
+    return labels.get(key, "")
+
+
+def _gang(pod: Object) -> str:
+    return next((f"{key}={value}" for key in GANGS if (value := _label(pod, key))), "")
+
+
+def _promises(pod: Object) -> bool:
+    return note_of(pod, PROMISE) == ON_REQUEST
+
+
+def _patience_s(pod: Object) -> float:
+    text = note_of(pod, TIMEOUT)
+    return min(float(text), LONGEST_S) if text.isdecimal() else CHECKPOINT_S
