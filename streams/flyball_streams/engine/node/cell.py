@@ -32,7 +32,7 @@ from flyball_streams.engine.node.health import SUSPECT, Finding, Health
 from flyball_streams.engine.node.intake import Entry
 from flyball_streams.engine.node.profile import Profiles
 from flyball_streams.engine.node.table import SubjectTable
-from flyball_streams.engine.node.tenancy import Tenancy
+from flyball_streams.engine.node.tenancy import POWER, UTILIZATION, Tenancy
 from flyball_streams.engine.node.usage import UsageMeter, is_told
 from flyball_streams.engine.offsets import NOWHERE
 from flyball_streams.engine.packing import pack_struct, unpack_struct
