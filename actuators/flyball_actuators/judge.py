@@ -78,7 +78,7 @@ class Judge:
 
     def stopped(self, decision: AnyDecision) -> str:
         """Why nothing may be done in the decision's cell, or empty; any thread may ask."""
-        stop = stop_reason(self._config.kill_switch)
+        stop = stop_reason(self.config.kill_switch)
         return World({}, {}, {}, stop, stops=self._session.stops).stopped(decision.cell)
 
     def forgive(self, decision: AnyDecision) -> None:

@@ -204,7 +204,8 @@ def test_a_tombstone_beyond_the_offsets_of_a_tick_deletes_nothing_yet() -> None:
 
 
 def test_offsets_that_were_not_read_yet_lose_nothing() -> None:
-    directory, asked = Directory(), {WORKLOADS.name: (2,)}
+    directory = Directory()
+    asked: dict[str, tuple[int, ...]] = {WORKLOADS.name: (2,)}
     view = View(directory, CELL)
     view.advance(tick(0), asked)
     for index, name in enumerate("ab"):
