@@ -96,9 +96,10 @@ class Account:
 
     def entry(self, *pools: PoolConfig, **more: Any) -> PlatformConfig:
         """The entry of the configuration for these pools."""
+        settings: dict[str, Any] = {"budget_usd_per_hour": 1000.0, "timeout_s": 20.0, "poll_s": 0.05, **more}
         return PlatformConfig(
             cells=(CELL,), driver="aws", region=REGION, url=self.proxy.url, pools=pools,
-            **{"budget_usd_per_hour": 1000.0, "timeout_s": 20.0, "poll_s": 0.05, **more},
+            **settings,
         )  # fmt: skip
 
     def platform(self, *pools: PoolConfig, busy: frozenset[str] = frozenset(), **more: Any) -> PoolPlatform:

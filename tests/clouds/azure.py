@@ -40,7 +40,7 @@ class AzureFake(CloudFake):
             "capacity": machines, "tags": {"owner": "ml"}, "etag": 1, "spot": market == "spot", "next": machines,
             "machines": {str(i): {"state": "Succeeded", "protected": False} for i in range(machines)},
         }  # fmt: skip
-        settings = {"max_machines": 8, "price_usd_per_hour": 27.0, **more}
+        settings: dict[str, Any] = {"max_machines": 8, "price_usd_per_hour": 27.0, **more}
         return PoolConfig(
             name=name, kind="scale_set", resource=name, within=GROUP, instance_type=SIZE, market=market, **settings
         )
@@ -52,7 +52,7 @@ class AzureFake(CloudFake):
     def interrupt(self, pool: PoolConfig) -> str:
         """Evict a machine, as spot does."""
         found = self.sets[pool.resource]
-        name = sorted(found["machines"])[-1]
+        name: str = sorted(found["machines"])[-1]
         del found["machines"][name]
         found["capacity"] -= 1
         found["etag"] += 1
@@ -66,7 +66,7 @@ class AzureFake(CloudFake):
 
     def entry(self, *pools: PoolConfig, **more: Any) -> PlatformConfig:
         """The entry of the configuration for these pools."""
-        settings = {"budget_usd_per_hour": 1000.0, "timeout_s": 20.0, "poll_s": 0.05, **more}
+        settings: dict[str, Any] = {"budget_usd_per_hour": 1000.0, "timeout_s": 20.0, "poll_s": 0.05, **more}
         return PlatformConfig(
             cells=(CELL,), driver="azure", account=SUBSCRIPTION, url=self.url, pools=pools, **settings
         )

@@ -1,9 +1,10 @@
 """One cloud of each kind for all tests here; each test has pools of its own."""
 
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
-from tests.clouds.aws import CREDENTIALS, Account
+from tests.clouds.aws import CREDENTIALS, REGION, Account
 from tests.clouds.moto_server import moto_server
 from tests.clouds.strict import StrictAws
 
@@ -27,7 +28,12 @@ def aws(aws_account: Account, quick: None, monkeypatch: pytest.MonkeyPatch) -> I
     for name, value in CREDENTIALS.items():
         monkeypatch.setenv(name, value)
     monkeypatch.setattr(api, "BACKOFF_S", (0.001, 0.01))
-    monkeypatch.setattr("boto3.Session", lambda region_name: aws_account.session)  # it reads megabytes of models
+
+    def session(region_name: str) -> Any:
+        assert region_name == REGION
+        return aws_account.session
+
+    monkeypatch.setattr("boto3.Session", session)  # each new one would read megabytes of models
     aws_account.proxy.calm()
     yield aws_account
     aws_account.proxy.calm()

@@ -41,7 +41,7 @@ class GcpFake(CloudFake):
         self.groups[name] = {"target": 0, "machines": {}, "requests": {}}
         self._resize(self.groups[name], name, machines)
         self._settle(self.groups[name])
-        settings = {"max_machines": 8, "price_usd_per_hour": 30.0, **more}
+        settings: dict[str, Any] = {"max_machines": 8, "price_usd_per_hour": 30.0, **more}
         return PoolConfig(name=name, kind=kind, resource=name, within=ZONE, instance_type="a2-highgpu-8g", **settings)
 
     def size(self, pool: PoolConfig) -> int:
@@ -51,7 +51,7 @@ class GcpFake(CloudFake):
     def interrupt(self, pool: PoolConfig) -> str:
         """Take back one machine, as spot does; the group makes it anew."""
         machines = self.groups[pool.resource]["machines"]
-        name = sorted(machines)[-1]
+        name: str = sorted(machines)[-1]
         machines[name]["looks"] = self.looks
         return name
 
@@ -63,7 +63,7 @@ class GcpFake(CloudFake):
 
     def entry(self, *pools: PoolConfig, **more: Any) -> PlatformConfig:
         """The entry of the configuration for these pools."""
-        settings = {"budget_usd_per_hour": 1000.0, "timeout_s": 20.0, "poll_s": 0.05, **more}
+        settings: dict[str, Any] = {"budget_usd_per_hour": 1000.0, "timeout_s": 20.0, "poll_s": 0.05, **more}
         return PlatformConfig(cells=(CELL,), driver="gcp", account=PROJECT, url=self.url, pools=pools, **settings)
 
     # The contract

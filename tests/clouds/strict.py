@@ -352,7 +352,12 @@ class StrictAws:
             raise Refusal("ResourceNotFoundException", f"No update found for ID: {name}", 404)
         left = self._updates[name]
         self._updates[name] = max(0, left - 1)
-        update = {"id": name, "status": "InProgress" if left else "Successful", "type": "ConfigUpdate", "errors": []}
+        update: dict[str, Any] = {
+            "id": name,
+            "status": "InProgress" if left else "Successful",
+            "type": "ConfigUpdate",
+            "errors": [],
+        }
         return Answer(200, json.dumps({"update": update}).encode(), "application/json")
 
     def _node_group(self, asked: Asked) -> dict[str, Any]:

@@ -10,14 +10,22 @@ from hypothesis import given, strategies as st
 from tests.actuators.samples import CELL, NOW, migrate, preempt, scale, world
 
 from flyball_actuators.guard import Guard, GuardState, Verdict
-from flyball_actuators.lanes import decision_key
 from flyball_actuators.platforms import PlatformError, Rejected, make_platforms
 from flyball_actuators.platforms.pools.operation import Operation, decode, mark, token, token_uuid
 from flyball_actuators.platforms.pools.victims import Machine, choose
 from flyball_contracts.codec import record_message
-from flyball_contracts.config import ActuatorConfig, GuardPolicy, Limit, PlatformConfig, PoolConfig, parse_config
+from flyball_contracts.config import (
+    ActuatorConfig,
+    Config,
+    GuardPolicy,
+    Limit,
+    PlatformConfig,
+    PoolConfig,
+    parse_config,
+)
 from flyball_contracts.errors import ConfigError
 from flyball_contracts.records import Effect, SubjectState
+from flyball_contracts.records.pools import decision_key
 
 ANY = st.text(st.characters(codec="utf-8"), max_size=20)
 KNOWING: dict[str, Any] = {"allow": ("pool:*",), "kill_switch": "/run/flyball/stop", "mode": "live"}
@@ -122,14 +130,14 @@ class _Nothing:
 )
 def test_a_pool_that_cannot_be_is_refused_where_it_is_read(text: str, says: str) -> None:
     with pytest.raises(ConfigError, match=says):
-        parse_config(f"actuator: {{platforms: [{{cells: [a], driver: aws, pools: [{text}]}}]}}", "flyball.yaml")
+        parse_config(f"actuator: {{platforms: [{{cells: [a], driver: aws, pools: [{text}]}}]}}", Config)
 
 
 @pytest.mark.parametrize("cells", ["[a, b]", '["eu-*"]'])
 def test_pools_belong_to_one_cell(cells: str) -> None:
     one = "{name: a, kind: fleet, resource: x, instance_type: t, max_machines: 1, price_usd_per_hour: 1}"
     with pytest.raises(ConfigError, match="pools belong to one cell"):
-        parse_config(f"actuator: {{platforms: [{{cells: {cells}, driver: aws, pools: [{one}]}}]}}", "flyball.yaml")
+        parse_config(f"actuator: {{platforms: [{{cells: {cells}, driver: aws, pools: [{one}]}}]}}", Config)
 
 
 def verdict(decision: Any, observed: SubjectState | None = None, state: GuardState | None = None, **config: Any) -> Any:
@@ -158,8 +166,8 @@ def test_the_budget_is_kept_to_the_cent_whatever_a_decision_says_of_itself() -> 
     assert code(verdict(buys(3, 2), shows(3, None))) == "accepted"  # what saves needs no budget
     assert code(verdict(buys(1, 2), shows(1, None))) == "limit"
     assert code(verdict(buys(1, 2), shows(1, 32.0), platforms=(entry(budget_usd_per_hour=None),))) == "limit"
-    dry = {"mode": "dry_run", "platforms": (entry(budget_usd_per_hour=None),)}
-    assert code(verdict(buys(1, 2), shows(1, 32.0), **dry)) == "accepted"
+    dry: dict[str, Any] = {"mode": "dry_run", "platforms": (entry(budget_usd_per_hour=None),)}
+    assert code(verdict(buys(1, 2), shows(1, 32.0), None, **dry)) == "accepted"
 
 
 def test_a_policy_counts_what_machines_cost() -> None:

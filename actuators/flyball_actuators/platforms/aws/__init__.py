@@ -14,17 +14,18 @@ def platform(entry: PlatformConfig, where: str, busy: Busy) -> PoolPlatform:
     """The platform of an entry; raises :class:`ConfigError`."""
     if not entry.region:
         raise ConfigError(f"{where}.region: none is named; name the one of the pools, such as eu-west-1")
+    for i, pool in enumerate(entry.pools):
+        if pool.kind not in ("auto_scaling_group", "fleet", "node_group"):
+            raise ConfigError(
+                f"{where}.pools[{i}].kind: aws has no {pool.kind}; use auto_scaling_group, fleet or node_group"
+            )
     aws, cell = Aws(entry, where), entry.cells[0]
     backings: dict[str, Backing] = {}
-    for i, pool in enumerate(entry.pools):
+    for pool in entry.pools:
         if pool.kind == "auto_scaling_group":
             backings[pool.name] = Group(aws, pool, lambda: busy(cell))
         elif pool.kind == "fleet":
             backings[pool.name] = Fleet(aws, pool, lambda: busy(cell))
-        elif pool.kind == "node_group":
-            backings[pool.name] = NodeGroup(aws, pool)
         else:
-            raise ConfigError(
-                f"{where}.pools[{i}].kind: aws has no {pool.kind}; use auto_scaling_group, fleet or node_group"
-            )
+            backings[pool.name] = NodeGroup(aws, pool)
     return PoolPlatform(entry, backings)

@@ -7,7 +7,7 @@ from typing import Any
 
 from flyball_actuators.platforms.aws.api import Aws, remedy
 from flyball_actuators.platforms.aws.leaving import find_leaving, leave, watch_leaving
-from flyball_actuators.platforms.aws.machines import DECISION, POOL, Instances, instances, machine, why_gone
+from flyball_actuators.platforms.aws.machines import DECISION, POOL, Instances, instances, machine, tag_of, why_gone
 from flyball_actuators.platforms.base import Done, Failed, Handle, Progress, Rejected, Running
 from flyball_actuators.platforms.pools.backing import Held
 from flyball_actuators.platforms.pools.marked import strange
@@ -39,7 +39,7 @@ class Fleet:
     def grow(self, decision: Scale, held: Held, *, dry_run: bool) -> Handle | Rejected:
         """One instant fleet of what lacks."""
         own = mark(decision.id)
-        known = instances(self._aws, DECISION, own)
+        known = self._bought(own)
         if isinstance(known, Rejected):
             return known
         more = decision.replicas - held.machines
@@ -85,7 +85,7 @@ class Fleet:
         held = self.look()
         if isinstance(held, Rejected):
             return Failed(f"unknown outcome: {held.detail}")
-        own = instances(self._aws, DECISION, mark(operation.decision))
+        own = self._bought(mark(operation.decision))
         if isinstance(own, Rejected):
             return Failed(f"unknown outcome: {own.detail}")
         more, name = operation.machines - operation.before, self._pool.name
@@ -103,7 +103,7 @@ class Fleet:
 
     def find(self, decision: Scale, observed: SubjectState | None) -> Handle | Rejected | None:
         """Instances with the decision's tag, or those that it marked to go."""
-        own = instances(self._aws, DECISION, mark(decision.id))
+        own = self._bought(mark(decision.id))
         if isinstance(own, Rejected):
             return own
         if not own:
@@ -115,6 +115,13 @@ class Fleet:
     def _machines(self) -> Instances | Rejected:
         found = instances(self._aws, POOL, self._pool.name)
         return found if isinstance(found, Rejected) else found.alive
+
+    def _bought(self, own: str) -> Instances | Rejected:
+        """What was launched for a decision, in any state."""
+        found = instances(self._aws, DECISION, own)
+        if isinstance(found, Rejected):
+            return found
+        return Instances(one for one in found if tag_of(one, POOL) == self._pool.name)
 
     def _request(self, decision: Scale, own: str, more: int) -> dict[str, Any]:
         pool = self._pool

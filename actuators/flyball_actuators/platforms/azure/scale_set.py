@@ -190,7 +190,8 @@ class ScaleSet:
 
 
 def _tag(found: Any, key: str) -> str:
-    return str((found.tags or {}).get(key, ""))
+    tags: dict[str, Any] = found.tags or {}
+    return str(tags.get(key, ""))
 
 
 def _gone(pool: PoolConfig) -> Rejected:

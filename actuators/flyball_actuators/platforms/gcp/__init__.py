@@ -13,11 +13,12 @@ def platform(entry: PlatformConfig, where: str, busy: Busy) -> PoolPlatform:
     """The platform of an entry; raises :class:`ConfigError`."""
     if not entry.account:
         raise ConfigError(f"{where}.account: none is named; name the project of the pools")
-    backings: dict[str, Backing] = {}
-    gcp, cell = Gcp(entry, where), entry.cells[0]
     for i, pool in enumerate(entry.pools):
         if pool.kind not in ("instance_group", "resize_request"):
             raise ConfigError(f"{where}.pools[{i}].kind: gcp has no {pool.kind}; use instance_group or resize_request")
+    gcp, cell = Gcp(entry, where), entry.cells[0]
+    backings: dict[str, Backing] = {}
+    for pool in entry.pools:
         kind = InstanceGroup if pool.kind == "instance_group" else ResizeRequests
         backings[pool.name] = kind(gcp, pool, lambda: busy(cell))
     return PoolPlatform(entry, backings)
