@@ -232,8 +232,8 @@ def test_the_first_objection_wins_in_the_documented_order() -> None:
     names = [check.__name__ for check in CHECKS]
     assert names == [
         "mode_off", "kill_switch", "expired", "not_yet_valid", "unknown_target", "not_allowed",
-        "protected", "out_of_hours", "invalid", "superseded", "conflict", "rate", "blast_radius", "over_limit",
-        "over_quota", "unapproved",
+        "protected", "out_of_hours", "invalid", "superseded", "conflict", "rate", "blast_radius", "over_budget",
+        "over_limit", "over_quota", "unapproved",
     ]  # fmt: skip
     full = Grant(cell=CELL, target="cell-a/chat", subject="cell-a/chat", decided_ns=NOW + S, at_ns=NOW, taken=4)
     state = GuardState.restored([full] * 6)
