@@ -261,7 +261,8 @@ def test_alibaba_pods_come_and_go(coming_and_going: Path, tmp_path: Path) -> Non
     running = [7 + (i not in (13,)) + (4 <= i < 10 or i >= 12) for i in range(17)]
     assert [seen[t] for t in sorted(seen)] == running[: len(seen)]
     assert len(seen) > 14
-    assert {type(r).__name__ for r in made} <= {"DemandTick", "Forecast", "ProposalTick", "Scale", "Profile"}
+    kinds = {"DemandTick", "Forecast", "ProposalTick", "Scale", "Profile", "WorkloadProfile"}
+    assert {type(r).__name__ for r in made} <= kinds
 
 
 def test_azure_counts_requests_tokens_and_work(azure: Path, tmp_path: Path) -> None:
