@@ -181,9 +181,10 @@ def nab_rows(data: Path) -> Iterator[dict[str, Any]]:
         ours["record ratio"].append(_ratios(s))
     for name, scores in ours.items():
         grid = np.unique(np.quantile(np.concatenate([x[x > 0] for x in scores]), 1.0 - np.geomspace(1e-4, 0.5, 60)))
-        told = {p: nab.held_out(series, scores, cost[p], grid) for p in cost}
-        yield {"part": "nab", "detector": name, "threshold": "of the other half", **{p: t[0] for p, t in told.items()}}
-        yield {"part": "nab", "detector": name, "threshold": "best in sample", **{p: t[1] for p, t in told.items()}}
+        both = {p: nab.held_out(series, scores, cost[p], grid) for p in cost}
+        for i, threshold in enumerate(("of the other half", "best in sample")):
+            told = {p: pair[i] for p, pair in both.items()}
+            yield {"part": "nab", "detector": name, "threshold": threshold, **told}
 
 
 def _held(score: NDArray[np.float64], step_s: float) -> NDArray[np.float64]:

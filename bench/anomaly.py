@@ -17,7 +17,7 @@ prior was chosen have a row of their own. With ``--data`` NAB by its own rules a
 import argparse
 import json
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -30,6 +30,7 @@ from rich.table import Table
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))  # for `bench`
 
 from bench import _anomaly_budget as kept, _record_ratio as record_ratio
+from bench._nab_score import PROFILES
 from bench._report import machine
 
 from flyball_contracts.cloudevents import header
@@ -249,7 +250,7 @@ def faulty(
                 }
 
 
-def _table(title: str, columns: tuple[str, ...], lines: list[tuple[str, ...]]) -> Table:
+def _table(title: str, columns: tuple[str, ...], lines: Sequence[tuple[str, ...]]) -> Table:
     table = Table(title=title)
     for column in columns:
         table.add_column(column)
@@ -320,12 +321,9 @@ def _kept_tables(rows: list[dict[str, Any]]) -> Iterator[Table]:
     ]
     titles = ("series", "GPU-days", "per 1,000 GPU-days", "asked", "got", "ratio", "90 %")
     yield _table("False incidents, from cold", titles, lines)
-    shown = [
-        (r["detector"], r["threshold"], *(f"{r[p]:.1f}" for p in kept.nab.PROFILES)) for r in rows if r["part"] == "nab"
-    ]
+    shown = [(r["detector"], r["threshold"], *(f"{r[p]:.1f}" for p in PROFILES)) for r in rows if r["part"] == "nab"]
     if shown:
-        titles = ("detector", "threshold", "standard", "low FP", "low FN")
-        yield _table("NAB, its own rules", titles, shown)
+        yield _table("NAB, its own rules", ("detector", "threshold", "standard", "low FP", "low FN"), shown)
     points = [(r["detector"], str(r["machines"]), f"{r['average_precision']:.3f}") for r in rows if r["part"] == "smd"]
     if points:
         yield _table("SMD, average precision without adjustment", ("detector", "machines", "precision"), points)

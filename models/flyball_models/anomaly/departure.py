@@ -228,11 +228,9 @@ def _learn(
         gap_s=state.gap_s,
         quiet_s=state.quiet_s,
     )
-    kept = State(
-        *(np.where(known, new, old) for new, old in zip(updated[:-2], state[:-2], strict=True)),
-        gap_s=np.where(known, _ZERO, state.gap_s + np.float32(period_s)),
-        quiet_s=state.quiet_s,
-    )
+    series = (np.where(known, new, old) for new, old in zip(updated[:-2], state[:-2], strict=True))
+    gap = np.where(known, _ZERO, state.gap_s + np.float32(period_s))
+    kept = State._make((*series, gap, state.quiet_s))
     expected = base + slow
     if begins:
         expected = np.where(fresh, np.float32(np.nan), expected)
