@@ -181,6 +181,7 @@ def test_cold_starts_are_measured_by_place() -> None:
     service = serving(cold_start_s=60.0)
     capacities = known(service)
     held = [Allocation(workload="serve", replica="0", devices=(0,))]
+    assert isinstance(capacities.directory, Directory)
     capacities.directory.apply(inventory("node-1", 2, held, zone="DE"))
     starts((0, 1, 1), (1, 2, 1), *((i, 2, 1) for i in range(2, 20)), (20, 2, 2), capacities=capacities)
     (measured,) = capacities.starts.shown(service)

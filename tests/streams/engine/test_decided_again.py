@@ -8,7 +8,7 @@ from tests.streams.engine.recorded import PARTITIONS, SMALL, WORKER, Recorded, d
 from tests.streams.engine.scene import CONFIG, Cell, Out, Values, incoming, inventory, spec
 
 from flyball_contracts.codec import Message, decode_record, record_message
-from flyball_contracts.records import Allocation, DemandTick, ProposalTick, Record
+from flyball_contracts.records import Allocation, Demand, DemandTick, ProposalTick
 from flyball_contracts.topics import DECISIONS, DEMAND, INVENTORY, OUTCOMES, PROPOSALS, SIGNALS, WORKLOADS
 from flyball_streams.engine import Directory, Engine, Incoming, Lane
 from flyball_streams.engine.cell import CellLane
@@ -115,8 +115,8 @@ def test_what_node_lanes_say_again_changes_nothing(crash: Crash) -> None:
     for m in crash.log:
         one = decode_record(m.topic, m.value, m.headers)
         if isinstance(one, DemandTick):
-            said = record_message(msgspec.structs.replace(one, table_offsets=newest), f"/{one.source}")
-            later.append(m._replace(value=said.value))
+            newer = record_message(msgspec.structs.replace(one, table_offsets=newest), f"/{one.source}")
+            later.append(m._replace(value=newer.value))
     said, _ = crash.again([*crash.log, *later])
     assert dict(of_lanes(said)) == dict(of_lanes(crash.log))
 
@@ -143,6 +143,6 @@ def test_a_node_lane_that_comes_back_knows_the_workloads_that_it_knew() -> None:
     assert all(clocks), "from its next snapshot on it knows the newer ones"
 
 
-def demands(m: Message) -> tuple[Record, ...]:
+def demands(m: Message) -> tuple[Demand, ...]:
     one = decode_record(m.topic, m.value, m.headers)
     return one.demands if isinstance(one, DemandTick) else ()
