@@ -17,9 +17,8 @@ LOST, MADE_UP = "no decision is lost", "no decision is made up"
 GIVEN_UP = "no service ends by itself"
 SAME_TICK = "each decision is at its tick"
 REPORTED = frozenset({SAME_TICK, MADE_UP, GIVEN_UP})
-"""Figures of runs with faults, not a condition: an outcome is folded in at its event time, and where an actuator or the
-broker stood still it reached the live lanes later than that, so a replay may know it some ticks earlier, and decide
-then. A service that finds no broker at its start ends, and its supervisor starts it again."""
+"""Figures of runs with faults, not a condition: events and frames have no common order, so a replay may know an event
+a tick earlier. A service that finds no broker at its start ends, and its supervisor starts it again."""
 LATE_NS = 120 * NS_PER_S
 """Event time by which a decision may be earlier or later than in the replay: what a broker that is away for long, and
 the wait before a decision is taken again, add up to."""

@@ -115,10 +115,10 @@ def test_what_node_lanes_say_again_changes_nothing(crash: Crash) -> None:
     for m in crash.log:
         one = decode_record(m.topic, m.value, m.headers)
         if isinstance(one, DemandTick):
-            said = record_message(msgspec.structs.replace(one, table_offsets=newest), f"/{one.source}")
-            later.append(m._replace(value=said.value))
-    after, _ = crash.again([*crash.log, *later])
-    assert dict(of_lanes(after)) == dict(of_lanes(crash.log))
+            newer = record_message(msgspec.structs.replace(one, table_offsets=newest), f"/{one.source}")
+            later.append(m._replace(value=newer.value))
+    said, _ = crash.again([*crash.log, *later])
+    assert dict(of_lanes(said)) == dict(of_lanes(crash.log))
 
 
 def test_a_node_lane_that_comes_back_knows_the_workloads_that_it_knew() -> None:

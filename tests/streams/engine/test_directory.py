@@ -7,7 +7,7 @@ from hypothesis import given, strategies as st
 from tests.streams.engine.recorded import SMALL, TICKS, WORKER, Recorded, decisions, record, replay, restored
 from tests.streams.engine.scene import CELL, PERIOD_NS, START_NS, inventory, spec, tick
 
-from flyball_contracts.records import Allocation, Inventory, Outcome, Signal, WorkloadSpec
+from flyball_contracts.records import Allocation, Inventory, Outcome, Signal, TableOffsets, WorkloadSpec
 from flyball_contracts.tables import Row, Tables
 from flyball_contracts.topics import INVENTORY, OUTCOMES, SIGNALS, WORKLOADS
 from flyball_streams.engine import Directory, Engine, Incoming
@@ -205,7 +205,7 @@ def test_a_tombstone_beyond_the_offsets_of_a_tick_deletes_nothing_yet() -> None:
 
 def test_offsets_that_were_not_read_yet_lose_nothing() -> None:
     directory = Directory()
-    asked: dict[str, tuple[int, ...]] = {WORKLOADS.name: (2,)}
+    asked: TableOffsets = {WORKLOADS.name: (2,)}
     view = View(directory, CELL)
     view.advance(tick(0), asked)
     for index, name in enumerate("ab"):
