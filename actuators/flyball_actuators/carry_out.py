@@ -205,20 +205,21 @@ class Carrier:
         platform = self._platform(task)
         self._ledger.send(task.decision)
         self._trail.telling(task.decision, platform.name, task.observed, dry_run=False)
-        self._call(task, self._tell, platform, task.decision, task.observed)
+        self._call(task, self._tell, task, platform, task.decision, task.observed)
         task.step = "submitting"
 
     def _tell(
-        self, platform: Platform, decision: AnyDecision, observed: SubjectState
+        self, task: Task, platform: Platform, decision: AnyDecision, observed: SubjectState
     ) -> Handle | Rejected | Verdict | None:
         """Submit, in another thread, unless it may not be done any more: a disk or a queue may have taken long.
 
-        ``None`` where this process was stopped on the way there for too long.
+        ``None`` where this process was stopped on the way there for too long, or the decision is another's meanwhile:
+        a lease that is valid again does not bring back what was lost with the one before.
         """
         verdict = self._judge.last(decision)
         if verdict is not None:
             return verdict
-        if not self._session.lease.valid():
+        if task.dropped or not self._session.lease.valid():
             return None
         return platform.submit(decision, observed, dry_run=False)
 

@@ -174,6 +174,7 @@ class Lanes:
     def forget(self, partition: int) -> None:
         """Leave a partition's decisions to its new owner, who finds them in the log."""
         for task in [t for t in self._by_id.values() if t.partition == partition]:
+            task.dropped = True  # its call may still wait for a thread
             self._remove(task)
 
     def _finish(self, task: Task) -> None:

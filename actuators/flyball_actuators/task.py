@@ -33,7 +33,7 @@ class Task:
     ``look`` means that somebody may have told the platform already: it is looked at before anything is done.
     ``assumed`` are the replicas from which those started that it overtook before the platform was told of them, and
     ``grant`` is what the limits count of it. The first ``skip`` claims of the log are of actuators that are gone;
-    ``claim`` is the offset of our own.
+    ``claim`` is the offset of our own. One that is ``dropped`` is another actuator's now.
     """
 
     decision: AnyDecision
@@ -56,6 +56,7 @@ class Task:
     assumed: tuple[int, ...] = ()
     grant: Grant | None = None
     last: Outcome | None = None
+    dropped: bool = False
 
     @property
     def told(self) -> bool:

@@ -21,10 +21,11 @@ from hypothesis.stateful import (
 from tests.actuators.chaos import DAMAGE, FAULTS, JUMPS, Chaos
 from tests.actuators.loop import config_for
 from tests.actuators.memory import Site, still_time
-from tests.actuators.samples import S, spec
+from tests.actuators.samples import CELL, S, scale, spec
 
 from flyball_actuators.audit import anchor_of, verified
 from flyball_contracts.config import BlastRadius, RateLimit
+from flyball_contracts.partitioner import partition_of
 
 NAMES = ("w0", "w1", "w2", "w3", "bank")
 ACTUATORS = ("a", "b", "c")
@@ -165,7 +166,7 @@ def test_nothing_twice_nothing_forbidden_and_one_last_word(machine: type[Actuato
     run_state_machine_as_test(
         machine,
         settings=settings(
-            max_examples=80,
+            max_examples=50,
             stateful_step_count=30,
             deadline=None,
             derandomize=True,
@@ -173,3 +174,42 @@ def test_nothing_twice_nothing_forbidden_and_one_last_word(machine: type[Actuato
             suppress_health_check=(HealthCheck.too_slow, HealthCheck.filter_too_much, HealthCheck.data_too_large),
         ),
     )
+
+
+def test_a_call_that_waited_for_its_thread_is_not_made_once_the_decision_is_another_s(tmp_path: Path) -> None:
+    """Found by `bench/actuation.py --in-process`: the lease was valid again, and the partition was gone."""
+    names = sorted(("w0", "w1", "w2", "w3"), key=lambda name: partition_of(f"{CELL}/{name}".encode(), 2))
+    lost, kept = names[0], names[-1]  # in partition 0, which the second gets, and 1, which the first has again
+    specs = [spec(lost), spec(kept)]
+    site = Site(tmp_path, CONFIG, specs, allowed=names, actuators=("a", "b"), chance=random.Random(1))
+    first, second = site.processes
+    with still_time(site):
+        first.start()
+        for _ in range(4):
+            first.step()
+        site.send(scale(workload=lost, time_ns=site.now_ns))
+        while not site.broker.said():
+            first.step()
+        first.held = True  # from now on all of its threads are busy
+        for _ in range(5):
+            first.step()
+            site.time.now_s += 0.1
+        assert [said.status for said in site.broker.said()] == ["accepted"]
+        site.time.now_s += 20.0  # and it is stopped for longer than its session
+        second.jump_ns = -172_800 * S
+        second.start()
+        for _ in range(20):
+            second.step()
+            site.time.now_s += 0.1
+        assert site.open() == set()
+        site.send(scale("d2", workload=kept, before=4, after=5, time_ns=site.now_ns))
+        for held in (True, False):  # it joins again, and then a thread is free
+            first.held = held
+            for _ in range(20):
+                first.step()
+                second.step()
+                site.time.now_s += 0.1
+        for process in site.processes:
+            process.kill()
+    assert [effect.decision for effect in site.account.effects] == ["d2"]
+    assert site.broken() == []
