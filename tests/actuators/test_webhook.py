@@ -177,9 +177,12 @@ def test_a_server_that_takes_anybody_is_named() -> None:
 @pytest.mark.parametrize(
     ("entry", "said"),
     [
-        ({"url": ""}, "url: '' is not one of an HTTP server"),
-        ({"url": "http://[x"}, "is not one of an HTTP server"),
-        ({"url": "http://edge.example"}, "url: http://edge.example: commands leave this machine over TLS alone"),
+        ({"url": ""}, "url: '' is not the address of an HTTP server"),
+        ({"url": "http://[x"}, "is not the address of an HTTP server"),
+        (
+            {"url": "http://edge.example"},
+            "url: http://edge.example: commands and credentials leave this machine over TLS alone",
+        ),
         ({"url": "https://edge.example"}, "token_env: none is named"),
         ({"url": "https://edge.example", "token_env": "NOT_SET"}, "token_env: the environment variable NOT_SET is not"),
         ({"url": "http://127.0.0.1:1", "token_env": "NOT_SET"}, "token_env: the environment variable NOT_SET is not"),
@@ -194,4 +197,4 @@ def test_settings_that_cannot_work_are_named(entry: dict[str, str], said: str) -
 
 def test_the_command_refuses_a_server_without_tls() -> None:
     done = flyball("webhook", "http://edge.example", "--workload", "chat")
-    check_refused(done.returncode, done.stderr, "commands leave this machine over TLS alone; use https")
+    check_refused(done.returncode, done.stderr, "commands and credentials leave this machine over TLS alone; use https")

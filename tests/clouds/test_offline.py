@@ -81,7 +81,7 @@ def test_the_idle_and_the_youngest_go_first() -> None:
         (entry(region=""), r"platforms\[0\]\.region: none is named"),
         (entry(pool(kind="scale_set", within="rg")), r"pools\[0\]\.kind: aws has no scale_set"),
         (entry(url="http://10.0.0.1"), r"\.url: .*use https"),
-        (entry(url="ftp://x"), r"\.url: 'ftp://x' is no endpoint"),
+        (entry(url="ftp://x"), r"\.url: 'ftp://x' is not the address of an HTTP server"),
         (msgspec.structs.replace(entry(), pools=()), r"\.pools: none is named"),
         (entry(driver="gcp", region=""), r"\.account: none is named; name the project"),
         (entry(driver="azure", region=""), r"\.account: none is named; name the subscription"),

@@ -4,7 +4,7 @@ import http.client
 import os
 import socket
 from typing import TypeVar
-from urllib.parse import SplitResult, quote, urlsplit
+from urllib.parse import quote
 
 import msgspec
 
@@ -20,6 +20,7 @@ from flyball_actuators.platforms.base import (
     Superseded,
 )
 from flyball_actuators.platforms.calls import note
+from flyball_actuators.platforms.endpoint import checked, is_local, trusted
 from flyball_actuators.platforms.states import named_replicas
 from flyball_contracts.config import PlatformConfig
 from flyball_contracts.errors import ConfigError
@@ -28,19 +29,16 @@ from flyball_contracts.secret import secret
 from flyball_contracts.webhook import Cell, Operation, Rejection, Submission
 
 T = TypeVar("T")
-_LOOPBACK = ("127.0.0.1", "::1", "localhost")
+_EXAMPLE = "http://127.0.0.1:8099"
 _LARGEST_BYTES = 16 * 1024 * 1024
 _encoder = msgspec.json.Encoder()
 
 
 def token_of(entry: PlatformConfig, where: str) -> str:
     """The secret that a server is shown, which only one on this machine may do without; raises :class:`ConfigError`."""
-    parts = _parts(entry.url, where)
-    local = parts.hostname in _LOOPBACK
-    if parts.scheme == "http" and not local:
-        raise ConfigError(f"{where}.url: {entry.url}: commands leave this machine over TLS alone; use https")
+    parts = trusted(entry.url, where, _EXAMPLE)
     if not entry.token_env:
-        if local:
+        if is_local(parts):
             return ""
         raise ConfigError(
             f"{where}.token_env: none is named; put the secret by which the server knows this actuator into a variable "
@@ -60,7 +58,7 @@ class WebhookPlatform:
     capabilities = Capabilities(kinds=frozenset({"Scale", "Migrate", "Preempt"}), tracks=True)
 
     def __init__(self, url: str, timeout_s: float, where: str = "platform", *, token: str = "") -> None:
-        parts = _parts(url, where)
+        parts = checked(url, where, _EXAMPLE)
         self._url, self._timeout_s = url, timeout_s
         self._secure, self._host, self._port = parts.scheme == "https", parts.hostname or "", parts.port
         self._path = parts.path.rstrip("/")
@@ -163,16 +161,6 @@ class WebhookPlatform:
             return msgspec.json.decode(body, type=kind)
         except (msgspec.DecodeError, UnicodeDecodeError) as error:
             raise PlatformError(f"{self._url}: the answer is no {kind.__name__}: {error}") from error
-
-
-def _parts(url: str, where: str) -> SplitResult:
-    try:
-        parts = urlsplit(url)
-        if parts.scheme in ("http", "https") and parts.hostname and parts.port != 0:
-            return parts
-    except ValueError:
-        pass
-    raise ConfigError(f"{where}.url: {url!r} is not one of an HTTP server; pass such as http://127.0.0.1:8099")
 
 
 def _refused(rejection: Rejection) -> Rejected:

@@ -1,19 +1,16 @@
 """AWS as its own library calls it: one try a call, and each error as what it means for a decision."""
 
-import random
-import time
 from importlib import import_module
 from typing import Any
 
 from flyball_actuators.platforms.base import PlatformError, Rejected
-from flyball_actuators.platforms.pools.endpoint import checked
+from flyball_actuators.platforms.endpoint import trusted
+from flyball_actuators.platforms.pools.answers import Throttled, tried
 from flyball_contracts.config import PlatformConfig
 from flyball_contracts.errors import ConfigError
 from flyball_contracts.records.outcomes import RefusalCode
 
 POLICY = "infra/aws/actuator-policy.json"
-TRIES = 5
-BACKOFF_S = (0.2, 3.0)
 
 _THROTTLED = (
     "Throttling", "ThrottlingException", "ThrottledException", "RequestLimitExceeded", "RequestThrottled",
@@ -56,7 +53,9 @@ class Aws:
             self._errors: Any = import_module("botocore.exceptions")
         except ImportError as error:
             raise ConfigError(f"{where}.driver: aws needs pip install 'flyball[aws]'") from error
-        url = checked(entry.url, where)
+        url = entry.url
+        if url:
+            trusted(url, where, "https://ec2.eu-west-1.amazonaws.com")
         session: Any = boto3.Session(region_name=entry.region)
         if session.get_credentials() is None:
             raise ConfigError(
@@ -81,29 +80,28 @@ class Aws:
         """
         name = f"{service}:{operation}"
         method = getattr(self._clients[service], operation)
-        for attempt in range(TRIES):
+
+        def once() -> Any:
             try:
                 return method(**parameters)
             except self._errors.ClientError as error:
-                code, said = str(error.response["Error"].get("Code", "")), _words(error)
+                code, said = str(error.response["Error"].get("Code", "")), f"{name}: {_words(error)}"
                 if code in known:
                     return code
                 if code in _THROTTLED:
-                    if attempt + 1 < TRIES:
-                        time.sleep(random.uniform(0, min(BACKOFF_S[1], BACKOFF_S[0] * 2**attempt)))
-                        continue
-                    raise PlatformError(f"{name} was throttled {TRIES} times: {said}") from error
+                    raise Throttled(said) from error
                 status = error.response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0)
                 if (status >= 500 or code in _SERVER) and not scarce(code):
-                    raise PlatformError(f"{name}: HTTP {status} {said}") from error
-                return refused(code, f"{name}: {said}")
+                    raise PlatformError(f"{said}: HTTP {status}") from error
+                return refused(code, said)
             except (self._errors.NoCredentialsError, self._errors.CredentialRetrievalError) as error:
                 return refused("AuthFailure", f"{name}: {error}")
             except self._errors.ParamValidationError as error:
                 return Rejected("invalid", f"{name}: {error}; correct the pool in actuator.platforms")
             except (self._errors.BotoCoreError, self._errors.HTTPClientError, OSError) as error:
                 raise PlatformError(f"{name}: {error}") from error
-        raise AssertionError("unreachable")
+
+        return tried(once)
 
     def all(self, service: str, operation: str, key: str, **parameters: Any) -> list[Any] | Rejected:
         """All items of a paged answer."""

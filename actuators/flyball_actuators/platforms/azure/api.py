@@ -1,21 +1,23 @@
 """Azure as its own library calls it: one try a call, and each error as what it means for a decision."""
 
-import random
-import time
 from collections.abc import Callable
 from importlib import import_module
 from typing import Any
 from urllib.parse import urlsplit
 
 from flyball_actuators.platforms.base import PlatformError, Rejected
-from flyball_actuators.platforms.pools.endpoint import checked, local
+from flyball_actuators.platforms.endpoint import trusted
+from flyball_actuators.platforms.pools.answers import Remedies, rejected, tried
 from flyball_contracts.config import PlatformConfig
 from flyball_contracts.errors import ConfigError
 
-TRIES = 5
-BACKOFF_S = (0.2, 3.0)
 PUBLIC = "https://management.azure.com"
-ROLE = "Microsoft.Compute/virtualMachineScaleSets/read, /write, /delete/action and /virtualMachines/read"
+_REMEDIES = Remedies(
+    log_in="renew the credentials of its identity",
+    right="grant the identity Microsoft.Compute/virtualMachineScaleSets/read, /write, /delete/action and "
+    "/virtualMachines/read",
+    request="correct the pool in actuator.platforms, or the scale set",
+)
 _SCARCE = ("AllocationFailed", "ZonalAllocationFailed", "OverconstrainedAllocationRequest", "SkuNotAvailable")
 _QUOTA = ("QuotaExceeded", "OperationNotAllowed", "exceeding approved")
 
@@ -33,8 +35,9 @@ class Azure:
             self.unchanged: Any = import_module("azure.core").MatchConditions.IfNotModified
         except ImportError as error:
             raise ConfigError(f"{where}.driver: azure needs pip install 'flyball[azure]'") from error
-        self._url = checked(entry.url, where) or PUBLIC
-        more: dict[str, Any] = {"authentication_policy": policies.SansIOHTTPPolicy()} if local(self._url) else {}
+        self._url = entry.url or PUBLIC
+        plain = trusted(self._url, where, PUBLIC).scheme == "http"  # which is on this machine, and takes no credentials
+        more: dict[str, Any] = {"authentication_policy": policies.SansIOHTTPPolicy()} if plain else {}
         self._client: Any = compute.ComputeManagementClient(
             identity.DefaultAzureCredential(),
             entry.account,
@@ -82,24 +85,19 @@ class Azure:
 
         Raises :class:`PlatformError` where it is not known what became of it.
         """
-        for attempt in range(TRIES):
+
+        def once() -> Any:
             try:
                 return ask()
             except self._errors.ClientAuthenticationError as error:
-                return Rejected("platform", f"{name}: {error.message}; renew the credentials of its identity")
+                return Rejected("platform", f"{name}: {error.message}; {_REMEDIES.log_in}")
             except self._errors.HttpResponseError as error:
-                status, said = int(error.status_code or 0), f"{name}: {_words(error)}"
-                if status == 429:
-                    if attempt + 1 < TRIES:
-                        time.sleep(random.uniform(0, min(BACKOFF_S[1], BACKOFF_S[0] * 2**attempt)))
-                        continue
-                    raise PlatformError(f"{said}: throttled {TRIES} times") from error
-                if status >= 500 or not status:
-                    raise PlatformError(f"{said}: HTTP {status}") from error
-                return _refused(status, said)
+                said = f"{name}: {_words(error)}"
+                return rejected(int(error.status_code or 0), said, remedy(said), _REMEDIES)
             except (self._errors.AzureError, OSError) as error:
                 raise PlatformError(f"{name}: {error}") from error
-        raise AssertionError("unreachable")
+
+        return tried(once)
 
 
 def remedy(said: str) -> str:
@@ -107,19 +105,6 @@ def remedy(said: str) -> str:
     if any(code in said for code in _SCARCE):
         return "use a pool of another zone, region or size, or wait"
     return "raise the subscription's quota, or ask for fewer" if any(code in said for code in _QUOTA) else ""
-
-
-def _refused(status: int, said: str) -> Rejected:
-    helps = remedy(said)
-    if helps:
-        return Rejected("platform", f"{said}; {helps}")
-    if status == 403:
-        return Rejected("platform", f"{said}; grant the identity {ROLE}")
-    if status == 404:
-        return Rejected("unknown_target", f"{said}; correct the pool in actuator.platforms")
-    if status in (409, 412):
-        return Rejected("conflict", f"{said}; decide again on what is there now")
-    return Rejected("invalid", f"{said}; correct the pool in actuator.platforms, or the scale set")
 
 
 def _words(error: Any) -> str:

@@ -1,18 +1,21 @@
 """Compute Engine as its own library calls it: one try a call, and each error as what it means for a decision."""
 
-import random
-import time
 from importlib import import_module
 from typing import Any
 
 from flyball_actuators.platforms.base import PlatformError, Rejected
-from flyball_actuators.platforms.pools.endpoint import checked, local
+from flyball_actuators.platforms.endpoint import trusted
+from flyball_actuators.platforms.pools.answers import Remedies, Throttled, rejected, tried
 from flyball_contracts.config import PlatformConfig
 from flyball_contracts.errors import ConfigError
 
-TRIES = 5
-BACKOFF_S = (0.2, 3.0)
-ROLE = "compute.instanceGroupManagers.get, .list, .update and compute.zoneOperations.get, .list"
+PUBLIC = "https://compute.googleapis.com"
+_REMEDIES = Remedies(
+    log_in="renew the credentials of the actuator's service account",
+    right="grant the service account compute.instanceGroupManagers.get, .list, .update and compute.zoneOperations.get, "
+    ".list",
+    request="correct the pool in actuator.platforms, or the group",
+)
 _SCARCE = ("ZONE_RESOURCE_POOL_EXHAUSTED", "RESOURCE_POOL_EXHAUSTED", "RESOURCE_NOT_READY", "STOCKOUT")
 _QUOTA = ("QUOTA_EXCEEDED", "quotaExceeded", "LIMIT_EXCEEDED")
 
@@ -28,8 +31,8 @@ class Gcp:
             self._auth_error: Any = import_module("google.auth.exceptions").GoogleAuthError
         except ImportError as error:
             raise ConfigError(f"{where}.driver: gcp needs pip install 'flyball[gcp]'") from error
-        url = checked(entry.url, where)
-        if local(url):
+        url = entry.url
+        if url and trusted(url, where, PUBLIC).scheme == "http":  # on this machine: it takes no credentials
             credentials: Any = import_module("google.auth.credentials").AnonymousCredentials()
         else:
             try:
@@ -56,25 +59,22 @@ class Gcp:
         """
         name = f"compute {client}.{method}"
         asked = {"project": self.project, "zone": zone, **request}
-        for attempt in range(TRIES):
+
+        def once() -> Any:
             try:
                 answer = getattr(self._clients[client], method)(request=asked, retry=None, timeout=self._timeout_s)
                 return list(answer) if method.startswith("list") else answer
             except self._errors.GoogleAPICallError as error:
-                status, said = int(error.code or 0), f"{name}: {error.message}"
-                if status == 429 or "rateLimitExceeded" in str(error):
-                    if attempt + 1 < TRIES:
-                        time.sleep(random.uniform(0, min(BACKOFF_S[1], BACKOFF_S[0] * 2**attempt)))
-                        continue
-                    raise PlatformError(f"{said}: throttled {TRIES} times") from error
-                if status >= 500 or not status:
-                    raise PlatformError(f"{said}: HTTP {status}") from error
-                return _refused(status, said)
+                said = f"{name}: {error.message}"
+                if "rateLimitExceeded" in str(error):
+                    raise Throttled(said) from error
+                return rejected(int(error.code or 0), said, remedy(said), _REMEDIES)
             except self._auth_error as error:
-                return Rejected("platform", f"{name}: {error}; renew the credentials of the actuator's service account")
+                return Rejected("platform", f"{name}: {error}; {_REMEDIES.log_in}")
             except (self._errors.GoogleAPIError, OSError, ValueError) as error:
                 raise PlatformError(f"{name}: {type(error).__name__}: {error}") from error
-        raise AssertionError("unreachable")
+
+        return tried(once)
 
 
 def remedy(said: str) -> str:
@@ -84,18 +84,3 @@ def remedy(said: str) -> str:
     if any(code in said for code in _SCARCE):
         return "use a pool of another zone or machine type, or wait"
     return ""
-
-
-def _refused(status: int, said: str) -> Rejected:
-    helps = remedy(said)
-    if helps:
-        return Rejected("platform", f"{said}; {helps}")
-    if status == 401:
-        return Rejected("platform", f"{said}; renew the credentials of the actuator's service account")
-    if status == 403:
-        return Rejected("platform", f"{said}; grant the service account {ROLE}")
-    if status == 404:
-        return Rejected("unknown_target", f"{said}; correct the pool in actuator.platforms")
-    if status in (409, 412):
-        return Rejected("conflict", f"{said}; decide again on what is there now")
-    return Rejected("invalid", f"{said}; correct the pool in actuator.platforms, or the group")
