@@ -71,9 +71,9 @@ def wasted(seen: Seen, config: Config = DEFAULT) -> tuple[NDArray[np.int64], Flo
     return category, share
 
 
-def stranded(free: NDArray[np.int64], held: NDArray[np.int64], needed: NDArray[np.int64]) -> NDArray[np.bool_]:
+def stranded(free: NDArray[np.int64], held: NDArray[np.int64], needed: int) -> NDArray[np.bool_]:
     """Whether the free GPUs of nodes are fragments, all [M]: beside others that are held, too few for any replica.
 
-    ``needed`` are the GPUs on one node that the replicas of the cell's workloads take, the least of them.
+    ``needed`` is how many GPUs of one node the smallest replica of the cell takes.
     """
     return (free > 0) & (held > 0) & (free < needed)

@@ -71,10 +71,12 @@ class WasteMeter:
             key = waste.CATEGORIES[b // n], names[b % n]
             self._add(key, float(gpu_s[b]), float(usd[b]), int(count[b]))
             self.shown[key] = float(idle_s[b]), float(duty[b])
-        for node in places.nodes:
-            if waste.stranded(np.array([node.free]), np.array([node.held]), np.array([needed]))[0]:
-                gone_s = node.free * elapsed_s
-                self._add(("stranded", node.name), gone_s, gone_s * node.usd_per_gpu_s, node.free)
+        free = np.array([node.free for node in places.nodes], np.int64)
+        held = np.array([node.held for node in places.nodes], np.int64)
+        for i in np.flatnonzero(waste.stranded(free, held, needed)).tolist():
+            node = places.nodes[i]
+            gone_s = node.free * elapsed_s
+            self._add(("stranded", node.name), gone_s, gone_s * node.usd_per_gpu_s, node.free)
 
     def told(self, tick: Tick) -> Iterator[Waste]:
         """What was lost since it was told last, when it is time to tell it."""
