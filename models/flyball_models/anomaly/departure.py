@@ -50,6 +50,7 @@ class Config(NamedTuple):
 
 DEFAULT = Config()
 _ZERO = np.float32(0.0)
+_NOWHERE, _NO_PEAK = np.zeros(0, np.int64), np.zeros(0)
 
 
 class State(NamedTuple):
@@ -89,6 +90,15 @@ class Found(NamedTuple):
     since_s: Floats
 
 
+class Ended(NamedTuple):
+    """Excursions that ended in a tick, all [n]: metric, device, largest u, and whether it had peers."""
+
+    metric: NDArray[np.int64]
+    device: NDArray[np.int64]
+    size: NDArray[np.float64]
+    peered: NDArray[np.bool_]
+
+
 def init(n: int, metrics: int) -> State:
     """Return the state of `n` devices with `metrics` metrics that have had no value."""
     shape = (metrics, n)
@@ -124,15 +134,22 @@ def step(
     scale = np.maximum(scale, np.asarray(floor, np.float32)[:, None])
     updated, found, peaks, warm = _learn(state, known_tail.limit, x.T, known.T, middle, scale, period_s, config)
     watched, peered = warm & known.T, updated.peered
-    exposure = np.concatenate([(watched & peered).sum(axis=1), (watched & ~peered).sum(axis=1)]) * period_s
-    over = np.where(peered, known_tail.over[: len(peaks), None], known_tail.over[len(peaks) :, None])
-    struck = (peaks > over).any(axis=0)
+    beside = watched & peered
+    both = np.count_nonzero(beside, axis=1), np.count_nonzero(watched, axis=1)
+    exposure = np.concatenate([both[0], both[1] - both[0]]) * period_s
     quiet = np.maximum(state.quiet_s - np.float32(period_s), _ZERO)
-    home = np.where((group >= 0) & (group < len(group)), group, len(group) + np.arange(len(group)))
-    events = len(np.unique(home[struck & (quiet <= 0.0)])) if struck.any() else 0
-    stratum, peak = _pooled(peaks, peered, home)
+    events, stratum, peak = 0, _NOWHERE, _NO_PEAK
+    metric, device = np.nonzero(peaks)
+    if len(metric):
+        home = np.where((group >= 0) & (group < len(group)), group, len(group) + np.arange(len(group)))
+        ended = Ended(metric, device, peaks[metric, device].astype(np.float64), peered[metric, device])
+        over = known_tail.over[np.where(ended.peered, metric, metric + len(peaks))]
+        struck = np.unique(device[ended.size > over])
+        events = len(np.unique(home[struck[quiet[struck] <= 0.0]]))
+        quiet[struck] = np.float32(config.event_s)
+        stratum, peak = _pooled(ended, home, len(peaks))
     learned = tail.step(known_tail, stratum, peak, exposure, period_s, rate, events)
-    return updated._replace(quiet_s=np.where(struck, np.float32(config.event_s), quiet)), learned, found
+    return updated._replace(quiet_s=quiet), learned, found
 
 
 def _of_group(
@@ -237,17 +254,13 @@ def _learn(
     return kept, Found(np.where(reported, both, _ZERO) if departs else over, expected, over), peaks, warm
 
 
-def _pooled(
-    peaks: Floats, peered: NDArray[np.bool_], home: NDArray[np.int64]
-) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
-    """Strata and sizes of the peaks [M, N] that are none of 0: of a group that ends one together, the largest."""
-    metric, device = np.nonzero(peaks)
-    size = peaks[metric, device].astype(np.float64)
-    stratum = np.where(peered[metric, device], metric, metric + len(peaks))
+def _pooled(ended: Ended, home: NDArray[np.int64], metrics: int) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
+    """Strata and sizes of the excursions that ended: of a group that ends one together, the largest."""
+    metric, device, size, peered = ended
+    stratum = np.where(peered, metric, metric + metrics)
     if len(size) < 2:
         return stratum, size
-    n = 2 * peaks.shape[1]
-    place = np.where(peered[metric, device], home[device], n + device)
+    place = np.where(peered, home[device], 2 * len(home) + device)
     order = np.lexsort((-size, place, stratum))
     stratum, place, size = stratum[order], place[order], size[order]
     first = np.append(True, (np.diff(stratum) != 0) | (np.diff(place) != 0))
