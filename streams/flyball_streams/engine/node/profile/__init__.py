@@ -1,3 +1,3 @@
-"""What the devices of a cell do, what their memory comes to, and what of them is wasted."""
+"""What the devices of a cell do, how full their memory gets, and which of their time is wasted."""
 
 from flyball_streams.engine.node.profile.profiles import Profiles as Profiles

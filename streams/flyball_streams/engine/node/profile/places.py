@@ -28,7 +28,7 @@ class Node(NamedTuple):
 
 
 class Places:
-    """Arrays by slot of the devices [N], for one tenancy; rows of -1 are those of a node or replica that there is not.
+    """Arrays by device slot [N], for one tenancy; a row of -1 means that there is no such node or replica.
 
     ``gang`` are the GPUs of the whole workload: those seen here, or what its specification says of a gang.
     ``declared`` is the kind in the specification's words, as a place in :data:`DECLARED`, -1 without one.
