@@ -34,6 +34,7 @@ from flyball_streams.engine.node.profile import Profiles
 from flyball_streams.engine.node.table import SubjectTable
 from flyball_streams.engine.node.tenancy import POWER, UTILIZATION, Tenancy
 from flyball_streams.engine.node.usage import UsageMeter, is_told
+from flyball_streams.engine.node.window import Means
 from flyball_streams.engine.offsets import NOWHERE
 from flyball_streams.engine.packing import pack_struct, unpack_struct
 
@@ -85,8 +86,8 @@ class NodeCell:
         self.demand_partitions = demand_partitions
         self.budget = config.health.false_incidents_per_1000_gpu_days
         rate = self.budget / BUDGET_S
-        self.gpus = SubjectTable(GPU, GPU_WATCHED, (1.0 - HOSTS_SHARE) * rate, capacity)
-        self.hosts = SubjectTable(HOST, HOST_WATCHED, HOSTS_SHARE * rate)
+        self.gpus = SubjectTable(GPU, GPU_WATCHED, (1.0 - HOSTS_SHARE) * rate, capacity, 2 * partition)
+        self.hosts = SubjectTable(HOST, HOST_WATCHED, HOSTS_SHARE * rate, turn=2 * partition + 1)
         self.profiles = Profiles(cell, partition, config, directory, self.gpus.capacity)
         self.health = Health(config.health, self.gpus.capacity)
         self.hangs = Hangs(self.gpus.capacity)
@@ -110,14 +111,17 @@ class NodeCell:
         doors = self._fill(entries)
         self._heed(tick)
         proposals: list[Proposal] = []
+        means = self.gpus.means(tick)
+        if means is not None and means.mask.any():
+            yield from self._anomalies(self.gpus, means, tick, self.tenancy.alike)
+            yield from self._hung(means, tick)
         if self.gpus.mask.any():
-            yield from self._anomalies(self.gpus, tick, self.tenancy.alike)
             yield from self.profiles.step(tick, self.gpus, self.hosts, self.tenancy, self.inventories)
-            yield from self._hung(tick)
             yield from self._unhealthy(tick, proposals)
         yield from self._owners(tick)
-        if self.hosts.mask.any():
-            yield from self._anomalies(self.hosts, tick, np.full(self.hosts.capacity, -1, np.int32))
+        means = self.hosts.means(tick)
+        if means is not None and means.mask.any():
+            yield from self._anomalies(self.hosts, means, tick, np.full(self.hosts.capacity, -1, np.int32))
         if proposals:
             yield ProposalTick(cell=self.cell, source=self.source, tick=tick, proposals=tuple(proposals), closes=False)
         self.meter.note(self.gpus.values)
@@ -251,8 +255,8 @@ class NodeCell:
         self.hosts.put(hosts)
         return doors
 
-    def _anomalies(self, table: SubjectTable, tick: Tick, group: NDArray[np.int32]) -> Iterator[Anomaly]:
-        for slot, rate, value, expected, since_s in table.loud(group, tick.period_ns / NS_PER_S):
+    def _anomalies(self, table: SubjectTable, means: Means, tick: Tick, group: NDArray[np.int32]) -> Iterator[Anomaly]:
+        for slot, rate, value, expected, since_s in table.loud(means, group):
             loudest: list[int] = np.argsort(rate, kind="stable")[:3].tolist()
             evidence = tuple(
                 Evidence(
@@ -292,16 +296,16 @@ class NodeCell:
             workload=workload,
         )
 
-    def _hung(self, tick: Tick) -> Iterator[Anomaly]:
+    def _hung(self, means: Means, tick: Tick) -> Iterator[Anomaly]:
         """Workloads whose devices spin without work; an anomaly names the workload, and shows its first device."""
-        table, period_s = self.gpus, tick.period_ns / NS_PER_S
-        owner = np.where(table.mask, self.tenancy.workload_of_slot, np.int32(-1))
-        for found in self.hangs.step(table.values, owner, self.tenancy.workloads, tick.end_ns, period_s):
+        table = self.gpus
+        owner = np.where(means.mask, self.tenancy.workload_of_slot, np.int32(-1))
+        for found in self.hangs.step(means.values, owner, self.tenancy.workloads, tick.end_ns, means.elapsed_s):
             slot, workload = found.slots[0], self.tenancy.workloads[found.workload]
             spec = self.directory.spec(workload)
             if spec is None or spec.kind not in ("training", "batch"):
                 continue  # a server with few requests is as busy, and does as little
-            usual, now = float(self.hangs.model.power_w[slot]), table.values[slot]
+            usual, now = float(self.hangs.model.power_w[slot]), means.values[slot]
             evidence = (
                 Evidence(name="hw.gpu.utilization{task=general}", value=float(now[UTILIZATION])),
                 Evidence(name="hw.power", value=float(now[POWER]), expected=usual, unit="W"),

@@ -8,8 +8,10 @@ from numpy.typing import NDArray
 
 from flyball_contracts.frame import stacked
 from flyball_contracts.metrics import Layout
+from flyball_contracts.records import Tick
 from flyball_models import bucket
 from flyball_models.anomaly import departure, tail
+from flyball_streams.engine.node.window import Means, Window
 from flyball_streams.engine.packing import arrays, like, wiped
 
 
@@ -32,10 +34,13 @@ class SubjectTable:
 
     Capacity is padded, so a growing fleet compiles a few shapes only. A subject that is retired keeps its slot, so that
     its history is there when it comes back, until a new one needs it. ``watched`` gives for each metric the change, in
-    its unit, that can be seen at all. ``rate`` is how often a clean subject may be said to depart, per second.
+    its unit, that can be seen at all. ``rate`` is how often a clean subject may be said to depart, per second. ``turn``
+    moves the ends of the windows over which it is watched, in ticks.
     """
 
-    def __init__(self, layout: Layout, watched: Mapping[str, float], rate: float, capacity: int = 0) -> None:
+    def __init__(
+        self, layout: Layout, watched: Mapping[str, float], rate: float, capacity: int = 0, turn: int = 0
+    ) -> None:
         self.layout = layout
         self.watched = tuple(watched)
         self.columns = np.array([layout.column(key) for key in watched], np.int64)
@@ -46,6 +51,7 @@ class SubjectTable:
         self.retired: dict[str, None] = {}
         self.recycled: list[int] = []
         self._size(bucket(capacity))
+        self.window = Window(self.capacity, len(layout), turn)
         self.rate = rate / len(watched)
         self.course = departure.init(self.capacity, len(watched))
         self.tail = tail.init(2 * len(watched), self.rate)
@@ -95,12 +101,17 @@ class SubjectTable:
         if not slots:
             return
         self.course = wiped(self.course, departure.init(self.capacity, len(self.watched)), slots)
+        self.window.forget(slots)
 
-    def loud(self, group: NDArray[np.int32], period_s: float) -> Iterator[Loud]:
-        """Learn this tick; the subjects that depart, by slot; ``group`` int32[capacity] puts peers together."""
-        x = self.values[:, self.columns]
+    def means(self, tick: Tick) -> Means | None:
+        """Take the values of this tick into the window; the means when it ends, ``None`` before."""
+        return self.window.add(self.values, self.mask, tick)
+
+    def loud(self, means: Means, group: NDArray[np.int32]) -> Iterator[Loud]:
+        """Learn a window; the subjects that depart, by slot; ``group`` int32[capacity] puts peers together."""
+        x = means.values[:, self.columns]
         self.course, self.tail, found = departure.step(
-            self.course, self.tail, x, self.mask, group, self.floors, period_s, self.rate
+            self.course, self.tail, x, means.mask, group, self.floors, means.elapsed_s, self.rate
         )
         slots = np.flatnonzero((found.ratio > 0).any(axis=0))
         if len(slots):
@@ -120,6 +131,7 @@ class SubjectTable:
             "capacity": self.capacity,
             "course": arrays(self.course),
             "tail": arrays(self.tail),
+            "window": self.window.state(),
         }
 
     def load(self, state: dict[str, Any]) -> None:
@@ -130,6 +142,7 @@ class SubjectTable:
         self._size(state["capacity"])
         self.course = like(departure.init(self.capacity, len(self.watched)), state["course"])
         self.tail = like(self.tail, state["tail"])
+        self.window.load(state["window"])
 
     def _add(self, name: str) -> None:
         slot = len(self.names)
@@ -153,3 +166,4 @@ class SubjectTable:
         self._size(capacity)
         self.values[: len(mask)], self.mask[: len(mask)] = values, mask
         self.course = departure.resize(self.course, capacity)
+        self.window.resize(capacity)

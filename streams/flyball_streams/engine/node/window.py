@@ -1,0 +1,69 @@
+"""Means over windows of some seconds, for detectors to which anything shorter is noise."""
+
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from flyball_contracts.ids import NS_PER_S
+from flyball_contracts.records import Tick
+
+WINDOW_NS = 5 * NS_PER_S
+"""Departures and hangs last longer; a detector that runs once a window costs a fifth of one that runs every second."""
+
+
+class Means(NamedTuple):
+    """Means ``float32[subjects, metrics]``, NaN where no value came; ``mask`` tells which subjects were seen at all."""
+
+    values: NDArray[np.float32]
+    mask: NDArray[np.bool_]
+    elapsed_s: float
+
+
+class Window:
+    """Sums the values of subjects until the window ends.
+
+    ``turn`` moves the end by some ticks: lanes whose windows end in different ticks share the work evenly.
+    """
+
+    def __init__(self, capacity: int, metrics: int, turn: int = 0) -> None:
+        self.turn = turn
+        self.total = np.zeros((capacity, metrics), np.float32)
+        self.count = np.zeros((capacity, metrics), np.float32)
+        self.seen = np.zeros(capacity, bool)
+        self.elapsed_ns = 0
+
+    def add(self, values: NDArray[np.float32], mask: NDArray[np.bool_], tick: Tick) -> Means | None:
+        """Take the values of a tick in, NaN where missing; the means when the window ends with this tick."""
+        known = np.isfinite(values)
+        self.total += np.where(known, values, np.float32(0.0))
+        self.count += known
+        self.seen |= mask
+        self.elapsed_ns += tick.period_ns
+        if (tick.index + self.turn) % max(1, round(WINDOW_NS / tick.period_ns)):
+            return None
+        with np.errstate(invalid="ignore"):
+            means = Means(self.total / self.count, self.seen, self.elapsed_ns / NS_PER_S)
+        self.total, self.count = np.zeros_like(self.total), np.zeros_like(self.count)
+        self.seen, self.elapsed_ns = np.zeros_like(self.seen), 0
+        return means
+
+    def forget(self, slots: list[int]) -> None:
+        """Drop the values of subjects that are others now, or do other work."""
+        self.total[slots], self.count[slots], self.seen[slots] = 0.0, 0.0, False
+
+    def resize(self, capacity: int) -> None:
+        """Make room for more subjects."""
+        more = capacity - len(self.seen)
+        self.total = np.pad(self.total, ((0, more), (0, 0)))
+        self.count = np.pad(self.count, ((0, more), (0, 0)))
+        self.seen = np.pad(self.seen, (0, more))
+
+    def state(self) -> dict[str, Any]:
+        """State for a snapshot."""
+        return {"total": self.total, "count": self.count, "seen": self.seen, "elapsed_ns": self.elapsed_ns}
+
+    def load(self, state: dict[str, Any]) -> None:
+        """Take on the state of a snapshot."""
+        self.total, self.count, self.seen = (np.array(state[name]) for name in ("total", "count", "seen"))
+        self.elapsed_ns = state["elapsed_ns"]
