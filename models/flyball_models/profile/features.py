@@ -83,8 +83,10 @@ def step(state: State, inputs: Inputs, mask: Input, config: Config = DEFAULT) ->
     """
     use = np.asarray(inputs.utilization)
     active = use > config.busy_above
-    busy = np.where(np.isfinite(use), active.astype(np.float32), np.float32(np.nan))
-    x = np.stack([*inputs, busy])
+    x = np.empty((len(inputs) + 1, len(use)), np.float32)
+    for row, values in enumerate(inputs):
+        x[row] = values
+    x[-1] = np.where(np.isfinite(use), active, np.float32(np.nan))
     known = np.asarray(mask) & np.isfinite(x)
     rate = np.float32(config.rate)
     total, weight, idle = (np.asarray(field) for field in state)

@@ -103,6 +103,25 @@ _HOST_COLUMNS = [HOST.column(key) for key in _HOST.values()]
 _PAGE_COLUMNS = [WORKLOAD.column(key) for key in _PAGE.values()]
 
 
+_WIDE = {
+    "pcie_in": (1e7, 4.0),
+    "pcie_out": (1e7, 4.0),
+    "nvlink": (1e8, 4.0),
+    "disk_read": (1e6, 4.0),
+    "disk_write": (1e6, 4.0),
+    "network": (1e6, 5.0),
+    "requests": (0.1, 5.0),
+    "waiting": (0.1, 5.0),
+    "tokens_in": (1.0, 6.0),
+    "tokens_out": (1.0, 6.0),
+    "step_time": (0.01, 4.0),
+    "gang": (1.0, 3.0),
+}
+"""Signals that span decades: the unit, and how many decades above it are 1."""
+_WIDE_ROWS = [AT[name] for name in _WIDE]
+_WIDE_UNITS, _WIDE_DECADES = np.array(list(_WIDE.values()), np.float32).T[:, :, None]
+
+
 class Reading(NamedTuple):
     """One tick of ``period_s``: rows of :data:`GPU`, :data:`HOST` and :data:`WORKLOAD` for each device.
 
@@ -141,16 +160,10 @@ def signals(reading: Reading) -> Floats:
         out[AT["swing"]] = g["most"] - g["least"]
         out[AT["memory"]] = np.where(np.isfinite(g["memory"]), g["memory"], g["used"] / reading.memory_bytes)
         out[AT["power"]] = g["power"] / g["limit"]
-        out[AT["pcie_in"]] = decades(g["pcie_in"] / dt, 1e7, 4.0)
-        out[AT["pcie_out"]] = decades(g["pcie_out"] / dt, 1e7, 4.0)
-        out[AT["nvlink"]] = decades((g["nvlink_in"] + g["nvlink_out"]) / dt, 1e8, 4.0)
         out[AT["cpu"]] = h["cpu"]
         out[AT["iowait"]] = h["iowait"] / (h["cpus"] * dt)
         out[AT["cpu_pressure"]] = h["cpu_pressure"] / dt
         out[AT["io_pressure"]] = h["io_pressure"] / dt
-        out[AT["disk_read"]] = decades(h["disk_read"] * each, 1e6, 4.0)
-        out[AT["disk_write"]] = decades(h["disk_write"] * each, 1e6, 4.0)
-        out[AT["network"]] = decades((h["net_in"] + h["net_out"]) * each, 1e6, 5.0)
         known = {name: np.isfinite(values) for name, values in p.items()}
         says = np.logical_or.reduce(list(known.values()))
         for name, tells in (
@@ -160,21 +173,36 @@ def signals(reading: Reading) -> Floats:
             ("reports_tokens", known["tokens_out"]),
         ):
             out[AT[name]] = np.where(says, tells.astype(np.float32), np.float32(np.nan))
-        out[AT["requests"]] = decades(p["requests"], 0.1, 5.0)
-        out[AT["waiting"]] = decades(p["active"] + np.nan_to_num(p["queued"]), 0.1, 5.0)
-        out[AT["tokens_in"]] = decades(p["tokens_in"], 1.0, 6.0)
-        out[AT["tokens_out"]] = decades(p["tokens_out"], 1.0, 6.0)
-        out[AT["step_time"]] = decades(p["step_time"], 0.01, 4.0)
-        out[AT["gang"]] = decades(reading.gang, 1.0, 3.0)
+        out[_WIDE_ROWS] = decades(
+            np.array(
+                [
+                    g["pcie_in"] / dt,
+                    g["pcie_out"] / dt,
+                    (g["nvlink_in"] + g["nvlink_out"]) / dt,
+                    h["disk_read"] * each,
+                    h["disk_write"] * each,
+                    (h["net_in"] + h["net_out"]) * each,
+                    p["requests"],
+                    p["active"] + np.where(known["queued"], p["queued"], np.float32(0.0)),
+                    p["tokens_in"],
+                    p["tokens_out"],
+                    p["step_time"],
+                    reading.gang,
+                ],
+                np.float32,
+            ),
+            _WIDE_UNITS,
+            _WIDE_DECADES,
+        )
         out[AT["idle"]] = np.where(np.isfinite(g["use"]), (g["use"] < IDLE_BELOW).astype(np.float32), np.nan)
     out[~(np.abs(out) < _ABSURD)] = np.nan
     return out
 
 
-def decades(x: Floats, unit: float, most: float) -> Floats:
+def decades(x: Floats, unit: float | Floats, most: float | Floats) -> Floats:
     """Logarithm of what is in some unit, such that ``most`` decades above it are 1; NaN for what is below 0."""
     with np.errstate(invalid="ignore", divide="ignore", over="ignore"):
-        found: Floats = (np.log10(1.0 + x / np.float32(unit)) / np.float32(most)).astype(np.float32)
+        found: Floats = np.log10(np.float32(1.0) + x / np.float32(unit)) / np.float32(most)
         return np.where(x >= 0.0, found, np.float32(np.nan))
 
 

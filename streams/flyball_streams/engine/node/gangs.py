@@ -49,7 +49,7 @@ class Gangs:
         spans = self._look(tenancy)[1]
         if not spans.any():
             return demands
-        held = np.flatnonzero(spans[tenancy.workload_of_slot] & table.mask & np.isfinite(table.values[:, CLOCK]))
+        (held,) = (spans[tenancy.workload_of_slot] & table.mask & np.isfinite(table.values[:, CLOCK])).nonzero()
         if sick:
             held = held[~np.isin(held, [table.slots[device] for device in sick if device in table.slots])]
         if not len(held):
@@ -57,10 +57,12 @@ class Gangs:
         owner = tenancy.workload_of_slot[held]
         order = np.lexsort((table.values[held, CLOCK], owner))
         slots, owners = held[order], owner[order]
-        first = np.flatnonzero(np.diff(owners, prepend=-1))
-        shown, gangs = list(demands), list[int](owners[first].tolist())
-        for index, part in zip(gangs, np.split(slots, first[1:]), strict=True):
-            shown[index] = replace(shown[index], clocks=(_clocks(part, table, tenancy),))
+        ends: list[int] = [*((owners[1:] != owners[:-1]).nonzero()[0] + 1).tolist(), len(owners)]
+        shown, begin = list(demands), 0
+        for end in ends:
+            index = int(owners[begin])
+            shown[index] = replace(shown[index], clocks=(_clocks(slots[begin:end], table, tenancy),))
+            begin = end
         return shown
 
     def _look(self, tenancy: Tenancy) -> tuple[NDArray[np.int32], NDArray[np.bool_]]:

@@ -129,12 +129,12 @@ class Health:
         found: dict[int, Finding] = {}
         if (group >= 0).any():
             found.update(self._stragglers(values, mask, group, quiet))
-        asks = mask & (values[:, RECOVERY] > 0)
         for device in sorted(self.asked):
             if device in slots and values[slots[device], RECOVERY] == 0:
                 self.forget([device])  # the driver asked for a recovery and no longer does: it has been done
-        self.asked.update(names[slot] for slot in np.flatnonzero(asks).tolist())
-        for slot in np.flatnonzero(asks | (mask & (values[:, UNCORRECTED] > 0))).tolist():
+        for slot in (mask & (values[:, (UNCORRECTED, RECOVERY)] > 0).any(axis=1)).nonzero()[0].tolist():
+            if values[slot, RECOVERY] > 0:
+                self.asked.add(names[slot])
             if names[slot] not in self.broken:
                 self.broken[names[slot]] = _broken(slot, values[slot])
         for device, event in self.avoided.items():

@@ -73,8 +73,10 @@ class UsageMeter:
         used[:, LARGEST.index(CPU_TIME)] /= period_s
         np.fmax.at(self.largest, owners, np.where(np.isfinite(used), used, np.float32(np.nan)))
         killed = np.isfinite(values[:, OOM])
-        self.oom[owners[killed]] = np.nan_to_num(self.oom[owners[killed]])
-        np.add.at(self.oom, owners[killed], values[killed, OOM])
+        if killed.any():
+            told = owners[killed]
+            self.oom[told] = np.where(np.isfinite(self.oom[told]), self.oom[told], np.float32(0.0))
+            np.add.at(self.oom, told, values[killed, OOM])
 
     def take(self, tenancy: Tenancy) -> list[Usage | None]:
         """Usage of each workload of :attr:`Tenancy.workloads`, ``None`` where nothing is known; starts anew."""

@@ -103,7 +103,7 @@ class Profiles:
             turns = [crc32(name.encode()) % ticks for name in tenancy.workloads]
             self._turns = tenancy, ticks, np.array([*turns, -1], np.int64)
         mine = self._turns[2][tenancy.workload_of_slot] == tick.index % ticks
-        slots = np.flatnonzero(mine & (self.course.seen_s > 0.0))
+        (slots,) = (mine & (self.course.seen_s > 0.0)).nonzero()
         if not len(slots):
             return demands
         found = course.look(course.State(*(x[..., slots] for x in self.course)))

@@ -220,7 +220,7 @@ class Columns:
         busy = seen.work > np.where(seen.in_gpus > 0.0, 0.01 * seen.capacity, 0.0)
         quiet = ~(busy | (seen.requests > 0.0) | (seen.queued > 0.0) | (seen.active > 0.0))  # unknown is nothing
         # A request that found nobody is owed the time of a start: until then the clock is below zero.
-        since = np.where(seen.ready > 0.0, 0.0, -np.nan_to_num(seen.cold_start_s))
+        since = np.where(seen.ready > 0.0, 0.0, np.where(np.isfinite(seen.cold_start_s), -seen.cold_start_s, 0.0))
         self.mix.idle_s[rows] = np.where(quiet, self.mix.idle_s[rows] + period_s, since)
 
     def _backlog(self, rows: Ints, seen: Seen) -> Floats:
