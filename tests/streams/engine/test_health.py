@@ -9,8 +9,9 @@ from tests.streams.engine.scene import FIRST, START_NS, Agent, Cell, Out, Values
 
 from flyball_contracts.config import Batch, FleetConfig, NodePool, Service, Training, WorkerConfig
 from flyball_contracts.config.fleet import FailingGpu, Notebooks, StragglingGpu
+from flyball_contracts.ids import NS_PER_S
 from flyball_contracts.metrics import GPU
-from flyball_contracts.records import Allocation, Anomaly, Migrate, NodeEvent
+from flyball_contracts.records import Allocation, Anomaly, Migrate, NodeEvent, Tick
 from flyball_contracts.topics import TOPICS
 from flyball_contracts.xids import xid_of
 from flyball_simulator import Fleet
@@ -207,13 +208,16 @@ def test_a_subject_that_comes_back_has_its_history_and_a_new_one_in_its_slot_has
     names = tuple(f"gpu-{i}" for i in range(64))
     rows = table.rows(names, "node-1")
     table.put([(rows, np.full((64, len(GPU)), 100.0, np.float32).tobytes())])
-    assert not list(table.loud(np.full(64, -1, np.int32), 1.0))
+    for index in range(1, 6):
+        means = table.means(Tick(index=index, period_ns=NS_PER_S))
+    assert means is not None
+    assert not list(table.loud(means, np.full(64, -1, np.int32)))
     assert table.retire(names[:1], "node-2") == []  # not that node's to give away
     assert table.retire(names[:2], "node-1") == ["gpu-0", "gpu-1"]
     assert table.rows(("gpu-1",), "node-1").tolist() == [1]
     assert table.rows(("new",), "node-2").tolist() == [0]
     assert table.capacity == 64
-    assert np.asarray(table.course.seen_s)[0, :2].tolist() == [0.0, 1.0]
+    assert np.asarray(table.course.seen_s)[0, :2].tolist() == [0.0, 5.0]
     assert "gpu-0" not in table.slots
 
 
