@@ -4,7 +4,7 @@ from pathlib import Path
 
 import click
 
-PACKAGE = Path(__file__).resolve().parents[1]
+PACKAGE = Path(__file__).resolve().parents[2]
 CHECKOUT = PACKAGE.parents[1] / "infra"
 FOLDERS = (PACKAGE / "examples", CHECKOUT / "examples", CHECKOUT / "slurm", CHECKOUT / "systemd")
 """Where the examples lie: in an installed package, and in a checkout."""
