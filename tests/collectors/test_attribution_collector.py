@@ -13,7 +13,7 @@ from tests.collectors.cgroup_tree import CONTAINER, UIDS, CgroupTree, remove
 from flyball_collectors.attribution import AttributionCollector
 from flyball_collectors.attribution.gpus import part_of
 from flyball_collectors.base import KeyedReading, Parts, Reading
-from flyball_collectors.nvml.processes import Process
+from flyball_collectors.nvml.readings.processes import Process
 from flyball_contracts.config.attribution import AttributionConfig, NamingRule
 from flyball_contracts.metrics import GPU, GPU_SHARE, USAGE
 from flyball_contracts.records import Allocation, Device, NodeEvent

@@ -10,8 +10,8 @@ import pytest
 from tests.nvml_stub.stub import GPU_IS_LOST, MPS, NOT_SUPPORTED, STATE_VARIABLE, NvmlStub
 
 from flyball_collectors.agent.doctor import compare_gpus
-from flyball_collectors.nvml import current
 from flyball_collectors.nvml.comparison import Compared
+from flyball_collectors.nvml.readings import current
 from flyball_contracts.config import AgentConfig, Config
 from flyball_contracts.errors import ConfigError
 

@@ -7,7 +7,8 @@ import pynvml  # type: ignore[import-untyped]
 import pytest
 from tests.nvml_stub.stub import STRUCTS
 
-from flyball_collectors.nvml import abi, fields, gpm, samples
+from flyball_collectors.nvml.calls import abi, fields
+from flyball_collectors.nvml.readings import gpm, samples
 
 OURS: dict[str, type[ctypes.Structure] | type[ctypes.Union]] = {
     "c_nvmlFieldValue_t": abi.FieldValue, "c_nvmlSample_t": abi.Sample, "c_nvmlMemory_t": abi.Memory,

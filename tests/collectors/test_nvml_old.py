@@ -11,7 +11,8 @@ import pytest
 from tests.collectors.nvml_tools import EACH_TIME, agree, both
 from tests.nvml_stub.stub import NvmlStub, compile_stub
 
-from flyball_collectors.nvml import NvmlCollector, current, detail, open_nvml
+from flyball_collectors.nvml import NvmlCollector, open_nvml
+from flyball_collectors.nvml.readings import current, detail
 
 NEWER = (
     "nvmlDeviceGetMemoryInfo_v2", "nvmlDeviceGetTemperatureV", "nvmlDeviceGetMarginTemperature",

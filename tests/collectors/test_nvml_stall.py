@@ -10,7 +10,7 @@ from tests.collectors.nvml_tools import S, kinds, open_now
 from tests.nvml_stub.stub import NvmlStub
 
 from flyball_collectors.nvml import NvmlCollector
-from flyball_collectors.nvml.workers import Workers
+from flyball_collectors.nvml.calls.workers import Workers
 from flyball_contracts.config import GpuConfig
 from flyball_contracts.metrics import GPU, GPU_DETAIL
 from flyball_contracts.records import NodeEvent
@@ -82,7 +82,7 @@ def test_a_hung_gpu_is_told_of_within_five_seconds_by_default(stub: NvmlStub) ->
 def test_a_gpu_that_hangs_from_the_start_has_no_row_until_it_answers(
     stub: NvmlStub, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("flyball_collectors.nvml.roster._PATIENCE_S", 0.2)
+    monkeypatch.setattr("flyball_collectors.nvml.devices.roster._PATIENCE_S", 0.2)
     stub.set_gpus(3)
     stub.gpu(1).hung = 1
     collector = open_now(GpuConfig(detail_period_s=1e-9))

@@ -4,7 +4,7 @@ import typing
 
 import pytest
 
-from flyball_collectors.nvml.xid import verdict_of
+from flyball_collectors.nvml.events.xid import verdict_of
 from flyball_contracts.records.events import Remedy
 
 CASES = [

@@ -16,7 +16,7 @@ from flyball_collectors.attribution.units import Key, Unit, Units, key_of
 from flyball_collectors.attribution.usage import UsageMeter
 from flyball_collectors.base import Collector, KeyedReading, Parts, Reading
 from flyball_collectors.host.cgroup import unified_folder
-from flyball_collectors.nvml.processes import Process
+from flyball_collectors.nvml.readings.processes import Process
 from flyball_contracts.config.attribution import AttributionConfig
 from flyball_contracts.ids import NS_PER_S
 from flyball_contracts.metrics import GPU_SHARE, USAGE

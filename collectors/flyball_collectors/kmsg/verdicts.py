@@ -3,7 +3,7 @@
 from typing import NamedTuple
 
 from flyball_collectors.kmsg.burst import MOST_NAMES, Tally
-from flyball_collectors.nvml.xid import VICTIMS, Verdict, verdict_of
+from flyball_collectors.nvml.events.xid import VICTIMS, Verdict, verdict_of
 
 FOLLOWS = "; follows XID"
 _SAME_PLACE_NS = 24 * 3600 * 1_000_000_000

@@ -13,7 +13,7 @@ import msgspec
 from flyball_collectors.kmsg.collector import SLOT
 from flyball_collectors.kmsg.fault import slot_of
 from flyball_collectors.kmsg.verdicts import FOLLOWS
-from flyball_collectors.nvml.xid import FABRIC, VICTIMS
+from flyball_collectors.nvml.events.xid import FABRIC, VICTIMS
 from flyball_contracts.records import Device, NodeEvent
 
 SAME_NS = 2_000_000_000

@@ -8,16 +8,16 @@ from pathlib import Path
 import msgspec
 
 from flyball_collectors.base import NAN, Parts, Reading
-from flyball_collectors.nvml import happenings
-from flyball_collectors.nvml.gpu import Found, GpuReader
-from flyball_collectors.nvml.library import Library
-from flyball_collectors.nvml.processes import Process
-from flyball_collectors.nvml.roster import Change, Roster
-from flyball_collectors.nvml.rows import Rows
-from flyball_collectors.nvml.slowdown import Slowdowns
-from flyball_collectors.nvml.topology import links_of
-from flyball_collectors.nvml.watch import MIG_CHANGED, XID, EventWatch
-from flyball_collectors.nvml.workers import Workers
+from flyball_collectors.nvml.calls.library import Library
+from flyball_collectors.nvml.calls.workers import Workers
+from flyball_collectors.nvml.devices.gpu import Found, GpuReader
+from flyball_collectors.nvml.devices.roster import Change, Roster
+from flyball_collectors.nvml.devices.topology import links_of
+from flyball_collectors.nvml.events import happenings
+from flyball_collectors.nvml.events.slowdown import Slowdowns
+from flyball_collectors.nvml.events.watch import MIG_CHANGED, XID, EventWatch
+from flyball_collectors.nvml.readings.processes import Process
+from flyball_collectors.nvml.readings.rows import Rows
 from flyball_contracts.config.nvml import GpuConfig
 from flyball_contracts.ids import NS_PER_S
 from flyball_contracts.metrics import GPU, GPU_DETAIL

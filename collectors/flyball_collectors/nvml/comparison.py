@@ -10,12 +10,12 @@ from ctypes import c_void_p
 from typing import Literal, NamedTuple
 
 from flyball_collectors.base import NAN
-from flyball_collectors.nvml import current, detail
 from flyball_collectors.nvml.binding import Binding
+from flyball_collectors.nvml.calls.fields import Field
 from flyball_collectors.nvml.collector import NvmlCollector
-from flyball_collectors.nvml.fields import Field
-from flyball_collectors.nvml.gpm import IDS, scaled
-from flyball_collectors.nvml.gpu import Found
+from flyball_collectors.nvml.devices.gpu import Found
+from flyball_collectors.nvml.readings import current, detail
+from flyball_collectors.nvml.readings.gpm import IDS, scaled
 from flyball_contracts.metrics import GPU, GPU_DETAIL, Layout
 
 Verdict = Literal["same", "close", "differs", "missing", "ours alone"]

@@ -7,10 +7,10 @@ from typing import NamedTuple
 
 import numpy as np
 
-from flyball_collectors.nvml.abi import FieldValue
-from flyball_collectors.nvml.gate import LOST, NEVER, DeviceLost, Gate
-from flyball_collectors.nvml.library import INVALID_ARGUMENT, SUCCESS
-from flyball_collectors.nvml.values import UINT, ULONG_LONG, WIDE, number_in
+from flyball_collectors.nvml.calls.abi import FieldValue
+from flyball_collectors.nvml.calls.gate import LOST, NEVER, DeviceLost, Gate
+from flyball_collectors.nvml.calls.library import INVALID_ARGUMENT, SUCCESS
+from flyball_collectors.nvml.calls.values import UINT, ULONG_LONG, WIDE, number_in
 
 ALL_LINKS = 0xFFFFFFFF
 ANSWER = Struct("<24xiiQ")  # type, return code and value of a FieldValue

@@ -4,7 +4,7 @@ import logging
 from collections.abc import Mapping
 from ctypes import byref, c_uint, c_void_p, create_string_buffer
 
-from flyball_collectors.nvml.library import (
+from flyball_collectors.nvml.calls.library import (
     ARGUMENT_VERSION_MISMATCH,
     DEPRECATED,
     DRIVER_NOT_LOADED,

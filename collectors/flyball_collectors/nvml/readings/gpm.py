@@ -5,9 +5,9 @@ from collections.abc import Callable, Mapping
 from ctypes import byref, c_uint, c_void_p
 from struct import Struct
 
-from flyball_collectors.nvml.abi import GPM_V1, GpmMetrics, GpmSupport
-from flyball_collectors.nvml.gate import Gate
-from flyball_collectors.nvml.library import INVALID_ARGUMENT, NOT_FOUND, SUCCESS
+from flyball_collectors.nvml.calls.abi import GPM_V1, GpmMetrics, GpmSupport
+from flyball_collectors.nvml.calls.gate import Gate
+from flyball_collectors.nvml.calls.library import INVALID_ARGUMENT, NOT_FOUND, SUCCESS
 
 _APART_S = 0.1  # samples closer than that give no valid answer
 _PERCENT = (1, 2, 3, 4, 5, 6, 7, 9, 10, 11, 12, 13)

@@ -5,7 +5,7 @@ from collections.abc import Callable
 from ctypes import byref, c_int, c_uint, c_ulonglong
 
 from flyball_collectors.base import NAN
-from flyball_collectors.nvml.abi import (
+from flyball_collectors.nvml.calls.abi import (
     MARGIN_V1,
     MEMORY_V2,
     TEMPERATURE_V1,
@@ -16,13 +16,13 @@ from flyball_collectors.nvml.abi import (
     Temperature,
     Utilization,
 )
-from flyball_collectors.nvml.fields import ALL_LINKS, Field, FieldBatch
-from flyball_collectors.nvml.gate import Gate
-from flyball_collectors.nvml.gpm import PCIE_RECEIVED, PCIE_SENT, Activity, Gpm
-from flyball_collectors.nvml.processes import Process, ProcessReader
-from flyball_collectors.nvml.samples import GPU_UTILIZATION, Ring
-from flyball_collectors.nvml.topology import MAX_LINKS, pcie_speed
-from flyball_collectors.nvml.wraps import Wraps
+from flyball_collectors.nvml.calls.fields import ALL_LINKS, Field, FieldBatch
+from flyball_collectors.nvml.calls.gate import Gate
+from flyball_collectors.nvml.devices.topology import MAX_LINKS, pcie_speed
+from flyball_collectors.nvml.readings.gpm import PCIE_RECEIVED, PCIE_SENT, Activity, Gpm
+from flyball_collectors.nvml.readings.processes import Process, ProcessReader
+from flyball_collectors.nvml.readings.samples import GPU_UTILIZATION, Ring
+from flyball_collectors.nvml.readings.wraps import Wraps
 from flyball_contracts.metrics import GPU
 
 _column = GPU.column

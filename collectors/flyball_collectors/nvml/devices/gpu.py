@@ -9,15 +9,15 @@ from typing import NamedTuple
 import msgspec
 
 from flyball_collectors.base import NAN
-from flyball_collectors.nvml.current import ENERGY, CurrentReader
-from flyball_collectors.nvml.detail import DetailReader
-from flyball_collectors.nvml.fields import Field, FieldBatch
-from flyball_collectors.nvml.gate import DeviceLost, Gate
-from flyball_collectors.nvml.gpm import Gpm
-from flyball_collectors.nvml.identity import identify
-from flyball_collectors.nvml.instance import Instance, mig_mode, open_instances
-from flyball_collectors.nvml.processes import Process
-from flyball_collectors.nvml.topology import Wires, wires_of
+from flyball_collectors.nvml.calls.fields import Field, FieldBatch
+from flyball_collectors.nvml.calls.gate import DeviceLost, Gate
+from flyball_collectors.nvml.devices.identity import identify
+from flyball_collectors.nvml.devices.instance import Instance, mig_mode, open_instances
+from flyball_collectors.nvml.devices.topology import Wires, wires_of
+from flyball_collectors.nvml.readings.current import ENERGY, CurrentReader
+from flyball_collectors.nvml.readings.detail import DetailReader
+from flyball_collectors.nvml.readings.gpm import Gpm
+from flyball_collectors.nvml.readings.processes import Process
 from flyball_contracts.metrics import GPU, GPU_DETAIL
 from flyball_contracts.records import Device
 

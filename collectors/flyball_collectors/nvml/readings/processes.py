@@ -4,9 +4,9 @@ from ctypes import byref, c_uint, c_ulonglong
 from math import nan
 from typing import NamedTuple
 
-from flyball_collectors.nvml.abi import NO_MEMORY_VALUE, ProcessInfo, ProcessSample
-from flyball_collectors.nvml.gate import Gate
-from flyball_collectors.nvml.library import INSUFFICIENT_SIZE, NOT_FOUND
+from flyball_collectors.nvml.calls.abi import NO_MEMORY_VALUE, ProcessInfo, ProcessSample
+from flyball_collectors.nvml.calls.gate import Gate
+from flyball_collectors.nvml.calls.library import INSUFFICIENT_SIZE, NOT_FOUND
 
 _TRIES = 3  # processes may start between the answer how many there are and the next question
 _COMPUTE = "nvmlDeviceGetComputeRunningProcesses_v3"

@@ -6,12 +6,12 @@ from ctypes import byref, c_uint, c_void_p
 from typing import NamedTuple
 
 from flyball_collectors.base import NAN
-from flyball_collectors.nvml import current, detail
-from flyball_collectors.nvml.abi import Attributes
-from flyball_collectors.nvml.gate import Gate
-from flyball_collectors.nvml.gpm import Activity, Gpm
-from flyball_collectors.nvml.identity import memory_of
-from flyball_collectors.nvml.processes import Process, ProcessReader
+from flyball_collectors.nvml.calls.abi import Attributes
+from flyball_collectors.nvml.calls.gate import Gate
+from flyball_collectors.nvml.devices.identity import memory_of
+from flyball_collectors.nvml.readings import current, detail
+from flyball_collectors.nvml.readings.gpm import Activity, Gpm
+from flyball_collectors.nvml.readings.processes import Process, ProcessReader
 from flyball_contracts.metrics import GPU, GPU_DETAIL
 from flyball_contracts.records import Device
 

@@ -5,9 +5,9 @@ from math import ceil
 from struct import Struct
 from typing import NamedTuple
 
-from flyball_collectors.nvml.abi import Sample
-from flyball_collectors.nvml.gate import Gate
-from flyball_collectors.nvml.values import number_in
+from flyball_collectors.nvml.calls.abi import Sample
+from flyball_collectors.nvml.calls.gate import Gate
+from flyball_collectors.nvml.calls.values import number_in
 
 POWER, GPU_UTILIZATION = 0, 1  # nvmlSamplingType_t
 _PATIENCE = 10  # reads without a new sample until the clock of the samples is taken to have been set back

@@ -6,12 +6,12 @@ from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
-from flyball_collectors.nvml.gate import DeviceLost, Gate
-from flyball_collectors.nvml.gpu import GpuReader
-from flyball_collectors.nvml.library import Library, NvmlError
-from flyball_collectors.nvml.topology import Wires
-from flyball_collectors.nvml.watch import EventWatch
-from flyball_collectors.nvml.workers import Workers
+from flyball_collectors.nvml.calls.gate import DeviceLost, Gate
+from flyball_collectors.nvml.calls.library import Library, NvmlError
+from flyball_collectors.nvml.calls.workers import Workers
+from flyball_collectors.nvml.devices.gpu import GpuReader
+from flyball_collectors.nvml.devices.topology import Wires
+from flyball_collectors.nvml.events.watch import EventWatch
 
 _LOG = logging.getLogger(__name__)
 _PATIENCE_S = 4.0  # the first calls about a GPU may wake it

@@ -5,9 +5,9 @@ from collections.abc import Mapping, Sequence
 from ctypes import byref, c_int, c_uint, c_void_p
 from typing import Literal, NamedTuple
 
-from flyball_collectors.nvml.fields import Field, FieldBatch
-from flyball_collectors.nvml.gate import Gate
-from flyball_collectors.nvml.identity import pci_address
+from flyball_collectors.nvml.calls.fields import Field, FieldBatch
+from flyball_collectors.nvml.calls.gate import Gate
+from flyball_collectors.nvml.devices.identity import pci_address
 from flyball_contracts.records import Device
 from flyball_contracts.records.inventory import Distance, Link
 

@@ -4,8 +4,8 @@ from ctypes import byref, c_int
 from pathlib import Path
 
 from flyball_collectors.kernel import text_of
-from flyball_collectors.nvml.abi import MEMORY_V2, Memory, Memory2, Pci
-from flyball_collectors.nvml.gate import DeviceLost, Gate
+from flyball_collectors.nvml.calls.abi import MEMORY_V2, Memory, Memory2, Pci
+from flyball_collectors.nvml.calls.gate import DeviceLost, Gate
 from flyball_contracts.records import Device
 
 _ARCHITECTURES = {

@@ -3,8 +3,7 @@
 from pathlib import Path
 from typing import NamedTuple
 
-from flyball_collectors.nvml.collector import NvmlCollector
-from flyball_collectors.nvml.library import (
+from flyball_collectors.nvml.calls.library import (
     DRIVER_NOT_LOADED,
     LIBRARY,
     LIBRARY_NOT_FOUND,
@@ -13,6 +12,7 @@ from flyball_collectors.nvml.library import (
     Library,
     NvmlError,
 )
+from flyball_collectors.nvml.collector import NvmlCollector
 from flyball_contracts.config.nvml import GpuConfig
 
 _REMEDIES = {

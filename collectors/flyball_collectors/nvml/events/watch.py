@@ -9,8 +9,8 @@ from collections.abc import Callable, Mapping
 from ctypes import byref, c_ulonglong, c_void_p
 from typing import NamedTuple
 
-from flyball_collectors.nvml.abi import EventData
-from flyball_collectors.nvml.library import SUCCESS, TIMEOUT, Library
+from flyball_collectors.nvml.calls.abi import EventData
+from flyball_collectors.nvml.calls.library import SUCCESS, TIMEOUT, Library
 
 _LOG = logging.getLogger(__name__)
 

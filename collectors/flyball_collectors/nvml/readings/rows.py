@@ -7,9 +7,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from flyball_collectors.base import NAN
-from flyball_collectors.nvml.gpu import Found
-from flyball_collectors.nvml.status import put_status
-from flyball_collectors.nvml.values import Judge
+from flyball_collectors.nvml.calls.values import Judge
+from flyball_collectors.nvml.devices.gpu import Found
+from flyball_collectors.nvml.readings.status import put_status
 from flyball_contracts.metrics import GPU, GPU_DETAIL
 from flyball_contracts.records import Device
 

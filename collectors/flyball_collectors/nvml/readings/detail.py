@@ -3,12 +3,12 @@
 from ctypes import byref, c_ulonglong
 
 from flyball_collectors.base import NAN
-from flyball_collectors.nvml.abi import FABRIC_V2, SRAM_V1, Fabric, RemapHistogram, SramErrors
-from flyball_collectors.nvml.fields import Field, FieldBatch
-from flyball_collectors.nvml.gate import Gate
-from flyball_collectors.nvml.gpm import Activity
-from flyball_collectors.nvml.samples import POWER, Ring
-from flyball_collectors.nvml.topology import MAX_LINKS, LinkStates
+from flyball_collectors.nvml.calls.abi import FABRIC_V2, SRAM_V1, Fabric, RemapHistogram, SramErrors
+from flyball_collectors.nvml.calls.fields import Field, FieldBatch
+from flyball_collectors.nvml.calls.gate import Gate
+from flyball_collectors.nvml.devices.topology import MAX_LINKS, LinkStates
+from flyball_collectors.nvml.readings.gpm import Activity
+from flyball_collectors.nvml.readings.samples import POWER, Ring
 from flyball_contracts.metrics import GPU_DETAIL
 
 _column = GPU_DETAIL.column

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from flyball_collectors.nvml.watch import (
+from flyball_collectors.nvml.events.watch import (
     CONTAINED_POISON,
     CORRECTED_ECC_STORM,
     FATAL_POISON,
@@ -15,7 +15,7 @@ from flyball_collectors.nvml.watch import (
     XID,
     Happening,
 )
-from flyball_collectors.nvml.xid import recovery_of, verdict_of
+from flyball_collectors.nvml.events.xid import recovery_of, verdict_of
 from flyball_contracts.records import Device, NodeEvent
 from flyball_contracts.records.events import EventKind, Remedy, Severity, node_event
 
