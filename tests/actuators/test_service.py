@@ -35,8 +35,8 @@ from flyball_contracts.records import AnyDecision, Effect, Outcome, SubjectState
 from flyball_contracts.records.outcomes import OutcomeStatus
 from flyball_contracts.topics import DEAD_LETTERS, DECISIONS, INVENTORY, OUTCOMES, WORKLOADS
 from flyball_simulator import Fleet
-from flyball_simulator.platform import Platform
-from flyball_simulator.server import serving
+from flyball_simulator.service.platform import Platform
+from flyball_simulator.service.server import serving
 from flyball_streams.broker import EmbeddedBroker
 
 Brokers = Callable[..., EmbeddedBroker]

@@ -5,8 +5,8 @@ from numpy.random import Generator
 from numpy.typing import NDArray
 
 from flyball_contracts.config import Notebooks
+from flyball_simulator.hardware.site import Ints
 from flyball_simulator.loads.base import WAITING, Moment, Running
-from flyball_simulator.site import Ints
 
 _MIX = (0x9E3779B97F4A7C15, 0xBF58476D1CE4E5B9, 0x94D049BB133111EB)
 

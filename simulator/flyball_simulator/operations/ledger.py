@@ -5,11 +5,11 @@ from msgspec.structs import replace
 from flyball_contracts.errors import RecordError
 from flyball_contracts.records import AnyDecision, Migrate, Preempt
 from flyball_contracts.simulated import Operation, OperationStatus, Submission
+from flyball_simulator.cell.plant import Plant
 from flyball_simulator.operations.base import Progress, Refused, Task
 from flyball_simulator.operations.migrate import MigrateTask
 from flyball_simulator.operations.preempt import PreemptTask
 from flyball_simulator.operations.scale import ScaleTask
-from flyball_simulator.plant import Plant
 
 
 class Ledger:

@@ -11,7 +11,7 @@ from tests.streams.worker.rig import START_NS, Rig, Simulated, ids, wait_until
 from flyball_contracts.config import FleetConfig
 from flyball_contracts.records import Forecast
 from flyball_contracts.topics import DEAD_LETTERS, INSIGHTS, STATE, TELEMETRY
-from flyball_simulator.run import run_fleet
+from flyball_simulator.service.run import run_fleet
 
 TICKS = 60
 SPEED = 6.0

@@ -9,10 +9,10 @@ from typing import NamedTuple
 from flyball_contracts.codec import Message, record_message
 from flyball_contracts.records import Account, SubjectState
 from flyball_contracts.simulated import CellState, NodeState, Operation, Submission
-from flyball_simulator.baseline import Baseline
+from flyball_simulator.cell.baseline import Baseline
 from flyball_simulator.fleet import Fleet
-from flyball_simulator.journal import Journal
 from flyball_simulator.operations import Refused
+from flyball_simulator.service.journal import Journal
 
 ACCOUNT_EVERY_S = 10.0
 

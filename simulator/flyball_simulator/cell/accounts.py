@@ -6,8 +6,8 @@ from msgspec.structs import replace
 from flyball_contracts.ids import record_id
 from flyball_contracts.records import Account, WorkloadAccount
 from flyball_contracts.records.accounts import Scenario
-from flyball_simulator.gpus import Column
-from flyball_simulator.plant import Plant, Step
+from flyball_simulator.cell.plant import Plant, Step
+from flyball_simulator.hardware.gpus import Column
 from flyball_simulator.signals import carbon_now
 
 J_PER_KWH = 3.6e6

@@ -11,10 +11,10 @@ from numpy.random import Generator
 
 from flyball_contracts.metrics import GPU
 from flyball_contracts.records.workloads import WorkloadKind
-from flyball_simulator.faults import DRAIN_AND_RESET, Sick
+from flyball_simulator.cell.placement import Rows
+from flyball_simulator.hardware.faults import DRAIN_AND_RESET, Sick
+from flyball_simulator.hardware.site import Floats, Ints, Site
 from flyball_simulator.loads import Running
-from flyball_simulator.placement import Rows
-from flyball_simulator.site import Floats, Ints, Site
 
 TAU_S, HOT_TAU_S = 25.0, 5.0
 """Time constants of the die with and without working cooling."""

@@ -9,7 +9,7 @@ from flyball_contracts.config import FleetConfig, NodePool
 from flyball_contracts.errors import ConfigError
 from flyball_contracts.ids import record_id
 from flyball_contracts.records import Device, Link
-from flyball_simulator.sku import SKUS, SkuData
+from flyball_simulator.hardware.sku import SKUS, SkuData
 
 Floats = NDArray[np.float32]
 Ints = NDArray[np.int64]

@@ -14,7 +14,7 @@ import msgspec
 from flyball_contracts.errors import ConfigError, RecordError
 from flyball_contracts.simulated import Rejection, Submission
 from flyball_simulator.operations import Refused
-from flyball_simulator.platform import Platform
+from flyball_simulator.service.platform import Platform
 
 _LOG = logging.getLogger(__name__)
 MOST_BYTES = 1 << 20

@@ -8,7 +8,7 @@ the highest recommendation of the last 300 s. Pods that are not ready count as i
 import math
 from collections import deque
 
-from flyball_simulator.plant import Plant
+from flyball_simulator.cell.plant import Plant
 
 SYNC_S, TOLERANCE, STABILISE_S = 15.0, 0.1, 300.0
 UP_RATIO, UP_PODS = 2, 4

@@ -2,10 +2,10 @@
 
 from flyball_contracts.config import FleetConfig
 from flyball_contracts.records import Account
-from flyball_simulator.accounts import Meter
-from flyball_simulator.healing import Healing
-from flyball_simulator.hpa import Autoscalers
-from flyball_simulator.plant import Plant
+from flyball_simulator.cell.accounts import Meter
+from flyball_simulator.cell.healing import Healing
+from flyball_simulator.cell.hpa import Autoscalers
+from flyball_simulator.cell.plant import Plant
 from flyball_simulator.specs import all_workloads
 
 

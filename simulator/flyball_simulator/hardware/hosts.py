@@ -4,10 +4,10 @@ import numpy as np
 from numpy.random import Generator
 
 from flyball_contracts.metrics import HOST
-from flyball_simulator.gpus import Gpus
+from flyball_simulator.cell.placement import Rows
+from flyball_simulator.hardware.gpus import Gpus
+from flyball_simulator.hardware.site import Floats, Site
 from flyball_simulator.loads import Running
-from flyball_simulator.placement import Rows
-from flyball_simulator.site import Floats, Site
 
 CPUS = 128
 MEMORY_BYTES = 2**41

@@ -1,8 +1,8 @@
 """What the platform does by itself about a dead GPU, after time-outs."""
 
 from flyball_contracts.ids import NS_PER_S
-from flyball_simulator.placement import Replica
-from flyball_simulator.plant import Plant
+from flyball_simulator.cell.placement import Replica
+from flyball_simulator.cell.plant import Plant
 
 
 class Healing:

@@ -14,9 +14,9 @@ from flyball_contracts.ids import NS_PER_S
 from flyball_contracts.records import NodeEvent
 from flyball_contracts.records.events import node_event
 from flyball_contracts.xids import xid_of
+from flyball_simulator.cell.placement import Placement
+from flyball_simulator.hardware.site import Site
 from flyball_simulator.loads import Moment
-from flyball_simulator.placement import Placement
-from flyball_simulator.site import Site
 
 SLOWING_S = 5.0
 """Time constant with which a straggler's clock drops."""

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from flyball_contracts.errors import RecordError
 from flyball_contracts.records import Allocation
-from flyball_simulator.site import Ints, Site
+from flyball_simulator.hardware.site import Ints, Site
 
 FREE = -1
 NEVER = 2**63 - 1

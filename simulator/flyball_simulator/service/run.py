@@ -8,12 +8,12 @@ from contextlib import ExitStack
 from pathlib import Path
 
 from flyball_contracts.config import FleetConfig, KafkaConfig
-from flyball_simulator.baseline import Baseline
+from flyball_simulator.cell.baseline import Baseline
 from flyball_simulator.fleet import Fleet
-from flyball_simulator.journal import Journal
-from flyball_simulator.platform import Platform
-from flyball_simulator.sender import FleetReport, Sender
-from flyball_simulator.server import serving
+from flyball_simulator.service.journal import Journal
+from flyball_simulator.service.platform import Platform
+from flyball_simulator.service.sender import FleetReport, Sender
+from flyball_simulator.service.server import serving
 
 
 def run_fleet(

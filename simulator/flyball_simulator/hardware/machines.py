@@ -6,8 +6,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from flyball_contracts.ids import NS_PER_S
-from flyball_simulator.placement import Placement
-from flyball_simulator.site import Site
+from flyball_simulator.cell.placement import Placement
+from flyball_simulator.hardware.site import Site
 
 
 class Machines:

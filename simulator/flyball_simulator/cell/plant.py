@@ -10,13 +10,13 @@ from flyball_contracts.errors import ConfigError, RecordError
 from flyball_contracts.ids import NS_PER_S
 from flyball_contracts.metrics import WORKLOAD
 from flyball_contracts.records import Portion, Resources, SubjectState, WorkloadSpec
-from flyball_simulator.faults import Faults, Sick
-from flyball_simulator.gpus import CLOCK_EXPONENT, KINDS, Gpus
+from flyball_simulator.cell.placement import Placement, Replica, Rows
+from flyball_simulator.hardware.faults import Faults, Sick
+from flyball_simulator.hardware.gpus import CLOCK_EXPONENT, KINDS, Gpus
+from flyball_simulator.hardware.machines import Machines
+from flyball_simulator.hardware.site import Floats, build_site
 from flyball_simulator.loads import BatchLoad, Load, Moment, NotebookLoad, Running, ServiceLoad, TrainingLoad
 from flyball_simulator.loads.base import READY
-from flyball_simulator.machines import Machines
-from flyball_simulator.placement import Placement, Replica, Rows
-from flyball_simulator.site import Floats, build_site
 from flyball_simulator.specs import all_workloads, make_demanded, make_specs
 
 
