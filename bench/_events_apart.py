@@ -24,8 +24,8 @@ from rich.table import Table
 
 from flyball_models import bucket
 from flyball_models.forecast import ensemble
-from flyball_streams.backtest.bounds import lead_minutes
-from flyball_streams.backtest.demand import MINUTE_S, Demand
+from flyball_streams.backtest.demands.demand import MINUTE_S, Demand
+from flyball_streams.backtest.policies.bounds import lead_minutes
 
 HOUR = 60
 DAY = 24 * HOUR

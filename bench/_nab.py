@@ -6,7 +6,7 @@ import numpy as np
 import polars as pl
 
 from flyball_contracts.errors import RecordingError
-from flyball_streams.backtest.rates import Rates, gridded
+from flyball_streams.backtest.demands.rates import Rates, gridded
 from flyball_streams.importers.base import read_table
 
 WINDOW_S = 300

@@ -7,9 +7,9 @@ from typing import Any, NamedTuple
 import numpy as np
 from rich.table import Table
 
-from flyball_streams.backtest import claim
-from flyball_streams.backtest.families import BASELINES
 from flyball_streams.backtest.kernel import Floats
+from flyball_streams.backtest.policies.families import BASELINES
+from flyball_streams.backtest.report import claim
 from flyball_streams.backtest.safety import MOST_COST, MOST_LOST, TITLES, Outcome
 from flyball_streams.backtest.sweep import (
     ACTIONS,

@@ -7,11 +7,11 @@ import msgspec
 from rich.console import Group
 from rich.table import Table
 
-from flyball_streams.backtest.demand import DAY_S
+from flyball_streams.backtest.demands.demand import DAY_S
 from flyball_streams.backtest.events import words
 from flyball_streams.backtest.events.confirm import Confirmation, confirm, days_of
 from flyball_streams.backtest.events.requests import Source
-from flyball_streams.backtest.known import Known
+from flyball_streams.backtest.policies.known import Known
 from flyball_streams.backtest.run import Scenario
 from flyball_streams.backtest.sweep import Result
 

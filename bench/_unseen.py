@@ -16,8 +16,8 @@ from bench._scaling_rows import ORACLE, change
 from bench._worldcup import read_worldcup
 from rich.table import Table
 
-from flyball_streams.backtest.demand import DAY_S, Demand
-from flyball_streams.backtest.rates import Rates
+from flyball_streams.backtest.demands.demand import DAY_S, Demand
+from flyball_streams.backtest.demands.rates import Rates
 from flyball_streams.backtest.sweep import Result
 
 WORLDCUP, NAB = "worldcup98", "nab"

@@ -34,19 +34,19 @@ from bench._scaling_rows import BASE, ORACLE, change
 
 from flyball_contracts.errors import FlyballError
 from flyball_models.scaling import static
-from flyball_streams.backtest import claim
-from flyball_streams.backtest.cover import cover
-from flyball_streams.backtest.demand import DAY_S, Demand
+from flyball_streams.backtest.demands.demand import DAY_S, Demand
+from flyball_streams.backtest.demands.servegen import Clients, arrivals
+from flyball_streams.backtest.demands.traces import open_traces
 from flyball_streams.backtest.events.confirm import Confirmation
 from flyball_streams.backtest.events.requests import drawn
-from flyball_streams.backtest.families import BASELINES, FAMILIES, Family
 from flyball_streams.backtest.kernel import Floats
-from flyball_streams.backtest.known import Known, known
+from flyball_streams.backtest.policies.cover import cover
+from flyball_streams.backtest.policies.families import BASELINES, FAMILIES, Family
+from flyball_streams.backtest.policies.known import Known, known
+from flyball_streams.backtest.report import claim
 from flyball_streams.backtest.run import Scenario, simulate
 from flyball_streams.backtest.safety import Outcome, outcomes
-from flyball_streams.backtest.servegen import Clients, arrivals
 from flyball_streams.backtest.sweep import REQUESTS, Configuration, Result, blocks_of, sweep
-from flyball_streams.backtest.traces import open_traces
 
 CONFIGURATIONS = ((120.0, 5), (300.0, 5), (600.0, 5), (300.0, 30))
 TARGETS = (0.95, 0.99, 0.999)

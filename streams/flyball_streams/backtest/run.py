@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 
 from flyball_models.scaling import Policy, number
 from flyball_streams.backtest import kernel
-from flyball_streams.backtest.demand import Demand
+from flyball_streams.backtest.demands.demand import Demand
 from flyball_streams.backtest.kernel import Bounds, Faults, Floats, Flow, Plant, flow_of
 
 DRAWS = 1 << 16

@@ -14,10 +14,11 @@ from typing import Any, NamedTuple
 import msgspec
 import numpy as np
 
-from flyball_streams.backtest import claim, kernel
-from flyball_streams.backtest.families import Case, Setting
+from flyball_streams.backtest import kernel
 from flyball_streams.backtest.kernel import Bounds, Floats
-from flyball_streams.backtest.known import Known
+from flyball_streams.backtest.policies.families import Case, Setting
+from flyball_streams.backtest.policies.known import Known
+from flyball_streams.backtest.report import claim
 from flyball_streams.backtest.run import Scenario, simulate
 from flyball_streams.backtest.sweep import Result
 

@@ -9,16 +9,17 @@ from typing import NamedTuple
 import msgspec
 import numpy as np
 
-from flyball_streams.backtest import claim, kernel
-from flyball_streams.backtest.cover import cover
-from flyball_streams.backtest.demand import DAY_S, Demand
+from flyball_streams.backtest import kernel
+from flyball_streams.backtest.demands.demand import DAY_S, Demand
 from flyball_streams.backtest.events.confirm import Confirmation, confirm, days_of
 from flyball_streams.backtest.events.requests import Source, drawn
 from flyball_streams.backtest.events.whole import single_requests
-from flyball_streams.backtest.explain import Explained, explain
-from flyball_streams.backtest.families import FAMILIES, Case, Family, Setting
 from flyball_streams.backtest.kernel import Floats
-from flyball_streams.backtest.known import Known, known
+from flyball_streams.backtest.policies.cover import cover
+from flyball_streams.backtest.policies.families import FAMILIES, Case, Family, Setting
+from flyball_streams.backtest.policies.known import Known, known
+from flyball_streams.backtest.report import claim
+from flyball_streams.backtest.report.explain import Explained, explain
 from flyball_streams.backtest.run import Run, Scenario
 from flyball_streams.backtest.safety import Outcome, outcomes
 from flyball_streams.backtest.sweep import Engine, Result, fluid, sweep

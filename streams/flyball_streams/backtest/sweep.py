@@ -9,9 +9,9 @@ from typing import NamedTuple, Protocol
 import numpy as np
 
 from flyball_streams.backtest import kernel
-from flyball_streams.backtest.families import Case, Family, Setting
 from flyball_streams.backtest.kernel import Floats
-from flyball_streams.backtest.known import Known
+from flyball_streams.backtest.policies.families import Case, Family, Setting
+from flyball_streams.backtest.policies.known import Known
 from flyball_streams.backtest.run import Run, Scenario, simulate
 
 DAY_SPANS = 24
@@ -116,7 +116,7 @@ def sweep(
 ) -> Iterator[Result]:
     """Run every setting of every family; `pairs` are cold starts and delay limits.
 
-    `traces` holds one demand per seed (see :func:`flyball_streams.backtest.known.known`). Families that do not look at
+    `traces` holds one demand per seed (see :func:`flyball_streams.backtest.policies.known.known`). Families that do not look at
     the delay limit run once for all limits of a cold start.
     """
     limits: dict[float, list[int]] = {}

@@ -6,13 +6,13 @@ import msgspec
 import numpy as np
 import pytest
 
-from flyball_streams.backtest.demand import DAY_S, Demand
+from flyball_streams.backtest.demands.demand import DAY_S, Demand
 from flyball_streams.backtest.events import whole, words
 from flyball_streams.backtest.events.confirm import Confirmation, Pair, days_of
-from flyball_streams.backtest.page import page
+from flyball_streams.backtest.report.page import page
+from flyball_streams.backtest.report.words import method
 from flyball_streams.backtest.run import Scenario
 from flyball_streams.backtest.study import Question, Study, study
-from flyball_streams.backtest.words import method
 
 KEYS = ("shadow_selection", "headroom", "hpa", "static", "oracle")
 

@@ -7,13 +7,13 @@ import msgspec
 import numpy as np
 import pytest
 
-from flyball_streams.backtest.demand import DAY_S, Demand
-from flyball_streams.backtest.families import BASELINES, BUDGET, FAMILIES, Case
-from flyball_streams.backtest.known import Known
-from flyball_streams.backtest.page import page
+from flyball_streams.backtest.demands.demand import DAY_S, Demand
+from flyball_streams.backtest.policies.families import BASELINES, BUDGET, FAMILIES, Case
+from flyball_streams.backtest.policies.known import Known
+from flyball_streams.backtest.report.page import page
+from flyball_streams.backtest.report.words import against, headline, method, percent, plain
 from flyball_streams.backtest.run import Scenario
 from flyball_streams.backtest.study import Question, Study, study
-from flyball_streams.backtest.words import against, headline, method, percent, plain
 
 
 def demand_of(days: float, seed: int) -> Demand:

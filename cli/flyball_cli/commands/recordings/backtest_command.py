@@ -13,7 +13,7 @@ from flyball_cli.outputs import force_option, output, written
 
 if TYPE_CHECKING:
     from flyball_contracts.records import WorkloadSpec
-    from flyball_streams.backtest.demand import Demand
+    from flyball_streams.backtest.demands.demand import Demand
     from flyball_streams.backtest.events.requests import Source
     from flyball_streams.backtest.study import Study
 
@@ -87,7 +87,7 @@ def command(
       flyball backtest --data data --workload m-mid --slo 0.99 5 --engine both
     """
     from flyball_streams.backtest.events.requests import drawn
-    from flyball_streams.backtest.families import FAMILIES, OURS
+    from flyball_streams.backtest.policies.families import FAMILIES, OURS
     from flyball_streams.backtest.run import Scenario
     from flyball_streams.backtest.study import Prices, Question, study
 
@@ -134,7 +134,7 @@ def command(
         with written(json_out) as file:
             file.write(msgspec.json.format(msgspec.json.encode(found), indent=2) + b"\n")
     if html_out is not None:
-        from flyball_streams.backtest.page import page
+        from flyball_streams.backtest.report.page import page
 
         with written(html_out) as file:
             file.write(page(found).encode())
@@ -145,7 +145,7 @@ def _listed(text: str) -> list[str]:
 
 
 def _recorded(path: Path, workload: str | None) -> tuple[list["Demand"], "WorkloadSpec"]:
-    from flyball_streams.backtest.recorded import read_recording
+    from flyball_streams.backtest.demands.recorded import read_recording
 
     with progress_bar("reading the recording") as progress:
         found = read_recording(path, progress=progress)
@@ -154,7 +154,7 @@ def _recorded(path: Path, workload: str | None) -> tuple[list["Demand"], "Worklo
 
 
 def _traced(data: Path, workload: str | None, seeds: int) -> tuple[list["Demand"], "Source"]:
-    from flyball_streams.backtest.traces import open_traces
+    from flyball_streams.backtest.demands.traces import open_traces
 
     traces = open_traces(data)
     name = _one(workload, traces.names, str(data))
@@ -176,8 +176,8 @@ def _show(study: "Study") -> None:
     from rich.table import Table
 
     from flyball_streams.backtest.events import words as single
+    from flyball_streams.backtest.report.words import COLUMNS, FAULT_COLUMNS, cells, fault_cells, headline, method
     from flyball_streams.backtest.safety import TITLES
-    from flyball_streams.backtest.words import COLUMNS, FAULT_COLUMNS, cells, fault_cells, headline, method
 
     console = Console(width=None if sys.stdout.isatty() else 132)
     console.print(f"[bold]{study.name}[/]  {study.about}", highlight=False)

@@ -6,7 +6,7 @@ import numpy as np
 
 from flyball_models.scaling import Policy, number
 from flyball_streams.backtest import kernel as fluid
-from flyball_streams.backtest.demand import Demand
+from flyball_streams.backtest.demands.demand import Demand
 from flyball_streams.backtest.events import kernel
 from flyball_streams.backtest.events.replicas import Service
 from flyball_streams.backtest.events.requests import Requests

@@ -10,10 +10,10 @@ from typing import NamedTuple
 import numpy as np
 
 from flyball_contracts.errors import RecordingError
-from flyball_streams.backtest.azure import AZURE_NAME, azure_requests, read_azure, request_work
-from flyball_streams.backtest.demand import Demand, Floats
+from flyball_streams.backtest.demands.azure import AZURE_NAME, azure_requests, read_azure, request_work
+from flyball_streams.backtest.demands.demand import Demand, Floats
+from flyball_streams.backtest.demands.servegen import Clients, arrivals, read_clients
 from flyball_streams.backtest.events.requests import PROMPT_SHARE, Requests, Window, own, redrawn
-from flyball_streams.backtest.servegen import Clients, arrivals, read_clients
 
 SERVEGEN, AZURE = "servegen", "azure_llm_2023"
 TYPICAL_WORK_S = 0.188

@@ -4,7 +4,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from flyball_models.scaling.compile import kept
-from flyball_streams.backtest.demand import Demand, trailing_mean
+from flyball_streams.backtest.demands.demand import Demand, trailing_mean
 from flyball_streams.backtest.kernel import Floats
 
 

@@ -5,10 +5,8 @@ from datetime import UTC, datetime
 
 from flyball_streams.backtest.events import words as single
 from flyball_streams.backtest.events.picture import slopes
-from flyball_streams.backtest.plots import colours, dated, day, faults, pareto
-from flyball_streams.backtest.safety import TITLES
-from flyball_streams.backtest.study import Study
-from flyball_streams.backtest.words import (
+from flyball_streams.backtest.report.plots import colours, dated, day, faults, pareto
+from flyball_streams.backtest.report.words import (
     COLUMNS,
     FAULT_COLUMNS,
     UNKNOWN,
@@ -19,6 +17,8 @@ from flyball_streams.backtest.words import (
     method,
     percent,
 )
+from flyball_streams.backtest.safety import TITLES
+from flyball_streams.backtest.study import Study
 
 IN_TIME = COLUMNS.index("in time")
 CSS = """

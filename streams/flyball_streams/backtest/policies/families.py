@@ -17,9 +17,9 @@ from flyball_models.scaling import (
     shadow_selection,
     static,
 )
-from flyball_streams.backtest import bounds as ahead
 from flyball_streams.backtest.kernel import Bounds
-from flyball_streams.backtest.known import Known
+from flyball_streams.backtest.policies import bounds as ahead
+from flyball_streams.backtest.policies.known import Known
 from flyball_streams.backtest.run import NO_BOUNDS
 from flyball_streams.engine.workload.forecast.forecaster import nearest
 

@@ -5,7 +5,7 @@ from pathlib import Path
 import numpy as np
 import polars as pl
 
-from flyball_streams.backtest.demand import Demand, Floats
+from flyball_streams.backtest.demands.demand import Demand, Floats
 from flyball_streams.importers.base import GENERATED_TOKENS_PER_S, NS_PER_S, PROMPT_TOKENS_PER_S, read_table
 
 MEAN_WORK = 20.0

@@ -1,8 +1,8 @@
 """What all policies that are tried on one demand share, so that it is computed once."""
 
-from flyball_streams.backtest.bounds import Engine
-from flyball_streams.backtest.demand import Demand, requirement
+from flyball_streams.backtest.demands.demand import Demand, requirement
 from flyball_streams.backtest.kernel import Bounds, Floats, Flow, flow_of
+from flyball_streams.backtest.policies.bounds import Engine
 
 
 class Known:

@@ -11,7 +11,7 @@ from flyball_contracts.errors import DecodeError, RecordingError
 from flyball_contracts.ids import NS_PER_S
 from flyball_contracts.records import Demand as Asked, DemandTick, Tick, WorkloadSpec
 from flyball_contracts.topics import DEMAND, WORKLOADS
-from flyball_streams.backtest.demand import Demand
+from flyball_streams.backtest.demands.demand import Demand
 from flyball_streams.engine import Engine
 from flyball_streams.engine.workload.merge import merge
 from flyball_streams.recording.offline import fed

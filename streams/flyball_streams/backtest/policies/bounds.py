@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from flyball_contracts.config import ForecastConfig, SizingConfig
 from flyball_models.forecast import conformal, damped
-from flyball_streams.backtest.demand import DAY_S, WEEK_S, Demand, Floats
+from flyball_streams.backtest.demands.demand import DAY_S, WEEK_S, Demand, Floats
 from flyball_streams.backtest.kernel import Bounds
 from flyball_streams.engine.workload.forecast.forecaster import GROWTH
 

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from flyball_contracts.errors import RecordingError
 from flyball_models.scaling.compile import kept
-from flyball_streams.backtest.demand import Demand, Floats
+from flyball_streams.backtest.demands.demand import Demand, Floats
 from flyball_streams.importers.base import read_table
 
 WINDOW_S = 600

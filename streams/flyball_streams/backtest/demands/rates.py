@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from flyball_contracts.errors import RecordingError
-from flyball_streams.backtest.demand import Demand, Floats
+from flyball_streams.backtest.demands.demand import Demand, Floats
 
 MEAN_RPS = 88.0
 MEAN_WORK = 20.0

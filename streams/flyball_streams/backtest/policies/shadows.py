@@ -5,7 +5,7 @@ import math
 import numpy as np
 
 from flyball_models.scaling import Observation, desired, fresh, number, shadow_selection
-from flyball_streams.backtest.demand import Demand
+from flyball_streams.backtest.demands.demand import Demand
 from flyball_streams.backtest.kernel import WARM_S
 from flyball_streams.backtest.run import Run
 

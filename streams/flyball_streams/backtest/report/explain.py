@@ -9,11 +9,11 @@ import numpy as np
 from flyball_models.scaling import shadow_selection
 from flyball_models.sizing import lead_time_headroom
 from flyball_models.sizing.slo_headroom import LONGEST
-from flyball_streams.backtest.demand import MINUTE_S, Demand, trailing_mean
-from flyball_streams.backtest.families import Setting
+from flyball_streams.backtest.demands.demand import MINUTE_S, Demand, trailing_mean
 from flyball_streams.backtest.kernel import Floats
+from flyball_streams.backtest.policies.families import Setting
+from flyball_streams.backtest.policies.shadows import said_of, standings
 from flyball_streams.backtest.run import Run
-from flyball_streams.backtest.shadows import said_of, standings
 
 SHOWN = 8
 APART_S = 1800
