@@ -8,9 +8,10 @@ import pytest
 from hypothesis import given, settings, strategies as st
 from tests.collectors.feed_server import NOW_NS, Answer, Provider, S, as_json, gcp_sku, gcp_skus, provider
 
-from flyball_collectors.feeds import Feed, FeedError, gcp_catalogue, open_feeds
-from flyball_collectors.feeds.gcp_catalogue import Catalogue
-from flyball_collectors.feeds.gcp_machines import MACHINES
+from flyball_collectors.feeds import Feed, FeedError, open_feeds
+from flyball_collectors.feeds.spot import gcp_catalogue
+from flyball_collectors.feeds.spot.gcp_catalogue import Catalogue
+from flyball_collectors.feeds.spot.gcp_machines import MACHINES
 from flyball_contracts.config import FeedsConfig, GcpSpotPriceSettings
 from flyball_contracts.errors import ConfigError
 from flyball_contracts.records import Signal

@@ -11,9 +11,9 @@ from tests.collectors.feed_server import NOW_NS, Answer, Provider, S, as_json, m
 
 from flyball_collectors.feeds import Feed, FeedError, open_feeds
 from flyball_collectors.feeds.client import Client, retry_after_s
-from flyball_collectors.feeds.electricity_maps import ElectricityMaps
-from flyball_collectors.feeds.uk_carbon import UkCarbon
-from flyball_collectors.feeds.watttime import WattTime
+from flyball_collectors.feeds.grid.electricity_maps import ElectricityMaps
+from flyball_collectors.feeds.grid.uk_carbon import UkCarbon
+from flyball_collectors.feeds.grid.watttime import WattTime
 from flyball_contracts.codec import decode_message, record_message
 from flyball_contracts.config import ElectricityMapsSettings, FeedsConfig, UkCarbonSettings, WattTimeSettings
 from flyball_contracts.records import Signal

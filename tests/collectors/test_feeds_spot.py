@@ -21,12 +21,12 @@ from tests.collectors.feed_server import (
 )
 
 from flyball_collectors.feeds import Feed, FeedError, open_feeds
-from flyball_collectors.feeds.aws_keys import FixedKey, RoleKeys
-from flyball_collectors.feeds.aws_signature import AwsKey, Target, signed_headers
-from flyball_collectors.feeds.aws_spot_advisor import AwsSpotAdvisor
-from flyball_collectors.feeds.aws_spot_price import AwsSpotPrice
-from flyball_collectors.feeds.azure_spot_price import AzureSpotPrice
 from flyball_collectors.feeds.client import Client
+from flyball_collectors.feeds.spot.aws_keys import FixedKey, RoleKeys
+from flyball_collectors.feeds.spot.aws_signature import AwsKey, Target, signed_headers
+from flyball_collectors.feeds.spot.aws_spot_advisor import AwsSpotAdvisor
+from flyball_collectors.feeds.spot.aws_spot_price import AwsSpotPrice
+from flyball_collectors.feeds.spot.azure_spot_price import AzureSpotPrice
 from flyball_contracts.codec import decode_message, record_message
 from flyball_contracts.config import (
     AwsSpotAdvisorSettings,

@@ -8,8 +8,8 @@ from flyball_collectors.cloud.aws import DATA, Aws
 from flyball_collectors.cloud.base import MetadataError
 from flyball_collectors.cloud.http import MetadataServer
 from flyball_collectors.feeds.answers import time_ns
-from flyball_collectors.feeds.aws_signature import AwsKey
 from flyball_collectors.feeds.base import FeedError
+from flyball_collectors.feeds.spot.aws_signature import AwsKey
 from flyball_contracts.ids import NS_PER_S
 
 _ROLE = f"{DATA}iam/security-credentials/"

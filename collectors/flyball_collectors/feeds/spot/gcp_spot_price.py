@@ -4,9 +4,9 @@ from collections.abc import Mapping
 
 from flyball_collectors.feeds.base import FeedError
 from flyball_collectors.feeds.curve import Shape
-from flyball_collectors.feeds.gcp_catalogue import Catalogue, Part
-from flyball_collectors.feeds.gcp_machines import MACHINES
 from flyball_collectors.feeds.level import Level
+from flyball_collectors.feeds.spot.gcp_catalogue import Catalogue, Part
+from flyball_collectors.feeds.spot.gcp_machines import MACHINES
 from flyball_contracts.config import GcpSpotPriceSettings
 from flyball_contracts.errors import ConfigError
 from flyball_contracts.records import Signal

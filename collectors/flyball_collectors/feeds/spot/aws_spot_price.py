@@ -8,12 +8,12 @@ from datetime import UTC, datetime
 from urllib.parse import urlsplit
 from xml.etree import ElementTree
 
-from flyball_collectors.feeds.aws_keys import Keys
-from flyball_collectors.feeds.aws_signature import Target, signed_headers
 from flyball_collectors.feeds.base import FeedError
 from flyball_collectors.feeds.client import Client
 from flyball_collectors.feeds.curve import Shape
 from flyball_collectors.feeds.level import Level
+from flyball_collectors.feeds.spot.aws_keys import Keys
+from flyball_collectors.feeds.spot.aws_signature import Target, signed_headers
 from flyball_contracts.config import AwsSpotPriceSettings
 from flyball_contracts.ids import NS_PER_S
 from flyball_contracts.records import Signal
