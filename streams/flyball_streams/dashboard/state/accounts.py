@@ -5,8 +5,8 @@ from typing import NamedTuple
 
 from flyball_contracts.ids import NS_PER_S
 from flyball_contracts.records import Account, Scenario, WorkloadAccount
-from flyball_streams.dashboard.bounded import Bounded
-from flyball_streams.dashboard.thinned import Thinned
+from flyball_streams.dashboard.state.bounded import Bounded
+from flyball_streams.dashboard.state.thinned import Thinned
 
 J_PER_KWH = 3.6e6
 WINDOW_NS = 60 * NS_PER_S  # over which the share in time of a moment is taken

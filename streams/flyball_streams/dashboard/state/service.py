@@ -4,9 +4,9 @@ from typing import NamedTuple
 
 from flyball_contracts.ids import NS_PER_S
 from flyball_contracts.records import DemandTick
-from flyball_streams.dashboard.accounts import Moment
-from flyball_streams.dashboard.bounded import Bounded
-from flyball_streams.dashboard.demand import HISTORY_TICKS, Workload
+from flyball_streams.dashboard.state.accounts import Moment
+from flyball_streams.dashboard.state.bounded import Bounded
+from flyball_streams.dashboard.state.demand import HISTORY_TICKS, Workload
 
 _UNSETTLED = 2  # ticks that other lanes may still add to
 

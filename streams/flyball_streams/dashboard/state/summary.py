@@ -7,8 +7,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from flyball_streams.dashboard.charts.fleet import FleetMap, fleet_map
-from flyball_streams.dashboard.nodes import POWER, UTILIZATION, Health
-from flyball_streams.dashboard.state import FleetView
+from flyball_streams.dashboard.state.fleet import FleetView
+from flyball_streams.dashboard.state.nodes import POWER, UTILIZATION, Health
 
 _FRESH_S = 0.5
 

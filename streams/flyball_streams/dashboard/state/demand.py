@@ -4,8 +4,8 @@ from dataclasses import dataclass, field
 from typing import NamedTuple, TypeVar
 
 from flyball_contracts.records import Action, Arrivals, Capacity, Demand, Forecast, Proposal, Tick, WorkloadSpec
-from flyball_streams.dashboard.bounded import Bounded
-from flyball_streams.dashboard.thinned import Thinned
+from flyball_streams.dashboard.state.bounded import Bounded
+from flyball_streams.dashboard.state.thinned import Thinned
 
 HISTORY_TICKS, PAST_POINTS = 360, 360
 _UNSETTLED = 5  # ticks that other sources may still add to

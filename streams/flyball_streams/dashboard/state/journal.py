@@ -9,7 +9,7 @@ from typing import Literal
 from flyball_contracts.records import AnyDecision, Outcome
 from flyball_contracts.records.outcomes import Mode
 from flyball_contracts.tables import supersedes
-from flyball_streams.dashboard.bounded import Bounded
+from flyball_streams.dashboard.state.bounded import Bounded
 
 MAX_DECISIONS = 2_000
 Verdict = Literal["awaiting", "accepted", "running", "done", "failed", "refused", "superseded", "planned"]

@@ -4,10 +4,10 @@ from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from flyball_contracts.ids import NS_PER_S
-from flyball_streams.dashboard.accounts import Moment, Totals
 from flyball_streams.dashboard.charts.service import Quantity
-from flyball_streams.dashboard.state import FleetView
-from flyball_streams.dashboard.summary import Summary
+from flyball_streams.dashboard.state.accounts import Moment, Totals
+from flyball_streams.dashboard.state.fleet import FleetView
+from flyball_streams.dashboard.state.summary import Summary
 from flyball_streams.dashboard.text import MINUS, UNKNOWN, count, number, percent, signed, span
 
 _SAME = 0.0005  # ratios nearer to each other than this are the same

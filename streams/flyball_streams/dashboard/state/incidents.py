@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 from flyball_contracts.ids import record_id
 from flyball_contracts.records import Anomaly, Evidence, NodeEvent
-from flyball_streams.dashboard.nodes import Health
+from flyball_streams.dashboard.state.nodes import Health
 
 MAX_SEEN = 240
 

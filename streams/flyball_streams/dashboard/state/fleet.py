@@ -32,13 +32,13 @@ from flyball_contracts.records import (
 )
 from flyball_contracts.tables import Tables, supersedes
 from flyball_contracts.topics import INVENTORY, SIGNALS, WORKLOADS
-from flyball_streams.dashboard.accounts import Accounts
-from flyball_streams.dashboard.bounded import Bounded
-from flyball_streams.dashboard.demand import Workload
-from flyball_streams.dashboard.incidents import Incident, Seen, of_anomaly, of_event
-from flyball_streams.dashboard.journal import Journal
-from flyball_streams.dashboard.nodes import SEVERITY, Health, Mark, Node
-from flyball_streams.dashboard.service import Service
+from flyball_streams.dashboard.state.accounts import Accounts
+from flyball_streams.dashboard.state.bounded import Bounded
+from flyball_streams.dashboard.state.demand import Workload
+from flyball_streams.dashboard.state.incidents import Incident, Seen, of_anomaly, of_event
+from flyball_streams.dashboard.state.journal import Journal
+from flyball_streams.dashboard.state.nodes import SEVERITY, Health, Mark, Node
+from flyball_streams.dashboard.state.service import Service
 
 MAX_NODES = 20_000
 MAX_WORKLOADS = 1_000
