@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given, strategies as st
 from rich.console import Console
 
-from flyball_collectors.agent.quantity import number, quantity
-from flyball_collectors.agent.table import render
+from flyball_collectors.agent.diagnosis.quantity import number, quantity
+from flyball_collectors.agent.diagnosis.table import render
 from flyball_collectors.base import Reading
 from flyball_contracts.metrics import (
     GATEWAY,

@@ -5,7 +5,8 @@ from pathlib import Path
 import pytest
 from tests.nvml_stub.stub import GPU_IS_LOST, NOT_SUPPORTED, NvmlStub
 
-from flyball_collectors.agent import Finding, doctor, explain
+from flyball_collectors.agent import Finding, explain
+from flyball_collectors.agent.diagnosis import doctor
 from flyball_collectors.agent.sources import SOURCES
 from flyball_contracts.config import AgentConfig, Config, ExportConfig, KubernetesSettings, WorkloadsConfig
 

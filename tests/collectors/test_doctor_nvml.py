@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from tests.nvml_stub.stub import GPU_IS_LOST, MPS, NOT_SUPPORTED, STATE_VARIABLE, NvmlStub
 
-from flyball_collectors.agent.doctor import compare_gpus
+from flyball_collectors.agent.diagnosis.doctor import compare_gpus
 from flyball_collectors.nvml.comparison import Compared
 from flyball_collectors.nvml.readings import current
 from flyball_contracts.config import AgentConfig, Config

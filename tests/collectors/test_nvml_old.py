@@ -119,7 +119,5 @@ def test_without_the_binding_it_is_said_what_is_not_read(nvml_stub: NvmlStub, mo
 
 def test_the_agent_does_not_load_the_binding_without_need(nvml_stub: NvmlStub) -> None:
     del nvml_stub
-    code = (
-        "import sys, flyball_collectors.agent.run, flyball_collectors.agent.doctor; assert 'pynvml' not in sys.modules"
-    )
+    code = "import sys, flyball_collectors.agent.run, flyball_collectors.agent.diagnosis.doctor; assert 'pynvml' not in sys.modules"
     subprocess.run([sys.executable, "-c", code], check=True)

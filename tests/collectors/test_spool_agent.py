@@ -12,8 +12,8 @@ import pytest
 from confluent_kafka import Consumer
 
 from flyball_collectors.agent import AgentReport, run_agent
-from flyball_collectors.agent.outbox import Outbox
-from flyball_collectors.agent.spooling import open_spool
+from flyball_collectors.agent.delivery.outbox import Outbox
+from flyball_collectors.agent.delivery.spooling import open_spool
 from flyball_collectors.agent.ticker import Clock
 from flyball_collectors.base import Parts, Reading
 from flyball_collectors.spool import Spool, pack

@@ -11,7 +11,7 @@ from tests.collectors.cgroup_tree import MOUNT, CgroupTree, remove, write
 from tests.collectors.workload_pages import Work, vllm
 from tests.collectors.workload_server import page_server, until
 
-from flyball_collectors.agent.doctor import explain
+from flyball_collectors.agent.diagnosis.doctor import explain
 from flyball_collectors.attribution import AttributionCollector
 from flyball_collectors.workload import WorkloadCollector
 from flyball_collectors.workload.discovery import Found

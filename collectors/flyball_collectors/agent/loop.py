@@ -4,10 +4,10 @@ import logging
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from flyball_collectors.agent.delivery.nowhere import Nowhere
+from flyball_collectors.agent.delivery.outbox import Outbox
 from flyball_collectors.agent.identity import Identity
 from flyball_collectors.agent.inventory import InventoryKeeper, rows_of
-from flyball_collectors.agent.nowhere import Nowhere
-from flyball_collectors.agent.outbox import Outbox
 from flyball_collectors.agent.own import OwnMetrics
 from flyball_collectors.agent.setup import Setup
 from flyball_collectors.agent.ticker import Clock, Tick

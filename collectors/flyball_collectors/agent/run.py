@@ -6,15 +6,15 @@ from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from typing import NamedTuple
 
+from flyball_collectors.agent.delivery.nowhere import Nowhere
+from flyball_collectors.agent.delivery.outbox import Outbox
+from flyball_collectors.agent.delivery.spooling import open_spool
 from flyball_collectors.agent.identity import Identity, identify, look
 from flyball_collectors.agent.inventory import build_inventory, rows_of
 from flyball_collectors.agent.loop import AgentLoop, AgentReport
-from flyball_collectors.agent.nowhere import Nowhere
-from flyball_collectors.agent.outbox import Outbox
 from flyball_collectors.agent.reload import ConfigSource
 from flyball_collectors.agent.setup import Setup
 from flyball_collectors.agent.sources import open_sources
-from flyball_collectors.agent.spooling import open_spool
 from flyball_collectors.agent.ticker import Clock, ticks
 from flyball_collectors.base import Collector, Reading
 from flyball_contracts.config import Config

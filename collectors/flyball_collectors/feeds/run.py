@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
-from flyball_collectors.agent.outbox import Outbox
+from flyball_collectors.agent.delivery.outbox import Outbox
 from flyball_collectors.agent.ticker import Clock
 from flyball_collectors.feeds.base import FeedError
 from flyball_collectors.feeds.curve import says_more

@@ -46,7 +46,7 @@ def command(
     if once:
         from rich.console import Console
 
-        from flyball_collectors.agent.table import render
+        from flyball_collectors.agent.diagnosis.table import render
 
         seen = read_once(config)
         console = Console()

@@ -33,7 +33,7 @@ def command(config_path: Path | None, bootstrap: str | None, log_level: str, *, 
     """
     if nvml:
         sys.exit(_compare(configured(config_path, bootstrap, log_level)))
-    from flyball_collectors.agent.doctor import Finding, explain
+    from flyball_collectors.agent.diagnosis.doctor import Finding, explain
     from flyball_collectors.export import installed
 
     config = configured(config_path, bootstrap, log_level)
@@ -58,8 +58,8 @@ def command(config_path: Path | None, bootstrap: str | None, log_level: str, *, 
 
 def _compare(config: Config) -> int:
     """Print value beside value; 1 where they differ."""
-    from flyball_collectors.agent.doctor import compare_gpus
-    from flyball_collectors.agent.quantity import number
+    from flyball_collectors.agent.diagnosis.doctor import compare_gpus
+    from flyball_collectors.agent.diagnosis.quantity import number
 
     rows, others = compare_gpus(config)
     table = Table(box=None, pad_edge=False, header_style="dim")

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 from confluent_kafka import KafkaError, KafkaException, Message as Delivered, Producer
 
-from flyball_collectors.agent.replay import Replay
+from flyball_collectors.agent.delivery.replay import Replay
 from flyball_collectors.spool import Spool, SpoolStats, pack, unpack
 from flyball_contracts.codec import Message
 from flyball_contracts.config import KafkaConfig

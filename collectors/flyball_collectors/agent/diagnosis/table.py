@@ -10,7 +10,7 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from flyball_collectors.agent.quantity import number, quantity
+from flyball_collectors.agent.diagnosis.quantity import number, quantity
 from flyball_collectors.base import Reading
 from flyball_contracts.metrics import (
     GATEWAY,

@@ -10,9 +10,9 @@ from typing import NamedTuple
 
 import numpy as np
 
+from flyball_collectors.agent.delivery.spooling import spool_folder
 from flyball_collectors.agent.identity import look, state_folder
 from flyball_collectors.agent.sources import open_sources
-from flyball_collectors.agent.spooling import spool_folder
 from flyball_collectors.attribution import AttributionCollector
 from flyball_collectors.attribution.groups import find_groups
 from flyball_collectors.cloud import CloudCollector
