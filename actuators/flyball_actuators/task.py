@@ -10,7 +10,7 @@ from flyball_actuators.platforms import Done, Failed, Handle, Progress, Rejected
 from flyball_contracts.config import ActuatorConfig
 from flyball_contracts.ids import record_id
 from flyball_contracts.records import AnyDecision, Counted, Effect, Outcome, SubjectState
-from flyball_contracts.records.outcomes import FINAL, Mode, OutcomeStatus, RefusalCode
+from flyball_contracts.records.commands.outcomes import FINAL, Mode, OutcomeStatus, RefusalCode
 
 UNKNOWN = "unknown outcome"
 Step = Literal[

@@ -10,7 +10,7 @@ from flyball_actuators.guard import Grant
 from flyball_actuators.ledger import Ledger, file as module
 from flyball_contracts.errors import ConfigError
 from flyball_contracts.records import Outcome
-from flyball_contracts.records.outcomes import OutcomeStatus
+from flyball_contracts.records.commands.outcomes import OutcomeStatus
 
 
 def grant(at_ns: int = NOW) -> Grant:

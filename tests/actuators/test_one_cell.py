@@ -12,7 +12,7 @@ from flyball_actuators.ledger import CellGrants, cell_grants as module
 from flyball_contracts.config import BlastRadius, RateLimit
 from flyball_contracts.partitioner import partition_of
 from flyball_contracts.records import AnyDecision, Outcome, SubjectState
-from flyball_contracts.records.outcomes import Mode, OutcomeStatus
+from flyball_contracts.records.commands.outcomes import Mode, OutcomeStatus
 from flyball_contracts.topics import DECISIONS
 
 NAMES = [f"w{i}" for i in range(40)]

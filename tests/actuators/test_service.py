@@ -32,7 +32,7 @@ from flyball_contracts.config import FleetConfig, PlatformConfig
 from flyball_contracts.errors import ConfigError, TransportError
 from flyball_contracts.partitioner import partition_of
 from flyball_contracts.records import AnyDecision, Effect, Outcome, SubjectState
-from flyball_contracts.records.outcomes import OutcomeStatus
+from flyball_contracts.records.commands.outcomes import OutcomeStatus
 from flyball_contracts.topics import DEAD_LETTERS, DECISIONS, INVENTORY, OUTCOMES, WORKLOADS
 from flyball_simulator import Fleet
 from flyball_simulator.service.platform import Platform

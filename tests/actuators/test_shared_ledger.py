@@ -8,7 +8,7 @@ from flyball_actuators.lease import Lease
 from flyball_actuators.ledger import Book, book as module
 from flyball_actuators.progress import Progress
 from flyball_contracts.records import Effect, Outcome, Portion, Resources, SubjectState
-from flyball_contracts.records.outcomes import OutcomeStatus
+from flyball_contracts.records.commands.outcomes import OutcomeStatus
 
 
 def outcome(

@@ -25,7 +25,7 @@ from flyball_contracts.codec import Message, frame_message, record_message
 from flyball_contracts.frame import Frame
 from flyball_contracts.kafka import producer_settings
 from flyball_contracts.records import Record
-from flyball_contracts.records.outcomes import Mode
+from flyball_contracts.records.commands.outcomes import Mode
 
 __all__ = [
     "CELL",

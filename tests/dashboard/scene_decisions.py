@@ -19,7 +19,7 @@ from flyball_contracts.records import (
     Scale,
     SubjectState,
 )
-from flyball_contracts.records.outcomes import Mode
+from flyball_contracts.records.commands.outcomes import Mode
 
 
 def troubles() -> list[Record]:

@@ -8,7 +8,7 @@ from tests.streams.engine.platform import proposal
 from tests.streams.engine.scene import CELL, CONFIG, START_NS, inventory, tick
 
 from flyball_contracts.records import Allocation, AnyDecision, Inventory, Migrate, Outcome, Proposal, Record, Scale
-from flyball_contracts.records.outcomes import OutcomeStatus, RefusalCode
+from flyball_contracts.records.commands.outcomes import OutcomeStatus, RefusalCode
 from flyball_streams.engine import Directory
 from flyball_streams.engine.cell.arbiter import Arbiter
 

@@ -10,7 +10,7 @@ from tests.streams.engine.scene import CELL, CONFIG, PERIOD_NS, inventory, spec,
 
 from flyball_contracts.ids import decision_id
 from flyball_contracts.records import Migrate, Preempt, ProposalTick, Scale, SubjectState
-from flyball_contracts.records.outcomes import OutcomeStatus
+from flyball_contracts.records.commands.outcomes import OutcomeStatus
 from flyball_streams.engine import Directory, Incoming
 from flyball_streams.engine.cell import CellLane
 from flyball_streams.engine.cell.heard import MOST_HEARD

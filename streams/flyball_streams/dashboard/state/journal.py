@@ -7,7 +7,7 @@ from functools import cmp_to_key
 from typing import Literal
 
 from flyball_contracts.records import AnyDecision, Outcome
-from flyball_contracts.records.outcomes import Mode
+from flyball_contracts.records.commands.outcomes import Mode
 from flyball_contracts.tables import supersedes
 from flyball_streams.dashboard.state.bounded import Bounded
 

@@ -4,9 +4,9 @@ from collections.abc import Mapping
 from typing import Literal
 
 from flyball_contracts.records.base import Part, Record, TimeNs
-from flyball_contracts.records.decisions import Effect
-from flyball_contracts.records.portion import Portion
-from flyball_contracts.records.resources import Resources
+from flyball_contracts.records.commands.decisions import Effect
+from flyball_contracts.records.commands.portion import Portion
+from flyball_contracts.records.commands.resources import Resources
 
 OutcomeStatus = Literal["accepted", "running", "done", "failed", "refused", "superseded", "planned"]
 FINAL: frozenset[OutcomeStatus] = frozenset({"done", "failed", "refused", "superseded", "planned"})

@@ -1,8 +1,8 @@
 """The three commands. A decision is a proposal with an explanation: the actuator alone acts."""
 
 from flyball_contracts.records.base import Evidence, Part, Record, TimeNs
-from flyball_contracts.records.portion import Portion
-from flyball_contracts.records.resources import Resources
+from flyball_contracts.records.commands.portion import Portion
+from flyball_contracts.records.commands.resources import Resources
 
 
 class Effect(Part, frozen=True, kw_only=True):

@@ -1,7 +1,7 @@
 """What people order: stop, and go ahead."""
 
 from flyball_contracts.records.base import Record, TimeNs
-from flyball_contracts.records.decisions import AnyDecision
+from flyball_contracts.records.commands.decisions import AnyDecision
 
 
 class Stop(Record, frozen=True, kw_only=True):

@@ -5,8 +5,8 @@ from typing import Literal
 import msgspec
 
 from flyball_contracts.records.base import Evidence, Part, Record, TableOffsets, Tick, TimeNs
-from flyball_contracts.records.portion import Portion
-from flyball_contracts.records.resources import Resources
+from flyball_contracts.records.commands.portion import Portion
+from flyball_contracts.records.commands.resources import Resources
 
 Action = Literal["scale", "migrate", "pause", "resize", "choose"]
 
