@@ -3,11 +3,11 @@
 from collections.abc import Iterator
 
 from flyball_contracts.records import AnyDecision, Evidence, Proposal, Scale, WorkloadSpec
+from flyball_streams.engine.cell.actions.limits import bounded
+from flyball_streams.engine.cell.actions.preempt import give_way, granted
 from flyball_streams.engine.cell.backoff import Attempt, Waited
 from flyball_streams.engine.cell.cycle import Cycle, cited
-from flyball_streams.engine.cell.limits import bounded
 from flyball_streams.engine.cell.placement import Place
-from flyball_streams.engine.cell.preempt import give_way, granted
 
 
 def scale(cycle: Cycle, p: Proposal, spec: WorkloadSpec) -> Iterator[AnyDecision]:

@@ -5,12 +5,12 @@ from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from flyball_contracts.records import Evidence, Preempt, WorkloadSpec
+from flyball_streams.engine.cell.actions.limits import accepts, gang_of, per_replica
+from flyball_streams.engine.cell.actions.victims import Bundle, Search
 from flyball_streams.engine.cell.backoff import Attempt
 from flyball_streams.engine.cell.cycle import Cycle
-from flyball_streams.engine.cell.limits import accepts, gang_of, per_replica
 from flyball_streams.engine.cell.memory import Preempted
 from flyball_streams.engine.cell.placement import Place
-from flyball_streams.engine.cell.victims import Bundle, Search
 
 
 class Grant(NamedTuple):

@@ -3,9 +3,9 @@
 from collections.abc import Iterator
 
 from flyball_contracts.records import Preempt, Proposal, WorkloadSpec
+from flyball_streams.engine.cell.actions.limits import bounded
 from flyball_streams.engine.cell.backoff import Attempt
 from flyball_streams.engine.cell.cycle import Cycle, cited
-from flyball_streams.engine.cell.limits import bounded
 
 
 def pause(cycle: Cycle, p: Proposal, spec: WorkloadSpec) -> Iterator[Preempt]:

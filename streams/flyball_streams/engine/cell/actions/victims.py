@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple, TypeAlias
 
 from flyball_contracts.records import WorkloadSpec
-from flyball_streams.engine.cell.limits import SLACK, accepts, gang_of, per_replica
+from flyball_streams.engine.cell.actions.limits import SLACK, accepts, gang_of, per_replica
 from flyball_streams.engine.cell.placement import Place, Placement, Room, whole
 from flyball_streams.engine.known import Known, Replica
 
