@@ -12,9 +12,9 @@ from tests.collectors.workload_server import certificate, page_server, until
 
 from flyball_collectors.base import KeyedReading
 from flyball_collectors.workload import WorkloadCollector
-from flyball_collectors.workload.fetch import FetchError
-from flyball_collectors.workload.kubernetes import PodWatch, pods_of
-from flyball_collectors.workload.targets import discovered
+from flyball_collectors.workload.discovery.kubernetes import PodWatch, pods_of
+from flyball_collectors.workload.discovery.targets import discovered
+from flyball_collectors.workload.scraping.fetch import FetchError
 from flyball_contracts.config.workload import KubernetesSettings, WorkloadsConfig
 from flyball_contracts.errors import ConfigError
 from flyball_contracts.metrics import WORKLOAD

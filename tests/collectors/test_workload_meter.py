@@ -6,8 +6,8 @@ from collections.abc import Sequence
 import pytest
 from tests.collectors.workload_pages import Work, family, sglang, tgi, triton, vllm
 
-from flyball_collectors.workload.meter import Alternatives, Meter, Told
-from flyball_collectors.workload.page import PageError, Reader
+from flyball_collectors.workload.scraping.meter import Alternatives, Meter, Told
+from flyball_collectors.workload.scraping.page import PageError, Reader
 from flyball_collectors.workload.servers import SERVERS
 from flyball_contracts.config.workload import Series, Work as Unit
 

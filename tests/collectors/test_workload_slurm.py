@@ -14,9 +14,9 @@ from tests.collectors.workload_server import page_server, until
 from flyball_collectors.agent.diagnosis.doctor import explain
 from flyball_collectors.attribution import AttributionCollector
 from flyball_collectors.workload import WorkloadCollector
-from flyball_collectors.workload.discovery import Found
-from flyball_collectors.workload.slurm import JobWatch, find_jobs, replicas_of, variables_of
-from flyball_collectors.workload.targets import discovered
+from flyball_collectors.workload.discovery.base import Found
+from flyball_collectors.workload.discovery.slurm import JobWatch, find_jobs, replicas_of, variables_of
+from flyball_collectors.workload.discovery.targets import discovered
 from flyball_contracts.config import AgentConfig, Config, SlurmSettings, WorkloadsConfig
 from flyball_contracts.config.attribution import AttributionConfig
 from flyball_contracts.errors import ConfigError

@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 from hypothesis import given, settings, strategies as st
 
-from flyball_collectors.workload.follower import Follower, compile_pattern
-from flyball_collectors.workload.lines import Line, parse_line
-from flyball_collectors.workload.listen import LineSocket
-from flyball_collectors.workload.training import Job
+from flyball_collectors.workload.training.follower import Follower, compile_pattern
+from flyball_collectors.workload.training.job import Job
+from flyball_collectors.workload.training.lines import Line, parse_line
+from flyball_collectors.workload.training.listen import LineSocket
 from flyball_contracts.errors import ConfigError
 
 PATTERN = compile_pattern(r"step[ =](?P<step>\d+).*?loss[ =](?P<loss>[\d.naninf]+)", "here")

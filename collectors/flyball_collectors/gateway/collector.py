@@ -9,9 +9,9 @@ import numpy as np
 from flyball_collectors.base import Parts, Reading
 from flyball_collectors.gateway.kinds import KINDS
 from flyball_collectors.gateway.scraper import Door, DoorScraper, Seen
-from flyball_collectors.workload.fetch import token_of
-from flyball_collectors.workload.meter import Alternatives
-from flyball_collectors.workload.poller import Limits, Place
+from flyball_collectors.workload.scraping.fetch import token_of
+from flyball_collectors.workload.scraping.meter import Alternatives
+from flyball_collectors.workload.scraping.poller import Limits, Place
 from flyball_contracts.config import GatewaySettings, Series
 from flyball_contracts.errors import ConfigError
 from flyball_contracts.metrics import GATEWAY

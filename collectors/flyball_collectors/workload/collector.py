@@ -12,16 +12,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from flyball_collectors.base import KeyedReading, Parts
-from flyball_collectors.workload.discovery import Found, Watch
-from flyball_collectors.workload.follower import Follower, compile_pattern
-from flyball_collectors.workload.kubernetes import PodWatch
-from flyball_collectors.workload.listen import LineSocket
-from flyball_collectors.workload.meter import Told
-from flyball_collectors.workload.poller import Limits
-from flyball_collectors.workload.scraper import Scraper, Target
-from flyball_collectors.workload.slurm import JobWatch
-from flyball_collectors.workload.targets import configured, discovered
-from flyball_collectors.workload.training import Job, Progress
+from flyball_collectors.workload.discovery.base import Found, Watch
+from flyball_collectors.workload.discovery.kubernetes import PodWatch
+from flyball_collectors.workload.discovery.slurm import JobWatch
+from flyball_collectors.workload.discovery.targets import configured, discovered
+from flyball_collectors.workload.scraping.meter import Told
+from flyball_collectors.workload.scraping.poller import Limits
+from flyball_collectors.workload.scraping.scraper import Scraper, Target
+from flyball_collectors.workload.training.follower import Follower, compile_pattern
+from flyball_collectors.workload.training.job import Job, Progress
+from flyball_collectors.workload.training.listen import LineSocket
 from flyball_contracts.config.workload import WorkloadsConfig
 from flyball_contracts.errors import ConfigError
 from flyball_contracts.metrics import WORKLOAD

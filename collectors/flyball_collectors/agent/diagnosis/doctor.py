@@ -28,7 +28,7 @@ from flyball_collectors.nvml import Absent, NvmlCollector, open_nvml
 from flyball_collectors.nvml.binding import Binding, NoBinding
 from flyball_collectors.nvml.comparison import Compared, compare
 from flyball_collectors.workload import WorkloadCollector
-from flyball_collectors.workload.slurm import find_jobs
+from flyball_collectors.workload.discovery.slurm import find_jobs
 from flyball_contracts.config import AgentConfig, Config
 from flyball_contracts.errors import ConfigError
 from flyball_contracts.metrics import GPU

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from typing import NamedTuple
 
-from flyball_collectors.workload.page import Sample
+from flyball_collectors.workload.scraping.page import Sample
 from flyball_contracts.config import GatewaySeries
 
 

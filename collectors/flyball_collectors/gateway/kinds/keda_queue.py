@@ -8,7 +8,7 @@ metric.
 import msgspec
 
 from flyball_collectors.gateway.kinds.base import Kind
-from flyball_collectors.workload.page import PageError, Sample
+from flyball_collectors.workload.scraping.page import PageError, Sample
 from flyball_contracts.config import GatewaySeries
 
 

@@ -8,7 +8,7 @@ import stat
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from flyball_collectors.workload.lines import Line, parse_line
+from flyball_collectors.workload.training.lines import Line, parse_line
 from flyball_contracts.errors import ConfigError
 
 _LOG = logging.getLogger(__name__)

@@ -4,7 +4,7 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
-from flyball_collectors.workload.page import Sample
+from flyball_collectors.workload.scraping.page import Sample
 from flyball_contracts.errors import ConfigError
 
 _ONE = re.compile(r'\s*([A-Za-z_:][A-Za-z0-9_:]*)\s*(?:\{((?:[^"}]|"[^"\\]*")*)\})?\s*')

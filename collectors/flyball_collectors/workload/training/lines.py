@@ -17,7 +17,7 @@ import re
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from flyball_collectors.workload.training import FIELDS
+from flyball_collectors.workload.training.job import FIELDS
 
 _MEASUREMENT = "training"
 _NAME_LENGTH = 253

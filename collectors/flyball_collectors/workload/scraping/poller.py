@@ -7,8 +7,8 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable
 from typing import Generic, NamedTuple, TypeVar
 
-from flyball_collectors.workload.fetch import Fetcher, FetchError, Token
-from flyball_collectors.workload.page import PageError
+from flyball_collectors.workload.scraping.fetch import Fetcher, FetchError, Token
+from flyball_collectors.workload.scraping.page import PageError
 
 _LOG = logging.getLogger(__name__)
 _STALE_PERIODS = 3

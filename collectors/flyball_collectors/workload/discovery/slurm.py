@@ -18,7 +18,7 @@ from pathlib import Path
 
 from flyball_collectors.attribution.groups import find_groups
 from flyball_collectors.kernel import text_of
-from flyball_collectors.workload.discovery import Found
+from flyball_collectors.workload.discovery.base import Found
 from flyball_contracts.config.workload import SlurmSettings
 
 _LOG = logging.getLogger(__name__)
@@ -66,7 +66,7 @@ def replicas_of(job: str, node: str, said: Iterable[Said]) -> Iterator[Found]:
 
 
 class JobWatch:
-    """Looks every ``period_s``; see :class:`~flyball_collectors.workload.discovery.Watch`.
+    """Looks every ``period_s``; see :class:`~flyball_collectors.workload.discovery.base.Watch`.
 
     It has a thread of its own because the kernel lets nobody read the environment of a process that hangs in it.
     """

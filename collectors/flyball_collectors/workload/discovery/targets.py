@@ -4,10 +4,10 @@ from collections.abc import Mapping
 from typing import NamedTuple, cast, get_args
 from urllib.parse import urlsplit
 
-from flyball_collectors.workload.discovery import Found
-from flyball_collectors.workload.fetch import token_of
-from flyball_collectors.workload.meter import Alternatives
-from flyball_collectors.workload.scraper import Target
+from flyball_collectors.workload.discovery.base import Found
+from flyball_collectors.workload.scraping.fetch import token_of
+from flyball_collectors.workload.scraping.meter import Alternatives
+from flyball_collectors.workload.scraping.scraper import Target
 from flyball_collectors.workload.servers import SERVERS
 from flyball_contracts.config.workload import ServerName, TargetSettings, Work
 from flyball_contracts.errors import ConfigError

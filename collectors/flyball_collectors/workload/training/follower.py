@@ -5,7 +5,7 @@ import re
 import stat
 from pathlib import Path
 
-from flyball_collectors.workload.training import FIELDS
+from flyball_collectors.workload.training.job import FIELDS
 from flyball_contracts.errors import ConfigError
 
 _LINE_BYTES = 1 << 14

@@ -4,9 +4,9 @@ from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from flyball_collectors.base import NAN, Counters
-from flyball_collectors.workload.histogram import quantile
-from flyball_collectors.workload.page import PageError, Sample
-from flyball_collectors.workload.selector import Samples, Terms, parse_terms
+from flyball_collectors.workload.scraping.histogram import quantile
+from flyball_collectors.workload.scraping.page import PageError, Sample
+from flyball_collectors.workload.scraping.selector import Samples, Terms, parse_terms
 from flyball_contracts.config.workload import Series, Work
 
 _PLAIN = (

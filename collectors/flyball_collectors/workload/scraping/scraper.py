@@ -6,10 +6,10 @@ from typing import NamedTuple
 from urllib.parse import urlsplit
 
 from flyball_collectors.base import NAN
-from flyball_collectors.workload.fetch import Fetcher, Token
-from flyball_collectors.workload.meter import Alternatives, Meter, Told
-from flyball_collectors.workload.page import Reader
-from flyball_collectors.workload.poller import Limits, Place, Poller
+from flyball_collectors.workload.scraping.fetch import Fetcher, Token
+from flyball_collectors.workload.scraping.meter import Alternatives, Meter, Told
+from flyball_collectors.workload.scraping.page import Reader
+from flyball_collectors.workload.scraping.poller import Limits, Place, Poller
 from flyball_contracts.config.workload import Work
 
 

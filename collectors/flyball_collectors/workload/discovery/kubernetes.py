@@ -13,8 +13,8 @@ from urllib.parse import quote
 
 import msgspec
 
-from flyball_collectors.workload.discovery import Found
-from flyball_collectors.workload.fetch import Fetcher, FetchError, token_of
+from flyball_collectors.workload.discovery.base import Found
+from flyball_collectors.workload.scraping.fetch import Fetcher, FetchError, token_of
 from flyball_contracts.config.workload import KubernetesSettings
 from flyball_contracts.errors import ConfigError
 
@@ -95,7 +95,7 @@ def _found(pod: _Pod) -> Found | None:
 
 
 class PodWatch:
-    """Asks every ``period_s``; see :class:`~flyball_collectors.workload.discovery.Watch`.
+    """Asks every ``period_s``; see :class:`~flyball_collectors.workload.discovery.base.Watch`.
 
     Raises :class:`ConfigError` where there is no API server to ask.
     """
