@@ -22,7 +22,7 @@ class Authority:
     def __init__(self, keys: Sequence[DecisionKey]) -> None:
         self._ring = None
         if keys:
-            from flyball_contracts.signing import Keyring  # an actuator without keys does not need the library
+            from flyball_contracts.security.signing import Keyring  # an actuator without keys does not need the library
 
             self._ring = Keyring({f"actuator.keys[{i}].public": key.public for i, key in enumerate(keys)})
             self._scopes = dict(zip(self._ring.ids, keys, strict=True))

@@ -11,7 +11,7 @@ from flyball_contracts.cloudevents import header
 from flyball_contracts.codec import Message, record_message
 from flyball_contracts.config import DecisionKey
 from flyball_contracts.records import AnyDecision
-from flyball_contracts.signing import Signer, new_key
+from flyball_contracts.security.signing import Signer, new_key
 from flyball_contracts.topics import DEAD_LETTERS, DECISIONS
 
 Unique = Callable[[str], str]

@@ -15,7 +15,7 @@ from flyball_cli.demo.children import Child
 from flyball_cli.demo.platform import Platform
 from flyball_contracts.config import Config, DecisionKey, FleetConfig, PlatformConfig, load_config
 from flyball_contracts.errors import TransportError
-from flyball_contracts.signing import new_key
+from flyball_contracts.security.signing import new_key
 
 TICKS_PER_S = 6.0
 """Most ticks of the fleet in a second of the wall clock; with more speed a tick is longer."""

@@ -19,7 +19,7 @@ from flyball_collectors.feeds.spot.gcp_catalogue import Catalogue
 from flyball_collectors.feeds.spot.gcp_spot_price import GcpSpotPrice
 from flyball_contracts.config import FeedsConfig, FeedSettings
 from flyball_contracts.errors import ConfigError
-from flyball_contracts.secret import secret
+from flyball_contracts.security.secret import secret
 
 
 class Source(NamedTuple):

@@ -16,7 +16,7 @@ from flyball_contracts.config import GatewaySettings, Series
 from flyball_contracts.errors import ConfigError
 from flyball_contracts.metrics import GATEWAY
 from flyball_contracts.records import Gateway, NodeEvent
-from flyball_contracts.secret import secret
+from flyball_contracts.security.secret import secret
 
 _COLUMNS = [GATEWAY.column(f"flyball.gateway.request.{key}") for key in ("rate", "queued", "active")]
 

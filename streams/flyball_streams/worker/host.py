@@ -24,7 +24,7 @@ from flyball_contracts.codec import Message, snapshot_message
 from flyball_contracts.config import Config, KafkaConfig
 from flyball_contracts.errors import DecodeError, TransportError
 from flyball_contracts.kafka import open_producer, producer_settings
-from flyball_contracts.signing import Signer
+from flyball_contracts.security.signing import Signer
 from flyball_contracts.tables import TABLES
 from flyball_contracts.topics import DECISIONS, DEMAND, EVENTS, PROPOSALS, STATE, TELEMETRY, TOPICS
 from flyball_streams.engine.cell import CellLane

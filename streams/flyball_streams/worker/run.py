@@ -12,7 +12,7 @@ import faust
 from flyball_contracts.config import Config, WorkerConfig
 from flyball_contracts.errors import TransportError
 from flyball_contracts.kafka import Storms, list_topics, open_admin
-from flyball_contracts.rights import roles
+from flyball_contracts.security.rights import roles
 from flyball_contracts.topics import EVENTS, TELEMETRY
 from flyball_streams.engine.workload.forecast.history import History
 from flyball_streams.worker.app import Worker

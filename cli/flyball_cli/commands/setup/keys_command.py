@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import click
 
 if TYPE_CHECKING:
-    from flyball_contracts.signing import Signer
+    from flyball_contracts.security.signing import Signer
 
 
 @click.group("keys")
@@ -30,7 +30,7 @@ def new(file: Path) -> None:
     Example:
       flyball keys new /etc/flyball/worker.pem
     """
-    from flyball_contracts.signing import new_key
+    from flyball_contracts.security.signing import new_key
 
     _print(file, new_key(file))
 
@@ -44,7 +44,7 @@ def show(file: Path) -> None:
     Example:
       flyball keys show /etc/flyball/worker.pem
     """
-    from flyball_contracts.signing import Signer
+    from flyball_contracts.security.signing import Signer
 
     _print(file, Signer(file, str(file)))
 

@@ -11,7 +11,7 @@ from flyball_collectors.workload.scraping.scraper import Target
 from flyball_collectors.workload.servers import SERVERS
 from flyball_contracts.config.workload import ServerName, TargetSettings, Work
 from flyball_contracts.errors import ConfigError
-from flyball_contracts.secret import secret
+from flyball_contracts.security.secret import secret
 
 _DEFAULT_PATH = "/metrics"
 
