@@ -87,7 +87,7 @@ def test_a_kill_switch_that_comes_while_calls_wait_for_a_thread_stops_them(
     free, sent = Event(), list[str]()
     switch, driver = tmp_path / "stop", Slow(tmp_path / "effects")
     slow_disk(monkeypatch, sent.append)
-    monkeypatch.setattr("flyball_actuators.carry_out.CALLS_AT_ONCE", 1)
+    monkeypatch.setattr("flyball_actuators.execution.carry_out.CALLS_AT_ONCE", 1)
     count = PARTITIONS[DECISIONS.name]
     home = partition_of(f"{CELL}/chat".encode(), count)
     other = next(f"w{i}" for i in range(99) if partition_of(f"{CELL}/w{i}".encode(), count) == home)

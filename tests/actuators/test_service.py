@@ -214,7 +214,7 @@ def test_no_more_is_read_while_too_much_is_under_way(
     bootstrap: str, unique: Unique, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr("flyball_actuators.loop.MOST_WAITING", 8)
-    monkeypatch.setattr("flyball_actuators.lanes.MOST_UNDER_WAY", 4)
+    monkeypatch.setattr("flyball_actuators.execution.lanes.MOST_UNDER_WAY", 4)
     names, group = [f"w{i}" for i in range(40)], unique("actuator")
     publish(bootstrap, *map(spec, names))
     with platform_server(**dict.fromkeys(names, 4)) as server:

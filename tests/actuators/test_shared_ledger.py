@@ -3,7 +3,7 @@
 from hypothesis import given, strategies as st
 from tests.actuators.samples import CELL, NOW, spec
 
-from flyball_actuators.effect import difference, effect_of
+from flyball_actuators.execution.effect import difference, effect_of
 from flyball_actuators.lease import Lease
 from flyball_actuators.ledger import Book, book as module
 from flyball_actuators.progress import Progress

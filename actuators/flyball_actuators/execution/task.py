@@ -4,7 +4,7 @@ from concurrent.futures import Future
 from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple
 
-from flyball_actuators.effect import difference
+from flyball_actuators.execution.effect import difference
 from flyball_actuators.guard import Grant
 from flyball_actuators.platforms import Done, Failed, Handle, Progress, Rejected, Running, Served
 from flyball_contracts.config import ActuatorConfig

@@ -4,14 +4,14 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from flyball_actuators.audit import Trail
-from flyball_actuators.carry_out import Carrier
+from flyball_actuators.execution.carry_out import Carrier
+from flyball_actuators.execution.judge import Judge
+from flyball_actuators.execution.task import Asked, Task
 from flyball_actuators.guard import subject_of, urgency_of
-from flyball_actuators.judge import Judge
 from flyball_actuators.ledger import Ledger, Page
 from flyball_actuators.platforms import Handle, Platforms
 from flyball_actuators.report import ActuatorReport
 from flyball_actuators.session import Session
-from flyball_actuators.task import Asked, Task
 from flyball_contracts.records import AnyDecision, Migrate, Outcome, SubjectState
 from flyball_contracts.records.pools import decision_key, pool_of
 

@@ -21,9 +21,10 @@ from concurrent.futures import Executor, ThreadPoolExecutor
 from typing import Any
 
 from flyball_actuators.audit import Trail
-from flyball_actuators.effect import effect_of, effect_of_pool
+from flyball_actuators.execution.effect import effect_of, effect_of_pool
+from flyball_actuators.execution.judge import Judge
+from flyball_actuators.execution.task import UNKNOWN, Task, Words
 from flyball_actuators.guard import Verdict, passed, pool_in
-from flyball_actuators.judge import Judge
 from flyball_actuators.ledger import Ledger
 from flyball_actuators.platforms import (
     Handle,
@@ -36,7 +37,6 @@ from flyball_actuators.platforms import (
 )
 from flyball_actuators.platforms.calls import heard_by
 from flyball_actuators.session import Session
-from flyball_actuators.task import UNKNOWN, Task, Words
 from flyball_contracts.records import AnyDecision, Effect, Outcome, SubjectState
 
 _LOG = logging.getLogger(__name__)
