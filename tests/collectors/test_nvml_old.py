@@ -119,5 +119,6 @@ def test_without_the_binding_it_is_said_what_is_not_read(nvml_stub: NvmlStub, mo
 
 def test_the_agent_does_not_load_the_binding_without_need(nvml_stub: NvmlStub) -> None:
     del nvml_stub
-    code = "import sys, flyball_collectors.agent.run, flyball_collectors.agent.diagnosis.doctor; assert 'pynvml' not in sys.modules"
+    modules = "flyball_collectors.agent.run, flyball_collectors.agent.diagnosis.doctor"
+    code = f"import sys, {modules}; assert 'pynvml' not in sys.modules"
     subprocess.run([sys.executable, "-c", code], check=True)

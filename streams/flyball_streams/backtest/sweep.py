@@ -116,8 +116,8 @@ def sweep(
 ) -> Iterator[Result]:
     """Run every setting of every family; `pairs` are cold starts and delay limits.
 
-    `traces` holds one demand per seed (see :func:`flyball_streams.backtest.policies.known.known`). Families that do not look at
-    the delay limit run once for all limits of a cold start.
+    `traces` holds one demand per seed (see :func:`flyball_streams.backtest.policies.known.known`). Families that do not
+    look at the delay limit run once for all limits of a cold start.
     """
     limits: dict[float, list[int]] = {}
     for cold_start_s, delay_s in pairs:
