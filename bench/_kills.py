@@ -7,7 +7,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-from tests.collectors.spool_kills import SMALL, UNBOUNDED, Survived
+from tests.collectors.spool.spool_kills import SMALL, UNBOUNDED, Survived
 
 KILLS, QUICK_KILLS = 1_000, 40
 
