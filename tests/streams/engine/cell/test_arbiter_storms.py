@@ -6,8 +6,8 @@ from random import Random
 
 import pytest
 from hypothesis import Phase, given, settings, strategies as st
-from tests.streams.engine.court import Court, move, node
-from tests.streams.engine.platform import proposal
+from tests.streams.engine.cell.court import Court, move, node
+from tests.streams.engine.cell.platform import proposal
 from tests.streams.engine.scene import PERIOD_NS, spec, tick
 
 from flyball_contracts.config import WorkerConfig

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings, strategies as st
 from tests.streams.engine.scene import FORECAST
-from tests.streams.engine.sized import BLIND, SIZING, Worker, asked, minutes, spec
+from tests.streams.engine.workload.sized import BLIND, SIZING, Worker, asked, minutes, spec
 
 from flyball_contracts.config import ForecastConfig, SizingConfig
 from flyball_contracts.records import Demand, Objective, WorkloadSpec

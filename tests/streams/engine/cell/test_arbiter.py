@@ -4,7 +4,7 @@ from random import Random
 
 import msgspec
 from hypothesis import Phase, given, settings, strategies as st
-from tests.streams.engine.platform import Platform, gang_of, packs
+from tests.streams.engine.cell.platform import Platform, gang_of, packs
 from tests.streams.engine.scene import CELL, CONFIG, PERIOD_NS, tick
 
 from flyball_contracts.records import AnyDecision, Migrate, Preempt, Scale

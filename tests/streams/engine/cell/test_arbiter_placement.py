@@ -6,8 +6,8 @@ from typing import Any, cast
 import msgspec
 import pytest
 from hypothesis import given, settings, strategies as st
-from tests.streams.engine.court import Court, node
-from tests.streams.engine.platform import proposal
+from tests.streams.engine.cell.court import Court, node
+from tests.streams.engine.cell.platform import proposal
 from tests.streams.engine.scene import CELL, spec, tick
 
 from flyball_contracts.records import AnyDecision, Inventory, Preempt, Scale, WorkloadSpec

@@ -4,8 +4,8 @@ from typing import Any
 
 import msgspec
 import pytest
-from tests.streams.engine.court import Court, move, node, outcome
-from tests.streams.engine.platform import proposal
+from tests.streams.engine.cell.court import Court, move, node, outcome
+from tests.streams.engine.cell.platform import proposal
 from tests.streams.engine.scene import CELL, CONFIG, PERIOD_NS, inventory, spec, tick, told
 
 from flyball_contracts.ids import decision_id

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from typing import Any, Literal
 
 import msgspec
-from tests.streams.engine.platform import proposal
+from tests.streams.engine.cell.platform import proposal
 from tests.streams.engine.scene import CELL, CONFIG, START_NS, inventory, tick
 
 from flyball_contracts.records import Allocation, AnyDecision, Inventory, Migrate, Outcome, Proposal, Record, Scale

@@ -10,7 +10,7 @@ import msgspec
 import numpy as np
 import pytest
 from hypothesis import given, settings, strategies as st
-from tests.streams.engine.sized import BLIND, FIRST, SIZING, Worker, asked, minutes, spec
+from tests.streams.engine.workload.sized import BLIND, FIRST, SIZING, Worker, asked, minutes, spec
 
 from flyball_contracts.config import SizingConfig
 from flyball_contracts.records import Demand, Objective, WorkloadSpec

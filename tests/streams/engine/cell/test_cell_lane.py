@@ -1,6 +1,6 @@
 """The cell lane: proposals that come late or twice are heard once."""
 
-from tests.streams.engine.platform import proposal
+from tests.streams.engine.cell.platform import proposal
 from tests.streams.engine.scene import CELL, CONFIG, Out, inventory, spec, tick, told
 
 from flyball_contracts.codec import record_message

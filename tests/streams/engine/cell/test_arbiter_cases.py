@@ -4,8 +4,8 @@ from typing import Any
 
 import msgspec
 import pytest
-from tests.streams.engine.court import Court, move, node
-from tests.streams.engine.platform import proposal
+from tests.streams.engine.cell.court import Court, move, node
+from tests.streams.engine.cell.platform import proposal
 from tests.streams.engine.scene import FIRST, PERIOD_NS, START_NS, spec, tick
 
 from flyball_contracts.records import (
