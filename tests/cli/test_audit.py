@@ -5,10 +5,10 @@ from pathlib import Path
 
 import msgspec
 import yaml
+from tests.actuators.ledger.test_audit import fill, opened
+from tests.actuators.ledger.test_ledger import outcome
 from tests.actuators.loop import PARTITIONS, publish
 from tests.actuators.samples import NOW, scale
-from tests.actuators.test_audit import fill, opened
-from tests.actuators.test_ledger import outcome
 from tests.cli.shell import flyball
 
 from flyball_streams.broker import EmbeddedBroker

@@ -6,9 +6,9 @@ from itertools import count
 from pathlib import Path
 
 import pytest
+from tests.actuators.guard.test_last_look import slow_disk
 from tests.actuators.loop import FilePlatform, config_for, live, of, publish, running, said, wait_for
 from tests.actuators.samples import NOW, S, scale, spec
-from tests.actuators.test_last_look import slow_disk
 
 from flyball_contracts.config import GuardPolicy, RateLimit
 from flyball_contracts.records import Approval, Stop

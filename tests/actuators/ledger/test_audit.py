@@ -4,10 +4,10 @@ from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, given, settings, strategies as st
+from tests.actuators.ledger.test_ledger import outcome
 from tests.actuators.loop import config_for, ended, of, publish, running, wait_for
 from tests.actuators.platform_server import platform_server
 from tests.actuators.samples import NOW, S, scale
-from tests.actuators.test_ledger import outcome
 
 from flyball_actuators.audit import Anchor, AnyEntry, Broken, Trail, anchor_of, entries_about, verified
 from flyball_actuators.audit.entries import Called, Judged, Said, Started, Telling, Told

@@ -33,7 +33,7 @@ from flyball_contracts.records import Outcome
 from flyball_contracts.topics import OUTCOMES, TOPICS
 from flyball_streams.broker import RealKafka
 
-ROOT = Path(__file__).resolve().parents[2]
+ROOT = Path(__file__).resolve().parents[3]
 MANY = 96
 pytestmark = pytest.mark.integration
 

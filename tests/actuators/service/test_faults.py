@@ -32,7 +32,7 @@ from flyball_contracts.config import Config
 from flyball_contracts.records import Scale
 from flyball_streams.broker import EmbeddedBroker
 
-ROOT = Path(__file__).resolve().parents[2]
+ROOT = Path(__file__).resolve().parents[3]
 
 
 class Site:
