@@ -33,7 +33,7 @@ S = 1_000_000_000
 CHAT = "workload: chat\nkind: inference\nmax_replicas: 8\n"
 PARTITIONS = {WORKLOADS.name: WORKLOADS.partitions}
 OWNERS = {f.name: f for f in msgspec.structs.fields(WorkloadSpec) if f.name not in ("time_ns", "removed")}
-EXAMPLE = Path(__file__).resolve().parents[2] / "cli" / "flyball_cli" / "workloads" / "example.yaml"
+EXAMPLE = Path(__file__).resolve().parents[3] / "cli" / "flyball_cli" / "workloads" / "example.yaml"
 
 
 def test_a_document_has_the_fields_of_a_specification_and_its_defaults() -> None:
