@@ -8,7 +8,7 @@ from urllib.parse import urlsplit
 import pytest
 from msgspec.structs import replace
 from playwright.sync_api import Browser, ConsoleMessage, Page, expect, sync_playwright
-from tests.dashboard import scene
+from tests.dashboard.scenes import scene
 from tests.dashboard.serve import serving
 from tests.dashboard.shoot import FLAGS, chromium
 

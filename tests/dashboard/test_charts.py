@@ -6,7 +6,7 @@ from zoneinfo import ZoneInfo
 
 import pytest
 from msgspec.structs import replace
-from tests.dashboard import scene
+from tests.dashboard.scenes import scene
 
 from flyball_contracts.ids import NS_PER_S
 from flyball_contracts.records import Arrivals, Demand, DemandTick, Forecast, Plan, Signal

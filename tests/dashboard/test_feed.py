@@ -6,7 +6,7 @@ from collections.abc import Callable, Generator
 from contextlib import contextmanager
 
 import pytest
-from tests.dashboard import scene
+from tests.dashboard.scenes import scene
 
 from flyball_contracts.codec import Message
 from flyball_contracts.config import KafkaConfig

@@ -3,10 +3,10 @@
 from collections.abc import Iterable
 
 from confluent_kafka import Producer
-from tests.dashboard.scene_accounts import accounts
-from tests.dashboard.scene_carbon import plans, signals
-from tests.dashboard.scene_decisions import decisions, outcomes, troubles
-from tests.dashboard.scene_fleet import (
+from tests.dashboard.scenes.accounts import accounts
+from tests.dashboard.scenes.carbon import plans, signals
+from tests.dashboard.scenes.decisions import decisions, outcomes, troubles
+from tests.dashboard.scenes.fleet import (
     CELL,
     NOW,
     T0,
@@ -19,7 +19,7 @@ from tests.dashboard.scene_fleet import (
     specs,
     tick,
 )
-from tests.dashboard.scene_work import capacities, demands, forecasts
+from tests.dashboard.scenes.work import capacities, demands, forecasts
 
 from flyball_contracts.codec import Message, frame_message, record_message
 from flyball_contracts.frame import Frame

@@ -1,7 +1,7 @@
 """What the scene's day has cost and achieved, with Flyball and without."""
 
 import numpy as np
-from tests.dashboard.scene_fleet import CELL, NOW
+from tests.dashboard.scenes.fleet import CELL, NOW
 
 from flyball_contracts.ids import NS_PER_S, record_id
 from flyball_contracts.records import Account, Scenario, WorkloadAccount

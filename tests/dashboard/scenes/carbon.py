@@ -1,7 +1,7 @@
 """The carbon of the scene: curves of the zones, and the jobs planned by them."""
 
 import numpy as np
-from tests.dashboard.scene_fleet import CELL, NOW
+from tests.dashboard.scenes.fleet import CELL, NOW
 
 from flyball_contracts.ids import NS_PER_S, record_id
 from flyball_contracts.records import Plan, Record, Signal

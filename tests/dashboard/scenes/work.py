@@ -3,7 +3,7 @@
 from typing import Literal
 
 import numpy as np
-from tests.dashboard.scene_fleet import CELL, NOW, SERVICES, TICKS, Fleet, tick
+from tests.dashboard.scenes.fleet import CELL, NOW, SERVICES, TICKS, Fleet, tick
 
 from flyball_contracts.ids import record_id
 from flyball_contracts.records import (

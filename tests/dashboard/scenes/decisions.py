@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 
 from msgspec.structs import replace
-from tests.dashboard.scene_fleet import CELL, NOW, device_id, node_name, owner
+from tests.dashboard.scenes.fleet import CELL, NOW, device_id, node_name, owner
 
 from flyball_contracts.ids import NS_PER_S, record_id
 from flyball_contracts.records import (
