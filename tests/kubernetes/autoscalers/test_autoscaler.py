@@ -13,7 +13,7 @@ from tests.actuators.carry_out import ended, submitted
 from tests.actuators.loop import PARTITIONS, config_for, outcomes, publish, running
 from tests.actuators.samples import preempt, scale, spec
 from tests.faults.stage import wait_until
-from tests.kubernetes.autoscaling import EXAMPLE, ROLE, Ground
+from tests.kubernetes.autoscalers.autoscaling import EXAMPLE, ROLE, Ground
 from tests.kubernetes.cluster import DEADLINE_S, Cluster
 from tests.kubernetes.controlplane import AUTOSCALER_USER, ControlPlane
 

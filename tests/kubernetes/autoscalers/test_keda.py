@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from tests.actuators.carry_out import ended, submitted
 from tests.actuators.samples import preempt, scale
-from tests.kubernetes.autoscaling import Ground
+from tests.kubernetes.autoscalers.autoscaling import Ground
 from tests.kubernetes.cluster import Cluster
 from tests.kubernetes.controlplane import ControlPlane
 

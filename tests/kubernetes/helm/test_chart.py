@@ -10,7 +10,8 @@ import kubernetes_validate  # type: ignore[import-untyped]
 import pytest
 import yaml
 from tests.conftest import ROOT
-from tests.kubernetes.chart import (
+from tests.kubernetes.controlplane import ControlPlane
+from tests.kubernetes.helm.chart import (
     AGENTS,
     CHART,
     EVERYTHING,
@@ -22,7 +23,6 @@ from tests.kubernetes.chart import (
     helm_program,
     pods,
 )
-from tests.kubernetes.controlplane import ControlPlane
 
 from flyball_contracts.config import Config, parse_config
 
