@@ -8,7 +8,7 @@ import random
 from collections.abc import Iterator, Sequence
 
 from tests.contracts.strategies import sample, samples
-from tests.contracts.test_golden import frame_of
+from tests.contracts.wire.test_golden import frame_of
 
 from flyball_contracts.codec import decode_record, decode_snapshot, record_message, snapshot_message
 from flyball_contracts.errors import DecodeError
