@@ -33,7 +33,7 @@ from rich.table import Table
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from bench._report import machine
+from bench.common.report import machine
 from tests.actuators.chaos import Chaos
 from tests.actuators.loop import PARTITIONS
 from tests.actuators.memory import Site, still_time

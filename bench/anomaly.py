@@ -29,9 +29,9 @@ from rich.table import Table
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))  # for `bench`
 
-from bench import _anomaly_budget as kept, _record_ratio as record_ratio
-from bench._nab_score import PROFILES
-from bench._report import machine
+from bench.anomalies import budget as kept, record_ratio
+from bench.anomalies.nab_score import PROFILES
+from bench.common.report import machine
 
 from flyball_contracts.cloudevents import header
 from flyball_contracts.codec import Message, decode_record, frame_message

@@ -28,9 +28,10 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextC
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))  # for `bench`
 
-from bench import _events_apart, _scaling_rows as rows, _single_requests as single, _unseen
-from bench._report import machine
-from bench._scaling_rows import BASE, ORACLE, change
+from bench.common.report import machine
+from bench.forecasts import events_apart as _events_apart
+from bench.scaling import rows, single_requests as single, unseen as _unseen
+from bench.scaling.rows import BASE, ORACLE, change
 
 from flyball_contracts.errors import FlyballError
 from flyball_models.scaling import static

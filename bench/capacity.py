@@ -27,8 +27,8 @@ from rich.table import Table
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))  # for `bench`
 
-from bench._batching import Server, simulate
-from bench._report import machine, machine_line
+from bench.common.batching import Server, simulate
+from bench.common.report import machine, machine_line
 
 from flyball_models.capacity import gpus, hybrid, static, tracker
 from flyball_models.capacity.base import Limits

@@ -33,8 +33,8 @@ import numpy as np
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))  # for `bench`
 
-from bench import _peers
-from bench._panels import SEASON, WEEK, Floats, Panel, by_day, held_out, mean, servegen, unexpected
+from bench.forecasts import peers as _peers
+from bench.forecasts.panels import SEASON, WEEK, Floats, Panel, by_day, held_out, mean, servegen, unexpected
 from numpy.typing import NDArray
 
 from flyball_models import bucket

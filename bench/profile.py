@@ -25,10 +25,10 @@ from rich.table import Table
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
-from bench._memory_courses import SHAPES, judged
-from bench._profile_pods import pods
-from bench._profiles import Labelled, fit, labelled, moments
-from bench._report import machine, machine_line
+from bench.common.report import machine, machine_line
+from bench.profiles.memory_courses import SHAPES, judged
+from bench.profiles.pods import pods
+from bench.profiles.training import Labelled, fit, labelled, moments
 
 from flyball_models.profile import course, kinds, signals
 from flyball_models.profile.course import FEATURES

@@ -29,9 +29,9 @@ from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))  # for `bench`, in the child processes too
 
-from bench._contest import Contest
-from bench._load import SEED, SIZES, Frames, Size
-from bench._report import as_json, machine_line, show
+from bench.common.contest import Contest
+from bench.common.load import SEED, SIZES, Frames, Size
+from bench.common.report import as_json, machine_line, show
 
 from flyball_contracts.errors import FlyballError
 from flyball_streams.broker import Broker, EmbeddedBroker, RealKafka, kafka

@@ -6,7 +6,8 @@ from pathlib import Path
 import numpy as np
 import polars as pl
 import pytest
-from bench import _panels, forecast
+from bench import forecast
+from bench.forecasts import panels as _panels
 
 
 @pytest.fixture

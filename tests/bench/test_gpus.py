@@ -1,6 +1,6 @@
 """The benchmark of the agent's GPU part runs, and its agent loses nothing."""
 
-from bench import _gpus
+from bench.node import gpus as _gpus
 
 
 def test_the_agent_is_measured() -> None:

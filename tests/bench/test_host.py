@@ -1,6 +1,6 @@
 """The benchmark of the agent's host part runs the real agent and reads its cost."""
 
-from bench import _host
+from bench.node import host as _host
 
 
 def test_the_agent_is_measured() -> None:

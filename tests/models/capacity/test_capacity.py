@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from bench._batching import Server, simulate
+from bench.common.batching import Server, simulate
 from hypothesis import given, settings, strategies as st
 from numpy.typing import NDArray
 

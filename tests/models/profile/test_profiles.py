@@ -4,8 +4,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from bench._memory_courses import courses, judged
-from bench._profiles import features_of
+from bench.profiles.memory_courses import courses, judged
+from bench.profiles.training import features_of
 
 from flyball_contracts.metrics import GPU, HOST, WORKLOAD
 from flyball_models.profile import course, filling, kinds, likeness, phase, signals, waste, words

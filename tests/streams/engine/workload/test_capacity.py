@@ -5,7 +5,7 @@ from typing import Any
 import msgspec
 import numpy as np
 import pytest
-from bench._batching import Server, simulate
+from bench.common.batching import Server, simulate
 from hypothesis import given, settings, strategies as st
 from numpy.typing import NDArray
 from tests.streams.engine.scene import CELL, CONFIG, inventory, spec, tick

@@ -8,7 +8,7 @@ from pathlib import Path
 import msgspec
 import numpy as np
 import pytest
-from bench._batching import Server, simulate
+from bench.common.batching import Server, simulate
 from tests.streams.engine.scene import (
     CELL,
     CONFIG,

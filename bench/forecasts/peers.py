@@ -1,6 +1,6 @@
 """Forecasts of statsforecast on given origins, as a program of its own: its pins differ from ours.
 
-    python bench/_peers.py IN.npz OUT.npz NAME...
+    python bench/forecasts/peers.py IN.npz OUT.npz NAME...
 
 The interpreter needs numpy and statsforecast only. IN has contexts [C, L] and horizons; OUT gets forecasts [C, H]
 by name, and the fits per second of each on one thread. One short fit before the clock starts compiles the library.

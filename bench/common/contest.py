@@ -11,11 +11,11 @@ from contextlib import AbstractContextManager, ExitStack
 from pathlib import Path
 from typing import Any, Self, cast
 
-from bench import _children
-from bench._broker import DEADLINE_S, Sender, Watch, send_paced, wait_for
-from bench._children import Cost
-from bench._load import Frames, Load, Size, gpu_ticks, partition_counts
-from bench._report import Row, Sample
+from bench.common import children as _children
+from bench.common.broker import DEADLINE_S, Sender, Watch, send_paced, wait_for
+from bench.common.children import Cost
+from bench.common.load import Frames, Load, Size, gpu_ticks, partition_counts
+from bench.common.report import Row, Sample
 
 from flyball_contracts.codec import Message
 from flyball_contracts.errors import TransportError

@@ -10,7 +10,7 @@ import time
 from multiprocessing.connection import Connection
 from typing import Any, NamedTuple, cast
 
-from bench._load import Frames, Load, Size, gpu_ticks, partition_counts
+from bench.common.load import Frames, Load, Size, gpu_ticks, partition_counts
 from confluent_kafka import Consumer, TopicPartition
 
 from flyball_contracts.codec import Message

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import msgspec
 import numpy as np
 import polars as pl
-from bench import _nab_score as nab, _record_ratio as record_ratio
+from bench.anomalies import nab_score as nab, record_ratio
 from numpy.typing import NDArray
 
 from flyball_contracts.config import FleetConfig

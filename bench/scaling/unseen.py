@@ -10,10 +10,10 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from bench import _scaling_rows as rows
-from bench._nab import read_nab
-from bench._scaling_rows import ORACLE, change
-from bench._worldcup import read_worldcup
+from bench.scaling import rows
+from bench.scaling.rows import ORACLE, change
+from bench.series.nab import read_nab
+from bench.series.worldcup import read_worldcup
 from rich.table import Table
 
 from flyball_streams.backtest.demands.demand import DAY_S, Demand
