@@ -29,8 +29,8 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextC
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))  # for `bench`
 
 from bench.common.report import machine
-from bench.forecasts import events_apart as _events_apart
-from bench.scaling import rows, single_requests as single, unseen as _unseen
+from bench.forecasts import events_apart
+from bench.scaling import rows, single_requests as single, unseen
 from bench.scaling.rows import BASE, ORACLE, change
 
 from flyball_contracts.errors import FlyballError
@@ -167,12 +167,12 @@ def main(arguments: list[str] | None = None) -> int:
     seeds = min(args.seeds, 2) if args.quick else args.seeds
     parts = set(args.parts or PARTS) - (set() if args.parts or args.quick else SLOW)
     alone = parts == {"unseen"}
-    if "unseen" in parts and not _unseen.there(args.data):
+    if "unseen" in parts and not unseen.there(args.data):
         if args.parts:
             parser.error("the part 'unseen' needs --data with worldcup98/ and nab/")
         parts -= {"unseen"}
     try:
-        series = _unseen.series(args.data, quick=args.quick) if "unseen" in parts else []
+        series = unseen.series(args.data, quick=args.quick) if "unseen" in parts else []
         traces = iter(()) if alone else traces_of(args.data, seeds) if args.data else synthetic(seeds, 4)
     except FlyballError as error:
         console.print(f"error: {error}")
@@ -190,7 +190,7 @@ def main(arguments: list[str] | None = None) -> int:
     families = [FAMILIES[key] for key in keys]
     draws = 50 if args.quick else claim.DRAWS
     with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as bar:
-        for shared, found in tried(_unseen.demands(series), pairs, families, thin, bar):
+        for shared, found in tried(unseen.demands(series), pairs, families, thin, bar):
             console.print(f"{shared[0].demand.name}: {shared[0].demand.about}", highlight=False)
             others += found
         for shared, found in tried(traces, pairs, families, thin, bar):
@@ -207,8 +207,8 @@ def main(arguments: list[str] | None = None) -> int:
                 source = open_traces(args.data).requests if args.data else drawn
                 confirmed |= single.confirmed(shared[0], found, source, thin, quick=args.quick)
     if others:
-        document["unseen"] = _unseen.shown(others, TARGETS, draws)
-        for table in _unseen.tables(document["unseen"]):
+        document["unseen"] = unseen.shown(others, TARGETS, draws)
+        for table in unseen.tables(document["unseen"]):
             console.print(table)
     if not results and not alone:
         console.print(
@@ -237,8 +237,8 @@ def main(arguments: list[str] | None = None) -> int:
         document["safety"] = rows.faults(faults)
         console.print(rows.faults_table(document["safety"], FAULT_TARGET))
     if "apart" in parts:
-        document["apart"] = _events_apart.apart(samples, tuple(dict.fromkeys(cold for cold, _ in pairs)))
-        console.print(_events_apart.table(document["apart"]))
+        document["apart"] = events_apart.apart(samples, tuple(dict.fromkeys(cold for cold, _ in pairs)))
+        console.print(events_apart.table(document["apart"]))
     if "single" in parts:
         document["single"] = single.rows(confirmed)
         console.print(single.table(confirmed), highlight=False)

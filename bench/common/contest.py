@@ -11,7 +11,7 @@ from contextlib import AbstractContextManager, ExitStack
 from pathlib import Path
 from typing import Any, Self, cast
 
-from bench.common import children as _children
+from bench.common import children
 from bench.common.broker import DEADLINE_S, Sender, Watch, send_paced, wait_for
 from bench.common.children import Cost
 from bench.common.load import Frames, Load, Size, gpu_ticks, partition_counts
@@ -156,13 +156,13 @@ class Contest(AbstractContextManager["Contest"]):
         self._sender.flush()
         enter = self._stack.enter_context
         self._worker = enter(WorkerProcess(bootstrap, embedded))
-        self._engine = enter(Child("engine", _children.engine, size, self.seed, self.frames))
+        self._engine = enter(Child("engine", children.engine, size, self.seed, self.frames))
         metrics = (METRICS, BENCH_PARTITIONS[METRICS])
-        self._plain = enter(Child("plain Faust", _children.plain_faust, bootstrap, *metrics, embedded))
+        self._plain = enter(Child("plain Faust", children.plain_faust, bootstrap, *metrics, embedded))
         frames = [m for m in warm[-1] if m.topic == TELEMETRY.name]
         self._fill(warm, frames)
         total = self._frames
-        self._bare = enter(Child("bare loop", _children.bare_loop, bootstrap, FRAMES, BENCH_PARTITIONS[FRAMES], total))
+        self._bare = enter(Child("bare loop", children.bare_loop, bootstrap, FRAMES, BENCH_PARTITIONS[FRAMES], total))
         sources = {f"node/{partition_of(m.key, size.partitions)}" for m in frames}
         self._watch = Watch(bootstrap, sources, demand_partitions)
         self._stack.callback(self._watch.close)
