@@ -1,4 +1,4 @@
-"""What NVML tells through field ids, many of them in one call into one buffer."""
+"""NVML's values by field id, many of them in one call into one buffer."""
 
 from collections.abc import Sequence
 from ctypes import byref
@@ -29,7 +29,7 @@ class Field(NamedTuple):
     """A field id of nvml.h, the column it is, what one unit is worth, and its scope (a link, or all).
 
     A ``wide`` counter is only believed in 64 bits: in 32, bytes wrap more than once between two reads. One that
-    ``wraps`` is told apart then: its lower bits go into :attr:`FieldBatch.wrapped`.
+    ``wraps`` is kept apart then: its lower bits go into :attr:`FieldBatch.wrapped`.
     """
 
     id: int
@@ -80,7 +80,7 @@ class FieldBatch:
                 number *= field.scale
                 row[field.column] = number if before != before else before + number
             elif code in LOST:
-                raise DeviceLost(f"field {field.id}: {self._gate.library.words(code)}")
+                raise DeviceLost(f"field {field.id}: {self._gate.library.text_of(code)}")
             elif code in NEVER or code == INVALID_ARGUMENT:  # so say drivers that are older than the field
                 absent.append(field)
         if absent:

@@ -99,12 +99,12 @@ class Gate:
 
     def _refused(self, name: str, key: object, code: int) -> None:
         if code in LOST:
-            raise DeviceLost(f"{name}: {self.library.words(code)}")
+            raise DeviceLost(f"{name}: {self.library.text_of(code)}")
         if code == ARGUMENT_VERSION_MISMATCH:
             self._mismatched.add(name)
             self.library.mismatched.add(name)
         if code in NEVER:
             self.never.add(key)
-            _LOG.debug("%s is not to be had here: %s", key, self.library.words(code))
+            _LOG.debug("%s is not to be had here: %s", key, self.library.text_of(code))
         elif code not in _PLAIN:
             self.errors[name] = self.errors.get(name, 0) + 1

@@ -53,9 +53,9 @@ class Library:
         """Call a function; raises :class:`NvmlError` unless it succeeds."""
         code = self.call(name, *args)
         if code != SUCCESS:
-            raise NvmlError(code, f"{name}: {self.words(code)}")
+            raise NvmlError(code, f"{name}: {self.text_of(code)}")
 
-    def words(self, code: int) -> str:
+    def text_of(self, code: int) -> str:
         """What a return code means."""
         function = getattr(self.functions, "nvmlErrorString", None)
         if function is None:

@@ -39,11 +39,11 @@ def identify(gate: Gate, index: int, root: Path, *, mig_enabled: bool = False) -
 def memory_of(gate: Gate) -> tuple[int, int, int | None]:
     """Memory of a device in bytes: all, in use, and held by the driver and firmware.
 
-    Drivers that do not tell the last apart count it as in use, and it is ``None``. All 0 where nothing is told.
+    Drivers that do not report the last count it as in use, and it is ``None``. All 0 where nothing is known.
     """
-    told = Memory2(version=MEMORY_V2)
-    if gate.ask("nvmlDeviceGetMemoryInfo_v2", byref(told)):
-        return int(told.total), int(told.used), int(told.reserved)
+    memory = Memory2(version=MEMORY_V2)
+    if gate.ask("nvmlDeviceGetMemoryInfo_v2", byref(memory)):
+        return int(memory.total), int(memory.used), int(memory.reserved)
     first = Memory()
     if gate.ask("nvmlDeviceGetMemoryInfo", byref(first)):
         return int(first.total), int(first.used), None

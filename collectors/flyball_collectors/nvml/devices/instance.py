@@ -49,7 +49,7 @@ def places(gate: Gate) -> Iterator[Place]:
 class Instance:
     """Reads one MIG instance: memory, processes and, where the chip has it, activity.
 
-    The activity is that of the GPU instance, so it is only told where the compute instance has it to itself.
+    The activity is that of the GPU instance, so it is read only where the compute instance has it to itself.
     """
 
     def __init__(self, gate: Gate, place: Place, parent: Device, *, alone: bool) -> None:
@@ -62,8 +62,8 @@ class Instance:
         self._processes = ProcessReader(own, place.uuid)
         self._gpm = Gpm(gate, place.gpu) if alone else None
         attributes = Attributes()
-        told = own.ask("nvmlDeviceGetAttributes_v2", byref(attributes))
-        self.slices = int(attributes.gpu_slices) if told else None
+        known = own.ask("nvmlDeviceGetAttributes_v2", byref(attributes))
+        self.slices = int(attributes.gpu_slices) if known else None
         memory_bytes = memory_of(own)[0] or int(attributes.memory_mib) << 20
         self.device = Device(
             id=place.uuid,
@@ -71,7 +71,7 @@ class Instance:
             memory_bytes=memory_bytes,
             index=parent.index,
             parent=parent.id,
-            mig_profile=_profile(attributes, parent.memory_bytes) if told else None,
+            mig_profile=_profile(attributes, parent.memory_bytes) if known else None,
             pci_address=parent.pci_address,
             numa_node=parent.numa_node,
             architecture=parent.architecture,

@@ -29,7 +29,7 @@ class Change(NamedTuple):
 class Roster:
     """The GPUs by name (``GPU 0``), in the order of their indexes.
 
-    ``unreadable`` says by name why others never told who they are; :meth:`look` tries them again.
+    ``unreadable`` says by name why others never gave an identity; :meth:`look` tries them again.
     """
 
     def __init__(self, library: Library, watch: EventWatch, workers: Workers, root: Path) -> None:
@@ -79,7 +79,7 @@ class Roster:
                 reader.close()
 
     def _listed(self) -> frozenset[str]:
-        """GPUs that the driver in the kernel knows, by PCI address; empty where it does not tell."""
+        """GPUs that the driver in the kernel knows, by PCI address; empty where it has no list."""
         folder = self._root / "proc/driver/nvidia/gpus"
         try:
             return frozenset(path.name for path in folder.iterdir())

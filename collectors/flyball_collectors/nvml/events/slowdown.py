@@ -43,7 +43,7 @@ class Slowdowns:
         self._spells: dict[tuple[str, EventKind], Spell] = {}
 
     def note(self, node: str, device: str, reasons: int | None, now_ns: int, period_ns: int) -> list[NodeEvent]:
-        """Events of one device at one tick; ``reasons`` are nvml.h's bits, ``None`` where they are not told."""
+        """Events of one device at one tick; ``reasons`` are nvml.h's bits, ``None`` where they are not known."""
         if reasons is None or not (reasons & _ANY or self._spells):
             return []
         return list(self._note(node, device, reasons, now_ns, period_ns))

@@ -73,7 +73,7 @@ class EventWatch:
         code = self._library.call("nvmlEventSetCreate", byref(self._set))
         self._open = code == SUCCESS
         if not self._open:
-            self.reason = f"no event set: {self._library.words(code)}"
+            self.reason = f"no event set: {self._library.text_of(code)}"
 
     def again(self) -> None:
         """Begin anew after :meth:`close`, with no device; what was seen is kept."""
@@ -123,7 +123,7 @@ class EventWatch:
             code = self._library.call("nvmlEventSetWait_v2", self._set, data_at, wait)
             if code != SUCCESS:
                 if code != TIMEOUT:
-                    _LOG.debug("waiting for events: %s", self._library.words(code))
+                    _LOG.debug("waiting for events: %s", self._library.text_of(code))
                     self._stop.wait(_REST_S)
                 continue
             with self._lock:

@@ -81,7 +81,7 @@ FIELDS = (
     Field(198, _column("hw.gpu.io{direction=receive}"), wide=True, wraps=True),
     Field(230, _column("nvidia.gpu.recovery_action")),
 )
-EACH_LINK = tuple(  # on Blackwell, which only tells them by link
+EACH_LINK = tuple(  # on Blackwell, which has them only by link
     Field(id, _column(f"nvidia.gpu.nvlink.io{{direction={way}}}"), scope=link, wide=True)
     for id, way in ((202, "transmit"), (204, "receive"))
     for link in range(MAX_LINKS)
@@ -100,19 +100,19 @@ class MemoryReader:
 
     def __init__(self, gate: Gate) -> None:
         self._gate = gate
-        self._told = Memory2(version=MEMORY_V2)
-        self._told_at = byref(self._told)
+        self._second = Memory2(version=MEMORY_V2)
+        self._second_at = byref(self._second)
         self._first = Memory()
         self._first_at = byref(self._first)
 
     def read(self, row: list[float]) -> None:
         """What the driver reserves is known apart from what is in use only since version 2 of the call."""
-        memory: Memory | Memory2 = self._told
-        if self._gate.ask("nvmlDeviceGetMemoryInfo_v2", self._told_at):
-            row[_RESERVED] = self._told.reserved
-        elif (told := self._gate.structure("nvmlDeviceGetMemoryInfo_v2")) is not None:
-            memory.total, memory.used = int(told["total"]), int(told["used"])
-            row[_RESERVED] = told["reserved"]
+        memory: Memory | Memory2 = self._second
+        if self._gate.ask("nvmlDeviceGetMemoryInfo_v2", self._second_at):
+            row[_RESERVED] = self._second.reserved
+        elif (answer := self._gate.structure("nvmlDeviceGetMemoryInfo_v2")) is not None:
+            memory.total, memory.used = int(answer["total"]), int(answer["used"])
+            row[_RESERVED] = answer["reserved"]
         elif self._gate.ask("nvmlDeviceGetMemoryInfo", self._first_at):
             memory = self._first
         else:
@@ -123,9 +123,9 @@ class MemoryReader:
 
 
 def put_activity(row: list[float], activity: Activity) -> None:
-    """Put what GPM tells into its columns.
+    """Put GPM's values into their columns.
 
-    Where NVML does not tell the utilisation, as on divided GPUs, it is GPM's time with a kernel running.
+    Where NVML does not report the utilisation, as on divided GPUs, it is GPM's time with a kernel running.
     """
     for id, column in ACTIVITY.items():
         if id in activity:
@@ -164,7 +164,7 @@ class CurrentReader:
     def read(self, *, divided: bool, detail: bool = False) -> list[float]:
         """What is to be had, by column, counters as they are; the processes of a divided GPU are its instances'.
 
-        ``reasons`` says then why the clocks are as they are, in nvml.h's bits; ``None`` where that is not told.
+        ``reasons`` says then why the clocks are as they are, in nvml.h's bits; ``None`` where that is not known.
         """
         row = [NAN] * len(GPU)
         gate = self._gate
@@ -180,14 +180,14 @@ class CurrentReader:
         self._put(row, _LIMIT, gate.number("nvmlDeviceGetEnforcedPowerLimit"), 1e-3)
         if gate.ask("nvmlDeviceGetTemperatureV", self._die_at):
             row[_DIE] = self._die.value
-        elif (told := gate.structure("nvmlDeviceGetTemperatureV")) is not None:
-            row[_DIE] = told["value"]
+        elif (answer := gate.structure("nvmlDeviceGetTemperatureV")) is not None:
+            row[_DIE] = answer["value"]
         else:
             self._put(row, _DIE, gate.number("nvmlDeviceGetTemperature", 0))
         if gate.ask("nvmlDeviceGetMarginTemperature", self._margin_at):
             row[_MARGIN] = self._margin.value
-        elif (told := gate.structure("nvmlDeviceGetMarginTemperature")) is not None:
-            row[_MARGIN] = told["value"]
+        elif (answer := gate.structure("nvmlDeviceGetMarginTemperature")) is not None:
+            row[_MARGIN] = answer["value"]
         self._put(row, _SM, gate.number("nvmlDeviceGetClockInfo", _SM_CLOCK), 1e6)
         self._put(row, _MEM, gate.number("nvmlDeviceGetClockInfo", _MEM_CLOCK), 1e6)
         reasons = self.reasons = self._ask_reasons()
@@ -212,7 +212,7 @@ class CurrentReader:
         return self._why.value if known else None
 
     def _pcie(self, row: list[float]) -> None:
-        """Bytes of PCIe where the driver counts them in 32 bits: GPM tells how often those turned over."""
+        """Bytes of PCIe where the driver counts them in 32 bits: GPM says how often those turned over."""
         for column, low in self._fields.wrapped.items():
             rate = self.activity.get(_PCIE_RATES[column])
             row[column] = self._wraps[column].total(low, self._clock(), None if rate is None else rate * _MIB)

@@ -153,8 +153,8 @@ class DetailReader:
                 row[column] = number
         if gate.ask("nvmlDeviceGetGpuFabricInfoV", self._fabric_at) and self._fabric.state:
             row[_FABRIC], row[_FABRIC_STATUS] = self._fabric.state, self._fabric.status
-        elif (told := gate.structure("nvmlDeviceGetGpuFabricInfoV")) is not None and told["state"]:
-            row[_FABRIC], row[_FABRIC_STATUS] = told["state"], told["status"]
+        elif (answer := gate.structure("nvmlDeviceGetGpuFabricInfoV")) is not None and answer["state"]:
+            row[_FABRIC], row[_FABRIC_STATUS] = answer["state"], answer["status"]
         if gate.ask("nvmlDeviceGetRowRemapperHistogram", self._banks_at):
             banks = self._banks
             for column, value in zip(
@@ -174,12 +174,13 @@ class DetailReader:
             row[_ECC["corrected", "sram"]] = self._sram.corrected
             row[_ECC["uncorrected", "sram"]] = self._sram.parity + self._sram.sec_ded
             row[_EXCEEDED] = float(bool(self._sram.exceeded))
-        elif (told := gate.structure("nvmlDeviceGetSramEccErrorStatus")) is not None:
-            row[_ECC["corrected", "sram"]], row[_ECC["uncorrected", "sram"]] = told["corrected"], told["uncorrected"]
-            row[_EXCEEDED] = float(bool(told["exceeded"]))
+        elif (answer := gate.structure("nvmlDeviceGetSramEccErrorStatus")) is not None:
+            row[_ECC["corrected", "sram"]] = answer["corrected"]
+            row[_ECC["uncorrected", "sram"]] = answer["uncorrected"]
+            row[_EXCEEDED] = float(bool(answer["exceeded"]))
 
     def _temperature_limits(self, row: list[float], slowdown: float) -> None:
-        """Ada and later tell limits as margins, which become temperatures by the margin of now."""
+        """Ada and later report limits as margins; the margin of now makes temperatures of them."""
         below = [NAN, NAN]
         self._tlimits.read(below)
         for column, margin, threshold in zip(_LIMITS, below, (_SLOWDOWN, _SHUTDOWN), strict=True):
@@ -191,7 +192,7 @@ class DetailReader:
 
 
 def put_activity(row: list[float], activity: Activity) -> None:
-    """Put what GPM tells into its columns."""
+    """Put GPM's values into their columns."""
     for id, column in ACTIVITY.items():
         if id in activity:
             row[column] = activity[id]

@@ -63,7 +63,7 @@ class ProcessReader:
                 memory = {} if memory is None else memory
                 if pid not in memory and name == _MPS:
                     self.running = (self.running or 0) + 1
-                memory[pid] = max(memory.get(pid, held), held)  # both lists tell all that the process holds
+                memory[pid] = max(memory.get(pid, held), held)  # both lists have all that the process holds
         shares = self._shares(idle=busy == 0)
         if shares is None:
             return [Process(self._device, pid, nan, held) for pid, held in (memory or {}).items()]

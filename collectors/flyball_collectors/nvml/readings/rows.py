@@ -1,4 +1,4 @@
-"""Frames from what was read: rows are judged, and told what only the collector knows of them."""
+"""Frames from what was read: rows are checked, and completed by what only the collector knows."""
 
 from collections import Counter
 from collections.abc import Sequence
@@ -23,7 +23,7 @@ class Rows:
 
     def __init__(self) -> None:
         self.xids: Counter[str] = Counter()
-        self._xids_told: Counter[str] = Counter()
+        self._xids_reported: Counter[str] = Counter()
         self._current, self._detail = Judge(GPU), Judge(GPU_DETAIL)
 
     @property
@@ -69,5 +69,5 @@ class Rows:
         xids = self.xids[uuid]
         row[_XIDS] = xids if watched else NAN
         if not stalled:
-            put_status(row, None if found.lost else found.rows[0], xids=xids - self._xids_told[uuid])
-        self._xids_told[uuid] = xids
+            put_status(row, None if found.lost else found.rows[0], xids=xids - self._xids_reported[uuid])
+        self._xids_reported[uuid] = xids

@@ -10,7 +10,7 @@ _TURN = 1 << 32
 class Wraps:
     """One counter, made as wide as it should be.
 
-    How often it turned over since the read before follows from the rate at that time, where another source tells it.
+    How often it turned over since the read before follows from the rate at that time, where another source has it.
     Without one the increase is only known while the link, at ``fastest`` bytes per second, could not turn it over.
     """
 
