@@ -156,7 +156,7 @@ class Outbox:
             self._restart()
         if self._away:
             self._put_by(message, "no broker answers")
-            # With nothing on disk that could be tried, only a message in memory tells when a broker is back.
+            # With nothing on disk that could be tried, only a message in memory shows when a broker is back.
             self._away = self.spooled > 0
             return
         try:

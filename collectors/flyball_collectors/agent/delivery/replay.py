@@ -18,7 +18,7 @@ class Replay:
         self._arrived: set[int] = set()
 
     def due(self, window: int = _WINDOW) -> Iterator[Record]:
-        """Records to send now, oldest first; tell :meth:`sent` of each that was handed over."""
+        """Records to send now, oldest first; call :meth:`sent` for each that was handed over."""
         for record in self._spool.peek(window):
             if record.id in self._under_way or record.id in self._arrived:
                 continue

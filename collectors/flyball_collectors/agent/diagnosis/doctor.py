@@ -108,11 +108,11 @@ def compare_gpus(config: Config, *, wait: Callable[[float], object] = time.sleep
         raise ConfigError(str(error)) from None
     try:
         rows, wrong = compare(opened, binding, wait)
-        told = [
+        notes = [
             f"GPU {one.gpu}: {one.what} is {one.ours!r} by the agent, {one.theirs!r} by nvidia-ml-py" for one in wrong
         ]
-        told += [f"{what}; see dmesg and nvidia-smi" for what in opened.unreadable]
-        return rows, told
+        notes += [f"{what}; see dmesg and nvidia-smi" for what in opened.unreadable]
+        return rows, notes
     finally:
         binding.close()
         opened.close()
@@ -169,8 +169,8 @@ def _attribution(agent: AgentConfig, collector: AttributionCollector) -> Finding
         return Finding("attribution", False, f"pods have no names, for {logs} cannot be listed", remedy)
     collector.read(0, 1)
     runtimes = Counter(one.runtime or "process" for one in collector.parts().allocations)
-    told = ", ".join(f"{count} of {runtime}" for runtime, count in sorted(runtimes.items())) or "none runs now"
-    return Finding("attribution", True, f"pods, jobs and containers by their control groups: {told}")
+    counted = ", ".join(f"{count} of {runtime}" for runtime, count in sorted(runtimes.items())) or "none runs now"
+    return Finding("attribution", True, f"pods, jobs and containers by their control groups: {counted}")
 
 
 def _state(agent: AgentConfig) -> Finding:
@@ -250,7 +250,7 @@ def _nvml(collector: NvmlCollector, wait: Callable[[float], object]) -> list[Fin
     wait(_SAMPLES_S)
     reading = next((one for one in collector.read(0, round(_SAMPLES_S * 1e9)) if one.schema == GPU.schema), None)
     rows = [] if reading is None else [tuple(np.flatnonzero(np.isnan(row)).tolist()) for row in reading.values]
-    # GPUs of one node are mostly alike: neighbours that lack the same are told of together.
+    # GPUs of one node are mostly alike: neighbours that lack the same metrics share a line.
     for missing, group in groupby(range(len(rows)), key=lambda row: rows[row]):
         ids = [parts.devices[row].index for row in group]
         name = f"nvml.gpu.{ids[0]}" if len(ids) == 1 else f"nvml.gpu.{ids[0]}-{ids[-1]}"

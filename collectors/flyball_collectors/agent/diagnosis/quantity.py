@@ -13,7 +13,7 @@ _SHARES = ("utilization", "activity", "occupancy", "speed_ratio", "stall", "prog
 def quantity(value: float, metric: Metric) -> str:
     """A value with its unit, in about three significant digits; empty for NaN, ``+`` before an increase.
 
-    Shares are in percent; what is counted has no unit, as the metric's name tells it.
+    Shares are in percent. Counts have no unit: the metric's name says what is counted.
     """
     if isnan(value):
         return ""

@@ -61,7 +61,7 @@ _OF_REPLICA = (
     ("step", WORKLOAD, "flyball.workload.step.time"),
     ("progress", WORKLOAD, "flyball.workload.progress"),
 )
-_ALWAYS_TOLD = 2  # rows that are shown one by one even where they hardly fit
+_ALWAYS_SHOWN = 2  # rows that are shown one by one even where they hardly fit
 _QUIET_UNITS = ("{error}", "{page}", "{row}", "{event}")
 _GAP = 2
 
@@ -96,14 +96,14 @@ def _head(inventory: Inventory) -> Text:
     models = dict.fromkeys(device.model for device in inventory.devices)
     gpus = [f"{sum(d.model == model for d in inventory.devices)} {model}" for model in models]
     place = [inventory.provider, inventory.instance_type, inventory.availability_zone or inventory.region]
-    told = [
+    parts = [
         f"{inventory.cpu_count} CPUs" if inventory.cpu_count else "",
         f"{number(inventory.memory_bytes / 2**30)} GiB" if inventory.memory_bytes else "",
         *gpus,
         f"driver {inventory.driver_version}" if inventory.driver_version else "",
         " ".join(part for part in place if part),
     ]
-    return Text.assemble((inventory.node, "bold"), "  ", (" · ".join(part for part in told if part), "dim"))
+    return Text.assemble((inventory.node, "bold"), "  ", (" · ".join(part for part in parts if part), "dim"))
 
 
 def _title(text: str) -> Text:
@@ -115,9 +115,9 @@ def _device_name(device: Device) -> str:
 
 
 def _replica_name(one: Allocation) -> str:
-    """The replica's, with that of its workload where it does not tell that itself."""
-    told = one.replica.startswith(one.workload.rpartition("/")[2])
-    return one.replica if told else f"{one.workload}/{one.replica}"
+    """The replica's name, after the workload's unless it begins with that."""
+    named_after_workload = one.replica.startswith(one.workload.rpartition("/")[2])
+    return one.replica if named_after_workload else f"{one.workload}/{one.replica}"
 
 
 def _rows(layout: Layout, inventory: Inventory) -> list[str]:
@@ -150,12 +150,12 @@ def _overview(
         metric = layout.metrics[layout.column(key)]
         if values is None or len(values) != len(names) or np.isnan(values[:, layout.column(key)]).all():
             continue
-        told = [quantity(value, metric) for value in values[:, layout.column(key)].tolist()]
-        left -= max(map(len, [title, *told])) + _GAP
+        texts = [quantity(value, metric) for value in values[:, layout.column(key)].tolist()]
+        left -= max(map(len, [title, *texts])) + _GAP
         if left < 0:
             break
         table.add_column(title, justify="right", no_wrap=True)
-        cells.append(told)
+        cells.append(texts)
     if not cells:
         return None
     for name, *row in zip(names, *cells, strict=True):
@@ -173,7 +173,7 @@ def _details(layout: Layout, values: NDArray[np.float32], names: list[str], widt
     cells = [[quantity(value, line.metric) for value in line.values.tolist()] for line in shown]
     left = max((len(line.metric.name) + len(_attributes(line.metric)) + 2 * _GAP for line in shown), default=0)
     wide = max((len(cell) for row in [names, *cells] for cell in row), default=0) + _GAP
-    if len(names) > _ALWAYS_TOLD and left + wide * len(names) > width:
+    if len(names) > _ALWAYS_SHOWN and left + wide * len(names) > width:
         names, cells = ["lowest", "highest"], [_range(line) for line in shown]
     table = Table(box=None, pad_edge=False, padding=(0, _GAP, 0, 0), header_style="dim", show_header=any(names))
     table.add_column("", no_wrap=True)
@@ -208,5 +208,5 @@ def _quiet(metrics: Sequence[Metric]) -> str:
     names: dict[str, list[str]] = {}
     for metric in metrics:
         names.setdefault(metric.name, []).append(_attributes(metric))
-    told = [f"{name} ({', '.join(a)})" if all(a := attributes) else name for name, attributes in names.items()]
-    return f"zero: {', '.join(told)}" if told else ""
+    texts = [f"{name} ({', '.join(a)})" if all(a := attributes) else name for name, attributes in names.items()]
+    return f"zero: {', '.join(texts)}" if texts else ""
