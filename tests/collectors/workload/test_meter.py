@@ -6,7 +6,7 @@ from collections.abc import Sequence
 import pytest
 from tests.collectors.workload.workload_pages import Work, family, sglang, tgi, triton, vllm
 
-from flyball_collectors.workload.scraping.meter import Alternatives, Meter, Told
+from flyball_collectors.workload.scraping.meter import Alternatives, Meter, ServerReading
 from flyball_collectors.workload.scraping.page import PageError, Reader
 from flyball_collectors.workload.servers import SERVERS
 from flyball_contracts.config.workload import Series, Work as Unit
@@ -24,12 +24,12 @@ def told(
     unit: Unit | None = None,
     match: dict[str, str] | None = None,
     step_s: float = 4.0,
-) -> Told:
+) -> ServerReading:
     """What the last of the pages says, each read `step_s` after the one before."""
     series = Alternatives(SERVERS[server].series, "test")  # type: ignore[index]  # pyright: ignore[reportArgumentType]
     meter = Meter(series, unit or Unit(), match or {})
     reader = Reader(series.names)
-    last = Told()
+    last = ServerReading()
     for place, page in enumerate(pages):
         last = meter.take(reader.read(page), 100.0 + place * step_s, 15.0)
     return last

@@ -133,14 +133,14 @@ def test_a_job_is_what_it_said_last() -> None:
     job = Job(silent_s=60.0)
     assert job.silent(0.0)
     assert job.take(0.0) is None
-    job.hear({"step": 100, "steps": 1000, "loss": 3.0, "tokens_per_s": 500.0, "other": 1.0}, 10.0)
+    job.update({"step": 100, "steps": 1000, "loss": 3.0, "tokens_per_s": 500.0, "other": 1.0}, 10.0)
     first = job.take(10.0)
     assert first is not None
     assert (first.throughput, first.progress, first.loss) == (500.0, 0.1, 3.0)
     assert math.isnan(first.step_time_s)
     assert math.isnan(first.steps_done)
-    job.hear({"step": 110, "loss": math.nan}, 15.0)
-    job.hear({"step": 110}, 18.0)
+    job.update({"step": 110, "loss": math.nan}, 15.0)
+    job.update({"step": 110}, 18.0)
     second = job.take(20.0)
     assert second is not None
     assert (second.step_time_s, second.steps_done, second.progress, second.loss) == (0.5, 10, 0.11, 3.0)
@@ -152,10 +152,10 @@ def test_a_job_is_what_it_said_last() -> None:
 
 def test_a_job_that_goes_back_to_a_checkpoint() -> None:
     job = Job(silent_s=60.0, steps=200)
-    job.hear({"step": 150}, 0.0)
+    job.update({"step": 150}, 0.0)
     job.take(0.0)
-    job.hear({"step": 100}, 1.0)
-    job.hear({"step": 104, "step_time_s": 0.2}, 2.0)
+    job.update({"step": 100}, 1.0)
+    job.update({"step": 104, "step_time_s": 0.2}, 2.0)
     told = job.take(2.0)
     assert told is not None
     assert (told.steps_done, told.step_time_s, told.progress, job.restarts) == (4, 0.2, 0.52, 1)

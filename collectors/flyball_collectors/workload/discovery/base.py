@@ -1,4 +1,4 @@
-"""What discovery tells, and the port that all its sources have."""
+"""What discovery finds, and the port of all its sources."""
 
 from typing import Literal, NamedTuple, Protocol
 
@@ -33,7 +33,7 @@ class Watch(Protocol):
 
     @property
     def problem(self) -> str | None:
-        """Why not all is told."""
+        """Why not all is found."""
         ...
 
     @property

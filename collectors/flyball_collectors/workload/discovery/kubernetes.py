@@ -72,15 +72,15 @@ def pods_of(body: bytes) -> tuple[Found, ...]:
 
 
 def _found(pod: _Pod) -> Found | None:
-    said = pod.metadata.annotations
-    workload = said.get("flyball.dev/workload", "")
-    if not workload or said.get("prometheus.io/scrape", "").lower() != "true":
+    annotations = pod.metadata.annotations
+    workload = annotations.get("flyball.dev/workload", "")
+    if not workload or annotations.get("prometheus.io/scrape", "").lower() != "true":
         return None
     ports = [str(port.containerPort) for container in pod.spec.containers for port in container.ports]
-    port = said.get("prometheus.io/port") or next(iter(ports), "")
+    port = annotations.get("prometheus.io/port") or next(iter(ports), "")
     address = f"[{pod.status.podIP}]" if ":" in pod.status.podIP else pod.status.podIP
-    path = "/" + said.get("prometheus.io/path", "/metrics").lstrip("/")
-    scheme = said.get("prometheus.io/scheme", "http")
+    path = "/" + annotations.get("prometheus.io/path", "/metrics").lstrip("/")
+    scheme = annotations.get("prometheus.io/scheme", "http")
     url = f"{scheme}://{address}:{port}{path}" if address and port.isdecimal() and scheme in ("http", "https") else ""
     return Found(
         runtime="kubernetes",
@@ -88,8 +88,8 @@ def _found(pod: _Pod) -> Found | None:
         replica=pod.metadata.name,
         labels=(("namespace", pod.metadata.namespace), ("pod", pod.metadata.name), ("uid", pod.metadata.uid)),
         url=url,
-        server=said.get("flyball.dev/server", ""),
-        work=said.get("flyball.dev/work", "requests"),
+        server=annotations.get("flyball.dev/server", ""),
+        work=annotations.get("flyball.dev/work", "requests"),
         pending=pod.status.phase == "Pending",
     )
 
@@ -134,10 +134,10 @@ class PodWatch:
                 self.problem = ""
             except Exception as error:  # whatever it is: the pods that are known stay known
                 self.errors += 1
-                said = str(error) if isinstance(error, FetchError) else f"{type(error).__name__}: {error}"
-                if said != self.problem and not self._stop.is_set():
-                    _LOG.warning("pods of this node cannot be listed: %s; those found before are kept", said)
-                self.problem = said
+                problem = str(error) if isinstance(error, FetchError) else f"{type(error).__name__}: {error}"
+                if problem != self.problem and not self._stop.is_set():
+                    _LOG.warning("pods of this node cannot be listed: %s; those found before are kept", problem)
+                self.problem = problem
             self._stop.wait(self._settings.period_s)
         self._server.close()
 

@@ -5,7 +5,7 @@ series the page has. Further variables: ``FLYBALL_WORK`` (``requests`` or ``toke
 (``/metrics``) and ``FLYBALL_REPLICA`` (by default the job and the node). The page is read on loopback.
 
 There are two ways to the variables. A task prolog (``infra/slurm/``) writes them to a file ``JOB.TASK``, which needs no
-privilege of the agent; and the kernel tells those of each process to its own user and to holders of CAP_SYS_PTRACE.
+privilege of the agent; and the kernel shows those of each process to its own user and to holders of CAP_SYS_PTRACE.
 A job is there while its control group is.
 """
 
@@ -28,7 +28,7 @@ _GROUPS = ("system.slice/*slurmstepd.scope", "*/slurm*")
 # Whoever has a job here may write files and say things; each replica costs a thread.
 _MOST_FILES, _MOST_BYTES, _MOST_REPLICAS, _LONGEST = 4096, 1 << 18, 256, 253
 
-Said = Mapping[str, str]
+Variables = Mapping[str, str]
 
 
 def variables_of(text: str) -> dict[str, str]:
@@ -43,11 +43,11 @@ def find_jobs(root: Path) -> dict[str, Path]:
     return {owner.unit: folder for owner, folder in found.items() if owner.runtime == "slurm"}
 
 
-def replicas_of(job: str, node: str, said: Iterable[Said]) -> Iterator[Found]:
+def replicas_of(job: str, node: str, announced: Iterable[Variables]) -> Iterator[Found]:
     """The replicas of a job, one for each port; which process of it said so does not matter."""
     by_page = {
         (one["FLYBALL_WORKLOAD"], one.get("FLYBALL_METRICS_PORT", "")): one
-        for one in said
+        for one in announced
         if one.get("FLYBALL_WORKLOAD")
     }
     names = [one.get("FLYBALL_REPLICA") or f"{job}.{node}" for one in by_page.values()]
@@ -113,8 +113,8 @@ class JobWatch:
         for job, group in sorted(jobs.items()):
             environs = [text_of(f"{self._root}/proc/{pid}/environ", _MOST_BYTES) for pid in _processes(group)]
             opened = opened or any(environs)
-            said = [*(written or {}).get(job, ()), *(variables_of(text) for text in environs)]
-            found += replicas_of(job, self._node, said)
+            announced = [*(written or {}).get(job, ()), *(variables_of(text) for text in environs)]
+            found += replicas_of(job, self._node, announced)
         if len(found) > _MOST_REPLICAS:
             return tuple(found[:_MOST_REPLICAS]), f"{len(found)} replicas; those after {_MOST_REPLICAS} are left out"
         if not jobs or opened or written is not None:
@@ -129,11 +129,11 @@ class JobWatch:
                 files = sorted(one.path for one in islice(entries, _MOST_FILES) if one.is_file(follow_symlinks=False))
         except OSError:
             return None
-        said: dict[str, list[dict[str, str]]] = {}
+        announced: dict[str, list[dict[str, str]]] = {}
         for file in files:
             job = os.path.basename(file).partition(".")[0]
-            said.setdefault(job, []).append(variables_of(text_of(file, _MOST_BYTES)))
-        return said
+            announced.setdefault(job, []).append(variables_of(text_of(file, _MOST_BYTES)))
+        return announced
 
 
 def _processes(group: Path) -> Iterator[int]:

@@ -50,7 +50,7 @@ def configured(settings: TargetSettings, replica: str, where: str, environ: Mapp
     )
 
 
-class _Words(NamedTuple):
+class _Terms(NamedTuple):
     """What the users of a runtime call what they have to say."""
 
     unit: str
@@ -59,14 +59,14 @@ class _Words(NamedTuple):
     work: str
 
 
-_WORDS = {
-    "kubernetes": _Words(
+_TERMS = {
+    "kubernetes": _Terms(
         unit="pod",
         page="prometheus.io/port, and prometheus.io/scheme to http or https",
         server="flyball.dev/server",
         work="flyball.dev/work",
     ),
-    "slurm": _Words(
+    "slurm": _Terms(
         unit="job",
         page="FLYBALL_METRICS_PORT to a port of this node",
         server="FLYBALL_SERVER",
@@ -80,15 +80,15 @@ def discovered(found: Found) -> Target:
 
     Raises :class:`ConfigError` for annotations or variables that are not known, or that name no port.
     """
-    words, labels = _WORDS[found.runtime], dict(found.labels)
-    who = f"{words.unit} {'/'.join(filter(None, (labels.get('namespace'), labels[words.unit])))}"
+    terms, labels = _TERMS[found.runtime], dict(found.labels)
+    who = f"{terms.unit} {'/'.join(filter(None, (labels.get('namespace'), labels[terms.unit])))}"
     if not found.url:
-        raise ConfigError(f"{who}: has no page; set {words.page}")
+        raise ConfigError(f"{who}: has no page; set {terms.page}")
     known = [name for name in get_args(ServerName) if name != "generic"]
     if found.server not in known:
-        raise ConfigError(f"{who}: {words.server} is {found.server!r}; set one of {', '.join(known)}")
+        raise ConfigError(f"{who}: {terms.server} is {found.server!r}; set one of {', '.join(known)}")
     if found.work not in ("requests", "tokens"):
-        raise ConfigError(f"{who}: {words.work} is {found.work!r}; set requests or tokens")
+        raise ConfigError(f"{who}: {terms.work} is {found.work!r}; set requests or tokens")
     server = SERVERS[cast(ServerName, found.server)]
     base_url, path = split_url(found.url)
     return Target(

@@ -9,7 +9,7 @@ def quantile(q: float, buckets: Mapping[float, float]) -> float:
     """The ``q`` quantile of observations that are counted up to each upper bound, the last of which is infinite.
 
     Linear within a bucket, whose lower bound is the one below, or 0 for the lowest when its bound is above 0. What
-    lies beyond the last finite bound is told as that bound. NaN without observations or without an infinite bound.
+    lies beyond the last finite bound is reported as that bound. NaN without observations or without an infinite bound.
     """
     bounds = sorted(buckets)
     if len(bounds) < 2 or bounds[-1] != float("inf"):

@@ -17,7 +17,7 @@ _HISTOGRAM = ("_bucket", "_sum", "_count")
 _P99 = 0.99
 
 
-class Told(NamedTuple):
+class ServerReading(NamedTuple):
     """What a page and the one before say; NaN for what they do not.
 
     Rates are per second over the time between the two, ``failed`` is an increase, latencies are of the requests
@@ -84,7 +84,7 @@ class Meter:
         """Counters that went down so far."""
         return self._counters.resets
 
-    def take(self, found: Sequence[Sample], now_s: float, longest_s: float) -> Told:
+    def take(self, found: Sequence[Sample], now_s: float, longest_s: float) -> ServerReading:
         """Take the samples of a page that was read at ``now_s``, of a monotonic clock.
 
         Rates over more than ``longest_s`` say nothing of now: they are NaN. Raises :class:`PageError` for a bucket
@@ -103,7 +103,7 @@ class Meter:
         grown, self._inside, self._queued = queued - self._queued, inside, queued
         tokens_in, tokens_out = self._increase(page, "tokens_in"), self._increase(page, "tokens_out")
         mean_s, p99_s = self._latency(page)
-        return Told(
+        return ServerReading(
             request_rate=requests * per_s,
             work_rate=self._work_done(page, requests, tokens_in, tokens_out, grown) * per_s,
             active=active,
@@ -145,9 +145,11 @@ class Meter:
             for bound, values in page.by_label(buckets, "le").items():
                 counts[_bound(bound)] = self._counters.increase_of_sum(f"latency.{bound}", values)
             p99 = NAN if any(n != n for n in counts.values()) else quantile(_P99, counts)
-            if not counts and counted > 0:  # a summary: its quantiles cannot be added, the worst series is told
-                told = [v for q, vs in page.by_label(quantiles, "quantile").items() if q == "0.99" for v in vs.values()]
-                p99 = max(told, default=NAN)
+            if not counts and counted > 0:  # a summary: its quantiles cannot be added, the worst series is taken
+                worst = [
+                    v for q, vs in page.by_label(quantiles, "quantile").items() if q == "0.99" for v in vs.values()
+                ]
+                p99 = max(worst, default=NAN)
             return (spent / counted * unit_s if counted > 0 else NAN), p99 * unit_s
         spent, counted = self._increase(page, "latency_sum"), self._increase(page, "latency_count")
         return (spent / counted * unit_s if counted > 0 else NAN), NAN

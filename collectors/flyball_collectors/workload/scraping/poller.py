@@ -37,7 +37,7 @@ class Poller(ABC, Generic[T]):
     """Reads one page until :meth:`close`; ``who`` names it in the log.
 
     Errors are counted and said once until it is well again; ``problem`` is the last one, empty while it is well and
-    ``None`` before the first reading has ended. A subclass says what a reading tells, and calls :meth:`start` once it
+    ``None`` before the first reading has ended. A subclass says what a reading is, and calls :meth:`start` once it
     is ready to be asked.
     """
 
@@ -50,9 +50,9 @@ class Poller(ABC, Generic[T]):
         self._clock = clock
         self._page = self._fetcher(place.base_url)
         self._lock = threading.Lock()
-        self._told: T | None = None
-        self._told_s: float | None = None
-        self._said = ""
+        self._reading: T | None = None
+        self._reading_s: float | None = None
+        self._logged = ""
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run, name=f"scrape-{who}", daemon=True)
 
@@ -77,11 +77,11 @@ class Poller(ABC, Generic[T]):
 
     @abstractmethod
     def _unread(self) -> T:
-        """What is told where the page cannot be read."""
+        """The reading where the page cannot be read."""
 
-    def _note(self, told: T) -> None:
-        """Keep what a reading told; the lock is held."""
-        self._told, self._told_s = told, self._clock()
+    def _note(self, reading: T) -> None:
+        """Keep a reading; the lock is held."""
+        self._reading, self._reading_s = reading, self._clock()
 
     def _fetchers(self) -> tuple[Fetcher, ...]:
         return (self._page,)
@@ -91,12 +91,12 @@ class Poller(ABC, Generic[T]):
         return Fetcher(base_url, limits.timeout_s, limits.page_bytes, place.token, place.ca_file)
 
     def _latest(self) -> T | None:
-        """What the last reading told, ``None`` where that was too long ago; the lock is held."""
+        """The last reading, ``None`` where that was too long ago; the lock is held."""
         limits = self._limits
         longest_s = max(_STALE_PERIODS * limits.period_s, limits.period_s + 2 * limits.timeout_s)
-        if self._told_s is None or self._clock() - self._told_s > longest_s:
+        if self._reading_s is None or self._clock() - self._reading_s > longest_s:
             return None
-        return self._told
+        return self._reading
 
     def _hurry(self) -> None:
         for fetcher in self._fetchers():
@@ -121,21 +121,21 @@ class Poller(ABC, Generic[T]):
             fetcher.close()
 
     def _poll(self) -> None:
-        told = self._unread()
+        reading = self._unread()
         where = f"{self._place.base_url}{self._place.path}"
         try:
-            told = self._read()
-            self._say("")
+            reading = self._read()
+            self._set_problem("")
         except FetchError as error:
-            self._say(str(error))
+            self._set_problem(str(error))
         except PageError as error:
-            self._say(f"{where}: {error}")
+            self._set_problem(f"{where}: {error}")
         except Exception as error:  # a page that breaks this reader must not end the thread
-            self._say(f"{where}: {type(error).__name__}: {error}; please report it")
+            self._set_problem(f"{where}: {type(error).__name__}: {error}; please report it")
         with self._lock:
-            self._note(told)
+            self._note(reading)
 
-    def _say(self, problem: str) -> None:
+    def _set_problem(self, problem: str) -> None:
         """Log a problem when it begins or changes its nature, and its end."""
         kind = problem.partition("; ")[0]
         if self._stop.is_set():
@@ -143,9 +143,9 @@ class Poller(ABC, Generic[T]):
         self.problem = problem
         if problem:
             self.errors += 1
-        if kind != self._said:
+        if kind != self._logged:
             if problem:
                 _LOG.warning("%s: %s", self._who, problem)
             else:
                 _LOG.info("%s: well again after %d errors in all", self._who, self.errors)
-        self._said = kind
+        self._logged = kind

@@ -7,7 +7,7 @@ from urllib.parse import urlsplit
 
 from flyball_collectors.base import NAN
 from flyball_collectors.workload.scraping.fetch import Fetcher, Token
-from flyball_collectors.workload.scraping.meter import Alternatives, Meter, Told
+from flyball_collectors.workload.scraping.meter import Alternatives, Meter, ServerReading
 from flyball_collectors.workload.scraping.page import Reader
 from flyball_collectors.workload.scraping.poller import Limits, Place, Poller
 from flyball_contracts.config.workload import Work
@@ -32,7 +32,7 @@ class Target(NamedTuple):
     ca_file: str
 
 
-class Scraper(Poller[Told]):
+class Scraper(Poller[ServerReading]):
     """Reads one target's page until :meth:`close`."""
 
     def __init__(self, target: Target, limits: Limits, clock: Callable[[], float] = time.monotonic) -> None:
@@ -47,15 +47,15 @@ class Scraper(Poller[Told]):
         self._failed = NAN
         self.start()
 
-    def take(self) -> Told:
+    def take(self) -> ServerReading:
         """What the last finished scrape said; ``failed`` since the last call. NaN when that was too long ago."""
         self._hurry()
         with self._lock:
-            told, failed = self._latest(), self._failed
-            if told is None:
-                return Told()
+            reading, failed = self._latest(), self._failed
+            if reading is None:
+                return ServerReading()
             self._failed = 0.0 if failed == failed else NAN
-            return told._replace(failed=failed)
+            return reading._replace(failed=failed)
 
     @property
     def resets(self) -> int:
@@ -65,17 +65,17 @@ class Scraper(Poller[Told]):
     def _fetchers(self) -> tuple[Fetcher, ...]:
         return (self._page, self._health)
 
-    def _read(self) -> Told:
+    def _read(self) -> ServerReading:
         """Well or not is asked first, so that a server that still loads its model needs no page."""
         if self._asks_health:
             self._health.get(self._health_path)
-        told = self._meter.take(self._reader.read(self._text()), self._clock(), self._longest_s)
-        return told._replace(ready=float(told.ready != 0.0))  # a page without such a series is a sign of health
+        reading = self._meter.take(self._reader.read(self._text()), self._clock(), self._longest_s)
+        return reading._replace(ready=float(reading.ready != 0.0))  # a page without such a series is a sign of health
 
-    def _unread(self) -> Told:
-        return Told(ready=0.0)
+    def _unread(self) -> ServerReading:
+        return ServerReading(ready=0.0)
 
-    def _note(self, told: Told) -> None:
-        super()._note(told)
-        if told.failed == told.failed:
-            self._failed = told.failed + (self._failed if self._failed == self._failed else 0.0)
+    def _note(self, reading: ServerReading) -> None:
+        super()._note(reading)
+        if reading.failed == reading.failed:
+            self._failed = reading.failed + (self._failed if self._failed == self._failed else 0.0)

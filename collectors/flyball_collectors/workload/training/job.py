@@ -8,7 +8,7 @@ from flyball_collectors.base import NAN
 
 THROUGHPUT = ("throughput", "tokens_per_s", "samples_per_s")
 FIELDS = frozenset({"step", "steps", "loss", "step_time_s", "progress", *THROUGHPUT})
-"""Fields that are heeded; ``steps`` is how many there are, and the first throughput that is told counts."""
+"""Fields that are used; ``steps`` is how many there are, and the first throughput that is given counts."""
 
 
 class Progress(NamedTuple):
@@ -24,7 +24,7 @@ class Progress(NamedTuple):
 class Job:
     """One replica of a training job; each field is true until the next one, or until the job is silent.
 
-    A step time that is not told is that of the steps between two tellings. A step below the one before (the job went
+    A step time that is not given is that of the steps between two updates. A step below the one before (the job went
     back to a checkpoint) counts as none done.
     """
 
@@ -32,39 +32,39 @@ class Job:
         self.restarts = 0
         self._silent_s = silent_s
         self._fields: dict[str, float] = {"steps": float(steps)} if steps else {}
-        self._heard_s: float | None = None
+        self._updated_s: float | None = None
         self._step: tuple[float, float] | None = None
         self._done = NAN
 
-    def hear(self, fields: Mapping[str, float], now_s: float) -> None:
+    def update(self, fields: Mapping[str, float], now_s: float) -> None:
         """Take what was said at ``now_s`` of a monotonic clock; values that are not finite are left out."""
-        told = {name: value for name, value in fields.items() if name in FIELDS and math.isfinite(value)}
-        if not told:
+        known = {name: value for name, value in fields.items() if name in FIELDS and math.isfinite(value)}
+        if not known:
             return
-        self._heard_s = now_s
-        step = told.get("step")
+        self._updated_s = now_s
+        step = known.get("step")
         if step is not None:
-            self._count(step, now_s, timed="step_time_s" in told)
-        self._fields.update(told)
+            self._count(step, now_s, timed="step_time_s" in known)
+        self._fields.update(known)
 
     def silent(self, now_s: float) -> bool:
-        """Whether nothing was heard for too long."""
-        return self._heard_s is None or now_s - self._heard_s > self._silent_s
+        """Whether nothing came for too long."""
+        return self._updated_s is None or now_s - self._updated_s > self._silent_s
 
     def take(self, now_s: float) -> Progress | None:
         """State now, ``steps_done`` since the last call; ``None`` while the job is silent."""
         done, self._done = self._done, 0.0 if self._step is not None else NAN
         if self.silent(now_s):
             return None
-        said = self._fields
-        share = said.get("progress", NAN)
-        if share != share and said.get("steps", 0.0) > 0:
-            share = said.get("step", NAN) / said["steps"]
+        fields = self._fields
+        share = fields.get("progress", NAN)
+        if share != share and fields.get("steps", 0.0) > 0:
+            share = fields.get("step", NAN) / fields["steps"]
         return Progress(
-            throughput=next((said[name] for name in THROUGHPUT if name in said), NAN),
-            step_time_s=said.get("step_time_s", NAN),
+            throughput=next((fields[name] for name in THROUGHPUT if name in fields), NAN),
+            step_time_s=fields.get("step_time_s", NAN),
             progress=min(max(share, 0.0), 1.0) if share == share else NAN,
-            loss=said.get("loss", NAN),
+            loss=fields.get("loss", NAN),
             steps_done=done,
         )
 
