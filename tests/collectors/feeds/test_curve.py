@@ -7,7 +7,7 @@ from hypothesis import given, strategies as st
 from tests.collectors.feeds.feed_server import NOW_NS, S
 
 from flyball_collectors.feeds.base import FeedError
-from flyball_collectors.feeds.curve import MOST_SLOTS, Cut, Point, Shape, cut_curve, says_more, smallest_step_s
+from flyball_collectors.feeds.curve import MOST_SLOTS, Cut, Point, Shape, cut_curve, longer, smallest_step_s
 
 STEP_S = 900.0
 STEP_NS = 900 * S
@@ -92,10 +92,10 @@ def test_a_year_is_told_a_week_at_a_time() -> None:
 
 def test_says_more() -> None:
     old = cut([at(0, 1.0), at(1, 2.0)]).signal
-    assert not says_more(old, old)
-    assert not says_more(cut([at(1, 2.0)]).signal, old)
-    assert says_more(cut([at(1, 2.0), at(2, 2.0)]).signal, old)
-    assert says_more(cut([at(1, 2.5)]).signal, old)
+    assert not longer(old, old)
+    assert not longer(cut([at(1, 2.0)]).signal, old)
+    assert longer(cut([at(1, 2.0), at(2, 2.0)]).signal, old)
+    assert longer(cut([at(1, 2.5)]).signal, old)
 
 
 def test_smallest_step() -> None:

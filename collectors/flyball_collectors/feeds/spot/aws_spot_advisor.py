@@ -3,7 +3,7 @@
 See https://aws.amazon.com/ec2/spot/instance-advisor/. The file gives a band of the share that was interrupted: below
 5 %, 5 to 10, 10 to 15, 15 to 20, or above 20 %. Taken as the chance of a month, with the middle of the band (25 % for
 the last, which is open), that is a hazard of so much an hour. It is coarse, hence marked as estimated; what machines
-of one's own live to see tells more.
+of one's own live to see says more.
 """
 
 import msgspec
@@ -64,7 +64,7 @@ class AwsSpotAdvisor:
 
 
 def _middle(ranges: list[_Range], index: int, where: str) -> float:
-    """Middle of a band, 0..1; the bands are told of by their upper ends, in percent."""
+    """Middle of a band, 0..1; the bands are named by their upper ends, in percent."""
     ends = {one.index: one.max for one in ranges}
     if index not in ends or not 0 < ends[index] <= 100 or (index > 0 and index - 1 not in ends):
         raise FeedError(f"{where}: $.ranges: no band {index}; the provider's format is not the one known", lasting=True)

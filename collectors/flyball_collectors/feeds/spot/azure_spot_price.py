@@ -83,7 +83,7 @@ class AzureSpotPrice:
         return [self._level.curve(price, now_ns, where)]
 
     def _is_meant(self, item: _Item) -> bool:
-        """Whether a row is the hour of a spot machine with Linux; names of meters are all that tells them apart."""
+        """Whether a row is the hour of a spot machine with Linux; only the names of meters distinguish them."""
         same = (item.arm_region_name, item.arm_sku_name) == (self._settings.region, self._settings.instance_type)
         hourly = (item.type, item.currency_code, item.unit_of_measure) == ("Consumption", "USD", "1 Hour")
         return same and hourly and item.sku_name.endswith(" Spot") and "Windows" not in item.product_name
