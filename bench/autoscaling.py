@@ -94,10 +94,10 @@ def tried(
         shared = known(demands, colds, forecasts=any(f.forecasts for f in families))
         task = bar.add_task(name, total=None)
 
-        def told(done: int, total: int, task: TaskID = task) -> None:
+        def shown(done: int, total: int, task: TaskID = task) -> None:
             bar.update(task, completed=done, total=total)
 
-        yield shared, list(sweep({name: shared}, pairs, families, thin=thin, progress=told))
+        yield shared, list(sweep({name: shared}, pairs, families, thin=thin, progress=shown))
 
 
 def peaks(shared: list[Known], name: str, pairs: Pairs) -> dict[str, Any]:
@@ -120,14 +120,14 @@ def peaks(shared: list[Known], name: str, pairs: Pairs) -> dict[str, Any]:
 
 def borne(shared: list[Known], found: list[Result], thin: int) -> dict[str, list[Outcome]]:
     """Outcomes of all faults, by configuration."""
-    told: dict[str, list[Outcome]] = {}
+    borne_by: dict[str, list[Outcome]] = {}
     with ThreadPoolExecutor(os.cpu_count()) as pool:
         for line in dict.fromkeys(r.configuration for r in found):
             results = {r.family.key: r for r in found if r.configuration == line}
             middle_s = found[0].cells.shape[2] // 2 * DAY_S
             world = Scenario(line.cold_start_s, (line.delay_s,))
-            told[str(line)] = outcomes(shared[:FAULT_SEEDS], results, FAULT_TARGET, world, middle_s, pool, thin)
-    return told
+            borne_by[str(line)] = outcomes(shared[:FAULT_SEEDS], results, FAULT_TARGET, world, middle_s, pool, thin)
+    return borne_by
 
 
 def bounds(shared: list[Known], name: str) -> dict[str, float]:
@@ -143,11 +143,11 @@ def bounds(shared: list[Known], name: str) -> dict[str, float]:
 def main(arguments: list[str] | None = None) -> int:
     """Run the benchmark; exit status 1 when it could not be run."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    told_parts = (
+    help_parts = (
         "what to show beside the claim; by default all but 'single' and 'unseen', which take long; "
         "'unseen' alone comes without the claim"
     )
-    parser.add_argument("parts", nargs="*", choices=[*PARTS, []], help=told_parts)
+    parser.add_argument("parts", nargs="*", choices=[*PARTS, []], help=help_parts)
     parser.add_argument(
         "--data", type=Path, help="folder with servegen/ and azure_llm_2023/, and worldcup98/ and nab/ for 'unseen'"
     )
@@ -220,13 +220,13 @@ def main(arguments: list[str] | None = None) -> int:
     ours = next((key for key in keys if FAMILIES[key].ours), None)
     for target in () if alone else TARGETS:
         held = rows.contest(results, target, draws)
-        document["targets"][str(target)] = told = rows.summary(held)
-        console.print(rows.summary_table(told, target))
+        document["targets"][str(target)] = summary = rows.summary(held)
+        console.print(rows.summary_table(summary, target))
         workloads = len({line.trace for line in held.lines})
         console.print(f"  {workloads} workload{'s' * (workloads != 1)}, {len(held.lines)} configurations")
         if ours is None:
             continue
-        line = next(row for row in told if row["policy"] == ours)
+        line = next(row for row in summary if row["policy"] == ours)
         for name in line["worse_than_best_baseline"]:
             beside = change(line["against_best_baseline"][name])
             console.print(f"  {line['title']}: {beside} against the best tuned baseline in {name}", highlight=False)

@@ -143,11 +143,11 @@ def grids(budget: int, experts: int) -> dict[str, list[Any]]:
         rls.Config(season=SEASON, judged=JUDGED, horizons=h, forgetting=f, prior=p, clip=c)
         for f, p, c in product((0.995, 0.998, 0.9995, 0.9999), (0.003, 0.03), (1.0, 3.0))
     ]
-    mixes = [
+    ensembles = [
         weighting.Config(experts, JUDGED, h, eta, share, trust_eta=trust)
         for eta, share, trust in product((0.05, 0.1, 0.2, 0.4), (0.001, 0.01), (0.03, 0.3))
     ]
-    every: dict[str, Sequence[Any]] = {"damped": flat, "regression": regression, "mix": mixes}
+    every: dict[str, Sequence[Any]] = {"damped": flat, "regression": regression, "mix": ensembles}
     return {
         name: [g[i] for i in np.unique(np.linspace(0, len(g) - 1, budget).astype(int))] for name, g in every.items()
     }

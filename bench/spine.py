@@ -45,11 +45,11 @@ def run(
     """One contest on one broker: the rows, and what they are about."""
     task = progress.add_task(name, total=size.repeats)
 
-    def told(what: str) -> None:
+    def describe(what: str) -> None:
         progress.update(task, description=f"{name}: {what}")
 
     embedded = isinstance(broker, EmbeddedBroker)
-    with Contest(broker, size, seed, embedded=embedded, told=told, frames=frames) as contest:
+    with Contest(broker, size, seed, embedded=embedded, progress=describe, frames=frames) as contest:
         for _ in range(size.repeats):
             contest.segment()
             progress.advance(task)

@@ -103,10 +103,10 @@ def incidents(course: Course, budget: float, share: float = 1.0) -> int:
         state, known, out = departure.step(
             state, known, x, mask, course.group[tick], course.floors, course.tick_s, rate
         )
-        said = np.flatnonzero((out.ratio > 0).any(axis=0))
+        alarmed = np.flatnonzero((out.ratio > 0).any(axis=0))
         now = tick * course.tick_s
-        found += int((now - last[said] > MERGED_S).sum())
-        last[said] = now
+        found += int((now - last[alarmed] > MERGED_S).sum())
+        last[alarmed] = now
     return found
 
 
@@ -161,8 +161,8 @@ def severities(x: Floats, floors: Floats, step_s: float) -> NDArray[np.float64]:
         state, known, _ = departure.step(state, known, x[tick], mask, nobody, floors, step_s, rate)
         both = np.minimum(state.last, before) * (state.seen_s > departure.DEFAULT.alone_s)
         before = state.last
-        told = tail.rates(known, stratum, both.ravel().astype(np.float64)).reshape(metrics, n)
-        found[tick] = -np.log10(np.where(both > 0.5, told, 1.0)).max(axis=0)
+        rates = tail.rates(known, stratum, both.ravel().astype(np.float64)).reshape(metrics, n)
+        found[tick] = -np.log10(np.where(both > 0.5, rates, 1.0)).max(axis=0)
     return found
 
 
@@ -171,8 +171,8 @@ def nab_rows(data: Path) -> Iterator[dict[str, Any]]:
     folder = data / "nab"
     series, cost, at = nab.read(folder), nab.weights(folder), nab.thresholds(folder)
     for name in nab.PUBLISHED:
-        told = {p: nab.normalised(series, [s.published[name] >= at[name][p] for s in series], cost[p]) for p in cost}
-        yield {"part": "nab", "detector": name, "threshold": "published, of all 58 series", **told}
+        row = {p: nab.normalised(series, [s.published[name] >= at[name][p] for s in series], cost[p]) for p in cost}
+        yield {"part": "nab", "detector": name, "threshold": "published, of all 58 series", **row}
     ours: dict[str, list[NDArray[np.float64]]] = {"departure": [], "record ratio": []}
     for s in series:
         floor = np.array([0.1 * float(np.std(s.values[: s.probation])) + 1e-9], np.float32)
@@ -183,18 +183,18 @@ def nab_rows(data: Path) -> Iterator[dict[str, Any]]:
         grid = np.unique(np.quantile(np.concatenate([x[x > 0] for x in scores]), 1.0 - np.geomspace(1e-4, 0.5, 60)))
         both = {p: nab.held_out(series, scores, cost[p], grid) for p in cost}
         for i, threshold in enumerate(("of the other half", "best in sample")):
-            told = {p: pair[i] for p, pair in both.items()}
-            yield {"part": "nab", "detector": name, "threshold": threshold, **told}
+            row = {p: pair[i] for p, pair in both.items()}
+            yield {"part": "nab", "detector": name, "threshold": threshold, **row}
 
 
 def _held(score: NDArray[np.float64], step_s: float) -> NDArray[np.float64]:
     """A score is told within six hours of another one only where it is larger."""
-    told, hold, silent, last = np.zeros_like(score), round(6 * 3600 / step_s), 0, 0.0
+    held, hold, silent, last = np.zeros_like(score), round(6 * 3600 / step_s), 0, 0.0
     for i, value in enumerate(score.tolist()):
         silent -= 1
         if value > 0 and (silent <= 0 or value > last):
-            told[i], last, silent = value, value, hold
-    return told
+            held[i], last, silent = value, value, hold
+    return held
 
 
 def _ratios(s: nab.Series) -> NDArray[np.float64]:

@@ -47,23 +47,23 @@ def read(folder: Path) -> list[Series]:
         left = np.searchsorted(time, there["start"].cast(pl.Datetime("us")).to_numpy())
         right = np.searchsorted(time, there["end"].cast(pl.Datetime("us")).to_numpy(), "right") - 1
         spans: list[tuple[int, int]] = list(zip(left.tolist(), right.tolist(), strict=True))
-        told = scores.filter(same).sort("i")
+        rows = scores.filter(same).sort("i")
         step_s = float(np.median(np.diff(time).astype(np.float64))) / 1e6
-        published = {name: told[name].to_numpy() for name in PUBLISHED}
+        published = {name: rows[name].to_numpy() for name in PUBLISHED}
         found.append(Series(f"{category}/{series}", part["value"].to_numpy(), step_s, sorted(spans), published))
     return sorted(found, key=lambda s: s.name)
 
 
 def weights(folder: Path) -> dict[str, dict[str, float]]:
     """Weights of each profile."""
-    told: dict[str, Any] = json.loads((folder / "profiles.json").read_text())
-    return {name: told[name]["CostMatrix"] for name in PROFILES}
+    document: dict[str, Any] = json.loads((folder / "profiles.json").read_text())
+    return {name: document[name]["CostMatrix"] for name in PROFILES}
 
 
 def thresholds(folder: Path) -> dict[str, dict[str, float]]:
     """Published threshold of each detector and profile."""
-    told: dict[str, Any] = json.loads((folder / "published_thresholds.json").read_text())
-    return {d: {p: float(told[d][p]["threshold"]) for p in PROFILES} for d in PUBLISHED}
+    document: dict[str, Any] = json.loads((folder / "published_thresholds.json").read_text())
+    return {d: {p: float(document[d][p]["threshold"]) for p in PROFILES} for d in PUBLISHED}
 
 
 def score(series: Series, detected: NDArray[np.bool_], cost: dict[str, float]) -> float:

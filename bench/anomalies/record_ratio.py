@@ -111,7 +111,7 @@ def _insert(records: Array, size: Array, decay: float) -> Array:
     return jnp.stack([jnp.maximum(m1, size), jnp.maximum(m2, rest), jnp.maximum(m3, jnp.minimum(m2, rest))])
 
 
-class _Learned(NamedTuple):
+class _Fields(NamedTuple):
     """The state without its bins."""
 
     seen: Array
@@ -133,15 +133,15 @@ def step(state: State, x: Input, mask: Input, bin: Input, config: Config = DEFAU
     at, season, visits = int(bin), state.season, state.visits
     if not (isinstance(season, np.ndarray) and isinstance(visits, np.ndarray)):
         season, visits = np.array(season), np.array(visits)
-    before = _Learned(*(getattr(state, name) for name in _Learned._fields))
+    before = _Fields(*(getattr(state, name) for name in _Fields._fields))
     after, row, count, scores = learn(before, x, mask, season[at], visits[at], config)
     season[at], visits[at] = row, count
     return State(season=season, visits=visits, **after._asdict()), scores
 
 
 def _learn(
-    state: _Learned, x: Input, mask: Input, season: Input, visits: Input, config: Config
-) -> tuple[_Learned, Array, Array, Scores]:
+    state: _Fields, x: Input, mask: Input, season: Input, visits: Input, config: Config
+) -> tuple[_Fields, Array, Array, Scores]:
     """Return the state, this bin's means and visits, and the scores."""
     season, visits = as_array(season), as_array(visits)
     x = as_array(x)
@@ -190,7 +190,7 @@ def _learn(
     def keep(new: Array, old: Array) -> Array:
         return jnp.where(ok, new, old)
 
-    learned = _Learned(
+    updated = _Fields(
         seen=state.seen + ok,
         slow=keep(slow, state.slow),
         fast=keep(fast, state.fast),
@@ -200,7 +200,7 @@ def _learn(
         silence=jnp.where(emit, config.hold, jnp.maximum(state.silence - ok, 0)),
         emitted=jnp.where(emit, raw, state.emitted),
     )
-    return learned, keep(season_new, season), jnp.where(ok & (visits < 255), visits + 1, visits), scores
+    return updated, keep(season_new, season), jnp.where(ok & (visits < 255), visits + 1, visits), scores
 
 
 learn = compiled_step(_learn, donate=False)

@@ -46,7 +46,7 @@ def simulate(
     since = np.zeros((replicas, server.most))
     queue: list[tuple[float, float]] = []
     ticks = load.shape[0]
-    told = np.zeros((ticks, 9))
+    rows = np.zeros((ticks, 9))
     mean = math.log(server.tokens) - server.sigma**2 / 2
     per_step = server.capacity * replicas / server.tokens * STEP_S
     for t in range(ticks):
@@ -76,8 +76,8 @@ def simulate(
             left -= got
             done += float(got.sum())
             active += float(busy.sum()) / STEPS
-        told[t] = (
+        rows[t] = (
             replicas, work, requests, active, len(queue), min(1.0, 3.0 * active / (replicas * server.most)),
             np.mean(latencies) if latencies else np.nan, done, failed,
         )  # fmt: skip
-    return told
+    return rows

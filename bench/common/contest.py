@@ -42,14 +42,14 @@ class Child(AbstractContextManager["Child"]):
 
     def ask(self, command: Any) -> Any:
         """Send a command and wait for its answer."""
-        self.tell(command)
-        return self.hear()
+        self.send(command)
+        return self.receive()
 
-    def tell(self, command: Any) -> None:
+    def send(self, command: Any) -> None:
         """Send a command."""
         self._pipe.send(command)
 
-    def hear(self) -> Any:
+    def receive(self) -> Any:
         """Wait for an answer; raises :class:`TransportError` when the process ended or is late."""
         try:
             if cast("Any", self._pipe).poll(DEADLINE_S):
@@ -105,10 +105,10 @@ class Contest(AbstractContextManager["Contest"]):
         seed: int,
         *,
         embedded: bool,
-        told: Callable[[str], None],
+        progress: Callable[[str], None],
         frames: Frames = "gpu",
     ) -> None:
-        self.size, self.seed, self._told, self.frames = size, seed, told, frames
+        self.size, self.seed, self._progress, self.frames = size, seed, progress, frames
         self.worker_row = Row("worker", "flyball worker: broker to decisions")
         self.engine_row = Row("engine", "engine alone, fed from memory")
         self.plain_row = Row("plain_faust", "plain Faust, one message per metric")
@@ -131,14 +131,14 @@ class Contest(AbstractContextManager["Contest"]):
 
     def segment(self) -> None:
         """One repeat of every row."""
-        self._told("flyball worker")
+        self._progress("flyball worker")
         made = self._load.ticks(self.size.ticks)
         self.worker_row.samples.append(self._worker_segment(made))
-        self._told("engine alone")
+        self._progress("engine alone")
         self.engine_row.samples.append(self._engine_segment())
-        self._told("plain Faust")
+        self._progress("plain Faust")
         self.plain_row.samples.append(self._plain_segment())
-        self._told("bare loop")
+        self._progress("bare loop")
         self.bare_row.samples.append(self._bare_segment(decode=False))
         self.decode_row.samples.append(self._bare_segment(decode=True))
 
@@ -150,7 +150,7 @@ class Contest(AbstractContextManager["Contest"]):
 
     def _begin(self, bootstrap: str, embedded: bool, demand_partitions: int) -> None:
         size = self.size
-        self._told("starting the processes and compiling the models")
+        self._progress("starting the processes and compiling the models")
         start, warm = self._load.start(), self._load.ticks(size.warm_ticks)
         self._sender.send(start)
         self._sender.flush()
@@ -168,7 +168,7 @@ class Contest(AbstractContextManager["Contest"]):
         self._stack.callback(self._watch.close)
         self._worker_segment(warm)
         for child in (self._engine, self._plain, self._bare):
-            child.hear()
+            child.receive()
         self._engine.ask(size.warm_ticks)
 
     def _fill(self, warm: list[list[Message]], frames: list[Message]) -> None:
@@ -213,7 +213,7 @@ class Contest(AbstractContextManager["Contest"]):
         for key, value in messages:
             self._sender.produce(METRICS, key, value)
         self._sender.flush()
-        cost, extra, newest = cast("tuple[Cost, int, dict[bytes, float]]", self._plain.hear())
+        cost, extra, newest = cast("tuple[Cost, int, dict[bytes, float]]", self._plain.receive())
         problem = f"{extra} messages came twice" if extra else ""
         if {key: str(value) for key, value in newest.items()} != expected:
             problem = "the agent's values are not those that were sent last"

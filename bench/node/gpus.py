@@ -152,14 +152,14 @@ def agent(gpus: int, *, ticks: int, period_s: float) -> AgentCost:
                 looks.append((time.monotonic(), _cpu_s(child.pid)))
         if child.returncode:
             raise AssertionError(f"the agent ended with {child.returncode}")
-        told = json.loads((folder / "cost.json").read_text())
-    if told["dropped"] or told["ticks"] != ticks:
-        raise AssertionError(f"the agent took {told['ticks']} ticks and dropped {told['dropped']} records")
-    marks: list[tuple[float, float, int]] = told["marks"]
+        cost = json.loads((folder / "cost.json").read_text())
+    if cost["dropped"] or cost["ticks"] != ticks:
+        raise AssertionError(f"the agent took {cost['ticks']} ticks and dropped {cost['dropped']} records")
+    marks: list[tuple[float, float, int]] = cost["marks"]
     if len(marks) != ticks:
         raise AssertionError(f"{len(marks)} marks of {ticks} ticks")
     begins = min(5, ticks // 4)
-    ready, first, last = told["ready"], marks[begins], marks[-1]
+    ready, first, last = cost["ready"], marks[begins], marks[-1]
     (from_s, from_cpu_s), (to_s, to_cpu_s) = looks[begins + 2], looks[-3]
     return AgentCost(
         gpus,

@@ -81,8 +81,8 @@ def fit(data: Labelled, held: Labelled) -> kinds.Table:
     centres = np.zeros((len(classes), z.shape[1]))
     for i in range(len(classes)):
         mine = z[of == i]
-        told = np.isfinite(mine).any(axis=0)
-        centres[i, told] = np.nanmean(mine[:, told], axis=0)
+        seen = np.isfinite(mine).any(axis=0)
+        centres[i, seen] = np.nanmean(mine[:, seen], axis=0)
     rest = np.nan_to_num(np.where(np.isfinite(z), z - centres[of], 0.0))
     both = np.isfinite(z).astype(np.float64)
     covariance = rest.T @ rest / np.maximum(both.T @ both, 1.0)

@@ -75,7 +75,7 @@ def summary(found: Contest) -> list[dict[str, Any]]:
         mean = claim.geometric([ratio for _, ratio in ratios])
         known = [(ratio.value, str(line)) for line, (ratio, _) in ratios if math.isfinite(ratio.value)]
         best = {str(line): found.hours(key, line) / found.best_baseline(line, key)[0] for line in lines}
-        told = [(x, line) for line, x in best.items() if math.isfinite(x)]
+        finite = [(x, line) for line, x in best.items() if math.isfinite(x)]
         frozen = [(r, claim.frozen(r, found.target)) for r in own]
         rows.append(
             {
@@ -91,8 +91,8 @@ def summary(found: Contest) -> list[dict[str, Any]]:
                 "limited": sum(costs[key, line][0].limited for line in lines),
                 "worst": max(known, default=(math.nan, "none reached")),
                 "against_best_baseline": best,
-                "worst_against_best_baseline": max(told, default=(math.nan, "none")),
-                "worse_than_best_baseline": [line for x, line in told if x > WORSE],
+                "worst_against_best_baseline": max(finite, default=(math.nan, "none")),
+                "worse_than_best_baseline": [line for x, line in finite if x > WORSE],
                 "gap_closed": gap_closed(found, key),
                 "each": {str(line): ratio.value for line, (ratio, _) in ratios},
                 "hours": {str(line): found.hours(key, line) for line in lines},

@@ -8,7 +8,7 @@ from rich.console import Group
 from rich.table import Table
 
 from flyball_streams.backtest.demands.demand import DAY_S
-from flyball_streams.backtest.events import words
+from flyball_streams.backtest.events import text
 from flyball_streams.backtest.events.confirm import Confirmation, confirm, days_of
 from flyball_streams.backtest.events.requests import Source
 from flyball_streams.backtest.policies.known import Known
@@ -27,33 +27,33 @@ def confirmed(shared: Known, found: list[Result], source: Source, thin: int, *, 
     middle_s = found[0].cells.shape[2] // 2 * DAY_S
     days = days_of(middle_s, end_s, 3600, DAYS)
     windows = [(days[0][0], days[0][0] + QUICK_S)] if quick else days
-    told: dict[str, Confirmation] = {}
+    confirmed_by: dict[str, Confirmation] = {}
     for line in dict.fromkeys(r.configuration for r in found):
         results = {r.family.key: r for r in found if r.configuration == line}
         families = [r.family for r in results.values()]
         world = Scenario(line.cold_start_s, (line.delay_s,))
-        told[str(line)] = confirm(shared, source, families, results, BASE, TARGET, world, windows, thin=thin)
-    return told
+        confirmed_by[str(line)] = confirm(shared, source, families, results, BASE, TARGET, world, windows, thin=thin)
+    return confirmed_by
 
 
-def rows(told: dict[str, Confirmation]) -> dict[str, Any]:
+def rows(confirmed_by: dict[str, Confirmation]) -> dict[str, Any]:
     """All of it for JSON, with the verdicts in words."""
     return {
-        line: {**msgspec.to_builtins(found), "verdict": words.verdict(found), "swaps": words.swaps(found)}
-        for line, found in told.items()
+        line: {**msgspec.to_builtins(found), "verdict": text.verdict(found), "swaps": text.swaps(found)}
+        for line, found in confirmed_by.items()
     }
 
 
-def table(told: dict[str, Confirmation]) -> Group:
+def table(confirmed_by: dict[str, Confirmation]) -> Group:
     """Each policy's change against tuned HPA in both engines: geometric mean over the configurations both reached."""
     shown = Table(
         title=f"single requests, at {TARGET:.0%}: GPU-hours against tuned HPA", title_justify="left", box=None
     )
     for name in ("policy", "fluid", "single requests", "both reached", "frozen: in time, fluid", "single"):
         shown.add_column(name, justify="left" if name == "policy" else "right")
-    titles = {row.key: (row.title, row.ours) for found in told.values() for row in found.rows}
+    titles = {row.key: (row.title, row.ours) for found in confirmed_by.values() for row in found.rows}
     for key, (title, ours) in titles.items():
-        each = [row for found in told.values() for row in found.rows if row.key == key]
+        each = [row for found in confirmed_by.values() for row in found.rows if row.key == key]
         pairs = [(r.fluid.ratio, r.events.ratio) for r in each]
         known = [(a, b) for a, b in pairs if a is not None and b is not None]
         fluid, events = (_mean([pair[i] for pair in known]) for i in (0, 1))
@@ -66,7 +66,7 @@ def table(told: dict[str, Confirmation]) -> Group:
             *(f"{100 * share:.2f} %" for share in served),
             style="bold" if ours else None,
         )
-    return Group(shown, *(f"  {line}: {words.verdict(found)}" for line, found in told.items()))
+    return Group(shown, *(f"  {line}: {text.verdict(found)}" for line, found in confirmed_by.items()))
 
 
 def _mean(ratios: list[float]) -> str:

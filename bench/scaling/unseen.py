@@ -49,9 +49,9 @@ def shown(results: list[Result], targets: tuple[float, ...], draws: int) -> dict
     return {str(target): rows.summary(rows.contest(results, target, draws)) for target in targets}
 
 
-def tables(told: dict[str, list[dict[str, Any]]]) -> Iterator[Table]:
+def tables(summaries: dict[str, list[dict[str, Any]]]) -> Iterator[Table]:
     """One table for each target, and what each of our policies costs against the best baseline, by configuration."""
-    for target, each in told.items():
+    for target, each in summaries.items():
         table = rows.summary_table(each, float(target))
         table.title = f"series nobody tuned on: {table.title}"
         yield table

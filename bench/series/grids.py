@@ -68,12 +68,14 @@ def known(grid: Grid, source: str, hour: int, until: int) -> Signal:
 def grids(folder: Path) -> list[Grid]:
     """Grids with forecasts, lifecycle factors; FileNotFoundError when the folder does not hold them."""
     actual = pl.read_parquet(folder / "carbon_carboncast" / "actual_hourly.parquet")
-    told = pl.read_parquet(folder / "carbon_carboncast" / "forecast_96h.parquet").filter(pl.col("kind") == "lifecycle")
+    forecasts = pl.read_parquet(folder / "carbon_carboncast" / "forecast_96h.parquet").filter(
+        pl.col("kind") == "lifecycle"
+    )
     found: list[Grid] = []
     for zone in sorted(actual["region"].cast(pl.String).unique().to_list()):
         mine = actual.filter(pl.col("region").cast(pl.String) == zone).sort("time")
         grid = Grid(zone, mine["time"][0], mine["lifecycle"].cast(pl.Float64).to_numpy(), {})
-        rows = told.filter(pl.col("region").cast(pl.String) == zone).sort("issue_time", "h")
+        rows = forecasts.filter(pl.col("region").cast(pl.String) == zone).sort("issue_time", "h")
         for (issued,), part in rows.group_by(["issue_time"], maintain_order=True):
             grid.issues[grid.hour(issued)] = part["forecast"].cast(pl.Float64).to_numpy()
         found.append(grid)

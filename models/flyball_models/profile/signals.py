@@ -152,14 +152,14 @@ def signals(reading: Reading) -> Floats:
         out[AT["disk_write"]] = decades(h["disk_write"] * each, 1e6, 4.0)
         out[AT["network"]] = decades((h["net_in"] + h["net_out"]) * each, 1e6, 5.0)
         known = {name: np.isfinite(values) for name, values in p.items()}
-        says = np.logical_or.reduce(list(known.values()))
-        for name, tells in (
+        reported = np.logical_or.reduce(list(known.values()))
+        for name, present in (
             ("reports_requests", known["requests"]),
             ("reports_steps", known["step_time"] | known["steps"]),
             ("reports_progress", known["progress"]),
             ("reports_tokens", known["tokens_out"]),
         ):
-            out[AT[name]] = np.where(says, tells.astype(np.float32), np.float32(np.nan))
+            out[AT[name]] = np.where(reported, present.astype(np.float32), np.float32(np.nan))
         out[AT["requests"]] = decades(p["requests"], 0.1, 5.0)
         out[AT["waiting"]] = decades(p["active"] + np.nan_to_num(p["queued"]), 0.1, 5.0)
         out[AT["tokens_in"]] = decades(p["tokens_in"], 1.0, 6.0)

@@ -54,7 +54,7 @@ class Plant:
         self.power_limit_w = np.full(count, np.nan)
         self.dead: set[int] = set()
         self.ended_ns: dict[int, int] = {}
-        self.mixes: list[tuple[tuple[Portion, int], ...]] = [()] * count
+        self.portions: list[tuple[tuple[Portion, int], ...]] = [()] * count
         self.lost_gpu_s = np.zeros(count)
         self._speed, self._ready_of = np.ones(count, np.float32), np.zeros(count, np.int64)
         self._gangs = np.array([spec.gang for spec in self.placement.workloads], np.bool_)
@@ -104,7 +104,7 @@ class Plant:
             nodes=nodes if replicas is None else {name: nodes.get(name, "") for name in replicas},
             power_limit_w=None if np.isnan(limit_w) else limit_w,
             resources=self.resources[w],
-            mix=tuple(replace(portion, replicas=self._there(w, pool)) for portion, pool in self.mixes[w]),
+            mix=tuple(replace(portion, replicas=self._there(w, pool)) for portion, pool in self.portions[w]),
             suspended=self.suspended[w],
             version=str(self.versions[w]),
         )
@@ -113,17 +113,17 @@ class Plant:
         """Ask for a number of replicas, anywhere; the newest stop first. :class:`RecordError` for what cannot be."""
         self.placement.check(w, replicas)
         self.placement.wanted[w] = replicas
-        self.placement.shares[w], self.mixes[w] = None, ()
+        self.placement.shares[w], self.portions[w] = None, ()
         self.suspended[w] = False
         self.versions[w] += 1
         for replica in self.placement.live(w)[replicas:]:
             self.stop(replica)
 
-    def mix(self, w: int, replicas: int, portions: tuple[tuple[Portion, int], ...], shares: list[int]) -> None:
+    def scale_pools(self, w: int, replicas: int, portions: tuple[tuple[Portion, int], ...], shares: list[int]) -> None:
         """Ask for a number of replicas in each pool; those that are too many in one leave when the others are ready."""
         placement = self.placement
         placement.check(w, replicas)
-        placement.wanted[w], placement.shares[w], self.mixes[w] = replicas, shares, portions
+        placement.wanted[w], placement.shares[w], self.portions[w] = replicas, shares, portions
         self.suspended[w] = False
         self.versions[w] += 1
         for share, nodes in zip(shares, placement.workloads[w].nodes, strict=True):

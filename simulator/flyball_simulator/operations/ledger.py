@@ -79,7 +79,7 @@ class Ledger:
         if progress.status != "running":
             del self._tasks[name]
         if operation.status == "running":
-            self._operations[name] = self._told(operation, w, task.names, progress.status, progress.detail)
+            self._operations[name] = self._observed(operation, w, task.names, progress.status, progress.detail)
 
     def _supersede(self, w: int, by: str) -> None:
         for name, (of, task) in list(self._tasks.items()):
@@ -88,9 +88,9 @@ class Ledger:
                 if not task.supersede():
                     del self._tasks[name]
                 detail = f"superseded by {by}; it was at: {older.detail}"
-                self._operations[name] = self._told(older, w, task.names, "superseded", detail)
+                self._operations[name] = self._observed(older, w, task.names, "superseded", detail)
 
-    def _told(
+    def _observed(
         self, operation: Operation, w: int, names: tuple[str, ...], status: OperationStatus, detail: str
     ) -> Operation:
         ended_ns = None if status == "running" else max(self._plant.clock_ns, operation.submitted_ns)

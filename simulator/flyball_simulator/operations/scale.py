@@ -55,7 +55,7 @@ class ScaleTask:
         if self._shares is None:
             plant.scale(w, asked.replicas)
         else:
-            plant.mix(w, asked.replicas, self._portions, self._shares)
+            plant.scale_pools(w, asked.replicas, self._portions, self._shares)
 
     def advance(self) -> Progress:
         """Count."""

@@ -10,7 +10,7 @@ import numpy as np
 
 from flyball_streams.backtest import kernel
 from flyball_streams.backtest.kernel import Floats
-from flyball_streams.backtest.policies.families import Case, Family, Setting
+from flyball_streams.backtest.policies.families import Conditions, Family, Setting
 from flyball_streams.backtest.policies.known import Known
 from flyball_streams.backtest.run import Run, Scenario, simulate
 
@@ -153,7 +153,7 @@ def _seed(
     engine: Engine, family: Family, world: Scenario, thin: int, block_spans: int, seed: int, shared: Known
 ) -> _Cells:
     """Names and cells of all settings with one seed, float64 [settings, blocks, COLUMNS] for each delay limit."""
-    settings: list[Setting] = family.settings(Case(shared, world.cold_start_s, world.limits_s[0], thin))
+    settings: list[Setting] = family.settings(Conditions(shared, world.cold_start_s, world.limits_s[0], thin))
     scenario = world._replace(seed=seed)
     cells: list[list[Floats]] = [[] for _ in world.limits_s]
     for setting in settings:

@@ -8,7 +8,7 @@ from bench.profiles.memory_courses import courses, judged
 from bench.profiles.training import features_of
 
 from flyball_contracts.metrics import GPU, HOST, WORKLOAD
-from flyball_models.profile import course, filling, kinds, likeness, phase, signals, waste, words
+from flyball_models.profile import course, filling, kinds, likeness, names, phase, signals, waste
 from flyball_models.profile.course import FEATURES
 from flyball_models.profile.signals import AT
 from flyball_simulator.profiles import BOUNDS, FAMILIES, KINDS, UNSEEN, Series, generate
@@ -193,4 +193,4 @@ def test_the_likest_is_itself_and_what_shares_nothing_is_not_alike(held_out: Ser
     ],
 )
 def test_names_that_speak(name: str, kind: str, family: str) -> None:
-    assert words.meant(name) == (kind, family)
+    assert names.meant(name) == (kind, family)

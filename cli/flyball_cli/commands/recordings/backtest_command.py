@@ -175,8 +175,8 @@ def _show(study: "Study") -> None:
     from rich.console import Console
     from rich.table import Table
 
-    from flyball_streams.backtest.events import words as single
-    from flyball_streams.backtest.report.words import COLUMNS, FAULT_COLUMNS, cells, fault_cells, headline, method
+    from flyball_streams.backtest.events import text as single
+    from flyball_streams.backtest.report.text import COLUMNS, FAULT_COLUMNS, cells, fault_cells, headline, method
     from flyball_streams.backtest.safety import TITLES
 
     console = Console(width=None if sys.stdout.isatty() else 132)

@@ -68,9 +68,9 @@ def _compare(config: Config) -> int:
     for title in ("agent", "nvidia-ml-py", ""):
         table.add_column(title, no_wrap=True, justify="right" if title else "left")
     for one in rows:
-        told = [number(value) if value == value else "-" for value in (one.ours, one.theirs)]
+        texts = [number(value) if value == value else "-" for value in (one.ours, one.theirs)]
         colour = "red" if not one.ok else "dim" if one.verdict == "ours alone" else "green"
-        table.add_row(str(one.gpu), Text(one.key), one.unit, *told, f"[{colour}]{one.verdict}[/]")
+        table.add_row(str(one.gpu), Text(one.key), one.unit, *texts, f"[{colour}]{one.verdict}[/]")
     console = Console()
     console.print(table)
     for other in others:

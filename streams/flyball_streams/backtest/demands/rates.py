@@ -51,5 +51,5 @@ def gridded(name: str, time_s: NDArray[np.int64], counts: Floats, window_s: int,
     at = np.flatnonzero(known)
     found = np.interp(np.arange(len(found)), at, found[at])
     gaps = int((~known).sum())
-    said = f"{about}, {len(found) * window_s / 86_400:.0f} d" + (f", {gaps} windows interpolated" if gaps else "")
-    return Rates(name, found, window_s, float(time_s[0]), said)
+    described = f"{about}, {len(found) * window_s / 86_400:.0f} d" + (f", {gaps} windows interpolated" if gaps else "")
+    return Rates(name, found, window_s, float(time_s[0]), described)

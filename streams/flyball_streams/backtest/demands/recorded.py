@@ -51,8 +51,8 @@ def read_recording(
                 if isinstance(record, DemandTick):
                     at = record.cell, record.tick.index
                     ticks[at] = record.tick
-                    said = parts.setdefault(at, {}).setdefault(record.source, {})
-                    said |= {demand.workload: demand for demand in record.demands}
+                    demands = parts.setdefault(at, {}).setdefault(record.source, {})
+                    demands |= {demand.workload: demand for demand in record.demands}
         done += count
         if progress is not None:
             progress(done, recording.rows)

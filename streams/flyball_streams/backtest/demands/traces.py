@@ -72,6 +72,6 @@ def open_traces(data: Path) -> Traces:
         fleets = {fleet.name: fleet for fleet in read_clients(serving)}
     if requests is None:
         return Traces(fleets, {}, np.full(1, TYPICAL_WORK_S), np.full(1, PROMPT_SHARE), "all requests alike")
-    tokens, prompts, said = request_work(requests)
+    tokens, prompts, described = request_work(requests)
     fixed = {} if serving is not None and requests == data.parent / AZURE else {d.name: d for d in read_azure(requests)}
-    return Traces(fleets, fixed, tokens, prompts, said, requests)
+    return Traces(fleets, fixed, tokens, prompts, described, requests)

@@ -137,12 +137,12 @@ def _scan(y: jax.Array, settings: _Forecast) -> tuple[list[jax.Array], list[jax.
         trusted = (found.resolved >= settings.trust_after) & (off <= settings.trust_tolerance)
         up = [found.quantiles[:, lead - 1 : last].max(axis=1) for lead, last in settings.spans]
         down = [found.quantiles[:, :last, settings.down].max(axis=1) for _, last in settings.spans]
-        told = [jnp.where(trusted[:, None], x, jnp.nan) for x in up], [jnp.where(trusted, x, jnp.nan) for x in down]
-        return (smooth, bands), told
+        bounds = [jnp.where(trusted[:, None], x, jnp.nan) for x in up], [jnp.where(trusted, x, jnp.nan) for x in down]
+        return (smooth, bands), bounds
 
     start = (damped.init(y.shape[1], settings.smooth), conformal.init(y.shape[1], settings.bands))
-    _, told = jax.lax.scan(tick, start, y)  # pyright: ignore[reportUnknownMemberType]
-    return told
+    _, bounds = jax.lax.scan(tick, start, y)  # pyright: ignore[reportUnknownMemberType]
+    return bounds
 
 
 _State = tuple[damped.State, conformal.State]

@@ -31,7 +31,7 @@ MEMORY_MINUTES = 20_160
 PRICE_ETA = 0.003
 
 
-class Case(NamedTuple):
+class Conditions(NamedTuple):
     """What a family is tuned for: a demand, its cold start and delay limit; a share of the budget for a quick look."""
 
     known: Known
@@ -58,68 +58,68 @@ class Family(NamedTuple):
     key: str
     title: str
     about: str
-    settings: Callable[[Case], list[Setting]]
+    settings: Callable[[Conditions], list[Setting]]
     by_delay: bool = False
     ours: bool = False
     forecasts: bool = False
 
 
-def _one_knob(make: Callable[[float], Policy], low: float, high: float) -> Callable[[Case], list[Setting]]:
-    def settings(case: Case) -> list[Setting]:
-        return [Setting(make(float(x))) for x in np.geomspace(low, high, BUDGET // case.thin)]
+def _one_knob(make: Callable[[float], Policy], low: float, high: float) -> Callable[[Conditions], list[Setting]]:
+    def settings(conditions: Conditions) -> list[Setting]:
+        return [Setting(make(float(x))) for x in np.geomspace(low, high, BUDGET // conditions.thin)]
 
     return settings
 
 
-def _static(case: Case) -> list[Setting]:
-    mean = float(case.known.demand.work.mean())
-    return [Setting(static.policy(round(mean * x))) for x in np.geomspace(1.1, 10.0, BUDGET // case.thin)]
+def _static(conditions: Conditions) -> list[Setting]:
+    mean = float(conditions.known.demand.work.mean())
+    return [Setting(static.policy(round(mean * x))) for x in np.geomspace(1.1, 10.0, BUDGET // conditions.thin)]
 
 
-def _schedule(case: Case) -> list[Setting]:
-    bounds = ahead.schedule(case.known.need(case.delay_s), case.cold_start_s)
-    factors = np.geomspace(0.5, 4.0, BUDGET // case.thin)
+def _schedule(conditions: Conditions) -> list[Setting]:
+    bounds = ahead.schedule(conditions.known.need(conditions.delay_s), conditions.cold_start_s)
+    factors = np.geomspace(0.5, 4.0, BUDGET // conditions.thin)
     return [Setting(band.follow("schedule", float(m)), bounds) for m in factors]
 
 
-def _oracle(case: Case) -> list[Setting]:
+def _oracle(conditions: Conditions) -> list[Setting]:
     found: list[Setting] = []
     for quantile, hold in ((0.9, 2), (1.0, 10)):
-        bounds = ahead.oracle(case.known.need(case.delay_s, quantile), case.cold_start_s, hold)
-        for m in np.linspace(0.5, 1.45, BUDGET // (2 * case.thin)):
+        bounds = ahead.oracle(conditions.known.need(conditions.delay_s, quantile), conditions.cold_start_s, hold)
+        for m in np.linspace(0.5, 1.45, BUDGET // (2 * conditions.thin)):
             found.append(Setting(band.oracle(float(m), f" q={quantile:g} hold={hold}min"), bounds))
     return found
 
 
-def _forecast_band(case: Case) -> list[Setting]:
+def _forecast_band(conditions: Conditions) -> list[Setting]:
     sizing = SizingConfig()
     found: list[Setting] = []
     for level, tau in enumerate(ahead.LEVELS):
-        bounds = case.known.forecast(case.cold_start_s, level)
-        for target in np.linspace(0.45, 1.05, 5)[:: case.thin]:
+        bounds = conditions.known.forecast(conditions.cold_start_s, level)
+        for target in np.linspace(0.45, 1.05, 5)[:: conditions.thin]:
             policy = band.engine(
                 float(target),
                 sizing.tolerance,
                 sizing.max_scale_in,
                 sizing.reversal_cooldown_s,
-                case.cold_start_s,
+                conditions.cold_start_s,
                 f" tau={tau:g}",
             )
             found.append(Setting(policy, bounds))
     return found
 
 
-def _headroom(case: Case) -> list[Setting]:
+def _headroom(conditions: Conditions) -> list[Setting]:
     return [
-        Setting(headroom.policy(float(z), level, HOLD_MINUTES, case.cold_start_s, case.delay_s))
+        Setting(headroom.policy(float(z), level, HOLD_MINUTES, conditions.cold_start_s, conditions.delay_s))
         for level in LEVEL_MINUTES
-        for z in np.geomspace(0.4, 10.0, BUDGET // (2 * case.thin))
+        for z in np.geomspace(0.4, 10.0, BUDGET // (2 * conditions.thin))
     ]
 
 
-def _bounds(case: Case) -> Bounds:
+def _bounds(conditions: Conditions) -> Bounds:
     """What the worker lets a forecast say."""
-    return case.known.forecast(case.cold_start_s, nearest(ahead.LEVELS, SizingConfig().forecast_level))
+    return conditions.known.forecast(conditions.cold_start_s, nearest(ahead.LEVELS, SizingConfig().forecast_level))
 
 
 def _limits() -> headroom.Limits:
@@ -130,42 +130,49 @@ def _limits() -> headroom.Limits:
     )
 
 
-def _slo_headroom(case: Case) -> list[Setting]:
+def _slo_headroom(conditions: Conditions) -> list[Setting]:
     """What the worker does: with the forecast that may raise it, and the limits of the sizer and the arbiter."""
-    bounds, hold = _bounds(case), round(SizingConfig().stabilization_window_s / 60)
+    bounds, hold = _bounds(conditions), round(SizingConfig().stabilization_window_s / 60)
     return [
         Setting(
-            headroom.tracking(1 - float(late), eta, LEVEL_MINUTES[0], hold, case.cold_start_s, case.delay_s, _limits()),
+            headroom.tracking(
+                1 - float(late), eta, LEVEL_MINUTES[0], hold, conditions.cold_start_s, conditions.delay_s, _limits()
+            ),
             bounds,
         )
         for eta in ETAS
-        for late in np.geomspace(0.15, 0.00001, BUDGET // (2 * case.thin))
+        for late in np.geomspace(0.15, 0.00001, BUDGET // (2 * conditions.thin))
     ]
 
 
-def _lead_time_headroom(case: Case) -> list[Setting]:
+def _lead_time_headroom(conditions: Conditions) -> list[Setting]:
     """What the worker does when it is told to; see :func:`_slo_headroom`."""
-    bounds, hold = _bounds(case), round(SizingConfig().stabilization_window_s / 60)
-    level, cold_start_s, delay_s = LEVEL_MINUTES[0], case.cold_start_s, case.delay_s
+    bounds, hold = _bounds(conditions), round(SizingConfig().stabilization_window_s / 60)
+    level, cold_start_s, delay_s = LEVEL_MINUTES[0], conditions.cold_start_s, conditions.delay_s
     return [
         Setting(
             lead_time_headroom.policy(1 - float(late), eta, level, hold, cold_start_s, delay_s, _limits()),
             bounds,
         )
         for eta in ETAS
-        for late in np.geomspace(0.15, 0.00001, BUDGET // (2 * case.thin))
+        for late in np.geomspace(0.15, 0.00001, BUDGET // (2 * conditions.thin))
     ]
 
 
-def _shadow_selection(case: Case) -> list[Setting]:
+def _shadow_selection(conditions: Conditions) -> list[Setting]:
     """Half the budget, for a setting takes as long as ten of the others: each of its members has a fleet."""
     return [
         Setting(
             shadow_selection.policy(
-                1 - float(late), case.cold_start_s, case.delay_s, MEMORY_MINUTES, shadow_selection.MARGIN, PRICE_ETA
+                1 - float(late),
+                conditions.cold_start_s,
+                conditions.delay_s,
+                MEMORY_MINUTES,
+                shadow_selection.MARGIN,
+                PRICE_ETA,
             )
         )
-        for late in np.geomspace(0.15, 0.00001, BUDGET // (2 * case.thin))
+        for late in np.geomspace(0.15, 0.00001, BUDGET // (2 * conditions.thin))
     ]
 
 

@@ -30,7 +30,7 @@ def standings(demand: Demand, run: Run, places: list[int]) -> dict[int, shadow_s
     return found
 
 
-def said_of(standing: shadow_selection.Standing) -> str:
+def describe(standing: shadow_selection.Standing) -> str:
     """Say who leads, at what cost, and how far the next best is behind."""
     place, names = standing.leader, [member.name for member in shadow_selection.MEMBERS]
     after, dearer = shadow_selection.next_best(standing)

@@ -12,7 +12,7 @@ from flyball_models.sizing.slo_headroom import LONGEST
 from flyball_streams.backtest.demands.demand import MINUTE_S, Demand, trailing_mean
 from flyball_streams.backtest.kernel import Floats
 from flyball_streams.backtest.policies.families import Setting
-from flyball_streams.backtest.policies.shadows import said_of, standings
+from flyball_streams.backtest.policies.shadows import describe, standings
 from flyball_streams.backtest.run import Run
 
 SHOWN = 8
@@ -69,15 +69,15 @@ def _one(
     up = after > before
     headroom = _headroom(demand, setting, seen, work, backlog)
     if standing is not None:
-        rule, said = "shadow_selection" if up else "release", said_of(standing)
+        rule, explanation = "shadow_selection" if up else "release", describe(standing)
     elif headroom is not None:
-        rule, said = _headroom_rule(up, after, headroom, backlog)
+        rule, explanation = _headroom_rule(up, after, headroom, backlog)
     else:
-        rule, said = _rule(up, after, upper, lower, backlog)
+        rule, explanation = _rule(up, after, upper, lower, backlog)
     later = min(len(run.total) - 1, at + round(run.scenario.cold_start_s))
     have = int(base.total[at]) if base is not None else None
     then = int(base.total[later]) if base is not None else None
-    reason = f"{before} → {after}: {said}; demand was {work:.1f} replicas"
+    reason = f"{before} → {after}: {explanation}; demand was {work:.1f} replicas"
     if backlog > 0.5:
         reason += f" and {backlog:.0f} replica-seconds of work waited"
     reason += f" ({setting.policy.name})"
@@ -136,8 +136,8 @@ def _headroom_rule(up: bool, after: int, seen: _Headroom, backlog: float) -> tup
     z = (after - seen.level) / seen.spread if seen.spread > 0 else 0.0
     covers = 100 * float((seen.needs <= after).mean())
     parts = f"level {seen.level:.1f} + headroom of {z:.1f} times the spread of {seen.spread:.1f}"
-    said = f"{parts}, which covers {covers:.0f} % of the minutes of the last hour"
-    return ("headroom", f"the target rose to {said}") if up else ("release", f"the target fell to {said}")
+    explanation = f"{parts}, which covers {covers:.0f} % of the minutes of the last hour"
+    return ("headroom", f"the target rose to {explanation}") if up else ("release", f"the target fell to {explanation}")
 
 
 def _rule(up: bool, after: int, upper: float | None, lower: float | None, backlog: float) -> tuple[str, str]:

@@ -3,10 +3,10 @@
 import html
 from datetime import UTC, datetime
 
-from flyball_streams.backtest.events import words as single
+from flyball_streams.backtest.events import text as single
 from flyball_streams.backtest.events.picture import slopes
 from flyball_streams.backtest.report.plots import colours, dated, day, faults, pareto
-from flyball_streams.backtest.report.words import (
+from flyball_streams.backtest.report.text import (
     COLUMNS,
     FAULT_COLUMNS,
     UNKNOWN,

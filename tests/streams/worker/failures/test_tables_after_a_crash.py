@@ -41,6 +41,6 @@ def test_the_ends_are_asked_for_until_they_are_known(kafka: RealKafka, caplog: p
             with caplog.at_level(logging.WARNING, "flyball_streams.worker.tables"):
                 reader.catch_up(WORKLOADS.name, timeout_s=30.0)
             assert "what is older is used" not in caplog.text
-            assert len(reader.drain().told) == 1
+            assert len(reader.drain().rows) == 1
     finally:
         reader.close()

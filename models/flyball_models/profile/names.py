@@ -31,11 +31,11 @@ class Meant(NamedTuple):
 
 def meant(name: str) -> Meant:
     """What a name such as ``team-a/llama-3-finetune`` speaks for."""
-    words = set(re.split(r"[^a-z0-9]+", name.lower()))
-    words |= {word.rstrip("0123456789") for word in words} | {"".join(p) for p in _pairs(name.lower())}
+    parts = set(re.split(r"[^a-z0-9]+", name.lower()))
+    parts |= {part.rstrip("0123456789") for part in parts} | {"".join(p) for p in _pairs(name.lower())}
 
     def first(table: dict[str, tuple[str, ...]]) -> str:
-        return next((label for label, known in table.items() if words & set(known)), "")
+        return next((label for label, known in table.items() if parts & set(known)), "")
 
     return Meant(first(KINDS), first(FAMILIES))
 

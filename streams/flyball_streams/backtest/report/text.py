@@ -1,6 +1,6 @@
 """A backtest in words: the same on the terminal and on the page."""
 
-from flyball_streams.backtest.events import words as single
+from flyball_streams.backtest.events import text as single
 from flyball_streams.backtest.safety import MOST_COST, MOST_LOST, Outcome
 from flyball_streams.backtest.study import Row, Study
 
@@ -111,8 +111,8 @@ def headline(study: Study) -> str:
         return f"No comparison of {ours.title} with tuned {base.title}, {where}: {why}."
     change, low, high = (100 * (x - 1) for x in (ours.ratio, ours.ratio_low, ours.ratio_high))
     verdict = "used less" if high < 0 else "used more" if low > 0 else "is not clearly different"
-    said = f"{change:+.1f} % GPU time [{low:+.1f}, {high:+.1f}] against tuned {base.title}"
-    return f"{ours.title} {verdict}: {said}, {where}."
+    line = f"{change:+.1f} % GPU time [{low:+.1f}, {high:+.1f}] against tuned {base.title}"
+    return f"{ours.title} {verdict}: {line}, {where}."
 
 
 def method(study: Study) -> list[str]:

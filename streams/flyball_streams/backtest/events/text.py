@@ -53,16 +53,16 @@ def verdict(found: Confirmation) -> str:
     """One sentence on whether the ranking is confirmed."""
     if found.tau is None:
         return "Single requests cannot confirm a ranking: fewer than two policies met the objective in both engines."
-    told = f"Kendall's tau is {found.tau:.2f}"
+    tau = f"Kendall's tau is {found.tau:.2f}"
     if not found.swapped:
         return (
-            f"Single requests confirm the ranking: all {found.pairs} pairs of policies stand in the same order; {told}."
+            f"Single requests confirm the ranking: all {found.pairs} pairs of policies stand in the same order; {tau}."
         )
     clearly = sum(clear(pair) for pair in found.swapped)
     swapped = f"{len(found.swapped)} of {found.pairs} pairs of policies stand in another order"
     if not clearly:
-        return f"Single requests confirm the ranking but for near ties: {swapped}, none clearly; {told}."
-    return f"Single requests do not confirm the whole ranking: {swapped}, {clearly} of them clearly; {told}."
+        return f"Single requests confirm the ranking but for near ties: {swapped}, none clearly; {tau}."
+    return f"Single requests do not confirm the whole ranking: {swapped}, {clearly} of them clearly; {tau}."
 
 
 def swaps(found: Confirmation) -> list[str]:
