@@ -3,7 +3,7 @@
 import importlib
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 import msgspec
@@ -21,6 +21,31 @@ POLICIES = "ours"
 BASELINES = "hpa,hpa_load,hpa_queue,keda,kpa,kpa_held,dynamo,static,oracle"
 DELAY_S, SHARE, COLD_START_S = 5.0, 0.99, 300.0
 ENGINES = ("fluid", "events", "both")
+
+
+class Options(NamedTuple):
+    """The options as they were given."""
+
+    recording: Path | None
+    data: Path | None
+    workload: str | None
+    policies: str
+    baselines: str
+    slo: tuple[float, float] | None
+    cold_start: float | None
+    cold_start_spread: float
+    fail_share: float
+    lost_share: float
+    seeds: int
+    price: float
+    watts: float
+    carbon: float
+    engine: str
+    safety: bool
+    quick: bool
+    json_out: Path | None
+    html_out: Path | None
+    force: bool
 
 
 @click.command("backtest")
@@ -54,28 +79,7 @@ ENGINES = ("fluid", "events", "both")
 @click.option("--json", "json_out", type=click.Path(path_type=Path), help="Write all figures here.")
 @click.option("--html", "html_out", type=click.Path(path_type=Path), help="Write a page that stands alone here.")
 @force_option
-def command(
-    recording: Path | None,
-    data: Path | None,
-    workload: str | None,
-    policies: str,
-    baselines: str,
-    slo: tuple[float, float] | None,
-    cold_start: float | None,
-    cold_start_spread: float,
-    fail_share: float,
-    lost_share: float,
-    seeds: int,
-    price: float,
-    watts: float,
-    carbon: float,
-    engine: str,
-    safety: bool,
-    quick: bool,
-    json_out: Path | None,
-    html_out: Path | None,
-    force: bool,
-) -> None:
+def command(**options: Any) -> None:
     """Try policies on the demand of RECORDING or of a trace, and compare what they cost at equal service.
 
     Every policy is tuned on the first half with the same number of settings and measured on the second. Objective and
@@ -91,39 +95,49 @@ def command(
     from flyball_streams.backtest.run import Scenario
     from flyball_streams.backtest.study import Prices, Question, study
 
-    if (recording is None) == (data is None):
+    given = Options(**options)
+    if (given.recording is None) == (given.data is None):
         raise click.UsageError("name either a RECORDING or a folder with --data")
-    if slo is not None and not (0 < slo[0] < 1 and slo[1] >= 0):
-        raise click.BadParameter(f"{slo[0]:g} {slo[1]:g}: give a share between 0 and 1 and seconds", param_hint="--slo")
-    judged = [OURS if key == "ours" else key for key in _listed(policies)]
-    tried = _listed(baselines)
+    if given.slo is not None and not (0 < given.slo[0] < 1 and given.slo[1] >= 0):
+        text = f"{given.slo[0]:g} {given.slo[1]:g}"
+        raise click.BadParameter(f"{text}: give a share between 0 and 1 and seconds", param_hint="--slo")
+    judged = [OURS if key == "ours" else key for key in _listed(given.policies)]
+    tried = _listed(given.baselines)
     if not tried:
         raise click.UsageError("--baseline names no policy; one is needed to compare with")
     for key in (*judged, *tried):
         if key not in FAMILIES:
             raise click.UsageError(f"there is no policy {key!r}; known: ours, {', '.join(FAMILIES)}")
-    json_out = None if json_out is None else output(json_out, force=force)
-    html_out = None if html_out is None else output(html_out, force=force)
+    json_out = None if given.json_out is None else output(given.json_out, force=given.force)
+    html_out = None if given.html_out is None else output(given.html_out, force=given.force)
     if html_out is not None:
         importlib.import_module("matplotlib")  # a plot that cannot be drawn is known before hours of work
     limits: dict[str, int] = {}
-    if recording is not None:
-        demands, spec = _recorded(recording, workload)
+    if given.recording is not None:
+        demands, spec = _recorded(given.recording, given.workload)
         source: Source = drawn
         objective, spec_cold = spec.objective, spec.cold_start_s
         spec_slo = None if objective is None else (objective.attainment, objective.delay_s)
         # A policy without any replica would never see demand again.
         limits = {"least": max(1, spec.min_replicas), "most": max(1, spec.min_replicas, spec.max_replicas)}
     else:
-        assert data is not None
-        (demands, source), spec_slo, spec_cold = _traced(data, workload, 2 if quick else seeds), None, None
-    share, delay_s = slo or spec_slo or (SHARE, DELAY_S)
+        assert given.data is not None
+        demands, source = _traced(given.data, given.workload, 2 if given.quick else given.seeds)
+        spec_slo, spec_cold = None, None
+    share, delay_s = given.slo or spec_slo or (SHARE, DELAY_S)
     scenario = Scenario(
-        cold_start or spec_cold or COLD_START_S, (round(delay_s),), cold_start_spread, fail_share, lost_share, **limits
+        given.cold_start or spec_cold or COLD_START_S,
+        (round(delay_s),),
+        given.cold_start_spread,
+        given.fail_share,
+        given.lost_share,
+        **limits,
     )
-    prices = Prices(usd_per_replica_hour=price, watts_per_replica=watts, carbon_g_per_kwh=carbon)
+    prices = Prices(usd_per_replica_hour=given.price, watts_per_replica=given.watts, carbon_g_per_kwh=given.carbon)
     families = tuple(dict.fromkeys((*judged, *tried)))
-    question = Question(families, tried[0], share, scenario, prices, 4 if quick else 1, safety, engine)
+    question = Question(
+        families, tried[0], share, scenario, prices, 4 if given.quick else 1, given.safety, given.engine
+    )
     with progress_bar(f"backtesting {demands[0].name}") as progress:
         try:
             found = study(demands, question, progress, source)

@@ -4,6 +4,7 @@ import socket
 import sys
 from importlib.util import find_spec
 from pathlib import Path
+from typing import Any
 
 import click
 from rich.console import Console
@@ -25,19 +26,7 @@ from flyball_cli.options import Finite, configured, until_signal
     "--config", "config_path", type=click.Path(path_type=Path), help="YAML file; see `flyball config example`."
 )
 @click.option("--log-level", default="WARNING", show_default=True)
-def command(
-    for_s: float | None,
-    headless: bool,
-    recording: Path | None,
-    fleet: Path | None,
-    seed: int | None,
-    speed: float | None,
-    bootstrap: str | None,
-    port: int,
-    broker_port: int | None,
-    config_path: Path | None,
-    log_level: str,
-) -> None:
+def command(config_path: Path | None, log_level: str, **options: Any) -> None:
     """Close the whole loop on this machine: telemetry, worker, decisions, a live actuator, and a fleet that obeys.
 
     Needs no Kafka, no GPU and no cloud. This host's own metrics are in it, beside a simulated fleet; with --recording
@@ -52,22 +41,22 @@ def command(
       flyball demo --speed 60 --headless --for 240
       flyball demo --recording gentd26.parquet --headless --for 240
     """
-    _refuse_without_packages(page=not headless)
+    _refuse_without_packages(page=not options["headless"])
     from flyball_cli.demo.run import run_demo
     from flyball_cli.demo.services import Options
 
-    if headless and for_s is None:
+    given = Options(**options)
+    if given.headless and given.for_s is None:
         raise click.UsageError("--headless needs --for SECONDS")
-    if recording is not None and fleet is not None:
+    if given.recording is not None and given.fleet is not None:
         raise click.UsageError("--recording plays no fleet; leave out --fleet")
-    if bootstrap is not None and broker_port is not None:
+    if given.bootstrap is not None and given.broker_port is not None:
         raise click.UsageError("--bootstrap uses a Kafka of yours; leave out --broker-port")
-    config = configured(config_path, bootstrap, log_level)
-    if not headless:
-        _refuse_taken(port)
-    options = Options(for_s, headless, recording, fleet, seed, bootstrap, speed, port, broker_port)
+    config = configured(config_path, given.bootstrap, log_level)
+    if not given.headless:
+        _refuse_taken(given.port)
     with until_signal() as stop:
-        status = run_demo(options, config, stop, Console())
+        status = run_demo(given, config, stop, Console())
     sys.exit(status)
 
 
