@@ -33,12 +33,12 @@ from rich.table import Table
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from bench._report import machine
+from bench.common.report import machine
 from tests.actuators.chaos import Chaos
 from tests.actuators.loop import PARTITIONS
 from tests.actuators.memory import Site, still_time
 from tests.actuators.samples import CELL, NOW, S, scale, spec
-from tests.actuators.test_stateful import CONFIG
+from tests.actuators.service.test_stateful import CONFIG
 from tests.kubernetes.cluster import Cluster
 from tests.kubernetes.controlplane import ControlPlane, missing
 from tests.kubernetes.trial import Verdict, trial

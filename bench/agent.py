@@ -36,8 +36,8 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))  # for `bench` and `tests`
 
-from bench import _gpus, _host, _kills, _spool
-from bench._report import machine
+from bench.common.report import machine
+from bench.node import gpus as _gpus, host as _host, kills as _kills, spool as _spool
 
 GOALS = {8: (0.005, 45.0), 72: (0.02, None)}  # share of a core, MiB
 GOAL_READY_S = 1.0

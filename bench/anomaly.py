@@ -29,9 +29,9 @@ from rich.table import Table
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))  # for `bench`
 
-from bench import _anomaly_budget as kept, _record_ratio as record_ratio
-from bench._nab_score import PROFILES
-from bench._report import machine
+from bench.anomalies import budget as kept, record_ratio
+from bench.anomalies.nab_score import PROFILES
+from bench.common.report import machine
 
 from flyball_contracts.cloudevents import header
 from flyball_contracts.codec import Message, decode_record, frame_message
@@ -277,7 +277,7 @@ def _clean_table(rows: list[dict[str, Any]]) -> Table:
 
 
 def _fault_table(rows: list[dict[str, Any]]) -> Table:
-    told = {(r["detector"], r["fault"], r["workload"]): r for r in rows if r["part"] == "faults"}
+    by_fault = {(r["detector"], r["fault"], r["workload"]): r for r in rows if r["part"] == "faults"}
     lines = [
         (
             fault,
@@ -285,15 +285,15 @@ def _fault_table(rows: list[dict[str, Any]]) -> Table:
             *(
                 cell
                 for d in DETECTORS
-                for r in [told[d, fault, workload]]
+                for r in [by_fault[d, fault, workload]]
                 for cell in (f"{r['delay_s']:.0f}" if r["found"] else "no", str(r["others_named"]))
             ),
         )
-        for fault, workload in dict.fromkeys((f, w) for _, f, w in told)
+        for fault, workload in dict.fromkeys((f, w) for _, f, w in by_fault)
     ]
     scores: list[str] = []
     for detector in DETECTORS:
-        mine = [r for (d, _, _), r in told.items() if d == detector]
+        mine = [r for (d, _, _), r in by_fault.items() if d == detector]
         found, others = sum(r["found"] for r in mine), sum(r["others_named"] for r in mine)
         f1 = 2 * found / max(1, len(mine) + found + others)
         rows.append(

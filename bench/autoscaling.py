@@ -28,25 +28,26 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextC
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))  # for `bench`
 
-from bench import _events_apart, _scaling_rows as rows, _single_requests as single, _unseen
-from bench._report import machine
-from bench._scaling_rows import BASE, ORACLE, change
+from bench.common.report import machine
+from bench.forecasts import events_apart
+from bench.scaling import rows, single_requests as single, unseen
+from bench.scaling.rows import BASE, ORACLE, change
 
 from flyball_contracts.errors import FlyballError
 from flyball_models.scaling import static
-from flyball_streams.backtest import claim
-from flyball_streams.backtest.cover import cover
-from flyball_streams.backtest.demand import DAY_S, Demand
+from flyball_streams.backtest.demands.demand import DAY_S, Demand
+from flyball_streams.backtest.demands.servegen import Clients, arrivals
+from flyball_streams.backtest.demands.traces import open_traces
 from flyball_streams.backtest.events.confirm import Confirmation
 from flyball_streams.backtest.events.requests import drawn
-from flyball_streams.backtest.families import BASELINES, FAMILIES, Family
 from flyball_streams.backtest.kernel import Floats
-from flyball_streams.backtest.known import Known, known
+from flyball_streams.backtest.policies.cover import cover
+from flyball_streams.backtest.policies.families import BASELINES, FAMILIES, Family
+from flyball_streams.backtest.policies.known import Known, known
+from flyball_streams.backtest.report import claim
 from flyball_streams.backtest.run import Scenario, simulate
 from flyball_streams.backtest.safety import Outcome, outcomes
-from flyball_streams.backtest.servegen import Clients, arrivals
 from flyball_streams.backtest.sweep import REQUESTS, Configuration, Result, blocks_of, sweep
-from flyball_streams.backtest.traces import open_traces
 
 CONFIGURATIONS = ((120.0, 5), (300.0, 5), (600.0, 5), (300.0, 30))
 TARGETS = (0.95, 0.99, 0.999)
@@ -93,10 +94,10 @@ def tried(
         shared = known(demands, colds, forecasts=any(f.forecasts for f in families))
         task = bar.add_task(name, total=None)
 
-        def told(done: int, total: int, task: TaskID = task) -> None:
+        def shown(done: int, total: int, task: TaskID = task) -> None:
             bar.update(task, completed=done, total=total)
 
-        yield shared, list(sweep({name: shared}, pairs, families, thin=thin, progress=told))
+        yield shared, list(sweep({name: shared}, pairs, families, thin=thin, progress=shown))
 
 
 def peaks(shared: list[Known], name: str, pairs: Pairs) -> dict[str, Any]:
@@ -119,14 +120,14 @@ def peaks(shared: list[Known], name: str, pairs: Pairs) -> dict[str, Any]:
 
 def borne(shared: list[Known], found: list[Result], thin: int) -> dict[str, list[Outcome]]:
     """Outcomes of all faults, by configuration."""
-    told: dict[str, list[Outcome]] = {}
+    borne_by: dict[str, list[Outcome]] = {}
     with ThreadPoolExecutor(os.cpu_count()) as pool:
         for line in dict.fromkeys(r.configuration for r in found):
             results = {r.family.key: r for r in found if r.configuration == line}
             middle_s = found[0].cells.shape[2] // 2 * DAY_S
             world = Scenario(line.cold_start_s, (line.delay_s,))
-            told[str(line)] = outcomes(shared[:FAULT_SEEDS], results, FAULT_TARGET, world, middle_s, pool, thin)
-    return told
+            borne_by[str(line)] = outcomes(shared[:FAULT_SEEDS], results, FAULT_TARGET, world, middle_s, pool, thin)
+    return borne_by
 
 
 def bounds(shared: list[Known], name: str) -> dict[str, float]:
@@ -142,11 +143,11 @@ def bounds(shared: list[Known], name: str) -> dict[str, float]:
 def main(arguments: list[str] | None = None) -> int:
     """Run the benchmark; exit status 1 when it could not be run."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    told_parts = (
+    help_parts = (
         "what to show beside the claim; by default all but 'single' and 'unseen', which take long; "
         "'unseen' alone comes without the claim"
     )
-    parser.add_argument("parts", nargs="*", choices=[*PARTS, []], help=told_parts)
+    parser.add_argument("parts", nargs="*", choices=[*PARTS, []], help=help_parts)
     parser.add_argument(
         "--data", type=Path, help="folder with servegen/ and azure_llm_2023/, and worldcup98/ and nab/ for 'unseen'"
     )
@@ -166,12 +167,12 @@ def main(arguments: list[str] | None = None) -> int:
     seeds = min(args.seeds, 2) if args.quick else args.seeds
     parts = set(args.parts or PARTS) - (set() if args.parts or args.quick else SLOW)
     alone = parts == {"unseen"}
-    if "unseen" in parts and not _unseen.there(args.data):
+    if "unseen" in parts and not unseen.there(args.data):
         if args.parts:
             parser.error("the part 'unseen' needs --data with worldcup98/ and nab/")
         parts -= {"unseen"}
     try:
-        series = _unseen.series(args.data, quick=args.quick) if "unseen" in parts else []
+        series = unseen.series(args.data, quick=args.quick) if "unseen" in parts else []
         traces = iter(()) if alone else traces_of(args.data, seeds) if args.data else synthetic(seeds, 4)
     except FlyballError as error:
         console.print(f"error: {error}")
@@ -189,7 +190,7 @@ def main(arguments: list[str] | None = None) -> int:
     families = [FAMILIES[key] for key in keys]
     draws = 50 if args.quick else claim.DRAWS
     with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as bar:
-        for shared, found in tried(_unseen.demands(series), pairs, families, thin, bar):
+        for shared, found in tried(unseen.demands(series), pairs, families, thin, bar):
             console.print(f"{shared[0].demand.name}: {shared[0].demand.about}", highlight=False)
             others += found
         for shared, found in tried(traces, pairs, families, thin, bar):
@@ -206,8 +207,8 @@ def main(arguments: list[str] | None = None) -> int:
                 source = open_traces(args.data).requests if args.data else drawn
                 confirmed |= single.confirmed(shared[0], found, source, thin, quick=args.quick)
     if others:
-        document["unseen"] = _unseen.shown(others, TARGETS, draws)
-        for table in _unseen.tables(document["unseen"]):
+        document["unseen"] = unseen.shown(others, TARGETS, draws)
+        for table in unseen.tables(document["unseen"]):
             console.print(table)
     if not results and not alone:
         console.print(
@@ -219,13 +220,13 @@ def main(arguments: list[str] | None = None) -> int:
     ours = next((key for key in keys if FAMILIES[key].ours), None)
     for target in () if alone else TARGETS:
         held = rows.contest(results, target, draws)
-        document["targets"][str(target)] = told = rows.summary(held)
-        console.print(rows.summary_table(told, target))
+        document["targets"][str(target)] = summary = rows.summary(held)
+        console.print(rows.summary_table(summary, target))
         workloads = len({line.trace for line in held.lines})
         console.print(f"  {workloads} workload{'s' * (workloads != 1)}, {len(held.lines)} configurations")
         if ours is None:
             continue
-        line = next(row for row in told if row["policy"] == ours)
+        line = next(row for row in summary if row["policy"] == ours)
         for name in line["worse_than_best_baseline"]:
             beside = change(line["against_best_baseline"][name])
             console.print(f"  {line['title']}: {beside} against the best tuned baseline in {name}", highlight=False)
@@ -236,8 +237,8 @@ def main(arguments: list[str] | None = None) -> int:
         document["safety"] = rows.faults(faults)
         console.print(rows.faults_table(document["safety"], FAULT_TARGET))
     if "apart" in parts:
-        document["apart"] = _events_apart.apart(samples, tuple(dict.fromkeys(cold for cold, _ in pairs)))
-        console.print(_events_apart.table(document["apart"]))
+        document["apart"] = events_apart.apart(samples, tuple(dict.fromkeys(cold for cold, _ in pairs)))
+        console.print(events_apart.table(document["apart"]))
     if "single" in parts:
         document["single"] = single.rows(confirmed)
         console.print(single.table(confirmed), highlight=False)

@@ -27,8 +27,8 @@ from rich.table import Table
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))  # for `bench`
 
-from bench._batching import Server, simulate
-from bench._report import machine, machine_line
+from bench.common.batching import Server, simulate
+from bench.common.report import machine, machine_line
 
 from flyball_models.capacity import gpus, hybrid, static, tracker
 from flyball_models.capacity.base import Limits
@@ -55,7 +55,7 @@ class Seen(NamedTuple):
     method: str
     phase: int
     off: float
-    said: float
+    error: float
 
 
 def server_of(model: static.Model, gpu: gpus.Gpu, count: float, factor: float) -> tuple[Server, float]:
@@ -97,11 +97,11 @@ def run(model: int, load: Floats, seed: int) -> list[Seen]:
     half = ticks // 2
     speed = np.full(ticks, SLOWER)
     speed[:half] = 1.0
-    told = simulate(server, 2, load, seed, speed)
+    ticks_of = simulate(server, 2, load, seed, speed)
     state, limits = tracker.init(1), Limits(np.full(1, DELAY_S / math.log(100.0)), np.full(1, np.nan))
     found: list[Seen] = []
     for t in range(ticks):
-        state = tracker.add(state, told[t][:, None])
+        state = tracker.add(state, ticks_of[t][:, None])
         if (t + 1) % WINDOW:
             continue
         state, _ = tracker.close(state, WINDOW, float(WINDOW), limits, np.full(1, owner), np.full(1, roofline))
@@ -110,9 +110,9 @@ def run(model: int, load: Floats, seed: int) -> list[Seen]:
         truth = server.capacity * float(speed[t])
         phase = 2 if t >= half else int(state.online.windows[0] > 0)
         for row, method in enumerate(hybrid.NAMES):
-            value, said = float(state.latest.values[row, 0]), float(state.latest.errors[row, 0])
+            value, error = float(state.latest.values[row, 0]), float(state.latest.errors[row, 0])
             if value > 0:
-                found.append(Seen(method, phase, math.log(value / truth), said))
+                found.append(Seen(method, phase, math.log(value / truth), error))
     return found
 
 
@@ -125,7 +125,7 @@ def summary(found: Sequence[Seen]) -> list[dict[str, Any]]:
         for phase, title in enumerate(PHASES):
             off = [abs(math.expm1(s.off)) for s in mine if s.phase == phase]
             row[title] = float(np.median(off)) if off else None
-        row["within 2"] = float(np.mean([abs(s.off) <= 2.0 * s.said for s in mine])) if mine else None
+        row["within 2"] = float(np.mean([abs(s.off) <= 2.0 * s.error for s in mine])) if mine else None
         rows.append(row)
     return rows
 

@@ -182,13 +182,13 @@ class Ours:
         view: Any = None  # no forecast is looked at here
         want = None if need == running else Want("", tick.index, running, need, "the trace says so", 1.0, ())
         jobs = [Job(self.spec, demand, view, "", 1.0, "measured", COLD_S)]
-        said = self.choice.step(tick, jobs, [want], {NAME: float(need)})
-        for proposal in said.proposals:
+        step = self.choice.step(tick, jobs, [want], {NAME: float(need)})
+        for proposal in step.proposals:
             self.wanted = {part.offer: part.replicas for part in proposal.mix}
-        if NAME not in said.taken:  # nothing serves by its rules: as much on-demand as is missing
+        if NAME not in step.taken:  # nothing serves by its rules: as much on-demand as is missing
             spot = {name: n for name, n in held.items() if name != ON_DEMAND}
             self.wanted = spot | {ON_DEMAND: max(0, need - sum(spot.values()))}
-        elif not said.proposals:
+        elif not step.proposals:
             self.wanted = dict(held)
         return self.wanted
 
@@ -200,12 +200,12 @@ class Ours:
             self.risk = self.risk * fade + np.array([market.room[t] < market.room[t - 1], there * hours])
         hazard = 1.0 - np.exp(-self.risk[0] / self.risk[1])
         for z, zone in enumerate(market.zones):
-            self._tell("spot_price", zone, float(market.price[t, z]), now)
-            self._tell("spot_risk", zone, round(float(hazard[z]), 3), now)
+            self._publish("spot_price", zone, float(market.price[t, z]), now)
+            self._publish("spot_risk", zone, round(float(hazard[z]), 3), now)
         for z, zone in enumerate(self.names):
-            self._tell("carbon_intensity", zone, float(market.carbon[t, z]), now)
+            self._publish("carbon_intensity", zone, float(market.carbon[t, z]), now)
 
-    def _tell(self, kind: SignalKind, zone: str, value: float, now: int) -> None:
+    def _publish(self, kind: SignalKind, zone: str, value: float, now: int) -> None:
         last = self.directory.signals.get((zone, kind))
         if last is None or last.p50[0] != value:
             self.directory.apply(
@@ -256,8 +256,8 @@ def aws_v100(folder: Path, days: float) -> Market:
     prices = pl.read_parquet(folder / "spot_skynomad" / "v100_price.parquet").with_columns(
         pl.col("zone").cast(pl.String)
     )
-    told = prices.pivot(on="zone", index="tick", values="spot_usd_per_h").sort("tick")
-    both = wide.join(told, "tick", "inner", suffix="_usd").sort("tick").head(round(days * 86_400 / 195))
+    usd = prices.pivot(on="zone", index="tick", values="spot_usd_per_h").sort("tick")
+    both = wide.join(usd, "tick", "inner", suffix="_usd").sort("tick").head(round(days * 86_400 / 195))
     zones = tuple(sorted(set(wide.columns) & set(neighbours)))
     room = both.select(zones).to_numpy().astype(np.float64) * 16.0
     columns = [n + "_usd" if (n := neighbours[zone]) + "_usd" in both.columns else n for zone in zones]

@@ -25,7 +25,7 @@ from rich.table import Table
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from bench._report import machine
+from bench.common.report import machine
 from tests.actuators.loop import PARTITIONS, read_keyed
 from tests.kubernetes.cluster import pod
 from tests.kubernetes.controlplane import CONTROLLER, CONTROLLER_USER, ControlPlane, missing

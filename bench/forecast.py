@@ -33,8 +33,8 @@ import numpy as np
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))  # for `bench`
 
-from bench import _peers
-from bench._panels import SEASON, WEEK, Floats, Panel, by_day, held_out, mean, servegen, unexpected
+from bench.forecasts import peers
+from bench.forecasts.panels import SEASON, WEEK, Floats, Panel, by_day, held_out, mean, servegen, unexpected
 from numpy.typing import NDArray
 
 from flyball_models import bucket
@@ -143,11 +143,11 @@ def grids(budget: int, experts: int) -> dict[str, list[Any]]:
         rls.Config(season=SEASON, judged=JUDGED, horizons=h, forgetting=f, prior=p, clip=c)
         for f, p, c in product((0.995, 0.998, 0.9995, 0.9999), (0.003, 0.03), (1.0, 3.0))
     ]
-    mixes = [
+    ensembles = [
         weighting.Config(experts, JUDGED, h, eta, share, trust_eta=trust)
         for eta, share, trust in product((0.05, 0.1, 0.2, 0.4), (0.001, 0.01), (0.03, 0.3))
     ]
-    every: dict[str, Sequence[Any]] = {"damped": flat, "regression": regression, "mix": mixes}
+    every: dict[str, Sequence[Any]] = {"damped": flat, "regression": regression, "mix": ensembles}
     return {
         name: [g[i] for i in np.unique(np.linspace(0, len(g) - 1, budget).astype(int))] for name, g in every.items()
     }
@@ -273,7 +273,7 @@ def judge_peers(
         source, target = Path(folder, "in.npz"), Path(folder, "out.npz")
         np.savez(source, contexts=np.stack(contexts), horizons=HORIZONS)
         one = dict.fromkeys(("OMP_NUM_THREADS", "NUMBA_NUM_THREADS", "OPENBLAS_NUM_THREADS"), "1")
-        command = [python, _peers.__file__, str(source), str(target), *names]
+        command = [python, peers.__file__, str(source), str(target), *names]
         subprocess.run(command, check=True, env=os.environ | one)
         with np.load(target) as made:
             found = dict(made)
@@ -429,7 +429,7 @@ def main(arguments: Sequence[str] | None = None) -> dict[str, Any]:
     parser.add_argument("--json", type=Path, help="write all figures to this file")
     parser.add_argument("--peer-python", help="interpreter that has statsforecast")
     parser.add_argument("--parts", nargs="+", choices=PARTS, default=PARTS, help="what to show besides servegen")
-    parser.add_argument("--peers", nargs="+", choices=_peers.NAMES, default=_peers.NAMES, help="those to run")
+    parser.add_argument("--peers", nargs="+", choices=peers.NAMES, default=peers.NAMES, help="those to run")
     parser.add_argument("--settings", type=int, default=16, help="how many are tried for each tuned model")
     given = parser.parse_args(arguments)
     if not given.data.is_dir():

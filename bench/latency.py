@@ -22,10 +22,10 @@ from rich.table import Table
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
-from bench._broker import Sender, wait_for
-from bench._contest import WorkerProcess
-from bench._load import SEED, START_NS, Load
-from bench._report import machine, machine_line
+from bench.common.broker import Sender, wait_for
+from bench.common.contest import WorkerProcess
+from bench.common.load import SEED, START_NS, Load
+from bench.common.report import machine, machine_line
 from confluent_kafka import Consumer, TopicPartition
 
 from flyball_contracts.codec import decode_record

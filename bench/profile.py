@@ -25,10 +25,10 @@ from rich.table import Table
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
-from bench._memory_courses import SHAPES, judged
-from bench._profile_pods import pods
-from bench._profiles import Labelled, fit, labelled, moments
-from bench._report import machine, machine_line
+from bench.common.report import machine, machine_line
+from bench.profiles.memory_courses import SHAPES, judged
+from bench.profiles.pods import pods
+from bench.profiles.training import Labelled, fit, labelled, moments
 
 from flyball_models.profile import course, kinds, signals
 from flyball_models.profile.course import FEATURES
@@ -47,8 +47,8 @@ def predicted(table: kinds.Table, data: Labelled) -> tuple[dict[str, Names], dic
     parts = {"kind": (table.kinds, found.kind), "family": (table.families, found.family)}
     parts["bound"] = table.bounds, found.bound
     best = {name: np.array(names)[p.argmax(axis=0)] for name, (names, p) in parts.items()}
-    said = {name: float(p.max(axis=0).mean()) for name, (_, p) in parts.items()}
-    return best, said, float((found.strangeness > 1.0).mean())
+    confidence = {name: float(p.max(axis=0).mean()) for name, (_, p) in parts.items()}
+    return best, confidence, float((found.strangeness > 1.0).mean())
 
 
 def accuracy(found: dict[str, Names], data: Labelled) -> dict[str, float]:
@@ -150,11 +150,11 @@ def main(arguments: list[str] | None = None) -> int:
         shown.add_column(heading, justify="left" if heading[0] == "t" else "right")
 
     def row(title: str, data: Labelled, of: kinds.Table) -> dict[str, float]:
-        found, said, strange = predicted(of, data)
+        found, confidence, strange = predicted(of, data)
         right = accuracy(found, data)
-        rows[title] = {**right, "said_of_kind": said["kind"], "strange": strange}
+        rows[title] = {**right, "said_of_kind": confidence["kind"], "strange": strange}
         cells = [f"{right[name]:.1%}" for name in LABELS]
-        shown.add_row(title, *cells, f"{said['kind']:.1%}", f"{strange:.1%}")
+        shown.add_row(title, *cells, f"{confidence['kind']:.1%}", f"{strange:.1%}")
         return right
 
     known = row("held out", held, table)
@@ -226,8 +226,8 @@ def main(arguments: list[str] | None = None) -> int:
             of_pods.append({**p._asdict(), "workload": None})
             known_by = "with the service's own figures" if pages else "duty and memory alone"
             console.print(f"alibaba_gentd26, {known_by}: {p.kinds.total()} profiles of pods")
-            for what, told in (("kind", p.kinds), ("family", p.families), ("bottleneck", p.bounds)):
-                shares = ", ".join(f"{name} {k / told.total():.0%}" for name, k in told.most_common(6))
+            for what, tally in (("kind", p.kinds), ("family", p.families), ("bottleneck", p.bounds)):
+                shares = ", ".join(f"{name} {k / tally.total():.0%}" for name, k in tally.most_common(6))
                 console.print(f"  {what}: {shares}")
             if p.workload is not None:
                 console.print(f"  as a workload: {p.workload.kinds} {p.workload.families} {p.workload.bounds}")

@@ -37,7 +37,7 @@ TARGETS = {"memory": 1e-3, "gpu memory": 1e-3, "cpu": 1e-2}
 """Share of hours with a kill, share of CPU lacking, for which settings are tuned."""
 KILLS = (5.0, 10.0, 20.0, 50.0, 200.0)
 SLOWS = (5.0, 10.0, 20.0, 40.0, 100.0)
-LEARNED = 12
+TUNED = 12
 """Samples of CPU an hour that are learned from: means of five minutes."""
 
 
@@ -71,14 +71,14 @@ def rules(kind: str, first: Floats) -> list[Rule]:
     lasting = kind != "cpu"
     made: list[Rule] = []
     for half_life_d, stakes in product((2.0, 4.0, 8.0), KILLS if lasting else SLOWS):
-        shipped, learned = (cost.KILL, cost.MEMORY) if lasting else (cost.SLOW, cost.CPU)
-        config, chosen = learned._replace(half_life_s=half_life_d * 86_400.0), shipped._replace(stakes=stakes)
+        shipped, tuned = (cost.KILL, cost.MEMORY) if lasting else (cost.SLOW, cost.CPU)
+        config, chosen = tuned._replace(half_life_s=half_life_d * 86_400.0), shipped._replace(stakes=stakes)
         find = cost.killing if lasting else cost.slowing
 
         def ours(w: Floats, _: Floats, find: Any = find, config: Any = config, chosen: Any = chosen) -> Any:
             return (found := find(w, config.grid, chosen)), found, found
 
-        is_shipped = (config, chosen) == (learned, shipped)
+        is_shipped = (config, chosen) == (tuned, shipped)
         made.append(Rule("cost", f"{half_life_d:g} d, stakes {stakes:g}", config, ours, is_shipped))
     for p, margin in product((0.9, 0.95, 1.0), (0.0, 0.15, 0.3, 0.5, 1.0)):
         config = vpa.MEMORY if lasting else vpa.CPU
@@ -140,7 +140,7 @@ def play(rule: Rule, data: Series) -> tuple[Floats, NDArray[np.bool_], Floats]:
         if lasting:
             samples = np.where(there, top, np.nan)[None]
         else:
-            whole = block[: len(block) // LEARNED * LEARNED].reshape(LEARNED, -1, n)
+            whole = block[: len(block) // TUNED * TUNED].reshape(TUNED, -1, n)
             seen = np.isfinite(whole)
             samples = np.where(seen, whole, 0.0).sum(axis=1) / np.maximum(seen.sum(axis=1), 1)
             samples[~seen.any(axis=1)] = np.nan

@@ -29,9 +29,9 @@ from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))  # for `bench`, in the child processes too
 
-from bench._contest import Contest
-from bench._load import SEED, SIZES, Frames, Size
-from bench._report import as_json, machine_line, show
+from bench.common.contest import Contest
+from bench.common.load import SEED, SIZES, Frames, Size
+from bench.common.report import as_json, machine_line, show
 
 from flyball_contracts.errors import FlyballError
 from flyball_streams.broker import Broker, EmbeddedBroker, RealKafka, kafka
@@ -45,11 +45,11 @@ def run(
     """One contest on one broker: the rows, and what they are about."""
     task = progress.add_task(name, total=size.repeats)
 
-    def told(what: str) -> None:
+    def describe(what: str) -> None:
         progress.update(task, description=f"{name}: {what}")
 
     embedded = isinstance(broker, EmbeddedBroker)
-    with Contest(broker, size, seed, embedded=embedded, told=told, frames=frames) as contest:
+    with Contest(broker, size, seed, embedded=embedded, progress=describe, frames=frames) as contest:
         for _ in range(size.repeats):
             contest.segment()
             progress.advance(task)

@@ -21,8 +21,8 @@ from rich.table import Table
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
-from bench._load import SEED, Load
-from bench._report import machine, machine_line
+from bench.common.load import SEED, Load
+from bench.common.report import machine, machine_line
 
 from flyball_contracts.codec import Message
 from flyball_contracts.config import WorkerConfig

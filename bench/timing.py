@@ -28,8 +28,8 @@ from rich.table import Table
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))  # for `bench`
 
-from bench._grids import HOUR_NS, WEEK_H, Floats, Grid, grids, known, made_up, past
-from bench._report import machine
+from bench.common.report import machine
+from bench.series.grids import HOUR_NS, WEEK_H, Floats, Grid, grids, known, made_up, past
 
 from flyball_contracts.config import TimingConfig
 from flyball_contracts.ids import NS_PER_S

@@ -13,7 +13,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
-from bench._profiles import document, fit, labelled
+from bench.profiles.training import document, fit, labelled
 
 TABLE = Path(__file__).resolve().parent.parent / "models" / "flyball_models" / "profile" / "kinds.json"
 COUNT, HELD = 24_000, 4_000

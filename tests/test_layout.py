@@ -2,6 +2,7 @@
 
 import ast
 import tomllib
+from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -10,6 +11,11 @@ ROOT = Path(__file__).resolve().parent.parent
 PACKAGES = sorted(path.parent for path in ROOT.glob("*/flyball_*/__init__.py"))
 MODULES = sorted(path for package in PACKAGES for path in package.rglob("*.py"))
 ALARM_LINES = 500
+ROOM_MODULES = 15
+BIGGER_ROOMS = {
+    "bench": "each script is a command that users type; what scripts share lies in folders",
+    "contracts/flyball_contracts/config": "one file for each section of the configuration",
+}
 
 
 def name(path: Path) -> str:
@@ -47,3 +53,13 @@ def test_every_module_says_what_it_is_for() -> None:
 def test_files_stay_small() -> None:
     long = {name(path): lines for path in MODULES if (lines := len(path.read_text().splitlines())) > ALARM_LINES}
     assert long == {}, f"over {ALARM_LINES} lines: split by idea"
+
+
+def test_folders_stay_small() -> None:
+    found = [*MODULES, *(ROOT / "tests").rglob("*.py"), *(ROOT / "bench").rglob("*.py")]
+    modules = Counter(name(path.parent) for path in found if path.name != "__init__.py")
+    bigger = {folder: count for folder, count in modules.items() if count > ROOM_MODULES}
+    assert {f: n for f, n in bigger.items() if f not in BIGGER_ROOMS} == {}, (
+        f"over {ROOM_MODULES} modules: split by subject"
+    )
+    assert BIGGER_ROOMS.keys() <= bigger.keys(), "an exception that is not needed any more: remove it"

@@ -20,7 +20,7 @@ from flyball_contracts.codec import record_message
 from flyball_contracts.config import Config, load_config, parse_config
 from flyball_contracts.errors import ConfigError
 from flyball_contracts.kafka import producer_settings
-from flyball_contracts.signing import new_key
+from flyball_contracts.security.signing import new_key
 from flyball_contracts.topics import DECISIONS, TOPICS
 from flyball_streams.broker import EmbeddedBroker
 

@@ -9,18 +9,18 @@ from typing import NamedTuple, cast
 from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, KafkaException, Message, TopicPartition
 
 from flyball_actuators.audit import Trail
-from flyball_actuators.authority import Authority
-from flyball_actuators.carry_out import Carrier
+from flyball_actuators.execution.authority import Authority
+from flyball_actuators.execution.carry_out import Carrier
+from flyball_actuators.execution.judge import Judge
+from flyball_actuators.execution.lanes import MOST_WAITING, Lanes
+from flyball_actuators.execution.task import Words
 from flyball_actuators.guard import longest_s
-from flyball_actuators.judge import Judge
-from flyball_actuators.lanes import MOST_WAITING, Lanes
 from flyball_actuators.ledger import Ledger
 from flyball_actuators.messages import headers_of
 from flyball_actuators.platforms import Platforms, pools_of
 from flyball_actuators.progress import Progress
 from flyball_actuators.report import ActuatorReport
 from flyball_actuators.session import CLIENT, Session, reading
-from flyball_actuators.task import Words
 from flyball_actuators.topics_watch import TopicsChanged, TopicsWatch
 from flyball_contracts.codec import decode_record
 from flyball_contracts.config import Config

@@ -5,7 +5,7 @@ import shlex
 import click
 
 from flyball_contracts.config import Config
-from flyball_contracts.rights import Right, roles
+from flyball_contracts.security.rights import Right, roles
 
 _ADD = "kafka-acls.sh --bootstrap-server $BROKER --command-config $ADMIN --add"
 

@@ -4,6 +4,7 @@ import errno
 import importlib
 import os
 import sys
+from importlib.util import find_spec
 from typing import Any
 
 import click
@@ -44,6 +45,8 @@ COMMANDS = {
     "health": "Exit 0 when a service's health file is fresh.",
 }
 
+ROOMS = ("services", "decisions", "recordings", "setup")
+
 
 class Lazy(click.Group):
     """A group that imports a subcommand's module only when it runs: ``flyball agent`` needs no JAX."""
@@ -57,7 +60,8 @@ class Lazy(click.Group):
         """Import the module of one command; ``None`` for a name that does not exist."""
         if cmd_name not in COMMANDS:
             return None
-        module = importlib.import_module(f"flyball_cli.commands.{cmd_name}_command")
+        names = (f"flyball_cli.commands.{room}.{cmd_name}_command" for room in ROOMS)
+        module = importlib.import_module(next(name for name in names if find_spec(name)))
         command: click.Command = module.command
         return command
 

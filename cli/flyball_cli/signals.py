@@ -28,7 +28,7 @@ def handle(function: Callable[[int, FrameType | None], object]) -> None:
     ):
         if signal.getsignal(number) is not signal.SIG_IGN:
             signal.signal(number, handler)
-    sys.unraisablehook = _told_again
+    sys.unraisablehook = _raised_again
 
 
 def end_process(number: int, _frame: FrameType | None) -> None:
@@ -53,7 +53,7 @@ def _hang_up(_number: int, _frame: FrameType | None) -> None:
     signal.raise_signal(signal.SIGTERM)  # whoever handles that by now
 
 
-def _told_again(lost: "sys.UnraisableHookArgs") -> None:
+def _raised_again(lost: "sys.UnraisableHookArgs") -> None:
     """Repeat a signal whose exception got lost in a callback of the interpreter, as happens in imports."""
     if isinstance(lost.exc_value, Ended):
         again = threading.Timer(AGAIN_S, os.kill, (os.getpid(), lost.exc_value.number))

@@ -8,7 +8,7 @@ if TYPE_CHECKING:
     from types import TracebackType
 
 INTERRUPTED = 130
-_told = sys.excepthook
+_shown = sys.excepthook
 
 
 def main() -> None:
@@ -28,4 +28,4 @@ def _quiet(kind: type[BaseException], error: BaseException, trace: "TracebackTyp
     """Show no traceback for Ctrl-C, which may come before it is handled."""
     if issubclass(kind, KeyboardInterrupt):
         os._exit(INTERRUPTED)
-    _told(kind, error, trace)
+    _shown(kind, error, trace)

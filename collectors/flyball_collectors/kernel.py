@@ -1,4 +1,4 @@
-"""Reading the small text files in which the kernel tells things."""
+"""Reading the kernel's small text files."""
 
 import os
 from collections.abc import Iterable
@@ -25,9 +25,9 @@ def text_of(path: Path | str, most_bytes: int = 1 << 30) -> str:
         os.close(file)
 
 
-def numbers(words: Iterable[str]) -> list[int]:
+def numbers(fields: Iterable[str]) -> list[int]:
     """The words as integers, or an empty list when one is not."""
     try:
-        return [int(word) for word in words]
+        return [int(field) for field in fields]
     except ValueError:
         return []

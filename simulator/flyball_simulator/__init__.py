@@ -1,6 +1,6 @@
 """A simulated GPU fleet that sends what real agents and feeds send."""
 
 from flyball_simulator.fleet import Fleet as Fleet
-from flyball_simulator.run import run_fleet as run_fleet
 from flyball_simulator.scaled import scaled as scaled
-from flyball_simulator.sender import FleetReport as FleetReport
+from flyball_simulator.service.run import run_fleet as run_fleet
+from flyball_simulator.service.sender import FleetReport as FleetReport

@@ -11,11 +11,11 @@ from flyball_contracts.errors import RecordError
 from flyball_contracts.records import Account, AnyDecision, Inventory, SubjectState, WorkloadSpec
 from flyball_contracts.records.events import node_event
 from flyball_contracts.simulated import CellState, NodeState, Submission
-from flyball_simulator.accounts import Meter
-from flyball_simulator.healing import Healing
-from flyball_simulator.hosts import Hosts
+from flyball_simulator.cell.accounts import Meter
+from flyball_simulator.cell.healing import Healing
+from flyball_simulator.cell.plant import Plant
+from flyball_simulator.hardware.hosts import Hosts
 from flyball_simulator.operations import Ledger
-from flyball_simulator.plant import Plant
 from flyball_simulator.signals import make_signals
 from flyball_simulator.telemetry import FrameTime, frame_messages, make_inventory
 

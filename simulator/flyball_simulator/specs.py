@@ -8,10 +8,10 @@ from flyball_contracts.errors import ConfigError
 from flyball_contracts.ids import NS_PER_S
 from flyball_contracts.records import Objective, WorkloadSpec
 from flyball_contracts.records.workloads import WorkloadKind
-from flyball_simulator.gpus import APPETITES
-from flyball_simulator.placement import Demanded
-from flyball_simulator.site import Site
-from flyball_simulator.sku import SKUS, SkuData
+from flyball_simulator.cell.placement import Demanded
+from flyball_simulator.hardware.gpus import APPETITES
+from flyball_simulator.hardware.site import Site
+from flyball_simulator.hardware.sku import SKUS, SkuData
 
 PAUSE_NOTEBOOK_S = 5.0
 

@@ -10,8 +10,8 @@ from flyball_contracts.config import FleetConfig
 from flyball_contracts.frame import Frame
 from flyball_contracts.metrics import GPU, HOST, WORKLOAD
 from flyball_contracts.records import Allocation, Inventory
-from flyball_simulator.hosts import CPUS, MEMORY_BYTES
-from flyball_simulator.site import Floats, Ints, Node, Site
+from flyball_simulator.hardware.hosts import CPUS, MEMORY_BYTES
+from flyball_simulator.hardware.site import Floats, Ints, Node, Site
 
 READ_NS = 6_000_000
 DRIVER_VERSION = "580.95.05"

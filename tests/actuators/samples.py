@@ -1,6 +1,7 @@
 """Decisions, specifications and worlds for the actuator's tests."""
 
 from collections.abc import Iterable
+from typing import Any
 
 from flyball_actuators.guard import NodeInfo, World
 from flyball_contracts.records import (
@@ -10,7 +11,6 @@ from flyball_contracts.records import (
     Migrate,
     Portion,
     Preempt,
-    Resources,
     Scale,
     WorkloadSpec,
 )
@@ -66,10 +66,8 @@ def scale(
     ttl_s: int = 120,
     cell: str = CELL,
     target: str = "",
-    power_limit_w: float | None = None,
-    resources: Resources | None = None,
-    resources_before: Resources | None = None,
     mix: Iterable[tuple[str, int, int]] = (),
+    **fields: Any,
 ) -> Scale:
     return Scale(
         id=id_,
@@ -83,10 +81,8 @@ def scale(
         policy="test",
         replicas=after,
         replicas_before=before,
-        power_limit_w=power_limit_w,
-        resources=resources,
-        resources_before=resources_before,
         mix=tuple(Portion(offer=name, replicas=n, replicas_before=was) for name, was, n in mix),
+        **fields,
     )
 
 

@@ -6,17 +6,18 @@ from pathlib import Path
 import numpy as np
 import polars as pl
 import pytest
-from bench import _panels, forecast
+from bench import forecast
+from bench.forecasts import panels
 
 
 @pytest.fixture
 def data(tmp_path: Path) -> Path:
     """Five daily clients and a dead one, two weeks of ten minutes, with one outage of all of them."""
     rng = np.random.default_rng(1)
-    ticks = np.arange(2 * _panels.WEEK)
+    ticks = np.arange(2 * panels.WEEK)
     rows: list[pl.DataFrame] = []
     for client in range(6):
-        rate = 20 * np.exp(np.sin(2 * np.pi * ticks / _panels.SEASON) + 0.2 * rng.normal(size=len(ticks)))
+        rate = 20 * np.exp(np.sin(2 * np.pi * ticks / panels.SEASON) + 0.2 * rng.normal(size=len(ticks)))
         rate[1200:1230] = 0.0
         if client == 5:
             rate[:] = 0.0
@@ -46,23 +47,23 @@ def test_it_reports_every_row_and_its_figures_are_right(
     assert sum(report["weights_60min"].values()) == pytest.approx(1.0, abs=1e-3)
 
     # The last value by hand, over what follows week 1, both ends known.
-    panel = _panels.servegen(data)
+    panel = panels.servegen(data)
     y, known = panel.y.astype(float), panel.known
     ahead = forecast.HORIZONS
-    off = np.abs(y[ahead:] - y[:-ahead])[_panels.WEEK :]
-    pairs = (known[ahead:] & known[:-ahead])[_panels.WEEK :]
+    off = np.abs(y[ahead:] - y[:-ahead])[panels.WEEK :]
+    pairs = (known[ahead:] & known[:-ahead])[panels.WEEK :]
     by_series = (off * pairs).sum(axis=0) / pairs.sum(axis=0) / panel.scale
     assert rows["last"]["mase_60min"] == pytest.approx(np.median(by_series[::4]), rel=1e-4)
 
 
 def test_the_days_least_like_the_day_before_are_the_unexpected_ones() -> None:
     rng = np.random.default_rng(3)
-    ticks = np.arange(2 * _panels.WEEK)
-    daily = np.sin(2 * np.pi * ticks / _panels.SEASON)[:, None]
+    ticks = np.arange(2 * panels.WEEK)
+    daily = np.sin(2 * np.pi * ticks / panels.SEASON)[:, None]
     y = 20 * np.exp(daily + 0.05 * rng.normal(size=(len(ticks), 10)))
-    start = _panels.WEEK + 3 * _panels.SEASON
-    y[start : start + _panels.SEASON, 4] *= 5  # one day of one series, and so the day after it
-    found = _panels.unexpected(_panels.panel("p", y, np.ones(y.shape, np.bool_)))
+    start = panels.WEEK + 3 * panels.SEASON
+    y[start : start + panels.SEASON, 4] *= 5  # one day of one series, and so the day after it
+    found = panels.unexpected(panels.panel("p", y, np.ones(y.shape, np.bool_)))
     assert found[4, 3]
     assert found[4, 4]
     assert found.sum() == 7
@@ -80,4 +81,4 @@ def test_a_folder_without_two_weeks_is_refused(tmp_path: Path) -> None:
     short = pl.DataFrame({"model": ["m"], "client": [0], "t_s": [0], "rate_rps": [1.0]})
     short.write_parquet(tmp_path / "servegen" / "rates.parquet")
     with pytest.raises(SystemExit, match="no model has two weeks"):
-        _panels.servegen(tmp_path)
+        panels.servegen(tmp_path)

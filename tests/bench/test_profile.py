@@ -4,8 +4,8 @@ import json
 
 import numpy as np
 from bench import profile
-from bench._memory_courses import SHAPES, judged
-from bench._profiles import document, fit, labelled
+from bench.profiles.memory_courses import SHAPES, judged
+from bench.profiles.training import document, fit, labelled
 
 from flyball_models.profile import kinds
 from flyball_simulator.profiles import FAMILIES, KINDS

@@ -4,7 +4,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from bench import _record_ratio as record_ratio
+from bench.anomalies import record_ratio
 from hypothesis import given, settings, strategies as st
 
 N = 16

@@ -1,7 +1,7 @@
 """`bench/timing.py` on a synthetic grid: no policy beats the optimum, and ours keeps deadlines."""
 
 from bench import timing
-from bench._grids import made_up
+from bench.series.grids import made_up
 
 
 def test_every_policy_has_its_row_and_none_beats_hindsight() -> None:

@@ -6,8 +6,8 @@ from pathlib import Path
 import numpy as np
 import polars as pl
 import pytest
-from bench._nab import CATEGORY, read_nab
-from bench._worldcup import read_worldcup
+from bench.series.nab import CATEGORY, read_nab
+from bench.series.worldcup import read_worldcup
 
 from flyball_contracts.errors import RecordingError
 

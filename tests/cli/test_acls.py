@@ -6,7 +6,7 @@ import pytest
 from tests.cli.shell import flyball
 
 from flyball_contracts.config import Config
-from flyball_contracts.rights import roles
+from flyball_contracts.security.rights import roles
 from flyball_contracts.topics import CONTROLS, DECISIONS, WORKLOADS
 
 COPY = Path(__file__).resolve().parents[2] / "infra" / "kafka" / "acls.sh"

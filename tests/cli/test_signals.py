@@ -42,7 +42,7 @@ def interrupted(module: str, number: signal.Signals, *arguments: str) -> tuple[i
 
 
 @pytest.mark.parametrize("number", SIGNALS)
-@pytest.mark.parametrize("module", ["click", "flyball_cli.commands.topics_command", "confluent_kafka"])
+@pytest.mark.parametrize("module", ["click", "flyball_cli.commands.setup.topics_command", "confluent_kafka"])
 def test_while_modules_are_imported(module: str, number: signal.Signals) -> None:
     assert interrupted(module, number, "topics", "--create") == (STATUS[number], "")
 

@@ -8,7 +8,7 @@ import pytest
 from rich.console import Console
 from tests.cli.shell import check_refused, flyball
 
-from flyball_cli.commands.replay_command import tabulated
+from flyball_cli.commands.recordings.replay_command import tabulated
 from flyball_streams.engine.stats import LaneStats
 from flyball_streams.recording.offline import Replayed
 

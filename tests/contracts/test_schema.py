@@ -8,7 +8,7 @@ import pytest
 import yaml
 from hypothesis import HealthCheck, given, settings, strategies as st
 from tests.contracts.strategies import records, samples
-from tests.contracts.test_golden import frame_of
+from tests.contracts.wire.test_golden import frame_of
 
 from flyball_contracts.codec import RECORD_TYPES, frame_message, record_message
 from flyball_contracts.metrics import LAYOUTS

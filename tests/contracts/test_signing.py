@@ -9,7 +9,7 @@ from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption,
 from hypothesis import given, strategies as st
 
 from flyball_contracts.errors import ConfigError, DecodeError
-from flyball_contracts.signing import HEADER, Keyring, Signer, new_key
+from flyball_contracts.security.signing import HEADER, Keyring, Signer, new_key
 
 TOPIC = "flyball.decisions.v1"
 

@@ -6,7 +6,7 @@ from zoneinfo import ZoneInfo
 
 import pytest
 from msgspec.structs import replace
-from tests.dashboard import scene
+from tests.dashboard.scenes import scene
 
 from flyball_contracts.ids import NS_PER_S
 from flyball_contracts.records import Arrivals, Demand, DemandTick, Forecast, Plan, Signal
@@ -14,9 +14,9 @@ from flyball_streams.dashboard.charts.carbon import carbon_options, running_span
 from flyball_streams.dashboard.charts.demand import demand_options, empty_demand_options
 from flyball_streams.dashboard.charts.fleet import MAX_SQUARES, fleet_caption, fleet_map
 from flyball_streams.dashboard.charts.palette import Options
-from flyball_streams.dashboard.demand import Workload
 from flyball_streams.dashboard.look import LIGHT, Look
-from flyball_streams.dashboard.state import FleetView
+from flyball_streams.dashboard.state.demand import Workload
+from flyball_streams.dashboard.state.fleet import FleetView
 
 LOOK = Look()
 

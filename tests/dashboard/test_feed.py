@@ -6,7 +6,7 @@ from collections.abc import Callable, Generator
 from contextlib import contextmanager
 
 import pytest
-from tests.dashboard import scene
+from tests.dashboard.scenes import scene
 
 from flyball_contracts.codec import Message
 from flyball_contracts.config import KafkaConfig
@@ -14,7 +14,7 @@ from flyball_contracts.deadletter import dead_letter
 from flyball_contracts.topics import DECISIONS, INVENTORY, TOPICS
 from flyball_streams.broker import EmbeddedBroker
 from flyball_streams.dashboard.feed import TAIL, Feed
-from flyball_streams.dashboard.state import FleetView
+from flyball_streams.dashboard.state.fleet import FleetView
 
 PARTITIONS = {topic.name: 2 for topic in TOPICS.values()}
 Start = Callable[..., EmbeddedBroker]

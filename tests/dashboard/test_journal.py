@@ -4,16 +4,16 @@ from itertools import permutations
 from typing import Any
 
 from msgspec.structs import replace
-from tests.dashboard import scene
+from tests.dashboard.scenes import scene
 
 from flyball_contracts.ids import NS_PER_S
 from flyball_contracts.records import Outcome
 from flyball_streams.dashboard.charts.demand import demand_options, window
 from flyball_streams.dashboard.charts.marks import marks_of
-from flyball_streams.dashboard.journal import Journal, verdict
 from flyball_streams.dashboard.links import decision_link, node_link
 from flyball_streams.dashboard.look import DARK, Look
-from flyball_streams.dashboard.state import FleetView
+from flyball_streams.dashboard.state.fleet import FleetView
+from flyball_streams.dashboard.state.journal import Journal, verdict
 
 LOOK = Look()
 

@@ -4,7 +4,7 @@ from datetime import UTC
 
 import pytest
 from hypothesis import given, strategies as st
-from tests.dashboard import scene
+from tests.dashboard.scenes import scene
 
 from flyball_streams.dashboard.look import DARK, LIGHT, THEME_COOKIE, ZONE_COOKIE, Look, Palette, look_of
 from flyball_streams.dashboard.text import UNKNOWN

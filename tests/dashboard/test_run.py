@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.dashboard import scene
+from tests.dashboard.scenes import scene
 from tests.dashboard.serve import serving
 
 from flyball_contracts.config import Config, DashboardConfig

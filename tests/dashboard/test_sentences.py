@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 from msgspec.structs import replace
-from tests.dashboard import scene
+from tests.dashboard.scenes import scene
 
 from flyball_contracts.ids import NS_PER_S
 from flyball_contracts.records import Effect, Outcome, Portion, Resources, Scale, SubjectState

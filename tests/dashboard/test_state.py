@@ -6,17 +6,17 @@ import numpy as np
 import pytest
 from hypothesis import given, settings, strategies as st
 from msgspec.structs import replace
-from tests.dashboard import scene
+from tests.dashboard.scenes import scene
 
 from flyball_contracts.ids import NS_PER_S
 from flyball_contracts.metrics import GPU
 from flyball_contracts.records import DemandTick, NodeEvent, Portion, Preempt, ProposalTick, Resources, WorkloadSpec
 from flyball_contracts.topics import INVENTORY, WORKLOADS
-from flyball_streams.dashboard.bounded import Bounded
-from flyball_streams.dashboard.incidents import health_of, incident_id
-from flyball_streams.dashboard.journal import MAX_DECISIONS, verdict
-from flyball_streams.dashboard.state import FleetView
-from flyball_streams.dashboard.summary import Glance, Summary, summarise
+from flyball_streams.dashboard.state.bounded import Bounded
+from flyball_streams.dashboard.state.fleet import FleetView
+from flyball_streams.dashboard.state.incidents import health_of, incident_id
+from flyball_streams.dashboard.state.journal import MAX_DECISIONS, verdict
+from flyball_streams.dashboard.state.summary import Glance, Summary, summarise
 
 SMALL = scene.Fleet(nodes=6, gpus=4)
 

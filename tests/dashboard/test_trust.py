@@ -1,10 +1,10 @@
 """What the page says of a workload's forecast."""
 
 from msgspec.structs import replace
-from tests.dashboard import scene
+from tests.dashboard.scenes import scene
 
 from flyball_contracts.records import Forecast, WorkloadSpec
-from flyball_streams.dashboard.demand import Workload
+from flyball_streams.dashboard.state.demand import Workload
 
 
 def test_why_there_is_no_forecast() -> None:

@@ -5,17 +5,17 @@ from itertools import pairwise
 import pytest
 from hypothesis import given, strategies as st
 from msgspec.structs import replace
-from tests.dashboard import scene
+from tests.dashboard.scenes import scene
 
 from flyball_contracts.ids import NS_PER_S
-from flyball_streams.dashboard.accounts import WINDOW_NS, share_in_time
 from flyball_streams.dashboard.charts.service import BASELINE, service_options
 from flyball_streams.dashboard.look import Look
-from flyball_streams.dashboard.state import FleetView
-from flyball_streams.dashboard.summary import summarise
+from flyball_streams.dashboard.state.accounts import WINDOW_NS, share_in_time
+from flyball_streams.dashboard.state.fleet import FleetView
+from flyball_streams.dashboard.state.summary import summarise
+from flyball_streams.dashboard.state.thinned import Thinned
+from flyball_streams.dashboard.state.worth import Worth, worth_of
 from flyball_streams.dashboard.text import MINUS
-from flyball_streams.dashboard.thinned import Thinned
-from flyball_streams.dashboard.worth import Worth, worth_of
 
 SMALL = scene.Fleet(nodes=6, gpus=4)
 

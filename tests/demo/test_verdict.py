@@ -13,7 +13,7 @@ from flyball_contracts.codec import record_message
 from flyball_contracts.config import KafkaConfig
 from flyball_contracts.kafka import producer_settings
 from flyball_contracts.records import Outcome, Record, SubjectState
-from flyball_contracts.records.outcomes import OutcomeStatus
+from flyball_contracts.records.commands.outcomes import OutcomeStatus
 from flyball_contracts.simulated import Operation
 from flyball_contracts.topics import TOPICS
 from flyball_streams.broker import EmbeddedBroker

@@ -6,19 +6,19 @@ from pathlib import Path
 
 import pytest
 from tests.conftest import NO_SKIP_VARIABLE, ROOT
-from tests.kubernetes.chart import helm_program
 from tests.kubernetes.cluster import Cluster
 from tests.kubernetes.controlplane import ControlPlane, missing
+from tests.kubernetes.helm.chart import helm_program
 
 VARIABLE = "FLYBALL_CONTROLPLANE"
 # Where CI could not build a control plane it says so; everywhere else these tests skip with the reason.
 ABSENT = os.environ.get(NO_SKIP_VARIABLE) == "1" and not os.environ.get(VARIABLE)
 REAL = (
-    "test_autoscaler.py",
-    "test_chart.py",
-    "test_chart_path.py",
+    "autoscalers/test_autoscaler.py",
+    "helm/test_chart.py",
+    "helm/test_path.py",
     "test_controller.py",
-    "test_keda.py",
+    "autoscalers/test_keda.py",
     "test_loop.py",
     "test_platform.py",
     "test_rights.py",
@@ -27,7 +27,7 @@ REAL = (
     "test_trial.py",
 )
 NO_HELM = os.environ.get(NO_SKIP_VARIABLE) == "1" and helm_program() is None
-collect_ignore = [*REAL] if ABSENT else ["test_chart.py", "test_chart_path.py"] if NO_HELM else []
+collect_ignore = [*REAL] if ABSENT else ["helm/test_chart.py", "helm/test_path.py"] if NO_HELM else []
 
 
 @pytest.fixture(scope="session")

@@ -16,7 +16,7 @@ from confluent_kafka.admin._resource import ResourcePatternType, ResourceType
 from flyball_cli.acls import render
 from flyball_cli.topics import create_topics
 from flyball_contracts.config import Config, KafkaConfig
-from flyball_contracts.rights import Right, roles
+from flyball_contracts.security.rights import Right, roles
 from flyball_streams.broker import RealKafka
 
 ROLES = roles(Config())

@@ -7,7 +7,7 @@ from tests.rights.ground import END_S, ROLES, Ground
 
 from flyball_contracts.errors import ConfigError
 from flyball_contracts.kafka.preflight import preflight
-from flyball_contracts.rights import Right
+from flyball_contracts.security.rights import Right
 
 pytestmark = pytest.mark.integration
 

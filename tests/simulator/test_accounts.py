@@ -12,8 +12,8 @@ from flyball_contracts.metrics import GPU
 from flyball_contracts.records import Account, WorkloadAccount
 from flyball_contracts.topics import INSIGHTS
 from flyball_simulator import Fleet
-from flyball_simulator.baseline import Baseline
-from flyball_simulator.platform import Platform
+from flyball_simulator.cell.baseline import Baseline
+from flyball_simulator.service.platform import Platform
 from flyball_simulator.signals import carbon_now
 
 CALM = replace(CONFIG, failing=(), straggling=())

@@ -4,8 +4,8 @@ from msgspec.structs import replace
 from tests.simulator.orders import CONFIG, START_NS
 
 from flyball_contracts.config import FleetConfig
-from flyball_simulator.baseline import Baseline
-from flyball_simulator.hpa import PodAutoscaler
+from flyball_simulator.cell.baseline import Baseline
+from flyball_simulator.cell.hpa import PodAutoscaler
 
 
 def run(config: FleetConfig, ticks: int) -> Baseline:

@@ -26,7 +26,7 @@ from flyball_contracts.records import AnyDecision, Inventory
 from flyball_contracts.simulated import Operation, Submission
 from flyball_contracts.topics import INVENTORY, TELEMETRY, TOPICS
 from flyball_simulator import Fleet, FleetReport, run_fleet
-from flyball_simulator.platform import Platform
+from flyball_simulator.service.platform import Platform
 from flyball_streams.broker import EmbeddedBroker
 
 START_NS = 1_750_000_000_000_000_000
@@ -94,7 +94,7 @@ def test_it_stops_in_the_middle_of_a_wait(kafka: KafkaConfig) -> None:
 
 
 def test_no_broker_is_said_clearly(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("flyball_simulator.sender._CONNECT_S", 0.3)
+    monkeypatch.setattr("flyball_simulator.service.sender._CONNECT_S", 0.3)
     with pytest.raises(TransportError, match=r"no broker answers at 127.0.0.1:1 .* check kafka.bootstrap"):
         run_fleet(CONFIG, KafkaConfig(bootstrap="127.0.0.1:1"), stop=threading.Event(), start_ns=START_NS, ticks=1)
 

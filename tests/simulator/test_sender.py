@@ -10,7 +10,7 @@ from flyball_contracts.config import KafkaConfig
 from flyball_contracts.kafka import consumer_settings
 from flyball_contracts.topics import INVENTORY, TOPICS
 from flyball_simulator import Fleet
-from flyball_simulator.sender import Sender
+from flyball_simulator.service.sender import Sender
 from flyball_streams.broker import ApiKey, EmbeddedBroker, Fault
 
 

@@ -14,8 +14,8 @@ from flyball_contracts.errors import ConfigError
 from flyball_contracts.records import SubjectState
 from flyball_contracts.simulated import CellState, NodeState, Operation, Rejection, Submission
 from flyball_simulator import Fleet
-from flyball_simulator.platform import Platform
-from flyball_simulator.server import MOST_BYTES, serving
+from flyball_simulator.service.platform import Platform
+from flyball_simulator.service.server import MOST_BYTES, serving
 
 
 class Door:

@@ -10,10 +10,10 @@ from tests.simulator.orders import CONFIG, START_NS, preempt, scale
 
 from flyball_contracts.config import FleetConfig
 from flyball_simulator import Fleet
-from flyball_simulator.baseline import Baseline
+from flyball_simulator.cell.baseline import Baseline
+from flyball_simulator.cell.plant import Plant
 from flyball_simulator.loads.arrivals import Arrivals
 from flyball_simulator.loads.base import Moment
-from flyball_simulator.plant import Plant
 
 SERVICES = [s.name for s in CONFIG.services]
 

@@ -17,7 +17,7 @@ from flyball_contracts.records import (
     SubjectState,
     WorkloadSpec,
 )
-from flyball_contracts.records.outcomes import RefusalCode, Urgency
+from flyball_contracts.records.commands.outcomes import RefusalCode, Urgency
 
 VerdictStatus = Literal["accepted", "refused", "superseded"]
 

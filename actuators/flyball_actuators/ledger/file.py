@@ -21,7 +21,7 @@ from flyball_actuators.ledger.lines import Chain, crc32, lines_of
 from flyball_actuators.ledger.lock import locked
 from flyball_contracts.errors import ConfigError
 from flyball_contracts.records import AnyDecision, Outcome
-from flyball_contracts.records.outcomes import OutcomeStatus
+from flyball_contracts.records.commands.outcomes import OutcomeStatus
 
 Step = Literal["granted", "sent"] | OutcomeStatus
 HEADER = b"flyball-ledger 2\n"

@@ -10,7 +10,7 @@ import msgspec
 
 from flyball_contracts.errors import TransportError
 from flyball_contracts.records import AnyDecision, SubjectState
-from flyball_contracts.records.outcomes import RefusalCode
+from flyball_contracts.records.commands.outcomes import RefusalCode
 
 Subject = Literal["workload", "pool"]
 

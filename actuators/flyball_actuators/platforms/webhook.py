@@ -25,7 +25,7 @@ from flyball_actuators.platforms.states import named_replicas
 from flyball_contracts.config import PlatformConfig
 from flyball_contracts.errors import ConfigError
 from flyball_contracts.records import AnyDecision, SubjectState
-from flyball_contracts.secret import secret
+from flyball_contracts.security.secret import secret
 from flyball_contracts.webhook import Cell, Operation, Rejection, Submission
 
 T = TypeVar("T")

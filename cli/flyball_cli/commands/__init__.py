@@ -1,1 +1,1 @@
-"""One module for each subcommand; its ``command`` is what the group runs."""
+"""One module for each subcommand, in rooms; its ``command`` is what the group runs."""

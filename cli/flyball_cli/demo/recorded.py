@@ -26,7 +26,7 @@ def fleet_of_recording(path: Path, config: WorkerConfig, tick_s: float, seed: in
 
     Raises :class:`RecordingError` when the file cannot be read, or no service in it reports its work.
     """
-    from flyball_streams.backtest.recorded import read_recording
+    from flyball_streams.backtest.demands.recorded import read_recording
 
     recorded = read_recording(path, config)
     step = max(1, round(tick_s))

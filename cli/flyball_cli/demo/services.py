@@ -15,7 +15,7 @@ from flyball_cli.demo.children import Child
 from flyball_cli.demo.platform import Platform
 from flyball_contracts.config import Config, DecisionKey, FleetConfig, PlatformConfig, load_config
 from flyball_contracts.errors import TransportError
-from flyball_contracts.signing import new_key
+from flyball_contracts.security.signing import new_key
 
 TICKS_PER_S = 6.0
 """Most ticks of the fleet in a second of the wall clock; with more speed a tick is longer."""
@@ -146,9 +146,9 @@ class Services:
             str(self._plan.speed),
         )
         self._child("agent", "agent")
-        if not self._until(lambda: _said(fleet, "platform: "), "the simulated platform does not listen", stop):
+        if not self._until(lambda: _printed(fleet, "platform: "), "the simulated platform does not listen", stop):
             return
-        url = _said(fleet, "platform: ") or ""
+        url = _printed(fleet, "platform: ") or ""
         self.platform = Platform(url)
         platforms = (
             PlatformConfig(cells=(self._plan.fleet.cell,), driver="simulated", url=url, poll_s=self._poll_s),
@@ -169,7 +169,7 @@ class Services:
 
     def url(self) -> str | None:
         """Address of the dashboard, once it has said so."""
-        return next((_said(child, "dashboard: ") for child in self.children if child.name == "dashboard"), None)
+        return next((_printed(child, "dashboard: ") for child in self.children if child.name == "dashboard"), None)
 
     @property
     def _poll_s(self) -> float:
@@ -198,7 +198,7 @@ def _tick_s(speed: float) -> float:
     return max(1.0, float(math.ceil(speed / TICKS_PER_S)))
 
 
-def _said(child: Child, prefix: str) -> str | None:
+def _printed(child: Child, prefix: str) -> str | None:
     for line in child.log.read_text(encoding="utf-8", errors="replace").splitlines():
         if line.startswith(prefix):
             return line.removeprefix(prefix)

@@ -79,14 +79,16 @@ def comparison(accounts: Mapping[str, Account]) -> Table | None:
     table.add_column("unit")
     without = (None,) * len(ROWS) if baseline is None else values_of(baseline)
     for row, ours, theirs in zip(ROWS, values_of(actual), without, strict=True):
-        table.add_row(row.name, _said(ours, row.form), _said(theirs, row.form), _change(row, ours, theirs), row.unit)
+        table.add_row(
+            row.name, _formatted(ours, row.form), _formatted(theirs, row.form), _change(row, ours, theirs), row.unit
+        )
     kept = [_kept(account) for account in (actual, baseline)]
     if any(kept):
         table.add_row("deadlines kept", *kept, "", "jobs")
     return table
 
 
-def _said(value: float | None, form: str) -> str:
+def _formatted(value: float | None, form: str) -> str:
     return "-" if value is None else format(value, form)
 
 

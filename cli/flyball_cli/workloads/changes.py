@@ -43,10 +43,10 @@ def lines_of(change: Change) -> list[str]:
         return [f"- {name} (removed)"]
     if before is None:
         fields = {key: value for key, value in _flat(written(after)).items() if key != "workload"}
-        return [f"+ {name} (new)", *(f"    {key}: {_told(value)}" for key, value in fields.items())]
+        return [f"+ {name} (new)", *(f"    {key}: {_shown(value)}" for key, value in fields.items())]
     old, new = _flat(plain(before)), _flat(plain(after))
     keys = [key for key in dict.fromkeys([*old, *new]) if old.get(key) != new.get(key)]
-    return [f"~ {name}", *(f"    {key}: {_told(old.get(key))} -> {_told(new.get(key))}" for key in keys)]
+    return [f"~ {name}", *(f"    {key}: {_shown(old.get(key))} -> {_shown(new.get(key))}" for key in keys)]
 
 
 def warnings_of(spec: WorkloadSpec) -> list[str]:
@@ -84,5 +84,5 @@ def _flat(data: Mapping[str, Any], path: str = "") -> dict[str, Any]:
     return found
 
 
-def _told(value: Any) -> str:
+def _shown(value: Any) -> str:
     return "none" if value is None else value if isinstance(value, str) else json.dumps(value)

@@ -14,7 +14,7 @@ from flyball_contracts.records import Allocation, Device, Inventory
 def build_inventory(
     config: AgentConfig, identity: Identity, parts: Iterable[Parts], *, epoch: int, time_ns: int
 ) -> Inventory:
-    """Inventory of this node: the configuration, else the cloud, tells of the place, the collectors of the parts."""
+    """Inventory of this node: its place from the configuration or the cloud, its parts from the collectors."""
     found = list(parts)
     place = next((part.place for part in found if part.place != Place()), Place())
     return Inventory(
@@ -43,7 +43,7 @@ def build_inventory(
 def merge_allocations(found: Iterable[Sequence[Allocation]]) -> tuple[Allocation, ...]:
     """One allocation for each (workload, replica), in the order of these.
 
-    Of several that tell of one, the first with devices counts, else the first with a runtime, else the first.
+    Of several collectors that report one, the first with devices counts, else the first with a runtime, else the first.
     """
     merged: dict[tuple[str, str], Allocation] = {}
     for allocations in found:

@@ -4,10 +4,10 @@ import logging
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from flyball_collectors.agent.delivery.nowhere import Nowhere
+from flyball_collectors.agent.delivery.outbox import Outbox
 from flyball_collectors.agent.identity import Identity
 from flyball_collectors.agent.inventory import InventoryKeeper, rows_of
-from flyball_collectors.agent.nowhere import Nowhere
-from flyball_collectors.agent.outbox import Outbox
 from flyball_collectors.agent.own import OwnMetrics
 from flyball_collectors.agent.setup import Setup
 from flyball_collectors.agent.ticker import Clock, Tick
@@ -45,15 +45,15 @@ class AgentReport(NamedTuple):
 
 
 class AgentLoop:
-    """State of one run; whoever has it calls :meth:`take` at each tick, and :meth:`hear` as often as it likes."""
+    """State of one run; call :meth:`take` at each tick, and :meth:`send_events` as often as needed."""
 
     def __init__(self, setup: Setup, identity: Identity, outbox: Outbox | Nowhere, clock: Clock) -> None:
         self.ticks = 0
         self._skipped = 0
         self._seq = 0
         self._read_ns = 0
-        self._told_dropped = 0
-        self._told_dropped_ns: int | None = None
+        self._reported_dropped = 0
+        self._reported_dropped_ns: int | None = None
         self._own = OwnMetrics()
         self._passed_ns = 0  # over all ticks, whatever the clock was set to
         self._framed_ns: dict[int, int] = {}  # when each layout had its last frame, as passed time
@@ -64,7 +64,7 @@ class AgentLoop:
         self._setup = setup
         self._inventory = InventoryKeeper(setup.config.agent, identity)
         self._witness = Witness()
-        self._heard: list[NodeEvent] = []
+        self._sent_events: list[NodeEvent] = []
 
     def take(self, tick: Tick) -> None:
         """Read everything at one tick and queue it."""
@@ -86,20 +86,20 @@ class AgentLoop:
             if reading.schema == HOST.schema:
                 self._add_own(reading, tick, previous_read_ns)
             frames.append(self._send_frame(reading, tick))
-        events = self._send_events(tick)
+        events = self._events_of_tick(tick)
         self._outbox.poll()
         if self._inventory.current is not None:
             self._setup.exports.take(tick.time_ns, self._passed_ns, frames, self._inventory.current, events)
 
-    def hear(self) -> None:
-        """Send what the collectors tell of; before the first inventory their devices would have no names."""
+    def send_events(self) -> None:
+        """Send the collectors' events; before the first inventory their devices would have no names."""
         if self._inventory.current is not None:
             events = self._witness.settle(self._setup.events(), self._inventory.devices)
             for event in events:
-                self.tell(event)
+                self.publish(event)
                 level = logging.INFO if event.severity == "info" else logging.WARNING
                 _LOG.log(level, "%s %s: %s", event.kind, event.device or event.node, event.message)
-            self._heard += events
+            self._sent_events += events
 
     def heed(self, found: Config | ConfigError | None, tick: Tick) -> None:
         """Go by another configuration, or say why not; frames go on with the next number either way."""
@@ -115,7 +115,7 @@ class AgentLoop:
         except Exception as error:  # whatever it is, the agent goes on as it was
             reason = str(error) if isinstance(error, ConfigError) else f"unexpected {type(error).__name__}: {error}"
             _LOG.warning("the new configuration is refused, the old one stays: %s", reason)
-            self.tell(
+            self.publish(
                 node_event(self._identity.node, tick.time_ns, "config_refused", severity="warning", message=reason)
             )
             return
@@ -123,9 +123,9 @@ class AgentLoop:
             box.go_over(way)
         self._inventory.reconfigure(self._setup.config.agent)
         _LOG.warning("the configuration was loaded anew; %s", message)
-        self.tell(node_event(self._identity.node, tick.time_ns, "config_reloaded", message=message))
+        self.publish(node_event(self._identity.node, tick.time_ns, "config_reloaded", message=message))
 
-    def tell(self, event: NodeEvent) -> None:
+    def publish(self, event: NodeEvent) -> None:
         """Queue one event."""
         self._outbox.send(record_message(event, self._source))
 
@@ -183,26 +183,26 @@ class AgentLoop:
         self._outbox.send(frame_message(frame))
         return framed
 
-    def _send_events(self, tick: Tick) -> list[NodeEvent]:
-        """Send what happened; what the collectors told of since the tick before is returned."""
-        self.hear()
-        events, self._heard = self._heard, []
+    def _events_of_tick(self, tick: Tick) -> list[NodeEvent]:
+        """Send the agent's own events and the collectors'; return the collectors' since the tick before."""
+        self.send_events()
+        events, self._sent_events = self._sent_events, []
         if tick.jump_ns:
             message = f"the clock was set by {tick.jump_ns / NS_PER_S:+.3f} s"
-            self.tell(
+            self.publish(
                 node_event(self._identity.node, tick.time_ns, "clock_jumped", severity="warning", message=message)
             )
-        self._tell_drops(tick)
+        self._publish_drops(tick)
         return events
 
-    def _tell_drops(self, tick: Tick) -> None:
-        """Tell how many records were given up, in all, when it is more than was told and not told just now."""
+    def _publish_drops(self, tick: Tick) -> None:
+        """Publish how many records were given up in all, when there are more and the last report is not recent."""
         dropped = self._outbox.dropped
-        told_ns = self._told_dropped_ns
-        recent = told_ns is not None and abs(tick.time_ns - told_ns) < _DROPS_EVERY_S * NS_PER_S
-        if dropped == self._told_dropped or recent:
+        reported_ns = self._reported_dropped_ns
+        recent = reported_ns is not None and abs(tick.time_ns - reported_ns) < _DROPS_EVERY_S * NS_PER_S
+        if dropped == self._reported_dropped or recent:
             return
-        self._told_dropped, self._told_dropped_ns = dropped, tick.time_ns
+        self._reported_dropped, self._reported_dropped_ns = dropped, tick.time_ns
         message = f"{dropped} records given up since the agent started"
         event = node_event(self._identity.node, tick.time_ns, "records_dropped", severity="warning", message=message)
-        self.tell(event)
+        self.publish(event)

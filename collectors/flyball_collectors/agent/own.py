@@ -3,8 +3,8 @@
 import numpy as np
 from numpy.typing import NDArray
 
-from flyball_collectors.agent.nowhere import Nowhere
-from flyball_collectors.agent.outbox import Outbox
+from flyball_collectors.agent.delivery.nowhere import Nowhere
+from flyball_collectors.agent.delivery.outbox import Outbox
 from flyball_collectors.base import NAN
 from flyball_contracts.ids import NS_PER_S
 from flyball_contracts.metrics import HOST

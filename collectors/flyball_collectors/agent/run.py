@@ -6,15 +6,15 @@ from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from typing import NamedTuple
 
+from flyball_collectors.agent.delivery.nowhere import Nowhere
+from flyball_collectors.agent.delivery.outbox import Outbox
+from flyball_collectors.agent.delivery.spooling import open_spool
 from flyball_collectors.agent.identity import Identity, identify, look
 from flyball_collectors.agent.inventory import build_inventory, rows_of
 from flyball_collectors.agent.loop import AgentLoop, AgentReport
-from flyball_collectors.agent.nowhere import Nowhere
-from flyball_collectors.agent.outbox import Outbox
 from flyball_collectors.agent.reload import ConfigSource
 from flyball_collectors.agent.setup import Setup
 from flyball_collectors.agent.sources import open_sources
-from flyball_collectors.agent.spooling import open_spool
 from flyball_collectors.agent.ticker import Clock, ticks
 from flyball_collectors.base import Collector, Reading
 from flyball_contracts.config import Config
@@ -22,7 +22,7 @@ from flyball_contracts.ids import NS_PER_S
 from flyball_contracts.records import Inventory
 from flyball_contracts.records.events import node_event
 
-_HEAR_EVERY_S = 0.5  # an event must not wait for the tick where the period is long
+_EVENTS_EVERY_S = 0.5  # an event must not wait for the tick where the period is long
 
 
 class Snapshot(NamedTuple):
@@ -62,13 +62,13 @@ def run_agent(
 
         def listen(seconds: float) -> bool:
             ends_ns = clock.monotonic_ns() + round(seconds * NS_PER_S)
-            while (left_s := (ends_ns - clock.monotonic_ns()) / NS_PER_S) > _HEAR_EVERY_S:
-                if rest(_HEAR_EVERY_S):
+            while (left_s := (ends_ns - clock.monotonic_ns()) / NS_PER_S) > _EVENTS_EVERY_S:
+                if rest(_EVENTS_EVERY_S):
                     return True
-                agent.hear()
+                agent.send_events()
             return rest(max(left_s, 0.0))
 
-        agent.tell(node_event(identity.node, now_ns, "agent_started", message=f"epoch {identity.epoch}"))
+        agent.publish(node_event(identity.node, now_ns, "agent_started", message=f"epoch {identity.epoch}"))
         try:
             for tick in ticks(lambda: round(setup.config.agent.period_s * NS_PER_S), clock, listen):
                 if source is not None:
@@ -78,7 +78,7 @@ def run_agent(
                 if agent.ticks == max_ticks or stop.is_set():
                     break
         finally:
-            agent.tell(node_event(identity.node, now_ns, "agent_stopped", message=f"after {agent.ticks} ticks"))
+            agent.publish(node_event(identity.node, now_ns, "agent_stopped", message=f"after {agent.ticks} ticks"))
     return agent.report()
 
 

@@ -28,7 +28,7 @@ class Setup:
         self._given = collectors is not None
         if collectors is None:
             self._sources = open_sources(config.agent, node)
-            _tell_absent(self._sources)
+            _log_absent(self._sources)
         else:
             self._sources = Sources({str(place): one for place, one in enumerate(collectors)}, {})
         self.collectors: list[Collector] = self._sources.collectors
@@ -63,12 +63,12 @@ class Setup:
         self.collectors = sources.collectors
         self._parting += [event for one in left for event in one.events()]
         _close(left)
-        _tell_absent(sources)
-        said = f"changed: {', '.join(changed)}" if changed else "nothing changed for the agent"
-        return f"{said}; after a restart only: {', '.join(waiting)}" if waiting else said
+        _log_absent(sources)
+        message = f"changed: {', '.join(changed)}" if changed else "nothing changed for the agent"
+        return f"{message}; after a restart only: {', '.join(waiting)}" if waiting else message
 
     def events(self) -> list[NodeEvent]:
-        """What happened since the last call, told by the collectors and by those that were closed since."""
+        """Events since the last call, of the collectors and of those that were closed since."""
         parting, self._parting = self._parting, []
         return [*parting, *(event for one in self.collectors for event in one.events())]
 
@@ -92,6 +92,6 @@ def _close(collectors: Iterable[Collector]) -> None:
         collector.close()
 
 
-def _tell_absent(sources: Sources) -> None:
+def _log_absent(sources: Sources) -> None:
     for name, absent in sources.absent.items():
         _LOG.info("no %s: %s; %s", name, absent.reason, absent.remedy)

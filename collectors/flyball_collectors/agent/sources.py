@@ -99,7 +99,7 @@ def open_sources(
 ) -> Sources:
     """Open every collector that is switched on, but for those of ``kept``, which go on.
 
-    Raises :class:`ConfigError` when ``root`` has no ``/proc``: then nothing could be told. On any error what was
+    Raises :class:`ConfigError` when ``root`` has no ``/proc``: then nothing could be measured. On any error what was
     opened here is closed again, and ``kept`` is as before. Without ``all_or_none`` a kind whose settings cannot work
     here is absent, and the others are open.
     """

@@ -16,7 +16,7 @@ from flyball_collectors.attribution.units import Key, Unit, Units, key_of
 from flyball_collectors.attribution.usage import UsageMeter
 from flyball_collectors.base import Collector, KeyedReading, Parts, Reading
 from flyball_collectors.host.cgroup import unified_folder
-from flyball_collectors.nvml.processes import Process
+from flyball_collectors.nvml.readings.processes import Process
 from flyball_contracts.config.attribution import AttributionConfig
 from flyball_contracts.ids import NS_PER_S
 from flyball_contracts.metrics import GPU_SHARE, USAGE
@@ -56,7 +56,7 @@ class AttributionCollector:
         """Take the devices' values from ``gpus``, and the names of pods from ``others``.
 
         An allocation of the others that has the label ``uid`` names the pod with that UID, one with ``job`` that job,
-        which is told of whether or not it uses a device. Of several in one job the first has its devices.
+        which is reported whether or not it uses a device. Of several in one job the first has its devices.
         """
         self._gpus, self._others = gpus, tuple(others)
 
@@ -71,9 +71,9 @@ class AttributionCollector:
         for process in processes:
             if process.pid in owners:
                 users.setdefault(owners[process.pid], set()).add(process.device)
-        told = _told([a for other in self._others for a in other.parts().allocations])
-        units = self._units.update(users, told)
-        self._name(units, rows, told)
+        declared = _declared([a for other in self._others for a in other.parts().allocations])
+        units = self._units.update(users, declared)
+        self._name(units, rows, declared)
         readings: list[Reading | KeyedReading] = []
         shares = None
         if latest is not None and len(latest.values) == len(devices):
@@ -109,10 +109,10 @@ class AttributionCollector:
             self._since_usage_ns = 0
         return due
 
-    def _name(self, units: Mapping[Key, Unit], rows: Mapping[str, int], told: Mapping[Key, Allocation]) -> None:
+    def _name(self, units: Mapping[Key, Unit], rows: Mapping[str, int], declared: Mapping[Key, Allocation]) -> None:
         """Name the units, no two of them the same, unless nothing has changed since the last time."""
         pods = self._pods.find(unit for runtime, unit in units if runtime == "kubernetes")
-        facts = (dict(units), dict(rows), told, dict(pods))
+        facts = (dict(units), dict(rows), declared, dict(pods))
         if facts == self._facts:
             return
         self._facts = facts
@@ -120,8 +120,8 @@ class AttributionCollector:
         taken: set[tuple[str, str]] = set()
         for key in sorted(units):
             named = name_of(units[key].owner, self._node, pods.get(key[1]), self._settings.rules)
-            if key in told:
-                named = named._replace(workload=told[key].workload, replica=told[key].replica)
+            if key in declared:
+                named = named._replace(workload=declared[key].workload, replica=declared[key].replica)
             if named[:2] in taken:  # two pods of one name: the one is about to end, or a rule joins namespaces
                 named = named._replace(replica=f"{named.replica}.{key[1]}")
             taken.add(named[:2])
@@ -140,15 +140,15 @@ class AttributionCollector:
         return shares
 
 
-def _told(allocations: Iterable[Allocation]) -> dict[Key, Allocation]:
+def _declared(allocations: Iterable[Allocation]) -> dict[Key, Allocation]:
     """Allocations by the pod or job that they are part of."""
-    told: dict[Key, Allocation] = {}
+    declared: dict[Key, Allocation] = {}
     for one in sorted(allocations, key=lambda a: (a.workload, a.replica)):
         if "uid" in one.labels:
-            told.setdefault(("kubernetes", one.labels["uid"]), one)
+            declared.setdefault(("kubernetes", one.labels["uid"]), one)
         elif "job" in one.labels:
-            told.setdefault(("slurm", one.labels["job"]), one)
-    return told
+            declared.setdefault(("slurm", one.labels["job"]), one)
+    return declared
 
 
 def _allocation(unit: Unit, named: Named, rows: Mapping[str, int]) -> Allocation:

@@ -8,7 +8,7 @@ import numpy as np
 
 from flyball_collectors.attribution.shares import Devices, Floats, Shares
 from flyball_collectors.base import Parts, Reading
-from flyball_collectors.nvml.processes import Process
+from flyball_collectors.nvml.readings.processes import Process
 from flyball_contracts.metrics import GPU
 from flyball_contracts.records import Device
 

@@ -37,7 +37,7 @@ def stem(pod: str) -> str:
 
     That is the hash and the five letters of a Deployment, the five of a ReplicaSet, DaemonSet or Job, with the
     time before them that a CronJob adds, or the number of a StatefulSet. The number of a pod in an indexed Job
-    stays: nothing tells it from a name that ends in a version.
+    stays: it looks like a name that ends in a version.
     """
     for suffix in (_GENERATED, _ORDINAL):
         shorter = suffix.sub("", pod)

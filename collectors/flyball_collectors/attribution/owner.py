@@ -22,9 +22,9 @@ class Owner(NamedTuple):
     """What a process is part of.
 
     ``unit`` is the pod's UID with dashes, the job's id, the container's id, or the service, user or group of
-    anything else; ``part`` is the container in a pod or the step in a job, empty where that is not told. ``path``
+    anything else; ``part`` is the container in a pod or the step in a job, empty where that is not known. ``path``
     is the control group of the unit, empty where the host has no version 2. To a reader that has a control group
-    namespace of its own it is told from there, ``/../../kubepods.slice/..``: then it may lack its first folders.
+    namespace of its own it is relative to that, ``/../../kubepods.slice/..``: then it may lack its first folders.
     """
 
     runtime: Runtime
@@ -34,7 +34,7 @@ class Owner(NamedTuple):
 
 
 def owner_of(text: str) -> Owner | None:
-    """Owner that the control groups of a process tell, ``None`` when the text has none; never raises.
+    """Owner of a process by its control groups, ``None`` when the text has none; never raises.
 
     The path of version 2 counts most, then the others in the order of the text: on a host of version 1 a process
     is in a group for each controller, and not each of those is its unit's own. A job counts before a pod, for

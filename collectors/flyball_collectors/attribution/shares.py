@@ -117,13 +117,13 @@ def _busy(busy_s: Floats, uses: Uses, is_parent: NDArray[np.bool_], period_s: fl
     share_s = np.clip(uses.sm_share, 0.0, 1.0) * period_s
     unknown = np.isnan(share_s)
     without = np.bincount(uses.device[unknown], minlength=count)
-    told = _sum(uses.device, np.nan_to_num(share_s), count)
-    everyone_tells = (without == 0) & (np.bincount(uses.device, minlength=count) > 0)
-    busy = np.where(np.isnan(busy_s) & everyone_tells, told, busy_s)
+    reported = _sum(uses.device, np.nan_to_num(share_s), count)
+    all_report = (without == 0) & (np.bincount(uses.device, minlength=count) > 0)
+    busy = np.where(np.isnan(busy_s) & all_report, reported, busy_s)
     busy = np.clip(np.where(is_parent, np.nan, busy), 0.0, period_s)
     busy[busy < _LEAST * period_s] = 0.0
-    scale = np.divide(busy, told, out=np.ones(count), where=told > busy)
-    left = np.maximum(busy - told * scale, 0.0) / np.maximum(without, 1)
+    scale = np.divide(busy, reported, out=np.ones(count), where=reported > busy)
+    left = np.maximum(busy - reported * scale, 0.0) / np.maximum(without, 1)
     used = np.where(unknown, left[uses.device], share_s * scale[uses.device])
     used[np.isnan(busy)[uses.device]] = np.nan
     return busy, used
@@ -153,8 +153,8 @@ def _memory(
     count = len(devices.busy_s)
     limit = devices.memory_limit
     used = np.where(devices.memory_used > limit, limit, devices.memory_used)
-    told = _sum(uses.device, np.nan_to_num(uses.memory), count)
-    scale = np.divide(used, told, out=np.ones(count), where=told > used)
+    reported = _sum(uses.device, np.nan_to_num(uses.memory), count)
+    scale = np.divide(used, reported, out=np.ones(count), where=reported > used)
     mine = uses.memory * scale[uses.device]
     attributed = _sum(uses.device[known], np.nan_to_num(mine[known]), count)
     instances = devices.parent >= 0

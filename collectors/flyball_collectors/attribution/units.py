@@ -1,4 +1,4 @@
-"""The pods, jobs, containers and services that are told of, from one tick to the next."""
+"""The pods, jobs, containers and services that are reported, from one tick to the next."""
 
 from collections.abc import Container, Iterable, Mapping
 from pathlib import Path
@@ -41,7 +41,7 @@ class Units:
         self._units: dict[Key, Unit] = {}
 
     def update(self, users: Mapping[Owner, Iterable[str]], named: Container[Key] = ()) -> dict[Key, Unit]:
-        """The units now; ``users`` are the devices that owners use, ``named`` units are told of without any, too."""
+        """The units now; ``users`` are the devices that owners use, ``named`` units are reported without any, too."""
         before, now = self._units, dict[Key, Unit]()
         using = {key_of(owner) for owner in users}
         for owner, folder in (find_groups(self._mount, self._patterns) if self._mount else {}).items():

@@ -79,18 +79,19 @@ class Aws:
         answer = self.ask(path)
         if answer.status == 404:
             return
-        said = self._server.decode(answer, path, _Action)
-        when = f"at {said.time}" if said.time else "now"
-        yield Notice(f"spot {said.action} {said.time}", "spot_notice", f"AWS will {said.action} this machine {when}")
+        notice = self._server.decode(answer, path, _Action)
+        when = f"at {notice.time}" if notice.time else "now"
+        action = notice.action
+        yield Notice(f"spot {action} {notice.time}", "spot_notice", f"AWS will {action} this machine {when}")
 
     def _rebalance(self) -> Iterator[Notice]:
         path = f"{DATA}events/recommendations/rebalance"
         answer = self.ask(path)
         if answer.status == 404:
             return
-        said = self._server.decode(answer, path, _Rebalance)
-        message = f"AWS advises since {said.notice_time} to leave this machine: it is likely to be taken back"
-        yield Notice(f"rebalance {said.notice_time}", "rebalance_notice", message, "warning")
+        notice = self._server.decode(answer, path, _Rebalance)
+        message = f"AWS advises since {notice.notice_time} to leave this machine: it is likely to be taken back"
+        yield Notice(f"rebalance {notice.notice_time}", "rebalance_notice", message, "warning")
 
     def _maintenance(self) -> Iterator[Notice]:
         path = f"{DATA}events/maintenance/scheduled"

@@ -32,7 +32,7 @@ class CloudCollector:
         self._lock = threading.Lock()
         self._parts = Parts()
         self._events: list[NodeEvent] = []
-        self._told: set[str] = set()
+        self._published: set[str] = set()
         self._stop = threading.Event()
         self._thread: threading.Thread | None = None
 
@@ -79,9 +79,9 @@ class CloudCollector:
             reasons.append(str(error))
         self._note(reasons)
         now_ns = self._clock()
-        fresh = [notice for notice in notices if notice.key not in self._told]
+        fresh = [notice for notice in notices if notice.key not in self._published]
         # A notice that is gone may come again as a new one; while not all is known, none is taken for gone.
-        self._told = {notice.key for notice in notices} | (self._told if reasons else set())
+        self._published = {notice.key for notice in notices} | (self._published if reasons else set())
         with self._lock:
             self._events += [
                 node_event(

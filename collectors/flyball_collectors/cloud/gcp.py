@@ -1,6 +1,6 @@
 """Google Cloud: the metadata server of Compute Engine.
 
-A spot machine has 30 s from its notice. Maintenance is told of 60 minutes ahead on machines with GPUs, and 60 s on
+A spot machine has 30 s from its notice. Maintenance is announced 60 minutes ahead on machines with GPUs, and 60 s on
 others, provided that somebody asked since the last one. See "About VM metadata" and "Query the metadata server for
 maintenance event notices" in the documentation of Compute Engine.
 """

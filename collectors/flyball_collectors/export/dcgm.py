@@ -200,8 +200,8 @@ def _labels(inventory: Inventory) -> list[dict[str, str]]:
         }
         if device.mig_profile:
             labels |= {"GPU_I_PROFILE": device.mig_profile, "GPU_I_ID": device.id}
-        told = of_allocation(sole.get(row))
-        labels |= {key: told.get(key, "") for key in ("namespace", "pod", "container")}
+        allocation = of_allocation(sole.get(row))
+        labels |= {key: allocation.get(key, "") for key in ("namespace", "pod", "container")}
         rows.append(labels)
     return rows
 

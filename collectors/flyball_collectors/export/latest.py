@@ -40,7 +40,7 @@ class Block(NamedTuple):
 
 
 class View(NamedTuple):
-    """All there is to tell at one moment; nothing in it is changed any more.
+    """Everything to export at one moment; it never changes.
 
     ``xids`` is the last XID of each device that had one.
     """
@@ -70,12 +70,12 @@ class Latest:
     ) -> None:
         """Take in one tick; ``passed_ns`` rises with the ticks, whatever the clock is set to.
 
-        A layout is not told any more when no frame of it came for three of its periods, and 30 s at least.
+        A layout is no longer exported when no frame of it came for three of its periods, and 30 s at least.
         """
         for framed in frames:
             schema = framed.reading.schema
             keys = _keys(layout_of(schema), inventory)
-            if len(keys) != len(framed.reading.values):  # told of more or fewer than the inventory has
+            if len(keys) != len(framed.reading.values):  # it has more or fewer rows than the inventory
                 continue
             self._blocks[schema] = _next(self._blocks.get(schema), framed, keys, time_ns)
             self._passed_ns[schema] = passed_ns
@@ -119,7 +119,7 @@ def _plain(values: NDArray[np.float32]) -> NDArray[np.float64]:
 
 
 def _keys(layout: Layout, inventory: Inventory) -> tuple[Hashable, ...]:
-    """What tells a row of one frame from the others, whatever its place."""
+    """What identifies a row of a frame, whatever its place."""
     match layout.rows:
         case "device":
             return tuple(device.id for device in inventory.devices)

@@ -11,7 +11,7 @@ from opentelemetry.proto.common.v1.common_pb2 import AnyValue, InstrumentationSc
 from opentelemetry.proto.metrics.v1.metrics_pb2 import (
     AggregationTemporality,
     Gauge,
-    Metric as Told,
+    Metric as OtlpMetric,
     NumberDataPoint,
     ResourceMetrics,
     ScopeMetrics,
@@ -51,9 +51,9 @@ def host_id(root: Path) -> str:
 def resource_attributes(inventory: Inventory, host: str, environment: Mapping[str, str]) -> dict[str, str]:
     """Attributes of the node by the semantic conventions; what is not known is left out.
 
-    ``environment`` may tell of Kubernetes by ``FLYBALL_CLUSTER``, ``FLYBALL_NODE`` and ``FLYBALL_NODE_UID``.
+    ``environment`` may describe Kubernetes by ``FLYBALL_CLUSTER``, ``FLYBALL_NODE`` and ``FLYBALL_NODE_UID``.
     """
-    told = {
+    attributes = {
         "service.name": "flyball-agent",
         "host.name": inventory.node,
         "host.id": host,
@@ -66,22 +66,22 @@ def resource_attributes(inventory: Inventory, host: str, environment: Mapping[st
         "k8s.node.uid": environment.get("FLYBALL_NODE_UID", ""),
         "flyball.cell": inventory.cell,
     }
-    return {key: value for key, value in told.items() if value}
+    return {key: value for key, value in attributes.items() if value}
 
 
 def request_of(view: View, resource: Mapping[str, str]) -> ExportMetricsServiceRequest:
     """All values of a view; counters are cumulative since the agent's first frame of the row."""
-    metrics: dict[str, Told] = {}
+    metrics: dict[str, OtlpMetric] = {}
     for block in view.blocks:
         rows = [_key_values(attributes) for attributes in row_attributes(block.layout, view.inventory)]
         known = ~np.isnan(block.values)
         starts_ns = block.starts_ns.tolist()
         for place, (metric, attributes) in enumerate(_columns(block.layout.schema)):
-            told = metrics.get(metric.name)
-            if told is None:
-                told = metrics[metric.name] = _empty(metric)
-            cumulative = told.HasField("sum")
-            points = told.sum.data_points if cumulative else told.gauge.data_points
+            otlp = metrics.get(metric.name)
+            if otlp is None:
+                otlp = metrics[metric.name] = _empty(metric)
+            cumulative = otlp.HasField("sum")
+            points = otlp.sum.data_points if cumulative else otlp.gauge.data_points
             values = block.values[:, place].tolist()
             for row in np.flatnonzero(known[:, place]).tolist():
                 points.append(
@@ -92,20 +92,20 @@ def request_of(view: View, resource: Mapping[str, str]) -> ExportMetricsServiceR
                         as_double=values[row],
                     )
                 )
-    told_metrics = [told for told in metrics.values() if told.sum.data_points or told.gauge.data_points]
-    scope = ScopeMetrics(scope=InstrumentationScope(name="flyball.agent", version=_version()), metrics=told_metrics)
+    filled = [otlp for otlp in metrics.values() if otlp.sum.data_points or otlp.gauge.data_points]
+    scope = ScopeMetrics(scope=InstrumentationScope(name="flyball.agent", version=_version()), metrics=filled)
     where = ResourceMetrics(resource=Resource(attributes=_key_values(resource)), scope_metrics=[scope])
     return ExportMetricsServiceRequest(resource_metrics=[where])
 
 
-def _empty(metric: Metric) -> Told:
+def _empty(metric: Metric) -> OtlpMetric:
     unit = metric.unit
     cumulative = AggregationTemporality.AGGREGATION_TEMPORALITY_CUMULATIVE
     if metric.instrument == "counter":
-        return Told(name=metric.name, unit=unit, sum=Sum(aggregation_temporality=cumulative, is_monotonic=True))
+        return OtlpMetric(name=metric.name, unit=unit, sum=Sum(aggregation_temporality=cumulative, is_monotonic=True))
     if metric.name in _UP_DOWN:
-        return Told(name=metric.name, unit=unit, sum=Sum(aggregation_temporality=cumulative))
-    return Told(name=metric.name, unit=unit, gauge=Gauge())
+        return OtlpMetric(name=metric.name, unit=unit, sum=Sum(aggregation_temporality=cumulative))
+    return OtlpMetric(name=metric.name, unit=unit, gauge=Gauge())
 
 
 @cache

@@ -119,12 +119,12 @@ def _columns(layout: Layout) -> tuple[Column, ...]:
 
 @cache
 def _helps() -> dict[str, str]:
-    """What each family is, told of each of its columns."""
+    """Help text of each family, from all of its columns."""
     parts: dict[str, list[str]] = {}
     for layout in LAYOUTS.values():
         for metric in layout.metrics:
-            told = ", ".join(f"{key} {value}" for key, value in metric.attributes.items())
-            parts.setdefault(family_of(metric).name, []).append(f"{told}: {metric.about}" if told else metric.about)
+            about = ", ".join(f"{key} {value}" for key, value in metric.attributes.items())
+            parts.setdefault(family_of(metric).name, []).append(f"{about}: {metric.about}" if about else metric.about)
     return {name: "; ".join(dict.fromkeys(texts)) for name, texts in parts.items()}
 
 

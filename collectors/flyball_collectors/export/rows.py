@@ -47,7 +47,7 @@ _OF_RUNTIME = ("namespace", "pod", "container", "job")
 
 
 def column_attributes(layout: Layout, metric: Metric) -> dict[str, str]:
-    """Attributes of a column by their OpenTelemetry names; ``hw.type`` is told where the conventions ask for it."""
+    """Attributes of a column by their OpenTelemetry names; ``hw.type`` is there where the conventions ask for it."""
     names = _CONVENTIONS.get(metric.name, {})
     found = {names.get(key, key): value for key, value in metric.attributes.items()}
     if layout.rows == "device" and metric.name.startswith("hw.") and not metric.name.startswith("hw.gpu."):
@@ -78,8 +78,8 @@ def of_allocation(allocation: Allocation | None) -> dict[str, str]:
     """Who an allocation is; empty for none."""
     if allocation is None:
         return {}
-    told = {key: allocation.labels[key] for key in _OF_RUNTIME if allocation.labels.get(key)}
-    return {"workload": allocation.workload, "replica": allocation.replica, **told}
+    labels = {key: allocation.labels[key] for key in _OF_RUNTIME if allocation.labels.get(key)}
+    return {"workload": allocation.workload, "replica": allocation.replica, **labels}
 
 
 def _rows(layout: Layout, inventory: Inventory) -> list[dict[str, str]]:
@@ -100,7 +100,7 @@ def _devices(inventory: Inventory) -> list[dict[str, str]]:
     sole = sole_allocations(inventory)
     rows: list[dict[str, str]] = []
     for row, device in enumerate(inventory.devices):
-        told = {
+        labels = {
             "id": device.id,
             "model": device.model,
             "parent": device.parent,
@@ -109,5 +109,5 @@ def _devices(inventory: Inventory) -> list[dict[str, str]]:
             "pci_address": device.pci_address,
             "mig_profile": device.mig_profile,
         }
-        rows.append({key: value for key, value in told.items() if value} | of_allocation(sole.get(row)))
+        rows.append({key: value for key, value in labels.items() if value} | of_allocation(sole.get(row)))
     return rows

@@ -150,17 +150,19 @@ class OtlpSender:
             self._note_partial(answer.data)
             return None
         asked_s = _asked_wait_s(answer.headers.get("Retry-After", ""), self._wall_ns())
-        said = " ".join(answer.data.decode("utf-8", "replace").split())[:200]
-        return Refused(f"status {answer.status} {said!r}", answer.status not in _RETRIED, asked_s)
+        text = " ".join(answer.data.decode("utf-8", "replace").split())[:200]
+        return Refused(f"status {answer.status} {text!r}", answer.status not in _RETRIED, asked_s)
 
     def _note_partial(self, body: bytes) -> None:
         try:
-            told = ExportMetricsServiceResponse.FromString(body).partial_success
+            refused = ExportMetricsServiceResponse.FromString(body).partial_success
         except Exception:  # whatever the answer's body is, its status says that the request was taken
             return
-        if told.rejected_data_points:
+        if refused.rejected_data_points:
             _LOG.warning(
-                "the OTLP endpoint refused %d data points: %s", told.rejected_data_points, told.error_message[:200]
+                "the OTLP endpoint refused %d data points: %s",
+                refused.rejected_data_points,
+                refused.error_message[:200],
             )
 
     def _note_refused(self, refused: Refused) -> None:

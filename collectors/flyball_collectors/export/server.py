@@ -95,11 +95,11 @@ class _Handler(BaseHTTPRequestHandler):
             self._answer(200, page.content_type, page.body, page.encoding)
         elif path == "/health":
             illness = server.illness()
-            self._say(503 if illness else 200, illness or "ok")
+            self._answer_text(503 if illness else 200, illness or "ok")
         else:
-            self._say(404, "there are /metrics and /health")
+            self._answer_text(404, "there are /metrics and /health")
 
-    def _say(self, status: int, text: str) -> None:
+    def _answer_text(self, status: int, text: str) -> None:
         self._answer(status, "text/plain; charset=utf-8", f"{text}\n".encode())
 
     def _answer(self, status: int, content_type: str, body: bytes, encoding: str = "") -> None:

@@ -90,7 +90,7 @@ def cut_curve(
     return Cut(signal, len(future) - len(best) + unused)
 
 
-def says_more(new: Signal, old: Signal) -> bool:
+def longer(new: Signal, old: Signal) -> bool:
     """Whether a curve reaches further than an older one or differs from it where both are."""
     step_ns = round(new.step_s * NS_PER_S)
     return any(old.at(new.start_ns + i * step_ns) != value for i, value in enumerate(new.p50))
@@ -98,7 +98,7 @@ def says_more(new: Signal, old: Signal) -> bool:
 
 def first_seen(new: Signal, last: Signal | None) -> Signal:
     """The new curve, issued when it was first seen, for a source that does not say when it issues."""
-    return new if last is None or says_more(new, last) else msgspec.structs.replace(new, published_ns=last.published_ns)
+    return new if last is None or longer(new, last) else msgspec.structs.replace(new, published_ns=last.published_ns)
 
 
 def smallest_step_s(times_ns: Iterable[int]) -> float | None:

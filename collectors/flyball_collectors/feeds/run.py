@@ -7,10 +7,10 @@ import time
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
-from flyball_collectors.agent.outbox import Outbox
+from flyball_collectors.agent.delivery.outbox import Outbox
 from flyball_collectors.agent.ticker import Clock
 from flyball_collectors.feeds.base import FeedError
-from flyball_collectors.feeds.curve import says_more
+from flyball_collectors.feeds.curve import longer
 from flyball_collectors.feeds.schedule import FeedCounts, Freshness, Schedule
 from flyball_collectors.feeds.sources import Source, open_feeds
 from flyball_contracts.codec import record_message
@@ -72,7 +72,7 @@ def run_feeds(
             for runner in runners:
                 runner.check()
             outbox.poll()
-            if outbox.dropped > dropped:  # what was given up must not count as told
+            if outbox.dropped > dropped:  # what was given up must not count as published
                 dropped = outbox.dropped
                 for runner in runners:
                     runner.forget()
@@ -106,7 +106,7 @@ class _Runner:
         self._outbox = outbox
         self._schedule = Schedule(source.period_s, config.feeds, random, clock.monotonic_ns())
         self._freshness = Freshness(source.stale_after_s, clock.wall_ns())
-        self._told: dict[tuple[str, str], Signal] = {}
+        self._published: dict[tuple[str, str], Signal] = {}
         self._seen = False
 
     @property
@@ -126,8 +126,8 @@ class _Runner:
             _LOG.warning("feed %s is fresh again", self.name)
 
     def forget(self) -> None:
-        """Count nothing as told: the next answer is sent, new or not."""
-        self._told.clear()
+        """Count nothing as published: the next answer is sent, new or not."""
+        self._published.clear()
 
     def poll(self) -> None:
         """Ask the feed and send what is new."""
@@ -161,14 +161,14 @@ class _Runner:
 
     def _take(self, signal: Signal) -> None:
         key = (signal.zone, signal.kind)
-        told = self._told.get(key)
+        published = self._published.get(key)
         self._freshness.saw(signal.published_ns, first=not self._seen)
         self._seen = True
-        if told is not None and signal.published_ns < told.published_ns:
+        if published is not None and signal.published_ns < published.published_ns:
             self.counts.older += 1
-        elif told is not None and signal.published_ns == told.published_ns and not says_more(signal, told):
+        elif published is not None and signal.published_ns == published.published_ns and not longer(signal, published):
             self.counts.unchanged += 1
         else:
             self._outbox.send(record_message(signal, f"/feed/{self.name}"))
-            self._told[key] = signal
+            self._published[key] = signal
             self.counts.sent += 1

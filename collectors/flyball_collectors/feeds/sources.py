@@ -4,22 +4,22 @@ import os
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from flyball_collectors.feeds.aws_keys import FixedKey, Keys, RoleKeys
-from flyball_collectors.feeds.aws_signature import AwsKey
-from flyball_collectors.feeds.aws_spot_advisor import AwsSpotAdvisor
-from flyball_collectors.feeds.aws_spot_price import AwsSpotPrice
-from flyball_collectors.feeds.azure_spot_price import AzureSpotPrice
 from flyball_collectors.feeds.base import Feed
 from flyball_collectors.feeds.client import Client
-from flyball_collectors.feeds.electricity_maps import ElectricityMaps
 from flyball_collectors.feeds.file import FileFeed
-from flyball_collectors.feeds.gcp_catalogue import Catalogue
-from flyball_collectors.feeds.gcp_spot_price import GcpSpotPrice
-from flyball_collectors.feeds.uk_carbon import UkCarbon
-from flyball_collectors.feeds.watttime import WattTime
+from flyball_collectors.feeds.grid.electricity_maps import ElectricityMaps
+from flyball_collectors.feeds.grid.uk_carbon import UkCarbon
+from flyball_collectors.feeds.grid.watttime import WattTime
+from flyball_collectors.feeds.spot.aws_keys import FixedKey, Keys, RoleKeys
+from flyball_collectors.feeds.spot.aws_signature import AwsKey
+from flyball_collectors.feeds.spot.aws_spot_advisor import AwsSpotAdvisor
+from flyball_collectors.feeds.spot.aws_spot_price import AwsSpotPrice
+from flyball_collectors.feeds.spot.azure_spot_price import AzureSpotPrice
+from flyball_collectors.feeds.spot.gcp_catalogue import Catalogue
+from flyball_collectors.feeds.spot.gcp_spot_price import GcpSpotPrice
 from flyball_contracts.config import FeedsConfig, FeedSettings
 from flyball_contracts.errors import ConfigError
-from flyball_contracts.secret import secret
+from flyball_contracts.security.secret import secret
 
 
 class Source(NamedTuple):

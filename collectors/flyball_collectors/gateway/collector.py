@@ -9,14 +9,14 @@ import numpy as np
 from flyball_collectors.base import Parts, Reading
 from flyball_collectors.gateway.kinds import KINDS
 from flyball_collectors.gateway.scraper import Door, DoorScraper, Seen
-from flyball_collectors.workload.fetch import token_of
-from flyball_collectors.workload.meter import Alternatives
-from flyball_collectors.workload.poller import Limits, Place
+from flyball_collectors.workload.scraping.fetch import token_of
+from flyball_collectors.workload.scraping.meter import Alternatives
+from flyball_collectors.workload.scraping.poller import Limits, Place
 from flyball_contracts.config import GatewaySettings, Series
 from flyball_contracts.errors import ConfigError
 from flyball_contracts.metrics import GATEWAY
 from flyball_contracts.records import Gateway, NodeEvent
-from flyball_contracts.secret import secret
+from flyball_contracts.security.secret import secret
 
 _COLUMNS = [GATEWAY.column(f"flyball.gateway.request.{key}") for key in ("rate", "queued", "active")]
 
@@ -51,9 +51,9 @@ class GatewayCollector:
     def read(self, now_ns: int, period_ns: int) -> list[Reading]:
         """What each gateway said last; none of it is asked for here."""
         del now_ns, period_ns
-        told = {name: scraper.take() for name, scraper in self._scrapers.items()}
+        readings = {name: scraper.take() for name, scraper in self._scrapers.items()}
         values = np.full((len(self._rows), len(GATEWAY)), np.nan, np.float32)
-        values[:, _COLUMNS] = [told.get(name, {}).get(workload, Seen()) for workload, name in self._rows]
+        values[:, _COLUMNS] = [readings.get(name, {}).get(workload, Seen()) for workload, name in self._rows]
         return [Reading(GATEWAY.schema, values)]
 
     def parts(self) -> Parts:
@@ -61,7 +61,7 @@ class GatewayCollector:
         return self._parts
 
     def events(self) -> list[NodeEvent]:
-        """Nothing: what gateways tell are values."""
+        """None: gateways report values."""
         return []
 
     def close(self) -> None:
@@ -102,7 +102,7 @@ def _door(settings: GatewaySettings, where: str, environ: Mapping[str, str]) -> 
     parts = urlsplit(settings.url)
     path = parts.path if parts.path.strip("/") else kind.path
     series = settings.series or kind.series
-    told = Series(arrived=series.arrived, ended=series.ended, queued=series.queued, active=series.active)
+    default = Series(arrived=series.arrived, ended=series.ended, queued=series.queued, active=series.active)
     return Door(
         settings.name,
         Place(
@@ -111,7 +111,7 @@ def _door(settings: GatewaySettings, where: str, environ: Mapping[str, str]) -> 
             token_of(settings.token_file, value),
             settings.ca_file,
         ),
-        Alternatives(told, f"{where}.series"),
+        Alternatives(default, f"{where}.series"),
         label,
         settings.workloads,
         kind.read,

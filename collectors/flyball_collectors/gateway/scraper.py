@@ -6,9 +6,9 @@ from functools import partial
 from typing import NamedTuple
 
 from flyball_collectors.base import NAN
-from flyball_collectors.workload.meter import Alternatives, Meter
-from flyball_collectors.workload.page import PageError, Reader, Sample
-from flyball_collectors.workload.poller import Limits, Place, Poller
+from flyball_collectors.workload.scraping.meter import Alternatives, Meter
+from flyball_collectors.workload.scraping.page import PageError, Reader, Sample
+from flyball_collectors.workload.scraping.poller import Limits, Place, Poller
 from flyball_contracts.config.workload import Work
 
 _MOST_KEPT = 256
@@ -80,10 +80,10 @@ class DoorScraper(Poller[Requests]):
         absent: list[str] = []
         labelled = self._labelled(samples)
         for value, meter in self._meters.items():
-            told = meter.take(labelled if value else samples, now_s, longest_s)
+            requests = meter.take(labelled if value else samples, now_s, longest_s)
             mine = [s for s in labelled if s.labels.get(door.label, value) == value] if value else samples
             rates = [s.value for s in mine if s.name == door.rate]
-            found = Seen(sum(rates) if rates else told.request_rate, told.queued, told.active)
+            found = Seen(sum(rates) if rates else requests.request_rate, requests.queued, requests.active)
             before = seen.get(door.workloads[value], Seen())
             seen[door.workloads[value]] = Seen(*(_known_sum(a, b) for a, b in zip(before, found, strict=True)))
             if not mine:
@@ -112,9 +112,9 @@ class DoorScraper(Poller[Requests]):
     def _unread(self) -> Requests:
         return {}
 
-    def _note(self, told: Requests) -> None:
-        super()._note(told)
-        self._since = [*self._since[1 - _MOST_KEPT :], told]
+    def _note(self, requests: Requests) -> None:
+        super()._note(requests)
+        self._since = [*self._since[1 - _MOST_KEPT :], requests]
 
 
 def _mean(values: list[float]) -> float:

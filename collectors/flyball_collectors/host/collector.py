@@ -50,7 +50,7 @@ class HostCollector:
         return self._counters.resets
 
     def read(self, now_ns: int, period_ns: int) -> list[Reading]:
-        """One row; NaN where the kernel does not tell."""
+        """One row; NaN where the kernel has no value."""
         found: dict[str, float | Mapping[str, float]] = {}
         for source in SOURCES.values():
             found.update(source(self._root))

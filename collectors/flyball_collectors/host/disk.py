@@ -29,12 +29,12 @@ def read_disk(root: Path) -> Values:
     }
     known = False
     for line in text_of(root / "proc/diskstats").splitlines():
-        words = line.split()
-        counts = numbers(words[3:11])
+        fields = line.split()
+        counts = numbers(fields[3:11])
         if len(counts) < 8:
             continue
         known = True
-        disk = words[2]
+        disk = fields[2]
         if _NOT_A_DISK.fullmatch(disk) or not (_DISK.fullmatch(disk) if whole is None else disk in whole):
             continue
         _, _, sectors_read, read_ms, _, _, sectors_written, write_ms = counts

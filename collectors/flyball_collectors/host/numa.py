@@ -112,10 +112,10 @@ def _memory(folder: Path) -> dict[str, int]:
     """Bytes by name from ``meminfo``, whose lines are ``Node 0 MemTotal: 16 kB``."""
     found: dict[str, int] = {}
     for line in text_of(folder / "meminfo").splitlines()[:3]:
-        words = line.split()
-        kib = numbers(words[3:4])
+        fields = line.split()
+        kib = numbers(fields[3:4])
         if kib:
-            found[words[2].rstrip(":")] = kib[0] * 1024
+            found[fields[2].rstrip(":")] = kib[0] * 1024
     return found
 
 
@@ -125,9 +125,9 @@ def _cpu_times(root: Path) -> dict[int, tuple[int, int]]:
     for line in text_of(root / "proc/stat").splitlines():
         if not line.startswith("cpu"):
             break
-        name, *words = line.split()
+        name, *fields = line.split()
         match = _CPU.fullmatch(name)
-        jiffies = numbers(words[:8])
+        jiffies = numbers(fields[:8])
         if match and len(jiffies) == 8:
             total = sum(jiffies)
             times[int(match[1])] = (total - jiffies[3] - jiffies[4], total)

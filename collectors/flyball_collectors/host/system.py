@@ -14,9 +14,9 @@ _PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
 def read_system(root: Path) -> Values:
     """Seconds since boot and number of processes."""
     values: dict[str, float] = {}
-    words = text_of(root / "proc/uptime").split()
+    fields = text_of(root / "proc/uptime").split()
     with suppress(IndexError, ValueError):
-        values["system.uptime"] = float(words[0])
+        values["system.uptime"] = float(fields[0])
     try:
         names = os.listdir(root / "proc")
     except OSError:

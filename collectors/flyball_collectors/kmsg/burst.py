@@ -5,12 +5,12 @@ from typing import NamedTuple
 
 from flyball_collectors.kmsg.fault import Fault
 
-_MOST = 256  # kinds of fault told apart between two ticks
+_MOST = 256  # kinds of fault kept apart between two ticks
 MOST_NAMES = 64  # of places or processes that a tally remembers
 
 
 class Tally(NamedTuple):
-    """Faults that are told as one: the first of them, when it was read, how many, where and whom they struck."""
+    """Faults reported as one: the first of them, when it was read, how many, where and whom they struck."""
 
     first: Fault
     first_ns: int

@@ -49,7 +49,7 @@ class KernelLog:
     """Events of the lines that the kernel writes from now on; equal ones between two calls of :meth:`events` are one.
 
     Lines that processes write to the log are not heeded: anybody could write them. The device of an event is
-    ``PCI:dddd:bb:dd``. ``reader`` tells what was missed. Raises :class:`OSError` when the log cannot be opened.
+    ``PCI:dddd:bb:dd``. ``reader`` counts what was missed. Raises :class:`OSError` when the log cannot be opened.
     """
 
     name = "kmsg"
@@ -65,8 +65,8 @@ class KernelLog:
         self._clock = clock
         self._burst = Burst()
         self._judge = Judge()
-        self._told_missed = 0
-        self._told_deaf = False
+        self._reported_missed = 0
+        self._reported_deaf = False
         self.reader = KmsgReader(path, self._take, clock, read)
 
     def read(self, now_ns: int, period_ns: int) -> list[Reading]:
@@ -82,14 +82,14 @@ class KernelLog:
         """What the kernel complained of since the last call, and what of the log was not read."""
         events = [self._event_of(tally) for tally in self._burst.drain()]
         missed = self.reader.missed
-        if missed > self._told_missed:
+        if missed > self._reported_missed:
             message = f"{missed} records of the kernel log were overwritten before they were read, since the start"
             events.append(node_event(self._node, self._clock(), "records_dropped", severity="warning", message=message))
-            self._told_missed = missed
-        if self.reader.reason and not self._told_deaf:
+            self._reported_missed = missed
+        if self.reader.reason and not self._reported_deaf:
             message = f"{self.reader.reason}; what it says is not known until the agent restarts"
             events.append(node_event(self._node, self._clock(), "records_dropped", severity="warning", message=message))
-            self._told_deaf = True
+            self._reported_deaf = True
         return events
 
     def close(self) -> None:

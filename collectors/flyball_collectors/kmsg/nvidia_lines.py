@@ -38,22 +38,22 @@ def xid_of(text: str) -> Fault | None:
     found = _XID.search(text)
     if found is None:
         return Fault("xid", detail=shortened(text))
-    said = (found["text"] or "").rstrip(". ")
+    message = (found["text"] or "").rstrip(". ")
     instance = "".join(
         f"{name} {int(number)}, "
         for name, number in (("GPU instance", found["gi"]), ("compute instance", found["ci"]))
         if number
     )
-    fault = Fault("xid", slot_of(found["pci"]), int(found["code"]), detail=shortened(instance + said))
+    fault = Fault("xid", slot_of(found["pci"]), int(found["code"]), detail=shortened(instance + message))
     if found["pid"] and found["pid"].isdigit():
         fault = fault._replace(process=shortened(f"{found['name'] or 'process'}[{found['pid']}]"))
-    if (link := _NVLINK5.search(said)) is not None:
+    if (link := _NVLINK5.search(message)) is not None:
         fault = fault._replace(fatal=link["fatal"] == "Fatal", detail=instance + _nvlink_detail(link))
-    if (place := _PLACE.search(said)) is not None:
+    if (place := _PLACE.search(message)) is not None:
         fault = fault._replace(place=f"GPC {place['gpc']}, TPC {place['tpc']}")
-    if (cause := _CAUSE.search(said)) is not None:
+    if (cause := _CAUSE.search(message)) is not None:
         fault = fault._replace(cause=int(cause["cause"]))
-    if (action := _ACTION.search(said)) is not None:
+    if (action := _ACTION.search(message)) is not None:
         fault = fault._replace(action=int(action["action"], 16))
     return fault
 
@@ -71,21 +71,21 @@ def sxid_of(text: str) -> Fault | None:
     found = _SXID.search(text)
     if found is None:
         return Fault("xid", subject="SXID", detail=shortened(text))
-    said = _SXID_TEXT.match(found["text"])
-    if said is None:
+    parts = _SXID_TEXT.match(found["text"])
+    if parts is None:
         return None
     where = f"NVSwitch {found['switch']} ({slot_of(found['pci'])})"
-    detail = shortened(f"{where} {said['text']}")
-    return Fault("xid", "", int(found["code"]), said["fatal"] == "Fatal", f"SXID {where}", detail=detail)
+    detail = shortened(f"{where} {parts['text']}")
+    return Fault("xid", "", int(found["code"]), parts["fatal"] == "Fatal", f"SXID {where}", detail=detail)
 
 
 def _nvlink_detail(link: re.Match[str]) -> str:
     """What the extended form says; the subcode is in bits 20 to 25 of the first word."""
-    words = [f"{link['unit']} {link['fatal'].lower()}"]
+    parts = [f"{link['unit']} {link['fatal'].lower()}"]
     if int(link["link"]) >= 0:
-        words.append(f"link {int(link['link'])}")
+        parts.append(f"link {int(link['link'])}")
     if link["info"]:
-        words.append(f"subcode {int(link['info'], 16) >> 20 & 0x3F}")
+        parts.append(f"subcode {int(link['info'], 16) >> 20 & 0x3F}")
     if link["status"]:
-        words.append(f"status {int(link['status'], 16):#x}")
-    return ", ".join(words)
+        parts.append(f"status {int(link['status'], 16):#x}")
+    return ", ".join(parts)

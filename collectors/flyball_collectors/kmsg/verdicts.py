@@ -3,7 +3,7 @@
 from typing import NamedTuple
 
 from flyball_collectors.kmsg.burst import MOST_NAMES, Tally
-from flyball_collectors.nvml.xid import VICTIMS, Verdict, verdict_of
+from flyball_collectors.nvml.events.xid import VICTIMS, Verdict, verdict_of
 
 FOLLOWS = "; follows XID"
 _SAME_PLACE_NS = 24 * 3600 * 1_000_000_000
@@ -22,7 +22,7 @@ class Judge:
         self._struck: dict[tuple[str, str], _Struck] = {}
 
     def verdict(self, tally: Tally) -> Verdict:
-        """Severity, remedy and message of faults that are told as one."""
+        """Severity, remedy and message of faults that are reported as one."""
         fault = tally.first
         if fault.kind == "ecc":
             worst = Verdict("critical", "drain", "uncorrected") if fault.fatal else Verdict("info", "none", "corrected")
@@ -67,11 +67,11 @@ class Judge:
 
 
 def _message(about: str, tally: Tally) -> str:
-    words = [about + (f", {tally.times} times" if tally.times > 1 else "")]
+    parts = [about + (f", {tally.times} times" if tally.times > 1 else "")]
     if tally.processes:
         first, *others = sorted(tally.processes)
         more = "many more" if len(others) + 1 == MOST_NAMES else f"{len(others)} more"
-        words.append(f"in {first}" + (f" and {more}" if others else ""))
+        parts.append(f"in {first}" + (f" and {more}" if others else ""))
     if tally.first.detail:
-        words.append(tally.first.detail)
-    return "; ".join(words)
+        parts.append(tally.first.detail)
+    return "; ".join(parts)

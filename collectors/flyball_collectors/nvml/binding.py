@@ -59,12 +59,12 @@ class Binding:
         """Who a GPU is."""
         device, found = self._device(handle), dict[str, str]()
         for what in ("UUID", "Name", "Serial"):
-            told = self._try(getattr(self.nvml, f"nvmlDeviceGet{what}"), device)
-            found[what.lower()] = told if isinstance(told, str) else ""
+            text = self._try(getattr(self.nvml, f"nvmlDeviceGet{what}"), device)
+            found[what.lower()] = text if isinstance(text, str) else ""
         return found
 
     def processes(self, handle: c_void_p) -> Mapping[int, float]:
-        """Bytes of each process that computes, computes through MPS or draws; NaN where they are not told."""
+        """Bytes of each process that computes, computes through MPS or draws; NaN where they are not known."""
         device, found = self._device(handle), dict[int, float]()
         for what in ("Compute", "MPSCompute", "Graphics"):
             listed = self._try(getattr(self.nvml, f"nvmlDeviceGet{what}RunningProcesses_v3"), device)
@@ -83,7 +83,7 @@ class Binding:
         return len({one.pid for read in lists for one in self._try(read, device) or ()})
 
     def current(self, handle: c_void_p) -> Values:
-        """What it tells of a GPU now, by the keys of the ``GPU`` layout; counters as they are."""
+        """Its values of a GPU now, by the keys of the ``GPU`` layout; counters as they are."""
         return self._all(_CURRENT, self._device(handle))
 
     def detail(self, handle: c_void_p) -> Values:
@@ -135,21 +135,21 @@ class Binding:
         return found
 
     def _memory(self, device: Any) -> Values:
-        told = self.nvml.nvmlDeviceGetMemoryInfo(device, version=self.nvml.nvmlMemory_v2)
-        return {"total": told.total, "used": told.used, "reserved": told.reserved}
+        memory = self.nvml.nvmlDeviceGetMemoryInfo(device, version=self.nvml.nvmlMemory_v2)
+        return {"total": memory.total, "used": memory.used, "reserved": memory.reserved}
 
     def _fabric(self, device: Any) -> Values:
-        told = self.nvml.c_nvmlGpuFabricInfo_v2_t()
-        self.nvml.nvmlDeviceGetGpuFabricInfoV(device, byref(told))
-        return {"state": told.state, "status": told.status}
+        fabric = self.nvml.c_nvmlGpuFabricInfo_v2_t()
+        self.nvml.nvmlDeviceGetGpuFabricInfoV(device, byref(fabric))
+        return {"state": fabric.state, "status": fabric.status}
 
     def _sram(self, device: Any) -> Values:
-        told = self.nvml.c_nvmlEccSramErrorStatus_v1_t()
-        self.nvml.nvmlDeviceGetSramEccErrorStatus(device, byref(told))
+        status = self.nvml.c_nvmlEccSramErrorStatus_v1_t()
+        self.nvml.nvmlDeviceGetSramEccErrorStatus(device, byref(status))
         return {
-            "corrected": told.aggregateCor,
-            "uncorrected": told.aggregateUncParity + told.aggregateUncSecDed,
-            "exceeded": told.bThresholdExceeded,
+            "corrected": status.aggregateCor,
+            "uncorrected": status.aggregateUncParity + status.aggregateUncSecDed,
+            "exceeded": status.bThresholdExceeded,
         }
 
 
@@ -168,12 +168,12 @@ def _reason(bits: int) -> Callable[[Any, Any], Any]:
 
 
 def _sram_errors(read: Callable[[Any], float]) -> Callable[[Any, Any], Any]:
-    def told(nvml: Any, device: Any) -> float:
+    def errors(nvml: Any, device: Any) -> float:
         status = nvml.c_nvmlEccSramErrorStatus_v1_t()
         nvml.nvmlDeviceGetSramEccErrorStatus(device, byref(status))
         return read(status)
 
-    return told
+    return errors
 
 
 def _spare_rows(left: str) -> Callable[[Any, Any], Any]:
@@ -196,9 +196,9 @@ def _memory_info(read: Callable[[Any], float]) -> Callable[[Any, Any], Any]:
 
 def _fabric_info(member: str) -> Callable[[Any, Any], Any]:
     def read(nvml: Any, device: Any) -> float | None:
-        told = nvml.c_nvmlGpuFabricInfo_v2_t()
-        nvml.nvmlDeviceGetGpuFabricInfoV(device, byref(told))
-        return float(getattr(told, member)) if told.state else None
+        fabric = nvml.c_nvmlGpuFabricInfo_v2_t()
+        nvml.nvmlDeviceGetGpuFabricInfoV(device, byref(fabric))
+        return float(getattr(fabric, member)) if fabric.state else None
 
     return read
 
@@ -209,10 +209,10 @@ _CURRENT: Mapping[str, Callable[[Any, Any], Any]] = {
     "hw.gpu.utilization{task=encoder}": lambda n, d: n.nvmlDeviceGetEncoderUtilization(d)[0] / 100,
     "hw.gpu.utilization{task=decoder}": lambda n, d: n.nvmlDeviceGetDecoderUtilization(d)[0] / 100,
     "nvidia.gpu.memory.controller.utilization": lambda n, d: n.nvmlDeviceGetUtilizationRates(d).memory / 100,
-    "hw.gpu.memory.usage": _memory_info(lambda told: told.used),
-    "hw.gpu.memory.limit": _memory_info(lambda told: told.total),
-    "nvidia.gpu.memory.reserved": _memory_info(lambda told: told.reserved),
-    "hw.gpu.memory.utilization": _memory_info(lambda told: told.used / told.total),
+    "hw.gpu.memory.usage": _memory_info(lambda answer: answer.used),
+    "hw.gpu.memory.limit": _memory_info(lambda answer: answer.total),
+    "nvidia.gpu.memory.reserved": _memory_info(lambda answer: answer.reserved),
+    "hw.gpu.memory.utilization": _memory_info(lambda answer: answer.used / answer.total),
     "nvidia.gpu.bar1.usage": lambda n, d: n.nvmlDeviceGetBAR1MemoryInfo(d).bar1Used,
     "hw.power": _field(186, 1e-3),
     "nvidia.gpu.power.average": _field(185, 1e-3),
@@ -252,11 +252,11 @@ _DETAIL: Mapping[str, Callable[[Any, Any], Any]] = {
     "nvidia.gpu.memory.rows.remapped{cause=corrected}": lambda n, d: n.nvmlDeviceGetRemappedRows(d)[0],
     "nvidia.gpu.memory.rows.remapped{cause=uncorrected}": lambda n, d: n.nvmlDeviceGetRemappedRows(d)[1],
     "nvidia.gpu.memory.row_remap.failed": lambda n, d: n.nvmlDeviceGetRemappedRows(d)[3],
-    "nvidia.gpu.ecc.errors{location=sram,type=corrected}": _sram_errors(lambda told: told.aggregateCor),
+    "nvidia.gpu.ecc.errors{location=sram,type=corrected}": _sram_errors(lambda answer: answer.aggregateCor),
     "nvidia.gpu.ecc.errors{location=sram,type=uncorrected}": _sram_errors(
-        lambda told: told.aggregateUncParity + told.aggregateUncSecDed
+        lambda answer: answer.aggregateUncParity + answer.aggregateUncSecDed
     ),
-    "nvidia.gpu.ecc.sram.threshold": _sram_errors(lambda told: told.bThresholdExceeded),
+    "nvidia.gpu.ecc.sram.threshold": _sram_errors(lambda answer: answer.bThresholdExceeded),
     "nvidia.gpu.nvlink.up": _links_up,
     "hw.temperature.limit{limit=high.degraded}": lambda n, d: n.nvmlDeviceGetTemperatureThreshold(d, 1),
     "hw.temperature.limit{limit=high.critical}": lambda n, d: n.nvmlDeviceGetTemperatureThreshold(d, 0),

@@ -8,16 +8,16 @@ from pathlib import Path
 import msgspec
 
 from flyball_collectors.base import NAN, Parts, Reading
-from flyball_collectors.nvml import happenings
-from flyball_collectors.nvml.gpu import Found, GpuReader
-from flyball_collectors.nvml.library import Library
-from flyball_collectors.nvml.processes import Process
-from flyball_collectors.nvml.roster import Change, Roster
-from flyball_collectors.nvml.rows import Rows
-from flyball_collectors.nvml.slowdown import Slowdowns
-from flyball_collectors.nvml.topology import links_of
-from flyball_collectors.nvml.watch import MIG_CHANGED, XID, EventWatch
-from flyball_collectors.nvml.workers import Workers
+from flyball_collectors.nvml.calls.library import Library
+from flyball_collectors.nvml.calls.workers import Workers
+from flyball_collectors.nvml.devices.gpu import Found, GpuReader
+from flyball_collectors.nvml.devices.roster import Change, Roster
+from flyball_collectors.nvml.devices.topology import links_of
+from flyball_collectors.nvml.events import happenings
+from flyball_collectors.nvml.events.slowdown import Slowdowns
+from flyball_collectors.nvml.events.watch import MIG_CHANGED, XID, EventWatch
+from flyball_collectors.nvml.readings.processes import Process
+from flyball_collectors.nvml.readings.rows import Rows
 from flyball_contracts.config.nvml import GpuConfig
 from flyball_contracts.ids import NS_PER_S
 from flyball_contracts.metrics import GPU, GPU_DETAIL
@@ -32,7 +32,7 @@ class NvmlCollector:
     """GPUs and their MIG instances through NVML, one row each in the order of :meth:`parts`.
 
     A GPU that is lost, or about which a call does not come back, keeps its rows, all NaN. ``unreadable`` says which
-    never told who they are; they have no row until they do, which is tried again with each look at the details.
+    never gave an identity; they have no row until they do, which is tried again with each look at the details.
     """
 
     name = "nvml"
@@ -57,9 +57,9 @@ class NvmlCollector:
         self._events: list[NodeEvent] = []
         self._found: dict[str, Found] = {}
         self._plain: tuple[Device, ...] = ()
-        self._told_unreadable: set[str] = set()
-        self._told_stalled: set[str] = set()
-        self._told_refused: set[str] = set()
+        self._reported_unreadable: set[str] = set()
+        self._reported_stalled: set[str] = set()
+        self._reported_refused: set[str] = set()
         self._stalled_in_frame: set[str] = set()
         self._recovery: dict[str, int] = {}
         self._slowdowns = Slowdowns()
@@ -79,7 +79,7 @@ class NvmlCollector:
 
     @property
     def unreadable(self) -> list[str]:
-        """GPUs that never told who they are, and why."""
+        """GPUs that never gave an identity, and why."""
         return [f"{name}: {reason}" for name, reason in self._roster.unreadable.items()]
 
     def read(self, now_ns: int, period_ns: int) -> list[Reading]:
@@ -154,14 +154,14 @@ class NvmlCollector:
     def _look(self, now_ns: int) -> None:
         change = self._roster.look(lost=any(found.lost for found in self._found.values()))
         for name, reason in self._roster.unreadable.items():
-            if name not in self._told_unreadable:
-                self._told_unreadable.add(name)
+            if name not in self._reported_unreadable:
+                self._reported_unreadable.add(name)
                 self._events.append(happenings.gone(self._node, now_ns, "", f"{name}: {reason}; it has no row"))
         if self._begun:  # else it was there at the start
-            self._tell(change, now_ns)
+            self._report_change(change, now_ns)
         self._begun = True
 
-    def _tell(self, change: Change, now_ns: int) -> None:
+    def _report_change(self, change: Change, now_ns: int) -> None:
         for uuid in change.added:
             self._events.append(happenings.there(self._node, now_ns, uuid, "the GPU is new"))
         for uuid in change.gone:
@@ -195,25 +195,25 @@ class NvmlCollector:
             self._events.append(happenings.divided(self._node, now_ns, found.devices))
 
     def _note_stalls(self, now_ns: int, period_ns: int) -> None:
-        """Tell of GPUs that have not answered for too long, and of those that do again."""
+        """Report GPUs that have not answered for too long, and those that answer again."""
         after_s = self._settings.stalled_after_s
         after_s = 0.0 if period_ns > after_s * NS_PER_S else after_s  # else the next look would be too late
         stuck = {name: seconds for name, seconds in self._workers.stuck().items() if seconds >= after_s}
         for name, reader in self._roster.readers.items():
-            if name in stuck and name not in self._told_stalled:
+            if name in stuck and name not in self._reported_stalled:
                 self._events.append(happenings.stalled(self._node, now_ns, reader.uuid, stuck[name]))
-                self._told_stalled.add(name)
-            elif name in self._told_stalled and name not in self._workers.stuck():
+                self._reported_stalled.add(name)
+            elif name in self._reported_stalled and name not in self._workers.stuck():
                 self._events.append(happenings.there(self._node, now_ns, reader.uuid, "the GPU answers again"))
-                self._told_stalled.discard(name)
+                self._reported_stalled.discard(name)
 
     def _note_refused(self, now_ns: int) -> None:
-        if len(self._told_refused) == len(self._library.mismatched):
+        if len(self._reported_refused) == len(self._library.mismatched):
             return
         for call, without in self.refused.items():
-            if call not in self._told_refused:
+            if call not in self._reported_refused:
                 self._events.append(happenings.refused(self._node, now_ns, call, without))
-                self._told_refused.add(call)
+                self._reported_refused.add(call)
 
     def _readings(self, found: Mapping[str, Found], period_ns: int, *, detail: bool) -> list[Reading]:
         devices = [device for one in found.values() for device in one.devices]

@@ -10,12 +10,12 @@ from ctypes import c_void_p
 from typing import Literal, NamedTuple
 
 from flyball_collectors.base import NAN
-from flyball_collectors.nvml import current, detail
 from flyball_collectors.nvml.binding import Binding
+from flyball_collectors.nvml.calls.fields import Field
 from flyball_collectors.nvml.collector import NvmlCollector
-from flyball_collectors.nvml.fields import Field
-from flyball_collectors.nvml.gpm import IDS, scaled
-from flyball_collectors.nvml.gpu import Found
+from flyball_collectors.nvml.devices.gpu import Found
+from flyball_collectors.nvml.readings import current, detail
+from flyball_collectors.nvml.readings.gpm import IDS, scaled
 from flyball_contracts.metrics import GPU, GPU_DETAIL, Layout
 
 Verdict = Literal["same", "close", "differs", "missing", "ours alone"]
@@ -32,7 +32,7 @@ _EXACT = ("limit", "pcie.link", "row_remap", "rows.remapped", "recovery_action",
 
 
 class Compared(NamedTuple):
-    """One value of one GPU; NaN where a side tells none. ``close`` is within what may change between two reads."""
+    """One value of one GPU; NaN where a side has none. ``close`` is within what may change between two reads."""
 
     gpu: int
     key: str
@@ -48,7 +48,7 @@ class Compared(NamedTuple):
 
 
 class Mismatch(NamedTuple):
-    """A GPU whose name or serial number the two sides tell differently."""
+    """A GPU whose name or serial number differs between the two sides."""
 
     gpu: int
     what: str
@@ -59,7 +59,7 @@ class Mismatch(NamedTuple):
 def compare(
     collector: NvmlCollector, binding: Binding, wait: Callable[[float], object] = time.sleep
 ) -> tuple[list[Compared], list[Mismatch]]:
-    """Read all whole GPUs by both sides; raises nothing for what one of them cannot tell."""
+    """Read all whole GPUs by both sides; raises nothing for what one of them cannot read."""
     rows: list[Compared] = []
     wrong: list[Mismatch] = []
     for reader in collector.readers:
@@ -75,8 +75,8 @@ def compare(
         later = binding.gpm_sample(handle) if sample is not None else None
         if later is not None:
             activity = binding.activity(sample, later, IDS)
-            for told, layout, columns in zip(theirs, _LAYOUTS, (current.ACTIVITY, detail.ACTIVITY), strict=True):
-                told |= {layout.metrics[columns[id]].key: scaled(id, v) for id, v in activity.items() if id in columns}
+            for found, layout, columns in zip(theirs, _LAYOUTS, (current.ACTIVITY, detail.ACTIVITY), strict=True):
+                found |= {layout.metrics[columns[id]].key: scaled(id, v) for id, v in activity.items() if id in columns}
         held = binding.processes(handle)
         theirs[0][_COMPUTING] = float(binding.computing(handle))
         second = reader.read(detail=True)
@@ -93,13 +93,13 @@ def compare(
 def _values(gpu: int, first: Found, second: Found, theirs: list[dict[str, float]]) -> Iterator[Compared]:
     """Values of both layouts, of the second read where the first had none: GPM refuses reads that follow closely."""
     sides = ((GPU, first.rows, second.rows), (GPU_DETAIL, first.details, second.details))
-    for (layout, one, other), told in zip(sides, theirs, strict=True):
-        for key, their in told.items():
+    for (layout, one, other), values in zip(sides, theirs, strict=True):
+        for key, their in values.items():
             before, after = (rows[0][layout.column(key)] if rows else NAN for rows in (one, other))
             yield _judged(gpu, key, _unit(layout, key), before, after, their)
         for key, column in layout.columns.items():
             ours = one[0][column] if one else NAN
-            if key not in told and ours == ours and not key.startswith("flyball."):
+            if key not in values and ours == ours and not key.startswith("flyball."):
                 yield Compared(gpu, key, _unit(layout, key), ours, NAN, "ours alone")
 
 
@@ -121,12 +121,12 @@ def _processes(gpu: int, first: Found, second: Found, held: Mapping[int, float])
     for pid in sorted(before.keys() & after.keys() | (held.keys() - before.keys() - after.keys())):
         if not first.devices[0].mig_enabled:
             ours = before.get(pid, NAN)
-            told = held.get(pid, NAN)
+            memory = held.get(pid, NAN)
             key = f"memory of process {pid}"
             if pid not in before:
-                yield Compared(gpu, key, "By", NAN, told, "missing")
+                yield Compared(gpu, key, "By", NAN, memory, "missing")
             elif pid in held:
-                yield _judged(gpu, key, "By", ours, after.get(pid, NAN), told)
+                yield _judged(gpu, key, "By", ours, after.get(pid, NAN), memory)
 
 
 def _judged(gpu: int, key: str, unit: str, before: float, after: float, theirs: float) -> Compared:

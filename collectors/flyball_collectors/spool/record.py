@@ -17,7 +17,7 @@ LAST_ID = 2**63 - 1
 
 
 class Record(NamedTuple):
-    """A record read back; ``time_ns`` is what :meth:`Spool.append` was told."""
+    """A record read back; ``time_ns`` is what :meth:`Spool.append` was given."""
 
     id: int
     payload: bytes

@@ -1,4 +1,4 @@
-"""Fills the ``WORKLOAD`` layout: one row for each replica that is known to tell something."""
+"""Fills the ``WORKLOAD`` layout: one row for each replica that reports something."""
 
 import logging
 import os
@@ -12,23 +12,23 @@ import numpy as np
 from numpy.typing import NDArray
 
 from flyball_collectors.base import KeyedReading, Parts
-from flyball_collectors.workload.discovery import Found, Watch
-from flyball_collectors.workload.follower import Follower, compile_pattern
-from flyball_collectors.workload.kubernetes import PodWatch
-from flyball_collectors.workload.listen import LineSocket
-from flyball_collectors.workload.meter import Told
-from flyball_collectors.workload.poller import Limits
-from flyball_collectors.workload.scraper import Scraper, Target
-from flyball_collectors.workload.slurm import JobWatch
-from flyball_collectors.workload.targets import configured, discovered
-from flyball_collectors.workload.training import Job, Progress
+from flyball_collectors.workload.discovery.base import Found, Watch
+from flyball_collectors.workload.discovery.kubernetes import PodWatch
+from flyball_collectors.workload.discovery.slurm import JobWatch
+from flyball_collectors.workload.discovery.targets import configured, discovered
+from flyball_collectors.workload.scraping.meter import ServerReading
+from flyball_collectors.workload.scraping.poller import Limits
+from flyball_collectors.workload.scraping.scraper import Scraper, Target
+from flyball_collectors.workload.training.follower import Follower, compile_pattern
+from flyball_collectors.workload.training.job import Job, Progress
+from flyball_collectors.workload.training.listen import LineSocket
 from flyball_contracts.config.workload import WorkloadsConfig
 from flyball_contracts.errors import ConfigError
 from flyball_contracts.metrics import WORKLOAD
 from flyball_contracts.records import Allocation, NodeEvent
 
 _LOG = logging.getLogger(__name__)
-_MOST_TOLD = 256  # replicas that lines may name: anyone on the host can send some
+_MOST_NAMED = 256  # replicas that lines may name: anyone on the host can send lines
 
 Key = tuple[str, str]
 Row = NDArray[np.float32]
@@ -38,7 +38,7 @@ def _columns(*keys: str) -> list[int]:
     return [WORKLOAD.column(f"flyball.workload.{key}") for key in keys]
 
 
-_TOLD = _columns(
+_READING = _columns(
     "request.rate",
     "work.rate",
     "request.active",
@@ -125,14 +125,14 @@ class WorkloadCollector:
 
     def problems(self) -> dict[str, str | None]:
         """What is asked, and why it cannot be had: empty where it can, ``None`` where no answer has come yet."""
-        told = {f"{workload}/{replica}": one.problem for (workload, replica), one in self._scrapers.items()}
+        problems = {f"{workload}/{replica}": one.problem for (workload, replica), one in self._scrapers.items()}
         for found, scraper in self._found.items():
-            told[f"{found.workload}/{found.replica}"] = (
+            problems[f"{found.workload}/{found.replica}"] = (
                 scraper.problem if scraper is not None else _UNREAD[found.pending]
             )
         for key, log in self._logs.items():
-            told["/".join(key)] = log.follower.problem()
-        return told | {name: watch.problem for name, watch in self._watches.items()}
+            problems["/".join(key)] = log.follower.problem()
+        return problems | {name: watch.problem for name, watch in self._watches.items()}
 
     def read(self, now_ns: int, period_ns: int) -> list[KeyedReading]:
         """What each replica said last; none of it is asked for here."""
@@ -142,19 +142,20 @@ class WorkloadCollector:
             watch.hurry()
         self._follow([watch.found for watch in self._watches.values()])
         self._listen(now_s)
-        rows: dict[Key, Row] = {key: _told_row(one.take()) for key, one in self._scrapers.items()}
+        rows: dict[Key, Row] = {key: _row_of(one.take()) for key, one in self._scrapers.items()}
         for found, scraper in self._found.items():
-            told = scraper.take() if scraper is not None else Told(ready=0.0) if found.pending else Told()
-            rows.setdefault((found.workload, found.replica), _told_row(told))
+            unread = ServerReading(ready=0.0) if found.pending else ServerReading()
+            reading = scraper.take() if scraper is not None else unread
+            rows.setdefault((found.workload, found.replica), _row_of(reading))
         for key, log in self._logs.items():
-            log.job.hear(log.follower.take(), now_s)
+            log.job.update(log.follower.take(), now_s)
             _add_progress(rows, key, log.job.take(now_s))
         for key, job in self._jobs.items():
             _add_progress(rows, key, job.take(now_s))
         return [KeyedReading(WORKLOAD.schema, rows)] if rows else []
 
     def parts(self) -> Parts:
-        """An allocation for each replica that is configured, discovered or heard of lately."""
+        """An allocation for each replica that is configured, discovered or named by lines lately."""
         known = dict(self._allocations)
         for found in self._found:
             known[found.workload, found.replica] = Allocation(
@@ -165,7 +166,7 @@ class WorkloadCollector:
         return Parts(allocations=tuple(known.values()))
 
     def events(self) -> list[NodeEvent]:
-        """Nothing: what replicas tell are values."""
+        """None: replicas report values."""
         return []
 
     def close(self) -> None:
@@ -188,11 +189,11 @@ class WorkloadCollector:
             key = (line.workload, line.replica or self._node)
             job = self._jobs.get(key)
             if job is None:
-                if len(self._jobs) >= _MOST_TOLD:
+                if len(self._jobs) >= _MOST_NAMED:
                     self._refused += 1
                     continue
                 job = self._jobs[key] = Job(self._config.silent_s)
-            job.hear(line.fields, now_s)
+            job.update(line.fields, now_s)
         for key in [key for key, job in self._jobs.items() if job.silent(now_s)]:
             del self._jobs[key]
 
@@ -223,17 +224,17 @@ class WorkloadCollector:
             return None
 
 
-def _told_row(told: Told) -> Row:
+def _row_of(reading: ServerReading) -> Row:
     row = np.full(len(WORKLOAD), np.nan, np.float32)
-    row[_TOLD] = told
+    row[_READING] = reading
     return row
 
 
-def _add_progress(rows: dict[Key, Row], key: Key, said: Progress | None) -> None:
+def _add_progress(rows: dict[Key, Row], key: Key, progress: Progress | None) -> None:
     """Add what a training job said to its row; it is ready while it speaks, where no server says otherwise."""
     row = rows.setdefault(key, np.full(len(WORKLOAD), np.nan, np.float32))
-    if said is not None:
-        values = np.array(said, np.float32)
+    if progress is not None:
+        values = np.array(progress, np.float32)
         row[_PROGRESS] = np.where(np.isnan(values), row[_PROGRESS], values)
         if np.isnan(row[_READY]):
             row[_READY] = 1.0

@@ -57,8 +57,8 @@ def convert_node(node: yaml.Node | None, data: Any, kind: type[T], name: str, pa
     except msgspec.ValidationError as error:
         message, _, where = str(error).partition(" - at `")
         inner = where.rstrip("`").removeprefix("$").lstrip(".")
-        words = expected_at(kind, inner) if message.startswith(_NOT_SAID) or "matching regex" in message else ""
-        message = f"expected {words}" if words else f"{message[0].lower()}{message[1:]}"
+        expected = expected_at(kind, inner) if message.startswith(_NOT_SAID) or "matching regex" in message else ""
+        message = f"expected {expected}" if expected else f"{message[0].lower()}{message[1:]}"
         place = ".".join(part for part in (path, inner) if part)
         raise ConfigError(f"{name}:{line_of(node, inner)}: {place or 'the document'}: {message}") from error
 

@@ -5,7 +5,7 @@ from typing import Literal, NamedTuple
 from zoneinfo import ZoneInfo
 
 from flyball_contracts.config.base import Count, NotNegative, Positive, Section
-from flyball_contracts.records.outcomes import Urgency
+from flyball_contracts.records.commands.outcomes import Urgency
 
 Day = Literal["mon", "tue", "wed", "thu", "fri", "sat", "sun"]
 DecisionType = Literal["Scale", "Migrate", "Preempt"]

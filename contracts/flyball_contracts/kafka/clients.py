@@ -15,19 +15,19 @@ def open_consumer(settings: Mapping[str, Any], log: logging.Logger, who: str, *,
 
     It connects and reconnects by itself. Pass ``aloud=False`` where the caller reports failures itself.
     """
-    return Consumer(_told(settings, log, who, aloud=aloud))
+    return Consumer(_logged(settings, log, who, aloud=aloud))
 
 
 def open_producer(settings: Mapping[str, Any], log: logging.Logger, who: str, *, aloud: bool = True) -> Producer:
     """Return a producer, like :func:`open_consumer`."""
-    return Producer(_told(settings, log, who, aloud=aloud))
+    return Producer(_logged(settings, log, who, aloud=aloud))
 
 
 def open_admin(settings: Mapping[str, Any], log: logging.Logger, who: str, *, aloud: bool = True) -> Any:
     """Return an ``AdminClient``, like :func:`open_consumer`; its own types leave out those of its answers."""
-    return AdminClient(_told(settings, log, who, aloud=aloud))
+    return AdminClient(_logged(settings, log, who, aloud=aloud))
 
 
-def _told(settings: Mapping[str, Any], log: logging.Logger, who: str, *, aloud: bool) -> dict[str, Any]:
-    told = ClientLog(log, who, str(settings["bootstrap.servers"]))
-    return {**settings, **({"error_cb": told.on_error} if aloud else {}), "logger": told}
+def _logged(settings: Mapping[str, Any], log: logging.Logger, who: str, *, aloud: bool) -> dict[str, Any]:
+    client_log = ClientLog(log, who, str(settings["bootstrap.servers"]))
+    return {**settings, **({"error_cb": client_log.on_error} if aloud else {}), "logger": client_log}

@@ -21,7 +21,7 @@ class ClientLog:
         self, log: logging.Logger, who: str, bootstrap: str, monotonic: Callable[[], float] = time.monotonic
     ) -> None:
         self._log, self._who, self._bootstrap, self._monotonic = log, who, bootstrap, monotonic
-        self._told_s: float | None = None
+        self._logged_s: float | None = None
 
     def log(self, level: int, text: str, *args: object) -> None:
         """Take a line of librdkafka's own log."""
@@ -31,9 +31,9 @@ class ClientLog:
     def on_error(self, error: KafkaError) -> None:
         """Take an error that the client met; it goes on trying by itself."""
         now_s = self._monotonic()
-        if self._told_s is not None and now_s - self._told_s < EVERY_S:
+        if self._logged_s is not None and now_s - self._logged_s < EVERY_S:
             return
-        self._told_s = now_s
+        self._logged_s = now_s
         if error.code() in _AWAY:
             self._log.warning(
                 "%s: no Kafka broker answers at %s (%s); trying again", self._who, self._bootstrap, error.str()
@@ -51,7 +51,7 @@ class Storms(logging.Filter):
     def __init__(self, *names: str, monotonic: Callable[[], float] = time.monotonic) -> None:
         super().__init__()
         self._names, self._monotonic = names, monotonic
-        self._told_s: dict[tuple[str, int], float] = {}
+        self._logged_s: dict[tuple[str, int], float] = {}
         self._left_out: dict[tuple[str, int], int] = {}
 
     def filter(self, record: logging.LogRecord) -> bool:
@@ -59,10 +59,10 @@ class Storms(logging.Filter):
         if record.name.partition(".")[0] not in self._names:
             return True
         place, now_s = (record.pathname, record.lineno), self._monotonic()
-        if now_s - self._told_s.get(place, -EVERY_S) < EVERY_S:
+        if now_s - self._logged_s.get(place, -EVERY_S) < EVERY_S:
             self._left_out[place] = self._left_out.get(place, 0) + 1
             return False
-        self._told_s[place] = now_s
+        self._logged_s[place] = now_s
         if left_out := self._left_out.pop(place, 0):
             record.msg = f"{record.getMessage()} (and {left_out} more since the last)"
             record.args = ()

@@ -15,7 +15,7 @@ from flyball_contracts.config import Config
 from flyball_contracts.errors import ConfigError, TransportError
 from flyball_contracts.kafka.clients import open_admin
 from flyball_contracts.kafka.metadata import raise_if_stopped
-from flyball_contracts.rights import Right, roles
+from flyball_contracts.security.rights import Right, roles
 
 _LOG = logging.getLogger(__name__)
 ANSWER_S = 10.0

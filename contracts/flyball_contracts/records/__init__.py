@@ -12,8 +12,8 @@ from flyball_contracts.records.base import (
     TableOffsets as TableOffsets,
     Tick as Tick,
 )
-from flyball_contracts.records.controls import Approval as Approval, Stop as Stop
-from flyball_contracts.records.decisions import (
+from flyball_contracts.records.commands.controls import Approval as Approval, Stop as Stop
+from flyball_contracts.records.commands.decisions import (
     AnyDecision as AnyDecision,
     Decision as Decision,
     Effect as Effect,
@@ -21,6 +21,18 @@ from flyball_contracts.records.decisions import (
     Preempt as Preempt,
     Scale as Scale,
 )
+from flyball_contracts.records.commands.outcomes import (
+    Counted as Counted,
+    Outcome as Outcome,
+    SubjectState as SubjectState,
+)
+from flyball_contracts.records.commands.portion import Portion as Portion
+from flyball_contracts.records.commands.proposals import (
+    Action as Action,
+    Proposal as Proposal,
+    ProposalTick as ProposalTick,
+)
+from flyball_contracts.records.commands.resources import Resources as Resources
 from flyball_contracts.records.demand import (
     Arrivals as Arrivals,
     Clocks as Clocks,
@@ -48,21 +60,13 @@ from flyball_contracts.records.inventory import (
     Link as Link,
     NumaNode as NumaNode,
 )
-from flyball_contracts.records.outcomes import Counted as Counted, Outcome as Outcome, SubjectState as SubjectState
 from flyball_contracts.records.pools import Pool as Pool
-from flyball_contracts.records.portion import Portion as Portion
 from flyball_contracts.records.profiles import (
     Opinion as Opinion,
     Similar as Similar,
     Waste as Waste,
     WorkloadProfile as WorkloadProfile,
 )
-from flyball_contracts.records.proposals import (
-    Action as Action,
-    Proposal as Proposal,
-    ProposalTick as ProposalTick,
-)
-from flyball_contracts.records.resources import Resources as Resources
 from flyball_contracts.records.signals import Signal as Signal
 from flyball_contracts.records.snapshot import Snapshot as Snapshot
 from flyball_contracts.records.workloads import (

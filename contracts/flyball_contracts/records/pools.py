@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 import msgspec
 
 from flyball_contracts.records.base import Record, TimeNs
-from flyball_contracts.records.decisions import AnyDecision
+from flyball_contracts.records.commands.decisions import AnyDecision
 
 PREFIX = "pool:"
 Market = Literal["on_demand", "spot"]

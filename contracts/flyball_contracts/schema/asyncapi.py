@@ -6,9 +6,9 @@ from flyball_contracts.cloudevents import TYPE_PREFIX
 from flyball_contracts.codec import BINDINGS, RECORD_TYPES
 from flyball_contracts.config import Config
 from flyball_contracts.deadletter import PREFIX
-from flyball_contracts.rights import roles
 from flyball_contracts.schema.json_schema import Schema, components
 from flyball_contracts.schema.packed import frame_message, snapshot_message
+from flyball_contracts.security.rights import roles
 from flyball_contracts.topics import DEAD_LETTERS, RETENTION_MS, STATE, TELEMETRY, TOPICS, Topic
 
 VERSION = "1.0.0"

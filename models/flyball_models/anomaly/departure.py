@@ -148,8 +148,8 @@ def step(
         events = len(np.unique(home[struck[quiet[struck] <= 0.0]]))
         quiet[struck] = np.float32(config.event_s)
         stratum, peak = _pooled(ended, home, len(peaks))
-    learned = tail.step(known_tail, stratum, peak, exposure, period_s, rate, events)
-    return updated._replace(quiet_s=quiet), learned, found
+    tail_state = tail.step(known_tail, stratum, peak, exposure, period_s, rate, events)
+    return updated._replace(quiet_s=quiet), tail_state, found
 
 
 def _of_group(
@@ -165,9 +165,9 @@ def _of_group(
         return np.full((metrics, n), np.nan, np.float32), record
     home = np.asarray(np.where(placed, group, n), np.int64)
     cell = np.asarray(home[:, None] * metrics + np.arange(metrics), np.int64)
-    told = known & placed[:, None]
-    settled = np.bincount(cell[told & veteran], minlength=(n + 1) * metrics) >= 3
-    rows, columns = np.nonzero(told & (veteran | ~settled[cell]))
+    present = known & placed[:, None]
+    settled = np.bincount(cell[present & veteran], minlength=(n + 1) * metrics) >= 3
+    rows, columns = np.nonzero(present & (veteran | ~settled[cell]))
     inside = np.asarray(cell[rows, columns], np.int64)
     members = np.bincount(inside, minlength=(n + 1) * metrics)
     middle = medians(x[rows, columns], inside, members)
@@ -201,7 +201,7 @@ def _learn(
     r = np.where(known, x - base, _ZERO)
     fresh = (state.seen_s <= 0.0) | (state.peered != peered) | (state.gap_s >= config.stale_s)
     seen, slow, record = state.seen_s, state.slow, state.record * np.float32(math.exp(-period_s / config.fade_s))
-    fast = np.asarray(state.fast + np.float32(_learned(period_s, config.fast_s)) * (r - state.fast), np.float32)
+    fast = np.asarray(state.fast + np.float32(_pace(period_s, config.fast_s)) * (r - state.fast), np.float32)
     away = np.minimum(np.abs(fast - slow), np.abs(r - slow))
     before, top = state.peak, state.top
     if begins := bool(fresh.any()):
@@ -218,9 +218,7 @@ def _learn(
     over: Floats = np.asarray(np.where(loud, state.over_s + np.float32(period_s), _ZERO), np.float32)
     reported = loud & known & (rest <= 0.0) if departs else loud
     accepted = over >= config.accept_s if departs else loud
-    pace = np.maximum(
-        np.float32(_learned(period_s, config.slow_s)), np.float32(period_s) / (seen + np.float32(period_s))
-    )
+    pace = np.maximum(np.float32(_pace(period_s, config.slow_s)), np.float32(period_s) / (seen + np.float32(period_s)))
     mean = slow + pace * (r - slow)
     mean = np.where(loud, slow, mean) if departs else mean
     peak, top = np.maximum(before, away), np.maximum(top, both)
@@ -267,6 +265,6 @@ def _pooled(ended: Ended, home: NDArray[np.int64], metrics: int) -> tuple[NDArra
     return stratum[first], size[first]
 
 
-def _learned(period_s: float, constant_s: float) -> float:
+def _pace(period_s: float, constant_s: float) -> float:
     """Share of a mean that a tick replaces."""
     return -math.expm1(-period_s / constant_s)

@@ -38,7 +38,7 @@ class Config(NamedTuple):
     prior_shape: tuple[float, float] = (0.1, 0.3)
     shape_n: float = 32.0
     shapes: tuple[float, float] = (-0.2, 0.6)
-    prior_told: float = 8.0
+    prior_counted: float = 8.0
     again_s: float = 60.0
     forget_s: float = 14 * 86_400.0
 
@@ -49,7 +49,7 @@ DEFAULT = Config()
 class State(NamedTuple):
     """peaks [K, R]; exposure_s, over (the threshold t) and limit [K]; `since_s` of the last look and forgetting [2].
 
-    `told` [2] counts peaks over the threshold and the events that they belong to.
+    `counted` [2] counts peaks over the threshold and the events that they belong to.
 
     `limit` is the value that peaks of clean series pass at the rate asked for.
     """
@@ -59,7 +59,7 @@ class State(NamedTuple):
     over: NDArray[np.float64]
     limit: NDArray[np.float64]
     since_s: NDArray[np.float64]
-    told: NDArray[np.float64]
+    counted: NDArray[np.float64]
 
 
 def init(strata: int, rate: float, config: Config = DEFAULT) -> State:
@@ -71,7 +71,7 @@ def init(strata: int, rate: float, config: Config = DEFAULT) -> State:
         np.full(strata, config.least),
         none,
         np.zeros(2),
-        np.full(2, config.prior_told),
+        np.full(2, config.prior_counted),
     )
     return bare._replace(limit=limits(bare, rate, config))
 
@@ -93,12 +93,12 @@ def step(
     A peak above the limit counts as one at the limit: an alarm moves the tail by no more than that, and alarms that
     come too often still move it.
     """
-    peaks, over, exposure, count = state.peaks, state.over, state.exposure_s + exposure_s, state.told
+    peaks, over, exposure, count = state.peaks, state.over, state.exposure_s + exposure_s, state.counted
     since = state.since_s + period_s
-    told = peak > over[stratum]
-    if told.any():
-        peaks, over = _inserted(peaks, over, stratum[told], np.minimum(peak[told], state.limit[stratum[told]]))
-        count = count + np.array([told.sum(), events])
+    above = peak > over[stratum]
+    if above.any():
+        peaks, over = _inserted(peaks, over, stratum[above], np.minimum(peak[above], state.limit[stratum[above]]))
+        count = count + np.array([above.sum(), events])
     elif since[0] < config.again_s:
         return State(peaks, exposure, over, state.limit, since, count)
     if since[1] >= config.forget_s:
@@ -128,7 +128,7 @@ def _inserted(
 def limits(state: State, rate: float, config: Config = DEFAULT) -> NDArray[np.float64]:
     """Value [K] that peaks of clean series pass `rate` times a series-second; at least the threshold."""
     pace, shape, scale = _fit(state, config)
-    share = rate * max(1.0, state.told[0] / max(state.told[1], 1.0))
+    share = rate * max(1.0, state.counted[0] / max(state.counted[1], 1.0))
     return state.over + scale * _stretch(np.log(np.maximum(pace / share, 1.0)), shape)
 
 

@@ -46,6 +46,6 @@ def find(model: str) -> Gpu | None:
     All words of the table's name must stand in it as words, so ``NVIDIA H100 80GB HBM3`` and ``h100`` are the same; of
     several, the one with the most words is meant.
     """
-    words = set(re.split(r"[^a-z0-9]+", model.lower()))
-    fits = [gpu for gpu in GPUS if set(gpu.name.split()) <= words]
+    parts = set(re.split(r"[^a-z0-9]+", model.lower()))
+    fits = [gpu for gpu in GPUS if set(gpu.name.split()) <= parts]
     return max(fits, key=lambda gpu: len(gpu.name.split()), default=None)

@@ -133,8 +133,8 @@ def ahead(state: State, y: Input, mask: Input, config: Config) -> tuple[State, w
     states: list[Any] = []
     parts: list[Array] = []
     for member, have in zip(config.members, state.members, strict=True):
-        learned, logs = member.family.ahead(have, y, mask, config=member.config)
-        states.append(learned)
+        updated, logs = member.family.ahead(have, y, mask, config=member.config)
+        states.append(updated)
         parts.append(logs)
     shared, logs = pooled.ahead(state.pooled, y, mask, parts, config.pooled)
     mixture, mixed = weighting.combine(state.weights, y, mask, (*parts, logs), config=config.weights)

@@ -75,7 +75,7 @@ def classify(features: NDArray[np.float32], table: Table) -> Classes:
     d2, known = distances(features, table)
     nearest = d2.min(axis=1, initial=np.inf)
     d2 = d2 - nearest[:, None]
-    told = known >= LEAST_KNOWN
+    enough = known >= LEAST_KNOWN
     alone = features[_GANG] < _TWO
     shared = np.isin(table.bound_of, [i for i, name in enumerate(table.bounds) if name in _BETWEEN])
     d2[np.ix_(alone, shared)] = np.inf
@@ -89,9 +89,9 @@ def classify(features: NDArray[np.float32], table: Table) -> Classes:
         p = table.weights * np.exp(-0.5 * d2 / temperature)
         of_class = (of[:, None] == np.arange(len(names))).astype(np.float64)
         sums = (p / p.sum(axis=1, keepdims=True)) @ of_class
-        sums[~told] = np.nan
+        sums[~enough] = np.nan
         found.append(np.ascontiguousarray(sums.T))
-    strangeness = np.where(told, nearest / np.maximum(known, 1) / table.novel, np.nan)
+    strangeness = np.where(enough, nearest / np.maximum(known, 1) / table.novel, np.nan)
     return Classes(found[0], found[1], found[2], strangeness)
 
 

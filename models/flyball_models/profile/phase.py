@@ -42,9 +42,9 @@ def phases(features: Floats, lately: Mapping[str, Floats], seen_s: Floats) -> ND
         saves = (now < HUSHED * usual) & wrote & (usual_use > 0.2)
         stalls = (now < SILENT * usual) & (usual_use > 0.2) & ~asked
         read = 10.0 ** (_ANSWER_MOST * features[_AT["tokens_in"]]) - 1.0
-        said = 10.0 ** (_ANSWER_MOST * features[_AT["tokens_out"]]) - 1.0
-        talks = np.isfinite(read) & np.isfinite(said) & (read + said > 0.0)
-        reads = talks & (read > PROMPT_PER_ANSWER * said)
+        written = 10.0 ** (_ANSWER_MOST * features[_AT["tokens_out"]]) - 1.0
+        talks = np.isfinite(read) & np.isfinite(written) & (read + written > 0.0)
+        reads = talks & (read > PROMPT_PER_ANSWER * written)
     found = np.full(len(usual), PHASES.index("steady"))
     for name, which in (
         ("decode", talks & ~reads),

@@ -165,14 +165,14 @@ def signals(reading: Reading) -> Floats:
         out[AT["cpu_pressure"]] = h["cpu_pressure"] / dt
         out[AT["io_pressure"]] = h["io_pressure"] / dt
         known = {name: np.isfinite(values) for name, values in p.items()}
-        says = np.logical_or.reduce(list(known.values()))
-        for name, tells in (
+        reported = np.logical_or.reduce(list(known.values()))
+        for name, present in (
             ("reports_requests", known["requests"]),
             ("reports_steps", known["step_time"] | known["steps"]),
             ("reports_progress", known["progress"]),
             ("reports_tokens", known["tokens_out"]),
         ):
-            out[AT[name]] = np.where(says, tells.astype(np.float32), np.float32(np.nan))
+            out[AT[name]] = np.where(reported, present.astype(np.float32), np.float32(np.nan))
         out[_WIDE_ROWS] = decades(
             np.array(
                 [

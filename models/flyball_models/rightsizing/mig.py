@@ -57,9 +57,9 @@ def profiles(model: str, memory_bytes: float) -> tuple[Profile, ...]:
 
     Empty where the GPU cannot be divided or is not known.
     """
-    words = set(model.upper().replace("-", " ").split())
+    parts = set(model.upper().replace("-", " ").split())
     gib = memory_bytes / 2**30
-    near = [f for f in FAMILIES if f.word in words and abs(f.memory_gib - gib) <= _NEAR * f.memory_gib]
+    near = [f for f in FAMILIES if f.word in parts and abs(f.memory_gib - gib) <= _NEAR * f.memory_gib]
     if not near:
         return ()
     family = min(near, key=lambda f: abs(f.memory_gib - gib))

@@ -27,7 +27,7 @@ KINDS = (
 # Compiled functions call each other by global name.
 _static, _hpa, _keda, _kpa, _held, _dynamo = static.step, hpa.step, hpa.step_keda, kpa.step, kpa.step_held, dynamo.step
 _follow, _oracle, _band, _engine = band.step_follow, band.step_oracle, band.step_band, band.step_engine
-_headroom, _lead, _learned = headroom.step, lead_time_headroom.step, shadow_selection.step
+_headroom, _lead, _shadow = headroom.step, lead_time_headroom.step, shadow_selection.step
 _load, _queue = hpa.step_load, hpa.step_queue
 
 
@@ -66,7 +66,7 @@ def chosen(kind: int, state: Floats, seen: Observation, knobs: Floats) -> float:
     if kind == 11:
         return _lead(state, seen, knobs)
     if kind == 12:
-        return _learned(state, seen, knobs)
+        return _shadow(state, seen, knobs)
     if kind == 13:
         return _load(state, seen, knobs)
     return _queue(state, seen, knobs)

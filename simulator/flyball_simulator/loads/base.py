@@ -12,7 +12,7 @@ from numpy.random import Generator
 from numpy.typing import NDArray
 
 from flyball_contracts.metrics import WORKLOAD
-from flyball_simulator.site import Floats, Ints
+from flyball_simulator.hardware.site import Floats, Ints
 
 Doubles = NDArray[np.float64]
 

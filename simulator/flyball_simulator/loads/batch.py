@@ -5,8 +5,8 @@ from numpy.random import Generator
 from numpy.typing import NDArray
 
 from flyball_contracts.config import Batch
+from flyball_simulator.hardware.site import Ints
 from flyball_simulator.loads.base import PROGRESS, WAITING, Doubles, Moment, Running, accrued
-from flyball_simulator.site import Ints
 
 BUSY = 0.88
 

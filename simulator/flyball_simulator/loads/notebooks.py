@@ -5,10 +5,10 @@ from numpy.random import Generator
 from numpy.typing import NDArray
 
 from flyball_contracts.config import Notebooks
+from flyball_simulator.hardware.site import Ints
 from flyball_simulator.loads.base import WAITING, Moment, Running
-from flyball_simulator.site import Ints
 
-_MIX = (0x9E3779B97F4A7C15, 0xBF58476D1CE4E5B9, 0x94D049BB133111EB)
+_SPLITMIX = (0x9E3779B97F4A7C15, 0xBF58476D1CE4E5B9, 0x94D049BB133111EB)
 
 
 class NotebookLoad:
@@ -33,7 +33,7 @@ class NotebookLoad:
 def _uniform(seed: int, workload: Ints, number: Ints, window: NDArray[np.uint64]) -> NDArray[np.float64]:
     """Uniform numbers in [0, 1) that depend on the arguments alone (splitmix64's finaliser)."""
     x = np.uint64(seed) ^ (workload.astype(np.uint64) << np.uint64(40)) ^ (number.astype(np.uint64) << np.uint64(20))
-    x = (x ^ window) * np.uint64(_MIX[0])
-    for shift, factor in ((30, _MIX[1]), (27, _MIX[2])):
+    x = (x ^ window) * np.uint64(_SPLITMIX[0])
+    for shift, factor in ((30, _SPLITMIX[1]), (27, _SPLITMIX[2])):
         x = (x ^ (x >> np.uint64(shift))) * np.uint64(factor)
     return ((x ^ (x >> np.uint64(31))) >> np.uint64(11)).astype(np.float64) / 2.0**53

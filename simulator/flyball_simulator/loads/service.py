@@ -10,10 +10,10 @@ from numpy.random import Generator
 
 from flyball_contracts.config import Service
 from flyball_contracts.metrics import WORKLOAD
+from flyball_simulator.hardware.site import Ints
 from flyball_simulator.loads.arrivals import Arrivals
 from flyball_simulator.loads.base import WAITING, Doubles, Moment, Running
 from flyball_simulator.loads.queue import FluidQueue, share_within
-from flyball_simulator.site import Ints
 
 TIMEOUT_S = 30.0
 OUTPUT_SHARE = 0.35

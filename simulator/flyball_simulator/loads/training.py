@@ -4,8 +4,8 @@ import numpy as np
 from numpy.random import Generator
 
 from flyball_contracts.config import Training
+from flyball_simulator.hardware.site import Ints
 from flyball_simulator.loads.base import STEP_TIME, WAITING, Moment, Running, accrued, share_in
-from flyball_simulator.site import Ints
 
 FULL, CHECKPOINT, HUNG_WORK = 0.96, 0.08, 0.25
 """Utilisation in steps and in checkpoints; work of a rank that spins because a peer is dead."""

@@ -5,11 +5,11 @@ from msgspec.structs import replace
 from flyball_contracts.errors import RecordError
 from flyball_contracts.records import AnyDecision, Migrate, Preempt
 from flyball_contracts.simulated import Operation, OperationStatus, Submission
+from flyball_simulator.cell.plant import Plant
 from flyball_simulator.operations.base import Progress, Refused, Task
 from flyball_simulator.operations.migrate import MigrateTask
 from flyball_simulator.operations.preempt import PreemptTask
 from flyball_simulator.operations.scale import ScaleTask
-from flyball_simulator.plant import Plant
 
 
 class Ledger:
@@ -79,7 +79,7 @@ class Ledger:
         if progress.status != "running":
             del self._tasks[name]
         if operation.status == "running":
-            self._operations[name] = self._told(operation, w, task.names, progress.status, progress.detail)
+            self._operations[name] = self._observed(operation, w, task.names, progress.status, progress.detail)
 
     def _supersede(self, w: int, by: str) -> None:
         for name, (of, task) in list(self._tasks.items()):
@@ -88,9 +88,9 @@ class Ledger:
                 if not task.supersede():
                     del self._tasks[name]
                 detail = f"superseded by {by}; it was at: {older.detail}"
-                self._operations[name] = self._told(older, w, task.names, "superseded", detail)
+                self._operations[name] = self._observed(older, w, task.names, "superseded", detail)
 
-    def _told(
+    def _observed(
         self, operation: Operation, w: int, names: tuple[str, ...], status: OperationStatus, detail: str
     ) -> Operation:
         ended_ns = None if status == "running" else max(self._plant.clock_ns, operation.submitted_ns)

@@ -5,9 +5,9 @@ from msgspec.structs import replace
 from flyball_contracts.errors import RecordError
 from flyball_contracts.ids import NS_PER_S
 from flyball_contracts.records import Migrate, SubjectState
+from flyball_simulator.cell.placement import Replica
+from flyball_simulator.cell.plant import Plant
 from flyball_simulator.operations.base import Progress, Refused
-from flyball_simulator.placement import Replica
-from flyball_simulator.plant import Plant
 
 
 class MigrateTask:

@@ -3,8 +3,8 @@
 from msgspec.structs import replace
 
 from flyball_contracts.records import Preempt, SubjectState
+from flyball_simulator.cell.plant import Plant
 from flyball_simulator.operations.base import Progress, Refused
-from flyball_simulator.plant import Plant
 
 
 class PreemptTask:

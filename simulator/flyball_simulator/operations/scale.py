@@ -4,9 +4,9 @@ from msgspec.structs import replace
 
 from flyball_contracts.ids import NS_PER_S
 from flyball_contracts.records import Portion, Resources, Scale, SubjectState
-from flyball_simulator.hosts import CPUS, MEMORY_BYTES
+from flyball_simulator.cell.plant import Plant
+from flyball_simulator.hardware.hosts import CPUS, MEMORY_BYTES
 from flyball_simulator.operations.base import Progress, Refused
-from flyball_simulator.plant import Plant
 
 
 class ScaleTask:
@@ -55,7 +55,7 @@ class ScaleTask:
         if self._shares is None:
             plant.scale(w, asked.replicas)
         else:
-            plant.mix(w, asked.replicas, self._portions, self._shares)
+            plant.scale_pools(w, asked.replicas, self._portions, self._shares)
 
     def advance(self) -> Progress:
         """Count."""

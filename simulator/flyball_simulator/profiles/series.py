@@ -115,8 +115,8 @@ def _bounds(work: Work, load: Load, gone: Doubles) -> list[str]:
     idle = (load.active.mean(axis=0) < IDLE_BELOW).tolist()
     longest = gone.mean(axis=1).argmax(axis=0).tolist()
     return [
-        "idle" if rests else STAGES[at] if told == "idle" else told
-        for told, rests, at in zip(work.bound, idle, longest, strict=True)
+        "idle" if rests else STAGES[at] if bound == "idle" else bound
+        for bound, rests, at in zip(work.bound, idle, longest, strict=True)
     ]
 
 
@@ -252,22 +252,22 @@ def _page(draws: Draws, work: Work, load: Load, step_s: Doubles) -> Floats:
     n, ticks = draws.count, len(load.active)
     block = np.full((len(WORKLOAD), ticks, n), np.nan)
     asked, learns = work.is_kind("inference"), work.is_kind("training", "fine_tuning")
-    told = draws.chance(np.where(asked, 0.6, 0.5))
-    language = np.array([f == "transformer" for f in work.family]) & asked & told
+    reports = draws.chance(np.where(asked, 0.6, 0.5))
+    language = np.array([f == "transformer" for f in work.family]) & asked & reports
     prompt, answer = draws(100.0, 4000.0, log=True), draws(30.0, 800.0, log=True)
     values = {
-        "flyball.workload.request.rate": (load.requests, asked & told),
-        "flyball.workload.work.rate": (load.requests, asked & told),
-        "flyball.workload.request.active": (np.minimum(load.requests * load.cost_s, 64.0), asked & told),
-        "flyball.workload.request.queued": (load.queued, asked & told),
-        "flyball.workload.latency{stat=mean}": (load.cost_s * (1.0 + load.queued), asked & told),
+        "flyball.workload.request.rate": (load.requests, asked & reports),
+        "flyball.workload.work.rate": (load.requests, asked & reports),
+        "flyball.workload.request.active": (np.minimum(load.requests * load.cost_s, 64.0), asked & reports),
+        "flyball.workload.request.queued": (load.queued, asked & reports),
+        "flyball.workload.latency{stat=mean}": (load.cost_s * (1.0 + load.queued), asked & reports),
         "flyball.workload.token.rate{kind=input}": (load.requests * prompt, language),
         "flyball.workload.token.rate{kind=output}": (load.requests * answer, language),
-        "flyball.workload.step.time": (step_s / np.maximum(load.active, 0.05), learns & told),
-        "flyball.workload.steps": (load.active / step_s, learns & told),
-        "flyball.workload.progress": (np.full((ticks, n), 0.5), work.is_kind("training", "batch") & told),
+        "flyball.workload.step.time": (step_s / np.maximum(load.active, 0.05), learns & reports),
+        "flyball.workload.steps": (load.active / step_s, learns & reports),
+        "flyball.workload.progress": (np.full((ticks, n), 0.5), work.is_kind("training", "batch") & reports),
     }
     for key, (value, who) in values.items():
         block[WORKLOAD.column(key)] = np.where(who, value, np.nan)
-    block[WORKLOAD.column("flyball.workload.ready")] = np.where(told, 1.0, np.nan)
+    block[WORKLOAD.column("flyball.workload.ready")] = np.where(reports, 1.0, np.nan)
     return np.ascontiguousarray(block.transpose(1, 2, 0), np.float32)

@@ -79,6 +79,34 @@ class Faults(NamedTuple):
     restarts: Ints
 
 
+class Control(NamedTuple):
+    """The policy: its number, its knobs float64, how often it speaks, and how old its newest sample is (seconds)."""
+
+    kind: int
+    knobs: Floats
+    every_s: int
+    lag_s: int
+
+
+class Measure(NamedTuple):
+    """What is counted: late requests by limit, turns within `turn_s` (flaps), spans, and delays from a second on."""
+
+    limits_s: Ints
+    turn_s: int
+    span_s: int
+    delays_from_s: int
+
+
+class Sums(NamedTuple):
+    """What a run fills: sums per span, requests by delay, and, if recorded, replicas and backlog of each second."""
+
+    spans: Floats
+    delays: Floats
+    ready: NDArray[np.int32]
+    total: NDArray[np.int32]
+    backlog: NDArray[np.float32]
+
+
 class Past(NamedTuple):
     """Sums of arrived and served work and of concurrency before each second, and the backlog after it; rings."""
 
@@ -140,24 +168,17 @@ def _build(stamp: int) -> Callable[..., None]:
         plant: Plant,
         cold_s: Ints,
         faults: Faults,
-        kind: int,
-        knobs: Floats,
-        every: int,
-        lag: int,
+        control: Control,
         bounds: Bounds,
-        limits_s: Ints,
-        turn_s: int,
-        span_s: int,
-        delays_from_s: int,
-        spans: Floats,
-        delays: Floats,
-        ready_out: NDArray[np.int32],
-        total_out: NDArray[np.int32],
-        backlog_out: NDArray[np.float32],
+        measure: Measure,
+        sums: Sums,
     ) -> None:
         _ = stamp  # part of the key under which compiled code is kept
         state = np.zeros(STATE)
         # Arrays are taken out of their tuples here: in the loop each look into one would cost a reference count.
+        kind, knobs, every, lag = control
+        limits_s, turn_s, span_s, delays_from_s = measure
+        spans, delays, ready_out, total_out, backlog_out = sums
         backlogs, summed_up = np.zeros(RING), np.zeros(RING)
         upper, lower, present, step_s = bounds.upper, bounds.lower, bounds.present, bounds.step_s
         residence_s, last_step = plant.residence_s, len(bounds.upper) - 1

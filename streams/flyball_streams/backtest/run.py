@@ -8,8 +8,8 @@ from numpy.typing import NDArray
 
 from flyball_models.scaling import Policy, number
 from flyball_streams.backtest import kernel
-from flyball_streams.backtest.demand import Demand
-from flyball_streams.backtest.kernel import Bounds, Faults, Floats, Flow, Plant, flow_of
+from flyball_streams.backtest.demands.demand import Demand
+from flyball_streams.backtest.kernel import Bounds, Control, Faults, Floats, Flow, Measure, Plant, Sums, flow_of
 
 DRAWS = 1 << 16
 START_WINDOW_S = 600
@@ -114,22 +114,28 @@ def simulate(
         plant,
         cold,
         Faults(fails, fresh, once_in(seconds, scenario.restart_every_s, scenario.seed)),
-        number(policy),
-        policy.row(),
-        policy.every_s,
-        policy.lag_s,
+        control_of(policy),
         bounds,
-        np.array(scenario.limits_s, np.int64),
-        round(2 * scenario.cold_start_s),
-        scenario.span_s,
-        delays_from_s,
-        run.spans,
-        run.delays,
-        run.ready,
-        run.total,
-        run.backlog,
+        measure_of(scenario, delays_from_s),
+        sums_of(run),
     )
     return run
+
+
+def control_of(policy: Policy) -> Control:
+    """Return a policy as the engines take it."""
+    return Control(number(policy), policy.row(), policy.every_s, policy.lag_s)
+
+
+def measure_of(scenario: Scenario, delays_from_s: int) -> Measure:
+    """Return what an engine counts; a turn within two cold starts is a flap."""
+    limits_s = np.array(scenario.limits_s, np.int64)
+    return Measure(limits_s, round(2 * scenario.cold_start_s), scenario.span_s, delays_from_s)
+
+
+def sums_of(run: Run) -> Sums:
+    """Return the arrays of a run that an engine fills."""
+    return Sums(run.spans, run.delays, run.ready, run.total, run.backlog)
 
 
 def blank(seconds: int, policy: Policy, scenario: Scenario, *, record: bool = False) -> Run:

@@ -14,10 +14,11 @@ from typing import Any, NamedTuple
 import msgspec
 import numpy as np
 
-from flyball_streams.backtest import claim, kernel
-from flyball_streams.backtest.families import Case, Setting
+from flyball_streams.backtest import kernel
 from flyball_streams.backtest.kernel import Bounds, Floats
-from flyball_streams.backtest.known import Known
+from flyball_streams.backtest.policies.families import Conditions, Setting
+from flyball_streams.backtest.policies.known import Known
+from flyball_streams.backtest.report import claim
 from flyball_streams.backtest.run import Scenario, simulate
 from flyball_streams.backtest.sweep import Result
 
@@ -143,9 +144,9 @@ def outcomes(
         for seed, (known, setting) in enumerate(zip(shared, settings[key], strict=True)):
             if fault.bounds is not None and not np.isfinite(setting.bounds.upper).any():
                 return None
-            told = setting.bounds if fault.bounds is None else fault.bounds(setting.bounds, seed)
+            bounds = setting.bounds if fault.bounds is None else fault.bounds(setting.bounds, seed)
             scenario = world._replace(seed=seed, **fault.world)
-            run = simulate(known.demand, setting.policy, scenario, told, flow=known.flow)
+            run = simulate(known.demand, setting.policy, scenario, bounds, flow=known.flow)
             total += run.spans[middle_s // world.span_s :, spans].sum(axis=0)
         return total
 
@@ -171,5 +172,5 @@ def outcomes(
 
 
 def _setting(result: Result, target: float, known: Known, world: Scenario, thin: int) -> Setting:
-    settings = result.family.settings(Case(known, world.cold_start_s, world.limits_s[0], thin))
+    settings = result.family.settings(Conditions(known, world.cold_start_s, world.limits_s[0], thin))
     return settings[claim.frozen(result, target).setting]

@@ -9,16 +9,17 @@ from typing import NamedTuple
 import msgspec
 import numpy as np
 
-from flyball_streams.backtest import claim, kernel
-from flyball_streams.backtest.cover import cover
-from flyball_streams.backtest.demand import DAY_S, Demand
+from flyball_streams.backtest import kernel
+from flyball_streams.backtest.demands.demand import DAY_S, Demand
 from flyball_streams.backtest.events.confirm import Confirmation, confirm, days_of
 from flyball_streams.backtest.events.requests import Source, drawn
 from flyball_streams.backtest.events.whole import single_requests
-from flyball_streams.backtest.explain import Explained, explain
-from flyball_streams.backtest.families import FAMILIES, Case, Family, Setting
 from flyball_streams.backtest.kernel import Floats
-from flyball_streams.backtest.known import Known, known
+from flyball_streams.backtest.policies.cover import cover
+from flyball_streams.backtest.policies.families import FAMILIES, Conditions, Family, Setting
+from flyball_streams.backtest.policies.known import Known, known
+from flyball_streams.backtest.report import claim
+from flyball_streams.backtest.report.explain import Explained, explain
 from flyball_streams.backtest.run import Run, Scenario
 from flyball_streams.backtest.safety import Outcome, outcomes
 from flyball_streams.backtest.sweep import Engine, Result, fluid, sweep
@@ -217,7 +218,7 @@ def _runs(
     """Run the chosen setting of each family again, second by second."""
     runs: dict[str, tuple[Setting, Run]] = {}
     for family in families:
-        settings = family.settings(Case(shared, world.cold_start_s, world.limits_s[0], thin))
+        settings = family.settings(Conditions(shared, world.cold_start_s, world.limits_s[0], thin))
         setting = settings[best[family.key].setting]
         runs[family.key] = setting, engine(0, shared, setting, world, record=True, delays_from_s=middle_s)
     return runs

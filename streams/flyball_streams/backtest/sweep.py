@@ -9,9 +9,9 @@ from typing import NamedTuple, Protocol
 import numpy as np
 
 from flyball_streams.backtest import kernel
-from flyball_streams.backtest.families import Case, Family, Setting
 from flyball_streams.backtest.kernel import Floats
-from flyball_streams.backtest.known import Known
+from flyball_streams.backtest.policies.families import Conditions, Family, Setting
+from flyball_streams.backtest.policies.known import Known
 from flyball_streams.backtest.run import Run, Scenario, simulate
 
 DAY_SPANS = 24
@@ -116,8 +116,8 @@ def sweep(
 ) -> Iterator[Result]:
     """Run every setting of every family; `pairs` are cold starts and delay limits.
 
-    `traces` holds one demand per seed (see :func:`flyball_streams.backtest.known.known`). Families that do not look at
-    the delay limit run once for all limits of a cold start.
+    `traces` holds one demand per seed (see :func:`flyball_streams.backtest.policies.known.known`). Families that do not
+    look at the delay limit run once for all limits of a cold start.
     """
     limits: dict[float, list[int]] = {}
     for cold_start_s, delay_s in pairs:
@@ -153,7 +153,7 @@ def _seed(
     engine: Engine, family: Family, world: Scenario, thin: int, block_spans: int, seed: int, shared: Known
 ) -> _Cells:
     """Names and cells of all settings with one seed, float64 [settings, blocks, COLUMNS] for each delay limit."""
-    settings: list[Setting] = family.settings(Case(shared, world.cold_start_s, world.limits_s[0], thin))
+    settings: list[Setting] = family.settings(Conditions(shared, world.cold_start_s, world.limits_s[0], thin))
     scenario = world._replace(seed=seed)
     cells: list[list[Floats]] = [[] for _ in world.limits_s]
     for setting in settings:

@@ -28,7 +28,7 @@ from flyball_contracts.topics import (
     TELEMETRY,
     WORKLOADS,
 )
-from flyball_streams.dashboard.state import FleetView
+from flyball_streams.dashboard.state.fleet import FleetView
 
 _LOG = logging.getLogger(__name__)
 ALL = -1

@@ -19,8 +19,8 @@ from flyball_streams.dashboard.panels.fleet import FleetPanel
 from flyball_streams.dashboard.panels.header import Header, Strip
 from flyball_streams.dashboard.panels.incidents import IncidentPanel
 from flyball_streams.dashboard.panels.worth import WorthPanel
-from flyball_streams.dashboard.state import FleetView
-from flyball_streams.dashboard.summary import Glance
+from flyball_streams.dashboard.state.fleet import FleetView
+from flyball_streams.dashboard.state.summary import Glance
 from flyball_streams.dashboard.views.base import View
 from flyball_streams.dashboard.views.decision import DecisionView
 from flyball_streams.dashboard.views.gpu import GpuView

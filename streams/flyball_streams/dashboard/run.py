@@ -16,7 +16,7 @@ from flyball_contracts.config import Config
 from flyball_contracts.errors import ConfigError
 from flyball_streams.dashboard.feed import Feed
 from flyball_streams.dashboard.gate import Gate, token_of
-from flyball_streams.dashboard.state import FleetView
+from flyball_streams.dashboard.state.fleet import FleetView
 
 _LOG = logging.getLogger(__name__)
 _CLOSE_S = 5

@@ -14,8 +14,8 @@ from flyball_contracts.records import (
     Scale,
     SubjectState,
 )
-from flyball_streams.dashboard.journal import Verdict, verdict
 from flyball_streams.dashboard.look import Look
+from flyball_streams.dashboard.state.journal import Verdict, verdict
 from flyball_streams.dashboard.text import UNKNOWN, number, quantity, signed, span
 
 _WORDS: dict[Verdict, str] = {"awaiting": "awaiting outcome", "planned": "planned, not carried out"}

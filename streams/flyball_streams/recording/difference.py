@@ -101,14 +101,14 @@ def action(decision: AnyDecision) -> str:
     """What a decision does, in a few words."""
     if isinstance(decision, Migrate):
         return f"{decision.replica}: {decision.from_node} -> {decision.to_node or 'any node'}"
-    words = f"{decision.replicas_before} -> {decision.replicas}"
+    text = f"{decision.replicas_before} -> {decision.replicas}"
     if isinstance(decision, Preempt):
-        return f"{words} for {decision.beneficiary}" if decision.beneficiary else f"{words}, paused"
+        return f"{text} for {decision.beneficiary}" if decision.beneficiary else f"{text}, paused"
     if decision.resources is not None:
-        words += ", other resources"
+        text += ", other resources"
     if decision.power_limit_w is not None:
-        words += f", {decision.power_limit_w:g} W"
-    return f"{words} on {len(decision.mix)} offers" if decision.mix else words
+        text += f", {decision.power_limit_w:g} W"
+    return f"{text} on {len(decision.mix)} offers" if decision.mix else text
 
 
 def _recorded(path: Path) -> Iterable[AnyDecision]:

@@ -39,12 +39,12 @@ def histories(config: WorkerConfig) -> dict[str, History]:
     path = Path(config.forecast.history)
     found: dict[str, History] = {}
     for cell, (period_ns, first, names, values) in sorted(_series(path, config).items()):
-        found[cell] = learned(names, values, period_ns, first + len(values) - 1, config.forecast)
+        found[cell] = trained(names, values, period_ns, first + len(values) - 1, config.forecast)
         log.info("forecasts of cell %s start from %d ticks of %d workloads", cell, len(values), len(names))
     return found
 
 
-def learned(
+def trained(
     names: tuple[str, ...], values: NDArray[np.float32], period_ns: int, last_tick: int, config: ForecastConfig
 ) -> History:
     """Play ``values[T, S]``, NaN where missing, to a new forecaster, and fit offline what can be fitted so."""
@@ -80,8 +80,8 @@ def _series(path: Path, config: WorkerConfig) -> Mapping[str, Series]:
     changed = {n for n in changed if (spec := engine.directory.spec(n)) is None or spec.capacity_per_replica <= 0}
     periods = {cell: ticks.gate.period_ns for lane in engine.workloads for cell, ticks in lane.ticks.items()}
     found: dict[str, Series] = {}
-    for cell, said in rows.items():
-        for name in sorted(said.keys() & changed):
+    for cell, values_of in rows.items():
+        for name in sorted(values_of.keys() & changed):
             log.warning(
                 "%s: forecasts of %s (cell %s) start from nothing: its load is in GPUs until its capacity was learned, "
                 "and in work from then on; name its capacity_per_replica and record again",
@@ -89,9 +89,9 @@ def _series(path: Path, config: WorkerConfig) -> Mapping[str, Series]:
                 name,
                 cell,
             )
-        names = tuple(sorted(said.keys() - changed))
+        names = tuple(sorted(values_of.keys() - changed))
         if names:
-            found[cell] = _table(periods[cell], names, said)
+            found[cell] = _table(periods[cell], names, values_of)
     if not found:
         why = "every load in it changes its unit" if rows else "no workload with a specification reports its load"
         raise RecordingError(
@@ -101,10 +101,10 @@ def _series(path: Path, config: WorkerConfig) -> Mapping[str, Series]:
     return found
 
 
-def _table(period_ns: int, names: tuple[str, ...], said: Mapping[str, list[tuple[int, float]]]) -> Series:
-    ticks = {name: np.array([t // period_ns - 1 for t, _ in said[name]]) for name in names}
+def _table(period_ns: int, names: tuple[str, ...], values_of: Mapping[str, list[tuple[int, float]]]) -> Series:
+    ticks = {name: np.array([t // period_ns - 1 for t, _ in values_of[name]]) for name in names}
     first, last = min(int(t.min()) for t in ticks.values()), max(int(t.max()) for t in ticks.values())
     values = np.full((last - first + 1, len(names)), np.nan, np.float32)
     for column, name in enumerate(names):
-        values[ticks[name] - first, column] = [value for _, value in said[name]]
+        values[ticks[name] - first, column] = [value for _, value in values_of[name]]
     return period_ns, first, names, values

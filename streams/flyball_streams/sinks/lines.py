@@ -181,14 +181,14 @@ def _row_tags(rows: str, row: int, inventory: Inventory | None) -> dict[str, str
     return tags
 
 
-def _demand_lines(said: DemandTick) -> list[str]:
+def _demand_lines(record: DemandTick) -> list[str]:
     lines: list[str] = []
-    for demand in said.demands:
-        tags = {"cell": said.cell, "workload": demand.workload, "source": said.source}
+    for demand in record.demands:
+        tags = {"cell": record.cell, "workload": demand.workload, "source": record.source}
         fields: dict[str, Field] = {name: getattr(demand, name) for name in DEMAND_FIELDS}
         if demand.usage is not None:
             fields |= {f"usage_{name}": getattr(demand.usage, name) for name in demand.usage.__struct_fields__}
-        made = line("flyball.demand", tags, fields, said.tick.end_ns)
+        made = line("flyball.demand", tags, fields, record.tick.end_ns)
         if made is not None:
             lines.append(made)
     return lines

@@ -24,7 +24,7 @@ from flyball_contracts.codec import Message, snapshot_message
 from flyball_contracts.config import Config, KafkaConfig
 from flyball_contracts.errors import DecodeError, TransportError
 from flyball_contracts.kafka import open_producer, producer_settings
-from flyball_contracts.signing import Signer
+from flyball_contracts.security.signing import Signer
 from flyball_contracts.tables import TABLES
 from flyball_contracts.topics import DECISIONS, DEMAND, EVENTS, PROPOSALS, STATE, TELEMETRY, TOPICS
 from flyball_streams.engine.cell import CellLane
@@ -309,13 +309,13 @@ class LaneHost:
 
     def _fold(self) -> None:
         changes = self.tables.drain()
-        for topic, partition, offset, told in changes.told:
+        for topic, partition, offset, change in changes.rows:
             if offset < reach(self.directory.offsets, topic, partition):  # it was made again
                 self.directory.read(topic, partition, offset)
-            if isinstance(told, Tombstone):
-                self.directory.forget(topic, told.key, partition, offset)
+            if isinstance(change, Tombstone):
+                self.directory.forget(topic, change.key, partition, offset)
             else:
-                self.directory.apply(told, partition, offset)
+                self.directory.apply(change, partition, offset)
         for (topic, partition), offset in changes.following.items():
             self.directory.read(topic, partition, offset)
         self._send(changes.dead)

@@ -12,7 +12,7 @@ import faust
 from flyball_contracts.config import Config, WorkerConfig
 from flyball_contracts.errors import TransportError
 from flyball_contracts.kafka import Storms, list_topics, open_admin
-from flyball_contracts.rights import roles
+from flyball_contracts.security.rights import roles
 from flyball_contracts.topics import EVENTS, TELEMETRY
 from flyball_streams.engine.workload.forecast.history import History
 from flyball_streams.worker.app import Worker
@@ -91,9 +91,9 @@ def run_worker(config: Config, *, embedded: bool = False, health_file: Path | No
     for handler in logging.getLogger().handlers:
         handler.addFilter(storms)
     client_id = f"flyball-worker-{socket.gethostname()}-{os.getpid()}"
-    learned = _histories(config.worker)
+    trained = _histories(config.worker)
     partitions = topic_partitions(config)
-    host = LaneHost(config, partitions, client_id, learned)
+    host = LaneHost(config, partitions, client_id, trained)
     with tempfile.TemporaryDirectory(prefix="flyball-worker-") as scratch:
         host.start()
         warm_up(config.worker, host.directory, partitions)

@@ -34,7 +34,7 @@ CATCH_UP_S = 30.0
 """How long a step waits for tables that were read farther where its messages come from; a watchdog waits longer."""
 
 
-class Told(NamedTuple):
+class TableChange(NamedTuple):
     """A record or a tombstone, and where it lies."""
 
     topic: str
@@ -49,7 +49,7 @@ class Changes(NamedTuple):
     ``following`` is the first offset of each partition that was not read.
     """
 
-    told: list[Told]
+    rows: list[TableChange]
     dead: list[Message]
     following: dict[Place, int]
 
@@ -68,7 +68,7 @@ class TableReader:
         self._asker = open_consumer(settings, log, "tables", aloud=False)
         self._places: list[TopicPartition] = []
         self._lock = threading.Lock()
-        self._told: list[Told] = []
+        self._rows: list[TableChange] = []
         self._dead: list[Message] = []
         self._shelf = SnapshotShelf()
         self._next: dict[Place, int] = {}
@@ -92,12 +92,12 @@ class TableReader:
             self._next[tp.topic, tp.partition] = tp.offset
         self._consumer.assign(self._places)
         wanted = {place: high for place, (_, high) in found.items()}
-        heard_s, missing = time.monotonic(), self._missing(wanted)
+        progress_s, missing = time.monotonic(), self._missing(wanted)
         while missing:
             self._poll(0.2)
             before, missing = missing, self._missing(wanted)
-            heard_s = heard_s if missing == before else time.monotonic()
-            if time.monotonic() - heard_s > SILENCE_S:
+            progress_s = progress_s if missing == before else time.monotonic()
+            if time.monotonic() - progress_s > SILENCE_S:
                 raise TransportError(f"{missing} messages of the tables did not come within {SILENCE_S:.0f} s")
         self._thread.start()
 
@@ -106,10 +106,10 @@ class TableReader:
         if self._broken is not None:
             raise TransportError(f"the tables can no longer be read: {self._broken}")
         with self._lock:
-            told, self._told = self._told, []
+            rows, self._rows = self._rows, []
             dead, self._dead = self._dead, []
             following = {place: offset for place, offset in self._next.items() if place[0] != STATE.name}
-        return Changes(told, dead, following)
+        return Changes(rows, dead, following)
 
     def snapshot(self, lane: str, partition: int, topics: Mapping[str, str] | None = None) -> Snapshot | None:
         """Newest whole snapshot of a lane partition that has been read, of those that read ``topics``, by their ids."""
@@ -195,7 +195,7 @@ class TableReader:
             elif isinstance(found, DecodeError):
                 self._dead.append(refuse(incoming, "tables", found))
             elif topic != STATE.name:
-                self._told.append(Told(topic, partition, offset, found))
+                self._rows.append(TableChange(topic, partition, offset, found))
 
 
 def _read(incoming: Incoming) -> Record | Snapshot | Tombstone | DecodeError:

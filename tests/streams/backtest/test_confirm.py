@@ -6,13 +6,13 @@ import msgspec
 import numpy as np
 import pytest
 
-from flyball_streams.backtest.demand import DAY_S, Demand
-from flyball_streams.backtest.events import whole, words
+from flyball_streams.backtest.demands.demand import DAY_S, Demand
+from flyball_streams.backtest.events import text, whole
 from flyball_streams.backtest.events.confirm import Confirmation, Pair, days_of
-from flyball_streams.backtest.page import page
+from flyball_streams.backtest.report.page import page
+from flyball_streams.backtest.report.text import method
 from flyball_streams.backtest.run import Scenario
 from flyball_streams.backtest.study import Question, Study, study
-from flyball_streams.backtest.words import method
 
 KEYS = ("shadow_selection", "headroom", "hpa", "static", "oracle")
 
@@ -63,11 +63,11 @@ def test_words_say_how_far_the_ranking_is_confirmed(found: Confirmation) -> None
     pair = {"first": "A", "second": "B", "fluid": -0.1, "events": 0.2}
     near, far = msgspec.convert({**pair, "events": 0.01}, Pair), msgspec.convert(pair, Pair)
     replace = msgspec.structs.replace
-    assert "confirm the ranking: all" in words.verdict(replace(found, swapped=[]))
-    assert "but for near ties" in words.verdict(replace(found, swapped=[near]))
-    assert "do not confirm" in words.verdict(replace(found, swapped=[near, far]))
-    assert "cannot" in words.verdict(replace(found, tau=None))
-    assert words.swaps(replace(found, swapped=[near, far]))[0].startswith("A against B: -10.0 % fluid, +20.0 %")
+    assert "confirm the ranking: all" in text.verdict(replace(found, swapped=[]))
+    assert "but for near ties" in text.verdict(replace(found, swapped=[near]))
+    assert "do not confirm" in text.verdict(replace(found, swapped=[near, far]))
+    assert "cannot" in text.verdict(replace(found, tau=None))
+    assert text.swaps(replace(found, swapped=[near, far]))[0].startswith("A against B: -10.0 % fluid, +20.0 %")
 
 
 def test_the_page_shows_both_engines(both: Study) -> None:

@@ -11,12 +11,12 @@ from flyball_contracts.config import ForecastConfig, SizingConfig
 from flyball_contracts.errors import RecordingError
 from flyball_contracts.records import Demand as Asked, Tick, WorkloadSpec
 from flyball_models.scaling import Observation, band, desired, fresh, number
-from flyball_streams.backtest import bounds
-from flyball_streams.backtest.cover import cover
-from flyball_streams.backtest.demand import Demand, requirement, trailing_mean
+from flyball_streams.backtest.demands.demand import Demand, requirement, trailing_mean
+from flyball_streams.backtest.demands.servegen import Clients, arrivals, read_clients
+from flyball_streams.backtest.demands.traces import open_traces
 from flyball_streams.backtest.kernel import Bounds
-from flyball_streams.backtest.servegen import Clients, arrivals, read_clients
-from flyball_streams.backtest.traces import open_traces
+from flyball_streams.backtest.policies import bounds
+from flyball_streams.backtest.policies.cover import cover
 from flyball_streams.engine.workload.forecast.forecaster import Forecaster
 from flyball_streams.engine.workload.sizing.sizer import Job, Sizer
 

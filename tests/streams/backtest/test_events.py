@@ -11,13 +11,13 @@ from hypothesis import given, settings, strategies as st
 from flyball_contracts.errors import RecordingError
 from flyball_models.scaling import Policy, dynamo, hpa, kpa, shadow_selection, static
 from flyball_streams.backtest import kernel, run as fluid
-from flyball_streams.backtest.demand import Demand
+from flyball_streams.backtest.demands.demand import Demand
+from flyball_streams.backtest.demands.servegen import Clients, arrivals
 from flyball_streams.backtest.events.kernel import DONE, FINISHED
 from flyball_streams.backtest.events.replicas import Service
 from flyball_streams.backtest.events.requests import Requests, drawn, own, redrawn
 from flyball_streams.backtest.events.run import Served, service_for, simulate
 from flyball_streams.backtest.run import Scenario
-from flyball_streams.backtest.servegen import Clients, arrivals
 
 WORLD = Scenario(60.0, (0, 5))
 

@@ -8,7 +8,7 @@ from hypothesis import given, settings, strategies as st
 
 from flyball_models.scaling import Policy, band, dynamo, hpa, kpa, static
 from flyball_streams.backtest import kernel
-from flyball_streams.backtest.demand import Demand
+from flyball_streams.backtest.demands.demand import Demand
 from flyball_streams.backtest.run import Scenario, simulate
 
 POLICIES = [

@@ -19,7 +19,7 @@ from flyball_models.scaling import (
     shadow_selection,
 )
 from flyball_streams.backtest import kernel
-from flyball_streams.backtest.demand import Demand
+from flyball_streams.backtest.demands.demand import Demand
 from flyball_streams.backtest.kernel import Bounds
 from flyball_streams.backtest.run import Scenario, once_in, simulate
 from flyball_streams.backtest.safety import FAULTS

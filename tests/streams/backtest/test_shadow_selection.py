@@ -9,9 +9,9 @@ from numpy.typing import NDArray
 
 from flyball_models.scaling import STATE, Observation, Policy, desired, fresh, number, shadow_selection
 from flyball_streams.backtest import kernel
-from flyball_streams.backtest.demand import Demand
-from flyball_streams.backtest.explain import explain
-from flyball_streams.backtest.families import Setting
+from flyball_streams.backtest.demands.demand import Demand
+from flyball_streams.backtest.policies.families import Setting
+from flyball_streams.backtest.report.explain import explain
 from flyball_streams.backtest.run import Scenario, simulate
 
 HOUR = 3600

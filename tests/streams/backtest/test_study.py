@@ -7,13 +7,13 @@ import msgspec
 import numpy as np
 import pytest
 
-from flyball_streams.backtest.demand import DAY_S, Demand
-from flyball_streams.backtest.families import BASELINES, BUDGET, FAMILIES, Case
-from flyball_streams.backtest.known import Known
-from flyball_streams.backtest.page import page
+from flyball_streams.backtest.demands.demand import DAY_S, Demand
+from flyball_streams.backtest.policies.families import BASELINES, BUDGET, FAMILIES, Conditions
+from flyball_streams.backtest.policies.known import Known
+from flyball_streams.backtest.report.page import page
+from flyball_streams.backtest.report.text import against, headline, method, percent, plain
 from flyball_streams.backtest.run import Scenario
 from flyball_streams.backtest.study import Question, Study, study
-from flyball_streams.backtest.words import against, headline, method, percent, plain
 
 
 def demand_of(days: float, seed: int) -> Demand:
@@ -128,7 +128,7 @@ def test_percent_shows_what_matters_near_all() -> None:
 
 @pytest.mark.parametrize("key", sorted({*FAMILIES}))
 def test_no_family_has_more_settings_than_the_others_may(key: str) -> None:
-    settings = FAMILIES[key].settings(Case(Known(demand_of(0.1, 0)), 300.0, 5))
+    settings = FAMILIES[key].settings(Conditions(Known(demand_of(0.1, 0)), 300.0, 5))
     budget = BUDGET // 2 if key == "shadow_selection" else BUDGET
     assert len(settings) == budget
     assert len({(s.policy.knobs, s.policy.name) for s in settings}) >= budget - 10

@@ -8,7 +8,7 @@ from tests.streams.worker.rig import START_NS, Rig, Simulated, ids
 from flyball_contracts.config import FleetConfig
 from flyball_contracts.records import DemandTick, Forecast, Migrate, Profile
 from flyball_contracts.topics import DEAD_LETTERS, DEMAND, INSIGHTS
-from flyball_simulator.run import run_fleet
+from flyball_simulator.service.run import run_fleet
 
 TICKS = 50
 SPEED = 10.0

@@ -8,7 +8,7 @@ from flyball_actuators.platforms.endpoint import trusted
 from flyball_actuators.platforms.pools.answers import Throttled, tried
 from flyball_contracts.config import PlatformConfig
 from flyball_contracts.errors import ConfigError
-from flyball_contracts.records.outcomes import RefusalCode
+from flyball_contracts.records.commands.outcomes import RefusalCode
 
 POLICY = "infra/aws/actuator-policy.json"
 

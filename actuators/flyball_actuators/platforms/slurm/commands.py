@@ -5,7 +5,7 @@ import subprocess
 
 from flyball_actuators.platforms.base import PlatformError, Rejected
 from flyball_actuators.platforms.calls import note
-from flyball_contracts.records.outcomes import RefusalCode
+from flyball_contracts.records.commands.outcomes import RefusalCode
 
 # Variables that change what the commands show, or which cluster they ask.
 _OURS = ("SLURM_", "SQUEUE_", "SCANCEL_", "SCONTROL_")

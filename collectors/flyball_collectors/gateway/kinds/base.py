@@ -1,14 +1,14 @@
-"""What a kind of gateway is known to tell."""
+"""The series that a kind of gateway is known to export."""
 
 from collections.abc import Callable
 from typing import NamedTuple
 
-from flyball_collectors.workload.page import Sample
+from flyball_collectors.workload.scraping.page import Sample
 from flyball_contracts.config import GatewaySeries
 
 
 class Kind(NamedTuple):
-    """The series of a gateway, the label that tells workloads apart, and the path of its page.
+    """The series of a gateway, the label that distinguishes workloads, and the path of its page.
 
     What is no Prometheus page has its own ``read``; ``rate`` names a series that is requests per second already.
     """

@@ -1,6 +1,6 @@
 """The interceptor of the KEDA HTTP add-on, which holds a request until a replica is ready.
 
-It counts a request when it ends, and as pending from its arrival to its end. Older versions tell routes apart by the
+It counts a request when it ends, and as pending from its arrival to its end. Older versions distinguish routes by the
 label ``host``, newer ones by ``route_name``.
 """
 

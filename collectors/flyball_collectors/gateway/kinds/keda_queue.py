@@ -8,12 +8,12 @@ metric.
 import msgspec
 
 from flyball_collectors.gateway.kinds.base import Kind
-from flyball_collectors.workload.page import PageError, Sample
+from flyball_collectors.workload.scraping.page import PageError, Sample
 from flyball_contracts.config import GatewaySeries
 
 
 class Count(msgspec.Struct, rename="pascal"):
-    """What is told of a target, with names as in Go."""
+    """What the interceptor reports of a target, with names as in Go."""
 
     concurrency: float | None = None
     requests: float | None = None
@@ -31,9 +31,9 @@ def samples(page: str) -> list[Sample]:
         raise PageError(f"this is no queue of the add-on ({error}); check that url is its admin port") from None
     found: list[Sample] = []
     for target, count in queue.items():
-        told = count if isinstance(count, Count) else Count(count)
-        active = told.requests if told.concurrency is None else told.concurrency
-        named = (("active", active), ("rate", told.rps))
+        counts = count if isinstance(count, Count) else Count(count)
+        active = counts.requests if counts.concurrency is None else counts.concurrency
+        named = (("active", active), ("rate", counts.rps))
         found += [Sample(name, {"host": target}, value) for name, value in named if value is not None]
     return found
 

@@ -1,6 +1,6 @@
 """Text Generation Inference: counters have no suffix and appear with the first request.
 
-``tgi_request_count`` counts requests as they come in. A failure tells its cause in
+``tgi_request_count`` counts requests as they come in. A failure gives its cause in
 the label ``err``, which is ``dropped`` when the client went away.
 """
 

@@ -1,7 +1,7 @@
 """vLLM, engines V0 and V1: a series for each engine, labelled ``engine`` and ``model_name`` since V1.
 
 It counts requests when they end, aborted ones (``finished_reason="abort"``: the client went away) included. V0 had
-``num_requests_swapped`` beside the waiting ones; the reason ``error`` is told since V1 only. An engine that
+``num_requests_swapped`` beside the waiting ones; the reason ``error`` exists since V1 only. An engine that
 was put to sleep is well, and cannot serve.
 """
 

@@ -16,14 +16,15 @@ from typing import NamedTuple
 import msgspec
 import numpy as np
 
-from flyball_streams.backtest import claim, kernel
-from flyball_streams.backtest.demand import DAY_S
+from flyball_streams.backtest import kernel
+from flyball_streams.backtest.demands.demand import DAY_S
 from flyball_streams.backtest.events.replicas import Service
 from flyball_streams.backtest.events.requests import Source, Window
 from flyball_streams.backtest.events.run import service_for, simulate as by_events
-from flyball_streams.backtest.families import Case, Family, Setting
 from flyball_streams.backtest.kernel import Floats
-from flyball_streams.backtest.known import Known
+from flyball_streams.backtest.policies.families import Conditions, Family, Setting
+from flyball_streams.backtest.policies.known import Known
+from flyball_streams.backtest.report import claim
 from flyball_streams.backtest.run import Run, Scenario, simulate as by_fluid
 from flyball_streams.backtest.sweep import Result
 
@@ -142,7 +143,7 @@ def confirm(
 
     def one(family: Family) -> Compared:
         result = results[family.key]
-        settings = family.settings(Case(known, world.cold_start_s, world.limits_s[0], thin))
+        settings = family.settings(Conditions(known, world.cold_start_s, world.limits_s[0], thin))
         best = claim.frozen(result, target)
         front: list[int] = claim.tuned(result).tolist()
         if best.setting not in front:  # another costs and serves the same

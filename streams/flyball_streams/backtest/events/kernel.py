@@ -13,9 +13,9 @@ last takes no more requests, finishes those it has, and is billed until then, `d
 
 from collections.abc import Callable
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from flyball_models.scaling import STATE, chosen
 from flyball_models.scaling.compile import compiled, kept, sources
@@ -55,11 +55,14 @@ from flyball_streams.backtest.kernel import (
     STARTS,
     WARM_S,
     Bounds,
+    Control,
     Faults,
     Floats,
     Ints,
+    Measure,
     Past,
     Plant,
+    Sums,
     observe,
 )
 
@@ -67,6 +70,15 @@ PLACES = 32
 BEGUN, FINISHED, IN_SYSTEM, DONE = range(4)
 """Sums of a whole run: requests begun and finished, request-seconds in the system, work done."""
 TALLY = 4
+
+
+class Given(NamedTuple):
+    """The work of each second float64 [T], its requests from `from_s` on, and how replicas serve them."""
+
+    work: Floats
+    requests: Requests
+    service: Service
+    from_s: int
 
 
 @compiled
@@ -85,30 +97,21 @@ def _delayed(
 def _build(stamp: int) -> Callable[..., None]:
     @kept
     def simulate(
-        work: Floats,
-        requests: Requests,
-        service: Service,
-        from_s: int,
+        given: Given,
         plant: Plant,
         cold_s: Ints,
         faults: Faults,
-        kind: int,
-        knobs: Floats,
-        every: int,
-        lag: int,
+        control: Control,
         bounds: Bounds,
-        limits_s: Ints,
-        turn_s: int,
-        span_s: int,
-        delays_from_s: int,
-        spans: Floats,
-        delays: Floats,
-        ready_out: NDArray[np.int32],
-        total_out: NDArray[np.int32],
-        backlog_out: NDArray[np.float32],
+        measure: Measure,
+        sums: Sums,
         tally: Floats,
     ) -> None:
         _ = stamp  # part of the key under which compiled code is kept
+        work, requests, service, from_s = given
+        kind, knobs, every, lag = control
+        limits_s, turn_s, span_s, delays_from_s = measure
+        spans, delays, ready_out, total_out, backlog_out = sums
         state = np.zeros(STATE)
         past = Past(np.zeros(RING), np.zeros(RING), np.zeros(RING), np.zeros(RING))
         past_arrived, past_served, past_concurrency, past_backlog = past

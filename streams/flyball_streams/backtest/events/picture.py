@@ -4,7 +4,7 @@ import math
 from itertools import pairwise
 
 from flyball_streams.backtest.events.confirm import Confirmation
-from flyball_streams.backtest.plots import QUIET, new_figure, svg_of
+from flyball_streams.backtest.report.plots import QUIET, new_figure, svg_of
 
 APART = 0.045
 """Least distance of two labels, as a share of the height."""

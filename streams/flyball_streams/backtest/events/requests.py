@@ -13,8 +13,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from flyball_contracts.errors import RecordingError
-from flyball_streams.backtest.demand import Demand, Floats
-from flyball_streams.backtest.servegen import MEAN_RPS, NO_SUMS, WINDOW_S, Clients, Singles, draw_requests
+from flyball_streams.backtest.demands.demand import Demand, Floats
+from flyball_streams.backtest.demands.servegen import MEAN_RPS, NO_SUMS, WINDOW_S, Clients, Singles, draw_requests
 
 PROMPT_SHARE = 0.42
 """Share of a request's work that its prompt takes where nothing says it: that of the mean chat request."""

@@ -4,14 +4,24 @@ from typing import NamedTuple
 
 import numpy as np
 
-from flyball_models.scaling import Policy, number
+from flyball_models.scaling import Policy
 from flyball_streams.backtest import kernel as fluid
-from flyball_streams.backtest.demand import Demand
+from flyball_streams.backtest.demands.demand import Demand
 from flyball_streams.backtest.events import kernel
 from flyball_streams.backtest.events.replicas import Service
 from flyball_streams.backtest.events.requests import Requests
 from flyball_streams.backtest.kernel import Bounds, Faults, Floats
-from flyball_streams.backtest.run import NO_BOUNDS, Run, Scenario, blank, once_in, world_of
+from flyball_streams.backtest.run import (
+    NO_BOUNDS,
+    Run,
+    Scenario,
+    blank,
+    control_of,
+    measure_of,
+    once_in,
+    sums_of,
+    world_of,
+)
 
 WORKING_LOAD = 0.7
 RESIDENCE_S = fluid.Plant(0).residence_s
@@ -80,27 +90,14 @@ def simulate(
     plant, cold, fails, fresh = world_of(demand, end, scenario)
     tally = np.zeros(kernel.TALLY)
     kernel.simulate(
-        demand.work[:end],
-        requests,
-        service or service_for(requests),
-        from_s,
+        kernel.Given(demand.work[:end], requests, service or service_for(requests), from_s),
         plant,
         cold,
         Faults(fails, fresh, once_in(end, scenario.restart_every_s, scenario.seed)),
-        number(policy),
-        policy.row(),
-        policy.every_s,
-        policy.lag_s,
+        control_of(policy),
         bounds,
-        np.array(scenario.limits_s, np.int64),
-        round(2 * scenario.cold_start_s),
-        scenario.span_s,
-        delays_from_s,
-        run.spans,
-        run.delays,
-        run.ready,
-        run.total,
-        run.backlog,
+        measure_of(scenario, delays_from_s),
+        sums_of(run),
         tally,
     )
     return Served(run, len(requests.at_s), tally)

@@ -16,7 +16,7 @@ from flyball_streams.dashboard.charts.palette import (
     value_axis,
 )
 from flyball_streams.dashboard.look import DARK, Look
-from flyball_streams.dashboard.state import Curve, FleetView
+from flyball_streams.dashboard.state.fleet import Curve, FleetView
 
 _HOUR_NS = 3_600 * NS_PER_S
 PAST_NS, AHEAD_NS = 3 * _HOUR_NS, 30 * _HOUR_NS

@@ -18,8 +18,8 @@ from flyball_streams.dashboard.charts.palette import (
     value_axis,
     whole_ceiling,
 )
-from flyball_streams.dashboard.demand import Point, Workload
 from flyball_streams.dashboard.look import Look
+from flyball_streams.dashboard.state.demand import Point, Workload
 
 SHOWN_PAST = 240
 LEFT, RIGHT, LOWER = 52, 14, 62  # pixels; both charts have their time axis at the same place

@@ -12,8 +12,8 @@ from numpy.typing import NDArray
 
 from flyball_contracts.records import Inventory
 from flyball_streams.dashboard.links import gpu_link, node_link
-from flyball_streams.dashboard.nodes import MEMORY, POWER, SEVERITY, TEMPERATURE, UTILIZATION, Node
-from flyball_streams.dashboard.state import FleetView
+from flyball_streams.dashboard.state.fleet import FleetView
+from flyball_streams.dashboard.state.nodes import MEMORY, POWER, SEVERITY, TEMPERATURE, UTILIZATION, Node
 
 SILENT_NS = 30_000_000_000
 MAX_SQUARES = 2_500

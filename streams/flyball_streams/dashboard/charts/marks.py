@@ -6,10 +6,10 @@ from typing import Any, NamedTuple
 from flyball_contracts.ids import NS_PER_S
 from flyball_contracts.records import AnyDecision, Migrate, Outcome
 from flyball_streams.dashboard.charts.palette import FONT, MS, Options
-from flyball_streams.dashboard.journal import Journal, Verdict
 from flyball_streams.dashboard.links import decision_link
 from flyball_streams.dashboard.look import Look
 from flyball_streams.dashboard.sentences import change, outcome_text
+from flyball_streams.dashboard.state.journal import Journal, Verdict
 
 MAX_MARKS = 40
 

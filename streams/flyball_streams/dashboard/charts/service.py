@@ -3,7 +3,6 @@
 from collections.abc import Sequence
 from typing import Literal
 
-from flyball_streams.dashboard.accounts import Moment
 from flyball_streams.dashboard.charts.palette import (
     MINUTES,
     MS,
@@ -17,6 +16,7 @@ from flyball_streams.dashboard.charts.palette import (
     value_axis,
 )
 from flyball_streams.dashboard.look import Look
+from flyball_streams.dashboard.state.accounts import Moment
 
 Quantity = Literal["share", "queued", "delay_s"]
 UNITS: dict[Quantity, str] = {"share": "%", "queued": "requests", "delay_s": "s"}

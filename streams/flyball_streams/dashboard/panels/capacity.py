@@ -8,7 +8,7 @@ from nicegui.elements.mixins.text_element import TextElement
 from flyball_contracts.records import Capacity, Method
 from flyball_streams.dashboard.links import workload_link
 from flyball_streams.dashboard.panels.elements import anchor, box, describe, head, panel, readdress, show, text
-from flyball_streams.dashboard.state import FleetView
+from flyball_streams.dashboard.state.fleet import FleetView
 from flyball_streams.dashboard.text import UNKNOWN, number, percent, span
 
 SHOWN = 8

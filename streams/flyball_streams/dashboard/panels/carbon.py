@@ -7,7 +7,7 @@ from flyball_streams.dashboard.charts.carbon import MAX_PLANS, PlanText, carbon_
 from flyball_streams.dashboard.links import workload_link
 from flyball_streams.dashboard.look import Look
 from flyball_streams.dashboard.panels.elements import anchor, box, chart, head, panel, patch, readdress, show, text
-from flyball_streams.dashboard.state import FleetView
+from flyball_streams.dashboard.state.fleet import FleetView
 from flyball_streams.dashboard.text import percent, plural, span
 
 

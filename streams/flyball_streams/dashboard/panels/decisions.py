@@ -5,12 +5,12 @@ from collections.abc import Callable
 from nicegui.element import Element
 
 from flyball_contracts.records import AnyDecision, Migrate, Preempt
-from flyball_streams.dashboard.journal import VERDICTS, Group, Journal, Verdict, verdict
 from flyball_streams.dashboard.links import decision_link, workload_link
 from flyball_streams.dashboard.look import Look
 from flyball_streams.dashboard.panels.elements import Choices, anchor, box, head, panel, readdress, restyle, show, text
 from flyball_streams.dashboard.sentences import change, effects, outcome_text
-from flyball_streams.dashboard.state import FleetView
+from flyball_streams.dashboard.state.fleet import FleetView
+from flyball_streams.dashboard.state.journal import VERDICTS, Group, Journal, Verdict, verdict
 from flyball_streams.dashboard.text import count, plural
 
 SHOWN = 40

@@ -12,7 +12,6 @@ from flyball_streams.dashboard.charts.demand import (
     window,
 )
 from flyball_streams.dashboard.charts.marks import marks_of
-from flyball_streams.dashboard.demand import Workload
 from flyball_streams.dashboard.links import workload_link
 from flyball_streams.dashboard.look import Look
 from flyball_streams.dashboard.panels.elements import (
@@ -29,7 +28,8 @@ from flyball_streams.dashboard.panels.elements import (
     text,
 )
 from flyball_streams.dashboard.sentences import mixture, resize
-from flyball_streams.dashboard.state import FleetView
+from flyball_streams.dashboard.state.demand import Workload
+from flyball_streams.dashboard.state.fleet import FleetView
 from flyball_streams.dashboard.text import number, percent, plural, span
 
 

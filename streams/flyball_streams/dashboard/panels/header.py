@@ -6,11 +6,11 @@ from nicegui import ui
 from nicegui.elements.mixins.text_element import TextElement
 
 from flyball_streams.dashboard.feed import Link
-from flyball_streams.dashboard.journal import Verdict
 from flyball_streams.dashboard.look import Look
 from flyball_streams.dashboard.panels.elements import box, describe, restyle, show, text
-from flyball_streams.dashboard.state import FleetView
-from flyball_streams.dashboard.summary import Summary
+from flyball_streams.dashboard.state.fleet import FleetView
+from flyball_streams.dashboard.state.journal import Verdict
+from flyball_streams.dashboard.state.summary import Summary
 from flyball_streams.dashboard.text import UNKNOWN, count, number, percent, plural
 
 LOGO = (Path(__file__).parent.parent / "static" / "governor.svg").read_text(encoding="utf-8")

@@ -6,11 +6,11 @@ from typing import NamedTuple
 from nicegui.element import Element
 from nicegui.elements.mixins.text_element import TextElement
 
-from flyball_streams.dashboard.incidents import Incident
 from flyball_streams.dashboard.links import incident_link
 from flyball_streams.dashboard.look import Look
 from flyball_streams.dashboard.panels.elements import anchor, box, head, panel, readdress, restyle, show, text
-from flyball_streams.dashboard.state import FleetView
+from flyball_streams.dashboard.state.fleet import FleetView
+from flyball_streams.dashboard.state.incidents import Incident
 from flyball_streams.dashboard.text import count, shown_evidence
 
 SHOWN = 10

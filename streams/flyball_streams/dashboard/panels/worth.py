@@ -9,10 +9,10 @@ from nicegui.elements.mixins.text_element import TextElement
 from flyball_streams.dashboard.charts.service import ACTUAL, BASELINE, Quantity, service_options
 from flyball_streams.dashboard.look import Look
 from flyball_streams.dashboard.panels.elements import box, chart, describe, patch, restyle, show, text
-from flyball_streams.dashboard.state import FleetView
-from flyball_streams.dashboard.summary import Summary
+from flyball_streams.dashboard.state.fleet import FleetView
+from flyball_streams.dashboard.state.summary import Summary
+from flyball_streams.dashboard.state.worth import Figure, worth_of
 from flyball_streams.dashboard.text import UNKNOWN
-from flyball_streams.dashboard.worth import Figure, worth_of
 
 _QUANTITIES: tuple[Quantity, ...] = ("share", "queued", "delay_s")
 _COSTS = 4

@@ -14,10 +14,10 @@ from flyball_contracts.records import AnyDecision, Migrate
 from flyball_streams.dashboard.charts.history import Lines, history_options
 from flyball_streams.dashboard.links import node_link, workload_link
 from flyball_streams.dashboard.look import Look
-from flyball_streams.dashboard.nodes import MEMORY, POWER, TEMPERATURE, UTILIZATION, Node
 from flyball_streams.dashboard.panels.elements import anchor, box, chart, describe, head, panel, patch, show, text
-from flyball_streams.dashboard.state import FleetView
-from flyball_streams.dashboard.summary import Glance
+from flyball_streams.dashboard.state.fleet import FleetView
+from flyball_streams.dashboard.state.nodes import MEMORY, POWER, TEMPERATURE, UTILIZATION, Node
+from flyball_streams.dashboard.state.summary import Glance
 
 
 class View(ABC):

@@ -7,8 +7,8 @@ from flyball_streams.dashboard.panels.decisions import DecisionPanel, what
 from flyball_streams.dashboard.panels.demand import DemandPanel
 from flyball_streams.dashboard.panels.elements import box, head, panel, restyle, show, text
 from flyball_streams.dashboard.sentences import effect_rows, outcome_text, state_rows, step
-from flyball_streams.dashboard.state import FleetView
-from flyball_streams.dashboard.summary import Glance
+from flyball_streams.dashboard.state.fleet import FleetView
+from flyball_streams.dashboard.state.summary import Glance
 from flyball_streams.dashboard.text import UNKNOWN, percent, quantity
 from flyball_streams.dashboard.views.base import Fact, FactPanel, Rows, Table, Title, View
 

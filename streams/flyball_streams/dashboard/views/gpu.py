@@ -2,12 +2,12 @@
 
 from flyball_contracts.records import Device, Migrate
 from flyball_streams.dashboard.look import Look
-from flyball_streams.dashboard.nodes import MEMORY, POWER, TEMPERATURE, UTILIZATION, Node
 from flyball_streams.dashboard.panels.decisions import DecisionPanel
 from flyball_streams.dashboard.panels.elements import box
 from flyball_streams.dashboard.panels.incidents import IncidentPanel
-from flyball_streams.dashboard.state import FleetView
-from flyball_streams.dashboard.summary import Glance
+from flyball_streams.dashboard.state.fleet import FleetView
+from flyball_streams.dashboard.state.nodes import MEMORY, POWER, TEMPERATURE, UTILIZATION, Node
+from flyball_streams.dashboard.state.summary import Glance
 from flyball_streams.dashboard.text import percent, quantity
 from flyball_streams.dashboard.views.base import (
     Fact,

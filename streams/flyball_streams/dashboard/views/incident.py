@@ -6,14 +6,14 @@ import numpy as np
 
 from flyball_contracts.records import Migrate
 from flyball_streams.dashboard.charts.history import history_options
-from flyball_streams.dashboard.incidents import Incident
 from flyball_streams.dashboard.links import gpu_link
 from flyball_streams.dashboard.look import Look
 from flyball_streams.dashboard.panels.decisions import DecisionPanel
 from flyball_streams.dashboard.panels.elements import box, chart, head, panel, patch, restyle, show, text
 from flyball_streams.dashboard.panels.incidents import IncidentPanel
-from flyball_streams.dashboard.state import FleetView
-from flyball_streams.dashboard.summary import Glance
+from flyball_streams.dashboard.state.fleet import FleetView
+from flyball_streams.dashboard.state.incidents import Incident
+from flyball_streams.dashboard.state.summary import Glance
 from flyball_streams.dashboard.text import count, quantity, short_name
 from flyball_streams.dashboard.views.base import Fact, FactPanel, HistoryPanel, Table, Title, View, place_facts
 

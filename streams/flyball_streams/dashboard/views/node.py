@@ -4,12 +4,12 @@ from collections.abc import Sequence
 
 from flyball_streams.dashboard.links import gpu_link, workload_link
 from flyball_streams.dashboard.look import Look
-from flyball_streams.dashboard.nodes import MEMORY, POWER, TEMPERATURE, UTILIZATION, Mark, Node
 from flyball_streams.dashboard.panels.decisions import DecisionPanel
 from flyball_streams.dashboard.panels.elements import box, head, panel
 from flyball_streams.dashboard.panels.incidents import IncidentPanel
-from flyball_streams.dashboard.state import FleetView
-from flyball_streams.dashboard.summary import Glance
+from flyball_streams.dashboard.state.fleet import FleetView
+from flyball_streams.dashboard.state.nodes import MEMORY, POWER, TEMPERATURE, UTILIZATION, Mark, Node
+from flyball_streams.dashboard.state.summary import Glance
 from flyball_streams.dashboard.text import UNKNOWN, percent, quantity
 from flyball_streams.dashboard.views.base import (
     Fact,

@@ -5,7 +5,6 @@ from collections import Counter
 from nicegui import ui
 
 from flyball_contracts.records import Scenario, WorkloadAccount, WorkloadSpec
-from flyball_streams.dashboard.accounts import Moment, share_in_time
 from flyball_streams.dashboard.charts.service import Quantity, service_options
 from flyball_streams.dashboard.links import node_link
 from flyball_streams.dashboard.look import Look
@@ -14,8 +13,9 @@ from flyball_streams.dashboard.panels.decisions import DecisionPanel
 from flyball_streams.dashboard.panels.demand import DemandPanel
 from flyball_streams.dashboard.panels.elements import box, chart, head, panel, patch, show, text
 from flyball_streams.dashboard.panels.incidents import IncidentPanel
-from flyball_streams.dashboard.state import FleetView
-from flyball_streams.dashboard.summary import Glance
+from flyball_streams.dashboard.state.accounts import Moment, share_in_time
+from flyball_streams.dashboard.state.fleet import FleetView
+from flyball_streams.dashboard.state.summary import Glance
 from flyball_streams.dashboard.text import UNKNOWN, count, number, percent, plural, quantity, span
 from flyball_streams.dashboard.views.base import Fact, FactPanel, Table, Title, View, describe_gone
 

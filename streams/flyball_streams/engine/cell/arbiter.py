@@ -5,13 +5,13 @@ from collections.abc import Iterator
 from flyball_contracts.config import WorkerConfig
 from flyball_contracts.ids import NS_PER_S
 from flyball_contracts.records import AnyDecision, Outcome, Proposal, Tick
+from flyball_streams.engine.cell.actions.migrate import FAILING, migrate
+from flyball_streams.engine.cell.actions.pause import pause
+from flyball_streams.engine.cell.actions.resize import resize
+from flyball_streams.engine.cell.actions.scale import bring_back, scale
 from flyball_streams.engine.cell.cycle import Cycle
 from flyball_streams.engine.cell.memory import Memory
-from flyball_streams.engine.cell.migrate import FAILING, migrate
 from flyball_streams.engine.cell.mix import choose
-from flyball_streams.engine.cell.pause import pause
-from flyball_streams.engine.cell.resize import resize
-from flyball_streams.engine.cell.scale import bring_back, scale
 from flyball_streams.engine.cell.sight import Sight
 from flyball_streams.engine.known import Known
 

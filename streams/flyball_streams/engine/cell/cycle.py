@@ -6,11 +6,11 @@ from typing import Any
 from flyball_contracts.config import WorkerConfig
 from flyball_contracts.ids import NS_PER_S, decision_id
 from flyball_contracts.records import Effect, Evidence, Proposal, Tick, WorkloadSpec
+from flyball_streams.engine.cell.actions.victims import Holders
 from flyball_streams.engine.cell.backoff import Attempt, Rule, Waited
 from flyball_streams.engine.cell.memory import Memory, Order, outstanding, replicas_at
 from flyball_streams.engine.cell.placement import Place, Placement
 from flyball_streams.engine.cell.sight import Sight
-from flyball_streams.engine.cell.victims import Holders
 from flyball_streams.engine.known import Known, Replica
 
 POLICY = "flyball-cell-2"

@@ -3,9 +3,9 @@
 from collections.abc import Iterator, Mapping, Sequence
 
 from flyball_contracts.records import Effect, Portion, Proposal, Scale, WorkloadSpec
+from flyball_streams.engine.cell.actions.limits import bounded
 from flyball_streams.engine.cell.backoff import Attempt
 from flyball_streams.engine.cell.cycle import Cycle, cited
-from flyball_streams.engine.cell.limits import bounded
 
 
 def choose(cycle: Cycle, p: Proposal, spec: WorkloadSpec) -> Iterator[Scale]:

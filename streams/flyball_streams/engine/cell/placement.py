@@ -13,7 +13,7 @@ from typing import NamedTuple, TypeAlias
 import msgspec
 
 from flyball_contracts.records import Inventory, WorkloadSpec
-from flyball_streams.engine.cell.limits import SLACK, accepts, per_replica
+from flyball_streams.engine.cell.actions.limits import SLACK, accepts, per_replica
 from flyball_streams.engine.known import Known, Replica
 
 Room: TypeAlias = tuple[str, str]

@@ -3,10 +3,10 @@
 from collections.abc import Hashable
 
 from flyball_contracts.records import WorkloadSpec
-from flyball_streams.engine.cell.limits import per_replica
+from flyball_streams.engine.cell.actions.limits import per_replica
+from flyball_streams.engine.cell.actions.victims import Holders
 from flyball_streams.engine.cell.memory import Memory, outstanding
 from flyball_streams.engine.cell.placement import Piece, Place, Placement
-from flyball_streams.engine.cell.victims import Holders
 from flyball_streams.engine.known import Known
 
 

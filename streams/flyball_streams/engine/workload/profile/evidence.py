@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from flyball_contracts.records import Opinion, WorkloadSpec
 from flyball_models.profile.kinds import Table
-from flyball_models.profile.words import meant
+from flyball_models.profile.names import meant
 
 Doubles: TypeAlias = NDArray[np.float64]
 MethodName = Literal["declared", "name", "historic", "online"]

@@ -1,0 +1,356 @@
+"""One decision from the guard to its last word, a step at a time; every call of a platform runs in another thread.
+
+The order that is safe: look, judge, claim, read the claim back, ask once more whether it may still be done, write it
+down, look at the kill switch and the clock a last time, tell the platform, watch it until the effect shows. Why it is
+exact with several actuators:
+
+- The outcomes topic is the ledger that all share. A decision is claimed by ``accepted``, and carried out only by the
+  actuator whose claim is the first in the log once it has read it back; so a rival never acts as well.
+- A partition's new owner knows all claims before it acts (:mod:`flyball_actuators.ledger.outcome_log`). A claim
+  without a last word by an actuator that is gone is settled by looking: at the operation that the log names or, where
+  the platform tracks operations, by the decision's id. What was certainly never submitted is carried out; what cannot
+  be told has failed, with an unknown outcome.
+- A process that was stopped too long neither acts nor speaks until the group has proved that it is still a member
+  (:mod:`flyball_actuators.lease`).
+- The ledger's file tells a process that starts again what it did, also where the broker has lost its log.
+"""
+
+import logging
+from collections.abc import Callable
+from concurrent.futures import Executor, ThreadPoolExecutor
+from typing import Any
+
+from flyball_actuators.audit import Trail
+from flyball_actuators.execution.effect import effect_of, effect_of_pool
+from flyball_actuators.execution.judge import Judge
+from flyball_actuators.execution.task import UNKNOWN, Task, Words
+from flyball_actuators.guard import Verdict, passed, pool_in
+from flyball_actuators.ledger import Ledger
+from flyball_actuators.platforms import (
+    Handle,
+    Platform,
+    PlatformError,
+    Rejected,
+    Running,
+    Served,
+    expected_of,
+)
+from flyball_actuators.platforms.calls import heard_by
+from flyball_actuators.session import Session
+from flyball_contracts.records import AnyDecision, Effect, Outcome, SubjectState
+
+_LOG = logging.getLogger(__name__)
+FIRST_WAIT_S = 0.25
+LONGEST_WAIT_S = 10.0
+GIVE_UP_S = 300.0
+CALLS_AT_ONCE = 8
+MOST_CONFLICTS = 3
+
+
+class Carrier:
+    """Carries tasks on. Everything but the calls happens in the thread that steps."""
+
+    def __init__(
+        self,
+        ledger: Ledger,
+        trail: Trail,
+        session: Session,
+        judge: Judge,
+        words: Words,
+        monotonic: Callable[[], float],
+        pool: Callable[[str], Executor] = lambda name: ThreadPoolExecutor(CALLS_AT_ONCE, name),
+    ) -> None:
+        self._judge = judge
+        self._ledger = ledger
+        self._trail = trail
+        self._session = session
+        self._words = words
+        self._monotonic = monotonic
+        self._pool = pool
+        self._pools: dict[int, Executor] = {}
+
+    def arrive(self, task: Task) -> None:
+        """Judge a new decision by what costs nothing to know; a refusal ends it."""
+        verdict = self._judge.check(task.decision)
+        if verdict.code == "unknown_target":
+            self._session.refresh()
+            verdict = self._judge.check(task.decision)
+        if verdict.status != "accepted":
+            self._trail.judged(task.decision, "arrival", verdict, passed(verdict, "arrival"))
+            self._refuse(task, verdict)
+        elif isinstance(task.served, Rejected):
+            self._refuse(task, Verdict("refused", task.served.code, task.served.detail))
+
+    def reconsider(self, task: Task) -> bool:
+        """End a waiting task that something newer has overtaken, or that has expired."""
+        verdict = self._judge.still(task.decision)
+        if verdict is None:
+            return False
+        self._trail.judged(task.decision, "claimed", verdict, passed(verdict, "claimed"))
+        self._refuse(task, verdict)
+        return True
+
+    def busy(self, task: Task) -> bool:
+        """Whether something is awaited that comes in milliseconds."""
+        return task.step in ("looking", "observing", "planning", "claimed", "submitting", "polling")
+
+    def step(self, task: Task) -> None:
+        """Carry a task on as far as it goes without waiting."""
+        before = None
+        while before != task.step and task.step != "ending":
+            before = task.step
+            getattr(self, f"_{task.step}")(task)
+
+    def close(self) -> None:
+        """Let the threads end; calls that are under way are not waited for."""
+        for pool in self._pools.values():
+            pool.shutdown(wait=False, cancel_futures=True)
+
+    def _waiting(self, task: Task) -> None:
+        if self._monotonic() < task.due_s:
+            return
+        if isinstance(task.served, Rejected):
+            self._fail(task, f"{UNKNOWN}: it may be under way, but {task.served.detail}")
+        elif not task.look:
+            self._call(task, task.served.platform.observe, task.decision)
+            task.step = "observing"
+        elif task.handle is not None:
+            task.step = "running"
+        elif task.served.platform.capabilities.tracks:
+            self._call(task, task.served.platform.find, task.decision, task.observed)
+            task.step = "looking"
+        else:
+            cause = task.problem or "the actuator that claimed it ended before its last word"
+            self._fail(task, f"{UNKNOWN}: {cause}; look at the platform, it is not sent again")
+
+    def _looking(self, task: Task) -> None:
+        found, came = self._answer(task)
+        if not came:
+            return
+        if isinstance(found, Handle):
+            task.handle, task.due_s = found, 0.0
+            self._say(task, "running", answer=found.answer)
+            task.step = "running"
+        elif found is None:  # it was never submitted
+            task.look = False
+            if not self.reconsider(task):
+                task.step = "waiting"
+
+    def _observing(self, task: Task) -> None:
+        observed, came = self._answer(task)
+        if not came:
+            return
+        if isinstance(observed, Rejected):
+            self._refuse(task, Verdict("refused", observed.code, observed.detail))
+            return
+        task.observed = observed
+        decision = task.decision
+        verdict, grant = self._judge.authorise(decision, observed, task.assumed)
+        self._trail.judged(decision, "observed", verdict, passed(verdict, "observed"))
+        if grant is None:
+            self._refuse(task, verdict)
+            return
+        task.grant = grant
+        self._ledger.grant(decision, grant)
+        if self._judge.live:
+            task.step = "claiming" if task.claim is None else "claimed"
+        else:
+            platform = self._platform(task)
+            self._trail.telling(decision, platform.name, observed, dry_run=True)
+            self._call(task, platform.submit, decision, observed, dry_run=True)
+            task.step = "planning"
+
+    def _planning(self, task: Task) -> None:
+        planned, came = self._answer(task)
+        if not came:
+            return
+        if isinstance(planned, Rejected):
+            if planned.code == "conflict" and task.conflicts < MOST_CONFLICTS:
+                self._again(task)
+            else:
+                self._refuse(task, Verdict("refused", planned.code, planned.detail))
+            return
+        task.handle = planned
+        self._end(task, self._words.outcome(task, "planned", self._judge.now_ns(task.decision), answer=planned.answer))
+
+    def _claiming(self, task: Task) -> None:
+        if not self._session.lease.valid():
+            return
+
+        def written(offset: int) -> None:
+            task.claim = offset
+
+        expected = expected_of(task.decision, task.observed or SubjectState())
+        accepted = self._words.outcome(task, "accepted", self._judge.now_ns(task.decision), expected=expected)
+        self._session.say(task.partition, self._trail.said(accepted), written)
+        task.step = "claimed"
+
+    def _claimed(self, task: Task) -> None:
+        log = self._session.log
+        if task.claim is None or not log.read(task.partition, task.claim) or not self._session.lease.valid():
+            return
+        page = log.book.page(task.partition, task.decision.id)
+        if page is not None and page.final is not None:
+            task.last, task.step = page.final, "ending"
+            return
+        claims = [] if page is None else page.claims[task.skip :]
+        if not claims or claims[0] != self._session.instance:
+            _LOG.warning("decision %s was claimed by %s first; it is left to it", task.decision.id, claims[:1])
+            task.skip += len(claims)
+            task.claim, task.look, task.step = None, True, "waiting"
+            task.due_s = self._monotonic() + 2 * self._session.lease.length_s
+            return
+        if self.reconsider(task):
+            return
+        platform = self._platform(task)
+        self._ledger.send(task.decision)
+        self._trail.telling(task.decision, platform.name, task.observed, dry_run=False)
+        self._call(task, self._tell, task, platform, task.decision, task.observed)
+        task.step = "submitting"
+
+    def _tell(
+        self, task: Task, platform: Platform, decision: AnyDecision, observed: SubjectState
+    ) -> Handle | Rejected | Verdict | None:
+        """Submit, in another thread, unless it may not be done any more: a disk or a queue may have taken long.
+
+        ``None`` where this process was stopped on the way there for too long, or the decision is another's meanwhile:
+        a lease that is valid again does not bring back what was lost with the one before.
+        """
+        verdict = self._judge.last(decision)
+        if verdict is not None:
+            return verdict
+        if task.dropped or not self._session.lease.valid():
+            return None
+        return platform.submit(decision, observed, dry_run=False)
+
+    def _submitting(self, task: Task) -> None:
+        taken, came = self._answer(task)
+        if not came:
+            return
+        if taken is None:
+            self._ledger.withdraw(task.decision)
+            task.look, task.step = False, "waiting"
+        elif isinstance(taken, Verdict):
+            self._trail.judged(task.decision, "last", taken, passed(taken, "last"))
+            self._refuse(task, taken)
+        elif not isinstance(taken, Rejected):
+            task.handle, task.due_s = taken, 0.0
+            self._say(task, "running", answer=taken.answer)
+            task.step = "running"
+        elif taken.code == "conflict" and task.conflicts < MOST_CONFLICTS:
+            self._again(task)
+        else:
+            self._refuse(task, Verdict("refused", taken.code, taken.detail))
+
+    def _again(self, task: Task) -> None:
+        """Something else changed the subject meanwhile: look once more, and judge once more."""
+        task.conflicts += 1
+        task.look, task.step = False, "waiting"
+
+    def _running(self, task: Task) -> None:
+        if self._monotonic() >= task.due_s and task.handle is not None:
+            self._call(task, self._platform(task).poll, task.handle)
+            task.step = "polling"
+
+    def _polling(self, task: Task) -> None:
+        progress, came = self._answer(task)
+        if not came:
+            return
+        if isinstance(progress, Running) and not task.overtaken:
+            assert isinstance(task.served, Served)
+            task.due_s, task.step = self._monotonic() + task.served.poll_s, "running"
+        else:
+            shown = None if isinstance(progress, Running) else progress.observed
+            effect = None if shown is None else self._effect(task, shown)
+            self._end(task, self._words.last(task, progress, self._judge.now_ns(task.decision), effect))
+
+    def _effect(self, task: Task, observed: SubjectState) -> Effect | None:
+        if task.observed is None:
+            return None
+        decision = task.decision
+        pool = pool_in(self._judge.config, decision)
+        if pool is not None:
+            return effect_of_pool(task.observed, observed, pool)
+        spec = self._judge.view().workloads.get(decision.workload)
+        return effect_of(task.observed, observed, spec, self._session.usd_per_gpu_hour(decision))
+
+    def _answer(self, task: Task) -> tuple[Any, bool]:
+        """What a call brought, and whether it is over; one that went wrong is dealt with here."""
+        call = task.call
+        if call is None or not call.done():
+            return None, False
+        task.call = None
+        try:
+            answer = call.result()
+        except PlatformError as error:
+            self._no_answer(task, str(error))
+        except Exception as error:
+            _LOG.exception("platform %s failed on decision %s", self._platform(task).name, task.decision.id)
+            self._no_answer(task, f"{type(error).__name__}: {error}")
+        else:
+            task.failing_s = None
+            return answer, True
+        return None, False
+
+    def _no_answer(self, task: Task, problem: str) -> None:
+        now_s = self._monotonic()
+        if task.failing_s is None:
+            task.failing_s = now_s
+            _LOG.warning("%s %s: %s; asking again", type(task.decision).__name__, task.decision.target, problem)
+        lasted_s = now_s - task.failing_s
+        task.due_s = now_s + min(max(FIRST_WAIT_S, lasted_s), LONGEST_WAIT_S)
+        task.problem = problem
+        if task.step == "submitting":
+            task.look, task.step = True, "waiting"
+        elif task.step in ("observing", "planning"):
+            verdict = self._judge.still(task.decision)
+            if verdict is None:
+                task.look, task.step = False, "waiting"
+            elif verdict.code == "expired":
+                self._refuse(task, Verdict("refused", "platform", f"it did not answer in time: {problem}"))
+            else:
+                self._refuse(task, verdict)
+        elif lasted_s >= GIVE_UP_S:
+            self._fail(task, f"{UNKNOWN}: no answer for {lasted_s:.0f} s: {problem}; look at the platform")
+        else:
+            task.step = "waiting" if task.step == "looking" else "running"
+
+    def _refuse(self, task: Task, verdict: Verdict) -> None:
+        """End what has changed nothing; it counts for no limit."""
+        self._judge.forgive(task.decision)
+        self._end(
+            task,
+            self._words.outcome(
+                task, verdict.status, self._judge.now_ns(task.decision), code=verdict.code, detail=verdict.detail
+            ),
+        )
+
+    def _fail(self, task: Task, detail: str) -> None:
+        self._end(task, self._words.outcome(task, "failed", self._judge.now_ns(task.decision), detail=detail))
+
+    def _end(self, task: Task, outcome: Outcome) -> None:
+        outcome = self._trail.said(outcome)
+        self._ledger.finish(task.decision, outcome)
+        task.last, task.step = outcome, "ending"
+
+    def _say(self, task: Task, status: Any, **said: Any) -> None:
+        outcome = self._words.outcome(task, status, self._judge.now_ns(task.decision), **said)
+        self._session.say(task.partition, self._trail.said(outcome))
+
+    def _call(self, task: Task, function: Callable[..., Any], *arguments: Any, **named: Any) -> None:
+        platform, decision = self._platform(task), task.decision
+
+        def made() -> Any:
+            with heard_by(
+                lambda call: self._trail.called(decision, platform.name, call), lambda: self._judge.stopped(decision)
+            ):
+                return function(*arguments, **named)
+
+        pool = self._pools.get(id(platform))
+        if pool is None:
+            pool = self._pools[id(platform)] = self._pool(f"platform-{platform.name}")
+        task.call = pool.submit(made)
+
+    def _platform(self, task: Task) -> Platform:
+        assert isinstance(task.served, Served)
+        return task.served.platform

@@ -1,0 +1,1 @@
+"""Commands that make, read and compare recordings."""

@@ -1,0 +1,225 @@
+"""``flyball backtest``."""
+
+import importlib
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import click
+import msgspec
+
+from flyball_cli.options import Finite, progress_bar
+from flyball_cli.outputs import force_option, output, written
+
+if TYPE_CHECKING:
+    from flyball_contracts.records import WorkloadSpec
+    from flyball_streams.backtest.demands.demand import Demand
+    from flyball_streams.backtest.events.requests import Source
+    from flyball_streams.backtest.study import Study
+
+POLICIES = "ours"
+BASELINES = "hpa,hpa_load,hpa_queue,keda,kpa,kpa_held,dynamo,static,oracle"
+DELAY_S, SHARE, COLD_START_S = 5.0, 0.99, 300.0
+ENGINES = ("fluid", "events", "both")
+
+
+class Options(NamedTuple):
+    """The options as they were given."""
+
+    recording: Path | None
+    data: Path | None
+    workload: str | None
+    policies: str
+    baselines: str
+    slo: tuple[float, float] | None
+    cold_start: float | None
+    cold_start_spread: float
+    fail_share: float
+    lost_share: float
+    seeds: int
+    price: float
+    watts: float
+    carbon: float
+    engine: str
+    safety: bool
+    quick: bool
+    json_out: Path | None
+    html_out: Path | None
+    force: bool
+
+
+@click.command("backtest")
+@click.argument("recording", required=False, type=click.Path(path_type=Path))
+@click.option("--data", type=click.Path(path_type=Path), help="Folder of servegen, azure_llm_2023 or both.")
+@click.option("--workload", help="Workload, model or service; needed where there are several.")
+@click.option("--policy", "policies", default=POLICIES, show_default=True, help="Policies to judge, by comma.")
+@click.option(
+    "--baseline", "baselines", default=BASELINES, show_default=True, help="Tuned alike; the first is compared with."
+)
+@click.option(
+    "--slo", nargs=2, type=Finite(), metavar="SHARE SECONDS", help="Share that waits no longer. [default: 0.99 5]"
+)
+@click.option("--cold-start", type=Finite(1), metavar="SECONDS", help="From order to ready. [default: 300]")
+@click.option("--cold-start-spread", type=Finite(0, 2), default=0.0, help="Sigma of its lognormal.")
+@click.option("--fail-share", type=Finite(0, 0.9), default=0.0, help="Orders that never become ready.")
+@click.option("--lost-share", type=Finite(0, 0.9), default=0.0, help="Telemetry samples that are lost.")
+@click.option("--seeds", type=click.IntRange(1, 50), default=5, show_default=True, help="Draws of the arrivals.")
+@click.option("--price", type=Finite(0), default=2.5, show_default=True, help="USD per replica-hour.")
+@click.option("--watts", type=Finite(0), default=500.0, show_default=True, help="Power of a billed replica.")
+@click.option("--carbon", type=Finite(0), default=400.0, show_default=True, help="Grid, gCO2e/kWh.")
+@click.option(
+    "--engine",
+    type=click.Choice(ENGINES),
+    default=ENGINES[0],
+    show_default=True,
+    help="Fluid; single requests (events); or fluid, confirmed by single requests on some days (both).",
+)
+@click.option("--safety", is_flag=True, help="Also put faults into forecasts, metrics, orders and the controller.")
+@click.option("--quick", is_flag=True, help="A quarter of the settings, two seeds.")
+@click.option("--json", "json_out", type=click.Path(path_type=Path), help="Write all figures here.")
+@click.option("--html", "html_out", type=click.Path(path_type=Path), help="Write a page that stands alone here.")
+@force_option
+def command(**options: Any) -> None:
+    """Try policies on the demand of RECORDING or of a trace, and compare what they cost at equal service.
+
+    Every policy is tuned on the first half with the same number of settings and measured on the second. Objective and
+    cold start are the workload's own where the recording says them.
+
+    \b
+    Examples:
+      flyball backtest monday.parquet --workload chat --html chat.html
+      flyball backtest --data data --workload m-mid --slo 0.99 5 --engine both
+    """
+    from flyball_streams.backtest.events.requests import drawn
+    from flyball_streams.backtest.policies.families import FAMILIES, OURS
+    from flyball_streams.backtest.run import Scenario
+    from flyball_streams.backtest.study import Prices, Question, study
+
+    given = Options(**options)
+    if (given.recording is None) == (given.data is None):
+        raise click.UsageError("name either a RECORDING or a folder with --data")
+    if given.slo is not None and not (0 < given.slo[0] < 1 and given.slo[1] >= 0):
+        text = f"{given.slo[0]:g} {given.slo[1]:g}"
+        raise click.BadParameter(f"{text}: give a share between 0 and 1 and seconds", param_hint="--slo")
+    judged = [OURS if key == "ours" else key for key in _listed(given.policies)]
+    tried = _listed(given.baselines)
+    if not tried:
+        raise click.UsageError("--baseline names no policy; one is needed to compare with")
+    for key in (*judged, *tried):
+        if key not in FAMILIES:
+            raise click.UsageError(f"there is no policy {key!r}; known: ours, {', '.join(FAMILIES)}")
+    json_out = None if given.json_out is None else output(given.json_out, force=given.force)
+    html_out = None if given.html_out is None else output(given.html_out, force=given.force)
+    if html_out is not None:
+        importlib.import_module("matplotlib")  # a plot that cannot be drawn is known before hours of work
+    limits: dict[str, int] = {}
+    if given.recording is not None:
+        demands, spec = _recorded(given.recording, given.workload)
+        source: Source = drawn
+        objective, spec_cold = spec.objective, spec.cold_start_s
+        spec_slo = None if objective is None else (objective.attainment, objective.delay_s)
+        # A policy without any replica would never see demand again.
+        limits = {"least": max(1, spec.min_replicas), "most": max(1, spec.min_replicas, spec.max_replicas)}
+    else:
+        assert given.data is not None
+        demands, source = _traced(given.data, given.workload, 2 if given.quick else given.seeds)
+        spec_slo, spec_cold = None, None
+    share, delay_s = given.slo or spec_slo or (SHARE, DELAY_S)
+    scenario = Scenario(
+        given.cold_start or spec_cold or COLD_START_S,
+        (round(delay_s),),
+        given.cold_start_spread,
+        given.fail_share,
+        given.lost_share,
+        **limits,
+    )
+    prices = Prices(usd_per_replica_hour=given.price, watts_per_replica=given.watts, carbon_g_per_kwh=given.carbon)
+    families = tuple(dict.fromkeys((*judged, *tried)))
+    question = Question(
+        families, tried[0], share, scenario, prices, 4 if given.quick else 1, given.safety, given.engine
+    )
+    with progress_bar(f"backtesting {demands[0].name}") as progress:
+        try:
+            found = study(demands, question, progress, source)
+        except ValueError as error:
+            raise click.UsageError(str(error)) from error
+    _show(found)
+    if json_out is not None:
+        with written(json_out) as file:
+            file.write(msgspec.json.format(msgspec.json.encode(found), indent=2) + b"\n")
+    if html_out is not None:
+        from flyball_streams.backtest.report.page import page
+
+        with written(html_out) as file:
+            file.write(page(found).encode())
+
+
+def _listed(text: str) -> list[str]:
+    return [part.strip() for part in text.split(",") if part.strip()]
+
+
+def _recorded(path: Path, workload: str | None) -> tuple[list["Demand"], "WorkloadSpec"]:
+    from flyball_streams.backtest.demands.recorded import read_recording
+
+    with progress_bar("reading the recording") as progress:
+        found = read_recording(path, progress=progress)
+    name = _one(workload, list(found), str(path))
+    return [found[name]], found.specs[name]
+
+
+def _traced(data: Path, workload: str | None, seeds: int) -> tuple[list["Demand"], "Source"]:
+    from flyball_streams.backtest.demands.traces import open_traces
+
+    traces = open_traces(data)
+    name = _one(workload, traces.names, str(data))
+    with progress_bar("drawing arrivals") as progress:
+        return traces.demands(name, seeds, progress), traces.requests
+
+
+def _one(asked: str | None, known: list[str], where: str) -> str:
+    if asked is None and len(known) == 1:
+        return known[0]
+    if asked not in known:
+        lead = "choose one with --workload" if asked is None else f"there is no workload {asked!r}"
+        raise click.UsageError(f"{where}: {lead}; known: {', '.join(known)}")
+    return asked
+
+
+def _show(study: "Study") -> None:
+    from rich.console import Console
+    from rich.table import Table
+
+    from flyball_streams.backtest.events import text as single
+    from flyball_streams.backtest.report.text import COLUMNS, FAULT_COLUMNS, cells, fault_cells, headline, method
+    from flyball_streams.backtest.safety import TITLES
+
+    console = Console(width=None if sys.stdout.isatty() else 132)
+    console.print(f"[bold]{study.name}[/]  {study.about}", highlight=False)
+    console.print(headline(study), highlight=False)
+    table = Table(box=None, header_style="bold", pad_edge=False)
+    table.add_column("policy", no_wrap=True)
+    for name in COLUMNS:
+        table.add_column(name, justify="right", no_wrap=True)
+    for row in study.rows:
+        table.add_row(row.title, *cells(row), style="bold" if row.ours else None)
+    console.print(table)
+    if study.safety:
+        titles = {row.key: row.title for row in study.rows}
+        faults = Table(box=None, header_style="bold", pad_edge=False)
+        for i, name in enumerate(("policy", "fault", *FAULT_COLUMNS)):
+            faults.add_column(name, justify="left" if i < 2 else "right", no_wrap=True)
+        for o in study.safety:
+            faults.add_row(titles[o.policy], TITLES[o.fault], *fault_cells(o), style=None if o.passed else "red")
+        console.print(faults)
+    if study.confirmed is not None:
+        console.print(single.verdict(study.confirmed), highlight=False)
+        confirmed = Table(box=None, header_style="bold", pad_edge=False)
+        for i, name in enumerate(("policy", *single.COLUMNS)):
+            confirmed.add_column(name, justify="right" if i else "left", no_wrap=True)
+        for each in study.confirmed.rows:
+            confirmed.add_row(each.title, *single.cells(each), style="bold" if each.ours else None)
+        console.print(confirmed)
+        for line in single.swaps(study.confirmed):
+            console.print(line, highlight=False)
+    for line in method(study):
+        console.print(line, style="dim", highlight=False)

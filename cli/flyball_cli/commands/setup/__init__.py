@@ -1,0 +1,1 @@
+"""Commands that prepare an installation and check it."""

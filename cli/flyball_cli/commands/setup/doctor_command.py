@@ -1,0 +1,99 @@
+"""``flyball doctor``."""
+
+import logging
+import platform
+import sys
+from collections import Counter
+from pathlib import Path
+
+import click
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from flyball_cli.options import common, configured
+from flyball_contracts.config import Config
+
+PARTS = {"agent": "prometheus_client", "otlp": "opentelemetry.proto", "worker": "faust", "dashboard": "nicegui"}
+
+
+@click.command("doctor")
+@click.option("--nvml", is_flag=True, help="Read every GPU a second time through nvidia-ml-py, and compare.")
+@common
+def command(config_path: Path | None, bootstrap: str | None, log_level: str, *, nvml: bool) -> None:
+    """Say what this node can and cannot measure, which parts are installed, and whether the broker answers.
+
+    Exits 0 even when something is missing: it explains, it does not judge. With --nvml it judges the agent: value
+    beside value of NVIDIA's own binding, and exit status 1 where they differ or the agent lacks one.
+
+    \b
+    Example:
+      flyball doctor --bootstrap kafka-1:9092
+      flyball doctor --nvml
+    """
+    if nvml:
+        sys.exit(_compare(configured(config_path, bootstrap, log_level)))
+    from flyball_collectors.agent.diagnosis.doctor import Finding, explain
+    from flyball_collectors.export import installed
+
+    config = configured(config_path, bootstrap, log_level)
+    findings = [Finding("python", True, f"{platform.python_version()} on {sys.platform}")]
+    for extra, module in PARTS.items():
+        found = installed(module)
+        state, remedy = ("installed", "") if found else ("not installed", f"pip install 'flyball[{extra}]'")
+        findings.append(Finding(f"flyball[{extra}]", found, state, remedy))
+    findings += explain(config)
+    findings.append(Finding("kafka", *_broker(config.kafka.bootstrap, config.kafka.client)))
+    table = Table.grid(padding=(0, 2, 0, 0))
+    table.add_column()
+    table.add_column(style="bold")
+    table.add_column(overflow="fold")  # a path that is cut off is of no use
+    for one in findings:
+        detail = Text(one.detail)
+        if one.remedy:
+            detail.append(f"\n→ {one.remedy}", "cyan")
+        table.add_row("[green]ok[/]" if one.ok else "[yellow]no[/]", Text(one.name), detail)
+    Console().print(table)
+
+
+def _compare(config: Config) -> int:
+    """Print value beside value; 1 where they differ."""
+    from flyball_collectors.agent.diagnosis.doctor import compare_gpus
+    from flyball_collectors.agent.diagnosis.quantity import number
+
+    rows, others = compare_gpus(config)
+    table = Table(box=None, pad_edge=False, header_style="dim")
+    for title in ("GPU", "value", "unit"):
+        table.add_column(title, no_wrap=title != "value", overflow="fold")
+    for title in ("agent", "nvidia-ml-py", ""):
+        table.add_column(title, no_wrap=True, justify="right" if title else "left")
+    for one in rows:
+        texts = [number(value) if value == value else "-" for value in (one.ours, one.theirs)]
+        colour = "red" if not one.ok else "dim" if one.verdict == "ours alone" else "green"
+        table.add_row(str(one.gpu), Text(one.key), one.unit, *texts, f"[{colour}]{one.verdict}[/]")
+    console = Console()
+    console.print(table)
+    for other in others:
+        console.print(Text(other, style="red"))
+    counts = Counter(one.verdict for one in rows)
+    console.print(", ".join(f"{count} {verdict}" for verdict, count in sorted(counts.items())), style="bold")
+    return int(bool(others) or not all(one.ok for one in rows))
+
+
+def _broker(bootstrap: str, client: dict[str, str]) -> tuple[bool, str, str]:
+    from confluent_kafka import KafkaException
+
+    from flyball_contracts.kafka import open_admin
+    from flyball_contracts.topics import TOPICS
+
+    if not bootstrap:
+        return True, "switched off: kafka.bootstrap is empty", ""
+    admin = open_admin({"bootstrap.servers": bootstrap, **client}, logging.getLogger(__name__), "doctor", aloud=False)
+    try:
+        known = admin.list_topics(timeout=3.0).topics
+    except KafkaException:
+        return False, f"no broker answers at {bootstrap}", "start one, or pass --bootstrap HOST:PORT"
+    missing = [name for name in TOPICS if name not in known]
+    if missing:
+        return False, f"{bootstrap} lacks {len(missing)} of {len(TOPICS)} topics", "flyball topics --create"
+    return True, f"{bootstrap} answers and has all {len(TOPICS)} topics", ""

@@ -1,0 +1,55 @@
+"""``flyball keys``."""
+
+import base64
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+if TYPE_CHECKING:
+    from flyball_contracts.security.signing import Signer
+
+
+@click.group("keys")
+def command() -> None:
+    """Make and show the keys with which workers sign decisions.
+
+    \b
+    Examples:
+      flyball keys new /etc/flyball/worker.pem
+      flyball keys show /etc/flyball/worker.pem
+    """
+
+
+@command.command("new")
+@click.argument("file", type=click.Path(path_type=Path))
+def new(file: Path) -> None:
+    """Make a private key in FILE, which only you can read, and say how worker and actuator are told of it.
+
+    \b
+    Example:
+      flyball keys new /etc/flyball/worker.pem
+    """
+    from flyball_contracts.security.signing import new_key
+
+    _print(file, new_key(file))
+
+
+@command.command("show")
+@click.argument("file", type=click.Path(path_type=Path))
+def show(file: Path) -> None:
+    """Say how worker and actuator are told of the key in FILE; the private part is not shown.
+
+    \b
+    Example:
+      flyball keys show /etc/flyball/worker.pem
+    """
+    from flyball_contracts.security.signing import Signer
+
+    _print(file, Signer(file, str(file)))
+
+
+def _print(file: Path, signer: "Signer") -> None:
+    public = base64.b64encode(signer.public).decode()
+    click.echo(f"# key {signer.id}\nworker:\n  signing_key: {file.absolute()}\nactuator:\n  keys:")
+    click.echo(f'    - {{public: "{public}", cells: ["*"], workloads: ["*"], types: []}}')

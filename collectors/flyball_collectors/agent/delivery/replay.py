@@ -1,0 +1,54 @@
+"""What comes out of the spool again: which records are on their way to Kafka, and which have arrived."""
+
+from collections.abc import Iterator
+
+from flyball_collectors.spool import Record, Spool
+
+_WINDOW = 500  # records on their way; also the most in a tick, so that a fleet whose Kafka is back does not flood it
+
+
+class Replay:
+    """Records on their way, at most ``window_bytes`` of them; the spool forgets only what has arrived, in order."""
+
+    def __init__(self, spool: Spool, window_bytes: int) -> None:
+        self._spool = spool
+        self._window_bytes = window_bytes
+        self._under_way: dict[int, int] = {}  # bytes by id
+        self._bytes = 0
+        self._arrived: set[int] = set()
+
+    def due(self, window: int = _WINDOW) -> Iterator[Record]:
+        """Records to send now, oldest first; call :meth:`sent` for each that was handed over."""
+        for record in self._spool.peek(window):
+            if record.id in self._under_way or record.id in self._arrived:
+                continue
+            if self._under_way and self._bytes + len(record.payload) > self._window_bytes:
+                return
+            yield record
+
+    def probe(self) -> Iterator[Record]:
+        """One record to find out with whether a broker answers, if none is on its way."""
+        if not self._under_way:
+            yield from self.due(1)
+
+    def sent(self, record: Record) -> None:
+        """``record`` is on its way."""
+        self._under_way[record.id] = len(record.payload)
+        self._bytes += len(record.payload)
+
+    def failed(self, id: int) -> None:
+        """A record did not arrive: it is due again."""
+        self._bytes -= self._under_way.pop(id)
+
+    def arrived(self, id: int) -> None:
+        """A record that was sent arrived, or never will: it is done with."""
+        self.failed(id)
+        self._arrived.add(id)
+        last = None
+        for record in self._spool.peek(len(self._arrived)):
+            if record.id not in self._arrived:
+                break
+            last = record.id
+        if last is not None:
+            self._spool.ack(last)
+            self._arrived = {id for id in self._arrived if id > last}

@@ -1,0 +1,1 @@
+"""What this node can measure, as text for a terminal."""

@@ -1,0 +1,1 @@
+"""Providers of carbon intensity, one file each."""

@@ -1,0 +1,1 @@
+"""Spot prices and risks of the clouds' machines."""

@@ -1,0 +1,50 @@
+"""Opens NVML, or says why it cannot be."""
+
+from pathlib import Path
+from typing import NamedTuple
+
+from flyball_collectors.nvml.calls.library import (
+    DRIVER_NOT_LOADED,
+    LIBRARY,
+    LIBRARY_NOT_FOUND,
+    NO_PERMISSION,
+    VERSION_MISMATCH,
+    Library,
+    NvmlError,
+)
+from flyball_collectors.nvml.collector import NvmlCollector
+from flyball_contracts.config.nvml import GpuConfig
+
+_REMEDIES = {
+    NO_PERMISSION: "give the agent's user access to /dev/nvidia*",
+    DRIVER_NOT_LOADED: "load the driver: nvidia-smi must work for the same user",
+    LIBRARY_NOT_FOUND: "install NVIDIA's driver; in a container, start it with the NVIDIA runtime",
+    VERSION_MISMATCH: "driver and library differ after an update: reload the driver or reboot",
+}
+
+
+class Absent(NamedTuple):
+    """Why a collector is not there, and what to do if it should be."""
+
+    reason: str
+    remedy: str
+
+
+def open_nvml(
+    node: str, root: Path = Path("/"), settings: GpuConfig | None = None, *, library: str = LIBRARY
+) -> NvmlCollector | Absent:
+    """Collector of this node's GPUs, or why there is none; never raises."""
+    try:
+        nvml = Library(library)
+        nvml.start()
+    except NvmlError as error:
+        return Absent(f"NVML does not start: {error}", _REMEDIES.get(error.code, "see nvidia-smi"))
+    try:
+        count = nvml.count()
+        if count:
+            return NvmlCollector(nvml, node, count, root, settings or GpuConfig())
+        reason = "NVML sees no GPU"
+    except NvmlError as error:
+        reason = f"NVML does not tell the number of GPUs: {error}"
+    nvml.stop()
+    return Absent(reason, "nvidia-smi must list the GPUs for the same user")

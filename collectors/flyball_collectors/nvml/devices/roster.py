@@ -1,0 +1,196 @@
+"""Which GPUs the node has, and how they are connected."""
+
+import logging
+from collections.abc import Iterable
+from functools import partial
+from pathlib import Path
+from typing import NamedTuple
+
+from flyball_collectors.nvml.calls.gate import DeviceLost, Gate
+from flyball_collectors.nvml.calls.library import Library, NvmlError
+from flyball_collectors.nvml.calls.workers import Workers
+from flyball_collectors.nvml.devices.gpu import GpuReader
+from flyball_collectors.nvml.devices.topology import Wires
+from flyball_collectors.nvml.events.watch import EventWatch
+
+_LOG = logging.getLogger(__name__)
+_PATIENCE_S = 4.0  # the first calls about a GPU may wake it
+_NVML = "NVML"  # for calls about no GPU in particular
+_MOST_LOOKS = 32
+
+
+class Change(NamedTuple):
+    """UUIDs of GPUs that are new, and of those that are gone."""
+
+    added: list[str]
+    gone: list[str]
+
+
+class Roster:
+    """The GPUs by name (``GPU 0``), in the order of their indexes.
+
+    ``unreadable`` says by name why others never gave an identity; :meth:`look` tries them again.
+    """
+
+    def __init__(self, library: Library, watch: EventWatch, workers: Workers, root: Path) -> None:
+        self.readers: dict[str, GpuReader] = {}
+        self.unreadable: dict[str, str] = {}
+        self.wires: dict[str, Wires] = {}
+        self._library = library
+        self._watch = watch
+        self._workers = workers
+        self._root = root
+        self._count = 0
+        self._kernel = self._listed()
+        self._lost_looks, self._again_after = 0, 1
+
+    def look(self, count: int | None = None, *, lost: bool = False) -> Change:
+        """Look for GPUs that came or went; asks NVML unless the ``count`` is given.
+
+        Nothing is looked for while a call about a GPU hangs. A GPU that stays ``lost`` may have been reset in place,
+        which only a new session of NVML sees: one is begun after 1 look, then after 2, 4 and so on up to 32.
+        """
+        if self._workers.stuck():
+            return Change([], [])
+        before = {reader.uuid for reader in self.readers.values()}
+        listed = self._listed()
+        if listed != self._kernel and self._workers.run({_NVML: self._begin_anew}, _PATIENCE_S).get(_NVML):
+            self._kernel = listed
+        elif self._is_reset_due(lost=lost):
+            self._workers.run({_NVML: self._reopen}, 2 * _PATIENCE_S)
+            self._connect()
+        if count is None:
+            count = self._workers.run({_NVML: self._ask_count}, _PATIENCE_S).get(_NVML)
+        if count is not None and (count != self._count or self.unreadable):
+            fresh = range(count) if count != self._count else [int(name.split()[1]) for name in self.unreadable]
+            self._count = count
+            self._open(fresh, count)
+        now = {reader.uuid: reader for reader in self.readers.values()}
+        added = [uuid for uuid in now if uuid not in before]
+        gone = [uuid for uuid in before if uuid not in now]
+        if added or gone:
+            self._connect()
+        return Change(added, gone)
+
+    def close(self) -> None:
+        """Free what the readers hold, but for those that a hung call still uses."""
+        for name, reader in self.readers.items():
+            if name not in self._workers.stuck():
+                reader.close()
+
+    def _listed(self) -> frozenset[str]:
+        """GPUs that the driver in the kernel knows, by PCI address; empty where it has no list."""
+        folder = self._root / "proc/driver/nvidia/gpus"
+        try:
+            return frozenset(path.name for path in folder.iterdir())
+        except OSError:
+            return frozenset()
+
+    def _is_reset_due(self, *, lost: bool) -> bool:
+        if not lost:
+            self._lost_looks, self._again_after = 0, 1
+            return False
+        self._lost_looks += 1
+        if self._lost_looks <= self._again_after:
+            return False
+        self._lost_looks, self._again_after = 0, min(2 * self._again_after, _MOST_LOOKS)
+        return True
+
+    def _reopen(self) -> None:
+        """Begin anew and open the same GPUs again; one that still does not answer keeps its row."""
+        before = self.readers
+        if not self._begin_anew():
+            self.readers = before
+            for reader in before.values():
+                reader.abandon("NVML does not begin again")
+            return
+        for name, old in before.items():
+            fresh = self._open_one(old.index)
+            if isinstance(fresh, GpuReader):
+                self.readers[name] = fresh
+            else:
+                old.abandon(fresh)
+                self.readers[name] = old
+        self._count = len(before)
+
+    def _begin_anew(self) -> bool:
+        """Leave NVML and begin again: it only knows the GPUs that were there when it began."""
+        self._watch.close()
+        for reader in self.readers.values():
+            reader.close()
+        self.readers, self.unreadable, self._count = {}, {}, 0
+        self._library.stop()
+        try:
+            self._library.start()
+        except NvmlError as error:
+            _LOG.warning("NVML does not begin again: %s", error)
+            return False
+        self._watch.again()
+        return True
+
+    def _open(self, indexes: Iterable[int], count: int) -> None:
+        jobs = {f"GPU {index}": partial(self._open_one, index) for index in indexes}
+        answers = self._workers.run(jobs, _PATIENCE_S)
+        known = {reader.uuid: reader for reader in self.readers.values()}
+        at_place, self.readers = self.readers, {}
+        unreadable, self.unreadable = self.unreadable, {}
+        for name in (f"GPU {index}" for index in range(count)):
+            answer = (
+                answers.get(name, "it does not answer") if name in jobs else at_place.get(name, unreadable.get(name))
+            )
+            if isinstance(answer, GpuReader):
+                self.readers[name] = self._kept(answer, known)
+            elif answer is not None:
+                old = at_place.get(name)
+                if old is not None and old.uuid in known:  # it was there before, so it keeps its row
+                    self.readers[name] = known.pop(old.uuid)
+                    continue
+                if name not in unreadable:
+                    _LOG.warning("%s cannot be read and is left out: %s", name, answer)
+                self.unreadable[name] = answer
+        for reader in known.values():
+            reader.close()
+
+    def _kept(self, reader: GpuReader, known: dict[str, GpuReader]) -> GpuReader:
+        old = known.pop(reader.uuid, None)
+        if old is None:
+            return reader
+        if old is not reader:
+            old.index = reader.index
+            reader.close()
+        return old
+
+    def _open_one(self, index: int) -> GpuReader | str:
+        try:
+            reader = GpuReader(Gate(self._library, self._library.handle(index)), index, self._root)
+            self._watch.add(reader.uuid, reader.gate.handle)
+            return reader
+        except (NvmlError, DeviceLost) as error:
+            return str(error)
+
+    def _ask_count(self) -> int | None:
+        try:
+            return self._library.count()
+        except NvmlError as error:
+            _LOG.debug("%s", error)
+            return None
+
+    def _connect(self) -> None:
+        """Ask how the GPUs are connected; what is known of one that does not answer stays."""
+        answering = {name: reader for name, reader in self.readers.items() if not reader.abandoned}
+        handles = {reader.uuid: reader.gate.handle for reader in answering.values()}
+
+        def wires(reader: GpuReader) -> Wires | None:
+            try:
+                return reader.wires({uuid: handle for uuid, handle in handles.items() if uuid > reader.uuid})
+            except DeviceLost:
+                return None
+
+        answers = self._workers.run({name: partial(wires, reader) for name, reader in answering.items()}, _PATIENCE_S)
+        found = {reader.uuid: answers.get(name) for name, reader in answering.items()}
+        before = self.wires
+        self.wires = {
+            reader.uuid: one
+            for reader in self.readers.values()
+            if (one := found.get(reader.uuid) or before.get(reader.uuid)) is not None
+        }

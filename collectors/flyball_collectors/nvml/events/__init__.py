@@ -1,0 +1,1 @@
+"""Events of the driver and of the GPUs."""

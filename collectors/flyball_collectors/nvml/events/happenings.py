@@ -1,0 +1,110 @@
+"""What the driver's events and the state of the GPUs come to as records."""
+
+from collections.abc import Mapping
+from typing import NamedTuple
+
+from flyball_collectors.nvml.events.watch import (
+    CONTAINED_POISON,
+    CORRECTED_ECC_STORM,
+    FATAL_POISON,
+    RECOVERY_ACTION,
+    ROW_RETIRED,
+    ROW_RETIREMENT_FAILED,
+    UNAVAILABLE,
+    UNCORRECTED_ECC,
+    XID,
+    Happening,
+)
+from flyball_collectors.nvml.events.xid import recovery_of, verdict_of
+from flyball_contracts.records import Device, NodeEvent
+from flyball_contracts.records.events import EventKind, Remedy, Severity, node_event
+
+
+class _Meaning(NamedTuple):
+    kind: EventKind
+    severity: Severity
+    remedy: Remedy
+    about: str
+
+
+_MEANINGS: Mapping[int, _Meaning] = {
+    UNCORRECTED_ECC: _Meaning("ecc", "critical", "drain", "uncorrected ECC error"),
+    CORRECTED_ECC_STORM: _Meaning("ecc", "warning", "notify", "storm of single-bit ECC errors"),
+    CONTAINED_POISON: _Meaning("ecc", "warning", "restart_app", "poisoned memory was used; the error is contained"),
+    FATAL_POISON: _Meaning("ecc", "critical", "reset_gpu", "poisoned memory was used; the error is not contained"),
+    ROW_RETIRED: _Meaning("row_remap", "warning", "notify", "a row of memory was retired"),
+    ROW_RETIREMENT_FAILED: _Meaning("row_remap", "critical", "reset_gpu", "a row of memory could not be retired"),
+    UNAVAILABLE: _Meaning("device_lost", "critical", "drain", "the driver says that the GPU is not available"),
+}
+
+
+def event_of(node: str, what: Happening, first_ns: int, count: int, recovery_action: int | None) -> NodeEvent:
+    """Record of an event of the driver that was seen ``count`` times, first at ``first_ns``.
+
+    ``recovery_action`` is what the driver asks for now, as far as is known.
+    """
+    often = f", {count} times" if count > 1 else ""
+    if what.kind == XID:
+        verdict = verdict_of(what.data, recovery_action)
+        return node_event(
+            node,
+            first_ns,
+            "xid",
+            severity=verdict.severity,
+            device=what.device,
+            code=what.data,
+            remedy=verdict.remedy,
+            message=f"XID {what.data}: {verdict.about}{often}",
+        )
+    if what.kind == RECOVERY_ACTION:
+        remedy = recovery_of(recovery_action)
+        severity: Severity = "info" if remedy == "none" else "critical"
+        meaning = _Meaning("recovery_action", severity, remedy, "the driver asks for another recovery action")
+    else:
+        unknown = _Meaning("unknown", "warning", "unknown", f"event {what.kind:#x} of the driver is not known here")
+        meaning = _MEANINGS.get(what.kind, unknown)
+    return node_event(
+        node,
+        first_ns,
+        meaning.kind,
+        severity=meaning.severity,
+        device=what.device,
+        remedy=meaning.remedy,
+        message=f"{meaning.about}{often}",
+    )
+
+
+def gone(node: str, now_ns: int, device: str, message: str) -> NodeEvent:
+    """A GPU that does not answer, or is not there any more."""
+    return node_event(node, now_ns, "device_lost", severity="critical", device=device, remedy="drain", message=message)
+
+
+def there(node: str, now_ns: int, device: str, message: str) -> NodeEvent:
+    """A GPU that is new, or answers again."""
+    return node_event(node, now_ns, "device_added", device=device, message=message)
+
+
+def stalled(node: str, now_ns: int, device: str, seconds: float) -> NodeEvent:
+    """A GPU about which a call has not come back."""
+    message = f"a call about the GPU has not come back for {seconds:.1f} s; its row is empty until it does"
+    return node_event(
+        node, now_ns, "device_stalled", severity="critical", device=device, remedy="drain", message=message
+    )
+
+
+def divided(node: str, now_ns: int, devices: tuple[Device, ...]) -> NodeEvent:
+    """A GPU, the first of ``devices``, that is divided in another way than before."""
+    profiles = ", ".join(device.mig_profile or device.id for device in devices[1:])
+    if profiles:
+        message = f"MIG instances: {profiles}"
+    else:
+        message = "MIG is on, there is no instance" if devices[0].mig_enabled else "MIG is off"
+    return node_event(node, now_ns, "mig_changed", device=devices[0].id, message=message)
+
+
+def refused(node: str, now_ns: int, call: str, without: str) -> NodeEvent:
+    """A call whose struct the driver has in another version; ``without`` says why the binding does not stand in."""
+    about = f"{call}: the driver answers in a version of its structure that is not known here"
+    message = f"{about}; not read: {without}" if without else f"{about}; read through nvidia-ml-py instead"
+    severity: Severity = "warning" if without else "info"
+    return node_event(node, now_ns, "telemetry_fallback", severity=severity, remedy="notify", message=message)

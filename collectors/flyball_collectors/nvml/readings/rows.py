@@ -1,0 +1,73 @@
+"""Frames from what was read: rows are checked, and completed by what only the collector knows."""
+
+from collections import Counter
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from flyball_collectors.base import NAN
+from flyball_collectors.nvml.calls.values import Judge
+from flyball_collectors.nvml.devices.gpu import Found
+from flyball_collectors.nvml.readings.status import put_status
+from flyball_contracts.metrics import GPU, GPU_DETAIL
+from flyball_contracts.records import Device
+
+_STALLED = GPU_DETAIL.column("flyball.agent.read.stalled")
+_REJECTED = GPU_DETAIL.column("flyball.agent.values{state=rejected}")
+_XIDS = GPU_DETAIL.column("nvidia.gpu.xid.events")
+
+
+class Rows:
+    """Remembers of each device what its rows need of the rows before; ``xids`` counts those of each GPU by UUID."""
+
+    def __init__(self) -> None:
+        self.xids: Counter[str] = Counter()
+        self._xids_reported: Counter[str] = Counter()
+        self._current, self._detail = Judge(GPU), Judge(GPU_DETAIL)
+
+    @property
+    def rejected(self) -> Counter[str]:
+        """How many values of the present devices could not be true, by metric."""
+        judges = (self._current, self._detail)
+        return sum((counts for judge in judges for counts in judge.rejected.values()), Counter[str]())
+
+    @property
+    def resets(self) -> int:
+        """Counters that went down so far."""
+        return self._current.resets + self._detail.resets
+
+    def current(self, devices: Sequence[Device], found: Sequence[Found], period_s: float) -> NDArray[np.float32]:
+        """Values ``float32[devices, metrics]`` of the ``GPU`` layout."""
+        rows = [row for one in found for row in one.rows]
+        return self._current.frame([device.id for device in devices], rows, period_s)
+
+    def detail(
+        self,
+        devices: Sequence[Device],
+        found: Sequence[Found],
+        stalled: Sequence[bool],
+        period_s: float,
+        *,
+        watched: bool,
+    ) -> NDArray[np.float32]:
+        """Values ``float32[devices, metrics]`` of the ``GPU_DETAIL`` layout, of the same read as :meth:`current`.
+
+        ``stalled`` is by GPU; without the driver's events (``watched``) the number of XIDs is unknown.
+        """
+        for one, still in zip(found, stalled, strict=True):
+            self._finish(one, stalled=still, watched=watched)
+        rows = [row for one in found for row in one.details]
+        return self._detail.frame([device.id for device in devices], rows, period_s)
+
+    def _finish(self, found: Found, *, stalled: bool, watched: bool) -> None:
+        row, uuid = found.details[0], found.devices[0].id
+        row[_STALLED] = float(stalled)
+        for device, details in zip(found.devices, found.details, strict=True):
+            counts = (judge.rejected.get(device.id) for judge in (self._current, self._detail))
+            details[_REJECTED] = sum(sum(count.values()) for count in counts if count)
+        xids = self.xids[uuid]
+        row[_XIDS] = xids if watched else NAN
+        if not stalled:
+            put_status(row, None if found.lost else found.rows[0], xids=xids - self._xids_reported[uuid])
+        self._xids_reported[uuid] = xids

@@ -1,0 +1,150 @@
+"""Discovery of this node's pods by their annotations, from the API server's list.
+
+A pod takes part when it is annotated ``prometheus.io/scrape: "true"`` and ``flyball.dev/workload: NAME``,
+and ``flyball.dev/server`` names whose series it has. Further annotations: ``flyball.dev/work``
+(``requests`` or ``tokens``), ``prometheus.io/port`` (by default the first port of its containers),
+``prometheus.io/path`` (``/metrics``) and ``prometheus.io/scheme`` (``http``). The replica is named after the pod.
+"""
+
+import logging
+import threading
+from collections.abc import Mapping
+from urllib.parse import quote
+
+import msgspec
+
+from flyball_collectors.workload.discovery.base import Found
+from flyball_collectors.workload.scraping.fetch import Fetcher, FetchError, token_of
+from flyball_contracts.config.workload import KubernetesSettings
+from flyball_contracts.errors import ConfigError
+
+_LOG = logging.getLogger(__name__)
+_LIST_BYTES = 32 * 1024 * 1024
+_LIVE = ("Pending", "Running")
+
+
+class _Metadata(msgspec.Struct, frozen=True):
+    name: str
+    namespace: str = ""
+    uid: str = ""
+    annotations: dict[str, str] = msgspec.field(default_factory=dict[str, str])
+
+
+class _ContainerPort(msgspec.Struct, frozen=True):
+    containerPort: int
+
+
+class _Container(msgspec.Struct, frozen=True):
+    name: str = ""
+    ports: tuple[_ContainerPort, ...] = ()
+
+
+class _Spec(msgspec.Struct, frozen=True):
+    containers: tuple[_Container, ...] = ()
+
+
+class _Status(msgspec.Struct, frozen=True):
+    phase: str = ""
+    podIP: str = ""
+
+
+class _Pod(msgspec.Struct, frozen=True):
+    metadata: _Metadata
+    spec: _Spec = _Spec()
+    status: _Status = _Status()
+
+
+class _PodList(msgspec.Struct, frozen=True):
+    items: tuple[_Pod, ...] = ()
+
+
+def pods_of(body: bytes) -> tuple[Found, ...]:
+    """The pods of a ``PodList`` that take part, in its order.
+
+    Raises :class:`FetchError` when it is not one.
+    """
+    try:
+        listed = msgspec.json.decode(body, type=_PodList)
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise FetchError(f"not a list of pods ({error}); check agent.workloads.kubernetes.url") from error
+    found = (_found(pod) for pod in listed.items if pod.status.phase in _LIVE)
+    return tuple(one for one in found if one is not None)
+
+
+def _found(pod: _Pod) -> Found | None:
+    annotations = pod.metadata.annotations
+    workload = annotations.get("flyball.dev/workload", "")
+    if not workload or annotations.get("prometheus.io/scrape", "").lower() != "true":
+        return None
+    ports = [str(port.containerPort) for container in pod.spec.containers for port in container.ports]
+    port = annotations.get("prometheus.io/port") or next(iter(ports), "")
+    address = f"[{pod.status.podIP}]" if ":" in pod.status.podIP else pod.status.podIP
+    path = "/" + annotations.get("prometheus.io/path", "/metrics").lstrip("/")
+    scheme = annotations.get("prometheus.io/scheme", "http")
+    url = f"{scheme}://{address}:{port}{path}" if address and port.isdecimal() and scheme in ("http", "https") else ""
+    return Found(
+        runtime="kubernetes",
+        workload=workload,
+        replica=pod.metadata.name,
+        labels=(("namespace", pod.metadata.namespace), ("pod", pod.metadata.name), ("uid", pod.metadata.uid)),
+        url=url,
+        server=annotations.get("flyball.dev/server", ""),
+        work=annotations.get("flyball.dev/work", "requests"),
+        pending=pod.status.phase == "Pending",
+    )
+
+
+class PodWatch:
+    """Asks every ``period_s``; see :class:`~flyball_collectors.workload.discovery.base.Watch`.
+
+    Raises :class:`ConfigError` where there is no API server to ask.
+    """
+
+    def __init__(self, settings: KubernetesSettings, node: str, timeout_s: float, environ: Mapping[str, str]) -> None:
+        self.errors = 0
+        self.problem: str | None = None
+        self.found: tuple[Found, ...] = ()
+        self._settings = settings
+        name = quote(settings.node or node, safe="")
+        self._path = f"/api/v1/pods?fieldSelector=spec.nodeName%3D{name}&resourceVersion=0"
+        url = settings.url.rstrip("/") or _in_cluster(environ)
+        token = token_of(settings.token_file, "")
+        self._server = Fetcher(url, timeout_s, _LIST_BYTES, token, settings.ca_file)
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="kubernetes-pods", daemon=True)
+        self._thread.start()
+        self._timeout_s = timeout_s
+
+    def hurry(self) -> None:
+        """Break off a request that takes too long."""
+        self._server.hurry()
+
+    def close(self) -> None:
+        """End the thread."""
+        self._stop.set()
+        self._server.abort()
+        self._thread.join(2 * self._timeout_s)
+
+    def _run(self) -> None:
+        while not self._stop.is_set():
+            try:
+                found = pods_of(self._server.get(self._path, "application/json"))
+                if found != self.found:
+                    self.found = found
+                self.problem = ""
+            except Exception as error:  # whatever it is: the pods that are known stay known
+                self.errors += 1
+                problem = str(error) if isinstance(error, FetchError) else f"{type(error).__name__}: {error}"
+                if problem != self.problem and not self._stop.is_set():
+                    _LOG.warning("pods of this node cannot be listed: %s; those found before are kept", problem)
+                self.problem = problem
+            self._stop.wait(self._settings.period_s)
+        self._server.close()
+
+
+def _in_cluster(environ: Mapping[str, str]) -> str:
+    host, port = environ.get("KUBERNETES_SERVICE_HOST", ""), environ.get("KUBERNETES_SERVICE_PORT", "443")
+    if not host:
+        where = "agent.workloads.kubernetes.enabled"
+        raise ConfigError(f"{where}: this is no pod (KUBERNETES_SERVICE_HOST is not set); set url, or enabled to false")
+    return f"https://[{host}]:{port}" if ":" in host else f"https://{host}:{port}"

@@ -1,0 +1,141 @@
+"""Discovery of this node's Slurm jobs by what they say of themselves in their environment.
+
+A job takes part when it sets ``FLYBALL_WORKLOAD``, the port ``FLYBALL_METRICS_PORT`` and ``FLYBALL_SERVER``, whose
+series the page has. Further variables: ``FLYBALL_WORK`` (``requests`` or ``tokens``), ``FLYBALL_METRICS_PATH``
+(``/metrics``) and ``FLYBALL_REPLICA`` (by default the job and the node). The page is read on loopback.
+
+There are two ways to the variables. A task prolog (``infra/slurm/``) writes them to a file ``JOB.TASK``, which needs no
+privilege of the agent; and the kernel shows those of each process to its own user and to holders of CAP_SYS_PTRACE.
+A job is there while its control group is.
+"""
+
+import logging
+import os
+import threading
+from collections.abc import Iterable, Iterator, Mapping
+from itertools import islice
+from pathlib import Path
+
+from flyball_collectors.attribution.groups import find_groups
+from flyball_collectors.kernel import text_of
+from flyball_collectors.workload.discovery.base import Found
+from flyball_contracts.config.workload import SlurmSettings
+
+_LOG = logging.getLogger(__name__)
+_PREFIX = "FLYBALL_"
+# Version 2 of the control groups, then version 1, where each controller has a tree.
+_GROUPS = ("system.slice/*slurmstepd.scope", "*/slurm*")
+# Whoever has a job here may write files and say things; each replica costs a thread.
+_MOST_FILES, _MOST_BYTES, _MOST_REPLICAS, _LONGEST = 4096, 1 << 18, 256, 253
+
+Variables = Mapping[str, str]
+
+
+def variables_of(text: str) -> dict[str, str]:
+    """Flyball's variables in ``NAME=value`` text, one to a line or divided by NUL as in ``/proc/PID/environ``."""
+    pairs = (line.partition("=") for line in text.replace("\0", "\n").splitlines() if line.startswith(_PREFIX))
+    return {name: value.strip() for name, equal, value in pairs if equal and len(value) <= _LONGEST}
+
+
+def find_jobs(root: Path) -> dict[str, Path]:
+    """Control group of each Slurm job on a host, by the job's number."""
+    found = find_groups(root / "sys/fs/cgroup", _GROUPS)
+    return {owner.unit: folder for owner, folder in found.items() if owner.runtime == "slurm"}
+
+
+def replicas_of(job: str, node: str, announced: Iterable[Variables]) -> Iterator[Found]:
+    """The replicas of a job, one for each port; which process of it said so does not matter."""
+    by_page = {
+        (one["FLYBALL_WORKLOAD"], one.get("FLYBALL_METRICS_PORT", "")): one
+        for one in announced
+        if one.get("FLYBALL_WORKLOAD")
+    }
+    names = [one.get("FLYBALL_REPLICA") or f"{job}.{node}" for one in by_page.values()]
+    for ((workload, port), one), name in zip(by_page.items(), names, strict=True):
+        path = "/" + one.get("FLYBALL_METRICS_PATH", "/metrics").lstrip("/")
+        usable = port.isdecimal() and 0 < int(port) < 65536 and not set(path) & set("?# ")
+        yield Found(
+            runtime="slurm",
+            workload=workload,
+            replica=name if names.count(name) == 1 else f"{name}.{port}",
+            labels=(("job", job),),
+            url=f"http://127.0.0.1:{port}{path}" if usable else "",
+            server=one.get("FLYBALL_SERVER", ""),
+            work=one.get("FLYBALL_WORK", "requests"),
+        )
+
+
+class JobWatch:
+    """Looks every ``period_s``; see :class:`~flyball_collectors.workload.discovery.base.Watch`.
+
+    It has a thread of its own because the kernel lets nobody read the environment of a process that hangs in it.
+    """
+
+    def __init__(self, settings: SlurmSettings, node: str, root: Path) -> None:
+        self.errors = 0
+        self.problem: str | None = None
+        self.found: tuple[Found, ...] = ()
+        self._settings = settings
+        self._node = node
+        self._root = root
+        self._folder = root / settings.folder.lstrip("/")
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="slurm-jobs", daemon=True)
+        self._thread.start()
+
+    def hurry(self) -> None:
+        """Nothing: no request is under way."""
+
+    def close(self) -> None:
+        """End the thread, unless the kernel holds it."""
+        self._stop.set()
+        self._thread.join(1.0)
+
+    def _run(self) -> None:
+        while not self._stop.is_set():
+            try:
+                found, problem = self._look()
+                if found != self.found:
+                    self.found = found
+            except Exception as error:  # whatever it is: the jobs that are known stay known
+                self.errors += 1
+                problem = f"{type(error).__name__}: {error}"
+            if problem and problem != self.problem:
+                _LOG.warning("what Slurm jobs announce: %s", problem)
+            self.problem = problem
+            self._stop.wait(self._settings.period_s)
+
+    def _look(self) -> tuple[tuple[Found, ...], str]:
+        jobs = find_jobs(self._root)
+        written = self._written()
+        opened = False
+        found: list[Found] = []
+        for job, group in sorted(jobs.items()):
+            environs = [text_of(f"{self._root}/proc/{pid}/environ", _MOST_BYTES) for pid in _processes(group)]
+            opened = opened or any(environs)
+            announced = [*(written or {}).get(job, ()), *(variables_of(text) for text in environs)]
+            found += replicas_of(job, self._node, announced)
+        if len(found) > _MOST_REPLICAS:
+            return tuple(found[:_MOST_REPLICAS]), f"{len(found)} replicas; those after {_MOST_REPLICAS} are left out"
+        if not jobs or opened or written is not None:
+            return tuple(found), ""
+        problem = f"{self._folder} cannot be listed, and the environment of jobs is not ours to read"
+        return (), f"{problem}; install infra/slurm/task-prolog, or give the agent CAP_SYS_PTRACE"
+
+    def _written(self) -> dict[str, list[dict[str, str]]] | None:
+        """What the files say, by job; ``None`` where there is no folder."""
+        try:
+            with os.scandir(self._folder) as entries:  # a pipe would hold whoever opens it
+                files = sorted(one.path for one in islice(entries, _MOST_FILES) if one.is_file(follow_symlinks=False))
+        except OSError:
+            return None
+        announced: dict[str, list[dict[str, str]]] = {}
+        for file in files:
+            job = os.path.basename(file).partition(".")[0]
+            announced.setdefault(job, []).append(variables_of(text_of(file, _MOST_BYTES)))
+        return announced
+
+
+def _processes(group: Path) -> Iterator[int]:
+    for folder, _, _ in os.walk(group):
+        yield from (int(pid) for pid in text_of(f"{folder}/cgroup.procs").split() if pid.isdecimal() and pid != "0")

@@ -1,0 +1,114 @@
+"""From configuration and discovery to what is scraped."""
+
+from collections.abc import Mapping
+from typing import NamedTuple, cast, get_args
+from urllib.parse import urlsplit
+
+from flyball_collectors.workload.discovery.base import Found
+from flyball_collectors.workload.scraping.fetch import token_of
+from flyball_collectors.workload.scraping.meter import Alternatives
+from flyball_collectors.workload.scraping.scraper import Target
+from flyball_collectors.workload.servers import SERVERS
+from flyball_contracts.config.workload import ServerName, TargetSettings, Work
+from flyball_contracts.errors import ConfigError
+from flyball_contracts.security.secret import secret
+
+_DEFAULT_PATH = "/metrics"
+
+
+def configured(settings: TargetSettings, replica: str, where: str, environ: Mapping[str, str]) -> Target:
+    """Target of the configuration; ``where`` is its place in that.
+
+    Raises :class:`ConfigError` for series that are missing, not needed or not readable, and for an absent secret.
+    """
+    server = SERVERS[settings.server]
+    if settings.server == "generic" and settings.series is None:
+        known = ", ".join(name for name in SERVERS if name != "generic")
+        raise ConfigError(
+            f"{where}.series: missing; name the series of a generic server, or set server to one of {known}"
+        )
+    if settings.server != "generic" and settings.series is not None:
+        raise ConfigError(
+            f"{where}.series: those of {settings.server} are known; leave it out, or set server to generic"
+        )
+    if settings.token_file and settings.token_env:
+        raise ConfigError(f"{where}: has token_file and token_env; leave one out")
+    value = secret(environ, settings.token_env, f"{where}.token_env", in_header=True) if settings.token_env else ""
+    base_url, path = split_url(settings.url)
+    health = settings.health or server.health
+    return Target(
+        workload=settings.workload,
+        replica=replica,
+        base_url=base_url,
+        path=path,
+        health_url=health if health.startswith("http") or not health else base_url + health,
+        series=Alternatives(settings.series or server.series, f"{where}.series"),
+        work=settings.work,
+        match=tuple(settings.match.items()),
+        token=token_of(settings.token_file, value),
+        ca_file=settings.ca_file,
+    )
+
+
+class _Terms(NamedTuple):
+    """What the users of a runtime call what they have to say."""
+
+    unit: str
+    page: str
+    server: str
+    work: str
+
+
+_TERMS = {
+    "kubernetes": _Terms(
+        unit="pod",
+        page="prometheus.io/port, and prometheus.io/scheme to http or https",
+        server="flyball.dev/server",
+        work="flyball.dev/work",
+    ),
+    "slurm": _Terms(
+        unit="job",
+        page="FLYBALL_METRICS_PORT to a port of this node",
+        server="FLYBALL_SERVER",
+        work="FLYBALL_WORK",
+    ),
+}
+
+
+def discovered(found: Found) -> Target:
+    """Target of a pod or a job.
+
+    Raises :class:`ConfigError` for annotations or variables that are not known, or that name no port.
+    """
+    terms, labels = _TERMS[found.runtime], dict(found.labels)
+    who = f"{terms.unit} {'/'.join(filter(None, (labels.get('namespace'), labels[terms.unit])))}"
+    if not found.url:
+        raise ConfigError(f"{who}: has no page; set {terms.page}")
+    known = [name for name in get_args(ServerName) if name != "generic"]
+    if found.server not in known:
+        raise ConfigError(f"{who}: {terms.server} is {found.server!r}; set one of {', '.join(known)}")
+    if found.work not in ("requests", "tokens"):
+        raise ConfigError(f"{who}: {terms.work} is {found.work!r}; set requests or tokens")
+    server = SERVERS[cast(ServerName, found.server)]
+    base_url, path = split_url(found.url)
+    return Target(
+        workload=found.workload,
+        replica=found.replica,
+        base_url=base_url,
+        path=path,
+        health_url=base_url + server.health if server.health else "",
+        series=Alternatives(server.series, who),
+        work=Work(unit="tokens" if found.work == "tokens" else "requests"),
+        match=(),
+        token=token_of("", ""),
+        ca_file="",
+    )
+
+
+def split_url(url: str) -> tuple[str, str]:
+    """Server and path of a page: ``http://host:port`` or ``unix:///socket``, and ``/metrics`` where none is given."""
+    parts = urlsplit(url)
+    if parts.scheme == "unix":
+        path, colon, page = parts.path.rpartition(":/")
+        return (f"unix://{path}", f"/{page}") if colon else (f"unix://{parts.path}", _DEFAULT_PATH)
+    return f"{parts.scheme}://{parts.netloc}", parts.path if parts.path.strip("/") else _DEFAULT_PATH

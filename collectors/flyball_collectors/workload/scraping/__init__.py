@@ -1,0 +1,1 @@
+"""Metrics pages of servers: fetched, read, and turned into rows."""

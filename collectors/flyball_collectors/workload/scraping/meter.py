@@ -1,0 +1,187 @@
+"""From one page to the next: what a server did in between."""
+
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+from flyball_collectors.base import NAN, Counters
+from flyball_collectors.workload.scraping.histogram import quantile
+from flyball_collectors.workload.scraping.page import PageError, Sample
+from flyball_collectors.workload.scraping.selector import Samples, Terms, parse_terms
+from flyball_contracts.config.workload import Series, Work
+
+_PLAIN = (
+    *("arrived", "ended", "failed", "active", "queued", "tokens_in", "tokens_out"),
+    *("latency_sum", "latency_count", "ready"),
+)
+_HISTOGRAM = ("_bucket", "_sum", "_count")
+_P99 = 0.99
+
+
+class ServerReading(NamedTuple):
+    """What a page and the one before say; NaN for what they do not.
+
+    Rates are per second over the time between the two, ``failed`` is an increase, latencies are of the requests
+    that ended in between.
+    """
+
+    request_rate: float = NAN
+    work_rate: float = NAN
+    active: float = NAN
+    queued: float = NAN
+    tokens_in_rate: float = NAN
+    tokens_out_rate: float = NAN
+    latency_mean_s: float = NAN
+    latency_p99_s: float = NAN
+    failed: float = NAN
+    ready: float = NAN
+
+
+class Alternatives:
+    """The parsed selectors of :class:`Series`, by its field names."""
+
+    def __init__(self, series: Series, where: str) -> None:
+        """Raise :class:`ConfigError` for a selector that cannot be read; ``where`` is its place."""
+
+        def parsed(field: str, *endings: str) -> tuple[tuple[Terms, ...], ...]:
+            texts: tuple[str, ...] = getattr(series, field)
+            found = [parse_terms(text, f"{where}.{field}") for text in texts]
+            return tuple(
+                tuple(tuple(term._replace(name=term.name + ending) for term in terms) for ending in endings or ("",))
+                for terms in found
+            )
+
+        self.of: Mapping[str, tuple[Terms, ...]] = {field: tuple(one for (one,) in parsed(field)) for field in _PLAIN}
+        self.latency = parsed("latency", *_HISTOGRAM, "")
+        self.copies = series.copies
+        self.latency_unit_s = series.latency_unit_s
+
+    @property
+    def names(self) -> set[str]:
+        """Names of all series that are asked for."""
+        alternatives = [terms for one in self.of.values() for terms in one]
+        alternatives += [terms for family in self.latency for terms in family]
+        return {term.name for terms in alternatives for term in terms}
+
+
+class Meter:
+    """Keeps the counters of the page before; one for each server.
+
+    A counter that went down was reset: what it counted in between is unknown, hence NaN, and ``resets`` counts it.
+    One that appears after the first page counts from zero.
+    """
+
+    def __init__(self, series: Alternatives, work: Work, match: Mapping[str, str]) -> None:
+        self._series = series
+        self._work = work
+        self._match = match
+        self._counters = Counters()
+        self._taken_s: float | None = None
+        self._inside = NAN
+        self._queued = NAN
+
+    @property
+    def resets(self) -> int:
+        """Counters that went down so far."""
+        return self._counters.resets
+
+    def take(self, found: Sequence[Sample], now_s: float, longest_s: float) -> ServerReading:
+        """Take the samples of a page that was read at ``now_s``, of a monotonic clock.
+
+        Rates over more than ``longest_s`` say nothing of now: they are NaN. Raises :class:`PageError` for a bucket
+        without a bound.
+        """
+        page = Samples(found, self._match, self._series.copies)
+        passed_s = now_s - self._taken_s if self._taken_s is not None else NAN
+        self._taken_s = now_s
+        per_s = 1 / passed_s if 0 < passed_s <= longest_s else NAN
+        active, queued = self._sum(page, "active"), self._sum(page, "queued")
+        ended = self._increase(page, "ended")
+        inside = _known_sum(active, queued)
+        requests = self._increase(page, "arrived")
+        if requests != requests:
+            requests = max(ended + _or_zero(inside - self._inside), 0.0) if ended == ended else NAN
+        grown, self._inside, self._queued = queued - self._queued, inside, queued
+        tokens_in, tokens_out = self._increase(page, "tokens_in"), self._increase(page, "tokens_out")
+        mean_s, p99_s = self._latency(page)
+        return ServerReading(
+            request_rate=requests * per_s,
+            work_rate=self._work_done(page, requests, tokens_in, tokens_out, grown) * per_s,
+            active=active,
+            queued=queued,
+            tokens_in_rate=tokens_in * per_s,
+            tokens_out_rate=tokens_out * per_s,
+            latency_mean_s=mean_s,
+            latency_p99_s=p99_s,
+            failed=self._increase(page, "failed"),
+            ready=self._sum(page, "ready"),
+        )
+
+    def _work_done(
+        self, page: Samples, requests: float, tokens_in: float, tokens_out: float, queue_grown: float
+    ) -> float:
+        """Work that came in: what was done, and for what queued up meanwhile the mean of all requests so far."""
+        if self._work.unit == "requests":
+            return requests
+        done = self._weighted(tokens_in, tokens_out)
+        so_far = self._weighted(self._sum(page, "tokens_in"), self._sum(page, "tokens_out"))
+        ended = self._sum(page, "ended")
+        waits = queue_grown * so_far / ended if ended > 0 else NAN
+        return max(done + _or_zero(waits), 0.0) if done == done else NAN
+
+    def _weighted(self, tokens_in: float, tokens_out: float) -> float:
+        work = self._work
+        parts = ((tokens_in, work.input_weight), (tokens_out, work.output_weight))
+        return sum(tokens * weight for tokens, weight in parts if weight)  # NaN where a kind that counts is unknown
+
+    def _latency(self, page: Samples) -> tuple[float, float]:
+        """Mean and 99th percentile in seconds."""
+        unit_s = self._series.latency_unit_s
+        for buckets, total, count, quantiles in self._series.latency:
+            if not page.values(count):
+                continue
+            counted = self._counters.increase_of_sum("latency.count", page.values(count))
+            spent = self._counters.increase_of_sum("latency.sum", page.values(total))
+            counts: dict[float, float] = {}
+            for bound, values in page.by_label(buckets, "le").items():
+                counts[_bound(bound)] = self._counters.increase_of_sum(f"latency.{bound}", values)
+            p99 = NAN if any(n != n for n in counts.values()) else quantile(_P99, counts)
+            if not counts and counted > 0:  # a summary: its quantiles cannot be added, the worst series is taken
+                worst = [
+                    v for q, vs in page.by_label(quantiles, "quantile").items() if q == "0.99" for v in vs.values()
+                ]
+                p99 = max(worst, default=NAN)
+            return (spent / counted * unit_s if counted > 0 else NAN), p99 * unit_s
+        spent, counted = self._increase(page, "latency_sum"), self._increase(page, "latency_count")
+        return (spent / counted * unit_s if counted > 0 else NAN), NAN
+
+    def _sum(self, page: Samples, field: str) -> float:
+        for terms in self._series.of[field]:
+            if values := page.values(terms):
+                return sum(values.values())
+        return NAN
+
+    def _increase(self, page: Samples, field: str) -> float:
+        """Increase of the first alternative that the page has; all are kept, in case it comes to have another."""
+        first = NAN
+        for place, terms in reversed(list(enumerate(self._series.of[field]))):
+            values = page.values(terms)
+            increase = self._counters.increase_of_sum(f"{field}.{place}", values)
+            if values:
+                first = increase
+        return first
+
+
+def _known_sum(*values: float) -> float:
+    known = [value for value in values if value == value]
+    return sum(known) if known else NAN
+
+
+def _or_zero(value: float) -> float:
+    return value if value == value else 0.0
+
+
+def _bound(text: str) -> float:
+    try:
+        return float(text)
+    except ValueError:
+        raise PageError(f"a bucket has the bound le={text!r}, which is no number") from None

@@ -1,0 +1,81 @@
+"""The page of one replica: what it said last, and what failed since it was asked."""
+
+import time
+from collections.abc import Callable
+from typing import NamedTuple
+from urllib.parse import urlsplit
+
+from flyball_collectors.base import NAN
+from flyball_collectors.workload.scraping.fetch import Fetcher, Token
+from flyball_collectors.workload.scraping.meter import Alternatives, Meter, ServerReading
+from flyball_collectors.workload.scraping.page import Reader
+from flyball_collectors.workload.scraping.poller import Limits, Place, Poller
+from flyball_contracts.config.workload import Work
+
+
+class Target(NamedTuple):
+    """One page: where it is, what its series mean, and how the server says that it is well.
+
+    ``health_url`` is whole, or empty: then a page that can be read is a sign of health. ``match`` is as in
+    :class:`~flyball_contracts.config.workload.TargetSettings`.
+    """
+
+    workload: str
+    replica: str
+    base_url: str
+    path: str
+    health_url: str
+    series: Alternatives
+    work: Work
+    match: tuple[tuple[str, str], ...]
+    token: Token
+    ca_file: str
+
+
+class Scraper(Poller[ServerReading]):
+    """Reads one target's page until :meth:`close`."""
+
+    def __init__(self, target: Target, limits: Limits, clock: Callable[[], float] = time.monotonic) -> None:
+        place = Place(target.base_url, target.path, target.token, target.ca_file)
+        super().__init__(f"workload {target.workload}, replica {target.replica}", place, limits, clock)
+        self._reader = Reader(target.series.names)
+        self._meter = Meter(target.series, target.work, dict(target.match))
+        health = urlsplit(target.health_url)
+        self._asks_health, self._health_path = bool(target.health_url), health.path
+        own = f"{health.scheme}://{health.netloc}"
+        self._health = self._page if not target.health_url or own == target.base_url else self._fetcher(own)
+        self._failed = NAN
+        self.start()
+
+    def take(self) -> ServerReading:
+        """What the last finished scrape said; ``failed`` since the last call. NaN when that was too long ago."""
+        self._hurry()
+        with self._lock:
+            reading, failed = self._latest(), self._failed
+            if reading is None:
+                return ServerReading()
+            self._failed = 0.0 if failed == failed else NAN
+            return reading._replace(failed=failed)
+
+    @property
+    def resets(self) -> int:
+        """Counters of the server that went down so far."""
+        return self._meter.resets
+
+    def _fetchers(self) -> tuple[Fetcher, ...]:
+        return (self._page, self._health)
+
+    def _read(self) -> ServerReading:
+        """Well or not is asked first, so that a server that still loads its model needs no page."""
+        if self._asks_health:
+            self._health.get(self._health_path)
+        reading = self._meter.take(self._reader.read(self._text()), self._clock(), self._longest_s)
+        return reading._replace(ready=float(reading.ready != 0.0))  # a page without such a series is a sign of health
+
+    def _unread(self) -> ServerReading:
+        return ServerReading(ready=0.0)
+
+    def _note(self, reading: ServerReading) -> None:
+        super()._note(reading)
+        if reading.failed == reading.failed:
+            self._failed = reading.failed + (self._failed if self._failed == self._failed else 0.0)

@@ -1,0 +1,1 @@
+"""Training jobs: what they write in lines or in their log."""

@@ -1,0 +1,1 @@
+"""Proposals, decisions, outcomes, and the orders of people."""

@@ -1,0 +1,95 @@
+"""What became of a decision."""
+
+from collections.abc import Mapping
+from typing import Literal
+
+from flyball_contracts.records.base import Part, Record, TimeNs
+from flyball_contracts.records.commands.decisions import Effect
+from flyball_contracts.records.commands.portion import Portion
+from flyball_contracts.records.commands.resources import Resources
+
+OutcomeStatus = Literal["accepted", "running", "done", "failed", "refused", "superseded", "planned"]
+FINAL: frozenset[OutcomeStatus] = frozenset({"done", "failed", "refused", "superseded", "planned"})
+RefusalCode = Literal[
+    "", "mode_off", "kill_switch", "expired", "not_yet_valid", "unknown_target", "not_allowed", "protected", "window",
+    "rate", "blast_radius", "limit", "quota", "approval", "duplicate", "stale", "invalid", "no_platform", "unsupported",
+    "conflict", "platform",
+]  # fmt: skip
+Mode = Literal["off", "dry_run", "live"]
+Urgency = Literal["rescue", "normal", "deferral"]
+"""A ``rescue`` leaves a failing device, a ``deferral`` stops work until a better time, all else is ``normal``."""
+
+
+class Counted(Part, frozen=True, kw_only=True):
+    """What the guard's limits count of a decision, for all actuators of a group.
+
+    ``taken`` are the replicas that it takes away, ``usd_per_hour`` is what it expected to add to the cost, and
+    ``decided_ns`` its own time.
+    """
+
+    urgency: Urgency
+    taken: int
+    decided_ns: TimeNs
+    usd_per_hour: float = 0.0
+
+
+class SubjectState(Part, frozen=True, kw_only=True):
+    """What a platform shows, or should show, of a decision's subject; ``None``: not known, or not concerned.
+
+    ``replicas`` are asked for and ``ready`` of them serve. ``nodes`` are the nodes of the replicas that the decision
+    names, by replica; a replica that is stopped has an empty node. ``version`` is the platform's own version of it.
+    Of a pool, replicas are machines, and ``cost_usd_per_hour`` is what all pools of its cell cost together.
+    """
+
+    replicas: int | None = None
+    ready: int | None = None
+    nodes: Mapping[str, str] = {}
+    power_limit_w: float | None = None
+    resources: Resources | None = None
+    mix: tuple[Portion, ...] = ()
+    suspended: bool | None = None
+    version: str = ""
+    cost_usd_per_hour: float | None = None
+
+
+class Outcome(Record, frozen=True, kw_only=True):
+    """One step in the life of a decision.
+
+    A decision that is carried out is ``accepted``, then ``running``, then ``done``, ``failed`` or ``superseded``;
+    ``done`` means that the platform shows the effect. In dry run its last word is ``planned``: it was checked
+    against the real state, and nothing was changed. ``code`` says why it was refused, and ``detail`` names the rule
+    and the remedy; ``duplicate`` is in old recordings only. ``actuator`` is the process that speaks, ``operation``
+    the platform's name for what it does about it, ``counted`` what the limits count of it, and ``answer`` what the
+    platform said. ``before`` is the state that was acted on, ``expected`` what the decision should lead to,
+    ``observed`` what the platform shows, and ``effect`` what that changed, to be compared with the decision's own
+    ``expected``. ``effect_after_s`` is the time from the decision until the platform showed the effect. ``audit``
+    anchors the actuator's audit trail: ``TRAIL/LINE/CHECKSUM`` of the line on which a last word stands.
+    """
+
+    id: str
+    decision: str
+    type: Literal["Scale", "Migrate", "Preempt"]
+    target: str
+    cell: str
+    workload: str
+    time_ns: TimeNs
+    status: OutcomeStatus
+    mode: Mode
+    driver: str
+    actuator: str = ""
+    code: RefusalCode = ""
+    detail: str = ""
+    answer: str = ""
+    operation: str = ""
+    counted: Counted | None = None
+    before: SubjectState | None = None
+    expected: SubjectState | None = None
+    observed: SubjectState | None = None
+    effect: Effect | None = None
+    effect_after_s: float | None = None
+    audit: str = ""
+
+    @property
+    def final(self) -> bool:
+        """Whether this is the last word on the decision."""
+        return self.status in FINAL

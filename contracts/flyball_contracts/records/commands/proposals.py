@@ -1,0 +1,59 @@
+"""What lanes propose; the cell lane decides."""
+
+from typing import Literal
+
+import msgspec
+
+from flyball_contracts.records.base import Evidence, Part, Record, TableOffsets, Tick, TimeNs
+from flyball_contracts.records.commands.portion import Portion
+from flyball_contracts.records.commands.resources import Resources
+
+Action = Literal["scale", "migrate", "pause", "resize", "choose"]
+
+
+class Proposal(Part, frozen=True, kw_only=True):
+    """One proposal about one workload.
+
+    ``scale``: ``replicas`` wanted. ``migrate``: away from ``device`` of ``node`` (then ``replica`` names the part).
+    ``pause``: until ``until_ns``. ``resize``: each replica is to ask for ``resources`` instead of ``resources_before``.
+    ``choose``: ``replicas`` on the offers of ``mix``.
+    ``reason`` is a sentence a person can read. ``id`` stays the same while the words and numbers do.
+    """
+
+    id: str
+    action: Action
+    workload: str
+    reason: str
+    replicas: int | None = None
+    observed_replicas: int | None = None
+    replica: str = ""
+    node: str = ""
+    device: str = ""
+    until_ns: TimeNs | None = None
+    resources: Resources | None = None
+    resources_before: Resources | None = None
+    mix: tuple[Portion, ...] = ()
+    confidence: float = 0.5
+    expected_saving: float | None = None
+    evidence: tuple[Evidence, ...] = ()
+
+
+class ProposalTick(Record, frozen=True, kw_only=True):
+    """What one lane proposes after one tick of one cell.
+
+    The message with ``closes`` is the lane's last about the tick, even if it proposes nothing: a reader that has it
+    from all workload lanes knows that the tick is complete. Nobody waits for the proposals of node lanes. A proposal
+    that was not granted is repeated in each tick: ``repeated`` are the ids of those that this lane published before
+    with the same content. A reader that does not know one receives it in full soon. ``part`` numbers the messages of
+    one lane about one tick. ``table_offsets`` say how far the tables count that a workload lane decided on: the cell
+    lane decides the tick on no record beyond. They are empty where the lane does not tell.
+    """
+
+    cell: str
+    source: str
+    tick: Tick
+    proposals: tuple[Proposal, ...] = ()
+    repeated: tuple[str, ...] = ()
+    part: int = 0
+    closes: bool = True
+    table_offsets: TableOffsets = msgspec.field(default_factory=TableOffsets)

@@ -1,0 +1,1 @@
+"""Secrets, signatures, and who may do what on Kafka."""

@@ -1,0 +1,38 @@
+"""The same cell and the same demand without Flyball."""
+
+from flyball_contracts.config import FleetConfig
+from flyball_contracts.records import Account
+from flyball_simulator.cell.accounts import Meter
+from flyball_simulator.cell.healing import Healing
+from flyball_simulator.cell.hpa import Autoscalers
+from flyball_simulator.cell.plant import Plant
+from flyball_simulator.specs import all_workloads
+
+
+class Baseline:
+    """What a cluster does by itself: services have a horizontal pod autoscaler, jobs start as soon as they fit.
+
+    Nothing is timed, paused, moved or consolidated. A dead GPU is noticed by time-outs alone, a straggler never. It
+    sends nothing but its account.
+    """
+
+    def __init__(self, config: FleetConfig, start_ns: int) -> None:
+        self.plant = Plant(config, start_ns)
+        self._healing = Healing(self.plant)
+        self._autoscalers = Autoscalers(self.plant)
+        self._meter = Meter(self.plant, "baseline")
+        first = self.plant.batches.first
+        for w, job in enumerate(all_workloads(config)[first:], first):
+            if not job.replicas:
+                self.plant.scale(w, self.plant.placement.workloads[w].most)
+
+    def tick(self) -> None:
+        """Let the next tick pass."""
+        self.plant.begin()
+        self._healing.advance()
+        self._meter.add(self.plant.step())
+        self._autoscalers.advance()
+
+    def account(self) -> Account:
+        """What it has cost and achieved up to the last tick."""
+        return self._meter.account()

@@ -1,0 +1,41 @@
+"""What the platform does by itself about a dead GPU, after time-outs."""
+
+from flyball_contracts.ids import NS_PER_S
+from flyball_simulator.cell.placement import Replica
+from flyball_simulator.cell.plant import Plant
+
+
+class Healing:
+    """Nothing is placed on a dead GPU. Who runs on one is started elsewhere after having been silent for long enough.
+
+    A gang hangs until its collective times out, and then goes on from its last checkpoint. Stragglers are not noticed.
+    """
+
+    def __init__(self, plant: Plant) -> None:
+        self._plant = plant
+        self._since_ns: dict[Replica, int] = {}
+
+    def advance(self) -> None:
+        """Look at all replicas in a tick that has begun."""
+        plant, config = self._plant, self._plant.config
+        for row in plant.dead:
+            plant.placement.cordon(row)
+        broken = [r for placed in plant.placement.placed for r in placed if plant.broken(r) and not r.stopping]
+        self._since_ns = {r: self._since_ns.get(r, plant.now_ns) for r in broken}
+        for replica in broken:
+            gang = plant.placement.workloads[replica.workload].gang
+            timeout_s = config.collective_timeout_s if gang else config.pod_timeout_s
+            if plant.now_ns - self._since_ns[replica] >= round(timeout_s * NS_PER_S):
+                self._restart(replica, gang)
+
+    def _restart(self, replica: Replica, gang: bool) -> None:
+        plant, w = self._plant, replica.workload
+        if not gang:
+            plant.stop(replica)
+            plant.versions[w] += 1
+            return
+        node = plant.placement.node_for(w)
+        if node is not None:
+            plant.resume(w, saved=False)
+            plant.placement.move(replica, node, plant.now_ns)
+            plant.versions[w] += 1

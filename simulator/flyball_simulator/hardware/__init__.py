@@ -1,0 +1,1 @@
+"""The simulated hardware: nodes, GPUs, hosts, and their faults."""

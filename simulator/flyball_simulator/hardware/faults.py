@@ -1,0 +1,147 @@
+"""GPUs that fail or straggle: what a fault does to its GPU, and the events it causes.
+
+A fault belongs to the GPU, not to the replica: whoever moves away leaves it behind.
+"""
+
+import math
+from typing import NamedTuple
+
+from numpy.random import Generator
+
+from flyball_contracts.config import FailingGpu, FleetConfig, StragglingGpu
+from flyball_contracts.errors import ConfigError
+from flyball_contracts.ids import NS_PER_S
+from flyball_contracts.records import NodeEvent
+from flyball_contracts.records.events import node_event
+from flyball_contracts.xids import xid_of
+from flyball_simulator.cell.placement import Placement
+from flyball_simulator.hardware.site import Site
+from flyball_simulator.loads import Moment
+
+SLOWING_S = 5.0
+"""Time constant with which a straggler's clock drops."""
+OFF_THE_BUS = 79
+HIGH_ERROR_RATE = 92
+DRAIN_AND_RESET = 4
+
+
+class Sick(NamedTuple):
+    """One sick GPU in one tick: ``pace`` is the share of its clock that is left, 0 when it is dead.
+
+    ``corrected`` and ``uncorrected`` count this tick's ECC errors; ``lost``: the driver reads nothing from it.
+    """
+
+    row: int
+    pace: float
+    hot: bool = False
+    corrected: int = 0
+    uncorrected: int = 0
+    dead: bool = False
+    lost: bool = False
+
+
+class Faults:
+    """The faults of the configuration, tied to GPUs by where its replicas are placed at the start.
+
+    Raises :class:`ConfigError` when one names a workload or replica that does not run then.
+    """
+
+    def __init__(self, config: FleetConfig, site: Site, placement: Placement, start_ns: int) -> None:
+        self._site, self._start_ns = site, start_ns
+        names = [w.name for w in placement.workloads]
+
+        def row(where: str, fault: FailingGpu | StragglingGpu) -> int:
+            if fault.workload not in names:
+                raise ConfigError(f"{where}.workload: {fault.workload!r} is not one of: {', '.join(names)}")
+            placed = placement.placed[names.index(fault.workload)]
+            found = next((r for r in placed if r.number == fault.replica), None)
+            if found is None:
+                raise ConfigError(f"{where}.replica: {fault.workload} starts with replicas 0 to {len(placed) - 1}")
+            return found.rows[0]
+
+        self.failing = [(row(f"failing[{i}]", f), f) for i, f in enumerate(config.failing)]
+        self.straggling = [(row(f"straggling[{i}]", f), f) for i, f in enumerate(config.straggling)]
+
+    def sick(self, moment: Moment, random: Generator) -> list[Sick]:
+        """The sick GPUs of a tick."""
+        found: list[Sick] = []
+        for row, fault in self.failing:
+            age = moment.t_s - fault.from_s
+            dies = fault.from_s + fault.dies_after_s
+            if age < 0 or _of_the_program(fault):
+                continue
+            if moment.t_s < dies:
+                found.append(Sick(row, 1.0, corrected=int(random.poisson(4.0 * (1.0 + age) * min(moment.dt_s, 10.0)))))
+            else:
+                # The errors of the tick in which it dies; a dead GPU runs nothing that could err again.
+                errors = 2 if moment.t_s - moment.dt_s < dies else 0
+                lost = fault.xid == OFF_THE_BUS
+                found.append(Sick(row, 0.0, uncorrected=errors, dead=True, lost=lost))
+        for row, slow in self.straggling:
+            age = moment.t_s - slow.from_s
+            if 0 < age <= slow.lasts_s:
+                pace = 1.0 - (1.0 - slow.clock_ratio) * -math.expm1(-age / SLOWING_S)
+                found.append(Sick(row, pace, hot=True))
+        return found
+
+    def events(self, moment: Moment) -> list[NodeEvent]:
+        """What happened in the tick."""
+        found: list[NodeEvent] = []
+        for row, fault in self.failing:
+            node = self._site.nodes[int(self._site.node_of[row])]
+            device = node.devices[row - node.first].id
+            if _within(fault.from_s, moment) and not _of_the_program(fault):
+                found.append(
+                    node_event(
+                        node.name,
+                        self._ns(fault.from_s),
+                        "xid",
+                        severity="warning",
+                        device=device,
+                        code=HIGH_ERROR_RATE,
+                        remedy="notify",
+                        message="high rate of corrected ECC errors",
+                    )
+                )
+            dies, known = fault.from_s + fault.dies_after_s, xid_of(fault.xid)
+            if _within(dies, moment):
+                found.append(
+                    node_event(
+                        node.name,
+                        self._ns(dies),
+                        "xid",
+                        severity=known.severity,
+                        device=device,
+                        code=fault.xid,
+                        remedy=known.remedy,
+                        message=known.about,
+                    )
+                )
+        for row, slow in self.straggling:
+            node = self._site.nodes[int(self._site.node_of[row])]
+            if _within(slow.from_s, moment):
+                found.append(
+                    node_event(
+                        node.name,
+                        self._ns(slow.from_s),
+                        "throttle",
+                        severity="warning",
+                        device=node.devices[row - node.first].id,
+                        remedy="none",
+                        message="clocks lowered by heat",
+                    )
+                )
+        return found
+
+    def _ns(self, t_s: float) -> int:
+        return self._start_ns + round(t_s * NS_PER_S)
+
+
+def _of_the_program(fault: FailingGpu) -> bool:
+    """Whether the GPU is well, and what runs there has failed."""
+    return xid_of(fault.xid).fault == "application"
+
+
+def _within(t_s: float, moment: Moment) -> bool:
+    """Whether an instant lies in the tick; the first tick also has what came before."""
+    return t_s <= moment.t_s and (moment.number == 0 or t_s > moment.t_s - moment.dt_s)

@@ -1,0 +1,219 @@
+"""Physics of the GPUs: from what replicas do to the columns of the GPU frames, for the whole fleet at once.
+
+power = idle + (limit - idle) * intensity * work * (clock / full clock)^1.5
+dT/dt = (ambient + resistance * power - T) / tau
+"""
+
+from typing import NamedTuple
+
+import numpy as np
+from numpy.random import Generator
+
+from flyball_contracts.metrics import GPU
+from flyball_contracts.records.workloads import WorkloadKind
+from flyball_simulator.cell.placement import Rows
+from flyball_simulator.hardware.faults import DRAIN_AND_RESET, Sick
+from flyball_simulator.hardware.site import Floats, Ints, Site
+from flyball_simulator.loads import Running
+
+TAU_S, HOT_TAU_S = 25.0, 5.0
+"""Time constants of the die with and without working cooling."""
+RISE_CEL = 44.0
+"""Heating above ambient at the power limit."""
+RESERVED_BYTES = 6.5e8
+BAR1_BYTES = 3.4e7
+CLOCK_EXPONENT = 1.5
+
+
+class Appetite(NamedTuple):
+    """What one kind of workload takes of a GPU at full work, as shares; ``cpu`` is of the host."""
+
+    power: float
+    sm: float
+    occupancy: float
+    tensor: float
+    dram: float
+    memory: float
+    pcie: float
+    nvlink: float
+    cpu: float
+
+
+APPETITES: dict[WorkloadKind, Appetite] = {
+    "inference": Appetite(0.66, 0.72, 0.32, 0.30, 0.62, 0.86, 0.03, 0.01, 0.25),
+    "training": Appetite(0.92, 0.88, 0.45, 0.55, 0.48, 0.91, 0.02, 0.33, 0.35),
+    "notebook": Appetite(0.45, 0.50, 0.22, 0.12, 0.30, 0.24, 0.01, 0.00, 0.20),
+    "batch": Appetite(0.78, 0.80, 0.40, 0.35, 0.52, 0.63, 0.05, 0.02, 0.45),
+}
+IDLE = Appetite(0, 0, 0, 0, 0, 0, 0, 0, 0)
+
+
+class Hunger(NamedTuple):
+    """The appetite of each GPU's tenant; every field is float32[N]."""
+
+    power: Floats
+    sm: Floats
+    occupancy: Floats
+    tensor: Floats
+    dram: Floats
+    memory: Floats
+    pcie: Floats
+    nvlink: Floats
+    cpu: Floats
+
+
+KINDS = tuple(APPETITES)
+
+
+class Column:
+    """Columns that are written; all others stay NaN (not measured) or 0 (nothing happened)."""
+
+    USE = GPU.column("hw.gpu.utilization{task=general}")
+    USE_MIN = GPU.column("nvidia.gpu.utilization.min")
+    USE_MAX = GPU.column("nvidia.gpu.utilization.max")
+    USE_P95 = GPU.column("nvidia.gpu.utilization.p95")
+    BUSY = GPU.column("nvidia.gpu.busy.time")
+    CONTROLLER = GPU.column("nvidia.gpu.memory.controller.utilization")
+    MEMORY = GPU.column("hw.gpu.memory.usage")
+    MEMORY_LIMIT = GPU.column("hw.gpu.memory.limit")
+    RESERVED = GPU.column("nvidia.gpu.memory.reserved")
+    MEMORY_USE = GPU.column("hw.gpu.memory.utilization")
+    BAR1 = GPU.column("nvidia.gpu.bar1.usage")
+    SM = GPU.column("nvidia.gpu.sm.activity")
+    OCCUPANCY = GPU.column("nvidia.gpu.sm.occupancy")
+    TENSOR = GPU.column("nvidia.gpu.tensor.activity")
+    DRAM = GPU.column("nvidia.gpu.dram.bandwidth.utilization")
+    FP32 = GPU.column("nvidia.gpu.fp.activity{precision=32}")
+    FP16 = GPU.column("nvidia.gpu.fp.activity{precision=16}")
+    INT = GPU.column("nvidia.gpu.int.activity")
+    GRAPHICS = GPU.column("nvidia.gpu.graphics.activity")
+    POWER = GPU.column("hw.power")
+    POWER_AVERAGE = GPU.column("nvidia.gpu.power.average")
+    ENERGY = GPU.column("hw.energy")
+    POWER_LIMIT = GPU.column("nvidia.gpu.power.limit{type=enforced}")
+    TEMPERATURE = GPU.column("hw.temperature{sensor=gpu}")
+    MEMORY_TEMPERATURE = GPU.column("hw.temperature{sensor=memory}")
+    MARGIN = GPU.column("nvidia.gpu.temperature.margin")
+    SM_CLOCK = GPU.column("nvidia.gpu.clock.frequency{clock=sm}")
+    MEMORY_CLOCK = GPU.column("nvidia.gpu.clock.frequency{clock=mem}")
+    HOT = GPU.column("nvidia.gpu.clock.event.active{reason=thermal}")
+    HOT_TIME = GPU.column("nvidia.gpu.throttle.time{reason=thermal}")
+    FAN = GPU.column("hw.fan.speed_ratio")
+    PCIE_IN = GPU.column("hw.gpu.io{direction=receive}")
+    PCIE_OUT = GPU.column("hw.gpu.io{direction=transmit}")
+    NVLINK_IN = GPU.column("nvidia.gpu.nvlink.io{direction=receive}")
+    NVLINK_OUT = GPU.column("nvidia.gpu.nvlink.io{direction=transmit}")
+    CORRECTED = GPU.column("hw.errors{type=corrected}")
+    UNCORRECTED = GPU.column("hw.errors{type=uncorrected}")
+    REMAP = GPU.column("nvidia.gpu.memory.row_remap.pending")
+    RECOVERY = GPU.column("nvidia.gpu.recovery_action")
+    PROCESSES = GPU.column("nvidia.gpu.process.count")
+
+
+class Gpus:
+    """State of all N GPUs: temperature and power, and how hungry each one's tenant is."""
+
+    def __init__(self, site: Site) -> None:
+        self._site = site
+        self._kelvin_per_w = RISE_CEL / site.power_limit_w
+        self.power_w: Floats | None = None
+        self._temperature_cel = site.ambient_cel
+        self._no_gpm = np.flatnonzero(site.no_gpm)
+        self.hunger = Hunger(*np.zeros((len(IDLE), len(site.node_of)), np.float32))
+        self._block = np.zeros((len(GPU), len(site.node_of)), np.float32)
+        self._block[Column.FAN] = np.nan  # cooled by the chassis
+        self._block[Column.MEMORY_LIMIT] = site.memory_bytes
+        self._block[Column.RESERVED] = RESERVED_BYTES
+        self._block[Column.BAR1] = BAR1_BYTES
+        self._block[Column.MEMORY_CLOCK] = site.memory_clock_hz
+
+    def settle(self, rows: Rows, kind_of: Ints) -> None:
+        """Take over a new placement; ``kind_of`` [W] is each workload's place in ``KINDS``."""
+        table = np.array([*APPETITES.values(), IDLE], np.float32)
+        kind = np.append(kind_of[rows.workload], len(KINDS))
+        self.hunger = Hunger(*np.ascontiguousarray(table[kind[rows.of_gpu]].T))
+
+    def step(self, dt_s: float, random: Generator, running: Running, rows: Rows, sick: list[Sick]) -> Floats:
+        """Advance ``dt_s`` seconds; returns the columns as float32[metrics, N]."""
+        site, hungry, block = self._site, self.hunger, self._block
+        tenant = rows.of_gpu
+        n = len(tenant)
+        noise = random.standard_normal((5, n), np.float32)
+        use = np.append(running.use, np.float32(0.0))[tenant]
+        work = np.append(running.work, np.float32(0.0))[tenant]
+        io = np.append(running.io, np.float32(0.0))[tenant]
+        use = np.clip(use + 0.012 * use * noise[0], 0.0, 1.0)
+        work = np.clip(work + 0.02 * work * noise[1], 0.0, 1.0)
+        clock = np.where(use > 0.01, site.sm_clock_hz * running.clock, site.idle_clock_hz)
+        clock -= np.float32(8e6) * np.abs(noise[2]) * (use > 0.01)
+        hot = np.zeros(n, np.float32)
+        for one in sick:
+            if one.dead:
+                use[one.row] = work[one.row] = 0.0
+                clock[one.row] = site.idle_clock_hz[one.row]
+            elif one.hot and use[one.row] > 0.05:
+                hot[one.row] = 1.0
+                use[one.row], work[one.row] = max(use[one.row], 0.99), max(work[one.row], 0.95)
+
+        span = (site.power_limit_w - site.idle_power_w) * hungry.power
+        power = site.idle_power_w + span * work * (clock / site.sm_clock_hz) ** CLOCK_EXPONENT
+        power = np.minimum(power * (1.0 + 0.008 * noise[3]), running.power_limit_w)
+        before = self.power_w
+        average = power if before is None else 0.5 * (power + before)
+        self.power_w = power
+        target = site.ambient_cel + self._kelvin_per_w * average
+        target = np.where(hot > 0, site.slowdown_cel, target)
+        tau_s = np.where(hot > 0, np.float32(HOT_TAU_S), np.float32(TAU_S))
+        # What runs at the start has run for long: it is warm.
+        pace = np.float32(1.0) if before is None else -np.expm1(-np.float32(dt_s) / tau_s)
+        self._temperature_cel = self._temperature_cel + (target - self._temperature_cel) * pace
+
+        spread = 0.02 * use + 0.4 * use * (1.0 - use)
+        block[Column.USE] = use
+        block[Column.USE_MIN] = np.maximum(use - spread, 0.0)
+        block[Column.USE_MAX] = np.minimum(use + spread, 1.0)
+        block[Column.USE_P95] = np.minimum(use + 0.8 * spread, 1.0)
+        block[Column.BUSY] = use * np.float32(dt_s)
+        block[Column.CONTROLLER] = np.minimum(1.1 * hungry.dram * work, 1.0)
+        starting = np.append(np.where(running.ready, np.float32(1.0), np.float32(0.5)), np.float32(0.0))[tenant]
+        memory = RESERVED_BYTES + hungry.memory * starting * (1.0 + 0.001 * noise[4]) * site.memory_bytes
+        block[Column.MEMORY] = memory
+        block[Column.MEMORY_USE] = memory / site.memory_bytes
+        block[Column.SM] = hungry.sm * work
+        block[Column.OCCUPANCY] = hungry.occupancy * work
+        block[Column.TENSOR] = hungry.tensor * work
+        block[Column.DRAM] = hungry.dram * work
+        block[Column.FP32] = 0.12 * hungry.sm * work
+        block[Column.FP16] = 0.25 * hungry.tensor * work
+        block[Column.INT] = 0.15 * hungry.sm * work
+        block[Column.GRAPHICS] = use
+        block[Column.SM : Column.GRAPHICS + 1, self._no_gpm] = np.nan
+        block[Column.POWER_LIMIT] = running.power_limit_w
+        block[Column.POWER] = power
+        block[Column.POWER_AVERAGE] = average
+        block[Column.ENERGY] = average * np.float32(dt_s)
+        block[Column.TEMPERATURE] = np.round(self._temperature_cel)
+        block[Column.MEMORY_TEMPERATURE] = np.round(self._temperature_cel + 7.0)
+        block[Column.MARGIN] = site.slowdown_cel - block[Column.TEMPERATURE]
+        block[Column.SM_CLOCK] = clock
+        block[Column.HOT] = hot
+        block[Column.HOT_TIME] = hot * np.float32(dt_s)
+        pcie = site.pcie_bytes_per_s * np.float32(dt_s)
+        block[Column.PCIE_IN] = pcie * hungry.pcie * work
+        block[Column.PCIE_OUT] = pcie * (0.5 * hungry.pcie * work + 0.4 * io)
+        links = site.nvlink_bytes_per_s * hungry.nvlink * work * np.float32(dt_s)
+        block[Column.NVLINK_IN] = links
+        block[Column.NVLINK_OUT] = links
+        block[Column.PROCESSES] = tenant < len(running.use)
+        for column in (Column.CORRECTED, Column.UNCORRECTED, Column.REMAP, Column.RECOVERY):
+            block[column] = 0.0
+        for one in sick:
+            block[Column.CORRECTED, one.row] = one.corrected
+            block[Column.UNCORRECTED, one.row] = one.uncorrected
+            block[Column.REMAP, one.row] = one.dead
+            block[Column.RECOVERY, one.row] = DRAIN_AND_RESET if one.dead else 0
+        if not any(one.lost for one in sick):
+            return block
+        seen = block.copy()
+        seen[:, [one.row for one in sick if one.lost]] = np.nan
+        return seen

@@ -1,0 +1,74 @@
+"""Running the simulated fleet: sending it to a broker at its own pace or faster, and obeying meanwhile."""
+
+import math
+import threading
+import time
+from collections.abc import Callable
+from contextlib import ExitStack
+from pathlib import Path
+
+from flyball_contracts.config import FleetConfig, KafkaConfig
+from flyball_simulator.cell.baseline import Baseline
+from flyball_simulator.fleet import Fleet
+from flyball_simulator.service.journal import Journal
+from flyball_simulator.service.platform import Platform
+from flyball_simulator.service.sender import FleetReport, Sender
+from flyball_simulator.service.server import serving
+
+
+def run_fleet(
+    config: FleetConfig,
+    kafka: KafkaConfig,
+    *,
+    stop: threading.Event,
+    start_ns: int,
+    speed: float = 1.0,
+    ticks: int | None = None,
+    listen: str | None = None,
+    listening: Callable[[str], object] = str,
+    baseline: bool = False,
+    state: Path | None = None,
+) -> FleetReport:
+    """Send the fleet's messages until ``stop`` is set or ``ticks`` ticks are sent; the accounts come last.
+
+    ``speed`` is event seconds per wall second (infinite: as fast as the broker takes them); the wall clock only
+    paces. Each tick has its own absolute due time, so a late one delays no other. With ``listen`` (``HOST:PORT``) the
+    platform takes operations there meanwhile, and ``listening`` is called with its URL. With ``baseline`` the same
+    fleet without Flyball runs beside it, for its account. With ``state``, a file, it goes on where it was when its
+    process ended, however that was: from the start that is written there it makes the ticks again that it had made,
+    and sends those that the broker has not acknowledged.
+
+    Raises :class:`TransportError` when the broker does not answer at the start, :class:`ConfigError` for a fleet
+    that cannot be, an address that is taken or the state of another fleet, ``ValueError`` for a speed that is not
+    positive.
+    """
+    if not speed > 0:
+        raise ValueError(f"speed is {speed}; pass a positive number of event seconds per wall second")
+    with ExitStack() as stack:
+        journal = None if state is None else stack.enter_context(Journal(state, config, start_ns))
+        start_ns = start_ns if journal is None else journal.start_ns
+        fleet, beside = Fleet(config, start_ns), Baseline(config, start_ns) if baseline else None
+        platform = Platform(fleet, 0.0 if math.isinf(speed) else speed, beside, journal)
+        sender = Sender(kafka, config.cell, start_ns, stop, None if journal is None else journal.sent)
+        stack.callback(sender.close)
+        if journal is None or journal.last_sent < 0:
+            sender.send(fleet.messages_at_start(), -1)
+        for index, messages in platform.replay():
+            if journal is not None and index > journal.last_sent:
+                sender.send(messages, index)
+        if listen is not None:
+            listening(stack.enter_context(serving(platform, listen)))
+        report, first = sender.report, fleet.plant.index
+        began = time.monotonic()
+        while not stop.is_set() and (ticks is None or report.ticks < ticks):
+            due = began + report.ticks * config.tick_s / speed
+            report.late_ticks += time.monotonic() > due + config.tick_s / speed
+            sender.wait_until(due)
+            if stop.is_set():
+                break
+            index = first + report.ticks
+            sender.send(platform.tick(index), index)
+            report.ticks += 1
+        if fleet.plant.index:
+            sender.send(platform.account_messages())
+    return report

@@ -1,0 +1,1 @@
+"""Demands to try policies on: from recordings, traces and models."""

@@ -1,0 +1,101 @@
+"""Demand of a workload in a recording, as the engine itself sums it up from the telemetry."""
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import numpy as np
+
+from flyball_contracts.codec import decode_record
+from flyball_contracts.config import WorkerConfig
+from flyball_contracts.errors import DecodeError, RecordingError
+from flyball_contracts.ids import NS_PER_S
+from flyball_contracts.records import Demand as Asked, DemandTick, Tick, WorkloadSpec
+from flyball_contracts.topics import DEMAND, WORKLOADS
+from flyball_streams.backtest.demands.demand import Demand
+from flyball_streams.engine import Engine
+from flyball_streams.engine.workload.merge import merge
+from flyball_streams.recording.offline import fed
+from flyball_streams.recording.reader import Recording
+
+
+class Recorded(dict[str, Demand]):
+    """Demand of each workload by name, and the newest specification of each in ``specs``."""
+
+    specs: dict[str, WorkloadSpec]
+
+
+def read_recording(
+    path: Path, config: WorkerConfig | None = None, progress: Callable[[int, int], None] | None = None
+) -> Recorded:
+    """Demand of all workloads of a recording that report work and whose capacity is known.
+
+    A tick's rate holds for each of its seconds. A tick without a value between two known ones repeats the one before
+    and is said in ``about``. Where no request rate was reported, each second weighs as its work. Raises
+    :class:`RecordingError` when the file cannot be read or holds no such workload.
+    """
+    recording = Recording.open(path)
+    specs: dict[str, WorkloadSpec] = {}
+    for batch in recording.messages():
+        for row in batch:
+            if row.topic == WORKLOADS.name:
+                record = _record(row.topic, row.value, row.headers)
+                if isinstance(record, WorkloadSpec):
+                    specs[record.workload] = record
+    ticks: dict[tuple[str, int], Tick] = {}
+    parts: dict[tuple[str, int], dict[str, dict[str, Asked]]] = {}
+    done = 0
+    for count, sent in fed(recording, Engine(config or WorkerConfig())):
+        for message in sent:
+            if message.topic == DEMAND.name:
+                record = _record(message.topic, message.value, message.headers)
+                if isinstance(record, DemandTick):
+                    at = record.cell, record.tick.index
+                    ticks[at] = record.tick
+                    demands = parts.setdefault(at, {}).setdefault(record.source, {})
+                    demands |= {demand.workload: demand for demand in record.demands}
+        done += count
+        if progress is not None:
+            progress(done, recording.rows)
+    rows: dict[str, list[tuple[Tick, Asked]]] = {}
+    for at, sources in sorted(parts.items()):
+        for workload, asked in merge(sources).items():
+            rows.setdefault(workload, []).append((ticks[at], asked))
+    found = Recorded()
+    found.specs = specs
+    for workload, series in rows.items():
+        spec = specs.get(workload)
+        if spec is not None and spec.capacity_per_replica > 0 and any(d.work_rate is not None for _, d in series):
+            found[workload] = _seconds(workload, series, spec.capacity_per_replica)
+    if not found:
+        raise RecordingError(
+            f"{path}: no workload reports work per second and has a capacity per replica; "
+            "record flyball.telemetry.v1 and flyball.workloads.v1 of a served workload"
+        )
+    return found
+
+
+def _record(topic: str, value: bytes | None, headers: Sequence[tuple[str, bytes | None]]) -> object:
+    try:
+        return decode_record(topic, value, headers)
+    except DecodeError:
+        return None  # the engine has refused it, with its reason, already
+
+
+def _seconds(workload: str, series: list[tuple[Tick, Asked]], capacity: float) -> Demand:
+    period_ns = series[0][0].period_ns
+    first = series[0][0].end_ns - period_ns
+    length = round((series[-1][0].end_ns - first) / NS_PER_S)
+    work, requests = np.full(length, np.nan), np.full(length, np.nan)
+    for tick, asked in series:
+        end = round((tick.end_ns - first) / NS_PER_S)
+        begin = round((tick.end_ns - tick.period_ns - first) / NS_PER_S)
+        if asked.work_rate is not None:
+            work[begin:end] = asked.work_rate / capacity
+            requests[begin:end] = asked.work_rate / capacity if asked.request_rate is None else asked.request_rate
+    known = np.isfinite(work)
+    last = np.maximum.accumulate(np.where(known, np.arange(length), -1))
+    last[last < 0] = int(np.argmax(known))
+    about = f"recording, {length / 3600:.2f} h in ticks of {period_ns / NS_PER_S:g} s"
+    if not known.all():
+        about += f"; {int((~known).sum())} s without data repeat the value before"
+    return Demand(workload, work[last], requests[last], about, first / NS_PER_S)

@@ -1,0 +1,77 @@
+"""All demands that a folder of public traces holds, by name."""
+
+import os
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+
+from flyball_contracts.errors import RecordingError
+from flyball_streams.backtest.demands.azure import AZURE_NAME, azure_requests, read_azure, request_work
+from flyball_streams.backtest.demands.demand import Demand, Floats
+from flyball_streams.backtest.demands.servegen import Clients, arrivals, read_clients
+from flyball_streams.backtest.events.requests import PROMPT_SHARE, Requests, Window, own, redrawn
+
+SERVEGEN, AZURE = "servegen", "azure_llm_2023"
+TYPICAL_WORK_S = 0.188
+"""Work of a request where no trace says it; only its spread would matter, since work is scaled."""
+
+
+class Traces(NamedTuple):
+    """Fleets whose arrivals are drawn, demands that are what they are, and the work of real requests.
+
+    ``prompts`` is the share of each request's work that its prompt takes; ``folder`` is that of the real requests.
+    """
+
+    fleets: dict[str, Clients]
+    fixed: dict[str, Demand]
+    tokens: Floats
+    prompts: Floats
+    tokens_from: str
+    folder: Path | None = None
+
+    @property
+    def names(self) -> list[str]:
+        """Names of all traces."""
+        return [*self.fleets, *self.fixed]
+
+    def demands(self, name: str, seeds: int, progress: Callable[[int, int], None] | None = None) -> list[Demand]:
+        """Demand of a trace, one per seed; a trace of real requests has but one."""
+        if name in self.fixed:
+            return [self.fixed[name]]
+        fleet, found = self.fleets[name], list[Demand]()
+        with ThreadPoolExecutor(os.cpu_count()) as pool:
+            for demand in pool.map(partial(arrivals, fleet, self.tokens), range(seeds)):
+                found.append(demand._replace(about=f"{demand.about}; {self.tokens_from}; scaled to 20 busy replicas"))
+                if progress is not None:
+                    progress(len(found), seeds)
+        return found
+
+    def requests(self, demand: Demand, windows: Sequence[Window], seed: int = 0) -> list[Requests]:
+        """Single requests of a demand of these traces in each window of seconds."""
+        if demand.name in self.fixed and self.folder is not None:
+            at_s, work, prompt = azure_requests(self.folder, demand.name.removeprefix(AZURE_NAME))
+            return own(at_s, work, prompt, demand, windows)
+        return redrawn(self.fleets[demand.name], self.tokens, self.prompts, demand, windows, seed)
+
+
+def open_traces(data: Path) -> Traces:
+    """Find the traces in a folder: one of them, or a folder with several.
+
+    Raises :class:`RecordingError` when there is none.
+    """
+    serving = next((p for p in (data, data / SERVEGEN) if (p / "rates.parquet").is_file()), None)
+    requests = next((p for p in (data, data / AZURE, data.parent / AZURE) if (p / "requests.parquet").is_file()), None)
+    if serving is None and requests is None:
+        raise RecordingError(f"{data}: holds neither {SERVEGEN} (rates.parquet) nor {AZURE} (requests.parquet)")
+    fleets: dict[str, Clients] = {}
+    if serving is not None:
+        fleets = {fleet.name: fleet for fleet in read_clients(serving)}
+    if requests is None:
+        return Traces(fleets, {}, np.full(1, TYPICAL_WORK_S), np.full(1, PROMPT_SHARE), "all requests alike")
+    tokens, prompts, described = request_work(requests)
+    fixed = {} if serving is not None and requests == data.parent / AZURE else {d.name: d for d in read_azure(requests)}
+    return Traces(fleets, fixed, tokens, prompts, described, requests)

@@ -1,0 +1,1 @@
+"""Families of policies, and what they know of the demand."""

@@ -1,0 +1,1 @@
+"""What the records say about the fleet: bounded state without a clock, a socket or a browser."""

@@ -1,0 +1,132 @@
+"""Demand of one workload over event time, and what was forecast of it."""
+
+from dataclasses import dataclass, field
+from typing import NamedTuple, TypeVar
+
+from flyball_contracts.records import Action, Arrivals, Capacity, Demand, Forecast, Proposal, Tick, WorkloadSpec
+from flyball_streams.dashboard.state.bounded import Bounded
+from flyball_streams.dashboard.state.thinned import Thinned
+
+HISTORY_TICKS, PAST_POINTS = 360, 360
+_UNSETTLED = 5  # ticks that other sources may still add to
+T = TypeVar("T")
+
+
+class Point(NamedTuple):
+    """One tick, summed over its sources; ``None`` where no source reported the quantity.
+
+    ``arrived`` are requests per second at gateways, and ``waiting`` what they hold or, unknown, what has no answer yet.
+    ``latency_s`` is the mean of the requests that ended.
+    """
+
+    end_ns: int
+    work: float | None
+    busy: float | None
+    replicas: int
+    ready: int
+    arrived: float | None = None
+    waiting: float | None = None
+    latency_s: float | None = None
+
+
+@dataclass(slots=True)
+class Workload:
+    """One workload: its specification, demand and arrivals by tick and source, and its latest of all else."""
+
+    name: str
+    spec: WorkloadSpec | None = None
+    forecast: Forecast | None = None
+    capacity: Capacity | None = None
+    proposals: dict[Action, tuple[int, Proposal]] = field(default_factory=dict[Action, tuple[int, Proposal]])
+    ticks: Bounded[int, dict[str, Demand]] = field(default_factory=lambda: Bounded(HISTORY_TICKS))
+
+    doors: Bounded[int, dict[str, Arrivals]] = field(default_factory=lambda: Bounded(HISTORY_TICKS))
+    past: Thinned[Point] = field(default_factory=lambda: Thinned[Point](PAST_POINTS))
+
+    def add(self, demand: Demand, source: str, tick: Tick) -> None:
+        """Take one source's share of a tick."""
+        if tick.end_ns not in self.ticks:
+            self._settle()
+        _sources(self.ticks, tick)[source] = demand
+
+    def arrive(self, arrivals: Arrivals, source: str, tick: Tick) -> None:
+        """Take what one source's gateways saw in a tick."""
+        _sources(self.doors, tick)[source] = arrivals
+
+    def propose(self, proposal: Proposal, tick: Tick) -> None:
+        """Take a proposal of a tick; of each kind the latest counts."""
+        known = self.proposals.get(proposal.action)
+        if known is None or tick.index >= known[0]:
+            self.proposals[proposal.action] = tick.index, proposal
+
+    @property
+    def proposal(self) -> Proposal | None:
+        """The latest proposal for replicas."""
+        return self.proposals["scale"][1] if "scale" in self.proposals else None
+
+    @property
+    def advice(self) -> Proposal | None:
+        """The latest proposal for other resources."""
+        return self.proposals["resize"][1] if "resize" in self.proposals else None
+
+    @property
+    def choice(self) -> Proposal | None:
+        """The latest proposal for other offers."""
+        return self.proposals["choose"][1] if "choose" in self.proposals else None
+
+    @property
+    def trust(self) -> str:
+        """Whether its forecast is trusted, or why there is none."""
+        if self.forecast is not None:
+            return "trusted" if self.forecast.trusted else "not trusted"
+        return "none yet" if self.spec is not None else "none without a specification"
+
+    def _settle(self) -> None:
+        """Keep a tick in the long history once nobody adds to it."""
+        end_ns = self.ticks.nth_newest(_UNSETTLED)
+        if end_ns is not None:
+            demands, doors = self.ticks.get(end_ns) or {}, self.doors.get(end_ns) or {}
+            self.past.add(end_ns, _point(end_ns, [*demands.values()], [*doors.values()]))
+
+    def history(self) -> list[Point]:
+        """Everything since the first tick that was read, the older the coarser."""
+        recent = self.points()
+        first = recent[0].end_ns if recent else 0
+        return [point for time_ns, point in self.past.items() if time_ns < first] + recent
+
+    def points(self) -> list[Point]:
+        """The last ticks in order."""
+        demands, doors = dict(self.ticks.items()), dict(self.doors.items())
+        ends = sorted(demands.keys() | doors.keys())[-HISTORY_TICKS:]
+        return [_point(end, [*demands.get(end, {}).values()], [*doors.get(end, {}).values()]) for end in ends]
+
+
+def _sources(known: Bounded[int, dict[str, T]], tick: Tick) -> dict[str, T]:
+    sources = known.get(tick.end_ns)
+    if sources is None:
+        sources = known[tick.end_ns] = {}
+    return sources
+
+
+def _point(end_ns: int, parts: list[Demand], doors: list[Arrivals]) -> Point:
+    return Point(
+        end_ns,
+        _sum([part.work_rate for part in parts]),
+        _sum([part.utilization_sum for part in parts]),
+        sum(part.replicas for part in parts),
+        sum(part.ready for part in parts),
+        _sum([door.request_rate for door in doors]),
+        _sum([door.active if door.queued is None else door.queued for door in doors]),
+        _mean([(part.request_rate or 0.0, part.latency_s) for part in parts]),
+    )
+
+
+def _mean(parts: list[tuple[float, float | None]]) -> float | None:
+    told = [(weight, value) for weight, value in parts if value is not None and weight > 0]
+    weight = sum(weight for weight, _ in told)
+    return sum(share * value for share, value in told) / weight if told else None
+
+
+def _sum(values: list[float | None]) -> float | None:
+    known = [value for value in values if value is not None]
+    return sum(known) if known else None

@@ -1,0 +1,340 @@
+"""What the records say about the fleet: a bounded state without a clock, a socket or a browser.
+
+Every time here is event time, read from the records. What is not known yet is simply absent.
+"""
+
+from collections import deque
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from statistics import median_low
+from typing import Any
+
+from flyball_contracts.frame import Frame
+from flyball_contracts.ids import NS_PER_S
+from flyball_contracts.records import (
+    Account,
+    Anomaly,
+    Capacity,
+    DemandTick,
+    Forecast,
+    Inventory,
+    Migrate,
+    NodeEvent,
+    Outcome,
+    Plan,
+    Preempt,
+    ProposalTick,
+    Record,
+    Scale,
+    Signal,
+    Snapshot,
+    WorkloadSpec,
+)
+from flyball_contracts.tables import Tables, supersedes
+from flyball_contracts.topics import INVENTORY, SIGNALS, WORKLOADS
+from flyball_streams.dashboard.state.accounts import Accounts
+from flyball_streams.dashboard.state.bounded import Bounded
+from flyball_streams.dashboard.state.demand import Workload
+from flyball_streams.dashboard.state.incidents import Incident, Seen, of_anomaly, of_event
+from flyball_streams.dashboard.state.journal import Journal
+from flyball_streams.dashboard.state.nodes import SEVERITY, Health, Mark, Node
+from flyball_streams.dashboard.state.service import Service
+
+MAX_NODES = 20_000
+MAX_WORKLOADS = 1_000
+MAX_INCIDENTS = 500
+ANOMALOUS_NS = 30 * NS_PER_S
+MARK_NS = 90 * NS_PER_S
+FAILING_NS = 600 * NS_PER_S
+SHOWN_NS: dict[Health, int] = {"failing": FAILING_NS, "straggling": MARK_NS, "anomalous": ANOMALOUS_NS}
+RATE_S = 10
+
+
+@dataclass(slots=True)
+class Cell:
+    """Event time of one cell: ``tick_end_ns`` from the engine, ``frames`` per event-time second."""
+
+    name: str
+    tick_end_ns: int = 0
+    frames: Bounded[int, int] = field(default_factory=lambda: Bounded[int, int](4 * RATE_S))
+
+
+@dataclass(slots=True)
+class Curve:
+    """Carbon intensity of a zone: the newest forecast and the last published actual values."""
+
+    zone: str
+    forecast: Signal | None = None
+    actual: deque[Signal] = field(default_factory=lambda: deque[Signal](maxlen=96))
+
+    def at(self, time_ns: int) -> float | None:
+        """Intensity at a time in gCO2e/kWh: the actual value, else the forecast one."""
+        for signal in (*reversed(self.actual), *([self.forecast] if self.forecast else [])):
+            value = signal.at(time_ns)
+            if value is not None:
+                return value
+        return None
+
+
+class FleetView:
+    """All that the page shows; :meth:`apply` takes records and frames in any order."""
+
+    def __init__(self) -> None:
+        self.version = 0
+        self.applied = 0
+        self.undecodable = 0
+        self.dead_letters = 0
+        self.late = 0
+        self.last_error = ""
+        self.nodes: Bounded[str, Node] = Bounded(MAX_NODES)
+        self.topology = 0
+        self.tables = Tables()
+        self.places: dict[str, tuple[str, int]] = {}
+        self.cells: Bounded[str, Cell] = Bounded(64)
+        self.workloads: Bounded[str, Workload] = Bounded(MAX_WORKLOADS)
+        self.curves: Bounded[str, Curve] = Bounded(64)
+        self.plans: Bounded[str, Plan] = Bounded(256)
+        self.marks: Bounded[tuple[str, str], Mark] = Bounded(4_096)
+        self.incidents: Bounded[str, Incident] = Bounded(MAX_INCIDENTS)
+        self.journal = Journal()
+        self.accounts = Accounts()
+        self.service = Service()
+        self._closed: Bounded[tuple[str, str], int] = Bounded(4_096)
+        self._handlers: dict[type[Any], Callable[[Any], None]] = {
+            Frame: self._frame,
+            Inventory: self._inventory,
+            WorkloadSpec: self._spec,
+            DemandTick: self._demand,
+            Forecast: self._forecast,
+            Capacity: self._capacity,
+            ProposalTick: self._proposals,
+            Signal: self._signal,
+            Plan: self._plan,
+            Anomaly: self._anomaly,
+            NodeEvent: self._event,
+            Scale: self._decision,
+            Migrate: self._decision,
+            Preempt: self._decision,
+            Outcome: self.journal.tell,
+            Account: self._account,
+        }
+
+    def apply(self, item: Record | Frame | Snapshot) -> None:
+        """Take one record or frame; one that says nothing about the page is ignored."""
+        handler = self._handlers.get(type(item))
+        if handler is not None:
+            handler(item)
+            self.applied += 1
+            self.version += 1
+
+    def refuse(self, reason: str) -> None:
+        """Count a message that could not be read."""
+        self.undecodable += 1
+        self.last_error = reason
+        self.version += 1
+
+    def bury(self, count: int, reason: str = "") -> None:
+        """Count dead letters; ``reason`` is the newest one's."""
+        self.dead_letters += count
+        self.last_error = reason or self.last_error
+        self.version += 1
+
+    def forget(self, topic: str, key: str) -> None:
+        """Drop what a tombstone of a topic names."""
+        self.tables.forget(topic, key)
+        if topic == INVENTORY.name:
+            self._displace(key)
+            self.nodes.pop(key)
+            self.topology += 1
+        elif topic == WORKLOADS.name:
+            self.workloads.pop(key)
+        elif topic == SIGNALS.name:
+            self.curves.pop(key)
+        self.version += 1
+
+    def times(self) -> dict[str, int]:
+        """Event time of each cell: the newest closed tick, or what most of its nodes say if that is later."""
+        said: dict[str, list[int]] = {cell.name: [] for cell in self.cells.values()}
+        for node in self.nodes.values():
+            if node.time_ns and node.inventory is not None and node.inventory.cell in said:
+                said[node.inventory.cell].append(node.time_ns)
+        return {
+            cell.name: max(cell.tick_end_ns, median_low(said[cell.name]) if said[cell.name] else 0)
+            for cell in self.cells.values()
+        }
+
+    def frame_rate(self, now: dict[str, int]) -> float:
+        """Frames per second of event time, over all cells and the last whole seconds."""
+        rate = 0.0
+        for cell in self.cells.values():
+            last = now.get(cell.name, 0) // NS_PER_S
+            counts = [count for second, count in cell.frames.items() if last - RATE_S <= second < last]
+            rate += sum(counts) / RATE_S
+        return rate
+
+    def place(self, device: str) -> str:
+        """A device's node and number, or its id where no inventory has it."""
+        known = self.places.get(device)
+        return f"{known[0]} \N{MIDDLE DOT} GPU {known[1]}" if known is not None else device
+
+    def active_marks(self, now: dict[str, int]) -> dict[tuple[str, str], Mark]:
+        """Marks that are fresh at the event time ``now`` of their node's cell."""
+        fresh: dict[tuple[str, str], Mark] = {}
+        for key, mark in self.marks.items():
+            node = self.nodes.get(key[0])
+            cell = node.inventory.cell if node and node.inventory else ""
+            age = now.get(cell, mark.time_ns) - mark.time_ns
+            if age <= SHOWN_NS[mark.health]:
+                fresh[key] = mark
+        return fresh
+
+    def ordered(self, incidents: Iterable[Incident], now: dict[str, int]) -> list[Incident]:
+        """What was reported lately first, the worst of that before the rest, and the newest before the older."""
+
+        def place(incident: Incident) -> tuple[int, int]:
+            fresh = now.get(incident.cell, incident.time_ns) - incident.time_ns <= SHOWN_NS[incident.health]
+            return -SEVERITY[incident.health] if fresh else 0, -incident.time_ns
+
+        return sorted(incidents, key=place)
+
+    def _cell(self, name: str) -> Cell:
+        cell = self.cells.get(name)
+        if cell is None:
+            cell = self.cells[name] = Cell(name)
+        return cell
+
+    def _node(self, name: str) -> Node:
+        node = self.nodes.get(name)
+        if node is None:
+            node = self.nodes[name] = Node(name)
+        return node
+
+    def _workload(self, name: str) -> Workload:
+        workload = self.workloads.get(name)
+        if workload is None:
+            workload = self.workloads[name] = Workload(name)
+        return workload
+
+    def _frame(self, frame: Frame) -> None:
+        node = self._node(frame.node)
+        if node.measure(frame) and node.inventory is not None:
+            frames = self._cell(node.inventory.cell).frames
+            second = frame.time_ns // NS_PER_S
+            frames[second] = (frames.get(second) or 0) + 1
+
+    def _inventory(self, inventory: Inventory) -> None:
+        if self.tables.apply(inventory):
+            node = self._node(inventory.node)
+            self._displace(inventory.node)
+            node.inventory = inventory
+            self.places.update({device.id: (inventory.node, device.index) for device in inventory.devices})
+            self._cell(inventory.cell)
+            self.topology += 1
+
+    def _displace(self, name: str) -> None:
+        node = self.nodes.get(name)
+        for device in node.inventory.devices if node and node.inventory else ():
+            if self.places.get(device.id, ("", 0))[0] == name:
+                del self.places[device.id]
+
+    def _spec(self, spec: WorkloadSpec) -> None:
+        if not self.tables.apply(spec):
+            return
+        if spec.removed:
+            self.workloads.pop(spec.workload)
+        else:
+            self._workload(spec.workload).spec = spec
+
+    def _advance(self, cell: str, time_ns: int) -> None:
+        state = self._cell(cell)
+        state.tick_end_ns = max(state.tick_end_ns, time_ns)
+
+    def _demand(self, said: DemandTick) -> None:
+        for demand in said.demands:
+            self._workload(demand.workload).add(demand, said.source, said.tick)
+        for arrivals in said.arrivals:
+            self._workload(arrivals.workload).arrive(arrivals, said.source, said.tick)
+        self.service.add(said, self.workloads)
+        self._tick_closed(said)
+
+    def _forecast(self, forecast: Forecast) -> None:
+        workload = self._workload(forecast.subject)
+        if workload.forecast is None or forecast.time_ns >= workload.forecast.time_ns:
+            workload.forecast = forecast
+
+    def _capacity(self, capacity: Capacity) -> None:
+        workload = self._workload(capacity.subject)
+        if workload.capacity is None or capacity.time_ns >= workload.capacity.time_ns:
+            workload.capacity = capacity
+
+    def _proposals(self, said: ProposalTick) -> None:
+        for proposal in said.proposals:
+            if proposal.action in ("resize", "choose") or (
+                proposal.action == "scale" and proposal.replicas is not None
+            ):
+                self._workload(proposal.workload).propose(proposal, said.tick)
+        if said.closes:
+            self._tick_closed(said)
+
+    def _tick_closed(self, mark: ProposalTick | DemandTick) -> None:
+        """Every partition of the demand topic hears of a tick, so each is counted once."""
+        key = (mark.cell, mark.source)
+        last = self._closed.get(key)
+        if last is None or mark.tick.index > last:
+            self._closed[key] = mark.tick.index
+            self.late += mark.tick.late
+        self._advance(mark.cell, mark.tick.end_ns)
+
+    def _signal(self, signal: Signal) -> None:
+        if signal.kind != "carbon_intensity" or not signal.p50:
+            return
+        curve = self.curves.get(signal.zone)
+        if curve is None:
+            curve = self.curves[signal.zone] = Curve(signal.zone)
+        if not signal.forecast:
+            curve.actual.append(signal)
+        elif curve.forecast is None or supersedes(signal, curve.forecast):
+            curve.forecast = signal
+
+    def _plan(self, plan: Plan) -> None:
+        known = self.plans.get(plan.subject)
+        if known is None or plan.time_ns >= known.time_ns:
+            self.plans[plan.subject] = plan
+
+    def _anomaly(self, anomaly: Anomaly) -> None:
+        incident, seen = of_anomaly(anomaly)
+        self._happen(incident, seen)
+        if anomaly.node:
+            self._mark(anomaly.node, anomaly.subject, Mark(incident.health, anomaly.time_ns, anomaly.detector))
+
+    def _event(self, event: NodeEvent) -> None:
+        if event.severity == "info":
+            return
+        node = self.nodes.get(event.node)
+        incident, seen = of_event(event, node.inventory.cell if node and node.inventory else "")
+        self._happen(incident, seen)
+        if event.device:
+            self._mark(event.node, event.device, Mark(incident.health, event.time_ns, incident.detector))
+
+    def _happen(self, incident: Incident, seen: Seen) -> None:
+        known = self.incidents.get(incident.id) or incident
+        known.add(seen)
+        known.workload = incident.workload or known.workload
+        self.incidents[known.id] = known
+
+    def _mark(self, node: str, device: str, mark: Mark) -> None:
+        known = self.marks.get((node, device))
+        if (
+            known is None
+            or (SEVERITY[mark.health], mark.time_ns) >= (SEVERITY[known.health], known.time_ns)
+            or mark.time_ns - known.time_ns > MARK_NS
+        ):
+            self.marks[node, device] = mark
+
+    def _decision(self, decision: Scale | Migrate | Preempt) -> None:
+        self.journal.decide(decision)
+        self._advance(decision.cell, decision.time_ns)
+
+    def _account(self, account: Account) -> None:
+        self.accounts.add(account)
+        self._advance(account.cell, account.time_ns)

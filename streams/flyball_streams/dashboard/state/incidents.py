@@ -1,0 +1,92 @@
+"""What went wrong: anomalies and events, gathered into incidents of one subject and detector."""
+
+from collections import deque
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from flyball_contracts.ids import record_id
+from flyball_contracts.records import Anomaly, Evidence, NodeEvent
+from flyball_streams.dashboard.state.nodes import Health
+
+MAX_SEEN = 240
+
+
+class Seen(NamedTuple):
+    """One time that it was reported."""
+
+    time_ns: int
+    score: float
+    evidence: tuple[Evidence, ...] = ()
+    text: str = ""
+
+
+_NEVER = Seen(0, 0.0)
+
+
+@dataclass(slots=True)
+class Incident:
+    """An anomaly or an event of one subject, however often it came; ``seen`` holds the last times."""
+
+    subject: str
+    node: str
+    cell: str
+    detector: str
+    health: Health
+    workload: str = ""
+    first_ns: int = 0
+    count: int = 0
+    latest: Seen = _NEVER
+    seen: deque[Seen] = field(default_factory=lambda: deque[Seen](maxlen=MAX_SEEN))
+
+    @property
+    def id(self) -> str:
+        """Name in links; the same after a restart of the page."""
+        return incident_id(self.subject, self.detector)
+
+    @property
+    def time_ns(self) -> int:
+        """When it was reported last."""
+        return self.latest.time_ns
+
+    def add(self, seen: Seen) -> None:
+        """Count one more report, unless it is known; the newest one speaks for the incident."""
+        if any(known.time_ns == seen.time_ns for known in self.seen):
+            return
+        self.count += 1
+        self.first_ns = min(self.first_ns, seen.time_ns) if self.first_ns else seen.time_ns
+        self.seen.append(seen)
+        if seen.time_ns >= self.latest.time_ns:
+            self.latest = seen
+
+
+def incident_id(subject: str, detector: str) -> str:
+    """Name of an incident in links."""
+    return record_id("Incident", subject, detector)[:16]
+
+
+def of_anomaly(anomaly: Anomaly) -> tuple[Incident, Seen]:
+    """What an anomaly says."""
+    health = health_of(anomaly.detector)
+    incident = Incident(anomaly.subject, anomaly.node, anomaly.cell, anomaly.detector, health, anomaly.workload)
+    return incident, Seen(anomaly.time_ns, anomaly.score, anomaly.evidence)
+
+
+def of_event(event: NodeEvent, cell: str) -> tuple[Incident, Seen]:
+    """What a warning or critical event says."""
+    critical = event.severity == "critical"
+    name = event.kind.replace("_", " ")
+    code = f" {event.code}" if event.code is not None else ""
+    detector = f"{name.upper() if event.kind in ('xid', 'ecc') else name}{code}"
+    health: Health = "failing" if critical else "anomalous"
+    incident = Incident(event.device or event.node, event.node, cell, detector, health)
+    return incident, Seen(event.time_ns, 1.0 if critical else 0.5, text=event.message)
+
+
+def health_of(detector: str) -> Health:
+    """What a detector's name says about the device: peers point at stragglers, faults at failures."""
+    name = detector.lower()
+    if any(word in name for word in ("peer", "straggl", "slow")):
+        return "straggling"
+    if any(word in name for word in ("fail", "fault", "xid", "ecc", "lost")):
+        return "failing"
+    return "anomalous"

@@ -1,0 +1,65 @@
+"""Service as telemetry alone tells it, for a fleet that keeps no accounts."""
+
+from typing import NamedTuple
+
+from flyball_contracts.ids import NS_PER_S
+from flyball_contracts.records import DemandTick
+from flyball_streams.dashboard.state.accounts import Moment
+from flyball_streams.dashboard.state.bounded import Bounded
+from flyball_streams.dashboard.state.demand import HISTORY_TICKS, Workload
+
+_UNSETTLED = 2  # ticks that other lanes may still add to
+
+
+class _Part(NamedTuple):
+    """One message's share of a tick; ``judged`` requests have an objective, ``good`` met it on their tick's mean."""
+
+    requests: float
+    judged: float
+    good: float
+    delay: float
+    queued: float
+
+
+class Service:
+    """Requests, their delay and the queue by tick, summed over services and sources."""
+
+    def __init__(self) -> None:
+        self._ticks: Bounded[int, dict[tuple[str, str, int, int], _Part]] = Bounded(HISTORY_TICKS)
+
+    def add(self, said: DemandTick, workloads: Bounded[str, Workload]) -> None:
+        """Take what one lane said of one tick."""
+        end_ns, span_s = said.tick.end_ns, said.tick.period_ns / NS_PER_S
+        requests = judged = good = delay = queued = 0.0
+        for asked in said.demands:
+            queued += asked.queued or 0.0
+            if asked.latency_s is None or not asked.request_rate:
+                continue
+            count = asked.request_rate * span_s
+            requests += count
+            delay += count * asked.latency_s
+            workload = workloads.get(asked.workload)
+            objective = workload.spec.objective if workload and workload.spec else None
+            if objective is not None:
+                judged += count
+                good += count * (asked.latency_s <= objective.delay_s)
+        queued += sum(seen.queued or 0.0 for seen in said.arrivals)
+        parts = self._ticks.get(end_ns)
+        if parts is None:
+            parts = self._ticks[end_ns] = {}
+        parts[said.cell, said.source, said.partition, said.part] = _Part(requests, judged, good, delay, queued)
+
+    def moments(self) -> list[Moment]:
+        """Service over time; the share is of requests in ticks whose mean latency met the objective."""
+        found: list[Moment] = []
+        for end_ns, parts in sorted(self._ticks.items())[:-_UNSETTLED]:
+            sums = _Part(*(sum(column) for column in zip(*parts.values(), strict=True)))
+            found.append(
+                Moment(
+                    end_ns,
+                    sums.good / sums.judged if sums.judged > 0 else None,
+                    sums.queued,
+                    sums.delay / sums.requests if sums.requests > 0 else None,
+                )
+            )
+        return found

@@ -1,0 +1,1 @@
+"""What the cell lane decides to do: one file for each action, and what they share."""

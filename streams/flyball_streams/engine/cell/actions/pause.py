@@ -1,0 +1,34 @@
+"""Work that can wait does so."""
+
+from collections.abc import Iterator
+
+from flyball_contracts.records import Preempt, Proposal, WorkloadSpec
+from flyball_streams.engine.cell.actions.limits import bounded
+from flyball_streams.engine.cell.backoff import Attempt
+from flyball_streams.engine.cell.cycle import Cycle, cited
+
+
+def pause(cycle: Cycle, p: Proposal, spec: WorkloadSpec) -> Iterator[Preempt]:
+    """Stop a workload, or all of it but what must run, until the time that it asks for."""
+    running, least = cycle.running(p.workload), bounded(spec, 0)
+    if not spec.interruptible or running <= least:
+        return
+    made = Attempt("stop", "", running, least)
+    waited = cycle.admit(p.workload, made)
+    if waited is None:
+        return
+    cycle.memory.preempted.pop(p.workload, None)  # it rests of its own will
+    replicas = cycle.directory.replicas(p.workload)
+    names = [] if least else sorted({r.name for r in replicas})
+    order = cycle.believed(p.workload)
+    already = set(order.victims) if order is not None else set[str]()
+    cycle.release([r for r in replicas if r.name in names and r.name not in already])
+    yield Preempt(
+        id=cycle.order(spec, made, [], names, {}),
+        **cycle.common(p.workload, f"Pause {p.workload}: {p.reason}", p.confidence, cited(p), waited),
+        expected=cycle.effect(spec, least - running),
+        replicas=least,
+        replicas_before=running,
+        until_ns=p.until_ns,
+        checkpoint=spec.checkpoint_s > 0,
+    )

@@ -1,0 +1,128 @@
+"""Room for more replicas, by what is free and by less important work that gives way."""
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+from flyball_contracts.records import Evidence, Preempt, WorkloadSpec
+from flyball_streams.engine.cell.actions.limits import accepts, gang_of, per_replica
+from flyball_streams.engine.cell.actions.victims import Bundle, Search
+from flyball_streams.engine.cell.backoff import Attempt
+from flyball_streams.engine.cell.cycle import Cycle
+from flyball_streams.engine.cell.memory import Preempted
+from flyball_streams.engine.cell.placement import Place
+
+
+class Grant(NamedTuple):
+    """Replicas that a workload can have, where the new ones fit, and who stops for them; ``free`` are as many without.
+
+    All of it is done on the copy, and undone by a rollback to ``mark``.
+    """
+
+    replicas: int
+    places: list[Place]
+    mark: int
+    free: int = 0
+    victims: Sequence[Bundle] = ()
+
+
+def granted(cycle: Cycle, spec: WorkloadSpec, running: int, wanted: int) -> Grant:
+    """Place replicas one gang after the other, in what is free and then in what others leave."""
+    placement, mark = cycle.placement, cycle.placement.mark()
+    if per_replica(spec) <= 0:
+        return Grant(wanted, [], mark, wanted)
+    reach, places, here = running, list[Place](), cycle.staying(spec.workload)
+    for more in _steps(spec, running, wanted):
+        before = placement.mark()
+        found = [placement.place(spec) for _ in range(more - max(reach, here))]  # those that are here have their room
+        if None in found:
+            placement.rollback(before)
+            break
+        reach, places = more, [*places, *(place for place in found if place is not None)]
+    free = reach
+    if reach == wanted or cycle.is_vain(spec, running, wanted) or any(_shared(cycle, spec, o) for o in cycle.owed):
+        return Grant(reach, places, mark, free)
+    search = _search(cycle, spec)
+    for more in _steps(spec, reach, wanted):
+        if not search.unit(more - max(reach, here)):
+            break
+        reach = more
+    if reach == free:
+        cycle.note_vain(spec, running, wanted)
+        return Grant(reach, places, mark, free)
+    return Grant(reach, search.spared(mark, reach - max(running, here)), mark, free, search.chosen)
+
+
+def give_way(cycle: Cycle, spec: WorkloadSpec, grant: Grant) -> Iterator[Preempt]:
+    """Preempt the victims of a grant."""
+    by_victim: dict[str, list[Bundle]] = {}
+    for bundle in grant.victims:
+        by_victim.setdefault(bundle.victim.workload, []).append(bundle)
+    for name in sorted(by_victim):
+        yield _stop(cycle, spec, grant, by_victim[name])
+
+
+def _stop(cycle: Cycle, spec: WorkloadSpec, grant: Grant, part: list[Bundle]) -> Preempt:
+    victim = part[0].victim
+    name, here = victim.workload, cycle.directory.held(victim.workload).replicas
+    running, stopping = cycle.running(name), [n for b in part for n in b.names]
+    after = min(here, running) - len(stopping)  # what was still to start does not start
+    more = grant.replicas - grant.free
+    reason = (
+        f"Preempt {running - after} of {running} replicas of {name} (priority {victim.priority}): without them "
+        f"there is room for {more} more of {spec.workload} (priority {spec.priority})"
+    )
+    freed = sum(n for b in part for (model, _), n in b.gains.items() if accepts(spec, model))
+    evidence = (
+        Evidence(name="replicas.placed_without", value=float(grant.free), unit="{replica}"),
+        Evidence(name="replicas.placed_with", value=float(grant.replicas), unit="{replica}"),
+        Evidence(name="gpus.freed", value=float(freed), unit="{gpu}"),
+        Evidence(name="gpus.per_replica", value=per_replica(spec), unit="{gpu}"),
+        Evidence(name="checkpoint", value=victim.checkpoint_s, unit="s"),
+    )
+    before = cycle.memory.preempted.get(name)
+    back = max(running, before.replicas if before is not None else 0)
+    cycle.memory.preempted[name] = Preempted(back, cycle.now_ns)
+    made = Attempt("stop", "", running, after)
+    waited = cycle.memory.backoff.said(name, made, cycle.now_ns, cycle.rule)
+    return Preempt(
+        id=cycle.order(victim, made, [], stopping, {}),
+        **cycle.common(name, reason, 0.8, evidence, waited),
+        expected=cycle.effect(victim, after - running),
+        replicas=after,
+        replicas_before=running,
+        checkpoint=victim.checkpoint_s > 0,
+        beneficiary=spec.workload,
+        victims=tuple(stopping),
+    )
+
+
+def _steps(spec: WorkloadSpec, running: int, wanted: int) -> Iterator[int]:
+    """Numbers of replicas in whole gangs on the way to what is wanted."""
+    gang = gang_of(spec)
+    return iter(range(running - running % gang + gang, wanted + 1, gang))
+
+
+def _search(cycle: Cycle, spec: WorkloadSpec) -> Search:
+    """What could stop for a workload, cheapest first: interruptible, less important, and on GPUs that it accepts."""
+    found: list[Bundle] = []
+    spare: Counter[str] = Counter()
+    for victim in cycle.holders.interruptible:
+        if victim.priority >= spec.priority:
+            break
+        name, order = victim.workload, cycle.believed(victim.workload)
+        if name in cycle.decided or cycle.memory.backoff.waits(name, "stop", cycle.now_ns, cycle.rule):
+            continue
+        stopping = frozenset(order.victims) if order is not None else frozenset[str]()
+        bundles = cycle.holders.bundles(victim, stopping)
+        running = sum(len(b.names) for b in bundles)
+        if order is not None and order.replicas < running:
+            continue  # some of its replicas are about to stop, and nobody knows which
+        spare[name] = running - max(0, victim.min_replicas)
+        found += bundles
+    return Search(spec, cycle.placement, found, spare, {name: cycle.placed(name) for name in spare})
+
+
+def _shared(cycle: Cycle, spec: WorkloadSpec, other: WorkloadSpec) -> bool:
+    """Whether two workloads accept a model in common: what one has been promised comes before the other's proposal."""
+    return any(accepts(spec, model) and accepts(other, model) for model in cycle.placement.total)

@@ -1,0 +1,89 @@
+"""Replicas of a workload, as many as are wanted and as there is room for."""
+
+from collections.abc import Iterator
+
+from flyball_contracts.records import AnyDecision, Evidence, Proposal, Scale, WorkloadSpec
+from flyball_streams.engine.cell.actions.limits import bounded
+from flyball_streams.engine.cell.actions.preempt import give_way, granted
+from flyball_streams.engine.cell.backoff import Attempt, Waited
+from flyball_streams.engine.cell.cycle import Cycle, cited
+from flyball_streams.engine.cell.placement import Place
+
+
+def scale(cycle: Cycle, p: Proposal, spec: WorkloadSpec) -> Iterator[AnyDecision]:
+    """Scale out as far as there is room, once less important work has given way, or in."""
+    name, running = p.workload, cycle.running(p.workload)
+    wanted = bounded(spec, p.replicas or 0)
+    observed = running if p.observed_replicas is None else p.observed_replicas
+    if (wanted - running) * ((p.replicas or 0) - observed) < 0:
+        return  # made on another number of replicas than there is: to obey would do the opposite
+    if wanted == running or name in cycle.decided:
+        return
+    if cycle.resting(name, wanted - running):
+        cycle.unmet |= wanted > running
+        return
+    if wanted < running:
+        made = Attempt("scale", "", running, wanted)
+        waited = cycle.admit(name, made)
+        if waited is not None:
+            cycle.memory.preempted.pop(name, None)  # its own proposal counts from now on
+            reason = f"in from {running} to {wanted}: {p.reason}"
+            yield order(cycle, spec, made, [], reason, p.confidence, cited(p), waited)
+        return
+    grant = granted(cycle, spec, running, wanted)
+    cycle.unmet |= grant.replicas < wanted
+    made = Attempt("scale", "", running, grant.replicas)
+    waited = cycle.admit(name, made, urgent=cycle.wakes(name, wanted)) if grant.replicas > running else None
+    if waited is None:
+        cycle.placement.rollback(grant.mark)
+        return
+    yield from give_way(cycle, spec, grant)
+    cycle.memory.preempted.pop(name, None)
+    short = "" if grant.replicas == wanted else f"; room for {grant.replicas} of {wanted} only"
+    reason = f"out from {running} to {grant.replicas}: {p.reason}{short}"
+    yield order(cycle, spec, made, grant.places, reason, p.confidence, cited(p), waited)
+
+
+def bring_back(cycle: Cycle) -> Iterator[Scale]:
+    """Return what was preempted once nobody more important has asked for its room for the hold time."""
+    hold_s = cycle.config.sizing.reversal_cooldown_s
+    preempted = cycle.memory.preempted
+    for name in sorted(preempted, key=lambda n: (-cycle.priority(n), n)):
+        was, spec, running = preempted[name], cycle.spec(name), cycle.running(name)
+        wanted = bounded(spec, was.replicas) if spec is not None else 0
+        if wanted <= running or spec is None:
+            if spec is None or cycle.believed(name) is None:  # an order may still come to nothing
+                del preempted[name]
+            continue
+        if cycle.now_ns - was.since_ns < hold_s * 1e9 or cycle.resting(name, wanted - running):
+            continue
+        free, mark = cycle.placement.usable(spec), cycle.placement.mark()
+        places = [place for _ in range(wanted - running) if (place := cycle.placement.place(spec)) is not None]
+        made = Attempt("scale", "", running, wanted)
+        waited = cycle.admit(name, made) if len(places) == wanted - running else None
+        if waited is None:
+            cycle.placement.rollback(mark)
+            continue
+        reason = f"out from {running} to {wanted}: it was preempted and there is room again"
+        evidence = (Evidence(name="gpus.free", value=float(free), unit="{gpu}"),)
+        yield order(cycle, spec, made, places, reason, 0.8, evidence, waited)
+
+
+def order(
+    cycle: Cycle,
+    spec: WorkloadSpec,
+    made: Attempt,
+    places: list[Place],
+    reason: str,
+    confidence: float,
+    evidence: tuple[Evidence, ...],
+    waited: Waited,
+) -> Scale:
+    """Order a number of replicas."""
+    return Scale(
+        id=cycle.order(spec, made, places, [], {}),
+        **cycle.common(spec.workload, f"Scale {spec.workload} {reason}", confidence, evidence, waited),
+        expected=cycle.effect(spec, made.after - made.before),
+        replicas=made.after,
+        replicas_before=made.before,
+    )

@@ -1,0 +1,233 @@
+"""Who gives way to somebody more important: the cheapest that make room on one node."""
+
+import heapq
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import NamedTuple, TypeAlias
+
+from flyball_contracts.records import WorkloadSpec
+from flyball_streams.engine.cell.actions.limits import SLACK, accepts, gang_of, per_replica
+from flyball_streams.engine.cell.placement import Place, Placement, Room, whole
+from flyball_streams.engine.known import Known, Replica
+
+MOST_NOTED = 10_000
+MOST_SPARED = 64
+"""Bundles that are looked at once more; beyond that what a second look spares is not worth its time."""
+Cost: TypeAlias = tuple[int, float, int]
+"""Highest priority among those that stop, GPU time of checkpoints that is lost, GPUs that are freed."""
+
+
+class Bundle(NamedTuple):
+    """Replicas of one victim that stop together, and the GPUs by room that this frees."""
+
+    victim: WorkloadSpec
+    names: tuple[str, ...]
+    replicas: tuple[Replica, ...]
+    gains: dict[Room, int]
+
+    @property
+    def lost(self) -> float:
+        """GPU seconds that go into checkpoints."""
+        return self.victim.checkpoint_s * per_replica(self.victim) * len(self.names)
+
+
+class Holders:
+    """Interruptible work of a cell in bundles, as long as the inventories stay the same."""
+
+    def __init__(self, directory: Known, cell: str, placement: Placement) -> None:
+        self.placement = placement
+        self.directory = directory
+        found = [spec for spec in directory.workloads(cell) if spec.interruptible]
+        self.interruptible = sorted(
+            found, key=lambda s: (s.priority, s.checkpoint_s * s.gpus_per_replica * s.gang_size, s.workload)
+        )
+        """Least important first, then the least GPU time lost to checkpoints."""
+        self._bundles: dict[tuple[str, frozenset[str]], list[Bundle]] = {}
+
+    def bundles(self, victim: WorkloadSpec, stopping: frozenset[str]) -> list[Bundle]:
+        """Replicas of a workload that are not ``stopping``, by gangs."""
+        found = self._bundles.get((victim.workload, stopping))
+        if found is None:
+            if len(self._bundles) > MOST_NOTED:
+                self._bundles = {}
+            found = self._bundles[victim.workload, stopping] = list(self._made(victim, stopping))
+        return found
+
+    def _made(self, victim: WorkloadSpec, stopping: frozenset[str]) -> Iterator[Bundle]:
+        replicas: dict[str, list[Replica]] = {}
+        for replica in self.directory.replicas(victim.workload):
+            if replica.name not in stopping:
+                replicas.setdefault(replica.name, []).append(replica)
+        names, gang = list(replicas), gang_of(victim)
+        for i in range(0, len(names), gang):
+            part = tuple(names[i : i + gang])
+            members = tuple(r for name in part for r in replicas[name])
+            yield Bundle(victim, part, members, self.placement.gains(members))
+
+
+class Search:
+    """Makes room for one replica after the other, on the copy.
+
+    ``candidates`` are cheapest first; ``spare`` are the replicas by workload that may stop, ``coming`` the room that is
+    kept for those that will not start then, and ``chosen`` those that stop.
+    """
+
+    def __init__(
+        self,
+        spec: WorkloadSpec,
+        placement: Placement,
+        candidates: Sequence[Bundle],
+        spare: Counter[str],
+        coming: Mapping[str, Sequence[Place]],
+    ) -> None:
+        self.spec = spec
+        self.placement = placement
+        self.chosen: list[Bundle] = []
+        self.spare = spare
+        self.coming = coming
+        self._candidates = candidates
+        self._used: set[int] = set()
+        self._by_room: dict[Room, list[int]] = {}
+        for i, bundle in enumerate(candidates):
+            for room in bundle.gains:
+                if accepts(spec, room[0]):
+                    self._by_room.setdefault(room, []).append(i)
+        self._gpus = max(1, whole(per_replica(spec)))
+        self._heap: list[tuple[Cost, Room]] | None = None
+
+    def unit(self, replicas: int) -> bool:
+        """Place so many replicas that run together, and stop whom it takes; or nobody, if it cannot be."""
+        mark, chosen, used, spare = self.placement.mark(), len(self.chosen), set(self._used), Counter(self.spare)
+        while replicas:
+            placed = self.placement.place(self.spec) is not None
+            if not placed and not self._make_room():
+                self.placement.rollback(mark)
+                del self.chosen[chosen:]
+                self._used, self.spare, self._heap = used, spare, None
+                return False
+            replicas -= placed
+        return True
+
+    def spared(self, mark: int, replicas: int) -> list[Place]:
+        """Let those run on whom others have made needless; all places, counted from ``mark``."""
+        if len(self.chosen) <= MOST_SPARED:
+            for bundle in self.chosen[::-1]:
+                fewer = [b for b in self.chosen if b is not bundle]
+                if self._all_fit(mark, fewer, replicas):
+                    self.chosen = fewer
+        return self._again(mark, self.chosen, replicas)
+
+    def _all_fit(self, mark: int, chosen: Sequence[Bundle], replicas: int) -> bool:
+        if per_replica(self.spec) < 1 - SLACK or self.placement.spans(self.spec):
+            return len(self._again(mark, chosen, replicas)) == replicas
+        self._stop_all(mark, chosen)
+        return self.placement.fitting(self.spec) >= replicas  # to place each of them would take far longer
+
+    def _again(self, mark: int, chosen: Sequence[Bundle], replicas: int) -> list[Place]:
+        self._stop_all(mark, chosen)
+        found = (self.placement.place(self.spec) for _ in range(replicas))
+        return [place for place in found if place is not None]
+
+    def _stop_all(self, mark: int, chosen: Sequence[Bundle]) -> None:
+        self.placement.rollback(mark)
+        self.chosen, kept = [], self.chosen
+        for bundle in chosen:
+            self._stop(bundle)
+        self.chosen = kept
+
+    def _make_room(self) -> bool:
+        """Stop the cheapest set that lets one more replica be placed."""
+        if self.placement.spans(self.spec):
+            return self._make_span()
+        if self._heap is None:
+            costs = ((self._cost(room), room) for room in sorted(self._by_room))
+            self._heap = [(cost, room) for cost, room in costs if cost is not None]
+            heapq.heapify(self._heap)
+        while self._heap:
+            cost, room = heapq.heappop(self._heap)
+            now = self._cost(room)
+            if now is None:
+                continue
+            heapq.heappush(self._heap, (now, room))
+            if now <= cost:
+                self._choose(self._set(room))
+                return self.placement.free[room] >= self._gpus
+        return False
+
+    def _make_span(self) -> bool:
+        """Stop the cheapest until a replica that needs several nodes can be placed."""
+        mark, tried = self.placement.mark(), list[int]()
+        spare = Counter(self.spare)
+        for i, bundle in enumerate(self._candidates):
+            helps = any(accepts(self.spec, model) for model, _ in bundle.gains)
+            if i in self._used or not helps or spare[bundle.victim.workload] < len(bundle.names):
+                continue
+            spare[bundle.victim.workload] -= len(bundle.names)
+            tried.append(i)
+            self.placement.stop(bundle.replicas)
+            if self._fits():
+                break
+        else:
+            self.placement.rollback(mark)
+            return False
+        for i in reversed(tried[:-1]):  # a large one at the end may have made others needless
+            fewer = [j for j in tried if j != i]
+            self.placement.rollback(mark)
+            for j in fewer:
+                self.placement.stop(self._candidates[j].replicas)
+            if self._fits():
+                tried = fewer
+        self.placement.rollback(mark)
+        self._choose(tried)
+        return True
+
+    def _fits(self) -> bool:
+        mark = self.placement.mark()
+        fits = self.placement.place(self.spec) is not None
+        self.placement.rollback(mark)
+        return fits
+
+    def _choose(self, bundles: Iterable[int]) -> None:
+        for i in bundles:
+            bundle = self._candidates[i]
+            self._used.add(i)
+            self.spare[bundle.victim.workload] -= len(bundle.names)
+            self._stop(bundle)
+
+    def _stop(self, bundle: Bundle) -> None:
+        """Stop a bundle on the copy; what was still to start of its workload does not start then."""
+        if all(bundle.victim is not other.victim for other in self.chosen):
+            for place in self.coming.get(bundle.victim.workload, ()):
+                self.placement.give(place)
+        self.chosen.append(bundle)
+        self.placement.stop(bundle.replicas)
+
+    def _cost(self, room: Room) -> Cost | None:
+        """What it costs to make room there, ``None`` where it cannot be done."""
+        found = [self._candidates[i] for i in self._set(room)]
+        if not found:
+            return None
+        freed = sum(sum(b.gains.values()) for b in found)
+        return max(b.victim.priority for b in found), sum(b.lost for b in found), freed
+
+    def _set(self, room: Room) -> list[int]:
+        """Fewest of the cheapest bundles that make room there; none where they do not."""
+        lacking = self._gpus - self.placement.free[room]
+        found: list[int] = []
+        taken: Counter[str] = Counter()
+        for i in self._by_room[room]:
+            if lacking <= 0:
+                break
+            bundle = self._candidates[i]
+            name, n = bundle.victim.workload, len(bundle.names)
+            if i not in self._used and taken[name] + n <= self.spare[name]:
+                taken[name] += n
+                found.append(i)
+                lacking -= bundle.gains[room]
+        if lacking > 0:
+            return []
+        for i in reversed(found[:]):
+            if lacking + self._candidates[i].gains[room] <= 0:
+                found.remove(i)
+                lacking += self._candidates[i].gains[room]
+        return found

@@ -1,0 +1,47 @@
+"""`flyball audit`, and what `flyball explain` has from a trail."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import msgspec
+import yaml
+from tests.actuators.ledger.test_audit import fill, opened
+from tests.actuators.ledger.test_ledger import outcome
+from tests.actuators.loop import PARTITIONS, publish
+from tests.actuators.samples import NOW, scale
+from tests.cli.shell import flyball
+
+from flyball_streams.broker import EmbeddedBroker
+
+
+def test_a_trail_is_held_to_the_topic_of_outcomes(
+    embedded_broker: Callable[..., EmbeddedBroker], tmp_path: Path
+) -> None:
+    address, path = embedded_broker(PARTITIONS).bootstrap, tmp_path / "audit"
+    with opened(path) as trail:
+        last = msgspec.structs.replace(outcome("d2"), audit=fill(trail))
+    publish(address, scale("d2"), last)
+    good = flyball("audit", "verify", str(path), "--bootstrap", address)
+    assert good.returncode == 0, good.stderr
+    assert f"anchored up to line 17 of {path}" in good.stdout
+    config = tmp_path / "flyball.yaml"
+    config.write_text(yaml.safe_dump({"kafka": {"bootstrap": address}, "actuator": {"audit": str(path)}}))
+    told = flyball("explain", "d2", "--config", str(config))
+    assert "/scale 200 r2" in " ".join(told.stdout.split()), told.stderr
+    shown = flyball("audit", "show", "d2", "--config", str(config))
+    words = " ".join(shown.stdout.split())
+    assert "call PUT /scale 200, request r2" in words, shown.stderr
+    assert "checks observed 2 passed" in words
+    lines = path.read_bytes().splitlines(keepends=True)
+    path.write_bytes(b"".join(lines[:-2]))
+    cut = flyball("audit", "verify", str(path), "--bootstrap", address)
+    assert cut.returncode == 1
+    assert "audit:15: this is the last line" in cut.stderr
+    assert "the outcome of decision d2" in cut.stderr
+    offline = flyball("audit", "verify", str(path), "--offline")
+    assert offline.returncode == 0
+    assert "lines that were cut off the end would not be noticed" in offline.stdout
+    kept = flyball("audit", "verify", str(path), "--offline", "--anchor", last.audit)
+    assert kept.returncode == 1
+    nothing = flyball("audit", "verify", str(path), "--offline", "--anchor", str(NOW))
+    assert "is no TRAIL/LINE/CHECKSUM" in nothing.stderr

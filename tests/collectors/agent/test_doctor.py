@@ -1,0 +1,95 @@
+"""What the node can and cannot measure, and why."""
+
+from pathlib import Path
+
+import pytest
+from tests.nvml_stub.stub import GPU_IS_LOST, NOT_SUPPORTED, NvmlStub
+
+from flyball_collectors.agent import Finding, explain
+from flyball_collectors.agent.diagnosis import doctor
+from flyball_collectors.agent.sources import SOURCES
+from flyball_contracts.config import AgentConfig, Config, ExportConfig, KubernetesSettings, WorkloadsConfig
+
+
+def findings(root: Path | str = "/", *, host: bool = True, nvml: bool = True) -> dict[str, Finding]:
+    config = Config(agent=AgentConfig(root=str(root), host=host, nvml=nvml))
+    found = explain(config, wait=lambda seconds: None)
+    assert len({finding.name for finding in found}) == len(found)
+    assert all(finding.remedy for finding in found if not finding.ok)
+    return {finding.name: finding for finding in found}
+
+
+def test_this_machine_has_the_basics() -> None:
+    found = findings(nvml=False)
+    assert found["host.cpu"].ok
+    assert found["host.memory"].ok
+    assert found["nvml"] == Finding("nvml", False, "switched off", "set agent.nvml to true")
+
+
+def test_a_kernel_without_pressure_is_told_what_to_do(tmp_path: Path) -> None:
+    (tmp_path / "proc").mkdir()
+    found = findings(tmp_path, nvml=False)
+    assert not found["host.psi"].ok
+    assert "psi=1" in found["host.psi"].remedy
+    assert not found["host.cpu"].ok
+
+
+def test_a_root_without_proc_is_the_only_finding(tmp_path: Path) -> None:
+    (finding,) = findings(tmp_path).values()
+    assert (finding.name, finding.ok) == ("agent.root", False)
+
+
+@pytest.mark.usefixtures("nvml_stub")
+def test_outside_of_a_pod_all_else_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("KUBERNETES_SERVICE_HOST", raising=False)
+    workloads = WorkloadsConfig(kubernetes=KubernetesSettings(enabled=True))
+    found = {
+        one.name: one for one in explain(Config(agent=AgentConfig(workloads=workloads)), wait=lambda seconds: None)
+    }
+    assert not found["workload"].ok
+    assert "this is no pod" in found["workload"].detail
+    assert found["workload"].remedy == "set url, or enabled to false"
+    assert found["host.cpu"].ok
+    assert found["nvml"].ok
+
+
+def test_gpus_that_lack_the_same_are_told_of_together(nvml_stub: NvmlStub) -> None:
+    nvml_stub.set_gpus(4)
+    nvml_stub.set_result("fan", NOT_SUPPORTED, gpu=2)
+    for index in range(4):
+        nvml_stub.gpu(index).gpm = 0
+    found = findings(host=False)
+    assert found["nvml"].detail == "4 GPUs, driver 580.1-stub"
+    assert "hw.fan.speed_ratio" not in found["nvml.gpu.0-1"].detail
+    assert "hw.fan.speed_ratio" in found["nvml.gpu.2"].detail
+    assert "nvidia.gpu.sm.activity" in found["nvml.gpu.0-1"].detail
+    assert found["nvml.events"].ok
+
+
+def test_gpus_that_do_not_answer_are_told(nvml_stub: NvmlStub) -> None:
+    nvml_stub.set_gpus(2)
+    nvml_stub.gpu(1).lost = GPU_IS_LOST
+    found = findings(host=False)
+    assert not found["nvml.gpu"].ok
+    assert "GPU 1" in found["nvml.gpu"].detail
+
+
+@pytest.mark.usefixtures("nvml_stub")
+def test_every_source_is_told_of(tmp_path: Path) -> None:
+    for root in (Path("/"), tmp_path):
+        (tmp_path / "proc").mkdir(exist_ok=True)
+        told = findings(root)
+        for kind in SOURCES:
+            assert any(name == kind.name or name.startswith(f"{kind.name}.") for name in told), kind.name
+
+
+def test_outputs_are_told_of_with_what_they_need(monkeypatch: pytest.MonkeyPatch) -> None:
+    export = ExportConfig(metrics_listen="127.0.0.1:9400", otlp_endpoint="http://127.0.0.1:4318/v1/metrics")
+    config = Config(agent=AgentConfig(nvml=False, kmsg=False, export=export))
+    for present in (True, False):
+        monkeypatch.setattr(doctor, "installed", {"prometheus_client": present, "opentelemetry.proto": present}.get)
+        found = {one.name: one for one in explain(config, wait=lambda seconds: None)}
+        for key, extra in (("metrics_listen", "agent"), ("otlp_endpoint", "otlp")):
+            finding = found[f"agent.export.{key}"]
+            assert finding.ok is present
+            assert present or finding.remedy == f"pip install 'flyball[{extra}]'"

@@ -1,0 +1,328 @@
+"""The loop of the feeds: pace, back-off, staleness, what is sent, and what is never said."""
+
+import logging
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+
+import msgspec
+import pytest
+from confluent_kafka import Consumer, TopicPartition
+from tests.collectors.feeds.feed_server import NOW_NS, Answer, Provider, S, as_json, maps, moer, provider, uk
+
+from flyball_collectors.agent.ticker import Clock
+from flyball_collectors.feeds import FeedError, FeedReport, Source, fetch_once, open_feeds, run_feeds
+from flyball_contracts.codec import Message, decode_message
+from flyball_contracts.config import (
+    Config,
+    ElectricityMapsSettings,
+    FeedsConfig,
+    FileFeedSettings,
+    KafkaConfig,
+    UkCarbonSettings,
+    WattTimeSettings,
+)
+from flyball_contracts.errors import ConfigError
+from flyball_contracts.kafka import consumer_settings
+from flyball_contracts.records import Signal
+from flyball_contracts.topics import SIGNALS, TOPICS
+from flyball_streams.broker import EmbeddedBroker
+
+CURVE = Signal(
+    zone="DE", kind="carbon_intensity", published_ns=NOW_NS, start_ns=NOW_NS, step_s=3600.0, p50=(300.0, 200.0)
+)
+FEEDS = FeedsConfig(retry_s=5.0, retry_cap_s=100.0)
+
+
+@dataclass
+class Time:
+    """A clock that only waiting moves."""
+
+    until_s: float
+    now_s: float = 0.0
+
+    def clock(self) -> Clock:
+        return Clock(lambda: NOW_NS + round(self.now_s * S), lambda: round(self.now_s * S))
+
+    def wait(self, seconds: float) -> bool:
+        assert 0 <= seconds <= 1.0  # a stop is heeded soon
+        self.now_s += max(seconds, 0.001)
+        return self.now_s >= self.until_s
+
+
+@dataclass
+class Scripted:
+    """A feed that does what it is told, the last thing for ever."""
+
+    script: list[Signal | Exception]
+    name: str = "scripted/DE"
+    left_out: int = 0
+    asked_ns: list[int] = field(default_factory=list[int])
+
+    def fetch(self, now_ns: int) -> list[Signal]:
+        self.asked_ns.append(now_ns)
+        told = self.script.pop(0) if len(self.script) > 1 else self.script[0]
+        if isinstance(told, Exception):
+            raise told
+        return [told]
+
+    @property
+    def asked_s(self) -> list[float]:
+        return [round((t - NOW_NS) / S, 1) for t in self.asked_ns]
+
+
+class Box:
+    """An outbox without a broker; it gives up the first ``refuses`` messages."""
+
+    delivered = 0
+    dropped = 0
+    refuses = 0
+
+    def __init__(self) -> None:
+        self.sent: list[Message] = []
+
+    def send(self, message: Message) -> None:
+        self.sent.append(message)
+        if self.dropped < self.refuses:
+            self.dropped += 1
+
+    def poll(self) -> None:
+        """Nothing to do."""
+
+    def close(self) -> None:
+        """Nothing to do."""
+
+
+@pytest.fixture
+def box(monkeypatch: pytest.MonkeyPatch) -> Box:
+    found = Box()
+    monkeypatch.setattr("flyball_collectors.feeds.run.Outbox", lambda *_, **__: found)  # pyright: ignore
+    return found
+
+
+def run(feed: Scripted, until_s: float, stale_after_s: float | None = None, jitter: float = 1.0) -> FeedReport:
+    time = Time(until_s)
+    return run_feeds(
+        Config(feeds=FEEDS),
+        stop=threading.Event(),
+        sources=[Source(feed, 300.0, stale_after_s)],
+        clock=time.clock(),
+        wait=time.wait,
+        random=lambda: jitter,
+    )
+
+
+def newer(seconds: float, *p50: float) -> Signal:
+    return msgspec.structs.replace(CURVE, published_ns=NOW_NS + round(seconds * S), p50=p50 or CURVE.p50)
+
+
+def test_each_period_and_only_what_is_new_is_sent(box: Box) -> None:
+    longer = msgspec.structs.replace(CURVE, p50=(300.0, 200.0, 100.0))
+    feed = Scripted(
+        [
+            newer(10),
+            newer(10),
+            newer(20),
+            newer(10),
+            newer(20),
+            msgspec.structs.replace(longer, published_ns=NOW_NS + 20 * S),
+        ]
+    )
+    report = run(feed, 1799.0)
+    assert feed.asked_s == [0.0, 300.0, 600.0, 900.0, 1200.0, 1500.0]
+    counts = report.feeds["scripted/DE"]
+    assert (counts.polls, counts.sent, counts.unchanged, counts.older, counts.failed) == (6, 3, 2, 1, 0)
+    sent = [decode_message(m.topic, m.value, m.headers) for m in box.sent]
+    assert [s.published_ns for s in sent if isinstance(s, Signal)] == [NOW_NS + t * S for t in (10, 20, 20)]
+    assert dict(box.sent[0].headers)["ce_source"] == b"/feed/scripted/DE"
+
+
+def test_back_off_doubles_to_a_cap_and_ends_with_an_answer(box: Box) -> None:
+    feed = Scripted([*([FeedError("there: away")] * 6), CURVE])
+    run(feed, 700.0)
+    waits = [later - earlier for earlier, later in zip(feed.asked_s, feed.asked_s[1:], strict=False)]
+    assert waits == pytest.approx([10, 20, 40, 80, 100, 100, 300], abs=0.5)
+    assert len(box.sent) == 1
+
+
+def test_back_off_has_full_jitter(box: Box) -> None:
+    feed = Scripted([FeedError("there: away")])
+    run(feed, 74.0, jitter=0.5)
+    assert feed.asked_s == pytest.approx([0, 5, 15, 35], abs=0.5)
+    del box
+
+
+def test_retry_after_is_honoured_and_lasting_errors_wait_a_period(box: Box) -> None:
+    feed = Scripted([FeedError("busy", retry_after_s=500.0), FeedError("wrong token", lasting=True), CURVE])
+    run(feed, 1000.0, jitter=0.0)
+    assert feed.asked_s == pytest.approx([0, 500, 800], abs=0.5)
+    del box
+
+
+def test_staleness_is_said_once_and_its_end_too(box: Box, caplog: pytest.LogCaptureFixture) -> None:
+    feed = Scripted([*[CURVE] * 10, newer(3000)])
+    report = run(feed, 4000.0, stale_after_s=1000.0)
+    assert report.feeds["scripted/DE"].stale == 1
+    said = [r.getMessage() for r in caplog.records if "stale" in r.getMessage() or "fresh" in r.getMessage()]
+    assert said == [
+        "feed scripted/DE is stale: nothing newer for 0.3 h; see stale_after_s",
+        "feed scripted/DE is fresh again",
+    ]
+    assert len(box.sent) == 2
+
+
+def test_an_old_forecast_is_stale_at_once_and_keeps_its_time_of_issue(box: Box) -> None:
+    report = run(Scripted([newer(-7200)]), 10.0, stale_after_s=3600.0)
+    assert report.feeds["scripted/DE"].stale == 1
+    record = decode_message(box.sent[0].topic, box.sent[0].value, box.sent[0].headers)
+    assert isinstance(record, Signal)
+    assert record.published_ns == NOW_NS - 7200 * S
+
+
+def test_a_feed_that_never_answers_becomes_stale(box: Box) -> None:
+    report = run(Scripted([FeedError("away")]), 5000.0, stale_after_s=3600.0)
+    assert report.feeds["scripted/DE"].stale == 1
+    assert not box.sent
+
+
+def test_what_the_broker_did_not_take_is_sent_again(box: Box) -> None:
+    box.refuses = 1
+    report = run(Scripted([CURVE]), 900.0)
+    assert report.feeds["scripted/DE"].sent == len(box.sent) == 2
+
+
+def test_a_fault_of_ours_stops_nothing_and_tells_no_secret(box: Box, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.DEBUG)
+    feed = Scripted([ValueError("Invalid header value tok-8d1f2"), CURVE])
+    report = run(feed, 400.0)
+    assert report.feeds["scripted/DE"].failed == 1
+    assert len(box.sent) == 1
+    assert "unexpected ValueError in " in caplog.text
+    assert "tok-8d1f2" not in caplog.text
+
+
+def test_a_streak_of_failures_is_one_warning(box: Box, caplog: pytest.LogCaptureFixture) -> None:
+    run(Scripted([*[FeedError("http://x/y: status 500")] * 5, CURVE]), 1000.0)
+    said = [r.getMessage() for r in caplog.records if r.levelno >= logging.WARNING]
+    assert said == [
+        "feed scripted/DE: http://x/y: status 500 (asked again in 10 s)",
+        "feed scripted/DE answers again after 5 failures",
+    ]
+    del box
+
+
+ENVIRON = {"ELECTRICITYMAPS_TOKEN": "tok-8d1f2", "WATTTIME_USER": "ada", "WATTTIME_PASSWORD": "pass-77c1"}
+
+
+@pytest.mark.parametrize(
+    ("feeds", "said"),
+    [
+        (FeedsConfig(), "feeds: none is configured; `flyball config example` shows them all"),
+        (
+            FeedsConfig(electricity_maps=(ElectricityMapsSettings(zone="DE", token_env="NO_SUCH"),)),
+            r"feeds.electricity_maps\[0\].token_env: the environment variable NO_SUCH is not set",
+        ),
+        (
+            FeedsConfig(electricity_maps=(ElectricityMapsSettings(zone="DE", token_env="TORN"),)),
+            "variable TORN holds characters that no HTTP header may have$",
+        ),
+        (
+            FeedsConfig(
+                electricity_maps=(ElectricityMapsSettings(zone="DE"),),
+                watttime=(WattTimeSettings(zone="DE"),),
+            ),
+            r"feeds.watttime\[0\]: zone 'DE' has its carbon_intensity from feeds.electricity_maps\[0\] already",
+        ),
+    ],
+)
+def test_a_configuration_that_cannot_work(feeds: FeedsConfig, said: str) -> None:
+    with pytest.raises(ConfigError, match=said):
+        open_feeds(feeds, ENVIRON | {"TORN": "a\nb"})
+
+
+def test_carbon_and_price_of_one_zone_are_two_feeds() -> None:
+    price = FileFeedSettings(zone="DE", path="p.csv", kind="electricity_price")
+    carbon = FileFeedSettings(zone="DE", path="c.csv")
+    assert len(open_feeds(FeedsConfig(file=(price, carbon)), {})) == 2
+
+
+@pytest.fixture
+def there(monkeypatch: pytest.MonkeyPatch) -> Iterator[Provider]:
+    for name in ("http_proxy", "https_proxy", "all_proxy"):
+        monkeypatch.delenv(name, raising=False)
+        monkeypatch.delenv(name.upper(), raising=False)
+    for name, value in ENVIRON.items():
+        monkeypatch.setenv(name, value)
+    with provider() as found:
+        found.say(as_json({"token": "bearer-3e9a"}), path="/login")
+        found.say(as_json(maps([301, None, 250, 240])), path="/v3/carbon-intensity/forecast")
+        found.say(Answer(b"", 429, {"Retry-After": "30"}), as_json(moer([1000.0])), path="/v3/forecast")
+        found.say(Answer(b"", 500), as_json(uk([200.0, 150.0])))
+        yield found
+
+
+def three(url: str, bootstrap: str = "127.0.0.1:1") -> Config:
+    feeds = FeedsConfig(
+        uk_carbon=(UkCarbonSettings(base_url=url),),
+        electricity_maps=(ElectricityMapsSettings(zone="DE", base_url=url),),
+        watttime=(WattTimeSettings(zone="us-west", region="CAISO_NORTH", base_url=url),),
+    )
+    return Config(feeds=feeds, kafka=KafkaConfig(bootstrap=bootstrap))
+
+
+def read(bootstrap: str, partitions: int, enough: int) -> Sequence[tuple[bytes, Signal]]:
+    consumer = Consumer(consumer_settings(bootstrap, group="test", client_id="test"))
+    found: list[tuple[bytes, Signal]] = []
+    try:
+        consumer.assign([TopicPartition(SIGNALS.name, p, 0) for p in range(partitions)])
+        for _ in range(100):
+            for message in consumer.consume(100, timeout=0.2):
+                assert message.error() is None
+                record = decode_message(SIGNALS.name, message.value(), message.headers())  # type: ignore[arg-type]
+                assert isinstance(record, Signal)
+                found.append((message.key() or b"", record))
+            if len(found) >= enough:
+                return found
+    finally:
+        consumer.close()
+    raise AssertionError(f"only {len(found)} signals")
+
+
+def test_from_providers_to_a_broker_without_a_word_of_the_secrets(
+    there: Provider, embedded_broker: Callable[..., EmbeddedBroker], caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.DEBUG)
+    bootstrap = embedded_broker(dict.fromkeys(TOPICS, 2)).bootstrap
+    time = Time(100.0)
+    report = run_feeds(
+        three(there.url, bootstrap),
+        stop=threading.Event(),
+        clock=time.clock(),
+        wait=time.wait,
+        random=lambda: 0.5,
+    )
+    assert (report.delivered, report.dropped) == (3, 0)
+    assert report.feeds["electricity_maps/DE"].left_out == 2
+    assert [report.feeds[name].failed for name in ("uk_carbon/GB", "watttime/us-west")] == [1, 1]
+    found = {key.decode(): record for key, record in read(bootstrap, 2, 3)}
+    assert set(found) == {"GB", "DE", "us-west"}
+    assert found["DE"].p50 == (250.0, 240.0)
+    assert found["us-west"].p50 == pytest.approx((453.59237,))
+    said = caplog.text + repr(report)
+    assert "status 429" in said
+    assert not any(secret in said for secret in ("tok-8d1f2", "pass-77c1", "bearer-3e9a", "YWRhOnBhc3MtNzdjMQ"))
+
+
+def test_once(there: Provider) -> None:
+    answers = {a.name: a for a in fetch_once(three(there.url), NOW_NS)}
+    assert answers["electricity_maps/DE"].signals[0].p50 == (250.0, 240.0)
+    assert "status 500" in answers["uk_carbon/GB"].error
+
+
+def test_a_stop_ends_it(box: Box) -> None:
+    stop = threading.Event()
+    stop.set()
+    feed = Scripted([CURVE])
+    report = run_feeds(Config(feeds=FEEDS), stop=stop, sources=[Source(feed, 300.0, None)])
+    assert report.feeds["scripted/DE"].polls == 0
+    assert not box.sent

@@ -1,0 +1,301 @@
+"""Requests at gateways: over real sockets to rows, and through the agent and the engine to a decision."""
+
+import math
+import threading
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, NamedTuple, cast
+
+import pytest
+from confluent_kafka import Consumer
+from tests.collectors.gateway.gateway_pages import envoy, interceptor, picker, queue, routed
+from tests.collectors.workload.workload_server import page_server, until
+
+from flyball_collectors.agent import explain, run_agent
+from flyball_collectors.gateway import GatewayCollector
+from flyball_contracts.codec import decode_record, record_message
+from flyball_contracts.config import AgentConfig, Config, GatewaySeries, GatewaySettings, KafkaConfig, WorkerConfig
+from flyball_contracts.errors import ConfigError
+from flyball_contracts.kafka import consumer_settings
+from flyball_contracts.metrics import GATEWAY
+from flyball_contracts.records import Device, Gateway, Inventory, Scale, WorkloadSpec
+from flyball_contracts.topics import DECISIONS, EVENTS, INVENTORY, TELEMETRY, TOPICS
+from flyball_streams.broker import EmbeddedBroker
+from flyball_streams.engine import Engine, Incoming
+
+QUICK: dict[str, Any] = {"period_s": 0.05, "timeout_s": 5.0}
+ANY = GatewaySeries(arrived=("requests_total",), queued=("waiting",))
+
+
+def gateway(url: str, **changes: Any) -> GatewaySettings:
+    given: dict[str, Any] = {"name": "edge", "kind": "envoy", "workloads": {"chat_v1": "chat"}}
+    return GatewaySettings(url=url, **(QUICK | given | changes))
+
+
+class Row(NamedTuple):
+    rate: float
+    queued: float
+    active: float
+
+
+def rows(collector: GatewayCollector) -> dict[Gateway, Row]:
+    (reading,) = collector.read(0, 1)
+    assert reading.schema == GATEWAY.schema
+    told = zip(collector.parts().gateways, reading.values.tolist(), strict=True)
+    return {gateway: Row(*values) for gateway, values in told}
+
+
+class Case(NamedTuple):
+    """A page before the first request and one after it, and what is known of what came in between."""
+
+    settings: Mapping[str, Any]
+    path: str
+    before: str
+    after: str
+    arrives: bool
+    queued: float
+    active: float
+
+
+def plain(total: int, waiting: int) -> str:
+    return f'requests_total{{route="/chat",code="200"}} {total}\nrequests_total{{route="/x"}} 9\nwaiting {waiting}\n'
+
+
+CHAT_HOST = {"chat.example.org": "chat"}
+CASES = {
+    "envoy refuses": Case(
+        {}, "/stats/prometheus", envoy("chat_v1"), envoy("chat_v1", refused=3), True, queued=0, active=0
+    ),
+    "envoy holds": Case(
+        {}, "/stats/prometheus", envoy("chat_v1"), envoy("chat_v1", 5, pending=2, active=1), True, queued=2, active=1
+    ),
+    "picker": Case(
+        {"kind": "inference_extension", "workloads": {"llama": "chat"}},
+        "/metrics", picker("llama", 0, 0), picker("llama", 4, 3), True, queued=3, active=0,
+    ),
+    "picker's queue": Case(
+        {"kind": "inference_extension", "workloads": {"": "chat"}},
+        "/metrics", picker("llama", 0, 0), picker("llama", 0, 3), False, queued=3, active=0,
+    ),
+    "keda": Case(
+        {"kind": "keda_http", "workloads": CHAT_HOST},
+        "/metrics", interceptor("chat.example.org", 0, 0), interceptor("chat.example.org", 2, 3), True, math.nan, 3,
+    ),
+    "keda's routes": Case(
+        {"kind": "keda_http", "workloads": {"chat-route": "chat"}, "label": "route_name"},
+        "/metrics", routed("chat-route", 0, 0), routed("chat-route", 0, 3), False, math.nan, 3,
+    ),
+    "keda's queue": Case(
+        {"kind": "keda_queue", "workloads": {"ml/chat": "chat"}},
+        "/queue", queue("ml/chat", 0, 0.0), queue("ml/chat", 3, 0.05), True, math.nan, 3,
+    ),
+    "keda's old queue": Case(
+        {"kind": "keda_queue", "workloads": CHAT_HOST},
+        "/queue", queue("chat.example.org", 0), queue("chat.example.org", 3), False, math.nan, 3,
+    ),
+    "keda's queue with times": Case(
+        {"kind": "keda_queue", "workloads": {"ml/chat": "chat"}},
+        "/queue", '{"ml/chat":{"Requests":0,"Activity":"2024-01-01T00:00:00Z"}}',
+        '{"ml/chat":{"Requests":3,"Activity":"2024-01-01T00:00:09Z"}}', False, math.nan, 3,
+    ),
+    "generic": Case(
+        {"kind": "generic", "series": ANY, "label": "route", "workloads": {"/chat": "chat"}},
+        "/metrics", plain(7, 0), plain(8, 2), True, 2, math.nan,
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_the_first_request_is_seen(name: str) -> None:
+    case = CASES[name]
+    with page_server() as server:
+        server.say(case.path, case.before)
+        collector = GatewayCollector((gateway(server.url, **case.settings),))
+        key = Gateway(workload="chat", name="edge")
+        try:
+            until(lambda: len(server.asked) > 2)
+            before = rows(collector)[key]
+            assert not before.rate > 0
+            assert not before.queued > 0
+            assert not before.active > 0
+            most = 0.0
+            server.say(case.path, case.after)
+
+            def seen() -> bool:
+                nonlocal most
+                row = rows(collector)[key]
+                most = max(most, row.rate if row.rate == row.rate else 0.0)
+                told = all(math.isnan(b) if math.isnan(a) else a == b for a, b in zip(case[-2:], row[1:], strict=True))
+                return told and (most > 0 or not case.arrives)
+
+            until(seen)
+            assert {asked.path for asked in server.asked} == {case.path}
+        finally:
+            collector.close()
+
+
+def test_several_values_are_one_workload_and_what_is_not_named_is_nobodys() -> None:
+    page = "".join(f'waiting{{route="{route}"}} {n}\n' for route, n in (("/a", 1), ("/b", 2), ("/c", 4), ("/d", 8)))
+    with page_server() as server:
+        server.say("/metrics", page)
+        settings = gateway(
+            server.url, kind="generic", series=ANY, label="route", workloads={"/a": "chat", "/b": "chat", "/c": "embed"}
+        )
+        collector = GatewayCollector((settings,))
+        try:
+            until(lambda: rows(collector)[Gateway(workload="chat", name="edge")].queued == 3)
+            assert rows(collector)[Gateway(workload="embed", name="edge")].queued == 4
+            assert len(rows(collector)) == 2
+        finally:
+            collector.close()
+
+
+def test_the_rate_of_a_queue_is_taken_as_it_is_and_what_is_no_queue_is_said() -> None:
+    with page_server() as server:
+        server.say("/queue", queue("ml/chat", 3, 0.25))
+        collector = GatewayCollector((gateway(server.url, kind="keda_queue", workloads={"ml/chat": "chat"}),))
+        key = Gateway(workload="chat", name="edge")
+        try:
+            until(lambda: rows(collector)[key][::2] == (0.25, 3.0))
+            for page in ("error getting queue size", "[]", '{"ml/chat": "three"}', '{"ml/chat": {"Concurrency": "3"}}'):
+                server.say("/queue", page)
+                until(lambda: "this is no queue of the add-on" in (collector.problems()["edge"] or ""))
+                server.say("/queue", queue("ml/chat", 3, 0.25))
+                until(lambda: collector.problems()["edge"] == "")
+        finally:
+            collector.close()
+
+
+def test_a_label_that_no_series_has_is_an_error_and_no_sum_of_all() -> None:
+    both = {"a-route": "chat", "b-route": "embed"}
+    page = routed("a-route", 5, 3) + routed("b-route", 7, 4)
+    with page_server() as server:
+        server.say("/metrics", page)
+        for workloads in (both, {"a-route": "chat"}):
+            collector = GatewayCollector((gateway(server.url, kind="keda_http", workloads=workloads),))
+            try:
+                until(lambda: bool(collector.problems()["edge"]))  # noqa: B023 - it is waited for here
+                said = collector.problems()["edge"] or ""
+                assert "no series has the label 'host' (labels there: code, method, route_name, route_namesp" in said
+                assert all(math.isnan(value) for row in rows(collector).values() for value in row)
+            finally:
+                collector.close()
+
+
+def test_series_without_the_label_are_of_none_of_several_workloads() -> None:
+    page = plain(7, 5)
+    with page_server() as server:
+        server.say("/metrics", page)
+        one = {"name": "edge", "kind": "generic", "series": ANY, "label": "route"}
+        collector = GatewayCollector((gateway(server.url, **one, workloads={"/chat": "chat", "/x": "embed"}),))
+        try:
+            until(lambda: "waiting without the label are of no workload" in (collector.problems()["edge"] or ""))
+            assert all(math.isnan(row.queued) for row in rows(collector).values())
+        finally:
+            collector.close()
+
+
+def test_a_query_and_a_token_go_with_the_question(monkeypatch: pytest.MonkeyPatch) -> None:
+    with page_server() as server:
+        server.say("/stats/prometheus", envoy("chat_v1"))
+        monkeypatch.setenv("EDGE_TOKEN", "s3cret")
+        collector = GatewayCollector(
+            (gateway(f"{server.url}/stats/prometheus?usedonly&filter=upstream", token_env="EDGE_TOKEN"),)
+        )
+        until(lambda: len(server.asked) > 1)
+        collector.close()
+    assert server.asked[0].path == "/stats/prometheus?usedonly&filter=upstream"
+    assert server.asked[0].headers["Authorization"] == "Bearer s3cret"
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"kind": "generic"}, r"gateways\[0\]\.series: missing; name arrived, queued or active, or set kind to one of"),
+        ({"series": ANY}, r"gateways\[0\]\.series: those of envoy are known; leave it out"),
+        ({"kind": "generic", "series": ANY}, r"gateways\[0\]\.label: missing; name the label"),
+        ({"token_file": "/x", "token_env": "X"}, r"gateways\[0\]: has token_file and token_env"),
+        ({"token_env": "NOT_THERE"}, r"gateways\[0\]\.token_env: the environment variable NOT_THERE is not set"),
+        ({"kind": "generic", "label": "x", "series": GatewaySeries(queued=("a b",))}, r"series\.queued: 'a b' is no"),
+    ],
+)
+def test_settings_that_cannot_work(changes: dict[str, Any], words: str) -> None:
+    with pytest.raises(ConfigError, match=words):
+        GatewayCollector((gateway("http://127.0.0.1:1", **changes),))
+
+
+def test_two_gateways_of_one_name() -> None:
+    one = gateway("http://127.0.0.1:1")
+    with pytest.raises(ConfigError, match=r"gateways\[1\]\.name: 'edge' is taken already"):
+        GatewayCollector((one, one))
+
+
+def test_the_doctor_says_who_does_not_answer_and_what_is_not_told_of() -> None:
+    with page_server() as server, page_server() as other:
+        server.say("/stats/prometheus", envoy("another"))
+        gateways = (gateway(server.url), gateway(other.url, name="away"))
+        settings = AgentConfig(host=False, nvml=False, node="n1", gateways=gateways)
+
+        def wait(seconds: float) -> None:
+            del seconds
+            until(lambda: len(server.asked) > 1 and len(other.asked) > 1)
+
+        found = {one.name: one for one in explain(Config(agent=settings), wait=wait)}
+    assert found["gateway"].detail == "2 workloads are behind gateways"
+    assert found["gateway.edge"].detail == "nothing is told of 'chat_v1' yet"
+    assert found["gateway.away"].detail == f"{other.url}/stats/prometheus: status 404"
+
+
+def test_from_a_page_to_a_decision(embedded_broker: Callable[..., EmbeddedBroker], tmp_path: Path) -> None:
+    """A gateway on loopback, the agent, the broker, the engine: the workload without a replica gets one."""
+    broker = embedded_broker({TELEMETRY.name: 1, EVENTS.name: 1, INVENTORY.name: 1})
+    engine = Engine(WorkerConfig(), dict.fromkeys(TOPICS, 1))
+    gpus = tuple(Device(id=f"g{i}", model="h100", memory_bytes=80) for i in range(2))
+    asleep = WorkloadSpec(workload="chat", cell="default", time_ns=1, kind="inference", max_replicas=2)
+    known = [Inventory(node="gpus", cell="default", epoch=1, time_ns=1, devices=gpus), asleep]
+    engine.feed([Incoming(m.topic, 0, 0, m.key, m.value, m.headers) for m in (record_message(r, "/t") for r in known)])
+    consumer = Consumer(consumer_settings(broker.bootstrap, group="test", client_id="test"))
+    consumer.subscribe([TELEMETRY.name, INVENTORY.name])
+    ticks, decided = 0, list[Scale]()
+
+    def take() -> None:
+        nonlocal ticks
+        for message in consumer.consume(100, 0.05):
+            topic, key, value = message.topic(), message.key(), message.value()
+            assert isinstance(topic, str)
+            assert isinstance(key, bytes)
+            ticks += topic == TELEMETRY.name
+            headers = cast("list[tuple[str, bytes | None]]", message.headers() or [])
+            sent = engine.feed([Incoming(topic, 0, message.offset() or 0, key, value, headers)])
+            records = [decode_record(m.topic, m.value, m.headers) for m in sent if m.topic == DECISIONS.name]
+            decided.extend(record for record in records if isinstance(record, Scale))
+
+    stop = threading.Event()
+    with page_server() as server:
+        server.say("/stats/prometheus", envoy("chat_v1"))
+        agent = AgentConfig(node="edge", state_dir=str(tmp_path), period_s=0.1, spool_bytes=0)
+        config = Config(kafka=KafkaConfig(bootstrap=broker.bootstrap), agent=agent)
+        collectors = [GatewayCollector((gateway(server.url),))]
+        runs = threading.Thread(target=run_agent, args=(config,), kwargs={"stop": stop, "collectors": collectors})
+        runs.start()
+        try:
+
+            def warm() -> bool:
+                take()
+                return ticks > 30
+
+            until(warm)
+            assert decided == []
+            server.say("/stats/prometheus", envoy("chat_v1", refused=1))
+
+            def woken() -> bool:
+                take()
+                return bool(decided)
+
+            until(woken)
+        finally:
+            stop.set()
+            runs.join()
+            consumer.close()
+    assert (decided[0].workload, decided[0].replicas_before, decided[0].replicas) == ("chat", 0, 1)
+    assert "at the gateway" in decided[0].reason

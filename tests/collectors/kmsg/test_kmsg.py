@@ -1,0 +1,471 @@
+"""From the kernel log to events: the reader, the counts, the verdicts, and one event for two witnesses."""
+
+import errno
+import os
+import threading
+import time
+from collections.abc import Callable, Iterator
+from itertools import pairwise
+from pathlib import Path
+from typing import cast
+
+import msgspec
+import pytest
+from confluent_kafka import Consumer
+from tests.collectors.agent.agent_tools import TOPICS, FakeTime
+from tests.nvml_stub.stub import NvmlStub
+
+from flyball_collectors.agent import Finding, explain, run_agent
+from flyball_collectors.base import Parts, Reading
+from flyball_collectors.kmsg import KernelLog, Witness, open_kmsg
+from flyball_collectors.kmsg.burst import Burst
+from flyball_collectors.kmsg.collector import fault_of
+from flyball_collectors.kmsg.fault import Fault
+from flyball_collectors.kmsg.reader import KmsgReader
+from flyball_collectors.kmsg.record import LogRecord
+from flyball_collectors.nvml import Absent
+from flyball_contracts.codec import decode_message
+from flyball_contracts.config import AgentConfig, Config, KafkaConfig
+from flyball_contracts.kafka import consumer_settings
+from flyball_contracts.records import Device, NodeEvent
+from flyball_contracts.records.events import node_event
+from flyball_contracts.topics import EVENTS
+from flyball_streams.broker import EmbeddedBroker
+
+S = 1_000_000_000
+T = 1_700_000_000 * S
+REAL = Path("/dev/kmsg")
+GPU = Device(id="GPU-1", model="H100", memory_bytes=1, pci_address="0000:3b:00.0")
+SLICE = Device(id="MIG-1", model="H100", memory_bytes=1, pci_address="0000:3b:00.0", parent="GPU-1")
+PEER = Device(id="GPU-2", model="H100", memory_bytes=1, pci_address="0000:4c:00.0")
+
+
+def soon(done: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + 10
+    while not done() and time.monotonic() < deadline:
+        time.sleep(0.002)
+    assert done()
+
+
+class Log:
+    """A kernel log that the test writes: a pipe, which keeps records whole as the device does."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.sequence = 100
+        os.mkfifo(path)
+        self._file = os.open(path, os.O_RDWR)
+
+    def write(self, *texts: str, priority: int = 4) -> None:
+        for text in texts:
+            self.raw(f"{priority},{self.sequence},5000000,-;{text}\n SUBSYSTEM=pci\n".encode())
+            self.sequence += 1
+
+    def raw(self, data: bytes) -> None:
+        os.write(self._file, data)
+
+    def close(self) -> None:
+        os.close(self._file)
+
+
+@pytest.fixture
+def log(tmp_path: Path) -> Iterator[Log]:
+    (tmp_path / "dev").mkdir()
+    found = Log(tmp_path / "dev/kmsg")
+    yield found
+    found.close()
+
+
+@pytest.fixture
+def kernel(log: Log, tmp_path: Path) -> Iterator[KernelLog]:
+    found = open_kmsg("n1", tmp_path)
+    assert isinstance(found, KernelLog)
+    yield found
+    found.close()
+    found.close()
+
+
+def told(kernel: KernelLog, log: Log, *texts: str) -> list[NodeEvent]:
+    """Events of some lines, all of which were read."""
+    before = kernel.reader.read
+    log.write(*texts)
+    soon(lambda: kernel.reader.read == before + len(texts))
+    return kernel.events()
+
+
+def test_a_line_becomes_an_event(kernel: KernelLog, log: Log) -> None:
+    (event,) = told(kernel, log, "NVRM: Xid (PCI:0000:3b:00): 79, pid=7, name=py, GPU has fallen off the bus.")
+    assert (event.kind, event.device, event.code) == ("xid", "PCI:0000:3b:00", 79)
+    assert (event.severity, event.remedy) == ("critical", "reboot")
+    assert event.message == "XID 79: fallen off the bus; in py[7]; GPU has fallen off the bus"
+    assert kernel.events() == []
+
+
+def test_a_storm_is_one_event_with_an_exact_count(kernel: KernelLog, log: Log) -> None:
+    events: list[NodeEvent] = []
+    for first in range(0, 10_000, 500):
+        lines = [
+            f"NVRM: Xid (PCI:0000:{3 + i % 2:02x}:00): 45, pid={i}, name=p, Ch 1" for i in range(first, first + 500)
+        ]
+        events += told(kernel, log, *lines)
+    assert len(events) == 40
+    assert sum(int(event.message.split(" times")[0].split()[-1]) for event in events) == 10_000
+    assert events[0].message == (
+        "XID 45: channels cleaned up after another error, 250 times; in p[0] and many more; Ch 1"
+    )  # fmt: skip
+
+
+def test_the_second_line_about_a_lost_gpu_does_not_count(kernel: KernelLog, log: Log) -> None:
+    gone = "NVRM: GPU 0000:3b:00.0: GPU has fallen off the bus."
+    (alone,) = told(kernel, log, gone)
+    assert (alone.code, alone.message) == (79, "XID 79: fallen off the bus")
+    (both,) = told(kernel, log, gone, "NVRM: Xid (PCI:0000:3b:00): 79, pid=7, name=py, GPU has gone", gone)
+    assert both.message == "XID 79: fallen off the bus; in py[7]; GPU has gone"
+
+
+NETIR = "NVRM: Xid (PCI:0000:3b:00): 149, NETIR_LINK_EVT {} XC0 i0 Link 08 (0x004505c6 0x00000000)"
+SXID = "nvidia-nvswitch0: SXid (PCI:0000:c3:00.0): 24007, {}, Link 30 sourcetrack timeout error"
+VERDICTS = [
+    (NETIR.format("Fatal"), "critical", "drain"),
+    (NETIR.format("Nonfatal"), "warning", "notify"),
+    (SXID.format("Fatal"), "critical", "drain"),
+    (SXID.format("Non-fatal"), "warning", "notify"),
+    ("NVRM: Xid (PCI:0000:3b:00): 154, GPU recovery action changed from 0x0 (None) to 0x2 (X)", "critical", "reboot"),
+    ("NVRM: Xid (PCI:0000:3b:00): 154, GPU recovery action changed from 0x1 (X) to 0x0 (None)", "info", "none"),
+    ("NVRM: Xid (PCI:0000:3b:00): 45, pid=1, name=p, Ch 1 caused by previous Xid 149", "info", "none"),
+    ("NVRM: Xid (PCI:0000:3b:00): 45, pid=1, name=p, Ch 1", "warning", "notify"),
+    ("NVRM: Xid (what): is this", "warning", "unknown"),
+    ("nvidia-nvswitch0: SXid (PCI:0000:c3:00.0): what", "warning", "unknown"),
+    ("EDAC MC0: 1 UE memory read error on DIMM_A (x)", "critical", "drain"),
+    ("EDAC MC0: 1 CE memory read error on DIMM_A (x)", "info", "none"),
+    ("nvidia 0000:3b:00.0: PCIe Bus Error: severity=Uncorrected (Fatal), type=X, (Y)", "critical", "drain"),
+    ("nvidia 0000:3b:00.0: PCIe Bus Error: severity=Uncorrected (Non-Fatal), type=X, (Y)", "warning", "notify"),
+    ("Out of memory: Killed process 4321 (python3) total-vm:1kB", "warning", "restart_app"),
+]
+
+
+@pytest.mark.parametrize(("text", "severity", "remedy"), VERDICTS)
+def test_what_a_line_asks_for(kernel: KernelLog, log: Log, text: str, severity: str, remedy: str) -> None:
+    (event,) = told(kernel, log, text)
+    assert (event.severity, event.remedy) == (severity, remedy)
+
+
+def test_fatal_and_other_errors_of_one_code_are_two_events(kernel: KernelLog, log: Log) -> None:
+    events = told(kernel, log, NETIR.format("Nonfatal"), NETIR.format("Fatal"), NETIR.format("Nonfatal"))
+    assert [(event.severity, "2 times" in event.message) for event in events] == [
+        ("warning", True),
+        ("critical", False),
+    ]
+
+
+def exception(process: int, *places: tuple[int, int]) -> list[str]:
+    return [
+        f"NVRM: Xid (PCI:0000:3b:00): 13, pid={process}, name=p, Graphics Exception on (GPC {gpc}, TPC {tpc}, SM 0): X"
+        for gpc, tpc in places
+    ]
+
+
+def test_exceptions_that_keep_to_one_place_are_the_chips(kernel: KernelLog, log: Log) -> None:
+    def remedies(*lines: str) -> list[str]:
+        return [event.remedy for event in told(kernel, log, *lines)]
+
+    assert remedies(*exception(1, (0, 1))) == ["restart_app"]
+    assert remedies(*exception(1, (0, 1), (0, 1))) == ["restart_app"]  # the same process goes on failing
+    assert remedies(*exception(2, (0, 1), (3, 4))) == ["restart_app"]  # all over the chip
+    assert remedies(*exception(3, (0, 2))) == ["restart_app"]
+    assert remedies(*exception(4, (0, 1))) == ["notify"]
+
+
+def test_what_processes_write_is_not_heeded(kernel: KernelLog, log: Log) -> None:
+    log.write("NVRM: Xid (PCI:0000:3b:00): 79, GPU has fallen off the bus.", priority=12)
+    soon(lambda: kernel.reader.read == 1)
+    assert kernel.events() == []
+
+
+def test_overwritten_records_are_counted_and_told(kernel: KernelLog, log: Log) -> None:
+    told(kernel, log, "one")
+    log.sequence += 7
+    log.raw(b"not a record\n")
+    (event,) = told(kernel, log, "another")
+    assert (event.kind, event.severity) == ("records_dropped", "warning")
+    assert event.message.startswith("7 records of the kernel log")
+    assert (kernel.reader.missed, kernel.reader.strange) == (7, 1)
+    assert kernel.events() == []
+
+
+def test_an_overrun_goes_on_with_what_is_left(log: Log) -> None:
+    errors = [OSError(errno.EPIPE, "overrun"), OSError(errno.EPIPE, "overrun")]
+
+    def read(file: int, size: int) -> bytes:
+        if errors:
+            raise errors.pop()
+        return os.read(file, size)
+
+    got: list[LogRecord] = []
+    reader = KmsgReader(log.path, lambda record, now_ns: got.append(record), read=read)
+    log.write("after")
+    soon(lambda: len(got) == 1)
+    reader.close()
+    assert reader.reason == ""
+
+
+def test_a_log_that_breaks_says_so(log: Log) -> None:
+    def read(file: int, size: int) -> bytes:
+        raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+    kernel = KernelLog("n1", log.path, read=read)
+    log.write("x")
+    soon(lambda: bool(kernel.reader.reason))
+    (event,) = kernel.events()
+    assert (event.kind, event.severity) == ("records_dropped", "warning")
+    assert event.message.startswith("the kernel log cannot be read any more: Input/output error; what it says is not")
+    assert kernel.events() == []
+    kernel.close()
+
+
+def test_a_line_that_cannot_be_taken_is_counted(log: Log, caplog: pytest.LogCaptureFixture) -> None:
+    def take(record: LogRecord, now_ns: int) -> None:
+        if record.text == "bad":
+            raise RuntimeError("a fault of ours")
+
+    reader = KmsgReader(log.path, take)
+    log.write("bad", "good", "bad")
+    soon(lambda: reader.read == 3)
+    reader.close()
+    assert reader.strange == 2
+    assert caplog.text.count("a line of the kernel log is left out: 'bad'") == 1
+
+
+def test_a_log_that_ends_costs_no_core(tmp_path: Path) -> None:
+    reads: list[int] = []
+
+    def read(file: int, size: int) -> bytes:
+        reads.append(size)
+        return os.read(file, size)
+
+    path = tmp_path / "empty"
+    path.write_bytes(b"4,1,2,-;before the start\n")
+    reader = KmsgReader(path, lambda record, now_ns: None, read=read)
+    soon(lambda: len(reads) == 2)
+    reader.close()
+    assert reader.read == 0
+
+
+def test_no_log_is_no_fault(tmp_path: Path) -> None:
+    absent = open_kmsg("n1", tmp_path)
+    assert isinstance(absent, Absent)
+    assert "there is no" in absent.reason
+    assert "CAP_SYSLOG" in absent.remedy
+
+
+def test_the_real_log_is_read_from_its_end_or_it_is_said_why_not() -> None:
+    got: list[LogRecord] = []
+    try:
+        reader = KmsgReader(REAL, lambda record, now_ns: got.append(record))
+    except OSError:
+        assert isinstance(open_kmsg("n1", Path("/")), Absent)
+        return
+    text = f"flyball test {time.monotonic_ns()}"
+    try:
+        REAL.write_text(f"{text}\n")
+        soon(lambda: any(record.text == text for record in got))
+        assert not next(record for record in got if record.text == text).by_kernel
+    except PermissionError:  # who may read it may not write to it
+        pass
+    finally:
+        reader.close()
+    assert not any(record.sequence == 0 for record in got)
+
+
+def test_the_memory_of_a_burst_is_bounded() -> None:
+    burst = Burst()
+    for pid in range(10_000):
+        burst.add(Fault("oom_kill", subject=f"p[{pid}]", process=f"p[{pid}]"), T)
+    tallies = burst.drain()
+    assert len(tallies) == 257
+    assert sum(tally.times for tally in tallies) == 10_000
+
+
+def xid(code: int, *, device: str = "GPU-1", at_s: float = 0.0, message: str = "by NVML") -> NodeEvent:
+    return node_event(
+        "n1", T + round(at_s * S), "xid", severity="warning", remedy="notify", device=device, code=code, message=message
+    )
+
+
+def line(code: int, *, slot: str = "0000:3b:00", at_s: float = 0.0) -> NodeEvent:
+    return xid(code, device=f"PCI:{slot}", at_s=at_s, message="by the kernel")
+
+
+def settle(witness: Witness, *events: NodeEvent) -> list[NodeEvent]:
+    return witness.settle(events, [SLICE, GPU, PEER])
+
+
+def test_two_witnesses_make_one_event() -> None:
+    (event,) = settle(Witness(), xid(79), line(79, at_s=0.001))
+    assert (event.device, event.message) == ("GPU-1", "by the kernel")
+
+
+def test_nvml_may_come_later() -> None:
+    witness = Witness()
+    assert len(settle(witness, line(79))) == 1
+    assert settle(witness, xid(79, at_s=1.9)) == []
+    assert len(settle(witness, xid(79, at_s=2.1))) == 1
+
+
+def test_the_kernel_may_come_later_and_tells_the_same_event_better() -> None:
+    witness = Witness()
+    (first,) = settle(witness, xid(149))
+    (second,) = settle(witness, line(149, at_s=0.5))
+    assert second.id == first.id
+    assert second.message == "by the kernel"
+    (third,) = settle(witness, line(149, at_s=3.5))
+    assert third.id != first.id
+
+
+def test_a_storm_goes_on_being_told_once_a_tick() -> None:
+    witness = Witness()
+    for at_s in range(20):
+        events = settle(witness, xid(45, at_s=at_s + 0.01), line(45, at_s=at_s))
+        assert [event.message for event in events] == ["by the kernel"]
+
+
+def test_other_devices_and_codes_are_other_events() -> None:
+    events = settle(Witness(), xid(79, device="GPU-2"), xid(48), line(79), line(63))
+    assert [(event.device, event.code) for event in events] == [
+        ("GPU-2", 79),
+        ("GPU-1", 48),
+        ("GPU-1", 79),
+        ("GPU-1", 63),
+    ]
+
+
+def test_a_slot_without_a_device_strikes_no_other() -> None:
+    (event,) = settle(Witness(), line(79, slot="0000:99:00"))
+    assert event.device == "PCI:0000:99:00"
+
+
+def test_victims_are_joined_to_what_struck_them() -> None:
+    witness = Witness()
+    cause, victim = settle(witness, xid(48), xid(45, at_s=0.2))
+    assert cause.message == "by NVML"
+    assert (victim.severity, victim.remedy) == ("info", "none")
+    assert victim.message == "by NVML; follows XID 48"
+    (late,) = settle(witness, xid(45, at_s=9.9))
+    assert late.message == "by NVML; follows XID 48"
+    (alone,) = settle(witness, xid(45, at_s=20.5))
+    assert (alone.severity, alone.remedy, alone.message) == ("warning", "notify", "by NVML")
+
+
+def test_victims_on_peers_are_joined_to_errors_of_the_fabric_only() -> None:
+    for code, follows in ((149, True), (74, True), (24007, True), (48, False)):
+        witness = Witness()
+        device = "" if code > 10_000 else "GPU-2"
+        (_, victim) = settle(witness, xid(code, device=device), xid(43, at_s=1))
+        where = device or "a switch"
+        assert victim.message == ("by NVML" + (f"; follows XID {code} of {where}" if follows else ""))
+
+
+def test_events_of_other_kinds_pass() -> None:
+    event = node_event("n1", T, "throttle", device="GPU-1")
+    lost = node_event("n1", T, "pcie_error", device="PCI:0000:4c:00")
+    assert settle(Witness(), event, event, lost) == [event, event, msgspec.structs.replace(lost, device="GPU-2")]
+    assert settle(Witness()) == []
+
+
+def test_the_parsers_are_quick() -> None:
+    """Not a benchmark: a pattern that explodes would take minutes."""
+    for text in (
+        "NVRM: Xid (PCI:" + "0" * 5000,
+        "EDAC MC0: 1 CE " + "(" * 5000,
+        "Out of memory: Killed process 1 (" * 500,
+    ):
+        fault_of(text)
+
+
+def test_the_agent_tells_what_the_kernel_says(
+    log: Log, tmp_path: Path, embedded_broker: Callable[..., EmbeddedBroker], nvml_stub: NvmlStub
+) -> None:
+    broker = embedded_broker(TOPICS)
+    (tmp_path / "proc").mkdir()
+    settings = AgentConfig(node="n1", root=str(tmp_path), host=False, state_dir=str(tmp_path / "s"), period_s=0.05)
+    config = Config(kafka=KafkaConfig(bootstrap=broker.bootstrap), agent=settings)
+    stop = threading.Event()
+    agent = threading.Thread(target=run_agent, args=(config,), kwargs={"stop": stop})
+    agent.start()
+    consumer = Consumer(consumer_settings(broker.bootstrap, group="test", client_id="test"))
+    consumer.subscribe([EVENTS.name])
+    events: list[NodeEvent] = []
+
+    def receive() -> bool:
+        message = consumer.poll(0.1)
+        if message is not None and not message.error():
+            headers = cast("list[tuple[str, bytes | None]] | None", message.headers())
+            record = decode_message(EVENTS.name, message.value(), headers)
+            assert isinstance(record, NodeEvent)
+            events.append(record)
+        return any(event.kind == "xid" for event in events)
+
+    try:
+        soon(lambda: receive() or bool(events))
+        log.write(f"NVRM: Xid (PCI:0000:{nvml_stub.gpu().bus:02x}:00): 48, pid=7, name=py, DBE")
+        nvml_stub.happen(0x8, 48)
+        soon(receive)
+    finally:
+        stop.set()
+        agent.join()
+        consumer.close()
+    event = next(event for event in events if event.kind == "xid")
+    assert (event.device[:4], event.code, event.remedy) == ("GPU-", 48, "drain")
+    assert event.message == "XID 48: double-bit ECC error; in py[7]; DBE"
+
+
+def test_the_doctor_says_whether_the_log_can_be_read(log: Log, tmp_path: Path) -> None:
+    (tmp_path / "proc").mkdir()
+    config = Config(agent=AgentConfig(root=str(tmp_path), host=False, nvml=False))
+
+    def finding() -> Finding:
+        return next(finding for finding in explain(config, wait=lambda seconds: None) if finding.name == "kmsg")
+
+    assert finding().ok
+    log.path.unlink()
+    assert "CAP_SYSLOG" in finding().remedy
+
+
+class Asked:
+    """A collector that notes when it is asked for events."""
+
+    name = "asked"
+
+    def __init__(self, time: FakeTime) -> None:
+        self.at_ns: list[int] = []
+        self._time = time
+
+    def read(self, now_ns: int, period_ns: int) -> list[Reading]:
+        return []
+
+    def parts(self) -> Parts:
+        return Parts()
+
+    def events(self) -> list[NodeEvent]:
+        self.at_ns.append(self._time.now_ns)
+        return []
+
+    def close(self) -> None:
+        """Nothing is held."""
+
+
+@pytest.mark.parametrize("period_s", [0.3, 1.0, 10.0])
+def test_an_event_waits_for_no_tick(
+    tmp_path: Path, embedded_broker: Callable[..., EmbeddedBroker], period_s: float
+) -> None:
+    broker = embedded_broker(TOPICS)
+    time = FakeTime()
+    asked = Asked(time)
+    settings = AgentConfig(node="n1", state_dir=str(tmp_path), period_s=period_s, spool_bytes=0)
+    config = Config(kafka=KafkaConfig(bootstrap=broker.bootstrap), agent=settings)
+    run_agent(
+        config, stop=threading.Event(), max_ticks=5, collectors=[asked], clock=time.clock, wait=time.wait
+    )  # fmt: skip
+    gaps = [later - earlier for earlier, later in pairwise(asked.at_ns)]
+    assert max(gaps) <= S // 2 + 1
+    assert sum(gaps) == round(4 * period_s * S)

@@ -1,0 +1,184 @@
+"""Discovery: what pods are asked for, how they are read, and what happens while the API server is away."""
+
+import json
+import math
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.collectors.workload.workload_pages import Work, sglang, vllm
+from tests.collectors.workload.workload_server import certificate, page_server, until
+
+from flyball_collectors.base import KeyedReading
+from flyball_collectors.workload import WorkloadCollector
+from flyball_collectors.workload.discovery.kubernetes import PodWatch, pods_of
+from flyball_collectors.workload.discovery.targets import discovered
+from flyball_collectors.workload.scraping.fetch import FetchError
+from flyball_contracts.config.workload import KubernetesSettings, WorkloadsConfig
+from flyball_contracts.errors import ConfigError
+from flyball_contracts.metrics import WORKLOAD
+
+PODS = "/api/v1/pods"
+ACTIVE = WORKLOAD.column("flyball.workload.request.active")
+READY = WORKLOAD.column("flyball.workload.ready")
+
+
+def pod(
+    name: str,
+    said: Mapping[str, str] | None = None,
+    *,
+    ip: str | None = "127.0.0.1",
+    phase: str = "Running",
+    ports: tuple[int, ...] = (8000,),
+) -> dict[str, Any]:
+    """A pod with the fields that an API server tells, empty ones left out."""
+    container: dict[str, Any] = {
+        "name": "server",
+        "image": "registry.invalid/server:1",
+        "resources": {"limits": {"nvidia.com/gpu": "1"}},
+        "terminationMessagePath": "/dev/termination-log",
+        "imagePullPolicy": "IfNotPresent",
+    }
+    if ports:
+        container["ports"] = [{"name": f"p{port}", "containerPort": port, "protocol": "TCP"} for port in ports]
+    metadata: dict[str, Any] = {
+        "name": name,
+        "generateName": "server-",
+        "namespace": "ml",
+        "uid": f"00000000-0000-4000-8000-{abs(hash(name)) % 10**12:012d}",
+        "resourceVersion": "412",
+        "creationTimestamp": "2026-03-01T12:00:00Z",
+        "labels": {"app": "server"},
+    }
+    if said is not None:
+        metadata["annotations"] = dict(said)
+    status: dict[str, Any] = {
+        "phase": phase,
+        "qosClass": "BestEffort",
+        "conditions": [{"type": "Ready", "status": "True"}],
+    }
+    if ip is not None:
+        status |= {"podIP": ip, "podIPs": [{"ip": ip}], "hostIP": "10.0.0.1"}
+    return {"metadata": metadata, "spec": {"nodeName": "n1", "containers": [container]}, "status": status}
+
+
+def answer(*pods: dict[str, Any]) -> str:
+    return json.dumps({"kind": "PodList", "apiVersion": "v1", "metadata": {"resourceVersion": "413"}, "items": pods})
+
+
+def said(workload: str = "chat", **more: str) -> dict[str, str]:
+    known = {"prometheus.io/scrape": "true", "flyball.dev/workload": workload, "flyball.dev/server": "vllm"}
+    return known | {key.replace("__", "/").replace("_", "."): value for key, value in more.items()}
+
+
+@pytest.mark.parametrize(
+    ("one", "url"),
+    [
+        (pod("a", said()), "http://127.0.0.1:8000/metrics"),
+        (pod("a", said() | {"prometheus.io/port": "9000", "prometheus.io/path": "m"}), "http://127.0.0.1:9000/m"),
+        (pod("a", said() | {"prometheus.io/scheme": "https"}, ip="fd00::1"), "https://[fd00::1]:8000/metrics"),
+        (pod("a", said(), phase="Pending", ip=None), ""),
+        (pod("a", said(), ports=()), ""),
+        (pod("a", said() | {"prometheus.io/scheme": "file"}), ""),
+        (pod("a", said() | {"prometheus.io/port": "80/x?"}), ""),
+    ],
+)
+def test_where_a_pod_is_scraped(one: dict[str, Any], url: str) -> None:
+    (found,) = pods_of(answer(one).encode())
+    assert (found.workload, found.replica, found.url) == ("chat", "a", url)
+    assert dict(found.labels) == {"namespace": "ml", "pod": "a", "uid": one["metadata"]["uid"]}
+    assert (found.server, found.work) == ("vllm", "requests")
+
+
+def test_who_takes_part() -> None:
+    others = [
+        pod("plain"),
+        pod("scraped", {"prometheus.io/scrape": "true"}),
+        pod("off", said() | {"prometheus.io/scrape": "false"}),
+        pod("done", said(), phase="Succeeded"),
+        pod("dead", said(), phase="Failed"),
+    ]
+    assert pods_of(answer(*others).encode()) == ()
+    for bad in (b"", b"[]", b'{"items": [{}]}', b"\xff"):
+        with pytest.raises(FetchError, match=r"not a list of pods .*check agent\.workloads\.kubernetes\.url"):
+            pods_of(bad)
+
+
+def test_pods_are_asked_for_as_the_service_account(tmp_path: Path) -> None:
+    context, ca_file = certificate(tmp_path)
+    token = tmp_path / "token"
+    token.write_text("abc")
+    with page_server(tls=context) as server:
+        server.say(PODS, answer(pod("a", said())))
+        host, _, port = server.url.removeprefix("https://").rpartition(":")
+        settings = KubernetesSettings(enabled=True, period_s=0.05, token_file=str(token), ca_file=str(ca_file))
+        environ = {"KUBERNETES_SERVICE_HOST": host, "KUBERNETES_SERVICE_PORT": port}
+        watch = PodWatch(settings, "n/1", 10.0, environ)
+        until(lambda: [one.replica for one in watch.found] == ["a"])
+        assert server.asked[0].path == "/api/v1/pods?fieldSelector=spec.nodeName%3Dn%2F1&resourceVersion=0"
+        assert server.asked[0].headers["Authorization"] == "Bearer abc"
+        server.say(PODS, '{"kind":"Status","status":"Failure","reason":"Forbidden","code":403}', status=403)
+        until(lambda: watch.errors > 1)
+        assert [one.replica for one in watch.found] == ["a"]
+        server.say(PODS, answer())
+        until(lambda: watch.found == ())
+        watch.close()
+
+
+def test_outside_of_a_cluster_an_address_is_needed() -> None:
+    with pytest.raises(ConfigError, match="this is no pod"):
+        PodWatch(KubernetesSettings(enabled=True), "n1", 1.0, {})
+
+
+@pytest.mark.parametrize(
+    ("more", "ports", "says"),
+    [
+        ({"flyball.dev/server": ""}, (8000,), "flyball.dev/server is ''; set one of vllm, triton, tgi, sglang"),
+        ({"flyball.dev/work": "steps"}, (8000,), "flyball.dev/work is 'steps'; set requests or tokens"),
+        ({}, (), "has no page; set prometheus.io/port"),
+    ],
+)
+def test_annotations_that_say_too_little(more: dict[str, str], ports: tuple[int, ...], says: str) -> None:
+    (found,) = pods_of(answer(pod("a", said() | more, ports=ports)).encode())
+    with pytest.raises(ConfigError, match=f"^pod ml/a: {says}"):
+        discovered(found)
+
+
+def test_pods_come_and_go_as_rows(tmp_path: Path) -> None:
+    (tmp_path / "token").write_text("abc")
+    with page_server() as api, page_server() as one, page_server() as two:
+        for server, page in ((one, vllm(Work(active=3))), (two, sglang(Work(active=5)))):
+            server.say("/health")
+            server.say("/metrics", page)
+
+        def at(url: str, **more: str) -> dict[str, str]:
+            return said(**more) | {"prometheus.io/port": url.rpartition(":")[2]}
+
+        first = pod("chat-a", at(one.url))
+        second = pod("tool-b", at(two.url, workload="tool") | {"flyball.dev/server": "sglang"})
+        waits = pod("chat-c", at(one.url), phase="Pending", ip=None)
+        wrong = pod("chat-d", at(one.url) | {"flyball.dev/server": "other"})
+        api.say(PODS, answer(first, waits, wrong))
+        settings = KubernetesSettings(enabled=True, url=api.url, period_s=0.05, token_file=str(tmp_path / "token"))
+        collector = WorkloadCollector(WorkloadsConfig(period_s=0.05, kubernetes=settings), "n1", environ={})
+
+        def rows() -> dict[tuple[str, str], tuple[float, float]]:
+            read: list[KeyedReading] = collector.read(0, 1)
+            return {key: (float(row[ACTIVE]), float(row[READY])) for one in read for key, row in one.rows.items()}
+
+        try:
+            until(lambda: rows().get(("chat", "chat-a")) == (3, 1))
+            assert rows()["chat", "chat-c"][1] == 0
+            assert math.isnan(rows()["chat", "chat-d"][1])
+            problems = collector.problems()
+            assert (problems["chat/chat-a"], problems["chat/chat-c"], problems["kubernetes"]) == ("", "", "")
+            assert "what it announces does not say" in str(problems["chat/chat-d"])
+            allocation = next(a for a in collector.parts().allocations if a.replica == "chat-a")
+            assert allocation.runtime == "kubernetes"
+            assert allocation.labels == {"namespace": "ml", "pod": "chat-a", "uid": first["metadata"]["uid"]}
+            api.say(PODS, answer(second))
+            until(lambda: rows() == {("tool", "tool-b"): (5, 1)})
+            assert [(a.workload, a.replica) for a in collector.parts().allocations] == [("tool", "tool-b")]
+        finally:
+            collector.close()

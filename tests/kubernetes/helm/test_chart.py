@@ -1,0 +1,224 @@
+"""The Helm chart: what it renders, what a real API server's pod security says of it, and what its rights are."""
+
+import json
+import shutil
+import subprocess
+from pathlib import Path
+from typing import Any, cast
+
+import kubernetes_validate  # type: ignore[import-untyped]
+import pytest
+import yaml
+from tests.conftest import ROOT
+from tests.kubernetes.controlplane import ControlPlane
+from tests.kubernetes.helm.chart import (
+    AGENTS,
+    CHART,
+    EVERYTHING,
+    NAMESPACE,
+    Helm,
+    Object,
+    complaints,
+    find,
+    helm_program,
+    pods,
+)
+
+from flyball_contracts.config import Config, parse_config
+
+pytestmark = pytest.mark.integration
+RIGHTS = ("actuator.yaml", "agent.yaml", "controller.yaml")
+
+
+@pytest.fixture(scope="module")
+def helm(tmp_path_factory: pytest.TempPathFactory) -> Helm:
+    program = helm_program()
+    if program is None:
+        pytest.skip("no helm; run infra/helm/fetch")
+    return Helm(program, tmp_path_factory.mktemp("helm"))
+
+
+@pytest.fixture(scope="module")
+def whole(helm: Helm) -> list[Object]:
+    return helm.render(*EVERYTHING)
+
+
+def test_helm_itself_finds_nothing(helm: Helm) -> None:
+    done = helm.run("lint", "--strict", str(CHART), *EVERYTHING)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+@pytest.mark.parametrize("version", ["1.29", "1.34"])
+def test_every_object_fits_its_schema(whole: list[Object], version: str) -> None:
+    for one in whole:
+        if one["apiVersion"].partition("/")[0] != "flyball.dev":
+            cast("Any", kubernetes_validate).validate(one, version, strict=True)
+
+
+@pytest.mark.parametrize("more", [(), ("--set", "agent.metrics.open=true"), ("--set", "networkPolicy.enabled=false")])
+def test_a_linter_finds_nothing(helm: Helm, more: tuple[str, ...]) -> None:
+    assert complaints(helm.render(*EVERYTHING, *more)) == []
+
+
+def test_kube_linter_finds_nothing(whole: list[Object], tmp_path: Path) -> None:
+    linter = shutil.which("kube-linter")
+    if linter is None:
+        print("NOT TRIED: kube-linter itself; this machine has none, and its module is not served")
+        return
+    rendered = tmp_path / "flyball.yaml"
+    rendered.write_text(yaml.safe_dump_all(whole))
+    done = subprocess.run([linter, "lint", str(rendered)], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_the_rights_are_those_of_infra_kubernetes(whole: list[Object]) -> None:
+    shipped: dict[str, Any] = {}
+    for name in RIGHTS:
+        documents = yaml.safe_load_all((ROOT / "infra" / "kubernetes" / name).read_text())
+        shipped |= {one["metadata"]["name"]: one["rules"] for one in documents if one["kind"] == "ClusterRole"}
+    assert {one["metadata"]["name"]: one["rules"] for one in whole if one["kind"] == "ClusterRole"} == shipped
+    assert not [one for one in whole if one["kind"] == "Role"]
+    bound = {
+        (one["kind"], one["roleRef"]["name"], one["metadata"].get("namespace", "")): [
+            (subject["name"], subject["namespace"]) for subject in one["subjects"]
+        ]
+        for one in whole
+        if one["kind"].endswith("Binding")
+    }
+    assert bound == {
+        ("ClusterRoleBinding", "flyball-agent", ""): [("flyball-agent", AGENTS)],
+        ("ClusterRoleBinding", "flyball-actuator-nodes", ""): [("flyball-actuator", NAMESPACE)],
+        ("ClusterRoleBinding", "flyball-controller", ""): [("flyball-controller", NAMESPACE)],
+        ("ClusterRoleBinding", "flyball-controller-machines", ""): [("flyball-controller", NAMESPACE)],
+        ("RoleBinding", "flyball-actuator", "ml"): [("flyball-actuator", NAMESPACE)],
+        ("RoleBinding", "flyball-actuator", "apps"): [("flyball-actuator", NAMESPACE)],
+    }
+
+
+def test_only_what_calls_the_api_server_has_a_token(whole: list[Object]) -> None:
+    tokens = {name for name, pod in pods(whole) if pod["spec"].get("automountServiceAccountToken")}
+    assert tokens == {"flyball-actuator", "flyball-agent", "flyball-controller"}
+    accounts = [one for one in whole if one["kind"] == "ServiceAccount"]
+    assert all(one["automountServiceAccountToken"] is False for one in accounts)
+
+
+def test_the_custom_resources_are_the_generated_ones(whole: list[Object]) -> None:
+    generated = list(yaml.safe_load_all((ROOT / "infra" / "kubernetes" / "crds.yaml").read_text()))
+    assert [one for one in whole if one["kind"] == "CustomResourceDefinition"] == generated
+
+
+def test_a_change_of_what_is_shipped_reaches_the_chart() -> None:
+    for name in (*(f"files/{one}" for one in RIGHTS), "crds/crds.yaml"):
+        link = CHART / name
+        assert link.is_symlink()
+        assert link.resolve() == ROOT / "infra" / "kubernetes" / link.name
+
+
+def test_the_configuration_loads_and_is_what_the_values_say(helm: Helm, whole: list[Object]) -> None:
+    for name, space in (("flyball", NAMESPACE), ("flyball-agent", AGENTS)):
+        config = parse_config(find(whole, "ConfigMap", name, space)["data"]["flyball.yaml"], Config)
+        assert config.kafka.bootstrap == "kafka.kafka.svc:9092"
+        assert config.agent.cell == config.controller.cell == "eu-1"
+        assert config.actuator.mode == "dry_run"
+        (platform,) = config.actuator.platforms
+        assert (platform.driver, platform.cells, platform.namespaces) == ("kubernetes", ("eu-1",), ("ml", "apps"))
+        assert config.worker.signing_key == "/etc/flyball-signing/signing.pem"
+    over = helm.render(*EVERYTHING, "--set", "config.worker.sizing.policy=shadow_selection,config.agent.period_s=2")
+    config = parse_config(find(over, "ConfigMap", "flyball", NAMESPACE)["data"]["flyball.yaml"], Config)
+    assert (config.worker.sizing.policy, config.agent.period_s, config.agent.cell) == ("shadow_selection", 2.0, "eu-1")
+
+
+def test_the_agents_port_is_closed_until_it_is_opened(helm: Helm, whole: list[Object]) -> None:
+    def shown(objects: list[Object]) -> tuple[str, Any, Any]:
+        daemon = find(objects, "DaemonSet", "flyball-agent")
+        (agent,) = daemon["spec"]["template"]["spec"]["containers"]
+        config = parse_config(find(objects, "ConfigMap", "flyball-agent")["data"]["flyball.yaml"], Config)
+        return config.agent.export.metrics_listen, agent.get("ports"), agent["livenessProbe"]["httpGet"].get("host")
+
+    assert shown(whole) == ("127.0.0.1:9400", None, "127.0.0.1")
+    listen, (port,), host = shown(helm.render(*EVERYTHING, "--set", "agent.metrics.open=true"))
+    assert (listen, port["hostPort"], host) == ("0.0.0.0:9400", 9400, None)
+
+
+def test_secrets_are_named_and_never_held(whole: list[Object]) -> None:
+    assert not [one for one in whole if one["kind"] == "Secret"]
+    named = {
+        volume["secret"]["secretName"]
+        for _, pod in pods(whole)
+        for volume in pod["spec"]["volumes"]
+        if "secret" in volume
+    }
+    assert named == {"kafka-client", "signing"}
+    (page,) = find(whole, "Deployment", "flyball-dashboard")["spec"]["template"]["spec"]["containers"]
+    assert page["env"] == [
+        {"name": "FLYBALL_DASHBOARD_TOKEN", "valueFrom": {"secretKeyRef": {"name": "page", "key": "token"}}}
+    ]
+
+
+def test_a_configuration_with_a_password_is_a_secret(helm: Helm) -> None:
+    objects = helm.render(*EVERYTHING, "--set", "configSecret=flyball-config")
+    assert not [one for one in objects if one["kind"] == "ConfigMap"]
+    for _, pod in pods(objects):
+        (config,) = [volume for volume in pod["spec"]["volumes"] if volume["name"] == "config"]
+        assert config["secret"]["secretName"] == "flyball-config"
+        assert "configMap" not in config
+
+
+def test_nothing_comes_in_or_goes_out_but_what_is_said(whole: list[Object]) -> None:
+    policies = {one["metadata"]["name"]: one["spec"] for one in whole if one["kind"] == "NetworkPolicy"}
+    closed = policies["flyball-default-deny"]
+    assert closed["policyTypes"] == ["Ingress", "Egress"]
+    assert "ingress" not in closed
+    assert "egress" not in closed
+    here = {name: pod["metadata"]["labels"] for name, pod in pods(whole) if name != "flyball-agent"}
+    assert all(closed["podSelector"]["matchLabels"].items() <= labels.items() for labels in here.values())
+    (api,) = policies["flyball-api-server"]["podSelector"]["matchExpressions"]
+    assert api["values"] == ["flyball-actuator", "flyball-controller"]
+    assert [name for name, spec in policies.items() if "ingress" in spec] == ["flyball-dashboard"]
+
+
+@pytest.mark.parametrize(
+    ("values", "says"),
+    [
+        ((), "at '/kafka/bootstrap'"),
+        (("kafka.bootstrap=kafka",), "at '/kafka/bootstrap'"),
+        (("kafka.bootstrap=k:1", "actuator.mode=live", "actuator.namespaces={ml}"), "at '/actuator/allow'"),
+        (("kafka.bootstrap=k:1", "dashboard.enabled=true"), "at '/dashboard/tokenSecret/name'"),
+        (("kafka.bootstrap=k:1", "image.tag=latest"), "at '/image/tag'"),
+        (("kafka.bootstrap=k:1", "kafka.client.sasl\\.password=x"), "at '/kafka/client/sasl.password'"),
+        (("kafka.bootstrap=k:1", "worker.replica=2"), "additional properties 'replica' not allowed"),
+    ],
+)
+def test_wrong_values_are_refused_with_their_place(helm: Helm, values: tuple[str, ...], says: str) -> None:
+    arguments = [part for value in values for part in ("--set", value)]
+    done = helm.run("template", str(CHART), *arguments)
+    assert done.returncode != 0
+    assert says in done.stderr
+
+
+def test_pod_security_of_the_api_server_takes_every_pod(control_plane: ControlPlane, whole: list[Object]) -> None:
+    levels = {f"level-{level}": level for level in ("restricted", "privileged")}
+    for name, level in levels.items():
+        labels = {"pod-security.kubernetes.io/enforce": level, "pod-security.kubernetes.io/enforce-version": "latest"}
+        control_plane.apply({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name, "labels": labels}})
+
+    def asked(name: str, template: Object, space: str) -> tuple[int, str]:
+        spec = {
+            key: value
+            for key, value in template["spec"].items()
+            if key not in ("runtimeClassName", "priorityClassName")
+        }
+        pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name}, "spec": spec}
+        status, answer = control_plane.request("POST", f"/api/v1/namespaces/{space}/pods?dryRun=All", pod)
+        return status, json.dumps(answer)
+
+    for name, template in pods(whole):
+        status, answer = asked(name, template, "level-restricted")
+        if name == "flyball-agent":
+            assert status == 403
+            assert "violates PodSecurity" in answer
+            assert asked(name, template, "level-privileged")[0] == 201
+        else:
+            assert status == 201, answer
+    agents = find(whole, "Namespace", AGENTS)
+    assert agents["metadata"]["labels"]["pod-security.kubernetes.io/enforce"] == "privileged"
