@@ -87,7 +87,7 @@ class Replay(Engine):
 
 
 def replayed(log: Log, worker: WorkerConfig, partitions: Mapping[str, int]) -> tuple[list[DemandTick], list[Any]]:
-    """Demand and decisions of the pure engine on all frames and events, tick by tick, on the tables as they were used."""
+    """Demand and decisions of the pure engine on all frames and events, tick by tick, on the tables that were used."""
     engine = Replay(log, worker, partitions)
     demand: list[DemandTick] = []
     decisions: list[Any] = []
