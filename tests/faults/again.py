@@ -93,9 +93,13 @@ def replayed(log: Log, worker: WorkerConfig, partitions: Mapping[str, int]) -> t
     decisions: list[Any] = []
     for _, batch in groupby(log.sources, key=lambda m: order_of(m)[0]):
         for m in engine.feed([_incoming(m) for m in batch]):
-            if m.topic in (DEMAND.name, DECISIONS.name):
-                said = decode_record(m.topic, m.value, m.headers)
-                (demand if isinstance(said, DemandTick) else decisions).append(said)
+            if m.topic not in (DEMAND.name, DECISIONS.name):
+                continue
+            said = decode_record(m.topic, m.value, m.headers)
+            if isinstance(said, DemandTick):
+                demand.append(said)
+            else:
+                decisions.append(said)
     return demand, decisions
 
 
