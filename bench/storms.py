@@ -50,7 +50,9 @@ class Reader:
         self.decisions: dict[str, AnyDecision] = {}
         self.outcomes: list[Outcome] = []
         self.first_ns, self.last_ns = 0, 0
-        self._consumer = Consumer(consumer_settings(bootstrap, group="bench-storms", client_id="bench-storms"))
+        quiet = {"log_level": "0"}  # the broker is not there at first, and gone in the end
+        settings = consumer_settings(bootstrap, group="bench-storms", client_id="bench-storms", extra=quiet)
+        self._consumer = Consumer(settings)
         self._placed = False
 
     def poll(self) -> None:

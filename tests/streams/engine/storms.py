@@ -4,7 +4,7 @@ The oracle goes by decisions and outcomes alone, in event time, so it reads a br
 """
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import pairwise
 from typing import NamedTuple
 
@@ -59,7 +59,7 @@ def is_urgent(d: AnyDecision) -> bool:
     return d.replicas - d.replicas_before > SHORTAGE * d.replicas_before
 
 
-def _judged(name: str, found: Sequence[AnyDecision], ends: dict[str, str], cooldown_s: float) -> Target:
+def _judged(name: str, found: Sequence[AnyDecision], ends: Mapping[str, str], cooldown_s: float) -> Target:
     times = [d.time_ns for d in found]
     clock = Counter(at // MINUTE_NS for at in times)
     most = max(sum(at <= other < at + MINUTE_NS for other in times) for at in times)
@@ -75,7 +75,7 @@ def _judged(name: str, found: Sequence[AnyDecision], ends: dict[str, str], coold
     return Target(name, len(found), most, sum(n > 1 for n in clock.values()), urgent, crowded, refused, repeated)
 
 
-def _repeated(found: Sequence[AnyDecision], ends: dict[str, str], cooldown_s: float) -> tuple[list[str], int]:
+def _repeated(found: Sequence[AnyDecision], ends: Mapping[str, str], cooldown_s: float) -> tuple[list[str], int]:
     """Decisions within the window of a refusal of the same, and how many refusals there were."""
     row: dict[tuple[object, ...], tuple[int, int]] = {}
     repeated: list[str] = []
