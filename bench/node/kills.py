@@ -15,7 +15,7 @@ KILLS, QUICK_KILLS = 1_000, 40
 CHILD = """
 import json, sys
 from pathlib import Path
-from tests.collectors.spool_kills import torture
+from tests.collectors.spool.spool_kills import torture
 
 print(json.dumps(torture(Path(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3]))))
 """

@@ -86,14 +86,21 @@ class Replay(Engine):
         return super()._deliver(message)
 
 
-def replayed(log: Log, worker: WorkerConfig, partitions: Mapping[str, int]) -> list[Any]:
-    """Decisions of the pure engine on all frames and events, tick by tick, and on the tables as they were used."""
+def replayed(log: Log, worker: WorkerConfig, partitions: Mapping[str, int]) -> tuple[list[DemandTick], list[Any]]:
+    """Demand and decisions of the pure engine on all frames and events, tick by tick, on the tables that were used."""
     engine = Replay(log, worker, partitions)
-    found: list[Any] = []
+    demand: list[DemandTick] = []
+    decisions: list[Any] = []
     for _, batch in groupby(log.sources, key=lambda m: order_of(m)[0]):
-        sent = engine.feed([_incoming(m) for m in batch])
-        found += [decode_record(m.topic, m.value, m.headers) for m in sent if m.topic == DECISIONS.name]
-    return found
+        for m in engine.feed([_incoming(m) for m in batch]):
+            if m.topic not in (DEMAND.name, DECISIONS.name):
+                continue
+            said = decode_record(m.topic, m.value, m.headers)
+            if isinstance(said, DemandTick):
+                demand.append(said)
+            else:
+                decisions.append(said)
+    return demand, decisions
 
 
 def _read_tables(directory: Directory, messages: Iterable[RecordedMessage]) -> None:

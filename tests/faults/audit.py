@@ -2,6 +2,7 @@
 
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
+from itertools import zip_longest
 from typing import Any, NamedTuple
 
 import msgspec
@@ -13,6 +14,7 @@ from flyball_contracts.records import AnyDecision, DemandTick, Inventory, Migrat
 from flyball_contracts.simulated import Operation
 
 SHOWN = 8
+DEMANDED = "demand follows from the frames"
 LOST, MADE_UP = "no decision is lost", "no decision is made up"
 GIVEN_UP = "no service ends by itself"
 SAME_TICK = "each decision is at its tick"
@@ -67,6 +69,35 @@ def one_content(messages: Iterable[tuple[str, bytes]]) -> Finding:
         contents[identity].add(value)
     broken = [f"{identity}: {len(values)} contents" for identity, values in contents.items() if len(values) > 1]
     return Finding("no decision has two contents", len(contents), broken)
+
+
+def same_demand(said: Iterable[DemandTick], again: Iterable[DemandTick]) -> Finding:
+    """What node lanes said first of each tick is what they say of the same frames, whatever was killed between.
+
+    How far the tables had been read by then is another matter.
+    """
+    first, replayed = _first(said), _first(again)
+    broken = [
+        f"{source} to {partition}, tick {index}: {_difference(told, replayed.get((source, partition, index, part)))}"
+        for (source, partition, index, part), told in first.items()
+        if told != replayed.get((source, partition, index, part))
+    ]
+    return Finding(DEMANDED, len(first), broken)
+
+
+def _first(said: Iterable[DemandTick]) -> dict[tuple[str, int, int, int], DemandTick]:
+    found: dict[tuple[str, int, int, int], DemandTick] = {}
+    for one in said:
+        plain = msgspec.structs.replace(one, table_offsets={})
+        found.setdefault((one.source, one.partition, one.tick.index, one.part), plain)
+    return found
+
+
+def _difference(told: DemandTick, again: DemandTick | None) -> str:
+    if again is None:
+        return "not said in a replay"
+    pairs = [(told.tick, again.tick), *zip_longest(told.demands, again.demands)]
+    return "; ".join(f"{a} instead of {b}" for a, b in pairs if a != b)[:600]
 
 
 def as_replayed(decisions: Sequence[AnyDecision], reference: Sequence[AnyDecision]) -> tuple[Finding, Finding, Finding]:
@@ -166,8 +197,12 @@ def table(findings: Sequence[Finding]) -> str:
 
 
 def _marks(demand: Sequence[DemandTick], proposals: Sequence[ProposalTick]) -> dict[tuple[str, int], Tick]:
+    """Ticks as they were told first: that is what counts for whoever hears them."""
+    found: dict[tuple[str, int], Tick] = {}
     told: list[DemandTick | ProposalTick] = [*demand, *proposals]
-    return {(one.source, one.tick.index): one.tick for one in told}
+    for one in told:
+        found.setdefault((one.source, one.tick.index), one.tick)
+    return found
 
 
 def _deed(d: AnyDecision) -> tuple[object, ...]:

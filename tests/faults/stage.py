@@ -130,10 +130,12 @@ class Stage:
             health = self._health[f"worker-{i}"] = folder / f"worker-{i}.health"
             arguments[f"worker-{i}"] = ["worker", "--config", str(common), "--health-file", str(health)]
         self.services = {name: Service(name, folder, words) for name, words in arguments.items()}
-        self._asker = Consumer(consumer_settings(self.broker.bootstrap, group="asker", client_id="faults"))
-        self._group = Consumer(  # it never joins
-            consumer_settings(self.broker.bootstrap, group=self.config.worker.app, client_id="faults")
-        )
+        quiet = {"log_level": "0"}  # that the broker is down is what is wanted
+        settings = [
+            consumer_settings(self.broker.bootstrap, group=group, client_id="faults", extra=quiet)
+            for group in ("asker", self.config.worker.app)
+        ]
+        self._asker, self._group = (Consumer(one) for one in settings)  # neither joins its group
         self._stack.callback(self._close)
 
     def __enter__(self) -> Self:

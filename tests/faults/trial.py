@@ -108,11 +108,13 @@ def judge(remains: Remains, undisturbed: EndState | None) -> list[Finding]:
     outcomes: list[Outcome] = [o for o in records.get(OUTCOMES.name, []) if o.decision in known]
     demand, proposals = records.get(DEMAND.name, []), records.get(PROPOSALS.name, [])
     log = again.Log(logs)
-    reference = [d for d in again.replayed(log, remains.worker, PARTITIONS) if d.time_ns <= remains.until_ns]
+    demand_again, decided_again = again.replayed(log, remains.worker, PARTITIONS)
+    reference = [d for d in decided_again if d.time_ns <= remains.until_ns]
     findings = [
         audit.one_effect(decisions, remains.operations),
         audit.one_last_word(decisions, outcomes),
         audit.one_content(contents),
+        audit.same_demand(demand, demand_again),
         *again.said_again(log, remains.worker, PARTITIONS),
         *audit.as_replayed(decisions, reference),
         audit.no_frame_lost(records.get(TELEMETRY.name, [])),

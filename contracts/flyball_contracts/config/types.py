@@ -204,7 +204,8 @@ class WorkerConfig(Section, frozen=True):
     ``lane_lateness_ticks``.
     ``max_ahead_ticks`` is how far ahead of them a message may be before it is refused. ``table_age_s`` is how old a
     specification, curve or outcome must be at the end of a tick to count in it, and a tick old at least: those that are
-    younger may be on their way still. ``signing_key`` is the PEM file
+    younger may be on their way still. A target gets at most one decision in ``decision_interval_s``, unless a device
+    fails, others lack room, or it gets more than a quarter more replicas. ``signing_key`` is the PEM file
     of the private key with which decisions are signed, empty for none.
     """
 
@@ -214,6 +215,7 @@ class WorkerConfig(Section, frozen=True):
     max_ahead_ticks: Count = 120
     table_age_s: Positive = 1.0
     decision_ttl_s: Positive = 120.0
+    decision_interval_s: NotNegative = 60.0
     profile_every_ticks: Count = 60
     snapshot_every_s: Positive = 30.0
     watchdog_s: Positive = 60.0

@@ -16,7 +16,9 @@ from flyball_streams.engine.known import Held as Held, Known, Replica as Replica
 from flyball_streams.engine.offsets import as_offsets
 
 VERSIONS_KEPT = 64
-"""Records of a key that are kept for views whose ticks are behind, the newest of them."""
+MOST_VERSIONS = 8192
+"""Records of a key that are kept for frames and ticks that are behind, the newest of them; and more in a small cell, as
+many as :data:`MOST_VERSIONS` shared among all keys: a node's inventory may change that often within a backlog."""
 OF_BEFORE = -1
 """Offset of a record that was read of a topic which was made again since: it is before all others."""
 Key: TypeAlias = tuple[str, str, str]
@@ -101,7 +103,7 @@ class Directory(Known):
         entry = Entry(topic, partition, self._place(topic, partition, offset), Tombstone(topic, key))
         told = self._entries.setdefault((topic, key, ""), [])
         told.append(entry)
-        if len(told) > VERSIONS_KEPT:
+        while len(told) > self._versions_kept():
             _drop_oldest(told)
         self._drop(topic, key)
         self._tell(entry)
@@ -150,11 +152,15 @@ class Directory(Known):
         if isinstance(record, Outcome):
             while len(self._outcomes) > MOST_OUTCOMES:
                 del self._outcomes[next(iter(self._outcomes))]
-        elif len(told) > VERSIONS_KEPT:
-            _drop_oldest(told)
+        else:
+            while len(told) > self._versions_kept():
+                _drop_oldest(told)
         if isinstance(record, Inventory):
             self._note_epoch(record)
         return True
+
+    def _versions_kept(self) -> int:
+        return max(VERSIONS_KEPT, MOST_VERSIONS // max(1, len(self._entries)))
 
     def _is_deleted(self, record: Row, told: list[Entry]) -> bool:
         """Whether a tombstone came after what was told of a key."""
@@ -167,7 +173,7 @@ class Directory(Known):
         same = epochs.get((record.boot_id, record.epoch))
         if same is None or supersedes(record, same):
             epochs[record.boot_id, record.epoch] = record
-        while len(epochs) > VERSIONS_KEPT:
+        while len(epochs) > self._versions_kept():
             del epochs[min(epochs, key=lambda e: (epochs[e].time_ns, e))]
 
     def _begin_anew(self, topic: str, partition: int) -> None:

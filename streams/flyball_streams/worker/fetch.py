@@ -61,21 +61,22 @@ class Fetch:
             self._consumer.pause(held)
         self._held = set(places)
 
-    def take(self, on_first: Callable[[], object]) -> Fetched:
+    def take(self, on_taken: Callable[[], object]) -> Fetched:
         """Wait a moment for messages and take what is there; what a broker reports instead of a message is logged.
 
-        ``on_first`` is called at the first message.
+        ``on_taken`` is called once all of them are here, if there are any: whoever asks then how far the tables go
+        hears of all that these messages may name, however long the process stood still meanwhile.
         """
         batches: dict[Any, list[Incoming]] = {}
         messages = self._consumer.consume(1, WAIT_S)
-        if messages:
-            on_first()
         until_s, more = time.monotonic() + BURST_S, bool(messages)
         while more and len(messages) < MOST and time.monotonic() < until_s:
             time.sleep(PACE_S)  # consume() itself would wait for all that it may take
             rest = self._consumer.consume(MOST - len(messages), 0.0)
             messages += rest
             more = bool(rest)
+        if messages:
+            on_taken()
         for m in messages:
             error = m.error()
             if error is not None:

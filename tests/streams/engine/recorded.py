@@ -25,7 +25,7 @@ from flyball_streams.engine.node import NodeLane
 PARTITIONS = {name: topic.partitions for name, topic in TOPICS.items()}
 TICKS = 60
 SIZING = msgspec.structs.replace(CONFIG.sizing, reversal_cooldown_s=20.0, cooldown_s=5.0)
-WORKER = msgspec.structs.replace(CONFIG, sizing=SIZING, profile_every_ticks=5)
+WORKER = msgspec.structs.replace(CONFIG, sizing=SIZING, profile_every_ticks=5, decision_interval_s=0.0)
 SMALL = FleetConfig(
     cell="small",
     seed=7,

@@ -1,16 +1,18 @@
 """A tick is decided on the tables as they were when it began, whatever a reader knows by then."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import pytest
 from hypothesis import given, strategies as st
 from tests.streams.engine.recorded import SMALL, TICKS, WORKER, Recorded, decisions, record, replay, restored
-from tests.streams.engine.scene import CELL, PERIOD_NS, START_NS, inventory, spec, tick
+from tests.streams.engine.scene import CELL, CONFIG, FIRST, PERIOD_NS, START_NS, Agent, Out, inventory, spec, tick
 
-from flyball_contracts.records import Allocation, Inventory, Outcome, Signal, TableOffsets, WorkloadSpec
+from flyball_contracts.records import Allocation, DemandTick, Inventory, Outcome, Signal, TableOffsets, WorkloadSpec
 from flyball_contracts.tables import Row, Tables
 from flyball_contracts.topics import INVENTORY, OUTCOMES, SIGNALS, WORKLOADS
 from flyball_streams.engine import Directory, Engine, Incoming
+from flyball_streams.engine.directory import VERSIONS_KEPT
+from flyball_streams.engine.node import NodeLane
 from flyball_streams.engine.view import View
 
 TABLES = {INVENTORY.name, WORKLOADS.name, SIGNALS.name, OUTCOMES.name}
@@ -241,3 +243,26 @@ def test_what_compaction_left_stands_for_what_it_deleted_where_a_lane_begins_wit
     view = View(directory, CELL, base={WORKLOADS.name: (8,)})
     view.advance(tick(0), {WORKLOADS.name: (5,)})
     assert [spec.workload for spec in view.workloads(CELL)] == ["old"]
+
+
+def test_a_backlog_is_read_with_the_inventories_of_its_time_however_often_a_node_changed() -> None:
+    """Of a small cell as many are kept as a backlog may name, not the same few as of a large one."""
+    changes = 2 * VERSIONS_KEPT
+    agents = [Agent(inventory("n", 2, held, epoch=e, time_ns=START_NS + e * PERIOD_NS)) for e, held in took(changes)]
+    directory = Directory()
+    for agent in agents:
+        directory.apply(agent.inventory)
+    lane = NodeLane(0, CONFIG, directory, 1)
+    frames = [f for e, agent in enumerate(agents) for f in agent.frames(e, seq=e, schemas=[1])]
+    out = Out(lane.step(frames + Agent(agents[-1].inventory).frames(changes + CONFIG.lateness_ticks, schemas=[1])))
+    shown = {d.tick.index - FIRST: [x.workload for x in d.demands] for d in out.of(DemandTick)}
+    assert out.refusals() == []
+    assert [shown[e] for e in range(changes)] == [[held[0].workload] for _, held in took(changes)]
+    view = View(directory, CELL)
+    view.advance(tick(1))
+    assert [r.workload for r in view.replicas("w1")] == ["w1"]
+
+
+def took(changes: int) -> Iterator[tuple[int, list[Allocation]]]:
+    """Epochs of a node that runs another workload from each tick on."""
+    return ((e, [Allocation(workload=f"w{e % 2}", replica=f"{e}", devices=(0,))]) for e in range(changes))

@@ -9,6 +9,7 @@ from flyball_contracts.records import Effect, Evidence, Proposal, Tick, Workload
 from flyball_streams.engine.cell.actions.victims import Holders
 from flyball_streams.engine.cell.backoff import Attempt, Rule, Waited
 from flyball_streams.engine.cell.memory import Memory, Order, outstanding, replicas_at
+from flyball_streams.engine.cell.pace import Pace
 from flyball_streams.engine.cell.placement import Place, Placement
 from flyball_streams.engine.cell.sight import Sight
 from flyball_streams.engine.known import Known, Replica
@@ -35,6 +36,7 @@ class Cycle:
         self.now_ns = tick.end_ns
         self.period_ns = tick.period_ns
         self.rule = Rule(config.sizing.cooldown_s, config.sizing.tolerance)
+        self.pace = Pace(memory.decided, config.decision_interval_s)
         self.decided: set[str] = set()
         self.unmet = False
         self._sight = sight
@@ -87,15 +89,22 @@ class Cycle:
         """Whether nothing runs of a workload that is asked for."""
         return wanted > 0 and not self.directory.held(workload).replicas
 
-    def admit(self, subject: str, wanted: Attempt, *, urgent: bool = False) -> Waited | None:
-        """What to say of attempts before when a decision may be made now, ``None`` while it has to wait."""
-        if subject in self.decided:
+    def admit(
+        self, subject: str, wanted: Attempt, *, target: str = "", urgent: bool = False, emergency: bool = False
+    ) -> Waited | None:
+        """What to say of attempts before when a decision may be made now, ``None`` while it has to wait.
+
+        ``target`` is the workload, where that is not the subject. What is urgent waits less long after it came to
+        nothing; an emergency does not wait for the interval between decisions about a target.
+        """
+        if subject in self.decided or not (emergency or self.pace.is_due(target or subject, self.now_ns)):
             return None
         return self.memory.backoff.admit(subject, wanted, self.now_ns, self.rule, urgent=urgent)
 
-    def issue(self, subject: str, made: Attempt) -> str:
+    def issue(self, subject: str, made: Attempt, target: str = "") -> str:
         """Take note of a decision; its id."""
         identity = decision_id(self.cell, subject, self.now_ns)
+        self.pace.note(target or subject, self.now_ns)
         self.decided.add(subject)
         self.memory.backoff.note(subject, made, identity, self.now_ns, self.rule)
         return identity

@@ -78,7 +78,8 @@ class Preempted(msgspec.Struct):
 class Memory(msgspec.Struct):
     """Orders by workload, moves by replica, quarantined devices and until when, who gave way, and times of resizes.
 
-    ``heard`` are outcomes, by decision, that no tick has learned yet; ``backoff`` is what had no effect.
+    ``heard`` are outcomes, by decision, that no tick has learned yet; ``backoff`` is what had no effect. ``decided`` is
+    the time of the newest decision about each target.
     """
 
     orders: dict[str, Order] = {}
@@ -88,6 +89,7 @@ class Memory(msgspec.Struct):
     resized: dict[str, int] = {}
     heard: dict[str, Heard] = {}
     backoff: Backoff = msgspec.field(default_factory=Backoff)
+    decided: dict[str, int] = {}
 
     def heed(self, outcome: Outcome) -> None:
         """Note an outcome; the next tick learns it."""

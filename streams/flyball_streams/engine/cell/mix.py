@@ -6,6 +6,7 @@ from flyball_contracts.records import Effect, Portion, Proposal, Scale, Workload
 from flyball_streams.engine.cell.actions.limits import bounded
 from flyball_streams.engine.cell.backoff import Attempt
 from flyball_streams.engine.cell.cycle import Cycle, cited
+from flyball_streams.engine.cell.pace import is_short
 
 
 def choose(cycle: Cycle, p: Proposal, spec: WorkloadSpec) -> Iterator[Scale]:
@@ -20,7 +21,7 @@ def choose(cycle: Cycle, p: Proposal, spec: WorkloadSpec) -> Iterator[Scale]:
         cycle.unmet |= wanted > running
         return
     made = Attempt("choose", _named(counts), running, wanted)
-    waited = cycle.admit(name, made, urgent=cycle.wakes(name, wanted))
+    waited = cycle.admit(name, made, urgent=cycle.wakes(name, wanted), emergency=is_short(running, wanted))
     if waited is None:
         return
     cycle.memory.preempted.pop(name, None)

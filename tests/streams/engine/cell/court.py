@@ -13,7 +13,7 @@ from flyball_streams.engine import Directory
 from flyball_streams.engine.cell.arbiter import Arbiter
 
 SIZING = msgspec.structs.replace(CONFIG.sizing, reversal_cooldown_s=30.0, cooldown_s=5.0)
-QUICK = msgspec.structs.replace(CONFIG, sizing=SIZING, decision_ttl_s=60.0)
+QUICK = msgspec.structs.replace(CONFIG, sizing=SIZING, decision_ttl_s=60.0, decision_interval_s=0.0)
 
 
 class Court:

@@ -19,7 +19,7 @@ SETTINGS = settings(
 )
 HOLD_S, INTERVAL_S = 30.0, 5.0
 SIZING = msgspec.structs.replace(CONFIG.sizing, reversal_cooldown_s=HOLD_S, cooldown_s=INTERVAL_S)
-QUICK = msgspec.structs.replace(CONFIG, sizing=SIZING)
+QUICK = msgspec.structs.replace(CONFIG, sizing=SIZING, decision_interval_s=0.0)
 
 
 def encoded(decisions: list[AnyDecision]) -> list[bytes]:

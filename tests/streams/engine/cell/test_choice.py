@@ -53,7 +53,9 @@ class Cloud(Cell):
         self.obeys = obeys
         self.lost: set[str] = set()
         self.version = 1
-        config = msgspec.structs.replace(CONFIG, choice=self.choice, sizing=SIZING, decision_ttl_s=5.0)
+        config = msgspec.structs.replace(
+            CONFIG, choice=self.choice, sizing=SIZING, decision_ttl_s=5.0, decision_interval_s=0.0
+        )
         super().__init__(*self.inventories(), records=[CHAT, *calm(), *records], config=config)
 
     def inventories(self) -> list[Inventory]:

@@ -28,7 +28,8 @@ def migrate(cycle: Cycle, p: Proposal, spec: WorkloadSpec) -> Iterator[Migrate]:
     if room is None and p.confidence < FAILING:
         return
     made = Attempt("migrate", f"{p.node} {'room' if room else 'no room'}", 0, 0)
-    waited = cycle.admit(subject, made, urgent=True)
+    failing = p.confidence >= FAILING
+    waited = cycle.admit(subject, made, target=p.workload, urgent=True, emergency=failing)
     if waited is None:
         return
     where, model, node = "no node has room yet", "", ""
@@ -36,7 +37,7 @@ def migrate(cycle: Cycle, p: Proposal, spec: WorkloadSpec) -> Iterator[Migrate]:
         model, node = room
         where = f"node {node} has {cycle.placement.free[room]} free healthy GPUs"
         cycle.placement.take([Piece(model, node, float(devices))])
-    identity = cycle.issue(subject, made)
+    identity = cycle.issue(subject, made, p.workload)
     cycle.memory.moves[subject] = Move(
         identity, p.workload, p.replica, p.node, node, model, devices, cycle.now_ns, cycle.expiry()
     )

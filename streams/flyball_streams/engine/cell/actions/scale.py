@@ -7,6 +7,7 @@ from flyball_streams.engine.cell.actions.limits import bounded
 from flyball_streams.engine.cell.actions.preempt import give_way, granted
 from flyball_streams.engine.cell.backoff import Attempt, Waited
 from flyball_streams.engine.cell.cycle import Cycle, cited
+from flyball_streams.engine.cell.pace import is_short
 from flyball_streams.engine.cell.placement import Place
 
 
@@ -33,14 +34,15 @@ def scale(cycle: Cycle, p: Proposal, spec: WorkloadSpec) -> Iterator[AnyDecision
     grant = granted(cycle, spec, running, wanted)
     cycle.unmet |= grant.replicas < wanted
     made = Attempt("scale", "", running, grant.replicas)
-    waited = cycle.admit(name, made, urgent=cycle.wakes(name, wanted)) if grant.replicas > running else None
+    wakes, short = cycle.wakes(name, wanted), is_short(running, grant.replicas)
+    waited = cycle.admit(name, made, urgent=wakes, emergency=short) if grant.replicas > running else None
     if waited is None:
         cycle.placement.rollback(grant.mark)
         return
     yield from give_way(cycle, spec, grant)
     cycle.memory.preempted.pop(name, None)
-    short = "" if grant.replicas == wanted else f"; room for {grant.replicas} of {wanted} only"
-    reason = f"out from {running} to {grant.replicas}: {p.reason}{short}"
+    room = "" if grant.replicas == wanted else f"; room for {grant.replicas} of {wanted} only"
+    reason = f"out from {running} to {grant.replicas}: {p.reason}{room}"
     yield order(cycle, spec, made, grant.places, reason, p.confidence, cited(p), waited)
 
 

@@ -1,0 +1,34 @@
+"""How often a target hears a decision: once in an interval, unless an emergency explains the next one.
+
+An emergency is a device that fails, room that others lack, or far more replicas than there are or were ordered. What
+waits is not lost: its proposal is repeated, and decided when the interval is over.
+"""
+
+from flyball_contracts.ids import NS_PER_S
+
+SHORTAGE = 0.25
+"""Share of its replicas of which a workload must get more than that for its decision not to wait."""
+
+
+class Pace:
+    """When each target was last decided about, in ns; ``decided`` is part of a snapshot."""
+
+    def __init__(self, decided: dict[str, int], interval_s: float) -> None:
+        self._decided = decided
+        self._interval_ns = round(interval_s * NS_PER_S)
+
+    def is_due(self, target: str, now: int) -> bool:
+        """Whether the interval since the last decision about a target is over."""
+        last = self._decided.get(target)
+        return last is None or not 0 <= now - last < self._interval_ns
+
+    def note(self, target: str, now: int) -> None:
+        """A decision about a target was taken; those whose interval is over are forgotten."""
+        for name in [name for name in self._decided if self.is_due(name, now)]:
+            del self._decided[name]
+        self._decided[target] = now
+
+
+def is_short(before: int, after: int) -> bool:
+    """Whether a workload that gets ``after`` replicas instead of ``before`` lacked so many that it cannot wait."""
+    return after - before > SHORTAGE * before

@@ -1,0 +1,58 @@
+"""The tables are asked for when all messages of a fetch are here, however long a process stood still among them."""
+
+from typing import Any, cast
+
+from confluent_kafka import Producer
+from faust.types import TP
+from tests.streams.worker.rig import PARTITIONS
+
+from flyball_contracts.config import KafkaConfig
+from flyball_contracts.topics import TELEMETRY
+from flyball_streams.broker import EmbeddedBroker
+from flyball_streams.worker.fetch import Fetch
+
+PLACE = TP(TELEMETRY.name, 0)
+
+
+class Stopped:
+    """The client of a process that stops after its first message of a fetch, while the others come."""
+
+    def __init__(self, client: Any, meanwhile: Any) -> None:
+        self._client, self._meanwhile = client, meanwhile
+        self._taken = 0
+
+    def consume(self, most: int, wait_s: float) -> list[Any]:
+        """Take messages as the client does."""
+        if self._taken == 1:
+            self._meanwhile()
+            most, wait_s = 1, 10.0
+        messages = self._client.consume(most, wait_s)
+        self._taken += len(messages)
+        return cast("list[Any]", messages)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._client, name)
+
+
+def test_the_tables_are_asked_for_after_the_last_message_of_a_fetch() -> None:
+    with EmbeddedBroker(PARTITIONS) as broker:
+        producer = Producer({"bootstrap.servers": broker.bootstrap})
+        happened: list[str] = []
+
+        def send(what: str) -> None:
+            happened.append(what)
+            producer.produce(PLACE.topic, what.encode(), partition=PLACE.partition)
+            assert producer.flush(10.0) == 0
+
+        send("before")
+        fetch = Fetch(KafkaConfig(bootstrap=broker.bootstrap), "test", "test")
+        fetch.begin({PLACE: 0})
+        client: Any = fetch
+        client._consumer = Stopped(client._consumer, lambda: send("while it stood still"))
+        taken: dict[TP, list[Any]] = {}
+        while not taken:
+            taken = dict(fetch.take(lambda: happened.append("tables asked for")).batches)
+        fetch.close()
+    sent = [m.value for m in taken[PLACE]]
+    assert sent == [b"before", b"while it stood still"]
+    assert happened == ["before", "while it stood still", "tables asked for"]
