@@ -38,6 +38,7 @@ from flyball_contracts.config.gateway import (
 from flyball_contracts.config.keys import DecisionKey as DecisionKey
 from flyball_contracts.config.loader import load_config as load_config, parse_config as parse_config
 from flyball_contracts.config.nvml import GpuConfig as GpuConfig
+from flyball_contracts.config.paths import key_paths as key_paths
 from flyball_contracts.config.policies import (
     GuardPolicy as GuardPolicy,
     Limit as Limit,
@@ -48,6 +49,7 @@ from flyball_contracts.config.policies import (
 from flyball_contracts.config.pools import PoolConfig as PoolConfig
 from flyball_contracts.config.rightsizing import RightsizingConfig as RightsizingConfig
 from flyball_contracts.config.types import (
+    HORIZON_TICKS as HORIZON_TICKS,
     ActuatorConfig as ActuatorConfig,
     AgentConfig as AgentConfig,
     BlastRadius as BlastRadius,
@@ -63,7 +65,6 @@ from flyball_contracts.config.types import (
     ScalerConfig as ScalerConfig,
     Section as Section,
     SizingConfig as SizingConfig,
-    TimingConfig as TimingConfig,
     WorkerConfig as WorkerConfig,
 )
 from flyball_contracts.config.workload import (

@@ -62,19 +62,15 @@ class ChoiceConfig(Section, frozen=True):
     ``advise`` only says so, on the topic of proposals and the dashboard; ``act`` also decides, by a ``Scale`` with a
     ``mix``, and then sizes by it: give it a driver that heeds the mix.
 
-    A workload is chosen for anew at most once in ``every_s``, and moved only for a saving of at least ``least_saving``
-    of what it costs; in between it only gets more, or less, of what there is. Moving is paid back in ``pay_back_s``. An
-    offer that did not deliver, or lost what it had delivered, gives no more for ``retry_s``. Spot is bounded by the
-    objective of the workload; beside that ``survive`` of the work must still be served after the loss of any one spot
-    pool. A kilogram of carbon costs ``usd_per_carbon_kg``.
+    A workload is chosen for anew at most once in ten minutes, and moved only for a saving of a tenth of what it costs;
+    in between it only gets more, or less, of what there is. Moving is paid back in an hour. An offer that did not
+    deliver, or lost what it had delivered, gives no more for half an hour. Spot is bounded by the objective of the
+    workload; beside that ``survive`` of the work must still be served after the loss of any one spot pool. A kilogram
+    of carbon costs ``usd_per_carbon_kg``.
     """
 
     mode: Literal["off", "advise", "act"] = "advise"
     offers: tuple[Offer, ...] = ()
-    every_s: Positive = 600.0
-    least_saving: Ratio = 0.1
-    pay_back_s: Positive = 3_600.0
-    retry_s: Positive = 1_800.0
     survive: Ratio = 0.0
     usd_per_carbon_kg: NotNegative = 0.0
 

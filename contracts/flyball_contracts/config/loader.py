@@ -11,6 +11,7 @@ import msgspec
 import yaml
 
 from flyball_contracts.config.expected import expected_at
+from flyball_contracts.config.removed import remedy
 from flyball_contracts.config.yaml_text import YamlLoader, refuse_mistakes
 from flyball_contracts.errors import ConfigError
 
@@ -83,6 +84,8 @@ def _check_keys(data: Any, kind: Any, node: yaml.Node | None, name: str, path: s
         key_node, value_node = marks.get(str(key), (None, None))
         if key not in hints:
             line = key_node.start_mark.line + 1 if key_node else 1
+            if (words := remedy(where)) is not None:
+                raise ConfigError(f"{name}:{line}: {where}: was removed: {words}")
             near = difflib.get_close_matches(str(key), hints, 1, 0.5)
             hint = f"did you mean {near[0]!r}?" if near else f"valid keys: {', '.join(sorted(hints))}"
             raise ConfigError(f"{name}:{line}: {where}: unknown key; {hint}")

@@ -29,6 +29,9 @@ from flyball_contracts.config.rightsizing import RightsizingConfig
 from flyball_contracts.config.workload import WorkloadsConfig
 from flyball_contracts.topics import TOPICS
 
+HORIZON_TICKS = 60
+"""How far ahead the workers forecast; a season must be longer."""
+
 
 class KafkaConfig(Section, frozen=True):
     """Where the broker is; ``client`` holds further librdkafka settings (TLS, SASL).
@@ -87,52 +90,34 @@ class AgentConfig(Section, frozen=True):
 
 
 class ForecastConfig(Section, frozen=True):
-    """Point forecasts with conformal quantiles; rates are per tick.
+    """Point forecasts with conformal quantiles.
 
-    ``damped`` is exponential smoothing on log1p by the three rates. ``ensemble`` weighs it and others online by what
-    each was worth; with ``season_ticks`` (a day, in ticks) also those that know a season, over seven of them, which
-    takes 130 bytes for each tick of it and workload.
+    ``damped`` is exponential smoothing on log1p. ``ensemble`` weighs it and others online by what each was worth; with
+    ``season_ticks`` (a day, in ticks) also those that know a season, over seven of them, which takes 130 bytes for each
+    tick of it and workload.
 
     ``history`` is the path of a recording: forecasts of its workloads start from what it shows, where no snapshot
     knows better; "" is a start from nothing.
-
-    Trust is judged by the coverage ``lead_ticks`` ahead. A forecast is made at each tick, and published at every
-    ``publish_every_ticks``-th and whenever a proposal is based on it.
     """
 
     model: Literal["damped", "ensemble"] = "damped"
     season_ticks: Annotated[int, msgspec.Meta(ge=0)] = 0
-    level_rate: Ratio = 0.3
-    trend_rate: Ratio = 0.05
-    damping: Ratio = 0.9
-    horizon_ticks: Count = 60
-    lead_ticks: Count = 10
-    publish_every_ticks: Count = 10
-    conformal_rate: NotNegative = 0.05
-    levels: tuple[Ratio, ...] = (0.05, 0.25, 0.5, 0.75, 0.95)
-    trust_tolerance: Ratio = 0.15
-    trust_after_ticks: Count = 60
     history: str = ""
 
     def __post_init__(self) -> None:
-        """Refuse a season that is not longer than what is forecast."""
-        if self.model == "ensemble" and 0 < self.season_ticks <= self.horizon_ticks + 1:
-            raise ValueError(
-                f"season_ticks is {self.season_ticks}; pass more than horizon_ticks + 1 = {self.horizon_ticks + 1}, "
-                "or 0 for no season"
-            )
+        """Refuse a season that is not longer than the forecast."""
+        ahead = getattr(self, "horizon_ticks", HORIZON_TICKS)
+        if self.model == "ensemble" and 0 < self.season_ticks <= ahead + 1:
+            raise ValueError(f"season_ticks is {self.season_ticks}; pass more than {ahead + 1}, or 0 for no season")
 
 
 class HealthConfig(Section, frozen=True):
-    """When a device counts as anomalous, straggling or failing.
+    """When a device counts as anomalous.
 
     ``false_incidents_per_1000_gpu_days`` is how many incidents the statistical detectors may raise on clean devices.
     """
 
     false_incidents_per_1000_gpu_days: Annotated[float, msgspec.Meta(ge=0.001, le=10_000)] = 1.0
-    peer_z: Positive = 4.0
-    peer_ticks: Count = 6
-    peer_of_ticks: Count = 10
 
 
 class SizingConfig(Section, frozen=True):
@@ -140,24 +125,20 @@ class SizingConfig(Section, frozen=True):
 
     ``slo_headroom`` provides for the recent level of work plus z times its spread. z follows the share of work that
     was served in time: towards the attainment of the workload's objective or, where it has none, towards the share at
-    which late work, at ``late_cost`` times the cost of idle capacity, is worth no more of it, within ``delay_s``. z
-    moves by ``headroom_rate`` in a minute in which all work was late. The largest need of the last
-    ``stabilization_window_s`` (at most half an hour) counts. A trusted forecast may raise it to its quantile
-    ``forecast_level``, by a quarter at most; z takes back what is always too high. ``lead_time_headroom`` does the same
+    which late work, at ``late_cost`` times the cost of idle capacity, is worth no more of it, within five seconds. The
+    largest need of the last ``stabilization_window_s`` (at most half an hour) counts. A trusted forecast may raise it
+    to its median, by a quarter at most; z takes back what is always too high. ``lead_time_headroom`` does the same
     with a spread half of which is that of the need about the level one cold start earlier, and keeps for two minutes
-    what present work needed. ``forecast_band`` keeps the replicas between two quantiles of the forecast, ``level`` and
-    ``down_level``.
+    what present work needed. ``forecast_band`` keeps the replicas between the quantiles 0.75 and 0.95 of the forecast.
 
     ``shadow_selection`` runs 17 policies of fixed caution on the same demand, each with a simulated fleet. The one acts
-    that would have cost least lately, in replica seconds and late work at a price. Costs are forgotten with a time
-    constant of ``memory_s``. The price follows the share that may be late: its logarithm moves by ``price_rate`` in a
-    minute in which all the usual work was late. Forecasts are not used. It needs the ``backtest`` extra.
+    that would have cost least in the last two weeks, in replica seconds and late work at a price. The price follows the
+    share that may be late. Forecasts are not used. It needs the ``backtest`` extra.
 
     z is part of a snapshot. A worker that starts without one begins with the z of a usual tail. z rises as fast as work
-    is late; it falls by no more than ``headroom_rate`` times the share that may be late in a minute, which at 99 % is
-    0.3 a day.
+    is late; it falls by no more than 0.02 times the share that may be late in a minute, which at 99 % is 0.3 a day.
 
-    The target is never more than ``growth`` times what is ready, or four more. After ``scale_to_zero_after_s`` without
+    The target is never more than four times what is ready, or four more. After ``scale_to_zero_after_s`` without
     any work a workload of ``min_replicas`` 0 is scaled to zero; 0 means never, because then something other than its
     replicas (a gateway) must report new demand.
 
@@ -172,15 +153,7 @@ class SizingConfig(Section, frozen=True):
 
     policy: Literal["slo_headroom", "lead_time_headroom", "forecast_band", "shadow_selection"] = "slo_headroom"
     late_cost: NotNegative = 99.0
-    delay_s: NotNegative = 5.0
-    headroom_rate: NotNegative = 0.02
     stabilization_window_s: NotNegative = 600.0
-    memory_s: Positive = 1_209_600.0
-    price_rate: NotNegative = 0.003
-    forecast_level: Ratio = 0.5
-    level: Ratio = 0.95
-    down_level: Ratio = 0.75
-    growth: NotNegative = 4.0
     scale_to_zero_after_s: NotNegative = 0.0
     reversal_cooldown_s: NotNegative = 120.0
     cooldown_s: NotNegative = 15.0
@@ -190,40 +163,26 @@ class SizingConfig(Section, frozen=True):
     cold_start: Literal["spec", "measured"] = "measured"
 
 
-class TimingConfig(Section, frozen=True):
-    """Carbon timing of deferrable jobs: they are planned in slots of ``slot_s`` up to their deadlines."""
-
-    slot_s: Positive = 900.0
-
-
 class WorkerConfig(Section, frozen=True):
     """The stream worker.
 
-    ``lateness_ticks`` is how far behind the others a node may be before its tick closes without it. A lane that is
-    behind only has a backlog, and a sum without it would look like a drop of demand: it is waited for
-    ``lane_lateness_ticks``.
-    ``max_ahead_ticks`` is how far ahead of them a message may be before it is refused. ``table_age_s`` is how old a
-    specification, curve or outcome must be at the end of a tick to count in it, and a tick old at least: those that are
-    younger may be on their way still. ``signing_key`` is the PEM file
-    of the private key with which decisions are signed, empty for none.
+    ``lateness_ticks`` is how far behind the others a node may be before its tick closes without it. ``table_age_s`` is
+    how old a specification, curve or outcome must be at the end of a tick to count in it, and a tick old at least:
+    those that are younger may be on their way still. ``signing_key`` is the PEM file of the private key with which
+    decisions are signed, empty for none.
     """
 
     app: str = "flyball"
     lateness_ticks: Count = 5
-    lane_lateness_ticks: Count = 60
-    max_ahead_ticks: Count = 120
     table_age_s: Positive = 1.0
     decision_ttl_s: Positive = 120.0
-    profile_every_ticks: Count = 60
     snapshot_every_s: Positive = 30.0
-    watchdog_s: Positive = 60.0
     signing_key: str = ""
     forecast: ForecastConfig = ForecastConfig()
     health: HealthConfig = HealthConfig()
     sizing: SizingConfig = SizingConfig()
     rightsizing: RightsizingConfig = RightsizingConfig()
     choice: ChoiceConfig = ChoiceConfig()
-    timing: TimingConfig = TimingConfig()
 
 
 class RateLimit(Section, frozen=True):

@@ -5,7 +5,6 @@ from typing import NamedTuple
 
 import numpy as np
 
-from flyball_contracts.config import SizingConfig
 from flyball_models.scaling import (
     Policy,
     band,
@@ -21,6 +20,7 @@ from flyball_streams.backtest import bounds as ahead
 from flyball_streams.backtest.kernel import Bounds
 from flyball_streams.backtest.known import Known
 from flyball_streams.backtest.run import NO_BOUNDS
+from flyball_streams.engine.parameters import SizingParameters
 from flyball_streams.engine.workload.forecast.forecaster import nearest
 
 BUDGET = 40
@@ -92,7 +92,7 @@ def _oracle(case: Case) -> list[Setting]:
 
 
 def _forecast_band(case: Case) -> list[Setting]:
-    sizing = SizingConfig()
+    sizing = SizingParameters()
     found: list[Setting] = []
     for level, tau in enumerate(ahead.LEVELS):
         bounds = case.known.forecast(case.cold_start_s, level)
@@ -119,12 +119,12 @@ def _headroom(case: Case) -> list[Setting]:
 
 def _bounds(case: Case) -> Bounds:
     """What the worker lets a forecast say."""
-    return case.known.forecast(case.cold_start_s, nearest(ahead.LEVELS, SizingConfig().forecast_level))
+    return case.known.forecast(case.cold_start_s, nearest(ahead.LEVELS, SizingParameters().forecast_level))
 
 
 def _limits() -> headroom.Limits:
     """Those of the sizer and the arbiter."""
-    sizing = SizingConfig()
+    sizing = SizingParameters()
     return headroom.Limits(
         sizing.tolerance, sizing.max_scale_in, sizing.growth, sizing.cooldown_s, sizing.reversal_cooldown_s
     )
@@ -132,7 +132,7 @@ def _limits() -> headroom.Limits:
 
 def _slo_headroom(case: Case) -> list[Setting]:
     """What the worker does: with the forecast that may raise it, and the limits of the sizer and the arbiter."""
-    bounds, hold = _bounds(case), round(SizingConfig().stabilization_window_s / 60)
+    bounds, hold = _bounds(case), round(SizingParameters().stabilization_window_s / 60)
     return [
         Setting(
             headroom.tracking(1 - float(late), eta, LEVEL_MINUTES[0], hold, case.cold_start_s, case.delay_s, _limits()),
@@ -145,7 +145,7 @@ def _slo_headroom(case: Case) -> list[Setting]:
 
 def _lead_time_headroom(case: Case) -> list[Setting]:
     """What the worker does when it is told to; see :func:`_slo_headroom`."""
-    bounds, hold = _bounds(case), round(SizingConfig().stabilization_window_s / 60)
+    bounds, hold = _bounds(case), round(SizingParameters().stabilization_window_s / 60)
     level, cold_start_s, delay_s = LEVEL_MINUTES[0], case.cold_start_s, case.delay_s
     return [
         Setting(

@@ -6,7 +6,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from flyball_contracts.config import WorkerConfig
 from flyball_contracts.ids import NS_PER_S, record_id
 from flyball_contracts.records import Architecture, Capacity, Demand, Method, Tick, WorkloadSpec
 from flyball_models import bucket
@@ -15,6 +14,7 @@ from flyball_models.capacity.base import FIELDS, Limits, empty
 from flyball_models.capacity.hybrid import METHODS
 from flyball_streams.engine.known import Known
 from flyball_streams.engine.packing import arrays, like, wiped
+from flyball_streams.engine.parameters import Parameters
 from flyball_streams.engine.workload.capacity.starts import ColdStarts
 from flyball_streams.engine.workload.sizing.sizer import IN_GPUS
 
@@ -40,7 +40,7 @@ class Estimate(NamedTuple):
 class Capacities:
     """Capacity of every inference workload of a cell: a few array operations a tick, more at the end of a window."""
 
-    def __init__(self, cell: str, config: WorkerConfig, directory: Known) -> None:
+    def __init__(self, cell: str, config: Parameters, directory: Known) -> None:
         self.cell = cell
         self.config = config
         self.directory = directory
