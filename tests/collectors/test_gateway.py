@@ -13,8 +13,9 @@ from tests.collectors.workload_server import page_server, until
 
 from flyball_collectors.agent import explain, run_agent
 from flyball_collectors.gateway import GatewayCollector
+from flyball_collectors.parameters import AgentParameters, GatewayParameters
 from flyball_contracts.codec import decode_record, record_message
-from flyball_contracts.config import AgentConfig, Config, GatewaySeries, GatewaySettings, KafkaConfig, WorkerConfig
+from flyball_contracts.config import Config, GatewaySeries, KafkaConfig, WorkerConfig
 from flyball_contracts.errors import ConfigError
 from flyball_contracts.kafka import consumer_settings
 from flyball_contracts.metrics import GATEWAY
@@ -27,9 +28,9 @@ QUICK: dict[str, Any] = {"period_s": 0.05, "timeout_s": 5.0}
 ANY = GatewaySeries(arrived=("requests_total",), queued=("waiting",))
 
 
-def gateway(url: str, **changes: Any) -> GatewaySettings:
+def gateway(url: str, **changes: Any) -> GatewayParameters:
     given: dict[str, Any] = {"name": "edge", "kind": "envoy", "workloads": {"chat_v1": "chat"}}
-    return GatewaySettings(url=url, **(QUICK | given | changes))
+    return GatewayParameters(url=url, **(QUICK | given | changes))
 
 
 class Row(NamedTuple):
@@ -195,12 +196,12 @@ def test_series_without_the_label_are_of_none_of_several_workloads() -> None:
             collector.close()
 
 
-def test_a_query_and_a_token_go_with_the_question(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_query_and_a_token_go_with_the_question(tmp_path: Path) -> None:
     with page_server() as server:
         server.say("/stats/prometheus", envoy("chat_v1"))
-        monkeypatch.setenv("EDGE_TOKEN", "s3cret")
+        (token := tmp_path / "token").write_text("s3cret\n")
         collector = GatewayCollector(
-            (gateway(f"{server.url}/stats/prometheus?usedonly&filter=upstream", token_env="EDGE_TOKEN"),)
+            (gateway(f"{server.url}/stats/prometheus?usedonly&filter=upstream", token_file=str(token)),)
         )
         until(lambda: len(server.asked) > 1)
         collector.close()
@@ -214,8 +215,6 @@ def test_a_query_and_a_token_go_with_the_question(monkeypatch: pytest.MonkeyPatc
         ({"kind": "generic"}, r"gateways\[0\]\.series: missing; name arrived, queued or active, or set kind to one of"),
         ({"series": ANY}, r"gateways\[0\]\.series: those of envoy are known; leave it out"),
         ({"kind": "generic", "series": ANY}, r"gateways\[0\]\.label: missing; name the label"),
-        ({"token_file": "/x", "token_env": "X"}, r"gateways\[0\]: has token_file and token_env"),
-        ({"token_env": "NOT_THERE"}, r"gateways\[0\]\.token_env: the environment variable NOT_THERE is not set"),
         ({"kind": "generic", "label": "x", "series": GatewaySeries(queued=("a b",))}, r"series\.queued: 'a b' is no"),
     ],
 )
@@ -234,7 +233,7 @@ def test_the_doctor_says_who_does_not_answer_and_what_is_not_told_of() -> None:
     with page_server() as server, page_server() as other:
         server.say("/stats/prometheus", envoy("another"))
         gateways = (gateway(server.url), gateway(other.url, name="away"))
-        settings = AgentConfig(host=False, nvml=False, node="n1", gateways=gateways)
+        settings = AgentParameters(host=False, nvml=False, node="n1", gateways=gateways)
 
         def wait(seconds: float) -> None:
             del seconds
@@ -273,7 +272,7 @@ def test_from_a_page_to_a_decision(embedded_broker: Callable[..., EmbeddedBroker
     stop = threading.Event()
     with page_server() as server:
         server.say("/stats/prometheus", envoy("chat_v1"))
-        agent = AgentConfig(node="edge", state_dir=str(tmp_path), period_s=0.1, spool_bytes=0)
+        agent = AgentParameters(node="edge", state_dir=str(tmp_path), period_s=0.1, spool_bytes=0)
         config = Config(kafka=KafkaConfig(bootstrap=broker.bootstrap), agent=agent)
         collectors = [GatewayCollector((gateway(server.url),))]
         runs = threading.Thread(target=run_agent, args=(config,), kwargs={"stop": stop, "collectors": collectors})

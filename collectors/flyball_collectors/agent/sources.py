@@ -11,8 +11,10 @@ from flyball_collectors.gateway import GatewayCollector
 from flyball_collectors.host import HostCollector, NumaCollector
 from flyball_collectors.kmsg import open_kmsg
 from flyball_collectors.nvml import Absent, NvmlCollector, open_nvml
+from flyball_collectors.parameters import AgentParameters, WorkloadsParameters
 from flyball_collectors.workload import WorkloadCollector
-from flyball_contracts.config import AgentConfig, WorkloadsConfig
+from flyball_contracts.config import AgentConfig
+from flyball_contracts.config.constants import with_constants
 from flyball_contracts.errors import ConfigError
 
 
@@ -42,7 +44,7 @@ class Sources(NamedTuple):
 def _nvml(config: AgentConfig, node: str) -> Collector | Absent:
     if not config.nvml:
         return Absent("switched off", "set agent.nvml to true")
-    return open_nvml(node, Path(config.root), config.gpu)
+    return open_nvml(node, Path(config.root), with_constants(AgentParameters, config).gpu)
 
 
 def _host(config: AgentConfig, node: str) -> Collector | Absent:
@@ -60,7 +62,7 @@ def _kmsg(config: AgentConfig, node: str) -> Collector | Absent:
 
 
 def _workload(config: AgentConfig, node: str) -> Collector | Absent:
-    if config.workloads == WorkloadsConfig():
+    if with_constants(WorkloadsParameters, config.workloads) == WorkloadsParameters():
         return Absent("nobody to ask", "name targets, logs, listen, kubernetes or slurm in agent.workloads")
     return WorkloadCollector(config.workloads, node, root=Path(config.root))
 
@@ -83,7 +85,7 @@ def _attribution(config: AgentConfig, node: str) -> Collector | Absent:
 
 
 SOURCES = (
-    SourceKind("nvml", ("root", "nvml", "gpu"), _nvml),
+    SourceKind("nvml", ("root", "nvml"), _nvml),
     SourceKind("kmsg", ("root", "kmsg"), _kmsg),
     SourceKind("cloud", ("root", "cloud"), _cloud),
     SourceKind("host", ("root", "host"), _host),

@@ -11,13 +11,16 @@ from flyball_collectors.cloud.detect import provider_of
 from flyball_collectors.cloud.gcp import Gcp
 from flyball_collectors.cloud.http import MetadataServer
 from flyball_collectors.nvml import Absent
+from flyball_collectors.parameters import CloudParameters
 from flyball_contracts.config import CloudConfig
+from flyball_contracts.config.constants import with_constants
 
 CLOUDS: Mapping[str, Callable[[MetadataServer], Cloud]] = {"aws": Aws, "gcp": Gcp, "azure": Azure}
 
 
-def open_cloud(config: CloudConfig, node: str, root: Path = Path("/")) -> CloudCollector | Absent:
+def open_cloud(section: CloudConfig, node: str, root: Path = Path("/")) -> CloudCollector | Absent:
     """Collector of this machine's cloud, or why there is none; asks nothing yet and never raises."""
+    config = with_constants(CloudParameters, section)
     if config.provider == "none":
         return Absent("switched off", "set agent.cloud.provider to auto")
     provider = provider_of(root) if config.provider == "auto" else config.provider

@@ -1,7 +1,5 @@
 """Fills the ``GATEWAY`` layout: one row for each workload behind each gateway."""
 
-import os
-from collections.abc import Mapping
 from urllib.parse import urlsplit
 
 import numpy as np
@@ -9,14 +7,15 @@ import numpy as np
 from flyball_collectors.base import Parts, Reading
 from flyball_collectors.gateway.kinds import KINDS
 from flyball_collectors.gateway.scraper import Door, DoorScraper, Seen
+from flyball_collectors.parameters import GatewayParameters
 from flyball_collectors.workload.fetch import token_of
 from flyball_collectors.workload.meter import Alternatives
 from flyball_collectors.workload.poller import Limits, Place
 from flyball_contracts.config import GatewaySettings, Series
+from flyball_contracts.config.constants import with_constants
 from flyball_contracts.errors import ConfigError
 from flyball_contracts.metrics import GATEWAY
 from flyball_contracts.records import Gateway, NodeEvent
-from flyball_contracts.secret import secret
 
 _COLUMNS = [GATEWAY.column(f"flyball.gateway.request.{key}") for key in ("rate", "queued", "active")]
 
@@ -26,14 +25,15 @@ class GatewayCollector:
 
     name = "gateway"
 
-    def __init__(self, gateways: tuple[GatewaySettings, ...], *, environ: Mapping[str, str] = os.environ) -> None:
+    def __init__(self, gateways: tuple[GatewaySettings, ...]) -> None:
         doors: dict[str, tuple[Door, Limits]] = {}
-        for number, settings in enumerate(gateways):
+        for number, one in enumerate(gateways):
+            settings = with_constants(GatewayParameters, one)
             where = f"agent.gateways[{number}]"
             if settings.name in doors:
                 raise ConfigError(f"{where}.name: {settings.name!r} is taken already; name each gateway otherwise")
             limits = Limits(settings.period_s, settings.timeout_s, settings.page_bytes)
-            doors[settings.name] = _door(settings, where, environ), limits
+            doors[settings.name] = _door(settings, where), limits
         rows = {(workload, name) for name, (door, _) in doors.items() for workload in door.workloads.values()}
         self._rows = sorted(rows)
         self._parts = Parts(gateways=tuple(Gateway(workload=workload, name=name) for workload, name in self._rows))
@@ -86,7 +86,7 @@ def _absent(scraper: DoorScraper) -> str | None:
     )
 
 
-def _door(settings: GatewaySettings, where: str, environ: Mapping[str, str]) -> Door:
+def _door(settings: GatewaySettings, where: str) -> Door:
     kind = KINDS[settings.kind]
     if settings.kind == "generic" and (settings.series is None or not (settings.series.arrived or _held(settings))):
         known = ", ".join(name for name in KINDS if name != "generic")
@@ -96,9 +96,6 @@ def _door(settings: GatewaySettings, where: str, environ: Mapping[str, str]) -> 
     label = settings.label or kind.label
     if not label and any(settings.workloads):
         raise ConfigError(f"{where}.label: missing; name the label whose values stand under workloads")
-    if settings.token_file and settings.token_env:
-        raise ConfigError(f"{where}: has token_file and token_env; leave one out")
-    value = secret(environ, settings.token_env, f"{where}.token_env", in_header=True) if settings.token_env else ""
     parts = urlsplit(settings.url)
     path = parts.path if parts.path.strip("/") else kind.path
     series = settings.series or kind.series
@@ -108,7 +105,7 @@ def _door(settings: GatewaySettings, where: str, environ: Mapping[str, str]) -> 
         Place(
             f"{parts.scheme}://{parts.netloc}",
             f"{path}?{parts.query}" if parts.query else path,
-            token_of(settings.token_file, value),
+            token_of(settings.token_file),
             settings.ca_file,
         ),
         Alternatives(told, f"{where}.series"),

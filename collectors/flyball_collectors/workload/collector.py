@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from flyball_collectors.base import KeyedReading, Parts
+from flyball_collectors.parameters import WorkloadsParameters
 from flyball_collectors.workload.discovery import Found, Watch
 from flyball_collectors.workload.follower import Follower, compile_pattern
 from flyball_collectors.workload.kubernetes import PodWatch
@@ -22,6 +23,7 @@ from flyball_collectors.workload.scraper import Scraper, Target
 from flyball_collectors.workload.slurm import JobWatch
 from flyball_collectors.workload.targets import configured, discovered
 from flyball_collectors.workload.training import Job, Progress
+from flyball_contracts.config.constants import with_constants
 from flyball_contracts.config.workload import WorkloadsConfig
 from flyball_contracts.errors import ConfigError
 from flyball_contracts.metrics import WORKLOAD
@@ -70,14 +72,14 @@ class WorkloadCollector:
 
     def __init__(
         self,
-        config: WorkloadsConfig,
+        section: WorkloadsConfig,
         node: str,
         *,
         root: Path = Path("/"),
         environ: Mapping[str, str] = os.environ,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._config = config
+        config = self._config = with_constants(WorkloadsParameters, section)
         self._node = node
         self._clock = clock
         self._limits = Limits(config.period_s, config.timeout_s, config.page_bytes)
@@ -90,7 +92,7 @@ class WorkloadCollector:
                 raise ConfigError(
                     f"{where}: workload {key[0]!r} has a replica {key[1]!r} already; name another replica"
                 )
-            targets[key] = configured(one, key[1], where, environ)
+            targets[key] = configured(one, key[1], where)
             self._allocations[key] = Allocation(workload=key[0], replica=key[1], devices=one.devices)
         logs: dict[Key, _Log] = {}
         for place, log in enumerate(config.logs):

@@ -4,9 +4,11 @@ from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from flyball_collectors.base import NAN, Counters
+from flyball_collectors.parameters import KnownSeries
 from flyball_collectors.workload.histogram import quantile
 from flyball_collectors.workload.page import PageError, Sample
 from flyball_collectors.workload.selector import Samples, Terms, parse_terms
+from flyball_contracts.config.constants import with_constants
 from flyball_contracts.config.workload import Series, Work
 
 _PLAIN = (
@@ -39,8 +41,9 @@ class Told(NamedTuple):
 class Alternatives:
     """The parsed selectors of :class:`Series`, by its field names."""
 
-    def __init__(self, series: Series, where: str) -> None:
+    def __init__(self, section: Series, where: str) -> None:
         """Raise :class:`ConfigError` for a selector that cannot be read; ``where`` is its place."""
+        series = with_constants(KnownSeries, section)
 
         def parsed(field: str, *endings: str) -> tuple[tuple[Terms, ...], ...]:
             texts: tuple[str, ...] = getattr(series, field)

@@ -37,7 +37,6 @@ from flyball_contracts.config.gateway import (
 )
 from flyball_contracts.config.keys import DecisionKey as DecisionKey
 from flyball_contracts.config.loader import load_config as load_config, parse_config as parse_config
-from flyball_contracts.config.nvml import GpuConfig as GpuConfig
 from flyball_contracts.config.paths import key_paths as key_paths
 from flyball_contracts.config.policies import (
     GuardPolicy as GuardPolicy,

@@ -5,8 +5,8 @@ from typing import Annotated, Literal
 
 import msgspec
 
-from flyball_contracts.config.base import Count, Positive, Section
-from flyball_contracts.config.workload import Name, Variable
+from flyball_contracts.config.base import Section
+from flyball_contracts.config.workload import Name
 
 GatewayKind = Literal["envoy", "inference_extension", "keda_http", "keda_queue", "generic"]
 GatewayUrl = Annotated[
@@ -38,7 +38,7 @@ class GatewaySettings(Section, frozen=True, kw_only=True):
     where there is only one, and to none of several; a page that has the label nowhere is an error. An empty value
     stands for the whole page, an empty ``label`` for the one that the ``kind`` is known to have. Only one agent may
     ask a gateway; the pages of several replicas of a gateway are gateways of their own, and are added up. A bearer
-    token is read anew from ``token_file`` at each question, or once from the variable ``token_env``.
+    token is read anew from ``token_file`` at each question.
     """
 
     name: Name
@@ -47,9 +47,5 @@ class GatewaySettings(Section, frozen=True, kw_only=True):
     workloads: Annotated[Mapping[str, Name], msgspec.Meta(min_length=1)]
     label: str = ""
     series: GatewaySeries | None = None
-    period_s: Positive = 1.0
-    timeout_s: Positive = 2.0
-    page_bytes: Count = 16 * 1024 * 1024
     token_file: str = ""
-    token_env: Variable = ""
     ca_file: str = ""

@@ -3,6 +3,8 @@
 import re
 
 TUNED = "it is a constant that the benchmarks tune; leave it out"
+IN_POD = "run the agent as a pod, which has all that; FLYBALL_NODE names the node"
+TOKEN_FILE = "put the token into a file, and name that in token_file"
 
 
 def _of(section: str, keys: str, words: str = TUNED) -> dict[str, str]:
@@ -19,6 +21,21 @@ REMOVED = {
     **_of("worker.sizing", "delay_s", "work is late after five seconds; give the workload an objective of its own"),
     **_of("worker.rightsizing", "every_s after_s least_change kill_hours slow_ratio"),
     **_of("worker.choice", "every_s least_saving pay_back_s retry_s"),
+    **_of("agent", "queue_bytes inventory_period_s gpu"),
+    **_of("agent", "spool_dir", "the spool is in agent.state_dir; set that"),
+    **_of("agent.cloud", "address period_s timeout_s"),
+    **_of("agent.export", "otlp_period_s otlp_queue otlp_timeout_s"),
+    **_of("agent.attribution", "usage_period_s"),
+    **_of("agent.attribution", "groups pod_logs", "pods and jobs are found by the names of the kubelet and of Slurm"),
+    **_of("agent.workloads", "timeout_s page_bytes silent_s"),
+    **_of("agent.workloads.kubernetes", "period_s"),
+    **_of("agent.workloads.kubernetes", "url node token_file ca_file", IN_POD),
+    **_of("agent.workloads.slurm", "period_s"),
+    **_of("agent.workloads.slurm", "folder", "it is the one that infra/slurm/task-prolog writes to; leave it out"),
+    **_of("agent.workloads.targets.series", "latency_sum latency_count", "name X under latency for X_sum and X_count"),
+    **_of("agent.workloads.targets", "token_env", TOKEN_FILE),
+    **_of("agent.gateways", "token_env", TOKEN_FILE),
+    **_of("agent.gateways", "period_s timeout_s page_bytes"),
 }
 
 

@@ -22,7 +22,6 @@ from flyball_contracts.config.export import ExportConfig
 from flyball_contracts.config.feeds import FeedsConfig
 from flyball_contracts.config.gateway import GatewaySettings
 from flyball_contracts.config.keys import DecisionKey
-from flyball_contracts.config.nvml import GpuConfig
 from flyball_contracts.config.policies import GuardPolicy
 from flyball_contracts.config.pools import PoolConfig
 from flyball_contracts.config.rightsizing import RightsizingConfig
@@ -60,7 +59,7 @@ class AgentConfig(Section, frozen=True):
     An empty ``region``, ``provider``, ``instance_type`` or ``capacity_type`` is what the cloud's metadata says.
 
     ``root`` is where ``/proc`` and ``/sys`` are looked for, for agents in containers. What Kafka does not take
-    waits on disk, in at most ``spool_bytes`` of files in ``spool_dir`` (empty: in ``state_dir``); 0: in memory only.
+    waits on disk, in at most ``spool_bytes`` of files in ``state_dir``; 0: in memory only.
     """
 
     node: str = ""
@@ -72,15 +71,11 @@ class AgentConfig(Section, frozen=True):
     capacity_type: Literal["", "owned", "reserved", "on_demand", "spot"] = ""
     price_usd_per_hour: NotNegative | None = None
     period_s: Period = 1.0
-    inventory_period_s: Period = 30.0
     host: bool = True
     nvml: bool = True
-    gpu: GpuConfig = GpuConfig()
     kmsg: bool = True
     root: str = "/"
     state_dir: str = ""
-    queue_bytes: Count = 16 * 1024 * 1024
-    spool_dir: str = ""
     spool_bytes: Annotated[int, msgspec.Meta(ge=0)] = 64 * 1024 * 1024
     cloud: CloudConfig = CloudConfig()
     export: ExportConfig = ExportConfig()

@@ -5,7 +5,7 @@ from typing import Annotated, Literal
 
 import msgspec
 
-from flyball_contracts.config.base import SERVER, VARIABLE, Count, NotNegative, Positive, Section
+from flyball_contracts.config.base import Count, NotNegative, Positive, Section
 
 Name = Annotated[str, msgspec.Meta(min_length=1, max_length=253)]
 PageUrl = Annotated[
@@ -18,7 +18,6 @@ PageUrl = Annotated[
 HealthUrl = Annotated[
     str, msgspec.Meta(pattern=r"^(|/[^?#\s]*|https?://[^@?#\s]+)$", description="a path like /health, or a whole URL")
 ]
-Variable = Annotated[str, msgspec.Meta(pattern=r"^([A-Za-z_][A-Za-z0-9_]*)?$", description=VARIABLE)]
 Address = Annotated[
     str,
     msgspec.Meta(
@@ -35,9 +34,8 @@ class Series(Section, frozen=True, kw_only=True):
     Each holds alternatives, of which the first that the page has counts: one selector ``name{label="value"}`` or
     several joined by `` + ``. What one selects is summed over all labels but ``copies``, over which the largest is
     taken. Requests that came in are counted by ``arrived``; without it they are those that ``ended`` and what
-    ``active`` and ``queued`` grew by. ``latency`` names histograms or summaries, whose unit is ``latency_unit_s``;
-    where there are none, ``latency_sum`` and ``latency_count`` are counters of the same. ``ready`` is 0 while the
-    server cannot serve.
+    ``active`` and ``queued`` grew by. ``latency`` names histograms or summaries, whose unit is
+    ``latency_unit_s``. ``ready`` is 0 while the server cannot serve.
     """
 
     arrived: tuple[str, ...] = ()
@@ -48,8 +46,6 @@ class Series(Section, frozen=True, kw_only=True):
     tokens_in: tuple[str, ...] = ()
     tokens_out: tuple[str, ...] = ()
     latency: tuple[str, ...] = ()
-    latency_sum: tuple[str, ...] = ()
-    latency_count: tuple[str, ...] = ()
     latency_unit_s: Positive = 1.0
     ready: tuple[str, ...] = ()
     copies: tuple[str, ...] = ()
@@ -69,7 +65,7 @@ class TargetSettings(Section, frozen=True, kw_only=True):
     ``url`` is that of the page, ``unix:///socket:/path`` for one on a Unix socket. ``health`` is a path on the same
     server or a whole URL; empty: what the server is known to have, else a page is a sign of health. ``match`` keeps
     the series whose labels are so, where they have these labels. ``series`` is for ``generic`` alone. A bearer
-    token is read anew from ``token_file`` at each scrape, or once from the variable ``token_env``. ``ca_file`` holds
+    token is read anew from ``token_file`` at each scrape. ``ca_file`` holds
     the authorities to trust, empty: the system's. ``devices`` are the indexes of its GPUs, where nobody else knows.
     """
 
@@ -83,7 +79,6 @@ class TargetSettings(Section, frozen=True, kw_only=True):
     series: Series | None = None
     devices: Rows = ()
     token_file: str = ""
-    token_env: Variable = ""
     ca_file: str = ""
 
 
@@ -105,44 +100,32 @@ class LogSettings(Section, frozen=True, kw_only=True):
 class KubernetesSettings(Section, frozen=True, kw_only=True):
     """Discovery of this node's pods by their annotations, through the API server.
 
-    ``url`` empty: the server that the pod's environment names. ``node`` is the node's name in Kubernetes; empty: the
-    agent's. ``token_file`` and ``ca_file`` are the service account's; it needs ``list`` on pods.
+    The agent is a pod itself, whose service account needs ``list`` on pods, and is called as the node is.
     """
 
     enabled: bool = False
-    url: Annotated[str, msgspec.Meta(pattern=r"^(|https?://[^@?#\s]+)$", description=SERVER)] = ""
-    node: str = ""
-    period_s: Positive = 30.0
-    token_file: str = "/var/run/secrets/kubernetes.io/serviceaccount/token"
-    ca_file: str = "/var/run/secrets/kubernetes.io/serviceaccount/ca.crt"
 
 
 class SlurmSettings(Section, frozen=True, kw_only=True):
     """Discovery of this node's Slurm jobs by variables of their environment.
 
-    They are read from the files that a task prolog writes to ``folder``, in ``agent.root``, and from the processes
-    themselves where the agent may.
+    They are read from the files that infra/slurm/task-prolog writes, and from the processes themselves where the agent
+    may.
     """
 
     enabled: bool = False
-    folder: Name = "/run/flyball-jobs"
-    period_s: Positive = 10.0
 
 
 class WorkloadsConfig(Section, frozen=True, kw_only=True):
     """What replicas tell of their work.
 
-    Pages are read every ``period_s``, each within ``timeout_s`` and of at most ``page_bytes``. Training scripts send
-    lines to ``listen``, ``udp://host:port`` or ``unix:///path`` (empty: nowhere); what was said by line or log is
-    true for ``silent_s``.
+    Pages are read every ``period_s``. Training scripts send lines to ``listen``, ``udp://host:port`` or
+    ``unix:///path`` (empty: nowhere); what was said by line or log is true for five minutes.
     """
 
     period_s: Positive = 5.0
-    timeout_s: Positive = 2.0
-    page_bytes: Count = 4 * 1024 * 1024
     targets: tuple[TargetSettings, ...] = ()
     logs: tuple[LogSettings, ...] = ()
     listen: Address = ""
-    silent_s: Positive = 300.0
     kubernetes: KubernetesSettings = KubernetesSettings()
     slurm: SlurmSettings = SlurmSettings()

@@ -4,10 +4,6 @@ Each class adds constants to a section of the configuration. Their values are wh
 the rest of the engine was built for; where one stands for a compromise, the comment says which.
 """
 
-from typing import Any, TypeVar
-
-import msgspec
-
 from flyball_contracts.config import (
     HORIZON_TICKS,
     ChoiceConfig,
@@ -16,8 +12,7 @@ from flyball_contracts.config import (
     SizingConfig,
     WorkerConfig,
 )
-
-T = TypeVar("T", bound=msgspec.Struct)
+from flyball_contracts.config.constants import with_constants
 
 
 class ForecastParameters(ForecastConfig, frozen=True):
@@ -99,20 +94,4 @@ class Parameters(WorkerConfig, frozen=True):
 
 def parameters(config: WorkerConfig) -> Parameters:
     """Return ``config`` with the constants; as it is, where it has them."""
-    if isinstance(config, Parameters):
-        return config
-    fields = _fields(config) | {
-        "forecast": _with(ForecastParameters, config.forecast),
-        "sizing": _with(SizingParameters, config.sizing),
-        "rightsizing": _with(RightsizingParameters, config.rightsizing),
-        "choice": _with(ChoiceParameters, config.choice),
-    }
-    return Parameters(**fields)
-
-
-def _with(kind: type[T], section: msgspec.Struct) -> T:
-    return section if isinstance(section, kind) else kind(**_fields(section))
-
-
-def _fields(section: msgspec.Struct) -> dict[str, Any]:
-    return {name: getattr(section, name) for name in section.__struct_fields__}
+    return with_constants(Parameters, config)

@@ -207,9 +207,10 @@ def test_it_says_who_leads_and_who_is_next() -> None:
 
 def test_a_worker_with_another_policy_does_not_load_numba() -> None:
     code = (
-        "import sys; from flyball_contracts.config import WorkerConfig; from flyball_streams.engine import Directory; "
+        "import sys; from flyball_streams.engine import Directory; "
+        "from flyball_streams.engine.parameters import Parameters; "
         "from flyball_streams.engine.workload.cell import WorkloadCell; import flyball_streams.worker.run; "
-        "WorkloadCell('c', 'workload/0', WorkerConfig(), Directory()); sys.exit('numba' in sys.modules)"
+        "WorkloadCell('c', 'workload/0', Parameters(), Directory()); sys.exit('numba' in sys.modules)"
     )
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
 
