@@ -12,16 +12,15 @@ from tests.collectors.feed_server import NOW_NS, Answer, Provider, S, as_json, m
 
 from flyball_collectors.agent.ticker import Clock
 from flyball_collectors.feeds import FeedError, FeedReport, Source, fetch_once, open_feeds, run_feeds
-from flyball_contracts.codec import Message, decode_message
-from flyball_contracts.config import (
-    Config,
-    ElectricityMapsSettings,
-    FeedsConfig,
-    FileFeedSettings,
-    KafkaConfig,
-    UkCarbonSettings,
-    WattTimeSettings,
+from flyball_collectors.feeds.parameters import (
+    ElectricityMapsParameters,
+    FeedsParameters,
+    FileFeedParameters,
+    UkCarbonParameters,
+    WattTimeParameters,
 )
+from flyball_contracts.codec import Message, decode_message
+from flyball_contracts.config import Config, KafkaConfig
 from flyball_contracts.errors import ConfigError
 from flyball_contracts.kafka import consumer_settings
 from flyball_contracts.records import Signal
@@ -31,7 +30,7 @@ from flyball_streams.broker import EmbeddedBroker
 CURVE = Signal(
     zone="DE", kind="carbon_intensity", published_ns=NOW_NS, start_ns=NOW_NS, step_s=3600.0, p50=(300.0, 200.0)
 )
-FEEDS = FeedsConfig(retry_s=5.0, retry_cap_s=100.0)
+FEEDS = FeedsParameters(retry_s=5.0, retry_cap_s=100.0)
 
 
 @dataclass
@@ -217,33 +216,33 @@ ENVIRON = {"ELECTRICITYMAPS_TOKEN": "tok-8d1f2", "WATTTIME_USER": "ada", "WATTTI
 @pytest.mark.parametrize(
     ("feeds", "said"),
     [
-        (FeedsConfig(), "feeds: none is configured; `flyball config example` shows them all"),
+        (FeedsParameters(), "feeds: none is configured; `flyball config example` shows them all"),
         (
-            FeedsConfig(electricity_maps=(ElectricityMapsSettings(zone="DE", token_env="NO_SUCH"),)),
-            r"feeds.electricity_maps\[0\].token_env: the environment variable NO_SUCH is not set",
+            FeedsParameters(electricity_maps=(ElectricityMapsParameters(zone="DE", token_env="NO_SUCH"),)),
+            r"feeds.electricity_maps\[0\]: the environment variable NO_SUCH is not set",
         ),
         (
-            FeedsConfig(electricity_maps=(ElectricityMapsSettings(zone="DE", token_env="TORN"),)),
+            FeedsParameters(electricity_maps=(ElectricityMapsParameters(zone="DE", token_env="TORN"),)),
             "variable TORN holds characters that no HTTP header may have$",
         ),
         (
-            FeedsConfig(
-                electricity_maps=(ElectricityMapsSettings(zone="DE"),),
-                watttime=(WattTimeSettings(zone="DE"),),
+            FeedsParameters(
+                electricity_maps=(ElectricityMapsParameters(zone="DE"),),
+                watttime=(WattTimeParameters(zone="DE"),),
             ),
             r"feeds.watttime\[0\]: zone 'DE' has its carbon_intensity from feeds.electricity_maps\[0\] already",
         ),
     ],
 )
-def test_a_configuration_that_cannot_work(feeds: FeedsConfig, said: str) -> None:
+def test_a_configuration_that_cannot_work(feeds: FeedsParameters, said: str) -> None:
     with pytest.raises(ConfigError, match=said):
         open_feeds(feeds, ENVIRON | {"TORN": "a\nb"})
 
 
 def test_carbon_and_price_of_one_zone_are_two_feeds() -> None:
-    price = FileFeedSettings(zone="DE", path="p.csv", kind="electricity_price")
-    carbon = FileFeedSettings(zone="DE", path="c.csv")
-    assert len(open_feeds(FeedsConfig(file=(price, carbon)), {})) == 2
+    price = FileFeedParameters(zone="DE", path="p.csv", kind="electricity_price")
+    carbon = FileFeedParameters(zone="DE", path="c.csv")
+    assert len(open_feeds(FeedsParameters(file=(price, carbon)), {})) == 2
 
 
 @pytest.fixture
@@ -262,10 +261,10 @@ def there(monkeypatch: pytest.MonkeyPatch) -> Iterator[Provider]:
 
 
 def three(url: str, bootstrap: str = "127.0.0.1:1") -> Config:
-    feeds = FeedsConfig(
-        uk_carbon=(UkCarbonSettings(base_url=url),),
-        electricity_maps=(ElectricityMapsSettings(zone="DE", base_url=url),),
-        watttime=(WattTimeSettings(zone="us-west", region="CAISO_NORTH", base_url=url),),
+    feeds = FeedsParameters(
+        uk_carbon=(UkCarbonParameters(base_url=url),),
+        electricity_maps=(ElectricityMapsParameters(zone="DE", base_url=url),),
+        watttime=(WattTimeParameters(zone="us-west", region="CAISO_NORTH", base_url=url),),
     )
     return Config(feeds=feeds, kafka=KafkaConfig(bootstrap=bootstrap))
 

@@ -4,7 +4,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from flyball_collectors.feeds.base import FeedError
-from flyball_contracts.config import FeedsConfig
+from flyball_collectors.feeds.parameters import FeedsParameters
 from flyball_contracts.ids import NS_PER_S
 
 _MOST_DOUBLINGS = 30
@@ -34,7 +34,7 @@ class Schedule:
     ``random`` gives numbers in 0..1 for full jitter (Brooker, "Exponential Backoff And Jitter", AWS, 2015).
     """
 
-    def __init__(self, period_s: float, config: FeedsConfig, random: Callable[[], float], now_ns: int) -> None:
+    def __init__(self, period_s: float, config: FeedsParameters, random: Callable[[], float], now_ns: int) -> None:
         self.due_ns = now_ns
         self.failures = 0
         self._period_s = period_s

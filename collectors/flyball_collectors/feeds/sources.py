@@ -15,9 +15,11 @@ from flyball_collectors.feeds.electricity_maps import ElectricityMaps
 from flyball_collectors.feeds.file import FileFeed
 from flyball_collectors.feeds.gcp_catalogue import Catalogue
 from flyball_collectors.feeds.gcp_spot_price import GcpSpotPrice
+from flyball_collectors.feeds.parameters import FeedsParameters, Paced
 from flyball_collectors.feeds.uk_carbon import UkCarbon
 from flyball_collectors.feeds.watttime import WattTime
-from flyball_contracts.config import FeedsConfig, FeedSettings
+from flyball_contracts.config import FeedsConfig
+from flyball_contracts.config.constants import with_constants
 from flyball_contracts.errors import ConfigError
 from flyball_contracts.secret import secret
 
@@ -30,17 +32,18 @@ class Source(NamedTuple):
     stale_after_s: float | None
 
 
-def open_feeds(config: FeedsConfig, environ: Mapping[str, str] | None = None) -> list[Source]:
+def open_feeds(section: FeedsConfig, environ: Mapping[str, str] | None = None) -> list[Source]:
     """Feeds of a configuration, in its order.
 
     Raises :class:`ConfigError` when there is none, a secret is not in ``environ``, or two feeds say the same
     kind of curve for one zone: the worker knows one, and average and marginal carbon must not be mixed.
     """
+    config = with_constants(FeedsParameters, section)
     environ = os.environ if environ is None else environ
     found: list[Source] = []
     taken: dict[tuple[str, str], str] = {}
 
-    def add(feed: Feed, settings: FeedSettings, key: str, kind: str = "carbon_intensity") -> None:
+    def add(feed: Feed, settings: Paced, key: str, kind: str = "carbon_intensity") -> None:
         other = taken.setdefault((settings.zone, kind), key)
         if other != key:
             raise ConfigError(f"{key}: zone {settings.zone!r} has its {kind} from {other} already; remove one of them")
@@ -55,12 +58,12 @@ def open_feeds(config: FeedsConfig, environ: Mapping[str, str] | None = None) ->
         add(UkCarbon(uk, client(uk.base_url)), uk, f"feeds.uk_carbon[{i}]")
     for i, maps in enumerate(config.electricity_maps):
         key = f"feeds.electricity_maps[{i}]"
-        token = secret(environ, maps.token_env, f"{key}.token_env", in_header=True)
+        token = secret(environ, maps.token_env, key, in_header=True)
         add(ElectricityMaps(maps, client(maps.base_url), token), maps, key)
     for i, watt in enumerate(config.watttime):
         key = f"feeds.watttime[{i}]"
-        username = secret(environ, watt.username_env, f"{key}.username_env")
-        password = secret(environ, watt.password_env, f"{key}.password_env")
+        username = secret(environ, watt.username_env, key)
+        password = secret(environ, watt.password_env, key)
         add(WattTime(watt, client(watt.base_url), username, password), watt, key)
     for i, price in enumerate(config.aws_spot_price):
         key = f"feeds.aws_spot_price[{i}]"
@@ -69,8 +72,8 @@ def open_feeds(config: FeedsConfig, environ: Mapping[str, str] | None = None) ->
         else:
             keys = FixedKey(
                 AwsKey(
-                    secret(environ, price.access_key_env, f"{key}.access_key_env", in_header=True),
-                    secret(environ, price.secret_key_env, f"{key}.secret_key_env"),
+                    secret(environ, price.access_key_env, key, in_header=True),
+                    secret(environ, price.secret_key_env, key),
                     environ.get(price.session_token_env, "").strip(),
                 )
             )
@@ -83,7 +86,7 @@ def open_feeds(config: FeedsConfig, environ: Mapping[str, str] | None = None) ->
     catalogues: dict[tuple[str, str], Catalogue] = {}
     for i, parts in enumerate(config.gcp_spot_price):
         key = f"feeds.gcp_spot_price[{i}]"
-        api_key = secret(environ, parts.key_env, f"{key}.key_env", in_header=True)
+        api_key = secret(environ, parts.key_env, key, in_header=True)
         shared = (parts.base_url, api_key)
         if shared not in catalogues:  # half a period: feeds of one period come one after the other
             catalogues[shared] = Catalogue(client(parts.base_url), api_key, parts.period_s / 2)
