@@ -14,13 +14,13 @@ from flyball_collectors.feeds.client import Client, retry_after_s
 from flyball_collectors.feeds.electricity_maps import ElectricityMaps
 from flyball_collectors.feeds.parameters import (
     ElectricityMapsParameters,
-    FeedsParameters,
     UkCarbonParameters,
     WattTimeParameters,
 )
 from flyball_collectors.feeds.uk_carbon import UkCarbon
 from flyball_collectors.feeds.watttime import WattTime
 from flyball_contracts.codec import decode_message, record_message
+from flyball_contracts.config import AnyFeed
 from flyball_contracts.records import Signal
 
 TOKEN = "tok-8d1f2"
@@ -41,14 +41,14 @@ def there(monkeypatch: pytest.MonkeyPatch) -> Iterator[Provider]:
 
 
 def feed_of(kind: str, url: str, timeout_s: float = 10.0, **more: Any) -> Feed:
-    feeds: dict[str, Any] = {}
+    settings: AnyFeed
     if kind == "uk":
-        feeds["uk_carbon"] = (UkCarbonParameters(base_url=url),)
+        settings = UkCarbonParameters(base_url=url)
     elif kind == "maps":
-        feeds["electricity_maps"] = (ElectricityMapsParameters(zone="DE", base_url=url, **more),)
+        settings = ElectricityMapsParameters(zone="DE", base_url=url, **more)
     else:
-        feeds["watttime"] = (WattTimeParameters(zone="us-west", region="CAISO_NORTH", base_url=url),)
-    (source,) = open_feeds(FeedsParameters(timeout_s=timeout_s, **feeds), ENVIRON)
+        settings = WattTimeParameters(zone="us-west", region="CAISO_NORTH", base_url=url)
+    (source,) = open_feeds((settings,), ENVIRON, timeout_s)
     return source.feed
 
 

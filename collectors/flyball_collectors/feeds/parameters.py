@@ -4,17 +4,20 @@
 stale; ``None``: never. Both follow how often the provider has something new.
 """
 
+from collections.abc import Mapping
+
 from flyball_contracts.config import (
+    AnyFeed,
     AwsSpotAdvisorSettings,
     AwsSpotPriceSettings,
     AzureSpotPriceSettings,
     ElectricityMapsSettings,
-    FeedsConfig,
     FileFeedSettings,
     GcpSpotPriceSettings,
     UkCarbonSettings,
     WattTimeSettings,
 )
+from flyball_contracts.config.constants import with_constants
 
 OFTEN_S = 300.0
 STALE_AFTER_S = 10_800.0
@@ -92,26 +95,6 @@ class GcpSpotPriceParameters(GcpSpotPriceSettings, frozen=True, kw_only=True):
     base_url: str = "https://cloudbilling.googleapis.com"
 
 
-class FeedsParameters(FeedsConfig, frozen=True, kw_only=True):
-    """All feeds.
-
-    ``timeout_s`` bounds the wait for an answer, and again its transfer. After the n-th failure in a row a feed waits a
-    random time of at most ``retry_s * 2**n``, at most ``retry_cap_s``, and never less than the server asks for.
-    """
-
-    timeout_s: float = 10.0
-    retry_s: float = 5.0
-    retry_cap_s: float = 900.0
-    file: tuple[FileFeedParameters, ...] = ()
-    uk_carbon: tuple[UkCarbonParameters, ...] = ()
-    electricity_maps: tuple[ElectricityMapsParameters, ...] = ()
-    watttime: tuple[WattTimeParameters, ...] = ()
-    aws_spot_price: tuple[AwsSpotPriceParameters, ...] = ()
-    aws_spot_advisor: tuple[AwsSpotAdvisorParameters, ...] = ()
-    azure_spot_price: tuple[AzureSpotPriceParameters, ...] = ()
-    gcp_spot_price: tuple[GcpSpotPriceParameters, ...] = ()
-
-
 Paced = (
     FileFeedParameters
     | UkCarbonParameters
@@ -122,4 +105,19 @@ Paced = (
     | AzureSpotPriceParameters
     | GcpSpotPriceParameters
 )
-"""The settings of any feed."""
+"""The parameters of any feed."""
+_KINDS: Mapping[type[AnyFeed], type[Paced]] = {
+    FileFeedSettings: FileFeedParameters,
+    UkCarbonSettings: UkCarbonParameters,
+    ElectricityMapsSettings: ElectricityMapsParameters,
+    WattTimeSettings: WattTimeParameters,
+    AwsSpotPriceSettings: AwsSpotPriceParameters,
+    AwsSpotAdvisorSettings: AwsSpotAdvisorParameters,
+    AzureSpotPriceSettings: AzureSpotPriceParameters,
+    GcpSpotPriceSettings: GcpSpotPriceParameters,
+}
+
+
+def paced(settings: AnyFeed) -> Paced:
+    """Return ``settings`` with their constants; as they are, where they have them."""
+    return settings if isinstance(settings, Paced) else with_constants(_KINDS[type(settings)], settings)

@@ -11,12 +11,10 @@ from flyball_collectors.agent.outbox import Outbox
 from flyball_collectors.agent.ticker import Clock
 from flyball_collectors.feeds.base import FeedError
 from flyball_collectors.feeds.curve import says_more
-from flyball_collectors.feeds.parameters import FeedsParameters
 from flyball_collectors.feeds.schedule import FeedCounts, Freshness, Schedule
 from flyball_collectors.feeds.sources import Source, open_feeds
 from flyball_contracts.codec import record_message
 from flyball_contracts.config import Config
-from flyball_contracts.config.constants import with_constants
 from flyball_contracts.ids import NS_PER_S
 from flyball_contracts.records import Signal
 
@@ -102,12 +100,11 @@ class _Runner:
         self, source: Source, config: Config, clock: Clock, random: Callable[[], float], outbox: Outbox
     ) -> None:
         self.name = source.feed.name
-        feeds = with_constants(FeedsParameters, config.feeds)
         self.counts = FeedCounts()
         self._feed = source.feed
         self._clock = clock
         self._outbox = outbox
-        self._schedule = Schedule(source.period_s, feeds, random, clock.monotonic_ns())
+        self._schedule = Schedule(source.period_s, random, clock.monotonic_ns())
         self._freshness = Freshness(source.stale_after_s, clock.wall_ns())
         self._told: dict[tuple[str, str], Signal] = {}
         self._seen = False

@@ -5,11 +5,11 @@ from flyball_contracts.config.choice import ChoiceConfig as ChoiceConfig, Offer 
 from flyball_contracts.config.cloud import CloudConfig as CloudConfig
 from flyball_contracts.config.export import ExportConfig as ExportConfig
 from flyball_contracts.config.feeds import (
+    AnyFeed as AnyFeed,
     AwsSpotAdvisorSettings as AwsSpotAdvisorSettings,
     AwsSpotPriceSettings as AwsSpotPriceSettings,
     AzureSpotPriceSettings as AzureSpotPriceSettings,
     ElectricityMapsSettings as ElectricityMapsSettings,
-    FeedsConfig as FeedsConfig,
     FeedSettings as FeedSettings,
     FileFeedSettings as FileFeedSettings,
     GcpSpotPriceSettings as GcpSpotPriceSettings,

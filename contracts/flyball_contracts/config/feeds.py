@@ -11,7 +11,7 @@ ZoneName = Annotated[str, msgspec.Meta(min_length=1)]
 Horizon = Annotated[int, msgspec.Meta(ge=1, le=72)]
 
 
-class FeedSettings(Section, frozen=True, kw_only=True):
+class FeedSettings(Section, frozen=True, kw_only=True, tag_field="source"):
     """What all feeds have.
 
     ``zone`` is the zone of the nodes, whatever the provider calls it.
@@ -20,7 +20,7 @@ class FeedSettings(Section, frozen=True, kw_only=True):
     zone: ZoneName
 
 
-class FileFeedSettings(FeedSettings, frozen=True, kw_only=True):
+class FileFeedSettings(FeedSettings, frozen=True, kw_only=True, tag="file"):
     """A CSV or JSON file, or a folder whose newest one counts.
 
     ``scale`` turns the file's unit into the record's. A slot is as long as the smallest distance of the times.
@@ -34,13 +34,13 @@ class FileFeedSettings(FeedSettings, frozen=True, kw_only=True):
     lifecycle: bool = True
 
 
-class UkCarbonSettings(FeedSettings, frozen=True, kw_only=True):
+class UkCarbonSettings(FeedSettings, frozen=True, kw_only=True, tag="uk_carbon"):
     """The UK Carbon Intensity API: 48 h of Great Britain, half-hourly; free, no account."""
 
     zone: ZoneName = "GB"
 
 
-class ElectricityMapsSettings(FeedSettings, frozen=True, kw_only=True):
+class ElectricityMapsSettings(FeedSettings, frozen=True, kw_only=True, tag="electricity_maps"):
     """Electricity Maps; ``region`` is its name for the zone, empty: the same.
 
     ``endpoint`` is ``forecast`` (a paid plan) or ``latest``, the present hour only.
@@ -51,7 +51,7 @@ class ElectricityMapsSettings(FeedSettings, frozen=True, kw_only=True):
     horizon_hours: Literal[6, 24, 48, 72] = 72
 
 
-class WattTimeSettings(FeedSettings, frozen=True, kw_only=True):
+class WattTimeSettings(FeedSettings, frozen=True, kw_only=True, tag="watttime"):
     """WattTime: marginal emissions; ``region`` is its name for the zone, empty: the same."""
 
     region: str = ""
@@ -69,7 +69,7 @@ class SpotSettings(FeedSettings, frozen=True, kw_only=True):
     ]
 
 
-class AwsSpotPriceSettings(SpotSettings, frozen=True, kw_only=True):
+class AwsSpotPriceSettings(SpotSettings, frozen=True, kw_only=True, tag="aws_spot_price"):
     """AWS: the spot price in force, of Linux; without ``availability_zone`` the lowest of the region's.
 
     The key is read from the environment, as AWS's own tools read it, or is that of the instance's role.
@@ -81,15 +81,15 @@ class AwsSpotPriceSettings(SpotSettings, frozen=True, kw_only=True):
     key_from: Literal["environment", "instance"] = "environment"
 
 
-class AwsSpotAdvisorSettings(SpotSettings, frozen=True, kw_only=True):
+class AwsSpotAdvisorSettings(SpotSettings, frozen=True, kw_only=True, tag="aws_spot_advisor"):
     """AWS: how often spot machines of a type were taken back in the last month; free, no account."""
 
 
-class AzureSpotPriceSettings(SpotSettings, frozen=True, kw_only=True):
+class AzureSpotPriceSettings(SpotSettings, frozen=True, kw_only=True, tag="azure_spot_price"):
     """Azure: the retail price of spot machines, of Linux; free, no account."""
 
 
-class GcpSpotPriceSettings(SpotSettings, frozen=True, kw_only=True):
+class GcpSpotPriceSettings(SpotSettings, frozen=True, kw_only=True, tag="gcp_spot_price"):
     """Google Cloud: the spot price of a machine, as the sum of its parts; the key is an API key.
 
     ``parts`` is how much an hour has of each row of the catalogue, by its description up to ``attached to`` or
@@ -99,14 +99,14 @@ class GcpSpotPriceSettings(SpotSettings, frozen=True, kw_only=True):
     parts: Mapping[str, Positive] = {}
 
 
-class FeedsConfig(Section, frozen=True, kw_only=True):
-    """The grid and price feeds; one curve per zone and kind."""
-
-    file: tuple[FileFeedSettings, ...] = ()
-    uk_carbon: tuple[UkCarbonSettings, ...] = ()
-    electricity_maps: tuple[ElectricityMapsSettings, ...] = ()
-    watttime: tuple[WattTimeSettings, ...] = ()
-    aws_spot_price: tuple[AwsSpotPriceSettings, ...] = ()
-    aws_spot_advisor: tuple[AwsSpotAdvisorSettings, ...] = ()
-    azure_spot_price: tuple[AzureSpotPriceSettings, ...] = ()
-    gcp_spot_price: tuple[GcpSpotPriceSettings, ...] = ()
+AnyFeed = (
+    FileFeedSettings
+    | UkCarbonSettings
+    | ElectricityMapsSettings
+    | WattTimeSettings
+    | AwsSpotPriceSettings
+    | AwsSpotAdvisorSettings
+    | AzureSpotPriceSettings
+    | GcpSpotPriceSettings
+)
+"""One feed; its key ``source`` says which."""

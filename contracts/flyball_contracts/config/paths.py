@@ -12,8 +12,7 @@ def key_paths(kind: type[msgspec.Struct]) -> tuple[str, ...]:
 
     A leaf is a key whose value holds no further keys that Flyball names. An item of a list counts once, however long
     the list may be, and each section counts at each place where it may stand. Where one of several kinds of section
-    may stand, a key that they share is one key. A mapping is one leaf where its keys are the user's own words (topics,
-    label values), and as many as it has keys where Flyball names them.
+    may stand, a key that they share is one key. A mapping counts as what it maps to: its own keys are topics, labels or values of labels.
     """
     return tuple(dict.fromkeys(_leaves(kind, "")))
 
@@ -37,8 +36,7 @@ def _sections(kind: Any) -> Iterator[Mapping[str, Any]]:
         named = {} if tag.tag is None else {str(tag.tag_field): str}
         yield named | {field.encode_name: field.type for field in msgspec.structs.fields(kind)}
     elif isinstance(origin, type) and issubclass(origin, Mapping):
-        if typing.get_origin(inner[0]) is Literal:
-            yield dict.fromkeys(map(str, typing.get_args(inner[0])), inner[1])
+        yield from _sections(inner[1])
     elif origin is not Literal:
         for member in inner:
             yield from _sections(member)

@@ -6,11 +6,9 @@ TUNED = "it is a constant that the benchmarks tune; leave it out"
 IN_POD = "run the agent as a pod, which has all that; FLYBALL_NODE names the node"
 TOKEN_FILE = "put the token into a file, and name that in token_file"
 AWS_KEYS = "put the key into AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY and AWS_SESSION_TOKEN"
+LIST = "feeds is a list; write {source: NAME, zone: ...}"
 PACE = "a feed is asked as often as its provider has something new; leave it out"
-FEEDS = (
-    *("file", "uk_carbon", "electricity_maps", "watttime"),
-    *("aws_spot_price", "aws_spot_advisor", "azure_spot_price", "gcp_spot_price"),
-)
+SPOT = "aws_spot_price aws_spot_advisor azure_spot_price gcp_spot_price"
 
 
 def _of(section: str, keys: str, words: str = TUNED) -> dict[str, str]:
@@ -43,14 +41,14 @@ REMOVED = {
     **_of("agent.gateways", "token_env", TOKEN_FILE),
     **_of("agent.gateways", "period_s timeout_s page_bytes"),
     **_of("feeds", "timeout_s retry_s retry_cap_s"),
-    **_of("feeds.file", "step_s", "a slot is as long as the smallest distance of the times; leave it out"),
-    **_of("feeds", " ".join(f"{feed}.{key}" for feed in FEEDS for key in ("period_s", "stale_after_s")), PACE),
-    **_of("feeds", " ".join(f"{feed}.base_url" for feed in FEEDS), "it is the provider's own; leave it out"),
-    **_of("feeds.electricity_maps", "token_env", "put the token into ELECTRICITYMAPS_TOKEN"),
-    **_of("feeds.watttime", "username_env password_env", "put the account into WATTTIME_USER and WATTTIME_PASSWORD"),
-    **_of("feeds.aws_spot_price", "access_key_env secret_key_env session_token_env", AWS_KEYS),
-    **_of("feeds.aws_spot_price", "metadata_url", "it is AWS's own; leave it out"),
-    **_of("feeds.gcp_spot_price", "key_env", "put the key into GCP_API_KEY"),
+    **_of("feeds", f"file uk_carbon electricity_maps watttime {SPOT}", LIST),
+    **_of("feeds", "period_s stale_after_s", PACE),
+    **_of("feeds", "base_url metadata_url", "it is the provider's own; leave it out"),
+    **_of("feeds", "step_s", "a slot is as long as the smallest distance of the times; leave it out"),
+    **_of("feeds", "token_env", "put the token into ELECTRICITYMAPS_TOKEN"),
+    **_of("feeds", "username_env password_env", "put the account into WATTTIME_USER and WATTTIME_PASSWORD"),
+    **_of("feeds", "access_key_env secret_key_env session_token_env", AWS_KEYS),
+    **_of("feeds", "key_env", "put the key into GCP_API_KEY"),
 }
 
 

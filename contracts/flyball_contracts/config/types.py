@@ -19,7 +19,7 @@ from flyball_contracts.config.base import (
 from flyball_contracts.config.choice import ChoiceConfig
 from flyball_contracts.config.cloud import CloudConfig
 from flyball_contracts.config.export import ExportConfig
-from flyball_contracts.config.feeds import FeedsConfig
+from flyball_contracts.config.feeds import AnyFeed
 from flyball_contracts.config.gateway import GatewaySettings
 from flyball_contracts.config.keys import DecisionKey
 from flyball_contracts.config.policies import GuardPolicy
@@ -339,11 +339,11 @@ class InfluxConfig(Section, frozen=True):
 
 
 class Config(Section, frozen=True):
-    """The whole file; every section may be left out."""
+    """The whole file; every section may be left out. Of ``feeds`` there is one for each zone and kind of curve."""
 
     kafka: KafkaConfig = KafkaConfig()
     agent: AgentConfig = AgentConfig()
-    feeds: FeedsConfig = FeedsConfig()
+    feeds: tuple[AnyFeed, ...] = ()
     worker: WorkerConfig = WorkerConfig()
     actuator: ActuatorConfig = ActuatorConfig()
     controller: ControllerConfig = ControllerConfig()
