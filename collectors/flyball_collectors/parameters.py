@@ -40,6 +40,8 @@ class CloudParameters(CloudConfig, frozen=True, kw_only=True):
 class ExportParameters(ExportConfig, frozen=True):
     """Outputs beside Kafka."""
 
+    # The name that OpenTelemetry gives it.
+    otlp_headers_env: str = "OTEL_EXPORTER_OTLP_HEADERS"
     otlp_period_s: float = 10.0
     # Requests that wait while the endpoint is away, five minutes of them; then the oldest go first.
     otlp_queue: int = 30

@@ -22,7 +22,7 @@ from flyball_collectors.parameters import AgentParameters, WorkloadsParameters
 from flyball_collectors.workload import WorkloadCollector
 from flyball_contracts.codec import decode_message
 from flyball_contracts.config import Config, KafkaConfig
-from flyball_contracts.config.workload import LogSettings, TargetSettings, Work as Unit
+from flyball_contracts.config.workload import LogSettings, TargetSettings
 from flyball_contracts.errors import ConfigError
 from flyball_contracts.frame import Frame
 from flyball_contracts.kafka import consumer_settings
@@ -238,7 +238,7 @@ def test_a_server_is_told_of_while_it_is_there(embedded_broker: Callable[..., Em
             replica="chat-0",
             server="vllm",
             url=first.url,
-            work=Unit(unit="tokens", output_weight=3.0),
+            token_weights=(1.0, 3.0),
         )
         workloads = WorkloadsParameters(period_s=0.2, timeout_s=5.0, targets=(target,))
         busy = Busy()

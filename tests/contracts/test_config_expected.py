@@ -26,7 +26,7 @@ PAGE = 'agent: {workloads: {targets: [{workload: a, url: "%s", server: %s}]}}'
         ("agent: {period_s: x}", "agent.period_s: expected `float`, got `str`"),
         (
             "worker: {decision_ttl_s: 1000}",
-            "the document: worker.decision_ttl_s is 1000 and actuator.max_age_s is 900; decisions must expire before",
+            "the document: worker.decision_ttl_s is 1000; the actuator refuses what is 900 s old",
         ),
         ("actuator: {mode: x}", "actuator.mode: expected one of off, dry_run, live"),
     ],

@@ -1,7 +1,7 @@
 """From one page to the next: what a server did in between."""
 
 from collections.abc import Mapping, Sequence
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 from flyball_collectors.base import NAN, Counters
 from flyball_collectors.parameters import KnownSeries
@@ -9,7 +9,7 @@ from flyball_collectors.workload.histogram import quantile
 from flyball_collectors.workload.page import PageError, Sample
 from flyball_collectors.workload.selector import Samples, Terms, parse_terms
 from flyball_contracts.config.constants import with_constants
-from flyball_contracts.config.workload import Series, Work
+from flyball_contracts.config.workload import Series
 
 _PLAIN = (
     *("arrived", "ended", "failed", "active", "queued", "tokens_in", "tokens_out"),
@@ -36,6 +36,14 @@ class Told(NamedTuple):
     latency_p99_s: float = NAN
     failed: float = NAN
     ready: float = NAN
+
+
+class Work(NamedTuple):
+    """The unit of ``work.rate``, that of ``capacity_per_replica``: requests, or tokens with a weight for each kind."""
+
+    unit: Literal["requests", "tokens"] = "requests"
+    input_weight: float = 1.0
+    output_weight: float = 1.0
 
 
 class Alternatives:

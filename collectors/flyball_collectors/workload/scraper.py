@@ -7,10 +7,9 @@ from urllib.parse import urlsplit
 
 from flyball_collectors.base import NAN
 from flyball_collectors.workload.fetch import Fetcher, Token
-from flyball_collectors.workload.meter import Alternatives, Meter, Told
+from flyball_collectors.workload.meter import Alternatives, Meter, Told, Work
 from flyball_collectors.workload.page import Reader
 from flyball_collectors.workload.poller import Limits, Place, Poller
-from flyball_contracts.config.workload import Work
 
 
 class Target(NamedTuple):

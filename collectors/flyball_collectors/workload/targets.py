@@ -5,10 +5,10 @@ from urllib.parse import urlsplit
 
 from flyball_collectors.workload.discovery import Found
 from flyball_collectors.workload.fetch import token_of
-from flyball_collectors.workload.meter import Alternatives
+from flyball_collectors.workload.meter import Alternatives, Work
 from flyball_collectors.workload.scraper import Target
 from flyball_collectors.workload.servers import SERVERS
-from flyball_contracts.config.workload import ServerName, TargetSettings, Work
+from flyball_contracts.config.workload import ServerName, TargetSettings
 from flyball_contracts.errors import ConfigError
 
 _DEFAULT_PATH = "/metrics"
@@ -38,7 +38,7 @@ def configured(settings: TargetSettings, replica: str, where: str) -> Target:
         path=path,
         health_url=health if health.startswith("http") or not health else base_url + health,
         series=Alternatives(settings.series or server.series, f"{where}.series"),
-        work=settings.work,
+        work=Work() if settings.token_weights is None else Work("tokens", *settings.token_weights),
         match=tuple(settings.match.items()),
         token=token_of(settings.token_file),
         ca_file=settings.ca_file,

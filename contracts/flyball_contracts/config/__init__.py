@@ -49,6 +49,7 @@ from flyball_contracts.config.pools import PoolConfig as PoolConfig
 from flyball_contracts.config.rightsizing import RightsizingConfig as RightsizingConfig
 from flyball_contracts.config.types import (
     HORIZON_TICKS as HORIZON_TICKS,
+    MAX_AGE_S as MAX_AGE_S,
     ActuatorConfig as ActuatorConfig,
     AgentConfig as AgentConfig,
     BlastRadius as BlastRadius,
@@ -72,6 +73,5 @@ from flyball_contracts.config.workload import (
     Series as Series,
     SlurmSettings as SlurmSettings,
     TargetSettings as TargetSettings,
-    Work as Work,
     WorkloadsConfig as WorkloadsConfig,
 )

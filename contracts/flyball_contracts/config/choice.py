@@ -23,9 +23,9 @@ class Offer(Section, frozen=True, kw_only=True):
 
     ``signals`` is the zone under which the feeds publish ``spot_price`` (of a machine) and ``spot_risk``, empty: that
     of ``zone``; for spot they go before ``price_usd_per_hour`` and ``loss_per_hour``, which count while the feeds tell
-    nothing. Carbon is that of ``zone``, empty: the workload's. ``pool`` names what is reclaimed together, empty: the
-    GPU type in the zone. ``power_w`` is a machine's. ``at_most`` machines are to be had in a cell, one is there
-    ``start_s`` after it was asked for. ``speed`` is the work of a replica relative to the other offers that say so, for
+    nothing. Carbon is that of ``zone``, empty: the workload's. Spot of one GPU type in one zone counts as reclaimed
+    together. ``power_w`` is a machine's. ``at_most`` machines are to be had in a cell, one is there ``start_s`` after
+    it was asked for. ``speed`` is the work of a replica relative to the other offers that say so, for
     workloads whose architecture is not known. Only the ``cells`` named may use it; none: all.
     """
 
@@ -37,7 +37,6 @@ class Offer(Section, frozen=True, kw_only=True):
     instance_type: str = ""
     zone: str = ""
     signals: str = ""
-    pool: str = ""
     price_usd_per_hour: NotNegative | None = None
     loss_per_hour: Risk | None = None
     power_w: NotNegative = 0.0

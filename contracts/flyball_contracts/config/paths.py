@@ -12,7 +12,8 @@ def key_paths(kind: type[msgspec.Struct]) -> tuple[str, ...]:
 
     A leaf is a key whose value holds no further keys that Flyball names. An item of a list counts once, however long
     the list may be, and each section counts at each place where it may stand. Where one of several kinds of section
-    may stand, a key that they share is one key. A mapping counts as what it maps to: its own keys are topics, labels or values of labels.
+    may stand, a key that they share is one key. Keys of mappings do
+    not count: they are topics, labels or values of labels.
     """
     return tuple(dict.fromkeys(_leaves(kind, "")))
 

@@ -6,6 +6,8 @@ TUNED = "it is a constant that the benchmarks tune; leave it out"
 IN_POD = "run the agent as a pod, which has all that; FLYBALL_NODE names the node"
 TOKEN_FILE = "put the token into a file, and name that in token_file"
 AWS_KEYS = "put the key into AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY and AWS_SESSION_TOKEN"
+WINDOW = 'write "mon,tue 22:00-06:00" or "fri 16:00-mon 08:00", and zone in the policy'
+TEN_MINUTES = "it is ten minutes; for another window write a policy with limits"
 LIST = "feeds is a list; write {source: NAME, zone: ...}"
 PACE = "a feed is asked as often as its provider has something new; leave it out"
 SPOT = "aws_spot_price aws_spot_advisor azure_spot_price gcp_spot_price"
@@ -49,6 +51,18 @@ REMOVED = {
     **_of("feeds", "username_env password_env", "put the account into WATTTIME_USER and WATTTIME_PASSWORD"),
     **_of("feeds", "access_key_env secret_key_env session_token_env", AWS_KEYS),
     **_of("feeds", "key_env", "put the key into GCP_API_KEY"),
+    **_of("actuator.policies.only_during", "start end days zone", WINDOW),
+    **_of("actuator.policies.never_during", "start end days zone", WINDOW),
+    **_of("actuator.per_target", "window_s", TEN_MINUTES),
+    **_of("actuator.per_cell", "window_s", TEN_MINUTES),
+    **_of("actuator.blast_radius", "window_s", TEN_MINUTES),
+    **_of("actuator", "max_age_s", "decisions older than 15 minutes are refused; leave it out"),
+    **_of("controller", "period_s timeout_s"),
+    **_of("dashboard", "token_env", "put the token into FLYBALL_DASHBOARD_TOKEN"),
+    **_of("influx", "token_env", "put the token into INFLUX_TOKEN"),
+    **_of("agent.export", "otlp_headers_env", "put the headers into OTEL_EXPORTER_OTLP_HEADERS"),
+    **_of("agent.workloads.targets", "work", "write token_weights: [1.0, 1.0] for tokens in and out, or leave it out"),
+    **_of("worker.choice.offers", "pool", "spot of one GPU type in one zone is reclaimed together; leave it out"),
 }
 
 

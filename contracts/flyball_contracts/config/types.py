@@ -28,6 +28,8 @@ from flyball_contracts.config.rightsizing import RightsizingConfig
 from flyball_contracts.config.workload import WorkloadsConfig
 from flyball_contracts.topics import TOPICS
 
+MAX_AGE_S = 900.0
+"""A decision that is older is refused, however late it says that it expires."""
 HORIZON_TICKS = 60
 """How far ahead the workers forecast; a season must be longer."""
 
@@ -181,21 +183,19 @@ class WorkerConfig(Section, frozen=True):
 
 
 class RateLimit(Section, frozen=True):
-    """At most ``actions`` in any ``window_s`` seconds."""
+    """At most ``actions`` in any ten minutes."""
 
     actions: Count = 6
-    window_s: Positive = 600.0
 
 
 class BlastRadius(Section, frozen=True):
-    """Most replicas of a cell that may be taken away in any ``window_s`` seconds.
+    """Most replicas of a cell that may be taken away in any ten minutes.
 
     The larger of ``share`` of the replicas that the cell is known to run and ``replicas``, but never more than
     ``most``, whatever inventories claim. Moves off failing devices are counted apart, with as much room again; so are
     dry runs.
     """
 
-    window_s: Positive = 600.0
     share: Ratio = 0.3
     replicas: Count = 4
     most: Count = 200
@@ -267,7 +267,8 @@ class ActuatorConfig(Section, frozen=True):
     covered only by a pattern that begins with ``pool:``. ``kill_switch`` is
     a file: while it exists, everything is refused. ``clock`` is ``event`` only for replays, where now is the newest
     time in the records. Unless all ``platforms`` are simulated, mode ``live`` takes an ``allow``, a ``kill_switch`` and
-    clock ``wall``. A decision older than ``max_age_s`` is refused, however late it says that it expires. ``policies``
+    clock ``wall``. A decision older than
+    :data:`MAX_AGE_S` is refused. ``policies``
     are rules for some decisions only; each of those that match must agree. Where there are ``keys``, a decision must be
     signed by one that may. ``audit`` is the file that records all that was told, judged, done and seen; empty: none.
     """
@@ -280,7 +281,6 @@ class ActuatorConfig(Section, frozen=True):
     ledger: str = ""
     audit: str = ""
     clock: Literal["wall", "event"] = "wall"
-    max_age_s: Positive = 900.0
     per_target: RateLimit = RateLimit()
     per_cell: RateLimit = RateLimit(actions=60)
     blast_radius: BlastRadius = BlastRadius()
@@ -306,36 +306,31 @@ class ControllerConfig(Section, frozen=True):
 
     ``kubeconfig`` and ``context`` are as in ``actuator.platforms``: empty means the cluster of its own pod.
     Nodes and pods are those of the whole cluster; objects and policies are read in ``namespaces``, empty: in all.
-    Changes are taken together for ``period_s``, and the API server's answer is waited for ``timeout_s``.
     """
 
     cell: str = "default"
     kubeconfig: str = ""
     context: str = ""
     namespaces: tuple[str, ...] = ()
-    period_s: Period = 1.0
-    timeout_s: Positive = 10.0
 
 
 class DashboardConfig(Section, frozen=True):
     """The live page; ``names`` are further host names that browsers may call it by.
 
-    The token is read from the environment variable ``token_env``; a ``host`` that is not loopback needs one.
+    The token is read from the environment variable FLYBALL_DASHBOARD_TOKEN; a ``host`` that is not loopback needs one.
     """
 
     host: str = "127.0.0.1"
     port: Port = 8080
     names: tuple[str, ...] = ()
-    token_env: str = "FLYBALL_DASHBOARD_TOKEN"
 
 
 class InfluxConfig(Section, frozen=True):
-    """A server with the InfluxDB v2 write API; the token is read from the environment variable named."""
+    """A server with the InfluxDB v2 write API; the token is read from the environment variable INFLUX_TOKEN."""
 
     url: str = ""
     org: str = "flyball"
     bucket: str = "flyball"
-    token_env: str = "INFLUX_TOKEN"
 
 
 class Config(Section, frozen=True):
@@ -352,9 +347,6 @@ class Config(Section, frozen=True):
 
     def __post_init__(self) -> None:
         """Refuse decisions that would be too old before they expire."""
-        lives_s, oldest_s = self.worker.decision_ttl_s, self.actuator.max_age_s
-        if lives_s >= oldest_s:
-            raise ValueError(
-                f"worker.decision_ttl_s is {lives_s:g} and actuator.max_age_s is {oldest_s:g}; decisions must expire "
-                "before they are too old: lower the one or raise the other"
-            )
+        lives_s = self.worker.decision_ttl_s
+        if lives_s >= MAX_AGE_S:
+            raise ValueError(f"worker.decision_ttl_s is {lives_s:g}; the actuator refuses what is {MAX_AGE_S:g} s old")

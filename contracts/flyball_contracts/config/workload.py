@@ -51,19 +51,13 @@ class Series(Section, frozen=True, kw_only=True):
     copies: tuple[str, ...] = ()
 
 
-class Work(Section, frozen=True, kw_only=True):
-    """The unit of ``work.rate``, that of ``capacity_per_replica``: requests, or tokens with a weight for each kind."""
-
-    unit: Literal["requests", "tokens"] = "requests"
-    input_weight: NotNegative = 1.0
-    output_weight: NotNegative = 1.0
-
-
 class TargetSettings(Section, frozen=True, kw_only=True):
     """One replica on this node that has a page of metrics; an empty ``replica`` is named after the node.
 
     ``url`` is that of the page, ``unix:///socket:/path`` for one on a Unix socket. ``health`` is a path on the same
-    server or a whole URL; empty: what the server is known to have, else a page is a sign of health. ``match`` keeps
+    server or a whole URL; empty: what the server is known to have, else a page is a sign of health. Work is counted in
+    requests or, with ``token_weights``, in tokens, those of a prompt and of an answer with a weight each: that is the
+    unit of ``capacity_per_replica``. ``match`` keeps
     the series whose labels are so, where they have these labels. ``series`` is for ``generic`` alone. A bearer
     token is read anew from ``token_file`` at each scrape. ``ca_file`` holds
     the authorities to trust, empty: the system's. ``devices`` are the indexes of its GPUs, where nobody else knows.
@@ -74,7 +68,7 @@ class TargetSettings(Section, frozen=True, kw_only=True):
     url: PageUrl
     server: ServerName = "generic"
     health: HealthUrl = ""
-    work: Work = Work()
+    token_weights: tuple[NotNegative, NotNegative] | None = None
     match: Mapping[str, str] = {}
     series: Series | None = None
     devices: Rows = ()

@@ -359,7 +359,7 @@ def _pool(offer: Offer) -> str:
     """What is reclaimed together with an offer's machines; empty for what is not reclaimed."""
     if offer.market != "spot":
         return ""
-    return offer.pool or f"{offer.gpu_model} in {offer.signals or offer.zone}"
+    return f"{offer.gpu_model} in {offer.signals or offer.zone}"
 
 
 def _mean(speeds: Mapping[str, float], counts: Mapping[str, int]) -> float:
