@@ -3,16 +3,15 @@
 Each class adds constants to a section of the configuration.
 """
 
+from collections.abc import Mapping
+
 from flyball_contracts.config import (
     AgentConfig,
     AttributionConfig,
-    CloudConfig,
     ExportConfig,
-    GatewaySettings,
-    KubernetesSettings,
+    GatewayKind,
     Section,
     Series,
-    SlurmSettings,
     WorkloadsConfig,
 )
 
@@ -26,7 +25,7 @@ class GpuParameters(Section, frozen=True, kw_only=True):
     stalled_after_s: float = 2.0
 
 
-class CloudParameters(CloudConfig, frozen=True, kw_only=True):
+class CloudParameters(Section, frozen=True, kw_only=True):
     """The cloud's metadata service."""
 
     # Empty: the cloud's own.
@@ -55,7 +54,7 @@ class KnownSeries(Series, frozen=True, kw_only=True):
     latency_count: tuple[str, ...] = ()
 
 
-class KubernetesParameters(KubernetesSettings, frozen=True, kw_only=True):
+class KubernetesParameters(Section, frozen=True, kw_only=True):
     """Discovery of pods: what Kubernetes gives every pod, and how often it is asked."""
 
     # Empty: the server that the pod's environment names, and the agent's own name for the node.
@@ -67,7 +66,7 @@ class KubernetesParameters(KubernetesSettings, frozen=True, kw_only=True):
     ca_file: str = "/var/run/secrets/kubernetes.io/serviceaccount/ca.crt"
 
 
-class SlurmParameters(SlurmSettings, frozen=True, kw_only=True):
+class SlurmParameters(Section, frozen=True, kw_only=True):
     """Discovery of Slurm jobs: the folder to which infra/slurm/task-prolog writes, in ``agent.root``."""
 
     folder: str = "/run/flyball-jobs"
@@ -95,9 +94,30 @@ class AttributionParameters(AttributionConfig, frozen=True, kw_only=True):
     pod_logs: str = "/var/log/pods"
 
 
-class GatewayParameters(GatewaySettings, frozen=True, kw_only=True):
-    """One gateway: it is asked each second, as what it holds back is to start a replica at once."""
+class GatewaySeries(Section, frozen=True, kw_only=True):
+    """Those of :class:`~flyball_contracts.config.Series` that a gateway has."""
 
+    arrived: tuple[str, ...] = ()
+    ended: tuple[str, ...] = ()
+    queued: tuple[str, ...] = ()
+    active: tuple[str, ...] = ()
+
+
+class GatewayParameters(Section, frozen=True, kw_only=True):
+    """The page of a gateway, as in :class:`~flyball_contracts.config.TargetSettings`; ``place`` is where it stands.
+
+    It is asked each second, for what it holds back is to start a replica at once.
+    """
+
+    name: str
+    url: str
+    kind: GatewayKind = "generic"
+    workloads: Mapping[str, str]
+    label: str = ""
+    series: GatewaySeries | None = None
+    token_file: str = ""
+    ca_file: str = ""
+    place: str = "agent.workloads.targets[0]"
     period_s: float = 1.0
     timeout_s: float = 2.0
     page_bytes: int = 16 * 1024 * 1024
@@ -114,4 +134,3 @@ class AgentParameters(AgentConfig, frozen=True):
     export: ExportParameters = ExportParameters()
     workloads: WorkloadsParameters = WorkloadsParameters()
     attribution: AttributionParameters = AttributionParameters()
-    gateways: tuple[GatewayParameters, ...] = ()

@@ -76,10 +76,8 @@ def server() -> Iterator[Metadata]:
 
 
 def collector(name: str, server: Metadata, timeout_s: float = 1.0, period_s: float = 5.0) -> CloudCollector:
-    config = CloudParameters(
-        provider=msgspec.convert(name, type=Any), address=server.url, timeout_s=timeout_s, period_s=period_s
-    )
-    found = open_cloud(config, "n1")
+    settings = CloudParameters(address=server.url, timeout_s=timeout_s, period_s=period_s)
+    found = open_cloud(name, "n1", settings=settings)
     assert isinstance(found, CloudCollector)
     return found
 
@@ -339,7 +337,7 @@ def test_the_firmware_tells_the_cloud(tmp_path: Path, files: dict[str, str], pro
     for name, text in files.items():
         (dmi / name).write_text(f"{text}\n")
     assert provider_of(tmp_path) == provider
-    found = open_cloud(CloudParameters(), "n1", tmp_path)
+    found = open_cloud("", "n1", tmp_path)
     if provider:
         assert isinstance(found, CloudCollector)
         assert found.cloud.name == provider
@@ -350,14 +348,14 @@ def test_the_firmware_tells_the_cloud(tmp_path: Path, files: dict[str, str], pro
 
 
 def test_it_can_be_switched_off() -> None:
-    assert isinstance(open_cloud(CloudParameters(provider="none"), "n1"), Absent)
+    assert isinstance(open_cloud("none", "n1"), Absent)
 
 
 def test_the_doctor_says_what_the_cloud_says(server: Metadata, tmp_path: Path) -> None:
     (tmp_path / "proc").mkdir()
     set_aws(server)
-    cloud = CloudParameters(provider="aws", address=server.url)
-    config = Config(agent=AgentParameters(root=str(tmp_path), host=False, nvml=False, cloud=cloud))
+    cloud = CloudParameters(address=server.url)
+    config = Config(agent=AgentParameters(root=str(tmp_path), host=False, nvml=False, provider="aws", cloud=cloud))
 
     def finding() -> Finding:
         return next(finding for finding in explain(config, wait=lambda seconds: None) if finding.name == "cloud")

@@ -7,7 +7,7 @@ from tests.nvml_stub.stub import GPU_IS_LOST, NOT_SUPPORTED, NvmlStub
 
 from flyball_collectors.agent import Finding, doctor, explain
 from flyball_collectors.agent.sources import SOURCES
-from flyball_collectors.parameters import AgentParameters, ExportParameters, KubernetesParameters, WorkloadsParameters
+from flyball_collectors.parameters import AgentParameters, ExportParameters, WorkloadsParameters
 from flyball_contracts.config import Config
 
 
@@ -42,13 +42,13 @@ def test_a_root_without_proc_is_the_only_finding(tmp_path: Path) -> None:
 @pytest.mark.usefixtures("nvml_stub")
 def test_outside_of_a_pod_all_else_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("KUBERNETES_SERVICE_HOST", raising=False)
-    workloads = WorkloadsParameters(kubernetes=KubernetesParameters(enabled=True))
+    workloads = WorkloadsParameters(discover=("kubernetes",))
     found = {
         one.name: one for one in explain(Config(agent=AgentParameters(workloads=workloads)), wait=lambda seconds: None)
     }
     assert not found["workload"].ok
     assert "the agent is no pod" in found["workload"].detail
-    assert found["workload"].remedy == "run it as one, or set enabled to false"
+    assert found["workload"].remedy == "run it as one, or take kubernetes away"
     assert found["host.cpu"].ok
     assert found["nvml"].ok
 

@@ -13,9 +13,9 @@ from tests.collectors.workload_server import page_server, until
 
 from flyball_collectors.agent import explain, run_agent
 from flyball_collectors.gateway import GatewayCollector
-from flyball_collectors.parameters import AgentParameters, GatewayParameters
+from flyball_collectors.parameters import GatewayParameters, GatewaySeries
 from flyball_contracts.codec import decode_record, record_message
-from flyball_contracts.config import Config, GatewaySeries, KafkaConfig, WorkerConfig
+from flyball_contracts.config import AgentConfig, Config, KafkaConfig, TargetSettings, WorkerConfig, WorkloadsConfig
 from flyball_contracts.errors import ConfigError
 from flyball_contracts.kafka import consumer_settings
 from flyball_contracts.metrics import GATEWAY
@@ -212,9 +212,12 @@ def test_a_query_and_a_token_go_with_the_question(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("changes", "words"),
     [
-        ({"kind": "generic"}, r"gateways\[0\]\.series: missing; name arrived, queued or active, or set kind to one of"),
-        ({"series": ANY}, r"gateways\[0\]\.series: those of envoy are known; leave it out"),
-        ({"kind": "generic", "series": ANY}, r"gateways\[0\]\.label: missing; name the label"),
+        (
+            {"kind": "generic"},
+            r"targets\[0\]\.series: missing; name arrived, queued or active, or set server",
+        ),
+        ({"series": ANY}, r"targets\[0\]\.series: those of envoy are known; leave it out"),
+        ({"kind": "generic", "series": ANY}, r"targets\[0\]\.label: missing; name the label"),
         ({"kind": "generic", "label": "x", "series": GatewaySeries(queued=("a b",))}, r"series\.queued: 'a b' is no"),
     ],
 )
@@ -225,15 +228,19 @@ def test_settings_that_cannot_work(changes: dict[str, Any], words: str) -> None:
 
 def test_two_gateways_of_one_name() -> None:
     one = gateway("http://127.0.0.1:1")
-    with pytest.raises(ConfigError, match=r"gateways\[1\]\.name: 'edge' is taken already"):
+    with pytest.raises(ConfigError, match=r"targets\[0\]\.replica: 'edge' is taken already"):
         GatewayCollector((one, one))
 
 
 def test_the_doctor_says_who_does_not_answer_and_what_is_not_told_of() -> None:
     with page_server() as server, page_server() as other:
         server.say("/stats/prometheus", envoy("another"))
-        gateways = (gateway(server.url), gateway(other.url, name="away"))
-        settings = AgentParameters(host=False, nvml=False, node="n1", gateways=gateways)
+        workloads = {"chat_v1": "chat"}
+        targets = tuple(
+            TargetSettings(replica=name, url=url, server="envoy", workloads=workloads)
+            for name, url in (("edge", server.url), ("away", other.url))
+        )
+        settings = AgentConfig(host=False, nvml=False, node="n1", workloads=WorkloadsConfig(targets=targets))
 
         def wait(seconds: float) -> None:
             del seconds
@@ -272,7 +279,7 @@ def test_from_a_page_to_a_decision(embedded_broker: Callable[..., EmbeddedBroker
     stop = threading.Event()
     with page_server() as server:
         server.say("/stats/prometheus", envoy("chat_v1"))
-        agent = AgentParameters(node="edge", state_dir=str(tmp_path), period_s=0.1, spool_bytes=0)
+        agent = AgentConfig(node="edge", state_dir=str(tmp_path), period_s=0.1, spool_bytes=0)
         config = Config(kafka=KafkaConfig(bootstrap=broker.bootstrap), agent=agent)
         collectors = [GatewayCollector((gateway(server.url),))]
         runs = threading.Thread(target=run_agent, args=(config,), kwargs={"stop": stop, "collectors": collectors})

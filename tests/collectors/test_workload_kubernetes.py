@@ -112,7 +112,7 @@ def test_pods_are_asked_for_as_the_service_account(tmp_path: Path) -> None:
     with page_server(tls=context) as server:
         server.say(PODS, answer(pod("a", said())))
         host, _, port = server.url.removeprefix("https://").rpartition(":")
-        settings = KubernetesParameters(enabled=True, period_s=0.05, token_file=str(token), ca_file=str(ca_file))
+        settings = KubernetesParameters(period_s=0.05, token_file=str(token), ca_file=str(ca_file))
         environ = {"KUBERNETES_SERVICE_HOST": host, "KUBERNETES_SERVICE_PORT": port}
         watch = PodWatch(settings, "n/1", 10.0, environ)
         until(lambda: [one.replica for one in watch.found] == ["a"])
@@ -128,7 +128,7 @@ def test_pods_are_asked_for_as_the_service_account(tmp_path: Path) -> None:
 
 def test_outside_of_a_pod_it_is_refused() -> None:
     with pytest.raises(ConfigError, match="the agent is no pod"):
-        PodWatch(KubernetesParameters(enabled=True), "n1", 1.0, {})
+        PodWatch(KubernetesParameters(), "n1", 1.0, {})
 
 
 @pytest.mark.parametrize(
@@ -160,8 +160,10 @@ def test_pods_come_and_go_as_rows(tmp_path: Path) -> None:
         waits = pod("chat-c", at(one.url), phase="Pending", ip=None)
         wrong = pod("chat-d", at(one.url) | {"flyball.dev/server": "other"})
         api.say(PODS, answer(first, waits, wrong))
-        settings = KubernetesParameters(enabled=True, url=api.url, period_s=0.05, token_file=str(tmp_path / "token"))
-        collector = WorkloadCollector(WorkloadsParameters(period_s=0.05, kubernetes=settings), "n1", environ={})
+        settings = KubernetesParameters(url=api.url, period_s=0.05, token_file=str(tmp_path / "token"))
+        collector = WorkloadCollector(
+            WorkloadsParameters(period_s=0.05, discover=("kubernetes",), kubernetes=settings), "n1", environ={}
+        )
 
         def rows() -> dict[tuple[str, str], tuple[float, float]]:
             read: list[KeyedReading] = collector.read(0, 1)

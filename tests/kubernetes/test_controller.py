@@ -260,7 +260,7 @@ def test_a_policy_says_what_became_of_it(seen: Seen) -> None:
 
 
 def test_a_version_that_is_no_longer_kept_is_listed_anew(ruled: ControlPlane) -> None:
-    api = Api(str(ruled.kubeconfig(ADMIN)), "", 10.0, "test")
+    api = Api(str(ruled.kubeconfig(ADMIN)), 10.0, "test")
     with pytest.raises(Expired):  # the server knows nothing of a kind from before it was defined
         list(api.watch("/apis/flyball.dev/v1alpha1/workloadpolicies", "1", (), 2.0))
 

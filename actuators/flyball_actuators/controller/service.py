@@ -47,7 +47,7 @@ def run_controller(
     server, :class:`TransportError` when the broker cannot be reached at the start; later both may come and go.
     """
     settings = with_constants(ControllerParameters, config.controller)
-    api = Api(settings.kubeconfig, settings.context, settings.timeout_s, "controller")
+    api = Api(settings.kubeconfig, settings.timeout_s, "controller")
     topics = Topics(config.kafka, stop)
     changed = Event()
     cluster = Cluster(api, settings, changed)

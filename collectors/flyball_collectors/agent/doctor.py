@@ -88,8 +88,8 @@ def explain(config: Config, *, wait: Callable[[float], object] = time.sleep) -> 
             findings.append(_attribution(agent, collector))
     for collector in sources.collectors:
         collector.close()
-    if not agent.workloads.slurm.enabled and (jobs := len(find_jobs(Path(agent.root)))):
-        remedy = "set agent.workloads.slurm.enabled to true, and install infra/slurm/task-prolog"
+    if "slurm" not in agent.workloads.discover and (jobs := len(find_jobs(Path(agent.root)))):
+        remedy = "add slurm to agent.workloads.discover, and install infra/slurm/task-prolog"
         findings.append(Finding("workload.slurm", False, f"{jobs} Slurm jobs run here and may announce pages", remedy))
     return findings
 
@@ -235,7 +235,7 @@ def _energy(root: Path) -> Finding:
 def _cloud(collector: CloudCollector) -> Finding:
     collector.poll()
     if collector.reason:
-        remedy = "let the agent reach the metadata service, or set agent.cloud.provider to none"
+        remedy = "let the agent reach the metadata service, or set agent.provider"
         return Finding("cloud", False, collector.reason, remedy)
     place = collector.parts().place
     where = place.availability_zone or place.region

@@ -86,6 +86,8 @@ class WorkloadCollector:
         self._allocations: dict[Key, Allocation] = {}
         targets: dict[Key, Target] = {}
         for place, one in enumerate(config.targets):
+            if not one.workload:  # a gateway
+                continue
             where = f"agent.workloads.targets[{place}]"
             key = (one.workload, one.replica or node)
             if key in targets:
@@ -109,9 +111,9 @@ class WorkloadCollector:
         self._socket = LineSocket(config.listen) if config.listen else None
         self._watches: dict[str, Watch] = {}
         try:
-            if config.kubernetes.enabled:
+            if "kubernetes" in config.discover:
                 self._watches["kubernetes"] = PodWatch(config.kubernetes, node, config.timeout_s, environ)
-            if config.slurm.enabled:
+            if "slurm" in config.discover:
                 self._watches["slurm"] = JobWatch(config.slurm, node, root)
             self._scrapers = {key: Scraper(target, self._limits) for key, target in targets.items()}
         except BaseException:

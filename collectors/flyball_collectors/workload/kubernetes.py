@@ -145,8 +145,8 @@ class PodWatch:
 def _in_cluster(environ: Mapping[str, str]) -> str:
     host, port = environ.get("KUBERNETES_SERVICE_HOST", ""), environ.get("KUBERNETES_SERVICE_PORT", "443")
     if not host:
-        where = "agent.workloads.kubernetes.enabled"
+        where = "agent.workloads.discover"
         raise ConfigError(
-            f"{where}: the agent is no pod (KUBERNETES_SERVICE_HOST is not set); run it as one, or set enabled to false"
+            f"{where}: the agent is no pod (KUBERNETES_SERVICE_HOST is not set); run it as one, or take kubernetes away"
         )
     return f"https://[{host}]:{port}" if ":" in host else f"https://{host}:{port}"

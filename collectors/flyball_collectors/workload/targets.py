@@ -19,7 +19,7 @@ def configured(settings: TargetSettings, replica: str, where: str) -> Target:
 
     Raises :class:`ConfigError` for series that are missing, not needed or not readable.
     """
-    server = SERVERS[settings.server]
+    server = SERVERS[cast(ServerName, settings.server)]
     if settings.server == "generic" and settings.series is None:
         known = ", ".join(name for name in SERVERS if name != "generic")
         raise ConfigError(

@@ -2,7 +2,6 @@
 
 from flyball_contracts.config.attribution import AttributionConfig as AttributionConfig, NamingRule as NamingRule
 from flyball_contracts.config.choice import ChoiceConfig as ChoiceConfig, Offer as Offer
-from flyball_contracts.config.cloud import CloudConfig as CloudConfig
 from flyball_contracts.config.export import ExportConfig as ExportConfig
 from flyball_contracts.config.feeds import (
     AnyFeed as AnyFeed,
@@ -29,11 +28,6 @@ from flyball_contracts.config.fleet import (
     Service as Service,
     StragglingGpu as StragglingGpu,
     Training as Training,
-)
-from flyball_contracts.config.gateway import (
-    GatewayKind as GatewayKind,
-    GatewaySeries as GatewaySeries,
-    GatewaySettings as GatewaySettings,
 )
 from flyball_contracts.config.keys import DecisionKey as DecisionKey
 from flyball_contracts.config.loader import load_config as load_config, parse_config as parse_config
@@ -68,10 +62,11 @@ from flyball_contracts.config.types import (
     WorkerConfig as WorkerConfig,
 )
 from flyball_contracts.config.workload import (
-    KubernetesSettings as KubernetesSettings,
+    GatewayKind as GatewayKind,
     LogSettings as LogSettings,
+    PageKind as PageKind,
     Series as Series,
-    SlurmSettings as SlurmSettings,
+    ServerName as ServerName,
     TargetSettings as TargetSettings,
     WorkloadsConfig as WorkloadsConfig,
 )

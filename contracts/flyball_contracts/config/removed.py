@@ -3,11 +3,12 @@
 import re
 
 TUNED = "it is a constant that the benchmarks tune; leave it out"
-IN_POD = "run the agent as a pod, which has all that; FLYBALL_NODE names the node"
 TOKEN_FILE = "put the token into a file, and name that in token_file"
 AWS_KEYS = "put the key into AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY and AWS_SESSION_TOKEN"
 WINDOW = 'write "mon,tue 22:00-06:00" or "fri 16:00-mon 08:00", and zone in the policy'
 TEN_MINUTES = "it is ten minutes; for another window write a policy with limits"
+CONTEXT = "make it the current context of the kubeconfig"
+GATEWAYS = "write them as agent.workloads.targets, which have workloads; name is replica, kind is server"
 LIST = "feeds is a list; write {source: NAME, zone: ...}"
 PACE = "a feed is asked as often as its provider has something new; leave it out"
 SPOT = "aws_spot_price aws_spot_advisor azure_spot_price gcp_spot_price"
@@ -29,19 +30,15 @@ REMOVED = {
     **_of("worker.choice", "every_s least_saving pay_back_s retry_s"),
     **_of("agent", "queue_bytes inventory_period_s gpu"),
     **_of("agent", "spool_dir", "the spool is in agent.state_dir; set that"),
-    **_of("agent.cloud", "address period_s timeout_s"),
+    **_of("agent", "gateways", GATEWAYS),
+    **_of("agent", "cloud", "set agent.provider to aws, gcp or azure; of another name nothing is asked"),
     **_of("agent.export", "otlp_period_s otlp_queue otlp_timeout_s"),
     **_of("agent.attribution", "usage_period_s"),
     **_of("agent.attribution", "groups pod_logs", "pods and jobs are found by the names of the kubelet and of Slurm"),
+    **_of("agent.workloads", "kubernetes slurm", "write discover: [kubernetes, slurm]; the rest is found"),
     **_of("agent.workloads", "timeout_s page_bytes silent_s"),
-    **_of("agent.workloads.kubernetes", "period_s"),
-    **_of("agent.workloads.kubernetes", "url node token_file ca_file", IN_POD),
-    **_of("agent.workloads.slurm", "period_s"),
-    **_of("agent.workloads.slurm", "folder", "it is the one that infra/slurm/task-prolog writes to; leave it out"),
     **_of("agent.workloads.targets.series", "latency_sum latency_count", "name X under latency for X_sum and X_count"),
     **_of("agent.workloads.targets", "token_env", TOKEN_FILE),
-    **_of("agent.gateways", "token_env", TOKEN_FILE),
-    **_of("agent.gateways", "period_s timeout_s page_bytes"),
     **_of("feeds", "timeout_s retry_s retry_cap_s"),
     **_of("feeds", f"file uk_carbon electricity_maps watttime {SPOT}", LIST),
     **_of("feeds", "period_s stale_after_s", PACE),
@@ -63,6 +60,10 @@ REMOVED = {
     **_of("agent.export", "otlp_headers_env", "put the headers into OTEL_EXPORTER_OTLP_HEADERS"),
     **_of("agent.workloads.targets", "work", "write token_weights: [1.0, 1.0] for tokens in and out, or leave it out"),
     **_of("worker.choice.offers", "pool", "spot of one GPU type in one zone is reclaimed together; leave it out"),
+    **_of("worker.sizing", "capacity cold_start", "write measured: [capacity, cold_start], or what of it is measured"),
+    **_of("actuator.platforms", "context", CONTEXT),
+    **_of("controller", "context", CONTEXT),
+    **_of("actuator.platforms.scaler", "key", "put it beside the certificate, in a file that ends in .key"),
 }
 
 

@@ -17,10 +17,8 @@ from flyball_contracts.config.base import (
     Section as Section,
 )
 from flyball_contracts.config.choice import ChoiceConfig
-from flyball_contracts.config.cloud import CloudConfig
 from flyball_contracts.config.export import ExportConfig
 from flyball_contracts.config.feeds import AnyFeed
-from flyball_contracts.config.gateway import GatewaySettings
 from flyball_contracts.config.keys import DecisionKey
 from flyball_contracts.config.policies import GuardPolicy
 from flyball_contracts.config.pools import PoolConfig
@@ -58,7 +56,8 @@ class KafkaConfig(Section, frozen=True):
 class AgentConfig(Section, frozen=True):
     """The node agent; an empty ``node`` means what ``FLYBALL_NODE`` says, else the host's name.
 
-    An empty ``region``, ``provider``, ``instance_type`` or ``capacity_type`` is what the cloud's metadata says.
+    An empty ``region``, ``instance_type`` or ``capacity_type`` is what the cloud's metadata says. They are asked for
+    where ``provider`` is aws, gcp or azure, or is empty and the firmware's names (DMI) are of one of these.
 
     ``root`` is where ``/proc`` and ``/sys`` are looked for, for agents in containers. What Kafka does not take
     waits on disk, in at most ``spool_bytes`` of files in ``state_dir``; 0: in memory only.
@@ -79,11 +78,9 @@ class AgentConfig(Section, frozen=True):
     root: str = "/"
     state_dir: str = ""
     spool_bytes: Annotated[int, msgspec.Meta(ge=0)] = 64 * 1024 * 1024
-    cloud: CloudConfig = CloudConfig()
     export: ExportConfig = ExportConfig()
     workloads: WorkloadsConfig = WorkloadsConfig()
     attribution: AttributionConfig = AttributionConfig()
-    gateways: tuple[GatewaySettings, ...] = ()
 
 
 class ForecastConfig(Section, frozen=True):
@@ -143,8 +140,8 @@ class SizingConfig(Section, frozen=True):
     after its last decision. A change of at most ``tolerance`` of its replicas is not decided, and one decision takes
     away at most ``max_scale_in`` of them.
 
-    ``capacity`` and ``cold_start`` say where a replica's capacity and time to ready come from: the specification, or
-    measurements, which start from it and move away only on evidence: for capacity after three windows at saturation,
+    ``measured`` says which of a replica's capacity and time to ready come from measurements, and not from the
+    specification. They start from it and move away only on evidence: for capacity after three windows at saturation,
     and no further than threefold.
     """
 
@@ -156,8 +153,7 @@ class SizingConfig(Section, frozen=True):
     cooldown_s: NotNegative = 15.0
     tolerance: Ratio = 0.1
     max_scale_in: Ratio = 0.25
-    capacity: Literal["spec", "measured"] = "measured"
-    cold_start: Literal["spec", "measured"] = "measured"
+    measured: tuple[Literal["capacity", "cold_start"], ...] = ("capacity", "cold_start")
 
 
 class WorkerConfig(Section, frozen=True):
@@ -204,15 +200,15 @@ class BlastRadius(Section, frozen=True):
 class ScalerConfig(Section, frozen=True):
     """Where autoscalers ask how many replicas to run, each a HOST:PORT; empty: not there.
 
-    ``metrics`` is the external metrics API, for HorizontalPodAutoscalers, over TLS with ``certificate`` and ``key``; it
-    answers the cluster's API server alone. ``keda`` is an external scaler of KEDA over gRPC: over TLS where there is a
-    certificate, and for clients of ``client_ca`` alone where that is named. All are PEM files.
+    ``metrics`` is the external metrics API, for HorizontalPodAutoscalers, over TLS with ``certificate``, whose key is
+    beside it in a file that ends in .key; it answers the cluster's API server alone. ``keda`` is an external scaler of
+    KEDA over gRPC: over TLS where there is a certificate, and for clients of ``client_ca`` alone where that is named.
+    All are PEM files.
     """
 
     metrics: str = ""
     keda: str = ""
     certificate: str = ""
-    key: str = ""
     client_ca: str = ""
 
 
@@ -220,8 +216,8 @@ class PlatformConfig(Section, frozen=True):
     """Who carries out the decisions of some cells; the first entry with a matching pattern in ``cells`` counts.
 
     ``inventory`` plans on the inventories that agents publish and can change nothing. ``simulated`` is the simulated
-    fleet behind ``url``. ``kubernetes`` commands the controllers in ``namespaces`` of the cluster that ``context`` of
-    ``kubeconfig`` names (empty: its current one; without a file, the cluster of the actuator's own pod). ``slurm``
+    fleet behind ``url``. ``kubernetes`` commands the controllers in ``namespaces`` of the cluster that
+    ``kubeconfig`` names as its current one (empty: the cluster of the actuator's own pod). ``slurm``
     commands the jobs in ``partitions`` of the cluster whose slurm.conf is ``conf`` (empty: the machine's own).
     ``autoscaler`` tells the autoscalers in ``namespaces``, which ask at ``scaler``, and writes nothing. ``webhook`` is
     a server of your own behind ``url``, which is shown the bearer token in the variable ``token_env``. ``docker``
@@ -241,7 +237,6 @@ class PlatformConfig(Section, frozen=True):
     url: str = ""
     token_env: str = ""
     kubeconfig: str = ""
-    context: str = ""
     namespaces: tuple[str, ...] = ()
     conf: str = ""
     partitions: tuple[str, ...] = ()
@@ -304,13 +299,12 @@ class ActuatorConfig(Section, frozen=True):
 class ControllerConfig(Section, frozen=True):
     """What is seen of one Kubernetes cluster; ``cell`` is the name of that cluster in records.
 
-    ``kubeconfig`` and ``context`` are as in ``actuator.platforms``: empty means the cluster of its own pod.
+    ``kubeconfig`` is as in ``actuator.platforms``: empty means the cluster of its own pod.
     Nodes and pods are those of the whole cluster; objects and policies are read in ``namespaces``, empty: in all.
     """
 
     cell: str = "default"
     kubeconfig: str = ""
-    context: str = ""
     namespaces: tuple[str, ...] = ()
 
 

@@ -101,7 +101,7 @@ def test_an_owner_who_is_far_off_bounds_what_is_used(busy: NDArray[np.float64]) 
 
 
 def test_who_wants_only_the_owners_word_gets_it(busy: NDArray[np.float64]) -> None:
-    sizing = msgspec.structs.replace(CONFIG.sizing, capacity="spec", cold_start="spec")
+    sizing = msgspec.structs.replace(CONFIG.sizing, measured=())
     service = serving(capacity_per_replica=50.0, cold_start_s=33.0)
     capacities = known(service, config=msgspec.structs.replace(CONFIG, sizing=sizing))
     told = learn(capacities, busy)

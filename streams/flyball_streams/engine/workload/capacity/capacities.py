@@ -88,7 +88,7 @@ class Capacities:
 
     def cold_start_s(self, spec: WorkloadSpec) -> float:
         """Seconds until a replica that is ordered now is ready, at their 90th percentile."""
-        return spec.cold_start_s if self.config.sizing.cold_start == "spec" else self.starts.seconds(spec)
+        return spec.cold_start_s if "cold_start" not in self.config.sizing.measured else self.starts.seconds(spec)
 
     def records(
         self, tick: Tick, demands: Mapping[str, Demand], specs: Mapping[str, WorkloadSpec]
@@ -119,7 +119,7 @@ class Capacities:
 
     def _learned(self, spec: WorkloadSpec) -> Estimate | None:
         learned = self._learnt.get(spec.workload)
-        if learned is None or self.config.sizing.capacity == "spec":
+        if learned is None or "capacity" not in self.config.sizing.measured:
             return None
         owner = spec.capacity_per_replica
         if owner > 0 and not owner / MOST_APART <= learned.work_per_s <= owner * MOST_APART:
