@@ -44,7 +44,7 @@ from tests.kubernetes.controlplane import ControlPlane, missing
 from tests.kubernetes.trial import Verdict, trial
 
 from flyball_actuators.guard import Guard, GuardState, World
-from flyball_contracts.config import ActuatorConfig, BlastRadius, RateLimit
+from flyball_actuators.parameters import ActuatorParameters, BlastRadiusParameters, RateParameters
 from flyball_contracts.records import SubjectState
 from flyball_streams.broker import RealKafka, kafka
 
@@ -164,9 +164,9 @@ def _tried(binaries: Path, count: int, seed: int) -> tuple[Verdict, float]:
 
 def _guard(count: int) -> dict[str, float]:
     """Microseconds of one judgement, at the median and the 99th percentile."""
-    many = RateLimit(actions=10_000)
-    config = ActuatorConfig(
-        mode="live", per_target=many, per_cell=many, blast_radius=BlastRadius(replicas=10_000, most=10_000)
+    many = RateParameters(actions=10_000)
+    config = ActuatorParameters(
+        mode="live", per_target=many, per_cell=many, blast_radius=BlastRadiusParameters(replicas=10_000, most=10_000)
     )
     names = [f"w{i}" for i in range(WORKLOADS)]
     placed = {CELL: {name: {f"{name}-{i}": "n1" for i in range(4)} for name in names}}

@@ -33,10 +33,11 @@ from numpy.typing import NDArray
 from rich.console import Console
 from rich.table import Table
 
-from flyball_contracts.config import ChoiceConfig, Offer, WorkerConfig
+from flyball_contracts.config import Offer
 from flyball_contracts.records import Allocation, Demand, Device, Inventory, Signal, Tick, WorkloadSpec
 from flyball_contracts.records.signals import SignalKind
 from flyball_streams.engine.directory import Directory
+from flyball_streams.engine.parameters import ChoiceParameters, Parameters
 from flyball_streams.engine.workload.machines.choice import Choice
 from flyball_streams.engine.workload.sizing.sizer import Job, Want
 
@@ -158,13 +159,13 @@ class Ours:
         common |= {"start_s": START_MACHINE_S, "at_most": 1_000}
         offers = [Offer(name=zone, market="spot", zone=zone, **common) for zone in market.zones]
         offers.append(Offer(name=ON_DEMAND, zone=ON_DEMAND, price_usd_per_hour=market.on_demand, **common))
-        config = ChoiceConfig(mode="act", offers=tuple(offers), **rules)
+        config = ChoiceParameters(mode="act", offers=tuple(offers), **rules)
         self.directory = Directory()
         self.spec = WorkloadSpec(
             workload=NAME, cell=CELL, time_ns=0, kind="inference", max_replicas=1_000, cold_start_s=COLD_S
         )
         self.directory.apply(self.spec)
-        self.choice = Choice(CELL, WorkerConfig(choice=config), self.directory)
+        self.choice = Choice(CELL, Parameters(choice=config), self.directory)
         self.wanted: dict[str, int] = {}
         self.known = dict.fromkeys(self.names, 0)
         self.risk = np.zeros((2, len(market.zones)))

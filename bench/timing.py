@@ -31,17 +31,17 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))  # for `bench`
 from bench.common.report import machine
 from bench.series.grids import HOUR_NS, WEEK_H, Floats, Grid, grids, known, made_up, past
 
-from flyball_contracts.config import TimingConfig
 from flyball_contracts.ids import NS_PER_S
 from flyball_contracts.records import Demand, Tick, WorkloadSpec
 from flyball_models.timing import on_off
+from flyball_streams.engine.parameters import Parameters
 from flyball_streams.engine.workload.timing import intensity, schedule
 from flyball_streams.engine.workload.timing.progress import Progress
 
 KINDS = ((6, 24), (24, 24), (24, 168), (96, 168))
 STEP_S = 600.0
 STEPS = 6
-CONFIG = TimingConfig()
+SLOT_S = Parameters().slot_s
 SOURCES = ("perfect", "forecast", "actuals")
 TUNING = 2
 """Of the zones, by name, the first are for tuning."""
@@ -117,7 +117,7 @@ class Ours:
         if hour != self.planned:
             signal = known(self.job.grid, self.source, hour, self.job.end)
             self.week.note(signal, now_ns)
-            self.plan = schedule.make_plan(job, signal, self.week, now_ns, "bench", CONFIG)
+            self.plan = schedule.make_plan(job, signal, self.week, now_ns, "bench", SLOT_S)
             self.planned = hour
         run = urgent or bool(self.plan.run[schedule.slot_of(self.plan, now_ns)])
         if run and not on:

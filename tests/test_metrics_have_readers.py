@@ -106,10 +106,10 @@ import flyball_models, flyball_streams.dashboard, flyball_streams.engine
 for package in (flyball_models, flyball_streams.dashboard, flyball_streams.engine):
     for module in pkgutil.walk_packages(package.__path__, package.__name__ + "."):
         importlib.import_module(module.name)
-from flyball_contracts.config import WorkerConfig
+from flyball_streams.engine.parameters import Parameters
 from flyball_streams.engine.directory import Directory
 from flyball_streams.engine.node.cell import NodeCell
-NodeCell("cell", 0, WorkerConfig(), Directory(), 1)
+NodeCell("cell", 0, Parameters(), Directory(), 1)
 print(json.dumps(sorted(read)))
 """
 

@@ -21,7 +21,7 @@ from typing import Any, NamedTuple
 from tests.nvml_stub.stub import NARROW, POWER_RING, STATE_VARIABLE, NvmlStub, compile_stub
 
 from flyball_collectors.nvml import NvmlCollector, open_nvml
-from flyball_contracts.config import GpuConfig
+from flyball_collectors.parameters import GpuParameters
 from flyball_streams.broker import EmbeddedBroker
 
 NS_PER_S = 1_000_000_000
@@ -36,10 +36,11 @@ CHILD = """
 import json, resource, sys, threading, time
 from flyball_collectors.agent.loop import AgentLoop
 from flyball_collectors.agent.run import run_agent
-from flyball_contracts.config import AgentConfig, Config, GpuConfig, KafkaConfig
+from flyball_contracts.config import Config, KafkaConfig
+from flyball_collectors.parameters import AgentParameters, GpuParameters
 
 bootstrap, state, period_s, ticks = sys.argv[1], sys.argv[2], float(sys.argv[3]), int(sys.argv[4])
-agent = AgentConfig(node="bench", state_dir=state, period_s=period_s, gpu=GpuConfig(detail_period_s=period_s))
+agent = AgentParameters(node="bench", state_dir=state, period_s=period_s, gpu=GpuParameters(detail_period_s=period_s))
 stop, marks = threading.Event(), []  # a mark for each tick: the agent waits oftener than it ticks
 
 def rss():
@@ -192,7 +193,7 @@ def reads(gpus: int, *, rounds: int, passes: int) -> ReadCost:
         fill(stub, gpus)
         if not library.stub_open(os.fsencode(stub.path)):
             raise AssertionError("the stand-in does not open its state")
-        collector = open_nvml("bench", settings=GpuConfig(detail_period_s=1e-9))
+        collector = open_nvml("bench", settings=GpuParameters(detail_period_s=1e-9))
         if not isinstance(collector, NvmlCollector):
             raise AssertionError(collector.reason)
         plain = Plain(gpus)

@@ -8,12 +8,12 @@ from typing import NamedTuple
 import msgspec
 
 from flyball_contracts.codec import decode_record
-from flyball_contracts.config import WorkerConfig
 from flyball_contracts.frame import decode_frame
 from flyball_contracts.metrics import WORKLOAD
 from flyball_contracts.records import Profile, WorkloadProfile
 from flyball_contracts.topics import INSIGHTS, OUTCOMES, TELEMETRY
 from flyball_streams.engine import Engine, Incoming
+from flyball_streams.engine.parameters import Parameters
 from flyball_streams.importers.alibaba_gentd26 import AlibabaGentd26
 from flyball_streams.recording import Recording
 from flyball_streams.recording.format import SOURCES, order_of
@@ -35,7 +35,7 @@ class Pods(NamedTuple):
 
 def pods(data: Path, *, pages: bool) -> Pods:
     """Import the trace and feed it to the engine, with or without what the replicas say of their requests."""
-    config = msgspec.structs.replace(WorkerConfig(), profile_every_ticks=EVERY_TICKS)
+    config = msgspec.structs.replace(Parameters(), profile_every_ticks=EVERY_TICKS)
     found = Pods(pages, Counter(), Counter(), Counter(), 0.0, None)
     probability = 0.0
     with tempfile.TemporaryDirectory() as folder:

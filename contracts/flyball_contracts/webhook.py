@@ -9,7 +9,7 @@
     GET  /v1/operations/{id}        Operation; 404 Rejection
 
 Names in paths are percent-encoded, slashes as well. An operation's id is that of its decision. The server remembers
-operations for as long as a decision may live (``actuator.max_age_s``), over its own restarts too, because a client that
+operations for as long as a decision may live (15 minutes), over its own restarts too, because a client that
 lost an answer asks for the id before it submits again.
 """
 

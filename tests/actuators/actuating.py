@@ -12,9 +12,9 @@ from pathlib import Path
 from tests.actuators.loop import FilePlatform, config_for
 from tests.actuators.samples import NOW
 
+from flyball_actuators.parameters import RateParameters
 from flyball_actuators.platforms import Platform, SimulatedPlatform
 from flyball_actuators.service import run_actuator
-from flyball_contracts.config import RateLimit
 
 
 def main(bootstrap: str, group: str, where: str, ledger: str) -> None:
@@ -27,7 +27,7 @@ def main(bootstrap: str, group: str, where: str, ledger: str) -> None:
     signal.signal(signal.SIGTERM, end)
     platform: Platform = SimulatedPlatform(where, 5.0) if where.startswith("http") else FilePlatform(Path(where))
     config = config_for(
-        bootstrap, group, mode="live", ledger=ledger, per_target=RateLimit(1000), per_cell=RateLimit(100_000)
+        bootstrap, group, mode="live", ledger=ledger, per_target=RateParameters(1000), per_cell=RateParameters(100_000)
     )
     run_actuator(config, stop=stop, platform=platform, clock=lambda: NOW)
 

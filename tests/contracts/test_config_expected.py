@@ -24,10 +24,9 @@ PAGE = 'agent: {workloads: {targets: [{workload: a, url: "%s", server: %s}]}}'
         ),
         ("agent: {capacity_type: x}", "agent.capacity_type: expected one of '', owned, reserved, on_demand, spot"),
         ("agent: {period_s: x}", "agent.period_s: expected `float`, got `str`"),
-        ("feeds: {uk_carbon: [{base_url: x}]}", "feeds.uk_carbon[0].base_url: expected a URL like https://host:port"),
         (
             "worker: {decision_ttl_s: 1000}",
-            "the document: worker.decision_ttl_s is 1000 and actuator.max_age_s is 900; decisions must expire before",
+            "the document: worker.decision_ttl_s is 1000; the actuator refuses what is 900 s old",
         ),
         ("actuator: {mode: x}", "actuator.mode: expected one of off, dry_run, live"),
     ],

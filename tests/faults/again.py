@@ -21,6 +21,7 @@ from flyball_contracts.tables import TABLES
 from flyball_contracts.topics import DECISIONS, DEMAND, EVENTS, PROPOSALS, TELEMETRY
 from flyball_streams.engine import Directory, Engine, Incoming, Lane
 from flyball_streams.engine.cell import CellLane
+from flyball_streams.engine.parameters import parameters
 from flyball_streams.engine.workload import WorkloadLane
 from flyball_streams.recording.format import RecordedMessage, order_of
 
@@ -53,11 +54,11 @@ class Log:
 
 def said_again(log: Log, worker: WorkerConfig, partitions: Mapping[str, int]) -> tuple[Finding, Finding]:
     """Compare proposals of workload lanes, and decisions, with those of fresh lanes on the same logs."""
-    directory, count = Directory(), partitions[DEMAND.name]
+    directory, count, known = Directory(), partitions[DEMAND.name], parameters(worker)
     workloads: list[Lane] = [
-        WorkloadLane(p, worker, directory, count, node_partitions=partitions[TELEMETRY.name]) for p in range(count)
+        WorkloadLane(p, known, directory, count, node_partitions=partitions[TELEMETRY.name]) for p in range(count)
     ]
-    cells: list[Lane] = [CellLane(p, worker, directory, count) for p in range(partitions[PROPOSALS.name])]
+    cells: list[Lane] = [CellLane(p, known, directory, count) for p in range(partitions[PROPOSALS.name])]
     log.read_tables(directory)
     theirs = _by_id(m for m in log.on(PROPOSALS.name) if _source(m.headers).startswith("/workload/"))
     proposals = _compare(PROPOSED, theirs, _again(workloads, log.on(DEMAND.name), PROPOSALS.name))

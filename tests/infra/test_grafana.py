@@ -15,7 +15,6 @@ import numpy as np
 import pytest
 import yaml
 
-from flyball_contracts.config import ForecastConfig
 from flyball_contracts.frame import make_frame
 from flyball_contracts.metrics import LAYOUTS
 from flyball_contracts.records import (
@@ -32,6 +31,7 @@ from flyball_contracts.records import (
     Record,
     Scale,
 )
+from flyball_streams.engine.parameters import ForecastParameters
 from flyball_streams.sinks import to_lines
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -76,7 +76,7 @@ def _lines() -> list[str]:
     for kind in STORED:
         record = _filled(kind)
         if kind is Forecast:
-            levels = ForecastConfig().levels
+            levels = ForecastParameters().levels
             record = msgspec.structs.replace(record, levels=levels, quantiles=(tuple(1.0 for _ in levels),))
         lines += to_lines(record)
     inventory: Inventory = _filled(Inventory)
@@ -192,7 +192,7 @@ def test_quantiles_of_the_fan_are_the_default_levels() -> None:
         for query in _queries(panel)
         for name in re.findall(r'r\._field == "q([\d.]+)"', query)
     }
-    assert {float(level) for level in asked} == set(ForecastConfig().levels)
+    assert {float(level) for level in asked} == set(ForecastParameters().levels)
 
 
 def test_panels_use_the_provisioned_datasource() -> None:

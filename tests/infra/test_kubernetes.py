@@ -84,7 +84,7 @@ def test_the_probes_ask_where_the_agent_answers() -> None:
 
 def test_the_configuration_is_that_of_a_pod() -> None:
     assert AGENT["args"][3] == "/etc/flyball/flyball.yaml"
-    assert CONFIG.agent.workloads.kubernetes.enabled
+    assert "kubernetes" in CONFIG.agent.workloads.discover
     assert CONFIG.agent.state_dir in {mount["mountPath"] for mount in AGENT["volumeMounts"]}
     names = {variable["name"]: variable for variable in AGENT["env"]}
     assert names["FLYBALL_NODE"]["valueFrom"]["fieldRef"]["fieldPath"] == "spec.nodeName"

@@ -17,9 +17,10 @@ from tests.kubernetes.test_rights import Right, right_of
 
 from flyball_actuators.controller.machines import AGENT_SILENT_S
 from flyball_actuators.controller.service import ControllerReport, run_controller
+from flyball_actuators.parameters import ControllerParameters
 from flyball_actuators.platforms.kubernetes.api import Api, Expired
 from flyball_contracts.codec import decode_record, record_message
-from flyball_contracts.config import Config, ControllerConfig, KafkaConfig
+from flyball_contracts.config import Config, KafkaConfig
 from flyball_contracts.records import Inventory, WorkloadSpec
 from flyball_contracts.tables import Tables
 from flyball_contracts.topics import INVENTORY, WORKLOADS
@@ -99,7 +100,7 @@ def controlling(seen: Seen, ahead_s: float = 0.0) -> Generator[list[ControllerRe
     """A controller of its own with the shipped rights, and a clock; its report comes when it has ended."""
     config = Config(
         kafka=KafkaConfig(bootstrap=seen.bootstrap),
-        controller=ControllerConfig(
+        controller=ControllerParameters(
             cell="eu-1",
             kubeconfig=str(seen.cluster.plane.kubeconfig(CONTROLLER)),
             namespaces=(seen.cluster.namespace,),
@@ -259,7 +260,7 @@ def test_a_policy_says_what_became_of_it(seen: Seen) -> None:
 
 
 def test_a_version_that_is_no_longer_kept_is_listed_anew(ruled: ControlPlane) -> None:
-    api = Api(str(ruled.kubeconfig(ADMIN)), "", 10.0, "test")
+    api = Api(str(ruled.kubeconfig(ADMIN)), 10.0, "test")
     with pytest.raises(Expired):  # the server knows nothing of a kind from before it was defined
         list(api.watch("/apis/flyball.dev/v1alpha1/workloadpolicies", "1", (), 2.0))
 

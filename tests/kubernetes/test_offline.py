@@ -66,7 +66,7 @@ def test_each_decision_writes_under_a_name_of_its_own() -> None:
         ({"driver": "kubernetes", "namespaces": ("ml",), "kubeconfig": "/none"}, "kubeconfig: /none"),
         ({"driver": "kubernetes", "url": "http://a:1"}, "url: driver kubernetes does not use it"),
         ({"driver": "inventory", "namespaces": ("ml",)}, "namespaces: driver inventory does not use it"),
-        ({"driver": "simulated", "url": "http://a:1", "context": "x"}, "context: driver simulated does not use it"),
+        ({"driver": "simulated", "url": "http://a:1", "conf": "x"}, "conf: driver simulated does not use it"),
     ],
 )
 def test_settings_that_cannot_work_are_named(entry: dict[str, Any], message: str) -> None:
@@ -75,11 +75,11 @@ def test_settings_that_cannot_work_are_named(entry: dict[str, Any], message: str
         make_platforms(config, lambda cell, workload: {})
 
 
-def test_a_context_that_the_file_does_not_have_is_named(tmp_path: Path) -> None:
+def test_a_kubeconfig_without_a_current_context_is_named(tmp_path: Path) -> None:
     path = tmp_path / "config"
     path.write_text(yaml.safe_dump({"apiVersion": "v1", "kind": "Config", "clusters": [], "users": [], "contexts": []}))
-    entry = PlatformConfig(driver="kubernetes", namespaces=("ml",), kubeconfig=str(path), context="prod")
-    with pytest.raises(ConfigError, match=r"kubeconfig: .*config: .*prod"):
+    entry = PlatformConfig(driver="kubernetes", namespaces=("ml",), kubeconfig=str(path))
+    with pytest.raises(ConfigError, match=r"kubeconfig: .*config: "):
         make_platforms(ActuatorConfig(platforms=(entry,)), lambda cell, workload: {})
 
 

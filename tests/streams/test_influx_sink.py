@@ -16,7 +16,7 @@ from confluent_kafka import Consumer, Producer, TopicPartition
 
 from flyball_contracts.cloudevents import header
 from flyball_contracts.codec import Message, frame_message, record_message
-from flyball_contracts.config import InfluxConfig, KafkaConfig
+from flyball_contracts.config import KafkaConfig
 from flyball_contracts.errors import ConfigError, TransportError
 from flyball_contracts.frame import make_frame
 from flyball_contracts.kafka import consumer_settings, producer_settings
@@ -25,6 +25,7 @@ from flyball_contracts.records import Allocation, Demand, DemandTick, Device, In
 from flyball_contracts.topics import DEAD_LETTERS, TELEMETRY, TOPICS
 from flyball_streams.broker import EmbeddedBroker
 from flyball_streams.sinks import SinkReport, run_influx_sink
+from flyball_streams.sinks.parameters import InfluxParameters
 
 Start = Callable[..., EmbeddedBroker]
 S = 1_000_000_000
@@ -142,7 +143,7 @@ STORED = TICKS + 2  # messages; the inventory is read aside
 LINES = 2 * TICKS + 2
 
 
-def run_until(kafka: KafkaConfig, influx: InfluxConfig, messages: int) -> SinkReport:
+def run_until(kafka: KafkaConfig, influx: InfluxParameters, messages: int) -> SinkReport:
     """Run the sink until it has dealt with so many messages."""
     stop = threading.Event()
 
@@ -159,8 +160,8 @@ def run_until(kafka: KafkaConfig, influx: InfluxConfig, messages: int) -> SinkRe
         timer.join()
 
 
-def config(url: str) -> InfluxConfig:
-    return InfluxConfig(url=url, org="o", bucket="b", token_env=TOKEN)
+def config(url: str) -> InfluxParameters:
+    return InfluxParameters(url=url, org="o", bucket="b", token_env=TOKEN)
 
 
 def test_all_lines_arrive_and_are_counted(kafka: KafkaConfig, server: Callable[..., Server]) -> None:
@@ -255,7 +256,7 @@ def test_what_the_operator_must_change_is_said(
 def test_missing_settings_are_named(kafka: KafkaConfig, monkeypatch: pytest.MonkeyPatch) -> None:
     stop = threading.Event()
     with pytest.raises(ConfigError, match=r"influx\.url is not set"):
-        run_influx_sink(kafka, InfluxConfig(token_env=TOKEN), stop=stop)
+        run_influx_sink(kafka, InfluxParameters(token_env=TOKEN), stop=stop)
     monkeypatch.delenv(TOKEN)
     with pytest.raises(ConfigError, match=f"{TOKEN} .* holds no token"):
         run_influx_sink(kafka, config("http://127.0.0.1:1"), stop=stop)

@@ -13,9 +13,11 @@ from flyball_actuators.controller.conditions import status_after
 from flyball_actuators.controller.machines import inventories_of
 from flyball_actuators.controller.policies import Plan, Policy, plan
 from flyball_actuators.controller.topics import CONTROLLERS, Topics
+from flyball_actuators.parameters import ControllerParameters
 from flyball_actuators.platforms.base import PlatformError
 from flyball_actuators.platforms.kubernetes.api import MERGE, Api
 from flyball_contracts.config import Config
+from flyball_contracts.config.constants import with_constants
 from flyball_contracts.records import Inventory, WorkloadSpec
 from flyball_contracts.topics import WORKLOADS
 
@@ -41,11 +43,11 @@ def run_controller(
 ) -> ControllerReport:
     """Publish inventories and workloads of a cluster until ``stop`` is set; ``beat`` is called each time round.
 
-    Changes are taken together for ``controller.period_s``. Raises :class:`ConfigError` without credentials for the API
+    Changes are taken together for a second. Raises :class:`ConfigError` without credentials for the API
     server, :class:`TransportError` when the broker cannot be reached at the start; later both may come and go.
     """
-    settings = config.controller
-    api = Api(settings.kubeconfig, settings.context, settings.timeout_s, "controller")
+    settings = with_constants(ControllerParameters, config.controller)
+    api = Api(settings.kubeconfig, settings.timeout_s, "controller")
     topics = Topics(config.kafka, stop)
     changed = Event()
     cluster = Cluster(api, settings, changed)

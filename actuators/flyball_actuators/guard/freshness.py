@@ -6,7 +6,7 @@ MAX_AHEAD_S = 60.0
 
 
 def expired(case: Case) -> Verdict | None:
-    """Refuse from ``expires_ns`` on, and beyond ``actuator.max_age_s`` whatever that says."""
+    """Refuse from ``expires_ns`` on, and beyond ``max_age_s`` whatever that says."""
     late_ns = case.now_ns - case.decision.expires_ns
     if late_ns >= 0:
         return refuse(
@@ -19,8 +19,8 @@ def expired(case: Case) -> Verdict | None:
         return None
     return refuse(
         "expired",
-        f"decided {age_s:.3f} s ago, and actuator.max_age_s allows {case.config.max_age_s:g} s; "
-        "decide again on present data, or raise it",
+        f"decided {age_s:.3f} s ago, and nothing older than {case.config.max_age_s:g} s is carried out; "
+        "decide again on present data",
     )
 
 

@@ -22,7 +22,9 @@ from flyball_actuators.guard.state import (
 from flyball_actuators.guard.switches import kill_switch, mode_off
 from flyball_actuators.guard.target import not_allowed, unknown_target
 from flyball_actuators.guard.validity import invalid
+from flyball_actuators.parameters import ActuatorParameters
 from flyball_contracts.config import ActuatorConfig
+from flyball_contracts.config.constants import with_constants
 from flyball_contracts.records import AnyDecision, Stop, SubjectState
 
 # Switches first, so that nothing else matters while they are on; then what costs nothing to know;
@@ -65,7 +67,7 @@ class Guard:
     """Authorises decisions one at a time; everything it remembers is in the state that it returns."""
 
     def __init__(self, config: ActuatorConfig) -> None:
-        self._config = config
+        self._config = with_constants(ActuatorParameters, config)
 
     def check(self, state: GuardState, decision: AnyDecision, now_ns: int, world: World) -> tuple[GuardState, Verdict]:
         """Judge ``decision`` on arrival, before the platform is asked; nothing is granted yet."""

@@ -4,7 +4,9 @@ from collections.abc import Iterable
 from math import floor
 
 from flyball_actuators.guard.state import Case, Grant, Verdict, World, refuse, urgency_of
-from flyball_contracts.config import ActuatorConfig, RateLimit
+from flyball_actuators.parameters import ActuatorParameters, RateParameters
+from flyball_contracts.config import ActuatorConfig
+from flyball_contracts.config.constants import with_constants
 from flyball_contracts.records import AnyDecision, Migrate, Scale, SubjectState
 
 
@@ -84,8 +86,9 @@ def pruned(grants: Iterable[Grant], now_ns: int, config: ActuatorConfig) -> tupl
     return tuple(within(grants, now_ns, longest_s(config)))
 
 
-def longest_s(config: ActuatorConfig) -> float:
+def longest_s(section: ActuatorConfig) -> float:
     """The longest window of all limits."""
+    config = with_constants(ActuatorParameters, section)
     of_policies = (limit.window_s for policy in config.policies for limit in policy.limits)
     return max(config.per_target.window_s, config.per_cell.window_s, config.blast_radius.window_s, *of_policies)
 
@@ -96,7 +99,7 @@ def within(grants: Iterable[Grant], now_ns: int, window_s: float) -> list[Grant]
     return [grant for grant in grants if grant.at_ns > since_ns]
 
 
-def _too_many(grants: Iterable[Grant], now_ns: int, limit: RateLimit, key: str, what: str) -> Verdict | None:
+def _too_many(grants: Iterable[Grant], now_ns: int, limit: RateParameters, key: str, what: str) -> Verdict | None:
     recent = within(grants, now_ns, limit.window_s)
     if len(recent) < limit.actions:
         return None

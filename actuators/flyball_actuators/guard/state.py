@@ -6,7 +6,8 @@ from typing import Literal, NamedTuple, Self
 
 import msgspec
 
-from flyball_contracts.config import ActuatorConfig, GuardPolicy, PoolConfig
+from flyball_actuators.parameters import ActuatorParameters
+from flyball_contracts.config import GuardPolicy, PoolConfig
 from flyball_contracts.records import (
     AnyDecision,
     Approval,
@@ -168,7 +169,7 @@ class Case(NamedTuple):
     that match the decision, and ``pool`` is the one that it is about, ``None`` where it is about a workload.
     """
 
-    config: ActuatorConfig
+    config: ActuatorParameters
     state: GuardState
     decision: AnyDecision
     now_ns: int

@@ -39,7 +39,6 @@ _KEYS = {
     "url": ("simulated", "webhook", "docker", *CLOUDS),
     "token_env": ("webhook",),
     "kubeconfig": ("kubernetes", "autoscaler"),
-    "context": ("kubernetes", "autoscaler"),
     "namespaces": ("kubernetes", "autoscaler"),
     "conf": ("slurm",),
     "partitions": ("slurm",),

@@ -6,7 +6,9 @@ import numpy as np
 
 from flyball_collectors.agent.identity import Identity
 from flyball_collectors.base import KeyedReading, Parts, Place, Reading
+from flyball_collectors.parameters import AgentParameters
 from flyball_contracts.config import AgentConfig
+from flyball_contracts.config.constants import with_constants
 from flyball_contracts.metrics import layout_of
 from flyball_contracts.records import Allocation, Device, Inventory
 
@@ -78,6 +80,7 @@ class InventoryKeeper:
 
     def __init__(self, config: AgentConfig, identity: Identity) -> None:
         self._config = config
+        self._repeat_ns = with_constants(AgentParameters, config).inventory_period_s * 1e9
         self._identity = identity
         self._parts: list[Parts] | None = None
         self._sent_ns = 0
@@ -113,7 +116,7 @@ class InventoryKeeper:
         if current is None or parts != self._parts:
             epoch = time_ns if current is None else current.epoch + 1
             current = build_inventory(self._config, self._identity, parts, epoch=epoch, time_ns=time_ns)
-        elif abs(time_ns - self._sent_ns) < self._config.inventory_period_s * 1e9:  # the clock may be set back
+        elif abs(time_ns - self._sent_ns) < self._repeat_ns:  # the clock may be set back
             return None
         self._current, self._parts, self._sent_ns = current, parts, time_ns
         return current

@@ -10,7 +10,7 @@ from flyball_contracts.config import Config
 from flyball_contracts.errors import ConfigError
 
 # What the agent's identity, its queue and its spool are made of: they last as long as the process.
-AT_START = ("node", "root", "state_dir", "queue_bytes", "spool_dir", "spool_bytes")
+AT_START = ("node", "root", "state_dir", "spool_bytes")
 _Stamp = tuple[int, int, int]
 
 

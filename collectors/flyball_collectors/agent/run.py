@@ -17,7 +17,9 @@ from flyball_collectors.agent.setup import Setup
 from flyball_collectors.agent.sources import open_sources
 from flyball_collectors.agent.ticker import Clock, ticks
 from flyball_collectors.base import Collector, Reading
+from flyball_collectors.parameters import AgentParameters
 from flyball_contracts.config import Config
+from flyball_contracts.config.constants import with_constants
 from flyball_contracts.ids import NS_PER_S
 from flyball_contracts.records import Inventory
 from flyball_contracts.records.events import node_event
@@ -91,7 +93,7 @@ def _open_outbox(config: Config, identity: Identity, clock: Clock, stack: ExitSt
     return Outbox(
         config.kafka,
         client_id=f"flyball-agent-{identity.node}",
-        queue_bytes=config.agent.queue_bytes,
+        queue_bytes=with_constants(AgentParameters, config.agent).queue_bytes,
         spool=spool,
         wall_ns=clock.wall_ns,
     )

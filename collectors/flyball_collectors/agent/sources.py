@@ -7,12 +7,14 @@ from typing import NamedTuple
 from flyball_collectors.attribution import AttributionCollector
 from flyball_collectors.base import Collector
 from flyball_collectors.cloud import open_cloud
-from flyball_collectors.gateway import GatewayCollector
+from flyball_collectors.gateway import GatewayCollector, gateways_of
 from flyball_collectors.host import HostCollector, NumaCollector
 from flyball_collectors.kmsg import open_kmsg
 from flyball_collectors.nvml import Absent, NvmlCollector, open_nvml
+from flyball_collectors.parameters import AgentParameters
 from flyball_collectors.workload import WorkloadCollector
-from flyball_contracts.config import AgentConfig, WorkloadsConfig
+from flyball_contracts.config import AgentConfig
+from flyball_contracts.config.constants import with_constants
 from flyball_contracts.errors import ConfigError
 
 
@@ -42,7 +44,7 @@ class Sources(NamedTuple):
 def _nvml(config: AgentConfig, node: str) -> Collector | Absent:
     if not config.nvml:
         return Absent("switched off", "set agent.nvml to true")
-    return open_nvml(node, Path(config.root), config.gpu)
+    return open_nvml(node, Path(config.root), with_constants(AgentParameters, config).gpu)
 
 
 def _host(config: AgentConfig, node: str) -> Collector | Absent:
@@ -60,20 +62,21 @@ def _kmsg(config: AgentConfig, node: str) -> Collector | Absent:
 
 
 def _workload(config: AgentConfig, node: str) -> Collector | Absent:
-    if config.workloads == WorkloadsConfig():
-        return Absent("nobody to ask", "name targets, logs, listen, kubernetes or slurm in agent.workloads")
+    known = config.workloads
+    if not (any(one.workload for one in known.targets) or known.logs or known.listen or known.discover):
+        return Absent("nobody to ask", "name targets, logs, listen or discover in agent.workloads")
     return WorkloadCollector(config.workloads, node, root=Path(config.root))
 
 
 def _gateway(config: AgentConfig, node: str) -> Collector | Absent:
-    del node
-    if not config.gateways:
-        return Absent("nobody to ask", "name gateways in agent.gateways")
-    return GatewayCollector(config.gateways)
+    gateways = gateways_of(config.workloads, node)
+    if not gateways:
+        return Absent("nobody to ask", "name workloads of a gateway in agent.workloads.targets")
+    return GatewayCollector(gateways)
 
 
 def _cloud(config: AgentConfig, node: str) -> Collector | Absent:
-    return open_cloud(config.cloud, node, Path(config.root))
+    return open_cloud(config.provider, node, Path(config.root), with_constants(AgentParameters, config).cloud)
 
 
 def _attribution(config: AgentConfig, node: str) -> Collector | Absent:
@@ -83,13 +86,13 @@ def _attribution(config: AgentConfig, node: str) -> Collector | Absent:
 
 
 SOURCES = (
-    SourceKind("nvml", ("root", "nvml", "gpu"), _nvml),
+    SourceKind("nvml", ("root", "nvml"), _nvml),
     SourceKind("kmsg", ("root", "kmsg"), _kmsg),
-    SourceKind("cloud", ("root", "cloud"), _cloud),
+    SourceKind("cloud", ("root", "provider"), _cloud),
     SourceKind("host", ("root", "host"), _host),
     SourceKind("numa", ("root", "host"), _numa),
     SourceKind("workload", ("root", "workloads", "node"), _workload),
-    SourceKind("gateway", ("gateways",), _gateway),
+    SourceKind("gateway", ("workloads", "node"), _gateway),
     SourceKind("attribution", ("root", "attribution", "node"), _attribution),
 )
 

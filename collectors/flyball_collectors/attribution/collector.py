@@ -17,7 +17,9 @@ from flyball_collectors.attribution.usage import UsageMeter
 from flyball_collectors.base import Collector, KeyedReading, Parts, Reading
 from flyball_collectors.host.cgroup import unified_folder
 from flyball_collectors.nvml.readings.processes import Process
+from flyball_collectors.parameters import AttributionParameters
 from flyball_contracts.config.attribution import AttributionConfig
+from flyball_contracts.config.constants import with_constants
 from flyball_contracts.ids import NS_PER_S
 from flyball_contracts.metrics import GPU_SHARE, USAGE
 from flyball_contracts.records import Allocation, Device, NodeEvent
@@ -33,8 +35,8 @@ class AttributionCollector:
 
     name = "attribution"
 
-    def __init__(self, settings: AttributionConfig, node: str, root: Path = Path("/")) -> None:
-        self._settings = settings
+    def __init__(self, section: AttributionConfig, node: str, root: Path = Path("/")) -> None:
+        settings = self._settings = with_constants(AttributionParameters, section)
         self._node = node
         self._gpus: Gpus | None = None
         self._others: tuple[Collector, ...] = ()

@@ -11,19 +11,24 @@ from flyball_collectors.cloud.detect import provider_of
 from flyball_collectors.cloud.gcp import Gcp
 from flyball_collectors.cloud.http import MetadataServer
 from flyball_collectors.nvml import Absent
-from flyball_contracts.config import CloudConfig
+from flyball_collectors.parameters import CloudParameters
 
 CLOUDS: Mapping[str, Callable[[MetadataServer], Cloud]] = {"aws": Aws, "gcp": Gcp, "azure": Azure}
 
 
-def open_cloud(config: CloudConfig, node: str, root: Path = Path("/")) -> CloudCollector | Absent:
-    """Collector of this machine's cloud, or why there is none; asks nothing yet and never raises."""
-    if config.provider == "none":
-        return Absent("switched off", "set agent.cloud.provider to auto")
-    provider = provider_of(root) if config.provider == "auto" else config.provider
+def open_cloud(
+    name: str, node: str, root: Path = Path("/"), settings: CloudParameters | None = None
+) -> CloudCollector | Absent:
+    """Collector of the cloud ``name``, or why there is none; asks nothing yet and never raises.
+
+    Where ``name`` is empty, it is what the firmware tells.
+    """
+    settings = settings or CloudParameters()
+    provider = name or provider_of(root)
     if not provider:
-        remedy = "nothing to do on a machine of your own; else set agent.cloud.provider"
+        remedy = "nothing to do on a machine of your own; else set agent.provider"
         return Absent("the firmware names none of AWS, Google Cloud and Azure", remedy)
-    kind = CLOUDS[provider]
-    server = MetadataServer(config.address, config.timeout_s)
-    return CloudCollector(kind(server), node, config.period_s)
+    if provider not in CLOUDS:
+        return Absent(f"agent.provider is {provider}", "set it to aws, gcp or azure, or leave it out")
+    server = MetadataServer(settings.address, settings.timeout_s)
+    return CloudCollector(CLOUDS[provider](server), node, settings.period_s)

@@ -9,7 +9,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from flyball_collectors.export.latest import Framed, Latest
+from flyball_collectors.parameters import ExportParameters
 from flyball_contracts.config import AgentConfig, ExportConfig
+from flyball_contracts.config.constants import with_constants
 from flyball_contracts.errors import ConfigError
 from flyball_contracts.ids import NS_PER_S
 from flyball_contracts.records import Inventory, NodeEvent
@@ -34,7 +36,7 @@ class Exports:
         monotonic: Callable[[], float] = time.monotonic,
         environment: Mapping[str, str] = os.environ,
     ) -> None:
-        self._config = ExportConfig()
+        self._config = ExportParameters()
         self._period_s = config.period_s
         self._monotonic = monotonic
         self._environment = environment
@@ -61,7 +63,7 @@ class Exports:
 
     def reconfigure(self, config: AgentConfig) -> None:
         """Open, change and close what differs; on an error all is as before."""
-        new, old = config.export, self._config
+        new, old = with_constants(ExportParameters, config.export), self._config
         server, sender = self._server, self._sender
         if new.metrics_listen != old.metrics_listen:
             server = self._open_server(new) if new.metrics_listen else None
@@ -134,7 +136,9 @@ class Exports:
         from flyball_collectors.export.otlp import host_id
         from flyball_collectors.export.sender import OtlpSender
 
-        return OtlpSender(config.export, host_id(Path(config.root)), self._environment)
+        return OtlpSender(
+            with_constants(ExportParameters, config.export), host_id(Path(config.root)), self._environment
+        )
 
     def _illness(self) -> str:
         """What ``/health`` complains of."""
@@ -146,7 +150,7 @@ class Exports:
         return ""
 
 
-def _otlp(config: ExportConfig) -> tuple[object, ...]:
+def _otlp(config: ExportParameters) -> tuple[object, ...]:
     """What of the configuration a sender is made of."""
     return config.otlp_endpoint, config.otlp_headers_env, config.otlp_queue, config.otlp_timeout_s
 

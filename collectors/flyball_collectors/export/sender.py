@@ -16,7 +16,7 @@ from urllib3.exceptions import HTTPError
 
 from flyball_collectors.export.latest import View
 from flyball_collectors.export.otlp import request_of, resource_attributes
-from flyball_contracts.config import ExportConfig
+from flyball_collectors.parameters import ExportParameters
 from flyball_contracts.ids import NS_PER_S
 
 _LOG = logging.getLogger(__name__)
@@ -43,7 +43,7 @@ class OtlpSender:
 
     def __init__(
         self,
-        config: ExportConfig,
+        config: ExportParameters,
         host: str,
         environment: Mapping[str, str],
         *,

@@ -17,7 +17,9 @@ import msgspec
 from flyball_collectors.feeds.answers import decode_json, time_ns
 from flyball_collectors.feeds.base import FeedError
 from flyball_collectors.feeds.curve import Point, Shape, cut_curve, smallest_step_s, valid_time
+from flyball_collectors.feeds.parameters import FileFeedParameters
 from flyball_contracts.config import FileFeedSettings
+from flyball_contracts.config.constants import with_constants
 from flyball_contracts.ids import NS_PER_S
 from flyball_contracts.records import Signal
 
@@ -54,7 +56,8 @@ class _Content(NamedTuple):
 class FileFeed:
     """One file or folder; see :class:`flyball_collectors.feeds.base.Feed`. It is read again when it changed."""
 
-    def __init__(self, settings: FileFeedSettings) -> None:
+    def __init__(self, section: FileFeedSettings) -> None:
+        settings = with_constants(FileFeedParameters, section)
         self.name = f"file/{settings.zone}/{settings.kind}"
         self.left_out = 0
         self._settings = settings

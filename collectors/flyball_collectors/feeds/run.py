@@ -104,7 +104,7 @@ class _Runner:
         self._feed = source.feed
         self._clock = clock
         self._outbox = outbox
-        self._schedule = Schedule(source.period_s, config.feeds, random, clock.monotonic_ns())
+        self._schedule = Schedule(source.period_s, random, clock.monotonic_ns())
         self._freshness = Freshness(source.stale_after_s, clock.wall_ns())
         self._published: dict[tuple[str, str], Signal] = {}
         self._seen = False

@@ -4,9 +4,11 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from flyball_collectors.feeds.base import FeedError
-from flyball_contracts.config import FeedsConfig
 from flyball_contracts.ids import NS_PER_S
 
+RETRY_S = 5.0
+RETRY_CAP_S = 900.0
+"""The n-th wait after a failure is random, at most ``RETRY_S * 2**n`` and at most this."""
 _MOST_DOUBLINGS = 30
 
 
@@ -34,11 +36,10 @@ class Schedule:
     ``random`` gives numbers in 0..1 for full jitter (Brooker, "Exponential Backoff And Jitter", AWS, 2015).
     """
 
-    def __init__(self, period_s: float, config: FeedsConfig, random: Callable[[], float], now_ns: int) -> None:
+    def __init__(self, period_s: float, random: Callable[[], float], now_ns: int) -> None:
         self.due_ns = now_ns
         self.failures = 0
         self._period_s = period_s
-        self._config = config
         self._random = random
 
     def succeeded(self, now_ns: int) -> None:
@@ -50,7 +51,7 @@ class Schedule:
     def failed(self, error: FeedError, now_ns: int) -> float:
         """Back off; the seconds until the feed is asked again."""
         self.failures += 1
-        bound_s = min(self._config.retry_s * 2.0 ** min(self.failures, _MOST_DOUBLINGS), self._config.retry_cap_s)
+        bound_s = min(RETRY_S * 2.0 ** min(self.failures, _MOST_DOUBLINGS), RETRY_CAP_S)
         wait_s = max(self._random() * bound_s, error.retry_after_s)
         if error.lasting:
             wait_s = max(wait_s, self._period_s)

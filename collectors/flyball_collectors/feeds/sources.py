@@ -1,7 +1,7 @@
 """Which feeds there are, by the configuration."""
 
 import os
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
 from flyball_collectors.feeds.base import Feed
@@ -10,6 +10,18 @@ from flyball_collectors.feeds.file import FileFeed
 from flyball_collectors.feeds.grid.electricity_maps import ElectricityMaps
 from flyball_collectors.feeds.grid.uk_carbon import UkCarbon
 from flyball_collectors.feeds.grid.watttime import WattTime
+from flyball_collectors.feeds.parameters import (
+    AwsSpotAdvisorParameters,
+    AwsSpotPriceParameters,
+    AzureSpotPriceParameters,
+    ElectricityMapsParameters,
+    FileFeedParameters,
+    GcpSpotPriceParameters,
+    Paced,
+    UkCarbonParameters,
+    WattTimeParameters,
+    paced,
+)
 from flyball_collectors.feeds.spot.aws_keys import FixedKey, Keys, RoleKeys
 from flyball_collectors.feeds.spot.aws_signature import AwsKey
 from flyball_collectors.feeds.spot.aws_spot_advisor import AwsSpotAdvisor
@@ -17,9 +29,12 @@ from flyball_collectors.feeds.spot.aws_spot_price import AwsSpotPrice
 from flyball_collectors.feeds.spot.azure_spot_price import AzureSpotPrice
 from flyball_collectors.feeds.spot.gcp_catalogue import Catalogue
 from flyball_collectors.feeds.spot.gcp_spot_price import GcpSpotPrice
-from flyball_contracts.config import FeedsConfig, FeedSettings
+from flyball_contracts.config import AnyFeed
 from flyball_contracts.errors import ConfigError
 from flyball_contracts.security.secret import secret
+
+TIMEOUT_S = 10.0
+"""Providers answer in a second or two, or not at all."""
 
 
 class Source(NamedTuple):
@@ -30,64 +45,69 @@ class Source(NamedTuple):
     stale_after_s: float | None
 
 
-def open_feeds(config: FeedsConfig, environ: Mapping[str, str] | None = None) -> list[Source]:
+def open_feeds(
+    feeds: Iterable[AnyFeed], environ: Mapping[str, str] | None = None, timeout_s: float = TIMEOUT_S
+) -> list[Source]:
     """Feeds of a configuration, in its order.
 
-    Raises :class:`ConfigError` when there is none, a secret is not in ``environ``, or two feeds say the same
-    kind of curve for one zone: the worker knows one, and average and marginal carbon must not be mixed.
+    ``timeout_s`` bounds the wait for an answer, and again its transfer. Raises :class:`ConfigError` when there is none,
+    a secret is not in ``environ``, or two feeds say the same kind of curve for one zone: the worker knows one, and
+    average and marginal carbon must not be mixed.
     """
     environ = os.environ if environ is None else environ
+    catalogues: dict[tuple[str, str], Catalogue] = {}
     found: list[Source] = []
     taken: dict[tuple[str, str], str] = {}
-
-    def add(feed: Feed, settings: FeedSettings, key: str, kind: str = "carbon_intensity") -> None:
+    for place, settings in enumerate(map(paced, feeds)):
+        key = f"feeds[{place}]"
+        feed, kind = _open(settings, key, environ, timeout_s, catalogues)
         other = taken.setdefault((settings.zone, kind), key)
         if other != key:
             raise ConfigError(f"{key}: zone {settings.zone!r} has its {kind} from {other} already; remove one of them")
         found.append(Source(feed, settings.period_s, settings.stale_after_s))
-
-    def client(base_url: str) -> Client:
-        return Client(base_url, config.timeout_s)
-
-    for i, file in enumerate(config.file):
-        add(FileFeed(file), file, f"feeds.file[{i}]", file.kind)
-    for i, uk in enumerate(config.uk_carbon):
-        add(UkCarbon(uk, client(uk.base_url)), uk, f"feeds.uk_carbon[{i}]")
-    for i, maps in enumerate(config.electricity_maps):
-        key = f"feeds.electricity_maps[{i}]"
-        token = secret(environ, maps.token_env, f"{key}.token_env", in_header=True)
-        add(ElectricityMaps(maps, client(maps.base_url), token), maps, key)
-    for i, watt in enumerate(config.watttime):
-        key = f"feeds.watttime[{i}]"
-        username = secret(environ, watt.username_env, f"{key}.username_env")
-        password = secret(environ, watt.password_env, f"{key}.password_env")
-        add(WattTime(watt, client(watt.base_url), username, password), watt, key)
-    for i, price in enumerate(config.aws_spot_price):
-        key = f"feeds.aws_spot_price[{i}]"
-        if price.key_from == "instance":
-            keys: Keys = RoleKeys(price.metadata_url)
-        else:
-            keys = FixedKey(
-                AwsKey(
-                    secret(environ, price.access_key_env, f"{key}.access_key_env", in_header=True),
-                    secret(environ, price.secret_key_env, f"{key}.secret_key_env"),
-                    environ.get(price.session_token_env, "").strip(),
-                )
-            )
-        base_url = price.base_url or f"https://ec2.{price.region}.amazonaws.com"
-        add(AwsSpotPrice(price, client(base_url), keys), price, key, "spot_price")
-    for i, advice in enumerate(config.aws_spot_advisor):
-        add(AwsSpotAdvisor(advice, client(advice.base_url)), advice, f"feeds.aws_spot_advisor[{i}]", "spot_risk")
-    for i, retail in enumerate(config.azure_spot_price):
-        add(AzureSpotPrice(retail, client(retail.base_url)), retail, f"feeds.azure_spot_price[{i}]", "spot_price")
-    catalogues: dict[tuple[str, str], Catalogue] = {}
-    for i, parts in enumerate(config.gcp_spot_price):
-        key = f"feeds.gcp_spot_price[{i}]"
-        api_key = secret(environ, parts.key_env, f"{key}.key_env", in_header=True)
-        shared = (parts.base_url, api_key)
-        if shared not in catalogues:  # half a period: feeds of one period come one after the other
-            catalogues[shared] = Catalogue(client(parts.base_url), api_key, parts.period_s / 2)
-        add(GcpSpotPrice(parts, catalogues[shared], key), parts, key, "spot_price")
     if not found:
         raise ConfigError("feeds: none is configured; `flyball config example` shows them all")
     return found
+
+
+def _open(
+    one: Paced, key: str, environ: Mapping[str, str], timeout_s: float, catalogues: dict[tuple[str, str], Catalogue]
+) -> tuple[Feed, str]:
+    """A feed, and the kind of its curves."""
+    if isinstance(one, FileFeedParameters):
+        return FileFeed(one), one.kind
+    if isinstance(one, AwsSpotPriceParameters):
+        base_url = one.base_url or f"https://ec2.{one.region}.amazonaws.com"
+        return AwsSpotPrice(one, Client(base_url, timeout_s), _aws_keys(one, key, environ)), "spot_price"
+    client = Client(one.base_url, timeout_s)
+    match one:
+        case UkCarbonParameters():
+            return UkCarbon(one, client), "carbon_intensity"
+        case ElectricityMapsParameters():
+            token = secret(environ, one.token_env, key, in_header=True)
+            return ElectricityMaps(one, client, token), "carbon_intensity"
+        case WattTimeParameters():
+            username, password = (secret(environ, name, key) for name in (one.username_env, one.password_env))
+            return WattTime(one, client, username, password), "carbon_intensity"
+        case AwsSpotAdvisorParameters():
+            return AwsSpotAdvisor(one, client), "spot_risk"
+        case AzureSpotPriceParameters():
+            return AzureSpotPrice(one, client), "spot_price"
+        case GcpSpotPriceParameters():
+            api_key = secret(environ, one.key_env, key, in_header=True)
+            shared = (one.base_url, api_key)
+            if shared not in catalogues:  # half a period: feeds of one period come one after the other
+                catalogues[shared] = Catalogue(client, api_key, one.period_s / 2)
+            return GcpSpotPrice(one, catalogues[shared], key), "spot_price"
+
+
+def _aws_keys(one: AwsSpotPriceParameters, key: str, environ: Mapping[str, str]) -> Keys:
+    if one.key_from == "instance":
+        return RoleKeys(one.metadata_url)
+    return FixedKey(
+        AwsKey(
+            secret(environ, one.access_key_env, key, in_header=True),
+            secret(environ, one.secret_key_env, key),
+            environ.get(one.session_token_env, "").strip(),
+        )
+    )

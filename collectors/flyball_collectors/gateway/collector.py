@@ -1,7 +1,6 @@
 """Fills the ``GATEWAY`` layout: one row for each workload behind each gateway."""
 
-import os
-from collections.abc import Mapping
+from typing import cast
 from urllib.parse import urlsplit
 
 import numpy as np
@@ -9,14 +8,14 @@ import numpy as np
 from flyball_collectors.base import Parts, Reading
 from flyball_collectors.gateway.kinds import KINDS
 from flyball_collectors.gateway.scraper import Door, DoorScraper, Seen
+from flyball_collectors.parameters import GatewayParameters, GatewaySeries
 from flyball_collectors.workload.scraping.fetch import token_of
 from flyball_collectors.workload.scraping.meter import Alternatives
 from flyball_collectors.workload.scraping.poller import Limits, Place
-from flyball_contracts.config import GatewaySettings, Series
+from flyball_contracts.config import GatewayKind, Series, WorkloadsConfig
 from flyball_contracts.errors import ConfigError
 from flyball_contracts.metrics import GATEWAY
 from flyball_contracts.records import Gateway, NodeEvent
-from flyball_contracts.security.secret import secret
 
 _COLUMNS = [GATEWAY.column(f"flyball.gateway.request.{key}") for key in ("rate", "queued", "active")]
 
@@ -26,14 +25,14 @@ class GatewayCollector:
 
     name = "gateway"
 
-    def __init__(self, gateways: tuple[GatewaySettings, ...], *, environ: Mapping[str, str] = os.environ) -> None:
+    def __init__(self, gateways: tuple[GatewayParameters, ...]) -> None:
         doors: dict[str, tuple[Door, Limits]] = {}
-        for number, settings in enumerate(gateways):
-            where = f"agent.gateways[{number}]"
+        for settings in gateways:
+            where = settings.place
             if settings.name in doors:
-                raise ConfigError(f"{where}.name: {settings.name!r} is taken already; name each gateway otherwise")
+                raise ConfigError(f"{where}.replica: {settings.name!r} is taken already; name each gateway otherwise")
             limits = Limits(settings.period_s, settings.timeout_s, settings.page_bytes)
-            doors[settings.name] = _door(settings, where, environ), limits
+            doors[settings.name] = _door(settings, where), limits
         rows = {(workload, name) for name, (door, _) in doors.items() for workload in door.workloads.values()}
         self._rows = sorted(rows)
         self._parts = Parts(gateways=tuple(Gateway(workload=workload, name=name) for workload, name in self._rows))
@@ -86,19 +85,48 @@ def _absent(scraper: DoorScraper) -> str | None:
     )
 
 
-def _door(settings: GatewaySettings, where: str, environ: Mapping[str, str]) -> Door:
+def gateways_of(config: WorkloadsConfig, node: str) -> tuple[GatewayParameters, ...]:
+    """The pages of gateways among the targets; one without a name is called as the node is.
+
+    Raises :class:`ConfigError` for series that no gateway has.
+    """
+    found: list[GatewayParameters] = []
+    for number, one in enumerate(config.targets):
+        if not one.workloads:
+            continue
+        place = f"agent.workloads.targets[{number}]"
+        series = one.series
+        if series is not None:
+            told = Series(arrived=series.arrived, ended=series.ended, queued=series.queued, active=series.active)
+            if told != series:
+                raise ConfigError(f"{place}.series: of a gateway they are arrived, ended, queued and active alone")
+        settings = GatewayParameters(
+            name=one.replica or node,
+            url=one.url,
+            kind=cast(GatewayKind, one.server),
+            workloads=one.workloads,
+            label=one.label,
+            series=None
+            if series is None
+            else GatewaySeries(arrived=series.arrived, ended=series.ended, queued=series.queued, active=series.active),
+            token_file=one.token_file,
+            ca_file=one.ca_file,
+            place=place,
+        )
+        found.append(settings)
+    return tuple(found)
+
+
+def _door(settings: GatewayParameters, where: str) -> Door:
     kind = KINDS[settings.kind]
     if settings.kind == "generic" and (settings.series is None or not (settings.series.arrived or _held(settings))):
         known = ", ".join(name for name in KINDS if name != "generic")
-        raise ConfigError(f"{where}.series: missing; name arrived, queued or active, or set kind to one of {known}")
+        raise ConfigError(f"{where}.series: missing; name arrived, queued or active, or set server to one of {known}")
     if settings.kind != "generic" and settings.series is not None:
-        raise ConfigError(f"{where}.series: those of {settings.kind} are known; leave it out, or set kind to generic")
+        raise ConfigError(f"{where}.series: those of {settings.kind} are known; leave it out, or set server to generic")
     label = settings.label or kind.label
     if not label and any(settings.workloads):
         raise ConfigError(f"{where}.label: missing; name the label whose values stand under workloads")
-    if settings.token_file and settings.token_env:
-        raise ConfigError(f"{where}: has token_file and token_env; leave one out")
-    value = secret(environ, settings.token_env, f"{where}.token_env", in_header=True) if settings.token_env else ""
     parts = urlsplit(settings.url)
     path = parts.path if parts.path.strip("/") else kind.path
     series = settings.series or kind.series
@@ -108,7 +136,7 @@ def _door(settings: GatewaySettings, where: str, environ: Mapping[str, str]) -> 
         Place(
             f"{parts.scheme}://{parts.netloc}",
             f"{path}?{parts.query}" if parts.query else path,
-            token_of(settings.token_file, value),
+            token_of(settings.token_file),
             settings.ca_file,
         ),
         Alternatives(default, f"{where}.series"),
@@ -119,6 +147,6 @@ def _door(settings: GatewaySettings, where: str, environ: Mapping[str, str]) -> 
     )
 
 
-def _held(settings: GatewaySettings) -> bool:
+def _held(settings: GatewayParameters) -> bool:
     series = settings.series
     return series is not None and bool(series.ended or series.queued or series.active)

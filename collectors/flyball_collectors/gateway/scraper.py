@@ -6,10 +6,9 @@ from functools import partial
 from typing import NamedTuple
 
 from flyball_collectors.base import NAN
-from flyball_collectors.workload.scraping.meter import Alternatives, Meter
+from flyball_collectors.workload.scraping.meter import Alternatives, Meter, Work
 from flyball_collectors.workload.scraping.page import PageError, Reader, Sample
 from flyball_collectors.workload.scraping.poller import Limits, Place, Poller
-from flyball_contracts.config.workload import Work
 
 _MOST_KEPT = 256
 """Readings between two ticks; an agent that is behind by more misses some."""

@@ -18,7 +18,7 @@ from flyball_collectors.nvml.events.slowdown import Slowdowns
 from flyball_collectors.nvml.events.watch import MIG_CHANGED, XID, EventWatch
 from flyball_collectors.nvml.readings.processes import Process
 from flyball_collectors.nvml.readings.rows import Rows
-from flyball_contracts.config.nvml import GpuConfig
+from flyball_collectors.parameters import GpuParameters
 from flyball_contracts.ids import NS_PER_S
 from flyball_contracts.metrics import GPU, GPU_DETAIL
 from flyball_contracts.records import Device, NodeEvent
@@ -43,7 +43,7 @@ class NvmlCollector:
         node: str,
         count: int,
         root: Path,
-        settings: GpuConfig,
+        settings: GpuParameters,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.watch = EventWatch(library)

@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from flyball_collectors.base import KeyedReading, Parts
+from flyball_collectors.parameters import WorkloadsParameters
 from flyball_collectors.workload.discovery.base import Found, Watch
 from flyball_collectors.workload.discovery.kubernetes import PodWatch
 from flyball_collectors.workload.discovery.slurm import JobWatch
@@ -22,6 +23,7 @@ from flyball_collectors.workload.scraping.scraper import Scraper, Target
 from flyball_collectors.workload.training.follower import Follower, compile_pattern
 from flyball_collectors.workload.training.job import Job, Progress
 from flyball_collectors.workload.training.listen import LineSocket
+from flyball_contracts.config.constants import with_constants
 from flyball_contracts.config.workload import WorkloadsConfig
 from flyball_contracts.errors import ConfigError
 from flyball_contracts.metrics import WORKLOAD
@@ -70,27 +72,29 @@ class WorkloadCollector:
 
     def __init__(
         self,
-        config: WorkloadsConfig,
+        section: WorkloadsConfig,
         node: str,
         *,
         root: Path = Path("/"),
         environ: Mapping[str, str] = os.environ,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._config = config
+        config = self._config = with_constants(WorkloadsParameters, section)
         self._node = node
         self._clock = clock
         self._limits = Limits(config.period_s, config.timeout_s, config.page_bytes)
         self._allocations: dict[Key, Allocation] = {}
         targets: dict[Key, Target] = {}
         for place, one in enumerate(config.targets):
+            if not one.workload:  # a gateway
+                continue
             where = f"agent.workloads.targets[{place}]"
             key = (one.workload, one.replica or node)
             if key in targets:
                 raise ConfigError(
                     f"{where}: workload {key[0]!r} has a replica {key[1]!r} already; name another replica"
                 )
-            targets[key] = configured(one, key[1], where, environ)
+            targets[key] = configured(one, key[1], where)
             self._allocations[key] = Allocation(workload=key[0], replica=key[1], devices=one.devices)
         logs: dict[Key, _Log] = {}
         for place, log in enumerate(config.logs):
@@ -107,9 +111,9 @@ class WorkloadCollector:
         self._socket = LineSocket(config.listen) if config.listen else None
         self._watches: dict[str, Watch] = {}
         try:
-            if config.kubernetes.enabled:
+            if "kubernetes" in config.discover:
                 self._watches["kubernetes"] = PodWatch(config.kubernetes, node, config.timeout_s, environ)
-            if config.slurm.enabled:
+            if "slurm" in config.discover:
                 self._watches["slurm"] = JobWatch(config.slurm, node, root)
             self._scrapers = {key: Scraper(target, self._limits) for key, target in targets.items()}
         except BaseException:

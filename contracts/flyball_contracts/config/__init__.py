@@ -2,14 +2,13 @@
 
 from flyball_contracts.config.attribution import AttributionConfig as AttributionConfig, NamingRule as NamingRule
 from flyball_contracts.config.choice import ChoiceConfig as ChoiceConfig, Offer as Offer
-from flyball_contracts.config.cloud import CloudConfig as CloudConfig
 from flyball_contracts.config.export import ExportConfig as ExportConfig
 from flyball_contracts.config.feeds import (
+    AnyFeed as AnyFeed,
     AwsSpotAdvisorSettings as AwsSpotAdvisorSettings,
     AwsSpotPriceSettings as AwsSpotPriceSettings,
     AzureSpotPriceSettings as AzureSpotPriceSettings,
     ElectricityMapsSettings as ElectricityMapsSettings,
-    FeedsConfig as FeedsConfig,
     FeedSettings as FeedSettings,
     FileFeedSettings as FileFeedSettings,
     GcpSpotPriceSettings as GcpSpotPriceSettings,
@@ -30,14 +29,9 @@ from flyball_contracts.config.fleet import (
     StragglingGpu as StragglingGpu,
     Training as Training,
 )
-from flyball_contracts.config.gateway import (
-    GatewayKind as GatewayKind,
-    GatewaySeries as GatewaySeries,
-    GatewaySettings as GatewaySettings,
-)
 from flyball_contracts.config.keys import DecisionKey as DecisionKey
 from flyball_contracts.config.loader import load_config as load_config, parse_config as parse_config
-from flyball_contracts.config.nvml import GpuConfig as GpuConfig
+from flyball_contracts.config.paths import key_paths as key_paths
 from flyball_contracts.config.policies import (
     GuardPolicy as GuardPolicy,
     Limit as Limit,
@@ -48,6 +42,8 @@ from flyball_contracts.config.policies import (
 from flyball_contracts.config.pools import PoolConfig as PoolConfig
 from flyball_contracts.config.rightsizing import RightsizingConfig as RightsizingConfig
 from flyball_contracts.config.types import (
+    HORIZON_TICKS as HORIZON_TICKS,
+    MAX_AGE_S as MAX_AGE_S,
     ActuatorConfig as ActuatorConfig,
     AgentConfig as AgentConfig,
     BlastRadius as BlastRadius,
@@ -63,15 +59,14 @@ from flyball_contracts.config.types import (
     ScalerConfig as ScalerConfig,
     Section as Section,
     SizingConfig as SizingConfig,
-    TimingConfig as TimingConfig,
     WorkerConfig as WorkerConfig,
 )
 from flyball_contracts.config.workload import (
-    KubernetesSettings as KubernetesSettings,
+    GatewayKind as GatewayKind,
     LogSettings as LogSettings,
+    PageKind as PageKind,
     Series as Series,
-    SlurmSettings as SlurmSettings,
+    ServerName as ServerName,
     TargetSettings as TargetSettings,
-    Work as Work,
     WorkloadsConfig as WorkloadsConfig,
 )

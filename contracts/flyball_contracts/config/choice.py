@@ -23,9 +23,9 @@ class Offer(Section, frozen=True, kw_only=True):
 
     ``signals`` is the zone under which the feeds publish ``spot_price`` (of a machine) and ``spot_risk``, empty: that
     of ``zone``; for spot they go before ``price_usd_per_hour`` and ``loss_per_hour``, which count while the feeds tell
-    nothing. Carbon is that of ``zone``, empty: the workload's. ``pool`` names what is reclaimed together, empty: the
-    GPU type in the zone. ``power_w`` is a machine's. ``at_most`` machines are to be had in a cell, one is there
-    ``start_s`` after it was asked for. ``speed`` is the work of a replica relative to the other offers that say so, for
+    nothing. Carbon is that of ``zone``, empty: the workload's. Spot of one GPU type in one zone counts as reclaimed
+    together. ``power_w`` is a machine's. ``at_most`` machines are to be had in a cell, one is there ``start_s`` after
+    it was asked for. ``speed`` is the work of a replica relative to the other offers that say so, for
     workloads whose architecture is not known. Only the ``cells`` named may use it; none: all.
     """
 
@@ -37,7 +37,6 @@ class Offer(Section, frozen=True, kw_only=True):
     instance_type: str = ""
     zone: str = ""
     signals: str = ""
-    pool: str = ""
     price_usd_per_hour: NotNegative | None = None
     loss_per_hour: Risk | None = None
     power_w: NotNegative = 0.0
@@ -62,19 +61,15 @@ class ChoiceConfig(Section, frozen=True):
     ``advise`` only says so, on the topic of proposals and the dashboard; ``act`` also decides, by a ``Scale`` with a
     ``mix``, and then sizes by it: give it a driver that heeds the mix.
 
-    A workload is chosen for anew at most once in ``every_s``, and moved only for a saving of at least ``least_saving``
-    of what it costs; in between it only gets more, or less, of what there is. Moving is paid back in ``pay_back_s``. An
-    offer that did not deliver, or lost what it had delivered, gives no more for ``retry_s``. Spot is bounded by the
-    objective of the workload; beside that ``survive`` of the work must still be served after the loss of any one spot
-    pool. A kilogram of carbon costs ``usd_per_carbon_kg``.
+    A workload is chosen for anew at most once in ten minutes, and moved only for a saving of a tenth of what it costs;
+    in between it only gets more, or less, of what there is. Moving is paid back in an hour. An offer that did not
+    deliver, or lost what it had delivered, gives no more for half an hour. Spot is bounded by the objective of the
+    workload; beside that ``survive`` of the work must still be served after the loss of any one spot pool. A kilogram
+    of carbon costs ``usd_per_carbon_kg``.
     """
 
     mode: Literal["off", "advise", "act"] = "advise"
     offers: tuple[Offer, ...] = ()
-    every_s: Positive = 600.0
-    least_saving: Ratio = 0.1
-    pay_back_s: Positive = 3_600.0
-    retry_s: Positive = 1_800.0
     survive: Ratio = 0.0
     usd_per_carbon_kg: NotNegative = 0.0
 

@@ -1,6 +1,7 @@
 """What may stand at a place of the configuration, in words for whoever wrote something else there."""
 
 import re
+import types
 import typing
 from typing import Any, Literal
 
@@ -25,7 +26,9 @@ def _within(kind: Any, part: str) -> Any:
     for member in _members(kind):
         plain = typing.get_args(member)[0] if hasattr(member, "__metadata__") else member
         if isinstance(plain, type) and issubclass(plain, msgspec.Struct):
-            return typing.get_type_hints(plain, include_extras=True).get(part)
+            if (found := typing.get_type_hints(plain, include_extras=True).get(part)) is not None:
+                return found
+            continue
         inner = typing.get_args(plain)
         if inner and part.startswith("["):
             return inner[-1] if part == "[...]" else inner[0]
@@ -36,5 +39,5 @@ def _within(kind: Any, part: str) -> Any:
 
 def _members(kind: Any) -> tuple[Any, ...]:
     """The members of an optional type or a union, or the type itself."""
-    union = not hasattr(kind, "__metadata__") and type(None) in typing.get_args(kind)
+    union = typing.get_origin(kind) in (typing.Union, types.UnionType)
     return typing.get_args(kind) if union else (kind,)

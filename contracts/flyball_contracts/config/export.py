@@ -4,7 +4,7 @@ from typing import Annotated
 
 import msgspec
 
-from flyball_contracts.config.base import VARIABLE, Count, Positive, Section
+from flyball_contracts.config.base import Section
 
 Listen = Annotated[
     str,
@@ -18,22 +18,16 @@ Endpoint = Annotated[
         pattern=r"^$|^https?://[^/@?#\s]+(/[^?#@\s]*)?$", description="a URL like http://127.0.0.1:4318/v1/metrics"
     ),
 ]
-Variable = Annotated[str, msgspec.Meta(pattern=r"^$|^[A-Za-z_][A-Za-z0-9_]*$", description=VARIABLE)]
 
 
 class ExportConfig(Section, frozen=True):
     """Outputs beside Kafka; both are off unless named.
 
     ``metrics_listen`` is ``HOST:PORT`` of ``/metrics`` and ``/health``; ``dcgm`` adds the names of NVIDIA's exporter.
-    ``otlp_endpoint`` takes OTLP over HTTP. ``otlp_headers_env`` names an environment variable with headers for it,
-    ``name=value`` with commas between. Readings are sent every ``otlp_period_s``; at most ``otlp_queue`` requests
-    wait while the endpoint is away, then the oldest are dropped, and counted.
+    ``otlp_endpoint`` takes OTLP over HTTP. Headers for it are read from the variable
+    OTEL_EXPORTER_OTLP_HEADERS, ``name=value`` with commas between. Readings are sent every ten seconds.
     """
 
     metrics_listen: Listen = ""
     dcgm: bool = False
     otlp_endpoint: Endpoint = ""
-    otlp_headers_env: Variable = ""
-    otlp_period_s: Positive = 10.0
-    otlp_queue: Count = 30
-    otlp_timeout_s: Positive = 10.0

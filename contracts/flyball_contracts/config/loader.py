@@ -11,6 +11,7 @@ import msgspec
 import yaml
 
 from flyball_contracts.config.expected import expected_at
+from flyball_contracts.config.removed import remedy
 from flyball_contracts.config.yaml_text import YamlLoader, refuse_mistakes
 from flyball_contracts.errors import ConfigError
 
@@ -65,7 +66,7 @@ def convert_node(node: yaml.Node | None, data: Any, kind: type[T], name: str, pa
 
 def _check_keys(data: Any, kind: Any, node: yaml.Node | None, name: str, path: str) -> None:
     """Refuse unknown keys, at any depth, with their line and the nearest valid key."""
-    kind = _struct_of(kind)
+    kind = _struct_of(kind, data, node, name, path)
     if typing.get_origin(kind) in (tuple, list) and isinstance(data, list):
         inner = typing.get_args(kind)[0]
         children: list[yaml.Node] = node.value if isinstance(node, yaml.SequenceNode) else []
@@ -73,15 +74,22 @@ def _check_keys(data: Any, kind: Any, node: yaml.Node | None, name: str, path: s
         for i, (item, child) in enumerate(zip(items, children, strict=False)):
             _check_keys(item, inner, child, name, f"{path}[{i}]")
         return
-    if not (isinstance(kind, type) and issubclass(kind, msgspec.Struct) and isinstance(data, dict)):
+    if not isinstance(data, dict):
         return
-    hints = typing.get_type_hints(kind)
     marks = _children(node)
     entries: dict[Any, Any] = typing.cast("Any", data)
+    if not (isinstance(kind, type) and issubclass(kind, msgspec.Struct)):
+        for key in entries:  # what was a section may be a list or a value now
+            _refuse_removed(f"{path}.{key}", marks.get(str(key), (None,))[0], name)
+        return
+    hints = typing.get_type_hints(kind)
     for key, value in entries.items():
         where = f"{path}.{key}" if path else str(key)
         key_node, value_node = marks.get(str(key), (None, None))
+        if key == kind.__struct_config__.tag_field:
+            continue
         if key not in hints:
+            _refuse_removed(where, key_node, name)
             line = key_node.start_mark.line + 1 if key_node else 1
             near = difflib.get_close_matches(str(key), hints, 1, 0.5)
             hint = f"did you mean {near[0]!r}?" if near else f"valid keys: {', '.join(sorted(hints))}"
@@ -89,13 +97,27 @@ def _check_keys(data: Any, kind: Any, node: yaml.Node | None, name: str, path: s
         _check_keys(value, hints[key], value_node, name, where)
 
 
-def _struct_of(kind: Any) -> Any:
-    """The one non-None member of an optional type, or the type itself."""
-    if typing.get_origin(kind) in (typing.Union, types.UnionType):
-        members = [member for member in typing.get_args(kind) if member is not type(None)]
-        if len(members) == 1:
-            return members[0]
-    return kind
+def _refuse_removed(path: str, key: yaml.Node | None, name: str) -> None:
+    if (words := remedy(path)) is not None:
+        raise ConfigError(f"{name}:{key.start_mark.line + 1 if key else 1}: {path}: was removed: {words}")
+
+
+def _struct_of(kind: Any, data: Any, node: yaml.Node | None, name: str, path: str) -> Any:
+    """The one non-None member of an optional type, the section of a union that ``data`` names, or the type itself."""
+    if typing.get_origin(kind) not in (typing.Union, types.UnionType):
+        return kind
+    members = [member for member in typing.get_args(kind) if member is not type(None)]
+    if len(members) == 1:
+        return members[0]
+    tags = {member.__struct_config__.tag: member for member in members if hasattr(member, "__struct_config__")}
+    if not tags or not isinstance(data, dict):
+        return kind
+    field = members[0].__struct_config__.tag_field
+    given: Any = typing.cast("Any", data).get(field)
+    if not isinstance(given, str) or given not in tags:
+        place = f"{name}:{line_of(node, field if given is not None else '')}: {path}.{field}"
+        raise ConfigError(f"{place}: expected one of {', '.join(map(str, tags))}")
+    return tags[given]
 
 
 def _children(node: yaml.Node | None) -> dict[str, tuple[yaml.Node, yaml.Node]]:

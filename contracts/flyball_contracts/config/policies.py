@@ -1,7 +1,8 @@
 """Rules of the guard for some decisions only, beside the limits that hold for all."""
 
 import re
-from typing import Literal, NamedTuple
+from functools import cache
+from typing import Literal, NamedTuple, cast
 from zoneinfo import ZoneInfo
 
 from flyball_contracts.config.base import Count, NotNegative, Positive, Section
@@ -11,6 +12,7 @@ Day = Literal["mon", "tue", "wed", "thu", "fri", "sat", "sun"]
 DecisionType = Literal["Scale", "Migrate", "Preempt"]
 Patterns = tuple[str, ...]
 DAYS: tuple[Day, ...] = ("mon", "tue", "wed", "thu", "fri", "sat", "sun")
+_WINDOW = re.compile(r"(?:([a-z,]+) )?([0-9:]+) *- *(?:([a-z]+) )?([0-9:]+)")
 _TIME = re.compile(r"(?:(mon|tue|wed|thu|fri|sat|sun) )?([01]\d:[0-5]\d|2[0-3]:[0-5]\d|24:00)")
 _DAY_OF = {str(day): number for number, day in enumerate(DAYS)}
 _DAY_MIN, WEEK_MIN = 1_440, 10_080
@@ -25,6 +27,8 @@ class Span(NamedTuple):
 
 class Window(Section, frozen=True, kw_only=True):
     """A time that comes each week, on the clock of ``zone`` (an IANA name); ``end`` does not belong to it.
+
+    In the configuration it is a text, see :func:`window`.
 
     Daily, on ``days`` (none named: on all), from ``start: "22:00"`` to ``end: "06:00"``, past midnight where the end is
     earlier. Or once a week, from ``start: "fri 16:00"`` to ``end: "mon 08:00"``.
@@ -93,7 +97,8 @@ class GuardPolicy(Section, frozen=True, kw_only=True):
     """Rules for the decisions that match.
 
     ``cells``, ``workloads`` and ``tenants`` are glob patterns; of ``types`` and ``urgencies``, none named means all.
-    ``protect`` refuses, ``only_during`` and ``never_during`` are maintenance windows and freezes, and with
+    ``protect`` refuses, ``only_during`` and ``never_during`` are maintenance windows and freezes on the clock of
+    ``zone`` (see :func:`window`), and with
     ``approval`` a person must agree first (``flyball approve``).
     """
 
@@ -105,8 +110,9 @@ class GuardPolicy(Section, frozen=True, kw_only=True):
     urgencies: tuple[Urgency, ...] = ()
     protect: bool = False
     approval: bool = False
-    only_during: tuple[Window, ...] = ()
-    never_during: tuple[Window, ...] = ()
+    only_during: tuple[str, ...] = ()
+    never_during: tuple[str, ...] = ()
+    zone: str = "UTC"
     limits: tuple[Limit, ...] = ()
     quota: Quota | None = None
 
@@ -117,9 +123,36 @@ class GuardPolicy(Section, frozen=True, kw_only=True):
         for key in ("cells", "workloads", "tenants"):
             if not getattr(self, key):
                 raise ValueError(f"{key}: none is named, so it matches nothing; leave it out, or name patterns")
+        for key in ("only_during", "never_during"):
+            try:
+                self.windows(getattr(self, key))
+            except ValueError as error:
+                raise ValueError(f"{key}: {error}") from None
         windows = self.only_during or self.never_during
         if not (self.protect or self.approval or windows or self.limits or self.quota):
             raise ValueError("it has no rule; give protect, approval, only_during, never_during, limits or quota")
+
+    def windows(self, texts: tuple[str, ...]) -> tuple[Window, ...]:
+        """Windows on the clock of this policy."""
+        return tuple(window(text, self.zone) for text in texts)
+
+
+@cache
+def window(text: str, zone: str = "UTC") -> Window:
+    """Read ``22:00-06:00`` (daily), ``mon,tue 22:00-06:00`` (on some days) or ``fri 16:00-mon 08:00`` (once a week).
+
+    Raises ``ValueError`` for what is no time of the week, or no zone.
+    """
+    found = _WINDOW.fullmatch(text)
+    if found is None:
+        raise ValueError(f'{text!r} is no window; write such as "22:00-06:00" or "fri 16:00-mon 08:00"')
+    days, start, last, end = found.groups()
+    if last is not None:
+        return Window(start=f"{days} {start}" if days else start, end=f"{last} {end}", zone=zone)
+    named = tuple(days.split(",")) if days else ()
+    if wrong := [day for day in named if day not in _DAY_OF]:
+        raise ValueError(f"{text!r}: {wrong[0]!r} is no day; days are {', '.join(DAYS)}")
+    return Window(start=start, end=end, days=cast("tuple[Day, ...]", named), zone=zone)
 
 
 def _minutes(text: str) -> int:

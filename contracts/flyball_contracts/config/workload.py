@@ -1,24 +1,23 @@
 """Configuration of what replicas tell of their work: metrics pages, training lines and logs."""
 
 from collections.abc import Mapping
-from typing import Annotated, Literal
+from typing import Annotated, Literal, get_args
 
 import msgspec
 
-from flyball_contracts.config.base import SERVER, VARIABLE, Count, NotNegative, Positive, Section
+from flyball_contracts.config.base import Count, NotNegative, Positive, Section
 
 Name = Annotated[str, msgspec.Meta(min_length=1, max_length=253)]
 PageUrl = Annotated[
     str,
     msgspec.Meta(
-        pattern=r"^(https?|unix)://[^@?#\s]+$",
-        description="a URL without user and query, like http://127.0.0.1:8000/metrics or unix:///run/rank.sock:/metrics",
+        pattern=r"^(https?|unix)://[^@#\s]+$",
+        description="a URL without user, like http://127.0.0.1:8000/metrics or unix:///run/rank.sock:/metrics",
     ),
 ]
 HealthUrl = Annotated[
     str, msgspec.Meta(pattern=r"^(|/[^?#\s]*|https?://[^@?#\s]+)$", description="a path like /health, or a whole URL")
 ]
-Variable = Annotated[str, msgspec.Meta(pattern=r"^([A-Za-z_][A-Za-z0-9_]*)?$", description=VARIABLE)]
 Address = Annotated[
     str,
     msgspec.Meta(
@@ -27,6 +26,10 @@ Address = Annotated[
 ]
 Rows = tuple[Annotated[int, msgspec.Meta(ge=0)], ...]
 ServerName = Literal["vllm", "triton", "tgi", "sglang", "generic"]
+GatewayKind = Literal["envoy", "inference_extension", "keda_http", "keda_queue", "generic"]
+PageKind = Literal[
+    "vllm", "triton", "tgi", "sglang", "generic", "envoy", "inference_extension", "keda_http", "keda_queue"
+]
 
 
 class Series(Section, frozen=True, kw_only=True):
@@ -35,9 +38,8 @@ class Series(Section, frozen=True, kw_only=True):
     Each holds alternatives, of which the first that the page has counts: one selector ``name{label="value"}`` or
     several joined by `` + ``. What one selects is summed over all labels but ``copies``, over which the largest is
     taken. Requests that came in are counted by ``arrived``; without it they are those that ``ended`` and what
-    ``active`` and ``queued`` grew by. ``latency`` names histograms or summaries, whose unit is ``latency_unit_s``;
-    where there are none, ``latency_sum`` and ``latency_count`` are counters of the same. ``ready`` is 0 while the
-    server cannot serve.
+    ``active`` and ``queued`` grew by. ``latency`` names histograms or summaries, whose unit is
+    ``latency_unit_s``. ``ready`` is 0 while the server cannot serve.
     """
 
     arrived: tuple[str, ...] = ()
@@ -48,43 +50,58 @@ class Series(Section, frozen=True, kw_only=True):
     tokens_in: tuple[str, ...] = ()
     tokens_out: tuple[str, ...] = ()
     latency: tuple[str, ...] = ()
-    latency_sum: tuple[str, ...] = ()
-    latency_count: tuple[str, ...] = ()
     latency_unit_s: Positive = 1.0
     ready: tuple[str, ...] = ()
     copies: tuple[str, ...] = ()
 
 
-class Work(Section, frozen=True, kw_only=True):
-    """The unit of ``work.rate``, that of ``capacity_per_replica``: requests, or tokens with a weight for each kind."""
-
-    unit: Literal["requests", "tokens"] = "requests"
-    input_weight: NotNegative = 1.0
-    output_weight: NotNegative = 1.0
-
-
 class TargetSettings(Section, frozen=True, kw_only=True):
-    """One replica on this node that has a page of metrics; an empty ``replica`` is named after the node.
+    """A page of metrics: of one replica on this node, or of a gateway in front of several workloads.
 
-    ``url`` is that of the page, ``unix:///socket:/path`` for one on a Unix socket. ``health`` is a path on the same
-    server or a whole URL; empty: what the server is known to have, else a page is a sign of health. ``match`` keeps
-    the series whose labels are so, where they have these labels. ``series`` is for ``generic`` alone. A bearer
-    token is read anew from ``token_file`` at each scrape, or once from the variable ``token_env``. ``ca_file`` holds
-    the authorities to trust, empty: the system's. ``devices`` are the indexes of its GPUs, where nobody else knows.
+    ``url`` is that of the page, ``unix:///socket:/path`` for one on a Unix socket. ``series`` is for ``generic`` alone.
+    A bearer token is read anew from ``token_file`` at each scrape. ``ca_file`` holds the authorities to trust, empty:
+    the system's.
+
+    A replica is of ``workload``; without a name it is called as the node is. ``health`` is a path on the same server or
+    a whole URL; empty: what the server is known to have, else a page is a sign of health. Work is counted in requests
+    or, with ``token_weights``, in tokens, those of a prompt and of an answer with a weight each: that is the unit of
+    ``capacity_per_replica``. ``match`` keeps the series whose labels are so, where they have these labels. ``devices``
+    are the indexes of its GPUs, where nobody else knows.
+
+    A gateway, router or interceptor has ``workloads``, by the values of the label ``label``; an empty one is the label
+    that ``server`` is known to have, an empty value stands for the whole page. Series without the label belong to the
+    workload where there is only one, and to none of several; a page that has the label nowhere is an error. Only one
+    agent may ask a gateway. The pages of several replicas of a gateway, each with a name in ``replica``, are added up.
+    Of ``series`` it has ``arrived`` (else requests that came in are those that ``ended`` and what is held grew by),
+    ``queued``, held back at the gateway, and ``active``, without an answer yet.
     """
 
-    workload: Name
+    workload: Annotated[str, msgspec.Meta(max_length=253)] = ""
+    workloads: Mapping[str, Name] = {}
+    label: str = ""
     replica: str = ""
     url: PageUrl
-    server: ServerName = "generic"
+    server: PageKind = "generic"
     health: HealthUrl = ""
-    work: Work = Work()
+    token_weights: tuple[NotNegative, NotNegative] | None = None
     match: Mapping[str, str] = {}
     series: Series | None = None
     devices: Rows = ()
     token_file: str = ""
-    token_env: Variable = ""
     ca_file: str = ""
+
+    def __post_init__(self) -> None:
+        """Refuse what is neither the page of a replica nor that of a gateway."""
+        if bool(self.workload) == bool(self.workloads):
+            raise ValueError("give the workload of a replica, or the workloads of a gateway")
+        if self.workload:
+            if self.server not in get_args(ServerName) or self.label or "?" in self.url:
+                raise ValueError(f"{self.server} with a label or a query is a gateway; give its workloads")
+            return
+        if self.server not in get_args(GatewayKind) or self.url.startswith("unix"):
+            raise ValueError(f"{self.server} at {self.url} is no gateway; give the workload of the replica")
+        if self.health or self.token_weights or self.match or self.devices:
+            raise ValueError("health, token_weights, match and devices are for replicas; a gateway has none of them")
 
 
 class LogSettings(Section, frozen=True, kw_only=True):
@@ -102,47 +119,20 @@ class LogSettings(Section, frozen=True, kw_only=True):
     devices: Rows = ()
 
 
-class KubernetesSettings(Section, frozen=True, kw_only=True):
-    """Discovery of this node's pods by their annotations, through the API server.
-
-    ``url`` empty: the server that the pod's environment names. ``node`` is the node's name in Kubernetes; empty: the
-    agent's. ``token_file`` and ``ca_file`` are the service account's; it needs ``list`` on pods.
-    """
-
-    enabled: bool = False
-    url: Annotated[str, msgspec.Meta(pattern=r"^(|https?://[^@?#\s]+)$", description=SERVER)] = ""
-    node: str = ""
-    period_s: Positive = 30.0
-    token_file: str = "/var/run/secrets/kubernetes.io/serviceaccount/token"
-    ca_file: str = "/var/run/secrets/kubernetes.io/serviceaccount/ca.crt"
-
-
-class SlurmSettings(Section, frozen=True, kw_only=True):
-    """Discovery of this node's Slurm jobs by variables of their environment.
-
-    They are read from the files that a task prolog writes to ``folder``, in ``agent.root``, and from the processes
-    themselves where the agent may.
-    """
-
-    enabled: bool = False
-    folder: Name = "/run/flyball-jobs"
-    period_s: Positive = 10.0
-
-
 class WorkloadsConfig(Section, frozen=True, kw_only=True):
     """What replicas tell of their work.
 
-    Pages are read every ``period_s``, each within ``timeout_s`` and of at most ``page_bytes``. Training scripts send
-    lines to ``listen``, ``udp://host:port`` or ``unix:///path`` (empty: nowhere); what was said by line or log is
-    true for ``silent_s``.
+    Pages of replicas are read every ``period_s``, those of gateways each second. Training scripts send lines to
+    ``listen``, ``udp://host:port`` or ``unix:///path`` (empty: nowhere); what was said by line or log is true for five
+    minutes.
+
+    ``discover`` finds replicas on this node: pods by their annotations, through the API server, for which the agent is
+    a pod itself whose service account may ``list`` pods; Slurm jobs by variables of their environment, which are read
+    from the files that infra/slurm/task-prolog writes, and from the processes themselves where the agent may.
     """
 
     period_s: Positive = 5.0
-    timeout_s: Positive = 2.0
-    page_bytes: Count = 4 * 1024 * 1024
     targets: tuple[TargetSettings, ...] = ()
     logs: tuple[LogSettings, ...] = ()
     listen: Address = ""
-    silent_s: Positive = 300.0
-    kubernetes: KubernetesSettings = KubernetesSettings()
-    slurm: SlurmSettings = SlurmSettings()
+    discover: tuple[Literal["kubernetes", "slurm"], ...] = ()

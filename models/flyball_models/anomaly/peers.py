@@ -21,6 +21,10 @@ from flyball_models._padding import grow
 
 LEAST_PEERS = 3
 """Members that a group needs, per metric, before anyone can deviate from it."""
+FAR_Z = 4.0
+"""A straggler is so many robust deviations off its peers, in :data:`SLOW_TICKS` of the last :data:`OF_TICKS` ticks."""
+SLOW_TICKS = 6
+OF_TICKS = 10
 _SD_PER_MAD = 1.4826
 _SIGN = np.uint32(0x80000000)
 Floats: TypeAlias = NDArray[np.float32]

@@ -32,17 +32,19 @@ HEADERS = {
     "Referrer-Policy": "no-referrer",
 }
 
+TOKEN_ENV = "FLYBALL_DASHBOARD_TOKEN"
+
 
 def token_of(settings: DashboardConfig) -> str:
     """Return the token that the page asks for, empty for none.
 
     Raises :class:`ConfigError` when others than this machine can reach the page and there is none.
     """
-    token = os.environ.get(settings.token_env, "")
+    token = os.environ.get(TOKEN_ENV, "")
     if not token and not _is_loopback(settings.host):
         raise ConfigError(
             f"dashboard.host {settings.host} is not loopback, so the page needs a token: set the environment variable "
-            f"{settings.token_env} (dashboard.token_env), or dashboard.host to 127.0.0.1"
+            f"{TOKEN_ENV}, or dashboard.host to 127.0.0.1"
         )
     return token
 

@@ -23,6 +23,7 @@ from flyball_streams.engine.directory import Directory
 from flyball_streams.engine.lane import Incoming, Lane, refuse
 from flyball_streams.engine.node import NodeLane
 from flyball_streams.engine.offsets import reach
+from flyball_streams.engine.parameters import parameters
 from flyball_streams.engine.stats import LaneStats
 from flyball_streams.engine.workload import WorkloadLane
 from flyball_streams.engine.workload.forecast.history import History
@@ -45,7 +46,7 @@ class Engine:
         partitions: Mapping[str, int] | None = None,
         histories: Mapping[str, History] | None = None,
     ) -> None:
-        self.config = config
+        config = self.config = parameters(config)
         self.partitions = {name: topic.partitions for name, topic in TOPICS.items()} | dict(partitions or {})
         self.directory = Directory()
         self.nodes: dict[int, NodeLane] = {}

@@ -10,12 +10,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from flyball_contracts.codec import decode_record
-from flyball_contracts.config import ForecastConfig, WorkerConfig
+from flyball_contracts.config import WorkerConfig
 from flyball_contracts.errors import RecordingError
 from flyball_contracts.records import Forecast
 from flyball_contracts.topics import INSIGHTS
 from flyball_streams.engine import Engine
 from flyball_streams.engine.packing import on_host
+from flyball_streams.engine.parameters import ForecastParameters, Parameters, parameters
 from flyball_streams.engine.workload.forecast.forecaster import Forecaster
 from flyball_streams.engine.workload.forecast.history import History
 from flyball_streams.recording.offline import fed
@@ -25,7 +26,7 @@ log = logging.getLogger(__name__)
 SEASONS = 8
 LEAST_TICKS = 4096
 """So much of a series is learned from: every season that is remembered, or enough for all rates."""
-BRIEF = ForecastConfig(horizon_ticks=1, lead_ticks=1, publish_every_ticks=1, levels=(0.5, 0.95))
+BRIEF = ForecastParameters(horizon_ticks=1, lead_ticks=1, publish_every_ticks=1, levels=(0.5, 0.95))
 """Says of each workload at each tick what a forecaster sees of it."""
 
 
@@ -36,16 +37,17 @@ def histories(config: WorkerConfig) -> dict[str, History]:
     """
     if not config.forecast.history:
         return {}
+    known = parameters(config)
     path = Path(config.forecast.history)
     found: dict[str, History] = {}
-    for cell, (period_ns, first, names, values) in sorted(_series(path, config).items()):
-        found[cell] = trained(names, values, period_ns, first + len(values) - 1, config.forecast)
+    for cell, (period_ns, first, names, values) in sorted(_series(path, known).items()):
+        found[cell] = trained(names, values, period_ns, first + len(values) - 1, known.forecast)
         log.info("forecasts of cell %s start from %d ticks of %d workloads", cell, len(values), len(names))
     return found
 
 
 def trained(
-    names: tuple[str, ...], values: NDArray[np.float32], period_ns: int, last_tick: int, config: ForecastConfig
+    names: tuple[str, ...], values: NDArray[np.float32], period_ns: int, last_tick: int, config: ForecastParameters
 ) -> History:
     """Play ``values[T, S]``, NaN where missing, to a new forecaster, and fit offline what can be fitted so."""
     values = values[-max(SEASONS * config.season_ticks, LEAST_TICKS) :]
@@ -61,7 +63,7 @@ def trained(
 Series = tuple[int, int, tuple[str, ...], NDArray[np.float32]]
 
 
-def _series(path: Path, config: WorkerConfig) -> Mapping[str, Series]:
+def _series(path: Path, config: Parameters) -> Mapping[str, Series]:
     """Period, first tick, names and values [T, S] of each cell.
 
     A workload whose work was told in GPUs until its capacity was learned is left out, as the log says: so it will be

@@ -10,6 +10,7 @@ from confluent_kafka import KafkaError, KafkaException, Message, TopicPartition
 
 from flyball_contracts.codec import decode_message
 from flyball_contracts.config import InfluxConfig, KafkaConfig
+from flyball_contracts.config.constants import with_constants
 from flyball_contracts.deadletter import dead_letter
 from flyball_contracts.errors import ConfigError, DecodeError, TransportError
 from flyball_contracts.frame import Frame
@@ -18,6 +19,7 @@ from flyball_contracts.topics import DECISIONS, DEMAND, INSIGHTS, OUTCOMES, TELE
 from flyball_streams.received import Received, received
 from flyball_streams.sinks.inventories import Inventories
 from flyball_streams.sinks.lines import to_lines
+from flyball_streams.sinks.parameters import InfluxParameters
 from flyball_streams.sinks.writer import LineWriter
 
 _LOG = logging.getLogger(__name__)
@@ -48,7 +50,7 @@ class SinkReport:
 
 def run_influx_sink(
     kafka: KafkaConfig,
-    influx: InfluxConfig,
+    section: InfluxConfig,
     *,
     stop: threading.Event,
     group: str = "flyball-influx",
@@ -62,11 +64,12 @@ def run_influx_sink(
     `ConfigError` for a missing address or token and when the server refuses them; `TransportError` when Kafka cannot
     be reached.
     """
+    influx = with_constants(InfluxParameters, section)
     token = os.environ.get(influx.token_env, "")
     if not influx.url:
         raise ConfigError("influx.url is not set; give the address of the server, such as http://127.0.0.1:8086")
     if not token:
-        raise ConfigError(f"the environment variable {influx.token_env} (influx.token_env) holds no token")
+        raise ConfigError(f"the environment variable {influx.token_env} holds no token")
     report = SinkReport()
     try:
         with LineWriter(influx, token, stop) as writer:

@@ -12,8 +12,8 @@ from influxdb_client.client.influxdb_client import InfluxDBClient
 from influxdb_client.client.write_api import SYNCHRONOUS
 from influxdb_client.rest import ApiException
 
-from flyball_contracts.config import InfluxConfig
 from flyball_contracts.errors import ConfigError
+from flyball_streams.sinks.parameters import InfluxParameters
 
 _LOG = logging.getLogger(__name__)
 LINES_PER_REQUEST = 5_000
@@ -31,7 +31,7 @@ _TRANSIENT = {408, 429}
 class LineWriter:
     """A connection that counts what became of each line: `written` or `rejected`; `retries` are failed attempts."""
 
-    def __init__(self, influx: InfluxConfig, token: str, stop: threading.Event) -> None:
+    def __init__(self, influx: InfluxParameters, token: str, stop: threading.Event) -> None:
         self.written = 0
         self.rejected = 0
         self.retries = 0

@@ -32,6 +32,7 @@ from flyball_streams.engine.directory import Directory, Tombstone
 from flyball_streams.engine.lane import Incoming, Lane
 from flyball_streams.engine.node import NodeLane
 from flyball_streams.engine.offsets import reach
+from flyball_streams.engine.parameters import parameters
 from flyball_streams.engine.stats import LaneStats
 from flyball_streams.engine.workload import WorkloadLane
 from flyball_streams.engine.workload.forecast.history import History
@@ -62,6 +63,7 @@ class LaneHost:
         histories: Mapping[str, History] | None = None,
     ) -> None:
         self.config = config
+        self.parameters = parameters(config.worker)
         self.histories = histories
         self.partitions = partitions
         self.directory = Directory()
@@ -214,7 +216,7 @@ class LaneHost:
         """
         slow: dict[str, int] = {}
         reached: list[tuple[TP, str, int]] = []
-        ticks = self.config.worker.lane_lateness_ticks
+        ticks = self.parameters.lane_lateness_ticks
         with self._lock:
             for tp, lag in lags.items():
                 lane = self.lanes.get(("node", tp.partition))
@@ -295,7 +297,7 @@ class LaneHost:
 
     def _make(self, key: Key) -> Lane:
         name, partition = key
-        worker = self.config.worker
+        worker = self.parameters
         if name == "node":
             return NodeLane(partition, worker, self.directory, self.partitions[DEMAND.name])
         if name == "workload":

@@ -25,6 +25,8 @@ log = logging.getLogger(__name__)
 EMBEDDED_SESSION_S = 3.0
 SESSION_S = 10.0
 GC_OBJECTS = 50_000
+WATCHDOG_S = 60.0
+"""A worker that has lag and makes no progress for this long ends itself; a step takes a second at most."""
 
 
 def topic_partitions(config: Config) -> dict[str, int]:
@@ -100,7 +102,7 @@ def run_worker(config: Config, *, embedded: bool = False, health_file: Path | No
         _calm_collector()
         session_s = EMBEDDED_SESSION_S if embedded else SESSION_S
         worker = Worker(config, host, partitions, Path(scratch), session_s=session_s)
-        watchdog = Watchdog(worker, config.worker.watchdog_s, health_file)
+        watchdog = Watchdog(worker, WATCHDOG_S, health_file)
         watchdog.start()
         runner = faust.Worker(worker.app, override_logging=False, redirect_stdouts=False, quiet=True)
         runner.spinner = None  # it prints escape codes, to files too

@@ -17,6 +17,7 @@ from flyball_contracts.topics import DEMAND, TELEMETRY, TOPICS
 from flyball_models import bucket
 from flyball_streams.engine import Directory, Engine, Incoming
 from flyball_streams.engine.gate import STAGGER
+from flyball_streams.engine.parameters import parameters
 from flyball_streams.engine.workload.timing.schedule import SIZES
 
 PERIOD_NS = 1_000_000_000
@@ -79,7 +80,7 @@ def _tables(config: WorkerConfig, nodes: list[Node], services: list[str]) -> lis
     jobs = [
         WorkloadSpec(
             workload=f"batch-{slots}", cell="warm", time_ns=0, kind="batch", interruptible=True,
-            deadline_ns=round(slots * config.timing.slot_s * NS_PER_S), duration_s=3600.0,
+            deadline_ns=round(slots * parameters(config).slot_s * NS_PER_S), duration_s=3600.0,
         )
         for slots in SIZES
     ]  # fmt: skip

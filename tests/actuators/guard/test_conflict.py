@@ -4,10 +4,10 @@ from hypothesis import given, strategies as st
 from tests.actuators.samples import CELL, NOW, S, migrate, preempt, scale, spec, world
 
 from flyball_actuators.guard import Guard, GuardState
-from flyball_contracts.config import ActuatorConfig, BlastRadius, RateLimit
+from flyball_actuators.parameters import ActuatorParameters, BlastRadiusParameters, RateParameters
 from flyball_contracts.records import AnyDecision, Resources, SubjectState
 
-GUARD = Guard(ActuatorConfig(blast_radius=BlastRadius(replicas=100)))
+GUARD = Guard(ActuatorParameters(blast_radius=BlastRadiusParameters(replicas=100)))
 
 
 def code(decision: AnyDecision, observed: SubjectState) -> str:
@@ -68,8 +68,10 @@ def test_resources_that_are_others_stay() -> None:
 
 
 def test_nothing_uses_up_the_room_of_a_failing_device() -> None:
-    config = ActuatorConfig(
-        blast_radius=BlastRadius(share=0.0, replicas=2), per_target=RateLimit(2, 600.0), per_cell=RateLimit(2, 600.0)
+    config = ActuatorParameters(
+        blast_radius=BlastRadiusParameters(share=0.0, replicas=2),
+        per_target=RateParameters(2, 600.0),
+        per_cell=RateParameters(2, 600.0),
     )
     guard, state = Guard(config), GuardState()
     for i in range(2):
@@ -84,7 +86,7 @@ def test_nothing_uses_up_the_room_of_a_failing_device() -> None:
 
 
 def test_what_is_deferred_uses_up_no_room_of_what_is_needed_now() -> None:
-    config = ActuatorConfig(blast_radius=BlastRadius(share=0.0, replicas=2))
+    config = ActuatorParameters(blast_radius=BlastRadiusParameters(share=0.0, replicas=2))
     guard, state = Guard(config), GuardState()
     state, verdict = guard.authorise(state, preempt("greener", workload="chat", until_s=3600), NOW, world())
     assert verdict.status == "accepted"
@@ -97,7 +99,7 @@ def test_what_is_deferred_uses_up_no_room_of_what_is_needed_now() -> None:
 
 def test_dry_runs_and_live_runs_count_apart() -> None:
     def used(mode: str) -> GuardState:
-        guard, state = Guard(ActuatorConfig(mode=mode)), GuardState()  # type: ignore[arg-type]  # pyright: ignore
+        guard, state = Guard(ActuatorParameters(mode=mode)), GuardState()  # type: ignore[arg-type]  # pyright: ignore
         for i in range(6):
             state, _ = guard.authorise(state, scale(f"{mode}-{i}", time_ns=NOW + i), NOW + i, world())
         return state

@@ -6,7 +6,7 @@ from hypothesis import given, settings, strategies as st
 from tests.actuators.samples import CELL, NOW, S, migrate, preempt, scale, spec, world
 
 from flyball_actuators.guard import Guard, GuardState, Verdict
-from flyball_contracts.config import ActuatorConfig, BlastRadius, RateLimit
+from flyball_actuators.parameters import ActuatorParameters, BlastRadiusParameters, RateParameters
 from flyball_contracts.records import AnyDecision, Migrate, Preempt
 
 NAMES = ("a", "b", "chat")
@@ -41,11 +41,11 @@ def calls(draw: st.DrawFn) -> list[Call]:
 
 
 configs = st.builds(
-    ActuatorConfig,
-    per_target=st.builds(RateLimit, st.integers(1, 4), st.sampled_from([10.0, 60.0, 100.0])),
-    per_cell=st.builds(RateLimit, st.integers(1, 6), st.sampled_from([10.0, 60.0, 100.0])),
+    ActuatorParameters,
+    per_target=st.builds(RateParameters, st.integers(1, 4), st.sampled_from([10.0, 60.0, 100.0])),
+    per_cell=st.builds(RateParameters, st.integers(1, 6), st.sampled_from([10.0, 60.0, 100.0])),
     blast_radius=st.builds(
-        BlastRadius, st.sampled_from([10.0, 60.0, 100.0]), st.sampled_from([0.0, 0.1, 0.5]), st.integers(1, 6)
+        BlastRadiusParameters, st.sampled_from([10.0, 60.0, 100.0]), st.sampled_from([0.0, 0.1, 0.5]), st.integers(1, 6)
     ),
     allow=st.sampled_from([("*",), ("a", "c*")]),
 )
@@ -76,7 +76,7 @@ def takes(call: Call) -> int:
 
 @given(configs, calls())
 @settings(max_examples=300, deadline=None)
-def test_no_sequence_exceeds_a_cap(config: ActuatorConfig, sequence: list[Call]) -> None:
+def test_no_sequence_exceeds_a_cap(config: ActuatorParameters, sequence: list[Call]) -> None:
     guard, state = Guard(config), GuardState()
     handled: set[str] = set()
     passed: list[Passed] = []
@@ -108,7 +108,7 @@ def test_no_sequence_exceeds_a_cap(config: ActuatorConfig, sequence: list[Call])
 
 @given(configs, calls())
 @settings(max_examples=100, deadline=None)
-def test_the_guard_is_a_function_of_what_it_is_told(config: ActuatorConfig, sequence: list[Call]) -> None:
+def test_the_guard_is_a_function_of_what_it_is_told(config: ActuatorParameters, sequence: list[Call]) -> None:
     def run() -> list[tuple[GuardState, Verdict]]:
         guard, state = Guard(config), GuardState()
         out: list[tuple[GuardState, Verdict]] = []
@@ -125,7 +125,7 @@ def test_the_guard_is_a_function_of_what_it_is_told(config: ActuatorConfig, sequ
 @given(calls())
 @settings(max_examples=100, deadline=None)
 def test_memory_of_a_cell_is_bounded_by_its_rate(sequence: list[Call]) -> None:
-    config = ActuatorConfig(per_cell=RateLimit(3, 100.0), per_target=RateLimit(3, 60.0))
+    config = ActuatorParameters(per_cell=RateParameters(3, 100.0), per_target=RateParameters(3, 60.0))
     guard, state = Guard(config), GuardState()
     for call in sequence:
         state, _ = guard.authorise(state, call.decision, call.now_ns, world(specs=SPECS, running=call.running))

@@ -10,7 +10,8 @@ from tests.actuators.guard.test_last_look import slow_disk
 from tests.actuators.loop import FilePlatform, config_for, live, of, publish, running, said, wait_for
 from tests.actuators.samples import NOW, S, scale, spec
 
-from flyball_contracts.config import GuardPolicy, RateLimit
+from flyball_actuators.parameters import RateParameters
+from flyball_contracts.config import GuardPolicy
 from flyball_contracts.records import Approval, Stop
 
 Unique = Callable[[str], str]
@@ -78,7 +79,7 @@ def test_what_takes_an_approval_is_done_when_it_is_decided_again(
     policy = GuardPolicy(name="ask", workloads=("chat",), approval=True)
     config = config_for(
         bootstrap, unique("actuator"), mode="live", ledger=str(tmp_path / "ledger"), policies=(policy,),
-        per_target=RateLimit(actions=1_000),
+        per_target=RateParameters(actions=1_000),
     )  # fmt: skip
     publish(bootstrap, spec())
     with running(config, driver):

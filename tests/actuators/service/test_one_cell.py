@@ -9,7 +9,7 @@ from tests.actuators.loop import PARTITIONS, FilePlatform, config_for, ended, of
 from tests.actuators.samples import CELL, NOW, S, scale, spec
 
 from flyball_actuators.ledger import CellGrants, cell_grants as module
-from flyball_contracts.config import BlastRadius, RateLimit
+from flyball_actuators.parameters import BlastRadiusParameters, RateParameters
 from flyball_contracts.partitioner import partition_of
 from flyball_contracts.records import AnyDecision, Outcome, SubjectState
 from flyball_contracts.records.commands.outcomes import Mode, OutcomeStatus
@@ -34,8 +34,8 @@ def of_partition(partition: int) -> list[str]:
 @pytest.mark.parametrize(
     ("limits", "before", "after", "code"),
     [
-        ({"per_cell": RateLimit(2)}, 4, 6, "rate"),
-        ({"blast_radius": BlastRadius(replicas=4)}, 4, 2, "blast_radius"),
+        ({"per_cell": RateParameters(2)}, 4, 6, "rate"),
+        ({"blast_radius": BlastRadiusParameters(replicas=4)}, 4, 2, "blast_radius"),
     ],
 )
 def test_what_one_actuator_did_counts_for_the_other(

@@ -17,7 +17,7 @@ from tests.actuators.loop import (
 from tests.actuators.platform_server import platform_server
 from tests.actuators.samples import NOW, S, migrate, scale
 
-from flyball_contracts.config import BlastRadius
+from flyball_actuators.parameters import BlastRadiusParameters
 from flyball_contracts.records import Resources
 
 Unique = Callable[[str], str]
@@ -103,7 +103,7 @@ def test_a_rescue_goes_before_what_waits(bootstrap: str, unique: Unique, tmp_pat
     with platform_server(chat=4) as server:
         server.held = True
         config = live(bootstrap, unique("actuator"), tmp_path, server)
-        wide = msgspec.structs.replace(config.actuator, blast_radius=BlastRadius(replicas=6))
+        wide = msgspec.structs.replace(config.actuator, blast_radius=BlastRadiusParameters(replicas=6))
         with running(msgspec.structs.replace(config, actuator=wide)):
             publish(bootstrap, scale("first"))
             wait_for(lambda: "running" in said(bootstrap, "first"), "the first operation")

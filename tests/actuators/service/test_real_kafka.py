@@ -28,7 +28,8 @@ from tests.actuators.loop import (
 from tests.actuators.platform_server import platform_server
 from tests.actuators.samples import NOW, S, inventory, scale, spec
 
-from flyball_contracts.config import PlatformConfig, RateLimit
+from flyball_actuators.parameters import RateParameters
+from flyball_contracts.config import PlatformConfig
 from flyball_contracts.records import Outcome
 from flyball_contracts.topics import OUTCOMES, TOPICS
 from flyball_streams.broker import RealKafka
@@ -109,7 +110,7 @@ def test_other_topics_are_noticed_and_read_from_the_start(
 
     with platform_server(**dict.fromkeys(names, 4)) as server:
         config = config_for(
-            address, group, mode="live", ledger=str(tmp_path / "ledger"), per_cell=RateLimit(1000),
+            address, group, mode="live", ledger=str(tmp_path / "ledger"), per_cell=RateParameters(1000),
             platforms=(PlatformConfig(driver="simulated", url=server.url, poll_s=0.05),),
         )  # fmt: skip
         known()

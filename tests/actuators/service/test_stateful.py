@@ -24,15 +24,15 @@ from tests.actuators.memory import Site, still_time
 from tests.actuators.samples import CELL, S, scale, spec
 
 from flyball_actuators.audit import anchor_of, verified
-from flyball_contracts.config import BlastRadius, RateLimit
+from flyball_actuators.parameters import BlastRadiusParameters, RateParameters
 from flyball_contracts.partitioner import partition_of
 
 NAMES = ("w0", "w1", "w2", "w3", "bank")
 ACTUATORS = ("a", "b", "c")
-MANY = RateLimit(actions=100_000)
+MANY = RateParameters(actions=100_000)
 CONFIG = config_for(
     "none:1", "g", mode="live", allow=("w*",), per_target=MANY, per_cell=MANY,
-    blast_radius=BlastRadius(replicas=100_000, most=100_000),
+    blast_radius=BlastRadiusParameters(replicas=100_000, most=100_000),
 )  # fmt: skip
 WHO = st.integers(0, len(ACTUATORS) - 1)
 SOME = st.integers(0, 10_000)

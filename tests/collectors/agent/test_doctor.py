@@ -8,11 +8,12 @@ from tests.nvml_stub.stub import GPU_IS_LOST, NOT_SUPPORTED, NvmlStub
 from flyball_collectors.agent import Finding, explain
 from flyball_collectors.agent.diagnosis import doctor
 from flyball_collectors.agent.sources import SOURCES
-from flyball_contracts.config import AgentConfig, Config, ExportConfig, KubernetesSettings, WorkloadsConfig
+from flyball_collectors.parameters import AgentParameters, ExportParameters, WorkloadsParameters
+from flyball_contracts.config import Config
 
 
 def findings(root: Path | str = "/", *, host: bool = True, nvml: bool = True) -> dict[str, Finding]:
-    config = Config(agent=AgentConfig(root=str(root), host=host, nvml=nvml))
+    config = Config(agent=AgentParameters(root=str(root), host=host, nvml=nvml))
     found = explain(config, wait=lambda seconds: None)
     assert len({finding.name for finding in found}) == len(found)
     assert all(finding.remedy for finding in found if not finding.ok)
@@ -42,13 +43,13 @@ def test_a_root_without_proc_is_the_only_finding(tmp_path: Path) -> None:
 @pytest.mark.usefixtures("nvml_stub")
 def test_outside_of_a_pod_all_else_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("KUBERNETES_SERVICE_HOST", raising=False)
-    workloads = WorkloadsConfig(kubernetes=KubernetesSettings(enabled=True))
+    workloads = WorkloadsParameters(discover=("kubernetes",))
     found = {
-        one.name: one for one in explain(Config(agent=AgentConfig(workloads=workloads)), wait=lambda seconds: None)
+        one.name: one for one in explain(Config(agent=AgentParameters(workloads=workloads)), wait=lambda seconds: None)
     }
     assert not found["workload"].ok
-    assert "this is no pod" in found["workload"].detail
-    assert found["workload"].remedy == "set url, or enabled to false"
+    assert "the agent is no pod" in found["workload"].detail
+    assert found["workload"].remedy == "run it as one, or take kubernetes away"
     assert found["host.cpu"].ok
     assert found["nvml"].ok
 
@@ -84,8 +85,8 @@ def test_every_source_is_told_of(tmp_path: Path) -> None:
 
 
 def test_outputs_are_told_of_with_what_they_need(monkeypatch: pytest.MonkeyPatch) -> None:
-    export = ExportConfig(metrics_listen="127.0.0.1:9400", otlp_endpoint="http://127.0.0.1:4318/v1/metrics")
-    config = Config(agent=AgentConfig(nvml=False, kmsg=False, export=export))
+    export = ExportParameters(metrics_listen="127.0.0.1:9400", otlp_endpoint="http://127.0.0.1:4318/v1/metrics")
+    config = Config(agent=AgentParameters(nvml=False, kmsg=False, export=export))
     for present in (True, False):
         monkeypatch.setattr(doctor, "installed", {"prometheus_client": present, "opentelemetry.proto": present}.get)
         found = {one.name: one for one in explain(config, wait=lambda seconds: None)}

@@ -10,7 +10,8 @@ from tests.collectors.agent.agent_tools import TOPICS, FakeTime, S, StartBroker,
 
 from flyball_collectors.agent import AgentReport, run_agent
 from flyball_collectors.base import Parts, Reading
-from flyball_contracts.config import AgentConfig, Config, ExportConfig, KafkaConfig
+from flyball_collectors.parameters import AgentParameters, ExportParameters
+from flyball_contracts.config import Config, KafkaConfig
 from flyball_contracts.errors import ConfigError
 from flyball_contracts.metrics import GPU, GPU_DETAIL, GPU_SHARE, HOST, NUMA, Layout
 from flyball_contracts.records import Device, NodeEvent, NumaNode
@@ -46,7 +47,7 @@ class Paced:
 
 
 def run(bootstrap: str, folder: Path, collector: Paced, ticks: int, queue_bytes: int = 1 << 24) -> AgentReport:
-    agent = AgentConfig(node="n1", state_dir=str(folder / "state"), nvml=False, host=False, queue_bytes=queue_bytes)
+    agent = AgentParameters(node="n1", state_dir=str(folder / "state"), nvml=False, host=False, queue_bytes=queue_bytes)
     fake_time = FakeTime()
     return run_agent(
         Config(kafka=KafkaConfig(bootstrap=bootstrap, client={"linger.ms": "0"}), agent=agent),
@@ -120,8 +121,8 @@ def test_the_agent_tells_what_waits_on_disk(tmp_path: Path) -> None:
 
 
 def test_without_kafka_the_outputs_are_fed_and_nothing_is_counted_as_lost(tmp_path: Path) -> None:
-    export = ExportConfig(metrics_listen="127.0.0.1:0")
-    agent = AgentConfig(node="n1", state_dir=str(tmp_path / "state"), export=export)
+    export = ExportParameters(metrics_listen="127.0.0.1:0")
+    agent = AgentParameters(node="n1", state_dir=str(tmp_path / "state"), export=export)
     fake_time = FakeTime()
     report = run_agent(
         Config(kafka=KafkaConfig(bootstrap=""), agent=agent),
@@ -136,6 +137,6 @@ def test_without_kafka_the_outputs_are_fed_and_nothing_is_counted_as_lost(tmp_pa
 
 
 def test_an_agent_that_nobody_would_hear_is_a_config_error(tmp_path: Path) -> None:
-    agent = AgentConfig(node="n1", state_dir=str(tmp_path / "state"))
+    agent = AgentParameters(node="n1", state_dir=str(tmp_path / "state"))
     with pytest.raises(ConfigError, match=r"agent\.export"):
         run_agent(Config(kafka=KafkaConfig(bootstrap=""), agent=agent), stop=threading.Event(), collectors=[])

@@ -3,7 +3,7 @@
 from flyball_collectors.agent.identity import Identity
 from flyball_collectors.agent.inventory import InventoryKeeper
 from flyball_collectors.base import Parts
-from flyball_contracts.config import AgentConfig
+from flyball_collectors.parameters import AgentParameters
 from flyball_contracts.records import Device
 
 S = 1_000_000_000
@@ -11,7 +11,7 @@ GPU = Device(id="GPU-1", model="H100", memory_bytes=80 << 30)
 
 
 def keeper() -> InventoryKeeper:
-    config = AgentConfig(cell="c", zone="DE", price_usd_per_hour=2.5, inventory_period_s=30)
+    config = AgentParameters(cell="c", zone="DE", price_usd_per_hour=2.5, inventory_period_s=30)
     return InventoryKeeper(config, Identity("n1", "b1", 7))
 
 

@@ -12,7 +12,8 @@ from tests.collectors.attribution.cgroup_tree import CONTAINER, CgroupTree, remo
 from tests.nvml_stub.stub import NvmlStub
 
 from flyball_collectors.agent import Finding, explain, read_once, run_agent
-from flyball_contracts.config import AgentConfig, AttributionConfig, Config, KafkaConfig
+from flyball_collectors.parameters import AgentParameters, AttributionParameters
+from flyball_contracts.config import Config, KafkaConfig
 from flyball_contracts.metrics import GPU_SHARE, USAGE, Layout
 from flyball_contracts.records import Inventory
 
@@ -66,13 +67,13 @@ def node(nvml_stub: NvmlStub, tmp_path: Path) -> Node:
 
 def config(node: Node, bootstrap: str = "127.0.0.1:1") -> Config:
     root = node.tree.root
-    agent = AgentConfig(
+    agent = AgentParameters(
         node="n1",
         root=str(root),
         state_dir=str(root / "state"),
         kmsg=False,
         inventory_period_s=1000,
-        attribution=AttributionConfig(usage_period_s=1, without_devices=True),
+        attribution=AttributionParameters(usage_period_s=1, without_devices=True),
     )
     return Config(kafka=KafkaConfig(bootstrap), agent=agent)
 
@@ -186,6 +187,6 @@ def test_the_doctor_tells_who_can_be_told_of(node: Node, tmp_path: Path) -> None
     remove(node.tree.root / "var/log/pods")
     assert "pods have no names" in findings(config(node))["attribution"].detail
     (tmp_path / "old/proc").mkdir(parents=True)
-    old = findings(Config(agent=AgentConfig(root=str(tmp_path / "old"), nvml=False, kmsg=False)))
+    old = findings(Config(agent=AgentParameters(root=str(tmp_path / "old"), nvml=False, kmsg=False)))
     assert not old["host.cgroup"].ok
     assert "version 2" in old["host.cgroup"].detail

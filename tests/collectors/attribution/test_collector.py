@@ -14,7 +14,8 @@ from flyball_collectors.attribution import AttributionCollector
 from flyball_collectors.attribution.gpus import part_of
 from flyball_collectors.base import KeyedReading, Parts, Reading
 from flyball_collectors.nvml.readings.processes import Process
-from flyball_contracts.config.attribution import AttributionConfig, NamingRule
+from flyball_collectors.parameters import AttributionParameters
+from flyball_contracts.config.attribution import NamingRule
 from flyball_contracts.metrics import GPU, GPU_SHARE, USAGE
 from flyball_contracts.records import Allocation, Device, NodeEvent
 
@@ -114,7 +115,7 @@ def tree(tmp_path: Path) -> CgroupTree:
 
 
 def opened(tree: CgroupTree, gpus: FakeGpus | None = None, **changes: Any) -> AttributionCollector:
-    settings = msgspec.structs.replace(AttributionConfig(usage_period_s=1.0, without_devices=True), **changes)
+    settings = msgspec.structs.replace(AttributionParameters(usage_period_s=1.0, without_devices=True), **changes)
     collector = AttributionCollector(settings, "n1", tree.root)
     collector.attach(gpus)
     return collector
@@ -321,6 +322,6 @@ def test_whoever_comes_and_goes_rows_agree_and_parts_add_up(
 
 
 def test_this_machine() -> None:
-    collector = AttributionCollector(AttributionConfig(), "n1")
+    collector = AttributionCollector(AttributionParameters(), "n1")
     seen = Seen(collector)
     assert seen.shares == []

@@ -84,7 +84,6 @@ def test_the_first_rule_that_fits_names_the_workload() -> None:
         ("rules: [{match: {}, workload: x}]", r"rules\[0\]\.match"),
         ("rules: [{match: {namspace: x}, workload: x}]", "namspace"),
         ("rules: [{match: {pod: x}, workload: ''}]", r"rules\[0\]\.workload"),
-        ("groups: [/sys/fs/cgroup/kubepods]", r"groups\[0\]"),
     ],
 )
 def test_settings_that_cannot_be_meant_are_refused(text: str, where: str) -> None:

@@ -9,9 +9,9 @@ from flyball_collectors.attribution.groups import find_groups
 from flyball_collectors.attribution.owner import Owner
 from flyball_collectors.attribution.processes import ProcessOwners
 from flyball_collectors.attribution.units import Key, Units
-from flyball_contracts.config.attribution import AttributionConfig
+from flyball_collectors.parameters import AttributionParameters
 
-PATTERNS = AttributionConfig().groups
+PATTERNS = AttributionParameters().groups
 JOB = "/system.slice/slurmstepd.scope/job_7"
 
 

@@ -19,7 +19,8 @@ from flyball_collectors.cloud import CLOUDS, CloudCollector, MetadataError, open
 from flyball_collectors.cloud.detect import AZURE_TAG, provider_of
 from flyball_collectors.cloud.http import MetadataServer
 from flyball_collectors.nvml import Absent
-from flyball_contracts.config import AgentConfig, CloudConfig, Config
+from flyball_collectors.parameters import AgentParameters, CloudParameters
+from flyball_contracts.config import Config
 from flyball_contracts.records import NodeEvent
 
 T = 1_700_000_000_000_000_000
@@ -75,10 +76,8 @@ def server() -> Iterator[Metadata]:
 
 
 def collector(name: str, server: Metadata, timeout_s: float = 1.0, period_s: float = 5.0) -> CloudCollector:
-    config = CloudConfig(
-        provider=msgspec.convert(name, type=Any), address=server.url, timeout_s=timeout_s, period_s=period_s
-    )
-    found = open_cloud(config, "n1")
+    settings = CloudParameters(address=server.url, timeout_s=timeout_s, period_s=period_s)
+    found = open_cloud(name, "n1", settings=settings)
     assert isinstance(found, CloudCollector)
     return found
 
@@ -311,13 +310,13 @@ def test_the_thread_tells_by_itself_and_ends(server: Metadata) -> None:
 def test_the_configuration_outranks_the_cloud() -> None:
     identity = Identity("n1", "b1", 1)
     parts = [Parts(), Parts(place=PLACES["gcp"])]
-    found = build_inventory(AgentConfig(), identity, parts, epoch=1, time_ns=T)
+    found = build_inventory(AgentParameters(), identity, parts, epoch=1, time_ns=T)
     assert (found.provider, found.region, found.availability_zone) == ("gcp", "us-central1", "us-central1-a")
     assert (found.instance_type, found.capacity_type) == ("a3-highgpu-8g", "spot")
-    named = AgentConfig(provider="us", region="r", instance_type="t", capacity_type="reserved")
+    named = AgentParameters(provider="us", region="r", instance_type="t", capacity_type="reserved")
     found = build_inventory(named, identity, parts, epoch=1, time_ns=T)
     assert (found.provider, found.region, found.instance_type, found.capacity_type) == ("us", "r", "t", "reserved")
-    assert build_inventory(AgentConfig(), identity, [], epoch=1, time_ns=T).capacity_type == "owned"
+    assert build_inventory(AgentParameters(), identity, [], epoch=1, time_ns=T).capacity_type == "owned"
 
 
 DMI: list[tuple[dict[str, str], str]] = [
@@ -338,7 +337,7 @@ def test_the_firmware_tells_the_cloud(tmp_path: Path, files: dict[str, str], pro
     for name, text in files.items():
         (dmi / name).write_text(f"{text}\n")
     assert provider_of(tmp_path) == provider
-    found = open_cloud(CloudConfig(), "n1", tmp_path)
+    found = open_cloud("", "n1", tmp_path)
     if provider:
         assert isinstance(found, CloudCollector)
         assert found.cloud.name == provider
@@ -349,14 +348,14 @@ def test_the_firmware_tells_the_cloud(tmp_path: Path, files: dict[str, str], pro
 
 
 def test_it_can_be_switched_off() -> None:
-    assert isinstance(open_cloud(CloudConfig(provider="none"), "n1"), Absent)
+    assert isinstance(open_cloud("none", "n1"), Absent)
 
 
 def test_the_doctor_says_what_the_cloud_says(server: Metadata, tmp_path: Path) -> None:
     (tmp_path / "proc").mkdir()
     set_aws(server)
-    cloud = CloudConfig(provider="aws", address=server.url)
-    config = Config(agent=AgentConfig(root=str(tmp_path), host=False, nvml=False, cloud=cloud))
+    cloud = CloudParameters(address=server.url)
+    config = Config(agent=AgentParameters(root=str(tmp_path), host=False, nvml=False, provider="aws", cloud=cloud))
 
     def finding() -> Finding:
         return next(finding for finding in explain(config, wait=lambda seconds: None) if finding.name == "cloud")

@@ -22,7 +22,8 @@ from tests.collectors.export.test_prometheus import START_NS, S, framed, invento
 from flyball_collectors.export import Exports, Framed
 from flyball_collectors.export.latest import Latest
 from flyball_collectors.export.sender import OtlpSender
-from flyball_contracts.config import AgentConfig, Config, ExportConfig, parse_config
+from flyball_collectors.parameters import AgentParameters, ExportParameters
+from flyball_contracts.config import Config, parse_config
 from flyball_contracts.errors import ConfigError
 from flyball_contracts.metrics import GPU, HOST, LAYOUTS, USAGE
 from flyball_contracts.records import Allocation, Inventory
@@ -102,7 +103,7 @@ def view_of(*frames: Framed, of: Inventory | None = None, ticks: int = 1) -> Any
 
 
 def sender(endpoint: Endpoint, **settings: Any) -> OtlpSender:
-    config = ExportConfig(otlp_endpoint=endpoint.url, otlp_headers_env="OTLP_HEADERS", **settings)
+    config = ExportParameters(otlp_endpoint=endpoint.url, otlp_headers_env="OTLP_HEADERS", **settings)
     environment = {"OTLP_HEADERS": "Authorization=Bearer abc, X-Tenant=gpu", "FLYBALL_NODE": "k-1"}
     return OtlpSender(config, "machine-1", environment, random=lambda: 0.0)
 
@@ -223,7 +224,7 @@ def test_what_is_refused_for_good_is_dropped_and_counted(endpoint: Endpoint) -> 
 
 
 def test_the_queue_is_bounded_and_every_drop_is_counted() -> None:
-    nowhere = ExportConfig(otlp_endpoint="http://127.0.0.1:1/v1/metrics", otlp_queue=3)
+    nowhere = ExportParameters(otlp_endpoint="http://127.0.0.1:1/v1/metrics", otlp_queue=3)
     sending = OtlpSender(nowhere, "", {}, random=lambda: 1.0)
     for _ in range(10):
         sending.put(view_of(framed(GPU, {"hw.power": 1})))
@@ -259,8 +260,8 @@ def test_points_refused_by_the_collector_are_told(endpoint: Endpoint, caplog: py
 def test_the_agent_sends_every_period_and_counts(endpoint: Endpoint, tmp_path: Path) -> None:
     (tmp_path / "etc").mkdir()
     (tmp_path / "etc/machine-id").write_text("abc\n")
-    export = ExportConfig(otlp_endpoint=endpoint.url, otlp_period_s=10)
-    exports = Exports(AgentConfig(root=str(tmp_path), export=export), environment={})
+    export = ExportParameters(otlp_endpoint=endpoint.url, otlp_period_s=10)
+    exports = Exports(AgentParameters(root=str(tmp_path), export=export), environment={})
     for tick in range(1, 32):
         exports.take(START_NS + tick * S, tick * S, [framed(GPU, {"hw.energy": 1})], inventory())
     until(lambda: exports.requests == (4, 0))

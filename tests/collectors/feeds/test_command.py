@@ -6,9 +6,6 @@ import sys
 from pathlib import Path
 
 import pytest
-from tests.collectors.feeds.feed_server import Answer, provider
-
-TOKEN = "tok-8d1f2"
 
 
 def feed(tmp_path: Path, text: str, *more: str) -> subprocess.CompletedProcess[str]:
@@ -17,7 +14,7 @@ def feed(tmp_path: Path, text: str, *more: str) -> subprocess.CompletedProcess[s
     environ = {k: v for k, v in os.environ.items() if not k.lower().endswith("_proxy")}
     return subprocess.run(
         [sys.executable, "-m", "flyball_cli", "feed", "--config", str(path), "--log-level", "DEBUG", *more],
-        env=environ | {"ELECTRICITYMAPS_TOKEN": TOKEN, "COLUMNS": "80"},
+        env=environ | {"COLUMNS": "80"},
         capture_output=True,
         text=True,
         timeout=60,
@@ -28,31 +25,30 @@ def feed(tmp_path: Path, text: str, *more: str) -> subprocess.CompletedProcess[s
 def test_once_prints_curves_and_reasons(tmp_path: Path) -> None:
     prices = tmp_path / "prices.csv"
     prices.write_text("time,value\n2100-01-01T00:00Z,250\n2100-01-01T01:00Z,150\n")
-    with provider() as there:
-        there.say(Answer(b"", 401))
-        done = feed(
-            tmp_path,
-            f"""
-            feeds:
-              file: [{{zone: DE, kind: electricity_price, path: {prices}, scale: 0.001}}]
-              electricity_maps: [{{zone: DE, base_url: "{there.url}"}}]
-            """,
-            "--once",
-        )
+    done = feed(
+        tmp_path,
+        f"""
+        feeds:
+          - {{source: file, zone: DE, kind: electricity_price, path: {prices}, scale: 0.001}}
+          - {{source: file, zone: DE, path: {tmp_path}/none.csv}}
+        """,
+        "--once",
+    )
     assert done.returncode == 1, done.stderr
     row = next(line for line in done.stdout.splitlines() if "file/DE" in line)
     assert row.split()[:6] == ["file/DE/electricity_price", "0.25", "0.15", "0.25", "USD/kWh", "2"]
     told = " ".join(done.stdout.split())
-    assert f"{there.url}/v3/carbon-intensity/forecast: status 401, refused; check the token" in told
-    assert TOKEN not in done.stdout + done.stderr
+    assert "none.csv" in told
 
 
 @pytest.mark.parametrize(
     ("text", "said"),
     [
         ("{}", "error: feeds: none is configured; `flyball config example` shows them all\n"),
-        ("feeds: {uk_carbon: [{base_url: 'http://a:b@c'}]}", "feeds.uk_carbon[0].base_url"),
-        ("feeds: {watttime: [{zone: x}]}", "feeds.watttime[0].username_env: the environment variable WATTTIME_USER"),
+        ("feeds: [{source: carbon, zone: x}]", "feeds[0].source: expected one of file, uk_carbon, electricity_maps"),
+        ("feeds: [{source: uk_carbon, zon: x}]", "feeds[0].zon: unknown key; did you mean 'zone'?"),
+        ("feeds: {uk_carbon: [{zone: GB}]}", "feeds.uk_carbon: was removed: feeds is a list; write {source: NAME, "),
+        ("feeds: [{source: watttime, zone: x}]", "feeds[0]: the environment variable WATTTIME_USER"),
     ],
 )
 def test_a_configuration_that_cannot_work_is_one_line(tmp_path: Path, text: str, said: str) -> None:

@@ -8,8 +8,9 @@ import numpy as np
 from tests.collectors.feeds.feed_server import NOW_NS, S, iso
 
 from flyball_collectors.feeds.file import FileFeed
+from flyball_collectors.feeds.parameters import FileFeedParameters
 from flyball_contracts.codec import Message, decode_message, frame_message, record_message
-from flyball_contracts.config import FileFeedSettings, WorkerConfig
+from flyball_contracts.config import WorkerConfig
 from flyball_contracts.frame import make_frame
 from flyball_contracts.metrics import GPU
 from flyball_contracts.partitioner import partition_of
@@ -33,7 +34,7 @@ def test_a_fed_signal_becomes_a_plan(tmp_path: Path) -> None:
     rows = [f"{iso(NOW_NS + i * HOUR_NS)},{v}" for i, v in enumerate(values)]
     path.write_text("\n".join(["time,value", *rows]))
     os.utime(path, ns=(NOW_NS - HOUR_NS, NOW_NS - HOUR_NS))
-    (signal,) = FileFeed(FileFeedSettings(zone="DE", path=str(path))).fetch(NOW_NS)
+    (signal,) = FileFeed(FileFeedParameters(zone="DE", path=str(path))).fetch(NOW_NS)
     job = WorkloadSpec(
         workload="fold",
         cell="c",

@@ -11,14 +11,14 @@ from tests.collectors.feeds.feed_server import NOW_NS, S, iso
 
 from flyball_collectors.feeds import FeedError
 from flyball_collectors.feeds.file import FileFeed
-from flyball_contracts.config import FileFeedSettings
+from flyball_collectors.feeds.parameters import FileFeedParameters
 
 HOUR_NS = 3600 * S
 EARLIER_NS = NOW_NS - 600 * S
 
 
 def feed(path: Path, **more: Any) -> FileFeed:
-    return FileFeed(FileFeedSettings(zone="DE", path=str(path), **more))
+    return FileFeed(FileFeedParameters(zone="DE", path=str(path), **more))
 
 
 def write(path: Path, text: str, mtime_ns: int = EARLIER_NS) -> Path:

@@ -9,10 +9,10 @@ from hypothesis import given, settings, strategies as st
 from tests.collectors.feeds.feed_server import NOW_NS, Answer, Provider, S, as_json, gcp_sku, gcp_skus, provider
 
 from flyball_collectors.feeds import Feed, FeedError, open_feeds
+from flyball_collectors.feeds.parameters import GcpSpotPriceParameters
 from flyball_collectors.feeds.spot import gcp_catalogue
 from flyball_collectors.feeds.spot.gcp_catalogue import Catalogue
 from flyball_collectors.feeds.spot.gcp_machines import MACHINES
-from flyball_contracts.config import FeedsConfig, GcpSpotPriceSettings
 from flyball_contracts.errors import ConfigError
 from flyball_contracts.records import Signal
 
@@ -31,8 +31,8 @@ def there(monkeypatch: pytest.MonkeyPatch) -> Iterator[Provider]:
 
 
 def feeds_of(there: Provider, *more: dict[str, Any]) -> list[Feed]:
-    several = tuple(GcpSpotPriceSettings(base_url=there.url, **MACHINE | one) for one in more)
-    return [source.feed for source in open_feeds(FeedsConfig(gcp_spot_price=several), ENVIRON)]
+    several = tuple(GcpSpotPriceParameters(base_url=there.url, **MACHINE | one) for one in more)
+    return [source.feed for source in open_feeds(several, ENVIRON)]
 
 
 def price_of(there: Provider, **more: Any) -> float:
@@ -105,10 +105,10 @@ def test_feeds_of_one_key_share_the_catalogue_for_half_a_period(there: Provider)
 
 
 def test_an_unknown_machine_and_an_absent_key(there: Provider) -> None:
-    with pytest.raises(ConfigError, match=r"gcp_spot_price\[0\].instance_type: the parts of 'x1' are not known; name"):
+    with pytest.raises(ConfigError, match=r"feeds\[0\].instance_type: the parts of 'x1' are not known; name"):
         feeds_of(there, {"instance_type": "x1"})
-    with pytest.raises(ConfigError, match=r"feeds.gcp_spot_price\[0\].key_env: the environment variable GCP_API_KEY"):
-        open_feeds(FeedsConfig(gcp_spot_price=(GcpSpotPriceSettings(**MACHINE),)), {})
+    with pytest.raises(ConfigError, match=r"feeds\[0\]: the environment variable GCP_API_KEY"):
+        open_feeds((GcpSpotPriceParameters(**MACHINE),), {})
 
 
 BAD: dict[str, tuple[Answer, str]] = {
@@ -158,6 +158,6 @@ def test_whatever_stands_in_an_answer_is_prices_or_a_feed_error(at: int, cut: in
 
 
 def test_settings_are_checked() -> None:
-    for wrong in ({"parts": {"A3 Instance Core": 0}}, {"key_env": "1x"}, {"base_url": "ftp://x"}):
+    for wrong in ({"parts": {"A3 Instance Core": 0}}, {"region": "US East"}):
         with pytest.raises(msgspec.ValidationError):
-            msgspec.convert(MACHINE | wrong, GcpSpotPriceSettings)
+            msgspec.convert(MACHINE | wrong, GcpSpotPriceParameters)

@@ -25,8 +25,9 @@ from flyball_collectors.feeds.client import Client, retry_after_s
 from flyball_collectors.feeds.grid.electricity_maps import ElectricityMaps
 from flyball_collectors.feeds.grid.uk_carbon import UkCarbon
 from flyball_collectors.feeds.grid.watttime import WattTime
+from flyball_collectors.feeds.parameters import ElectricityMapsParameters, UkCarbonParameters, WattTimeParameters
 from flyball_contracts.codec import decode_message, record_message
-from flyball_contracts.config import ElectricityMapsSettings, FeedsConfig, UkCarbonSettings, WattTimeSettings
+from flyball_contracts.config import AnyFeed
 from flyball_contracts.records import Signal
 
 TOKEN = "tok-8d1f2"
@@ -47,14 +48,14 @@ def there(monkeypatch: pytest.MonkeyPatch) -> Iterator[Provider]:
 
 
 def feed_of(kind: str, url: str, timeout_s: float = 10.0, **more: Any) -> Feed:
-    feeds: dict[str, Any] = {}
+    settings: AnyFeed
     if kind == "uk":
-        feeds["uk_carbon"] = (UkCarbonSettings(base_url=url),)
+        settings = UkCarbonParameters(base_url=url)
     elif kind == "maps":
-        feeds["electricity_maps"] = (ElectricityMapsSettings(zone="DE", base_url=url, **more),)
+        settings = ElectricityMapsParameters(zone="DE", base_url=url, **more)
     else:
-        feeds["watttime"] = (WattTimeSettings(zone="us-west", region="CAISO_NORTH", base_url=url),)
-    (source,) = open_feeds(FeedsConfig(timeout_s=timeout_s, **feeds), ENVIRON)
+        settings = WattTimeParameters(zone="us-west", region="CAISO_NORTH", base_url=url)
+    (source,) = open_feeds((settings,), ENVIRON, timeout_s)
     return source.feed
 
 
@@ -239,10 +240,10 @@ def test_whatever_stands_in_an_answer_is_a_sound_curve_or_a_feed_error(kind: str
     body = msgspec.json.encode(replaced(whole, path, odd))
     canned = Canned(body)
     feeds: dict[str, Feed] = {
-        "uk": UkCarbon(UkCarbonSettings(), canned),
-        "maps": ElectricityMaps(ElectricityMapsSettings(zone="DE"), canned, TOKEN),
-        "latest": ElectricityMaps(ElectricityMapsSettings(zone="DE", endpoint="latest"), canned, TOKEN),
-        "watt": WattTime(WattTimeSettings(zone="x", region="CAISO_NORTH"), canned, "a", "b"),
+        "uk": UkCarbon(UkCarbonParameters(), canned),
+        "maps": ElectricityMaps(ElectricityMapsParameters(zone="DE"), canned, TOKEN),
+        "latest": ElectricityMaps(ElectricityMapsParameters(zone="DE", endpoint="latest"), canned, TOKEN),
+        "watt": WattTime(WattTimeParameters(zone="x", region="CAISO_NORTH"), canned, "a", "b"),
     }
     try:
         signals = feeds[kind].fetch(NOW_NS)

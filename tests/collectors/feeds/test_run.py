@@ -12,16 +12,14 @@ from tests.collectors.feeds.feed_server import NOW_NS, Answer, Provider, S, as_j
 
 from flyball_collectors.agent.ticker import Clock
 from flyball_collectors.feeds import FeedError, FeedReport, Source, fetch_once, open_feeds, run_feeds
-from flyball_contracts.codec import Message, decode_message
-from flyball_contracts.config import (
-    Config,
-    ElectricityMapsSettings,
-    FeedsConfig,
-    FileFeedSettings,
-    KafkaConfig,
-    UkCarbonSettings,
-    WattTimeSettings,
+from flyball_collectors.feeds.parameters import (
+    ElectricityMapsParameters,
+    FileFeedParameters,
+    UkCarbonParameters,
+    WattTimeParameters,
 )
+from flyball_contracts.codec import Message, decode_message
+from flyball_contracts.config import AnyFeed, Config, KafkaConfig
 from flyball_contracts.errors import ConfigError
 from flyball_contracts.kafka import consumer_settings
 from flyball_contracts.records import Signal
@@ -31,7 +29,6 @@ from flyball_streams.broker import EmbeddedBroker
 CURVE = Signal(
     zone="DE", kind="carbon_intensity", published_ns=NOW_NS, start_ns=NOW_NS, step_s=3600.0, p50=(300.0, 200.0)
 )
-FEEDS = FeedsConfig(retry_s=5.0, retry_cap_s=100.0)
 
 
 @dataclass
@@ -103,7 +100,7 @@ def box(monkeypatch: pytest.MonkeyPatch) -> Box:
 def run(feed: Scripted, until_s: float, stale_after_s: float | None = None, jitter: float = 1.0) -> FeedReport:
     time = Time(until_s)
     return run_feeds(
-        Config(feeds=FEEDS),
+        Config(),
         stop=threading.Event(),
         sources=[Source(feed, 300.0, stale_after_s)],
         clock=time.clock(),
@@ -138,10 +135,10 @@ def test_each_period_and_only_what_is_new_is_sent(box: Box) -> None:
 
 
 def test_back_off_doubles_to_a_cap_and_ends_with_an_answer(box: Box) -> None:
-    feed = Scripted([*([FeedError("there: away")] * 6), CURVE])
-    run(feed, 700.0)
+    feed = Scripted([*([FeedError("there: away")] * 9), CURVE])
+    run(feed, 3400.0)
     waits = [later - earlier for earlier, later in zip(feed.asked_s, feed.asked_s[1:], strict=False)]
-    assert waits == pytest.approx([10, 20, 40, 80, 100, 100, 300], abs=0.5)
+    assert waits == pytest.approx([10, 20, 40, 80, 160, 320, 640, 900, 900, 300], abs=0.5)
     assert len(box.sent) == 1
 
 
@@ -217,33 +214,30 @@ ENVIRON = {"ELECTRICITYMAPS_TOKEN": "tok-8d1f2", "WATTTIME_USER": "ada", "WATTTI
 @pytest.mark.parametrize(
     ("feeds", "said"),
     [
-        (FeedsConfig(), "feeds: none is configured; `flyball config example` shows them all"),
+        ((), "feeds: none is configured; `flyball config example` shows them all"),
         (
-            FeedsConfig(electricity_maps=(ElectricityMapsSettings(zone="DE", token_env="NO_SUCH"),)),
-            r"feeds.electricity_maps\[0\].token_env: the environment variable NO_SUCH is not set",
+            (ElectricityMapsParameters(zone="DE", token_env="NO_SUCH"),),
+            r"feeds\[0\]: the environment variable NO_SUCH is not set",
         ),
         (
-            FeedsConfig(electricity_maps=(ElectricityMapsSettings(zone="DE", token_env="TORN"),)),
+            (ElectricityMapsParameters(zone="DE", token_env="TORN"),),
             "variable TORN holds characters that no HTTP header may have$",
         ),
         (
-            FeedsConfig(
-                electricity_maps=(ElectricityMapsSettings(zone="DE"),),
-                watttime=(WattTimeSettings(zone="DE"),),
-            ),
-            r"feeds.watttime\[0\]: zone 'DE' has its carbon_intensity from feeds.electricity_maps\[0\] already",
+            (ElectricityMapsParameters(zone="DE"), WattTimeParameters(zone="DE")),
+            r"feeds\[1\]: zone 'DE' has its carbon_intensity from feeds\[0\] already",
         ),
     ],
 )
-def test_a_configuration_that_cannot_work(feeds: FeedsConfig, said: str) -> None:
+def test_a_configuration_that_cannot_work(feeds: tuple[AnyFeed, ...], said: str) -> None:
     with pytest.raises(ConfigError, match=said):
         open_feeds(feeds, ENVIRON | {"TORN": "a\nb"})
 
 
 def test_carbon_and_price_of_one_zone_are_two_feeds() -> None:
-    price = FileFeedSettings(zone="DE", path="p.csv", kind="electricity_price")
-    carbon = FileFeedSettings(zone="DE", path="c.csv")
-    assert len(open_feeds(FeedsConfig(file=(price, carbon)), {})) == 2
+    price = FileFeedParameters(zone="DE", path="p.csv", kind="electricity_price")
+    carbon = FileFeedParameters(zone="DE", path="c.csv")
+    assert len(open_feeds((price, carbon), {})) == 2
 
 
 @pytest.fixture
@@ -262,10 +256,10 @@ def there(monkeypatch: pytest.MonkeyPatch) -> Iterator[Provider]:
 
 
 def three(url: str, bootstrap: str = "127.0.0.1:1") -> Config:
-    feeds = FeedsConfig(
-        uk_carbon=(UkCarbonSettings(base_url=url),),
-        electricity_maps=(ElectricityMapsSettings(zone="DE", base_url=url),),
-        watttime=(WattTimeSettings(zone="us-west", region="CAISO_NORTH", base_url=url),),
+    feeds = (
+        UkCarbonParameters(base_url=url),
+        ElectricityMapsParameters(zone="DE", base_url=url),
+        WattTimeParameters(zone="us-west", region="CAISO_NORTH", base_url=url),
     )
     return Config(feeds=feeds, kafka=KafkaConfig(bootstrap=bootstrap))
 
@@ -323,6 +317,6 @@ def test_a_stop_ends_it(box: Box) -> None:
     stop = threading.Event()
     stop.set()
     feed = Scripted([CURVE])
-    report = run_feeds(Config(feeds=FEEDS), stop=stop, sources=[Source(feed, 300.0, None)])
+    report = run_feeds(Config(), stop=stop, sources=[Source(feed, 300.0, None)])
     assert report.feeds["scripted/DE"].polls == 0
     assert not box.sent

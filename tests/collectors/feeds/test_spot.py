@@ -1,6 +1,6 @@
 """Spot prices and risks of the clouds, and the signature that AWS wants."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from datetime import UTC, datetime
 from typing import Any
 
@@ -22,18 +22,18 @@ from tests.collectors.feeds.feed_server import (
 
 from flyball_collectors.feeds import Feed, FeedError, open_feeds
 from flyball_collectors.feeds.client import Client
+from flyball_collectors.feeds.parameters import (
+    AwsSpotAdvisorParameters,
+    AwsSpotPriceParameters,
+    AzureSpotPriceParameters,
+)
 from flyball_collectors.feeds.spot.aws_keys import FixedKey, RoleKeys
 from flyball_collectors.feeds.spot.aws_signature import AwsKey, Target, signed_headers
 from flyball_collectors.feeds.spot.aws_spot_advisor import AwsSpotAdvisor
 from flyball_collectors.feeds.spot.aws_spot_price import AwsSpotPrice
 from flyball_collectors.feeds.spot.azure_spot_price import AzureSpotPrice
 from flyball_contracts.codec import decode_message, record_message
-from flyball_contracts.config import (
-    AwsSpotAdvisorSettings,
-    AwsSpotPriceSettings,
-    AzureSpotPriceSettings,
-    FeedsConfig,
-)
+from flyball_contracts.config import AnyFeed
 from flyball_contracts.errors import ConfigError
 from flyball_contracts.records import Signal
 
@@ -54,12 +54,12 @@ def there(monkeypatch: pytest.MonkeyPatch) -> Iterator[Provider]:
 
 
 def feed_of(kind: str, url: str, environ: Mapping[str, str] = ENVIRON, **more: Any) -> Feed:
-    config = {
-        "price": lambda: FeedsConfig(aws_spot_price=(AwsSpotPriceSettings(base_url=url, **MACHINE, **more),)),
-        "advisor": lambda: FeedsConfig(aws_spot_advisor=(AwsSpotAdvisorSettings(base_url=url, **MACHINE, **more),)),
-        "azure": lambda: FeedsConfig(azure_spot_price=(AzureSpotPriceSettings(base_url=url, **SIZE, **more),)),
-    }[kind]()
-    (source,) = open_feeds(config, environ)
+    feeds: dict[str, Callable[[], AnyFeed]] = {
+        "price": lambda: AwsSpotPriceParameters(base_url=url, **MACHINE, **more),
+        "advisor": lambda: AwsSpotAdvisorParameters(base_url=url, **MACHINE, **more),
+        "azure": lambda: AzureSpotPriceParameters(base_url=url, **SIZE, **more),
+    }
+    (source,) = open_feeds((feeds[kind](),), environ)
     return source.feed
 
 
@@ -111,10 +111,10 @@ def test_a_session_token_is_sent_and_signed(there: Provider) -> None:
 
 
 def test_a_key_is_needed_and_never_shown() -> None:
-    with pytest.raises(ConfigError, match=r"feeds.aws_spot_price\[0\].access_key_env: the environment variable AWS_"):
+    with pytest.raises(ConfigError, match=r"feeds\[0\]: the environment variable AWS_"):
         feed_of("price", "", {})
     assert KEY.secret_key not in repr(KEY)
-    source = open_feeds(FeedsConfig(aws_spot_price=(AwsSpotPriceSettings(**MACHINE),)), ENVIRON)[0]
+    source = open_feeds((AwsSpotPriceParameters(**MACHINE),), ENVIRON)[0]
     assert source.feed.name == "aws_spot_price/us-east-2"
 
 
@@ -230,11 +230,9 @@ def test_a_bad_answer_is_one_clear_error(there: Provider, case: str) -> None:
 
 def test_one_price_a_zone() -> None:
     elsewhere: dict[str, Any] = {**SIZE, "zone": "us-east-2"}
-    config = FeedsConfig(
-        aws_spot_price=(AwsSpotPriceSettings(**MACHINE),), azure_spot_price=(AzureSpotPriceSettings(**elsewhere),)
-    )
+    feeds = (AwsSpotPriceParameters(**MACHINE), AzureSpotPriceParameters(**elsewhere))
     with pytest.raises(ConfigError, match="has its spot_price from"):
-        open_feeds(config, ENVIRON)
+        open_feeds(feeds, ENVIRON)
 
 
 class Canned(Client):
@@ -259,9 +257,9 @@ def test_whatever_stands_in_an_answer_is_a_sound_curve_or_a_feed_error(
     body = GOOD[kind].body
     canned = Canned(body[:at] + odd + body[at + cut :])
     feeds: dict[str, Feed] = {
-        "price": AwsSpotPrice(AwsSpotPriceSettings(**MACHINE), canned, FixedKey(KEY)),
-        "advisor": AwsSpotAdvisor(AwsSpotAdvisorSettings(**MACHINE), canned),
-        "azure": AzureSpotPrice(AzureSpotPriceSettings(**SIZE), canned),
+        "price": AwsSpotPrice(AwsSpotPriceParameters(**MACHINE), canned, FixedKey(KEY)),
+        "advisor": AwsSpotAdvisor(AwsSpotAdvisorParameters(**MACHINE), canned),
+        "azure": AzureSpotPrice(AzureSpotPriceParameters(**SIZE), canned),
     }
     try:
         (signal,) = feeds[kind].fetch(NOW_NS)
@@ -290,6 +288,6 @@ def test_the_signature_is_that_of_aws_test_suite(query: dict[str, str], signatur
 
 
 def test_settings_are_checked() -> None:
-    for wrong in ({"region": "US East"}, {"instance_type": "a' or 'b"}, {"base_url": "ftp://x"}):
+    for wrong in ({"region": "US East"}, {"instance_type": "a' or 'b"}):
         with pytest.raises(msgspec.ValidationError):
-            msgspec.convert(MACHINE | wrong, AwsSpotPriceSettings)
+            msgspec.convert(MACHINE | wrong, AwsSpotPriceParameters)

@@ -13,8 +13,9 @@ from tests.collectors.workload.workload_server import page_server, until
 
 from flyball_collectors.agent import explain, run_agent
 from flyball_collectors.gateway import GatewayCollector
+from flyball_collectors.parameters import GatewayParameters, GatewaySeries
 from flyball_contracts.codec import decode_record, record_message
-from flyball_contracts.config import AgentConfig, Config, GatewaySeries, GatewaySettings, KafkaConfig, WorkerConfig
+from flyball_contracts.config import AgentConfig, Config, KafkaConfig, TargetSettings, WorkerConfig, WorkloadsConfig
 from flyball_contracts.errors import ConfigError
 from flyball_contracts.kafka import consumer_settings
 from flyball_contracts.metrics import GATEWAY
@@ -27,9 +28,9 @@ QUICK: dict[str, Any] = {"period_s": 0.05, "timeout_s": 5.0}
 ANY = GatewaySeries(arrived=("requests_total",), queued=("waiting",))
 
 
-def gateway(url: str, **changes: Any) -> GatewaySettings:
+def gateway(url: str, **changes: Any) -> GatewayParameters:
     given: dict[str, Any] = {"name": "edge", "kind": "envoy", "workloads": {"chat_v1": "chat"}}
-    return GatewaySettings(url=url, **(QUICK | given | changes))
+    return GatewayParameters(url=url, **(QUICK | given | changes))
 
 
 class Row(NamedTuple):
@@ -195,12 +196,12 @@ def test_series_without_the_label_are_of_none_of_several_workloads() -> None:
             collector.close()
 
 
-def test_a_query_and_a_token_go_with_the_question(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_query_and_a_token_go_with_the_question(tmp_path: Path) -> None:
     with page_server() as server:
         server.say("/stats/prometheus", envoy("chat_v1"))
-        monkeypatch.setenv("EDGE_TOKEN", "s3cret")
+        (token := tmp_path / "token").write_text("s3cret\n")
         collector = GatewayCollector(
-            (gateway(f"{server.url}/stats/prometheus?usedonly&filter=upstream", token_env="EDGE_TOKEN"),)
+            (gateway(f"{server.url}/stats/prometheus?usedonly&filter=upstream", token_file=str(token)),)
         )
         until(lambda: len(server.asked) > 1)
         collector.close()
@@ -211,11 +212,12 @@ def test_a_query_and_a_token_go_with_the_question(monkeypatch: pytest.MonkeyPatc
 @pytest.mark.parametrize(
     ("changes", "words"),
     [
-        ({"kind": "generic"}, r"gateways\[0\]\.series: missing; name arrived, queued or active, or set kind to one of"),
-        ({"series": ANY}, r"gateways\[0\]\.series: those of envoy are known; leave it out"),
-        ({"kind": "generic", "series": ANY}, r"gateways\[0\]\.label: missing; name the label"),
-        ({"token_file": "/x", "token_env": "X"}, r"gateways\[0\]: has token_file and token_env"),
-        ({"token_env": "NOT_THERE"}, r"gateways\[0\]\.token_env: the environment variable NOT_THERE is not set"),
+        (
+            {"kind": "generic"},
+            r"targets\[0\]\.series: missing; name arrived, queued or active, or set server",
+        ),
+        ({"series": ANY}, r"targets\[0\]\.series: those of envoy are known; leave it out"),
+        ({"kind": "generic", "series": ANY}, r"targets\[0\]\.label: missing; name the label"),
         ({"kind": "generic", "label": "x", "series": GatewaySeries(queued=("a b",))}, r"series\.queued: 'a b' is no"),
     ],
 )
@@ -226,15 +228,19 @@ def test_settings_that_cannot_work(changes: dict[str, Any], words: str) -> None:
 
 def test_two_gateways_of_one_name() -> None:
     one = gateway("http://127.0.0.1:1")
-    with pytest.raises(ConfigError, match=r"gateways\[1\]\.name: 'edge' is taken already"):
+    with pytest.raises(ConfigError, match=r"targets\[0\]\.replica: 'edge' is taken already"):
         GatewayCollector((one, one))
 
 
 def test_the_doctor_says_who_does_not_answer_and_what_is_not_told_of() -> None:
     with page_server() as server, page_server() as other:
         server.say("/stats/prometheus", envoy("another"))
-        gateways = (gateway(server.url), gateway(other.url, name="away"))
-        settings = AgentConfig(host=False, nvml=False, node="n1", gateways=gateways)
+        workloads = {"chat_v1": "chat"}
+        targets = tuple(
+            TargetSettings(replica=name, url=url, server="envoy", workloads=workloads)
+            for name, url in (("edge", server.url), ("away", other.url))
+        )
+        settings = AgentConfig(host=False, nvml=False, node="n1", workloads=WorkloadsConfig(targets=targets))
 
         def wait(seconds: float) -> None:
             del seconds

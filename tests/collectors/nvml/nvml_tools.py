@@ -9,16 +9,16 @@ import pytest
 
 from flyball_collectors.base import Reading
 from flyball_collectors.nvml import NvmlCollector, open_nvml
-from flyball_contracts.config import GpuConfig
+from flyball_collectors.parameters import GpuParameters
 from flyball_contracts.metrics import GPU, GPU_DETAIL, Layout
 from flyball_contracts.records import NodeEvent
 
 S = 1_000_000_000
-EACH_TIME = GpuConfig(detail_period_s=1e-9)
+EACH_TIME = GpuParameters(detail_period_s=1e-9)
 Row = dict[str, float]
 
 
-def open_now(settings: GpuConfig = EACH_TIME, root: Path = Path("/")) -> NvmlCollector:
+def open_now(settings: GpuParameters = EACH_TIME, root: Path = Path("/")) -> NvmlCollector:
     """A collector, by default one that looks at the details each time."""
     collector = open_nvml("node", root, settings)
     assert isinstance(collector, NvmlCollector)

@@ -9,7 +9,8 @@ from tests.collectors.agent.agent_tools import TOPICS, FakeTime, StartBroker, re
 from tests.nvml_stub.stub import NvmlStub
 
 from flyball_collectors.agent import run_agent
-from flyball_contracts.config import AgentConfig, Config, GpuConfig, KafkaConfig
+from flyball_collectors.parameters import AgentParameters, GpuParameters
+from flyball_contracts.config import Config, KafkaConfig
 from flyball_contracts.metrics import GPU, GPU_DETAIL
 
 POWER = GPU.column("hw.power")
@@ -39,14 +40,14 @@ def test_frames_fit_the_inventory_while_devices_change(
         pause.wait(0.05)  # for the thread of a call that has come back to end
         return time.wait(seconds)
 
-    settings = AgentConfig(
+    settings = AgentParameters(
         node="n1",
         root=str(tmp_path),
         state_dir=str(tmp_path / "s"),
         host=False,
         kmsg=False,
         inventory_period_s=1e6,
-        gpu=GpuConfig(detail_period_s=2, stalled_after_s=0.4),
+        gpu=GpuParameters(detail_period_s=2, stalled_after_s=0.4),
     )
     (tmp_path / "proc").mkdir()
     config = Config(kafka=KafkaConfig(bootstrap=broker.bootstrap), agent=settings)

@@ -6,14 +6,14 @@ import pytest
 from tests.collectors.nvml.nvml_tools import EACH_TIME, S, agree, detail, open_now
 from tests.nvml_stub.stub import GPU_IS_LOST, NARROW, NOT_SUPPORTED, POWER_RING, NvmlStub
 
-from flyball_contracts.config import GpuConfig
+from flyball_collectors.parameters import GpuParameters
 from flyball_contracts.metrics import GPU_DETAIL
 
 XID = 0x8
 
 
 def test_details_come_at_the_first_read_and_then_every_so_often(nvml_stub: NvmlStub) -> None:
-    collector = open_now(GpuConfig(detail_period_s=3))
+    collector = open_now(GpuParameters(detail_period_s=3))
     seen = [len(collector.read(tick * S, S)) for tick in range(1, 9)]
     collector.close()
     assert seen == [2, 1, 1, 2, 1, 1, 2, 1]

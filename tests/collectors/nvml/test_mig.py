@@ -4,7 +4,7 @@ import pytest
 from tests.collectors.nvml.nvml_tools import EACH_TIME, S, agree, both, kinds, open_now, until
 from tests.nvml_stub.stub import NOT_SUPPORTED, NvmlStub
 
-from flyball_contracts.config import GpuConfig
+from flyball_collectors.parameters import GpuParameters
 
 MIG_CHANGED = 0x100
 HALVES = [(1, 0, 3, 3), (2, 0, 3, 3)]
@@ -97,7 +97,7 @@ def test_a_gpu_is_divided_and_made_whole_again_while_the_agent_runs(nvml_stub: N
 
 
 def test_the_driver_s_event_brings_the_instances_at_once(nvml_stub: NvmlStub) -> None:
-    collector = open_now(GpuConfig(detail_period_s=1e9))
+    collector = open_now(GpuParameters(detail_period_s=1e9))
     assert len(collector.read(S, S)) == 2
     nvml_stub.set_instances(HALVES)
     nvml_stub.happen(MIG_CHANGED, 0)
@@ -115,7 +115,7 @@ def test_the_driver_s_event_brings_the_instances_at_once(nvml_stub: NvmlStub) ->
 
 def test_an_instance_that_is_deleted_between_two_looks_is_a_row_without_values(nvml_stub: NvmlStub) -> None:
     nvml_stub.set_instances(HALVES)
-    collector = open_now(GpuConfig(detail_period_s=1e9))
+    collector = open_now(GpuParameters(detail_period_s=1e9))
     collector.read(S, S)
     nvml_stub.set_instances(HALVES[:1])
     (reading,) = collector.read(S, S)

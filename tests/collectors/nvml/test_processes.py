@@ -6,7 +6,7 @@ from tests.collectors.nvml.nvml_tools import both, open_now
 from tests.nvml_stub.stub import BOTH, COMPUTES, DRAWS, MPS, NOT_SUPPORTED, NvmlStub
 
 from flyball_collectors.nvml import NvmlCollector
-from flyball_contracts.config import GpuConfig
+from flyball_collectors.parameters import GpuParameters
 
 GIB = 1 << 30
 
@@ -100,7 +100,7 @@ def test_clients_of_mps_and_programs_that_draw_are_there_too(nvml_stub: NvmlStub
 
 def test_lists_that_are_empty_are_looked_at_with_the_details_only(nvml_stub: NvmlStub) -> None:
     nvml_stub.set_processes([(1, GIB, 60, 1000)])
-    collector = open_now(GpuConfig())
+    collector = open_now(GpuParameters())
     for _ in range(12):
         collector.read(0, 1_000_000_000)
     assert nvml_stub.asked("processes") == 12

@@ -11,7 +11,7 @@ from tests.nvml_stub.stub import NvmlStub
 
 from flyball_collectors.nvml import NvmlCollector
 from flyball_collectors.nvml.calls.workers import Workers
-from flyball_contracts.config import GpuConfig
+from flyball_collectors.parameters import GpuParameters
 from flyball_contracts.metrics import GPU, GPU_DETAIL
 from flyball_contracts.records import NodeEvent
 
@@ -47,7 +47,7 @@ def ticks(collector: NvmlCollector, done: Callable[[list[NodeEvent], np.ndarray 
 @pytest.mark.parametrize("hung", [[0], [3], [0, 1, 2, 3]])
 def test_a_hung_gpu_stalls_alone_and_comes_back(stub: NvmlStub, hung: list[int]) -> None:
     stub.set_gpus(4)
-    collector = open_now(GpuConfig(detail_period_s=1e9, stalled_after_s=0.5))
+    collector = open_now(GpuParameters(detail_period_s=1e9, stalled_after_s=0.5))
     collector.read(S, PERIOD_NS)
     names = [device.id for device in collector.parts().devices]
     for index in hung:
@@ -76,7 +76,7 @@ def test_a_hung_gpu_stalls_alone_and_comes_back(stub: NvmlStub, hung: list[int])
 
 
 def test_a_hung_gpu_is_told_of_within_five_seconds_by_default(stub: NvmlStub) -> None:
-    assert GpuConfig().stalled_after_s + 2 * 1.0 < 5  # the limit, and two periods of the default length at most
+    assert GpuParameters().stalled_after_s + 2 * 1.0 < 5  # the limit, and two periods of the default length at most
 
 
 def test_a_gpu_that_hangs_from_the_start_has_no_row_until_it_answers(
@@ -85,7 +85,7 @@ def test_a_gpu_that_hangs_from_the_start_has_no_row_until_it_answers(
     monkeypatch.setattr("flyball_collectors.nvml.devices.roster._PATIENCE_S", 0.2)
     stub.set_gpus(3)
     stub.gpu(1).hung = 1
-    collector = open_now(GpuConfig(detail_period_s=1e-9))
+    collector = open_now(GpuParameters(detail_period_s=1e-9))
     assert [device.index for device in collector.parts().devices] == [0, 2]
     assert collector.unreadable == ["GPU 1: it does not answer"]
     (_, detail) = collector.read(S, PERIOD_NS)

@@ -16,9 +16,10 @@ from flyball_collectors.agent.delivery.outbox import Outbox
 from flyball_collectors.agent.delivery.spooling import open_spool
 from flyball_collectors.agent.ticker import Clock
 from flyball_collectors.base import Parts, Reading
+from flyball_collectors.parameters import AgentParameters
 from flyball_collectors.spool import Spool, pack
 from flyball_contracts.codec import Message, decode_message, record_message
-from flyball_contracts.config import AgentConfig, Config, KafkaConfig
+from flyball_contracts.config import Config, KafkaConfig
 from flyball_contracts.frame import Frame
 from flyball_contracts.kafka import consumer_settings
 from flyball_contracts.metrics import GPU
@@ -57,7 +58,7 @@ class Scene:
     """Runs of an agent on a clock that only waiting moves, beside a broker that goes and comes."""
 
     def __init__(self, folder: Path, broker: EmbeddedBroker | None = None, *, spool_bytes: int = 1 << 20) -> None:
-        agent = AgentConfig(
+        agent = AgentParameters(
             node="n1",
             cell="host",
             state_dir=str(folder / "state"),
@@ -204,11 +205,11 @@ def test_a_folder_that_cannot_be_used_is_told_and_the_agent_goes_on(
     scene.folder().write_text("a file in the way")
     report = scene.run(5)
     assert (report.delivered, report.dropped) == (report.sent, 0)
-    assert "agent.spool_dir" in caplog.text
+    assert "agent.state_dir" in caplog.text
 
 
 def test_a_second_agent_goes_without(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    agent = AgentConfig(state_dir=str(tmp_path))
+    agent = AgentParameters(state_dir=str(tmp_path))
     first = open_spool(agent, "n1")
     assert first is not None
     assert open_spool(agent, "n1") is None

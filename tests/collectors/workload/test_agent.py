@@ -18,10 +18,11 @@ from tests.collectors.workload.workload_server import page_server, until
 from flyball_collectors.agent import explain, run_agent
 from flyball_collectors.agent.inventory import lay_out, merge_allocations
 from flyball_collectors.base import KeyedReading, Parts, Reading
+from flyball_collectors.parameters import AgentParameters, WorkloadsParameters
 from flyball_collectors.workload import WorkloadCollector
 from flyball_contracts.codec import decode_message
-from flyball_contracts.config import AgentConfig, Config, KafkaConfig
-from flyball_contracts.config.workload import LogSettings, TargetSettings, Work as Unit, WorkloadsConfig
+from flyball_contracts.config import Config, KafkaConfig
+from flyball_contracts.config.workload import LogSettings, TargetSettings
 from flyball_contracts.errors import ConfigError
 from flyball_contracts.frame import Frame
 from flyball_contracts.kafka import consumer_settings
@@ -60,9 +61,9 @@ def test_rows_are_laid_out_in_the_order_of_the_allocations() -> None:
 def test_settings_that_cannot_work() -> None:
     one = TargetSettings(workload="w", url="http://127.0.0.1:1", server="vllm")
     with pytest.raises(ConfigError, match=r"targets\[1\]: workload 'w' has a replica 'n1' already"):
-        WorkloadCollector(WorkloadsConfig(targets=(one, one)), "n1")
+        WorkloadCollector(WorkloadsParameters(targets=(one, one)), "n1")
     with pytest.raises(ConfigError, match=r"logs\[0\]\.pattern: "):
-        WorkloadCollector(WorkloadsConfig(logs=(LogSettings(workload="w", path="/x", pattern="x"),)), "n1")
+        WorkloadCollector(WorkloadsParameters(logs=(LogSettings(workload="w", path="/x", pattern="x"),)), "n1")
 
 
 def test_the_doctor_says_who_does_not_answer(tmp_path: Path) -> None:
@@ -74,8 +75,8 @@ def test_the_doctor_says_who_does_not_answer(tmp_path: Path) -> None:
             TargetSettings(workload="w", replica="ill", url=other.url, server="vllm"),
         )
         logs = (LogSettings(workload="ft", replica="0", path=str(tmp_path / "none"), pattern="(?P<step>1)"),)
-        workloads = WorkloadsConfig(period_s=0.05, targets=targets, logs=logs)
-        settings = AgentConfig(host=False, nvml=False, node="n1", workloads=workloads)
+        workloads = WorkloadsParameters(period_s=0.05, targets=targets, logs=logs)
+        settings = AgentParameters(host=False, nvml=False, node="n1", workloads=workloads)
 
         def wait(seconds: float) -> None:
             del seconds
@@ -93,7 +94,7 @@ def test_lines_and_logs_are_rows(tmp_path: Path) -> None:
     now_s = [1000.0]
     log = tmp_path / "a.log"
     log.write_text("step 5 of 20: 0.25 s\n")
-    config = WorkloadsConfig(
+    config = WorkloadsParameters(
         listen=f"unix://{tmp_path}/t.sock",
         logs=(
             LogSettings(
@@ -210,10 +211,10 @@ class Busy:
 
 
 @contextmanager
-def agent(bootstrap: str, state_dir: Path, workloads: WorkloadsConfig) -> Generator[Listener]:
+def agent(bootstrap: str, state_dir: Path, workloads: WorkloadsParameters) -> Generator[Listener]:
     """An agent that runs, and what it is heard to say."""
     stop = threading.Event()
-    settings = AgentConfig(node="n1", state_dir=str(state_dir), nvml=False, host=False, period_s=0.1, spool_bytes=0)
+    settings = AgentParameters(node="n1", state_dir=str(state_dir), nvml=False, host=False, period_s=0.1, spool_bytes=0)
     config = Config(kafka=KafkaConfig(bootstrap=bootstrap), agent=settings)
     collectors = [Known(), WorkloadCollector(workloads, "n1")]
     runs = threading.Thread(target=run_agent, args=(config,), kwargs={"stop": stop, "collectors": collectors})
@@ -237,9 +238,9 @@ def test_a_server_is_told_of_while_it_is_there(embedded_broker: Callable[..., Em
             replica="chat-0",
             server="vllm",
             url=first.url,
-            work=Unit(unit="tokens", output_weight=3.0),
+            token_weights=(1.0, 3.0),
         )
-        workloads = WorkloadsConfig(period_s=0.2, timeout_s=5.0, targets=(target,))
+        workloads = WorkloadsParameters(period_s=0.2, timeout_s=5.0, targets=(target,))
         busy = Busy()
         first.say("/health")
         first.replies["/metrics"] = busy

@@ -11,11 +11,11 @@ from tests.collectors.workload.workload_pages import Work, sglang, vllm
 from tests.collectors.workload.workload_server import certificate, page_server, until
 
 from flyball_collectors.base import KeyedReading
+from flyball_collectors.parameters import KubernetesParameters, WorkloadsParameters
 from flyball_collectors.workload import WorkloadCollector
 from flyball_collectors.workload.discovery.kubernetes import PodWatch, pods_of
 from flyball_collectors.workload.discovery.targets import discovered
 from flyball_collectors.workload.scraping.fetch import FetchError
-from flyball_contracts.config.workload import KubernetesSettings, WorkloadsConfig
 from flyball_contracts.errors import ConfigError
 from flyball_contracts.metrics import WORKLOAD
 
@@ -101,7 +101,7 @@ def test_who_takes_part() -> None:
     ]
     assert pods_of(answer(*others).encode()) == ()
     for bad in (b"", b"[]", b'{"items": [{}]}', b"\xff"):
-        with pytest.raises(FetchError, match=r"not a list of pods .*check agent\.workloads\.kubernetes\.url"):
+        with pytest.raises(FetchError, match=r"not a list of pods .*see KUBERNETES_SERVICE_HOST"):
             pods_of(bad)
 
 
@@ -112,7 +112,7 @@ def test_pods_are_asked_for_as_the_service_account(tmp_path: Path) -> None:
     with page_server(tls=context) as server:
         server.say(PODS, answer(pod("a", said())))
         host, _, port = server.url.removeprefix("https://").rpartition(":")
-        settings = KubernetesSettings(enabled=True, period_s=0.05, token_file=str(token), ca_file=str(ca_file))
+        settings = KubernetesParameters(period_s=0.05, token_file=str(token), ca_file=str(ca_file))
         environ = {"KUBERNETES_SERVICE_HOST": host, "KUBERNETES_SERVICE_PORT": port}
         watch = PodWatch(settings, "n/1", 10.0, environ)
         until(lambda: [one.replica for one in watch.found] == ["a"])
@@ -126,9 +126,9 @@ def test_pods_are_asked_for_as_the_service_account(tmp_path: Path) -> None:
         watch.close()
 
 
-def test_outside_of_a_cluster_an_address_is_needed() -> None:
-    with pytest.raises(ConfigError, match="this is no pod"):
-        PodWatch(KubernetesSettings(enabled=True), "n1", 1.0, {})
+def test_outside_of_a_pod_it_is_refused() -> None:
+    with pytest.raises(ConfigError, match="the agent is no pod"):
+        PodWatch(KubernetesParameters(), "n1", 1.0, {})
 
 
 @pytest.mark.parametrize(
@@ -160,8 +160,10 @@ def test_pods_come_and_go_as_rows(tmp_path: Path) -> None:
         waits = pod("chat-c", at(one.url), phase="Pending", ip=None)
         wrong = pod("chat-d", at(one.url) | {"flyball.dev/server": "other"})
         api.say(PODS, answer(first, waits, wrong))
-        settings = KubernetesSettings(enabled=True, url=api.url, period_s=0.05, token_file=str(tmp_path / "token"))
-        collector = WorkloadCollector(WorkloadsConfig(period_s=0.05, kubernetes=settings), "n1", environ={})
+        settings = KubernetesParameters(url=api.url, period_s=0.05, token_file=str(tmp_path / "token"))
+        collector = WorkloadCollector(
+            WorkloadsParameters(period_s=0.05, discover=("kubernetes",), kubernetes=settings), "n1", environ={}
+        )
 
         def rows() -> dict[tuple[str, str], tuple[float, float]]:
             read: list[KeyedReading] = collector.read(0, 1)

@@ -6,10 +6,10 @@ from collections.abc import Sequence
 import pytest
 from tests.collectors.workload.workload_pages import Work, family, sglang, tgi, triton, vllm
 
-from flyball_collectors.workload.scraping.meter import Alternatives, Meter, ServerReading
+from flyball_collectors.workload.scraping.meter import Alternatives, Meter, ServerReading, Work as Unit
 from flyball_collectors.workload.scraping.page import PageError, Reader
 from flyball_collectors.workload.servers import SERVERS
-from flyball_contracts.config.workload import Series, Work as Unit
+from flyball_contracts.config.workload import Series
 
 FIVE = [0.2, 0.4, 0.4, 0.9, 1.4]
 BEFORE = Work([1.0] * 10, failed=1, tokens_in=1000, tokens_out=500, active=2, queued=1)

@@ -62,7 +62,7 @@ def test_unix_socket_and_tls(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("reply", "says"),
     [
-        (Reply(status=401), "status 401; check token_file or token_env"),
+        (Reply(status=401), "status 401; check token_file"),
         (Reply(status=302, headers={"Location": "http://other/"}), "status 302; a redirect; set url to where it leads"),
         (Reply(status=404), "status 404; check url"),
         (Reply(status=503), "status 503; the server is not well"),
@@ -111,7 +111,7 @@ def test_a_server_that_drips_is_broken_off_from_the_tick() -> None:
 
 def test_a_token_is_read_anew_from_its_file(tmp_path: Path) -> None:
     file = tmp_path / "token"
-    token = token_of(str(file), "")
+    token = token_of(str(file))
     with pytest.raises(FetchError, match="no token can be read there"):
         token()
     file.write_text("one\n")
@@ -119,7 +119,7 @@ def test_a_token_is_read_anew_from_its_file(tmp_path: Path) -> None:
     file.write_text("two\nlines")
     with pytest.raises(FetchError, match="characters that no HTTP header may have"):
         token()
-    assert token_of("", "given")() == "given"
+    assert token_of("")() == ""
 
 
 @contextmanager
@@ -127,7 +127,7 @@ def scraping(
     page: PageServer, /, *, limits: Limits = PATIENT, clock: Callable[[], float] = time.monotonic, **changes: object
 ) -> Generator[Scraper]:
     settings = TargetSettings(**{"workload": "chat", "url": page.url, "server": "vllm", **changes})  # type: ignore[arg-type]
-    scraper = Scraper(configured(settings, "r0", "agent.workloads.targets[0]", {}), limits, clock)
+    scraper = Scraper(configured(settings, "r0", "agent.workloads.targets[0]"), limits, clock)
     try:
         yield scraper
     finally:
@@ -230,11 +230,9 @@ def test_health_may_be_elsewhere() -> None:
         ({"server": "generic"}, r"targets\[0\]\.series: missing; name the series of a generic server"),
         ({"series": Series()}, "those of vllm are known; leave it out"),
         ({"server": "generic", "series": Series(active=("a b",))}, r"series\.active: 'a b' is no selector"),
-        ({"token_file": "/x", "token_env": "X"}, "has token_file and token_env"),
-        ({"token_env": "NOT_SET_HERE"}, "NOT_SET_HERE is not set"),
     ],
 )
 def test_settings_that_cannot_work(changes: dict[str, object], says: str) -> None:
     settings = TargetSettings(**{"workload": "w", "url": "http://h:1", "server": "vllm", **changes})  # type: ignore[arg-type]
     with pytest.raises(ConfigError, match=says):
-        configured(settings, "r", "agent.workloads.targets[0]", {})
+        configured(settings, "r", "agent.workloads.targets[0]")

@@ -5,7 +5,6 @@ import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
-import msgspec
 import pytest
 from tests.collectors.attribution.cgroup_tree import MOUNT, CgroupTree, remove, write
 from tests.collectors.workload.workload_pages import Work, vllm
@@ -13,12 +12,12 @@ from tests.collectors.workload.workload_server import page_server, until
 
 from flyball_collectors.agent.diagnosis.doctor import explain
 from flyball_collectors.attribution import AttributionCollector
+from flyball_collectors.parameters import AgentParameters, AttributionParameters, SlurmParameters, WorkloadsParameters
 from flyball_collectors.workload import WorkloadCollector
 from flyball_collectors.workload.discovery.base import Found
 from flyball_collectors.workload.discovery.slurm import JobWatch, find_jobs, replicas_of, variables_of
 from flyball_collectors.workload.discovery.targets import discovered
-from flyball_contracts.config import AgentConfig, Config, SlurmSettings, WorkloadsConfig
-from flyball_contracts.config.attribution import AttributionConfig
+from flyball_contracts.config import Config
 from flyball_contracts.errors import ConfigError
 from flyball_contracts.metrics import WORKLOAD
 
@@ -26,7 +25,7 @@ SCOPE = "/system.slice/slurmstepd.scope"
 SAID = {"FLYBALL_WORKLOAD": "chat", "FLYBALL_SERVER": "vllm", "FLYBALL_METRICS_PORT": "8000"}
 ACTIVE = WORKLOAD.column("flyball.workload.request.active")
 PROLOG = Path(__file__).parents[3] / "infra/slurm/task-prolog"
-FAST = SlurmSettings(enabled=True, folder="/run/jobs", period_s=0.02)
+FAST = SlurmParameters(folder="/run/jobs", period_s=0.02)
 
 
 def job(tree: CgroupTree, number: int, *pids: int) -> Path:
@@ -156,9 +155,9 @@ def test_a_jobs_server_is_a_row_and_names_the_jobs_devices(tree: CgroupTree) -> 
         server.say("/metrics", vllm(Work(active=3)))
         job(tree, 7, 20)
         environ(tree, 20, **SAID | {"FLYBALL_METRICS_PORT": server.url.rpartition(":")[2]})
-        config = WorkloadsConfig(period_s=0.05, slurm=FAST)
+        config = WorkloadsParameters(period_s=0.05, discover=("slurm",), slurm=FAST)
         collector = WorkloadCollector(config, "n1", root=tree.root, environ={})
-        attribution = AttributionCollector(AttributionConfig(), "n1", tree.root)
+        attribution = AttributionCollector(AttributionParameters(), "n1", tree.root)
         attribution.attach(None, [collector])
         try:
             key = ("chat", "7.n1")
@@ -177,10 +176,12 @@ def test_a_jobs_server_is_a_row_and_names_the_jobs_devices(tree: CgroupTree) -> 
 def test_the_doctor_says_what_a_node_with_slurm_lacks(tree: CgroupTree, tmp_path: Path, enabled: bool) -> None:
     job(tree, 7, 20)
     write(tree.root / "proc/stat", "cpu 1 2 3\n")
-    slurm = msgspec.structs.replace(FAST, enabled=enabled)
-    agent = AgentConfig(
-        root=str(tree.root), state_dir=str(tmp_path / "s"), nvml=False, workloads=WorkloadsConfig(slurm=slurm)
+    agent = AgentParameters(
+        root=str(tree.root),
+        state_dir=str(tmp_path / "s"),
+        nvml=False,
+        workloads=WorkloadsParameters(discover=("slurm",) if enabled else (), slurm=FAST),
     )
     (finding,) = [one for one in explain(Config(agent=agent)) if one.name == "workload.slurm"]
     assert not finding.ok
-    assert ("infra/slurm/task-prolog" if enabled else "agent.workloads.slurm.enabled") in finding.remedy
+    assert ("infra/slurm/task-prolog" if enabled else "agent.workloads.discover") in finding.remedy

@@ -46,7 +46,7 @@ class Ground:
             "subjects": [{"kind": "ServiceAccount", "name": "flyball-autoscaler", "namespace": "flyball"}],
         }
         self.plane.apply(binding)
-        scaler = ScalerConfig(metrics=f"{LOOPBACK}:{self.port}", certificate=f"{self.path}.crt", key=f"{self.path}.key")
+        scaler = ScalerConfig(metrics=f"{LOOPBACK}:{self.port}", certificate=f"{self.path}.crt")
         config = str(self.plane.kubeconfig(AUTOSCALER))
         cluster.until(
             lambda: self.plane.request("GET", cluster.deployments(), token=AUTOSCALER)[0] == 200, "the role is bound"

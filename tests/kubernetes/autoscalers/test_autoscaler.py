@@ -215,11 +215,11 @@ def test_settings_that_cannot_serve(ground: Ground, cluster: Cluster) -> None:
         ({"namespaces": ()}, "namespaces: none is named"),
         ({"scaler": ScalerConfig(metrics=f"{LOOPBACK}:0")}, "scaler.certificate: the external metrics API speaks TLS"),
         (
-            {"scaler": ScalerConfig(metrics=f"{LOOPBACK}:0", certificate="/nowhere", key="/nowhere")},
+            {"scaler": ScalerConfig(metrics=f"{LOOPBACK}:0", certificate="/nowhere")},
             "scaler.certificate: /nowhere",
         ),
         (
-            {"scaler": ScalerConfig(metrics="here", certificate=f"{ground.path}.crt", key=f"{ground.path}.key")},
+            {"scaler": ScalerConfig(metrics="here", certificate=f"{ground.path}.crt")},
             "scaler.metrics: here",
         ),
     ):

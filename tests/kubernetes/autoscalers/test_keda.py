@@ -137,9 +137,7 @@ def test_it_answers_those_alone_whom_an_authority_of_ours_knows(ground: Ground, 
     authority = plane.certificate("keda-ca")
     server = plane.certificate("keda-server", host="localhost")
     known, other = plane.certificate("keda-operator", "keda-ca"), plane.certificate("stranger")
-    config = ScalerConfig(
-        keda="127.0.0.1:0", certificate=f"{server}.crt", key=f"{server}.key", client_ca=f"{authority}.crt"
-    )
+    config = ScalerConfig(keda="127.0.0.1:0", certificate=f"{server}.crt", client_ca=f"{authority}.crt")
     platform = AutoscalerPlatform(ground.entry(cluster, scaler=config))
     deployed(cluster, 2)
     try:
@@ -161,8 +159,8 @@ def test_what_cannot_be_served_is_said_at_the_start(ground: Ground, cluster: Clu
     nonsense.write_text("no certificate")
     for scaler in (
         ScalerConfig(keda="here"),
-        ScalerConfig(keda=f"{LOOPBACK}:0", certificate="/nowhere", key="/nowhere"),
-        ScalerConfig(keda=f"{LOOPBACK}:0", certificate=str(nonsense), key=str(nonsense)),
+        ScalerConfig(keda=f"{LOOPBACK}:0", certificate="/nowhere"),
+        ScalerConfig(keda=f"{LOOPBACK}:0", certificate=str(nonsense)),
     ):
         with pytest.raises(ConfigError, match=r"actuator.platforms\[0\].scaler.keda: .*; give a free HOST:PORT"):
             AutoscalerPlatform(ground.entry(cluster, scaler=scaler), "actuator.platforms[0]")

@@ -7,7 +7,6 @@ import numpy as np
 import polars as pl
 import pytest
 
-from flyball_contracts.config import ForecastConfig, SizingConfig
 from flyball_contracts.errors import RecordingError
 from flyball_contracts.records import Demand as Asked, Tick, WorkloadSpec
 from flyball_models.scaling import Observation, band, desired, fresh, number
@@ -17,6 +16,7 @@ from flyball_streams.backtest.demands.traces import open_traces
 from flyball_streams.backtest.kernel import Bounds
 from flyball_streams.backtest.policies import bounds
 from flyball_streams.backtest.policies.cover import cover
+from flyball_streams.engine.parameters import ForecastParameters, SizingParameters
 from flyball_streams.engine.workload.forecast.forecaster import Forecaster
 from flyball_streams.engine.workload.sizing.sizer import Job, Sizer
 
@@ -105,8 +105,8 @@ def test_bounds_do_not_know_what_comes() -> None:
 
 def test_the_engine_policy_asks_for_what_the_sizer_asks_for() -> None:
     config, sizing = (
-        ForecastConfig(levels=(0.05, 0.25, *bounds.LEVELS)),
-        SizingConfig(policy="forecast_band", level=0.9, growth=0.0),
+        ForecastParameters(levels=(0.05, 0.25, *bounds.LEVELS)),
+        SizingParameters(policy="forecast_band", level=0.9, growth=0.0),
     )
     ticks, forecaster = 120, Forecaster(config)
     sizer = Sizer(config, sizing, forecaster)

@@ -8,7 +8,6 @@ from numpy.typing import NDArray
 
 from flyball_contracts.cloudevents import header
 from flyball_contracts.codec import Message, decode_record, frame_message, record_message
-from flyball_contracts.config import ForecastConfig, WorkerConfig
 from flyball_contracts.frame import make_frame
 from flyball_contracts.metrics import GPU, HOST, WORKLOAD
 from flyball_contracts.partitioner import partition_of
@@ -26,14 +25,15 @@ from flyball_contracts.records import (
 )
 from flyball_contracts.topics import DEAD_LETTERS, TELEMETRY, TOPICS
 from flyball_streams.engine import Engine, Incoming
+from flyball_streams.engine.parameters import ForecastParameters, Parameters
 
 PERIOD_NS = 1_000_000_000
 FIRST = 1_750_000_000
 """Tick of the first frames, so that times look like times."""
 START_NS = FIRST * PERIOD_NS
 ONE = dict.fromkeys(TOPICS, 1)
-FORECAST = ForecastConfig(horizon_ticks=4, lead_ticks=2, trust_after_ticks=8, publish_every_ticks=1)
-CONFIG = WorkerConfig(lateness_ticks=2, max_ahead_ticks=20, forecast=FORECAST)
+FORECAST = ForecastParameters(horizon_ticks=4, lead_ticks=2, trust_after_ticks=8, publish_every_ticks=1)
+CONFIG = Parameters(lateness_ticks=2, max_ahead_ticks=20, forecast=FORECAST)
 """One small horizon for all tests: each other one costs a compilation."""
 CELL = "cell-1"
 R = TypeVar("R", bound=Record)
@@ -143,7 +143,7 @@ class Out(NamedTuple):
 class Cell:
     """An engine with one partition of everything, and the agents of some nodes."""
 
-    def __init__(self, *nodes: Inventory, records: Iterable[Record] = (), config: WorkerConfig = CONFIG) -> None:
+    def __init__(self, *nodes: Inventory, records: Iterable[Record] = (), config: Parameters = CONFIG) -> None:
         self.engine = Engine(config, ONE)
         self.agents = [Agent(node) for node in nodes]
         self.engine.feed(told(*nodes, *records))

@@ -26,12 +26,13 @@ from tests.streams.engine.recorded import (
 from tests.streams.engine.scene import START_NS, Cell, Out, inventory, told
 
 from flyball_contracts.codec import Message
-from flyball_contracts.config import FleetConfig, WorkerConfig
+from flyball_contracts.config import FleetConfig
 from flyball_contracts.errors import DecodeError
 from flyball_contracts.topics import DECISIONS, DEMAND, EVENTS, PROPOSALS, TELEMETRY
 from flyball_simulator import Fleet
 from flyball_streams.engine import Engine, Incoming, Lane
 from flyball_streams.engine.node import NodeLane
+from flyball_streams.engine.parameters import Parameters
 
 ROOT = Path(__file__).resolve().parents[3]
 GOLDEN = Path(__file__).parent / "golden" / "decisions.jsonl"
@@ -205,7 +206,7 @@ def test_a_state_from_other_settings_is_refused(batches: Batches) -> None:
 
 
 def test_the_default_fleet_shows_all_kinds_within_ninety_ticks() -> None:
-    fleet, engine = Fleet(FleetConfig(), START_NS), Engine(WorkerConfig())
+    fleet, engine = Fleet(FleetConfig(), START_NS), Engine(Parameters())
     engine.feed(arrived(fleet.messages_at_start()))
     made = [engine.feed(arrived(fleet.tick(i))) for i in range(90)]
     assert kinds(made) == {"Scale", "Migrate", "Preempt"}

@@ -7,9 +7,10 @@ from tests.streams.engine.closed_loop import ClosedLoop
 from tests.streams.engine.scene import spec
 from tests.streams.engine.storms import is_urgent, storms
 
-from flyball_contracts.config import FleetConfig, WorkerConfig
+from flyball_contracts.config import FleetConfig
 from flyball_contracts.records import AnyDecision, Migrate, Preempt, Scale
 from flyball_streams.engine.cell.arbiter import Arbiter
+from flyball_streams.engine.parameters import Parameters
 
 TICK_S = 5.0
 TICKS = 240
@@ -17,7 +18,7 @@ TICKS = 240
 
 @pytest.mark.parametrize("refuse_every", [0, 3])
 def test_the_demo_has_no_storms(refuse_every: int) -> None:
-    worker = WorkerConfig()
+    worker = Parameters()
     loop = ClosedLoop(FleetConfig(tick_s=TICK_S), worker, refuse_every)
     loop.run(TICKS)
     found = storms(loop.decisions, loop.outcomes, worker.sizing.cooldown_s)
@@ -28,7 +29,7 @@ def test_the_demo_has_no_storms(refuse_every: int) -> None:
 
 def court(*records: object) -> Court:
     made = Court(*records)  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
-    made.arbiter = Arbiter(made.arbiter.cell, WorkerConfig(), made.directory)
+    made.arbiter = Arbiter(made.arbiter.cell, Parameters(), made.directory)
     return made
 
 

@@ -14,12 +14,13 @@ from tests.streams.engine.scene import START_NS
 from tests.streams.worker.rig import PARTITIONS, incoming
 
 from flyball_contracts.codec import Message
-from flyball_contracts.config import Config, KafkaConfig, WorkerConfig
+from flyball_contracts.config import Config, KafkaConfig
 from flyball_contracts.errors import TransportError
 from flyball_contracts.topics import EVENTS, TELEMETRY
 from flyball_simulator import Fleet
 from flyball_streams.broker import ApiKey, EmbeddedBroker, Fault
 from flyball_streams.engine import Incoming
+from flyball_streams.engine.parameters import Parameters
 from flyball_streams.worker.host import LaneHost
 from flyball_streams.worker.identity import TopicIds
 from flyball_streams.worker.tables import TableReader
@@ -68,7 +69,7 @@ def test_snapshots_wait_for_a_moment_of_rest(broker: EmbeddedBroker, monkeypatch
     monkeypatch.setattr("flyball_streams.worker.host.time", clock)
     fleet = Fleet(SMALL, START_NS)
     send(broker, fleet.messages_at_start())
-    worker = msgspec.structs.replace(WorkerConfig(), app="order", snapshot_every_s=10.0)
+    worker = msgspec.structs.replace(Parameters(), app="order", snapshot_every_s=10.0)
     host = LaneHost(Config(kafka=KafkaConfig(bootstrap=broker.bootstrap), worker=worker), PARTITIONS, "test-order")
     host.start()
     host.resume(PLACES)
@@ -100,7 +101,7 @@ def test_no_snapshot_includes_what_the_broker_did_not_take(broker: EmbeddedBroke
     send(broker, fleet.messages_at_start())
     batches = telemetry(fleet)
     kafka = KafkaConfig(bootstrap=broker.bootstrap, client={"delivery.timeout.ms": "3000"})
-    worker = msgspec.structs.replace(WorkerConfig(), app="order", snapshot_every_s=0.001)
+    worker = msgspec.structs.replace(Parameters(), app="order", snapshot_every_s=0.001)
     host = LaneHost(Config(kafka=kafka, worker=worker), PARTITIONS, "test-order")
     host.start()
     host.resume(PLACES)

@@ -20,7 +20,7 @@ def out_of_hours(case: Case) -> Verdict | None:
 
 def _closed(policy: GuardPolicy, now_ns: int) -> Verdict | None:
     now = datetime.fromtimestamp(now_ns // 1_000_000_000, UTC)
-    for window in policy.never_during:
+    for window in policy.windows(policy.never_during):
         for span in _spans(window):
             since_min = _since(span, now, window)
             if since_min < span.length_min:
@@ -28,12 +28,19 @@ def _closed(policy: GuardPolicy, now_ns: int) -> Verdict | None:
                 return refuse(
                     "window", f"policy {policy.name!r} allows nothing until {end}; wait, or end the freeze", policy.name
                 )
-    if not policy.only_during or any(
-        _since(span, now, window) < span.length_min for window in policy.only_during for span in _spans(window)
+    allowed = policy.windows(policy.only_during)
+    if not allowed or any(
+        _since(span, now, window) < span.length_min
+        for window in policy.windows(policy.only_during)
+        for span in _spans(window)
     ):
         return None
     wait_min, window = min(
-        ((WEEK_MIN - _since(span, now, window), window) for window in policy.only_during for span in _spans(window)),
+        (
+            (WEEK_MIN - _since(span, now, window), window)
+            for window in policy.windows(policy.only_during)
+            for span in _spans(window)
+        ),
         key=lambda found: found[0],
     )
     opens = _later(now, window, wait_min)

@@ -13,6 +13,7 @@ from pathlib import Path
 from threading import Event
 from typing import Any
 
+from flyball_actuators.platforms.autoscaler.certificate import key_of
 from flyball_actuators.platforms.autoscaler.horizontal import METRIC
 from flyball_actuators.platforms.autoscaler.metrics_api import target_of
 from flyball_actuators.platforms.autoscaler.wanted import Wanted
@@ -68,7 +69,7 @@ def keda_serving(wanted: Wanted, config: ScalerConfig, where: str) -> Generator[
     host, _, port = config.keda.rpartition(":")
     try:
         if config.certificate:
-            parts = [Path(file).read_bytes() for file in (config.key, config.certificate)]
+            parts = [Path(file).read_bytes() for file in (key_of(config), config.certificate)]
             authority = Path(config.client_ca).read_bytes() if config.client_ca else None
             credentials = grpc.ssl_server_credentials(
                 [(parts[0], parts[1])], authority, require_client_auth=authority is not None

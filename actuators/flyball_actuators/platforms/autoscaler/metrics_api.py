@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 from urllib.parse import parse_qs, unquote, urlsplit
 
+from flyball_actuators.platforms.autoscaler.certificate import key_of
 from flyball_actuators.platforms.autoscaler.horizontal import METRIC
 from flyball_actuators.platforms.autoscaler.wanted import Wanted
 from flyball_actuators.platforms.base import PlatformError, Rejected
@@ -72,7 +73,7 @@ def metrics_serving(wanted: Wanted, api: Api, config: ScalerConfig, where: str) 
 
     Raises :class:`ConfigError` for an address, a certificate or a cluster that does not serve.
     """
-    if not (config.certificate and config.key):
+    if not config.certificate:
         raise ConfigError(
             f"{where}.scaler.certificate: the external metrics API speaks TLS; name a certificate and its key"
         )
@@ -81,7 +82,7 @@ def metrics_serving(wanted: Wanted, api: Api, config: ScalerConfig, where: str) 
     context.verify_mode = ssl.CERT_REQUIRED
     try:
         context.load_verify_locations(cadata=proxy.authorities)
-        context.load_cert_chain(config.certificate, config.key)
+        context.load_cert_chain(config.certificate, key_of(config))
     except (OSError, ValueError) as error:
         raise ConfigError(f"{where}.scaler.certificate: {config.certificate}: {error}; name PEM files") from error
     host, _, port = config.metrics.rpartition(":")
@@ -111,7 +112,7 @@ class _Server(ThreadingHTTPServer):
     open: set[ssl.SSLSocket]
 
     def secure(self, context: ssl.SSLContext, config: ScalerConfig) -> None:
-        self.context, self.files, self.open = context, (config.certificate, config.key), set()
+        self.context, self.files, self.open = context, (config.certificate, key_of(config)), set()
         self.changed = self._changed()
 
     def get_request(self) -> tuple[Any, Any]:

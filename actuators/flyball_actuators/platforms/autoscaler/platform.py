@@ -50,7 +50,7 @@ class AutoscalerPlatform:
                 f"{where}.scaler: nothing is served; set metrics: HOST:PORT for HorizontalPodAutoscalers, or "
                 "keda: HOST:PORT for KEDA"
             )
-        self._api = Api(entry.kubeconfig, entry.context, entry.timeout_s, where)
+        self._api = Api(entry.kubeconfig, entry.timeout_s, where)
         self._targets = Targets(self._api, entry.namespaces, SCALED)
         self._wanted = Wanted(self._targets, entry.namespaces)
         with ExitStack() as stack:

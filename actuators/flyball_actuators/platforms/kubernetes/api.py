@@ -47,7 +47,7 @@ class Api:
     ``where`` names the entry of the configuration in errors. Raises :class:`ConfigError` without credentials.
     """
 
-    def __init__(self, kubeconfig: str, context: str, timeout_s: float, where: str) -> None:
+    def __init__(self, kubeconfig: str, timeout_s: float, where: str) -> None:
         try:
             config: Any = import_module("kubernetes.config")
             client: Any = import_module("kubernetes.client")
@@ -57,7 +57,7 @@ class Api:
         settings = client.Configuration()
         try:
             if kubeconfig:
-                config.load_kube_config(kubeconfig, context or None, settings)
+                config.load_kube_config(kubeconfig, None, settings)
             else:
                 config.load_incluster_config(settings)
         except (config.ConfigException, OSError) as error:

@@ -33,7 +33,7 @@ class KubernetesPlatform:
     def __init__(self, entry: PlatformConfig, where: str = "platform") -> None:
         if not entry.namespaces:
             raise ConfigError(f"{where}.namespaces: none is named; list those whose workloads Flyball may command")
-        self._api = Api(entry.kubeconfig, entry.context, entry.timeout_s, where)
+        self._api = Api(entry.kubeconfig, entry.timeout_s, where)
         self._targets = Targets(self._api, entry.namespaces)
         self._migrations = Migrations(self._api)
 

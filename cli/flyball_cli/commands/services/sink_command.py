@@ -16,7 +16,7 @@ def command(
 ) -> None:
     """Write telemetry, demand, forecasts, decisions and outcomes to a time-series store.
 
-    The token is read from the environment variable that `influx.token_env` names.
+    The token is read from the environment variable INFLUX_TOKEN.
 
     \b
     Example:

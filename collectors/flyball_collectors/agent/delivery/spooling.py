@@ -12,7 +12,7 @@ _LOG = logging.getLogger(__name__)
 
 def spool_folder(config: AgentConfig, node: str) -> Path:
     """Folder of this node's spool: ``spool_dir``, else one in the state folder."""
-    return (Path(config.spool_dir) if config.spool_dir else state_folder(config)) / f"spool-{file_name(node)}"
+    return state_folder(config) / f"spool-{file_name(node)}"
 
 
 def open_spool(config: AgentConfig, node: str) -> Spool | None:
@@ -25,7 +25,7 @@ def open_spool(config: AgentConfig, node: str) -> Spool | None:
     except OSError as error:
         reason = "another agent uses it" if isinstance(error, BlockingIOError) else error.strerror
         _LOG.warning(
-            "there is no spool in %s (%s); what memory cannot hold while Kafka is away is dropped: set agent.spool_dir "
+            "there is no spool in %s (%s); what memory cannot hold while Kafka is away is dropped: set agent.state_dir "
             "to a folder that the agent may write to, or agent.spool_bytes to 0",
             folder,
             reason,

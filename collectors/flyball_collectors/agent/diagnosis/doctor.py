@@ -27,9 +27,11 @@ from flyball_collectors.kmsg import KernelLog
 from flyball_collectors.nvml import Absent, NvmlCollector, open_nvml
 from flyball_collectors.nvml.binding import Binding, NoBinding
 from flyball_collectors.nvml.comparison import Compared, compare
+from flyball_collectors.parameters import AgentParameters, AttributionParameters
 from flyball_collectors.workload import WorkloadCollector
 from flyball_collectors.workload.discovery.slurm import find_jobs
 from flyball_contracts.config import AgentConfig, Config
+from flyball_contracts.config.constants import with_constants
 from flyball_contracts.errors import ConfigError
 from flyball_contracts.metrics import GPU
 
@@ -86,8 +88,8 @@ def explain(config: Config, *, wait: Callable[[float], object] = time.sleep) -> 
             findings.append(_attribution(agent, collector))
     for collector in sources.collectors:
         collector.close()
-    if not agent.workloads.slurm.enabled and (jobs := len(find_jobs(Path(agent.root)))):
-        remedy = "set agent.workloads.slurm.enabled to true, and install infra/slurm/task-prolog"
+    if "slurm" not in agent.workloads.discover and (jobs := len(find_jobs(Path(agent.root)))):
+        remedy = "add slurm to agent.workloads.discover, and install infra/slurm/task-prolog"
         findings.append(Finding("workload.slurm", False, f"{jobs} Slurm jobs run here and may announce pages", remedy))
     return findings
 
@@ -98,7 +100,7 @@ def compare_gpus(config: Config, *, wait: Callable[[float], object] = time.sleep
     Raises :class:`ConfigError` where one of the two is not to be had.
     """
     agent = config.agent
-    opened = open_nvml(look(agent).node, Path(agent.root), agent.gpu)
+    opened = open_nvml(look(agent).node, Path(agent.root), with_constants(AgentParameters, agent).gpu)
     if isinstance(opened, Absent):
         raise ConfigError(f"{opened.reason}; {opened.remedy}")
     try:
@@ -158,14 +160,14 @@ def _unwell(kind: str, problems: Mapping[str, str | None]) -> Iterator[Finding]:
 
 
 def _attribution(agent: AgentConfig, collector: AttributionCollector) -> Finding:
-    root, settings = Path(agent.root), agent.attribution
+    root, settings = Path(agent.root), with_constants(AttributionParameters, agent.attribution)
     if not text_of(root / "proc/1/cgroup"):
         remedy = "mount /proc without hidepid, or with gid= of the agent's group"
         return Finding("attribution", False, "whose the processes on the devices are cannot be told", remedy)
     mount, logs = unified_folder(root), root / settings.pod_logs.lstrip("/")
     pods = any(owner.runtime == "kubernetes" for owner in find_groups(mount, settings.groups)) if mount else False
     if pods and not os.access(logs, os.R_OK | os.X_OK):
-        remedy = "let the agent's user list agent.attribution.pod_logs; in a container mount it"
+        remedy = f"let the agent's user list {logs}; in a container mount it"
         return Finding("attribution", False, f"pods have no names, for {logs} cannot be listed", remedy)
     collector.read(0, 1)
     runtimes = Counter(one.runtime or "process" for one in collector.parts().allocations)
@@ -188,7 +190,7 @@ def _spool(agent: AgentConfig) -> Finding:
     folder = spool_folder(agent, look(agent).node)
     if _writable(folder):
         return Finding("agent.spool", True, f"up to {agent.spool_bytes / 2**20:.4g} MiB wait in {folder} for Kafka")
-    remedy = "set agent.spool_dir to a folder of the agent's user"
+    remedy = "set agent.state_dir to a folder of the agent's user"
     return Finding("agent.spool", False, f"{folder} cannot be written; an outage of Kafka loses records", remedy)
 
 
@@ -233,7 +235,7 @@ def _energy(root: Path) -> Finding:
 def _cloud(collector: CloudCollector) -> Finding:
     collector.poll()
     if collector.reason:
-        remedy = "let the agent reach the metadata service, or set agent.cloud.provider to none"
+        remedy = "let the agent reach the metadata service, or set agent.provider"
         return Finding("cloud", False, collector.reason, remedy)
     place = collector.parts().place
     where = place.availability_zone or place.region

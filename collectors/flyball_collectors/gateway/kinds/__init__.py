@@ -7,7 +7,8 @@ from flyball_collectors.gateway.kinds.envoy import ENVOY
 from flyball_collectors.gateway.kinds.inference_extension import INFERENCE_EXTENSION
 from flyball_collectors.gateway.kinds.keda_http import KEDA_HTTP
 from flyball_collectors.gateway.kinds.keda_queue import KEDA_QUEUE
-from flyball_contracts.config import GatewayKind, GatewaySeries
+from flyball_collectors.parameters import GatewaySeries
+from flyball_contracts.config import GatewayKind
 
 KINDS: Mapping[GatewayKind, Kind] = {
     "envoy": ENVOY,

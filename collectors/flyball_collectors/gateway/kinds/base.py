@@ -3,8 +3,8 @@
 from collections.abc import Callable
 from typing import NamedTuple
 
+from flyball_collectors.parameters import GatewaySeries
 from flyball_collectors.workload.scraping.page import Sample
-from flyball_contracts.config import GatewaySeries
 
 
 class Kind(NamedTuple):

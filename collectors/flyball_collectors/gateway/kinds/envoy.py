@@ -5,7 +5,7 @@ it. Retries count as requests. ``?usedonly&filter=`` makes the page small.
 """
 
 from flyball_collectors.gateway.kinds.base import Kind
-from flyball_contracts.config import GatewaySeries
+from flyball_collectors.parameters import GatewaySeries
 
 ENVOY = Kind(
     GatewaySeries(

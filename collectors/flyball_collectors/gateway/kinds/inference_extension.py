@@ -6,7 +6,7 @@ asked for: replicas report them themselves.
 """
 
 from flyball_collectors.gateway.kinds.base import Kind
-from flyball_contracts.config import GatewaySeries
+from flyball_collectors.parameters import GatewaySeries
 
 INFERENCE_EXTENSION = Kind(
     GatewaySeries(

@@ -5,7 +5,7 @@ label ``host``, newer ones by ``route_name``.
 """
 
 from flyball_collectors.gateway.kinds.base import Kind
-from flyball_contracts.config import GatewaySeries
+from flyball_collectors.parameters import GatewaySeries
 
 KEDA_HTTP = Kind(
     GatewaySeries(

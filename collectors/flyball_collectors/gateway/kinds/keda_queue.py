@@ -8,8 +8,8 @@ metric.
 import msgspec
 
 from flyball_collectors.gateway.kinds.base import Kind
+from flyball_collectors.parameters import GatewaySeries
 from flyball_collectors.workload.scraping.page import PageError, Sample
-from flyball_contracts.config import GatewaySeries
 
 
 class Count(msgspec.Struct, rename="pascal"):

@@ -13,7 +13,7 @@ from flyball_collectors.nvml.calls.library import (
     NvmlError,
 )
 from flyball_collectors.nvml.collector import NvmlCollector
-from flyball_contracts.config.nvml import GpuConfig
+from flyball_collectors.parameters import GpuParameters
 
 _REMEDIES = {
     NO_PERMISSION: "give the agent's user access to /dev/nvidia*",
@@ -31,7 +31,7 @@ class Absent(NamedTuple):
 
 
 def open_nvml(
-    node: str, root: Path = Path("/"), settings: GpuConfig | None = None, *, library: str = LIBRARY
+    node: str, root: Path = Path("/"), settings: GpuParameters | None = None, *, library: str = LIBRARY
 ) -> NvmlCollector | Absent:
     """Collector of this node's GPUs, or why there is none; never raises."""
     try:
@@ -42,7 +42,7 @@ def open_nvml(
     try:
         count = nvml.count()
         if count:
-            return NvmlCollector(nvml, node, count, root, settings or GpuConfig())
+            return NvmlCollector(nvml, node, count, root, settings or GpuParameters())
         reason = "NVML sees no GPU"
     except NvmlError as error:
         reason = f"NVML does not tell the number of GPUs: {error}"

@@ -13,9 +13,9 @@ from urllib.parse import quote
 
 import msgspec
 
+from flyball_collectors.parameters import KubernetesParameters
 from flyball_collectors.workload.discovery.base import Found
 from flyball_collectors.workload.scraping.fetch import Fetcher, FetchError, token_of
-from flyball_contracts.config.workload import KubernetesSettings
 from flyball_contracts.errors import ConfigError
 
 _LOG = logging.getLogger(__name__)
@@ -66,7 +66,7 @@ def pods_of(body: bytes) -> tuple[Found, ...]:
     try:
         listed = msgspec.json.decode(body, type=_PodList)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        raise FetchError(f"not a list of pods ({error}); check agent.workloads.kubernetes.url") from error
+        raise FetchError(f"not a list of pods ({error}); see KUBERNETES_SERVICE_HOST") from error
     found = (_found(pod) for pod in listed.items if pod.status.phase in _LIVE)
     return tuple(one for one in found if one is not None)
 
@@ -100,7 +100,7 @@ class PodWatch:
     Raises :class:`ConfigError` where there is no API server to ask.
     """
 
-    def __init__(self, settings: KubernetesSettings, node: str, timeout_s: float, environ: Mapping[str, str]) -> None:
+    def __init__(self, settings: KubernetesParameters, node: str, timeout_s: float, environ: Mapping[str, str]) -> None:
         self.errors = 0
         self.problem: str | None = None
         self.found: tuple[Found, ...] = ()
@@ -108,7 +108,7 @@ class PodWatch:
         name = quote(settings.node or node, safe="")
         self._path = f"/api/v1/pods?fieldSelector=spec.nodeName%3D{name}&resourceVersion=0"
         url = settings.url.rstrip("/") or _in_cluster(environ)
-        token = token_of(settings.token_file, "")
+        token = token_of(settings.token_file)
         self._server = Fetcher(url, timeout_s, _LIST_BYTES, token, settings.ca_file)
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run, name="kubernetes-pods", daemon=True)
@@ -145,6 +145,8 @@ class PodWatch:
 def _in_cluster(environ: Mapping[str, str]) -> str:
     host, port = environ.get("KUBERNETES_SERVICE_HOST", ""), environ.get("KUBERNETES_SERVICE_PORT", "443")
     if not host:
-        where = "agent.workloads.kubernetes.enabled"
-        raise ConfigError(f"{where}: this is no pod (KUBERNETES_SERVICE_HOST is not set); set url, or enabled to false")
+        where = "agent.workloads.discover"
+        raise ConfigError(
+            f"{where}: the agent is no pod (KUBERNETES_SERVICE_HOST is not set); run it as one, or take kubernetes away"
+        )
     return f"https://[{host}]:{port}" if ":" in host else f"https://{host}:{port}"

@@ -18,8 +18,8 @@ from pathlib import Path
 
 from flyball_collectors.attribution.groups import find_groups
 from flyball_collectors.kernel import text_of
+from flyball_collectors.parameters import SlurmParameters
 from flyball_collectors.workload.discovery.base import Found
-from flyball_contracts.config.workload import SlurmSettings
 
 _LOG = logging.getLogger(__name__)
 _PREFIX = "FLYBALL_"
@@ -71,7 +71,7 @@ class JobWatch:
     It has a thread of its own because the kernel lets nobody read the environment of a process that hangs in it.
     """
 
-    def __init__(self, settings: SlurmSettings, node: str, root: Path) -> None:
+    def __init__(self, settings: SlurmParameters, node: str, root: Path) -> None:
         self.errors = 0
         self.problem: str | None = None
         self.found: tuple[Found, ...] = ()

@@ -1,27 +1,25 @@
 """From configuration and discovery to what is scraped."""
 
-from collections.abc import Mapping
 from typing import NamedTuple, cast, get_args
 from urllib.parse import urlsplit
 
 from flyball_collectors.workload.discovery.base import Found
 from flyball_collectors.workload.scraping.fetch import token_of
-from flyball_collectors.workload.scraping.meter import Alternatives
+from flyball_collectors.workload.scraping.meter import Alternatives, Work
 from flyball_collectors.workload.scraping.scraper import Target
 from flyball_collectors.workload.servers import SERVERS
-from flyball_contracts.config.workload import ServerName, TargetSettings, Work
+from flyball_contracts.config.workload import ServerName, TargetSettings
 from flyball_contracts.errors import ConfigError
-from flyball_contracts.security.secret import secret
 
 _DEFAULT_PATH = "/metrics"
 
 
-def configured(settings: TargetSettings, replica: str, where: str, environ: Mapping[str, str]) -> Target:
+def configured(settings: TargetSettings, replica: str, where: str) -> Target:
     """Target of the configuration; ``where`` is its place in that.
 
-    Raises :class:`ConfigError` for series that are missing, not needed or not readable, and for an absent secret.
+    Raises :class:`ConfigError` for series that are missing, not needed or not readable.
     """
-    server = SERVERS[settings.server]
+    server = SERVERS[cast(ServerName, settings.server)]
     if settings.server == "generic" and settings.series is None:
         known = ", ".join(name for name in SERVERS if name != "generic")
         raise ConfigError(
@@ -31,9 +29,6 @@ def configured(settings: TargetSettings, replica: str, where: str, environ: Mapp
         raise ConfigError(
             f"{where}.series: those of {settings.server} are known; leave it out, or set server to generic"
         )
-    if settings.token_file and settings.token_env:
-        raise ConfigError(f"{where}: has token_file and token_env; leave one out")
-    value = secret(environ, settings.token_env, f"{where}.token_env", in_header=True) if settings.token_env else ""
     base_url, path = split_url(settings.url)
     health = settings.health or server.health
     return Target(
@@ -43,9 +38,9 @@ def configured(settings: TargetSettings, replica: str, where: str, environ: Mapp
         path=path,
         health_url=health if health.startswith("http") or not health else base_url + health,
         series=Alternatives(settings.series or server.series, f"{where}.series"),
-        work=settings.work,
+        work=Work() if settings.token_weights is None else Work("tokens", *settings.token_weights),
         match=tuple(settings.match.items()),
-        token=token_of(settings.token_file, value),
+        token=token_of(settings.token_file),
         ca_file=settings.ca_file,
     )
 
@@ -100,7 +95,7 @@ def discovered(found: Found) -> Target:
         series=Alternatives(server.series, who),
         work=Work(unit="tokens" if found.work == "tokens" else "requests"),
         match=(),
-        token=token_of("", ""),
+        token=token_of(""),
         ca_file="",
     )
 

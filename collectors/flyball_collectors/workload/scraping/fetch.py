@@ -151,14 +151,14 @@ class _UnixConnection(http.client.HTTPConnection):
 
 def _advice(status: int) -> str:
     if status in (401, 403):
-        return "check token_file or token_env, and what the token allows"
+        return "check token_file, and what the token allows"
     if 300 <= status < 400:
         return "a redirect; set url to where it leads"
     return "check url" if status < 500 else "the server is not well"
 
 
-def token_of(file: str, value: str) -> Token:
-    """What gives the bearer token: the content of a file, read anew each time, else ``value``.
+def token_of(file: str) -> Token:
+    """What gives the bearer token: the content of a file, read anew each time; none without one.
 
     Raises :class:`FetchError` when asked while the file cannot be read.
     """
@@ -172,4 +172,4 @@ def token_of(file: str, value: str) -> Token:
             raise FetchError(f"{file}: holds characters that no HTTP header may have; put one token there")
         return token
 
-    return read if file else lambda: value
+    return read if file else lambda: ""

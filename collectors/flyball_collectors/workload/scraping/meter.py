@@ -1,13 +1,15 @@
 """From one page to the next: what a server did in between."""
 
 from collections.abc import Mapping, Sequence
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 from flyball_collectors.base import NAN, Counters
+from flyball_collectors.parameters import KnownSeries
 from flyball_collectors.workload.scraping.histogram import quantile
 from flyball_collectors.workload.scraping.page import PageError, Sample
 from flyball_collectors.workload.scraping.selector import Samples, Terms, parse_terms
-from flyball_contracts.config.workload import Series, Work
+from flyball_contracts.config.constants import with_constants
+from flyball_contracts.config.workload import Series
 
 _PLAIN = (
     *("arrived", "ended", "failed", "active", "queued", "tokens_in", "tokens_out"),
@@ -36,11 +38,20 @@ class ServerReading(NamedTuple):
     ready: float = NAN
 
 
+class Work(NamedTuple):
+    """The unit of ``work.rate``, that of ``capacity_per_replica``: requests, or tokens with a weight for each kind."""
+
+    unit: Literal["requests", "tokens"] = "requests"
+    input_weight: float = 1.0
+    output_weight: float = 1.0
+
+
 class Alternatives:
     """The parsed selectors of :class:`Series`, by its field names."""
 
-    def __init__(self, series: Series, where: str) -> None:
+    def __init__(self, section: Series, where: str) -> None:
         """Raise :class:`ConfigError` for a selector that cannot be read; ``where`` is its place."""
+        series = with_constants(KnownSeries, section)
 
         def parsed(field: str, *endings: str) -> tuple[tuple[Terms, ...], ...]:
             texts: tuple[str, ...] = getattr(series, field)

@@ -7,10 +7,9 @@ from urllib.parse import urlsplit
 
 from flyball_collectors.base import NAN
 from flyball_collectors.workload.scraping.fetch import Fetcher, Token
-from flyball_collectors.workload.scraping.meter import Alternatives, Meter, ServerReading
+from flyball_collectors.workload.scraping.meter import Alternatives, Meter, ServerReading, Work
 from flyball_collectors.workload.scraping.page import Reader
 from flyball_collectors.workload.scraping.poller import Limits, Place, Poller
-from flyball_contracts.config.workload import Work
 
 
 class Target(NamedTuple):

@@ -5,9 +5,9 @@ With the TensorRT-LLM and vLLM backends it knows of tokens, and with the former 
 need ``--metrics-config summary_latencies=true``.
 """
 
-from flyball_contracts.config.workload import Series
+from flyball_collectors.parameters import KnownSeries
 
-TRITON = Series(
+TRITON = KnownSeries(
     ended=("nv_inference_request_success + nv_inference_request_failure",),
     failed=('nv_inference_request_failure{reason!="CANCELED"}',),
     active=('nv_trt_llm_request_metrics{request_type="scheduled"}',),

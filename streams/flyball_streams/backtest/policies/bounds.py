@@ -8,10 +8,10 @@ import jax.numpy as jnp
 import numpy as np
 from numpy.typing import NDArray
 
-from flyball_contracts.config import ForecastConfig, SizingConfig
 from flyball_models.forecast import conformal, damped
 from flyball_streams.backtest.demands.demand import DAY_S, WEEK_S, Demand, Floats
 from flyball_streams.backtest.kernel import Bounds
+from flyball_streams.engine.parameters import ForecastParameters, SizingParameters
 from flyball_streams.engine.workload.forecast.forecaster import GROWTH
 
 MINUTE_S = 60
@@ -70,10 +70,10 @@ class Engine:
         self,
         demands: list[Demand],
         cold_starts_s: tuple[float, ...],
-        forecast: ForecastConfig | None = None,
-        sizing: SizingConfig | None = None,
+        forecast: ForecastParameters | None = None,
+        sizing: SizingParameters | None = None,
     ) -> None:
-        forecast, sizing = forecast or ForecastConfig(), sizing or SizingConfig()
+        forecast, sizing = forecast or ForecastParameters(), sizing or SizingParameters()
         ticks = min(len(d.work) for d in demands) // TICK_S
         self.present = np.stack([d.work[: ticks * TICK_S].reshape(ticks, TICK_S).mean(axis=1) for d in demands], axis=1)
         levels = tuple(sorted({*LEVELS, *(x for x in forecast.levels if x < LEVELS[0])}))
@@ -108,7 +108,7 @@ class _Forecast(NamedTuple):
 
 
 def _settings(
-    forecast: ForecastConfig, sizing: SizingConfig, levels: tuple[float, ...], cold_starts_s: tuple[float, ...]
+    forecast: ForecastParameters, sizing: SizingParameters, levels: tuple[float, ...], cold_starts_s: tuple[float, ...]
 ) -> _Forecast:
     horizons = forecast.horizon_ticks
     spans: list[tuple[int, int]] = []

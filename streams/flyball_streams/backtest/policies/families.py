@@ -5,7 +5,6 @@ from typing import NamedTuple
 
 import numpy as np
 
-from flyball_contracts.config import SizingConfig
 from flyball_models.scaling import (
     Policy,
     band,
@@ -21,6 +20,7 @@ from flyball_streams.backtest.kernel import Bounds
 from flyball_streams.backtest.policies import bounds as ahead
 from flyball_streams.backtest.policies.known import Known
 from flyball_streams.backtest.run import NO_BOUNDS
+from flyball_streams.engine.parameters import SizingParameters
 from flyball_streams.engine.workload.forecast.forecaster import nearest
 
 BUDGET = 40
@@ -92,7 +92,7 @@ def _oracle(conditions: Conditions) -> list[Setting]:
 
 
 def _forecast_band(conditions: Conditions) -> list[Setting]:
-    sizing = SizingConfig()
+    sizing = SizingParameters()
     found: list[Setting] = []
     for level, tau in enumerate(ahead.LEVELS):
         bounds = conditions.known.forecast(conditions.cold_start_s, level)
@@ -119,12 +119,12 @@ def _headroom(conditions: Conditions) -> list[Setting]:
 
 def _bounds(conditions: Conditions) -> Bounds:
     """What the worker lets a forecast say."""
-    return conditions.known.forecast(conditions.cold_start_s, nearest(ahead.LEVELS, SizingConfig().forecast_level))
+    return conditions.known.forecast(conditions.cold_start_s, nearest(ahead.LEVELS, SizingParameters().forecast_level))
 
 
 def _limits() -> headroom.Limits:
     """Those of the sizer and the arbiter."""
-    sizing = SizingConfig()
+    sizing = SizingParameters()
     return headroom.Limits(
         sizing.tolerance, sizing.max_scale_in, sizing.growth, sizing.cooldown_s, sizing.reversal_cooldown_s
     )
@@ -132,7 +132,7 @@ def _limits() -> headroom.Limits:
 
 def _slo_headroom(conditions: Conditions) -> list[Setting]:
     """What the worker does: with the forecast that may raise it, and the limits of the sizer and the arbiter."""
-    bounds, hold = _bounds(conditions), round(SizingConfig().stabilization_window_s / 60)
+    bounds, hold = _bounds(conditions), round(SizingParameters().stabilization_window_s / 60)
     return [
         Setting(
             headroom.tracking(
@@ -147,7 +147,7 @@ def _slo_headroom(conditions: Conditions) -> list[Setting]:
 
 def _lead_time_headroom(conditions: Conditions) -> list[Setting]:
     """What the worker does when it is told to; see :func:`_slo_headroom`."""
-    bounds, hold = _bounds(conditions), round(SizingConfig().stabilization_window_s / 60)
+    bounds, hold = _bounds(conditions), round(SizingParameters().stabilization_window_s / 60)
     level, cold_start_s, delay_s = LEVEL_MINUTES[0], conditions.cold_start_s, conditions.delay_s
     return [
         Setting(

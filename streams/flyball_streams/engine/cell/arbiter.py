@@ -2,7 +2,6 @@
 
 from collections.abc import Iterator
 
-from flyball_contracts.config import WorkerConfig
 from flyball_contracts.ids import NS_PER_S
 from flyball_contracts.records import AnyDecision, Outcome, Proposal, Tick
 from flyball_streams.engine.cell.actions.migrate import FAILING, migrate
@@ -14,6 +13,7 @@ from flyball_streams.engine.cell.memory import Memory
 from flyball_streams.engine.cell.mix import choose
 from flyball_streams.engine.cell.sight import Sight
 from flyball_streams.engine.known import Known
+from flyball_streams.engine.parameters import Parameters
 
 QUARANTINE_S = 600.0
 QUARANTINE_TICKS = 60
@@ -27,7 +27,7 @@ class Arbiter:
     neither orders it again nor gives the same GPUs to somebody else.
     """
 
-    def __init__(self, cell: str, config: WorkerConfig, directory: Known) -> None:
+    def __init__(self, cell: str, config: Parameters, directory: Known) -> None:
         self.cell = cell
         self.config = config
         self.directory = directory

@@ -3,7 +3,6 @@
 from collections.abc import Hashable, Iterable, Mapping
 from typing import Any
 
-from flyball_contracts.config import WorkerConfig
 from flyball_contracts.ids import NS_PER_S, decision_id
 from flyball_contracts.records import Effect, Evidence, Proposal, Tick, WorkloadSpec
 from flyball_streams.engine.cell.actions.victims import Holders
@@ -13,6 +12,7 @@ from flyball_streams.engine.cell.pace import Pace
 from flyball_streams.engine.cell.placement import Place, Placement
 from flyball_streams.engine.cell.sight import Sight
 from flyball_streams.engine.known import Known, Replica
+from flyball_streams.engine.parameters import Parameters
 
 POLICY = "flyball-cell-2"
 LIVES_TICKS = 3
@@ -27,7 +27,7 @@ class Cycle:
     """
 
     def __init__(
-        self, cell: str, config: WorkerConfig, directory: Known, memory: Memory, sight: Sight, tick: Tick
+        self, cell: str, config: Parameters, directory: Known, memory: Memory, sight: Sight, tick: Tick
     ) -> None:
         self.cell = cell
         self.config = config

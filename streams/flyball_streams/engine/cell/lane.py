@@ -6,7 +6,6 @@ from typing import NamedTuple
 import msgspec
 
 from flyball_contracts.codec import Message, record_message
-from flyball_contracts.config import WorkerConfig
 from flyball_contracts.ids import NS_PER_S
 from flyball_contracts.records import Proposal, ProposalTick, TableOffsets, Tick
 from flyball_streams.engine.cell.arbiter import Arbiter
@@ -16,6 +15,7 @@ from flyball_streams.engine.gate import FORGET_TICKS, STAGGER, Gate
 from flyball_streams.engine.lane import Incoming, check_period, take_records
 from flyball_streams.engine.offsets import NOWHERE, as_read, farther
 from flyball_streams.engine.packing import pack, pack_struct, reading, unpack, unpack_struct
+from flyball_streams.engine.parameters import Parameters
 from flyball_streams.engine.stats import LaneStats, count
 from flyball_streams.engine.view import View
 
@@ -84,9 +84,7 @@ class CellLane:
     There are ``workload_partitions`` workload lanes (0: unknown), each of which publishes each tick.
     """
 
-    def __init__(
-        self, partition: int, config: WorkerConfig, directory: Directory, workload_partitions: int = 0
-    ) -> None:
+    def __init__(self, partition: int, config: Parameters, directory: Directory, workload_partitions: int = 0) -> None:
         self.workload_partitions = workload_partitions
         self.source = f"cell/{partition}"
         self.config = config

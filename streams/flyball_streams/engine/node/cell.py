@@ -7,7 +7,6 @@ import numpy as np
 from msgspec.structs import replace
 from numpy.typing import NDArray
 
-from flyball_contracts.config import WorkerConfig
 from flyball_contracts.ids import NS_PER_S, record_id
 from flyball_contracts.metrics import GATEWAY, GPU, HOST, USAGE, WORKLOAD
 from flyball_contracts.records import (
@@ -37,6 +36,7 @@ from flyball_streams.engine.node.usage import UsageMeter, is_told
 from flyball_streams.engine.node.window import Means
 from flyball_streams.engine.offsets import NOWHERE
 from flyball_streams.engine.packing import pack_struct, unpack_struct
+from flyball_streams.engine.parameters import Parameters
 
 GPU_WATCHED = {
     "hw.gpu.utilization{task=general}": 0.05,
@@ -73,7 +73,7 @@ class NodeCell:
         self,
         cell: str,
         partition: int,
-        config: WorkerConfig,
+        config: Parameters,
         directory: Known,
         demand_partitions: int,
         capacity: int = 0,
@@ -89,7 +89,7 @@ class NodeCell:
         self.gpus = SubjectTable(GPU, GPU_WATCHED, (1.0 - HOSTS_SHARE) * rate, capacity, 2 * partition)
         self.hosts = SubjectTable(HOST, HOST_WATCHED, HOSTS_SHARE * rate, turn=2 * partition + 1)
         self.profiles = Profiles(cell, partition, config, directory, self.gpus.capacity)
-        self.health = Health(config.health, self.gpus.capacity)
+        self.health = Health(self.gpus.capacity)
         self.hangs = Hangs(self.gpus.capacity)
         self.inventories: dict[str, Inventory] = {}
         self.rows: dict[str, NDArray[np.int64]] = {}

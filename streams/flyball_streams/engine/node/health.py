@@ -6,7 +6,6 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from flyball_contracts.config import HealthConfig
 from flyball_contracts.metrics import GPU
 from flyball_contracts.records import Evidence, NodeEvent
 from flyball_contracts.xids import xid_of
@@ -43,8 +42,7 @@ class Finding(NamedTuple):
 class Health:
     """Follows the health of the devices of one cell."""
 
-    def __init__(self, config: HealthConfig, capacity: int) -> None:
-        self.config = config
+    def __init__(self, capacity: int) -> None:
         self.peers = peers.init(capacity, 1)
         self.events: dict[str, NodeEvent] = {}
         self.avoided: dict[str, NodeEvent] = {}
@@ -153,8 +151,9 @@ class Health:
         clock = values[:, PEER_COLUMNS[:1]]
         relative = np.log(clock, out=np.full_like(clock, np.nan), where=clock > 0)
         z = peers.deviations(relative, group, mask, CLOCK_FLOOR)
-        c = self.config
-        self.peers, alarm = peers.persist(self.peers, z, mask, k=c.peer_ticks, m=c.peer_of_ticks, threshold=c.peer_z)
+        self.peers, alarm = peers.persist(
+            self.peers, z, mask, k=peers.SLOW_TICKS, m=peers.OF_TICKS, threshold=peers.FAR_Z
+        )
         slow = alarm[:, 0] & (z[:, 0] < 0) & mask
         found: dict[int, Finding] = {}
         for slot in np.flatnonzero(slow).tolist():
@@ -169,7 +168,7 @@ class Health:
             )
             reason = (
                 f"its SM clock is {x[CLOCK] / 1e6:.0f} MHz where its {int(same.sum()) - 1} peers run at "
-                f"{(medians[CLOCK] or 0.0) / 1e6:.0f} MHz, in {c.peer_ticks} of the last {c.peer_of_ticks} ticks"
+                f"{(medians[CLOCK] or 0.0) / 1e6:.0f} MHz, in {peers.SLOW_TICKS} of the last {peers.OF_TICKS} ticks"
             )
             score = 1.0 - 1.0 / (1.0 + abs(float(z[slot, 0])))
             found[slot] = Finding(slot, "straggling", score, reason, evidence)

@@ -6,7 +6,6 @@ from typing import Any, NamedTuple, TypeAlias
 import msgspec
 
 from flyball_contracts.codec import Message
-from flyball_contracts.config import WorkerConfig
 from flyball_contracts.errors import DecodeError, RecordError
 from flyball_contracts.frame import Frame, decode_frame, encode_frame
 from flyball_contracts.ids import MAX_TIME_NS
@@ -17,6 +16,7 @@ from flyball_streams.engine.gate import Gate
 from flyball_streams.engine.lane import Incoming, refuse
 from flyball_streams.engine.node.dedup import Sequence, Verdict
 from flyball_streams.engine.packing import pack_struct, unpack_struct
+from flyball_streams.engine.parameters import Parameters
 from flyball_streams.engine.stats import LaneStats, count
 
 STAGE = "node lane"
@@ -61,7 +61,7 @@ class CellTicks(msgspec.Struct):
 class Intake:
     """Sorts the frames of one partition into the ticks of their cells."""
 
-    def __init__(self, config: WorkerConfig, directory: Directory, stats: LaneStats) -> None:
+    def __init__(self, config: Parameters, directory: Directory, stats: LaneStats) -> None:
         self.config = config
         self.directory = directory
         self.stats = stats

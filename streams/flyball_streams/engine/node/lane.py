@@ -3,7 +3,6 @@
 from collections.abc import Sequence
 
 from flyball_contracts.codec import Message, decode_record, record_message
-from flyball_contracts.config import WorkerConfig
 from flyball_contracts.errors import DecodeError
 from flyball_contracts.ids import NS_PER_S
 from flyball_contracts.records import Inventory, NodeEvent, TableOffsets, WorkloadSpec
@@ -14,6 +13,7 @@ from flyball_streams.engine.node.cell import NodeCell
 from flyball_streams.engine.node.intake import STAGE, Intake
 from flyball_streams.engine.offsets import as_read
 from flyball_streams.engine.packing import pack, pack_struct, reading, unpack, unpack_struct
+from flyball_streams.engine.parameters import Parameters
 from flyball_streams.engine.stats import LaneStats
 from flyball_streams.engine.view import View
 
@@ -31,7 +31,7 @@ class NodeLane:
     def __init__(
         self,
         partition: int,
-        config: WorkerConfig,
+        config: Parameters,
         directory: Directory,
         demand_partitions: int,
         capacity: int = 0,

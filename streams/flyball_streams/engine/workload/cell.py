@@ -6,7 +6,6 @@ from functools import lru_cache
 from typing import Any
 from zlib import crc32
 
-from flyball_contracts.config import WorkerConfig
 from flyball_contracts.ids import NS_PER_S
 from flyball_contracts.records import (
     Arrivals,
@@ -19,6 +18,7 @@ from flyball_contracts.records import (
 )
 from flyball_streams.engine.known import Known
 from flyball_streams.engine.offsets import NOWHERE
+from flyball_streams.engine.parameters import Parameters
 from flyball_streams.engine.workload.arrivals import NOTHING, Told, merge_arrivals, with_arrivals, with_unserved
 from flyball_streams.engine.workload.capacity.capacities import Capacities
 from flyball_streams.engine.workload.forecast.forecaster import Forecaster, View
@@ -41,7 +41,7 @@ class WorkloadCell:
     """Workloads of one cell in one partition."""
 
     def __init__(
-        self, cell: str, source: str, config: WorkerConfig, directory: Known, history: History | None = None
+        self, cell: str, source: str, config: Parameters, directory: Known, history: History | None = None
     ) -> None:
         self.cell = cell
         self.source = source
@@ -55,8 +55,8 @@ class WorkloadCell:
         self.sizer = Sizer(config.forecast, config.sizing, self.forecaster)
         self.rightsizing = Rightsizing(cell, config.rightsizing, directory)
         self.choice = Choice(cell, config, directory)
-        self.stragglers = Stragglers(cell, config.health)
-        self.deferral = Deferral(cell, config.timing, directory, self.capacities)
+        self.stragglers = Stragglers(cell)
+        self.deferral = Deferral(cell, config.slot_s, directory, self.capacities)
         self.in_work: set[str] = set()
         self.without_spec: set[str] = set()
         self.last_tick: int | None = None

@@ -6,7 +6,6 @@ from typing import NamedTuple
 import msgspec
 
 from flyball_contracts.codec import Message, record_message
-from flyball_contracts.config import WorkerConfig
 from flyball_contracts.ids import NS_PER_S
 from flyball_contracts.partitioner import partition_of
 from flyball_contracts.records import Arrivals, Demand, DemandTick, Inventory, Signal, TableOffsets, Tick, WorkloadSpec
@@ -15,6 +14,7 @@ from flyball_streams.engine.gate import STAGGER, Arrival, Gate
 from flyball_streams.engine.lane import Incoming, check_period, take_records
 from flyball_streams.engine.offsets import NOWHERE, as_read, farther
 from flyball_streams.engine.packing import pack, pack_struct, reading, unpack, unpack_struct
+from flyball_streams.engine.parameters import Parameters
 from flyball_streams.engine.stats import LaneStats, count
 from flyball_streams.engine.view import View
 from flyball_streams.engine.workload.arrivals import NOTHING, Told
@@ -62,7 +62,7 @@ class WorkloadLane:
     def __init__(
         self,
         partition: int,
-        config: WorkerConfig,
+        config: Parameters,
         directory: Directory,
         partitions: int,
         histories: Mapping[str, History] | None = None,

@@ -7,7 +7,6 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from flyball_contracts.config import RightsizingConfig
 from flyball_contracts.ids import NS_PER_S, record_id
 from flyball_contracts.records import Demand, Evidence, Proposal, Resources, Tick, Usage
 from flyball_models import bucket
@@ -15,6 +14,7 @@ from flyball_models.rightsizing import cost, mig, usage, vpa
 from flyball_models.rightsizing.histogram import Floats, Grid, percentile
 from flyball_streams.engine.known import Known
 from flyball_streams.engine.packing import arrays, like, wiped
+from flyball_streams.engine.parameters import RightsizingParameters
 from flyball_streams.engine.workload.profile.workloads import UNBOUND, Bound
 
 KINDS = ("cpu", "memory_bytes", "gpu_share", "gpu_memory_bytes")
@@ -24,6 +24,12 @@ FORGET_S = 14 * 86_400.0
 """A workload that was not seen for so long gives its place to a new one that needs it."""
 SURER = 10.0
 """A part of a GPU is chosen as if a kill cost so many times as much."""
+LEAST_CHANGE = 0.15
+"""A change of at most this share of what is asked for is not worth a word."""
+KILL_HOURS = 120.0
+"""A kill for want of memory costs as much as so many hours of all the memory that was ever in use."""
+SLOW_RATIO = 20.0
+"""A core, or a share of a GPU, that is lacking costs so many times one that is too many."""
 MOST = 1e15
 """Usage above which a reading is a fault."""
 
@@ -65,7 +71,7 @@ class Rightsizing:
     has less of both. Work that waits for its input keeps its CPUs.
     """
 
-    def __init__(self, cell: str, config: RightsizingConfig, directory: Known) -> None:
+    def __init__(self, cell: str, config: RightsizingParameters, directory: Known) -> None:
         self.cell = cell
         self.config = config
         self.directory = directory
@@ -166,7 +172,7 @@ class Rightsizing:
             used, part = told[name], self._part(name)
             now = {"cpu": used.cpu_limit, "memory_bytes": used.memory_limit_bytes}
             asks = {kind: ask for kind, have in now.items() if (ask := self._ask(kind, found[kind], i, have))}
-            off = {kind: ask for kind, ask in asks.items() if ask.is_off(self.config.least_change)}
+            off = {kind: ask for kind, ask in asks.items() if ask.is_off(LEAST_CHANGE)}
             waits = bound(name)
             if waits.is_one_of("input") and "cpu" in off and off["cpu"].wanted < off["cpu"].now:
                 del off["cpu"]
@@ -208,9 +214,9 @@ class Rightsizing:
         if config.policy == "vpa":
             return *vpa.recommend(weights, now_s - state.since_s[rows], settings.grid), *shown
         if kind not in ("memory_bytes", "gpu_memory_bytes"):
-            target = cost.slowing(weights, settings.grid, cost.SLOW._replace(stakes=config.slow_ratio))
+            target = cost.slowing(weights, settings.grid, cost.SLOW._replace(stakes=SLOW_RATIO))
             return target, target, target, *shown
-        stakes = config.kill_hours * 3_600.0 / settings.window_s
+        stakes = KILL_HOURS * 3_600.0 / settings.window_s
         target = cost.killing(weights, settings.grid, cost.KILL._replace(stakes=stakes))
         surer = cost.KILL._replace(stakes=SURER * stakes)
         upper = cost.killing(weights, settings.grid, surer) if kind == "gpu_memory_bytes" else target

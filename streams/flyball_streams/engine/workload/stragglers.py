@@ -1,7 +1,7 @@
 """Stragglers of gangs that span node lanes: their members are compared where all lanes' clocks come together.
 
-The rule is that of the node lane, which judges the gangs that it sees whole: ``peer_z`` robust deviations below the
-median in ``peer_ticks`` of the last ``peer_of_ticks``.
+The rule is that of the node lane, which judges the gangs that it sees whole: ``FAR_Z`` robust deviations below the
+median in ``SLOW_TICKS`` of the last ``OF_TICKS``.
 """
 
 import math
@@ -11,10 +11,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from flyball_contracts.config import HealthConfig
 from flyball_contracts.ids import record_id
 from flyball_contracts.records import Anomaly, Clocks, Demand, Evidence, Member, Proposal, Tick
-from flyball_models.anomaly.peers import LEAST_PEERS
+from flyball_models.anomaly.peers import FAR_Z, LEAST_PEERS, OF_TICKS, SLOW_TICKS
 from flyball_streams.engine.workload.proposals import Proposals
 
 SD_PER_MAD = 1.4826
@@ -29,31 +28,29 @@ Floats = NDArray[np.float64]
 class Stragglers:
     """Follows the slow members of the gangs of one cell: ``history`` has bit i set when one was slow i ticks ago."""
 
-    def __init__(self, cell: str, config: HealthConfig) -> None:
+    def __init__(self, cell: str) -> None:
         self.cell = cell
-        self.config = config
         self.history: dict[str, int] = {}
         self.reminded: dict[str, int] = {}
 
     def step(self, tick: Tick, demands: dict[str, Demand], proposals: Proposals) -> Iterator[Anomaly]:
         """Anomalies of a tick; a proposal to move each straggler is among ``proposals``."""
-        c = self.config
         slow: dict[str, tuple[str, Member, float, float, int]] = {}
         for workload, demand in sorted(demands.items()):
             members = sum(told.members for told in demand.clocks)
-            if members < LEAST_PEERS or not _may_be_slow(demand.clocks, c.peer_z):
+            if members < LEAST_PEERS or not _may_be_slow(demand.clocks, FAR_Z):
                 continue
             median, spread = _middle(demand.clocks)
             for one in (one for told in demand.clocks for one in told.slowest):
                 z = (one.clock_hz - median) / spread
-                if z < -c.peer_z:
+                if z < -FAR_Z:
                     slow[one.device] = workload, one, z, median, members
-        window = (1 << c.peer_of_ticks) - 1
+        window = (1 << OF_TICKS) - 1
         history = {d: (self.history.get(d, 0) << 1 | (d in slow)) & window for d in self.history.keys() | slow.keys()}
         self.history = {device: bits for device, bits in sorted(history.items()) if bits}
         self.reminded = {d: i for d, i in self.reminded.items() if 0 <= tick.index - i < REMIND_TICKS}
         for device, (workload, one, z, median, members) in slow.items():
-            if self.history[device].bit_count() < c.peer_ticks or device in self.reminded:
+            if self.history[device].bit_count() < SLOW_TICKS or device in self.reminded:
                 continue
             self.reminded[device] = tick.index
             anomaly = self._anomaly(tick, workload, one, z, median)
@@ -90,14 +87,13 @@ class Stragglers:
     def _proposal(
         self, tick: Tick, workload: str, one: Member, anomaly: Anomaly, median: float, members: int
     ) -> Proposal:
-        c = self.config
         return Proposal(
             id=record_id("Proposal", "migrate", self.cell, one.device, tick.index),
             action="migrate",
             workload=workload,
             reason=f"device {one.device} of {one.node} is straggling: its SM clock is {one.clock_hz / 1e6:.0f} MHz "
-            f"where its {members - 1} peers run at {median / 1e6:.0f} MHz, in {c.peer_ticks} of the last "
-            f"{c.peer_of_ticks} ticks",
+            f"where its {members - 1} peers run at {median / 1e6:.0f} MHz, in {SLOW_TICKS} of the last "
+            f"{OF_TICKS} ticks",
             replica=one.replica,
             node=one.node,
             device=one.device,

@@ -10,10 +10,10 @@ from tests.streams.engine.cell.court import Court, move, node
 from tests.streams.engine.cell.platform import proposal
 from tests.streams.engine.scene import PERIOD_NS, spec, tick
 
-from flyball_contracts.config import WorkerConfig
 from flyball_contracts.records import AnyDecision, Migrate, Preempt, Proposal, Record, Scale
 from flyball_streams.engine.cell.arbiter import Arbiter
 from flyball_streams.engine.cell.backoff import MOST_URGENT_S
+from flyball_streams.engine.parameters import Parameters
 
 HOUR_S = 3600
 SETTINGS = settings(max_examples=4, deadline=None, phases=[Phase.explicit, Phase.reuse, Phase.generate])
@@ -49,7 +49,7 @@ class Hour(Court):
             spec("idle", priority=3, max_replicas=4),
             *self.inventories(),
         )
-        self.arbiter = Arbiter(self.arbiter.cell, WorkerConfig(), self.directory)
+        self.arbiter = Arbiter(self.arbiter.cell, Parameters(), self.directory)
 
     def inventories(self) -> list[Record]:
         names = [f"{name}/{i}" for name, n in sorted(self.held.items()) for i in range(n)]
@@ -140,7 +140,7 @@ def test_what_is_refused_is_not_said_again_within_its_window(seed: int) -> None:
 def test_it_does_not_say_the_same_for_ever(actuator: str) -> None:
     """What nobody carries out is said a dozen times in an hour, not every quarter of a minute."""
     court = Court(node("n", 8, {"a/0": (0,), "low/0": (1,)}), spec("a"), spec("low", interruptible=True))
-    court.arbiter = Arbiter(court.arbiter.cell, WorkerConfig(), court.directory)
+    court.arbiter = Arbiter(court.arbiter.cell, Parameters(), court.directory)
     found: list[AnyDecision] = []
     for index in range(HOUR_S):
         at = tick(index)

@@ -11,10 +11,11 @@ from tests.streams.engine.scene import CELL, CONFIG, START_NS, Agent, Cell, Out,
 
 from flyball_contracts.cloudevents import header
 from flyball_contracts.codec import BINDINGS
-from flyball_contracts.config import ChoiceConfig, Offer
+from flyball_contracts.config import Offer
 from flyball_contracts.records import Allocation, Architecture, Device, Inventory, Proposal, Record, Scale, Signal
 from flyball_contracts.records.signals import SignalKind
 from flyball_streams.engine import Engine, Lane
+from flyball_streams.engine.parameters import ChoiceParameters
 from flyball_streams.engine.workload.machines.losses import TOLD_H
 
 H100, A100 = "NVIDIA H100 80GB HBM3", "NVIDIA A100-SXM4-80GB"
@@ -23,7 +24,7 @@ OFFERS = (
     Offer(name="spot-a", gpu_model=A100, market="spot", zone="a", power_w=400.0, at_most=8, start_s=20.0),
     Offer(name="spot-b", gpu_model=A100, market="spot", zone="b", power_w=400.0, at_most=8, start_s=20.0),
 )
-CHOICE = ChoiceConfig(mode="act", offers=OFFERS, every_s=10.0, least_saving=0.05, retry_s=60.0, survive=0.5)
+CHOICE = ChoiceParameters(mode="act", offers=OFFERS, every_s=10.0, least_saving=0.05, retry_s=60.0, survive=0.5)
 SIZING = msgspec.structs.replace(CONFIG.sizing, reversal_cooldown_s=2.0, cooldown_s=1.0)
 CHAT = spec("chat", capacity_per_replica=100.0, cold_start_s=2.0, max_replicas=8)
 DAY_S = 86_400.0

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from tests.streams.engine.scene import FIRST, START_NS, Agent, Cell, Out, Values, incoming, inventory, spec, told
 
-from flyball_contracts.config import Batch, FleetConfig, NodePool, Service, Training, WorkerConfig
+from flyball_contracts.config import Batch, FleetConfig, NodePool, Service, Training
 from flyball_contracts.config.fleet import FailingGpu, Notebooks, StragglingGpu
 from flyball_contracts.ids import NS_PER_S
 from flyball_contracts.metrics import GPU
@@ -21,9 +21,10 @@ from flyball_streams.engine.node.cell import GONE_TICKS, REMIND_TICKS
 from flyball_streams.engine.node.health import Health
 from flyball_streams.engine.node.table import SubjectTable
 from flyball_streams.engine.packing import pack, unpack
+from flyball_streams.engine.parameters import Parameters
 
 ALL = {name: topic.partitions for name, topic in TOPICS.items()}
-CONFIG = WorkerConfig(forecast=msgspec.structs.replace(WorkerConfig().forecast, horizon_ticks=4, lead_ticks=2))
+CONFIG = Parameters(forecast=msgspec.structs.replace(Parameters().forecast, horizon_ticks=4, lead_ticks=2))
 POOLS = (NodePool(name="pool", sku="h100", nodes=6, zone="DE"),)
 TRAINING = Training(name="train", pools=("pool",), replicas=4, gpus_per_replica=4)
 BATCH = Batch(name="sort", pools=("pool",), replicas=4, nominal_replicas=4, duration_s=1e6)
@@ -337,7 +338,7 @@ def test_what_is_held_against_a_gpu_survives_a_restart() -> None:
     cell.run(5, 5)
     health = cell.engine.nodes[0].cells["cell-1"].health
     state = unpack(pack(health.state()))
-    other = Health(CONFIG.health, 64)
+    other = Health(64)
     other.load(state, 64)
     assert pack(other.state()) == pack(health.state())
     assert set(other.avoided) == {"node-1/2"}

@@ -20,7 +20,6 @@ from tests.streams.engine.scene import (
     told,
 )
 
-from flyball_contracts.config import RightsizingConfig
 from flyball_contracts.ids import NS_PER_S
 from flyball_contracts.metrics import GPU, HOST, WORKLOAD
 from flyball_contracts.records import (
@@ -36,6 +35,7 @@ from flyball_contracts.records import (
 )
 from flyball_models.profile.course import FEATURES
 from flyball_streams.engine import Incoming, Lane
+from flyball_streams.engine.parameters import RightsizingParameters
 
 H100 = "NVIDIA H100 80GB HBM3"
 GIB = 2**30
@@ -147,7 +147,7 @@ def lanes(of: Cell) -> list[Lane]:
 
 
 def slices(shown: dict[str, float]) -> set[str | None]:
-    settings = RightsizingConfig(every_s=300.0, after_s=120.0)
+    settings = RightsizingParameters(every_s=300.0, after_s=120.0)
     cell = Cell(
         node("n1", "job"),
         records=[spec("job", cold_start_s=2.0)],

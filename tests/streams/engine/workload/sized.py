@@ -6,13 +6,13 @@ from typing import Any
 import msgspec
 from tests.streams.engine.scene import FORECAST
 
-from flyball_contracts.config import ForecastConfig, SizingConfig
 from flyball_contracts.records import Demand, Tick, WorkloadSpec
+from flyball_streams.engine.parameters import ForecastParameters, SizingParameters
 from flyball_streams.engine.workload.forecast.forecaster import Forecaster
 from flyball_streams.engine.workload.sizing.sizer import IN_GPUS, Job, Sizer, Want
 
 S = 1_000_000_000
-SIZING = SizingConfig()
+SIZING = SizingParameters()
 BLIND = msgspec.structs.replace(FORECAST, trust_after_ticks=10**6)
 FIRST = 12_000
 """A sample that begins a minute, so that times look like times."""
@@ -27,7 +27,7 @@ class Worker:
     """A sizer with its forecaster, as a cell of the workload lane drives them."""
 
     def __init__(
-        self, *specs: WorkloadSpec, sizing: SizingConfig = SIZING, forecast: ForecastConfig = FORECAST
+        self, *specs: WorkloadSpec, sizing: SizingParameters = SIZING, forecast: ForecastParameters = FORECAST
     ) -> None:
         self.specs = {s.workload: s for s in specs}
         self.forecaster = Forecaster(forecast)

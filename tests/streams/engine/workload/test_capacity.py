@@ -11,7 +11,6 @@ from numpy.typing import NDArray
 from tests.streams.engine.scene import CELL, CONFIG, inventory, spec, tick
 
 from flyball_contracts.codec import decode_record, record_message
-from flyball_contracts.config import WorkerConfig
 from flyball_contracts.records import (
     Allocation,
     Architecture,
@@ -24,6 +23,7 @@ from flyball_contracts.records import (
 )
 from flyball_streams.engine import Directory
 from flyball_streams.engine.packing import pack, unpack
+from flyball_streams.engine.parameters import Parameters
 from flyball_streams.engine.workload.capacity.capacities import MOST_APART, Capacities, by_architecture, mean_wait_s
 from flyball_streams.engine.workload.cell import WorkloadCell
 
@@ -43,7 +43,7 @@ def serving(**changes: Any) -> WorkloadSpec:
     return spec("serve", **({"objective": OBJECTIVE} | changes))
 
 
-def known(*specs: WorkloadSpec, config: WorkerConfig = CONFIG) -> Capacities:
+def known(*specs: WorkloadSpec, config: Parameters = CONFIG) -> Capacities:
     directory = Directory()
     for one in specs:
         directory.apply(one)
@@ -101,7 +101,7 @@ def test_an_owner_who_is_far_off_bounds_what_is_used(busy: NDArray[np.float64]) 
 
 
 def test_who_wants_only_the_owners_word_gets_it(busy: NDArray[np.float64]) -> None:
-    sizing = msgspec.structs.replace(CONFIG.sizing, capacity="spec", cold_start="spec")
+    sizing = msgspec.structs.replace(CONFIG.sizing, measured=())
     service = serving(capacity_per_replica=50.0, cold_start_s=33.0)
     capacities = known(service, config=msgspec.structs.replace(CONFIG, sizing=sizing))
     told = learn(capacities, busy)

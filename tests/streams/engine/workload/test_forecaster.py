@@ -6,9 +6,10 @@ import pytest
 from tests.streams.engine.scene import CONFIG, FORECAST, Cell, Out, Values, inventory, spec
 
 from flyball_contracts.codec import Message
-from flyball_contracts.config import ForecastConfig, SizingConfig
+from flyball_contracts.config import ForecastConfig
 from flyball_contracts.records import Allocation, Forecast
 from flyball_streams.engine.packing import pack, unpack
+from flyball_streams.engine.parameters import ForecastParameters, SizingParameters
 from flyball_streams.engine.workload.forecast.forecaster import Forecaster, View
 
 SEASON = 12
@@ -36,7 +37,7 @@ def same(a: dict[str, View], b: dict[str, View]) -> bool:
 
 
 @either
-def test_after_a_restart_it_goes_on_with_the_same_bits(config: ForecastConfig) -> None:
+def test_after_a_restart_it_goes_on_with_the_same_bits(config: ForecastParameters) -> None:
     one = Forecaster(config)
     for tick in range(40):
         one.step(values(tick))
@@ -47,7 +48,7 @@ def test_after_a_restart_it_goes_on_with_the_same_bits(config: ForecastConfig) -
 
 
 @either
-def test_room_made_for_more_workloads_changes_no_bit(config: ForecastConfig) -> None:
+def test_room_made_for_more_workloads_changes_no_bit(config: ForecastParameters) -> None:
     """The mix learns from all workloads, so both see the same ones; one has the room from the start."""
     growing, roomy = Forecaster(config), Forecaster(config, 256)
     for tick in range(40):
@@ -80,13 +81,13 @@ def test_a_long_silence_ends_open_forecasts_and_keeps_the_season() -> None:
 
 
 def test_a_season_no_longer_than_the_horizons_is_refused() -> None:
-    with pytest.raises(msgspec.ValidationError, match="pass more than horizon_ticks"):
-        msgspec.convert({"model": "ensemble", "horizon_ticks": 60, "season_ticks": 61}, ForecastConfig)
+    with pytest.raises(msgspec.ValidationError, match="pass more than 61, or 0"):
+        msgspec.convert({"model": "ensemble", "season_ticks": 61}, ForecastConfig)
 
 
 def test_what_the_lane_publishes_of_the_ensemble() -> None:
     forecast = msgspec.structs.replace(FORECAST, model="ensemble", season_ticks=SEASON)
-    config = msgspec.structs.replace(CONFIG, forecast=forecast, sizing=SizingConfig(policy="forecast_band"))
+    config = msgspec.structs.replace(CONFIG, forecast=forecast, sizing=SizingParameters(policy="forecast_band"))
     service = spec("serve", capacity_per_replica=100.0, max_replicas=12, cold_start_s=2.0)
 
     def played() -> Out:

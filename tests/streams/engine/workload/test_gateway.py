@@ -10,7 +10,6 @@ import pytest
 from hypothesis import given, settings, strategies as st
 from tests.streams.engine.scene import CELL, CONFIG, FIRST, Agent, Cell, Out, inventory, spec, tick, told
 
-from flyball_contracts.config import WorkerConfig
 from flyball_contracts.metrics import GATEWAY, GPU, WORKLOAD
 from flyball_contracts.records import (
     Allocation,
@@ -23,6 +22,7 @@ from flyball_contracts.records import (
     Scale,
 )
 from flyball_streams.engine import Directory, Incoming, Lane
+from flyball_streams.engine.parameters import Parameters
 from flyball_streams.engine.workload import WorkloadLane
 from flyball_streams.engine.workload.arrivals import merge_arrivals, with_arrivals
 
@@ -49,7 +49,7 @@ def gateway(node: str = "gate", *doors: Gateway) -> Inventory:
 class Site:
     """A node with GPUs, where replicas come and go, and one with a gateway."""
 
-    def __init__(self, served: Any, config: WorkerConfig = WAKING, gates: Iterable[Inventory] = ()) -> None:
+    def __init__(self, served: Any, config: Parameters = WAKING, gates: Iterable[Inventory] = ()) -> None:
         self.gates = [Agent(gate) for gate in gates or (gateway(),)]
         self.node = inventory("node-1", 4)
         self.cell = Cell(self.node, *(gate.inventory for gate in self.gates), records=[served], config=config)

@@ -7,10 +7,10 @@ import numpy as np
 import pytest
 from tests.streams.engine.scene import CONFIG, PERIOD_NS, Agent, Cell, Out, Values, inventory, spec
 
-from flyball_contracts.config import RightsizingConfig
 from flyball_contracts.metrics import USAGE
 from flyball_contracts.records import Allocation, Demand, Device, Inventory, Proposal, Scale, Usage
 from flyball_streams.engine import Incoming, Lane
+from flyball_streams.engine.parameters import RightsizingParameters
 from flyball_streams.engine.workload.merge import merge
 
 H100 = "NVIDIA H100 80GB HBM3"
@@ -51,7 +51,7 @@ def run(cell: Cell, first: int, until: int, *, shown: Values = IDLE, host: dict[
 
 def cell(*nodes: Inventory, **changes: Any) -> Cell:
     given: dict[str, Any] = {"every_s": 600.0, "after_s": 120.0}
-    settings = RightsizingConfig(**(given | changes))
+    settings = RightsizingParameters(**(given | changes))
     config = msgspec.structs.replace(CONFIG, rightsizing=settings)
     return Cell(*(nodes or (node(),)), records=[spec("chat", cold_start_s=2.0)], config=config)
 

@@ -12,11 +12,11 @@ import pytest
 from hypothesis import given, settings, strategies as st
 from tests.streams.engine.workload.sized import BLIND, FIRST, SIZING, Worker, asked, minutes, spec
 
-from flyball_contracts.config import SizingConfig
 from flyball_contracts.records import Demand, Objective, WorkloadSpec
 from flyball_models.scaling import Observation, desired, fresh, number, shadow_selection
 from flyball_models.scaling.rows import FLOATS, HEAD, advance
 from flyball_streams.engine.packing import pack, unpack
+from flyball_streams.engine.parameters import SizingParameters
 from flyball_streams.engine.workload.sizing.sizer import Want
 
 LEARNED = msgspec.structs.replace(
@@ -25,7 +25,7 @@ LEARNED = msgspec.structs.replace(
 NOTHING = Observation(*([0.0] * len(Observation._fields)))
 
 
-def both(told: WorkloadSpec, rate: Sequence[float], sizing: SizingConfig) -> Worker:
+def both(told: WorkloadSpec, rate: Sequence[float], sizing: SizingParameters) -> Worker:
     """Let worker and backtest size the same fleet, without the limits of the sizer; return the worker."""
     assert told.objective is not None
     worker, objective = Worker(told, sizing=sizing, forecast=BLIND), told.objective
@@ -207,9 +207,10 @@ def test_it_says_who_leads_and_who_is_next() -> None:
 
 def test_a_worker_with_another_policy_does_not_load_numba() -> None:
     code = (
-        "import sys; from flyball_contracts.config import WorkerConfig; from flyball_streams.engine import Directory; "
+        "import sys; from flyball_streams.engine import Directory; "
+        "from flyball_streams.engine.parameters import Parameters; "
         "from flyball_streams.engine.workload.cell import WorkloadCell; import flyball_streams.worker.run; "
-        "WorkloadCell('c', 'workload/0', WorkerConfig(), Directory()); sys.exit('numba' in sys.modules)"
+        "WorkloadCell('c', 'workload/0', Parameters(), Directory()); sys.exit('numba' in sys.modules)"
     )
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
 

@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 from tests.streams.engine.scene import CONFIG, FORECAST, Cell, Out, Values, inventory, spec
 
-from flyball_contracts.config import WorkerConfig
 from flyball_contracts.records import Allocation, Forecast, ProposalTick
+from flyball_streams.engine.parameters import Parameters
 from flyball_streams.engine.workload.forecast.forecaster import FORGET_STEPS, Forecaster
 
 REPLICAS = 6
@@ -17,7 +17,7 @@ SIZING = msgspec.structs.replace(CONFIG.sizing, policy="forecast_band", reversal
 QUICK = msgspec.structs.replace(CONFIG, sizing=SIZING)
 
 
-def cell(config: WorkerConfig = QUICK) -> Cell:
+def cell(config: Parameters = QUICK) -> Cell:
     held = [Allocation(workload="serve", replica=f"{i}", devices=(i,)) for i in range(REPLICAS)]
     return Cell(inventory("node-1", REPLICAS + 2, held), records=[SERVICE], config=config)
 

@@ -11,7 +11,6 @@ from hypothesis import given, settings, strategies as st
 from tests.streams.engine.scene import FORECAST
 from tests.streams.engine.workload.sized import BLIND, SIZING, Worker, asked, minutes, spec
 
-from flyball_contracts.config import ForecastConfig, SizingConfig
 from flyball_contracts.records import Demand, Objective, WorkloadSpec
 from flyball_models.scaling import (
     Observation,
@@ -26,6 +25,7 @@ from flyball_models.scaling import (
 from flyball_models.scaling.headroom import Limits
 from flyball_models.sizing import hpa
 from flyball_streams.engine.packing import pack, unpack
+from flyball_streams.engine.parameters import ForecastParameters, SizingParameters
 from flyball_streams.engine.workload.sizing.sizer import Want
 
 LIMITS = Limits(SIZING.tolerance, SIZING.max_scale_in, SIZING.growth)
@@ -35,7 +35,7 @@ NOTHING = Observation(*([0.0] * len(Observation._fields)))
 
 
 def both(
-    policy: Policy, told: WorkloadSpec, rate: Sequence[float], sizing: SizingConfig, forecast: ForecastConfig
+    policy: Policy, told: WorkloadSpec, rate: Sequence[float], sizing: SizingParameters, forecast: ForecastParameters
 ) -> int:
     """Let worker and backtest size the same fleet; how often a forecast raised it."""
     worker = Worker(told, sizing=sizing, forecast=forecast)

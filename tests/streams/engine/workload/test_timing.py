@@ -10,7 +10,6 @@ import pytest
 from hypothesis import given, settings, strategies as st
 from tests.streams.engine.scene import CELL, CONFIG, START_NS, Cell, Out, Values, inventory, spec, tick, told
 
-from flyball_contracts.config import TimingConfig
 from flyball_contracts.ids import NS_PER_S
 from flyball_contracts.records import Allocation, Demand, Plan, Preempt, Scale, Signal, WorkloadSpec
 from flyball_streams.engine.workload.timing import schedule
@@ -19,7 +18,6 @@ from flyball_streams.engine.workload.timing.progress import Progress
 
 SLOT_S = 60.0
 SLOTS = 6
-TIMING = TimingConfig(slot_s=SLOT_S)
 SLOT_NS = round(SLOT_S * NS_PER_S)
 BEGIN_NS = START_NS // SLOT_NS * SLOT_NS
 
@@ -39,7 +37,7 @@ def job(needs_s: float, deadline_slots: int, **changes: Any) -> WorkloadSpec:
 
 def plan(costs: list[float], needs_s: float, deadline_slots: int, week: Week | None = None, **changes: Any) -> Plan:
     deferrable = schedule.Deferrable(job(needs_s, deadline_slots), needs_s, **changes)
-    return schedule.make_plan(deferrable, curve(costs), week or Week(), BEGIN_NS, CELL, TIMING)
+    return schedule.make_plan(deferrable, curve(costs), week or Week(), BEGIN_NS, CELL, SLOT_S)
 
 
 def paid(made: Plan, restart_s: float = 0.0, needs_s: float = math.inf, running: bool = False) -> float:
@@ -107,13 +105,12 @@ def test_a_pause_that_saves_less_than_its_restart_costs_is_not_made() -> None:
 
 
 def test_the_plan_reaches_to_the_deadline_however_far_it_is() -> None:
-    hour = TimingConfig(slot_s=900.0)
     week = 7 * 24
     costs = [400.0] * (week - 10) + [100.0] * 10
     start = START_NS // HOUR_NS * HOUR_NS
     signal = msgspec.structs.replace(curve(costs), start_ns=start, step_s=3600.0)
     workload = spec("job", kind="batch", deadline_ns=start + week * HOUR_NS, duration_s=8 * 3600.0)
-    made = schedule.make_plan(schedule.Deferrable(workload, 8 * 3600.0), signal, Week(), start, CELL, hour)
+    made = schedule.make_plan(schedule.Deferrable(workload, 8 * 3600.0), signal, Week(), start, CELL, 900.0)
     assert made.feasible
     assert made.saving == pytest.approx(0.75)
     assert len(made.run) <= schedule.MOST_SLOTS
@@ -128,19 +125,13 @@ def test_where_the_provider_ends_the_usual_course_of_a_day_goes_on() -> None:
     week.note(past, start - 1)
     latest = msgspec.structs.replace(past, start_ns=start, p50=(300.0,), published_ns=start)
     workload = spec("job", kind="batch", deadline_ns=start + 24 * HOUR_NS, duration_s=4 * 3600.0)
-    made = schedule.make_plan(
-        schedule.Deferrable(workload, 4 * 3600.0), latest, week, start, CELL, TimingConfig(slot_s=3600.0)
-    )
+    made = schedule.make_plan(schedule.Deferrable(workload, 4 * 3600.0), latest, week, start, CELL, 3600.0)
     assert [i for i, run in enumerate(made.run) if run] == [12, 13, 14, 15]
-    alone = schedule.make_plan(
-        schedule.Deferrable(workload, 4 * 3600.0), latest, Week(), start, CELL, TimingConfig(slot_s=3600.0)
-    )
+    alone = schedule.make_plan(schedule.Deferrable(workload, 4 * 3600.0), latest, Week(), start, CELL, 3600.0)
     assert [i for i, run in enumerate(alone.run) if run] == [0, 1, 2, 3]  # nobody knows: at once
     short = Week()
     short.note(msgspec.structs.replace(past, start_ns=start - 24 * HOUR_NS, p50=tuple(day)), start - 1)
-    less = schedule.make_plan(
-        schedule.Deferrable(workload, 4 * 3600.0), latest, short, start, CELL, TimingConfig(slot_s=3600.0)
-    )
+    less = schedule.make_plan(schedule.Deferrable(workload, 4 * 3600.0), latest, short, start, CELL, 3600.0)
     assert less.run == made.run  # with less history, what there is
 
 
@@ -225,7 +216,7 @@ class Yard:
 
     def __init__(self, workload: WorkloadSpec, *signals: Signal, running: bool = True) -> None:
         sizing = msgspec.structs.replace(CONFIG.sizing, reversal_cooldown_s=10.0)
-        config = msgspec.structs.replace(CONFIG, timing=TIMING, sizing=sizing)
+        config = msgspec.structs.replace(CONFIG, slot_s=SLOT_S, sizing=sizing)
         self.held = [Allocation(workload="job", replica=f"{i}", devices=(i,)) for i in range(2)]
         self.node = inventory("node-1", 4, self.held if running else (), zone="z")
         self.cell = Cell(self.node, records=[workload, *signals], config=config)

@@ -5,10 +5,10 @@ from typing import Any
 from tests.streams.worker.rig import PARTITIONS, Simulated, incoming
 
 from flyball_contracts.codec import Message, decode_message, record_message
-from flyball_contracts.config import ForecastConfig, WorkerConfig
 from flyball_contracts.records import Demand, DemandTick, Forecast, Tick, WorkloadSpec
 from flyball_contracts.topics import DECISIONS, EVENTS
 from flyball_streams.engine import Directory, Engine, Incoming
+from flyball_streams.engine.parameters import ForecastParameters, Parameters
 from flyball_streams.engine.workload import WorkloadLane
 
 TICKS = 40
@@ -29,7 +29,7 @@ def observed(batches: list[list[Incoming]]) -> list[float | None]:
     directory.apply(
         WorkloadSpec(workload="w", cell="c", time_ns=0, kind="inference", max_replicas=9, capacity_per_replica=1.0)
     )
-    lane = WorkloadLane(0, WorkerConfig(forecast=ForecastConfig(publish_every_ticks=1)), directory, 1)
+    lane = WorkloadLane(0, Parameters(forecast=ForecastParameters(publish_every_ticks=1)), directory, 1)
     made = [decode_message(m.topic, m.value, m.headers) for batch in batches for m in lane.step(batch)]
     return [record.observed for record in made if isinstance(record, Forecast)]
 
@@ -49,7 +49,7 @@ def test_demand_in_parts_is_whole_with_the_last() -> None:
 
 
 def decisions(batches: list[list[Message]]) -> list[Any]:
-    engine = Engine(WorkerConfig(), PARTITIONS)
+    engine = Engine(Parameters(), PARTITIONS)
     sent = [out for batch in batches for out in engine.feed([incoming(m) for m in batch])]
     return [decode_message(m.topic, m.value, m.headers) for m in sent if m.topic == DECISIONS.name]
 

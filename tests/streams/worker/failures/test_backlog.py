@@ -9,9 +9,10 @@ from faust.types import TP
 from tests.streams.engine.scene import Agent, inventory
 from tests.streams.worker.rig import PARTITIONS, wait_until
 
-from flyball_contracts.config import Config, KafkaConfig, WorkerConfig
+from flyball_contracts.config import Config, KafkaConfig
 from flyball_contracts.topics import TELEMETRY
 from flyball_streams.broker import EmbeddedBroker
+from flyball_streams.engine.parameters import Parameters
 from flyball_streams.worker.fetch import Fetch
 from flyball_streams.worker.host import BACKLOG, LaneHost
 
@@ -25,7 +26,7 @@ def broker() -> Iterator[EmbeddedBroker]:
 
 
 def test_who_is_far_ahead_of_one_with_a_backlog_waits(broker: EmbeddedBroker) -> None:
-    worker = msgspec.structs.replace(WorkerConfig(), app="backlog")
+    worker = msgspec.structs.replace(Parameters(), app="backlog")
     host = LaneHost(Config(kafka=KafkaConfig(bootstrap=broker.bootstrap), worker=worker), PARTITIONS, "test")
     host.start()
     host.resume([FIRST, SECOND])

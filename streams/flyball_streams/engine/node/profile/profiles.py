@@ -10,7 +10,6 @@ import numpy as np
 from msgspec.structs import replace
 from numpy.typing import NDArray
 
-from flyball_contracts.config import WorkerConfig
 from flyball_contracts.ids import NS_PER_S, record_id
 from flyball_contracts.metrics import GPU
 from flyball_contracts.records import Demand, Features, Inventory, Profile, Record, Tick
@@ -24,6 +23,7 @@ from flyball_streams.engine.node.profile.waste import WasteMeter
 from flyball_streams.engine.node.table import SubjectTable
 from flyball_streams.engine.node.tenancy import POWER, UTILIZATION, Tenancy
 from flyball_streams.engine.packing import arrays, like, wiped
+from flyball_streams.engine.parameters import Parameters
 from flyball_streams.engine.rows import rows
 
 SM_ACTIVITY = GPU.column("nvidia.gpu.sm.activity")
@@ -44,7 +44,7 @@ SURE = 0.6
 class Profiles:
     """What each device has been doing, in slots as those of the device table."""
 
-    def __init__(self, cell: str, partition: int, config: WorkerConfig, directory: Known, capacity: int) -> None:
+    def __init__(self, cell: str, partition: int, config: Parameters, directory: Known, capacity: int) -> None:
         self.cell = cell
         self.partition = partition
         self.config = config

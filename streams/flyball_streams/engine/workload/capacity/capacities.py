@@ -6,7 +6,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from flyball_contracts.config import WorkerConfig
 from flyball_contracts.ids import NS_PER_S, record_id
 from flyball_contracts.records import Architecture, Capacity, Demand, Method, Tick, WorkloadSpec
 from flyball_models import bucket
@@ -15,6 +14,7 @@ from flyball_models.capacity.base import FIELDS, Limits, empty
 from flyball_models.capacity.hybrid import METHODS
 from flyball_streams.engine.known import Known
 from flyball_streams.engine.packing import arrays, like, wiped
+from flyball_streams.engine.parameters import Parameters
 from flyball_streams.engine.workload.capacity.starts import ColdStarts
 from flyball_streams.engine.workload.sizing.sizer import IN_GPUS
 
@@ -40,7 +40,7 @@ class Estimate(NamedTuple):
 class Capacities:
     """Capacity of every inference workload of a cell: a few array operations a tick, more at the end of a window."""
 
-    def __init__(self, cell: str, config: WorkerConfig, directory: Known) -> None:
+    def __init__(self, cell: str, config: Parameters, directory: Known) -> None:
         self.cell = cell
         self.config = config
         self.directory = directory
@@ -88,7 +88,7 @@ class Capacities:
 
     def cold_start_s(self, spec: WorkloadSpec) -> float:
         """Seconds until a replica that is ordered now is ready, at their 90th percentile."""
-        return spec.cold_start_s if self.config.sizing.cold_start == "spec" else self.starts.seconds(spec)
+        return spec.cold_start_s if "cold_start" not in self.config.sizing.measured else self.starts.seconds(spec)
 
     def records(
         self, tick: Tick, demands: Mapping[str, Demand], specs: Mapping[str, WorkloadSpec]
@@ -119,7 +119,7 @@ class Capacities:
 
     def _learned(self, spec: WorkloadSpec) -> Estimate | None:
         learned = self._learnt.get(spec.workload)
-        if learned is None or self.config.sizing.capacity == "spec":
+        if learned is None or "capacity" not in self.config.sizing.measured:
             return None
         owner = spec.capacity_per_replica
         if owner > 0 and not owner / MOST_APART <= learned.work_per_s <= owner * MOST_APART:

@@ -6,10 +6,10 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from flyball_contracts.config import ForecastConfig
 from flyball_models import bucket
 from flyball_models.forecast import conformal
 from flyball_streams.engine.packing import arrays, like, taken, wiped
+from flyball_streams.engine.parameters import ForecastParameters
 from flyball_streams.engine.workload.forecast.history import History
 from flyball_streams.engine.workload.forecast.points import points
 
@@ -67,7 +67,7 @@ class View(NamedTuple):
 class Forecaster:
     """Point forecasts and conformal calibration of every series of a cell."""
 
-    def __init__(self, config: ForecastConfig, capacity: int = 0) -> None:
+    def __init__(self, config: ForecastParameters, capacity: int = 0) -> None:
         self.config = config
         lead = min(config.lead_ticks, config.horizon_ticks)
         self.points = points(config)

@@ -5,8 +5,8 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from flyball_contracts.config import ForecastConfig
 from flyball_models.forecast import damped, ensemble, history
+from flyball_streams.engine.parameters import ForecastParameters
 
 
 class Points(Protocol):
@@ -34,7 +34,7 @@ class Damped:
 
     experts: tuple[str, ...] = ()
 
-    def __init__(self, config: ForecastConfig) -> None:
+    def __init__(self, config: ForecastParameters) -> None:
         self.settings = damped.Config(config.level_rate, config.trend_rate, config.damping, config.horizon_ticks)
 
     def init(self, n: int) -> Any:
@@ -58,7 +58,7 @@ class Damped:
 class Mix:
     """The mix of all experts; the smoothing by the configured rates is one of them."""
 
-    def __init__(self, config: ForecastConfig) -> None:
+    def __init__(self, config: ForecastParameters) -> None:
         lead = min(config.lead_ticks, config.horizon_ticks)
         judged = tuple(sorted({1, lead, config.horizon_ticks}))
         self.row = judged.index(lead)
@@ -84,6 +84,6 @@ class Mix:
         return history.fitted(y, state, self.settings)
 
 
-def points(config: ForecastConfig) -> Points:
+def points(config: ForecastParameters) -> Points:
     """Return the point forecasts that the configuration names."""
     return Mix(config) if config.model == "ensemble" else Damped(config)

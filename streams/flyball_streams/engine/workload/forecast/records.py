@@ -6,9 +6,9 @@ from itertools import repeat
 
 import numpy as np
 
-from flyball_contracts.config import ForecastConfig
 from flyball_contracts.ids import NS_PER_S
 from flyball_contracts.records import Forecast, Tick
+from flyball_streams.engine.parameters import ForecastParameters
 from flyball_streams.engine.rows import rows
 from flyball_streams.engine.workload.forecast.forecaster import View
 from flyball_streams.engine.workload.sizing.sizer import forecast_id
@@ -19,7 +19,7 @@ SHOWN_HORIZONS = 12
 class Forecasts:
     """Makes the records of one cell."""
 
-    def __init__(self, cell: str, config: ForecastConfig) -> None:
+    def __init__(self, cell: str, config: ForecastParameters) -> None:
         self.cell = cell
         self.config = config
         horizons = config.horizon_ticks

@@ -9,17 +9,20 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 from zlib import crc32
 
-from flyball_contracts.config import ChoiceConfig, Offer, WorkerConfig
+from flyball_contracts.config import Offer
 from flyball_contracts.ids import NS_PER_S, record_id
 from flyball_contracts.records import Evidence, Proposal, Tick, WorkloadSpec
 from flyball_models.sizing.choice import Mix, Need, Option, Price, choose
 from flyball_streams.engine.known import Known
 from flyball_streams.engine.packing import pack_struct, unpack_struct
+from flyball_streams.engine.parameters import ChoiceParameters, Parameters
 from flyball_streams.engine.workload.machines.explanation import Chosen, Priced, alone, explained, portions
 from flyball_streams.engine.workload.machines.losses import Losses
 from flyball_streams.engine.workload.machines.offers import Book, Held, part_of
 from flyball_streams.engine.workload.sizing.sizer import Job, Want
 
+PAY_BACK_S = 3_600.0
+"""So long a choice is believed to last: the cost of moving is spread over it."""
 ROUNDING = 1e-9
 PATIENCE = 1.5
 """Machines that were asked for are waited for so many times as long as they are said to take."""
@@ -49,10 +52,10 @@ class Options(NamedTuple):
 class Choice:
     """Chooses for the inference workloads of one cell in one partition; without ``offers`` nobody asks it."""
 
-    def __init__(self, cell: str, config: WorkerConfig, directory: Known) -> None:
+    def __init__(self, cell: str, config: Parameters, directory: Known) -> None:
         self.cell = cell
         self.worker = config
-        self.config: ChoiceConfig = config.choice
+        self.config: ChoiceParameters = config.choice
         self.book = Book(cell, () if self.config.mode == "off" else self.config.offers, directory)
         self.offers: Mapping[str, Offer] = self.book.offers
         self.acts = self.config.mode == "act"
@@ -230,7 +233,7 @@ class Choice:
         spot may take over from it later, when a machine that does not come costs nothing (the fallback of SkyServe's
         SpotHedge, EuroSys 2025).
         """
-        price = Price(self.config.usd_per_carbon_kg, self.config.pay_back_s)
+        price = Price(self.config.usd_per_carbon_kg, PAY_BACK_S)
         enough = sum(o.held * o.work_per_s for o in options) >= need.work_per_s * (1.0 - ROUNDING)
         if enough and may_shrink:
             stay = choose([o._replace(most=max(o.least, o.held)) for o in options], need, price)
@@ -356,7 +359,7 @@ def _pool(offer: Offer) -> str:
     """What is reclaimed together with an offer's machines; empty for what is not reclaimed."""
     if offer.market != "spot":
         return ""
-    return offer.pool or f"{offer.gpu_model} in {offer.signals or offer.zone}"
+    return f"{offer.gpu_model} in {offer.signals or offer.zone}"
 
 
 def _mean(speeds: Mapping[str, float], counts: Mapping[str, int]) -> float:

@@ -6,8 +6,8 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from flyball_contracts.config import ForecastConfig, SizingConfig
 from flyball_models.sizing.slo_headroom import Rule, Terms
+from flyball_streams.engine.parameters import ForecastParameters, SizingParameters
 from flyball_streams.engine.workload.forecast.forecaster import Forecaster, nearest
 from flyball_streams.engine.workload.sizing.columns import Columns, Floats, Ints, Seen
 
@@ -73,8 +73,8 @@ class Shown(NamedTuple):
     slots: Ints
     trusted: NDArray[np.bool_]
     forecaster: Forecaster
-    forecast: ForecastConfig
-    sizing: SizingConfig
+    forecast: ForecastParameters
+    sizing: SizingParameters
 
     @property
     def lead_s(self) -> Floats:

@@ -6,12 +6,12 @@ from typing import Any, NamedTuple
 import msgspec
 import numpy as np
 
-from flyball_contracts.config import ForecastConfig, SizingConfig
 from flyball_contracts.ids import NS_PER_S, record_id
 from flyball_contracts.records import Demand, Evidence, Tick, WorkloadSpec
 from flyball_models.sizing.lead_time_headroom import minutes
 from flyball_models.sizing.limits import bounded
 from flyball_streams.engine.packing import pack_struct, unpack_struct
+from flyball_streams.engine.parameters import ForecastParameters, SizingParameters
 from flyball_streams.engine.workload.forecast.forecaster import Forecaster, View
 from flyball_streams.engine.workload.proposals import REPEAT_IN_FULL_TICKS
 from flyball_streams.engine.workload.sizing import forecast_band, lead_time_headroom, slo_headroom
@@ -88,7 +88,7 @@ def observed_work(demand: Demand, sustained_known: bool, in_work: bool) -> float
 class Sizer:
     """Sizes all workloads of a cell at once; what it remembers is in :class:`Columns`."""
 
-    def __init__(self, forecast: ForecastConfig, sizing: SizingConfig, forecaster: Forecaster) -> None:
+    def __init__(self, forecast: ForecastParameters, sizing: SizingParameters, forecaster: Forecaster) -> None:
         self.forecast = forecast
         self.sizing = sizing
         self.forecaster = forecaster

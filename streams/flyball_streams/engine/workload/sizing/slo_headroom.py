@@ -5,11 +5,11 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from flyball_contracts.config import SizingConfig
 from flyball_contracts.records import WorkloadSpec
 from flyball_models.sizing import slo_headroom
 from flyball_models.sizing.limits import raised, whole
 from flyball_streams.engine.packing import like
+from flyball_streams.engine.parameters import SizingParameters
 from flyball_streams.engine.workload.forecast.forecaster import nearest
 from flyball_streams.engine.workload.sizing.columns import Floats, Ints
 from flyball_streams.engine.workload.sizing.policy import DRAIN_S, FORECAST, Basis, Policy, Shown
@@ -34,7 +34,7 @@ class Allowed(NamedTuple):
 class Objectives:
     """The objective of each workload, in columns beside those of the record, which follows a `rule`."""
 
-    def __init__(self, sizing: SizingConfig, rule: slo_headroom.Rule) -> None:
+    def __init__(self, sizing: SizingParameters, rule: slo_headroom.Rule) -> None:
         self.sizing = sizing
         self.rule = rule
         self.specs: list[WorkloadSpec | None] = []
@@ -104,7 +104,7 @@ class Objectives:
         )
 
 
-def objective_of(spec: WorkloadSpec, sizing: SizingConfig) -> tuple[float, float]:
+def objective_of(spec: WorkloadSpec, sizing: SizingParameters) -> tuple[float, float]:
     """Share of work that is to be in time, and the delay within which it is."""
     if spec.objective is not None:
         return min(max(spec.objective.attainment, 0.0), 1.0), min(max(spec.objective.delay_s, 0.0), MOST)

@@ -3,7 +3,6 @@
 from collections.abc import Iterator
 from typing import Any
 
-from flyball_contracts.config import TimingConfig
 from flyball_contracts.ids import record_id
 from flyball_contracts.records import Demand, Evidence, Plan, Proposal, Signal, Tick, WorkloadSpec
 from flyball_streams.engine.known import Known
@@ -18,9 +17,9 @@ from flyball_streams.engine.workload.timing.progress import Progress
 class Deferral:
     """Times the deferrable workloads of one cell in one partition."""
 
-    def __init__(self, cell: str, config: TimingConfig, directory: Known, capacities: Capacities) -> None:
+    def __init__(self, cell: str, slot_s: float, directory: Known, capacities: Capacities) -> None:
         self.cell = cell
-        self.config = config
+        self.slot_s = slot_s
         self.directory = directory
         self.capacities = capacities
         self.progress: dict[str, Progress] = {}
@@ -76,13 +75,13 @@ class Deferral:
         if signal is None:
             return
         job = self._job(spec, progress)
-        slot_ns = schedule.slot_start(tick.end_ns, self.config.slot_s)
+        slot_ns = schedule.slot_start(tick.end_ns, self.slot_s)
         urgent = job.must_run(tick.end_ns)
         basis = (slot_ns, signal.published_ns, spec.time_ns, urgent)
         plan = self.plans.get(spec.workload)
         if plan is None or self.basis.get(spec.workload) != basis:
             self.basis[spec.workload] = basis
-            plan = schedule.make_plan(job, signal, self.weeks[zone], tick.end_ns, self.cell, self.config)
+            plan = schedule.make_plan(job, signal, self.weeks[zone], tick.end_ns, self.cell, self.slot_s)
             self.plans[spec.workload] = plan
             yield plan
         self._proposal(tick, job, progress, plan, urgent, proposals)

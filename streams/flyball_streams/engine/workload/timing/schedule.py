@@ -6,7 +6,6 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from flyball_contracts.config import TimingConfig
 from flyball_contracts.ids import NS_PER_S, record_id
 from flyball_contracts.records import Plan, Signal, WorkloadSpec
 from flyball_models.timing import on_off
@@ -62,7 +61,7 @@ def slot_start(time_ns: int, slot_s: float) -> int:
     return time_ns // slot_ns * slot_ns
 
 
-def make_plan(job: Deferrable, signal: Signal, week: Week, now_ns: int, cell: str, config: TimingConfig) -> Plan:
+def make_plan(job: Deferrable, signal: Signal, week: Week, now_ns: int, cell: str, slot_s: float) -> Plan:
     """Plan of one job up to its deadline on the newest carbon curve, which ``week`` continues where it ends.
 
     When nobody knows anything of the carbon, or the deadline cannot be kept with its margin, the plan is to run at once
@@ -70,8 +69,8 @@ def make_plan(job: Deferrable, signal: Signal, week: Week, now_ns: int, cell: st
     """
     end_ns = min(max(job.deadline_ns, now_ns), now_ns + FARTHEST_NS)
     left_s = (end_ns - now_ns) / NS_PER_S
-    span_s = max(left_s, min(job.needs_s, MOST_SLOTS * config.slot_s), config.slot_s)
-    step_s = config.slot_s * math.ceil(span_s / (config.slot_s * (MOST_SLOTS - 1)))
+    span_s = max(left_s, min(job.needs_s, MOST_SLOTS * slot_s), slot_s)
+    step_s = slot_s * math.ceil(span_s / (slot_s * (MOST_SLOTS - 1)))
     start, step_ns = slot_start(now_ns, step_s), round(step_s * NS_PER_S)
     slots = min(MOST_SLOTS, max(1, math.ceil((now_ns - start + round(span_s * NS_PER_S)) / step_ns)))
     starts = start + np.arange(slots, dtype=np.int64) * step_ns

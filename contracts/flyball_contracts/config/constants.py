@@ -1,0 +1,29 @@
+"""Sections of the configuration, extended by constants that no file may set."""
+
+import typing
+from typing import Any, TypeVar
+
+import msgspec
+
+T = TypeVar("T", bound=msgspec.Struct)
+
+
+def with_constants(kind: type[T], section: msgspec.Struct) -> T:
+    """Return ``section`` as a ``kind``, which extends its type by fields that have defaults; as it is, if it is one.
+
+    A part adds its constants to its section so: tests and benchmarks vary them, and a file cannot. Sections within
+    are extended alike, by the types of the fields of ``kind``.
+    """
+    if isinstance(section, kind):
+        return section
+    types = {field.name: field.type for field in msgspec.structs.fields(kind)}
+    values = {name: getattr(section, name) for name in section.__struct_fields__}
+    return kind(**{name: _extended(types[name], value) for name, value in values.items()})
+
+
+def _extended(kind: Any, value: Any) -> Any:
+    if typing.get_origin(kind) is tuple and isinstance(value, tuple):
+        item = typing.get_args(kind)[0]
+        return tuple(_extended(item, one) for one in value)
+    is_section = isinstance(kind, type) and issubclass(kind, msgspec.Struct) and isinstance(value, msgspec.Struct)
+    return with_constants(kind, value) if is_section else value

@@ -1,0 +1,97 @@
+"""What the engine goes by: the worker's configuration, and the constants that only tests and benchmarks vary.
+
+Each class adds constants to a section of the configuration. Their values are what the benchmarks found best, or what
+the rest of the engine was built for; where one stands for a compromise, the comment says which.
+"""
+
+from flyball_contracts.config import (
+    HORIZON_TICKS,
+    ChoiceConfig,
+    ForecastConfig,
+    RightsizingConfig,
+    SizingConfig,
+    WorkerConfig,
+)
+from flyball_contracts.config.constants import with_constants
+
+
+class ForecastParameters(ForecastConfig, frozen=True):
+    """Forecasts; rates are per tick, 0 to 1, and were chosen by ``bench/forecast.py``."""
+
+    # Damped exponential smoothing on log1p.
+    level_rate: float = 0.3
+    trend_rate: float = 0.05
+    damping: float = 0.9
+    # A minute ahead at ticks of a second: longer than most cold starts, short enough to be judged while it matters.
+    horizon_ticks: int = HORIZON_TICKS
+    # Coverage is judged at this distance.
+    lead_ticks: int = 10
+    # A forecast is made at each tick and published at every so many-th, and whenever a proposal is based on it.
+    publish_every_ticks: int = 10
+    # How fast the conformal quantiles follow their errors.
+    conformal_rate: float = 0.05
+    levels: tuple[float, ...] = (0.05, 0.25, 0.5, 0.75, 0.95)
+    # A forecast is trusted while its coverage is this near to its level, once it is so many ticks old.
+    trust_tolerance: float = 0.15
+    trust_after_ticks: int = 60
+
+
+class SizingParameters(SizingConfig, frozen=True):
+    """How demand becomes replicas; chosen by ``bench/headroom.py`` and the backtests."""
+
+    # From this wait on work is late, where a workload has no objective.
+    delay_s: float = 5.0
+    # How far the headroom moves in a minute in which all work was late, in spreads: z is slow to learn, and steady.
+    headroom_rate: float = 0.02
+    # shadow_selection: how long the cost of a policy counts, and how far the logarithm of the price of late work moves
+    # in a minute in which all the usual work was late.
+    memory_s: float = 1_209_600.0
+    price_rate: float = 0.003
+    # Quantile of a trusted forecast up to which the need is raised.
+    forecast_level: float = 0.5
+    # forecast_band: quantile that is provided for, and the one below which capacity is taken away.
+    level: float = 0.95
+    down_level: float = 0.75
+    # At most so many times what is ready is asked for, or four more; 0: no bound.
+    growth: float = 4.0
+
+
+class RightsizingParameters(RightsizingConfig, frozen=True):
+    """What a replica should ask for; the times are what a day of usage needs."""
+
+    # How often a workload is looked at, and how long it must have been seen before.
+    every_s: float = 3_600.0
+    after_s: float = 86_400.0
+
+
+class ChoiceParameters(ChoiceConfig, frozen=True):
+    """Which machines serve a workload; chosen by ``bench/choice.py``."""
+
+    # A workload is chosen for anew at most so often, and moved only for at least this share of what it costs.
+    every_s: float = 600.0
+    least_saving: float = 0.1
+    # An offer that did not deliver, or lost what it had, gives no more for so long.
+    retry_s: float = 1_800.0
+
+
+class Parameters(WorkerConfig, frozen=True):
+    """The worker's configuration with the constants of all parts of the engine."""
+
+    # A lane that is behind only has a backlog, and a sum without it would look like a drop of demand: it is waited for
+    # longer than for a node.
+    lane_lateness_ticks: int = 60
+    # How far ahead of the others a message may be before it is refused.
+    max_ahead_ticks: int = 120
+    # How often profiles, and with them capacities, are made anew.
+    profile_every_ticks: int = 60
+    # Jobs that can be put off are planned in slots of this length, which most grids' curves have.
+    slot_s: float = 900.0
+    forecast: ForecastParameters = ForecastParameters()
+    sizing: SizingParameters = SizingParameters()
+    rightsizing: RightsizingParameters = RightsizingParameters()
+    choice: ChoiceParameters = ChoiceParameters()
+
+
+def parameters(config: WorkerConfig) -> Parameters:
+    """Return ``config`` with the constants; as it is, where it has them."""
+    return with_constants(Parameters, config)

@@ -1,0 +1,9 @@
+"""What the sinks go by: their configuration, and what only tests vary."""
+
+from flyball_contracts.config import InfluxConfig
+
+
+class InfluxParameters(InfluxConfig, frozen=True):
+    """The server, and the environment variable that holds its token."""
+
+    token_env: str = "INFLUX_TOKEN"

@@ -1,0 +1,58 @@
+"""How many keys a user may set, and that each is documented and none that went is forgotten.
+
+Counted are the leaf keys of all documents that configure Flyball: flyball.yaml, and the description of a simulated
+fleet. A workload that is declared, by a file or by a custom resource, is a record, which travels in a topic, and no
+configuration; Helm's values are read by Helm, which makes a flyball.yaml of them.
+"""
+
+from typing import Annotated
+
+import msgspec
+import pytest
+
+from flyball_contracts.config import Config, FleetConfig, key_paths, parse_config
+from flyball_contracts.config.removed import REMOVED
+from flyball_contracts.errors import ConfigError
+
+DOCUMENTS: dict[str, type[msgspec.Struct]] = {"flyball.yaml": Config, "fleet.yaml": FleetConfig}
+MOST_KEYS = 294
+
+
+class Cat(msgspec.Struct, tag_field="kind", tag="cat"):
+    name: str
+    lives: int
+
+
+class Dog(msgspec.Struct, tag_field="kind", tag="dog"):
+    name: str
+    tricks: tuple[str, ...]
+
+
+class House(msgspec.Struct):
+    pets: tuple[Cat | Dog, ...]
+    guest: Cat | None
+    labels: dict[str, str]
+    doors: Annotated[tuple[Annotated[int, msgspec.Meta(ge=0)], ...], msgspec.Meta(min_length=1)]
+
+
+def test_how_keys_are_counted() -> None:
+    assert key_paths(House) == (
+        *("pets.kind", "pets.name", "pets.lives", "pets.tricks", "guest.kind", "guest.name", "guest.lives"),
+        *("labels", "doors"),
+    )
+
+
+def test_there_are_few_keys() -> None:
+    counted = {name: len(key_paths(kind)) for name, kind in DOCUMENTS.items()}
+    assert sum(counted.values()) <= MOST_KEYS, f"{sum(counted.values())} keys: {counted}; make one a constant"
+
+
+@pytest.mark.parametrize("path", sorted(REMOVED))
+def test_a_key_that_went_is_gone(path: str) -> None:
+    assert not [known for kind in DOCUMENTS.values() for known in key_paths(kind) if f"{known}.".startswith(f"{path}.")]
+
+
+def test_a_key_that_went_says_what_to_do() -> None:
+    words = "was removed: it is a constant that the benchmarks tune; leave it out"
+    with pytest.raises(ConfigError, match=f"^<config>:2: worker.sizing.growth: {words}$"):
+        parse_config("worker:\n  sizing: {growth: 3.0}", Config)
