@@ -55,6 +55,7 @@ DISPLAY_ONLY: dict[str, tuple[str, ...]] = {
         "hw.energy{type=*}",
         *AGENT,
     ),
+    "serving": ("gen_ai.server.time_per_output_token{stat=p99}",),
     "workload": ("flyball.workload.latency{stat=p99}", "flyball.workload.loss"),
     "gpu_detail": (
         "nvidia.gpu.sm.cycles{state=*}",

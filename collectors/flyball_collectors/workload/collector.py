@@ -24,7 +24,7 @@ from flyball_collectors.workload.targets import configured, discovered
 from flyball_collectors.workload.training import Job, Progress
 from flyball_contracts.config.workload import WorkloadsConfig
 from flyball_contracts.errors import ConfigError
-from flyball_contracts.metrics import WORKLOAD
+from flyball_contracts.metrics import SERVING, WORKLOAD
 from flyball_contracts.records import Allocation, NodeEvent
 
 _LOG = logging.getLogger(__name__)
@@ -50,6 +50,7 @@ _TOLD = _columns(
     "errors",
     "ready",
 )
+_SERVING = slice(len(_TOLD), len(_TOLD) + len(SERVING))  # the rest of what is told, in the order of the layout
 _PROGRESS = _columns("work.rate", "step.time", "progress", "loss", "steps")
 _READY = WORKLOAD.column("flyball.workload.ready")
 _UNREAD = {True: "", False: "what it announces does not say how to scrape it; see the log"}
@@ -142,16 +143,20 @@ class WorkloadCollector:
             watch.hurry()
         self._follow([watch.found for watch in self._watches.values()])
         self._listen(now_s)
-        rows: dict[Key, Row] = {key: _told_row(one.take()) for key, one in self._scrapers.items()}
+        said = {key: one.take() for key, one in self._scrapers.items()}
         for found, scraper in self._found.items():
             told = scraper.take() if scraper is not None else Told(ready=0.0) if found.pending else Told()
-            rows.setdefault((found.workload, found.replica), _told_row(told))
+            said.setdefault((found.workload, found.replica), told)
+        rows = {key: _told_row(told) for key, told in said.items()}
         for key, log in self._logs.items():
             log.job.hear(log.follower.take(), now_s)
             _add_progress(rows, key, log.job.take(now_s))
         for key, job in self._jobs.items():
             _add_progress(rows, key, job.take(now_s))
-        return [KeyedReading(WORKLOAD.schema, rows)] if rows else []
+        serving = {key: np.array(told[_SERVING], np.float32) for key, told in said.items()}
+        served = any(np.isfinite(row).any() for row in serving.values())
+        readings = [KeyedReading(WORKLOAD.schema, rows)] if rows else []
+        return [*readings, KeyedReading(SERVING.schema, serving)] if served else readings
 
     def parts(self) -> Parts:
         """An allocation for each replica that is configured, discovered or heard of lately."""
@@ -225,7 +230,7 @@ class WorkloadCollector:
 
 def _told_row(told: Told) -> Row:
     row = np.full(len(WORKLOAD), np.nan, np.float32)
-    row[_TOLD] = told
+    row[_TOLD] = told[: len(_TOLD)]
     return row
 
 

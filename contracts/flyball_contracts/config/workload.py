@@ -25,6 +25,9 @@ Address = Annotated[
         pattern=r"^(|udp://[^/\s]+:[0-9]+|unix:///\S+)$", description="udp://HOST:PORT or unix:///PATH, or nothing"
     ),
 ]
+Label = Annotated[
+    str, msgspec.Meta(pattern=r"^([A-Za-z_][A-Za-z0-9_]*)?$", description="the name of a label, or nothing")
+]
 Rows = tuple[Annotated[int, msgspec.Meta(ge=0)], ...]
 ServerName = Literal["vllm", "triton", "tgi", "sglang", "generic"]
 
@@ -36,8 +39,11 @@ class Series(Section, frozen=True, kw_only=True):
     several joined by `` + ``. What one selects is summed over all labels but ``copies``, over which the largest is
     taken. Requests that came in are counted by ``arrived``; without it they are those that ``ended`` and what
     ``active`` and ``queued`` grew by. ``latency`` names histograms or summaries, whose unit is ``latency_unit_s``;
-    where there are none, ``latency_sum`` and ``latency_count`` are counters of the same. ``ready`` is 0 while the
-    server cannot serve.
+    where there are none, ``latency_sum`` and ``latency_count`` are counters of the same. ``first_token`` (time to the
+    first token) and ``output_token`` (time from one token to the next) are histograms or summaries, too, in seconds
+    unless their name ends in ``_ms`` or ``_us``. ``kv_cache`` is the share of the cache of keys and values in use, the
+    mean over its series. ``ready`` is 0 while the server cannot serve. A page whose series have several values of the
+    label ``model`` is read only where ``match`` names one of them.
     """
 
     arrived: tuple[str, ...] = ()
@@ -51,8 +57,12 @@ class Series(Section, frozen=True, kw_only=True):
     latency_sum: tuple[str, ...] = ()
     latency_count: tuple[str, ...] = ()
     latency_unit_s: Positive = 1.0
+    first_token: tuple[str, ...] = ()
+    output_token: tuple[str, ...] = ()
+    kv_cache: tuple[str, ...] = ()
     ready: tuple[str, ...] = ()
     copies: tuple[str, ...] = ()
+    model: Label = ""
 
 
 class Work(Section, frozen=True, kw_only=True):
@@ -68,7 +78,8 @@ class TargetSettings(Section, frozen=True, kw_only=True):
 
     ``url`` is that of the page, ``unix:///socket:/path`` for one on a Unix socket. ``health`` is a path on the same
     server or a whole URL; empty: what the server is known to have, else a page is a sign of health. ``match`` keeps
-    the series whose labels are so, where they have these labels. ``series`` is for ``generic`` alone. A bearer
+    the series whose labels are so, where they have these labels; a page on which no series has one of them, or none
+    the value, cannot be read. ``series`` is for ``generic`` alone. A bearer
     token is read anew from ``token_file`` at each scrape, or once from the variable ``token_env``. ``ca_file`` holds
     the authorities to trust, empty: the system's. ``devices`` are the indexes of its GPUs, where nobody else knows.
     """

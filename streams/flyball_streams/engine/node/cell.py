@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from flyball_contracts.config import WorkerConfig
 from flyball_contracts.ids import NS_PER_S, record_id
-from flyball_contracts.metrics import GATEWAY, GPU, HOST, USAGE, WORKLOAD
+from flyball_contracts.metrics import GATEWAY, GPU, HOST, SERVING, USAGE, WORKLOAD
 from flyball_contracts.records import (
     Anomaly,
     Device,
@@ -31,6 +31,7 @@ from flyball_streams.engine.node.hangs import Hangs
 from flyball_streams.engine.node.health import SUSPECT, Finding, Health
 from flyball_streams.engine.node.intake import Entry
 from flyball_streams.engine.node.profile import Profiles
+from flyball_streams.engine.node.serving import Answers
 from flyball_streams.engine.node.table import SubjectTable
 from flyball_streams.engine.node.tenancy import POWER, UTILIZATION, Tenancy
 from flyball_streams.engine.node.usage import UsageMeter, is_told
@@ -97,6 +98,7 @@ class NodeCell:
         self.superseded = 0
         self.tenancy = Tenancy({}, {}, self.gpus.capacity)
         self.meter = UsageMeter(self.gpus.capacity)
+        self.answers = Answers()
         self.coming: list[NodeEvent] = []
         self.gangs = Gangs(directory)
 
@@ -123,6 +125,7 @@ class NodeCell:
         self.meter.note(self.gpus.values)
         usage = self.meter.take(self.tenancy) if is_told(tick) else ()
         demands = self.tenancy.demands(self.gpus.values, self.gpus.mask, usage)
+        demands = self.answers.told(demands)
         demands = self.gangs.told(demands, self.gpus, self.tenancy, self.health.sick())
         demands = self.profiles.told(demands, tick, self.tenancy)
         seen = arrivals(doors) if doors else ()
@@ -245,6 +248,9 @@ class NodeCell:
                 first = self.tenancy.first_row[inventory.node]
                 owners = self.tenancy.workload_of_allocation[first : first + frame.rows]
                 self.meter.note_replicas(owners, frame.values, frame.period_ns / NS_PER_S)
+            elif schema == SERVING.schema:
+                first = self.tenancy.first_row[inventory.node]
+                self.answers.note(self.tenancy.workload_of_allocation[first : first + frame.rows], frame.values)
             elif schema == GATEWAY.schema:
                 doors.append((inventory.gateways, frame.values))
         self.gpus.put(gpus)

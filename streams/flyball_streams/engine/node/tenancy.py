@@ -122,6 +122,10 @@ class Tenancy:
                 usage=usage or repeat(None),
                 clocks=repeat(()),
                 features=repeat(None),
+                first_token_s=repeat(None),
+                first_token_p99_s=repeat(None),
+                output_token_s=repeat(None),
+                kv_cache=repeat(None),
             )
         )
 
