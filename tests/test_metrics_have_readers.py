@@ -33,8 +33,6 @@ DISPLAY_ONLY: dict[str, tuple[str, ...]] = {
         "nvidia.gpu.throttle.time{reason=*}",
         "nvidia.gpu.pstate",
         "hw.fan.speed_ratio",
-        "nvidia.gpu.pcie.replays",
-        "nvidia.gpu.nvlink.errors",
         "nvidia.gpu.memory.row_remap.pending",
         "nvidia.gpu.process.count",
     ),

@@ -30,6 +30,7 @@ from flyball_streams.engine.node.gangs import Gangs
 from flyball_streams.engine.node.hangs import Hangs
 from flyball_streams.engine.node.health import SUSPECT, Finding, Health
 from flyball_streams.engine.node.intake import Entry
+from flyball_streams.engine.node.links import Links
 from flyball_streams.engine.node.profile import Profiles
 from flyball_streams.engine.node.serving import Answers
 from flyball_streams.engine.node.table import SubjectTable
@@ -91,6 +92,7 @@ class NodeCell:
         self.profiles = Profiles(cell, partition, config, directory, self.gpus.capacity)
         self.health = Health(config.health, self.gpus.capacity)
         self.hangs = Hangs(self.gpus.capacity)
+        self.links = Links(cell, self.gpus.capacity)
         self.inventories: dict[str, Inventory] = {}
         self.rows: dict[str, NDArray[np.int64]] = {}
         self.seen: dict[str, int] = {}
@@ -116,6 +118,7 @@ class NodeCell:
             yield from self._anomalies(self.gpus, tick, self.tenancy.alike)
             yield from self.profiles.step(tick, self.gpus, self.hosts, self.tenancy, self.inventories)
             yield from self._hung(tick)
+            yield from self.links.step(tick, self.gpus, self.tenancy)
             yield from self._unhealthy(tick, proposals)
         yield from self._owners(tick)
         if self.hosts.mask.any():
@@ -139,6 +142,7 @@ class NodeCell:
             "profiles": self.profiles.state(),
             "health": self.health.state(),
             "hangs": self.hangs.state(),
+            "links": self.links.state(),
             "inventories": [pack_struct(i) for i in self.inventories.values()],
             "seen": self.seen,
             "reminded": self.reminded,
@@ -154,6 +158,7 @@ class NodeCell:
         self.profiles.load(state["profiles"], self.gpus.capacity)
         self.health.load(state["health"], self.gpus.capacity)
         self.hangs.load(state["hangs"], self.gpus.capacity)
+        self.links.load(state["links"], self.gpus.capacity)
         inventories = [unpack_struct(raw, Inventory) for raw in state["inventories"]]
         self.inventories = {i.node: i for i in inventories}
         slots = self.gpus.slots
@@ -207,13 +212,17 @@ class NodeCell:
         if capacity != self.profiles.capacity:
             self.health.resize(capacity)
             self.hangs.resize(capacity)
+            self.links.resize(capacity)
         self.profiles.follow(capacity, recycled)
         if recycled:
             self.health.wipe(recycled)
             self.hangs.wipe(recycled)
+            self.links.wipe(recycled)
 
     def _let_go(self, devices: Iterable[Device], node: str) -> None:
-        self.health.forget(self.gpus.retire((d.id for d in devices), node))
+        gone = self.gpus.retire((d.id for d in devices), node)
+        self.health.forget(gone)
+        self.links.forget(gone)
 
     def _heed(self, tick: Tick) -> None:
         """Note the events up to this tick, of known nodes; a worker with a backlog may have read later ones."""
@@ -224,6 +233,7 @@ class NodeCell:
             for device in struck(event, known[event.node].devices):
                 workload, _ = self.tenancy.replica_of_slot.get(self.gpus.slots.get(device, -1), ("", ""))
                 self.health.note(device, event, workload)
+                self.links.note(device, event)
 
     def _fill(self, entries: list[Entry]) -> list[tuple[tuple[Gateway, ...], NDArray[np.float32]]]:
         """Take the values of a tick; return what gateways said, which nothing is kept of."""
