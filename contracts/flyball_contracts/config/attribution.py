@@ -35,6 +35,6 @@ class AttributionConfig(Section, frozen=True, kw_only=True):
     enabled: bool = True
     usage_period_s: Positive = 10.0
     without_devices: bool = False
-    groups: tuple[GroupPattern, ...] = ("kubepods*", "kubelet*", "system.slice/*slurmstepd.scope")
+    groups: tuple[GroupPattern, ...] = ("kubepods*", "kubelet*", "system.slice/*slurmstepd.scope", "slurm*")
     pod_logs: Name = "/var/log/pods"
     rules: tuple[NamingRule, ...] = ()
