@@ -66,7 +66,7 @@ class Demand(Part, frozen=True, omit_defaults=True):
     once a minute, and so are ``features``. ``clocks`` are of gangs that train and span node lanes, one from each of
     them. ``first_token_s`` is the mean time to the first token of an answer, ``first_token_p99_s`` its 99th percentile
     at the worst replica, and ``output_token_s`` the mean time from one token to the next. ``kv_cache`` is the share of
-    the cache of keys and values that is in use, the mean of the replicas.
+    the cache of keys and values that is in use, the mean of the replicas; so is ``step_s`` of the time of a training step.
     """
 
     workload: str
@@ -91,6 +91,7 @@ class Demand(Part, frozen=True, omit_defaults=True):
     first_token_p99_s: float | None = None
     output_token_s: float | None = None
     kv_cache: float | None = None
+    step_s: float | None = None
 
 
 class Arrivals(Part, frozen=True, kw_only=True):

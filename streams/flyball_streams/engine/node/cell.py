@@ -23,6 +23,7 @@ from flyball_contracts.records import (
     TableOffsets,
     Tick,
 )
+from flyball_streams.engine.budget import BUDGET_S, GPUS_SHARE, HOSTS_SHARE, score
 from flyball_streams.engine.known import Known
 from flyball_streams.engine.node.arrivals import arrivals
 from flyball_streams.engine.node.demand import shared_out
@@ -56,10 +57,6 @@ HOST_WATCHED = {
     "system.linux.psi.total_time{resource=memory,stall=some}": 0.05,
     "system.linux.psi.total_time{resource=io,stall=some}": 0.1,
 }
-HOSTS_SHARE = 0.2
-"""Share of the budget of false incidents that hosts may spend; GPUs have the rest."""
-BUDGET_S = 1000 * 86_400.0
-"""Seconds of what the budget is for: a thousand GPU-days."""
 REMIND_TICKS = 30
 GONE_TICKS = 600
 """A node that has been silent for so many ticks is gone, and what ran there with it."""
@@ -87,7 +84,7 @@ class NodeCell:
         self.demand_partitions = demand_partitions
         self.budget = config.health.false_incidents_per_1000_gpu_days
         rate = self.budget / BUDGET_S
-        self.gpus = SubjectTable(GPU, GPU_WATCHED, (1.0 - HOSTS_SHARE) * rate, capacity)
+        self.gpus = SubjectTable(GPU, GPU_WATCHED, GPUS_SHARE * rate, capacity)
         self.hosts = SubjectTable(HOST, HOST_WATCHED, HOSTS_SHARE * rate)
         self.profiles = Profiles(cell, partition, config, directory, self.gpus.capacity)
         self.health = Health(config.health, self.gpus.capacity)
@@ -281,7 +278,7 @@ class NodeCell:
                 if np.isfinite(rate[m])
             )
             expected_false = float(rate.min()) * BUDGET_S
-            anomaly = self._anomaly(table, slot, tick, "departure", _score(expected_false, self.budget), evidence)
+            anomaly = self._anomaly(table, slot, tick, "departure", score(expected_false, self.budget), evidence)
             since_ns = tick.end_ns - round(since_s * NS_PER_S)
             yield replace(anomaly, since_ns=max(0, since_ns), false_per_1000_gpu_days=expected_false)
 
@@ -386,11 +383,6 @@ class NodeCell:
             confidence=0.95 if finding.detector == "failing" else 0.8,
             evidence=(*finding.evidence, Evidence(name="anomaly", value=finding.score, record=anomaly.id)),
         )
-
-
-def _score(expected_false: float, budget: float) -> float:
-    """0.5 for what is just within the budget of false incidents, towards 1 for what never happens to a clean device."""
-    return budget / (budget + expected_false)
 
 
 def _replaces(new: Inventory, old: Inventory) -> bool:

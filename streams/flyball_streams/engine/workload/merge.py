@@ -41,6 +41,7 @@ def _sum(found: list[Demand]) -> Demand:
             failed=plus(total.failed, d.failed),
             usage=_most([d.usage for d in found if d.usage is not None]),
             clocks=(*total.clocks, *d.clocks),
+            step_s=_of_replicas("step_s", total, d),
             first_token_s=_of_replicas("first_token_s", total, d),
             first_token_p99_s=_larger(total.first_token_p99_s, d.first_token_p99_s),
             output_token_s=_of_replicas("output_token_s", total, d),
