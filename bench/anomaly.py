@@ -8,6 +8,9 @@ GPU-day, from cold and after the first hour. Then one fault at a time is put int
 it is found when the GPU is named within two minutes. ``record ratio`` is an older detector: each series against its own
 largest residuals, told at a score of 0.8, on the same frames. No public trace has labelled faults of GPUs.
 
+``gangs`` are whole gangs that slow down together, by what they say of their step times: generated ones, clean and
+slowed, and those of the fleet, of which the other detectors see nothing.
+
 ``budget`` is what was asked for in false incidents and what was got, from cold on, on simulated fleets with seeds that
 nothing was tuned on and, with ``--data``, on every other pod of ``alibaba_gentd26``; those looked at while the
 prior was chosen have a row of their own. With ``--data`` NAB by its own rules and SMD without point adjustment follow
@@ -29,7 +32,7 @@ from rich.table import Table
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))  # for `bench`
 
-from bench.anomalies import budget as kept, record_ratio
+from bench.anomalies import budget as kept, gangs as gangs, record_ratio
 from bench.anomalies.nab_score import PROFILES
 from bench.common.report import machine
 
@@ -89,6 +92,16 @@ def _leak(row: Block, since_s: float) -> None:
     row[column] = min(1.0, row[column] * 0.4 + since_s / FAULT_S)
 
 
+def _counts(key: str, value: float) -> Callable[[Block, float], None]:
+    column = GPU.column(key)
+
+    def change(row: Block, since_s: float) -> None:
+        del since_s
+        row[column] = value
+
+    return change
+
+
 def _hang(row: Block, since_s: float) -> None:
     del since_s
     row[GPU.column("hw.gpu.utilization{task=general}")] = 1.0
@@ -107,6 +120,8 @@ FAULTS = (
     Fault("hung: busy without work", _hang),
     Fault("corrected errors, 20 a tick", _added("hw.errors{type=corrected}", 20.0)),
     Fault("memory fills", _leak),
+    Fault("NVLink errors, 5 a tick", _counts("nvidia.gpu.nvlink.errors", 5.0)),
+    Fault("PCIe replays, 5 a tick", _counts("nvidia.gpu.pcie.replays", 5.0)),
 )
 HELD_BY = ("llm-pretrain", "vision-train", "chat-api", "code-notebooks")
 
@@ -333,6 +348,44 @@ def _kept_tables(rows: list[dict[str, Any]]) -> Iterator[Table]:
     yield _table("Departures with tails: a tick", ("series", "CPU ms", "state MB"), speed)
 
 
+def _gang_tables(rows: list[dict[str, Any]]) -> Iterator[Table]:
+    titles: tuple[str, ...]
+    lines: list[tuple[str, ...]] = [
+        (
+            r["noise"],
+            f"{r['slower']:.0%}",
+            f"{r['within_60_s']:.1%}",
+            f"{r['within_300_s']:.1%}",
+            f"{r['median_s']:.0f}",
+            str(r["named_before"]),
+        )
+        for r in rows
+        if r["part"] == "gangs"
+    ]
+    titles = ("step times", "slower by", "within 60 s", "within 5 min", "median s", "named before")
+    yield _table("Gangs that slow down as a whole, generated", titles, lines)
+    lines = [
+        (r["noise"], f"{r['gang_days']:.0f}", f"{r['per_1000_gpu_days']:g}", f"{r['asked']:.3f}", str(r["got"]))
+        for r in rows
+        if r["part"] == "gangs_clean"
+    ]
+    titles = ("step times", "gang-days", "budget per 1,000 GPU-days", "asked", "got")
+    yield _table("Clean gangs: false incidents", titles, lines)
+    lines = [
+        (
+            r["workload"],
+            f"{r['slower']:.0%}",
+            "no" if r["delay_s"] is None else f"{r['delay_s']:.0f}",
+            str(r["others_named"]),
+            ", ".join(r["by_other_detectors"]) or "nothing",
+        )
+        for r in rows
+        if r["part"] == "gang_in_fleet"
+    ]
+    titles = ("gang of the fleet", "slower by", "step time, delay s", "other gangs named", "other detectors")
+    yield _table("Gangs of the fleet", titles, lines)
+
+
 DETECTORS = ("departure", "record_ratio")
 
 
@@ -346,10 +399,14 @@ def main() -> None:
     args = parser.parse_args()
     if args.quick:
         rows = [*clean(range(1, 2), 1.5, 10.0), *faulty(1, 3900.0, 10.0, HELD_BY[:1], FAULTS[1::3])]
+        rows += [*gangs.generated(100, HELD_OUT_SEED), *gangs.clean(50, 2.0, HELD_OUT_SEED, (1.0,))]
+        rows += gangs.in_a_fleet(settings(1, 10.0), START_NS, incoming, HELD_BY[:1], 1200.0)
         fleets = kept.simulated(HELD_OUT_SEED, 12.0, 10.0)
     else:
         rows = [row for tick_s in (1.0, 10.0) for row in clean(range(1, 1 + args.seeds), 3.0, tick_s)]
         rows += faulty(1, 3900.0, 10.0, HELD_BY)
+        rows += [*gangs.generated(400, HELD_OUT_SEED), *gangs.clean(400, 24.0, HELD_OUT_SEED, (1.0, 100.0))]
+        rows += gangs.in_a_fleet(settings(1, 10.0), START_NS, incoming, HELD_BY[:2], 3900.0)
         fleets = kept.joined([kept.simulated(HELD_OUT_SEED + i, 24.0, 10.0) for i in range(2 * args.seeds)])
     budgets = kept.BUDGETS[-3:] if args.quick else kept.BUDGETS
     rows += kept.budget_rows("simulated, held out", fleets, budgets, kept.GPU_SHARE)
@@ -361,7 +418,7 @@ def main() -> None:
         if not args.quick:
             rows += [*kept.nab_rows(args.data), *kept.smd_rows(args.data, 10)]
     rows.append(kept.throughput())
-    tables = [_clean_table(rows), _fault_table(rows), *_kept_tables(rows)]
+    tables = [_clean_table(rows), _fault_table(rows), *_gang_tables(rows), *_kept_tables(rows)]
     console = Console(width=120)
     for table in tables:
         console.print(table)

@@ -98,7 +98,10 @@ def run(model: int, load: Floats, seed: int) -> list[Seen]:
     speed = np.full(ticks, SLOWER)
     speed[:half] = 1.0
     ticks_of = simulate(server, 2, load, seed, speed)
-    state, limits = tracker.init(1), Limits(np.full(1, DELAY_S / math.log(100.0)), np.full(1, np.nan))
+    state, limits = (
+        tracker.init(1),
+        Limits(np.full(1, DELAY_S / math.log(100.0)), np.full(1, np.nan), np.full(1, np.nan)),
+    )
     found: list[Seen] = []
     for t in range(ticks):
         state = tracker.add(state, ticks_of[t][:, None])

@@ -33,8 +33,6 @@ DISPLAY_ONLY: dict[str, tuple[str, ...]] = {
         "nvidia.gpu.throttle.time{reason=*}",
         "nvidia.gpu.pstate",
         "hw.fan.speed_ratio",
-        "nvidia.gpu.pcie.replays",
-        "nvidia.gpu.nvlink.errors",
         "nvidia.gpu.memory.row_remap.pending",
         "nvidia.gpu.process.count",
     ),
@@ -55,6 +53,7 @@ DISPLAY_ONLY: dict[str, tuple[str, ...]] = {
         "hw.energy{type=*}",
         *AGENT,
     ),
+    "serving": ("gen_ai.server.time_per_output_token{stat=p99}",),
     "workload": ("flyball.workload.latency{stat=p99}", "flyball.workload.loss"),
     "gpu_detail": (
         "nvidia.gpu.sm.cycles{state=*}",

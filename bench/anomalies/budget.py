@@ -17,7 +17,8 @@ from flyball_contracts.metrics import GPU
 from flyball_contracts.topics import TELEMETRY
 from flyball_models.anomaly import departure, tail
 from flyball_simulator import Fleet
-from flyball_streams.engine.node.cell import BUDGET_S, GPU_WATCHED, HOSTS_SHARE
+from flyball_streams.engine.budget import BUDGET_S, GPUS_SHARE
+from flyball_streams.engine.node.cell import GPU_WATCHED
 from flyball_streams.engine.packing import wiped
 
 Floats = NDArray[np.float32]
@@ -262,4 +263,4 @@ def throughput(series: int = 500_000, metrics: int = 50, ticks: int = 8) -> dict
     }
 
 
-GPU_SHARE = 1.0 - HOSTS_SHARE
+GPU_SHARE = GPUS_SHARE

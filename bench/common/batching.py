@@ -12,6 +12,8 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from flyball_models.capacity.base import FIELDS
+
 STEP_S = 0.2
 STEPS = 5
 """Steps in a tick of one second."""
@@ -36,7 +38,9 @@ class Server(NamedTuple):
 def simulate(
     server: Server, replicas: int, load: NDArray[np.float64], seed: int, speed: NDArray[np.float64] | None = None
 ) -> NDArray[np.float64]:
-    """Return what telemetry tells of each tick, float64[T, 9] in the order of the capacity models' ``FIELDS``.
+    """Return what telemetry tells of each tick, float64[T, F] in the order of the capacity models' ``FIELDS``.
+
+    What servers themselves say of their answers is not told: NaN.
 
     ``load[T]`` is the tokens that arrive per second on average over the capacity of all replicas at full speed,
     ``speed[T]`` the speed of the replicas, 1 where nothing is wrong.
@@ -46,7 +50,7 @@ def simulate(
     since = np.zeros((replicas, server.most))
     queue: list[tuple[float, float]] = []
     ticks = load.shape[0]
-    rows = np.zeros((ticks, 9))
+    rows = np.full((ticks, len(FIELDS)), np.nan)
     mean = math.log(server.tokens) - server.sigma**2 / 2
     per_step = server.capacity * replicas / server.tokens * STEP_S
     for t in range(ticks):
@@ -76,7 +80,7 @@ def simulate(
             left -= got
             done += float(got.sum())
             active += float(busy.sum()) / STEPS
-        rows[t] = (
+        rows[t, :9] = (
             replicas, work, requests, active, len(queue), min(1.0, 3.0 * active / (replicas * server.most)),
             np.mean(latencies) if latencies else np.nan, done, failed,
         )  # fmt: skip

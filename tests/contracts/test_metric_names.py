@@ -4,7 +4,7 @@ import re
 
 from flyball_contracts.metrics import LAYOUTS
 
-OTEL = ("hw", "system", "container")
+OTEL = ("hw", "system", "container", "gen_ai")
 OURS = ("nvidia.gpu", "flyball")
 NAMES = {metric.name for layout in LAYOUTS.values() for metric in layout.metrics}
 
@@ -21,5 +21,6 @@ def test_what_opentelemetry_names_has_its_name() -> None:
         *("system.cpu.utilization", "system.cpu.time", "system.memory.usage", "system.memory.utilization"),
         *("system.disk.io", "system.network.io", "system.network.errors", "system.paging.usage", "system.uptime"),
         *("container.cpu.time", "container.memory.usage"),
+        *("gen_ai.server.time_to_first_token", "gen_ai.server.time_per_output_token"),
     }
     assert conventions - NAMES == set()

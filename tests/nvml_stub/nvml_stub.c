@@ -31,13 +31,14 @@ enum result {
 enum call {
     UUID, NAME, SERIAL, PCI, UTILIZATION, ENCODER, DECODER, MEMORY, BAR1, POWER, LIMIT, TEMPERATURE, MARGIN, CLOCK,
     REASONS, PSTATE, FAN, PROCESSES, SAMPLES, FIELDS, EVENTS, PROCESS_UTILIZATION, MIG, GPM, LINK, TOPOLOGY,
-    ARCHITECTURE, CAPABILITY, PCIE, FABRIC, BANKS, ECC, SRAM, THRESHOLD, MEMORY_V1, TEMPERATURE_V1, MPS, GRAPHICS, REGISTER, ENERGY
+    ARCHITECTURE, CAPABILITY, PCIE, FABRIC, BANKS, ECC, SRAM, THRESHOLD, MEMORY_V1, TEMPERATURE_V1, MPS, GRAPHICS, REGISTER, ENERGY,
+    LINK_ERRORS
 };
 
 struct field { uint32_t id, scope, type, result; uint64_t value; };
 struct sample { uint64_t time_us, value; };
 struct process { uint32_t pid, sm; uint64_t memory, time_us; uint32_t does, padding; }; /* listed while memory is not 0, busy while time is not */
-struct link { uint32_t up, far_end, bus, padding; };
+struct link { uint32_t up, far_end, bus, counters; uint64_t errors[5]; }; /* counters: how many of the errors are told */
 
 /* A MIG instance. */
 struct instance {
@@ -466,6 +467,14 @@ int nvmlDeviceGetNvLinkState(device_t handle, unsigned link, unsigned *out) {
     WHOLE(LINK);
     if (link >= MAX_LINKS) return INVALID_ARGUMENT;
     *out = gpu->links[link].up;
+    return SUCCESS;
+}
+/* replays, recoveries, CRC of flow control, CRC of data, ECC; not on Hopper and later, where these are fields */
+int nvmlDeviceGetNvLinkErrorCounter(device_t handle, unsigned link, int counter, unsigned long long *out) {
+    WHOLE(LINK_ERRORS);
+    if (link >= MAX_LINKS || counter < 0 || counter > 4) return INVALID_ARGUMENT;
+    if ((uint32_t)counter >= gpu->links[link].counters) return NOT_SUPPORTED;
+    *out = gpu->links[link].errors[counter];
     return SUCCESS;
 }
 int nvmlDeviceGetNvLinkRemoteDeviceType(device_t handle, unsigned link, unsigned *out) {

@@ -15,7 +15,7 @@ CALLS = (
     "uuid", "name", "serial", "pci", "utilization", "encoder", "decoder", "memory", "bar1", "power", "limit",
     "temperature", "margin", "clock", "reasons", "pstate", "fan", "processes", "samples", "fields", "events",
     "process_utilization", "mig", "gpm", "link", "topology", "architecture", "capability", "pcie", "fabric", "banks",
-    "ecc", "sram", "threshold", "memory_v1", "temperature_v1", "mps", "graphics", "register", "energy",
+    "ecc", "sram", "threshold", "memory_v1", "temperature_v1", "mps", "graphics", "register", "energy", "link_errors",
 )  # fmt: skip
 ALL_LINKS = 0xFFFFFFFF
 U32, U64 = ctypes.c_uint32, ctypes.c_uint64
@@ -38,7 +38,7 @@ class StubProcess(ctypes.Structure):
 
 
 class StubLink(ctypes.Structure):
-    _fields_ = [("up", U32), ("far_end", U32), ("bus", U32), ("padding", U32)]
+    _fields_ = [("up", U32), ("far_end", U32), ("bus", U32), ("counters", U32), ("errors", U64 * 5)]
 
 
 class StubInstance(ctypes.Structure):
@@ -198,15 +198,21 @@ class NvmlStub:
         """Connect all GPUs by that many NVLinks each to a switch."""
         for index in range(self.state.count):
             for link in range(links):
-                self.gpu(index).links[link] = StubLink(1, 2, 0xE0, 0)
+                self.gpu(index).links[link] = StubLink(1, 2, 0xE0)
                 self.set_field(164, speed_mb_per_s, gpu=index, scope=link, kind=NARROW)
                 self.set_field(165, 1, gpu=index, scope=link, kind=NARROW)
             self.set_field(91, links, gpu=index, kind=NARROW)
 
+    def set_link_errors(self, link: int, *counts: int, gpu: int = 0) -> None:
+        """What the call before Hopper tells of a link: replays, recoveries, CRC of flow control and data, ECC."""
+        one = self.gpu(gpu).links[link]
+        one.counters = len(counts)
+        one.errors[: len(counts)] = counts
+
     def connect(self, gpu: int, peer: int, links: int, *, first: int = 0) -> None:
         """Connect one GPU directly to another by NVLinks, seen from the first."""
         for link in range(first, first + links):
-            self.gpu(gpu).links[link] = StubLink(1, 0, self.gpu(peer).bus, 0)
+            self.gpu(gpu).links[link] = StubLink(1, 0, self.gpu(peer).bus)
             self.set_field(164, 25_000, gpu=gpu, scope=link, kind=NARROW)
 
     def happen(self, kind: int, data: int, *, gpu: int = 0, unasked: bool = False) -> None:

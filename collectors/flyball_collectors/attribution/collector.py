@@ -15,7 +15,7 @@ from flyball_collectors.attribution.shares import Shares, Uses, divide
 from flyball_collectors.attribution.units import Key, Unit, Units, key_of
 from flyball_collectors.attribution.usage import UsageMeter
 from flyball_collectors.base import Collector, KeyedReading, Parts, Reading
-from flyball_collectors.host.cgroup import unified_folder
+from flyball_collectors.host.cgroup_v1 import hierarchy_of
 from flyball_collectors.nvml.readings.processes import Process
 from flyball_collectors.parameters import AttributionParameters
 from flyball_contracts.config.attribution import AttributionConfig
@@ -40,11 +40,11 @@ class AttributionCollector:
         self._node = node
         self._gpus: Gpus | None = None
         self._others: tuple[Collector, ...] = ()
-        mount = unified_folder(root)
-        if mount is None:
-            _LOG.info("this host has no control groups of version 2 alone: what workloads use of it is not told")
-        self._owners = ProcessOwners(root)
-        self._units = Units(mount, settings.groups, without_devices=settings.without_devices)
+        found = hierarchy_of(root)
+        if found is None:
+            _LOG.info("this host's control groups are not to be seen: what workloads use of it is not told")
+        self._owners = ProcessOwners(root, legacy=found is not None and found.legacy)
+        self._units = Units(found.groups if found else None, settings.groups, without_devices=settings.without_devices)
         self._pods = PodNames(root / settings.pod_logs.lstrip("/"))
         self._idle = IdlePower()
         self._meter = UsageMeter(root)

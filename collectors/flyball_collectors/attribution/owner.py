@@ -23,8 +23,9 @@ class Owner(NamedTuple):
 
     ``unit`` is the pod's UID with dashes, the job's id, the container's id, or the service, user or group of
     anything else; ``part`` is the container in a pod or the step in a job, empty where that is not known. ``path``
-    is the control group of the unit, empty where the host has no version 2. To a reader that has a control group
-    namespace of its own it is relative to that, ``/../../kubepods.slice/..``: then it may lack its first folders.
+    is the control group of the unit, empty where it is not one of the version that is read. To a reader that has a
+    control group namespace of its own it is relative to that, ``/../../kubepods.slice/..``: then it may lack its first
+    folders.
     """
 
     runtime: Runtime
@@ -33,12 +34,13 @@ class Owner(NamedTuple):
     path: str = ""
 
 
-def owner_of(text: str) -> Owner | None:
+def owner_of(text: str, *, legacy: bool = False) -> Owner | None:
     """Owner of a process by its control groups, ``None`` when the text has none; never raises.
 
     The path of version 2 counts most, then the others in the order of the text: on a host of version 1 a process
     is in a group for each controller, and not each of those is its unit's own. A job counts before a pod, for
-    Slurm may run inside of one, and a container only where there is neither; of nested ones the outermost.
+    Slurm may run inside of one, and a container only where there is neither; of nested ones the outermost. Of a host of
+    version 1 (``legacy``) the group is told, which has the same path below each controller that the unit has.
     """
     paths: list[str] = []
     unified = ""
@@ -59,9 +61,9 @@ def owner_of(text: str) -> Owner | None:
         for path in paths:
             owner = find(path)
             if owner is not None:
-                return _with_path(owner, path == unified)
+                return _with_path(owner, legacy or path == unified)
     path = max((unified, *paths), key=lambda each: each != "/" and each != "")
-    return _with_path(_other(path), path == unified)
+    return _with_path(_other(path), legacy or path == unified)
 
 
 @lru_cache(maxsize=1024)  # the same folders are asked about at every tick
@@ -71,9 +73,9 @@ def owner_of_path(path: str) -> Owner | None:
     return owner if owner is not None and owner.path == path else None
 
 
-def _with_path(owner: Owner, unified: bool) -> Owner:
-    """Without the path where it is not one of version 2, and without the way up at its start."""
-    return owner._replace(path=_UP.sub("", owner.path) if unified else "")
+def _with_path(owner: Owner, read: bool) -> Owner:
+    """Without the path where it is not one of the version that is read, and without the way up at its start."""
+    return owner._replace(path=_UP.sub("", owner.path) if read else "")
 
 
 def _pod(path: str) -> Owner | None:

@@ -16,9 +16,13 @@ class _Known(NamedTuple):
 
 
 class ProcessOwners:
-    """Owners of the processes that are asked for, as long as they are asked for at every tick."""
+    """Owners of the processes that are asked for, as long as they are asked for at every tick.
 
-    def __init__(self, root: Path) -> None:
+    ``legacy``: the host has control groups of version 1.
+    """
+
+    def __init__(self, root: Path, *, legacy: bool = False) -> None:
+        self._legacy = legacy
         self._proc = f"{root}/proc"
         self._known: dict[int, _Known] = {}
 
@@ -47,7 +51,7 @@ class ProcessOwners:
             return before
         if before is not None and before.start == start[0] and before.owner is not None:
             return before
-        owner = owner_of(text_of(f"{folder}/cgroup"))
+        owner = owner_of(text_of(f"{folder}/cgroup"), legacy=self._legacy)
         if owner is not None and not owner.unit:  # in no group of its own: it goes by its command
             owner = owner._replace(unit=command.partition("(")[2])
         return _Known(start[0], owner)

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from flyball_collectors.attribution.shares import Shares
 from flyball_collectors.attribution.units import Key, Unit
 from flyball_collectors.base import NAN, Counters, Values, fill_row
-from flyball_collectors.host.cgroup import CgroupReader
+from flyball_collectors.host.cgroup_v1 import reader_of
 from flyball_contracts.metrics import USAGE
 
 _SM_TIME, _ENERGY, _MEMORY, _PROCESSES = (
@@ -21,7 +21,7 @@ class UsageMeter:
     """Adds up from tick to tick what units have of the devices, and reads their control groups when a row is due."""
 
     def __init__(self, root: Path) -> None:
-        self._groups = CgroupReader(root)
+        self._groups = reader_of(root)
         self._counters: dict[Key, Counters] = {}
         self._devices: dict[Key, list[float]] = {}
 

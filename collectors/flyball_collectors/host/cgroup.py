@@ -13,13 +13,7 @@ _PRESSURES = tuple(
 )
 _STACKED = ("dm", "md", "loop")  # their bytes are counted on the disks below them
 _MAJOR_MINOR = re.compile(r"\d{1,9}:\d{1,9}")
-_READ, _WRITTEN = "container.disk.io{direction=read}", "container.disk.io{direction=write}"
-
-
-def unified_folder(root: Path) -> Path | None:
-    """Mount point of version 2 with all controllers; ``None`` on a host of version 1 or of both at once."""
-    folder = root / "sys/fs/cgroup"
-    return folder if (folder / "cgroup.controllers").is_file() else None
+READ, WRITTEN = "container.disk.io{direction=read}", "container.disk.io{direction=write}"
 
 
 class CgroupReader:
@@ -38,21 +32,21 @@ class CgroupReader:
         at = f"{folder}/"  # text, because making a Path costs more than reading the file
         values: dict[str, float | dict[str, float]] = {}
         cpu = text_of(at + "cpu.stat")
-        _put(values, "container.cpu.time", _after("usage_usec", cpu), 1e-6)
-        _put(values, "container.cpu.throttled.time", _after("throttled_usec", cpu), 1e-6)
+        _put(values, "container.cpu.time", after("usage_usec", cpu), 1e-6)
+        _put(values, "container.cpu.throttled.time", after("throttled_usec", cpu), 1e-6)
         quota = numbers(text_of(at + "cpu.max").split())
         if len(quota) == 2 and quota[1] > 0:
             values["container.cpu.limit"] = quota[0] / quota[1]
-        used = _number(at + "memory.current")
+        used = number(at + "memory.current")
         if used is not None:
             values["container.memory.usage"] = used
-            idle = _after("inactive_file", text_of(at + "memory.stat"))
+            idle = after("inactive_file", text_of(at + "memory.stat"))
             _put(values, "container.memory.working_set", None if idle is None else max(used - idle, 0))
-        _put(values, "container.memory.limit", _number(at + "memory.max"))
-        _put(values, "container.memory.oom", _after("oom_kill", text_of(at + "memory.events")))
+        _put(values, "container.memory.limit", number(at + "memory.max"))
+        _put(values, "container.memory.oom", after("oom_kill", text_of(at + "memory.events")))
         for name, key in _PRESSURES:
             _put(values, key, _stalled_us(at + name), 1e-6)
-        _put(values, "container.thread.count", _number(at + "pids.current"))
+        _put(values, "container.thread.count", number(at + "pids.current"))
         return values | self._disks(at + "io.stat")
 
     def _disks(self, path: str) -> dict[str, dict[str, float]]:
@@ -69,11 +63,12 @@ class CgroupReader:
                 name, _, count = word.partition("=")
                 counts[name] = count
             both = numbers((counts.get("rbytes", ""), counts.get("wbytes", "")))
-            if both and not self._is_stacked(disk):
+            if both and not self.is_stacked(disk):
                 read[disk], written[disk] = both
-        return {_READ: read, _WRITTEN: written}
+        return {READ: read, WRITTEN: written}
 
-    def _is_stacked(self, disk: str) -> bool:
+    def is_stacked(self, disk: str) -> bool:
+        """Whether what a disk reads and writes is counted on another one below it; so is what is no disk."""
         known = self._stacked.get(disk)
         if known is None:
             folder = self._root / "sys/dev/block" / disk
@@ -87,13 +82,13 @@ def _put(values: dict[str, float | dict[str, float]], key: str, value: float | N
         values[key] = value * scale
 
 
-def _number(path: str) -> int | None:
+def number(path: str) -> int | None:
     """The one number in a file, ``None`` for the word ``max`` and where there is none."""
     found = numbers(text_of(path).split())
     return found[0] if found else None
 
 
-def _after(word: str, text: str) -> int | None:
+def after(word: str, text: str) -> int | None:
     """Number after a word at the start of a line."""
     rest = f"\n{text}".partition(f"\n{word} ")[2]
     found = numbers((rest.partition("\n")[0],))

@@ -11,6 +11,7 @@ from typing import Any
 
 _MEMBERS = {0: "dVal", 1: "uiVal", 2: "ulVal", 3: "ullVal", 4: "sllVal", 5: "siVal", 6: "usVal"}  # by nvmlValueType_t
 _WIDE = frozenset({0, 2, 3, 4})
+_LINK_COUNTERS = ("replay", "recovery", "crc", "crc", "ecc")  # by number, of flow control and of data
 _MOST_LINKS = 36
 _OF_DEVICE = 0  # nvmlTemperatureSensors_t
 Values = dict[str, float]
@@ -100,6 +101,17 @@ class Binding:
             for one in answers
             if one.nvmlReturn == 0 and one.valueType in _MEMBERS
         }
+
+    def link_errors(self, handle: c_void_p) -> dict[int, dict[str, float]]:
+        """Errors of each NVLink by kind, by the call that tells them before Hopper."""
+        device, found = self._device(handle), dict[int, dict[str, float]]()
+        for link in range(_MOST_LINKS):
+            for counter, kind in enumerate(_LINK_COUNTERS):
+                value = self._try(self.nvml.nvmlDeviceGetNvLinkErrorCounter, device, link, counter)
+                if value is not None:
+                    kinds = found.setdefault(link, {})
+                    kinds[kind] = kinds.get(kind, 0.0) + float(value)
+        return found
 
     def gpm_sample(self, handle: c_void_p) -> Any:
         """A sample of GPM, ``None`` without it."""

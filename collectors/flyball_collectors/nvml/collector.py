@@ -16,6 +16,7 @@ from flyball_collectors.nvml.devices.topology import links_of
 from flyball_collectors.nvml.events import happenings
 from flyball_collectors.nvml.events.slowdown import Slowdowns
 from flyball_collectors.nvml.events.watch import MIG_CHANGED, XID, EventWatch
+from flyball_collectors.nvml.readings.link_errors import LinkWatch
 from flyball_collectors.nvml.readings.processes import Process
 from flyball_collectors.nvml.readings.rows import Rows
 from flyball_collectors.parameters import GpuParameters
@@ -62,7 +63,7 @@ class NvmlCollector:
         self._reported_refused: set[str] = set()
         self._stalled_in_frame: set[str] = set()
         self._recovery: dict[str, int] = {}
-        self._slowdowns = Slowdowns()
+        self._slowdowns, self._links = Slowdowns(), LinkWatch()
         self._rescan: set[str] = set()
         self._detail_due = True
         self._since_detail_ns = 0
@@ -104,6 +105,7 @@ class NvmlCollector:
             found[name] = one = answers.get(name) or self._silence(name, reader, detail=detail)
             self._compare(one, self._found.get(name), now_ns)
             self._events += self._slowdowns.note(self._node, reader.uuid, one.reasons, now_ns, period_ns)
+            self._events += self._links.note(self._node, reader.uuid, one.link_errors or {}, now_ns)
         self._found = found
         self._note_stalls(now_ns, period_ns)
         self._note_refused(now_ns)
@@ -167,7 +169,9 @@ class NvmlCollector:
         for uuid in change.gone:
             self._events.append(happenings.gone(self._node, now_ns, uuid, "the GPU is not there any more"))
         if change.gone:
-            self._slowdowns.keep({reader.uuid for reader in self.readers})
+            here = {reader.uuid for reader in self.readers}
+            self._slowdowns.keep(here)
+            self._links.keep(here)
         if change.added or change.gone:  # names go by index, which may belong to another GPU now
             by_uuid = {found.devices[0].id: found for found in self._found.values()}
             self._found = {

@@ -16,11 +16,13 @@ from flyball_collectors.nvml.collector import NvmlCollector
 from flyball_collectors.nvml.devices.gpu import Found
 from flyball_collectors.nvml.readings import current, detail
 from flyball_collectors.nvml.readings.gpm import IDS, scaled
+from flyball_collectors.nvml.readings.link_errors import FIELDS as LINK_FIELDS, KINDS, Counts, by_link, sum_of
 from flyball_contracts.metrics import GPU, GPU_DETAIL, Layout
 
 Verdict = Literal["same", "close", "differs", "missing", "ours alone"]
 _LAYOUTS = (GPU, GPU_DETAIL)
 _COMPUTING = "nvidia.gpu.process.count"
+_ALL_LINK_ERRORS = "nvidia.gpu.nvlink.errors"
 _GPM_APART_S = 0.15
 # What may lie between two reads a few milliseconds apart, by key or unit: a part of the value, and a constant.
 _ROOM: Mapping[str, tuple[float, float]] = {
@@ -70,17 +72,23 @@ def compare(
         handle = reader.gate.handle
         theirs = [
             _by_fields(binding, handle, current.FIELDS, GPU) | binding.current(handle),
-            _by_fields(binding, handle, detail.FIELDS + detail.EACH_LINK, GPU_DETAIL) | binding.detail(handle),
+            _by_fields(binding, handle, detail.FIELDS, GPU_DETAIL) | binding.detail(handle),
         ]
         later = binding.gpm_sample(handle) if sample is not None else None
         if later is not None:
             activity = binding.activity(sample, later, IDS)
             for found, layout, columns in zip(theirs, _LAYOUTS, (current.ACTIVITY, detail.ACTIVITY), strict=True):
                 found |= {layout.metrics[columns[id]].key: scaled(id, v) for id, v in activity.items() if id in columns}
+        links = _link_errors(binding, handle)
+        sums = {GPU_DETAIL.metrics[c].key: sum_of(links, kind) for kind, c in detail.SUMMED.items()}
+        theirs[1] |= {key: value for key, value in sums.items() if value == value}
+        if links:
+            theirs[0].setdefault(_ALL_LINK_ERRORS, sum_of(links))
         held = binding.processes(handle)
         theirs[0][_COMPUTING] = float(binding.computing(handle))
         second = reader.read(detail=True)
         rows += _values(reader.index, first, second, theirs)
+        rows += _links(reader.index, first.link_errors or {}, second.link_errors or {}, links)
         rows += _processes(reader.index, first, second, held)
         who = binding.identity(handle)
         device = reader.device
@@ -113,6 +121,28 @@ def _by_fields(binding: Binding, handle: c_void_p, fields: Sequence[Field], layo
             key = layout.metrics[field.column].key
             found[key] = found.get(key, 0.0) + value * field.scale
     return found
+
+
+def _link_errors(binding: Binding, handle: c_void_p) -> dict[int, dict[str, float]]:
+    """Errors of each NVLink: by field where the GPU has these, else by the older call."""
+    answers = binding.fields(handle, [(field.id, field.scope) for field in LINK_FIELDS])
+    row = [NAN] * (1 + max(field.column for field in LINK_FIELDS))
+    for field in LINK_FIELDS:
+        value, _ = answers.get((field.id, field.scope), (NAN, False))
+        if value == value:
+            row[field.column] = value if row[field.column] != row[field.column] else row[field.column] + value
+    return by_link(row) or binding.link_errors(handle)
+
+
+def _links(gpu: int, first: Counts, second: Counts, theirs: Counts) -> Iterator[Compared]:
+    """Each link by itself, by kind of error."""
+    for link in sorted({*first, *theirs}):
+        for kind in KINDS:
+            before, after, told = (counts.get(link, {}).get(kind, NAN) for counts in (first, second, theirs))
+            if before == before or told == told:
+                yield _judged(
+                    gpu, f"nvidia.gpu.nvlink.errors{{link={link},type={kind}}}", "{error}", before, after, told
+                )
 
 
 def _processes(gpu: int, first: Found, second: Found, held: Mapping[int, float]) -> Iterator[Compared]:

@@ -26,7 +26,7 @@ from flyball_collectors.workload.training.listen import LineSocket
 from flyball_contracts.config.constants import with_constants
 from flyball_contracts.config.workload import WorkloadsConfig
 from flyball_contracts.errors import ConfigError
-from flyball_contracts.metrics import WORKLOAD
+from flyball_contracts.metrics import SERVING, WORKLOAD
 from flyball_contracts.records import Allocation, NodeEvent
 
 _LOG = logging.getLogger(__name__)
@@ -52,6 +52,7 @@ _READING = _columns(
     "errors",
     "ready",
 )
+_SERVING = slice(len(_READING), len(_READING) + len(SERVING))  # the rest of a reading, in the order of the layout
 _PROGRESS = _columns("work.rate", "step.time", "progress", "loss", "steps")
 _READY = WORKLOAD.column("flyball.workload.ready")
 _UNREAD = {True: "", False: "what it announces does not say how to scrape it; see the log"}
@@ -146,17 +147,20 @@ class WorkloadCollector:
             watch.hurry()
         self._follow([watch.found for watch in self._watches.values()])
         self._listen(now_s)
-        rows: dict[Key, Row] = {key: _row_of(one.take()) for key, one in self._scrapers.items()}
+        known = {key: one.take() for key, one in self._scrapers.items()}
         for found, scraper in self._found.items():
             unread = ServerReading(ready=0.0) if found.pending else ServerReading()
-            reading = scraper.take() if scraper is not None else unread
-            rows.setdefault((found.workload, found.replica), _row_of(reading))
+            known.setdefault((found.workload, found.replica), scraper.take() if scraper is not None else unread)
+        rows = {key: _row_of(reading) for key, reading in known.items()}
         for key, log in self._logs.items():
             log.job.update(log.follower.take(), now_s)
             _add_progress(rows, key, log.job.take(now_s))
         for key, job in self._jobs.items():
             _add_progress(rows, key, job.take(now_s))
-        return [KeyedReading(WORKLOAD.schema, rows)] if rows else []
+        serving = {key: np.array(reading[_SERVING], np.float32) for key, reading in known.items()}
+        served = any(np.isfinite(row).any() for row in serving.values())
+        readings = [KeyedReading(WORKLOAD.schema, rows)] if rows else []
+        return [*readings, KeyedReading(SERVING.schema, serving)] if served else readings
 
     def parts(self) -> Parts:
         """An allocation for each replica that is configured, discovered or named by lines lately."""
@@ -230,7 +234,7 @@ class WorkloadCollector:
 
 def _row_of(reading: ServerReading) -> Row:
     row = np.full(len(WORKLOAD), np.nan, np.float32)
-    row[_READING] = reading
+    row[_READING] = reading[: len(_READING)]
     return row
 
 

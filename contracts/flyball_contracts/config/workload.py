@@ -24,6 +24,9 @@ Address = Annotated[
         pattern=r"^(|udp://[^/\s]+:[0-9]+|unix:///\S+)$", description="udp://HOST:PORT or unix:///PATH, or nothing"
     ),
 ]
+Label = Annotated[
+    str, msgspec.Meta(pattern=r"^([A-Za-z_][A-Za-z0-9_]*)?$", description="the name of a label, or nothing")
+]
 Rows = tuple[Annotated[int, msgspec.Meta(ge=0)], ...]
 ServerName = Literal["vllm", "triton", "tgi", "sglang", "generic"]
 GatewayKind = Literal["envoy", "inference_extension", "keda_http", "keda_queue", "generic"]
@@ -38,8 +41,12 @@ class Series(Section, frozen=True, kw_only=True):
     Each holds alternatives, of which the first that the page has counts: one selector ``name{label="value"}`` or
     several joined by `` + ``. What one selects is summed over all labels but ``copies``, over which the largest is
     taken. Requests that came in are counted by ``arrived``; without it they are those that ``ended`` and what
-    ``active`` and ``queued`` grew by. ``latency`` names histograms or summaries, whose unit is
-    ``latency_unit_s``. ``ready`` is 0 while the server cannot serve.
+    ``active`` and ``queued`` grew by. ``latency`` names histograms or summaries, whose unit is ``latency_unit_s``;
+    where there are none, ``latency_sum`` and ``latency_count`` are counters of the same. ``first_token`` (time to the
+    first token) and ``output_token`` (time from one token to the next) are histograms or summaries, too, in seconds
+    unless their name ends in ``_ms`` or ``_us``. ``kv_cache`` is the share of the cache of keys and values in use, the
+    mean over its series. ``ready`` is 0 while the server cannot serve. A page whose series have several values of the
+    label ``model`` is read only where ``match`` names one of them.
     """
 
     arrived: tuple[str, ...] = ()
@@ -51,8 +58,12 @@ class Series(Section, frozen=True, kw_only=True):
     tokens_out: tuple[str, ...] = ()
     latency: tuple[str, ...] = ()
     latency_unit_s: Positive = 1.0
+    first_token: tuple[str, ...] = ()
+    output_token: tuple[str, ...] = ()
+    kv_cache: tuple[str, ...] = ()
     ready: tuple[str, ...] = ()
     copies: tuple[str, ...] = ()
+    model: Label = ""
 
 
 class TargetSettings(Section, frozen=True, kw_only=True):
@@ -65,8 +76,9 @@ class TargetSettings(Section, frozen=True, kw_only=True):
     A replica is of ``workload``; without a name it is called as the node is. ``health`` is a path on the same server or
     a whole URL; empty: what the server is known to have, else a page is a sign of health. Work is counted in requests
     or, with ``token_weights``, in tokens, those of a prompt and of an answer with a weight each: that is the unit of
-    ``capacity_per_replica``. ``match`` keeps the series whose labels are so, where they have these labels. ``devices``
-    are the indexes of its GPUs, where nobody else knows.
+    ``capacity_per_replica``. ``match`` keeps the series whose labels are so, where they have these labels; a page on
+    which no series has one of them, or none the value, cannot be read. ``devices`` are the indexes of its GPUs, where
+    nobody else knows.
 
     A gateway, router or interceptor has ``workloads``, by the values of the label ``label``; an empty one is the label
     that ``server`` is known to have, an empty value stands for the whole page. Series without the label belong to the

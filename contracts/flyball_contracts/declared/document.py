@@ -32,6 +32,7 @@ class ObjectiveSection(Section, frozen=True, kw_only=True):
     delay_s: PositiveSeconds
     attainment: Share = 0.99
     token_s: PositiveSeconds | None = None
+    first_token_s: PositiveSeconds | None = None
 
 
 class WorkloadDocument(Section, frozen=True, kw_only=True):

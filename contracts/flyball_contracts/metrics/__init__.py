@@ -17,11 +17,12 @@ from flyball_contracts.metrics.gpu_detail import GPU_DETAIL as GPU_DETAIL
 from flyball_contracts.metrics.gpu_share import GPU_SHARE as GPU_SHARE
 from flyball_contracts.metrics.host import HOST as HOST
 from flyball_contracts.metrics.numa import NUMA as NUMA
+from flyball_contracts.metrics.serving import SERVING as SERVING
 from flyball_contracts.metrics.usage import USAGE as USAGE
 from flyball_contracts.metrics.workload import WORKLOAD as WORKLOAD
 
 LAYOUTS: Mapping[int, Layout] = {
-    layout.schema: layout for layout in (GPU, HOST, WORKLOAD, GPU_DETAIL, NUMA, USAGE, GPU_SHARE, GATEWAY)
+    layout.schema: layout for layout in (GPU, HOST, WORKLOAD, GPU_DETAIL, NUMA, USAGE, GPU_SHARE, GATEWAY, SERVING)
 }
 
 

@@ -64,7 +64,10 @@ class Demand(Part, frozen=True, omit_defaults=True):
     ``utilization_sum`` is over ``devices`` devices. ``latency_s`` is the mean of the requests that ended,
     ``tokens_*`` are prompt and generated tokens per second, ``failed`` counts requests that failed. ``usage`` is told
     once a minute, and so are ``features``. ``clocks`` are of gangs that train and span node lanes, one from each of
-    them.
+    them. ``first_token_s`` is the mean time to the first token of an answer, ``first_token_p99_s`` its 99th percentile
+    at the worst replica, and ``output_token_s`` the mean time from one token to the next. ``kv_cache`` is the share of
+    the cache of keys and values that is in use, the mean of the replicas; ``step_s`` is the mean time of a training
+    step over them.
     """
 
     workload: str
@@ -85,6 +88,11 @@ class Demand(Part, frozen=True, omit_defaults=True):
     usage: Usage | None = None
     clocks: tuple[Clocks, ...] = ()
     features: Features | None = None
+    first_token_s: float | None = None
+    first_token_p99_s: float | None = None
+    output_token_s: float | None = None
+    kv_cache: float | None = None
+    step_s: float | None = None
 
 
 class Arrivals(Part, frozen=True, kw_only=True):

@@ -9,7 +9,7 @@ EventKind = Literal[
     "xid", "ecc", "row_remap", "throttle", "mig_changed", "spot_notice", "device_lost",
     "device_stalled", "device_added", "agent_started", "agent_stopped", "records_dropped", "clock_jumped",
     "power_brake", "rebalance_notice", "maintenance_notice", "config_reloaded", "config_refused",
-    "pcie_error", "oom_kill", "recovery_action", "telemetry_fallback", "unknown",
+    "pcie_error", "oom_kill", "recovery_action", "telemetry_fallback", "nvlink_error", "unknown",
 ]  # fmt: skip
 Severity = Literal["info", "warning", "critical"]
 Remedy = Literal["none", "notify", "restart_app", "no_new_work", "reset_gpu", "drain", "reboot", "unknown"]
@@ -20,7 +20,8 @@ class NodeEvent(Record, frozen=True, kw_only=True):
 
     ``code`` is the number of the XID where there is one, or of an NVSwitch's SXID, which lies above 10000;
     ``remedy`` is what the fault taxonomy asks for. ``device`` is a device id, or empty for the node as a whole;
-    ``PCI:dddd:bb:dd`` is a slot in which the agent knows no device.
+    ``PCI:dddd:bb:dd`` is a slot in which the agent knows no device. ``link`` is the number of the NVLink that it is
+    about, ``count`` how many errors came.
     """
 
     id: str
@@ -32,6 +33,8 @@ class NodeEvent(Record, frozen=True, kw_only=True):
     code: int | None = None
     remedy: Remedy = "none"
     message: str = ""
+    link: int | None = None
+    count: int | None = None
 
 
 def node_event(
@@ -44,6 +47,8 @@ def node_event(
     code: int | None = None,
     remedy: Remedy = "none",
     message: str = "",
+    link: int | None = None,
+    count: int | None = None,
 ) -> NodeEvent:
     """Event whose id follows from what it says, so that a second telling is the same event."""
     return NodeEvent(
@@ -56,4 +61,6 @@ def node_event(
         code=code,
         remedy=remedy,
         message=message,
+        link=link,
+        count=count,
     )

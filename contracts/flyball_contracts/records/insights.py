@@ -140,7 +140,9 @@ class Capacity(Record, frozen=True, kw_only=True):
 
     ``used_work_per_s`` and ``cold_start_s`` are what sizing goes by, ``source`` says where the first is from; the
     others are there once something is known. ``proven_work_per_s`` is the most that was served in time lately, a
-    lower bound. ``saturated_windows`` counts the windows in which replicas were at their limit.
+    lower bound. ``saturated_windows`` counts the windows in which replicas were at their limit. ``first_token_s``,
+    ``output_token_s`` and ``kv_cache`` are those of the last window: the mean times to the first token and from one
+    token to the next, and the share of the cache of keys and values in use, which limits a replica from 0.95 on.
     """
 
     id: str
@@ -156,3 +158,6 @@ class Capacity(Record, frozen=True, kw_only=True):
     saturated_windows: int = 0
     methods: tuple[Method, ...] = ()
     cold_starts: tuple[ColdStart, ...] = ()
+    first_token_s: float | None = None
+    output_token_s: float | None = None
+    kv_cache: float | None = None

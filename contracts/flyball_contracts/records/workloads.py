@@ -14,12 +14,14 @@ PositiveInt = Annotated[int, msgspec.Meta(ge=1, le=1_000_000)]
 class Objective(Part, frozen=True, kw_only=True):
     """Service-level objective: ``attainment`` of the requests wait less than ``delay_s``.
 
-    ``token_s``, where it is promised, is the most that the mean time from one token of an answer to the next may be.
+    ``token_s``, where it is promised, is the most that the mean time from one token of an answer to the next may be,
+    and so is ``first_token_s`` of the mean time to its first token.
     """
 
     delay_s: float
     attainment: float = 0.99
     token_s: float | None = None
+    first_token_s: float | None = None
 
 
 class Architecture(Part, frozen=True, kw_only=True):

@@ -8,17 +8,32 @@ from numpy.typing import NDArray
 Floats = NDArray[np.float64]
 Bools = NDArray[np.bool_]
 
-FIELDS = ("ready", "work", "requests", "active", "queued", "busy", "latency_s", "tokens_out", "failed")
-"""Rows of what is seen in a tick, float64[9, N], NaN where unknown: sums over the replicas of a workload, but ``busy``
+FIELDS = (
+    "ready",
+    "work",
+    "requests",
+    "active",
+    "queued",
+    "busy",
+    "latency_s",
+    "tokens_out",
+    "failed",
+    "first_token_s",
+    "output_token_s",
+    "kv_cache",
+)
+"""Rows of what is seen in a tick, float64[F, N], NaN where unknown: sums over the replicas of a workload, but ``busy``
 is the mean utilisation of its GPUs and ``latency_s`` the mean latency. ``work`` is what arrived per second, ``failed``
-the requests that failed per second."""
+the requests that failed per second, ``first_token_s`` and ``output_token_s`` the mean times to the first token and from
+one token to the next, ``kv_cache`` the share of the cache of keys and values in use."""
 
 
 class Point(NamedTuple):
     """One window of a workload with a constant number of ready replicas, per ready replica; float64[N], NaN unknown.
 
     ``served`` is work per second done, ``concurrency`` the requests in service, ``queue`` the least that ever waited,
-    ``wait_s`` the mean wait, ``pace_s`` the time from one token of a request to its next, ``busy`` the utilisation.
+    ``wait_s`` the mean wait, ``pace_s`` the time from one token of a request to its next, ``busy`` the utilisation,
+    ``first_token_s`` the time to the first token, ``kv_cache`` the share of the cache of keys and values in use.
     All are NaN where the window cannot be used.
     """
 
@@ -29,13 +44,19 @@ class Point(NamedTuple):
     pace_s: Floats
     busy: Floats
     work_per_request: Floats
+    first_token_s: Floats
+    kv_cache: Floats
 
 
 class Limits(NamedTuple):
-    """What was promised, float64[N], NaN for nothing: the mean wait and the time from token to token that may be."""
+    """The most that was promised, float64[N], NaN for nothing.
+
+    These are the mean wait, the mean time from token to token and that to the first token.
+    """
 
     wait_s: Floats
     pace_s: Floats
+    first_token_s: Floats
 
 
 class Estimate(NamedTuple):
@@ -46,6 +67,12 @@ class Estimate(NamedTuple):
 
     work_per_s: Floats
     error: Floats
+
+
+def is_late(point: Point, limits: Limits) -> Bools:
+    """Return where a promise was broken."""
+    late: Bools = point.wait_s > limits.wait_s
+    return late | (point.pace_s > limits.pace_s) | (point.first_token_s > limits.first_token_s)
 
 
 def empty(*shape: int) -> Floats:

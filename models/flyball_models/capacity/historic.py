@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from flyball_models.capacity.base import Bools, Floats, Limits, Point, empty
+from flyball_models.capacity.base import Bools, Floats, Limits, Point, empty, is_late
 
 LEVEL = 0.98
 STEP = 0.05
@@ -29,7 +29,7 @@ def init(n: int) -> State:
 def step(state: State, point: Point, limits: Limits, full: Bools) -> tuple[State, Floats]:
     """Learn a window; return the quantile [N], NaN where there is none. Saturated windows, `full`, count as well."""
     with np.errstate(invalid="ignore", divide="ignore"):
-        late = (point.wait_s > limits.wait_s) | (point.pace_s > limits.pace_s)
+        late = is_late(point, limits)
         seen = np.log(np.where((point.served > 0) & (full | ~late), point.served, np.nan))
         moved = state.quantile + STEP * (LEVEL - (seen < state.quantile))
         first = np.isnan(state.quantile)

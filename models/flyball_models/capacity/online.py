@@ -14,14 +14,15 @@ Between saturations the curve speaks. In a batching server the stay of a request
 monotone and concave. The line is fitted to stay per work against concurrency in all windows, by least squares with
 forgetting, its slope drawn to that of a = 1/2 while concurrency has varied little. A window at u then says that C is
 X / (u / (a + (1 - a) u)), less surely the further it is from the knee; it can lower or raise the level but hardly make
-it surer. Where a time per token is promised, capacity is X at the u that keeps it.
+it surer. Where a time per token is promised, capacity is X at the u that keeps it. A time to the first token beyond the
+promised one is a wait that is too long, and a full cache of keys and values limits a replica whose compute has room.
 """
 
 from typing import NamedTuple
 
 import numpy as np
 
-from flyball_models.capacity.base import Bools, Estimate, Floats, Limits, Point, empty, known_or
+from flyball_models.capacity.base import Bools, Estimate, Floats, Limits, Point, empty, is_late, known_or
 
 NOISE = 0.05
 """Standard deviation of the logarithm of the work served in a saturated window."""
@@ -38,6 +39,8 @@ RUN_AT_KNEE, RUN_BELOW = 2, 4
 """Surprises in a row that make a change."""
 LEAST_QUEUE, LEAST_BUSY = 1.0, 0.7
 """Requests per replica that wait at any time, and utilisation, from which on a window counts as saturated."""
+FULL_CACHE = 0.95
+"""Share of the cache of keys and values from which on requests are held back or put off for want of it."""
 FORGET_LINE = 0.99
 PRIOR_SPREAD = 0.02
 """Relative variance of the concurrency at which the line is as much its own as the prior's."""
@@ -88,11 +91,14 @@ def saturated(point: Point, limits: Limits, knee: Floats) -> Bools:
     """Return where a window shows capacity: requests wait all the time, or longer than promised, and the GPUs work.
 
     Work must be seen to go on: a queue before idle replicas is a fault of the balancer, not the end of capacity. Where
-    neither utilisation nor concurrency is reported, there is no estimate.
+    neither utilisation nor concurrency is reported, there is no estimate. A full cache is work, whatever the GPUs do.
     """
     waits = (point.queue >= LEAST_QUEUE) | (np.isnan(point.queue) & (point.wait_s >= limits.wait_s))
+    waits |= point.first_token_s >= limits.first_token_s
+    crammed = point.kv_cache >= FULL_CACHE
+    waits |= np.isnan(point.queue) & crammed
     full = known_or(point.concurrency, np.inf) >= 0.5 * known_or(np.exp(knee), 0.0)
-    works = np.where(np.isnan(point.busy), ~np.isnan(point.concurrency), point.busy >= LEAST_BUSY)
+    works = np.where(np.isnan(point.busy), ~np.isnan(point.concurrency), point.busy >= LEAST_BUSY) | crammed
     slow = np.isnan(knee) & (point.pace_s >= limits.pace_s)
     return (point.served > 0) & ((waits & full & works) | slow)
 
@@ -171,7 +177,7 @@ def _tracked(before: Floats, now: Floats, where: Bools) -> Floats:
 
 def _proven(before: Floats, point: Point, limits: Limits, full: Bools) -> Floats:
     """Most work served in time; it fades, and saturation below it ends it."""
-    late = (point.wait_s > limits.wait_s) | (point.pace_s > limits.pace_s)
+    late = is_late(point, limits)
     fits = (point.served > 0) & ~late & ~full
     proven = np.where(fits, np.fmax(before * DECAY_PROVEN, point.served), before)
     return np.where(full, np.fmin(proven, point.served), proven)

@@ -41,7 +41,7 @@ def resize(state: State, n: int) -> State:
 
 
 def add(state: State, seen: Floats) -> State:
-    """Take a tick in, [9, N], see :data:`flyball_models.capacity.base.FIELDS`."""
+    """Take a tick in, [F, N], see :data:`flyball_models.capacity.base.FIELDS`."""
     return state._replace(window=window.add(state.window, seen))
 
 

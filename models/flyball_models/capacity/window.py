@@ -5,7 +5,8 @@ mean work of one). Under overload clients give up, and what they asked for is ne
 tokens that were generated are a second witness, by the work of a token that quiet windows have shown, and where there
 are none, the requests that failed are taken off. Waits follow from the queue by Little's law, or, where no queue is
 told, from how far the latency lies above the least seen lately. A window counts only when the number of ready replicas
-was the same throughout and at most a fifth of its ticks is missing.
+was the same throughout and at most a fifth of its ticks is missing. The time between tokens is the servers' own where
+they tell it, and else requests in service over tokens per second.
 """
 
 from typing import NamedTuple
@@ -21,11 +22,16 @@ APART = 1.1
 """Work less what the queue grew by may be so many times what the tokens say: the mix of requests changes, too."""
 CREEP = 1.002
 """Growth per window of the least latency: it is found again after a change within hours."""
-_READY, _WORK, _REQUESTS, _ACTIVE, _QUEUED, _BUSY, _LATENCY, _TOKENS, _FAILED = range(len(FIELDS))
+_READY, _WORK, _REQUESTS, _ACTIVE, _QUEUED, _BUSY, _LATENCY, _TOKENS, _FAILED, _FIRST, _NEXT, _CACHE = range(
+    len(FIELDS)
+)
 
 
 class State(NamedTuple):
-    """The open window of each workload: sums and counts are [9, N], the rest [N]."""
+    """The open window of each workload: sums and counts are [F, N], the rest [N].
+
+    ``answers`` [3, N] are of the window before: times to the first token and between tokens, cache in use.
+    """
 
     ready: Floats
     steady: Bools
@@ -37,6 +43,7 @@ class State(NamedTuple):
     work_per_request: Floats
     work_per_token: Floats
     least_latency_s: Floats
+    answers: Floats
 
 
 def init(n: int) -> State:
@@ -52,11 +59,12 @@ def init(n: int) -> State:
         work_per_request=empty(n),
         work_per_token=empty(n),
         least_latency_s=empty(n),
+        answers=empty(3, n),
     )
 
 
 def add(state: State, seen: Floats) -> State:
-    """Take a tick in; `seen` is [9, N] with the rows of FIELDS, NaN where unknown."""
+    """Take a tick in; `seen` is [F, N] with the rows of FIELDS, NaN where unknown."""
     ready, queue = seen[_READY], seen[_QUEUED]
     has = ~np.isnan(seen)
     reports = has[_READY]
@@ -93,9 +101,13 @@ def close(state: State, ticks: int, window_s: float) -> tuple[State, Point]:
         latency = mean[_LATENCY]
         least = np.fmin(state.least_latency_s * CREEP, latency)
         waits = known_or(np.where(gone > 0, mean[_QUEUED] / gone, np.nan), latency - least)
-        pace = np.where(mean[_TOKENS] > 0, mean[_ACTIVE] / mean[_TOKENS], np.nan)
+        pace = known_or(mean[_NEXT], np.where(mean[_TOKENS] > 0, mean[_ACTIVE] / mean[_TOKENS], np.nan))
     fresh = init(n)._replace(
-        queue_before=state.queue, work_per_request=kept, work_per_token=per_token, least_latency_s=least
+        queue_before=state.queue,
+        work_per_request=kept,
+        work_per_token=per_token,
+        least_latency_s=least,
+        answers=mean[[_FIRST, _NEXT, _CACHE]],
     )
     per_replica = np.where(usable, 1.0 / np.where(usable, ready, 1.0), np.nan)
     here = np.where(usable, 1.0, np.nan)
@@ -107,6 +119,8 @@ def close(state: State, ticks: int, window_s: float) -> tuple[State, Point]:
         pace_s=pace * here,
         busy=mean[_BUSY] * here,
         work_per_request=kept * here,
+        first_token_s=mean[_FIRST] * here,
+        kv_cache=mean[_CACHE] * here,
     )
 
 

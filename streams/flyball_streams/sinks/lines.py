@@ -5,7 +5,18 @@ from typing import NamedTuple
 
 from flyball_contracts.codec import BINDINGS
 from flyball_contracts.frame import Frame
-from flyball_contracts.metrics import GATEWAY, GPU, GPU_DETAIL, GPU_SHARE, HOST, NUMA, USAGE, WORKLOAD, layout_of
+from flyball_contracts.metrics import (
+    GATEWAY,
+    GPU,
+    GPU_DETAIL,
+    GPU_SHARE,
+    HOST,
+    NUMA,
+    SERVING,
+    USAGE,
+    WORKLOAD,
+    layout_of,
+)
 from flyball_contracts.records import (
     Account,
     Anomaly,
@@ -37,6 +48,7 @@ MEASUREMENTS: Mapping[int, str] = {
     USAGE.schema: "container",
     GPU_SHARE.schema: "nvidia.gpu.share",
     GATEWAY.schema: "flyball.gateway",
+    SERVING.schema: "flyball.serving",
 }
 
 

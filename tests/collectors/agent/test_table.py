@@ -20,6 +20,7 @@ from flyball_contracts.metrics import (
     HOST,
     LAYOUTS,
     NUMA,
+    SERVING,
     USAGE,
     WORKLOAD,
     Layout,
@@ -124,11 +125,11 @@ def test_all_layouts_fit_the_terminal(width: int, gpus: int) -> None:
     text = text_of(readings, of, width)
     assert max(len(row) for row in text.splitlines()) <= width
     assert "…" not in text
-    for title in ("Host", "NUMA nodes", "What the replicas use", "What the replicas say", "What the gateways see"):
+    for title in ("Host", "NUMA nodes", "What the replicas use", "What the replicas say", "How the replicas answer"):
         assert f"{title}, all values" in text
     for title in ("GPUs", "GPUs in detail", "How the GPUs are shared"):
         assert (f"{title}, all values" in text) == (gpus > 0)
-    told = (GATEWAY, GPU, GPU_DETAIL, GPU_SHARE, HOST, NUMA, USAGE, WORKLOAD)
+    told = (GATEWAY, GPU, GPU_DETAIL, GPU_SHARE, HOST, NUMA, SERVING, USAGE, WORKLOAD)
     assert len({layout.schema for layout in told}) == len(LAYOUTS)
 
 

@@ -39,6 +39,29 @@ class CgroupTree:
         write(own / "memory.current", f"{memory}\n")
         return own
 
+    def group_v1(self, path: str, *, shared: bool, cpu_s: float = 0, memory: int = 1000) -> None:
+        """Make a group below each controller of version 1; ``shared``: cpu and cpuacct have one folder."""
+        cpu, accounts = ("cpu,cpuacct", "cpu,cpuacct") if shared else ("cpu", "cpuacct")
+        write(self.root / MOUNT / cpu / path.lstrip("/") / "cpu.cfs_quota_us", "-1\n")
+        write(self.root / MOUNT / accounts / path.lstrip("/") / "cpuacct.usage", f"{round(cpu_s * 1e9)}\n")
+        write(self.root / MOUNT / "memory" / path.lstrip("/") / "memory.usage_in_bytes", f"{memory}\n")
+        write(
+            self.root / MOUNT / "memory" / path.lstrip("/") / "memory.stat",
+            "inactive_file 5\ntotal_inactive_file 1000\n",
+        )
+
+    def remove_v1(self, path: str) -> None:
+        """Remove a group below each controller."""
+        for controller in (self.root / MOUNT).iterdir():
+            if (controller / path.lstrip("/")).is_dir():
+                remove(controller / path.lstrip("/"))
+
+    def process_v1(self, pid: int, path: str) -> None:
+        """Make a process in a control group of version 1, whose service is another for systemd."""
+        self.process(pid, path)
+        own = f"11:memory:{path}\n4:cpu,cpuacct:{path}\n1:name=systemd:/system.slice/containerd.service\n0::/\n"
+        write(self.root / f"proc/{pid}/cgroup", own)
+
     def process(self, pid: int, path: str, start: int = 100, command: str = "python3") -> None:
         """Make a process in a control group."""
         fields = " ".join(["S", *["0"] * 18, str(start), "0", "0"])

@@ -189,4 +189,7 @@ def test_the_doctor_tells_who_can_be_told_of(node: Node, tmp_path: Path) -> None
     (tmp_path / "old/proc").mkdir(parents=True)
     old = findings(Config(agent=AgentParameters(root=str(tmp_path / "old"), nvml=False, kmsg=False)))
     assert not old["host.cgroup"].ok
-    assert "version 2" in old["host.cgroup"].detail
+    assert "no control groups are to be seen" in old["host.cgroup"].detail
+    (tmp_path / "old/sys/fs/cgroup/memory").mkdir(parents=True)
+    legacy = findings(Config(agent=AgentParameters(root=str(tmp_path / "old"), nvml=False, kmsg=False)))["host.cgroup"]
+    assert (legacy.ok, legacy.detail.endswith("of version 1, which tell no pressure")) == (True, True)

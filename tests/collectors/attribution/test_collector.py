@@ -260,7 +260,9 @@ def test_parts_of_instances(model: str, profile: str | None, part: float) -> Non
     assert part_of(device) == pytest.approx(part)
 
 
-def test_hosts_of_version_1_have_allocations_by_device_only(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_hosts_without_control_groups_have_allocations_by_device_only(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     caplog.set_level("INFO")
     tree = CgroupTree(tmp_path, unified=False)
     tree.process(10, f"/kubepods/pod{UIDS[0]}/{CONTAINER}")
@@ -273,7 +275,33 @@ def test_hosts_of_version_1_have_allocations_by_device_only(tmp_path: Path, capl
     row = seen.usage[f"pod/{UIDS[0]}", UIDS[0]]
     assert row["nvidia.gpu.workload.sm.time"] == 0.5
     assert np.isnan(row["container.cpu.time"])
-    assert sum("version 2" in record.message for record in caplog.records) == 1
+    assert sum("control groups are not to be seen" in record.message for record in caplog.records) == 1
+
+
+@pytest.mark.parametrize("shared", [True, False])
+def test_hosts_of_version_1_tell_what_pods_and_jobs_use(tmp_path: Path, shared: bool) -> None:
+    tree = CgroupTree(tmp_path, unified=False)
+    pod, job = f"/kubepods/burstable/pod{UIDS[0]}", "/slurm/uid_1000/job_42"
+    for path in (pod, job):
+        tree.group_v1(path, shared=shared, cpu_s=1.0, memory=1 << 30)
+    for pid, path in ((10, f"{pod}/{CONTAINER}"), (11, f"{job}/step_0/task_0")):
+        tree.process_v1(pid, path)
+    gpus = FakeGpus(0.5)
+    gpus.running = [Process("GPU-0", 10, 0.25, GIB), Process("GPU-0", 11, 0.25, GIB)]
+    collector = opened(tree, gpus)
+    Seen(collector)
+    for path in (pod, job):
+        tree.group_v1(path, shared=shared, cpu_s=3.5, memory=2 << 30)
+    seen = Seen(collector)
+    assert {replica for _, replica in seen.allocations} == {"42.n1", UIDS[0]}
+    for key in seen.allocations:
+        row = seen.usage[key]
+        assert row["container.cpu.time"] == pytest.approx(2.5)
+        assert row["container.memory.working_set"] == pytest.approx((2 << 30) - 1000)
+        assert row["nvidia.gpu.workload.sm.time"] == 0.25
+    tree.remove_v1(job)
+    gpus.running = []
+    assert list(Seen(collector).allocations) == [(f"pod/{UIDS[0]}", UIDS[0])]
 
 
 CHURN = st.lists(

@@ -26,7 +26,7 @@ from flyball_contracts.config.workload import LogSettings, TargetSettings
 from flyball_contracts.errors import ConfigError
 from flyball_contracts.frame import Frame
 from flyball_contracts.kafka import consumer_settings
-from flyball_contracts.metrics import USAGE, WORKLOAD
+from flyball_contracts.metrics import SERVING, USAGE, WORKLOAD
 from flyball_contracts.records import Allocation, Inventory, NodeEvent
 from flyball_contracts.topics import EVENTS, INVENTORY, TELEMETRY
 from flyball_streams.broker import EmbeddedBroker
@@ -263,7 +263,7 @@ def test_a_server_is_told_of_while_it_is_there(embedded_broker: Callable[..., Em
     (inventory,) = listener.inventories.values()
     names = [(one.workload, one.replica, one.devices) for one in inventory.allocations]
     assert names == [("aaa", "0", ()), ("chat", "chat-0", (0, 1))]
-    assert {WORKLOAD.schema, USAGE.schema} == set(listener.schemas)
+    assert {WORKLOAD.schema, USAGE.schema, SERVING.schema} == set(listener.schemas)
     assert all(np.isnan(row).all() for row in listener.rows["aaa", "0"])
     rows = listener.rows[key]
     failed = [at(row, "errors") for row in rows]

@@ -184,6 +184,43 @@ def test_a_generic_server_has_the_series_that_it_is_said_to_have() -> None:
     assert one.latency_p99_s == pytest.approx(0.099)
 
 
+GAPS = [0.02, 0.04, 0.04, 0.1]
+THEN, NOW = BEFORE._replace(gaps_s=[0.5] * 7), AFTER._replace(gaps_s=[*[0.5] * 7, *GAPS], cache=0.6)
+
+
+@pytest.mark.parametrize(
+    ("server", "pages", "first_token_s", "cache"),
+    [
+        ("vllm", [vllm(THEN), vllm(NOW)], sum(FIVE) / 20, 0.6),
+        ("vllm", [vllm(THEN, v0=True), vllm(NOW, v0=True)], sum(FIVE) / 20, 0.6),
+        ("sglang", [sglang(THEN), sglang(NOW)], sum(FIVE) / 20, 0.6),
+        ("sglang", [sglang(w, ranks=2, priorities=True, old=True) for w in (THEN, NOW)], sum(FIVE) / 20, 0.6),
+        ("tgi", [tgi(THEN, came_in=14), tgi(NOW, came_in=30)], math.nan, math.nan),
+    ],
+    ids=["vllm", "vllm before 0.10", "sglang", "sglang by ranks, old names", "tgi"],
+)
+def test_answers_and_cache(server: str, pages: list[str], first_token_s: float, cache: float) -> None:
+    """Only of the tokens between the two pages, whatever the version calls them."""
+    one = told(server, pages)
+    assert one.output_token_mean_s == pytest.approx(sum(GAPS) / 4)
+    assert one.output_token_p99_s == pytest.approx(0.075 + 0.025 * 0.96)
+    assert one.first_token_mean_s == pytest.approx(first_token_s, nan_ok=True)
+    assert one.kv_cache == pytest.approx(cache, nan_ok=True)
+
+
+def test_answers_of_two_engines_and_of_triton() -> None:
+    pages = [vllm(work) + vllm(work._replace(cache=0.2), engine="1") for work in (THEN, NOW)]
+    assert told("vllm", pages).kv_cache == pytest.approx(0.4)  # the mean, as they share the requests
+    assert told("vllm", pages).output_token_mean_s == pytest.approx(sum(GAPS) / 4)
+    with_it = told("triton", [triton(work, tensorrt_llm=True) for work in (THEN, NOW)])
+    assert with_it.first_token_mean_s == pytest.approx(sum(FIVE) / 20)  # told in milliseconds
+    assert with_it.first_token_p99_s == pytest.approx(0.1 + 0.4 * (0.99 * 5 - 3) / 2)
+    assert with_it.kv_cache == 0.6
+    without = told("triton", [triton(work) for work in (THEN, NOW)])
+    assert math.isnan(without.first_token_mean_s)
+    assert math.isnan(without.kv_cache)
+
+
 def test_a_bucket_without_a_bound_is_refused() -> None:
     page = 'tgi_request_duration_bucket{le="x"} 1\ntgi_request_duration_count 1\n'
     with pytest.raises(PageError, match="le='x', which is no number"):

@@ -2,6 +2,7 @@
 
 import logging
 import math
+import re
 import threading
 import time
 from collections.abc import Callable, Generator
@@ -236,3 +237,69 @@ def test_settings_that_cannot_work(changes: dict[str, object], says: str) -> Non
     settings = TargetSettings(**{"workload": "w", "url": "http://h:1", "server": "vllm", **changes})  # type: ignore[arg-type]
     with pytest.raises(ConfigError, match=says):
         configured(settings, "r", "agent.workloads.targets[0]")
+
+
+OTHER = "org/Other-70B"
+BOTH = vllm(Work([1.0])) + vllm(Work([2.0]), model=OTHER)
+
+
+@pytest.mark.parametrize(
+    ("match", "says"),
+    [
+        (
+            {},
+            r"its series are of 2 models, org/Model-8B, org/Other-70B; name one of them with match: \{model_name: org/",
+        ),
+        (
+            {"model_name": "nope"},
+            "no series has model_name='nope'; set match.model_name to one of org/Model-8B, org/Other",
+        ),
+        (
+            {"model": OTHER},
+            r"no series has the label 'model' that match names \(labels there: engine, finished_reason, ",
+        ),
+    ],
+    ids=["no match", "no such value", "no such label"],
+)
+def test_what_is_not_told_apart_is_one_error_and_no_sum(match: dict[str, str], says: str) -> None:
+    with page_server() as server:
+        server.say("/health")
+        server.say(METRICS, BOTH)
+        with scraping(server, match=match) as one:
+            until(lambda: bool(one.problem))
+            assert re.search(says, one.problem or "")
+            reading = one.take()
+            assert reading.ready == 0
+            assert math.isnan(reading.active)
+
+
+def test_a_model_among_several_is_read_alone() -> None:
+    with page_server() as server:
+        server.say("/health")
+        server.say(METRICS, vllm(Work([1.0], active=5)) + vllm(Work([2.0], active=2), model=OTHER))
+        with scraping(server, match={"model_name": OTHER}) as one:
+            until(lambda: one.take().active == 2)
+            assert one.problem == ""
+
+
+def test_a_series_that_the_page_lacks_is_said_once(caplog: pytest.LogCaptureFixture) -> None:
+    def page(count: int) -> str:
+        return "\n".join(x for x in vllm(Work([1.0] * count, cache=0.5)).splitlines() if "first_token" not in x)
+
+    asked: list[str] = []
+
+    def more() -> str:
+        asked.append("")
+        return page(len(asked))
+
+    with page_server() as server:
+        server.say("/health")
+        server.replies[METRICS] = more
+        with scraping(server) as one:
+            until(lambda: len(asked) >= 6)
+            assert one.problem == ""
+            assert one.take().kv_cache == 0.5
+    said = [r.getMessage() for r in caplog.records if "stays unknown" in r.getMessage()]
+    assert len(said) == 1
+    assert "first_token stays unknown" in said[0]
+    assert "has no vllm:time_to_first_token_seconds; switch" in said[0]

@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 VLLM_BOUNDS = (0.3, 0.5, 0.8, 1.0, 1.5, 2.0, 2.5, 5.0, 10.0, 15.0, 20.0, 30.0, 40.0, 50.0, 60.0, 120.0)
+TOKEN_BOUNDS = (0.01, 0.025, 0.05, 0.075, 0.1, 0.15, 0.2, 0.3, 0.4, 0.5, 0.75, 1.0, 2.5)
 SGLANG_BOUNDS = (0.1, 0.2, 0.4, 0.6, 0.8, 1.0, 2.0, 4.0, 6.0, 8.0, 10.0, 20.0, 40.0, 60.0, 80.0, 100.0)
 MODEL = "org/Model-8B"
 
@@ -17,6 +18,8 @@ class Work(NamedTuple):
     tokens_out: int = 0
     active: int = 0
     queued: int = 0
+    gaps_s: Sequence[float] = ()
+    cache: float = 0.25
 
 
 def family(name: str, kind: str, samples: Mapping[str, float], *, exact: bool = False) -> str:
@@ -39,9 +42,9 @@ def histogram(name: str, labels: str, values: Sequence[float], bounds: Sequence[
     return "\n".join([f"# HELP {name} Histogram of it.", f"# TYPE {name} histogram", *lines, ""])
 
 
-def vllm(work: Work, *, engine: str = "0", v0: bool = False) -> str:
+def vllm(work: Work, *, engine: str = "0", v0: bool = False, model: str = MODEL) -> str:
     """Engine V1; with `v0` the page of version 0.6: no engines, no reason `error`, and swapped requests."""
-    labels = f'model_name="{MODEL}"' if v0 else f'engine="{engine}",model_name="{MODEL}"'
+    labels = f'model_name="{model}"' if v0 else f'engine="{engine}",model_name="{model}"'
     ended = {"stop": len(work.latencies_s), "length": 0, "abort": 0}
     if not v0:
         ended["error"] = work.failed
@@ -50,17 +53,23 @@ def vllm(work: Work, *, engine: str = "0", v0: bool = False) -> str:
         family("python_gc_objects_collected_total", "counter", {'generation="0"': 12863}),
         family("vllm:num_requests_running", "gauge", {labels: work.active}),
         family("vllm:num_requests_waiting", "gauge", {labels: work.queued}),
-        family("vllm:gpu_cache_usage_perc" if v0 else "vllm:kv_cache_usage_perc", "gauge", {labels: 0.25}),
+        family("vllm:gpu_cache_usage_perc" if v0 else "vllm:kv_cache_usage_perc", "gauge", {labels: work.cache}),
         family("vllm:prompt_tokens_total", "counter", {labels: work.tokens_in}),
         family("vllm:generation_tokens_total", "counter", {labels: work.tokens_out}),
         family("vllm:request_success_total", "counter", reasons),
         histogram("vllm:time_to_first_token_seconds", labels, [s / 4 for s in work.latencies_s], VLLM_BOUNDS),
+        histogram(
+            f"vllm:{'time_per_output_token' if v0 else 'inter_token_latency'}_seconds",
+            labels,
+            work.gaps_s,
+            TOKEN_BOUNDS,
+        ),
         histogram("vllm:e2e_request_latency_seconds", labels, work.latencies_s, VLLM_BOUNDS),
     ]
     return "".join([*parts, family("vllm:num_requests_swapped", "gauge", {labels: 1})] if v0 else parts)
 
 
-def sglang(work: Work, *, ranks: int = 1, priorities: bool = False) -> str:
+def sglang(work: Work, *, ranks: int = 1, priorities: bool = False, old: bool = False) -> str:
     """`ranks` of one engine that each tell its gauges; with `priorities` a series for each and one for all."""
     common = f'engine_type="unified",model_name="{MODEL}"'
     running: dict[str, float] = {}
@@ -76,11 +85,18 @@ def sglang(work: Work, *, ranks: int = 1, priorities: bool = False) -> str:
         [
             family("sglang:num_running_reqs", "gauge", running),
             family("sglang:num_queue_reqs", "gauge", queued),
-            family("sglang:token_usage", "gauge", {common: 0.28}),
+            family("sglang:token_usage", "gauge", dict.fromkeys(running, work.cache)),
             family("sglang:prompt_tokens_total", "counter", {common: work.tokens_in}),
             family("sglang:generation_tokens_total", "counter", {common: work.tokens_out}),
             family("sglang:num_requests_total", "counter", {common: len(work.latencies_s)}),
             family("sglang:num_aborted_requests_total", "counter", {common: 3}),
+            histogram("sglang:time_to_first_token_seconds", common, [s / 4 for s in work.latencies_s], SGLANG_BOUNDS),
+            histogram(
+                f"sglang:{'time_per_output_token' if old else 'inter_token_latency'}_seconds",
+                common,
+                work.gaps_s,
+                TOKEN_BOUNDS,
+            ),
             histogram("sglang:e2e_request_latency_seconds", common, work.latencies_s, SGLANG_BOUNDS),
         ]
     )
@@ -98,6 +114,8 @@ def tgi(work: Work, *, came_in: int) -> str:
     if work.latencies_s:
         parts += [
             family("tgi_request_success", "counter", {"": len(work.latencies_s)}, exact=True),
+            histogram("tgi_batch_inference_duration", 'method="prefill"', [9.0], TOKEN_BOUNDS),
+            histogram("tgi_batch_inference_duration", 'method="decode"', work.gaps_s, TOKEN_BOUNDS),
             histogram("tgi_request_duration", "", work.latencies_s, bounds),
             histogram("tgi_request_input_length", "", [work.tokens_in], [10.0, 1000.0]),
             histogram("tgi_request_generated_tokens", "", [work.tokens_out], [10.0, 1000.0]),
@@ -135,6 +153,12 @@ def triton(work: Work, *, ensemble: bool = False, summaries: bool = False, tenso
         told = {"waiting": work.queued, "context": 1, "scheduled": work.active, "max": 512, "active": 9}
         kinds = {f'model="chat",request_type="{kind}",version="1"': n for kind, n in told.items()}
         parts.append(family("nv_trt_llm_request_metrics", "gauge", kinds, exact=True))
+        blocks = {"max": 100, "used": 100 * work.cache, "tokens_per": 64, "fraction": work.cache}
+        inside = {f'kv_cache_block_type="{kind}",model="chat",version="1"': n for kind, n in blocks.items()}
+        parts.append(family("nv_trt_llm_kv_cache_block_metrics", "gauge", inside, exact=True))
+        firsts_ms = [250 * s for s in work.latencies_s]
+        labels = 'model="chat",version="1"'
+        parts.append(histogram("nv_inference_first_response_histogram_ms", labels, firsts_ms, [50.0, 100.0, 500.0]))
         for way, tokens in (("input", work.tokens_in), ("output", work.tokens_out)):
             labels = f'model="chat",response_metric_type="total_{way}_tokens",version="1"'
             parts.append(histogram(f"nv_llm_{way}_token_len", labels, [float(tokens)], [10.0, 50.0, 1000.0]))

@@ -21,7 +21,7 @@ ONLINE, HYBRID = hybrid.NAMES.index("online"), hybrid.NAMES.index("hybrid")
 def learn(told: Floats, spec: float = np.nan, state: State | None = None) -> list[State]:
     """States after each window of one workload."""
     now = tracker.init(1) if state is None else state
-    limits = Limits(np.full(1, DELAY_S / 4.6), np.full(1, np.nan))
+    limits = Limits(np.full(1, DELAY_S / 4.6), np.full(1, np.nan), np.full(1, np.nan))
     found: list[State] = []
     for t, row in enumerate(told):
         now = tracker.add(now, row[:, None])
@@ -104,7 +104,8 @@ def test_errors_are_honest_over_servers_and_seeds() -> None:
 
 
 def test_a_queue_before_idle_replicas_is_not_capacity() -> None:
-    told = np.tile(np.array([4.0, 100.0, 1.0, 8.0, 50.0, 0.2, 3.0, 100.0, 0.0]), (300, 1))
+    row = [4.0, 100.0, 1.0, 8.0, 50.0, 0.2, 3.0, 100.0, 0.0]
+    told = np.tile(np.array([*row, *[np.nan] * (len(FIELDS) - len(row))]), (300, 1))
     assert learn(told)[-1].online.windows[0] == 0
     told[:, FIELDS.index("busy")] = 0.95
     assert learn(told)[-1].online.windows[0] > 0
@@ -125,7 +126,7 @@ def test_a_promised_pace_lowers_what_is_sustained() -> None:
     for t, row in enumerate(told):
         state = tracker.add(state, row[:, None])
         if (t + 1) % WINDOW == 0:
-            limits = Limits(np.full(1, 1.0), np.full(1, allowed))
+            limits = Limits(np.full(1, 1.0), np.full(1, allowed), np.full(1, np.nan))
             state, _ = tracker.close(state, WINDOW, float(WINDOW), limits, np.full(1, np.nan), np.full(1, np.nan))
     batch = (allowed - SERVER.alpha_s) / SERVER.beta_s
     assert state.latest.values[ONLINE, 0] == pytest.approx(batch / allowed, rel=0.2)
@@ -151,7 +152,7 @@ def test_any_telemetry_leaves_sane_numbers(seed: int, many: int, more: int) -> N
     told[:, 0] = random.integers(0, 3, many)
     told[random.random(told.shape) < 0.1] = np.nan
     unknown = np.full(many, np.nan)
-    limits = Limits(np.full(many, 0.5), unknown)
+    limits = Limits(np.full(many, 0.5), unknown, unknown)
     state, alone, wide = tracker.init(many), tracker.init(1), tracker.resize(tracker.init(many), many + more)
     for t in range(len(told)):
         pad = np.concatenate([told[t], np.full((len(FIELDS), more), np.nan)], axis=1)
@@ -161,7 +162,9 @@ def test_any_telemetry_leaves_sane_numbers(seed: int, many: int, more: int) -> N
             state, _ = tracker.close(state, 10, 10.0, limits, unknown, unknown)
             alone, _ = tracker.close(alone, 10, 10.0, Limits(*(v[:1] for v in limits)), unknown[:1], unknown[:1])
             none = np.full(many + more, np.nan)
-            wide, _ = tracker.close(wide, 10, 10.0, Limits(np.append(limits.wait_s, none[:more]), none), none, none)
+            wide, _ = tracker.close(
+                wide, 10, 10.0, Limits(np.append(limits.wait_s, none[:more]), none, none), none, none
+            )
     values, errors = state.latest.values, state.latest.errors
     known = ~np.isnan(values)
     assert (values[known] > 0).all()
@@ -171,3 +174,48 @@ def test_any_telemetry_leaves_sane_numbers(seed: int, many: int, more: int) -> N
     np.testing.assert_array_equal(wide.latest.values[:, :many], values)
     with pytest.raises(ValueError, match=f"pass {many + more} or more"):
         tracker.resize(wide, many)
+
+
+FIRST, NEXT, CACHE = (FIELDS.index(name) for name in ("first_token_s", "output_token_s", "kv_cache"))
+
+
+def promised(told: Floats, *, first_token_s: float = np.nan, pace_s: float = np.nan) -> State:
+    """The state after all of it, for an owner who promised so much."""
+    state, unknown = tracker.init(1), np.full(1, np.nan)
+    limits = Limits(np.full(1, 1e9), np.full(1, pace_s), np.full(1, first_token_s))
+    for t, row in enumerate(told):
+        state = tracker.add(state, row[:, None])
+        if (t + 1) % WINDOW == 0:
+            state, _ = tracker.close(state, WINDOW, float(WINDOW), limits, unknown, unknown)
+    return state
+
+
+def test_the_servers_own_time_between_tokens_is_believed() -> None:
+    """Halted requests count as active, so requests in service over tokens per second tell twice the true time."""
+    told = simulate(SERVER, REPLICAS, load((120, 0.5), (300, 1.2)), seed=9)
+    told[:, NEXT] = told[:, FIELDS.index("active")] / np.maximum(told[:, FIELDS.index("tokens_out")], 1e-9) / 2.0
+    own, derived = (
+        promised(told, pace_s=0.03),
+        promised(np.where(np.arange(len(FIELDS)) == NEXT, np.nan, told), pace_s=0.03),
+    )
+    assert own.latest.values[ONLINE, 0] == pytest.approx(SERVER.capacity, rel=0.1)  # 0.026 s at a full batch: kept
+    assert derived.latest.values[ONLINE, 0] < 0.8 * own.latest.values[ONLINE, 0]
+    assert own.window.answers[1, 0] == pytest.approx(0.026, rel=0.15)
+
+
+@pytest.mark.parametrize(("seen_s", "saturated"), [(0.9, True), (0.1, False)])
+def test_a_first_token_later_than_promised_is_saturation(seen_s: float, saturated: bool) -> None:
+    told = simulate(SERVER, REPLICAS, load((240, 0.9)), seed=4)
+    told[:, FIELDS.index("queued")] = 0.0
+    told[:, FIRST] = seen_s
+    assert (promised(told, first_token_s=0.5).online.windows[0] >= 3) == saturated
+
+
+@pytest.mark.parametrize(("cache", "saturated"), [(0.99, True), (0.6, False)])
+def test_a_full_cache_is_a_limit_though_the_gpus_have_room(cache: float, saturated: bool) -> None:
+    told = simulate(SERVER, REPLICAS, load((240, 1.3)), seed=4)
+    told[:, FIELDS.index("busy")] = (
+        0.4  # a queue before GPUs that idle is a fault of the balancer, unless memory is full
+    )
+    told[:, CACHE] = cache
+    assert (promised(told).online.windows[0] >= 3) == saturated

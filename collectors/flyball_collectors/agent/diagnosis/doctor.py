@@ -19,7 +19,7 @@ from flyball_collectors.cloud import CloudCollector
 from flyball_collectors.export import installed
 from flyball_collectors.gateway import GatewayCollector
 from flyball_collectors.host import NumaCollector
-from flyball_collectors.host.cgroup import unified_folder
+from flyball_collectors.host.cgroup_v1 import hierarchy_of
 from flyball_collectors.host.collector import SOURCES
 from flyball_collectors.host.energy import find_zones
 from flyball_collectors.kernel import text_of
@@ -164,8 +164,8 @@ def _attribution(agent: AgentConfig, collector: AttributionCollector) -> Finding
     if not text_of(root / "proc/1/cgroup"):
         remedy = "mount /proc without hidepid, or with gid= of the agent's group"
         return Finding("attribution", False, "whose the processes on the devices are cannot be told", remedy)
-    mount, logs = unified_folder(root), root / settings.pod_logs.lstrip("/")
-    pods = any(owner.runtime == "kubernetes" for owner in find_groups(mount, settings.groups)) if mount else False
+    found, logs = hierarchy_of(root), root / settings.pod_logs.lstrip("/")
+    pods = found and any(owner.runtime == "kubernetes" for owner in find_groups(found.groups, settings.groups))
     if pods and not os.access(logs, os.R_OK | os.X_OK):
         remedy = f"let the agent's user list {logs}; in a container mount it"
         return Finding("attribution", False, f"pods have no names, for {logs} cannot be listed", remedy)
@@ -212,10 +212,12 @@ def _host(root: Path) -> list[Finding]:
 
 
 def _cgroup(root: Path) -> Finding:
-    if unified_folder(root) is not None:
-        return Finding("host.cgroup", True, "control groups of version 2: what pods and jobs use of the host is told")
-    remedy = "boot with systemd.unified_cgroup_hierarchy=1; in a container mount the host's /sys/fs/cgroup"
-    return Finding("host.cgroup", False, "the host has no control groups of version 2 alone", remedy)
+    found = hierarchy_of(root)
+    if found is not None:
+        version = "1, which tell no pressure" if found.legacy else "2"
+        return Finding("host.cgroup", True, f"what pods and jobs use of the host: control groups of version {version}")
+    remedy = "in a container mount the host's /sys/fs/cgroup"
+    return Finding("host.cgroup", False, "no control groups are to be seen", remedy)
 
 
 def _energy(root: Path) -> Finding:

@@ -19,6 +19,7 @@ from flyball_contracts.metrics import (
     GPU_SHARE,
     HOST,
     NUMA,
+    SERVING,
     USAGE,
     WORKLOAD,
     Layout,
@@ -34,6 +35,7 @@ _TITLES = {
     GPU_SHARE.schema: "How the GPUs are shared",
     HOST.schema: "Host",
     NUMA.schema: "NUMA nodes",
+    SERVING.schema: "How the replicas answer",
     USAGE.schema: "What the replicas use",
     WORKLOAD.schema: "What the replicas say",
 }
@@ -58,6 +60,9 @@ _OF_REPLICA = (
     ("active", WORKLOAD, "flyball.workload.request.active"),
     ("queued", WORKLOAD, "flyball.workload.request.queued"),
     ("p99", WORKLOAD, "flyball.workload.latency{stat=p99}"),
+    ("first token", SERVING, "gen_ai.server.time_to_first_token{stat=mean}"),
+    ("per token", SERVING, "gen_ai.server.time_per_output_token{stat=mean}"),
+    ("KV cache", SERVING, "flyball.workload.kv_cache.utilization"),
     ("step", WORKLOAD, "flyball.workload.step.time"),
     ("progress", WORKLOAD, "flyball.workload.progress"),
 )

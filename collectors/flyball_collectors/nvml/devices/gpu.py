@@ -17,12 +17,14 @@ from flyball_collectors.nvml.devices.topology import Wires, wires_of
 from flyball_collectors.nvml.readings.current import ENERGY, CurrentReader
 from flyball_collectors.nvml.readings.detail import DetailReader
 from flyball_collectors.nvml.readings.gpm import Gpm
+from flyball_collectors.nvml.readings.link_errors import Counts, sum_of
 from flyball_collectors.nvml.readings.processes import Process
 from flyball_contracts.metrics import GPU, GPU_DETAIL
 from flyball_contracts.records import Device
 
 _DIE, _MARGIN = GPU.column("hw.temperature{sensor=gpu}"), GPU.column("nvidia.gpu.temperature.margin")
 _COUNT, _LIMIT = GPU.column("nvidia.gpu.process.count"), GPU.column("nvidia.gpu.power.limit{type=enforced}")
+_LINK_ERRORS = GPU.column("nvidia.gpu.nvlink.errors")
 _READ_S = GPU_DETAIL.column("flyball.agent.read.duration")
 _USED, _FREE = (GPU_DETAIL.column(f"nvidia.gpu.mig.slices{{state={state}}}") for state in ("used", "free"))
 _ECC_MODE = 1  # field
@@ -33,7 +35,7 @@ class Found(NamedTuple):
     """What one read of a GPU found: a row for each of ``devices``, counters as they are.
 
     ``details`` has rows where they were asked for. A GPU that is lost has rows of NaN; ``lost`` says why.
-    ``reasons`` are those of its clocks, in nvml.h's bits.
+    ``reasons`` are those of its clocks, in nvml.h's bits. ``link_errors`` are there with the details.
     """
 
     devices: tuple[Device, ...]
@@ -42,6 +44,7 @@ class Found(NamedTuple):
     processes: list[Process]
     lost: str = ""
     reasons: int | None = None
+    link_errors: Counts | None = None
 
 
 class GpuReader:
@@ -82,6 +85,8 @@ class GpuReader:
             if self._instances:
                 rows[0][_COUNT] = sum(row[_COUNT] for row in rows[1:])
             details = self._details(rows[0]) if detail else []
+            if rows[0][_LINK_ERRORS] != rows[0][_LINK_ERRORS]:  # Hopper and later: as of the last look at the details
+                rows[0][_LINK_ERRORS] = sum_of(self._detail.link_errors)
             self._note_limit(rows[0][_LIMIT])
         except DeviceLost as error:
             return self._lost(str(error), detail=detail)
@@ -89,7 +94,8 @@ class GpuReader:
         processes = [*self._current.processes, *(process for one in self._instances for process in one.processes)]
         if details:
             details[0][_READ_S] = self._clock() - began_s
-        return Found(self._devices(), rows, details, processes, reasons=self._current.reasons)
+        links = self._detail.link_errors if detail else None
+        return Found(self._devices(), rows, details, processes, "", self._current.reasons, links)
 
     def close(self) -> None:
         """Free what is held."""
@@ -108,7 +114,7 @@ class GpuReader:
         self._gpm = Gpm(self.gate)
         self._device = identify(self.gate, self.index, self._root, mig_enabled=divided)
         self._current = CurrentReader(self.gate, self._device.id, self._gpm)
-        self._detail = DetailReader(self.gate)
+        self._detail = DetailReader(self.gate, self._root, self._device.pci_address)
         self._capabilities = ()
         ecc = [NAN]
         FieldBatch(self.gate, [Field(_ECC_MODE, 0)]).read(ecc)

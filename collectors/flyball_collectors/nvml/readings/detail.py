@@ -1,13 +1,16 @@
 """What operators need of one GPU: a row of the ``GPU_DETAIL`` layout."""
 
 from ctypes import byref, c_ulonglong
+from pathlib import Path
 
 from flyball_collectors.base import NAN
 from flyball_collectors.nvml.calls.abi import FABRIC_V2, SRAM_V1, Fabric, RemapHistogram, SramErrors
 from flyball_collectors.nvml.calls.fields import Field, FieldBatch
 from flyball_collectors.nvml.calls.gate import Gate
 from flyball_collectors.nvml.devices.topology import MAX_LINKS, LinkStates
+from flyball_collectors.nvml.readings.aer import AerCounters
 from flyball_collectors.nvml.readings.gpm import Activity
+from flyball_collectors.nvml.readings.link_errors import LinkErrors, sum_of
 from flyball_collectors.nvml.readings.samples import POWER, Ring
 from flyball_contracts.metrics import GPU_DETAIL
 
@@ -91,12 +94,9 @@ FIELDS = (
     Field(145, _column("nvidia.gpu.memory.row_remap.failed")),
     *_per_link(221, _LINK_ERRORS["symbol"]),
 )  # fmt: skip
-EACH_LINK = (
-    *_per_link(163, _LINK_ERRORS["crc"]),
-    *_per_link(161, _LINK_ERRORS["replay"]),
-    *_per_link(162, _LINK_ERRORS["recovery"]),
-)
-_ALL_LINKS = (  # before Hopper; these only sum the first links
+SUMMED = {kind: _LINK_ERRORS[kind] for kind in ("crc", "replay", "recovery")}
+"""Columns that are sums of the errors of each link."""
+_ALL_LINKS = (  # drivers that tell no link's own; these only sum the first links
     Field(38, _LINK_ERRORS["crc"]),
     Field(45, _LINK_ERRORS["crc"]),
     Field(52, _LINK_ERRORS["replay"]),
@@ -108,13 +108,15 @@ _TLIMITS = (Field(194, 0), Field(193, 1))  # how far below the slowdown margin e
 class DetailReader:
     """Reads one whole GPU; every buffer is made once."""
 
-    def __init__(self, gate: Gate) -> None:
+    def __init__(self, gate: Gate, root: Path = Path("/"), address: str | None = None) -> None:
         self.linked = False
+        self.link_errors: dict[int, dict[str, float]] = {}
+        self._aer = AerCounters(root, address)
         self._power = Ring(gate, POWER, 1e-3, 1e4)
         self._gate = gate
         self._fields = FieldBatch(gate, FIELDS)
         self._states = LinkStates(gate)
-        self._each_link, self._all_links = FieldBatch(gate, EACH_LINK), FieldBatch(gate, _ALL_LINKS)
+        self._link_errors, self._all_links = LinkErrors(gate), FieldBatch(gate, _ALL_LINKS)
         self._tlimits = FieldBatch(gate, _TLIMITS)
         self._fabric, self._sram = Fabric(version=FABRIC_V2), SramErrors(version=SRAM_V1)
         self._banks, self._errors = RemapHistogram(), c_ulonglong()
@@ -125,16 +127,20 @@ class DetailReader:
         """What is to be had, by column, counters as they are.
 
         ``activity``, ``reasons`` and the temperatures are of the row of the ``GPU`` layout at the same time.
+        ``link_errors`` has then the errors of each NVLink.
         """
         row = [NAN] * len(GPU_DETAIL)
         gate = self._gate
         self._fields.read(row)
-        self._each_link.read(row)
-        if all(row[_LINK_ERRORS[kind]] != row[_LINK_ERRORS[kind]] for kind in ("crc", "replay", "recovery")):
-            self._all_links.read(row)
         states = self._states.read()
         if states:
             row[_UP] = sum(states.values())
+        self.link_errors = self._link_errors.read(list(states))
+        for kind, column in SUMMED.items():
+            row[column] = sum_of(self.link_errors, kind)
+        if all(row[column] != row[column] for column in SUMMED.values()):
+            self._all_links.read(row)
+        self._aer.put(row)
         self.linked = self.linked or row[_UP] > 0
         put_activity(row, activity)
         window = self._power.read()

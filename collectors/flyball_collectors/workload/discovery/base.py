@@ -6,7 +6,8 @@ from typing import Literal, NamedTuple, Protocol
 class Found(NamedTuple):
     """One replica that takes part; ``url`` is empty while it has no address, and where it does not say a usable one.
 
-    ``labels`` are what its runtime calls it. One that is ``pending`` serves nobody yet.
+    ``model`` is which of several on its page it is, ``labels`` are what its runtime calls it. One that is ``pending``
+    serves nobody yet.
     """
 
     runtime: Literal["kubernetes", "slurm"]
@@ -16,6 +17,7 @@ class Found(NamedTuple):
     url: str
     server: str
     work: str
+    model: str = ""
     pending: bool = False
 
 

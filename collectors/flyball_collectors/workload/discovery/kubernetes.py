@@ -3,7 +3,8 @@
 A pod takes part when it is annotated ``prometheus.io/scrape: "true"`` and ``flyball.dev/workload: NAME``,
 and ``flyball.dev/server`` names whose series it has. Further annotations: ``flyball.dev/work``
 (``requests`` or ``tokens``), ``prometheus.io/port`` (by default the first port of its containers),
-``prometheus.io/path`` (``/metrics``) and ``prometheus.io/scheme`` (``http``). The replica is named after the pod.
+``prometheus.io/path`` (``/metrics``), ``prometheus.io/scheme`` (``http``) and ``flyball.dev/model`` (which of several
+models on the page it is). The replica is named after the pod.
 """
 
 import logging
@@ -90,6 +91,7 @@ def _found(pod: _Pod) -> Found | None:
         url=url,
         server=annotations.get("flyball.dev/server", ""),
         work=annotations.get("flyball.dev/work", "requests"),
+        model=annotations.get("flyball.dev/model", ""),
         pending=pod.status.phase == "Pending",
     )
 

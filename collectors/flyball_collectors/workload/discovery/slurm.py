@@ -2,7 +2,8 @@
 
 A job takes part when it sets ``FLYBALL_WORKLOAD``, the port ``FLYBALL_METRICS_PORT`` and ``FLYBALL_SERVER``, whose
 series the page has. Further variables: ``FLYBALL_WORK`` (``requests`` or ``tokens``), ``FLYBALL_METRICS_PATH``
-(``/metrics``) and ``FLYBALL_REPLICA`` (by default the job and the node). The page is read on loopback.
+(``/metrics``), ``FLYBALL_MODEL`` (which of several on the page it is) and ``FLYBALL_REPLICA`` (by default the job and
+the node). The page is read on loopback.
 
 There are two ways to the variables. A task prolog (``infra/slurm/``) writes them to a file ``JOB.TASK``, which needs no
 privilege of the agent; and the kernel shows those of each process to its own user and to holders of CAP_SYS_PTRACE.
@@ -62,6 +63,7 @@ def replicas_of(job: str, node: str, announced: Iterable[Variables]) -> Iterator
             url=f"http://127.0.0.1:{port}{path}" if usable else "",
             server=one.get("FLYBALL_SERVER", ""),
             work=one.get("FLYBALL_WORK", "requests"),
+            model=one.get("FLYBALL_MODEL", ""),
         )
 
 

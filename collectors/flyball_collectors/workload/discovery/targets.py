@@ -94,7 +94,7 @@ def discovered(found: Found) -> Target:
         health_url=base_url + server.health if server.health else "",
         series=Alternatives(server.series, who),
         work=Work(unit="tokens" if found.work == "tokens" else "requests"),
-        match=(),
+        match=((server.series.model, found.model),) if found.model and server.series.model else (),
         token=token_of(""),
         ca_file="",
     )

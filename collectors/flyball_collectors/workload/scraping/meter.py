@@ -13,9 +13,11 @@ from flyball_contracts.config.workload import Series
 
 _PLAIN = (
     *("arrived", "ended", "failed", "active", "queued", "tokens_in", "tokens_out"),
-    *("latency_sum", "latency_count", "ready"),
+    *("latency_sum", "latency_count", "kv_cache", "ready"),
 )
 _HISTOGRAM = ("_bucket", "_sum", "_count")
+_TIMED = ("latency", "first_token", "output_token")
+_UNITS_S = {"_ms": 1e-3, "_us": 1e-6}
 _P99 = 0.99
 
 
@@ -23,7 +25,7 @@ class ServerReading(NamedTuple):
     """What a page and the one before say; NaN for what they do not.
 
     Rates are per second over the time between the two, ``failed`` is an increase, latencies are of the requests
-    that ended in between.
+    that ended in between; times to the first token and between tokens are of the tokens in between.
     """
 
     request_rate: float = NAN
@@ -36,6 +38,11 @@ class ServerReading(NamedTuple):
     latency_p99_s: float = NAN
     failed: float = NAN
     ready: float = NAN
+    first_token_mean_s: float = NAN
+    first_token_p99_s: float = NAN
+    output_token_mean_s: float = NAN
+    output_token_p99_s: float = NAN
+    kv_cache: float = NAN
 
 
 class Work(NamedTuple):
@@ -62,15 +69,16 @@ class Alternatives:
             )
 
         self.of: Mapping[str, tuple[Terms, ...]] = {field: tuple(one for (one,) in parsed(field)) for field in _PLAIN}
-        self.latency = parsed("latency", *_HISTOGRAM, "")
+        self.timed = {field: parsed(field, *_HISTOGRAM, "") for field in _TIMED}
         self.copies = series.copies
+        self.model = series.model
         self.latency_unit_s = series.latency_unit_s
 
     @property
     def names(self) -> set[str]:
         """Names of all series that are asked for."""
         alternatives = [terms for one in self.of.values() for terms in one]
-        alternatives += [terms for family in self.latency for terms in family]
+        alternatives += [terms for timed in self.timed.values() for family in timed for terms in family]
         return {term.name for terms in alternatives for term in terms}
 
 
@@ -89,6 +97,12 @@ class Meter:
         self._taken_s: float | None = None
         self._inside = NAN
         self._queued = NAN
+        self._absent: dict[str, str] = {}
+
+    @property
+    def absent(self) -> Mapping[str, str]:
+        """Fields of which the last page had no series though requests had ended, and the names that were looked for."""
+        return self._absent
 
     @property
     def resets(self) -> int:
@@ -113,7 +127,10 @@ class Meter:
             requests = max(ended + _or_zero(inside - self._inside), 0.0) if ended == ended else NAN
         grown, self._inside, self._queued = queued - self._queued, inside, queued
         tokens_in, tokens_out = self._increase(page, "tokens_in"), self._increase(page, "tokens_out")
+        self._absent = self._lacks(page) if ended > 0 else {}
         mean_s, p99_s = self._latency(page)
+        first_token_mean_s, first_token_p99_s = self._timed(page, "first_token") or (NAN, NAN)
+        output_token_mean_s, output_token_p99_s = self._timed(page, "output_token") or (NAN, NAN)
         return ServerReading(
             request_rate=requests * per_s,
             work_rate=self._work_done(page, requests, tokens_in, tokens_out, grown) * per_s,
@@ -125,6 +142,11 @@ class Meter:
             latency_p99_s=p99_s,
             failed=self._increase(page, "failed"),
             ready=self._sum(page, "ready"),
+            first_token_mean_s=first_token_mean_s,
+            first_token_p99_s=first_token_p99_s,
+            output_token_mean_s=output_token_mean_s,
+            output_token_p99_s=output_token_p99_s,
+            kv_cache=self._mean(page, "kv_cache"),
         )
 
     def _work_done(
@@ -146,15 +168,23 @@ class Meter:
 
     def _latency(self, page: Samples) -> tuple[float, float]:
         """Mean and 99th percentile in seconds."""
-        unit_s = self._series.latency_unit_s
-        for buckets, total, count, quantiles in self._series.latency:
+        told = self._timed(page, "latency")
+        if told is not None:
+            return told
+        spent, counted = self._increase(page, "latency_sum"), self._increase(page, "latency_count")
+        return (spent / counted * self._series.latency_unit_s if counted > 0 else NAN), NAN
+
+    def _timed(self, page: Samples, field: str) -> tuple[float, float] | None:
+        """Mean and 99th percentile in seconds, by the first histogram or summary that the page has of a field."""
+        for buckets, total, count, quantiles in self._series.timed[field]:
             if not page.values(count):
                 continue
-            counted = self._counters.increase_of_sum("latency.count", page.values(count))
-            spent = self._counters.increase_of_sum("latency.sum", page.values(total))
+            unit_s = self._series.latency_unit_s if field == "latency" else _unit_s(quantiles)
+            counted = self._counters.increase_of_sum(f"{field}.count", page.values(count))
+            spent = self._counters.increase_of_sum(f"{field}.sum", page.values(total))
             counts: dict[float, float] = {}
             for bound, values in page.by_label(buckets, "le").items():
-                counts[_bound(bound)] = self._counters.increase_of_sum(f"latency.{bound}", values)
+                counts[_bound(bound)] = self._counters.increase_of_sum(f"{field}.{bound}", values)
             p99 = NAN if any(n != n for n in counts.values()) else quantile(_P99, counts)
             if not counts and counted > 0:  # a summary: its quantiles cannot be added, the worst series is taken
                 worst = [
@@ -162,8 +192,26 @@ class Meter:
                 ]
                 p99 = max(worst, default=NAN)
             return (spent / counted * unit_s if counted > 0 else NAN), p99 * unit_s
-        spent, counted = self._increase(page, "latency_sum"), self._increase(page, "latency_count")
-        return (spent / counted * unit_s if counted > 0 else NAN), NAN
+        return None
+
+    def _lacks(self, page: Samples) -> dict[str, str]:
+        series = self._series
+        asked: dict[str, list[tuple[Terms, Terms]]] = {
+            field: [(count, plain) for _, _, count, plain in series.timed[field]] for field in _TIMED[1:]
+        }
+        asked["kv_cache"] = [(terms, terms) for terms in series.of["kv_cache"]]
+        return {
+            field: " or ".join(dict.fromkeys(term.name for _, plain in either for term in plain))
+            for field, either in asked.items()
+            if either and not any(page.values(there) for there, _ in either)
+        }
+
+    def _mean(self, page: Samples, field: str) -> float:
+        """Mean over the series of a share, one for each engine."""
+        for terms in self._series.of[field]:
+            if values := page.values(terms):
+                return sum(values.values()) / len(values)
+        return NAN
 
     def _sum(self, page: Samples, field: str) -> float:
         for terms in self._series.of[field]:
@@ -189,6 +237,11 @@ def _known_sum(*values: float) -> float:
 
 def _or_zero(value: float) -> float:
     return value if value == value else 0.0
+
+
+def _unit_s(terms: Terms) -> float:
+    """The unit that the name of a series ends in, seconds where it says nothing else."""
+    return next((unit_s for end, unit_s in _UNITS_S.items() if terms[0].name.endswith(end)), 1.0)
 
 
 def _bound(text: str) -> float:

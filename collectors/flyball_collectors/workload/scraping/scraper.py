@@ -1,15 +1,19 @@
 """The page of one replica: what it said last, and what failed since it was asked."""
 
+import logging
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import NamedTuple
 from urllib.parse import urlsplit
 
 from flyball_collectors.base import NAN
+from flyball_collectors.workload.scraping.apart import check_apart
 from flyball_collectors.workload.scraping.fetch import Fetcher, Token
 from flyball_collectors.workload.scraping.meter import Alternatives, Meter, ServerReading, Work
 from flyball_collectors.workload.scraping.page import Reader
 from flyball_collectors.workload.scraping.poller import Limits, Place, Poller
+
+_LOG = logging.getLogger(__name__)
 
 
 class Target(NamedTuple):
@@ -38,12 +42,14 @@ class Scraper(Poller[ServerReading]):
         place = Place(target.base_url, target.path, target.token, target.ca_file)
         super().__init__(f"workload {target.workload}, replica {target.replica}", place, limits, clock)
         self._reader = Reader(target.series.names)
-        self._meter = Meter(target.series, target.work, dict(target.match))
+        self._match, self._model = dict(target.match), target.series.model
+        self._meter = Meter(target.series, target.work, self._match)
         health = urlsplit(target.health_url)
         self._asks_health, self._health_path = bool(target.health_url), health.path
         own = f"{health.scheme}://{health.netloc}"
         self._health = self._page if not target.health_url or own == target.base_url else self._fetcher(own)
         self._failed = NAN
+        self._lacked: set[str] = set()
         self.start()
 
     def take(self) -> ServerReading:
@@ -68,8 +74,20 @@ class Scraper(Poller[ServerReading]):
         """Well or not is asked first, so that a server that still loads its model needs no page."""
         if self._asks_health:
             self._health.get(self._health_path)
-        reading = self._meter.take(self._reader.read(self._text()), self._clock(), self._longest_s)
+        found = self._reader.read(self._text())
+        check_apart(found, self._match, self._model)
+        reading = self._meter.take(found, self._clock(), self._longest_s)
+        self._miss(self._meter.absent)
         return reading._replace(ready=float(reading.ready != 0.0))  # a page without such a series is a sign of health
+
+    def _miss(self, absent: Mapping[str, str]) -> None:
+        """Say once of each field that the page has no series for it."""
+        for field in absent.keys() - self._lacked:
+            _LOG.warning(
+                "%s: %s stays unknown: %s%s has no %s; switch it on there, or name its series with server: generic",
+                *(self._who, field, self._place.base_url, self._place.path, absent[field]),
+            )
+        self._lacked |= absent.keys()
 
     def _unread(self) -> ServerReading:
         return ServerReading(ready=0.0)

@@ -13,5 +13,9 @@ SGLANG = Series(
     tokens_in=("sglang:prompt_tokens_total",),
     tokens_out=("sglang:generation_tokens_total",),
     latency=("sglang:e2e_request_latency_seconds",),
+    first_token=("sglang:time_to_first_token_seconds",),
+    output_token=("sglang:inter_token_latency_seconds", "sglang:time_per_output_token_seconds"),
+    kv_cache=('sglang:token_usage{priority=""}',),
     copies=("tp_rank", "pp_rank", "moe_ep_rank"),
+    model="model_name",
 )

@@ -1,7 +1,8 @@
 """Text Generation Inference: counters have no suffix and appear with the first request.
 
 ``tgi_request_count`` counts requests as they come in. A failure gives its cause in
-the label ``err``, which is ``dropped`` when the client went away.
+the label ``err``, which is ``dropped`` when the client went away. A step of decoding gives each request of the batch a
+token: that is the time between tokens. It shows neither the time to the first token nor how full its cache is.
 """
 
 from flyball_contracts.config.workload import Series
@@ -15,4 +16,5 @@ TGI = Series(
     tokens_in=("tgi_request_input_length_sum",),
     tokens_out=("tgi_request_generated_tokens_sum",),
     latency=("tgi_request_duration",),
+    output_token=('tgi_batch_inference_duration{method="decode"}',),
 )

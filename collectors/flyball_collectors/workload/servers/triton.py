@@ -1,8 +1,10 @@
 """Triton: a series for each model and version.
 
-An ensemble counts a request once for itself and once for each model in it: ``match: {model: ensemble}`` keeps one.
+An ensemble counts a request once for itself and once for each model in it, so with several models ``match: {model:
+ensemble}`` has to name one.
 With the TensorRT-LLM and vLLM backends it knows of tokens, and with the former of requests in service. Quantiles
-need ``--metrics-config summary_latencies=true``.
+need ``--metrics-config summary_latencies=true``, and the time to the first response of a model that streams needs
+``--metrics-config histogram_latencies=true``.
 """
 
 from flyball_collectors.parameters import KnownSeries
@@ -18,4 +20,8 @@ TRITON = KnownSeries(
     latency_sum=("nv_inference_request_duration_us",),
     latency_count=("nv_inference_request_success",),
     latency_unit_s=1e-6,
+    first_token=("vllm:time_to_first_token_seconds", "nv_inference_first_response_histogram_ms"),
+    output_token=("vllm:time_per_output_token_seconds",),
+    kv_cache=('nv_trt_llm_kv_cache_block_metrics{kv_cache_block_type="fraction"}', "vllm:gpu_cache_usage_perc"),
+    model="model",
 )

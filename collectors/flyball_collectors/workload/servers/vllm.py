@@ -2,7 +2,7 @@
 
 It counts requests when they end, aborted ones (``finished_reason="abort"``: the client went away) included. V0 had
 ``num_requests_swapped`` beside the waiting ones; the reason ``error`` exists since V1 only. An engine that
-was put to sleep is well, and cannot serve.
+was put to sleep is well, and cannot serve. The time between tokens and the cache were named otherwise before 0.10.
 """
 
 from flyball_contracts.config.workload import Series
@@ -15,5 +15,9 @@ VLLM = Series(
     tokens_in=("vllm:prompt_tokens_total",),
     tokens_out=("vllm:generation_tokens_total",),
     latency=("vllm:e2e_request_latency_seconds",),
+    first_token=("vllm:time_to_first_token_seconds",),
+    output_token=("vllm:inter_token_latency_seconds", "vllm:time_per_output_token_seconds"),
+    kv_cache=("vllm:kv_cache_usage_perc", "vllm:gpu_cache_usage_perc"),
     ready=('vllm:engine_sleep_state{sleep_state="awake"}',),
+    model="model_name",
 )

@@ -3,7 +3,7 @@
 from nicegui import ui
 from nicegui.elements.mixins.text_element import TextElement
 
-from flyball_contracts.records import Forecast
+from flyball_contracts.records import Capacity, Forecast
 from flyball_streams.dashboard.charts.demand import (
     DemandText,
     demand_options,
@@ -78,6 +78,7 @@ class DemandPanel:
                         with box(tag="span"):
                             box(f"swatch {style}")
                             text(name, tag="span")
+                self._answers = text("", "facts advice")
                 self._advice = text("", "facts advice")
                 self._mix = text("", "facts advice")
                 self._chart = chart(empty_demand_options(look), "chart chart-demand")
@@ -124,6 +125,9 @@ class DemandPanel:
         show(self._slow, facts.latency_s is not None)
         self._latency.set_text(span(facts.latency_s) if facts.latency_s is not None else "")
         describe(self._trust, "title", _coverage(workload.forecast))
+        answers = _answers(workload.capacity)
+        show(self._answers, bool(answers))
+        self._answers.set_text(f"Answers: {answers}")
         advice = workload.advice
         show(self._advice, advice is not None)
         if advice is not None and advice.resources is not None:
@@ -147,6 +151,16 @@ def _fact(name: str) -> TextElement:
 def _arrived(facts: DemandText) -> str:
     told = [] if facts.arrived is None else [f"{number(facts.arrived)} requests/s"]
     told += [] if facts.waiting is None else [f"{number(facts.waiting)} waiting"]
+    return ", ".join(told)
+
+
+def _answers(capacity: Capacity | None) -> str:
+    """How the replicas of a language model answer; empty where their servers do not say."""
+    if capacity is None:
+        return ""
+    told = [] if capacity.first_token_s is None else [f"first token after {span(capacity.first_token_s)}"]
+    told += [] if capacity.output_token_s is None else [f"{span(capacity.output_token_s)} from token to token"]
+    told += [] if capacity.kv_cache is None else [f"KV cache {percent(capacity.kv_cache)} full"]
     return ", ".join(told)
 
 

@@ -8,7 +8,7 @@ from msgspec.structs import replace
 from numpy.typing import NDArray
 
 from flyball_contracts.ids import NS_PER_S, record_id
-from flyball_contracts.metrics import GATEWAY, GPU, HOST, USAGE, WORKLOAD
+from flyball_contracts.metrics import GATEWAY, GPU, HOST, SERVING, USAGE, WORKLOAD
 from flyball_contracts.records import (
     Anomaly,
     Device,
@@ -22,6 +22,7 @@ from flyball_contracts.records import (
     TableOffsets,
     Tick,
 )
+from flyball_streams.engine.budget import BUDGET_S, GPUS_SHARE, HOSTS_SHARE, score
 from flyball_streams.engine.known import Known
 from flyball_streams.engine.node.arrivals import arrivals
 from flyball_streams.engine.node.demand import shared_out
@@ -29,7 +30,9 @@ from flyball_streams.engine.node.gangs import Gangs
 from flyball_streams.engine.node.hangs import Hangs
 from flyball_streams.engine.node.health import SUSPECT, Finding, Health
 from flyball_streams.engine.node.intake import Entry
+from flyball_streams.engine.node.links import Links
 from flyball_streams.engine.node.profile import Profiles
+from flyball_streams.engine.node.serving import Answers
 from flyball_streams.engine.node.table import SubjectTable
 from flyball_streams.engine.node.tenancy import POWER, UTILIZATION, Tenancy
 from flyball_streams.engine.node.usage import UsageMeter, is_told
@@ -55,10 +58,6 @@ HOST_WATCHED = {
     "system.linux.psi.total_time{resource=memory,stall=some}": 0.05,
     "system.linux.psi.total_time{resource=io,stall=some}": 0.1,
 }
-HOSTS_SHARE = 0.2
-"""Share of the budget of false incidents that hosts may spend; GPUs have the rest."""
-BUDGET_S = 1000 * 86_400.0
-"""Seconds of what the budget is for: a thousand GPU-days."""
 REMIND_TICKS = 30
 GONE_TICKS = 600
 """A node that has been silent for so many ticks is gone, and what ran there with it."""
@@ -86,11 +85,12 @@ class NodeCell:
         self.demand_partitions = demand_partitions
         self.budget = config.health.false_incidents_per_1000_gpu_days
         rate = self.budget / BUDGET_S
-        self.gpus = SubjectTable(GPU, GPU_WATCHED, (1.0 - HOSTS_SHARE) * rate, capacity, 2 * partition)
+        self.gpus = SubjectTable(GPU, GPU_WATCHED, GPUS_SHARE * rate, capacity, 2 * partition)
         self.hosts = SubjectTable(HOST, HOST_WATCHED, HOSTS_SHARE * rate, turn=2 * partition + 1)
         self.profiles = Profiles(cell, partition, config, directory, self.gpus.capacity)
         self.health = Health(self.gpus.capacity)
         self.hangs = Hangs(self.gpus.capacity)
+        self.links = Links(cell, self.gpus.capacity)
         self.inventories: dict[str, Inventory] = {}
         self.rows: dict[str, NDArray[np.int64]] = {}
         self.seen: dict[str, int] = {}
@@ -98,6 +98,7 @@ class NodeCell:
         self.superseded = 0
         self.tenancy = Tenancy({}, {}, self.gpus.capacity)
         self.meter = UsageMeter(self.gpus.capacity)
+        self.answers = Answers()
         self.coming: list[NodeEvent] = []
         self.gangs = Gangs(directory)
 
@@ -117,6 +118,7 @@ class NodeCell:
             yield from self._hung(means, tick)
         if self.gpus.mask.any():
             yield from self.profiles.step(tick, self.gpus, self.hosts, self.tenancy, self.inventories)
+            yield from self.links.step(tick, self.gpus, self.tenancy)
             yield from self._unhealthy(tick, proposals)
         yield from self._owners(tick)
         means = self.hosts.means(tick)
@@ -127,6 +129,7 @@ class NodeCell:
         self.meter.note(self.gpus.values)
         usage = self.meter.take(self.tenancy) if is_told(tick) else ()
         demands = self.tenancy.demands(self.gpus.values, self.gpus.mask, usage)
+        demands = self.answers.told(demands)
         demands = self.gangs.told(demands, self.gpus, self.tenancy, self.health.sick())
         demands = self.profiles.told(demands, tick, self.tenancy)
         seen = arrivals(doors) if doors else ()
@@ -140,6 +143,7 @@ class NodeCell:
             "profiles": self.profiles.state(),
             "health": self.health.state(),
             "hangs": self.hangs.state(),
+            "links": self.links.state(),
             "inventories": [pack_struct(i) for i in self.inventories.values()],
             "seen": self.seen,
             "reminded": self.reminded,
@@ -155,6 +159,7 @@ class NodeCell:
         self.profiles.load(state["profiles"], self.gpus.capacity)
         self.health.load(state["health"], self.gpus.capacity)
         self.hangs.load(state["hangs"], self.gpus.capacity)
+        self.links.load(state["links"], self.gpus.capacity)
         inventories = [unpack_struct(raw, Inventory) for raw in state["inventories"]]
         self.inventories = {i.node: i for i in inventories}
         slots = self.gpus.slots
@@ -208,13 +213,17 @@ class NodeCell:
         if capacity != self.profiles.capacity:
             self.health.resize(capacity)
             self.hangs.resize(capacity)
+            self.links.resize(capacity)
         self.profiles.follow(capacity, recycled)
         if recycled:
             self.health.wipe(recycled)
             self.hangs.wipe(recycled)
+            self.links.wipe(recycled)
 
     def _let_go(self, devices: Iterable[Device], node: str) -> None:
-        self.health.forget(self.gpus.retire((d.id for d in devices), node))
+        gone = self.gpus.retire((d.id for d in devices), node)
+        self.health.forget(gone)
+        self.links.forget(gone)
 
     def _heed(self, tick: Tick) -> None:
         """Note the events up to this tick, of known nodes; a worker with a backlog may have read later ones."""
@@ -225,6 +234,7 @@ class NodeCell:
             for device in struck(event, known[event.node].devices):
                 workload, _ = self.tenancy.replica_of_slot.get(self.gpus.slots.get(device, -1), ("", ""))
                 self.health.note(device, event, workload)
+                self.links.note(device, event)
 
     def _fill(self, entries: list[Entry]) -> list[tuple[tuple[Gateway, ...], NDArray[np.float32]]]:
         """Take the values of a tick; return what gateways said, which nothing is kept of."""
@@ -249,6 +259,9 @@ class NodeCell:
                 first = self.tenancy.first_row[inventory.node]
                 owners = self.tenancy.workload_of_allocation[first : first + frame.rows]
                 self.meter.note_replicas(owners, frame.values, frame.period_ns / NS_PER_S)
+            elif schema == SERVING.schema:
+                first = self.tenancy.first_row[inventory.node]
+                self.answers.note(self.tenancy.workload_of_allocation[first : first + frame.rows], frame.values)
             elif schema == GATEWAY.schema:
                 doors.append((inventory.gateways, frame.values))
         self.gpus.put(gpus)
@@ -269,7 +282,7 @@ class NodeCell:
                 if np.isfinite(rate[m])
             )
             expected_false = float(rate.min()) * BUDGET_S
-            anomaly = self._anomaly(table, slot, tick, "departure", _score(expected_false, self.budget), evidence)
+            anomaly = self._anomaly(table, slot, tick, "departure", score(expected_false, self.budget), evidence)
             since_ns = tick.end_ns - round(since_s * NS_PER_S)
             yield replace(anomaly, since_ns=max(0, since_ns), false_per_1000_gpu_days=expected_false)
 
@@ -374,11 +387,6 @@ class NodeCell:
             confidence=0.95 if finding.detector == "failing" else 0.8,
             evidence=(*finding.evidence, Evidence(name="anomaly", value=finding.score, record=anomaly.id)),
         )
-
-
-def _score(expected_false: float, budget: float) -> float:
-    """0.5 for what is just within the budget of false incidents, towards 1 for what never happens to a clean device."""
-    return budget / (budget + expected_false)
 
 
 def _replaces(new: Inventory, old: Inventory) -> bool:

@@ -9,7 +9,7 @@ from flyball_contracts.codec import Message
 from flyball_contracts.errors import DecodeError, RecordError
 from flyball_contracts.frame import Frame, decode_frame, encode_frame
 from flyball_contracts.ids import MAX_TIME_NS
-from flyball_contracts.metrics import GATEWAY, GPU, HOST, USAGE, WORKLOAD, layout_of
+from flyball_contracts.metrics import GATEWAY, GPU, HOST, SERVING, USAGE, WORKLOAD, layout_of
 from flyball_contracts.records import Inventory
 from flyball_streams.engine.directory import Directory
 from flyball_streams.engine.gate import Gate
@@ -20,7 +20,7 @@ from flyball_streams.engine.parameters import Parameters
 from flyball_streams.engine.stats import LaneStats, count
 
 STAGE = "node lane"
-USED = frozenset({GPU.schema, HOST.schema, WORKLOAD.schema, USAGE.schema, GATEWAY.schema})
+USED = frozenset({GPU.schema, HOST.schema, WORKLOAD.schema, USAGE.schema, GATEWAY.schema, SERVING.schema})
 """Layouts that decisions rest on; the others are for people, through the sinks, and only their numbers count here."""
 PATIENCE = 4096
 """Frames that may wait for their inventory; more, or longer than the lateness, is a fault of the sender."""
@@ -210,7 +210,7 @@ class Intake:
         schema, rows = frame.schema, 1
         if schema == GPU.schema:
             rows = len(inventory.devices)
-        elif schema in (WORKLOAD.schema, USAGE.schema):
+        elif schema in (WORKLOAD.schema, USAGE.schema, SERVING.schema):
             rows = len(inventory.allocations)
         elif schema == GATEWAY.schema:
             rows = len(inventory.gateways)

@@ -23,8 +23,9 @@ TOKENS_IN = WORKLOAD.column("flyball.workload.token.rate{kind=input}")
 TOKENS_OUT = WORKLOAD.column("flyball.workload.token.rate{kind=output}")
 LATENCY = WORKLOAD.column("flyball.workload.latency{stat=mean}")
 FAILED = WORKLOAD.column("flyball.workload.errors")
-SUMMED = (REQUESTS, WORK, ACTIVE, QUEUED, READY, TOKENS_IN, TOKENS_OUT, FAILED, PROGRESS, LATENCY)
-AVERAGED = (SUMMED.index(PROGRESS), SUMMED.index(LATENCY))
+STEP = WORKLOAD.column("flyball.workload.step.time")
+SUMMED = (REQUESTS, WORK, ACTIVE, QUEUED, READY, TOKENS_IN, TOKENS_OUT, FAILED, PROGRESS, LATENCY, STEP)
+AVERAGED = (SUMMED.index(PROGRESS), SUMMED.index(LATENCY), SUMMED.index(STEP))
 
 
 class Sums(NamedTuple):
@@ -92,9 +93,9 @@ class Tenancy:
     ) -> list[Demand]:
         """Demand of each workload, from the device values ``float32[capacity, metrics]`` and the workload rows."""
         sums = self._sums(self.values[:, SUMMED], self.workload_of_allocation)
-        requests, work, active, queued, told_ready, tokens_in, tokens_out, failed, progress, latency = sums.averaged(
-            *AVERAGED
-        ).values()
+        requests, work, active, queued, told_ready, tokens_in, tokens_out, failed, progress, latency, step = (
+            sums.averaged(*AVERAGED).values()
+        )
         ready = [
             have if n is None else round(min(max(n, 0.0), have))
             for n, have in zip(told_ready, self.replicas, strict=True)
@@ -119,9 +120,14 @@ class Tenancy:
                 tokens_out_rate=tokens_out,
                 failed=failed,
                 latency_s=latency,
+                step_s=step,
                 usage=usage or repeat(None),
                 clocks=repeat(()),
                 features=repeat(None),
+                first_token_s=repeat(None),
+                first_token_p99_s=repeat(None),
+                output_token_s=repeat(None),
+                kv_cache=repeat(None),
             )
         )
 

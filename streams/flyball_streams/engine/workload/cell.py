@@ -29,6 +29,7 @@ from flyball_streams.engine.workload.profile.workloads import WorkloadProfiles
 from flyball_streams.engine.workload.proposals import Proposals
 from flyball_streams.engine.workload.rightsizing import Rightsizing
 from flyball_streams.engine.workload.sizing.sizer import Job, Sizer, observed_work
+from flyball_streams.engine.workload.step_times import StepTimes
 from flyball_streams.engine.workload.stragglers import Stragglers
 from flyball_streams.engine.workload.timing.deferral import Deferral
 
@@ -56,6 +57,7 @@ class WorkloadCell:
         self.rightsizing = Rightsizing(cell, config.rightsizing, directory)
         self.choice = Choice(cell, config, directory)
         self.stragglers = Stragglers(cell)
+        self.step_times = StepTimes(cell, config.health)
         self.deferral = Deferral(cell, config.slot_s, directory, self.capacities)
         self.in_work: set[str] = set()
         self.without_spec: set[str] = set()
@@ -84,6 +86,7 @@ class WorkloadCell:
             proposals.new[proposal.id] = proposal
         self._forget(owned)
         yield from self.stragglers.step(tick, demands, proposals)
+        yield from self.step_times.step(tick, demands)
         yield from self.deferral.step(tick, owned, demands, proposals)
         self.published = proposals.published()
         yield from proposals.messages(self.cell, self.source, tick, table_offsets)
@@ -98,6 +101,7 @@ class WorkloadCell:
             "rightsizing": self.rightsizing.state(),
             "choice": self.choice.state(),
             "stragglers": self.stragglers.state(),
+            "step_times": self.step_times.state(),
             "deferral": self.deferral.state(),
             "in_work": sorted(self.in_work),
             "published": self.published,
@@ -114,6 +118,7 @@ class WorkloadCell:
         self.rightsizing.load(state["rightsizing"])
         self.choice.load(state["choice"])
         self.stragglers.load(state["stragglers"])
+        self.step_times.load(state["step_times"])
         self.deferral.load(state["deferral"])
         self.in_work = set(state["in_work"])
         self.published = dict(state["published"])

@@ -41,6 +41,11 @@ def _sum(found: list[Demand]) -> Demand:
             failed=plus(total.failed, d.failed),
             usage=_most([d.usage for d in found if d.usage is not None]),
             clocks=(*total.clocks, *d.clocks),
+            step_s=_of_replicas("step_s", total, d),
+            first_token_s=_of_replicas("first_token_s", total, d),
+            first_token_p99_s=_larger(total.first_token_p99_s, d.first_token_p99_s),
+            output_token_s=_of_replicas("output_token_s", total, d),
+            kv_cache=_of_replicas("kv_cache", total, d),
             features=_mean_features([f for f in (total.features, d.features) if f is not None]),
         )
     return total
@@ -51,6 +56,19 @@ def plus(a: float | None, b: float | None) -> float | None:
     if a is None:
         return b
     return a if b is None else a + b
+
+
+def _of_replicas(field: str, a: Demand, b: Demand) -> float | None:
+    """Mean of two lanes by their replicas, where both know it; else of the one that does."""
+    x: float | None = getattr(a, field)
+    y: float | None = getattr(b, field)
+    if x is None or y is None:
+        return y if x is None else x
+    return (x * a.replicas + y * b.replicas) / max(a.replicas + b.replicas, 1)
+
+
+def _larger(a: float | None, b: float | None) -> float | None:
+    return max((x for x in (a, b) if x is not None), default=None)
 
 
 def _mean(found: list[Demand]) -> float | None:

@@ -51,7 +51,7 @@ def known(*specs: WorkloadSpec, config: Parameters = CONFIG) -> Capacities:
 
 
 def demand(row: NDArray[np.float64], workload: str = "serve") -> Demand:
-    _, work, requests, active, queued, use, latency, tokens, failed = row.tolist()
+    _, work, requests, active, queued, use, latency, tokens, failed, *_ = row.tolist()
     return Demand(
         workload=workload, replicas=REPLICAS, ready=REPLICAS, devices=REPLICAS, work_rate=work, request_rate=requests,
         queued=queued, active=active, utilization_sum=use * REPLICAS, tokens_out_rate=tokens, failed=failed,

@@ -142,7 +142,7 @@ class Capacities:
             if self._specs[slot] is not spec:
                 self._note(slot, spec)
         static_work = self._requests * self.known.window.work_per_request
-        limits = Limits(self._wait_s, self._pace_s)
+        limits = Limits(self._wait_s, self._pace_s, self._first_token_s)
         self.known, _ = tracker.close(self.known, ticks, window_s, limits, self._spec, static_work)
         self._learn()
         self.starts.forget()
@@ -173,7 +173,7 @@ class Capacities:
     def _unnoted(self) -> None:
         """Have all that specifications say noted again."""
         self._specs: list[WorkloadSpec | None] = [None] * self.room
-        self._wait_s, self._pace_s = empty(self.room), empty(self.room)
+        self._wait_s, self._pace_s, self._first_token_s = empty(self.room), empty(self.room), empty(self.room)
         self._spec, self._requests = empty(self.room), empty(self.room)
         self._order, self._rows = (), np.zeros(0, np.int64)
 
@@ -182,12 +182,15 @@ class Capacities:
         objective = spec.objective if spec is not None else None
         wait_s = mean_wait_s(objective.delay_s, objective.attainment) if objective is not None else np.nan
         pace_s = objective.token_s if objective is not None and objective.token_s is not None else np.nan
+        first_s = objective.first_token_s if objective is not None and objective.first_token_s is not None else np.nan
         owner = spec.capacity_per_replica if spec is not None and spec.capacity_per_replica > 0 else np.nan
         self._wait_s[slot], self._pace_s[slot], self._spec[slot] = wait_s, pace_s, owner
+        self._first_token_s[slot] = first_s
         self._requests[slot] = by_architecture(spec) if spec is not None else np.nan
 
     def _record(self, tick: Tick, spec: WorkloadSpec, used: Estimate, slot: int) -> Capacity:
         latest, judged = self.known.latest, self.known.hybrid.judged
+        first_token_s, output_token_s, kv_cache = map(_known, self.known.window.answers[:, slot].tolist())
         return Capacity(
             id=record_id("Capacity", self.cell, spec.workload, tick.index),
             subject=spec.workload,
@@ -212,6 +215,9 @@ class Capacities:
                 if latest.values[i, slot] > 0
             ),
             cold_starts=self.starts.shown(spec),
+            first_token_s=first_token_s,
+            output_token_s=output_token_s,
+            kv_cache=kv_cache,
         )
 
 
@@ -261,6 +267,9 @@ def _row(demand: Demand, period_s: float) -> tuple[float | None, ...]:
         demand.latency_s,
         demand.tokens_out_rate,
         None if demand.failed is None else demand.failed / period_s,
+        demand.first_token_s,
+        demand.output_token_s,
+        demand.kv_cache,
     )
 
 

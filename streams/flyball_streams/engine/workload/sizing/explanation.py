@@ -215,9 +215,23 @@ def _proof(case: Case) -> tuple[Evidence, ...]:
         found += _forecast(case, unit)
     if demand.queued:
         found.append(Evidence(name="queued", value=demand.queued, unit="{request}"))
+    found += _answers(demand, case.spec)
     if case.hpa > 0:
         found.append(Evidence(name="hpa.replicas", value=case.hpa, unit="{replica}"))
     return tuple(e for e in found if math.isfinite(e.value))
+
+
+def _answers(demand: Demand, spec: WorkloadSpec) -> list[Evidence]:
+    """How the replicas answer, beside what was promised."""
+    objective = spec.objective
+    first_s, next_s = (objective.first_token_s, objective.token_s) if objective is not None else (None, None)
+    told = (
+        ("gen_ai.server.time_to_first_token", demand.first_token_s, first_s, "s"),
+        ("gen_ai.server.time_to_first_token.p99", demand.first_token_p99_s, None, "s"),
+        ("gen_ai.server.time_per_output_token", demand.output_token_s, next_s, "s"),
+        ("kv_cache.utilization", demand.kv_cache, None, "1"),
+    )
+    return [Evidence(name=n, value=v, expected=e, unit=u) for n, v, e, u in told if v is not None]
 
 
 def _shadows(led: Led | None) -> list[Evidence]:

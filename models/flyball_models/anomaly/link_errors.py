@@ -1,0 +1,60 @@
+"""Links whose errors go on: a sum that leaks, in which no single report counts for much.
+
+A link that is trained anew has a burst of errors and is well; a cable, riser or retimer that fails has some again and
+again. So a report counts for ten errors at most, and a device is loud once enough came lately. The rule knows no peers
+and learns nothing: healthy links have next to none of these errors, whatever runs.
+"""
+
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+WINDOW_S = 300.0
+MOST_OF_ONE = 10.0
+LIMIT = 24.0
+"""Errors, of a report ten at most, from which on a link is loud: three bursts soon after each other, or one in 10 s."""
+Bools = NDArray[np.bool_]
+Floats = NDArray[np.float64]
+
+
+class State(NamedTuple):
+    """Float64 [2, N], NVLink and PCIe, as it was at ``at_s`` [1].
+
+    ``errors`` are all in the window, ``weight`` is what counts of them, and ``since_s`` when they began.
+    """
+
+    errors: Floats
+    weight: Floats
+    since_s: Floats
+    at_s: Floats
+
+
+def init(n: int) -> State:
+    """Return the state of ``n`` devices without any error."""
+    return State(np.zeros((2, n)), np.zeros((2, n)), np.full((2, n), np.nan), np.zeros(1))
+
+
+def resize(state: State, n: int) -> State:
+    """Return the state with room for ``n`` devices, as many or more."""
+    fresh = init(n)
+    for new, old in zip(fresh[:3], state[:3], strict=True):
+        new[:, : old.shape[1]] = old
+    return fresh._replace(at_s=state.at_s)
+
+
+def step(state: State, new: Floats, now_s: float, period_s: float) -> tuple[State, Bools]:
+    """Take in the errors that came in a tick, [2, N] and NaN where unknown; return which devices are loud.
+
+    Where there are none, and have been none lately, nothing is computed.
+    """
+    any_ = new > 0
+    if not any_.any():
+        return state, np.zeros_like(any_)
+    kept = float(np.exp(-max(now_s - float(state.at_s[0]), 0.0) / WINDOW_S))
+    errors, weight = kept * state.errors, kept * state.weight
+    since_s = np.where(any_ & (weight < 1.0), now_s, state.since_s)
+    errors, weight = errors + np.where(any_, new, 0.0), weight + np.where(any_, np.minimum(new, MOST_OF_ONE), 0.0)
+    d = float(np.exp(-period_s / WINDOW_S))
+    enough = min(LIMIT, 0.9 * MOST_OF_ONE * (1.0 + d + d * d))  # where ticks are long, two or three reports
+    return State(errors, weight, since_s, np.array([now_s])), any_ & (weight >= enough)
