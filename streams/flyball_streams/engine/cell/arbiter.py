@@ -10,7 +10,7 @@ from flyball_streams.engine.cell.memory import Memory
 from flyball_streams.engine.cell.migrate import FAILING, migrate
 from flyball_streams.engine.cell.mix import choose
 from flyball_streams.engine.cell.pause import pause
-from flyball_streams.engine.cell.resize import resize
+from flyball_streams.engine.cell.resize import go_on, resize
 from flyball_streams.engine.cell.scale import bring_back, scale
 from flyball_streams.engine.cell.sight import Sight
 from flyball_streams.engine.known import Known
@@ -47,7 +47,7 @@ class Arbiter:
         sizing = self.config.sizing
         rest_ns = round(max(sizing.reversal_cooldown_s, sizing.cooldown_s) * NS_PER_S)
         self.memory.learn(tick.end_ns, rest_ns, self.directory)
-        if not proposals and not self.memory.preempted:
+        if not proposals and not self.memory.preempted and not self.memory.resizing:
             return
         lasts_ns = max(round(QUARANTINE_S * NS_PER_S), QUARANTINE_TICKS * tick.period_ns)
         for p in proposals:
@@ -71,5 +71,7 @@ class Arbiter:
         for p, spec in known:
             if p.action == "resize" and self.config.rightsizing.mode == "act":
                 yield from resize(cycle, p, spec)
+        if self.config.rightsizing.mode == "act":
+            yield from go_on(cycle)
         if not cycle.unmet:
             yield from bring_back(cycle)
