@@ -29,7 +29,7 @@ from flyball_contracts.errors import DecodeError, TransportError
 from flyball_contracts.kafka import open_consumer
 from flyball_contracts.partitioner import partition_of
 from flyball_contracts.records import AnyDecision
-from flyball_contracts.records.pools import decision_key, pool_of
+from flyball_contracts.records.pools import decision_key
 from flyball_contracts.topics import DECISIONS
 
 _LOG = logging.getLogger(__name__)
@@ -169,13 +169,12 @@ class Loop:
             self._held.setdefault(partition, []).append(read)
 
     def _check_key(self, decision: AnyDecision, key: bytes | None, partition: int) -> None:
-        """Who owns a partition owns its decisions only if each can come in one partition alone."""
+        """Who owns a partition keeps a cell's limits only if all of the cell's decisions come in one partition."""
         wanted = decision_key(decision).encode()
         if key != wanted or partition_of(wanted, self._watch.partitions) != partition:
-            which = "that of its cell's pools" if pool_of(decision.workload) else "its target"
             raise DecodeError(
                 f"decision {decision.id} about {decision.target!r} came with key {key!r} in partition {partition}; "
-                f"its key must be {which}, placed by murmur2 (partitioner murmur2_random)"
+                f"its key must be its cell, {decision.cell!r}, placed by murmur2 (partitioner murmur2_random)"
             )
 
     def _refuse(self, message: Message, topic: str, partition: int, offset: int, error: DecodeError) -> None:

@@ -47,7 +47,7 @@ SIGNALS = Topic("flyball.signals.v1", "zone", "carbon, price and spot curves", "
 DEMAND = Topic("flyball.demand.v1", "cell", "demand of workloads, tick by tick", "hours", 4)
 INSIGHTS = Topic("flyball.insights.v1", "subject", "profiles, forecasts, anomalies, plans, accounts", "days", 4)
 PROPOSALS = Topic("flyball.proposals.v2", "cell", "proposals of the lanes", "hours", 4)
-DECISIONS = Topic("flyball.decisions.v1", "target", "scale, migrate and preempt commands", "long", 4, portable=True)
+DECISIONS = Topic("flyball.decisions.v1", "cell", "scale, migrate and preempt commands", "long", 4, portable=True)
 OUTCOMES = Topic("flyball.outcomes.v1", "target", "what became of decisions", "long", 4, portable=True)
 STATE = Topic("flyball.state.v1", "lane/partition", "engine snapshots", "compacted", 4, cloudevents=False)
 DEAD_LETTERS = Topic("flyball.dlq.v1", "original key", "messages that were refused", "days", 4, cloudevents=False)

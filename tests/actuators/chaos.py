@@ -30,17 +30,36 @@ class Chaos:
         """Decide something on what runs; what is ``late`` was decided long ago."""
         site, chance = self.site, self.chance
         name = chance.choice(self.workloads)
+        cell = site.cells[name]
         before = site.account.state[name].replicas or 0
         self.made += 1
         id_, time_ns = f"d{self.made}", site.now_ns - (300 * S if kind == "late" else 0)
         if kind == "preempt" and before:
-            site.send(preempt(id_, workload=name, before=before, after=chance.randrange(before), time_ns=time_ns))
+            after = chance.randrange(before)
+            site.send(preempt(id_, workload=name, before=before, after=after, time_ns=time_ns, cell=cell))
         elif kind == "migrate":
-            replica, device = f"{name}-0", chance.choice(["", "GPU-1"])
-            site.send(migrate(id_, workload=name, replica=replica, from_device=device, time_ns=time_ns))
+            site.send(
+                migrate(
+                    id_, workload=name, replica=f"{name}-0", from_node=f"n-{cell}", time_ns=time_ns, cell=cell,
+                    from_device=chance.choice(["", "GPU-1"]),
+                )
+            )  # fmt: skip
         else:
             after = chance.choice([n for n in range(7) if n != before])
-            site.send(scale(id_, workload=name, before=before, after=after, time_ns=time_ns))
+            site.send(scale(id_, workload=name, before=before, after=after, time_ns=time_ns, cell=cell))
+
+    def send_everywhere(self) -> None:
+        """At the same moment take half of each workload away."""
+        for name in self.workloads:
+            before = self.site.account.state[name].replicas or 0
+            if before:
+                self.made += 1
+                self.site.send(
+                    scale(
+                        f"d{self.made}", workload=name, before=before, after=before // 2, time_ns=self.site.now_ns,
+                        cell=self.site.cells[name],
+                    )
+                )  # fmt: skip
 
     def send_again(self) -> None:
         """Deliver one of the latest twice, also after newer ones."""

@@ -15,7 +15,7 @@ from threading import Event
 from typing import Any, NamedTuple
 from unittest import mock
 
-from tests.actuators.samples import CELL, NOW
+from tests.actuators.samples import NOW
 from tests.actuators.topics_in_memory import SESSION_S, Broker, Consumer, Outbox, Outcomes, Time
 
 from flyball_actuators import loop as loop_module
@@ -54,10 +54,13 @@ class Orders:
     def __init__(self, workloads: Mapping[str, WorkloadSpec], running: int) -> None:
         self.stops: tuple[Stop, ...] = ()
         self._workloads = workloads
-        self._placed = {CELL: {name: {f"{name}-{i}": "n1" for i in range(running)} for name in workloads}}
+        self._placed: dict[str, dict[str, dict[str, str]]] = {}
+        for name, spec in workloads.items():
+            self._placed.setdefault(spec.cell, {})[name] = {f"{name}-{i}": f"n-{spec.cell}" for i in range(running)}
 
     def world(self, stop: str) -> World:
-        return World(self._workloads, {"n1": NodeInfo(CELL, True)}, self._placed, stop, stops=self.stops)
+        nodes = {f"n-{cell}": NodeInfo(cell, True) for cell in self._placed}
+        return World(self._workloads, nodes, self._placed, stop, stops=self.stops)
 
 
 class Session:
@@ -151,11 +154,13 @@ class Calls(Executor):
 
 
 class Effect(NamedTuple):
-    """Something that the platform has done; ``wrong`` says why it must not have."""
+    """Something that the platform has done; ``wrong`` says why it must not have, ``taken`` the replicas it took."""
 
     decision: str
     actuator: str
     wrong: str
+    cell: str = ""
+    taken: int = 0
 
 
 class Account:
@@ -164,7 +169,6 @@ class Account:
     def __init__(self, workloads: Sequence[str], replicas: int, *, tracks: bool, chance: random.Random) -> None:
         self.tracks = tracks
         self.effects: list[Effect] = []
-        self.taken: Counter[str] = Counter()
         self.state = {name: SubjectState(replicas=replicas, ready=replicas, version="1") for name in workloads}
         self.operations: dict[str, SubjectState] = {}
         self.faults = Counter[str]()
@@ -178,8 +182,8 @@ class Account:
     def act(self, decision: AnyDecision, actuator: str, wrong: str) -> None:
         state = self.state[decision.workload]
         count = state.replicas if isinstance(decision, Migrate) else decision.replicas
-        self.taken[decision.id] += max(0, (state.replicas or 0) - (count or 0))
-        self.effects.append(Effect(decision.id, actuator, wrong))
+        taken = max(0, (state.replicas or 0) - (count or 0))
+        self.effects.append(Effect(decision.id, actuator, wrong, decision.cell, taken))
         self.somebody(decision.workload, count or 0)
         self.operations[decision.id] = self.state[decision.workload]
 
@@ -353,6 +357,7 @@ class Site:
         self.folder, self.config, self.allowed = folder, config, allowed
         self.time = Time()
         self.broker = Broker(self.time, partitions)
+        self.cells = {spec.workload: spec.cell for spec in specs}
         self.orders = Orders({spec.workload: spec for spec in specs}, replicas)
         self.account = Account([s.workload for s in specs], replicas, tracks=tracks, chance=chance)
         self.sent: dict[str, AnyDecision] = {}
@@ -398,12 +403,28 @@ class Site:
                 return
             self.time.now_s += 0.5
 
+    @property
+    def cap(self) -> int:
+        """Most replicas that a cell may lose."""
+        return self.config.actuator.blast_radius.replicas
+
+    def taken(self) -> Counter[str]:
+        """Replicas that each cell has lost; in a site, no decision has room of its own."""
+        lost = Counter[str]()
+        for effect in self.account.effects:
+            lost[effect.cell] += effect.taken
+        return lost
+
     def broken(self) -> list[str]:
-        """What should not have happened, in words; the platform's account against what was said."""
+        """What should not have happened, in words; the platform's account against what was said.
+
+        The window of the blast radius must be longer than all that can happen here.
+        """
         effects = Counter(effect.decision for effect in self.account.effects)
         lasts = self.last_words()
         found = [f"{id_} had {times} effects" for id_, times in effects.items() if times > 1]
         found += [f"{e.decision} had an effect {e.wrong}, by {e.actuator}" for e in self.account.effects if e.wrong]
+        found += [f"cell {cell} lost {taken} replicas" for cell, taken in self.taken().items() if taken > self.cap]
         for id_ in self.sent:
             statuses = {outcome.status for outcome in lasts.get(id_, [])}
             if len(statuses) != 1:

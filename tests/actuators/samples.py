@@ -95,11 +95,12 @@ def preempt(
     until_s: int | None = None,
     victims: tuple[str, ...] = (),
     time_ns: int = NOW,
+    cell: str = CELL,
 ) -> Preempt:
     return Preempt(
         id=id_,
-        target=f"{CELL}/{workload}",
-        cell=CELL,
+        target=f"{cell}/{workload}",
+        cell=cell,
         workload=workload,
         time_ns=time_ns,
         expires_ns=time_ns + 120 * S,
@@ -115,12 +116,12 @@ def preempt(
 
 def migrate(
     id_: str = "m1", *, workload: str = "chat", replica: str = "chat-0", from_node: str = "n1", to_node: str = "",
-    from_device: str = "GPU-1", time_ns: int = NOW,
+    from_device: str = "GPU-1", time_ns: int = NOW, cell: str = CELL,
 ) -> Migrate:  # fmt: skip
     return Migrate(
         id=id_,
-        target=f"{CELL}/{workload}",
-        cell=CELL,
+        target=f"{cell}/{workload}",
+        cell=cell,
         workload=workload,
         time_ns=time_ns,
         expires_ns=time_ns + 120 * S,

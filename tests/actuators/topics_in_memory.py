@@ -84,7 +84,7 @@ class Broker:
 
     def publish(self, decision: AnyDecision) -> None:
         message = record_message(decision, "/test")
-        partition = partition_of(decision.target.encode(), len(self.decisions))
+        partition = partition_of(message.key, len(self.decisions))
         log = self.decisions[partition]
         log.append(Read(message, partition, len(log), self.now_ms))
 

@@ -4,6 +4,7 @@ import re
 import time
 from typing import Any
 
+import msgspec
 import pytest
 from tests.actuators.carry_out import carried_out, ended, submitted
 from tests.actuators.samples import migrate, preempt, scale
@@ -139,6 +140,11 @@ def test_resources_are_updated_in_place(machine: Machine) -> None:
     assert (host["NanoCpus"], host["Memory"], host["MemorySwap"]) == (750_000_000, 128 << 20, 160 << 20)
     assert machine.shown("bound")["HostConfig"]["CpuQuota"] == 37_500
     assert machine.shown("chat")["State"]["StartedAt"] == started
+    batch = msgspec.structs.replace(now(id_="b", before=2, after=2, resources=Resources(cpu=0.5)), batch_size=1)
+    shown = [carried_out(machine.platform(), msgspec.structs.replace(batch, id=id_)) for id_ in ("b1", "b2")]
+    assert [one.observed.resources for one in shown if isinstance(one, Done)] == [
+        None, Resources(cpu=0.5, memory_bytes=128 << 20)
+    ]  # fmt: skip
     refused = carried_out(machine.platform(), now(id_="d2", before=2, after=2, resources=Resources(cpu=1e4)))
     assert isinstance(refused, Failed)
     assert "cannot update: HTTP 400: " in refused.answer

@@ -3,6 +3,7 @@
 import time
 from typing import Any
 
+import msgspec
 import pytest
 from tests.actuators.carry_out import carried_out, ended, submitted
 from tests.actuators.samples import migrate, preempt, scale
@@ -317,8 +318,37 @@ def test_pods_are_resized_in_place(cluster: Cluster) -> None:
         assert one["metadata"]["uid"] in before
         assert one["spec"]["containers"][0]["resources"]["requests"]["cpu"] == "750m"
         assert one["spec"]["containers"][0]["resources"]["requests"]["memory"] == "805306368"
+    more = now(id_="more", before=3, after=4)
+    last = carried_out(platform, more)
+    assert isinstance(last, Done)
+    assert "1 new pods have the size of their siblings" in last.answer
+    sizes = {one["spec"]["containers"][0]["resources"]["requests"]["cpu"] for one in cluster.pods("chat")}
+    assert sizes == {"750m"}
     profile = now(id_="g", before=3, after=3, resources=Resources(gpu_profile="1g.10gb"))
     rejected(submitted(platform, profile), "unsupported", "in place")
+
+
+def test_a_resize_goes_batch_by_batch(cluster: Cluster) -> None:
+    cluster.deploy("chat", 5, workload="chat")
+    cluster.ready(cluster.deployments("chat"), 5)
+    wanted = Resources(cpu=0.75)
+    seen = list[tuple[int, Resources | None]]()
+    for id_ in ("one", "two", "three", "four"):
+        made = now(id_=id_, before=5, after=5, resources=wanted)
+        last = carried_out(cluster.platform(), msgspec.structs.replace(made, batch_size=2))
+        assert isinstance(last, Done), last
+        asked = [one["spec"]["containers"][0]["resources"]["requests"]["cpu"] for one in cluster.pods("chat")]
+        seen.append((asked.count("750m"), last.observed.resources))
+    assert seen == [(2, None), (4, None), (5, wanted), (5, wanted)]
+    (first, *_) = (one for one in cluster.pods("chat"))
+    found = cluster.platform().find(now(id_="one", before=5, after=5, resources=wanted), None)
+    assert isinstance(found, Handle)
+    assert found.operation.count("chat-") == 2, "another process goes on with the pods of that batch"
+    broken = {"status": {"conditions": [{"type": "Ready", "status": "False"}]}}
+    path = f"/api/v1/namespaces/{cluster.namespace}/pods/{first['metadata']['name']}/status"
+    cluster.plane.request("PATCH", path, broken, content_type="application/strategic-merge-patch+json")
+    again = now(id_="five", before=5, after=5, resources=Resources(cpu=0.75, memory_bytes=2**28))
+    rejected(submitted(cluster.platform(), again), "conflict", "does not serve yet")
 
 
 def test_what_it_cannot_do_is_said_before_anything_is_done(cluster: Cluster) -> None:

@@ -21,7 +21,7 @@ from urllib.parse import parse_qs, urlsplit
 
 import yaml
 from tests.actuators.loop import outcomes, publish
-from tests.actuators.samples import CELL, S, scale, spec
+from tests.actuators.samples import S, scale, spec
 from tests.conftest import ROOT
 from tests.kubernetes.cluster import Cluster
 
@@ -111,7 +111,7 @@ def trial(
     names = [f"w{i}" for i in range(WORKLOADS)]
     for name in (*names, "bank"):
         cluster.deploy(name, 2, gpus=0, workload=name, cold_start="100ms")
-    publish(bootstrap, *map(spec, (*names, "bank")))
+    publish(bootstrap, *(spec(name, cell=_cell(name)) for name in (*names, "bank")))
     fleet = Fleet(cluster, bootstrap, folder)
     try:
         with _faults(fleet, cluster, chance.randrange(1 << 30)) as faults:
@@ -147,6 +147,7 @@ def _send(
             after=after,
             time_ns=made_ns,
             ttl_s=60 if late else 90,
+            cell=_cell(name),
         )
         sent.append(Sent(decision, roll > 0.09))
         if chance.random() < 0.05:
@@ -161,6 +162,11 @@ def _send(
         time.sleep(chance.expovariate(1.0 / PACE_S))
     publish(bootstrap, *held)
     return sent
+
+
+def _cell(name: str) -> str:
+    """Cells are many, so that each actuator has some."""
+    return f"cell-{name[-1]}"
 
 
 def _replicas(cluster: Cluster, name: str) -> int:
@@ -285,7 +291,7 @@ def _config(cluster: Cluster, bootstrap: str, folder: Path, name: str) -> dict[s
             "blast_radius": {"window_s": 1.0, "share": 1.0, "replicas": 100_000, "most": 100_000},
             "platforms": [
                 {
-                    "cells": [CELL],
+                    "cells": ["*"],
                     "driver": "kubernetes",
                     "kubeconfig": str(cluster.plane.kubeconfig()),
                     "namespaces": [cluster.namespace],

@@ -250,6 +250,11 @@ def test_resources_are_changed_in_place() -> None:
     submit(fleet, bigger)
     assert until_over(fleet, bigger).observed.resources == Resources(cpu=8.0, memory_bytes=2**37)
     assert fleet.workload("chat-api").ready == 12
+    batches = [
+        scale("chat-api", 12, resources=Resources(cpu=4.0), batch_size=size, id=f"batch-{size}") for size in (7, 5)
+    ]
+    shown = [(submit(fleet, one), until_over(fleet, one).observed.resources)[1] for one in batches]
+    assert shown == [None, Resources(cpu=4.0, memory_bytes=2**37)], "what not all of them have is nobody's size"
     with pytest.raises(Refused, match="whole GPUs only"):
         submit(fleet, scale("chat-api", 12, resources=Resources(gpu_profile="1g.10gb")))
 

@@ -2,11 +2,12 @@
 
 import getpass
 import os
+import signal
 import socket
 import subprocess
 import time
-from collections.abc import Callable
-from contextlib import ExitStack
+from collections.abc import Callable, Generator
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -17,7 +18,7 @@ from flyball_streams.broker.server import LOOPBACK, Server, free_ports
 
 READY_S = 30.0
 DEADLINE_S = 30.0
-NODES, GPUS = 4, 2
+NODES, GPUS, OFF = 4, 2, 2
 DAEMONS = ("slurmctld", "slurmd", "slurmstepd")
 COMMANDS = ("sbatch", "scancel", "scontrol", "sinfo", "squeue")
 CONF = """\
@@ -49,6 +50,34 @@ KillWait=2
 AccountingStorageType=accounting_storage/none
 JobCompType=jobcomp/none
 GresTypes=gpu
+# Nodes of partition burst are off until somebody brings them back; nobody but the tests turns them off.
+SuspendProgram={folder}/suspend
+ResumeProgram={folder}/resume
+SuspendTime=86400
+SuspendTimeout=2
+ResumeTimeout=20
+SuspendRate=0
+ResumeRate=0
+PrivateData=cloud
+"""
+# A machine that is turned on or off: its daemon. Such a node must say that it has just started (-b).
+RESUME = """\
+#!/bin/sh
+export LD_LIBRARY_PATH={libraries} SLURM_CONF={conf}
+for node in $({commands}/scontrol show hostnames "$1"); do
+    [ -e '{folder}/broken' ] && continue
+    setsid {programs}/usr/sbin/slurmd -D -b -N $node -d {programs}/usr/sbin/slurmstepd \
+        > '{folder}'/$node.log 2>&1 < /dev/null &
+    echo $! > '{folder}'/$node.on
+done
+"""
+SUSPEND = """\
+#!/bin/sh
+export LD_LIBRARY_PATH={libraries} SLURM_CONF={conf}
+for node in $({commands}/scontrol show hostnames "$1"); do
+    [ -e '{folder}'/$node.on ] && kill -9 $(cat '{folder}'/$node.on) && rm '{folder}'/$node.on
+done
+exit 0
 """
 # Says in a file of its own what happens to it: a start, a checkpoint when it is asked for one, its end.
 SCRIPT = """\
@@ -70,7 +99,10 @@ def missing(folder: Path) -> str | None:
 
 
 class SlurmCluster:
-    """A controller and `NODES` nodes of `GPUS` GPUs, partitions ml and other; `run` speaks as an operator."""
+    """A controller and `NODES` nodes of `GPUS` GPUs, partitions ml and other; `run` speaks as an operator.
+
+    Partition burst has `OFF` nodes more, which are turned off.
+    """
 
     def __init__(self, programs: Path, folder: Path) -> None:
         self._programs, self._folder = programs, folder
@@ -81,6 +113,7 @@ class SlurmCluster:
         self.conf = folder / "slurm.conf"
         self.commands = folder / "bin"
         self.nodes = [f"gpu{i}" for i in range(1, NODES + 1)]
+        self.off = [f"off{i}" for i in range(1, OFF + 1)]
         for name in ("state", "bin", "dev"):
             (folder / name).mkdir()
         for name in COMMANDS:  # so that nobody else needs the libraries
@@ -104,6 +137,8 @@ class SlurmCluster:
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
         self._stack.close()
         self.stop_controller()
+        for node in self.off:
+            self.turn_off(node)
 
     def start_controller(self) -> None:
         """Start the controller, which knows the jobs that it knew."""
@@ -154,9 +189,9 @@ class SlurmCluster:
         jobs = self.run("squeue", "-h", "-S", "i", "-o", "%i|%T|%p|%N|%k")
         return jobs + self.run("sinfo", "-h", "-N", "-o", "%N|%E")
 
-    def state(self, node: str) -> str:
+    def state(self, node: str, partition: str = "ml") -> str:
         """State and reason of a node."""
-        return self.run("sinfo", "-h", "-n", node, "-p", "ml", "-o", "%T %E").strip()
+        return self.run("sinfo", "-h", "-n", node, "-p", partition, "-o", "%T %E").strip()
 
     def platform(self, **changes: Any) -> SlurmPlatform:
         """A platform of its own, as a process that has just started has it."""
@@ -174,6 +209,24 @@ class SlurmCluster:
             if "drain" in self.state(node):
                 self.run("scontrol", "update", f"NodeName={node}", "State=RESUME")
 
+    @contextmanager
+    def no_machines(self) -> Generator[None]:
+        """Whatever is turned on does not come."""
+        broken = self._folder / "broken"
+        broken.touch()
+        try:
+            yield
+        finally:
+            broken.unlink()
+
+    def turn_off(self, node: str) -> None:
+        """End the daemon of a node that was turned on."""
+        file = self._folder / f"{node}.on"
+        if file.exists():
+            with suppress(ProcessLookupError):
+                os.kill(int(file.read_text()), signal.SIGKILL)
+            file.unlink()
+
     def until(self, true: Callable[[], bool], what: str) -> None:
         """Wait until something is so."""
         deadline = time.monotonic() + DEADLINE_S
@@ -182,20 +235,30 @@ class SlurmCluster:
             time.sleep(0.05)
 
     def _configure(self, plugins: Path) -> None:
-        port, *ports = free_ports(1 + NODES)
+        port, *ports = free_ports(1 + NODES + OFF)
         host = socket.gethostname().partition(".")[0]
         conf = CONF.format(
             host=host, loopback=LOOPBACK, port=port, user=getpass.getuser(), plugins=plugins, folder=self._folder
         )
-        for node, at in zip(self.nodes, ports, strict=True):
-            conf += f"NodeName={node} NodeHostname={host} NodeAddr={LOOPBACK} Port={at} CPUs=16 Gres=gpu:h100:{GPUS}\n"
-        names = ",".join(self.nodes)
+        for node, at in zip([*self.nodes, *self.off], ports, strict=True):
+            state = " State=CLOUD" if node in self.off else ""
+            address = f"NodeHostname={host} NodeAddr={LOOPBACK} Port={at}"
+            conf += f"NodeName={node} {address} CPUs=16 Gres=gpu:h100:{GPUS}{state}\n"
+        names, off = ",".join(self.nodes), ",".join(self.off)
         conf += f"PartitionName=ml Nodes={names} Default=YES State=UP\nPartitionName=other Nodes={names} State=UP\n"
+        conf += f"PartitionName=burst Nodes={off} State=UP\n"
         self.conf.write_text(conf)
         for i in range(GPUS):  # plain files do: nobody opens them
             (self._folder / "dev" / f"gpu{i}").touch()
         gpus = f"Name=gpu Type=h100 File={self._folder}/dev/gpu[0-{GPUS - 1}]"
-        (self._folder / "gres.conf").write_text(f"NodeName={names} {gpus}\n")
+        (self._folder / "gres.conf").write_text(f"NodeName={names},{off} {gpus}\n")
+        for name, text in (("resume", RESUME), ("suspend", SUSPEND)):
+            script = text.format(
+                folder=self._folder, conf=self.conf, commands=self.commands, programs=self._programs,
+                libraries=self._libraries,
+            )  # fmt: skip
+            (self._folder / name).write_text(script)
+            (self._folder / name).chmod(0o755)
 
     def _serve(self, daemon: str, name: str, *arguments: str) -> Server:
         environment = {"LD_LIBRARY_PATH": self._libraries, "SLURM_CONF": str(self.conf)}

@@ -15,7 +15,7 @@ from flyball_actuators.platforms.slurm.count import choose
 from flyball_actuators.platforms.slurm.jobs import Job, queue
 from flyball_actuators.platforms.slurm.marks import Mark, mark_of, marked
 from flyball_actuators.platforms.slurm.operation import Operation, decode
-from flyball_actuators.platforms.slurm.targets import id_of, jobs_of, version_of
+from flyball_actuators.platforms.slurm.targets import jobs_of, key_of, named, version_of
 from flyball_contracts.config import ActuatorConfig, PlatformConfig
 from flyball_contracts.errors import ConfigError
 
@@ -137,7 +137,10 @@ def test_variables_of_the_user_change_nothing(tmp_path: Path, monkeypatch: pytes
     program(tmp_path, monkeypatch, "env", "squeue")
     for conf, expected in (("", "/mine"), ("/named", "/named")):
         said = Commands(conf, 5.0).ask("squeue").splitlines()
-        assert {line for line in said if line.startswith(("SLURM", "SQUEUE"))} == {f"SLURM_CONF={expected}"}
+        assert {line for line in said if line.startswith(("SLURM", "SQUEUE"))} == {
+            f"SLURM_CONF={expected}",
+            "SLURM_BITSTR_LEN=0",
+        }
         assert "LC_ALL=C" in said
 
 
@@ -153,7 +156,7 @@ def test_jobs_are_read_as_old_and_newer_versions_show_them(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, changes: dict[str, Any]
 ) -> None:
     (tmp_path / "jobs").write_text(json.dumps({"errors": [], "jobs": [ENTRY | changes]}))
-    job = queue(program(tmp_path, monkeypatch, f"cat {tmp_path}/jobs"))[7]
+    job = queue(program(tmp_path, monkeypatch, f"cat {tmp_path}/jobs"))["7"]
     assert (job.ready, job.asked, job.held, job.over, job.part) == (True, True, False, False, False)
     assert (job.priority, job.restarts, job.nodes) == (5, 2, "gpu[1-2]")
 
@@ -167,15 +170,15 @@ def test_an_answer_in_another_language_is_none(tmp_path: Path, monkeypatch: pyte
 
 def test_two_users_are_not_one_workload() -> None:
     other = JOB._replace(id=2, user="bob")
-    problem = jobs_of({1: JOB, 2: other}, "chat", ("ml",))
+    problem = jobs_of({"1": JOB, "2": other}, "chat", ("ml",))
     assert isinstance(problem, Rejected)
     assert problem.code == "invalid"
     assert "job 1 (chat) of ann and job 2 (chat) of bob both say" in problem.detail
     elsewhere = other._replace(partition="other,ml")  # may start where Flyball has no say
-    assert jobs_of({1: JOB, 2: elsewhere}, "chat", ("ml",)) == [JOB]
-    named = JOB._replace(id=3, name="x", comment="why flyball.dev/workload=team/chat")
-    assert jobs_of({3: named}, "team/chat", ("ml",)) == [named]
-    assert isinstance(jobs_of({3: named}, "slurm/3", ("ml",)), Rejected)
+    assert jobs_of({"1": JOB, "2": elsewhere}, "chat", ("ml",)) == [JOB]
+    called = JOB._replace(id=3, name="x", comment="why flyball.dev/workload=team/chat")
+    assert jobs_of({"3": called}, "team/chat", ("ml",)) == [called]
+    assert isinstance(jobs_of({"3": called}, "slurm/3", ("ml",)), Rejected)
 
 
 def test_a_version_is_of_what_is_commanded() -> None:
@@ -237,7 +240,32 @@ def test_the_comment_counts_before_the_script(tmp_path: Path, monkeypatch: pytes
 
 
 @pytest.mark.parametrize(
-    ("replica", "job"), [("7.gpu1", 7), ("7", 7), ("7.gpu1.8000", 7), ("chat-0", None), ("", None)]
+    ("replica", "job"),
+    [
+        ("7.gpu1", "7"),
+        ("7", "7"),
+        ("7.gpu1.8000", "7"),
+        ("7_4.gpu1", "7_4"),
+        ("7_x", None),
+        ("chat-0", None),
+        ("", None),
+    ],
 )
-def test_replicas_are_named_by_job_and_node(replica: str, job: int | None) -> None:
-    assert id_of(replica) == job
+def test_replicas_are_named_by_job_and_node(replica: str, job: str | None) -> None:
+    assert key_of(replica) == job
+
+
+def test_tasks_of_an_array_are_jobs_also_while_they_wait(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    ran = ENTRY | {"job_id": 9, "array_job_id": 7, "array_task_id": 3}
+    waits = ENTRY | {"array_job_id": 7, "array_task_id": None, "array_task_string": "1,4-8:2%5", "job_state": "PENDING"}
+    (tmp_path / "jobs").write_text(json.dumps({"errors": [], "jobs": [ran, waits]}))
+    known = queue(program(tmp_path, monkeypatch, f"cat {tmp_path}/jobs"))
+    assert set(known) == {"7_1", "7_3", "7_4", "7_6", "7_8"}
+    found = jobs_of(known, "slurm/7", ("ml",))
+    assert not isinstance(found, Rejected)
+    assert [job.key for job in found] == ["7_1", "7_3", "7_4", "7_6", "7_8"]
+    assert {named(found, replica) for replica in ("9.gpu1", "7_3", "7_3.gpu1")} == {known["7_3"]}
+    assert named(found, "7.gpu1") is None, "an array is no replica"
+    (tmp_path / "jobs").write_text(json.dumps({"errors": [], "jobs": [waits | {"array_task_string": "1-4,..."}]}))
+    with pytest.raises(PlatformError, match="array_task_string"):
+        queue(Commands("", 5.0))

@@ -87,11 +87,9 @@ def test_a_job_of_another_workload_is_not_touched(cluster: SlurmCluster) -> None
 
 def test_what_it_cannot_do_is_said_before_anything_is_done(cluster: SlurmCluster) -> None:
     cluster.submit("fixed", "--no-requeue")
-    cluster.submit("many", "--array=1-2", waits=True)
     platform = cluster.platform()
     rejected(submitted(platform, scale(workload="fixed", before=1, after=1, power_limit_w=9.0)), "unsupported", "power")
     rejected(submitted(platform, preempt(workload="fixed", before=1, after=0)), "unsupported", "--requeue")
-    rejected(platform.observe(scale(workload="many")), "unsupported", "array")
     assert "flyball:" not in cluster.queue()
 
 

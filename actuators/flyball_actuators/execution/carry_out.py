@@ -20,6 +20,8 @@ from collections.abc import Callable
 from concurrent.futures import Executor, ThreadPoolExecutor
 from typing import Any
 
+import msgspec
+
 from flyball_actuators.audit import Trail
 from flyball_actuators.execution.effect import effect_of, effect_of_pool
 from flyball_actuators.execution.judge import Judge
@@ -37,7 +39,7 @@ from flyball_actuators.platforms import (
 )
 from flyball_actuators.platforms.calls import heard_by
 from flyball_actuators.session import Session
-from flyball_contracts.records import AnyDecision, Effect, Outcome, SubjectState
+from flyball_contracts.records import AnyDecision, Effect, Outcome, Scale, SubjectState
 
 _LOG = logging.getLogger(__name__)
 FIRST_WAIT_S = 0.25
@@ -157,7 +159,7 @@ class Carrier:
         else:
             platform = self._platform(task)
             self._trail.telling(decision, platform.name, observed, dry_run=True)
-            self._call(task, platform.submit, decision, observed, dry_run=True)
+            self._call(task, platform.submit, _granted(task), observed, dry_run=True)
             task.step = "planning"
 
     def _planning(self, task: Task) -> None:
@@ -205,7 +207,7 @@ class Carrier:
         platform = self._platform(task)
         self._ledger.send(task.decision)
         self._trail.telling(task.decision, platform.name, task.observed, dry_run=False)
-        self._call(task, self._tell, task, platform, task.decision, task.observed)
+        self._call(task, self._tell, task, platform, _granted(task), task.observed)
         task.step = "submitting"
 
     def _tell(
@@ -354,3 +356,11 @@ class Carrier:
     def _platform(self, task: Task) -> Platform:
         assert isinstance(task.served, Served)
         return task.served.platform
+
+
+def _granted(task: Task) -> AnyDecision:
+    """The part of a decision that was let through, as the platform is told it."""
+    decision = task.decision
+    if task.grant is None or not isinstance(decision, Scale) or decision.resources is None:
+        return decision
+    return msgspec.structs.replace(decision, batch_size=task.grant.taken)

@@ -13,7 +13,7 @@ from flyball_actuators.platforms import Handle, Platforms
 from flyball_actuators.report import ActuatorReport
 from flyball_actuators.session import Session
 from flyball_contracts.records import AnyDecision, Migrate, Outcome, SubjectState
-from flyball_contracts.records.pools import decision_key, pool_of
+from flyball_contracts.records.pools import PREFIX, pool_of
 
 MOST_UNDER_WAY = 64
 MOST_WAITING = 512
@@ -100,7 +100,7 @@ class Lanes:
 
     def _queue(self, task: Task) -> None:
         """Put a task behind those of its target; a rescue goes before all that wait but rescues."""
-        lane = self._lanes.setdefault(decision_key(task.decision), [])
+        lane = self._lanes.setdefault(_queue_of(task.decision), [])
         at = len(lane)
         if urgency_of(task.decision) == "rescue":
             while at and lane[at - 1].step == "waiting" and urgency_of(lane[at - 1].decision) != "rescue":
@@ -124,7 +124,7 @@ class Lanes:
 
     def _replace(self, newer: Task) -> None:
         """Let a sound decision take the place of those about its subject that the platform was not told of."""
-        for older in self._lanes[decision_key(newer.decision)]:
+        for older in self._lanes[_queue_of(newer.decision)]:
             if older is newer or older.subject != newer.subject or older.told or older.step == "ending":
                 continue
             if not isinstance(older.decision, Migrate):
@@ -208,10 +208,15 @@ class Lanes:
 
     def _remove(self, task: Task) -> None:
         del self._by_id[task.decision.id]
-        lane = self._lanes[decision_key(task.decision)]
+        lane = self._lanes[_queue_of(task.decision)]
         lane.remove(task)
         if not lane:
-            del self._lanes[decision_key(task.decision)]
+            del self._lanes[_queue_of(task.decision)]
+
+
+def _queue_of(decision: AnyDecision) -> str:
+    """Decisions with the same one are carried out one after the other."""
+    return f"{decision.cell}/{PREFIX}" if pool_of(decision.workload) else decision.target
 
 
 def _inherit(task: Task, page: Page | None) -> None:

@@ -5,7 +5,7 @@ from itertools import takewhile
 
 from flyball_actuators.guard.conflict import conflict
 from flyball_actuators.guard.freshness import expired, not_yet_valid, superseded
-from flyball_actuators.guard.limits import blast_radius, pruned, rate, taken_by
+from flyball_actuators.guard.limits import blast_radius, granted_by, pruned, rate
 from flyball_actuators.guard.money import over_budget, pool_in
 from flyball_actuators.guard.policies import matching, out_of_hours, over_limit, over_quota, protected, unapproved
 from flyball_actuators.guard.state import (
@@ -131,7 +131,7 @@ class Guard:
             subject=subject_of(decision),
             decided_ns=decision.time_ns,
             at_ns=at_ns,
-            taken=taken_by(decision, case.world, case.observed),
+            taken=granted_by(case),
             decision=decision.id,
             urgency=urgency_of(decision),
             dry_run=case.config.mode == "dry_run",

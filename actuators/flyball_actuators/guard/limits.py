@@ -34,15 +34,8 @@ def blast_radius(case: Case) -> Verdict | None:
     now_ns = case.state.clock(decision.cell, case.now_ns)
     before = sum(g.taken for g in within(_alike(case), now_ns, limit.window_s))
     cap = cap_of(case.config, decision.cell, case.world)
-    if before + takes <= cap:
+    if before + (1 if in_batches(decision) else takes) <= cap:
         return None
-    if isinstance(decision, Scale) and decision.resources is not None and takes > cap:
-        return refuse(
-            "blast_radius",
-            f"new resources concern all {takes} replicas, and actuator.blast_radius never allows cell "
-            f"{decision.cell!r} more than {cap}: raise share ({limit.share:g}), replicas ({limit.replicas}) or most "
-            f"({limit.most}) for the time of the change, or change the template and roll it out",
-        )
     return refuse(
         "blast_radius",
         f"takes away {takes} replicas after {before} in the last {limit.window_s:g} s; actuator.blast_radius allows "
@@ -51,19 +44,35 @@ def blast_radius(case: Case) -> Verdict | None:
     )
 
 
+def granted_by(case: Case) -> int:
+    """Replicas that stop because of a decision that is let through: of new resources as many as there is room for."""
+    decision = case.decision
+    takes = taken_by(decision, case.world, case.observed)
+    if not in_batches(decision):
+        return takes
+    now_ns = case.state.clock(decision.cell, case.now_ns)
+    before = sum(g.taken for g in within(_alike(case), now_ns, case.config.blast_radius.window_s))
+    return max(1, min(takes, cap_of(case.config, decision.cell, case.world) - before))
+
+
+def in_batches(decision: AnyDecision) -> bool:
+    """Whether a platform can do a part of a decision, and leave the rest to those after it."""
+    return isinstance(decision, Scale) and decision.resources is not None
+
+
 def taken_by(decision: AnyDecision, world: World, observed: SubjectState | None = None) -> int:
     """Replicas that stop because of a decision.
 
     The largest of what the decision assumes to run, what the inventories show and what the platform shows counts as
     "before", so that a decision on stale data cannot take away more than it says. New resources take away all of them,
-    one after the other, and a move all that the platform says go with the replica.
+    or a batch, and a move all that the platform says go with the replica.
     """
     if isinstance(decision, Migrate):
         return 1 if observed is None else max(1, len(observed.nodes))
     shown = (0, 0) if observed is None else (observed.replicas or 0, observed.ready or 0)
     before = max(decision.replicas_before, world.running(decision.cell, decision.workload), *shown)
     if isinstance(decision, Scale) and decision.resources is not None:
-        return max(before, 1)
+        return min(max(before, 1), decision.batch_size or before or 1)
     mix = decision.mix if isinstance(decision, Scale) else ()
     moved = sum(max(0, part.replicas_before - part.replicas) for part in mix)  # they stop, though others start
     return max(0, before - decision.replicas, moved)

@@ -25,7 +25,7 @@ from flyball_actuators.platforms.kubernetes import KubernetesPlatform as Kuberne
 from flyball_actuators.platforms.live import check_live
 from flyball_actuators.platforms.pools import CLOUDS as CLOUDS, Busy as Busy, cloud, pools_of as pools_of
 from flyball_actuators.platforms.simulated import SimulatedPlatform as SimulatedPlatform
-from flyball_actuators.platforms.slurm import SlurmPlatform as SlurmPlatform
+from flyball_actuators.platforms.slurm import SlurmPlatform as SlurmPlatform, power_pools
 from flyball_actuators.platforms.states import expected_of as expected_of
 from flyball_actuators.platforms.webhook import WebhookPlatform as WebhookPlatform, token_of
 from flyball_contracts.config import ActuatorConfig, PlatformConfig
@@ -45,8 +45,8 @@ _KEYS = {
     "scaler": ("autoscaler",),
     "region": ("aws",),
     "account": ("gcp", "azure"),
-    "pools": CLOUDS,
-    "budget_usd_per_hour": CLOUDS,
+    "pools": (*CLOUDS, "slurm"),
+    "budget_usd_per_hour": (*CLOUDS, "slurm"),
 }
 """Keys of a platform that some drivers alone use."""
 
@@ -117,7 +117,10 @@ def make_platforms(config: ActuatorConfig, seen: Seen, busy: Busy = lambda _: fr
     served: list[Served] = []
     try:
         for i, entry in enumerate(config.platforms):
-            served.append(_served(entry, f"actuator.platforms[{i}]", seen, busy))
+            where = f"actuator.platforms[{i}]"
+            served.append(_served(entry, where, seen, busy))
+            if entry.driver == "slurm" and entry.pools:
+                served.append(Served(entry.cells, power_pools(entry, where), entry.poll_s))
     except Exception:
         Platforms(served, live=False).close()
         raise

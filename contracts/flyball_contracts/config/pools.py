@@ -12,7 +12,9 @@ PoolName = Annotated[
         pattern=r"^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?$", description="lower-case letters, digits and dashes, at most 63"
     ),
 ]
-PoolKind = Literal["auto_scaling_group", "fleet", "node_group", "instance_group", "resize_request", "scale_set"]
+PoolKind = Literal[
+    "auto_scaling_group", "fleet", "node_group", "instance_group", "resize_request", "scale_set", "partition"
+]
 
 
 class PoolConfig(Section, frozen=True, kw_only=True):
@@ -21,9 +23,9 @@ class PoolConfig(Section, frozen=True, kw_only=True):
     Of driver aws, ``kind`` is ``auto_scaling_group`` or ``node_group`` (in the EKS cluster ``within``), and
     ``resource`` its name, or ``fleet``, and ``resource`` the launch template of its machines. Of gcp it is
     ``instance_group`` or ``resize_request``, both on a managed instance group of the zone ``within``; of azure
-    ``scale_set``, in the resource group ``within``. ``zones`` are availability zones, or subnets of a fleet. A machine
-    is of ``instance_type`` and counts ``price_usd_per_hour``; there are never to be fewer than ``min_machines``, or
-    more than ``max_machines``.
+    ``scale_set``, in the resource group ``within``; of slurm ``partition``, whose nodes Slurm turns off and on.
+    ``zones`` are availability zones, or subnets of a fleet. A machine is of ``instance_type`` and counts
+    ``price_usd_per_hour``; there are never to be fewer than ``min_machines``, or more than ``max_machines``.
     """
 
     name: PoolName
@@ -43,5 +45,5 @@ class PoolConfig(Section, frozen=True, kw_only=True):
             raise ValueError(f"min_machines is {self.min_machines} and max_machines {self.max_machines}; swap them")
         if not self.resource or not self.instance_type:
             raise ValueError("resource or instance_type is empty; name what holds the machines, and their type")
-        if self.kind not in ("auto_scaling_group", "fleet") and not self.within:
+        if self.kind not in ("auto_scaling_group", "fleet", "partition") and not self.within:
             raise ValueError(f"within is empty; a {self.kind} is in a cluster, a zone or a resource group: name it")

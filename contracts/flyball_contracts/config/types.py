@@ -220,7 +220,8 @@ class PlatformConfig(Section, frozen=True):
     ``inventory`` plans on the inventories that agents publish and can change nothing. ``simulated`` is the simulated
     fleet behind ``url``. ``kubernetes`` commands the controllers in ``namespaces`` of the cluster that
     ``kubeconfig`` names as its current one (empty: the cluster of the actuator's own pod). ``slurm``
-    commands the jobs in ``partitions`` of the cluster whose slurm.conf is ``conf`` (empty: the machine's own).
+    commands the jobs in ``partitions`` of the cluster whose slurm.conf is ``conf`` (empty: the machine's own), and
+    turns nodes on and off that are in ``pools``.
     ``autoscaler`` tells the autoscalers in ``namespaces``, which ask at ``scaler``, and writes nothing. ``webhook`` is
     a server of your own behind ``url``, which is shown the bearer token in the variable ``token_env``. ``docker``
     commands the labelled containers of the engine behind the Unix socket ``url`` (empty: the usual one). An answer is

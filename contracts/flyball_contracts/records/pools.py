@@ -54,8 +54,8 @@ def covered(workload: str, patterns: Iterable[str]) -> bool:
 
 
 def decision_key(decision: AnyDecision) -> str:
-    """Key of a decision on its topic: the target; all pools of a cell have one, so that their budget is kept.
+    """Key of a decision on its topic: the cell.
 
-    One key means one partition, so one actuator at a time buys for a cell.
+    One key means one partition, so one actuator at a time acts on a cell, and keeps its limits and its budget.
     """
-    return f"{decision.cell}/{PREFIX}" if pool_of(decision.workload) else decision.target
+    return decision.cell

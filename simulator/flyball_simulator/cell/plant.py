@@ -51,6 +51,7 @@ class Plant:
         self.versions = [1] * count
         self.suspended = [False] * count
         self.resources: list[Resources | None] = [None] * count
+        self.resized: list[tuple[Resources, int] | None] = [None] * count
         self.power_limit_w = np.full(count, np.nan)
         self.dead: set[int] = set()
         self.ended_ns: dict[int, int] = {}
@@ -103,11 +104,24 @@ class Plant:
             ready=self.ready(w),
             nodes=nodes if replicas is None else {name: nodes.get(name, "") for name in replicas},
             power_limit_w=None if np.isnan(limit_w) else limit_w,
-            resources=self.resources[w],
+            resources=None if self.resized[w] else self.resources[w],
             mix=tuple(replace(portion, replicas=self._there(w, pool)) for portion, pool in self.portions[w]),
             suspended=self.suspended[w],
             version=str(self.versions[w]),
         )
+
+    def having(self, w: int, wanted: Resources, batch: int | None) -> int:
+        """How many replicas have these resources once a batch of the others has them."""
+        before = self.resized[w]
+        return (before[1] if before is not None and before[0] == wanted else 0) + (batch or self.placement.wanted[w])
+
+    def resize(self, w: int, wanted: Resources, batch: int | None) -> None:
+        """Give resources to at most so many replicas that do not have them yet."""
+        having = self.having(w, wanted, batch)
+        if having >= self.placement.wanted[w]:
+            self.resources[w], self.resized[w] = wanted, None
+        else:
+            self.resized[w] = wanted, having
 
     def scale(self, w: int, replicas: int) -> None:
         """Ask for a number of replicas, anywhere; the newest stop first. :class:`RecordError` for what cannot be."""

@@ -12,9 +12,9 @@ from flyball_simulator.operations.base import Progress, Refused
 class ScaleTask:
     """Done when all replicas that are wanted are ready and those that are not are gone.
 
-    CPU and memory are changed in place. With a mix, each offer is a pool of the configuration: that of its name, or the
-    one with its GPU model, market and, where it says so, instance type and zone. Without room within the configured
-    time it fails, and the workload then wants what has a place.
+    CPU and memory are changed in place, a batch of the replicas at a time. With a mix, each offer is a pool of the
+    configuration: that of its name, or the one with its GPU model, market and, where it says so, instance type and
+    zone. Without room within the configured time it fails, and the workload then wants what has a place.
     """
 
     names: tuple[str, ...] = ()
@@ -27,6 +27,10 @@ class ScaleTask:
             self._check_limit(decision.power_limit_w)
         if decision.resources is not None:
             _check_resources(decision.resources)
+        self._resources, self._whole = None, True
+        if decision.resources is not None:
+            self._resources = _merged(plant.resources[w], decision.resources)
+            self._whole = plant.having(w, self._resources, decision.batch_size) >= plant.placement.wanted[w]
         self._portions = tuple((portion, pool_of(plant, w, portion)) for portion in decision.mix)
         self._shares = self._counted() if decision.mix else None
 
@@ -34,13 +38,13 @@ class ScaleTask:
         """The wanted number, all ready."""
         asked = self._decision
         limit_w = before.power_limit_w if asked.power_limit_w is None else asked.power_limit_w
-        resources = _merged(before.resources, asked.resources)
+        resources = self._resources if self._whole else None
         return replace(
             before,
             replicas=asked.replicas,
             ready=asked.replicas,
             power_limit_w=limit_w,
-            resources=resources,
+            resources=before.resources if self._resources is None else resources,
             mix=asked.mix,
             suspended=False,
             version="",
@@ -51,7 +55,8 @@ class ScaleTask:
         plant, w, asked = self._plant, self._w, self._decision
         if asked.power_limit_w is not None:
             plant.power_limit_w[w] = asked.power_limit_w
-        plant.resources[w] = _merged(plant.resources[w], asked.resources)
+        if self._resources is not None:
+            plant.resize(w, self._resources, asked.batch_size)
         if self._shares is None:
             plant.scale(w, asked.replicas)
         else:
@@ -142,9 +147,9 @@ def _check_resources(asked: Resources) -> None:
         raise Refused("invalid", f"resources.memory_bytes: {asked.memory_bytes}; a node has {MEMORY_BYTES}")
 
 
-def _merged(before: Resources | None, asked: Resources | None) -> Resources | None:
-    if before is None or asked is None:
-        return asked or before
+def _merged(before: Resources | None, asked: Resources) -> Resources:
+    if before is None:
+        return asked
     return Resources(
         cpu=before.cpu if asked.cpu is None else asked.cpu,
         memory_bytes=before.memory_bytes if asked.memory_bytes is None else asked.memory_bytes,

@@ -6,7 +6,6 @@ from threading import Event
 
 import pytest
 from tests.actuators.loop import (
-    PARTITIONS,
     FilePlatform,
     config_for,
     ended,
@@ -17,13 +16,11 @@ from tests.actuators.loop import (
     said,
     wait_for,
 )
-from tests.actuators.samples import CELL, NOW, S, scale, spec
+from tests.actuators.samples import NOW, S, scale, spec
 
 from flyball_actuators.ledger import Ledger
 from flyball_actuators.platforms import Handle, Rejected
-from flyball_contracts.partitioner import partition_of
 from flyball_contracts.records import AnyDecision, SubjectState
-from flyball_contracts.topics import DECISIONS
 
 Unique = Callable[[str], str]
 
@@ -88,10 +85,7 @@ def test_a_kill_switch_that_comes_while_calls_wait_for_a_thread_stops_them(
     switch, driver = tmp_path / "stop", Slow(tmp_path / "effects")
     slow_disk(monkeypatch, sent.append)
     monkeypatch.setattr("flyball_actuators.execution.carry_out.CALLS_AT_ONCE", 1)
-    count = PARTITIONS[DECISIONS.name]
-    home = partition_of(f"{CELL}/chat".encode(), count)
-    other = next(f"w{i}" for i in range(99) if partition_of(f"{CELL}/w{i}".encode(), count) == home)
-    publish(bootstrap, spec(other), scale("first"), scale("second", workload=other))
+    publish(bootstrap, spec("other"), scale("first"), scale("second", workload="other"))
     config = config_for(
         bootstrap, unique("actuator"), mode="live", ledger=str(tmp_path / "ledger"), kill_switch=str(switch)
     )

@@ -5,17 +5,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.actuators.loop import PARTITIONS, FilePlatform, config_for, ended, of, outcomes, publish, running, wait_for
+from tests.actuators.loop import FilePlatform, config_for, of, outcomes, publish, running, wait_for
 from tests.actuators.samples import CELL, NOW, S, scale, spec
 
 from flyball_actuators.ledger import CellGrants, cell_grants as module
 from flyball_actuators.parameters import BlastRadiusParameters, RateParameters
-from flyball_contracts.partitioner import partition_of
 from flyball_contracts.records import AnyDecision, Outcome, SubjectState
 from flyball_contracts.records.commands.outcomes import Mode, OutcomeStatus
-from flyball_contracts.topics import DECISIONS
 
-NAMES = [f"w{i}" for i in range(40)]
+NAMES = [f"w{i}" for i in range(4)]
 
 
 class Four(FilePlatform):
@@ -25,12 +23,6 @@ class Four(FilePlatform):
         return SubjectState(replicas=4, ready=4)
 
 
-def of_partition(partition: int) -> list[str]:
-    """Workloads whose decisions come in a partition."""
-    count = PARTITIONS[DECISIONS.name]
-    return [name for name in NAMES if partition_of(f"{CELL}/{name}".encode(), count) == partition]
-
-
 @pytest.mark.parametrize(
     ("limits", "before", "after", "code"),
     [
@@ -38,7 +30,7 @@ def of_partition(partition: int) -> list[str]:
         ({"blast_radius": BlastRadiusParameters(replicas=4)}, 4, 2, "blast_radius"),
     ],
 )
-def test_what_one_actuator_did_counts_for_the_other(
+def test_a_cell_has_one_actuator_and_what_it_did_counts_for_the_next(
     bootstrap: str,
     unique: Callable[[str], str],
     tmp_path: Path,
@@ -49,29 +41,21 @@ def test_what_one_actuator_did_counts_for_the_other(
 ) -> None:
     publish(bootstrap, *map(spec, NAMES))
     group, driver = unique("actuator"), Four(tmp_path / "effects")
-    configs = [config_for(bootstrap, group, mode="live", ledger=str(tmp_path / name), **limits) for name in "ab"]
-    ours, theirs = of_partition(0), of_partition(1)
-    with running(configs[0], driver), running(configs[1], driver):
-        probes = iter(range(1000))
-
-        def apart() -> bool:
-            """Whether each has a partition, as who refuses what comes there shows."""
-            n = next(probes)
-            publish(bootstrap, *(scale(f"{name}-{n}", workload=name, after=99) for name in (ours[0], theirs[0])))
-            wait_for(ended(bootstrap, 2 * (n + 1)), "the probes")
-            return of(bootstrap, f"{ours[0]}-{n}", "refused").actuator != (
-                of(bootstrap, f"{theirs[0]}-{n}", "refused").actuator
-            )
-
-        wait_for(apart, "a partition each")
-        publish(bootstrap, *(scale(f"d{i}", workload=ours[i], before=before, after=after) for i in (0, 1)))
-        wait_for(lambda: sum(o.status == "done" for o in outcomes(bootstrap)) == 2, "what the first one does")
-        publish(bootstrap, scale("late", workload=theirs[1], before=before, after=after))
-        wait_for(lambda: any(o.final and o.decision == "late" for o in outcomes(bootstrap)), "the word of the other")
-        publish(bootstrap, scale("more", workload=theirs[2], before=before, after=before + 1, time_ns=NOW + S))
+    configs = {name: config_for(bootstrap, group, mode="live", ledger=str(tmp_path / name), **limits) for name in "ab"}
+    with running(configs["a"], driver), running(configs["b"], driver):
+        publish(bootstrap, *(scale(f"d{i}", workload=NAMES[i], before=before, after=after) for i in (0, 1)))
+        wait_for(lambda: sum(o.status == "done" for o in outcomes(bootstrap)) == 2, "what is done")
+    one = {of(bootstrap, f"d{i}", "done").actuator for i in (0, 1)}
+    assert len(one) == 1, "a cell has one actuator at a time"
+    for name in "ab":  # whoever it was: the next one has another ledger
+        (tmp_path / name).unlink()
+    with running(configs["a"], driver):
+        publish(bootstrap, scale("late", workload=NAMES[2], before=before, after=after))
+        wait_for(lambda: any(o.final and o.decision == "late" for o in outcomes(bootstrap)), "the word of the next")
+        publish(bootstrap, scale("more", workload=NAMES[3], before=before, after=before + 1, time_ns=NOW + S))
         wait_for(lambda: any(o.final and o.decision == "more" for o in outcomes(bootstrap)), "what takes nothing")
     assert of(bootstrap, "late", "refused").code == code
-    assert of(bootstrap, "late", "refused").actuator != of(bootstrap, "d0", "done").actuator
+    assert of(bootstrap, "late", "refused").actuator not in one
     assert sorted(driver.effects()[:2]) == ["d0", "d1"]
     assert ("more" in driver.effects()) == (code == "blast_radius")
 

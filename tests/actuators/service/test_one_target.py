@@ -18,7 +18,8 @@ from tests.actuators.platform_server import platform_server
 from tests.actuators.samples import NOW, S, migrate, scale
 
 from flyball_actuators.parameters import BlastRadiusParameters
-from flyball_contracts.records import Resources
+from flyball_actuators.platforms import Handle, Rejected
+from flyball_contracts.records import AnyDecision, Resources, Scale, SubjectState
 
 Unique = Callable[[str], str]
 
@@ -135,3 +136,24 @@ def test_a_decision_stands_for_one_that_expired_before_anybody_could_know(
         "refused expired", "refused expired", "done", "refused conflict",
     ]  # fmt: skip
     assert server.effects == ["d3"]
+
+
+def test_the_platform_is_told_how_many_it_may_resize(bootstrap: str, unique: Unique, tmp_path: Path) -> None:
+    class Sized(FilePlatform):
+        def observe(self, decision: AnyDecision) -> SubjectState:
+            return SubjectState(replicas=9, ready=9)
+
+        def submit(self, decision: AnyDecision, observed: SubjectState, *, dry_run: bool) -> Handle | Rejected:
+            assert isinstance(decision, Scale)
+            batches.append(decision.batch_size)
+            return super().submit(decision, observed, dry_run=dry_run)
+
+    batches: list[int | None] = []
+    driver = Sized(tmp_path / "effects")
+    with running(live(bootstrap, unique("actuator"), tmp_path), driver):
+        publish(bootstrap, scale("d1", before=9, after=9, resources=Resources(cpu=1.0)))
+        wait_for(ended(bootstrap, 1), "the first batch")
+        publish(bootstrap, scale("d2", before=9, after=9, time_ns=NOW + S, resources=Resources(cpu=1.0)))
+        wait_for(ended(bootstrap, 2), "the next one")
+    assert batches == [4]
+    assert of(bootstrap, "d2", "refused").code == "blast_radius"

@@ -207,7 +207,7 @@ def test_a_decision_in_anothers_partition_goes_to_the_dead_letters(bootstrap: st
         dict(headers)["__connect.errors.exception.message"] for _, headers in read_all(bootstrap, DEAD_LETTERS.name)
     ]
     assert len(whys) == 2
-    assert b"its key must be its target, placed by murmur2 (partitioner murmur2_random)" in whys[0]
+    assert b"its key must be its cell, 'cell-a', placed by murmur2 (partitioner murmur2_random)" in whys[0]
 
 
 def test_no_more_is_read_while_too_much_is_under_way(

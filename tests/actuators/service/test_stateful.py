@@ -26,13 +26,20 @@ from tests.actuators.samples import CELL, S, scale, spec
 from flyball_actuators.audit import anchor_of, verified
 from flyball_actuators.parameters import BlastRadiusParameters, RateParameters
 from flyball_contracts.partitioner import partition_of
+from flyball_contracts.records import WorkloadSpec
 
 NAMES = ("w0", "w1", "w2", "w3", "bank")
+LEFT, RIGHT = (next(c for c in map("cell-{}".format, range(9)) if partition_of(c.encode(), 2) == p) for p in (0, 1))
 ACTUATORS = ("a", "b", "c")
 MANY = RateParameters(actions=100_000)
 CONFIG = config_for(
     "none:1", "g", mode="live", allow=("w*",), per_target=MANY, per_cell=MANY,
     blast_radius=BlastRadiusParameters(replicas=100_000, most=100_000),
+)  # fmt: skip
+NARROW, WINDOW_S = 4, 1e7
+LIMITED = config_for(
+    "none:1", "g", mode="live", allow=("w*",), per_target=MANY, per_cell=MANY,
+    blast_radius=BlastRadiusParameters(replicas=NARROW, share=0.0, window_s=WINDOW_S),
 )  # fmt: skip
 WHO = st.integers(0, len(ACTUATORS) - 1)
 SOME = st.integers(0, 10_000)
@@ -42,13 +49,15 @@ class Actuators(RuleBasedStateMachine):
     """What can happen to three actuators of one group; many decisions are under way at any time."""
 
     tracks = True
+    config = CONFIG
+    specs: tuple[WorkloadSpec, ...] = tuple(spec(name, cell=(LEFT, RIGHT)[i % 2]) for i, name in enumerate(NAMES))
 
     @initialize(seed=SOME)
     def begin(self, seed: int) -> None:
         """All run, and nothing was decided yet."""
         self.folder = tempfile.TemporaryDirectory()
         self.site = Site(
-            Path(self.folder.name), CONFIG, [spec(name) for name in NAMES], allowed=NAMES[:-1], actuators=ACTUATORS,
+            Path(self.folder.name), self.config, self.specs, allowed=NAMES[:-1], actuators=ACTUATORS,
             tracks=self.tracks, chance=random.Random(seed),
         )  # fmt: skip
         self.time = still_time(self.site)
@@ -63,6 +72,11 @@ class Actuators(RuleBasedStateMachine):
         """Decide on what runs, or on what ran long ago."""
         for _ in range(burst):
             self.chaos.send(kind)
+
+    @rule()
+    def send_everywhere(self) -> None:
+        """Take from all workloads at the same moment."""
+        self.chaos.send_everywhere()
 
     @precondition(lambda self: self.chaos.made > 0)
     @rule()
@@ -136,6 +150,7 @@ class Actuators(RuleBasedStateMachine):
             ids = [effect.decision for effect in self.site.account.effects]
             assert len(set(ids)) == len(ids), ids
             assert not [effect for effect in self.site.account.effects if effect.wrong]
+            assert not [taken for taken in self.site.taken().values() if taken > self.site.cap]
 
     def teardown(self) -> None:
         """In the end each decision has one last word, which is true, and no audit trail is broken."""
@@ -161,7 +176,14 @@ class Forgetful(Actuators):
     tracks = False
 
 
-@pytest.mark.parametrize("machine", [Actuators, Forgetful])
+class Limited(Actuators):
+    """The same where all workloads are of one cell, which may lose few replicas: its limit is one for all."""
+
+    config = LIMITED
+    specs = tuple(map(spec, NAMES))
+
+
+@pytest.mark.parametrize("machine", [Actuators, Forgetful, Limited])
 def test_nothing_twice_nothing_forbidden_and_one_last_word(machine: type[Actuators]) -> None:
     run_state_machine_as_test(
         machine,
@@ -176,18 +198,43 @@ def test_nothing_twice_nothing_forbidden_and_one_last_word(machine: type[Actuato
     )
 
 
+@pytest.mark.parametrize("slowly", [0.0, 1.0])
+def test_two_that_are_asked_at_the_same_moment_take_no_more_than_the_cell_may_lose(
+    tmp_path: Path, slowly: float
+) -> None:
+    """Two actuators that each judge by themselves take 8 of 4 here."""
+    names = [f"w{i}" for i in range(8)]
+    site = Site(tmp_path, LIMITED, [spec(n) for n in names], allowed=names, partitions=8, chance=random.Random(1))
+    with still_time(site):
+        for process in site.processes:
+            process.start()
+        for _ in range(6):
+            for process in site.processes:
+                process.step()
+            site.time.now_s += 0.3
+        site.slowly = slowly
+        for i, name in enumerate(names):
+            site.send(scale(f"d{i}", workload=name, before=4, after=3, time_ns=site.now_ns))
+        site.settle()
+        for process in site.processes:
+            process.kill()
+    assert site.taken() == {CELL: NARROW}
+    refused = {o.code for o in site.broker.said() if o.status == "refused"}
+    assert refused == {"blast_radius"}
+    assert site.broken() == []
+
+
 def test_a_call_that_waited_for_its_thread_is_not_made_once_the_decision_is_another_s(tmp_path: Path) -> None:
     """Found by `bench/actuation.py --in-process`: the lease was valid again, and the partition was gone."""
-    names = sorted(("w0", "w1", "w2", "w3"), key=lambda name: partition_of(f"{CELL}/{name}".encode(), 2))
-    lost, kept = names[0], names[-1]  # in partition 0, which the second gets, and 1, which the first has again
-    specs = [spec(lost), spec(kept)]
-    site = Site(tmp_path, CONFIG, specs, allowed=names, actuators=("a", "b"), chance=random.Random(1))
+    lost, kept = "w0", "w1"  # in partition 0, which the second gets, and 1, which the first has again
+    specs = [spec(lost, cell=LEFT), spec(kept, cell=RIGHT)]
+    site = Site(tmp_path, CONFIG, specs, allowed=(lost, kept), actuators=("a", "b"), chance=random.Random(1))
     first, second = site.processes
     with still_time(site):
         first.start()
         for _ in range(4):
             first.step()
-        site.send(scale(workload=lost, time_ns=site.now_ns))
+        site.send(scale(workload=lost, time_ns=site.now_ns, cell=LEFT))
         while not site.broker.said():
             first.step()
         first.held = True  # from now on all of its threads are busy
@@ -202,7 +249,7 @@ def test_a_call_that_waited_for_its_thread_is_not_made_once_the_decision_is_anot
             second.step()
             site.time.now_s += 0.1
         assert site.open() == set()
-        site.send(scale("d2", workload=kept, before=4, after=5, time_ns=site.now_ns))
+        site.send(scale("d2", workload=kept, before=4, after=5, time_ns=site.now_ns, cell=RIGHT))
         for held in (True, False):  # it joins again, and then a thread is free
             first.held = held
             for _ in range(20):

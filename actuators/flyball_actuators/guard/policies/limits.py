@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Mapping
 
-from flyball_actuators.guard.limits import taken_by, within
+from flyball_actuators.guard.limits import granted_by, within
 from flyball_actuators.guard.policies.matching import counted
 from flyball_actuators.guard.state import Case, Grant, Verdict, World, added_usd_per_hour, refuse
 from flyball_contracts.config import GuardPolicy, Limit
@@ -40,7 +40,7 @@ def _over(case: Case, policy: GuardPolicy, limit: Limit, where: str) -> Verdict 
         for grant in counted(policy, granted, world)
         if not grant.workload or _GROUP[limit.per](grant, world) == names[limit.per]
     ]
-    takes = taken_by(decision, world, case.observed)
+    takes = granted_by(case)
     asked: tuple[tuple[str, float | None, float, float], ...] = (
         ("actions", limit.actions, len(own), 1),
         ("replicas taken away", limit.replicas, sum(grant.taken for grant in own), takes),

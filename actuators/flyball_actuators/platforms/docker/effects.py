@@ -108,10 +108,15 @@ def _end(engine: Engine, plan: Plan, step: Step, found: Container, may: bool) ->
 
 
 def _update(engine: Engine, step: Step, found: Container, wanted: dict[str, int], may: bool) -> Seen:
-    host = part(found.raw, "HostConfig")
-    if all(host.get(key) == value for key, value in wanted.items()):
+    if has(found, wanted):
         return Seen(f"{step.name} has what was asked for", settled=True)
     return _read(step, "update", _ask(engine, "POST", _path(step, "update"), wanted)) if may else _late(step)
+
+
+def has(found: Container, wanted: dict[str, int]) -> bool:
+    """Whether a container has what an update would give it."""
+    host = part(found.raw, "HostConfig")
+    return all(host.get(key) == value for key, value in wanted.items())
 
 
 def _restored(engine: Engine, step: Step, found: Container) -> Seen:

@@ -37,7 +37,10 @@ class Step(msgspec.Struct, frozen=True, omit_defaults=True, array_like=True):
 
 
 class Plan(msgspec.Struct, frozen=True, omit_defaults=True):
-    """All steps of a decision, and until when steps may begin and their effect may come."""
+    """All steps of a decision, and until when steps may begin and their effect may come.
+
+    One that is ``partly`` leaves some containers without the new resources.
+    """
 
     decision: str
     workload: str
@@ -48,6 +51,7 @@ class Plan(msgspec.Struct, frozen=True, omit_defaults=True):
     until_ns: int
     steps: tuple[Step, ...] = ()
     update: dict[str, dict[str, int]] = {}
+    partly: bool = False
 
     def encode(self) -> str:
         """As text, for an outcome and a label."""

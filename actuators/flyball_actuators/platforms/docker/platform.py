@@ -18,7 +18,7 @@ from flyball_actuators.platforms.base import (
 )
 from flyball_actuators.platforms.docker.choose import choose, updates
 from flyball_actuators.platforms.docker.containers import Container, containers_of, state_of, unknown, version_of
-from flyball_actuators.platforms.docker.effects import Seen, carry_on
+from flyball_actuators.platforms.docker.effects import Seen, carry_on, has
 from flyball_actuators.platforms.docker.engine import Engine
 from flyball_actuators.platforms.docker.plan import Plan, Step, decode, forget, write_down, written_down
 from flyball_actuators.platforms.states import expected_of, named_replicas
@@ -69,7 +69,7 @@ class DockerPlatform:
         plan = self._plan(decision, containers)
         if isinstance(plan, Rejected):
             return plan
-        expected = expected_of(decision, observed)
+        expected = _expected(decision, observed, plan)
         if dry_run:
             said = ", ".join(f"{step.verb} {step.name}" for step in plan.steps) or "nothing has to change"
             return Handle(operation="", expected=expected, answer=f"would be done: {said}")
@@ -100,7 +100,7 @@ class DockerPlatform:
         plan = written_down(self._engine, decision.id)
         if plan is None:
             return None
-        expected = expected_of(decision, observed or SubjectState())
+        expected = _expected(decision, observed or SubjectState(), plan)
         return Handle(operation=plan.encode(), expected=expected, answer="found in the engine")
 
     def _nodes(self, containers: list[Container], names: Iterable[str]) -> dict[str, str]:
@@ -111,6 +111,7 @@ class DockerPlatform:
     def _plan(self, decision: Scale | Preempt, containers: list[Container]) -> Plan | Rejected:
         now_ns = self._clock()
         bodies: dict[str, dict[str, int]] = {}
+        partly = False
         if isinstance(decision, Scale):
             problem = _beyond(decision)
             if problem is not None:
@@ -119,8 +120,11 @@ class DockerPlatform:
             told = updates(containers, decision.resources)
             if isinstance(told, Rejected):
                 return told
-            bodies = told
-            steps = [Step("update", one.id, one.name) for one in containers]
+            left = [one for one in containers if not has(one, told[one.id])]
+            batch = left[: decision.batch_size]
+            partly = len(batch) < len(left)
+            bodies = {one.id: told[one.id] for one in batch}
+            steps = [Step("update", one.id, one.name) for one in batch]
         else:
             chosen = choose(containers, decision, self._engine.version())
             if isinstance(chosen, Rejected):
@@ -142,6 +146,7 @@ class DockerPlatform:
             until_ns=now_ns + round(GIVE_UP_S * _NS),
             steps=tuple(steps),
             update=bodies,
+            partly=partly,
         )
 
     def _carry_on(self, plan: Plan, *, first: bool = False) -> list[Seen]:
@@ -155,6 +160,11 @@ class DockerPlatform:
 
         with ThreadPoolExecutor(min(AT_ONCE, len(plan.steps))) as threads:
             return [*threads.map(carried, plan.steps)]
+
+
+def _expected(decision: AnyDecision, observed: SubjectState, plan: Plan) -> SubjectState:
+    expected = expected_of(decision, observed)
+    return msgspec.structs.replace(expected, resources=None) if plan.partly else expected
 
 
 def _words(seen: list[Seen]) -> str:

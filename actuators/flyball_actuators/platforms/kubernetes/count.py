@@ -7,9 +7,10 @@ import msgspec
 from flyball_actuators.platforms.base import Done, Failed, Handle, Progress, Rejected, Running, Superseded
 from flyball_actuators.platforms.calls import stopped
 from flyball_actuators.platforms.kubernetes.api import JSON, MERGE, Answer, Api, refused
+from flyball_actuators.platforms.kubernetes.heirs import resize_heirs
 from flyball_actuators.platforms.kubernetes.kinds import Object, Shown, note_of, status_of, writers_of
 from flyball_actuators.platforms.kubernetes.operation import Operation, manager, names_of, operation_of
-from flyball_actuators.platforms.kubernetes.pods import pod_path, pods_of
+from flyball_actuators.platforms.kubernetes.pods import pod_path, pods_of, written_by
 from flyball_actuators.platforms.kubernetes.saga import MARK, marked, patience_s, prepared, taken_back, takes_part
 from flyball_actuators.platforms.kubernetes.targets import Target, version_of
 from flyball_actuators.platforms.states import expected_of
@@ -81,7 +82,8 @@ def watch_count(api: Api, operation: Operation, now_ns: int) -> Progress:
             return Failed(f"unknown outcome: {left.detail}")
         if left:  # they are not counted any more, and still have their GPUs
             return Running(f"{target} has {wanted} ready replicas, and {len(left)} pods are still ending")
-        return Done(state, now_ns, f"{target} has {wanted} ready replicas")
+        heirs = resize_heirs(api, operation, answer.body)
+        return Done(state, now_ns, "; ".join(filter(None, (f"{target} has {wanted} ready replicas", heirs))))
     stuck = _stuck(answer.body)
     if stuck:
         return Failed(f"{target} has {shown.ready} of {wanted} replicas ready: {stuck}", state)
@@ -186,13 +188,6 @@ def _set(
         for victim in marked_pods:
             api.call("PATCH", pod_path(target.namespace, victim), unmarked, query, MERGE)
     return answer
-
-
-def written_by(thing: Object, name: str, subresource: str | None = None) -> bool:
-    """Whether a change of this manager, by this subresource, is the last one of some field of the object."""
-    return any(
-        entry.get("manager") == name and subresource in (None, entry.get("subresource")) for entry in writers_of(thing)
-    )
 
 
 def _possible(target: Target, thing: Object, wanted: int, victims: tuple[str, ...]) -> Rejected | None:

@@ -12,6 +12,8 @@ from flyball_contracts.records import AnyDecision
 
 Verb = Literal["count", "migrate", "resize"]
 MANAGER = "flyball-"
+OVERWRITTEN = "overwritten"
+"""In place of an operation where it cannot be told whether there is one."""
 
 
 class Operation(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -22,7 +24,8 @@ class Operation(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     ``migrate``: ``pod`` is to leave ``node``, by ``until_ns``, and all ``pods`` with it.
     ``begun_ns`` is when the pods were first told, and ``checkpoint`` whether they are asked for one. ``pods`` are names
     and uids, ``NAME/UID``, with blanks between.
-    ``resize``: each pod is to ask for ``cpu`` cores and ``memory_bytes``, 0: as it is.
+    ``resize``: each of its ``pods`` is to ask for ``cpu`` cores and ``memory_bytes``, 0: as it is; without ``batch``,
+    as older versions say it, each pod there is.
     """
 
     verb: Verb
@@ -44,6 +47,7 @@ class Operation(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     checkpoint: bool = True
     begun_ns: int = 0
     version: str = ""
+    batch: bool = False
 
     @property
     def target(self) -> Target:

@@ -4,10 +4,10 @@ import time
 
 from flyball_actuators.platforms.base import Capabilities, Failed, Handle, Progress, Rejected
 from flyball_actuators.platforms.kubernetes.api import Api
-from flyball_actuators.platforms.kubernetes.count import count, count_of, find_begun, watch_count, written_by
+from flyball_actuators.platforms.kubernetes.count import count, count_of, find_begun, watch_count
 from flyball_actuators.platforms.kubernetes.migrate import Migrations
-from flyball_actuators.platforms.kubernetes.operation import decode, manager
-from flyball_actuators.platforms.kubernetes.pods import own_pod, place_of, pods_of
+from flyball_actuators.platforms.kubernetes.operation import OVERWRITTEN, decode, manager
+from flyball_actuators.platforms.kubernetes.pods import own_pod, place_of, pods_of, written_by
 from flyball_actuators.platforms.kubernetes.resize import find_resize, resize, resources_of, watch_resize
 from flyball_actuators.platforms.kubernetes.saga import gang_of
 from flyball_actuators.platforms.kubernetes.targets import Target, Targets, version_of
@@ -15,8 +15,6 @@ from flyball_actuators.platforms.states import expected_of, named_replicas
 from flyball_contracts.config import PlatformConfig
 from flyball_contracts.errors import ConfigError
 from flyball_contracts.records import AnyDecision, Migrate, Preempt, Scale, SubjectState
-
-_OVERWRITTEN = "overwritten"
 
 
 class KubernetesPlatform:
@@ -61,7 +59,8 @@ class KubernetesPlatform:
             pods = pods_of(self._api, target, thing)
             if isinstance(pods, Rejected):
                 return pods
-            resources = resources_of(pods[0]) if pods else None
+            sizes = [resources_of(pod) for pod in pods]
+            resources = sizes[0] if sizes and all(size == sizes[0] for size in sizes) else None
         shown = target.of.show(thing)
         return SubjectState(
             replicas=shown.replicas,
@@ -92,7 +91,7 @@ class KubernetesPlatform:
 
     def poll(self, handle: Handle) -> Progress:
         """What the cluster shows; an eviction that a budget held up is asked for again."""
-        if handle.operation == _OVERWRITTEN:
+        if handle.operation == OVERWRITTEN:
             return Failed(f"unknown outcome: {handle.answer}")
         operation = decode(handle.operation)
         if operation.verb == "migrate":
@@ -109,7 +108,7 @@ class KubernetesPlatform:
         """
         found = self._targets.find(decision.workload)
         if isinstance(found, Rejected):
-            return Handle(operation=_OVERWRITTEN, expected=SubjectState(), answer=found.detail)
+            return Handle(operation=OVERWRITTEN, expected=SubjectState(), answer=found.detail)
         target, thing = found
         if isinstance(decision, Migrate):
             return self._migrations.find(target, thing, decision, time.time_ns())
@@ -126,7 +125,7 @@ class KubernetesPlatform:
                 return Handle(operation=begun.encode(), expected=expected, answer="found on the pods")
         if observed is None or version_of(thing) != observed.version:
             answer = f"{target} was changed by somebody else since the decision was claimed; look at it"
-            return Handle(operation=_OVERWRITTEN, expected=expected, answer=answer)
+            return Handle(operation=OVERWRITTEN, expected=expected, answer=answer)
         return None
 
 

@@ -2,7 +2,7 @@
 
 from flyball_actuators.platforms.base import Rejected
 from flyball_actuators.platforms.kubernetes.api import Api, refused
-from flyball_actuators.platforms.kubernetes.kinds import KINDS, Object, owner_of
+from flyball_actuators.platforms.kubernetes.kinds import KINDS, Object, owner_of, writers_of
 from flyball_actuators.platforms.kubernetes.targets import Target
 
 _BETWEEN = {"ReplicaSet": ("apps/v1", "replicasets"), **{kind.name: (kind.group, kind.resource) for kind in KINDS}}
@@ -12,6 +12,13 @@ _DEEPEST = 4
 def pod_path(namespace: str, name: str) -> str:
     """Path of a pod."""
     return f"/api/v1/namespaces/{namespace}/pods/{name}"
+
+
+def written_by(thing: Object, name: str, subresource: str | None = None) -> bool:
+    """Whether a change of this manager, by this subresource, is the last one of some field of the object."""
+    return any(
+        entry.get("manager") == name and subresource in (None, entry.get("subresource")) for entry in writers_of(thing)
+    )
 
 
 def own_pod(api: Api, target: Target, uid: str, name: str) -> Object | Rejected | None:

@@ -1,7 +1,8 @@
 """Other requests for the pods that run: CPU and memory of the container that has the GPUs, in place.
 
-The template is not touched, because who may patch one may change its image: pods that are made later start with what
-the template asks for, until the next decision.
+A decision changes a batch of the pods that do not ask for it yet, and is done once they have it and serve; the next one
+begins only then. The template is not touched, because who may patch one may change its image, and because a Deployment
+rolls all of its pods when it changes: :mod:`flyball_actuators.platforms.kubernetes.heirs` sees to pods that come later.
 """
 
 from typing import Any
@@ -9,10 +10,16 @@ from typing import Any
 from flyball_actuators.platforms.base import Done, Failed, Handle, Progress, Rejected, Running
 from flyball_actuators.platforms.calls import stopped
 from flyball_actuators.platforms.kubernetes.api import Answer, Api, refused
-from flyball_actuators.platforms.kubernetes.count import written_by
-from flyball_actuators.platforms.kubernetes.kinds import Object, status_of
-from flyball_actuators.platforms.kubernetes.operation import Operation, manager, operation_of
-from flyball_actuators.platforms.kubernetes.pods import pod_path, pods_of
+from flyball_actuators.platforms.kubernetes.kinds import Object, Shown, status_of, writers_of
+from flyball_actuators.platforms.kubernetes.operation import (
+    MANAGER,
+    OVERWRITTEN,
+    Operation,
+    manager,
+    names_of,
+    operation_of,
+)
+from flyball_actuators.platforms.kubernetes.pods import pod_path, pods_of, written_by
 from flyball_actuators.platforms.kubernetes.quantity import amount, quantity
 from flyball_actuators.platforms.kubernetes.targets import Target
 from flyball_contracts.records import Resources, Scale, SubjectState
@@ -34,21 +41,26 @@ def resize(
     """Try all pods with the server's dry run, then change them; nothing is changed where one would be refused."""
     if wanted.gpu_profile:
         return Rejected("unsupported", f"the GPUs of {target} cannot be changed in place; ask for CPU or memory alone")
-    operation = _operation(target, thing, decision, wanted)
-    pods = pods_of(api, target, thing)
-    if isinstance(pods, Rejected):
-        return pods
+    found = pods_of(api, target, thing)
+    if isinstance(found, Rejected):
+        return found
+    have = [pod for pod in found if has(pod, wanted)]
+    broken = next((pod["metadata"]["name"] for pod in have if not _serves(pod) and mark_of(pod)), "")
+    if broken:
+        return Rejected("conflict", f"pod {broken} of the batch before does not serve yet; decide again when it does")
+    pods = [pod for pod in found if pod not in have][: decision.batch_size]
+    operation = _operation(target, thing, decision, wanted, pods)
     for dry in (True,) if dry_run else (True, False):
         for pod in pods:
-            answer = _patched(api, operation, pod, dry=dry)
+            answer = patched(api, pod, wanted, manager(decision.id), dry=dry)
             if not answer.ok and dry:
                 return refused(answer, f"resizing pod {target.namespace}/{pod['metadata']['name']}")
     shown = target.of.show(thing)
     told = "would be" if dry_run else "were"
     return Handle(
         operation="" if dry_run else operation.encode(),
-        expected=SubjectState(replicas=shown.replicas, ready=shown.ready, resources=wanted),
-        answer=f"{len(pods)} pods of {target} {told} resized in place; later ones start as the template says",
+        expected=_state(shown, wanted, all_of_them=len(have) + len(pods) == len(found)),
+        answer=f"{len(pods)} pods of {target} {told} resized in place, {len(have)} of {len(found)} had it before",
     )
 
 
@@ -58,17 +70,20 @@ def watch_resize(api: Api, operation: Operation, now_ns: int) -> Progress:
     answer = api.get(target.path)
     if not answer.ok or answer.body["metadata"]["uid"] != operation.uid:
         return Failed(f"{target} is gone; whoever deleted it has decided otherwise")
-    pods = pods_of(api, target, answer.body)
-    if isinstance(pods, Rejected):
-        return Failed(f"unknown outcome: {pods.detail}")
+    found = pods_of(api, target, answer.body)
+    if isinstance(found, Rejected):
+        return Failed(f"unknown outcome: {found.detail}")
     shown, wanted = target.of.show(answer.body), _wanted(operation)
-    state = SubjectState(replicas=shown.replicas, ready=shown.ready, resources=wanted)
-    left = [pod for pod in pods if not _has(pod, wanted)]
+    uids = {uid for _, uid in operation.going}
+    pods = [pod for pod in found if pod["metadata"]["uid"] in uids or not operation.batch]
+    left = [pod for pod in pods if not has(pod, wanted)]
+    others = [pod for pod in found if pod not in pods and not has(pod, wanted)]
+    state = _state(shown, wanted, all_of_them=not left and not others)
     why = stopped() if left else ""
     if why:
         return Running(f"{len(pods) - len(left)} of {len(pods)} pods are resized; nothing is carried on: {why}")
     for pod in left:
-        said = _patched(api, operation, pod, dry=False)
+        said = patched(api, pod, wanted, manager(operation.decision), dry=False)
         if not said.ok and said.status not in (404, 409):
             return Failed(f"{len(pods) - len(left)} of {len(pods)} pods are resized: {said.message}", state)
     waiting = [words for pod in pods if (words := _waits(pod))]
@@ -76,37 +91,52 @@ def watch_resize(api: Api, operation: Operation, now_ns: int) -> Progress:
         return Failed(f"{len(waiting)} of {len(pods)} pods do not fit on their nodes: {waiting[0][1]}", state)
     if left or waiting:
         return Running(f"{len(pods) - len(left) - len(waiting)} of {len(pods)} pods are resized")
-    return Done(state, now_ns, f"{len(pods)} pods of {target} are resized")
+    broken = [pod for pod in pods if not _serves(pod)]
+    if broken:
+        return Running(f"{len(pods)} pods are resized, and {len(broken)} of them do not serve")
+    rest = f", {len(others)} are left for the next decision" if others else ""
+    return Done(state, now_ns, f"{len(pods)} pods of {target} are resized{rest}")
 
 
 def find_resize(api: Api, target: Target, thing: Object, decision: Scale, wanted: Resources) -> Handle | None:
     """The operation of a decision for which any pod has been changed."""
-    operation = _operation(target, thing, decision, wanted)
-    pods = pods_of(api, target, thing)
-    if not isinstance(pods, Rejected) and not any(written_by(pod, manager(decision.id)) for pod in pods):
+    found = pods_of(api, target, thing)
+    if isinstance(found, Rejected):
+        return Handle(operation=OVERWRITTEN, expected=SubjectState(), answer=found.detail)
+    ours = [pod for pod in found if written_by(pod, manager(decision.id))]
+    if not ours:
         return None
-    shown = target.of.show(thing)
-    expected = SubjectState(replicas=shown.replicas, ready=shown.ready, resources=wanted)
+    expected = _state(target.of.show(thing), wanted, all_of_them=all(has(pod, wanted) for pod in found))
+    operation = _operation(target, thing, decision, wanted, ours)  # it may be less than it was let through for
     return Handle(operation=operation.encode(), expected=expected, answer="found on the pods")
 
 
-def _operation(target: Target, thing: Object, decision: Scale, wanted: Resources) -> Operation:
+def _operation(target: Target, thing: Object, decision: Scale, wanted: Resources, pods: list[Object]) -> Operation:
     cpu, memory_bytes = wanted.cpu or 0.0, wanted.memory_bytes or 0
-    return operation_of("resize", decision, target, thing, cpu=cpu, memory_bytes=memory_bytes)
+    pods_named = names_of(pods)
+    return operation_of(
+        "resize", decision, target, thing, cpu=cpu, memory_bytes=memory_bytes, pods=pods_named, batch=True
+    )
 
 
-def _patched(api: Api, operation: Operation, pod: Object, *, dry: bool) -> Answer:
+def _state(shown: Shown, wanted: Resources, *, all_of_them: bool) -> SubjectState:
+    """Resources are what all replicas ask for, and nothing where they differ."""
+    return SubjectState(replicas=shown.replicas, ready=shown.ready, resources=wanted if all_of_them else None)
+
+
+def patched(api: Api, pod: Object, wanted: Resources, who: str, *, dry: bool) -> Answer:
+    """Write other requests into a pod."""
     container = _container(pod)
     limits: dict[str, str] = container.get("resources", {}).get("limits") or {}
-    asked = {"cpu": operation.cpu, "memory": float(operation.memory_bytes)}
-    requests = {name: quantity(value) for name, value in asked.items() if value}
+    asked = {"cpu": wanted.cpu, "memory": wanted.memory_bytes}
+    requests = {name: quantity(float(value)) for name, value in asked.items() if value}
     resources: dict[str, Any] = {"requests": requests}
     raised = {name: value for name, value in requests.items() if name in limits}
     if raised:  # a limit stays the request's own, or the quality of service would change
         resources["limits"] = raised
     body = {"spec": {"containers": [{"name": container["name"], "resources": resources}]}}
-    query = (("fieldManager", manager(operation.decision)), *((("dryRun", "All"),) if dry else ()))
-    path = f"{pod_path(operation.namespace, pod['metadata']['name'])}/resize"
+    query = (("fieldManager", who), *((("dryRun", "All"),) if dry else ()))
+    path = f"{pod_path(pod['metadata']['namespace'], pod['metadata']['name'])}/resize"
     return api.call("PATCH", path, body, query, STRATEGIC)
 
 
@@ -123,10 +153,26 @@ def _wanted(operation: Operation) -> Resources:
     return Resources(cpu=operation.cpu or None, memory_bytes=operation.memory_bytes or None)
 
 
-def _has(pod: Object, wanted: Resources) -> bool:
+def has(pod: Object, wanted: Resources) -> bool:
+    """Whether a pod asks for what is wanted."""
     now = resources_of(pod)
     same_cpu = wanted.cpu is None or (now.cpu is not None and quantity(now.cpu) == quantity(wanted.cpu))
     return same_cpu and wanted.memory_bytes in (None, now.memory_bytes)
+
+
+def mark_of(pod: Object) -> Object | None:
+    """Our latest entry among those who resized a pod; ``None`` where it is not of our size."""
+    ours = [
+        entry
+        for entry in writers_of(pod)
+        if entry.get("subresource") == "resize" and str(entry.get("manager", "")).startswith(MANAGER)
+    ]
+    return max(ours, key=lambda entry: str(entry.get("time", "")), default=None)
+
+
+def _serves(pod: Object) -> bool:
+    conditions: list[Object] = status_of(pod).get("conditions") or []
+    return any(c.get("type") == "Ready" and c.get("status") == "True" for c in conditions)
 
 
 def _waits(pod: Object) -> tuple[str, str] | None:

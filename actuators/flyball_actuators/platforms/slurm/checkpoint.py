@@ -23,7 +23,7 @@ class Checkpoint(NamedTuple):
     def send(self, commands: Commands, job: Job) -> Rejected | None:
         """Send the signal; once more does no harm."""
         to = ("--batch",) if self.script else ()
-        return commands.tell("scancel", f"--signal={self.signal}", *to, str(job.id))
+        return commands.tell("scancel", f"--signal={self.signal}", *to, job.key)
 
 
 def parse(text: str) -> Checkpoint | None:
@@ -45,7 +45,7 @@ def checkpoint_of(commands: Commands, job: Job) -> Checkpoint | None:
             return parse(word.removeprefix(NOTE))
     if not job.batch:
         return None
-    script = commands.may("scontrol", "write", "batch_script", str(job.id), "-")
+    script = commands.may("scontrol", "write", "batch_script", job.key, "-")
     if isinstance(script, Rejected):
         return None
     for line in script.splitlines():

@@ -23,6 +23,10 @@ _NO: tuple[tuple[str, RefusalCode, str], ...] = (
     ("Requested operation not supported", "unsupported", "change the job by hand"),
     ("Only batch jobs are accepted", "unsupported", "submit the work with sbatch"),
     ("Invalid node name", "unknown_target", "name a node of this cluster"),
+    ("Invalid node state", "unsupported", "set SuspendProgram, ResumeProgram and SuspendTime in slurm.conf"),
+    ("Requested nodes are busy", "conflict", _AGAIN),
+    ("Duplicate reservation name", "conflict", _AGAIN),
+    ("Requested reservation is", "conflict", _AGAIN),
 )
 
 
@@ -66,7 +70,8 @@ class Commands:
     def _run(self, command: tuple[str, ...]) -> tuple[int, str, str]:
         kept = {name: value for name, value in os.environ.items() if not name.startswith(_OURS)}
         conf = self._conf or os.environ.get("SLURM_CONF", "")
-        environment = {**kept, "LC_ALL": "C", **({"SLURM_CONF": conf} if conf else {})}
+        plain = {"LC_ALL": "C", "SLURM_BITSTR_LEN": "0"}  # no list of array tasks is cut off
+        environment = {**kept, **plain, **({"SLURM_CONF": conf} if conf else {})}
         try:
             done = subprocess.run(
                 command,

@@ -9,7 +9,7 @@ from flyball_actuators.platforms.slurm.effects import Step, set_mark, start, sto
 from flyball_actuators.platforms.slurm.jobs import Job, Queue, queue
 from flyball_actuators.platforms.slurm.marks import Mark, Verb
 from flyball_actuators.platforms.slurm.operation import Operation
-from flyball_actuators.platforms.slurm.targets import id_of, jobs_of
+from flyball_actuators.platforms.slurm.targets import jobs_of, named
 from flyball_contracts.records import Preempt, Scale, SubjectState
 
 GIVE_UP_S = 900.0
@@ -53,18 +53,18 @@ def count(
         said = set_mark(commands, job, Mark(decision.id, choice.verb, job.restarts, len(choice.jobs)))
         if said is not None:
             return said
-    operation = operation_of(decision, choice.verb, (job.id for job in choice.jobs), now_ns)
+    operation = operation_of(decision, choice.verb, (job.key for job in choice.jobs), now_ns)
     begun = watch_count(commands, operation, (), now_ns)
     return Handle(operation=operation.encode(), expected=expected, answer=begun.answer)
 
 
-def operation_of(decision: Scale | Preempt, verb: Verb, ids: Iterable[int], now_ns: int) -> Operation:
+def operation_of(decision: Scale | Preempt, verb: Verb, keys: Iterable[str], now_ns: int) -> Operation:
     """What is submitted for a decision."""
     return Operation(
         verb="count",
         decision=decision.id,
         workload=decision.workload,
-        jobs=",".join(map(str, ids)),
+        jobs=",".join(keys),
         replicas=decision.replicas,
         serve=isinstance(decision, Scale) and verb != "stop",
         checkpoint=not isinstance(decision, Preempt) or decision.checkpoint,
@@ -77,11 +77,11 @@ def watch_count(commands: Commands, operation: Operation, partitions: tuple[str,
     known = queue(commands)
     steps: list[Step] = []
     refused: list[str] = []
-    for number in operation.ids:
-        job = known.get(number)
+    for key in operation.keys:
+        job = known.get(key)
         mark = job.mark if job is not None else None
         if job is None or mark is None or mark.decision != operation.decision:
-            steps.append(_elsewhere(number, job, mark))
+            steps.append(_elsewhere(key, job, mark))
             continue
         step = (
             stop(commands, job, mark, now_ns, checkpoint=operation.checkpoint)
@@ -108,10 +108,10 @@ def watch_count(commands: Commands, operation: Operation, partitions: tuple[str,
     return Done(state, now_ns, answer)
 
 
-def _elsewhere(number: int, job: Job | None, mark: Mark | None) -> Step:
+def _elsewhere(key: str, job: Job | None, mark: Mark | None) -> Step:
     """What became of a job that does not bear our mark."""
     if job is None or job.over:
-        return Step(f"job {number} has ended", settled=True)
+        return Step(f"job {key} has ended", settled=True)
     whose = f"decision {mark.decision}" if mark is not None else "somebody who took its mark away"
     return Step(f"{job.label} was commanded by {whose} since", lost=True)
 
@@ -131,7 +131,7 @@ def shown(jobs: Iterable[Job]) -> SubjectState:
 
 
 def _start(jobs: list[Job], more: int, decision: Scale) -> Choice | Rejected:
-    held = sorted((job for job in jobs if job.held), key=lambda job: (job.mark is None, job.id))
+    held = sorted((job for job in jobs if job.held), key=lambda job: (job.mark is None, *job.order))
     if more > len(held):
         most = decision.replicas - more + len(held)
         return Rejected(
@@ -143,9 +143,8 @@ def _start(jobs: list[Job], more: int, decision: Scale) -> Choice | Rejected:
 
 
 def _stop(asked: list[Job], fewer: int, victims: tuple[str, ...]) -> Choice | Rejected:
-    named = [number for victim in victims if (number := id_of(victim)) is not None]
-    first = [job for number in dict.fromkeys(named) for job in asked if job.id == number]
-    latest = sorted(asked, key=lambda job: (job.pending, job.start_s, job.id), reverse=True)
+    first = list(dict.fromkeys(job for victim in victims if (job := named(asked, victim)) is not None))
+    latest = sorted(asked, key=lambda job: (job.pending, job.start_s, *job.order), reverse=True)
     rest = [job for job in latest if job not in first and (job.pending or (job.requeue and job.batch))]
     fixed = [job for job in first[:fewer] if not (job.pending or (job.requeue and job.batch))]
     chosen = [*first, *rest][:fewer]

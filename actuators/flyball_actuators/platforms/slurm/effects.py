@@ -7,6 +7,7 @@ from flyball_actuators.platforms.slurm.checkpoint import checkpoint_of
 from flyball_actuators.platforms.slurm.commands import Commands
 from flyball_actuators.platforms.slurm.jobs import Job
 from flyball_actuators.platforms.slurm.marks import Mark, marked
+from flyball_actuators.platforms.slurm.reservations import give_back, keep_room
 
 _NS = 1_000_000_000
 SETTLE_S = 10
@@ -24,11 +25,12 @@ class Step(NamedTuple):
 
 def set_mark(commands: Commands, job: Job, mark: Mark) -> Rejected | None:
     """Write a mark into a job's comment."""
-    return commands.tell("scontrol", "update", f"JobId={job.id}", f"Comment={marked(job.comment, mark)}")
+    return commands.tell("scontrol", "update", f"JobId={job.key}", f"Comment={marked(job.comment, mark)}")
 
 
 def stop(commands: Commands, job: Job, mark: Mark, now_ns: int, *, checkpoint: bool) -> Step | Rejected:
     """Have a job leave its nodes and wait until it is released; first its checkpoint, if it can write one."""
+    give_back(commands, job)
     if job.over:
         return Step(f"{job.label} has ended", settled=True)
     if job.completing:
@@ -36,17 +38,19 @@ def stop(commands: Commands, job: Job, mark: Mark, now_ns: int, *, checkpoint: b
     if job.held or job.restarts > mark.restarts:
         return Step(f"{job.label} is held", settled=True)
     if job.pending:
-        return commands.tell("scontrol", "hold", str(job.id)) or Step(f"{job.label} was waiting and is held")
+        return commands.tell("scontrol", "hold", job.key) or Step(f"{job.label} was waiting and is held")
     if checkpoint and job.ready:
         waits = _checkpoint(commands, job, mark, now_ns)
         if waits is not None:
             return waits
-    said = commands.tell("scontrol", "requeuehold", str(job.id))
+    said = commands.tell("scontrol", "requeuehold", job.key)
     return said or Step(f"{job.label} is requeued and held")
 
 
 def start(commands: Commands, job: Job, mark: Mark, now_ns: int) -> Step | Rejected:
     """Release a held job; done once it runs."""
+    if job.over or job.ready:
+        give_back(commands, job)
     if job.over:
         return Step(f"{job.label} has ended", settled=True)
     if job.ready:
@@ -54,10 +58,12 @@ def start(commands: Commands, job: Job, mark: Mark, now_ns: int) -> Step | Rejec
     if job.completing:
         return Step(f"{job.label} is still leaving {job.nodes}")
     if job.held and mark.verb == "started":
+        give_back(commands, job)
         return Step(f"{job.label} was held by somebody else", lost=True)
     if mark.verb == "start":
+        kept = keep_room(commands, job, mark.decision)
         said = release(commands, job, mark._replace(verb="started"), now_ns)
-        return said or Step(f"{job.label} is released")
+        return said or Step(f"{job.label} is released{kept}")
     return Step(f"{job.label} waits for room")
 
 
@@ -66,10 +72,10 @@ def release(commands: Commands, job: Job, mark: Mark, now_ns: int, *changes: str
     early = job.restarts and job.eligible_s > now_ns // _NS + SETTLE_S
     soon = (f"StartTime=now+{SETTLE_S}",) if early else ()
     if soon or changes:
-        said = commands.tell("scontrol", "update", f"JobId={job.id}", *changes, *soon)
+        said = commands.tell("scontrol", "update", f"JobId={job.key}", *changes, *soon)
         if said is not None:
             return said
-    return commands.tell("scontrol", "release", str(job.id)) or set_mark(commands, job, mark)
+    return commands.tell("scontrol", "release", job.key) or set_mark(commands, job, mark)
 
 
 def _checkpoint(commands: Commands, job: Job, mark: Mark, now_ns: int) -> Step | Rejected | None:

@@ -1,6 +1,7 @@
-"""The jobs of a cluster, as ``squeue --json`` shows them."""
+"""The jobs of a cluster, as ``squeue --json`` shows them. Each task of a job array is a job, also while it waits."""
 
-from collections.abc import Mapping
+import re
+from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple, cast
 
 import msgspec
@@ -26,8 +27,16 @@ _OVER = frozenset(
 )
 
 
+_RANGE = re.compile(r"(\d+)(?:-(\d+)(?::(\d+))?)?")
+
+
 class Job(NamedTuple):
-    """One job. It may start from ``eligible_s`` on; ``nodes``, ``excluded`` and ``required`` are host lists."""
+    """One job. It may start from ``eligible_s`` on; ``nodes``, ``excluded`` and ``required`` are host lists.
+
+    ``task`` is its number in the job array ``array``, which is 0 where it is of none. Tasks that nobody has commanded
+    and that wait are one record of Slurm's, and have no ``id`` of their own: 0. ``wide`` is on how many nodes it runs,
+    and ``part`` whether it is of a heterogeneous job.
+    """
 
     id: int
     name: str
@@ -45,6 +54,20 @@ class Job(NamedTuple):
     requeue: bool
     batch: bool
     part: bool
+    array: int = 0
+    task: int = 0
+    wide: int = 1
+    reservation: str = ""
+
+    @property
+    def key(self) -> str:
+        """How commands call it: ``ID``, or ``ARRAY_TASK``."""
+        return f"{self.array}_{self.task}" if self.array else str(self.id)
+
+    @property
+    def order(self) -> tuple[int, int]:
+        """Older jobs first, and tasks by their numbers."""
+        return self.array or self.id, self.task
 
     @property
     def over(self) -> bool:
@@ -84,10 +107,11 @@ class Job(NamedTuple):
     @property
     def label(self) -> str:
         """Its label in words."""
-        return f"job {self.id} ({self.name})"
+        return f"job {self.key} ({self.name})"
 
 
-Queue = Mapping[int, Job]
+Queue = Mapping[str, Job]
+"""Jobs by what commands call them."""
 
 
 def queue(commands: Commands) -> Queue:
@@ -98,7 +122,7 @@ def queue(commands: Commands) -> Queue:
         errors: list[Any] = told.get("errors") or []
         if errors:
             raise PlatformError(f"squeue --json: {errors}")
-        return {job.id: job for job in map(_job, told["jobs"])}
+        return {job.key: job for entry in told["jobs"] for job in _jobs(entry)}
     except (msgspec.DecodeError, KeyError, TypeError, ValueError, AttributeError) as error:
         raise PlatformError(f"squeue --json: not the answer that is known from Slurm 22.05: {error!r}") from error
 
@@ -108,6 +132,22 @@ def nodes_of(commands: Commands, hosts: str) -> list[str]:
     if "[" not in hosts:
         return [node for node in hosts.split(",") if node]
     return commands.ask("scontrol", "show", "hostnames", hosts).split()
+
+
+def _jobs(entry: Mapping[str, Any]) -> Iterator[Job]:
+    """The job of an entry, or the tasks that wait in it."""
+    job = _job(entry)
+    waiting = str(entry.get("array_task_string") or "")
+    if not (job.array and waiting):
+        yield job
+        return
+    for part in waiting.partition("%")[0].split(","):
+        found = _RANGE.fullmatch(part)
+        if found is None:
+            raise ValueError(f"array_task_string is {waiting!r}")
+        first, last, step = found.groups()
+        for task in range(int(first), int(last or first) + 1, int(step or 1)):
+            yield job._replace(id=0, task=task)
 
 
 def _job(entry: Mapping[str, Any]) -> Job:
@@ -127,7 +167,11 @@ def _job(entry: Mapping[str, Any]) -> Job:
         eligible_s=_number(entry.get("eligible_time")),
         requeue=bool(entry["requeue"]),
         batch=bool(entry["batch_flag"]),
-        part=bool(_number(entry.get("array_job_id")) or _number(entry.get("het_job_id"))),
+        part=bool(_number(entry.get("het_job_id"))),
+        array=_number(entry.get("array_job_id")),
+        task=_number(entry.get("array_task_id")),
+        wide=_number(entry.get("node_count")) or 1,
+        reservation=str(entry.get("resv_name") or ""),
     )
 
 

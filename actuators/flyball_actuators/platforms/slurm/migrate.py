@@ -11,7 +11,7 @@ from flyball_actuators.platforms.slurm.effects import Step, release, set_mark, s
 from flyball_actuators.platforms.slurm.jobs import Job, nodes_of, queue
 from flyball_actuators.platforms.slurm.marks import Mark
 from flyball_actuators.platforms.slurm.operation import Operation
-from flyball_actuators.platforms.slurm.targets import id_of
+from flyball_actuators.platforms.slurm.targets import named
 from flyball_contracts.records import Migrate, SubjectState
 
 GIVE_UP_S = 900.0
@@ -21,7 +21,7 @@ _STATE = re.compile(r"\bState=(\S+)")
 
 def migrate(commands: Commands, jobs: list[Job], decision: Migrate, now_ns: int, *, dry_run: bool) -> Handle | Rejected:
     """Mark the job, then begin."""
-    job = next((job for job in jobs if job.id == id_of(decision.replica)), None)
+    job = named(jobs, decision.replica)
     if job is None or not job.ready or decision.from_node not in nodes_of(commands, job.nodes):
         return Rejected("conflict", f"replica {decision.replica} does not run on {decision.from_node}; decide again")
     problem = _possible(commands, job, decision)
@@ -36,18 +36,18 @@ def migrate(commands: Commands, jobs: list[Job], decision: Migrate, now_ns: int,
     said = set_mark(commands, job, Mark(decision.id, "move", job.restarts, 1))
     if said is not None:
         return said
-    operation = move_of(decision, job.id, now_ns)
+    operation = move_of(decision, job.key, now_ns)
     begun = watch_move(commands, operation, now_ns)
     return Handle(operation=operation.encode(), expected=expected, answer=begun.answer)
 
 
-def move_of(decision: Migrate, job: int, now_ns: int) -> Operation:
+def move_of(decision: Migrate, job: str, now_ns: int) -> Operation:
     """What is submitted for a decision."""
     return Operation(
         verb="migrate",
         decision=decision.id,
         workload=decision.workload,
-        jobs=str(job),
+        jobs=job,
         checkpoint=True,
         replica=decision.replica,
         node=decision.from_node,
@@ -58,7 +58,7 @@ def move_of(decision: Migrate, job: int, now_ns: int) -> Operation:
 
 def watch_move(commands: Commands, operation: Operation, now_ns: int) -> Progress:
     """Take the next step; done once the job runs without the node."""
-    job = queue(commands).get(operation.ids[0])
+    job = queue(commands).get(operation.keys[0])
     if job is None or job.over:
         return Superseded(f"{operation.replica} has ended by itself")
     places = nodes_of(commands, job.nodes) if job.ready else []

@@ -6,10 +6,11 @@ from urllib.parse import parse_qsl, urlencode
 import msgspec
 
 from flyball_actuators.platforms.base import PlatformError
+from flyball_actuators.platforms.slurm.targets import key_of
 
 
 class Operation(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """What was submitted for one decision; ``jobs`` are the ids of those that it marks, with commas.
+    """What was submitted for one decision; ``jobs`` are those that it marks, with commas.
 
     ``count``: ``replicas`` are asked for, and with ``serve`` they are to run. ``migrate``: ``replica`` is to leave
     ``node``. ``until_ns`` is when a job that has not stopped, or not moved, is given up.
@@ -28,9 +29,9 @@ class Operation(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     until_ns: int = 0
 
     @property
-    def ids(self) -> list[int]:
+    def keys(self) -> list[str]:
         """The jobs."""
-        return [int(one) for one in self.jobs.split(",") if one]
+        return [one for one in self.jobs.split(",") if one]
 
     def encode(self) -> str:
         """As text, for an outcome."""
@@ -41,7 +42,8 @@ def decode(text: str) -> Operation:
     """The operation of an outcome; :class:`PlatformError` for another platform's."""
     try:
         operation = msgspec.convert(dict(parse_qsl(text, keep_blank_values=True)), Operation, strict=False)
-        _ = operation.ids
+        if any(key_of(key) != key for key in operation.keys):
+            raise ValueError(f"jobs are {operation.jobs!r}")
     except (msgspec.ValidationError, ValueError) as error:
         raise PlatformError(f"operation {text!r} is none of platform slurm: {error}") from error
     return operation

@@ -11,7 +11,7 @@ from flyball_actuators.platforms.slurm.jobs import Job, Queue, nodes_of, queue
 from flyball_actuators.platforms.slurm.marks import Verb
 from flyball_actuators.platforms.slurm.migrate import migrate, move_of, watch_move
 from flyball_actuators.platforms.slurm.operation import decode
-from flyball_actuators.platforms.slurm.targets import id_of, jobs_of, runs, version_of
+from flyball_actuators.platforms.slurm.targets import jobs_of, key_of, named, runs, version_of
 from flyball_actuators.platforms.states import expected_of, named_replicas
 from flyball_contracts.config import PlatformConfig
 from flyball_contracts.errors import ConfigError
@@ -23,9 +23,9 @@ _OVERWRITTEN = "overwritten"
 class SlurmPlatform:
     """Carries out decisions on the jobs of some partitions.
 
-    A workload is the jobs whose comment has ``flyball.dev/workload=NAME`` or, without that, whose name it is; a
-    replica is a job. Slurm knows no token and no version: each decision is marked in the comments of its jobs before
-    anything else is done, and what it did is read back from the queue.
+    A workload is the jobs whose comment has ``flyball.dev/workload=NAME`` or, without that, whose name it is; a replica
+    is a job, or a task of a job array. Slurm knows no token and no version: each decision is marked in the comments of
+    its jobs before anything else is done, and what it did is read back from the queue.
     """
 
     name = "slurm"
@@ -94,7 +94,7 @@ class SlurmPlatform:
         known = queue(self._commands)
         ours = [
             job
-            for _, job in sorted(known.items())
+            for job in sorted(known.values(), key=lambda job: job.order)
             if job.mark and job.mark.decision == decision.id and runs(job, decision.workload)
         ]
         if ours:
@@ -108,13 +108,13 @@ class SlurmPlatform:
     def _found(self, decision: AnyDecision, ours: list[Job]) -> Handle | None:
         expected = expected_of(decision, SubjectState())
         if isinstance(decision, Migrate):
-            operation = move_of(decision, id_of(decision.replica) or ours[0].id, self._clock())
+            operation = move_of(decision, ours[0].key, self._clock())
             return Handle(operation=operation.encode(), expected=expected, answer="found on the job")
         marks = [mark for job in ours if (mark := job.mark) is not None]
         if len(ours) < marks[0].jobs and not any(map(_begun, ours)):
             return None
         verb: Verb = "stop" if marks[0].verb == "stop" else "start"
-        counted = operation_of(decision, verb, (job.id for job in ours), self._clock())
+        counted = operation_of(decision, verb, (job.key for job in ours), self._clock())
         return Handle(operation=counted.encode(), expected=expected, answer="found on the jobs")
 
     def _place(self, job: Job, replica: str) -> str:
@@ -122,18 +122,17 @@ class SlurmPlatform:
         if not job.ready:
             return ""
         nodes = nodes_of(self._commands, job.nodes)
-        return next((node for node in nodes if f"{replica}.".startswith(f"{job.id}.{node}.")), nodes[0])
+        called = replica.partition(".")[2]
+        return next((node for node in nodes if f"{called}.".startswith(f"{node}.")), nodes[0])
 
 
 def _own(known: Queue, jobs: list[Job], workload: str, replica: str) -> Job | Rejected | None:
     """The job of a replica; ``None`` where it has ended, ``Rejected`` where it is not the workload's own."""
-    number = id_of(replica)
-    if number is None:
+    if key_of(replica) is None:
         return Rejected(
             "invalid", f"replica {replica!r} names no job; let agents call it by job and node: unset FLYBALL_REPLICA"
         )
-    own = next((job for job in jobs if job.id == number), None)
-    other = known.get(number)
+    own, other = named(jobs, replica), named(known.values(), replica)
     if own is None and other is not None and not other.over and not runs(other, workload):
         return Rejected(
             "invalid", f"{other.label} is not one of workload {workload!r}; name a replica of the workload itself"

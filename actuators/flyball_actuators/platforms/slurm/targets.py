@@ -1,11 +1,13 @@
 """Which jobs run a workload: those that say so, or are called like it."""
 
 import hashlib
+import re
 from collections.abc import Iterable
 
 from flyball_actuators.platforms.base import Rejected
 from flyball_actuators.platforms.slurm.jobs import Job, Queue
 
+_KEY = re.compile(r"[0-9]+(?:_[0-9]+)?")
 NOTE = "flyball.dev/workload="
 BY_ID = "slurm/"
 
@@ -16,16 +18,19 @@ def claimed(job: Job) -> str:
 
 
 def runs(job: Job, workload: str) -> bool:
-    """Whether a job runs a workload: its comment counts, then its name; ``slurm/ID`` is the job of that id."""
+    """Whether a job runs a workload: its comment counts, then its name; ``slurm/ID`` is the job of that id.
+
+    An array is called by its own id or, one task alone, ``slurm/ARRAY_TASK``.
+    """
     said = claimed(job)
-    return said == workload if said else workload in (job.name, f"{BY_ID}{job.id}")
+    return said == workload if said else workload in (job.name, *(f"{BY_ID}{n}" for n in (job.key, job.array) if n))
 
 
 def jobs_of(queue: Queue, workload: str, partitions: tuple[str, ...]) -> list[Job] | Rejected:
     """The jobs of a workload in some partitions that run, wait or are held, by id; ``Rejected`` without any."""
     found = [
         job
-        for _, job in sorted(queue.items())
+        for job in sorted(queue.values(), key=lambda job: job.order)
         if (job.asked or job.held) and set(job.partition.split(",")) <= set(partitions) and runs(job, workload)
     ]
     if not found:
@@ -46,19 +51,25 @@ def jobs_of(queue: Queue, workload: str, partitions: tuple[str, ...]) -> list[Jo
     if parts:
         return Rejected(
             "unsupported",
-            f"{parts[0].label} is part of an array or of a heterogeneous job, which Flyball does not command; submit "
-            "each replica as a job of its own",
+            f"{parts[0].label} is part of a heterogeneous job, which Flyball does not command; submit each replica as "
+            "a job of its own",
         )
     return found
 
 
 def version_of(jobs: Iterable[Job]) -> str:
     """What stays the same while nobody commands the jobs, whether they have started or not."""
-    said = "\n".join(f"{job.id} {job.restarts} {job.held} {job.mark or ''}" for job in jobs)
+    said = "\n".join(f"{job.key} {job.restarts} {job.held} {job.mark or ''}" for job in jobs)
     return hashlib.sha256(said.encode()).hexdigest()[:16]
 
 
-def id_of(replica: str) -> int | None:
-    """The job of a replica, which agents call ``ID.NODE``; ``None``: it is none."""
-    number = replica.partition(".")[0]
-    return int(number) if number.isascii() and number.isdecimal() else None
+def key_of(replica: str) -> str | None:
+    """The job of a replica, ``ID.NODE`` or ``ARRAY_TASK``; ``None``: it is none."""
+    key = replica.partition(".")[0]
+    return key if _KEY.fullmatch(key) else None
+
+
+def named(jobs: Iterable[Job], replica: str) -> Job | None:
+    """The job of a replica; agents call a task of an array by the id that it has once it runs."""
+    key = key_of(replica)
+    return next((job for job in jobs if key in (job.key, str(job.id))), None)

@@ -1,5 +1,9 @@
 """The three commands. A decision is a proposal with an explanation: the actuator alone acts."""
 
+from typing import Annotated
+
+import msgspec
+
 from flyball_contracts.records.base import Evidence, Part, Record, TimeNs
 from flyball_contracts.records.commands.portion import Portion
 from flyball_contracts.records.commands.resources import Resources
@@ -43,7 +47,9 @@ class Scale(Decision, tag="Scale", frozen=True, kw_only=True):
     """Set a workload's number of replicas; ``replicas_before`` is what the decision assumed.
 
     With ``resources`` it is vertical: the number stays, and each replica asks for these instead of
-    ``resources_before``. Where that takes a restart, replicas restart one by one. With ``mix`` the replicas are to run
+    ``resources_before``. Where that takes a restart, replicas restart one by one. One decision changes at most
+    ``batch_size`` of those that do not ask for it yet, and never more than the actuator's limits have room for; what is
+    left is for the decisions after it. With ``mix`` the replicas are to run
     on these offers, in all as many as ``replicas`` less those on machines that no offer describes, which stay.
     What is to go does so once what stands in for it is ready.
     """
@@ -53,6 +59,7 @@ class Scale(Decision, tag="Scale", frozen=True, kw_only=True):
     power_limit_w: float | None = None
     resources: Resources | None = None
     resources_before: Resources | None = None
+    batch_size: Annotated[int, msgspec.Meta(ge=1)] | None = None
     mix: tuple[Portion, ...] = ()
 
 

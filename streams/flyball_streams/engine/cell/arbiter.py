@@ -6,7 +6,7 @@ from flyball_contracts.ids import NS_PER_S
 from flyball_contracts.records import AnyDecision, Outcome, Proposal, Tick
 from flyball_streams.engine.cell.actions.migrate import FAILING, migrate
 from flyball_streams.engine.cell.actions.pause import pause
-from flyball_streams.engine.cell.actions.resize import resize
+from flyball_streams.engine.cell.actions.resize import go_on, resize
 from flyball_streams.engine.cell.actions.scale import bring_back, scale
 from flyball_streams.engine.cell.cycle import Cycle
 from flyball_streams.engine.cell.memory import Memory
@@ -47,7 +47,7 @@ class Arbiter:
         sizing = self.config.sizing
         rest_ns = round(max(sizing.reversal_cooldown_s, sizing.cooldown_s) * NS_PER_S)
         self.memory.learn(tick.end_ns, rest_ns, self.directory)
-        if not proposals and not self.memory.preempted:
+        if not proposals and not self.memory.preempted and not self.memory.resizing:
             return
         lasts_ns = max(round(QUARANTINE_S * NS_PER_S), QUARANTINE_TICKS * tick.period_ns)
         for p in proposals:
@@ -71,5 +71,7 @@ class Arbiter:
         for p, spec in known:
             if p.action == "resize" and self.config.rightsizing.mode == "act":
                 yield from resize(cycle, p, spec)
+        if self.config.rightsizing.mode == "act":
+            yield from go_on(cycle)
         if not cycle.unmet:
             yield from bring_back(cycle)

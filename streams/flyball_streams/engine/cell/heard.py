@@ -18,13 +18,15 @@ RANK = {"": 0, "accepted": 1, "running": 2, "failed": 3, "refused": 3, "supersed
 class Heard(msgspec.Struct):
     """The newest word on a decision: its status, why, and the replicas that the platform shows.
 
-    ``since_ns`` is the first tick at which nothing was known of the decision.
+    ``since_ns`` is the first tick at which nothing was known of the decision. ``partly`` means that not all
+    replicas were to have new resources.
     """
 
     status: Ending
     code: str = ""
     replicas: int | None = None
     since_ns: int = -1
+    partly: bool = False
 
     @property
     def final(self) -> bool:
@@ -50,7 +52,8 @@ def heard_in(outcome: Outcome) -> Heard | None:
     if status == "done" and outcome.mode != "live":
         status = "planned"  # recordings of before dry runs had a word of their own
     observed = outcome.observed.replicas if outcome.observed is not None else None
-    return Heard(status, outcome.code, observed)
+    partly = outcome.expected is not None and outcome.expected.resources is None
+    return Heard(status, outcome.code, observed, partly=partly)
 
 
 def take(known: dict[str, Heard], decision: str, said: Heard) -> None:

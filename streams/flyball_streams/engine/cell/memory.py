@@ -5,9 +5,9 @@ from collections import Counter
 import msgspec
 
 from flyball_contracts.ids import NS_PER_S
-from flyball_contracts.records import Outcome
+from flyball_contracts.records import Outcome, Proposal
 from flyball_streams.engine.cell.backoff import Backoff
-from flyball_streams.engine.cell.heard import Heard, forget, heard_in, take
+from flyball_streams.engine.cell.heard import KEPT_S, Heard, forget, heard_in, take
 from flyball_streams.engine.cell.placement import Place
 from flyball_streams.engine.known import Known
 
@@ -75,8 +75,24 @@ class Preempted(msgspec.Struct):
     since_ns: int
 
 
+MOST_BATCHES = 64
+
+
+class Resizing(msgspec.Struct):
+    """Resources that a workload gets in batches: what was proposed, the last decision about it, and batches done.
+
+    ``decision`` is empty where none is under way.
+    """
+
+    proposal: Proposal
+    decision: str
+    batches: int = 0
+
+
 class Memory(msgspec.Struct):
     """Orders by workload, moves by replica, quarantined devices and until when, who gave way, and times of resizes.
+
+    ``resizing`` are those of which not all replicas are known to have the new resources.
 
     ``heard`` are outcomes, by decision, that no tick has learned yet; ``backoff`` is what had no effect. ``decided`` is
     the time of the newest decision about each target.
@@ -87,6 +103,7 @@ class Memory(msgspec.Struct):
     unhealthy: dict[str, int] = {}
     preempted: dict[str, Preempted] = {}
     resized: dict[str, int] = {}
+    resizing: dict[str, Resizing] = {}
     heard: dict[str, Heard] = {}
     backoff: Backoff = msgspec.field(default_factory=Backoff)
     decided: dict[str, int] = {}
@@ -112,6 +129,11 @@ class Memory(msgspec.Struct):
         self.moves = {key: m for key, m in self.moves.items() if m.decided_ns <= now}
         self.unhealthy = {device: until for device, until in self.unhealthy.items() if until > now}
         self.resized = {name: at for name, at in self.resized.items() if directory.spec(name) is not None}
+        self.resizing = {
+            name: it
+            for name, it in self.resizing.items()
+            if name in self.resized and 0 <= now - self.resized[name] < KEPT_S * NS_PER_S
+        }
         for name, order in self.orders.items():
             if not order.over:
                 self._follow(name, order, now, directory)
@@ -190,10 +212,22 @@ class Memory(msgspec.Struct):
                 if said is None or not said.final:
                     continue
                 del self.heard[attempt.decision]
+                self._resized(subject, attempt.decision, said)
                 if said.status == "done":
                     self.backoff.worked(subject, attempt.decision)
                 else:
                     self.backoff.ended(subject, attempt.decision, said.words, now)
+
+    def _resized(self, workload: str, decision: str, said: Heard) -> None:
+        """After a batch comes the next; what was refused after the first one waits, and is tried again."""
+        it = self.resizing.get(workload)
+        if it is None or it.decision != decision:
+            return
+        it.decision = ""
+        it.batches += said.status == "done"
+        goes_on = said.partly if said.status == "done" else it.batches and said.status == "refused"
+        if not goes_on or it.batches >= MOST_BATCHES:
+            del self.resizing[workload]
 
 
 def outstanding(order: Order, workload: str, directory: Known) -> list[Place]:

@@ -4,15 +4,17 @@ from typing import Any
 
 import msgspec
 import pytest
-from tests.streams.engine.cell.court import Court, move, node, outcome
+from tests.streams.engine.cell.court import QUICK, Court, move, node, outcome
 from tests.streams.engine.cell.platform import proposal
 from tests.streams.engine.scene import CELL, CONFIG, PERIOD_NS, inventory, spec, tick, told
 
+from flyball_contracts.config import RightsizingConfig
 from flyball_contracts.ids import decision_id
-from flyball_contracts.records import Migrate, Preempt, ProposalTick, Scale, SubjectState
+from flyball_contracts.records import Migrate, Preempt, ProposalTick, Resources, Scale, SubjectState
 from flyball_contracts.records.commands.outcomes import OutcomeStatus
 from flyball_streams.engine import Directory, Incoming
 from flyball_streams.engine.cell import CellLane
+from flyball_streams.engine.cell.arbiter import Arbiter
 from flyball_streams.engine.cell.heard import MOST_HEARD
 from flyball_streams.engine.cell.memory import UNDER_WAY_S
 
@@ -216,3 +218,22 @@ def test_a_replica_with_two_sick_gpus_and_no_room_is_told_of_once_until_there_is
     assert isinstance(second, Migrate)
     assert second.to_node == "n2"
     assert second.time_ns - first.time_ns == 2 * PERIOD_NS
+
+
+def test_what_a_batch_has_left_is_resized_further() -> None:
+    court = Court(spec("chat"), node("n1", 2, {"chat/a": (0,), "chat/b": (1,)}))
+    config = msgspec.structs.replace(QUICK, rightsizing=RightsizingConfig(mode="act"))
+    court.arbiter = Arbiter(CELL, config, court.directory)
+    wanted, some = Resources(cpu=2.0), SubjectState(replicas=2)
+    (first,) = court.at(0, proposal("chat", tick(0), 0, 0, "resize", resources=wanted, observed_replicas=2))
+    assert court.at(1) == [], "one batch at a time"
+    court.hear(first, "done", expected=some, observed=some)
+    (second,) = court.at(2)
+    assert isinstance(second, Scale)
+    assert (second.resources, second.replicas, second.id != first.id) == (wanted, 2, True)
+    assert second.reason.startswith("Go on to resize chat")
+    court.refuse(second, "blast_radius")
+    assert court.at(4) == [], "there is no room yet"
+    (third,) = court.at(60)
+    court.hear(third, "done", expected=SubjectState(replicas=2, resources=wanted), observed=some)
+    assert court.at(61) == court.at(4000) == [], "all of them have it"

@@ -1,0 +1,240 @@
+"""Machines of a partition that Slurm turns off and on (``SuspendProgram``, ``ResumeProgram``), as a pool.
+
+Nodes that are powered down can be brought back. A decision marks the nodes in their comments, then turns them on, or
+off those on which nothing runs. A node that is told again to come waits in vain for a second start, so it is told only
+while Slurm shows that it was not. Slurm itself turns off what is idle for ``SuspendTime``.
+"""
+
+import hashlib
+import re
+import time
+from collections.abc import Callable, Mapping
+from typing import Any, Literal, NamedTuple
+from urllib.parse import quote, unquote
+
+import msgspec
+
+from flyball_actuators.platforms.base import (
+    Done,
+    Failed,
+    Handle,
+    PlatformError,
+    Progress,
+    Rejected,
+    Running,
+    Superseded,
+)
+from flyball_actuators.platforms.calls import stopped
+from flyball_actuators.platforms.pools.backing import Held
+from flyball_actuators.platforms.pools.operation import Operation, operation_of
+from flyball_actuators.platforms.pools.platform import PoolPlatform
+from flyball_actuators.platforms.slurm.commands import Commands
+from flyball_contracts.config import PlatformConfig
+from flyball_contracts.errors import ConfigError
+from flyball_contracts.records import Scale, SubjectState
+
+_MARK = re.compile(r"flyball:([^\s:]+):(on|off)\.(\d+)")
+_GOING = frozenset({"POWERING_DOWN", "POWER_DOWN"})
+_COMING = frozenset({"POWERING_UP", "POWER_UP"})
+_BROKEN = frozenset({"DOWN", "FAIL", "FAILING", "DRAIN"})
+
+
+class Node(NamedTuple):
+    """One node; ``flags`` are its state and all that is said beside it, in capitals."""
+
+    name: str
+    flags: frozenset[str]
+    comment: str
+    reason: str
+    cpus_in_use: int
+
+    @property
+    def off(self) -> bool:
+        """Whether it is turned off, or about to be."""
+        if not self.flags.isdisjoint(_GOING):
+            return True
+        return "POWERED_DOWN" in self.flags and self.flags.isdisjoint(_COMING)
+
+    @property
+    def asleep(self) -> bool:
+        """Whether it is turned off, and may be turned on."""
+        return self.off and not self.broken and self.flags.isdisjoint(_GOING)
+
+    @property
+    def broken(self) -> bool:
+        """Whether somebody must look at it first."""
+        return not self.flags.isdisjoint(_BROKEN)
+
+    @property
+    def on(self) -> bool:
+        """Whether it is on, or about to be; so it costs, also while jobs cannot start on it."""
+        return not self.off
+
+    @property
+    def ready(self) -> bool:
+        """Whether jobs can start on it."""
+        return self.on and not self.broken and self.flags.isdisjoint({*_COMING, "NOT_RESPONDING"})
+
+    @property
+    def idle(self) -> bool:
+        """Whether nothing runs on it."""
+        return self.ready and "IDLE" in self.flags and not self.cpus_in_use
+
+
+def power_pools(entry: PlatformConfig, where: str, clock: Callable[[], int] = time.time_ns) -> PoolPlatform:
+    """The pools of a Slurm entry: partitions; raises :class:`ConfigError` for another kind."""
+    for i, pool in enumerate(entry.pools):
+        if pool.kind != "partition":
+            raise ConfigError(f"{where}.pools[{i}].kind: driver slurm has no {pool.kind}; set kind: partition")
+    commands = Commands(entry.conf, entry.timeout_s)
+    backings = {pool.name: PowerSave(commands, pool.name, pool.resource, clock) for pool in entry.pools}
+    return PoolPlatform(entry, backings, clock)
+
+
+class PowerSave:
+    """The nodes of one partition as machines of the pool ``name``."""
+
+    def __init__(self, commands: Commands, name: str, partition: str, clock: Callable[[], int]) -> None:
+        self._commands, self._name, self._partition, self._clock = commands, name, partition, clock
+
+    def look(self) -> Held | Rejected:
+        """Nodes that are on; at most those that nobody has to look at first."""
+        nodes = self._nodes()
+        return nodes if isinstance(nodes, Rejected) else _held(nodes)
+
+    def grow(self, decision: Scale, held: Held, *, dry_run: bool) -> Handle | Rejected:
+        """Turn nodes on, those first that a decision that crashed has marked."""
+        return self._change(decision, held, "on", dry_run=dry_run)
+
+    def shrink(self, decision: Scale, held: Held, *, dry_run: bool) -> Handle | Rejected:
+        """Turn nodes off on which nothing runs."""
+        return self._change(decision, held, "off", dry_run=dry_run)
+
+    def watch(self, operation: Operation, now_ns: int) -> Progress:
+        """Done once the nodes are as asked for; those that a crash has left out are told now."""
+        found = self._nodes()
+        if isinstance(found, Rejected):
+            return Failed(f"unknown outcome: {found.detail}")
+        state = _held(found).state
+        nodes = [node for node in found if node.name in operation.machine_ids]
+        theirs = [node.name for node in nodes if _decision(node) != operation.decision]
+        if theirs:
+            return Superseded(f"node {theirs[0]} was commanded by somebody else since", state)
+        grows = operation.verb == "grow"
+        broken = [node for node in nodes if node.broken]
+        if broken:
+            return Failed(
+                f"node {broken[0].name} did not come: {broken[0].reason}; scontrol update NodeName={broken[0].name} "
+                "State=RESUME once it is mended",
+                state,
+            )
+        left = [node for node in nodes if not (node.ready if grows else "POWERED_DOWN" in node.flags)]
+        if not left:
+            return Done(state, now_ns, f"{len(nodes)} nodes of partition {self._partition!r} are {_words(operation)}")
+        late = [node for node in left if (node.asleep if grows else not node.off)]
+        why = stopped() if late else ""
+        if late and not why:
+            said = self._tell(late, "on" if grows else "off")
+            if said is not None:
+                return Failed(said.detail, state)
+        words = f"{len(nodes) - len(left)} of {len(nodes)} nodes are {_words(operation)}"
+        if now_ns >= operation.until_ns:
+            return Failed(f"in time, only {words}", state)
+        return Running(f"{words}{f'; nothing is carried on: {why}' if why else ''}")
+
+    def find(self, decision: Scale, observed: SubjectState | None) -> Handle | Rejected | None:
+        """The nodes that bear the decision's mark; with fewer than it has, nothing was begun."""
+        nodes = self._nodes()
+        if isinstance(nodes, Rejected):
+            return nodes
+        ours = [node for node in nodes if _decision(node) == decision.id]
+        marks = [mark for node in ours if (mark := _MARK.search(node.comment)) is not None]
+        if not marks or len(ours) < int(marks[0][3]):
+            return None
+        change = len(ours) if marks[0][2] == "on" else -len(ours)
+        return self._handle(decision, decision.replicas - change, ours, "found on the nodes")
+
+    def _change(self, decision: Scale, held: Held, to: Literal["on", "off"], *, dry_run: bool) -> Handle | Rejected:
+        found = self._nodes()
+        if isinstance(found, Rejected):
+            return found
+        count = abs(decision.replicas - held.machines)
+        can = [node for node in found if (node.asleep if to == "on" else node.idle)]
+        can.sort(key=lambda node: (_decision(node) != decision.id, node.name))
+        if len(can) < count:
+            what = "can be turned on" if to == "on" else "are idle; move their jobs first"
+            return Rejected(
+                "unsupported", f"{count} nodes of partition {self._partition!r} are asked for, and {len(can)} {what}"
+            )
+        nodes = can[:count]
+        names = ", ".join(node.name for node in nodes)
+        if dry_run:
+            return self._handle(decision, held.machines, nodes, f"would be turned {to}: {names}", dry_run=True)
+        for node in nodes:
+            kept = [word for word in node.comment.split() if not _MARK.fullmatch(word)]
+            words = " ".join([*kept, f"flyball:{quote(decision.id, safe='')}:{to}.{count}"])
+            said = self._commands.tell("scontrol", "update", f"NodeName={node.name}", f"Comment={words}")
+            if said is not None:
+                return said
+        said = self._tell(nodes, to)
+        if said is not None:
+            for node in nodes:  # nothing was begun, so nothing is found
+                self._commands.tell("scontrol", "update", f"NodeName={node.name}", f"Comment={node.comment}")
+            return said
+        return self._handle(decision, held.machines, nodes, f"nodes {names} are turned {to}")
+
+    def _handle(self, decision: Scale, before: int, nodes: list[Node], answer: str, *, dry_run: bool = False) -> Handle:
+        ids = ",".join(node.name for node in nodes)
+        return operation_of(decision, self._name, before, self._clock(), ids=ids).handle(answer, dry_run=dry_run)
+
+    def _tell(self, nodes: list[Node], to: Literal["on", "off"]) -> Rejected | None:
+        state = "POWER_UP" if to == "on" else "POWER_DOWN"
+        return self._commands.tell(
+            "scontrol", "update", f"NodeName={','.join(node.name for node in nodes)}", f"State={state}"
+        )
+
+    def _nodes(self) -> list[Node] | Rejected:
+        text = self._commands.ask("sinfo", "--json")
+        try:
+            told: list[Mapping[str, Any]] = msgspec.json.decode(text)["nodes"]
+            nodes = [_node(entry) for entry in told if self._partition in entry["partitions"]]
+        except (msgspec.DecodeError, KeyError, TypeError, ValueError) as error:
+            raise PlatformError(f"sinfo --json: not the answer that is known from Slurm 22.05: {error!r}") from error
+        if nodes:
+            return sorted(nodes, key=lambda node: node.name)
+        return Rejected(
+            "unknown_target",
+            f"partition {self._partition!r} has no nodes; correct resource of pool {self._name!r}, and set "
+            "PrivateData=cloud in slurm.conf, or nodes that are off are shown to nobody",
+        )
+
+
+def _held(nodes: list[Node]) -> Held:
+    said = "\n".join(f"{node.name} {node.off} {node.broken} {node.comment}" for node in nodes)
+    return Held(
+        machines=sum(node.on for node in nodes),
+        ready=sum(node.ready for node in nodes),
+        version=hashlib.sha256(said.encode()).hexdigest()[:16],
+        most=sum(node.on or not node.broken for node in nodes),
+    )
+
+
+def _node(entry: Mapping[str, Any]) -> Node:
+    states: Any = entry["state"]
+    flags = [*([states] if isinstance(states, str) else states), *(entry.get("state_flags") or ())]
+    return Node(
+        name=str(entry["name"]),
+        flags=frozenset(str(flag).upper() for flag in flags),
+        comment=str(entry.get("comment") or ""),
+        reason=str(entry.get("reason") or ""),
+        cpus_in_use=int(entry.get("alloc_cpus") or 0),
+    )
+
+
+def _decision(node: Node) -> str:
+    found = _MARK.search(node.comment)
+    return unquote(found[1]) if found else ""
+
+
+def _words(operation: Operation) -> str:
+    return "on" if operation.verb == "grow" else "off"
