@@ -9,6 +9,7 @@ from tests.conftest import NO_SKIP_VARIABLE, ROOT
 from tests.kubernetes.chart import helm_program
 from tests.kubernetes.cluster import Cluster
 from tests.kubernetes.controlplane import ControlPlane, missing
+from tests.kubernetes.kueue import kueue_folder
 
 VARIABLE = "FLYBALL_CONTROLPLANE"
 # Where CI could not build a control plane it says so; everywhere else these tests skip with the reason.
@@ -19,6 +20,7 @@ REAL = (
     "test_chart_path.py",
     "test_controller.py",
     "test_keda.py",
+    "test_kueue.py",
     "test_loop.py",
     "test_platform.py",
     "test_rights.py",
@@ -26,8 +28,10 @@ REAL = (
     "test_service.py",
     "test_trial.py",
 )
-NO_HELM = os.environ.get(NO_SKIP_VARIABLE) == "1" and helm_program() is None
-collect_ignore = [*REAL] if ABSENT else ["test_chart.py", "test_chart_path.py"] if NO_HELM else []
+NO_SKIP = os.environ.get(NO_SKIP_VARIABLE) == "1"
+NO_HELM = ["test_chart.py", "test_chart_path.py"] if NO_SKIP and helm_program() is None else []
+NO_KUEUE = ["test_kueue.py"] if NO_SKIP and kueue_folder() is None else []
+collect_ignore = [*REAL] if ABSENT else [*NO_HELM, *NO_KUEUE]
 
 
 @pytest.fixture(scope="session")

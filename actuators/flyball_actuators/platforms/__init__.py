@@ -22,6 +22,7 @@ from flyball_actuators.platforms.base import (
 from flyball_actuators.platforms.docker import DockerPlatform as DockerPlatform
 from flyball_actuators.platforms.inventory import InventoryPlatform as InventoryPlatform, Seen as Seen
 from flyball_actuators.platforms.kubernetes import KubernetesPlatform as KubernetesPlatform
+from flyball_actuators.platforms.kueue import KueuePlatform as KueuePlatform
 from flyball_actuators.platforms.live import check_live
 from flyball_actuators.platforms.pools import CLOUDS as CLOUDS, Busy as Busy, cloud, pools_of as pools_of
 from flyball_actuators.platforms.simulated import SimulatedPlatform as SimulatedPlatform
@@ -35,12 +36,14 @@ from flyball_contracts.records.pools import pool_of
 
 _NOTHING = PlatformConfig()
 POLL_S = _NOTHING.poll_s
+CLUSTERS = ("kubernetes", "autoscaler", "kueue")
 _KEYS = {
     "url": ("simulated", "webhook", "docker", *CLOUDS),
     "token_env": ("webhook",),
-    "kubeconfig": ("kubernetes", "autoscaler"),
-    "context": ("kubernetes", "autoscaler"),
-    "namespaces": ("kubernetes", "autoscaler"),
+    "kubeconfig": CLUSTERS,
+    "context": CLUSTERS,
+    "namespaces": CLUSTERS,
+    "queue": ("kueue",),
     "conf": ("slurm",),
     "partitions": ("slurm",),
     "scaler": ("autoscaler",),
@@ -53,11 +56,15 @@ _KEYS = {
 
 
 class Served(NamedTuple):
-    """A platform, the cells that it runs as glob patterns, and how often what is under way is looked at."""
+    """A platform, the cells that it runs as glob patterns, and how often what is under way is looked at.
+
+    Where there are ``workloads``, patterns too, it is for those alone.
+    """
 
     cells: tuple[str, ...]
     platform: Platform
     poll_s: float
+    workloads: tuple[str, ...] = ("*",)
 
 
 class Platforms:
@@ -76,6 +83,7 @@ class Platforms:
                 for served in self._served
                 if subject in served.platform.capabilities.about
                 and any(fnmatchcase(decision.cell, pattern) for pattern in served.cells)
+                and any(fnmatchcase(decision.workload, pattern) for pattern in served.workloads)
             ),
             None,
         )
@@ -118,7 +126,8 @@ def make_platforms(config: ActuatorConfig, seen: Seen, busy: Busy = lambda _: fr
     served: list[Served] = []
     try:
         for i, entry in enumerate(config.platforms):
-            served.append(_served(entry, f"actuator.platforms[{i}]", seen, busy))
+            platform = _platform(entry, f"actuator.platforms[{i}]", seen, busy, live=config.mode == "live")
+            served.append(Served(entry.cells, platform, entry.poll_s, entry.workloads))
     except Exception:
         Platforms(served, live=False).close()
         raise
@@ -127,7 +136,7 @@ def make_platforms(config: ActuatorConfig, seen: Seen, busy: Busy = lambda _: fr
     return Platforms(served, live=config.mode == "live")
 
 
-def _served(entry: PlatformConfig, where: str, seen: Seen, busy: Busy) -> Served:
+def _platform(entry: PlatformConfig, where: str, seen: Seen, busy: Busy, *, live: bool) -> Platform:
     for key, drivers in _KEYS.items():
         if getattr(entry, key) != getattr(_NOTHING, key) and entry.driver not in drivers:
             raise ConfigError(
@@ -135,18 +144,19 @@ def _served(entry: PlatformConfig, where: str, seen: Seen, busy: Busy) -> Served
                 f"{' or '.join(drivers)}"
             )
     if entry.driver in CLOUDS:
-        return Served(entry.cells, cloud(entry, where, busy), entry.poll_s)
+        return cloud(entry, where, busy)
     if entry.driver == "autoscaler":
-        return Served(entry.cells, AutoscalerPlatform(entry, where), entry.poll_s)
+        return AutoscalerPlatform(entry, where)
     if entry.driver == "kubernetes":
-        return Served(entry.cells, KubernetesPlatform(entry, where), entry.poll_s)
+        return KubernetesPlatform(entry, where)
+    if entry.driver == "kueue":
+        return KueuePlatform(entry, where, live=live)
     if entry.driver == "slurm":
-        return Served(entry.cells, SlurmPlatform(entry, where), entry.poll_s)
+        return SlurmPlatform(entry, where)
     if entry.driver == "docker":
-        return Served(entry.cells, DockerPlatform(entry, where), entry.poll_s)
+        return DockerPlatform(entry, where)
     if entry.driver == "inventory":
-        return Served(entry.cells, InventoryPlatform(seen), entry.poll_s)
+        return InventoryPlatform(seen)
     if entry.driver == "webhook":
-        token = token_of(entry, where)
-        return Served(entry.cells, WebhookPlatform(entry.url, entry.timeout_s, where, token=token), entry.poll_s)
-    return Served(entry.cells, SimulatedPlatform(entry.url, entry.timeout_s, where), entry.poll_s)
+        return WebhookPlatform(entry.url, entry.timeout_s, where, token=token_of(entry, where))
+    return SimulatedPlatform(entry.url, entry.timeout_s, where)

@@ -25,6 +25,7 @@ from flyball_contracts.config.keys import DecisionKey
 from flyball_contracts.config.nvml import GpuConfig
 from flyball_contracts.config.policies import GuardPolicy
 from flyball_contracts.config.pools import PoolConfig
+from flyball_contracts.config.queue import QueueConfig
 from flyball_contracts.config.rightsizing import RightsizingConfig
 from flyball_contracts.config.workload import WorkloadsConfig
 from flyball_contracts.topics import TOPICS
@@ -269,7 +270,9 @@ class PlatformConfig(Section, frozen=True):
     fleet behind ``url``. ``kubernetes`` commands the controllers in ``namespaces`` of the cluster that ``context`` of
     ``kubeconfig`` names (empty: its current one; without a file, the cluster of the actuator's own pod). ``slurm``
     commands the jobs in ``partitions`` of the cluster whose slurm.conf is ``conf`` (empty: the machine's own).
-    ``autoscaler`` tells the autoscalers in ``namespaces``, which ask at ``scaler``, and writes nothing. ``webhook`` is
+    ``autoscaler`` tells the autoscalers in ``namespaces``, which ask at ``scaler``, and writes nothing. ``kueue`` has
+    the jobs in ``namespaces`` started and stopped by Kueue, and answers its admission check as ``queue`` says.
+    Glob patterns in ``workloads`` leave all other workloads of the cells to the next entry. ``webhook`` is
     a server of your own behind ``url``, which is shown the bearer token in the variable ``token_env``. ``docker``
     commands the labelled containers of the engine behind the Unix socket ``url`` (empty: the usual one). An answer is
     waited for ``timeout_s``, and what is under way is looked at every ``poll_s``.
@@ -282,8 +285,10 @@ class PlatformConfig(Section, frozen=True):
 
     cells: tuple[str, ...] = ("*",)
     driver: Literal[
-        "inventory", "simulated", "kubernetes", "slurm", "autoscaler", "webhook", "docker", "aws", "gcp", "azure"
-    ] = "inventory"
+        "inventory", "simulated", "kubernetes", "slurm", "autoscaler", "kueue", "webhook", "docker", "aws", "gcp",
+        "azure",
+    ] = "inventory"  # fmt: skip
+    workloads: tuple[str, ...] = ("*",)
     url: str = ""
     token_env: str = ""
     kubeconfig: str = ""
@@ -292,6 +297,7 @@ class PlatformConfig(Section, frozen=True):
     conf: str = ""
     partitions: tuple[str, ...] = ()
     scaler: ScalerConfig = ScalerConfig()
+    queue: QueueConfig = QueueConfig()
     region: str = ""
     account: str = ""
     pools: tuple[PoolConfig, ...] = ()

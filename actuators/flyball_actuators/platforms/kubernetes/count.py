@@ -16,6 +16,7 @@ from flyball_actuators.platforms.states import expected_of
 from flyball_contracts.records import Preempt, Scale, SubjectState
 
 COST = "controller.kubernetes.io/pod-deletion-cost"
+QUEUE = "kueue.x-k8s.io/queue-name"
 _FIRST_TO_GO = "-1000000"
 _TRIES = 8
 GIVE_UP_S = 900.0
@@ -199,6 +200,12 @@ def _possible(target: Target, thing: Object, wanted: int, victims: tuple[str, ..
     shown = target.of.show(thing)
     if shown.finished:
         return Rejected("conflict", f"{target} has ended; start it anew, or remove the workload")
+    if QUEUE in (thing["metadata"].get("labels") or {}):
+        return Rejected(
+            "conflict",
+            f"Kueue starts and stops {target}, and would take back what is written; name its workload in `workloads` "
+            "of an entry with driver kueue",
+        )
     whole = target.of.show({**thing, "spec": {**thing["spec"], "suspend": False}}).replicas
     if target.of.lever == "suspend" and wanted not in (0, whole):
         return Rejected(

@@ -103,4 +103,6 @@ KINDS = (
 )
 SCALED = tuple(kind for kind in KINDS if kind.lever == "scale")
 """Those that autoscalers can scale."""
+QUEUED = tuple(kind for kind in KINDS if kind.lever in ("parallelism", "suspend"))
+"""Those that Kueue queues."""
 BY_NAME = {kind.name: kind for kind in KINDS}
