@@ -26,11 +26,12 @@ REAL = (
     "test_rights.py",
     "test_saga.py",
     "test_service.py",
+    "test_training.py",
     "test_trial.py",
 )
 NO_SKIP = os.environ.get(NO_SKIP_VARIABLE) == "1"
 NO_HELM = ["test_chart.py", "test_chart_path.py"] if NO_SKIP and helm_program() is None else []
-NO_KUEUE = ["test_kueue.py"] if NO_SKIP and kueue_folder() is None else []
+NO_KUEUE = ["test_kueue.py", "test_training.py"] if NO_SKIP and kueue_folder() is None else []
 collect_ignore = [*REAL] if ABSENT else [*NO_HELM, *NO_KUEUE]
 
 
