@@ -9,6 +9,7 @@ from tests.conftest import NO_SKIP_VARIABLE, ROOT
 from tests.kubernetes.chart import helm_program
 from tests.kubernetes.cluster import Cluster
 from tests.kubernetes.controlplane import ControlPlane, missing
+from tests.kubernetes.karpenter import karpenter_folder
 from tests.kubernetes.kueue import kueue_folder
 
 VARIABLE = "FLYBALL_CONTROLPLANE"
@@ -19,6 +20,7 @@ REAL = (
     "test_chart.py",
     "test_chart_path.py",
     "test_controller.py",
+    "test_karpenter.py",
     "test_keda.py",
     "test_kueue.py",
     "test_loop.py",
@@ -32,7 +34,8 @@ REAL = (
 NO_SKIP = os.environ.get(NO_SKIP_VARIABLE) == "1"
 NO_HELM = ["test_chart.py", "test_chart_path.py"] if NO_SKIP and helm_program() is None else []
 NO_KUEUE = ["test_kueue.py", "test_training.py"] if NO_SKIP and kueue_folder() is None else []
-collect_ignore = [*REAL] if ABSENT else [*NO_HELM, *NO_KUEUE]
+NO_KARPENTER = ["test_karpenter.py"] if NO_SKIP and karpenter_folder() is None else []
+collect_ignore = [*REAL] if ABSENT else [*NO_HELM, *NO_KUEUE, *NO_KARPENTER]
 
 
 @pytest.fixture(scope="session")

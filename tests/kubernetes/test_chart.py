@@ -27,7 +27,7 @@ from tests.kubernetes.controlplane import ControlPlane
 from flyball_contracts.config import Config, parse_config
 
 pytestmark = pytest.mark.integration
-RIGHTS = ("actuator.yaml", "agent.yaml", "controller.yaml", "kueue.yaml")
+RIGHTS = ("actuator.yaml", "agent.yaml", "controller.yaml", "karpenter.yaml", "kueue.yaml")
 
 
 @pytest.fixture(scope="module")
@@ -90,6 +90,8 @@ def test_the_rights_are_those_of_infra_kubernetes(whole: list[Object]) -> None:
         ("ClusterRoleBinding", "flyball-actuator-nodes", ""): [("flyball-actuator", NAMESPACE)],
         ("ClusterRoleBinding", "flyball-kueue-check", ""): [("flyball-actuator", NAMESPACE)],
         ("RoleBinding", "flyball-kueue", "ml"): [("flyball-actuator", NAMESPACE)],
+        ("ClusterRoleBinding", "flyball-karpenter", ""): [("flyball-actuator", NAMESPACE)],
+        ("RoleBinding", "flyball-keeper", "ml"): [("flyball-actuator", NAMESPACE)],
         ("ClusterRoleBinding", "flyball-controller", ""): [("flyball-controller", NAMESPACE)],
         ("ClusterRoleBinding", "flyball-controller-machines", ""): [("flyball-controller", NAMESPACE)],
         ("RoleBinding", "flyball-actuator", "ml"): [("flyball-actuator", NAMESPACE)],

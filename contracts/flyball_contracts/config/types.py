@@ -281,12 +281,14 @@ class PlatformConfig(Section, frozen=True):
     library finds of credentials; all other decisions of that cell go to another entry. ``region`` is that of aws,
     ``account`` the project of gcp or the subscription of azure, ``url`` an endpoint instead of the public one. All
     pools of the entry together may cost ``budget_usd_per_hour``; null: not said, which live does not take.
+    ``karpenter`` sets the limits of the NodePools of a cluster, named in ``pools`` likewise, and keeps pods in
+    ``namespaces`` from Karpenter while they must not be moved.
     """
 
     cells: tuple[str, ...] = ("*",)
     driver: Literal[
         "inventory", "simulated", "kubernetes", "slurm", "autoscaler", "kueue", "webhook", "docker", "aws", "gcp",
-        "azure",
+        "azure", "karpenter",
     ] = "inventory"  # fmt: skip
     workloads: tuple[str, ...] = ("*",)
     url: str = ""

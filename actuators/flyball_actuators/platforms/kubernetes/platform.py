@@ -2,7 +2,7 @@
 
 import time
 
-from flyball_actuators.platforms.base import Capabilities, Failed, Handle, Progress, Rejected
+from flyball_actuators.platforms.base import Capabilities, Failed, Handle, Progress, Promises, Rejected
 from flyball_actuators.platforms.kubernetes.api import Api
 from flyball_actuators.platforms.kubernetes.count import count, count_of, find_begun, stands, watch_count
 from flyball_actuators.platforms.kubernetes.migrate import Migrations
@@ -28,7 +28,11 @@ class KubernetesPlatform:
     """
 
     name = "kubernetes"
-    capabilities = Capabilities(kinds=frozenset({"Scale", "Migrate", "Preempt"}), tracks=True)
+    capabilities = Capabilities(
+        kinds=frozenset({"Scale", "Migrate", "Preempt"}),
+        tracks=True,
+        promises=Promises(dry_run="platform", victims=True, checkpoint="confirmed", rollback=True, gang=True),
+    )
 
     def __init__(self, entry: PlatformConfig, where: str = "platform") -> None:
         if not entry.namespaces:

@@ -11,6 +11,7 @@ from flyball_actuators.platforms.base import (
     Handle,
     PlatformError,
     Progress,
+    Promises,
     Rejected,
     Running,
     Superseded,
@@ -46,7 +47,11 @@ class KueuePlatform:
     """
 
     name = "kueue"
-    capabilities = Capabilities(kinds=frozenset({"Scale", "Preempt"}), tracks=True)
+    capabilities = Capabilities(
+        kinds=frozenset({"Scale", "Preempt"}),
+        tracks=True,
+        promises=Promises(dry_run="platform", rollback=True, gang=True),
+    )
 
     def __init__(self, entry: PlatformConfig, where: str = "platform", *, live: bool = True) -> None:
         if not entry.namespaces:
