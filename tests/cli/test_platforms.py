@@ -20,8 +20,9 @@ from flyball_streams.broker import EmbeddedBroker
 
 
 def outcome(decision: AnyDecision, status: Any = "done", driver: str = "kueue", **more: Any) -> Outcome:
+    kind: Any = type(decision).__name__
     return Outcome(
-        id=f"{decision.id}/{status}", decision=decision.id, type=type(decision).__name__, target=decision.target,
+        id=f"{decision.id}/{status}", decision=decision.id, type=kind, target=decision.target,
         cell=decision.cell, workload=decision.workload, time_ns=NOW, status=status, mode="live", driver=driver, **more,
     )  # fmt: skip
 
@@ -39,7 +40,7 @@ def test_each_driver_has_a_row_and_each_row_a_driver() -> None:
 def test_a_row_is_what_was_seen() -> None:
     start, late = (scale(id_, before=0, after=4) for id_ in "ac")
     stop = preempt("b", before=4, after=0, victims=("x",))
-    decisions = [start, stop, late, migrate("d"), scale("e"), scale("f")]
+    decisions: list[AnyDecision] = [start, stop, late, migrate("d"), scale("e"), scale("f")]
     outcomes = [
         outcome(start, "accepted"),
         outcome(start, expected=state(4), observed=state(4), effect_after_s=3.0),

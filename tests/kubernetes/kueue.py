@@ -163,7 +163,7 @@ class Queues:
         made.close()
 
     def job(self, name: str, pods: int, *, workload: str = "", zone: str = "", **notes: str) -> str:
-        """A Job in the queue, whose pods ask for a zone where one is named; its path."""
+        """A Job in the queue that Kueue has seen, whose pods ask for a zone where one is named; its path."""
         template = pod({"job": name}, 1, "200ms")
         template["spec"]["restartPolicy"] = "Never"
         if zone:
@@ -173,6 +173,7 @@ class Queues:
         metadata.setdefault("annotations", {}).update({f"flyball.dev/{key}": text for key, text in notes.items()})
         spec = {"parallelism": pods, "completions": pods, "template": template}
         self.cluster.plane.apply({"apiVersion": "batch/v1", "kind": "Job", "metadata": metadata, "spec": spec})
+        self.entry(name)
         return self.cluster.jobs(name)
 
     def entry(self, job: str) -> dict[str, Any]:

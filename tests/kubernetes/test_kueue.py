@@ -9,6 +9,7 @@ import msgspec
 import pytest
 from tests.actuators.carry_out import carried_out, ended, submitted
 from tests.actuators.loop import PARTITIONS, config_for, outcomes, publish, running
+from tests.actuators.rows import witnessed
 from tests.actuators.samples import migrate, preempt, scale, spec
 from tests.faults.stage import wait_until
 from tests.kubernetes.cluster import DEADLINE_S, Cluster
@@ -164,7 +165,6 @@ def test_what_kueue_cannot_do_is_refused_and_says_why(queues: Queues) -> None:
     queues.job("train", 4, workload="train")
     queues.cluster.job("alone", 2, workload="alone")
     with queues.platform(hold_s=600.0) as platform, queues.platform(check="") as plain:
-        queues.entry("train")
         for decision, said in (
             (start(pods=3), "Kueue starts and stops Job"),
             (msgspec.structs.replace(start(), power_limit_w=300.0), "neither power nor resources"),
@@ -199,6 +199,8 @@ def test_from_a_decision_on_the_topic_to_a_verified_outcome(
     assert (last.status, last.driver) == ("done", "kueue"), last
     assert last.observed is not None
     assert (last.observed.ready, last.observed.mix) == (4, decision.mix)
+    row = witnessed(bootstrap, "kueue")
+    assert (row.verbs, row.gang) == ({"Scale": (1, 1)}, (1, 1))
 
 
 def test_the_rights_that_are_shipped_are_the_calls_that_are_made(queues: Queues) -> None:
