@@ -110,6 +110,17 @@ def pytest_make_collect_report() -> Generator[None, pytest.CollectReport, pytest
     return report
 
 
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Print what platforms were seen to do in this run, beside what they promise."""
+    seen = sys.modules.get("tests.actuators.rows")
+    lines = [" | ".join(cell.replace("\n", ", ") for cell in row) for row in seen.table()] if seen else []
+    if lines:
+        terminalreporter.section("platforms, as observed")
+        terminalreporter.write_line("driver | for | can | dry run | victims | checkpoint | rollback | gang | effect")
+        for line in sorted(lines):
+            terminalreporter.write_line(line)
+
+
 def _refuse_skip(report: pytest.TestReport | pytest.CollectReport) -> None:
     if report.skipped and os.environ.get(NO_SKIP_VARIABLE) == "1":
         why = report.longrepr[2] if isinstance(report.longrepr, tuple) else report.longrepr

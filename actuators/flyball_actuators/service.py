@@ -70,5 +70,5 @@ def run_actuator(
 
 def _platforms(settings: ActuatorConfig, session: Session, platform: Platform | None) -> Platforms:
     if platform is None:
-        return make_platforms(settings, session.replicas, session.busy)
+        return make_platforms(settings, session.replicas, session.busy, session.declared)
     return Platforms([Served(("*",), platform, _POLL_S)], live=settings.mode == "live")

@@ -4,6 +4,7 @@ import logging
 import os
 import socket
 from collections.abc import Collection, Iterable, Mapping
+from fnmatch import fnmatchcase
 from pathlib import Path
 from threading import Event
 
@@ -17,7 +18,7 @@ from flyball_actuators.world import PowerLimits, WorldReader, WorldTables
 from flyball_contracts.codec import record_message
 from flyball_contracts.config import KafkaConfig
 from flyball_contracts.kafka import Settings, consumer_settings, producer_settings
-from flyball_contracts.records import AnyDecision, Outcome, Pool, Stop
+from flyball_contracts.records import AnyDecision, Outcome, Pool, Stop, WorkloadSpec
 from flyball_contracts.topics import CONTROLS, INVENTORY, WORKLOADS
 
 _LOG = logging.getLogger(__name__)
@@ -116,6 +117,12 @@ class Session:
     def busy(self, cell: str) -> frozenset[str]:
         """Nodes of a cell on which something runs, as the inventories show them."""
         return self._tables.busy(cell)
+
+    def declared(self, workload: str) -> WorkloadSpec | None:
+        """What is declared of a workload, unless people have stopped its cell."""
+        spec = self._tables.declared(workload)
+        halted = spec is not None and any(fnmatchcase(spec.cell, stop.cell) for stop in self._tables.stops)
+        return None if halted else spec
 
     def declare(self, pools: Iterable[Pool]) -> None:
         """Tell others which machines may be bought."""

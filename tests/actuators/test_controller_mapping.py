@@ -186,6 +186,8 @@ TEMPLATE = {"spec": {"containers": [container(4)]}}
             {"replicatedJobs": [{"replicas": 2, "template": {"spec": {"parallelism": 2, "template": TEMPLATE}}}]},
             (8.0, 2),
         ),
+        ("TrainJob", {"trainer": {"numNodes": 4, "resourcesPerNode": container(8)["resources"]}}, (8.0, 4)),
+        ("VolcanoJob", {"tasks": [{"replicas": 3, "template": TEMPLATE}, {"template": TEMPLATE}]}, (4.0, 4)),
         ("InferenceService", {"predictor": {"minReplicas": 2, "model": container(1)}}, (1.0, 2)),
     ],
 )

@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Protocol
 
 from tests.actuators.loop import PARTITIONS, config_for, ended, of, publish, read_all, running, said, wait_for
+from tests.actuators.rows import witnessed
 from tests.actuators.samples import CELL, NOW, S, scale
 from tests.clouds.buying import buy
 
@@ -66,6 +67,7 @@ def carried_out_by_the_service(
     out = of(bootstrap, "out", "done")
     assert (out.driver, out.effect and out.effect.cost_usd_per_hour) == (entry.driver, 2 * pool.price_usd_per_hour)
     assert said(bootstrap, "work")[0].startswith("refused")
+    assert witnessed(bootstrap, entry.driver).verbs == {"Scale": (3, 3)}
     (value, headers), *_ = read_all(bootstrap, POOLS.name)
     declared = decode_message(POOLS.name, value, headers)
     assert isinstance(declared, Pool)

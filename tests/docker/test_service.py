@@ -7,6 +7,7 @@ from tempfile import TemporaryDirectory
 
 import pytest
 from tests.actuators.loop import PARTITIONS, config_for, ended, of, publish, running, said, wait_for
+from tests.actuators.rows import witnessed
 from tests.actuators.samples import preempt, scale, spec
 from tests.docker.engine import DockerEngine
 from tests.docker.gate import forward
@@ -45,3 +46,4 @@ def test_containers_follow_decisions(
     for decision in ("up", "down"):
         assert said(bootstrap, decision)[:3] == ["accepted", "running", "done"]
     assert of(bootstrap, "up", "running").driver == "docker"
+    assert witnessed(bootstrap, "docker").verbs == {"Preempt": (1, 1), "Scale": (1, 1)}

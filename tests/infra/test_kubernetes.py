@@ -13,9 +13,11 @@ from flyball_contracts.config import Config, parse_config
 FILE = Path(__file__).resolve().parents[2] / "infra" / "kubernetes" / "agent.yaml"
 OBJECTS: list[dict[str, Any]] = list(yaml.safe_load_all(FILE.read_text()))
 RIGHTS: list[dict[str, Any]] = list(yaml.safe_load_all(FILE.with_name("actuator.yaml").read_text()))
+QUEUE: list[dict[str, Any]] = list(yaml.safe_load_all(FILE.with_name("kueue.yaml").read_text()))
+NODES: list[dict[str, Any]] = list(yaml.safe_load_all(FILE.with_name("karpenter.yaml").read_text()))
 CONTROLLER: list[dict[str, Any]] = list(yaml.safe_load_all(FILE.with_name("controller.yaml").read_text()))
 POLICIES: list[dict[str, Any]] = list(yaml.safe_load_all(FILE.with_name("crds.yaml").read_text()))
-ALL = [*OBJECTS, *RIGHTS, *CONTROLLER, *POLICIES]
+ALL = [*OBJECTS, *RIGHTS, *QUEUE, *NODES, *CONTROLLER, *POLICIES]
 BY_KIND = {one["kind"]: one for one in OBJECTS}
 POD: dict[str, Any] = BY_KIND["DaemonSet"]["spec"]["template"]["spec"]
 (AGENT,) = cast("list[dict[str, Any]]", POD["containers"])

@@ -8,6 +8,8 @@ import pytest
 from tests.conftest import NO_SKIP_VARIABLE, ROOT
 from tests.kubernetes.cluster import Cluster
 from tests.kubernetes.controlplane import ControlPlane, missing
+from tests.kubernetes.delegation.karpenter import karpenter_folder
+from tests.kubernetes.delegation.kueue import kueue_folder
 from tests.kubernetes.helm.chart import helm_program
 
 VARIABLE = "FLYBALL_CONTROLPLANE"
@@ -19,15 +21,21 @@ REAL = (
     "helm/test_path.py",
     "test_controller.py",
     "autoscalers/test_keda.py",
+    "delegation/test_karpenter.py",
+    "delegation/test_kueue.py",
     "test_loop.py",
     "test_platform.py",
     "test_rights.py",
     "test_saga.py",
     "test_service.py",
+    "delegation/test_training.py",
     "test_trial.py",
 )
-NO_HELM = os.environ.get(NO_SKIP_VARIABLE) == "1" and helm_program() is None
-collect_ignore = [*REAL] if ABSENT else ["helm/test_chart.py", "helm/test_path.py"] if NO_HELM else []
+NO_SKIP = os.environ.get(NO_SKIP_VARIABLE) == "1"
+NO_HELM = ["helm/test_chart.py", "helm/test_path.py"] if NO_SKIP and helm_program() is None else []
+NO_KUEUE = ["delegation/test_kueue.py", "delegation/test_training.py"] if NO_SKIP and kueue_folder() is None else []
+NO_KARPENTER = ["delegation/test_karpenter.py"] if NO_SKIP and karpenter_folder() is None else []
+collect_ignore = [*REAL] if ABSENT else [*NO_HELM, *NO_KUEUE, *NO_KARPENTER]
 
 
 @pytest.fixture(scope="session")

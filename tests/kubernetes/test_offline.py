@@ -91,6 +91,11 @@ SHOWN: list[tuple[str, Any, Any, tuple[int, int, int, bool]]] = [
     ("Job", {"parallelism": 4}, {"active": 4, "ready": 3}, (4, 3, 4, True)),
     ("Job", {"parallelism": 4, "suspend": True}, {}, (0, 0, 0, True)),
     ("JobSet", {"replicatedJobs": [{"replicas": 2}, {}]}, {}, (3, 0, 0, True)),
+    ("TrainJob", {"trainer": {"numNodes": 4}}, {"jobsStatus": [{"name": "node", "active": 1}]}, (4, 0, 4, True)),
+    ("TrainJob", {"trainer": {"numNodes": 4}}, {"jobsStatus": [{"name": "node", "ready": 1}]}, (4, 4, 4, True)),
+    ("TrainJob", {"suspend": True}, {}, (0, 0, 0, True)),
+    ("VolcanoJob", {"tasks": [{"replicas": 2}, {}]}, {"running": 2, "pending": 1}, (3, 2, 3, True)),
+    ("VolcanoJob", {"tasks": [{}]}, {"state": {"phase": "Aborting"}, "terminating": 1}, (0, 0, 1, False)),
     ("JobSet", {"replicatedJobs": [{}]}, {"replicatedJobsStatus": [{"ready": 1}]}, (1, 1, 1, True)),
 ]
 

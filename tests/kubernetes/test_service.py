@@ -7,6 +7,7 @@ from pathlib import Path
 import msgspec
 import pytest
 from tests.actuators.loop import PARTITIONS, config_for, ended, of, publish, running, said
+from tests.actuators.rows import witnessed
 from tests.actuators.samples import NOW, inventory, migrate, preempt, scale, spec
 from tests.kubernetes.cluster import Cluster
 
@@ -64,3 +65,5 @@ def test_all_three_commands_reach_the_cluster(
         c for c in cluster.plane.calls() if c["verb"] == "update" and c["objectRef"]["namespace"] == cluster.namespace
     ]
     assert len(writes) == 1  # delivered twice, done once
+    row = witnessed(bootstrap, "kubernetes")
+    assert (row.verbs, row.gang) == ({"Migrate": (1, 1), "Preempt": (1, 1), "Scale": (1, 1)}, (1, 1))

@@ -7,6 +7,7 @@ from pathlib import Path
 import msgspec
 import pytest
 from tests.actuators.loop import PARTITIONS, config_for, ended, of, publish, running, said
+from tests.actuators.rows import witnessed
 from tests.actuators.samples import NOW, inventory, migrate, preempt, scale, spec
 from tests.slurm.cluster import SlurmCluster
 
@@ -47,3 +48,4 @@ def test_all_three_commands_reach_slurm(
     assert cluster.show(spare)["JobState"] == "RUNNING"
     assert cluster.show(chat)["NodeList"] not in (node, "")
     assert "flyball move" in cluster.state(node)
+    assert witnessed(bootstrap, "slurm").verbs == {"Migrate": (1, 1), "Preempt": (1, 1), "Scale": (1, 1)}

@@ -18,7 +18,8 @@ from flyball_contracts.ids import NS_PER_S
 from flyball_contracts.records import WorkloadSpec
 
 _OTHERS = {ANNOTATION, *(PREFIX + word for word in ("server", "work", "cordoned-for"))}
-_BY_OBJECT = {"Job": "training", "JobSet": "training"}
+_JOBS = ("Job", "JobSet", "TrainJob", "VolcanoJob")
+_GANGS = ("JobSet", "TrainJob", "VolcanoJob")
 
 
 class Kind(NamedTuple):
@@ -114,7 +115,7 @@ def spec_of(declared: Declared, layers: Sequence[Mapping[str, Any]], cell: str) 
     counts from the object's creation. Raises :class:`ValueError` that says what to correct.
     """
     fields: dict[str, Any] = {
-        "kind": _BY_OBJECT.get(declared.kind, "inference"),
+        "kind": "training" if declared.kind in _JOBS else "inference",
         "gpus_per_replica": declared.gpus,
         **fields_on(declared),
     }
@@ -124,7 +125,7 @@ def spec_of(declared: Declared, layers: Sequence[Mapping[str, Any]], cell: str) 
         if str(fields.get("interruptible", "")).lower() == "true":
             raise ValueError("interruptible needs limits of the replicas to come back to; set max_replicas")
         fields |= {"min_replicas": declared.replicas, "max_replicas": declared.replicas}
-    if declared.kind == "JobSet":
+    if declared.kind in _GANGS:
         fields.setdefault("gang_size", max(1, declared.replicas))  # it goes and stops as a whole
     name = declared.workload if declared.annotated else "unnamed"
     try:
@@ -177,6 +178,21 @@ def _jobs(thing: Object) -> tuple[float, int]:
     return total / max(1, count), count
 
 
+def _trained(thing: Object) -> tuple[float, int]:
+    """What its runtime asks for is not in a TrainJob; it may say otherwise for each node."""
+    trainer: Object = thing["spec"].get("trainer") or {}
+    resources: Object = trainer.get("resourcesPerNode") or {}
+    return _gpus({"containers": [{"resources": resources}]}), trainer.get("numNodes", 1)
+
+
+def _tasks(thing: Object) -> tuple[float, int]:
+    """A replica is a pod; they share the GPUs of all tasks alike."""
+    tasks: list[Object] = thing["spec"].get("tasks") or []
+    count = sum(task.get("replicas", 1) for task in tasks)
+    total = sum(_gpus(task["template"]["spec"]) * task.get("replicas", 1) for task in tasks)
+    return total / max(1, count), count
+
+
 def _service(thing: Object) -> tuple[float, int]:
     predictor: Object = thing["spec"].get("predictor") or {}
     containers = [*(predictor.get("containers") or ()), *([predictor["model"]] if predictor.get("model") else ())]
@@ -189,6 +205,8 @@ SIZES: dict[str, Callable[[Object], tuple[float, int]]] = {
     "LeaderWorkerSet": _groups,
     "Job": _job,
     "JobSet": _jobs,
+    "TrainJob": _trained,
+    "VolcanoJob": _tasks,
     "InferenceService": _service,
 }
 KINDS = (

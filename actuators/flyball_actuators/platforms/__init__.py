@@ -1,7 +1,8 @@
 """Platforms carry out decisions; each cell has the first one of the configuration whose pattern matches it."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from fnmatch import fnmatchcase
+from pathlib import Path
 from typing import NamedTuple
 
 from flyball_actuators.platforms.autoscaler import AutoscalerPlatform as AutoscalerPlatform
@@ -13,6 +14,7 @@ from flyball_actuators.platforms.base import (
     Platform as Platform,
     PlatformError as PlatformError,
     Progress as Progress,
+    Promises as Promises,
     Rejected as Rejected,
     Running as Running,
     Serving as Serving,
@@ -21,42 +23,52 @@ from flyball_actuators.platforms.base import (
 )
 from flyball_actuators.platforms.docker import DockerPlatform as DockerPlatform
 from flyball_actuators.platforms.inventory import InventoryPlatform as InventoryPlatform, Seen as Seen
+from flyball_actuators.platforms.karpenter import Keep, platform as karpenter
 from flyball_actuators.platforms.kubernetes import KubernetesPlatform as KubernetesPlatform
+from flyball_actuators.platforms.kueue import KueuePlatform as KueuePlatform
 from flyball_actuators.platforms.live import check_live
-from flyball_actuators.platforms.pools import CLOUDS as CLOUDS, Busy as Busy, cloud, pools_of as pools_of
+from flyball_actuators.platforms.pools import CLOUDS as CLOUDS, POOLED, Busy as Busy, cloud, pools_of as pools_of
 from flyball_actuators.platforms.simulated import SimulatedPlatform as SimulatedPlatform
 from flyball_actuators.platforms.slurm import SlurmPlatform as SlurmPlatform, power_pools
 from flyball_actuators.platforms.states import expected_of as expected_of
 from flyball_actuators.platforms.webhook import WebhookPlatform as WebhookPlatform, token_of
 from flyball_contracts.config import ActuatorConfig, PlatformConfig
 from flyball_contracts.errors import ConfigError
-from flyball_contracts.records import AnyDecision
-from flyball_contracts.records.pools import pool_of
+from flyball_contracts.records import AnyDecision, WorkloadSpec
+from flyball_contracts.records.pools import covered, pool_of
 
+Declared = Callable[[str], WorkloadSpec | None]
+"""What is declared of a workload, ``None`` where nothing is."""
 _NOTHING = PlatformConfig()
 POLL_S = _NOTHING.poll_s
+CLUSTERS = ("kubernetes", "autoscaler", "kueue", "karpenter")
 _KEYS = {
     "url": ("simulated", "webhook", "docker", *CLOUDS),
     "token_env": ("webhook",),
-    "kubeconfig": ("kubernetes", "autoscaler"),
-    "namespaces": ("kubernetes", "autoscaler"),
+    "kubeconfig": CLUSTERS,
+    "namespaces": CLUSTERS,
+    "queue": ("kueue",),
     "conf": ("slurm",),
     "partitions": ("slurm",),
     "scaler": ("autoscaler",),
     "region": ("aws",),
     "account": ("gcp", "azure"),
-    "pools": (*CLOUDS, "slurm"),
-    "budget_usd_per_hour": (*CLOUDS, "slurm"),
+    "pools": (*POOLED, "slurm"),
+    "budget_usd_per_hour": (*POOLED, "slurm"),
 }
 """Keys of a platform that some drivers alone use."""
 
 
 class Served(NamedTuple):
-    """A platform, the cells that it runs as glob patterns, and how often what is under way is looked at."""
+    """A platform, the cells that it runs as glob patterns, and how often what is under way is looked at.
+
+    Where there are ``workloads``, patterns too, it is for those alone.
+    """
 
     cells: tuple[str, ...]
     platform: Platform
     poll_s: float
+    workloads: tuple[str, ...] = ("*",)
 
 
 class Platforms:
@@ -75,6 +87,7 @@ class Platforms:
                 for served in self._served
                 if subject in served.platform.capabilities.about
                 and any(fnmatchcase(decision.cell, pattern) for pattern in served.cells)
+                and any(fnmatchcase(decision.workload, pattern) for pattern in served.workloads)
             ),
             None,
         )
@@ -107,18 +120,34 @@ class Platforms:
         return ", ".join(f"{s.platform.name} for {'|'.join(s.cells)}" for s in self._served) or "none"
 
 
-def make_platforms(config: ActuatorConfig, seen: Seen, busy: Busy = lambda _: frozenset()) -> Platforms:
+def make_platforms(
+    config: ActuatorConfig,
+    seen: Seen,
+    busy: Busy = lambda _: frozenset(),
+    declared: Declared = lambda _: None,
+) -> Platforms:
     """The platforms of a configuration; ``seen`` gives the replicas that inventories show, ``busy`` the nodes in use.
+
+    ``declared`` gives what is declared of a workload.
 
     In dry run, cells that no entry names are planned on the inventories. Raises :class:`ConfigError`, also where mode
     live is not asked for knowingly.
     """
     check_live(config)
+
+    def keep(workload: str) -> WorkloadSpec | None:
+        """What a platform may act on between decisions, by the rules for decisions."""
+        stopped = config.kill_switch and Path(config.kill_switch).exists()
+        if config.mode != "live" or stopped or not covered(workload, config.allow or ()):
+            return None
+        return declared(workload)
+
     served: list[Served] = []
     try:
         for i, entry in enumerate(config.platforms):
             where = f"actuator.platforms[{i}]"
-            served.append(_served(entry, where, seen, busy))
+            platform = _platform(entry, where, seen, busy, keep, live=config.mode == "live")
+            served.append(Served(entry.cells, platform, entry.poll_s, entry.workloads))
             if entry.driver == "slurm" and entry.pools:
                 served.append(Served(entry.cells, power_pools(entry, where), entry.poll_s))
     except Exception:
@@ -129,7 +158,7 @@ def make_platforms(config: ActuatorConfig, seen: Seen, busy: Busy = lambda _: fr
     return Platforms(served, live=config.mode == "live")
 
 
-def _served(entry: PlatformConfig, where: str, seen: Seen, busy: Busy) -> Served:
+def _platform(entry: PlatformConfig, where: str, seen: Seen, busy: Busy, keep: Keep, *, live: bool) -> Platform:
     for key, drivers in _KEYS.items():
         if getattr(entry, key) != getattr(_NOTHING, key) and entry.driver not in drivers:
             raise ConfigError(
@@ -137,18 +166,21 @@ def _served(entry: PlatformConfig, where: str, seen: Seen, busy: Busy) -> Served
                 f"{' or '.join(drivers)}"
             )
     if entry.driver in CLOUDS:
-        return Served(entry.cells, cloud(entry, where, busy), entry.poll_s)
+        return cloud(entry, where, busy)
+    if entry.driver == "karpenter":
+        return karpenter(entry, where, keep)
     if entry.driver == "autoscaler":
-        return Served(entry.cells, AutoscalerPlatform(entry, where), entry.poll_s)
+        return AutoscalerPlatform(entry, where)
     if entry.driver == "kubernetes":
-        return Served(entry.cells, KubernetesPlatform(entry, where), entry.poll_s)
+        return KubernetesPlatform(entry, where)
+    if entry.driver == "kueue":
+        return KueuePlatform(entry, where, live=live)
     if entry.driver == "slurm":
-        return Served(entry.cells, SlurmPlatform(entry, where), entry.poll_s)
+        return SlurmPlatform(entry, where)
     if entry.driver == "docker":
-        return Served(entry.cells, DockerPlatform(entry, where), entry.poll_s)
+        return DockerPlatform(entry, where)
     if entry.driver == "inventory":
-        return Served(entry.cells, InventoryPlatform(seen), entry.poll_s)
+        return InventoryPlatform(seen)
     if entry.driver == "webhook":
-        token = token_of(entry, where)
-        return Served(entry.cells, WebhookPlatform(entry.url, entry.timeout_s, where, token=token), entry.poll_s)
-    return Served(entry.cells, SimulatedPlatform(entry.url, entry.timeout_s, where), entry.poll_s)
+        return WebhookPlatform(entry.url, entry.timeout_s, where, token=token_of(entry, where))
+    return SimulatedPlatform(entry.url, entry.timeout_s, where)

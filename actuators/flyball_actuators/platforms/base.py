@@ -19,17 +19,35 @@ class PlatformError(TransportError):
     """The platform did not answer, or not in its own language: what became of the call is not known."""
 
 
+class Promises(NamedTuple):
+    """How a platform does what it can do.
+
+    A dry run is judged by the ``platform`` itself, or by the ``driver`` on the real state. With ``victims`` the
+    replicas that a decision names are those that go. A checkpoint is ``confirmed`` by the replica before it goes, made
+    by the ``platform``, or the replica is only ``asked`` for it. With ``rollback`` what fails is taken back up to a
+    point of no return; with ``gang`` replicas that belong together start and stop together.
+    """
+
+    dry_run: Literal["platform", "driver"] = "driver"
+    victims: bool = False
+    checkpoint: Literal["confirmed", "platform", "asked", "none"] = "none"
+    rollback: bool = False
+    gang: bool = False
+
+
 class Capabilities(NamedTuple):
     """What a platform can do.
 
     ``kinds`` are the decisions that it can carry out; none: it can only plan. With ``tracks`` it knows operations by
     the id of their decision: the same id submitted again changes nothing more, and :meth:`Platform.find` tells
     whether it was ever submitted. ``about`` are the subjects that it is for: workloads, pools of machines, or both.
+    ``promises`` say how it does what it can.
     """
 
     kinds: frozenset[str]
     tracks: bool
     about: frozenset[Subject] = frozenset({"workload"})
+    promises: Promises = Promises()
 
 
 class Handle(msgspec.Struct, frozen=True, kw_only=True):

@@ -15,6 +15,7 @@ from flyball_actuators.platforms.base import (
     Handle,
     PlatformError,
     Progress,
+    Promises,
     Rejected,
     Running,
     Superseded,
@@ -55,7 +56,11 @@ class WebhookPlatform:
     """
 
     name = "webhook"
-    capabilities = Capabilities(kinds=frozenset({"Scale", "Migrate", "Preempt"}), tracks=True)
+    capabilities = Capabilities(
+        kinds=frozenset({"Scale", "Migrate", "Preempt"}),
+        tracks=True,
+        promises=Promises(dry_run="platform", victims=True),
+    )
 
     def __init__(self, url: str, timeout_s: float, where: str = "platform", *, token: str = "") -> None:
         parts = checked(url, where, _EXAMPLE)

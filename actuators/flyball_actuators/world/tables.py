@@ -59,6 +59,11 @@ class WorldTables:
         """Nodes of a cell on which a replica runs."""
         return frozenset(node for replicas in self._where().get(cell, {}).values() for node in replicas.values())
 
+    def declared(self, workload: str) -> WorkloadSpec | None:
+        """What is declared of a workload; other threads may ask."""
+        spec = self._workloads.get(workload)
+        return None if spec is None or spec.removed else spec
+
     def usd_per_gpu_hour(self, cell: str, workload: str) -> float | None:
         """What a GPU costs on the nodes where a workload runs, else on all of its cell; ``None`` where nobody says."""
         homes = set(self.replicas(cell, workload).values())

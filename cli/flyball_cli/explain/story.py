@@ -88,6 +88,14 @@ def read_insights(kafka: KafkaConfig, kind: type[R], since_s: float) -> list[R]:
         return [r.record for r in _read(consumer, INSIGHTS, from_ms) if isinstance(r.record, kind)]
 
 
+def read_sent(kafka: KafkaConfig, since_s: float) -> tuple[list[AnyDecision], list[Outcome]]:
+    """Decisions and outcomes that were sent in the last ``since_s`` seconds; raises :class:`TransportError`."""
+    from_ms = round((time.time() - since_s) * 1e3)
+    with _reading(kafka) as consumer:
+        decisions = [r.record for r in _read(consumer, DECISIONS, from_ms)]
+        return decisions, [r.record for r in _read(consumer, OUTCOMES, from_ms)]
+
+
 @contextmanager
 def _reading(kafka: KafkaConfig) -> Generator[Consumer]:
     settings: dict[str, Any] = {

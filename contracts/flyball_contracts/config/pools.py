@@ -1,10 +1,11 @@
 """Configuration of the machines that may be bought and returned."""
 
+from collections.abc import Mapping
 from typing import Annotated, Literal
 
 import msgspec
 
-from flyball_contracts.config.base import Count, NotNegative, Section
+from flyball_contracts.config.base import Count, NotNegative, Positive, Section
 
 PoolName = Annotated[
     str,
@@ -13,8 +14,16 @@ PoolName = Annotated[
     ),
 ]
 PoolKind = Literal[
-    "auto_scaling_group", "fleet", "node_group", "instance_group", "resize_request", "scale_set", "partition"
+    "auto_scaling_group",
+    "fleet",
+    "node_group",
+    "instance_group",
+    "resize_request",
+    "scale_set",
+    "node_pool",
+    "partition",
 ]
+_ALONE = ("auto_scaling_group", "fleet", "node_pool", "partition")  # nothing that they are in need be named
 
 
 class PoolConfig(Section, frozen=True, kw_only=True):
@@ -23,9 +32,11 @@ class PoolConfig(Section, frozen=True, kw_only=True):
     Of driver aws, ``kind`` is ``auto_scaling_group`` or ``node_group`` (in the EKS cluster ``within``), and
     ``resource`` its name, or ``fleet``, and ``resource`` the launch template of its machines. Of gcp it is
     ``instance_group`` or ``resize_request``, both on a managed instance group of the zone ``within``; of azure
-    ``scale_set``, in the resource group ``within``; of slurm ``partition``, whose nodes Slurm turns off and on.
-    ``zones`` are availability zones, or subnets of a fleet. A machine is of ``instance_type`` and counts
-    ``price_usd_per_hour``; there are never to be fewer than ``min_machines``, or more than ``max_machines``.
+    ``scale_set``, in the resource group ``within``; of slurm ``partition``, whose nodes Slurm turns off and on. Of
+    karpenter it is ``node_pool``, and ``per_machine`` what each
+    machine counts against the limits of that NodePool, such as ``nvidia.com/gpu: 8``. ``zones`` are availability zones,
+    or subnets of a fleet. A machine is of ``instance_type`` and counts ``price_usd_per_hour``; there are never to be
+    fewer than ``min_machines``, or more than ``max_machines``.
     """
 
     name: PoolName
@@ -35,6 +46,7 @@ class PoolConfig(Section, frozen=True, kw_only=True):
     max_machines: Count
     price_usd_per_hour: NotNegative
     within: str = ""
+    per_machine: Mapping[str, Positive] = {}
     market: Literal["on_demand", "spot"] = "on_demand"
     zones: tuple[str, ...] = ()
     min_machines: Annotated[int, msgspec.Meta(ge=0)] = 0
@@ -45,5 +57,9 @@ class PoolConfig(Section, frozen=True, kw_only=True):
             raise ValueError(f"min_machines is {self.min_machines} and max_machines {self.max_machines}; swap them")
         if not self.resource or not self.instance_type:
             raise ValueError("resource or instance_type is empty; name what holds the machines, and their type")
-        if self.kind not in ("auto_scaling_group", "fleet", "partition") and not self.within:
+        if (self.kind == "node_pool") != bool(self.per_machine):
+            raise ValueError(
+                "per_machine: a node_pool, and nothing else, has it: what a machine counts, such as nvidia.com/gpu: 8"
+            )
+        if self.kind not in _ALONE and not self.within:
             raise ValueError(f"within is empty; a {self.kind} is in a cluster, a zone or a resource group: name it")

@@ -22,6 +22,7 @@ from flyball_contracts.config.feeds import AnyFeed
 from flyball_contracts.config.keys import DecisionKey
 from flyball_contracts.config.policies import GuardPolicy
 from flyball_contracts.config.pools import PoolConfig
+from flyball_contracts.config.queue import QueueConfig
 from flyball_contracts.config.rightsizing import RightsizingConfig
 from flyball_contracts.config.workload import WorkloadsConfig
 from flyball_contracts.topics import TOPICS
@@ -222,7 +223,9 @@ class PlatformConfig(Section, frozen=True):
     ``kubeconfig`` names as its current one (empty: the cluster of the actuator's own pod). ``slurm``
     commands the jobs in ``partitions`` of the cluster whose slurm.conf is ``conf`` (empty: the machine's own), and
     turns nodes on and off that are in ``pools``.
-    ``autoscaler`` tells the autoscalers in ``namespaces``, which ask at ``scaler``, and writes nothing. ``webhook`` is
+    ``autoscaler`` tells the autoscalers in ``namespaces``, which ask at ``scaler``, and writes nothing. ``kueue`` has
+    the jobs in ``namespaces`` started and stopped by Kueue, and answers its admission check as ``queue`` says.
+    Glob patterns in ``workloads`` leave all other workloads of the cells to the next entry. ``webhook`` is
     a server of your own behind ``url``, which is shown the bearer token in the variable ``token_env``. ``docker``
     commands the labelled containers of the engine behind the Unix socket ``url`` (empty: the usual one). An answer is
     waited for ``timeout_s``, and what is under way is looked at every ``poll_s``.
@@ -231,12 +234,16 @@ class PlatformConfig(Section, frozen=True):
     library finds of credentials; all other decisions of that cell go to another entry. ``region`` is that of aws,
     ``account`` the project of gcp or the subscription of azure, ``url`` an endpoint instead of the public one. All
     pools of the entry together may cost ``budget_usd_per_hour``; null: not said, which live does not take.
+    ``karpenter`` sets the limits of the NodePools of a cluster, named in ``pools`` likewise, and keeps pods in
+    ``namespaces`` from Karpenter while they must not be moved.
     """
 
     cells: tuple[str, ...] = ("*",)
     driver: Literal[
-        "inventory", "simulated", "kubernetes", "slurm", "autoscaler", "webhook", "docker", "aws", "gcp", "azure"
-    ] = "inventory"
+        "inventory", "simulated", "kubernetes", "slurm", "autoscaler", "kueue", "webhook", "docker", "aws", "gcp",
+        "azure", "karpenter",
+    ] = "inventory"  # fmt: skip
+    workloads: tuple[str, ...] = ("*",)
     url: str = ""
     token_env: str = ""
     kubeconfig: str = ""
@@ -244,6 +251,7 @@ class PlatformConfig(Section, frozen=True):
     conf: str = ""
     partitions: tuple[str, ...] = ()
     scaler: ScalerConfig = ScalerConfig()
+    queue: QueueConfig = QueueConfig()
     region: str = ""
     account: str = ""
     pools: tuple[PoolConfig, ...] = ()

@@ -7,7 +7,9 @@ from flyball_contracts.declared.fields import CARBON_FIELDS, POLICY_FIELDS, came
 from flyball_contracts.schema.json_schema import components
 
 GROUP, VERSION = "flyball.dev", "v1alpha1"
-TARGET_KINDS = ("Deployment", "StatefulSet", "LeaderWorkerSet", "Job", "JobSet", "InferenceService")
+TARGET_KINDS = (
+    "Deployment", "StatefulSet", "LeaderWorkerSet", "Job", "JobSet", "TrainJob", "VolcanoJob", "InferenceService",
+)  # fmt: skip
 Schema = dict[str, Any]
 _DROPPED = ("default", "title", "format", "additionalProperties", "required")
 _REF = "#/{name}"

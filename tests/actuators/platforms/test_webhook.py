@@ -12,6 +12,7 @@ import pytest
 from tests.actuators.carry_out import ended, submitted
 from tests.actuators.loop import config_for, outcomes, publish, running
 from tests.actuators.platform_server import PlatformServer
+from tests.actuators.rows import witnessed
 from tests.actuators.samples import CELL, migrate, preempt, scale, spec
 from tests.cli.shell import check_refused, flyball
 from tests.conftest import ROOT
@@ -91,6 +92,7 @@ def test_processes_follow_decisions_from_the_topic(
     assert [(last[id_].status, last[id_].driver) for id_ in ("more", "less")] == [("done", "webhook")] * 2
     assert (last["away"].status, last["away"].code) == ("refused", "unsupported")
     assert last["away"].detail == "it starts and ends processes, and knows no Migrate"
+    assert witnessed(bootstrap, "webhook").verbs == {"Preempt": (1, 1), "Scale": (1, 1)}
 
 
 def test_an_operation_is_known_after_a_restart_of_the_server(edge: Edge) -> None:

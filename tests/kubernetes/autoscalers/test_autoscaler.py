@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from tests.actuators.carry_out import ended, submitted
 from tests.actuators.loop import PARTITIONS, config_for, outcomes, publish, running
+from tests.actuators.rows import witnessed
 from tests.actuators.samples import preempt, scale, spec
 from tests.faults.stage import wait_until
 from tests.kubernetes.autoscalers.autoscaling import EXAMPLE, ROLE, Ground
@@ -245,6 +246,7 @@ def test_from_a_decision_on_the_topic_to_a_verified_outcome(
     assert (last.status, last.driver) == ("done", "autoscaler"), last
     assert last.observed is not None
     assert (last.observed.replicas, last.observed.ready) == (5, 5)
+    assert witnessed(bootstrap, "autoscaler").verbs == {"Scale": (1, 1)}
 
 
 def _settled(cluster: Cluster, path: str) -> tuple[int, Any]:

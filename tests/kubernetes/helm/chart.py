@@ -16,6 +16,8 @@ CHART = ROOT / "infra" / "helm" / "flyball"
 NAMESPACE, AGENTS = "flyball", "flyball-agents"
 EVERYTHING = (
     "--set", "kafka.bootstrap=kafka.kafka.svc:9092", "--set", "cell=eu-1", "--set", "actuator.namespaces={ml,apps}",
+    "--set", "actuator.kueue.namespaces={ml}", "--set", "actuator.kueue.workloads={train-*}",
+    "--set", "actuator.karpenter.rights=true", "--set", "actuator.karpenter.namespaces={ml}",
     "--set", "dashboard.enabled=true", "--set", "dashboard.tokenSecret.name=page", "--set", "kafka.secret=kafka-client",
     "--set", "worker.signingSecret=signing", "--set", "image.registry=registry.example.org/gpu",
     "--set", "networkPolicy.dashboardFrom[0].namespaceSelector.matchLabels.team=sre",

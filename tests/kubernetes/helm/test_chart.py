@@ -27,7 +27,7 @@ from tests.kubernetes.helm.chart import (
 from flyball_contracts.config import Config, parse_config
 
 pytestmark = pytest.mark.integration
-RIGHTS = ("actuator.yaml", "agent.yaml", "controller.yaml")
+RIGHTS = ("actuator.yaml", "agent.yaml", "controller.yaml", "karpenter.yaml", "kueue.yaml")
 
 
 @pytest.fixture(scope="module")
@@ -88,6 +88,10 @@ def test_the_rights_are_those_of_infra_kubernetes(whole: list[Object]) -> None:
     assert bound == {
         ("ClusterRoleBinding", "flyball-agent", ""): [("flyball-agent", AGENTS)],
         ("ClusterRoleBinding", "flyball-actuator-nodes", ""): [("flyball-actuator", NAMESPACE)],
+        ("ClusterRoleBinding", "flyball-kueue-check", ""): [("flyball-actuator", NAMESPACE)],
+        ("RoleBinding", "flyball-kueue", "ml"): [("flyball-actuator", NAMESPACE)],
+        ("ClusterRoleBinding", "flyball-karpenter", ""): [("flyball-actuator", NAMESPACE)],
+        ("RoleBinding", "flyball-keeper", "ml"): [("flyball-actuator", NAMESPACE)],
         ("ClusterRoleBinding", "flyball-controller", ""): [("flyball-controller", NAMESPACE)],
         ("ClusterRoleBinding", "flyball-controller-machines", ""): [("flyball-controller", NAMESPACE)],
         ("RoleBinding", "flyball-actuator", "ml"): [("flyball-actuator", NAMESPACE)],
@@ -120,7 +124,9 @@ def test_the_configuration_loads_and_is_what_the_values_say(helm: Helm, whole: l
         assert config.kafka.bootstrap == "kafka.kafka.svc:9092"
         assert config.agent.cell == config.controller.cell == "eu-1"
         assert config.actuator.mode == "dry_run"
-        (platform,) = config.actuator.platforms
+        queue, platform = config.actuator.platforms
+        assert (queue.driver, queue.namespaces, queue.workloads) == ("kueue", ("ml",), ("train-*",))
+        assert queue.queue.check == "flyball"
         assert (platform.driver, platform.cells, platform.namespaces) == ("kubernetes", ("eu-1",), ("ml", "apps"))
         assert config.worker.signing_key == "/etc/flyball-signing/signing.pem"
     over = helm.render(*EVERYTHING, "--set", "config.worker.sizing.policy=shadow_selection,config.agent.period_s=2")

@@ -12,6 +12,7 @@ from flyball_actuators.platforms.base import (
     Failed,
     Handle,
     Progress,
+    Promises,
     Rejected,
     Running,
     Superseded,
@@ -39,7 +40,9 @@ class DockerPlatform:
     """
 
     name = "docker"
-    capabilities = Capabilities(kinds=frozenset({"Scale", "Preempt"}), tracks=True)
+    capabilities = Capabilities(
+        kinds=frozenset({"Scale", "Preempt"}), tracks=True, promises=Promises(victims=True, checkpoint="platform")
+    )
 
     def __init__(self, entry: PlatformConfig, where: str = "platform", clock: Callable[[], int] = time.time_ns) -> None:
         self._engine = Engine(entry.url, entry.timeout_s, where)

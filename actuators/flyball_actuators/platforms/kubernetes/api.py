@@ -20,12 +20,16 @@ _GONE = 410
 
 
 class Answer(NamedTuple):
-    """What the server said; ``audit_id`` names the request in its audit log, ``version`` is that of a list."""
+    """What the server said; ``audit_id`` names the request in its audit log, ``version`` is that of a list.
+
+    ``rights`` is the manifest that grants what was asked.
+    """
 
     status: int
     body: Any
     audit_id: str
     version: str = ""
+    rights: str = RBAC
 
     @property
     def ok(self) -> bool:
@@ -44,10 +48,11 @@ class Answer(NamedTuple):
 class Api:
     """Calls one server with the credentials of a kubeconfig or, without one, of the pod's service account.
 
-    ``where`` names the entry of the configuration in errors. Raises :class:`ConfigError` without credentials.
+    ``where`` names the entry of the configuration in errors, ``rights`` the manifest that grants what is missing.
+    Raises :class:`ConfigError` without credentials.
     """
 
-    def __init__(self, kubeconfig: str, timeout_s: float, where: str) -> None:
+    def __init__(self, kubeconfig: str, timeout_s: float, where: str, rights: str = RBAC) -> None:
         try:
             config: Any = import_module("kubernetes.config")
             client: Any = import_module("kubernetes.client")
@@ -67,7 +72,7 @@ class Api:
         self.host: str = settings.host
         self._failure: Any = client.ApiException
         self._client: Any = client.ApiClient(settings)
-        self._timeout_s = timeout_s
+        self._timeout_s, self._rights = timeout_s, rights
 
     def get(self, path: str) -> Answer:
         """Read one object."""
@@ -108,7 +113,8 @@ class Api:
             if method != "GET":
                 note(method, _shown(path, query), f"no answer: {type(error).__name__}")
             raise PlatformError(f"{method} {self.host}{path}: {error}") from error
-        answer = Answer(status, _decoded(content), named.get("Audit-Id", "") if named else "")
+        audit_id = named.get("Audit-Id", "") if named else ""
+        answer = Answer(status, _decoded(content), audit_id, rights=self._rights)
         if method != "GET":
             note(method, _shown(path, query), status, answer.audit_id)
         if not status or (status in (401, 429) and status not in known) or status >= 500:
@@ -203,7 +209,7 @@ def refused(answer: Answer, what: str) -> Rejected:
     """Why the server did not do ``what``; it has changed nothing."""
     said = answer.message or f"HTTP {answer.status}"
     if answer.status == 403:
-        return Rejected("platform", f"{what} is not permitted: {said}; grant it as {RBAC} does")
+        return Rejected("platform", f"{what} is not permitted: {said}; grant it as {answer.rights} does")
     if answer.status == 404:
         return Rejected("unknown_target", f"{what}: {said}; is it still there?")
     if answer.status == 409:

@@ -13,10 +13,12 @@ from flyball_actuators.platforms.kubernetes.operation import Operation, manager,
 from flyball_actuators.platforms.kubernetes.pods import pod_path, pods_of, written_by
 from flyball_actuators.platforms.kubernetes.saga import MARK, marked, patience_s, prepared, taken_back, takes_part
 from flyball_actuators.platforms.kubernetes.targets import Target, version_of
+from flyball_actuators.platforms.kubernetes.volcano import commanded
 from flyball_actuators.platforms.states import expected_of
 from flyball_contracts.records import Preempt, Scale, SubjectState
 
 COST = "controller.kubernetes.io/pod-deletion-cost"
+QUEUE = "kueue.x-k8s.io/queue-name"
 _FIRST_TO_GO = "-1000000"
 _TRIES = 8
 GIVE_UP_S = 900.0
@@ -45,7 +47,7 @@ def count(
     answer = _set(api, target, thing, wanted, victims, query)
     if isinstance(answer, Rejected):
         return answer
-    operation = count_of(decision, target, thing)
+    operation = count_of(decision, target, thing, now_ns)
     return Handle(
         operation="" if dry_run else operation.encode(),
         expected=expected_of(decision, SubjectState()),
@@ -53,10 +55,18 @@ def count(
     )
 
 
-def count_of(decision: Scale | Preempt, target: Target, thing: Object) -> Operation:
+def count_of(decision: Scale | Preempt, target: Target, thing: Object, now_ns: int) -> Operation:
     """The operation that sets a controller to the number of replicas that a decision asks for."""
+    until_ns = now_ns + round(GIVE_UP_S * _NS) if target.of.lever == "command" else 0
     frees = decision.replicas < decision.replicas_before
-    return operation_of("count", decision, target, thing, replicas=decision.replicas, frees=frees)
+    return operation_of("count", decision, target, thing, replicas=decision.replicas, frees=frees, until_ns=until_ns)
+
+
+def stands(thing: Object, target: Target, decision: str, replicas: int) -> bool:
+    """Whether an object shows that a decision was carried out: its mark or, where there can be none, its number."""
+    if target.of.lever == "command":
+        return target.of.show(thing).replicas == replicas
+    return written_by(thing, manager(decision))
 
 
 def watch_count(api: Api, operation: Operation, now_ns: int) -> Progress:
@@ -69,10 +79,14 @@ def watch_count(api: Api, operation: Operation, now_ns: int) -> Progress:
         return Failed(f"unknown outcome: {refused(answer, f'reading {target}').detail}")
     shown = target.of.show(answer.body)
     state = SubjectState(replicas=shown.replicas, ready=shown.ready, suspended=shown.suspended)
-    if operation.pods and not written_by(answer.body, manager(operation.decision)):
+    if operation.pods and not stands(answer.body, target, operation.decision, operation.replicas):
         return _prepare(api, operation, answer.body, state, now_ns)
     if shown.finished:
         return Superseded(f"{target} has ended by itself", state)
+    if shown.replicas != operation.replicas and target.of.lever == "command":
+        if now_ns < operation.until_ns:
+            return Running(f"Volcano is told, and has not done anything about {target} yet")
+        return Failed(f"Volcano has done nothing about {target} for {GIVE_UP_S:.0f} s; does its controller run?", state)
     if shown.replicas != operation.replicas:
         return Superseded(f"{target} is set to {shown.replicas} replicas by {_writer(answer.body)}", state)
     wanted = operation.replicas
@@ -104,7 +118,7 @@ def find_begun(
 def _operation(decision: Scale | Preempt, target: Target, thing: Object, pods: list[Object], now_ns: int) -> Operation:
     checkpoint = isinstance(decision, Preempt) and decision.checkpoint
     return msgspec.structs.replace(
-        count_of(decision, target, thing),
+        count_of(decision, target, thing, now_ns),
         pods=names_of(pods),
         pod=" ".join(_victims(decision)),
         checkpoint=checkpoint,
@@ -194,8 +208,14 @@ def _possible(target: Target, thing: Object, wanted: int, victims: tuple[str, ..
     shown = target.of.show(thing)
     if shown.finished:
         return Rejected("conflict", f"{target} has ended; start it anew, or remove the workload")
+    if QUEUE in (thing["metadata"].get("labels") or {}):
+        return Rejected(
+            "conflict",
+            f"Kueue starts and stops {target}, and would take back what is written; name its workload in `workloads` "
+            "of an entry with driver kueue",
+        )
     whole = target.of.show({**thing, "spec": {**thing["spec"], "suspend": False}}).replicas
-    if target.of.lever == "suspend" and wanted not in (0, whole):
+    if target.of.lever in ("suspend", "command") and wanted not in (0, whole):
         return Rejected(
             "unsupported", f"{target} can be suspended and resumed, not resized; ask for all replicas or none"
         )
@@ -228,6 +248,8 @@ def _written(
                 "spec": {"replicas": wanted},
             }
             answer = api.call("PUT", f"{target.path}/scale", body, query, JSON)
+        elif target.of.lever == "command":
+            return commanded(api, target, thing, wanted, query)
         else:
             spec: dict[str, Any] = {"suspend": wanted == 0}
             if wanted and target.of.lever == "parallelism":

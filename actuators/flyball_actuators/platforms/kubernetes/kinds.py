@@ -3,12 +3,15 @@
 from collections.abc import Callable
 from typing import Any, Literal, NamedTuple
 
-Lever = Literal["scale", "parallelism", "suspend"]
-"""What sets the number: the scale subresource, a Job's parallelism, or nothing but stop and go."""
+Lever = Literal["scale", "parallelism", "suspend", "command"]
+"""What sets the number: the scale subresource, a Job's parallelism, or nothing but stop and go, by a field of the
+object or by a Command to Volcano."""
 Object = dict[str, Any]
 
 
 _LAST = ("Complete", "Completed", "Failed")
+_STOPPED = ("Aborting", "Aborted")
+_ENDED = ("Completing", "Completed", "Terminating", "Terminated", "Failed")
 
 
 def status_of(thing: Object) -> Object:
@@ -21,6 +24,12 @@ def note_of(thing: Object, key: str) -> str:
     """One of its annotations, or empty."""
     notes: dict[str, str] = thing["metadata"].get("annotations") or {}
     return notes.get(key, "")
+
+
+def phase_of(thing: Object) -> str:
+    """The phase of a Volcano Job, empty while it has none."""
+    state: Object = status_of(thing).get("state") or {}
+    return str(state.get("phase", ""))
 
 
 def owner_of(thing: Object) -> Object:
@@ -55,6 +64,8 @@ class Kind(NamedTuple):
     resource: str
     lever: Lever
     show: Callable[[Object], Shown]
+    label: str = ""
+    """The label by which its pods name it; empty: they are found by its selector."""
 
     def path(self, namespace: str, name: str = "") -> str:
         """Path of an object, or of the list of those in a namespace."""
@@ -89,18 +100,49 @@ def _jobs(thing: Object) -> Shown:
     return Shown(replicas, ready, max(ready, active), True, suspended, _ended(status))
 
 
+def _trained(thing: Object) -> Shown:
+    """A TrainJob's replicas are its nodes; it tells of them all at once, as one job of its JobSet."""
+    spec = thing["spec"]
+    parts: list[Object] = status_of(thing).get("jobsStatus") or []
+    trainer: Object = spec.get("trainer") or {}
+    nodes = int(trainer.get("numNodes", 1))
+    suspended = bool(spec.get("suspend"))
+    ready = nodes if any(part.get("name") == "node" and part.get("ready") for part in parts) else 0
+    present = nodes if any(part.get("active") or part.get("ready") for part in parts) else 0
+    replicas = 0 if suspended else nodes
+    return Shown(replicas, ready, present, True, suspended, _ended(status_of(thing)))
+
+
+def _aborted(thing: Object) -> Shown:
+    """A Volcano Job is what its phase says; ``suspend: False`` in its spec shows it as if it were not stopped."""
+    status, spec = status_of(thing), thing["spec"]
+    phase, tasks = phase_of(thing), spec.get("tasks") or ()
+    stopped = phase in _STOPPED and spec.get("suspend") is not False
+    replicas = 0 if stopped else sum(task.get("replicas", 1) for task in tasks)
+    running, others = status.get("running") or 0, (status.get("pending") or 0) + (status.get("terminating") or 0)
+    return Shown(replicas, running, running + others, phase != "Aborting", stopped, phase in _ENDED)
+
+
 def _ended(status: Object) -> bool:
     conditions: list[Object] = status.get("conditions") or []
     return any(c.get("type") in _LAST and c.get("status") == "True" for c in conditions)
 
 
+_JOBSET = "jobset.sigs.k8s.io/jobset-name"  # a TrainJob and its JobSet have one name
 KINDS = (
     Kind("Deployment", "apps/v1", "deployments", "scale", _replicated),
     Kind("StatefulSet", "apps/v1", "statefulsets", "scale", _replicated),
-    Kind("LeaderWorkerSet", "leaderworkerset.x-k8s.io/v1", "leaderworkersets", "scale", _groups),
+    Kind(
+        "LeaderWorkerSet", "leaderworkerset.x-k8s.io/v1", "leaderworkersets", "scale", _groups,
+        "leaderworkerset.sigs.k8s.io/name",
+    ),
     Kind("Job", "batch/v1", "jobs", "parallelism", _job),
-    Kind("JobSet", "jobset.x-k8s.io/v1alpha2", "jobsets", "suspend", _jobs),
-)
+    Kind("JobSet", "jobset.x-k8s.io/v1alpha2", "jobsets", "suspend", _jobs, _JOBSET),
+    Kind("TrainJob", "trainer.kubeflow.org/v1alpha1", "trainjobs", "suspend", _trained, _JOBSET),
+    Kind("VolcanoJob", "batch.volcano.sh/v1alpha1", "jobs", "command", _aborted, "volcano.sh/job-name"),
+)  # fmt: skip
 SCALED = tuple(kind for kind in KINDS if kind.lever == "scale")
 """Those that autoscalers can scale."""
+QUEUED = tuple(kind for kind in KINDS if kind.lever in ("parallelism", "suspend"))
+"""Those that Kueue queues."""
 BY_NAME = {kind.name: kind for kind in KINDS}

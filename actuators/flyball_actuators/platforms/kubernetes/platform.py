@@ -2,12 +2,12 @@
 
 import time
 
-from flyball_actuators.platforms.base import Capabilities, Failed, Handle, Progress, Rejected
+from flyball_actuators.platforms.base import Capabilities, Failed, Handle, Progress, Promises, Rejected
 from flyball_actuators.platforms.kubernetes.api import Api
-from flyball_actuators.platforms.kubernetes.count import count, count_of, find_begun, watch_count
+from flyball_actuators.platforms.kubernetes.count import count, count_of, find_begun, stands, watch_count
 from flyball_actuators.platforms.kubernetes.migrate import Migrations
-from flyball_actuators.platforms.kubernetes.operation import OVERWRITTEN, decode, manager
-from flyball_actuators.platforms.kubernetes.pods import own_pod, place_of, pods_of, written_by
+from flyball_actuators.platforms.kubernetes.operation import OVERWRITTEN, decode
+from flyball_actuators.platforms.kubernetes.pods import own_pod, place_of, pods_of
 from flyball_actuators.platforms.kubernetes.resize import find_resize, resize, resources_of, watch_resize
 from flyball_actuators.platforms.kubernetes.saga import gang_of
 from flyball_actuators.platforms.kubernetes.targets import Target, Targets, version_of
@@ -26,7 +26,11 @@ class KubernetesPlatform:
     """
 
     name = "kubernetes"
-    capabilities = Capabilities(kinds=frozenset({"Scale", "Migrate", "Preempt"}), tracks=True)
+    capabilities = Capabilities(
+        kinds=frozenset({"Scale", "Migrate", "Preempt"}),
+        tracks=True,
+        promises=Promises(dry_run="platform", victims=True, checkpoint="confirmed", rollback=True, gang=True),
+    )
 
     def __init__(self, entry: PlatformConfig, where: str = "platform") -> None:
         if not entry.namespaces:
@@ -115,8 +119,8 @@ class KubernetesPlatform:
         if isinstance(decision, Scale) and decision.resources is not None:
             return find_resize(self._api, target, thing, decision, decision.resources)
         expected = expected_of(decision, SubjectState())
-        if written_by(thing, manager(decision.id)):
-            operation = count_of(decision, target, thing)
+        if stands(thing, target, decision.id, decision.replicas):
+            operation = count_of(decision, target, thing, time.time_ns())
             return Handle(operation=operation.encode(), expected=expected, answer="found on the object")
         if isinstance(decision, Preempt):
             version = version_of(thing) if observed is None else observed.version

@@ -60,12 +60,8 @@ def _is_own(api: Api, target: Target, uid: str, pod: Object, owners: dict[str, O
 
 def pods_of(api: Api, target: Target, thing: Object, *, leaving: bool = False) -> list[Object] | Rejected:
     """The controller's own pods: those that stay, or those that are on their way out."""
-    if target.kind == "JobSet":
-        selector = f"jobset.sigs.k8s.io/jobset-name={target.name}"
-    elif target.kind == "LeaderWorkerSet":
-        selector = f"leaderworkerset.sigs.k8s.io/name={target.name}"
-    else:
-        selector = selector_of(thing["spec"]["selector"])
+    label = target.of.label
+    selector = f"{label}={target.name}" if label else selector_of(thing["spec"]["selector"])
     answer = api.listed(f"/api/v1/namespaces/{target.namespace}/pods", (("labelSelector", selector),))
     if not answer.ok:
         return refused(answer, f"listing the pods of {target}")

@@ -6,9 +6,18 @@ from typing import NamedTuple
 
 from flyball_actuators.platforms.base import Rejected
 from flyball_actuators.platforms.kubernetes.api import METADATA, Api, refused
-from flyball_actuators.platforms.kubernetes.kinds import BY_NAME, KINDS, Kind, Object, note_of, owner_of
+from flyball_actuators.platforms.kubernetes.kinds import (
+    BY_NAME,
+    KINDS,
+    Kind,
+    Object,
+    note_of,
+    owner_of,
+    phase_of,
+)
 
 ANNOTATION = "flyball.dev/workload"
+VOLCANO = "batch.volcano.sh/"
 _OLD_S = 60.0
 
 
@@ -104,8 +113,14 @@ class Targets:
 
 
 def version_of(thing: Object) -> str:
-    """Which object it is, and the version of its specification."""
-    return f"{thing['metadata']['uid']}/{thing['metadata'].get('generation', 0)}"
+    """Which object it is, and the version of its specification; what stops Volcano's jobs is not in that."""
+    phase = phase_of(thing) if _of_volcano(thing) else ""
+    stopped = f"/{phase}" if phase.startswith("Abort") else ""
+    return f"{thing['metadata']['uid']}/{thing['metadata'].get('generation', 0)}{stopped}"
+
+
+def _of_volcano(thing: Object) -> bool:
+    return str(thing.get("apiVersion", "")).startswith(VOLCANO)
 
 
 def workload_of(thing: Object) -> str:

@@ -11,6 +11,8 @@ from flyball_contracts.errors import ConfigError
 from flyball_contracts.records import Pool
 
 CLOUDS = ("aws", "gcp", "azure")
+POOLED = (*CLOUDS, "karpenter")
+"""Drivers that have pools of machines."""
 
 
 def cloud(entry: PlatformConfig, where: str, busy: Busy) -> Platform:

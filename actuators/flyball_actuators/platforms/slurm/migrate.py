@@ -28,7 +28,8 @@ def migrate(commands: Commands, jobs: list[Job], decision: Migrate, now_ns: int,
     if problem is not None:
         return problem
     replicas = sum(one.asked for one in jobs)
-    expected = SubjectState(replicas=replicas, ready=replicas, nodes={decision.replica: decision.to_node})
+    nodes = {decision.replica: decision.to_node} if decision.to_node else {}
+    expected = SubjectState(replicas=replicas, ready=replicas, nodes=nodes)
     if dry_run:
         drained = f"{decision.from_node} drained, " if decision.from_device else ""
         answer = f"would be: {drained}{job.label} requeued without {decision.from_node}"

@@ -4,7 +4,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from flyball_actuators.platforms.base import Capabilities, Failed, Handle, Progress, Rejected
+from flyball_actuators.platforms.base import Capabilities, Failed, Handle, Progress, Promises, Rejected
 from flyball_actuators.platforms.slurm.commands import Commands
 from flyball_actuators.platforms.slurm.count import count, operation_of, shown, watch_count
 from flyball_actuators.platforms.slurm.jobs import Job, Queue, nodes_of, queue
@@ -29,7 +29,11 @@ class SlurmPlatform:
     """
 
     name = "slurm"
-    capabilities = Capabilities(kinds=frozenset({"Scale", "Migrate", "Preempt"}), tracks=True)
+    capabilities = Capabilities(
+        kinds=frozenset({"Scale", "Migrate", "Preempt"}),
+        tracks=True,
+        promises=Promises(victims=True, checkpoint="asked", gang=True),
+    )
 
     def __init__(self, entry: PlatformConfig, where: str = "platform", clock: Callable[[], int] = time.time_ns) -> None:
         if not entry.partitions:

@@ -23,9 +23,15 @@ app.kubernetes.io/managed-by: {{ .root.Release.Service }}
     "export" (dict "metrics_listen" (printf "%s:%v" $door $values.agent.metrics.port)) -}}
 {{- $actuator := dict "mode" $values.actuator.mode "kill_switch" "/var/lib/flyball/stop" "ledger" "/var/lib/flyball/ledger" -}}
 {{- with $values.actuator.allow }}{{ $_ := set $actuator "allow" . }}{{ end -}}
-{{- with $values.actuator.namespaces }}
-{{- $_ := set $actuator "platforms" (list (dict "cells" (list $values.cell) "driver" "kubernetes" "namespaces" .)) -}}
+{{- $platforms := list -}}
+{{- with $values.actuator.kueue.namespaces }}
+{{- $platforms = append $platforms (dict "cells" (list $values.cell) "driver" "kueue" "namespaces" . "queue" (dict "check" "flyball")
+    "workloads" $values.actuator.kueue.workloads) -}}
 {{- end -}}
+{{- with $values.actuator.namespaces }}
+{{- $platforms = append $platforms (dict "cells" (list $values.cell) "driver" "kubernetes" "namespaces" .) -}}
+{{- end -}}
+{{- with $platforms }}{{ $_ := set $actuator "platforms" . }}{{ end -}}
 {{- $controller := dict "cell" $values.cell -}}
 {{- with $values.controller.namespaces }}{{ $_ := set $controller "namespaces" . }}{{ end -}}
 {{- $names := concat (list "flyball-dashboard" (printf "flyball-dashboard.%s.svc" .Release.Namespace)) $values.dashboard.names -}}

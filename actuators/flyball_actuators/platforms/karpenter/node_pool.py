@@ -1,0 +1,182 @@
+"""One NodePool as a pool of machines: as many as its limits leave room for."""
+
+import time
+from math import floor, inf
+
+from flyball_actuators.platforms.base import Done, Failed, Handle, Progress, Rejected, Running, Superseded
+from flyball_actuators.platforms.karpenter.keeper import DO_NOT_DISRUPT
+from flyball_actuators.platforms.kubernetes.api import MERGE, Api, refused
+from flyball_actuators.platforms.kubernetes.kinds import Object, status_of, writers_of
+from flyball_actuators.platforms.kubernetes.operation import manager
+from flyball_actuators.platforms.kubernetes.pods import written_by
+from flyball_actuators.platforms.kubernetes.quantity import amount, quantity
+from flyball_actuators.platforms.kubernetes.targets import version_of
+from flyball_actuators.platforms.pools.backing import Held
+from flyball_actuators.platforms.pools.operation import Operation, operation_of
+from flyball_contracts.config import PoolConfig
+from flyball_contracts.records import Scale, SubjectState
+
+GROUP = "karpenter.sh/v1"
+OF_POOL = "karpenter.sh/nodepool"
+_TRIES = 4
+
+
+class NodePool:
+    """Machines that Karpenter may have in one NodePool.
+
+    Its limits are what Flyball sets; Karpenter buys while pods wait and there is room under them, and returns machines
+    by its own consolidation, under the pool's disruption budgets.
+    """
+
+    def __init__(self, api: Api, pool: PoolConfig) -> None:
+        self._api, self._pool = api, pool
+        self._path = f"/apis/{GROUP}/nodepools/{pool.resource}"
+
+    def look(self) -> Held | Rejected:
+        """What its limits leave room for, and the machines that are ready."""
+        thing = self._read()
+        if isinstance(thing, Rejected):
+            return thing
+        machines = self._machines(thing)
+        if isinstance(machines, Rejected):
+            return machines
+        claims = self._claims()
+        if isinstance(claims, Rejected):
+            return claims
+        return Held(machines, sum(map(_is_ready, claims)), version_of(thing))
+
+    def grow(self, decision: Scale, held: Held, *, dry_run: bool) -> Handle | Rejected:
+        """Raise the limits."""
+        return self._limit(decision, held, dry_run=dry_run)
+
+    def shrink(self, decision: Scale, held: Held, *, dry_run: bool) -> Handle | Rejected:
+        """Lower the limits: nothing more is bought, and what is beyond them waits for Karpenter's consolidation."""
+        return self._limit(decision, held, dry_run=dry_run)
+
+    def watch(self, operation: Operation, now_ns: int) -> Progress:
+        """Done once the limits stand and no machines are beyond them."""
+        thing = self._read()
+        if isinstance(thing, Rejected):
+            return Failed(f"unknown outcome: {thing.detail}")
+        machines, claims = self._machines(thing), self._claims()
+        if isinstance(claims, Rejected):
+            return Running(claims.detail)
+        state = SubjectState(replicas=None if isinstance(machines, Rejected) else machines, ready=_ready(claims))
+        if machines != operation.machines:
+            return Superseded(f"{self} has other limits, set by {_writer(thing)}", state)
+        beyond = len(claims) - operation.machines
+        if beyond <= 0:
+            told = f"{self} may have {operation.machines} machines, and has {len(claims)}, {_ready(claims)} ready"
+            return Done(state, now_ns, told)
+        why = f"{self} has {beyond} machines beyond its limits: {self._held_up(thing, claims)}"
+        if now_ns >= operation.until_ns:
+            return Failed(f"{why}; it buys no more, and they go when Karpenter lets them", state)
+        return Running(why)
+
+    def find(self, decision: Scale, observed: SubjectState | None) -> Handle | Rejected | None:
+        """The decision's mark on the limits."""
+        thing = self._read()
+        if isinstance(thing, Rejected):
+            return thing
+        machines = self._machines(thing)
+        if machines == decision.replicas and written_by(thing, manager(decision.id)):
+            return self._handle(decision, decision.replicas_before, f"found on {self}", dry_run=False)
+        if observed is not None and version_of(thing) == observed.version:
+            return None
+        return Rejected(
+            "conflict", f"{self} was changed by {_writer(thing)} since the decision was claimed; look at it"
+        )
+
+    def __str__(self) -> str:
+        return f"NodePool {self._pool.resource}"
+
+    def _read(self) -> Object | Rejected:
+        answer = self._api.get(self._path)
+        if not answer.ok:
+            return refused(answer, f"reading {self}")
+        if "replicas" in answer.body["spec"]:
+            return Rejected("unsupported", f"{self} is static: Karpenter keeps spec.replicas machines; leave it out")
+        return dict(answer.body)
+
+    def _machines(self, thing: Object) -> int | Rejected:
+        """How many machines the limits leave room for."""
+        limits: dict[str, str] = thing["spec"].get("limits") or {}
+        room = inf
+        for resource, each in self._pool.per_machine.items():
+            limit = amount(limits.get(resource))
+            if limit is None:
+                return Rejected("invalid", f"{self} has no limit of {resource}; set spec.limits, 0 for none yet")
+            room = min(room, limit / each)
+        return floor(room)
+
+    def _claims(self) -> list[Object] | Rejected:
+        """The NodeClaims that are not on their way out."""
+        query = (("labelSelector", f"{OF_POOL}={self._pool.resource}"),)
+        answer = self._api.listed(f"/apis/{GROUP}/nodeclaims", query)
+        if not answer.ok:
+            return refused(answer, f"listing the NodeClaims of {self}")
+        return [one for one in answer.body if "deletionTimestamp" not in one["metadata"]]
+
+    def _limit(self, decision: Scale, held: Held, *, dry_run: bool) -> Handle | Rejected:
+        limits = {name: quantity(each * decision.replicas) for name, each in self._pool.per_machine.items()}
+        query = (("fieldManager", manager(decision.id)), *((("dryRun", "All"),) if dry_run else ()))
+        for _ in range(_TRIES):
+            thing = self._read()
+            if isinstance(thing, Rejected):
+                return thing
+            if version_of(thing) != held.version:
+                return Rejected("conflict", f"{self} was changed by {_writer(thing)} meanwhile; decide again")
+            named = {"name": self._pool.resource, "resourceVersion": thing["metadata"]["resourceVersion"]}
+            body = {"apiVersion": GROUP, "kind": "NodePool", "metadata": named, "spec": {"limits": limits}}
+            answer = self._api.call("PATCH", self._path, body, query, MERGE)
+            if answer.ok:
+                told = "would be" if dry_run else "is"
+                words = f"{self} {told} limited to {', '.join(f'{k}={v}' for k, v in limits.items())}"
+                audit = f" (audit id {answer.audit_id})" if answer.audit_id else ""
+                return self._handle(decision, held.machines, f"{words}{audit}", dry_run=dry_run)
+            if answer.status != 409:
+                return refused(answer, f"limiting {self}")
+        return Rejected("conflict", f"{self} changed {_TRIES} times while it was written; decide again")
+
+    def _handle(self, decision: Scale, before: int, answer: str, *, dry_run: bool) -> Handle:
+        operation = operation_of(decision, self._pool.name, before, time.time_ns())
+        handle = operation.handle(answer, dry_run=dry_run)
+        # How many machines there are is for Karpenter to say: it buys for pods that wait, not for a limit.
+        return Handle(
+            operation=handle.operation, expected=SubjectState(replicas=decision.replicas), answer=handle.answer
+        )
+
+    def _held_up(self, thing: Object, claims: list[Object]) -> str:
+        """What keeps Karpenter from returning machines."""
+        disruption: Object = thing["spec"].get("disruption") or {}
+        after = disruption.get("consolidateAfter", "0s")
+        if after == "Never":
+            return "consolidateAfter is Never, so Karpenter returns none; set a time"
+        budgets: list[Object] = disruption.get("budgets") or []
+        shut = [b for b in budgets if str(b.get("nodes", "")) in ("0", "0%") and "schedule" not in b]
+        if shut:
+            reasons = ", ".join(shut[0].get("reasons") or ()) or "any reason"
+            return f"its disruption budget allows 0 nodes for {reasons}; raise it"
+        policy = disruption.get("consolidationPolicy", "WhenEmptyOrUnderutilized")
+        names = ", ".join(sorted(str(status_of(one).get("nodeName") or one["metadata"]["name"]) for one in claims))
+        return (
+            f"Karpenter returns them ({policy}, after {after}) once they are not needed and no pod on them has "
+            f"{DO_NOT_DISRUPT}; there are {names}"
+        )
+
+
+def _is_ready(claim: Object) -> bool:
+    conditions: list[Object] = status_of(claim).get("conditions") or []
+    return any(one.get("type") == "Ready" and one.get("status") == "True" for one in conditions)
+
+
+def _ready(claims: list[Object]) -> int:
+    return sum(map(_is_ready, claims))
+
+
+def _writer(thing: Object) -> str:
+    for one in writers_of(thing):
+        fields: Object = one.get("fieldsV1") or {}
+        if "f:limits" in (fields.get("f:spec") or {}):
+            return repr(one.get("manager", ""))
+    return "somebody"

@@ -1,0 +1,33 @@
+"""When a pod must stay where it is, so that no machine may go away under it."""
+
+from datetime import datetime
+
+from flyball_actuators.platforms.kubernetes.kinds import Object, note_of, status_of
+from flyball_actuators.platforms.kubernetes.saga import CONFIRMED, ON_REQUEST, PROMISE, REQUESTED
+from flyball_contracts.records import WorkloadSpec
+
+_NS = 1_000_000_000
+
+
+def why_it_stays(pod: Object, spec: WorkloadSpec, now_ns: int) -> str:
+    """Why a pod of a workload must not be moved now, in words; empty: it may."""
+    if spec.kind != "inference" and not spec.interruptible:
+        return "it cannot be interrupted"
+    if note_of(pod, PROMISE) == ON_REQUEST and not _confirmed(pod):
+        return "its checkpoint is not confirmed"
+    if spec.deadline_ns is not None and spec.duration_s is not None:
+        started_ns = _started_ns(pod) or now_ns
+        whole_ns = round((spec.duration_s + spec.cold_start_s) * _NS)
+        if started_ns + whole_ns <= spec.deadline_ns < now_ns + whole_ns:
+            return "begun anew it would miss its deadline"
+    return ""
+
+
+def _confirmed(pod: Object) -> bool:
+    asked = note_of(pod, REQUESTED)
+    return bool(asked) and note_of(pod, CONFIRMED) == asked
+
+
+def _started_ns(pod: Object) -> int:
+    text = status_of(pod).get("startTime") or ""
+    return round(datetime.fromisoformat(text).timestamp() * _NS) if text else 0

@@ -1,0 +1,143 @@
+"""Flyball's part in Kueue's admission: a check that holds a gang back until it is known where it is to run."""
+
+import logging
+import time
+from datetime import datetime
+from threading import Event, Lock, Thread
+
+from flyball_actuators.platforms.base import PlatformError, Rejected
+from flyball_actuators.platforms.kubernetes.api import MERGE, Api, refused
+from flyball_actuators.platforms.kubernetes.kinds import Object, note_of, status_of
+from flyball_actuators.platforms.kubernetes.targets import ANNOTATION
+from flyball_actuators.platforms.kueue.check import admit
+from flyball_actuators.platforms.kueue.entry import GROUP, Check, Entry, entries_path
+
+CONTROLLER = "flyball.dev/admission"
+MANAGER = "flyball-admission"
+_LOG = logging.getLogger(__name__)
+_NS = 1_000_000_000
+
+
+class Door:
+    """Answers an AdmissionCheck in a thread of its own.
+
+    A job that is not annotated as a workload of Flyball's is let through at once, one that is after ``hold_s`` with
+    quota and without a decision: then Kueue alone chooses its place. What a decision is about is left to that.
+    """
+
+    def __init__(self, api: Api, check: str, namespaces: tuple[str, ...], hold_s: float, period_s: float) -> None:
+        self._api, self._check, self._namespaces = api, check, namespaces
+        self._hold_ns, self._period_s = round(hold_s * _NS), period_s
+        self._stop, self._lock = Event(), Lock()
+        self._spoken: dict[str, str] = {}
+        self._known: dict[str, bool] = {}
+        self._told = ""
+        self._thread = Thread(target=self._run, name=f"admission check {check}", daemon=True)
+        self._thread.start()
+
+    def close(self) -> None:
+        """Answer no more: what has quota waits until somebody does."""
+        self._stop.set()
+        self._thread.join(5.0)
+
+    def take(self, uid: str, decision: str) -> None:
+        """Leave the job with this ``uid`` to a decision."""
+        with self._lock:
+            self._spoken[uid] = decision
+
+    def leave(self, uid: str, decision: str) -> None:
+        """The decision's operation has ended."""
+        with self._lock:
+            if self._spoken.get(uid) == decision:
+                del self._spoken[uid]
+
+    def _run(self) -> None:
+        while not self._stop.wait(self._period_s):
+            try:
+                told = self._answer()
+            except PlatformError as error:
+                told = str(error)
+            except Exception as error:  # a fault of ours must not leave a queue that is silently closed
+                _LOG.exception("admission check %s", self._check)
+                told = f"{type(error).__name__}: {error}"
+            if told != self._told and told:
+                _LOG.warning("admission check %s: %s; trying again", self._check, told)
+            self._told = told
+
+    def _answer(self) -> str:
+        problem = self._be_active()
+        waiting: set[str] = set()
+        for namespace in self._namespaces:
+            found = self._api.listed(entries_path(namespace))
+            if not found.ok:
+                return refused(found, f"listing the Workloads of namespace {namespace}").detail
+            for thing in found.body:
+                entry = Entry(thing)
+                check = entry.check(self._check)
+                if check is None or check.state != "Pending" or not entry.is_true("QuotaReserved"):
+                    continue
+                waiting.add(_job_of(thing).get("uid", ""))
+                problem = self._let_in(entry, check) or problem
+        self._known = {uid: ours for uid, ours in self._known.items() if uid in waiting}
+        return problem
+
+    def _be_active(self) -> str:
+        """Tell Kueue that somebody answers; without it the cluster queues that name the check admit nothing."""
+        path = f"/apis/{GROUP}/admissionchecks/{self._check}"
+        found = self._api.get(path)
+        if not found.ok:
+            return refused(found, f"reading AdmissionCheck {self._check}").detail
+        asked = found.body["spec"].get("controllerName")
+        if asked != CONTROLLER:
+            return f"AdmissionCheck {self._check} has controllerName {asked}; set it to {CONTROLLER}"
+        conditions: list[Object] = status_of(found.body).get("conditions") or []
+        if any(one["type"] == "Active" and one["status"] == "True" for one in conditions):
+            return ""
+        active = {
+            "type": "Active",
+            "status": "True",
+            "reason": "Active",
+            "message": "Flyball answers",
+            "lastTransitionTime": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
+        }
+        others = [one for one in conditions if one["type"] != "Active"]
+        body = {
+            "apiVersion": GROUP,
+            "kind": "AdmissionCheck",
+            "metadata": {"name": self._check, "resourceVersion": found.body["metadata"]["resourceVersion"]},
+            "status": {"conditions": [*others, active]},
+        }
+        answer = self._api.call("PATCH", f"{path}/status", body, (("fieldManager", MANAGER),), MERGE)
+        return "" if answer.ok else refused(answer, f"activating AdmissionCheck {self._check}").detail
+
+    def _let_in(self, entry: Entry, check: Check) -> str:
+        job = _job_of(entry.thing)
+        with self._lock:
+            if job.get("uid", "") in self._spoken:
+                return ""
+        why = "no workload of Flyball's"
+        if self._is_ours(entry, job):
+            if time.time_ns() < _moment(entry.since("QuotaReserved")) + self._hold_ns:
+                return ""
+            why = f"no decision came within {self._hold_ns / _NS:g} s"
+        done = admit(self._api, entry, self._check, check, f"{why}: Kueue chooses the place", {}, MANAGER)
+        return done.detail if isinstance(done, Rejected) else ""
+
+    def _is_ours(self, entry: Entry, job: Object) -> bool:
+        uid = job.get("uid", "")
+        if uid not in self._known:
+            namespace = entry.thing["metadata"]["namespace"]
+            path = f"/apis/{job.get('apiVersion', '')}/namespaces/{namespace}/{job.get('kind', '').lower()}s/"
+            found = self._api.get(path + job.get("name", ""))
+            self._known[uid] = found.ok and bool(note_of(found.body, ANNOTATION))
+        return self._known[uid]
+
+
+def _job_of(thing: Object) -> Object:
+    owners: list[Object] = thing["metadata"].get("ownerReferences") or []
+    nobody: Object = {}
+    return next((one for one in owners if one.get("controller")), nobody)
+
+
+def _moment(text: str) -> int:
+    return round(datetime.fromisoformat(text).timestamp() * _NS) if text else 0

@@ -1,0 +1,127 @@
+"""A job's entry in Kueue: the Workload that Kueue makes of a job, and what it shows."""
+
+from typing import NamedTuple
+
+from flyball_actuators.platforms.base import Rejected
+from flyball_actuators.platforms.kubernetes.api import Api, refused
+from flyball_actuators.platforms.kubernetes.count import QUEUE
+from flyball_actuators.platforms.kubernetes.kinds import Object, status_of
+from flyball_actuators.platforms.kubernetes.targets import Target
+
+GROUP = "kueue.x-k8s.io/v1beta2"
+PRIORITY_CLASS = "kueue.x-k8s.io/priority-class"
+_JOB_UID = "kueue.x-k8s.io/job-uid"
+
+
+class Check(NamedTuple):
+    """The state of one admission check of an entry; ``at`` is its place in the list."""
+
+    at: int
+    state: str
+    updates: list[Object]
+
+
+class Entry(NamedTuple):
+    """A Workload as it was read."""
+
+    thing: Object
+
+    @property
+    def name(self) -> str:
+        """Its name."""
+        return str(self.thing["metadata"]["name"])
+
+    @property
+    def path(self) -> str:
+        """Its path in the API."""
+        return entries_path(self.thing["metadata"]["namespace"], self.name)
+
+    @property
+    def version(self) -> str:
+        """Which object it is, and the version of its specification."""
+        return f"{self.thing['metadata']['uid']}/{self.thing['metadata'].get('generation', 0)}"
+
+    @property
+    def active(self) -> bool:
+        """Whether it may be queued and run."""
+        return bool(self.thing["spec"].get("active", True))
+
+    @property
+    def gang(self) -> int:
+        """The pods that go together."""
+        return sum(part.get("count", 1) for part in self.thing["spec"].get("podSets", ()))
+
+    @property
+    def assignments(self) -> list[Object]:
+        """What quota it holds, by pod set; empty without quota."""
+        admission: Object = status_of(self.thing).get("admission") or {}
+        return list(admission.get("podSetAssignments") or ())
+
+    @property
+    def queue(self) -> str:
+        """The cluster queue that gave it quota, or the local queue that it waits in."""
+        admission: Object = status_of(self.thing).get("admission") or {}
+        return str(admission.get("clusterQueue") or self.thing["spec"].get("queueName", ""))
+
+    def is_true(self, condition: str) -> bool:
+        """Whether a condition holds."""
+        return self._condition(condition).get("status") == "True"
+
+    def since(self, condition: str) -> str:
+        """When a condition last changed, as the server wrote it."""
+        return str(self._condition(condition).get("lastTransitionTime", ""))
+
+    def check(self, name: str) -> Check | None:
+        """The state of an admission check, ``None`` where the queue does not ask it."""
+        states: list[Object] = status_of(self.thing).get("admissionChecks") or []
+        return next(
+            (
+                Check(i, str(one.get("state", "")), list(one.get("podSetUpdates") or ()))
+                for i, one in enumerate(states)
+                if one.get("name") == name
+            ),
+            None,
+        )
+
+    @property
+    def waits_for(self) -> str:
+        """Kueue's own words on why it is not admitted."""
+        for condition in ("QuotaReserved", "Evicted"):
+            found = self._condition(condition)
+            if found.get("status") == ("False" if condition == "QuotaReserved" else "True") and found.get("message"):
+                return str(found["message"])
+        return f"queue {self.queue} has not looked at it yet"
+
+    def _condition(self, name: str) -> Object:
+        conditions: list[Object] = status_of(self.thing).get("conditions") or []
+        nothing: Object = {}
+        return next((one for one in conditions if one.get("type") == name), nothing)
+
+
+def entries_path(namespace: str, name: str = "") -> str:
+    """Path of a Workload, or of the list of those in a namespace."""
+    base = f"/apis/{GROUP}/namespaces/{namespace}/workloads"
+    return f"{base}/{name}" if name else base
+
+
+def entry_of(api: Api, target: Target, thing: Object) -> Entry | Rejected:
+    """The Workload of a job, read now; ``Rejected`` where Kueue has made none."""
+    labels: dict[str, str] = thing["metadata"].get("labels") or {}
+    if QUEUE not in labels:
+        return Rejected(
+            "no_platform",
+            f"{target} is in no queue of Kueue; label it {QUEUE}: NAME, or name its workload in `workloads` of an "
+            "entry with driver kubernetes",
+        )
+    uid = thing["metadata"]["uid"]
+    answer = api.listed(entries_path(target.namespace), (("labelSelector", f"{_JOB_UID}={uid}"),))
+    if not answer.ok:
+        return refused(answer, f"listing the Workloads of {target}")
+    own = [one for one in answer.body if uid in {owner["uid"] for owner in one["metadata"].get("ownerReferences", ())}]
+    if len(own) == 1:
+        return Entry(own[0])
+    return Rejected(
+        "conflict",
+        f"Kueue has {len(own)} Workloads for {target}; is Kueue running, with the integration for it, and is there a "
+        f"LocalQueue {labels[QUEUE]}?",
+    )

@@ -1,0 +1,56 @@
+"""The name of an operation on a queued job."""
+
+from urllib.parse import parse_qsl, urlencode
+
+import msgspec
+
+from flyball_actuators.platforms.base import PlatformError
+from flyball_actuators.platforms.kubernetes.kinds import Object
+from flyball_actuators.platforms.kubernetes.operation import Operation
+from flyball_actuators.platforms.kubernetes.targets import Target
+from flyball_contracts.records import Preempt, Scale
+
+GIVE_UP_NS = 900 * 1_000_000_000
+
+
+class Queued(Operation, frozen=True, kw_only=True, omit_defaults=True):
+    """What was submitted for one decision about a job in a queue.
+
+    ``place`` are the labels of the nodes that it is to run on, as a query string. Where the decision ``woke`` it, it
+    sleeps again if it is given up after ``until_ns``.
+    """
+
+    place: str = ""
+    woke: bool = False
+
+    @property
+    def selector(self) -> dict[str, str]:
+        """The labels of the nodes."""
+        return dict(parse_qsl(self.place))
+
+
+def queued(
+    decision: Scale | Preempt, target: Target, thing: Object, place: dict[str, str], now_ns: int, *, woke: bool
+) -> Queued:
+    """The operation of a decision about a job as it was read."""
+    return Queued(
+        verb="count",
+        decision=decision.id,
+        kind=target.kind,
+        namespace=target.namespace,
+        name=target.name,
+        uid=thing["metadata"]["uid"],
+        replicas=decision.replicas,
+        frees=decision.replicas == 0,
+        place=urlencode(place),
+        woke=woke,
+        until_ns=now_ns + GIVE_UP_NS,
+    )
+
+
+def decode(text: str) -> Queued:
+    """The operation of an outcome; :class:`PlatformError` for another platform's."""
+    try:
+        return msgspec.convert(dict(parse_qsl(text, keep_blank_values=True)), Queued, strict=False)
+    except msgspec.ValidationError as error:
+        raise PlatformError(f"operation {text!r} is none of platform kueue: {error}") from error

@@ -1,0 +1,320 @@
+"""The jobs that Kueue queues in one cluster, as a platform; see :class:`KueuePlatform`."""
+
+import time
+
+import msgspec
+
+from flyball_actuators.platforms.base import (
+    Capabilities,
+    Done,
+    Failed,
+    Handle,
+    PlatformError,
+    Progress,
+    Promises,
+    Rejected,
+    Running,
+    Superseded,
+)
+from flyball_actuators.platforms.calls import stopped
+from flyball_actuators.platforms.kubernetes.api import MERGE, Answer, Api, refused
+from flyball_actuators.platforms.kubernetes.count import watch_count
+from flyball_actuators.platforms.kubernetes.kinds import QUEUED, Object, note_of, writers_of
+from flyball_actuators.platforms.kubernetes.operation import manager
+from flyball_actuators.platforms.kubernetes.pods import written_by
+from flyball_actuators.platforms.kubernetes.targets import Target, Targets
+from flyball_actuators.platforms.kueue.check import admit
+from flyball_actuators.platforms.kueue.door import Door
+from flyball_actuators.platforms.kueue.entry import GROUP, PRIORITY_CLASS, Entry, entry_of
+from flyball_actuators.platforms.kueue.operation import Queued, decode, queued
+from flyball_actuators.platforms.kueue.place import contradiction, place_of
+from flyball_actuators.platforms.states import expected_of
+from flyball_contracts.config import PlatformConfig
+from flyball_contracts.errors import ConfigError
+from flyball_contracts.records import AnyDecision, Migrate, Preempt, Scale, SubjectState
+
+PRIORITY = "flyball.dev/priority"
+RBAC = "infra/kubernetes/kueue.yaml"
+_OVERWRITTEN = "overwritten"
+_TRIES = 4
+
+
+class KueuePlatform:
+    """Starts and stops the queued jobs of some namespaces through Kueue, and says where they run.
+
+    A gang stops by ``spec.active: false`` of its Workload, and Kueue does the rest; it starts once Kueue has quota for
+    it, on the nodes that Flyball's admission check names. Flyball writes to no job. With ``live`` false the check
+    holds nothing back. Raises :class:`ConfigError` for what cannot be served.
+    """
+
+    name = "kueue"
+    capabilities = Capabilities(
+        kinds=frozenset({"Scale", "Preempt"}),
+        tracks=True,
+        promises=Promises(dry_run="platform", rollback=True, gang=True),
+    )
+
+    def __init__(self, entry: PlatformConfig, where: str = "platform", *, live: bool = True) -> None:
+        if not entry.namespaces:
+            raise ConfigError(f"{where}.namespaces: none is named; list those whose queues Flyball may command")
+        self._api = Api(entry.kubeconfig, entry.timeout_s, where, RBAC)
+        self._targets = Targets(self._api, entry.namespaces, QUEUED)
+        self._check = entry.queue.check
+        hold_s = entry.queue.hold_s if live else 0.0
+        self._door = Door(self._api, self._check, entry.namespaces, hold_s, entry.poll_s) if self._check else None
+
+    def close(self) -> None:
+        """Let in nobody any more."""
+        if self._door is not None:
+            self._door.close()
+
+    def observe(self, decision: AnyDecision) -> SubjectState | Rejected:
+        """The pods that run, or are about to, and whether Kueue holds the job back."""
+        found = self._find(decision.workload)
+        if isinstance(found, Rejected):
+            return found
+        target, thing, entry = found
+        shown = target.of.show(thing)
+        return SubjectState(
+            replicas=shown.replicas, ready=shown.ready, suspended=shown.suspended, version=entry.version
+        )
+
+    def submit(self, decision: AnyDecision, observed: SubjectState, *, dry_run: bool) -> Handle | Rejected:
+        """Tell Kueue, provided that the job's entry is still the one that was observed."""
+        found = self._find(decision.workload)
+        if isinstance(found, Rejected):
+            return found
+        target, thing, entry = found
+        if entry.version != observed.version:
+            return Rejected("conflict", f"{target} was changed since it was looked at; decide again on what it is now")
+        beyond = _beyond(target, thing, entry, decision)
+        if beyond is not None:
+            return beyond
+        assert not isinstance(decision, Migrate)
+        place = place_of(self._api, decision) if isinstance(decision, Scale) else {}
+        if isinstance(place, Rejected):
+            return place
+        if place and self._door is None:
+            return Rejected(
+                "unsupported",
+                f"the decision says where {target} is to run, and no admission check of Flyball's is configured; name "
+                "one in actuator.platforms[].queue.check",
+            )
+        changes = _changes(decision, thing, entry)
+        if changes:
+            answer = self._write(entry, changes, decision.id, dry_run=dry_run)
+            if not answer.ok:
+                return refused(answer, f"setting {target} in Kueue")
+        woke = bool(decision.replicas) and not entry.active
+        operation = queued(decision, target, thing, place, time.time_ns(), woke=woke)
+        if self._door is not None and decision.replicas and not dry_run:
+            self._door.take(operation.uid, decision.id)
+        return Handle(
+            operation="" if dry_run else operation.encode(),
+            expected=expected_of(decision, SubjectState()),
+            answer=_words(target, entry, decision, place, changes, dry_run=dry_run),
+        )
+
+    def poll(self, handle: Handle) -> Progress:
+        """How far Kueue is; once it has quota for a gang, the check lets it in where the decision says."""
+        if handle.operation == _OVERWRITTEN:
+            return Failed(f"unknown outcome: {handle.answer}")
+        operation, now_ns = decode(handle.operation), time.time_ns()
+        if self._door is not None and operation.replicas:
+            self._door.take(operation.uid, operation.decision)
+        progress = self._progress(operation, now_ns)
+        if isinstance(progress, Running) and now_ns >= operation.until_ns:
+            progress = self._given_up(operation, progress.answer)
+        if isinstance(progress, Running):
+            return progress
+        if self._door is not None:
+            self._door.leave(operation.uid, operation.decision)
+        if isinstance(progress, Done) and operation.place:  # it is there, so the offer that was chosen is what it has
+            return progress._replace(observed=msgspec.structs.replace(progress.observed, mix=handle.expected.mix))
+        return progress
+
+    def find(self, decision: AnyDecision, observed: SubjectState | None) -> Handle | None:
+        """Look for the decision's own mark on the job's entry.
+
+        A start that had nothing to write may be said again, which changes nothing.
+        """
+        found = self._find(decision.workload)
+        if isinstance(found, Rejected):
+            return Handle(operation=_OVERWRITTEN, expected=SubjectState(), answer=found.detail)
+        if isinstance(decision, Migrate):
+            return None
+        target, thing, entry = found
+        expected = expected_of(decision, SubjectState())
+        if written_by(entry.thing, manager(decision.id)):
+            place = place_of(self._api, decision) if isinstance(decision, Scale) else {}
+            if isinstance(place, Rejected):
+                raise PlatformError(place.detail)
+            operation = queued(decision, target, thing, place, time.time_ns(), woke=bool(decision.replicas))
+            return Handle(operation=operation.encode(), expected=expected, answer="found on the entry in Kueue")
+        if not _changes(decision, thing, entry) or (observed is not None and entry.version == observed.version):
+            return None
+        answer = f"{target} was changed in Kueue by somebody else since the decision was claimed; look at it"
+        return Handle(operation=_OVERWRITTEN, expected=expected, answer=answer)
+
+    def _find(self, workload: str) -> tuple[Target, Object, Entry] | Rejected:
+        found = self._targets.find(workload)
+        if isinstance(found, Rejected):
+            return found
+        entry = entry_of(self._api, *found)
+        return entry if isinstance(entry, Rejected) else (*found, entry)
+
+    def _write(self, entry: Entry, changes: Object, decision: str, *, dry_run: bool) -> Answer:
+        """Change an entry's specification, provided that it is still the one that was read.
+
+        Kueue writes the status often, which is no change of what was judged.
+        """
+        query = (("fieldManager", manager(decision)), *((("dryRun", "All"),) if dry_run else ()))
+        answer = self._api.get(entry.path)
+        for _ in range(_TRIES):
+            if not answer.ok:
+                break
+            if Entry(answer.body).version != entry.version:
+                return answer._replace(status=409, body={"message": f"Workload {entry.name} was changed meanwhile"})
+            named = {"name": entry.name, "resourceVersion": answer.body["metadata"]["resourceVersion"]}
+            body = {"apiVersion": GROUP, "kind": "Workload", "metadata": named, "spec": changes}
+            answer = self._api.call("PATCH", entry.path, body, query, MERGE)
+            if answer.status != 409:
+                break
+            answer = self._api.get(entry.path)
+        return answer
+
+    def _progress(self, operation: Queued, now_ns: int) -> Progress:
+        target = operation.target
+        thing = self._targets.read(target)
+        if isinstance(thing, Rejected) or thing["metadata"]["uid"] != operation.uid:
+            return Failed(f"{target} is gone; whoever deleted it has decided otherwise")
+        shown = target.of.show(thing)
+        state = SubjectState(replicas=shown.replicas, ready=shown.ready, suspended=shown.suspended)
+        if shown.finished:
+            return Superseded(f"{target} has ended by itself", state)
+        entry = entry_of(self._api, target, thing)
+        if isinstance(entry, Rejected):
+            return Running(entry.detail)
+        if entry.active != bool(operation.replicas):
+            now = "may run again" if entry.active else "is to stop"
+            return Superseded(f"{target} {now} in Kueue, by {_writer(entry)}", state)
+        if not operation.replicas:
+            if shown.replicas:
+                return Running(f"Kueue is to stop {target}")
+            return watch_count(self._api, operation, now_ns)
+        if not entry.is_true("Admitted"):
+            return self._let_in(operation, entry, state)
+        if operation.place and not self._placed(operation, entry):
+            return Failed(f"{target} was admitted before Flyball had said where; it runs where Kueue chose", state)
+        if shown.replicas != operation.replicas:
+            return Running(f"Kueue has admitted {target}, and is to start it")
+        return watch_count(self._api, operation, now_ns)
+
+    def _let_in(self, operation: Queued, entry: Entry, state: SubjectState) -> Progress:
+        """Say where a gang is to run, as soon as there is quota for it."""
+        target = operation.target
+        if not entry.is_true("QuotaReserved"):
+            return Running(f"{target} waits: {entry.waits_for}")
+        check = entry.check(self._check) if self._check else None
+        if check is None:
+            if operation.place:
+                return Failed(
+                    f"cluster queue {entry.queue} does not ask admission check {self._check}, so nobody can say where "
+                    f"{target} is to run; add it to admissionChecksStrategy",
+                    state,
+                )
+            return Running(f"{target} has quota of {entry.queue}, and waits for other checks")
+        if check.state != "Pending":
+            return Running(f"{target} has quota of {entry.queue}; Flyball's check is {check.state}")
+        why = stopped()
+        if why:
+            return Running(f"nothing is carried on: {why}")
+        otherwise = contradiction(self._api, entry, operation.selector)
+        if otherwise:
+            return self._given_up(operation, f"{otherwise}, and the decision says {operation.place}", now=True)
+        done = admit(
+            self._api, entry, self._check, check, f"decision {operation.decision}", operation.selector,
+            manager(operation.decision),
+        )  # fmt: skip
+        if isinstance(done, Rejected):
+            return Running(f"{target} has quota of {entry.queue}: {done.detail}")
+        where = f" to nodes with {operation.place}" if operation.place else ""
+        return Running(f"{target} has quota of {entry.queue}, and is let in{where}")
+
+    def _placed(self, operation: Queued, entry: Entry) -> bool:
+        check = entry.check(self._check)
+        updates = check.updates if check is not None else []
+        return bool(updates) and all(
+            (update.get("nodeSelector") or {}).items() >= operation.selector.items() for update in updates
+        )
+
+    def _given_up(self, operation: Queued, why: str, *, now: bool = False) -> Failed:
+        """Leave it as it was found: who was woken by the decision, and does not run, sleeps again."""
+        target = operation.target
+        late = "" if now else "not within 15 minutes: "
+        found = self._find_again(operation)
+        if found is None or not operation.woke or found.is_true("Admitted"):
+            return Failed(f"{late}{why}")
+        answer = self._write(found, {"active": False}, operation.decision, dry_run=False)
+        again = "it is inactive again" if answer.ok else f"it is still active ({answer.message}); look at it"
+        return Failed(f"{late}{why}; {target}: {again}")
+
+    def _find_again(self, operation: Queued) -> Entry | None:
+        thing = self._targets.read(operation.target)
+        if isinstance(thing, Rejected):
+            return None
+        entry = entry_of(self._api, operation.target, thing)
+        return None if isinstance(entry, Rejected) else entry
+
+
+def _beyond(target: Target, thing: Object, entry: Entry, decision: AnyDecision) -> Rejected | None:
+    """What Kueue cannot do."""
+    if isinstance(decision, Migrate):
+        return Rejected("unsupported", f"Kueue cannot move one pod of {target}; preempt it, and start it elsewhere")
+    if isinstance(decision, Scale) and (decision.power_limit_w or decision.resources):
+        return Rejected("unsupported", f"Kueue gives {target} neither power nor resources; decide on replicas alone")
+    whole = target.of.show({**thing, "spec": {**thing["spec"], "suspend": False}}).replicas
+    if decision.replicas not in (0, whole):
+        return Rejected(
+            "unsupported", f"Kueue starts and stops {target} as a whole; ask for all {whole} replicas or none"
+        )
+    shown = target.of.show(thing)
+    if shown.finished:
+        return Rejected("conflict", f"{target} has ended; start it anew, or remove the workload")
+    if isinstance(decision, Scale) and decision.mix and shown.replicas:
+        return Rejected("conflict", f"{target} runs; preempt it first, so that Kueue can admit it elsewhere")
+    return None
+
+
+def _changes(decision: Scale | Preempt, thing: Object, entry: Entry) -> Object:
+    """What is to be written to an entry: whether it may run, and a priority that nobody else has set."""
+    changes: Object = {}
+    if entry.active != bool(decision.replicas):
+        changes["active"] = bool(decision.replicas)
+    labels: dict[str, str] = thing["metadata"].get("labels") or {}
+    text = note_of(thing, PRIORITY)
+    by_class = PRIORITY_CLASS in labels or entry.thing["spec"].get("priorityClassRef")
+    if decision.replicas and text.lstrip("-").isdecimal() and not by_class:
+        priority = int(text)
+        if entry.thing["spec"].get("priority", 0) != priority:
+            changes["priority"] = priority
+    return changes
+
+
+def _words(
+    target: Target, entry: Entry, decision: Scale | Preempt, place: dict[str, str], changes: Object, *, dry_run: bool
+) -> str:
+    told = "would be" if dry_run else "is"
+    if not decision.replicas:
+        return f"{target} {told} inactive in Kueue, which stops its {entry.gang} pods"
+    where = f", on nodes with {', '.join(f'{k}={v}' for k, v in place.items())}" if place else ""
+    priority = f" with priority {changes['priority']}" if "priority" in changes else ""
+    return f"{target} {told} let in by Kueue{priority}{where}, once {entry.queue} has quota for its {entry.gang} pods"
+
+
+def _writer(entry: Entry) -> str:
+    for one in writers_of(entry.thing):
+        fields: Object = one.get("fieldsV1") or {}
+        if "f:active" in (fields.get("f:spec") or {}):
+            return repr(one.get("manager", ""))
+    return "somebody"

@@ -1,0 +1,63 @@
+"""``flyball platforms``."""
+
+import sys
+from pathlib import Path
+
+import click
+import msgspec
+from rich.console import Console
+from rich.table import Table
+
+from flyball_cli.options import Finite, common, configured
+
+
+@click.command("platforms")
+@click.option("--observed", is_flag=True, help="Add what each was seen to do, by the outcomes on the broker.")
+@click.option("--since", type=Finite(0), default=30.0, show_default=True, help="Days to look back.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON instead of a table.")
+@common
+def command(
+    observed: bool, since: float, as_json: bool, config_path: Path | None, bootstrap: str | None, log_level: str
+) -> None:
+    """List what each driver promises: what it can do, and how.
+
+    With --observed each promise stands beside what was seen: decisions that were done of those that were tried, dry
+    runs, failures that left as many replicas as there were, starts and stops that were all or nothing, effects that the
+    platform showed as expected, and the median time to them. A dry run is judged by the platform itself or by the
+    driver; a checkpoint is confirmed by the replica, made by the platform, or only asked for; rollback takes back what
+    failed, up to a point of no return.
+
+    \b
+    Examples:
+      flyball platforms
+      flyball platforms --observed --bootstrap kafka-1:9092
+    """
+    from flyball_actuators.platforms.table import DRIVERS
+    from flyball_cli.platforms.observed import rows
+    from flyball_cli.platforms.shown import HEADER, cells
+
+    config = configured(config_path, bootstrap, log_level)
+    seen = {}
+    if observed:
+        from flyball_cli.explain.story import read_sent
+
+        seen = rows(*read_sent(config.kafka, since * 86_400.0))
+    if as_json:
+        made = [
+            {
+                "driver": name,
+                "capabilities": can._asdict() | {"promises": can.promises._asdict()},
+                "seen": seen.get(name),
+            }
+            for name, can in DRIVERS.items()
+        ]
+        text = msgspec.json.encode(made, enc_hook=sorted, order="deterministic")
+        sys.stdout.write(msgspec.json.format(text, indent=1).decode() + "\n")
+        return
+    table = Table(*HEADER, box=None, header_style="bold", pad_edge=False)
+    for column in table.columns:
+        column.overflow = "fold"
+    table.columns[0].no_wrap = True
+    for name, can in DRIVERS.items():
+        table.add_row(*cells(name, can, seen.get(name), observed=observed))
+    Console().print(table)

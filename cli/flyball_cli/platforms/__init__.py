@@ -1,0 +1,1 @@
+"""What platforms promise, and what they were seen to do."""

@@ -1,0 +1,81 @@
+"""What platforms were seen to do, by the decisions and their last outcomes."""
+
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from statistics import median
+
+import msgspec
+
+from flyball_actuators.execution.effect import difference
+from flyball_contracts.records import AnyDecision, Migrate, Outcome, Preempt
+
+
+class Row(msgspec.Struct, frozen=True, kw_only=True):
+    """What one driver was seen to do, each as a pair: so many of so many.
+
+    ``verbs`` are the decisions of a type that were done, of those that were tried. ``planned`` counts dry runs. Of
+    those done, ``victims`` had replicas named and ``checkpoints`` asked for one. ``gang``: starts from none and stops
+    of all that ended with all replicas or none. ``rollback``: failures that left as many replicas as there were.
+    ``effect``: done, and the platform showed what was expected; after ``effect_after_s``, the median.
+    """
+
+    driver: str
+    verbs: Mapping[str, tuple[int, int]] = {}
+    planned: int = 0
+    refused: int = 0
+    victims: int = 0
+    checkpoints: int = 0
+    gang: tuple[int, int] = (0, 0)
+    rollback: tuple[int, int] = (0, 0)
+    effect: tuple[int, int] = (0, 0)
+    effect_after_s: float | None = None
+
+
+def rows(decisions: Iterable[AnyDecision], outcomes: Iterable[Outcome]) -> dict[str, Row]:
+    """One row for each driver that said a last word."""
+    by_id = {decision.id: decision for decision in decisions}
+    last: dict[str, dict[str, Outcome]] = {}
+    for outcome in outcomes:
+        if outcome.final:
+            last.setdefault(outcome.driver, {})[outcome.decision] = outcome
+    return {driver: _row(driver, list(found.values()), by_id) for driver, found in sorted(last.items())}
+
+
+def _row(driver: str, outcomes: list[Outcome], by_id: Mapping[str, AnyDecision]) -> Row:
+    tried = [o for o in outcomes if o.status in ("done", "failed")]
+    done = [o for o in tried if o.status == "done"]
+    failed = [o for o in tried if o.status == "failed"]
+    told = [o for o in done if o.observed is not None and not difference(o.expected, o.observed)]
+    after = [o.effect_after_s for o in done if o.effect_after_s is not None]
+    stops = [d for o in done if isinstance(d := by_id.get(o.decision), Preempt)]
+    whole = [o for o in tried if _all_or_none(by_id.get(o.decision))]
+    kinds, ended = Counter(o.type for o in tried), Counter(o.type for o in done)
+    return Row(
+        driver=driver,
+        verbs={kind: (ended[kind], count) for kind, count in sorted(kinds.items())},
+        planned=sum(o.status == "planned" for o in outcomes),
+        refused=sum(o.status == "refused" for o in outcomes),
+        victims=sum(bool(stop.victims) for stop in stops),
+        checkpoints=sum(stop.checkpoint for stop in stops),
+        gang=(sum(_together(o) for o in whole), len(whole)),
+        rollback=(sum(_as_before(o) for o in failed), len(failed)),
+        effect=(len(told), len(done)),
+        effect_after_s=median(after) if after else None,
+    )
+
+
+def _all_or_none(decision: AnyDecision | None) -> bool:
+    if decision is None or isinstance(decision, Migrate):
+        return False
+    return 0 in (decision.replicas, decision.replicas_before) and decision.replicas != decision.replicas_before
+
+
+def _together(outcome: Outcome) -> bool:
+    ready = None if outcome.observed is None else outcome.observed.ready
+    wanted = None if outcome.expected is None else outcome.expected.replicas
+    return ready is not None and ready in (0, wanted)
+
+
+def _as_before(outcome: Outcome) -> bool:
+    before, after = outcome.before, outcome.observed
+    return before is not None and after is not None and before.replicas == after.replicas

@@ -1,0 +1,31 @@
+"""A driver's promises, and what was seen of each, as the cells of a table."""
+
+from flyball_actuators.platforms.base import Capabilities
+from flyball_cli.platforms.observed import Row
+
+HEADER = ("driver", "for", "can", "dry run", "victims", "checkpoint", "rollback", "gang", "effect")
+
+
+def cells(name: str, can: Capabilities, seen: Row | None, *, observed: bool) -> tuple[str, ...]:
+    """One row; where it is ``observed``, each promise with what was seen of it."""
+    row = seen or Row(driver=name)
+    promises = can.promises
+
+    def beside(promise: str, evidence: str) -> str:
+        return f"{promise}: {evidence}" if observed and promise != "no" else promise
+
+    verbs = [
+        f"{kind} {row.verbs[kind][0]}/{row.verbs[kind][1]}" if kind in row.verbs else kind for kind in sorted(can.kinds)
+    ]
+    after = "" if row.effect_after_s is None else f", {row.effect_after_s:.1f} s"
+    return (
+        name,
+        "\n".join(f"{subject}s" for subject in sorted(can.about, reverse=True)),
+        "\n".join(verbs) or "plans only",
+        beside(promises.dry_run, f"{row.planned}"),
+        beside("yes" if promises.victims else "no", f"{row.victims} named"),
+        beside("no" if promises.checkpoint == "none" else promises.checkpoint, f"{row.checkpoints} wanted"),
+        beside("yes" if promises.rollback else "no", "{} of {} failures".format(*row.rollback)),
+        beside("yes" if promises.gang else "no", "{} of {} whole".format(*row.gang)),
+        beside("seen" if can.kinds else "no", "{} of {}".format(*row.effect) + after),
+    )

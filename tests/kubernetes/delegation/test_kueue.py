@@ -1,0 +1,229 @@
+"""Driver kueue with Kueue itself: what it does is judged by what Kueue admits and the cluster runs."""
+
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+from tests.actuators.carry_out import carried_out, ended, submitted
+from tests.actuators.loop import PARTITIONS, config_for, outcomes, publish, running
+from tests.actuators.rows import witnessed
+from tests.actuators.samples import migrate, preempt, scale, spec
+from tests.faults.stage import wait_until
+from tests.kubernetes.cluster import DEADLINE_S, Cluster
+from tests.kubernetes.controlplane import ControlPlane
+from tests.kubernetes.delegation.kueue import RIGHTS, Kueue, Queues, kueue_folder
+from tests.kubernetes.test_rights import OF_OTHERS, Right, right_of
+
+from flyball_actuators.platforms import Done, Failed, Handle, Rejected, Superseded
+from flyball_contracts.records import Portion, Scale
+from flyball_streams.broker import EmbeddedBroker
+
+pytestmark = pytest.mark.integration
+ZONE = "topology.kubernetes.io/zone"
+MERGE = "application/merge-patch+json"
+
+
+@pytest.fixture(scope="module")
+def kueue(control_plane: ControlPlane, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Kueue]:
+    folder = kueue_folder()
+    if folder is None:
+        pytest.skip("no Kueue; run infra/kueue/fetch")
+    made = Kueue(control_plane, folder, tmp_path_factory.mktemp("kueue"))
+    zoned(control_plane, "a", "b")
+    yield made
+    zoned(control_plane, None)
+    made.close()
+
+
+@pytest.fixture
+def queues(kueue: Kueue, control_plane: ControlPlane) -> Iterator[Queues]:
+    cluster = Cluster(control_plane)
+    made = Queues(cluster)
+    yield made
+    made.remove()
+    cluster.remove()
+
+
+def zoned(plane: ControlPlane, *zones: str | None) -> None:
+    """Put the nodes into zones by turns."""
+    for i, node in enumerate(plane.get("/api/v1/nodes")["items"]):
+        body = {"metadata": {"labels": {ZONE: zones[i % len(zones)]}}}
+        plane.request("PATCH", f"/api/v1/nodes/{node['metadata']['name']}", body, content_type=MERGE)
+
+
+def start(id_: str = "d1", *, pods: int = 4, offer: str = "any", zone: str = "", workload: str = "train") -> Scale:
+    """A gang starts, on machines of an offer where one is named."""
+    made = scale(id_, workload=workload, before=0, after=pods, time_ns=time.time_ns())
+    mix = (Portion(offer=offer, replicas=pods, zone=zone),) if zone or offer != "any" else ()
+    return msgspec.structs.replace(made, mix=mix)
+
+
+def zones(queues: Queues, job: str) -> set[str]:
+    """Zones in which the pods of a job are."""
+    nodes = {one["metadata"]["name"]: one for one in queues.cluster.plane.get("/api/v1/nodes")["items"]}
+    return {nodes[name]["metadata"]["labels"][ZONE] for name in queues.nodes(job)}
+
+
+def rejected(answer: Any, *words: str) -> None:
+    assert isinstance(answer, Rejected), answer
+    for word in words:
+        assert word in f"{answer.code}: {answer.detail}", answer
+
+
+def test_a_gang_is_admitted_where_flyball_says_and_stops_and_comes_back_elsewhere(queues: Queues) -> None:
+    east = {"apiVersion": "kueue.x-k8s.io/v1beta2", "kind": "ResourceFlavor", "metadata": {"name": "east"}}
+    queues.cluster.plane.apply({**east, "spec": {"nodeLabels": {ZONE: "a"}}})
+    queues.job("train", 4, workload="train", priority="50")
+    with queues.platform() as platform:
+        done = carried_out(platform, first := start(zone="b"))
+        assert isinstance(done, Done), done
+        assert (done.observed.ready, done.observed.mix) == (4, first.mix)
+        assert zones(queues, "train") == {"b"}
+        assert queues.entry("train")["spec"]["priority"] == 50
+        stopped = carried_out(platform, preempt(workload="train", before=4, after=0))
+        assert isinstance(stopped, Done), stopped
+        assert stopped.observed.suspended
+        assert queues.nodes("train") == set()
+        assert not queues.entry("train")["spec"]["active"]
+        handle = submitted(platform, start("d2", offer="east"))  # an offer that is called like a flavor
+    assert isinstance(handle, Handle), handle
+    with queues.platform() as other:  # as the next process has it
+        found = other.find(start("d2", offer="east"), None)
+        assert found is not None
+        assert isinstance(ended(other, handle), Done)
+    assert zones(queues, "train") == {"a"}
+
+
+def test_a_gang_waits_whole_for_its_quota(queues: Queues) -> None:
+    queues.job("first", 6, workload="first")
+    queues.job("train", 4, workload="train")
+    with queues.platform() as platform:
+        assert isinstance(carried_out(platform, start("f", pods=6, workload="first")), Done)
+        planned = submitted(platform, start(zone="b"), dry_run=True)
+        assert isinstance(planned, Handle), planned
+        assert (planned.operation, "once" in planned.answer) == ("", True)
+        handle = submitted(platform, start(zone="b"))
+        assert isinstance(handle, Handle), handle
+        queues.cluster.until(lambda: "insufficient" in str(platform.poll(handle)), "Kueue says what is missing")
+        assert queues.nodes("train") == set()
+        assert isinstance(carried_out(platform, preempt("p", workload="first", before=6, after=0)), Done)
+        done = ended(platform, handle)
+        assert isinstance(done, Done), done
+    assert zones(queues, "train") == {"b"}
+
+
+def test_what_cannot_be_is_given_up_and_left_as_it_was(queues: Queues) -> None:
+    path = queues.job("train", 2, workload="train", zone="a")
+    with queues.platform() as platform:
+        assert isinstance(carried_out(platform, preempt(workload="train", before=0, after=0)), Done)
+        last = carried_out(platform, start(pods=2, zone="b"))
+        assert isinstance(last, Failed), last
+        assert f"its pods ask for {ZONE}=a" in last.answer
+        assert "it is inactive again" in last.answer
+        assert not queues.entry("train")["spec"]["active"]
+        handle = submitted(platform, start("d3", pods=2))
+        assert isinstance(handle, Handle), handle
+        entry = queues.entry("train")["metadata"]
+        where = f"/apis/kueue.x-k8s.io/v1beta2/namespaces/{entry['namespace']}/workloads/{entry['name']}"
+        asked = f"{where}?fieldManager=somebody"
+        queues.cluster.plane.request("PATCH", asked, {"spec": {"active": False}}, content_type=MERGE)
+        replaced = ended(platform, handle)
+        assert isinstance(replaced, Superseded), replaced
+        assert "'somebody'" in replaced.answer
+        hidden = platform.find(start("d4", pods=2), None)
+        assert hidden is not None
+        assert "unknown outcome" in str(platform.poll(hidden))
+        queues.cluster.plane.request("DELETE", f"{path}?propagationPolicy=Background")
+        queues.cluster.until(lambda: isinstance(platform.poll(handle), Failed), "it is gone")
+
+
+def test_who_has_no_decision_is_let_in(queues: Queues) -> None:
+    queues.job("theirs", 1)
+    with queues.platform(hold_s=600.0):
+        queues.cluster.until(lambda: queues.is_true("theirs", "Admitted"), "a job of nobody's is let in")
+        queues.job("ours", 1, workload="ours")
+        queues.cluster.until(lambda: queues.is_true("ours", "QuotaReserved"), "there is quota")
+        time.sleep(0.5)
+        assert not queues.is_true("ours", "Admitted")
+    with queues.platform(hold_s=600.0, live=False):  # in dry run nothing is held back
+        queues.cluster.until(lambda: queues.is_true("ours", "Admitted"), "it is let in")
+    check = next(c for c in queues.entry("ours")["status"]["admissionChecks"] if c["name"] == "flyball")
+    assert "Kueue chooses the place" in check["message"]
+    queues.job("late", 1, workload="late")
+    with queues.platform(hold_s=0.1) as platform:
+        queues.cluster.until(lambda: queues.is_true("late", "Admitted"), "its time is over")
+        decision = start(pods=1, workload="late", zone="b")
+        queues.cluster.ready(queues.cluster.jobs("late"), 1)
+        answer = submitted(platform, decision)
+        rejected(answer, "conflict", "runs; preempt it first")
+
+
+def test_what_kueue_cannot_do_is_refused_and_says_why(queues: Queues) -> None:
+    queues.job("train", 4, workload="train")
+    queues.cluster.job("alone", 2, workload="alone")
+    with queues.platform(hold_s=600.0) as platform, queues.platform(check="") as plain:
+        for decision, said in (
+            (start(pods=3), "Kueue starts and stops Job"),
+            (msgspec.structs.replace(start(), power_limit_w=300.0), "neither power nor resources"),
+            (migrate(workload="train"), "cannot move one pod"),
+            (start(offer="nowhere"), "names neither a zone nor an instance type"),
+        ):
+            rejected(submitted(platform, decision), said)
+        two = (Portion(offer="x", replicas=2, zone="a"), Portion(offer="y", replicas=2, zone="b"))
+        rejected(submitted(platform, msgspec.structs.replace(start(), mix=two)), "x and y; choose one")
+        rejected(submitted(plain, start(zone="a")), "no admission check of Flyball's is configured")
+        rejected(platform.observe(start(workload="alone")), "no_platform", "is in no queue of Kueue")
+        rejected(platform.observe(start(workload="nobody")), "unknown_target")
+    queues.cluster.grant()
+    stop = submitted(queues.cluster.platform(), preempt(workload="train", before=0, after=0))
+    rejected(stop, "conflict", "Kueue starts and stops Job", "driver kueue")
+
+
+def test_from_a_decision_on_the_topic_to_a_verified_outcome(
+    queues: Queues, embedded_broker: Callable[..., EmbeddedBroker], tmp_path: Path
+) -> None:
+    bootstrap = embedded_broker(PARTITIONS).bootstrap
+    queues.job("train", 4, workload="train")
+    config = config_for(
+        bootstrap, "queued", mode="live", ledger=str(tmp_path / "ledger"), platforms=(queues.configuration(),),
+        allow=("train",), kill_switch=str(tmp_path / "stop"),
+    )  # fmt: skip
+    decision = start("begin", zone="b")
+    with running(config, clock=time.time_ns):
+        publish(bootstrap, spec("train"), decision)
+        wait_until(lambda: any(o.final for o in outcomes(bootstrap)), "the last word", DEADLINE_S)
+    last = next(o for o in outcomes(bootstrap) if o.final)
+    assert (last.status, last.driver) == ("done", "kueue"), last
+    assert last.observed is not None
+    assert (last.observed.ready, last.observed.mix) == (4, decision.mix)
+    row = witnessed(bootstrap, "kueue")
+    assert (row.verbs, row.gang) == ({"Scale": (1, 1)}, (1, 1))
+
+
+def test_the_rights_that_are_shipped_are_the_calls_that_are_made(queues: Queues) -> None:
+    queues.job("train", 1, workload="train")
+    with queues.platform() as platform:
+        for decision in (start(pods=1, offer="gpu", zone="a"), preempt(workload="train", before=1, after=0)):
+            assert isinstance(carried_out(platform, decision), Done)
+    granted: set[Right] = {
+        (group, resource, verb)
+        for document in RIGHTS
+        if document["kind"] == "ClusterRole"
+        for rule in document["rules"]
+        for group in rule["apiGroups"]
+        for resource in rule["resources"]
+        for verb in rule["verbs"]
+        if group not in OF_OTHERS
+    }
+    calls = [call["objectRef"] | {"verb": call["verb"]} for call in queues.cluster.plane.calls()]
+    mine = [
+        call
+        for call in calls
+        if call.get("namespace", "") in ("", queues.cluster.namespace)
+        and (call.get("namespace") or call.get("apiGroup") == "kueue.x-k8s.io")
+        and call.get("apiGroup", "") not in OF_OTHERS
+    ]
+    assert {right_of(call) for call in mine} == granted
