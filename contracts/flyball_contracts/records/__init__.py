@@ -31,6 +31,12 @@ from flyball_contracts.records.demand import (
     Usage as Usage,
 )
 from flyball_contracts.records.events import NodeEvent as NodeEvent
+from flyball_contracts.records.incidents import (
+    Cause as Cause,
+    Incident as Incident,
+    IncidentAction as IncidentAction,
+    Symptom as Symptom,
+)
 from flyball_contracts.records.insights import (
     Anomaly as Anomaly,
     Capacity as Capacity,
@@ -63,6 +69,12 @@ from flyball_contracts.records.proposals import (
     ProposalTick as ProposalTick,
 )
 from flyball_contracts.records.resources import Resources as Resources
+from flyball_contracts.records.responses import (
+    Acknowledgement as Acknowledgement,
+    Label as Label,
+    Response as Response,
+    Silence as Silence,
+)
 from flyball_contracts.records.signals import Signal as Signal
 from flyball_contracts.records.snapshot import Snapshot as Snapshot
 from flyball_contracts.records.workloads import (
