@@ -25,6 +25,7 @@ COMMANDS = {
     "replay": "Replay a recording: offline through the engine, or to a broker.",
     "explain": "Say of one decision why it was made, what was done, and what was seen.",
     "audit": "Verify an actuator's audit trail, or show what it has of one decision.",
+    "incidents": "List, acknowledge, silence and label what is wrong, and send it to Alertmanager or a webhook.",
     "waste": "List the GPU time that is paid for and not used, and what would take it.",
     "policy": "Try the guard's policies on recorded decisions.",
     "stop": "Let no actuator begin anything more, in some cells or all.",

@@ -87,7 +87,12 @@ def roles(config: Config) -> dict[str, Role]:
             (CONTROLS,),
             ("flyball-cli-controls", "flyball-explain"),
         ),
-        "responder": Role("flyball incidents", (INCIDENTS, RESPONSES), (RESPONSES,), ("flyball-incidents",)),
+        "responder": Role(
+            "flyball incidents",
+            (INCIDENTS, RESPONSES),
+            (RESPONSES,),
+            ("flyball-explain", "flyball-incidents"),
+        ),
         "dashboard": Role(
             "flyball dashboard",
             tuple(topic for topic in everything if topic is not STATE),

@@ -12,8 +12,8 @@ from flyball_contracts.codec import decode_message
 from flyball_contracts.config import KafkaConfig
 from flyball_contracts.errors import DecodeError, FlyballError, TransportError
 from flyball_contracts.kafka import bounds, consumer_settings, list_topics, open_consumer
-from flyball_contracts.records import AnyDecision, Decision, Outcome, Record
-from flyball_contracts.topics import DECISIONS, EVENTS, INSIGHTS, OUTCOMES, Topic
+from flyball_contracts.records import AnyDecision, Decision, Incident, Outcome, Record
+from flyball_contracts.topics import DECISIONS, EVENTS, INCIDENTS, INSIGHTS, OUTCOMES, Topic
 
 R = TypeVar("R", bound=Record)
 log = logging.getLogger(__name__)
@@ -86,6 +86,18 @@ def read_insights(kafka: KafkaConfig, kind: type[R], since_s: float) -> list[R]:
     from_ms = round((time.time() - since_s) * 1e3)
     with _reading(kafka) as consumer:
         return [r.record for r in _read(consumer, INSIGHTS, from_ms) if isinstance(r.record, kind)]
+
+
+def read_incidents(kafka: KafkaConfig, since_s: float) -> dict[str, Incident]:
+    """The newest record of each incident of the last ``since_s`` seconds, by id; raises :class:`TransportError`."""
+    from_ms = round((time.time() - since_s) * 1e3)
+    found: dict[str, Incident] = {}
+    with _reading(kafka) as consumer:
+        for record in (r.record for r in _read(consumer, INCIDENTS, from_ms)):
+            known = found.get(record.id) if isinstance(record, Incident) else None
+            if isinstance(record, Incident) and (known is None or known.revision <= record.revision):
+                found[record.id] = record
+    return found
 
 
 @contextmanager

@@ -125,12 +125,15 @@ def level_of(symptom: Symptom) -> Level:
 
 
 def _leads(new: Symptom, old: Symptom) -> bool:
-    """Whether a symptom says more of the cause: it is more telling, wider, or names what the other does not."""
+    """Whether a symptom says more of the cause: it is more telling, names one, or shows it in a wider place.
 
-    def says(symptom: Symptom) -> tuple[int, int, bool, int, int]:
-        named = symptom.cause not in ("unknown", "application")
-        severity, wide = SEVERITY[symptom.severity], WIDTH[level_of(symptom)]
-        return RANK[symptom.strength], wide, named, severity, -symptom.since_ns
+    Of effects, what a gang shows as a whole goes before what one of its GPUs does.
+    """
+
+    def says(symptom: Symptom) -> tuple[int, int, int, int, int]:
+        named = {"unknown": 0, "application": 1}.get(symptom.cause, 2)
+        wide = WIDTH[level_of(symptom)] if symptom.strength != "effect" else symptom.gang
+        return RANK[symptom.strength], named, wide, SEVERITY[symptom.severity], -symptom.since_ns
 
     return says(new) > says(old)
 

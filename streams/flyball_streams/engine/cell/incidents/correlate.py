@@ -92,7 +92,7 @@ class Correlation:
             if case.is_effect and case.level == "gpu" and len(case.devices) > 1 and case.workloads:
                 case.level = "workload"
         case.cause = lead.cause if lead.cause not in VAGUE else _named(case) or lead.cause
-        case.node = "" if case.level == "cell" else lead.node
+        case.node = "" if case.level in ("cell", "workload") else lead.node
         case.device = lead.device if case.level == "gpu" else ""
         case.workload = lead.workload if case.level in ("gpu", "workload") else ""
         case.model = self._model(lead)
@@ -113,10 +113,11 @@ class Correlation:
         if cause not in VAGUE:
             found.update(self._at.get(("cell", cause), {}))
         if symptom.workload:
-            held = self._at.get(("workload", symptom.workload), {}).values()
             if symptom.strength != "effect":
-                found.update((c.id, c) for c in held if c.is_effect and c.onset_ns >= symptom.since_ns - LINK_NS)
+                held = self._at.get(("effects", symptom.workload), {}).values()
+                found.update((c.id, c) for c in held if c.onset_ns >= symptom.since_ns - LINK_NS)
             elif not found:
+                held = self._at.get(("workload", symptom.workload), {}).values()
                 near = [c for c in held if symptom.since_ns >= c.onset_ns - EARLY_NS and not c.intervention]
                 causes = [c for c in near if not c.is_effect]
                 if causes:
@@ -149,11 +150,14 @@ class Correlation:
     def _index(self, case: Case) -> None:
         shape = (
             len(case.workloads), len(case.actions), case.level, case.cause, case.node, case.device, case.link,
+            case.is_effect,
         )  # fmt: skip
         if self._shapes.get(case.id) == shape:
             return
         self._shapes[case.id] = shape
         places: list[Place] = [("workload", name) for name in case.workloads]
+        if case.is_effect:
+            places += [("effects", name) for name in case.workloads]
         places += [("decision", decision) for decision in case.actions]
         if case.level == "cell":
             places.append(("cell", case.cause))
