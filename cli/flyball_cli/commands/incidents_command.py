@@ -60,12 +60,12 @@ def list_(
     """List open incidents, the worst first; silenced ones come after the others."""
     from flyball_cli.explain.story import read_incidents
     from flyball_cli.incidents.listing import tabulated
-    from flyball_cli.incidents.topic import worst_first
+    from flyball_cli.incidents.topic import in_order
     from flyball_contracts.kafka.preflight import preflight
 
     config = configured(config_path, bootstrap, log_level)
     preflight(config, "responder")
-    found = [one for one in worst_first(read_incidents(config.kafka, since * DAY_S)) if ended or one.status == "open"]
+    found = [one for one in in_order(read_incidents(config.kafka, since * DAY_S)) if ended or one.status == "open"]
     if as_json:
         sys.stdout.write(msgspec.json.format(msgspec.json.encode(found), indent=1).decode() + "\n")
     elif found:
@@ -155,8 +155,9 @@ def label(
 @_answering
 @common
 def silence(
-    cell: str, name: str | None, for_s: float, from_: datetime | None, reason: str, by: str | None,
-    config_path: Path | None, bootstrap: str | None, log_level: str, **matchers: str,
+    cell: str, name: str | None, incident: str, cause: str, node: str, device: str, workload: str, for_s: float,
+    from_: datetime | None, reason: str, by: str | None, config_path: Path | None, bootstrap: str | None,
+    log_level: str,
 ) -> None:  # fmt: skip
     """Let what matches be listed and nothing else: no decision follows, and nobody is notified.
 
@@ -172,7 +173,7 @@ def silence(
     from flyball_contracts.kafka.preflight import preflight
     from flyball_contracts.records import Silence
 
-    if all(pattern == "*" for pattern in matchers.values()):
+    if {incident, cause, node, device, workload} == {"*"}:
         raise click.UsageError(
             "this would silence the whole cell; pass --incident, --cause, --node, --device or --workload"
         )
@@ -182,7 +183,8 @@ def silence(
     starts_ns = now_ns if from_ is None else round(from_.replace(tzinfo=UTC).timestamp() * 1e9)
     said = Silence(
         cell=cell, time_ns=now_ns, by=by or who(), reason=reason, name=name or moment(now_ns).replace(" ", "T"),
-        starts_ns=starts_ns, ends_ns=starts_ns + round(for_s * 1e9), **matchers,
+        starts_ns=starts_ns, ends_ns=starts_ns + round(for_s * 1e9), incident=incident, cause=cause,
+        node=node, device=device, workload=workload,
     )  # fmt: skip
     answer(config.kafka, said)
     click.echo(

@@ -5,27 +5,21 @@ from flyball_cli.explain.story import read_incidents
 from flyball_contracts.config import KafkaConfig
 from flyball_contracts.errors import FlyballError
 from flyball_contracts.records import Incident, Response, Silence
+from flyball_contracts.records.incidents import worst_first
 from flyball_contracts.topics import RESPONSES
 
 CLIENT = "flyball-incidents"
-_SEVERITY = {"critical": 0, "warning": 1, "info": 2}
-_STRENGTH = {"fault": 0, "sign": 1, "effect": 2}
-_LEVEL = {"cell": 0, "node": 1, "link": 2, "gpu": 3, "workload": 4}
 
 
 class UnknownIncident(FlyballError):
     """No incident has the id that was asked for, or more than one begins with it."""
 
 
-def worst_first(found: dict[str, Incident]) -> list[Incident]:
-    """Open incidents by how bad they are and how much is known, silenced ones after them; then those that ended."""
-
-    def place(one: Incident) -> tuple[int, ...]:
-        ended = one.status != "open"
-        worst = _SEVERITY[one.severity], _STRENGTH[one.strength], _LEVEL[one.level], -one.gpus_affected, one.onset_ns
-        return (ended, bool(one.silence), *((-one.time_ns,) if ended else worst))
-
-    return sorted(found.values(), key=lambda one: (*place(one), one.id))
+def in_order(found: dict[str, Incident]) -> list[Incident]:
+    """Open incidents, the worst first and silenced ones last; then those that ended, the newest first."""
+    opened = sorted((one for one in found.values() if one.status == "open"), key=worst_first)
+    ended = (one for one in found.values() if one.status != "open")
+    return [*opened, *sorted(ended, key=lambda one: (-one.time_ns, one.id))]
 
 
 def find(kafka: KafkaConfig, id_: str, since_s: float) -> Incident:

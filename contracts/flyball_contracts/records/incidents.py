@@ -97,3 +97,14 @@ class Incident(Record, frozen=True, kw_only=True):
     acknowledged_by: str = ""
     silence: str = ""
     label: bool | None = None
+
+
+_SEVERITIES: dict[Severity, int] = {"critical": 0, "warning": 1, "info": 2}
+_STRENGTHS: dict[Strength, int] = {"fault": 0, "sign": 1, "effect": 2}
+_LEVELS: dict[Level, int] = {"cell": 0, "node": 1, "link": 2, "gpu": 3, "workload": 4}
+
+
+def worst_first(one: Incident) -> tuple[int, int, int, int, int, int, str]:
+    """Order of open incidents: by severity, what is known, the width of the place, and age; silenced ones come last."""
+    known = _STRENGTHS[one.strength], _LEVELS[one.level]
+    return bool(one.silence), _SEVERITIES[one.severity], *known, -one.gpus_affected, one.onset_ns, one.id
