@@ -11,8 +11,9 @@ import click
 import msgspec
 from rich.console import Console
 
-from flyball_cli.options import Finite, common, configured
+from flyball_cli.options import Finite, common, configured, health_option, until_signal
 from flyball_contracts.records import Cause
+from flyball_contracts.records.events import Severity
 
 DAY_S = 86_400.0
 
@@ -229,3 +230,55 @@ def unsilence(
         raise click.UsageError(f"cell {cell!r} has no silence {name!r}; it has {names}")
     answer(config.kafka, msgspec.structs.replace(known[name], time_ns=time.time_ns(), by=by or who(), removed=True))
     click.echo(f"silence {name!r} of cell {cell!r} has ended")
+
+
+@command.command("notify")
+@click.option("--alertmanager", "alertmanagers", multiple=True, metavar="URL", help="An Alertmanager, API v2.")
+@click.option("--webhook", "webhooks", multiple=True, metavar="URL", help="Takes what Alertmanager sends to webhooks.")
+@click.option("--least", type=click.Choice(["info", "warning", "critical"]), default="warning", show_default=True,
+              help="Least severity that is told.")  # fmt: skip
+@click.option("--page", default="", metavar="URL", help="Where `flyball dashboard` is served, for links.")
+@click.option("--token-env", metavar="NAME", help="Variable of the environment with the bearer token for all of them.")
+@click.option("--once", is_flag=True, help="End when all that there is was delivered.")
+@health_option
+@common
+def notify(
+    alertmanagers: tuple[str, ...], webhooks: tuple[str, ...], least: Severity, page: str, token_env: str | None,
+    once: bool, health_file: Path | None, config_path: Path | None, bootstrap: str | None, log_level: str,
+) -> None:  # fmt: skip
+    """Send incidents to Alertmanager and webhooks, until stopped; each at least once, silenced ones not at all.
+
+    Run one; after a restart it says again what goes on, and what may have been lost.
+
+    \b
+    Example:
+      flyball incidents notify --alertmanager http://alertmanager:9093 --page https://flyball.example
+    """
+    import os
+
+    from flyball_contracts.kafka.preflight import preflight
+    from flyball_contracts.secret import secret
+    from flyball_streams.notify import run_notifier
+    from flyball_streams.notify.targets import Alertmanager, Webhook
+
+    if not alertmanagers and not webhooks:
+        raise click.UsageError("nobody to notify: pass --alertmanager URL or --webhook URL")
+    token = secret(os.environ, token_env, "--token-env", in_header=True) if token_env else ""
+    headers = {"Authorization": f"Bearer {token}"} if token else None
+    targets = [
+        *(Alertmanager(url, page, headers) for url in alertmanagers),
+        *(Webhook(url, page, headers) for url in webhooks),
+    ]
+    config = configured(config_path, bootstrap, log_level)
+    preflight(config, "notifier")
+    with until_signal(health_file) as stop:
+        sent = run_notifier(config.kafka, targets, stop=stop, least=least, once=once)
+    click.echo(f"{sent} alerts were delivered")
+
+
+@command.command("rules")
+def rules() -> None:
+    """Print alert rules for Prometheus, on what the agents export: a second pair of eyes where no worker runs."""
+    from flyball_cli.incidents.rules import rules_yaml
+
+    click.echo(rules_yaml(), nl=False)
