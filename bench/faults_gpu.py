@@ -3,7 +3,8 @@
 ``rate`` is one node lane, one cell lane and what stands between them, on one core: events are decoded, judged whose
 fault they are, gathered into symptoms, put together to incidents, and these are encoded. Ticks and their frames count
 too. ``flood`` is one broken GPU and what a gang of all GPUs says of it, ``codes`` the same GPUs with a hundred XIDs
-each, ``apart`` one error on each GPU in turn, so that no two events of a tick are about the same.
+each, ``apart`` one error on each GPU in turn, so that no two events of a tick are about the same; every GPU is to be left at
+once, so each takes a decision, too. In ``apart, free`` nobody holds the GPUs, and there is nothing to decide.
 
 ``stories`` are seeded faults with what follows from them, in random order and with unrelated noise; a story is right
 when one incident of its kind of place, at its place and with its cause is open at the end, and nothing else of it.
@@ -93,7 +94,7 @@ def rate(name: str, make: Events, size: Size) -> dict[str, Any]:
     last: list[Record] = []
     for repeat in range(1 + size.repeats):  # the first one compiles, and does not count
         opened.clear()
-        engine, agents = _cell(size)
+        engine, agents = _cell(size, held=not name.endswith("free"))
         spent_s, events = 0.0, 0
         for index in range(12 + size.ticks):
             frames = [f for agent in agents for f in agent.frames(index, VALUES, schemas=(1,))]
@@ -139,19 +140,19 @@ def told_right(name: str, make: "Story", size: Size) -> dict[str, Any]:
 VALUES = Values({"hw.power": 300.0, "hw.gpu.utilization{task=general}": 0.9})
 
 
-def _cell(size: Size) -> tuple[Engine, list[Agent]]:
+def _cell(size: Size, *, held: bool) -> tuple[Engine, list[Agent]]:
     engine = Engine(WorkerConfig(lateness_ticks=2), ONE)
-    agents = [Agent(_node(n)) for n in range(size.nodes)]
+    agents = [Agent(_node(n, held=held)) for n in range(size.nodes)]
     spec = WorkloadSpec(workload="train", cell=CELL, time_ns=START_NS, kind="training", max_replicas=size.nodes * 8)
     engine.feed(told(spec, *(agent.inventory for agent in agents)))
     return engine, agents
 
 
-def _node(n: int) -> Inventory:
+def _node(n: int, *, held: bool) -> Inventory:
     devices = tuple(Device(id=f"node-{n}/{i}", model="h100", memory_bytes=80 << 30) for i in range(8))
-    held = tuple(Allocation(workload="train", replica=f"{n}-{i}", devices=(i,)) for i in range(8))
+    by = tuple(Allocation(workload="train", replica=f"{n}-{i}", devices=(i,)) for i in range(8 if held else 0))
     return Inventory(
-        node=f"node-{n}", cell=CELL, epoch=1, time_ns=START_NS, boot_id="boot-1", devices=devices, allocations=held
+        node=f"node-{n}", cell=CELL, epoch=1, time_ns=START_NS, boot_id="boot-1", devices=devices, allocations=by
     )
 
 
@@ -183,7 +184,7 @@ def _apart(index: int, _: int, size: Size) -> list[NodeEvent]:
     return [_xid(i % gpus, codes[i // gpus % len(codes)], at_ns + i) for i in range(size.events)]
 
 
-FLOODS: dict[str, Events] = {"flood": _flood, "codes": _codes, "apart": _apart}
+FLOODS: dict[str, Events] = {"flood": _flood, "codes": _codes, "apart": _apart, "apart, free": _apart}
 Expected = list[tuple[str, str, Cause]]
 Story = Callable[[np.random.Generator], tuple[Expected, list[Symptom]]]
 

@@ -49,7 +49,7 @@ def cases() -> list[Incident]:
     )
     common: dict[str, Any] = {"cell": CELL, "status": "open", "time_ns": NOW - 8 * NS_PER_S, "level": "gpu"}
     return [
-        Incident(**{
+        _incident({
                 **common, "id": "3f2ac0de3f2ac0de", "revision": 3, "severity": "critical", "cause": "pcie",
                 "strength": "fault", "onset_ns": fault.since_ns, "seen_ns": NOW - 8 * NS_PER_S,
                 "summary": f"GPU 3 of {node_name(5)}: PCIe fault, by xid 79 (GPU has fallen off the bus); "
@@ -59,7 +59,7 @@ def cases() -> list[Incident]:
                 "nodes": (node_name(5),), "workloads": (owner(5, 48),), "peers": (node_name(4), node_name(6)),
                 "actions": (action,), "acknowledged_by": "ann@desk",
         }),
-        Incident(**{
+        _incident({
                 **common, "id": "77aa00de77aa00de", "revision": 1, "severity": "warning", "cause": "thermal",
                 "strength": "effect", "onset_ns": hot.since_ns, "seen_ns": hot.time_ns, "score": 0.86,
                 "summary": f"GPU 1 of {node_name(30)}: overheating, by departure", "node": node_name(30),
@@ -67,6 +67,10 @@ def cases() -> list[Incident]:
                 "nodes": (node_name(30),), "silence": "maintenance",
         }),
     ]  # fmt: skip
+
+
+def _incident(given: dict[str, Any]) -> Incident:
+    return Incident(**given)
 
 
 def troubles() -> list[Record]:

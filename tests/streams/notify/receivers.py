@@ -2,7 +2,7 @@
 
 import json
 import threading
-from collections.abc import Iterator
+from collections.abc import Generator
 from contextlib import contextmanager
 from datetime import datetime
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -36,7 +36,10 @@ class Receiver:
     @property
     def alerts(self) -> list[dict[str, Any]]:
         """All alerts that came, in order."""
-        return [alert for body in self.bodies for alert in (body if isinstance(body, list) else body["alerts"])]
+        found: list[dict[str, Any]] = []
+        for body in self.bodies:
+            found += body if isinstance(body, list) else body["alerts"]
+        return found
 
 
 def check(path: str, body: Any) -> list[str]:
@@ -46,7 +49,8 @@ def check(path: str, body: Any) -> list[str]:
     if not isinstance(body, list):
         return ["not a list"]
     wrong: list[str] = []
-    for alert in body:
+    alerts: list[dict[str, Any]] = body
+    for alert in alerts:
         wrong += [f"unknown field {name}" for name in alert.keys() - POSTABLE]
         if not alert.get("labels", {}).get("alertname"):
             wrong.append("no labels")
@@ -59,7 +63,7 @@ def check(path: str, body: Any) -> list[str]:
 
 
 @contextmanager
-def receiving(receiver: Receiver) -> Iterator[Receiver]:
+def receiving(receiver: Receiver) -> Generator[Receiver]:
     """Serve on a free port of this machine."""
 
     class Handler(BaseHTTPRequestHandler):
