@@ -11,12 +11,15 @@ from flyball_contracts.frame import Frame, decode_frame, encode_frame
 from flyball_contracts.ids import MAX_TIME_NS, record_id
 from flyball_contracts.records import (
     Account,
+    Acknowledgement,
     Anomaly,
     Approval,
     Capacity,
     DemandTick,
     Forecast,
+    Incident,
     Inventory,
+    Label,
     Migrate,
     NodeEvent,
     Outcome,
@@ -28,6 +31,7 @@ from flyball_contracts.records import (
     Record,
     Scale,
     Signal,
+    Silence,
     Snapshot,
     Stop,
     Waste,
@@ -40,11 +44,13 @@ from flyball_contracts.topics import (
     DECISIONS,
     DEMAND,
     EVENTS,
+    INCIDENTS,
     INSIGHTS,
     INVENTORY,
     OUTCOMES,
     POOLS,
     PROPOSALS,
+    RESPONSES,
     SIGNALS,
     STATE,
     TELEMETRY,
@@ -154,6 +160,21 @@ _bind(Scale, DECISIONS, decision_key, lambda r: r.id, lambda r: r.time_ns)
 _bind(Migrate, DECISIONS, decision_key, lambda r: r.id, lambda r: r.time_ns)
 _bind(Preempt, DECISIONS, decision_key, lambda r: r.id, lambda r: r.time_ns)
 _bind(Outcome, OUTCOMES, lambda r: r.target, lambda r: r.id, lambda r: r.time_ns)
+_bind(
+    Incident,
+    INCIDENTS,
+    lambda r: f"{r.cell}/{r.id}",
+    lambda r: record_id("Incident", r.id, r.revision),
+    lambda r: r.time_ns,
+)
+for _response in (Acknowledgement, Silence, Label):
+    _bind(
+        _response,
+        RESPONSES,
+        lambda r: r.key,
+        lambda r: record_id(type(r).__name__, r.key, r.time_ns),
+        lambda r: r.time_ns,
+    )
 RECORD_TYPES: dict[str, type[Record]] = {kind.__name__: kind for kind in BINDINGS}
 
 _json = msgspec.json.Encoder()

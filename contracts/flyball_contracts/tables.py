@@ -1,4 +1,4 @@
-"""What the tables say: inventories, workloads, signals and outcomes, each folded by one rule.
+"""What the tables say: inventories, workloads, signals, outcomes and responses, each folded by one rule.
 
 Of two records with one key the newer one counts: by the record's own time, then by what orders records of one time,
 and where that is the same too, by their bytes. So readers agree, in whatever order partitions reached them. Two kinds
@@ -14,13 +14,13 @@ from typing import TypeAlias
 
 import msgspec
 
-from flyball_contracts.records import Inventory, Outcome, Record, Signal, WorkloadSpec
-from flyball_contracts.topics import INVENTORY, OUTCOMES, SIGNALS, WORKLOADS
+from flyball_contracts.records import Inventory, Outcome, Record, Response, Signal, WorkloadSpec
+from flyball_contracts.topics import INVENTORY, OUTCOMES, RESPONSES, SIGNALS, WORKLOADS
 
-TABLES = (INVENTORY, WORKLOADS, SIGNALS, OUTCOMES)
+TABLES = (INVENTORY, WORKLOADS, SIGNALS, OUTCOMES, RESPONSES)
 """Topics that are tables, by what :class:`Tables` makes of them."""
 MOST_OUTCOMES = 10_000
-Row: TypeAlias = Inventory | WorkloadSpec | Signal | Outcome
+Row: TypeAlias = Inventory | WorkloadSpec | Signal | Outcome | Response
 _STAGES = {"accepted": 0, "running": 1}
 _encode = msgspec.json.Encoder().encode
 
@@ -37,7 +37,7 @@ def supersedes(new: Row, old: Row) -> bool:
 
 
 class Tables:
-    """Rows by their key: node, workload, zone and kind, decision. Removed workloads are among ``workloads``.
+    """Rows by their key: node, workload, zone and kind, decision, response. Removed workloads are among ``workloads``.
 
     ``most_outcomes`` bounds the outcomes; those heard of first are dropped.
     """
@@ -47,11 +47,12 @@ class Tables:
         self.workloads: dict[str, WorkloadSpec] = {}
         self.signals: dict[tuple[str, str], Signal] = {}
         self.outcomes: dict[str, Outcome] = {}
+        self.responses: dict[str, Response] = {}
         self._most_outcomes = most_outcomes
 
     def apply(self, record: Record) -> bool:
         """Fold one record in; whether it changed a table. Records of other kinds change none."""
-        if not isinstance(record, Inventory | WorkloadSpec | Signal | Outcome) or not self.takes(record):
+        if not isinstance(record, Inventory | WorkloadSpec | Signal | Outcome | Response) or not self.takes(record):
             return False
         if isinstance(record, Inventory):
             self.inventories[record.node] = record
@@ -59,6 +60,8 @@ class Tables:
             self.workloads[record.workload] = record
         elif isinstance(record, Signal):
             self.signals[record.zone, record.kind] = record
+        elif isinstance(record, Response):
+            self.responses[record.key] = record
         else:
             self.outcomes[record.decision] = record
             while len(self.outcomes) > self._most_outcomes:
@@ -79,6 +82,8 @@ class Tables:
             return self.inventories.pop(key, None) is not None
         if topic == WORKLOADS.name:
             return self.workloads.pop(key, None) is not None
+        if topic == RESPONSES.name:
+            return self.responses.pop(key, None) is not None
         if topic == SIGNALS.name:
             found = [curve for curve in self.signals if curve[0] == key]
             for curve in found:
@@ -98,6 +103,8 @@ class Tables:
             return self.workloads.get(row.workload)
         if isinstance(row, Signal):
             return self.signals.get((row.zone, row.kind))
+        if isinstance(row, Response):
+            return self.responses.get(row.key)
         return self.outcomes.get(row.decision)
 
 

@@ -49,6 +49,10 @@ INSIGHTS = Topic("flyball.insights.v1", "subject", "profiles, forecasts, anomali
 PROPOSALS = Topic("flyball.proposals.v2", "cell", "proposals of the lanes", "hours", 4)
 DECISIONS = Topic("flyball.decisions.v1", "cell", "scale, migrate and preempt commands", "long", 4, portable=True)
 OUTCOMES = Topic("flyball.outcomes.v1", "target", "what became of decisions", "long", 4, portable=True)
+INCIDENTS = Topic(
+    "flyball.incidents.v1", "cell/incident", "what is wrong, why, and what was done", "long", 4, portable=True
+)
+RESPONSES = Topic("flyball.responses.v1", "response", "acknowledgements, silences, labels", "compacted", 1)
 STATE = Topic("flyball.state.v1", "lane/partition", "engine snapshots", "compacted", 4, cloudevents=False)
 DEAD_LETTERS = Topic("flyball.dlq.v1", "original key", "messages that were refused", "days", 4, cloudevents=False)
 
@@ -56,6 +60,6 @@ TOPICS: dict[str, Topic] = {
     topic.name: topic
     for topic in (
         TELEMETRY, EVENTS, INVENTORY, WORKLOADS, CONTROLS, POOLS, SIGNALS, DEMAND, INSIGHTS, PROPOSALS, DECISIONS,
-        OUTCOMES, STATE, DEAD_LETTERS,
+        OUTCOMES, INCIDENTS, RESPONSES, STATE, DEAD_LETTERS,
     )
 }  # fmt: skip

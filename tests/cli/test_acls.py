@@ -7,7 +7,7 @@ from tests.cli.shell import flyball
 
 from flyball_contracts.config import Config
 from flyball_contracts.security.rights import roles
-from flyball_contracts.topics import CONTROLS, DECISIONS, WORKLOADS
+from flyball_contracts.topics import CONTROLS, DECISIONS, RESPONSES, WORKLOADS
 
 COPY = Path(__file__).resolve().parents[2] / "infra" / "kafka" / "acls.sh"
 
@@ -45,4 +45,5 @@ def test_who_measures_does_not_command() -> None:
     table = roles(Config())
     assert {name for name, role in table.items() if DECISIONS in role.writes} == {"worker"}
     assert {name for name, role in table.items() if CONTROLS in role.writes} == {"operator"}
+    assert {name for name, role in table.items() if RESPONSES in role.writes} == {"responder"}
     assert {name for name, role in table.items() if WORKLOADS in role.writes} == {"owner", "controller"}

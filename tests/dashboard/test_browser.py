@@ -119,8 +119,9 @@ def test_every_panel_shows_its_data(desktop: Page) -> None:
     words = re.compile("384 GPUs, .*1 failing, 1 straggling, 2 anomalous")
     expect(desktop.locator(".map")).to_have_attribute("aria-label", words)
     expect(desktop.locator(".plans")).to_contain_text("nightly-embed saves 46 %")
-    expect(desktop.locator(".row-odd:visible")).to_have_count(5)
-    expect(desktop.locator(".odd")).to_contain_text("temperature (gpu) 91 °C, expected 64 °C")
+    expect(desktop.locator(".row-odd:visible")).to_have_count(2)
+    expect(desktop.locator(".odd")).to_contain_text("PCIe fault, by xid 79 (GPU has fallen off the bus)")
+    expect(desktop.locator(".row-odd:visible").nth(1)).to_contain_text("silenced by maintenance")
     rows = desktop.locator(".capacity .row-cap:not(.titles):visible")
     expect(rows).to_have_count(3)
     expect(rows.first).to_contain_text(
@@ -192,8 +193,12 @@ def test_a_decision_has_its_own_view_with_its_life_and_what_was_observed(desktop
         (f"nodes/{scene.node_name(5)}", ["gpu-0005", "SE-SE3", "failing", "XID 79", "Migrate"]),
         ("workloads/chat-70b", ["inference", "chat-70b", "without Flyball 86.5 %", "gpu-0024", "running"]),
         (
-            f"incidents/{incident_id(scene.device_id(5, 3), 'failing')}",
+            f"reports/{incident_id(scene.device_id(5, 3), 'failing')}",
             ["failing on gpu-0005 · GPU 3", "3 times", "errors (uncorrected) 14", "Migrate"],
+        ),
+        (
+            "incidents/3f2ac0de3f2ac0de",
+            ["taken by", "ann@desk", "GPU has fallen off the bus", "hang", "gpu-0006", "Migrate", "done"],
         ),
         ("decisions/none", ["No decision none is known"]),
         ("gpus/none", ["not in the fleet"]),
@@ -220,8 +225,9 @@ def test_a_click_on_a_gpu_an_incident_or_a_mark_opens_its_view(desktop: Page) ->
     desktop.locator(".known a", has_text="pretrain-llm").click()
     expect(desktop).to_have_url(re.compile("/workloads/pretrain-llm$"))
     desktop.locator(".back").click()
-    desktop.locator(".row-odd:visible .who").nth(1).click()
-    expect(desktop.locator(".title h2")).to_have_text("XID 79 on gpu-0005 · GPU 3", timeout=WAIT_MS)
+    desktop.locator(".row-odd:visible .who").nth(0).click()
+    expect(desktop.locator(".title h2")).to_have_text("pcie: gpu-0005 · GPU 3", timeout=WAIT_MS)
+    expect(desktop.locator(".answer")).to_contain_text("flyball incidents ack 3f2ac0de3f2a")
     desktop.locator(".back").click()
     expect(desktop.locator(".demand .sub")).to_have_text("2 decisions in the window", timeout=WAIT_MS)
     desktop.wait_for_timeout(1500)

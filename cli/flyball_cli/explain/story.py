@@ -12,8 +12,8 @@ from flyball_contracts.codec import decode_message
 from flyball_contracts.config import KafkaConfig
 from flyball_contracts.errors import DecodeError, FlyballError, TransportError
 from flyball_contracts.kafka import bounds, consumer_settings, list_topics, open_consumer
-from flyball_contracts.records import AnyDecision, Decision, Outcome, Record
-from flyball_contracts.topics import DECISIONS, EVENTS, INSIGHTS, OUTCOMES, Topic
+from flyball_contracts.records import AnyDecision, Decision, Incident, Outcome, Record
+from flyball_contracts.topics import DECISIONS, EVENTS, INCIDENTS, INSIGHTS, OUTCOMES, Topic
 
 R = TypeVar("R", bound=Record)
 log = logging.getLogger(__name__)
@@ -94,6 +94,18 @@ def read_sent(kafka: KafkaConfig, since_s: float) -> tuple[list[AnyDecision], li
     with _reading(kafka) as consumer:
         decisions = [r.record for r in _read(consumer, DECISIONS, from_ms)]
         return decisions, [r.record for r in _read(consumer, OUTCOMES, from_ms)]
+
+
+def read_incidents(kafka: KafkaConfig, since_s: float) -> dict[str, Incident]:
+    """The newest record of each incident of the last ``since_s`` seconds, by id; raises :class:`TransportError`."""
+    from_ms = round((time.time() - since_s) * 1e3)
+    found: dict[str, Incident] = {}
+    with _reading(kafka) as consumer:
+        for record in (r.record for r in _read(consumer, INCIDENTS, from_ms)):
+            known = found.get(record.id) if isinstance(record, Incident) else None
+            if isinstance(record, Incident) and (known is None or known.revision <= record.revision):
+                found[record.id] = record
+    return found
 
 
 @contextmanager

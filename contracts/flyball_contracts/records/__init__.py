@@ -43,6 +43,12 @@ from flyball_contracts.records.demand import (
     Usage as Usage,
 )
 from flyball_contracts.records.events import NodeEvent as NodeEvent
+from flyball_contracts.records.incidents import (
+    Cause as Cause,
+    Incident as Incident,
+    IncidentAction as IncidentAction,
+    Symptom as Symptom,
+)
 from flyball_contracts.records.insights import (
     Anomaly as Anomaly,
     Capacity as Capacity,
@@ -66,6 +72,12 @@ from flyball_contracts.records.profiles import (
     Similar as Similar,
     Waste as Waste,
     WorkloadProfile as WorkloadProfile,
+)
+from flyball_contracts.records.responses import (
+    Acknowledgement as Acknowledgement,
+    Label as Label,
+    Response as Response,
+    Silence as Silence,
 )
 from flyball_contracts.records.signals import Signal as Signal
 from flyball_contracts.records.snapshot import Snapshot as Snapshot

@@ -12,11 +12,13 @@ from flyball_contracts.topics import (
     DECISIONS,
     DEMAND,
     EVENTS,
+    INCIDENTS,
     INSIGHTS,
     INVENTORY,
     OUTCOMES,
     POOLS,
     PROPOSALS,
+    RESPONSES,
     SIGNALS,
     STATE,
     TELEMETRY,
@@ -66,8 +68,8 @@ def roles(config: Config) -> dict[str, Role]:
         "feed": Role("flyball feed", writes=(SIGNALS,)),
         "worker": Role(
             "flyball worker",
-            (TELEMETRY, EVENTS, INVENTORY, WORKLOADS, SIGNALS, DEMAND, PROPOSALS, OUTCOMES, STATE),
-            (DEMAND, INSIGHTS, PROPOSALS, DECISIONS, STATE, DEAD_LETTERS),
+            (TELEMETRY, EVENTS, INVENTORY, WORKLOADS, SIGNALS, DEMAND, PROPOSALS, OUTCOMES, RESPONSES, STATE),
+            (DEMAND, INSIGHTS, PROPOSALS, DECISIONS, INCIDENTS, STATE, DEAD_LETTERS),
             (config.worker.app,),
         ),
         "actuator": Role(
@@ -85,6 +87,13 @@ def roles(config: Config) -> dict[str, Role]:
             (CONTROLS,),
             ("flyball-cli-controls", "flyball-explain"),
         ),
+        "responder": Role(
+            "flyball incidents",
+            (INCIDENTS, RESPONSES),
+            (RESPONSES,),
+            ("flyball-explain", "flyball-incidents"),
+        ),
+        "notifier": Role("flyball incidents notify", (INCIDENTS,), groups=("flyball-notify",)),
         "dashboard": Role(
             "flyball dashboard",
             tuple(topic for topic in everything if topic is not STATE),
@@ -99,7 +108,9 @@ def roles(config: Config) -> dict[str, Role]:
         ),
         "explain": Role("flyball explain", (DECISIONS, OUTCOMES, INSIGHTS, EVENTS), groups=("flyball-explain",)),
         "subscriber": Role(
-            "your own programs", (EVENTS, INSIGHTS, DECISIONS, OUTCOMES, DEAD_LETTERS), groups=("flyball-subscriber",)
+            "your own programs",
+            (EVENTS, INSIGHTS, DECISIONS, OUTCOMES, INCIDENTS, DEAD_LETTERS),
+            groups=("flyball-subscriber",),
         ),
         "administrator": Role("flyball topics --create", groups=("flyball-topics",), creates=everything),
     }

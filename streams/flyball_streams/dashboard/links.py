@@ -26,3 +26,8 @@ def workload_link(workload: str) -> str:
 def incident_link(incident: str) -> str:
     """View of an incident."""
     return f"/incidents/{quote(incident, safe='')}"
+
+
+def report_link(report: str) -> str:
+    """View of what one detector reports of one subject."""
+    return f"/reports/{quote(report, safe='')}"

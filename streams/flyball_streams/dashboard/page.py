@@ -22,6 +22,7 @@ from flyball_streams.dashboard.panels.worth import WorthPanel
 from flyball_streams.dashboard.state.fleet import FleetView
 from flyball_streams.dashboard.state.summary import Glance
 from flyball_streams.dashboard.views.base import View
+from flyball_streams.dashboard.views.case import CaseView
 from flyball_streams.dashboard.views.decision import DecisionView
 from flyball_streams.dashboard.views.gpu import GpuView
 from flyball_streams.dashboard.views.incident import IncidentView
@@ -36,7 +37,8 @@ _VIEWS: dict[str, Callable[[str, Look], View]] = {
     "gpus": GpuView,
     "nodes": NodeView,
     "workloads": WorkloadView,
-    "incidents": IncidentView,
+    "incidents": CaseView,
+    "reports": IncidentView,
 }
 
 
@@ -51,7 +53,7 @@ class Overview(View):
             self._decisions = DecisionPanel(look)
             self._fleet = FleetPanel(look)
             self._carbon = CarbonPanel(look)
-            self._incidents = IncidentPanel(look)
+            self._incidents = IncidentPanel(look, correlated=True)
             self._capacity = CapacityPanel()
 
     def update(self, view: FleetView, glance: Glance) -> None:

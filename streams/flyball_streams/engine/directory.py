@@ -9,9 +9,9 @@ from bisect import insort
 from typing import NamedTuple, TypeAlias
 from weakref import WeakSet
 
-from flyball_contracts.records import Inventory, Outcome, Record, Signal, TableOffsets, WorkloadSpec
+from flyball_contracts.records import Inventory, Outcome, Record, Response, Signal, TableOffsets, WorkloadSpec
 from flyball_contracts.tables import MOST_OUTCOMES, Row, supersedes
-from flyball_contracts.topics import INVENTORY, OUTCOMES, SIGNALS, WORKLOADS
+from flyball_contracts.topics import INVENTORY, OUTCOMES, RESPONSES, SIGNALS, WORKLOADS
 from flyball_streams.engine.known import Held as Held, Known, Replica as Replica
 from flyball_streams.engine.offsets import as_offsets
 
@@ -87,7 +87,7 @@ class Directory(Known):
         Without its ``offset`` in a partition of its topic it counts as the next one there. ``version`` rises only when
         it changes something: agents say the same again every half minute.
         """
-        if not isinstance(record, Inventory | WorkloadSpec | Signal | Outcome):
+        if not isinstance(record, Inventory | WorkloadSpec | Signal | Outcome | Response):
             return False
         topic = key_of(record)[0]
         entry = Entry(topic, partition, self._place(topic, partition, offset), record)
@@ -192,6 +192,8 @@ def key_of(row: Row) -> Key:
         return WORKLOADS.name, row.workload, ""
     if isinstance(row, Signal):
         return SIGNALS.name, row.zone, row.kind
+    if isinstance(row, Response):
+        return RESPONSES.name, row.key, ""
     return OUTCOMES.name, row.target, row.decision
 
 

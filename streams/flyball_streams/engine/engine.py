@@ -13,6 +13,7 @@ from flyball_contracts.topics import (
     INVENTORY,
     OUTCOMES,
     PROPOSALS,
+    RESPONSES,
     SIGNALS,
     TELEMETRY,
     TOPICS,
@@ -28,7 +29,7 @@ from flyball_streams.engine.stats import LaneStats
 from flyball_streams.engine.workload import WorkloadLane
 from flyball_streams.engine.workload.forecast.history import History
 
-TABLES = {INVENTORY.name, WORKLOADS.name, SIGNALS.name, OUTCOMES.name}
+TABLES = {INVENTORY.name, WORKLOADS.name, SIGNALS.name, OUTCOMES.name, RESPONSES.name}
 NODE_TOPICS = {TELEMETRY.name, EVENTS.name}
 
 

@@ -42,6 +42,7 @@ class Known:
         self._homes: dict[str, set[str]] = {}
         self._zones: dict[str, Counter[str]] = {}
         self._replicas: dict[str, list[Replica]] = {}
+        self._parts: dict[str, dict[str, list[Replica]]] = {}
         self._held: dict[str, Held] = {}
         self._cells: dict[str, tuple[int, list[Inventory], list[WorkloadSpec]]] = {}
 
@@ -71,6 +72,15 @@ class Known:
             found.sort(key=lambda r: (r.name, r.node))
             self._replicas[workload] = found
         return found
+
+    def parts(self, workload: str, replica: str) -> list[Replica]:
+        """What runs of one replica of a workload, by node."""
+        found = self._parts.get(workload)
+        if found is None:
+            found = self._parts[workload] = {}
+            for one in self.replicas(workload):
+                found.setdefault(one.name, []).append(one)
+        return found.get(replica, [])
 
     def held(self, workload: str) -> Held:
         """What a workload holds."""
@@ -118,6 +128,7 @@ class Known:
                 homes = self._homes.setdefault(workload, set())
                 (homes.add if step > 0 else homes.discard)(inventory.node)
                 self._replicas.pop(workload, None)
+                self._parts.pop(workload, None)
                 self._held.pop(workload, None)
                 if not homes:
                     del self._homes[workload]

@@ -25,7 +25,18 @@ from bisect import bisect_left, insort
 from collections.abc import Iterator
 from typing import Any
 
-from flyball_contracts.records import Inventory, Outcome, Signal, TableOffsets, Tick, WorkloadSpec
+from flyball_contracts.records import (
+    Acknowledgement,
+    Inventory,
+    Label,
+    Outcome,
+    Response,
+    Signal,
+    Silence,
+    TableOffsets,
+    Tick,
+    WorkloadSpec,
+)
 from flyball_contracts.tables import Row, Tables, time_of
 from flyball_streams.engine.directory import Directory, Entry, Key, Place, Reader, Tombstone, in_order, key_of
 from flyball_streams.engine.known import Known
@@ -35,8 +46,9 @@ from flyball_streams.engine.packing import pack_struct, unpack_struct
 OUTCOMES_HEEDED = 256
 """Outcomes that a view knows to be heeded; older ones, said again after a restart, are heeded again."""
 OTHER_CLOCK_NS = 86_400 * 1_000_000_000
-ALL = (Inventory, WorkloadSpec, Signal, Outcome)
-_KINDS: dict[str, type[Row]] = {kind.__name__: kind for kind in ALL}
+ALL = (Inventory, WorkloadSpec, Signal, Outcome, Response)
+_CONCRETE: tuple[type[Row], ...] = (Inventory, WorkloadSpec, Signal, Outcome, Acknowledgement, Silence, Label)
+_KINDS: dict[str, type[Row]] = {kind.__name__: kind for kind in _CONCRETE}
 
 
 class View(Known, Reader):
@@ -107,7 +119,7 @@ class View(Known, Reader):
         due, pending = list[Row](), list[tuple[int, Row]]()
         nodes = set[str]()
         for at, row in self._pending:
-            foreign = at > now + OTHER_CLOCK_NS and isinstance(row, WorkloadSpec | Outcome)
+            foreign = at > now + OTHER_CLOCK_NS and isinstance(row, WorkloadSpec | Outcome | Response)
             stands_for_older = begins and isinstance(row, Inventory) and row.node not in nodes
             if at <= (now if isinstance(row, Inventory) else settled) or foreign or stands_for_older:
                 due.append(row)
@@ -121,7 +133,7 @@ class View(Known, Reader):
     def state(self) -> dict[str, Any]:
         """State for a snapshot: rows, what waits for its time, and how far the tables count."""
         rows: list[Row] = [*self.inventories.values(), *self.specs.values(), *self.signals.values()]
-        rows += self.tables.outcomes.values()
+        rows += [*self.tables.outcomes.values(), *self.tables.responses.values()]
         return {
             "time_ns": self.time_ns,
             "rows": [_packed(row) for row in rows],

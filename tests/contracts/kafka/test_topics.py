@@ -5,9 +5,11 @@ from flyball_contracts.topics import (
     CONTROLS,
     DEAD_LETTERS,
     DECISIONS,
+    INCIDENTS,
     INVENTORY,
     OUTCOMES,
     POOLS,
+    RESPONSES,
     RETENTION_MS,
     STATE,
     TELEMETRY,
@@ -17,7 +19,7 @@ from flyball_contracts.topics import (
 
 
 def test_names_are_versioned_and_keys_are_named() -> None:
-    assert len(TOPICS) == 14
+    assert len(TOPICS) == 16
     for name, topic in TOPICS.items():
         assert name == topic.name
         assert re.fullmatch(r"flyball\.[a-z]+\.v[1-9]", name)
@@ -28,7 +30,7 @@ def test_names_are_versioned_and_keys_are_named() -> None:
 
 def test_what_is_a_fact_about_a_key_is_compacted_and_all_else_ends() -> None:
     compacted = {topic.name for topic in TOPICS.values() if topic.retention == "compacted"}
-    assert compacted == {INVENTORY.name, WORKLOADS.name, CONTROLS.name, POOLS.name, STATE.name}
+    assert compacted == {INVENTORY.name, WORKLOADS.name, CONTROLS.name, POOLS.name, RESPONSES.name, STATE.name}
     for topic in TOPICS.values():
         if topic.retention == "compacted":
             assert topic.config["cleanup.policy"] == "compact"
@@ -40,7 +42,7 @@ def test_what_is_a_fact_about_a_key_is_compacted_and_all_else_ends() -> None:
 
 def test_any_client_can_unpack_what_others_subscribe_to() -> None:
     portable = {name for name, topic in TOPICS.items() if topic.config.get("compression.type") == "gzip"}
-    assert portable == {DECISIONS.name, OUTCOMES.name}
+    assert portable == {DECISIONS.name, OUTCOMES.name, INCIDENTS.name}
 
 
 def test_cloud_events_are_exactly_the_topics_that_records_are_bound_to() -> None:

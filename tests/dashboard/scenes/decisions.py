@@ -1,6 +1,7 @@
 """What goes wrong in the scene, what was decided, and what came of it."""
 
 from collections.abc import Iterable
+from typing import Any
 
 from msgspec.structs import replace
 from tests.dashboard.scenes.fleet import CELL, NOW, device_id, node_name, owner
@@ -11,6 +12,8 @@ from flyball_contracts.records import (
     AnyDecision,
     Effect,
     Evidence,
+    Incident,
+    IncidentAction,
     Migrate,
     NodeEvent,
     Outcome,
@@ -18,8 +21,56 @@ from flyball_contracts.records import (
     Record,
     Scale,
     SubjectState,
+    Symptom,
 )
 from flyball_contracts.records.commands.outcomes import Mode
+
+
+def cases() -> list[Incident]:
+    """What the workers made of it."""
+    fault = Symptom(
+        detector="xid 79", cause="pcie", strength="fault", severity="critical", since_ns=NOW - 40 * NS_PER_S,
+        time_ns=NOW - 40 * NS_PER_S, node=node_name(5), device=device_id(5, 3), workload=owner(5, 48), record="e1",
+        text="GPU has fallen off the bus",
+    )  # fmt: skip
+    waits = Symptom(
+        detector="hang", cause="unknown", strength="effect", severity="critical", since_ns=NOW - 38 * NS_PER_S,
+        time_ns=NOW - 8 * NS_PER_S, node=node_name(5), workload=owner(5, 48), gang=True, score=0.9,
+        evidence=(Evidence(name="hw.power", value=148.0, expected=640.0, unit="W"),),
+    )  # fmt: skip
+    hot = Symptom(
+        detector="departure", cause="thermal", strength="effect", severity="warning", since_ns=NOW - 11 * NS_PER_S,
+        time_ns=NOW - 9 * NS_PER_S, node=node_name(30), device=device_id(30, 1), score=0.86, statistical=True,
+        evidence=(Evidence(name="hw.temperature{sensor=gpu}", value=91.0, expected=64.0, unit="Cel"),),
+    )  # fmt: skip
+    moved = next(d for d in decisions() if isinstance(d, Migrate))
+    action = IncidentAction(
+        decision=moved.id, type="Migrate", workload=moved.workload, time_ns=moved.time_ns, status="done"
+    )
+    common: dict[str, Any] = {"cell": CELL, "status": "open", "time_ns": NOW - 8 * NS_PER_S, "level": "gpu"}
+    return [
+        _incident({
+                **common, "id": "3f2ac0de3f2ac0de", "revision": 3, "severity": "critical", "cause": "pcie",
+                "strength": "fault", "onset_ns": fault.since_ns, "seen_ns": NOW - 8 * NS_PER_S,
+                "summary": f"GPU 3 of {node_name(5)}: PCIe fault, by xid 79 (GPU has fallen off the bus); "
+                "64 GPUs are affected",
+                "node": node_name(5), "device": device_id(5, 3), "workload": owner(5, 48), "model": "h100",
+                "symptom_count": 9, "symptoms": (fault, waits), "gpus_affected": 64, "devices": (device_id(5, 3),),
+                "nodes": (node_name(5),), "workloads": (owner(5, 48),), "peers": (node_name(4), node_name(6)),
+                "actions": (action,), "acknowledged_by": "ann@desk",
+        }),
+        _incident({
+                **common, "id": "77aa00de77aa00de", "revision": 1, "severity": "warning", "cause": "thermal",
+                "strength": "effect", "onset_ns": hot.since_ns, "seen_ns": hot.time_ns, "score": 0.86,
+                "summary": f"GPU 1 of {node_name(30)}: overheating, by departure", "node": node_name(30),
+                "device": device_id(30, 1), "symptoms": (hot,), "gpus_affected": 1, "devices": (device_id(30, 1),),
+                "nodes": (node_name(30),), "silence": "maintenance",
+        }),
+    ]  # fmt: skip
+
+
+def _incident(given: dict[str, Any]) -> Incident:
+    return Incident(**given)
 
 
 def troubles() -> list[Record]:

@@ -5,7 +5,7 @@ from collections.abc import Iterable
 from confluent_kafka import Producer
 from tests.dashboard.scenes.accounts import accounts
 from tests.dashboard.scenes.carbon import plans, signals
-from tests.dashboard.scenes.decisions import decisions, outcomes, troubles
+from tests.dashboard.scenes.decisions import cases, decisions, outcomes, troubles
 from tests.dashboard.scenes.fleet import (
     CELL,
     NOW,
@@ -72,6 +72,7 @@ def scene(fleet: Fleet | None = None, *, mode: Mode = "live", accounted: bool = 
         *troubles(),
         *made,
         *outcomes(made, mode),
+        *cases(),
         *(accounts() if accounted else ()),
     ]
 

@@ -28,7 +28,8 @@ from tests.streams.engine.scene import START_NS, Cell, Out, inventory, told
 from flyball_contracts.codec import Message
 from flyball_contracts.config import FleetConfig
 from flyball_contracts.errors import DecodeError
-from flyball_contracts.topics import DECISIONS, DEMAND, EVENTS, PROPOSALS, TELEMETRY
+from flyball_contracts.records import Incident, Migrate, Silence
+from flyball_contracts.topics import DECISIONS, DEMAND, EVENTS, INCIDENTS, PROPOSALS, TELEMETRY
 from flyball_simulator import Fleet
 from flyball_streams.engine import Engine, Incoming, Lane
 from flyball_streams.engine.node import NodeLane
@@ -36,6 +37,7 @@ from flyball_streams.engine.parameters import Parameters
 
 ROOT = Path(__file__).resolve().parents[3]
 GOLDEN = Path(__file__).parent / "golden" / "decisions.jsonl"
+INCIDENTS_GOLDEN = GOLDEN.with_name("incidents.jsonl")
 UPDATE = "FLYBALL_UPDATE_GOLDEN"
 Batches = list[list[Incoming]]
 
@@ -225,6 +227,30 @@ def test_decisions_are_the_golden_ones(sent: list[list[Message]]) -> None:
     assert [brief(d) for d in found] == [brief(d) for d in golden], remedy
     for mine, theirs in zip(found, golden, strict=True):
         assert close(mine, theirs), f"{mine}\n{theirs}\n{remedy}"
+
+
+def test_incidents_are_the_golden_ones(sent: list[list[Message]]) -> None:
+    """Which there are, why and when; the numbers in their evidence are those of decisions."""
+    keys = ("time_ns", "id", "revision", "status", "severity", "cause", "level", "device", "workload", "summary")
+    found = [json.loads(m.value) for messages in sent for m in messages if m.topic == INCIDENTS.name]
+    shown = [{key: incident[key] for key in keys} for incident in found]
+    if os.environ.get(UPDATE):
+        INCIDENTS_GOLDEN.write_text("".join(json.dumps(one, sort_keys=True) + "\n" for one in shown))
+    assert shown == [json.loads(line) for line in INCIDENTS_GOLDEN.read_text().splitlines()], UPDATE
+
+
+def test_a_silence_lists_the_incident_and_moves_nothing_and_replays_to_the_byte(batches: Batches) -> None:
+    quiet = Silence(
+        cell=SMALL.cell, time_ns=0, by="ann", name="hands off", starts_ns=0, ends_ns=2**62, cause="gpu"
+    )  # fmt: skip
+    silenced = [told(quiet) + batches[0], *batches[1:35]]
+    sent = replay(silenced)
+    out = Out([m for messages in sent for m in messages])
+    assert [(i.cause, i.silence) for i in out.of(Incident) if i.cause == "gpu"][-1] == ("gpu", "hands off")
+    assert out.of(Migrate) == []
+    engine = Engine(WORKER)
+    replay(silenced[:25], engine)
+    assert replay(silenced[25:], restored(engine)) == sent[25:]
 
 
 def brief(decision: dict[str, Any]) -> str:

@@ -7,6 +7,7 @@ import msgspec
 from flyball_contracts.records.base import Evidence, Part, Record, TableOffsets, Tick, TimeNs
 from flyball_contracts.records.commands.portion import Portion
 from flyball_contracts.records.commands.resources import Resources
+from flyball_contracts.records.incidents import Symptom
 
 Action = Literal["scale", "migrate", "pause", "resize", "choose"]
 
@@ -46,7 +47,8 @@ class ProposalTick(Record, frozen=True, kw_only=True):
     that was not granted is repeated in each tick: ``repeated`` are the ids of those that this lane published before
     with the same content. A reader that does not know one receives it in full soon. ``part`` numbers the messages of
     one lane about one tick. ``table_offsets`` say how far the tables count that a workload lane decided on: the cell
-    lane decides the tick on no record beyond. They are empty where the lane does not tell.
+    lane decides the tick on no record beyond. They are empty where the lane does not tell. ``symptoms`` are what
+    the lane found to be wrong.
     """
 
     cell: str
@@ -57,3 +59,4 @@ class ProposalTick(Record, frozen=True, kw_only=True):
     part: int = 0
     closes: bool = True
     table_offsets: TableOffsets = msgspec.field(default_factory=TableOffsets)
+    symptoms: tuple[Symptom, ...] = ()

@@ -1,4 +1,4 @@
-"""Anomalies and warnings, gathered into incidents, the worst of now first."""
+"""Incidents, the worst first; or the anomalies and warnings of one thing, the worst of now first."""
 
 from collections.abc import Callable
 from typing import NamedTuple
@@ -6,14 +6,19 @@ from typing import NamedTuple
 from nicegui.element import Element
 from nicegui.elements.mixins.text_element import TextElement
 
-from flyball_streams.dashboard.links import incident_link
+from flyball_contracts.records import Incident
+from flyball_contracts.records.events import Severity
+from flyball_streams.dashboard.links import incident_link, report_link
 from flyball_streams.dashboard.look import Look
 from flyball_streams.dashboard.panels.elements import anchor, box, head, panel, readdress, restyle, show, text
 from flyball_streams.dashboard.state.fleet import FleetView
-from flyball_streams.dashboard.state.incidents import Incident
+from flyball_streams.dashboard.state.incidents import Incident as Report
+from flyball_streams.dashboard.state.nodes import Health
 from flyball_streams.dashboard.text import count, shown_evidence
 
 SHOWN = 10
+HEALTH: dict[Severity, Health] = {"critical": "failing", "warning": "straggling", "info": "anomalous"}
+"""Severities have the colours of what is as bad."""
 
 
 class _Row(NamedTuple):
@@ -28,17 +33,23 @@ class _Row(NamedTuple):
 
 
 class IncidentPanel:
-    """A fixed number of rows whose texts change; ``wanted`` limits them to one subject."""
+    """A fixed number of rows whose texts change; ``wanted`` limits them to one subject.
+
+    A ``correlated`` panel shows open incidents, as soon as workers have published any.
+    """
 
     def __init__(
         self,
         look: Look,
         title: str = "Incidents",
-        wanted: Callable[[Incident], bool] = lambda _: True,
+        wanted: Callable[[Report], bool] = lambda _: True,
         nothing: str = "No anomaly on flyball.insights.v1 and no warning on flyball.events.v1 so far",
+        *,
+        correlated: bool = False,
     ) -> None:
         self._look = look
         self._wanted = wanted
+        self._correlated = correlated
         with panel("odd", title):
             with head(title):
                 self._sub = text(classes="sub")
@@ -48,26 +59,69 @@ class IncidentPanel:
 
     def update(self, view: FleetView, now: dict[str, int]) -> None:
         """Patch the rows."""
-        known = view.ordered((i for i in view.incidents.values() if self._wanted(i)), now)
-        show(self._empty, not known)
-        more = len(known) - SHOWN
-        self._sub.set_text(f"{SHOWN} of {count(len(known))}, the worst of now first" if more > 0 else "")
-        for row, incident in zip(self._rows, known[:SHOWN], strict=False):
-            row.tag.set_text(incident.health)
-            restyle(row.tag, "tag", incident.health)
-            readdress(row.who, view.place(incident.subject), incident_link(incident.id))
-            times = f" \N{MULTIPLICATION SIGN}{count(incident.count)}" if incident.count > 1 else ""
-            row.by.set_text(incident.detector.replace("_", " ") + times)
-            row.fill.style(f"width: {100 * min(1.0, max(0.0, incident.latest.score)):.0f}%")
-            restyle(row.fill, "fill", incident.health)
-            row.score.set_text(f"{incident.latest.score:.2f}")
-            row.why.set_text(why(incident))
-            row.when.set_text(self._look.clock(incident.time_ns))
+        if self._correlated and len(view.cases):
+            lines = [_of_case(case, view) for case in view.standing()]
+            most = f"{SHOWN} of {count(len(lines))}, the worst first"
+        else:
+            lines = [_of_report(i, view) for i in view.ordered(filter(self._wanted, view.incidents.values()), now)]
+            most = f"{SHOWN} of {count(len(lines))}, the worst of now first"
+        show(self._empty, not lines)
+        if self._correlated and len(view.cases):
+            self._empty.set_text("Nothing is wrong")
+        self._sub.set_text(most if len(lines) > SHOWN else "")
+        for row, line in zip(self._rows, lines[:SHOWN], strict=False):
+            row.tag.set_text(line.tag)
+            restyle(row.tag, "tag", line.health)
+            readdress(row.who, line.who, line.link)
+            row.by.set_text(line.by)
+            row.fill.style(f"width: {100 * min(1.0, max(0.0, line.score)):.0f}%")
+            restyle(row.fill, "fill", line.health)
+            row.score.set_text(f"{line.score:.2f}")
+            row.why.set_text(line.why)
+            row.when.set_text(self._look.clock(line.time_ns))
         for i, row in enumerate(self._rows):
-            show(row.line, i < len(known))
+            show(row.line, i < len(lines))
 
 
-def why(incident: Incident) -> str:
+class _Line(NamedTuple):
+    """What a row shows."""
+
+    tag: str
+    health: Health
+    who: str
+    link: str
+    by: str
+    score: float
+    why: str
+    time_ns: int
+
+
+def _of_case(case: Incident, view: FleetView) -> _Line:
+    said = [case.summary.partition(": ")[2] or case.summary]
+    said += [f"silenced by {case.silence}"] * bool(case.silence)
+    said += [f"taken by {case.acknowledged_by}"] * bool(case.acknowledged_by)
+    return _Line(
+        case.severity, HEALTH[case.severity], place_of(case, view), incident_link(case.id),
+        case.cause.replace("_", " "), case.score, "; ".join(said), case.onset_ns,
+    )  # fmt: skip
+
+
+def place_of(case: Incident, view: FleetView) -> str:
+    """How people call the place of an incident."""
+    if case.level in ("gpu", "link"):
+        return " and ".join(view.place(device) for device in (case.device or case.link).split("|"))
+    return case.node or case.workload or f"cell {case.cell}"
+
+
+def _of_report(report: Report, view: FleetView) -> _Line:
+    times = f" \N{MULTIPLICATION SIGN}{count(report.count)}" if report.count > 1 else ""
+    return _Line(
+        report.health, report.health, view.place(report.subject), report_link(report.id),
+        report.detector.replace("_", " ") + times, report.latest.score, why(report), report.time_ns,
+    )  # fmt: skip
+
+
+def why(incident: Report) -> str:
     """What it rests on, in a line."""
     latest = incident.latest
     parts = [shown_evidence(item) for item in latest.evidence[:2]] or [latest.text or "no evidence given"]

@@ -17,6 +17,7 @@ from flyball_contracts.records import (
     Capacity,
     DemandTick,
     Forecast,
+    Incident as IncidentRecord,
     Inventory,
     Migrate,
     NodeEvent,
@@ -30,6 +31,7 @@ from flyball_contracts.records import (
     Snapshot,
     WorkloadSpec,
 )
+from flyball_contracts.records.incidents import worst_first
 from flyball_contracts.tables import Tables, supersedes
 from flyball_contracts.topics import INVENTORY, SIGNALS, WORKLOADS
 from flyball_streams.dashboard.state.accounts import Accounts
@@ -43,6 +45,7 @@ from flyball_streams.dashboard.state.service import Service
 MAX_NODES = 20_000
 MAX_WORKLOADS = 1_000
 MAX_INCIDENTS = 500
+MAX_CASES = 4_096
 ANOMALOUS_NS = 30 * NS_PER_S
 MARK_NS = 90 * NS_PER_S
 FAILING_NS = 600 * NS_PER_S
@@ -96,6 +99,7 @@ class FleetView:
         self.plans: Bounded[str, Plan] = Bounded(256)
         self.marks: Bounded[tuple[str, str], Mark] = Bounded(4_096)
         self.incidents: Bounded[str, Incident] = Bounded(MAX_INCIDENTS)
+        self.cases: Bounded[str, IncidentRecord] = Bounded(MAX_CASES)
         self.journal = Journal()
         self.accounts = Accounts()
         self.service = Service()
@@ -117,6 +121,7 @@ class FleetView:
             Preempt: self._decision,
             Outcome: self.journal.tell,
             Account: self._account,
+            IncidentRecord: self._case,
         }
 
     def apply(self, item: Record | Frame | Snapshot) -> None:
@@ -196,6 +201,10 @@ class FleetView:
             return -SEVERITY[incident.health] if fresh else 0, -incident.time_ns
 
         return sorted(incidents, key=place)
+
+    def standing(self) -> list[IncidentRecord]:
+        """Open incidents, the worst first, silenced ones after the others."""
+        return sorted((c for c in self.cases.values() if c.status == "open"), key=worst_first)
 
     def _cell(self, name: str) -> Cell:
         cell = self.cells.get(name)
@@ -334,6 +343,12 @@ class FleetView:
     def _decision(self, decision: Scale | Migrate | Preempt) -> None:
         self.journal.decide(decision)
         self._advance(decision.cell, decision.time_ns)
+
+    def _case(self, case: IncidentRecord) -> None:
+        known = self.cases.get(case.id)
+        if known is None or case.revision >= known.revision:
+            self.cases[case.id] = case
+        self._advance(case.cell, case.time_ns)
 
     def _account(self, account: Account) -> None:
         self.accounts.add(account)

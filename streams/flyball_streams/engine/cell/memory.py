@@ -188,7 +188,7 @@ class Memory(msgspec.Struct):
                 move.expires_ns = now + round(SEEN_S * NS_PER_S)
             elif not said.final:
                 move.expires_ns = max(move.expires_ns, now + round(UNDER_WAY_S * NS_PER_S))
-        places = {r.node for r in directory.replicas(move.workload) if r.name == move.replica}
+        places = {r.node for r in directory.parts(move.workload, move.replica)}
         left, done = move.source not in places, move.status.status == "done"
         if left and (places or done):
             self.backoff.worked(move.subject, move.id)

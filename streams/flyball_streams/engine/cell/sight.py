@@ -99,4 +99,4 @@ class Sight:
         return sum(price for price, _ in known) / gpus if gpus else None
 
     def _nodes_of(self, workload: str, replica: str) -> set[str]:
-        return {r.node for r in self.directory.replicas(workload) if r.name == replica}
+        return {r.node for r in self.directory.parts(workload, replica)}

@@ -40,6 +40,7 @@ from flyball_streams.engine.node.window import Means
 from flyball_streams.engine.offsets import NOWHERE
 from flyball_streams.engine.packing import pack_struct, unpack_struct
 from flyball_streams.engine.parameters import Parameters
+from flyball_streams.engine.symptoms import Symptoms
 
 GPU_WATCHED = {
     "hw.gpu.utilization{task=general}": 0.05,
@@ -110,8 +111,26 @@ class NodeCell:
         """Records of one closed tick, in a fixed order, its demand last; it tells its readers ``table_offsets``."""
         self._adopt(entries, tick.index)
         doors = self._fill(entries)
-        self._heed(tick)
-        proposals: list[Proposal] = []
+        symptoms, proposals = Symptoms(), list[Proposal]()
+        self._heed(tick, symptoms)
+        for record in self._found(tick, proposals):
+            if isinstance(record, Anomaly):
+                symptoms.note_anomaly(record)
+            yield record
+        if proposals:
+            yield ProposalTick(cell=self.cell, source=self.source, tick=tick, proposals=tuple(proposals), closes=False)
+        yield from symptoms.messages(self.cell, self.source, tick, first_part=1)
+        self.meter.note(self.gpus.values)
+        usage = self.meter.take(self.tenancy) if is_told(tick) else ()
+        demands = self.tenancy.demands(self.gpus.values, self.gpus.mask, usage)
+        demands = self.answers.told(demands)
+        demands = self.gangs.told(demands, self.gpus, self.tenancy, self.health.sick())
+        demands = self.profiles.told(demands, tick, self.tenancy)
+        seen = arrivals(doors) if doors else ()
+        yield from shared_out(demands, self.demand_partitions, self.cell, self.source, tick, seen, table_offsets)
+
+    def _found(self, tick: Tick, proposals: list[Proposal]) -> Iterator[Record]:
+        """What is told of a tick, before its demand; proposals are added to the list."""
         means = self.gpus.means(tick)
         if means is not None and means.mask.any():
             yield from self._anomalies(self.gpus, means, tick, self.tenancy.alike)
@@ -124,16 +143,6 @@ class NodeCell:
         means = self.hosts.means(tick)
         if means is not None and means.mask.any():
             yield from self._anomalies(self.hosts, means, tick, np.full(self.hosts.capacity, -1, np.int32))
-        if proposals:
-            yield ProposalTick(cell=self.cell, source=self.source, tick=tick, proposals=tuple(proposals), closes=False)
-        self.meter.note(self.gpus.values)
-        usage = self.meter.take(self.tenancy) if is_told(tick) else ()
-        demands = self.tenancy.demands(self.gpus.values, self.gpus.mask, usage)
-        demands = self.answers.told(demands)
-        demands = self.gangs.told(demands, self.gpus, self.tenancy, self.health.sick())
-        demands = self.profiles.told(demands, tick, self.tenancy)
-        seen = arrivals(doors) if doors else ()
-        yield from shared_out(demands, self.demand_partitions, self.cell, self.source, tick, seen, table_offsets)
 
     def state(self) -> dict[str, Any]:
         """State for a snapshot."""
@@ -225,16 +234,19 @@ class NodeCell:
         self.health.forget(gone)
         self.links.forget(gone)
 
-    def _heed(self, tick: Tick) -> None:
+    def _heed(self, tick: Tick, symptoms: Symptoms) -> None:
         """Note the events up to this tick, of known nodes; a worker with a backlog may have read later ones."""
         known = self.inventories
         due = [e for e in self.coming if e.time_ns < tick.end_ns and e.node in known]
         self.coming = [e for e in self.coming if e.time_ns >= tick.end_ns or e.node not in known][-COMING:]
         for event in sorted(due, key=lambda e: (e.time_ns, e.id)):
+            symptoms.note_event(event, self._holder(event.device))
             for device in struck(event, known[event.node].devices):
-                workload, _ = self.tenancy.replica_of_slot.get(self.gpus.slots.get(device, -1), ("", ""))
-                self.health.note(device, event, workload)
+                self.health.note(device, event, self._holder(device))
                 self.links.note(device, event)
+
+    def _holder(self, device: str) -> str:
+        return self.tenancy.replica_of_slot.get(self.gpus.slots.get(device, -1), ("", ""))[0]
 
     def _fill(self, entries: list[Entry]) -> list[tuple[tuple[Gateway, ...], NDArray[np.float32]]]:
         """Take the values of a tick; return what gateways said, which nothing is kept of."""

@@ -19,6 +19,7 @@ from flyball_contracts.records import (
 from flyball_streams.engine.known import Known
 from flyball_streams.engine.offsets import NOWHERE
 from flyball_streams.engine.parameters import Parameters
+from flyball_streams.engine.symptoms import symptom_of
 from flyball_streams.engine.workload.arrivals import NOTHING, Told, merge_arrivals, with_arrivals, with_unserved
 from flyball_streams.engine.workload.capacity.capacities import Capacities
 from flyball_streams.engine.workload.forecast.forecaster import Forecaster, View
@@ -85,8 +86,9 @@ class WorkloadCell:
         for proposal in self.rightsizing.step(tick, demands, self.profiles.bound):
             proposals.new[proposal.id] = proposal
         self._forget(owned)
-        yield from self.stragglers.step(tick, demands, proposals)
-        yield from self.step_times.step(tick, demands)
+        for anomaly in (*self.stragglers.step(tick, demands, proposals), *self.step_times.step(tick, demands)):
+            proposals.symptoms.append(symptom_of(anomaly))
+            yield anomaly
         yield from self.deferral.step(tick, owned, demands, proposals)
         self.published = proposals.published()
         yield from proposals.messages(self.cell, self.source, tick, table_offsets)

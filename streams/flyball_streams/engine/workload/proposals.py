@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from flyball_contracts.records import Proposal, ProposalTick, TableOffsets, Tick
+from flyball_contracts.records import Proposal, ProposalTick, Symptom, TableOffsets, Tick
 from flyball_streams.engine.offsets import NOWHERE
 
 REPEAT_IN_FULL_TICKS = 30
@@ -17,6 +17,7 @@ class Proposals:
     def __init__(self, published: dict[str, int], index: int) -> None:
         self.new: dict[str, Proposal] = {}
         self.repeated: dict[str, int] = {}
+        self.symptoms: list[Symptom] = []
         self._published, self._index = published, index
 
     def is_new(self, identity: str) -> bool:
@@ -46,4 +47,5 @@ class Proposals:
                 part=part,
                 closes=first + MOST_IN_ONE >= len(new),
                 table_offsets=table_offsets,
+                symptoms=() if part else tuple(self.symptoms),
             )

@@ -19,7 +19,7 @@ def migrate(cycle: Cycle, p: Proposal, spec: WorkloadSpec) -> Iterator[Migrate]:
     has. One on a device that only straggles stays until a node has room.
     """
     subject = f"{p.workload}/{p.replica}"
-    held = [r for r in cycle.directory.replicas(p.workload) if r.name == p.replica and r.node == p.node]
+    held = [r for r in cycle.directory.parts(p.workload, p.replica) if r.node == p.node]
     if not held or subject in cycle.memory.moves:
         return
     devices = len(held[0].devices)

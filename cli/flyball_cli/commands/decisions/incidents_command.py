@@ -1,0 +1,282 @@
+"""``flyball incidents``."""
+
+import sys
+import time
+from collections.abc import Callable
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, get_args
+
+import click
+import msgspec
+from rich.console import Console
+
+from flyball_cli.options import Finite, common, configured, health_option, until_signal
+from flyball_contracts.records import Cause
+from flyball_contracts.records.events import Severity
+
+DAY_S = 86_400.0
+
+
+@click.group("incidents")
+def command() -> None:
+    """See what is wrong, and answer: take it on, silence it, say whether it was true.
+
+    \b
+    Examples:
+      flyball incidents list
+      flyball incidents show 3f2a
+      flyball incidents ack 3f2a --reason "on it"
+      flyball incidents silence --cell eu-1 --node 'rack-7-*' --for 7200 --reason "new power supply"
+      flyball incidents label 3f2a --false --reason "benchmark of ours"
+    """
+
+
+def _console() -> Console:
+    return Console(soft_wrap=True) if sys.stdout.isatty() else Console(width=10_000)  # what is cut is of no use
+
+
+def _looking(function: Callable[..., Any]) -> Callable[..., Any]:
+    option = click.option("--since", type=Finite(0), default=7.0, show_default=True, help="Days to look back.")
+    return option(function)
+
+
+def _answering(function: Callable[..., Any]) -> Callable[..., Any]:
+    for option in (
+        click.option("--reason", required=True, help="Kept with it; whoever reads it later wants to know."),
+        click.option("--by", help="Who says it; user and host by default."),
+    ):
+        function = option(function)
+    return function
+
+
+@command.command("list")
+@click.option("--all", "ended", is_flag=True, help="Those that have ended, too.")
+@click.option("--json", "as_json", is_flag=True, help="Print the records as JSON instead of a table.")
+@_looking
+@common
+def list_(
+    ended: bool, as_json: bool, since: float, config_path: Path | None, bootstrap: str | None, log_level: str
+) -> None:
+    """List open incidents, the worst first; silenced ones come after the others."""
+    from flyball_cli.explain.story import read_incidents
+    from flyball_cli.incidents.listing import tabulated
+    from flyball_cli.incidents.topic import in_order
+    from flyball_contracts.kafka.preflight import preflight
+
+    config = configured(config_path, bootstrap, log_level)
+    preflight(config, "responder")
+    found = [one for one in in_order(read_incidents(config.kafka, since * DAY_S)) if ended or one.status == "open"]
+    if as_json:
+        sys.stdout.write(msgspec.json.format(msgspec.json.encode(found), indent=1).decode() + "\n")
+    elif found:
+        _console().print(tabulated(found))
+    else:
+        click.echo("nothing is wrong" if not ended else f"there was no incident in {since:g} days")
+
+
+@command.command("show")
+@click.argument("incident")
+@_looking
+@common
+def show(incident: str, since: float, config_path: Path | None, bootstrap: str | None, log_level: str) -> None:
+    """Tell all that is known of an INCIDENT: its id, or the beginning of it."""
+    from flyball_cli.incidents.listing import told
+    from flyball_cli.incidents.topic import find
+
+    config = configured(config_path, bootstrap, log_level)
+    for line in told(find(config.kafka, incident, since * DAY_S)):
+        click.echo(line)
+
+
+@command.command("ack")
+@click.argument("incident")
+@click.option("--remove", is_flag=True, help="Nobody has it any more.")
+@_answering
+@_looking
+@common
+def ack(
+    incident: str, remove: bool, reason: str, by: str | None, since: float, config_path: Path | None,
+    bootstrap: str | None, log_level: str,
+) -> None:  # fmt: skip
+    """Take an INCIDENT on, so that others see that somebody has it. Decisions go on."""
+    from flyball_cli.controls import who
+    from flyball_cli.incidents.topic import answer, find
+    from flyball_contracts.kafka.preflight import preflight
+    from flyball_contracts.records import Acknowledgement
+
+    config = configured(config_path, bootstrap, log_level)
+    preflight(config, "responder")
+    one, name = find(config.kafka, incident, since * DAY_S), by or who()
+    answer(
+        config.kafka,
+        Acknowledgement(cell=one.cell, time_ns=time.time_ns(), by=name, reason=reason, incident=one.id, removed=remove),
+    )
+    click.echo(f"{one.id}: {'nobody has it' if remove else f'{name} has it'}")
+
+
+@command.command("label")
+@click.argument("incident")
+@click.option("--true/--false", "is_true", required=True, default=None, help="Was something wrong?")
+@_answering
+@_looking
+@common
+def label(
+    incident: str, is_true: bool, reason: str, by: str | None, since: float, config_path: Path | None,
+    bootstrap: str | None, log_level: str,
+) -> None:  # fmt: skip
+    """Say whether an INCIDENT was true. Statistical limits of its cause and model of GPU follow, within bounds."""
+    from flyball_cli.controls import who
+    from flyball_cli.incidents.topic import answer, find
+    from flyball_contracts.kafka.preflight import preflight
+    from flyball_contracts.records import Label
+
+    config = configured(config_path, bootstrap, log_level)
+    preflight(config, "responder")
+    one = find(config.kafka, incident, since * DAY_S)
+    said = Label(
+        cell=one.cell, time_ns=time.time_ns(), by=by or who(), reason=reason, incident=one.id, cause=one.cause,
+        true=is_true, model=one.model,
+    )  # fmt: skip
+    answer(config.kafka, said)
+    rule = "" if any(s.statistical for s in one.symptoms) else "; it rests on rules, whose limits do not move"
+    click.echo(f"{one.id}: {one.cause}{f' on {one.model}' if one.model else ''} was {str(is_true).lower()}{rule}")
+
+
+@command.command("silence")
+@click.option("--cell", required=True, help="Its cell.")
+@click.option("--name", help="Under which it can be ended; made from the time by default.")
+@click.option("--incident", default="*", help="Id, or a glob pattern like each of the following.")
+@click.option("--cause", type=click.Choice(["*", *get_args(Cause)]), default="*", help="Cause.")
+@click.option("--node", default="*", help="Nodes; an incident of several matches where all do.")
+@click.option("--device", default="*", help="GPUs.")
+@click.option("--workload", default="*", help="Workloads.")
+@click.option("--for", "for_s", type=Finite(1), required=True, help="Seconds that it holds.")
+@click.option("--from", "from_", type=click.DateTime(), help="When it begins, UTC; now by default.")
+@_answering
+@common
+def silence(
+    cell: str, name: str | None, for_s: float, from_: datetime | None, reason: str, by: str | None,
+    config_path: Path | None, bootstrap: str | None, log_level: str, **matched: Any,
+) -> None:  # fmt: skip
+    """Let what matches be listed and nothing else: no decision follows, and nobody is notified.
+
+    With --from it is a maintenance window.
+
+    \b
+    Example:
+      flyball incidents silence --cell eu-1 --node 'rack-7-*' --from 2027-01-09T22:00:00 --for 14400 --reason "firmware"
+    """
+    from flyball_cli.controls import who
+    from flyball_cli.incidents.listing import moment
+    from flyball_cli.incidents.topic import answer
+    from flyball_contracts.kafka.preflight import preflight
+    from flyball_contracts.records import Silence
+
+    if set(matched.values()) == {"*"}:
+        raise click.UsageError(
+            "this would silence the whole cell; pass --incident, --cause, --node, --device or --workload"
+        )
+    config = configured(config_path, bootstrap, log_level)
+    preflight(config, "responder")
+    now_ns = time.time_ns()
+    starts_ns = now_ns if from_ is None else round(from_.replace(tzinfo=UTC).timestamp() * 1e9)
+    said = Silence(
+        cell=cell, time_ns=now_ns, by=by or who(), reason=reason, name=name or moment(now_ns).replace(" ", "T"),
+        starts_ns=starts_ns, ends_ns=starts_ns + round(for_s * 1e9), **matched,
+    )  # fmt: skip
+    answer(config.kafka, said)
+    click.echo(
+        f"silence {said.name!r} holds until {moment(said.ends_ns)} UTC; to end it before: "
+        f"flyball incidents unsilence {said.name!r} --cell {cell!r}"
+    )
+
+
+@command.command("silences")
+@common
+def silences_(config_path: Path | None, bootstrap: str | None, log_level: str) -> None:
+    """List silences that hold or will hold."""
+    from flyball_cli.incidents.listing import of_silences
+    from flyball_cli.incidents.topic import silences
+
+    config = configured(config_path, bootstrap, log_level)
+    table = of_silences(silences(config.kafka), time.time_ns())
+    if table.row_count:
+        _console().print(table)
+    else:
+        click.echo("nothing is silenced")
+
+
+@command.command("unsilence")
+@click.argument("name")
+@click.option("--cell", required=True, help="Its cell.")
+@click.option("--by", help="Who ends it; user and host by default.")
+@common
+def unsilence(
+    name: str, cell: str, by: str | None, config_path: Path | None, bootstrap: str | None, log_level: str
+) -> None:
+    """End the silence NAME before its time."""
+    from flyball_cli.controls import who
+    from flyball_cli.incidents.topic import answer, silences
+    from flyball_contracts.kafka.preflight import preflight
+
+    config = configured(config_path, bootstrap, log_level)
+    preflight(config, "responder")
+    known = {one.name: one for one in silences(config.kafka) if one.cell == cell}
+    if name not in known:
+        names = ", ".join(map(repr, sorted(known))) or "none"
+        raise click.UsageError(f"cell {cell!r} has no silence {name!r}; it has {names}")
+    answer(config.kafka, msgspec.structs.replace(known[name], time_ns=time.time_ns(), by=by or who(), removed=True))
+    click.echo(f"silence {name!r} of cell {cell!r} has ended")
+
+
+@command.command("notify")
+@click.option("--alertmanager", "alertmanagers", multiple=True, metavar="URL", help="An Alertmanager, API v2.")
+@click.option("--webhook", "webhooks", multiple=True, metavar="URL", help="Takes what Alertmanager sends to webhooks.")
+@click.option("--least", type=click.Choice(["info", "warning", "critical"]), default="warning", show_default=True,
+              help="Least severity that is told.")  # fmt: skip
+@click.option("--page", default="", metavar="URL", help="Where `flyball dashboard` is served, for links.")
+@click.option("--token-env", metavar="NAME", help="Variable of the environment with the bearer token for all of them.")
+@click.option("--once", is_flag=True, help="End when all that there is was delivered.")
+@health_option
+@common
+def notify(
+    alertmanagers: tuple[str, ...], webhooks: tuple[str, ...], least: Severity, page: str, token_env: str | None,
+    once: bool, health_file: Path | None, config_path: Path | None, bootstrap: str | None, log_level: str,
+) -> None:  # fmt: skip
+    """Send incidents to Alertmanager and webhooks, until stopped; each at least once, silenced ones not at all.
+
+    Run one; after a restart it says again what goes on, and what may have been lost.
+
+    \b
+    Example:
+      flyball incidents notify --alertmanager http://alertmanager:9093 --page https://flyball.example
+    """
+    import os
+
+    from flyball_contracts.kafka.preflight import preflight
+    from flyball_contracts.security.secret import secret
+    from flyball_streams.notify import run_notifier
+    from flyball_streams.notify.targets import Alertmanager, Target, Webhook
+
+    if not alertmanagers and not webhooks:
+        raise click.UsageError("nobody to notify: pass --alertmanager URL or --webhook URL")
+    token = secret(os.environ, token_env, "--token-env", in_header=True) if token_env else ""
+    headers = {"Authorization": f"Bearer {token}"} if token else None
+    targets: list[Target] = [
+        *(Alertmanager(url, page, headers) for url in alertmanagers),
+        *(Webhook(url, page, headers) for url in webhooks),
+    ]
+    config = configured(config_path, bootstrap, log_level)
+    preflight(config, "notifier")
+    with until_signal(health_file) as stop:
+        sent = run_notifier(config.kafka, targets, stop=stop, least=least, once=once)
+    click.echo(f"{sent} alerts were delivered")
+
+
+@command.command("rules")
+def rules() -> None:
+    """Print alert rules for Prometheus, on what the agents export: a second pair of eyes where no worker runs."""
+    from flyball_cli.incidents.rules import rules_yaml
+
+    click.echo(rules_yaml(), nl=False)

@@ -1,0 +1,1 @@
+"""``flyball incidents``: what is wrong, and what people answer."""

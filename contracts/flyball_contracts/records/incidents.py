@@ -1,0 +1,110 @@
+"""What is wrong: symptoms that lanes saw, and the incidents that they belong to."""
+
+from typing import Literal
+
+from flyball_contracts.records.base import Evidence, Part, Record, TimeNs
+from flyball_contracts.records.commands.outcomes import OutcomeStatus
+from flyball_contracts.records.events import Severity
+
+Cause = Literal[
+    "gpu", "gpu_memory", "thermal", "power", "pcie", "nvlink", "network", "storage", "host", "neighbour",
+    "driver", "application", "reclaimed", "telemetry", "intervention", "unknown",
+]  # fmt: skip
+"""``intervention`` is a decision of ours, ``reclaimed`` one of the cloud that takes a machine back or maintains it."""
+Strength = Literal["effect", "sign", "fault"]
+"""A ``fault`` says what is broken, a ``sign`` points at a place, an ``effect`` may have its cause elsewhere."""
+Level = Literal["gpu", "link", "node", "workload", "cell"]
+IncidentStatus = Literal["open", "resolved", "merged"]
+
+
+class Symptom(Part, frozen=True, kw_only=True):
+    """What one lane saw in a tick of one GPU, node or workload, ``count`` times.
+
+    A ``device`` or else a ``node`` is the place that it points at; with neither, or with ``gang``, the workload as a
+    whole shows it. ``since_ns`` is when it began. ``score`` is that of the anomaly, 1 of an event. ``record`` is the id
+    of the first event or of the anomaly. ``statistical`` ones may be false, and labels make them rarer.
+    """
+
+    detector: str
+    cause: Cause
+    strength: Strength
+    severity: Severity
+    since_ns: TimeNs
+    time_ns: TimeNs
+    node: str = ""
+    device: str = ""
+    workload: str = ""
+    gang: bool = False
+    score: float = 1.0
+    statistical: bool = False
+    count: int = 1
+    record: str = ""
+    text: str = ""
+    evidence: tuple[Evidence, ...] = ()
+
+
+class IncidentAction(Part, frozen=True, kw_only=True):
+    """A decision that was made because of an incident, or that explains it, and what became of it so far."""
+
+    decision: str
+    type: Literal["Scale", "Migrate", "Preempt"]
+    workload: str
+    time_ns: TimeNs
+    status: OutcomeStatus | Literal["decided"] = "decided"
+    detail: str = ""
+
+
+class Incident(Record, frozen=True, kw_only=True):
+    """One event that a person should know of, as it is known at ``time_ns``; a later record of an ``id`` replaces it.
+
+    ``level`` is the kind of place that the cause has: ``node``, ``device``, ``link`` (two devices, joined by ``|``) or
+    ``workload`` names it, and a ``cell`` is named already. ``model`` is that of its GPU. ``onset_ns`` is when the first
+    symptom began and ``seen_ns`` when the last one was seen. ``score`` is that of the strongest symptom.
+    ``symptoms`` are the evidence, the cause first, of ``symptom_count`` in all. ``devices``, ``nodes`` and
+    ``workloads`` are those that show symptoms, some of ``gpus_affected``; ``peers`` are the other nodes of their gangs.
+    ``merged_into`` is the incident that this one turned out to be part of. Whoever silenced it is in ``silence``: no
+    decision follows and nobody is notified. ``label`` is what a person says of it, ``None`` so far.
+    """
+
+    id: str
+    cell: str
+    revision: int
+    status: IncidentStatus
+    severity: Severity
+    cause: Cause
+    strength: Strength
+    level: Level
+    onset_ns: TimeNs
+    seen_ns: TimeNs
+    time_ns: TimeNs
+    summary: str
+    node: str = ""
+    device: str = ""
+    link: str = ""
+    workload: str = ""
+    model: str = ""
+    score: float = 1.0
+    symptom_count: int = 1
+    symptoms: tuple[Symptom, ...] = ()
+    gpus_affected: int = 0
+    devices: tuple[str, ...] = ()
+    nodes: tuple[str, ...] = ()
+    workloads: tuple[str, ...] = ()
+    peers: tuple[str, ...] = ()
+    actions: tuple[IncidentAction, ...] = ()
+    ended_ns: TimeNs | None = None
+    merged_into: str = ""
+    acknowledged_by: str = ""
+    silence: str = ""
+    label: bool | None = None
+
+
+_SEVERITIES: dict[Severity, int] = {"critical": 0, "warning": 1, "info": 2}
+_STRENGTHS: dict[Strength, int] = {"fault": 0, "sign": 1, "effect": 2}
+_LEVELS: dict[Level, int] = {"cell": 0, "node": 1, "link": 2, "gpu": 3, "workload": 4}
+
+
+def worst_first(one: Incident) -> tuple[int, int, int, int, int, int, str]:
+    """Order of open incidents: by severity, what is known, the width of the place, and age; silenced ones come last."""
+    known = _STRENGTHS[one.strength], _LEVELS[one.level]
+    return bool(one.silence), _SEVERITIES[one.severity], *known, -one.gpus_affected, one.onset_ns, one.id

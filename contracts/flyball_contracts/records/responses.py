@@ -1,0 +1,89 @@
+"""What people answer to incidents: they take them on, silence them, and say whether they were true."""
+
+from fnmatch import fnmatchcase
+
+from flyball_contracts.records.base import Record, TimeNs
+from flyball_contracts.records.incidents import Cause
+
+
+class Response(Record, frozen=True, kw_only=True):
+    """What all of them say; ``key`` is that of the message, and a later response with the same key replaces it."""
+
+    cell: str
+    time_ns: TimeNs
+    by: str
+    reason: str = ""
+
+    @property
+    def key(self) -> str:
+        """Key of the message."""
+        raise NotImplementedError
+
+
+class Acknowledgement(Response, frozen=True, kw_only=True):
+    """Somebody has taken an incident on; ``removed``: nobody has any more."""
+
+    incident: str
+    removed: bool = False
+
+    @property
+    def key(self) -> str:
+        """One for each incident."""
+        return f"acknowledgement/{self.cell}/{self.incident}"
+
+
+class Silence(Response, frozen=True, kw_only=True):
+    """Incidents that match are listed, and nothing else: nobody is notified, and no decision follows.
+
+    It holds from ``starts_ns`` until ``ends_ns``, so that a maintenance window can be said beforehand. The others are
+    glob patterns, all of which must match; an incident of several nodes or workloads matches where all of them do.
+    """
+
+    name: str
+    starts_ns: TimeNs
+    ends_ns: TimeNs
+    incident: str = "*"
+    cause: str = "*"
+    node: str = "*"
+    device: str = "*"
+    workload: str = "*"
+    removed: bool = False
+
+    @property
+    def key(self) -> str:
+        """One for each name in a cell."""
+        return f"silence/{self.cell}/{self.name}"
+
+    def holds(self, now_ns: int) -> bool:
+        """Whether it is in force."""
+        return not self.removed and self.starts_ns <= now_ns < self.ends_ns
+
+    def matches(
+        self, incident: str, cause: str, devices: tuple[str, ...], nodes: tuple[str, ...], workloads: tuple[str, ...]
+    ) -> bool:
+        """Whether an incident is meant; nothing that is not known matches only ``*``."""
+        return (
+            _all_match((incident,), self.incident)
+            and _all_match((cause,), self.cause)
+            and _all_match(devices, self.device)
+            and _all_match(nodes, self.node)
+            and _all_match(workloads, self.workload)
+        )
+
+
+class Label(Response, frozen=True, kw_only=True):
+    """Whether an incident of a ``cause`` on a ``model`` of GPU was ``true``: limits of the like follow from it."""
+
+    incident: str
+    cause: Cause
+    true: bool
+    model: str = ""
+
+    @property
+    def key(self) -> str:
+        """One for each incident."""
+        return f"label/{self.cell}/{self.incident}"
+
+
+def _all_match(names: tuple[str, ...], pattern: str) -> bool:
+    return pattern == "*" or (bool(names) and all(fnmatchcase(name, pattern) for name in names))

@@ -1,0 +1,98 @@
+"""What a symptom points at: one table for events, one for what anomalies show, one for how telling detectors are."""
+
+from collections.abc import Mapping
+
+from flyball_contracts.records import Anomaly, Cause, NodeEvent
+from flyball_contracts.records.incidents import Strength
+from flyball_contracts.xids import Fault, xid_of
+
+FIRST_SXID = 10_001
+"""NVSwitch's codes begin here: a switch concerns all GPUs of its node."""
+_OF_FAULT: Mapping[Fault, Cause] = {
+    "application": "application",
+    "victim": "unknown",
+    "memory": "gpu",
+    "link": "nvlink",
+    "bus": "pcie",
+    "firmware": "gpu",
+    "driver": "driver",
+    "power": "power",
+    "gpu": "gpu",
+    "unknown": "unknown",
+}
+_OF_KIND: Mapping[str, tuple[Cause, Strength]] = {
+    "ecc": ("gpu", "fault"),
+    "row_remap": ("gpu", "fault"),
+    "recovery_action": ("gpu", "fault"),
+    "device_lost": ("pcie", "fault"),
+    "device_stalled": ("gpu", "fault"),
+    "pcie_error": ("pcie", "fault"),
+    "throttle": ("thermal", "sign"),
+    "power_brake": ("power", "fault"),
+    "spot_notice": ("reclaimed", "fault"),
+    "rebalance_notice": ("reclaimed", "sign"),
+    "maintenance_notice": ("reclaimed", "fault"),
+    "oom_kill": ("application", "effect"),
+    "records_dropped": ("telemetry", "sign"),
+    "clock_jumped": ("telemetry", "sign"),
+    "telemetry_fallback": ("telemetry", "sign"),
+    "config_refused": ("telemetry", "sign"),
+    "unknown": ("unknown", "sign"),
+}
+"""Events of other kinds are no symptoms: they tell what changed."""
+_OF_METRIC: Mapping[str, Cause] = {
+    "hw.temperature": "thermal",
+    "hw.errors": "gpu",
+    "hw.gpu.io": "pcie",
+    "hw.gpu.memory.utilization": "gpu_memory",
+    "system.cpu.utilization": "host",
+    "system.memory.utilization": "host",
+    "system.linux.psi.total_time{resource=cpu": "host",
+    "system.linux.psi.total_time{resource=memory": "host",
+    "system.linux.psi.total_time{resource=io": "storage",
+}
+"""By the beginning of its name; what other metrics show may have any cause."""
+_OF_DETECTOR: Mapping[str, Strength] = {"failing": "fault", "suspect": "sign", "straggling": "sign"}
+
+
+def of_event(event: NodeEvent) -> tuple[Cause, Strength] | None:
+    """Cause that an event names, and how telling it is; ``None`` where it says that nothing is wrong."""
+    if event.kind == "xid" and event.code is not None:
+        if event.code >= FIRST_SXID:
+            return "nvlink", "fault"
+        fault = xid_of(event.code).fault
+        if event.severity == "info" and event.remedy == "none":
+            return None
+        if fault in ("application", "victim"):
+            return _OF_FAULT[fault], "effect"
+        warns = event.severity != "critical" and event.remedy in ("none", "notify", "unknown")
+        return _OF_FAULT[fault], "sign" if fault == "unknown" or warns else "fault"
+    found = _OF_KIND.get(event.kind)
+    if found is None or event.severity == "info":
+        return None
+    if event.kind == "ecc" and not event.device:
+        return "host", "fault"  # memory of the host
+    return found
+
+
+def of_anomaly(anomaly: Anomaly) -> tuple[Cause, Strength]:
+    """Cause that an anomaly suggests by its first evidence, and how telling its detector is."""
+    strength = _OF_DETECTOR.get(anomaly.detector, "effect")
+    if anomaly.detector == "application":
+        return "application", strength
+    first = anomaly.evidence[0] if anomaly.evidence else None
+    if first is None:
+        return "unknown", strength
+    if first.name == "xid":
+        code = int(first.value)
+        cause: Cause = "nvlink" if code >= FIRST_SXID else _OF_FAULT[xid_of(code).fault]
+        return ("gpu" if strength == "fault" and cause in ("application", "unknown") else cause), strength
+    if first.name in _OF_KIND:
+        return _OF_KIND[first.name][0], strength
+    if strength == "fault":
+        return "gpu", strength
+    if strength == "effect":
+        for beginning, cause in _OF_METRIC.items():
+            if first.name.startswith(beginning):
+                return cause, strength
+    return "unknown", strength

@@ -1,0 +1,258 @@
+"""Which open incident a symptom belongs to, and which incidents turn out to be one.
+
+A symptom joins what is known of its device, of its node, of its cause in the whole cell, or of its workload. Effects on
+a gang join whatever is wrong with one of its members; what says more than an effect takes over the effects that came
+before it. Three GPUs of a node with one cause are the node's incident, and several nodes with one cause the cell's.
+"""
+
+from collections import defaultdict
+from collections.abc import Hashable, Iterable, Iterator
+
+from flyball_contracts.ids import NS_PER_S, record_id
+from flyball_contracts.records import Cause, IncidentAction, Symptom
+from flyball_streams.engine.cell.incidents.case import RANK, Case, level_of
+from flyball_streams.engine.known import Known
+
+EARLY_NS = 60 * NS_PER_S
+"""An effect may be seen this much before its cause."""
+LINK_NS = 300 * NS_PER_S
+"""What began longer before a cause does not follow from it."""
+TOGETHER_NS = 120 * NS_PER_S
+GPUS_OF_NODE = 3
+NODES_OF_CELL = 3
+SHARED = frozenset({"power", "thermal", "network", "storage", "driver", "reclaimed", "telemetry", "host"})
+"""Causes that nodes have in common; of others it takes more nodes to believe in one cause."""
+MANY_NODES = 5
+MANY_SHARE = 0.05
+VAGUE = frozenset({"unknown", "application", "intervention"})
+Place = tuple[str, str]
+
+
+class Correlation:
+    """The open incidents of a cell, found by their places."""
+
+    def __init__(self, cell: str, directory: Known, cases: dict[str, Case]) -> None:
+        self.cell = cell
+        self.directory = directory
+        self.cases = cases
+        self._at: dict[Place, dict[str, Case]] = defaultdict(dict)
+        self._places: dict[str, tuple[Place, ...]] = {}
+        self._shapes: dict[str, tuple[Hashable, ...]] = {}
+        self._touched: dict[str, Case] = {}
+        for case in cases.values():
+            self._index(case)
+
+    def take(self, symptom: Symptom, now_ns: int, explained: IncidentAction | None) -> Case:
+        """Add a symptom to the incident that it belongs to, or open one; ``explained`` by a decision of ours."""
+        homes = self._homes(symptom, explained)
+        if not homes:
+            case = self._open(symptom, now_ns, explained)
+        else:
+            case = max(homes, key=lambda home: home.rank)
+            case.add(symptom, now_ns)
+            for other in homes:
+                if other is not case:
+                    self._merge(other, case)
+        self.settle(case)
+        self._touched[case.id] = case
+        return case
+
+    def spread(self, now_ns: int) -> None:
+        """See whether incidents that were touched of late are those of a link, a node or the cell."""
+        touched, self._touched = self._touched, {}
+        live = [case for case in touched.values() if case.status == "open" and case.cause not in VAGUE]
+        for node in sorted({case.node for case in live if case.level in ("gpu", "link")}):
+            self._spread_node(node)
+        for cause in sorted({case.cause for case in live if case.status == "open"}):
+            self._spread_cell(cause, now_ns)
+
+    def close(self, case: Case) -> None:
+        """Let go of an incident that is over."""
+        self.cases.pop(case.id, None)
+        self._shapes.pop(case.id, None)
+        self._leave(case)
+
+    def of_device(self, device: str, node: str) -> Iterator[Case]:
+        """Incidents that a device has, by itself or with its node."""
+        for place in (("gpu", device), ("node", node)):
+            yield from self._at.get(place, {}).values()
+
+    def of_decision(self, decision: str) -> Iterator[Case]:
+        """Incidents that a decision is among the actions of."""
+        yield from self._at.get(("decision", decision), {}).values()
+
+    def settle(self, case: Case) -> None:
+        """Let the place and cause of an incident follow from what leads it."""
+        if case.intervention:
+            self._index(case)
+            return
+        lead, before = case.lead, (case.level, case.cause, case.node, case.device, case.workload)
+        if case.level not in ("node", "cell", "link") or _is_wider(lead, case):
+            case.level = level_of(lead)
+            if case.is_effect and case.level == "gpu" and len(case.devices) > 1 and case.workloads:
+                case.level = "workload"
+        case.cause = lead.cause if lead.cause not in VAGUE else _named(case) or lead.cause
+        case.node = "" if case.level in ("cell", "workload") else lead.node
+        case.device = lead.device if case.level == "gpu" else ""
+        case.workload = lead.workload if case.level in ("gpu", "workload") else ""
+        case.model = self._model(lead)
+        case.dirty |= before != (case.level, case.cause, case.node, case.device, case.workload)
+        self._index(case)
+
+    def _homes(self, symptom: Symptom, explained: IncidentAction | None) -> list[Case]:
+        level, cause = level_of(symptom), symptom.cause
+        found: dict[str, Case] = {}
+        if level != "workload":
+            found.update(self._at.get(("node", symptom.node), {}))
+        if level == "gpu":
+            found.update(self._at.get(("gpu", symptom.device), {}))
+        if level == "node" and RANK[symptom.strength] > 0:
+            for case in self._at.get(("on", symptom.node), {}).values():
+                if case.onset_ns >= symptom.since_ns - LINK_NS and RANK[case.lead.strength] <= RANK[symptom.strength]:
+                    found[case.id] = case
+        if cause not in VAGUE:
+            found.update(self._at.get(("cell", cause), {}))
+        if symptom.workload:
+            if symptom.strength != "effect":
+                held = self._at.get(("effects", symptom.workload), {}).values()
+                found.update((c.id, c) for c in held if c.onset_ns >= symptom.since_ns - LINK_NS)
+            elif not found:
+                held = self._at.get(("workload", symptom.workload), {}).values()
+                near = [c for c in held if symptom.since_ns >= c.onset_ns - EARLY_NS and not c.intervention]
+                causes = [c for c in near if not c.is_effect]
+                if causes:
+                    return [max(causes, key=lambda c: c.rank)]
+                if explained is not None:
+                    return list(self._at.get(("decision", explained.decision), {}).values())[:1]
+                return near[:1]
+        return list(found.values())
+
+    def _open(self, symptom: Symptom, now_ns: int, explained: IncidentAction | None) -> Case:
+        place = symptom.workload if symptom.gang else symptom.device or symptom.node or symptom.workload
+        case = Case(
+            id=record_id("Incident", self.cell, place, symptom.detector, now_ns)[:16],
+            lead=symptom, level=level_of(symptom), onset_ns=symptom.since_ns, opened_ns=now_ns, seen_ns=now_ns,
+            severity=symptom.severity, cause=symptom.cause, node=symptom.node,
+        )  # fmt: skip
+        if explained is not None:
+            case.intervention, case.cause, case.severity = explained.decision, "intervention", "info"
+            case.level, case.workload, case.node = "workload", explained.workload, ""
+            case.actions[explained.decision] = explained
+        case.add(symptom, now_ns)
+        self.cases[case.id] = case
+        return case
+
+    def _merge(self, case: Case, into: Case) -> None:
+        into.absorb(case)
+        self._shapes.pop(case.id, None)
+        self._leave(case)
+
+    def _index(self, case: Case) -> None:
+        shape = (
+            len(case.workloads), len(case.actions), case.level, case.cause, case.node, case.device, case.link,
+            case.is_effect,
+        )  # fmt: skip
+        if self._shapes.get(case.id) == shape:
+            return
+        self._shapes[case.id] = shape
+        places: list[Place] = [("workload", name) for name in case.workloads]
+        if case.is_effect:
+            places += [("effects", name) for name in case.workloads]
+        places += [("decision", decision) for decision in case.actions]
+        if case.level == "cell":
+            places.append(("cell", case.cause))
+        elif case.level == "node":
+            places.append(("node", case.node))
+        elif case.level in ("gpu", "link"):
+            places += [("gpu", device) for device in (case.link.split("|") if case.link else [case.device])]
+            places.append(("on", case.node))
+        self._leave(case)
+        for place in places:
+            self._at[place][case.id] = case
+        self._places[case.id] = tuple(places)
+
+    def _leave(self, case: Case) -> None:
+        for place in self._places.pop(case.id, ()):
+            self._at[place].pop(case.id, None)
+            if not self._at[place]:
+                del self._at[place]
+
+    def _spread_node(self, node: str) -> None:
+        by_cause: dict[str, list[Case]] = defaultdict(list)
+        for case in self._at.get(("on", node), {}).values():
+            if case.cause not in VAGUE:
+                by_cause[case.cause].append(case)
+        for cause, cases in sorted(by_cause.items()):
+            together = _together(cases, TOGETHER_NS)
+            if len(together) >= GPUS_OF_NODE:
+                self._widen(together, "node")
+            elif cause == "nvlink" and len(together) == 2 and self._are_linked(node, *(c.device for c in together)):
+                first = self._widen(together, "link")
+                first.link = "|".join(sorted(case.device or case.lead.device for case in together))
+                self._index(first)
+
+    def _spread_cell(self, cause: str, now_ns: int) -> None:
+        cases = [
+            c for c in self.cases.values()
+            if c.cause == cause and c.level in ("gpu", "link", "node") and c.status == "open"
+            and (RANK[c.lead.strength] == RANK["fault"] or c.level == "node") and now_ns - c.onset_ns <= LINK_NS
+        ]  # fmt: skip
+        together = _together(cases, EARLY_NS)
+        least = NODES_OF_CELL
+        if cause not in SHARED:
+            least = max(MANY_NODES, round(MANY_SHARE * len(self.directory.nodes(self.cell))))
+        if len({case.node for case in together}) >= least:
+            self._widen(together, "cell")
+
+    def _widen(self, cases: list[Case], level: str) -> Case:
+        """Make several incidents the first of them, and that one of a wider place."""
+        first = min(cases, key=lambda c: (c.opened_ns, c.onset_ns, c.id))
+        for case in cases:
+            if case is not first:
+                self._merge(case, first)
+        first.level = "cell" if level == "cell" else "node" if level == "node" else "link"
+        first.dirty = True
+        self.settle(first)
+        return first
+
+    def _are_linked(self, node: str, one: str, other: str) -> bool:
+        inventory = self.directory.inventories.get(node)
+        rows = {d.id: row for row, d in enumerate(inventory.devices)} if inventory is not None else {}
+        if inventory is None or one not in rows or other not in rows:
+            return False
+        return any(
+            link.peer == rows[other] and link.kind in ("nvlink", "nvswitch")
+            for link in inventory.devices[rows[one]].links
+        )
+
+    def _model(self, symptom: Symptom) -> str:
+        inventory = self.directory.inventories.get(symptom.node)
+        devices = inventory.devices if inventory is not None else ()
+        return next((d.model for d in devices if d.id == symptom.device or not symptom.device), "")
+
+
+def _is_wider(lead: Symptom, case: Case) -> bool:
+    return level_of(lead) == "node" and case.level == "link"
+
+
+def _named(case: Case) -> Cause | None:
+    """The most telling cause that a symptom of the incident's own place names."""
+    lead = case.lead
+    mine = [
+        s for s in case.symptoms.values()
+        if s.cause not in VAGUE and (s.device == lead.device or not s.device) and s.node == lead.node
+    ]  # fmt: skip
+    return max(mine, key=lambda s: (RANK[s.strength], s.score, -s.since_ns)).cause if mine else None
+
+
+def _together(cases: Iterable[Case], span_ns: int) -> list[Case]:
+    """The largest number of cases whose onsets lie within a span, the earliest first."""
+    ordered = sorted(cases, key=lambda c: (c.onset_ns, c.id))
+    best: list[Case] = []
+    first = 0
+    for last, case in enumerate(ordered):
+        while case.onset_ns - ordered[first].onset_ns > span_ns:
+            first += 1
+        if last + 1 - first > len(best):
+            best = ordered[first : last + 1]
+    return best

@@ -1,0 +1,125 @@
+"""The incidents of one cell: what opens, joins, is answered and ends, tick by tick."""
+
+from collections.abc import Iterable, Iterator
+
+import msgspec
+
+from flyball_contracts.config import WorkerConfig
+from flyball_contracts.ids import NS_PER_S
+from flyball_contracts.records import AnyDecision, Incident, IncidentAction, Migrate, Outcome, Proposal, Symptom, Tick
+from flyball_streams.engine.cell.incidents.answers import Answers
+from flyball_streams.engine.cell.incidents.case import RANK, Case
+from flyball_streams.engine.cell.incidents.correlate import Correlation
+from flyball_streams.engine.cell.incidents.interventions import Interventions
+from flyball_streams.engine.cell.incidents.limits import passes
+from flyball_streams.engine.cell.incidents.words import incident_of, worst_first
+from flyball_streams.engine.known import Known
+
+QUIET_S = 600.0
+QUIET_TICKS = 40
+"""An incident of which nothing was seen for the longer of these is over; what lasts is said every 30 ticks."""
+REPEAT_S = 300.0
+"""What only goes on is told again after so long."""
+
+
+class Book(msgspec.Struct):
+    """State of a desk: open incidents, decisions of late, and anomalies that labels hold back, with their times."""
+
+    cases: dict[str, Case] = {}
+    interventions: Interventions = msgspec.field(default_factory=Interventions)
+    held: dict[str, int] = {}
+
+
+class Desk:
+    """Makes the symptoms of one cell into incidents.
+
+    In each tick: :meth:`take` symptoms, ask :meth:`permits` of each proposal, :meth:`note` the decisions, and publish
+    :meth:`records`.
+    """
+
+    def __init__(self, cell: str, config: WorkerConfig, directory: Known, book: Book | None = None) -> None:
+        self.cell = cell
+        self.config = config
+        self.directory = directory
+        self.book = book or Book()
+        self.open = Correlation(cell, directory, self.book.cases)
+        self.answers = Answers(cell, directory)
+
+    def heed(self, outcome: Outcome) -> None:
+        """Note what became of a decision, in the incidents that it is among the actions of."""
+        action = self.book.interventions.heed(outcome)
+        if action is not None:
+            for case in list(self.open.of_decision(action.decision)):
+                self._act(case, action)
+
+    def take(self, tick: Tick, symptoms: Iterable[Symptom]) -> None:
+        """Take the symptoms of a tick: what is more telling first, then what began earlier."""
+        now_ns, book = tick.end_ns, self.book
+        self.answers.read()
+        book.interventions.forget(now_ns)
+        book.held = {name: at for name, at in book.held.items() if 0 <= now_ns - at < QUIET_S * NS_PER_S}
+        order = sorted(
+            symptoms, key=lambda s: (-RANK[s.strength], s.since_ns, s.node, s.device, s.workload, s.detector)
+        )
+        for symptom in order:
+            if self.answers.bits and symptom.statistical and not self._passes(symptom):
+                book.held[symptom.record] = now_ns
+            else:
+                self.open.take(symptom, now_ns, book.interventions.explains(symptom))
+        if order:
+            self.open.spread(now_ns)
+        self._answer(now_ns)
+
+    def permits(self, proposal: Proposal) -> bool:
+        """Whether a proposal to leave a device may be followed: its incident is not silenced, nor held back."""
+        if proposal.action != "migrate":
+            return True
+        cases = list(self.open.of_device(proposal.device, proposal.node))
+        if not cases:
+            cited = {e.record for e in proposal.evidence if e.name == "anomaly"}
+            return cited.isdisjoint(self.book.held)
+        return not all(case.silence for case in cases)
+
+    def note(self, decision: AnyDecision) -> None:
+        """Take a decision: it explains what its workload does, and it is what was done about incidents of a device."""
+        action = self.book.interventions.decide(decision)
+        if isinstance(decision, Migrate):
+            for case in list(self.open.of_device(decision.from_device, decision.from_node)):
+                self._act(case, action)
+
+    def records(self, tick: Tick) -> Iterator[Incident]:
+        """Incidents of which there is something new, the worst first; those that are over are let go of."""
+        now_ns = tick.end_ns
+        quiet_ns = max(round(QUIET_S * NS_PER_S), QUIET_TICKS * tick.period_ns)
+        told: list[Case] = []
+        for case in self.book.cases.values():
+            if case.status == "open" and not case.opened_ns <= now_ns < case.seen_ns + quiet_ns:
+                case.status, case.dirty = "resolved", True
+            again = case.count and now_ns - case.said_ns >= REPEAT_S * NS_PER_S and case.seen_ns > case.said_ns
+            if (case.dirty or again) and (case.published or case.status == "open"):
+                told.append(case)
+        for case in sorted(told, key=worst_first):
+            yield incident_of(case, self.cell, self.directory, now_ns)
+        for case in [case for case in self.book.cases.values() if case.status != "open"]:
+            self.open.close(case)
+
+    def _passes(self, symptom: Symptom) -> bool:
+        inventory = self.directory.inventories.get(symptom.node)
+        devices = inventory.devices if inventory is not None else ()
+        model = next((d.model for d in devices if d.id == symptom.device), "")
+        return passes(symptom, self.answers.bits.get((symptom.cause, model), 0.0))
+
+    def _answer(self, now_ns: int) -> None:
+        answers = self.answers
+        for case in self.book.cases.values():
+            if case.status != "open":
+                continue
+            found = answers.silence_of(case, now_ns) if answers.silences else ""
+            by, label = answers.acknowledged.get(case.id, ""), answers.labels.get(case.id)
+            if (found, by, label) != (case.silence, case.acknowledged_by, case.label):
+                case.silence, case.acknowledged_by, case.label, case.dirty = found, by, label, True
+
+    def _act(self, case: Case, action: IncidentAction) -> None:
+        if case.actions.get(action.decision) != action:
+            case.actions[action.decision], case.dirty = action, True
+            self.open.settle(case)

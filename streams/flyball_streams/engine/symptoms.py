@@ -1,0 +1,67 @@
+"""What is wrong in a tick, for whoever puts symptoms together to incidents: one for each place and detector."""
+
+from collections.abc import Iterator
+
+from msgspec.structs import replace
+
+from flyball_contracts.records import Anomaly, NodeEvent, ProposalTick, Symptom, Tick
+from flyball_streams.engine.causes import of_anomaly, of_event
+
+MOST_IN_ONE = 400
+"""Symptoms in one message: some 500 bytes each, and brokers take a megabyte."""
+CRITICAL = 0.9
+TEXT = 200
+Key = tuple[str, str, str, str]
+
+
+class Symptoms:
+    """Symptoms of one tick; what comes again at one place counts, so a flood of errors is one symptom."""
+
+    def __init__(self) -> None:
+        self._found: dict[Key, Symptom] = {}
+
+    def note_event(self, event: NodeEvent, workload: str) -> None:
+        """Take an event that was on a device of a workload, or on none."""
+        cause = of_event(event)
+        if cause is None:
+            return
+        gang = cause[1] == "effect" and bool(workload)
+        detector = f"{event.kind} {event.code}" if event.code is not None else event.kind
+        place: Key = ("", "", workload, detector) if gang else (event.node, event.device, "", detector)
+        known = self._found.get(place)
+        if known is not None:
+            self._found[place] = replace(known, count=known.count + 1)
+            return
+        self._found[place] = Symptom(
+            detector=detector, cause=cause[0], strength=cause[1], severity=event.severity, since_ns=event.time_ns,
+            time_ns=event.time_ns, node=event.node, device=event.device, workload=workload, gang=gang,
+            record=event.id, text=event.message[:TEXT],
+        )  # fmt: skip
+
+    def note_anomaly(self, anomaly: Anomaly) -> None:
+        """Take an anomaly."""
+        found = symptom_of(anomaly)
+        self._found[found.node, found.device, found.workload, found.detector] = found
+
+    def messages(self, cell: str, source: str, tick: Tick, first_part: int) -> Iterator[ProposalTick]:
+        """Messages of the tick, numbered from ``first_part`` on."""
+        found = list(self._found.values())
+        for part, first in enumerate(range(0, len(found), MOST_IN_ONE), first_part):
+            yield ProposalTick(
+                cell=cell, source=source, tick=tick, part=part, closes=False,
+                symptoms=tuple(found[first : first + MOST_IN_ONE]),
+            )  # fmt: skip
+
+
+def symptom_of(anomaly: Anomaly) -> Symptom:
+    """What an anomaly says is wrong; one of a workload as a whole names its first device as evidence only."""
+    cause, strength = of_anomaly(anomaly)
+    whole = bool(anomaly.workload) and anomaly.subject == anomaly.workload
+    failing = strength == "fault" or anomaly.score >= CRITICAL
+    return Symptom(
+        detector=anomaly.detector, cause=cause, strength=strength, severity="critical" if failing else "warning",
+        since_ns=anomaly.time_ns if anomaly.since_ns is None else anomaly.since_ns, time_ns=anomaly.time_ns,
+        node=anomaly.node, device="" if whole or anomaly.subject == anomaly.node else anomaly.subject,
+        workload=anomaly.workload, gang=whole, score=anomaly.score,
+        statistical=anomaly.detector in ("departure", "straggling"), record=anomaly.id, evidence=anomaly.evidence,
+    )  # fmt: skip

@@ -1,0 +1,81 @@
+"""An incident as an alert of Prometheus: labels that name it, annotations that tell it, and when it is over."""
+
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from typing import Any
+
+import msgspec
+
+from flyball_contracts.ids import NS_PER_S
+from flyball_contracts.records import Incident
+from flyball_contracts.records.events import Severity
+
+ALERT = "FlyballIncident"
+HOLD_S = 300.0
+"""An alert ends by itself where nobody says so long that it goes on."""
+LEAST: Mapping[Severity, frozenset[Severity]] = {
+    "info": frozenset({"info", "warning", "critical"}),
+    "warning": frozenset({"warning", "critical"}),
+    "critical": frozenset({"critical"}),
+}
+
+
+class Alert(msgspec.Struct, frozen=True):
+    """One alert; Alertmanager knows it again by its labels. ``ends_ns`` in the future: it goes on."""
+
+    labels: dict[str, str]
+    annotations: dict[str, str]
+    starts_ns: int
+    ends_ns: int
+    link: str = ""
+
+    @property
+    def key(self) -> tuple[tuple[str, str], ...]:
+        """What it is known by."""
+        return tuple(sorted(self.labels.items()))
+
+    def posted(self) -> dict[str, Any]:
+        """As Alertmanager's API v2 takes it (postableAlert)."""
+        body: dict[str, Any] = {
+            "labels": self.labels, "annotations": self.annotations,
+            "startsAt": rfc3339(self.starts_ns), "endsAt": rfc3339(self.ends_ns),
+        }  # fmt: skip
+        return {**body, "generatorURL": self.link} if self.link else body
+
+
+def alert_of(one: Incident, now_ns: int, page: str = "") -> Alert:
+    """The alert of an incident at a time of the wall clock; it has ended unless the incident is open and not silenced.
+
+    Severity and cause are labels, so that routes can tell them apart: one that changes them is another alert.
+    """
+    labels = {
+        "alertname": ALERT, "incident": one.id, "cell": one.cell, "severity": one.severity, "cause": one.cause,
+        "level": one.level, "node": one.node, "gpu": one.device, "workload": one.workload,
+    }  # fmt: skip
+    told = {
+        "summary": one.summary,
+        "nodes": ", ".join(one.nodes),
+        "gpus_affected": str(one.gpus_affected or ""),
+        "actions": "; ".join(f"{a.type} {a.workload} {a.status}" for a in one.actions),
+        "acknowledged_by": one.acknowledged_by,
+        "merged_into": one.merged_into,
+        "show": f"flyball incidents show {one.id}",
+    }
+    goes_on = one.status == "open" and not one.silence
+    return Alert(
+        {name: value for name, value in labels.items() if value},
+        {name: value for name, value in told.items() if value},
+        one.onset_ns,
+        now_ns + round(HOLD_S * NS_PER_S) if goes_on else max(one.onset_ns, now_ns),
+        f"{page.rstrip('/')}/incidents/{one.id}" if page else "",
+    )
+
+
+def over(alert: Alert, now_ns: int) -> Alert:
+    """The same alert, ended."""
+    return msgspec.structs.replace(alert, ends_ns=max(alert.starts_ns, now_ns))
+
+
+def rfc3339(time_ns: int) -> str:
+    """Time in UTC, to the millisecond."""
+    return datetime.fromtimestamp(time_ns / 1e9, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")

@@ -1,0 +1,156 @@
+"""Reads the incidents and delivers them, at least once each."""
+
+import logging
+import threading
+import time
+from collections.abc import Callable, Sequence
+from typing import Any, cast
+
+from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
+
+from flyball_contracts.codec import decode_record
+from flyball_contracts.config import KafkaConfig
+from flyball_contracts.errors import DecodeError, TransportError
+from flyball_contracts.kafka import bounds, consumer_settings, list_topics, open_consumer
+from flyball_contracts.records import Incident
+from flyball_contracts.records.events import Severity
+from flyball_contracts.topics import INCIDENTS
+from flyball_streams.notify.alerts import LEAST
+from flyball_streams.notify.targets import Refused, Target
+
+_LOG = logging.getLogger(__name__)
+GROUP = "flyball-notify"
+ANSWER_S = 10.0
+POLL_S = 0.2
+FIRST_WAIT_S, LONGEST_WAIT_S = 1.0, 60.0
+_BATCH = 500
+
+
+def run_notifier(
+    kafka: KafkaConfig,
+    targets: Sequence[Target],
+    *,
+    stop: threading.Event,
+    least: Severity = "warning",
+    wall_ns: Callable[[], int] = time.time_ns,
+    monotonic: Callable[[], float] = time.monotonic,
+    once: bool = False,
+) -> int:
+    """Deliver incidents until ``stop`` is set; how many alerts were. With ``once`` it ends when all was delivered.
+
+    What was read is committed in group ``flyball-notify`` once every target has taken it, so a restart says again what
+    may have been lost. At the start all of the topic is read, since what still goes on has to be said again.
+
+    Raises :class:`TransportError` when the broker does not answer at the start or has no such topic.
+    """
+    settings: dict[str, Any] = {
+        **consumer_settings(kafka.bootstrap, group=GROUP, client_id=GROUP, extra=kafka.client),
+        "enable.partition.eof": True,
+    }
+    consumer = open_consumer(settings, _LOG, "notify")
+    try:
+        reader = _Reader(consumer, kafka.bootstrap)
+        posts = [_Post(target, monotonic) for target in targets]
+        sent = 0
+        while not stop.is_set():
+            for one, is_new in reader.read():
+                if one.severity in LEAST[least] or one.status != "open":
+                    for target in targets:
+                        target.take(one, is_new=is_new)
+            if not reader.at_end:
+                continue
+            sent += sum(post.send(wall_ns()) for post in posts)
+            if all(target.is_done for target in targets):
+                reader.commit()
+                if once:
+                    break
+        return sent
+    except KafkaException as error:
+        raise TransportError(
+            f"{INCIDENTS.name} cannot be read at {kafka.bootstrap}: {error.args[0].str()}; start the broker, or set "
+            "kafka.bootstrap (--bootstrap)"
+        ) from error
+    finally:
+        consumer.close()
+
+
+class _Post:
+    """One target and its patience: after a failure it waits, longer each time."""
+
+    def __init__(self, target: Target, monotonic: Callable[[], float]) -> None:
+        self._target = target
+        self._monotonic = monotonic
+        self._wait_s = 0.0
+        self._at_s = 0.0
+
+    def send(self, now_ns: int) -> int:
+        if self._monotonic() < self._at_s:
+            return 0
+        try:
+            sent = self._target.send(now_ns)
+        except TransportError as error:
+            self._wait_s = min(LONGEST_WAIT_S, max(FIRST_WAIT_S, 2.0 * self._wait_s))
+            self._at_s = self._monotonic() + self._wait_s
+            remedy = "; check its address and token" if isinstance(error, Refused) else ""
+            _LOG.warning("%s%s; trying again in %.0f s", error, remedy, self._wait_s)
+            return 0
+        self._wait_s = 0.0
+        return sent
+
+
+class _Reader:
+    """All partitions of the topic, without a group's assignment: one notifier reads them all."""
+
+    def __init__(self, consumer: Consumer, bootstrap: str) -> None:
+        self._consumer = consumer
+        known = list_topics(consumer, ANSWER_S).topics.get(INCIDENTS.name)
+        if known is None or known.error is not None or not known.partitions:
+            raise TransportError(
+                f"{bootstrap} has no topic {INCIDENTS.name}; create the topics with `flyball topics --create`"
+            )
+        places = [(INCIDENTS.name, partition) for partition in sorted(known.partitions)]
+        held = bounds(consumer, places, ANSWER_S)
+        committed = consumer.committed([TopicPartition(*place) for place in places], ANSWER_S)
+        self._next = {place[1]: held[place].first for place in places}
+        self._new_from = {tp.partition: max(0, tp.offset or 0) for tp in committed}
+        self._ended = {place[1] for place in places if held[place].first >= held[place].following}
+        self._committed: dict[int, int] = {}
+        consumer.assign([TopicPartition(*place, held[place].first) for place in places])
+
+    @property
+    def at_end(self) -> bool:
+        """Whether all was read that there was."""
+        return len(self._ended) == len(self._next)
+
+    def read(self) -> list[tuple[Incident, bool]]:
+        """Incidents that came, each with whether it is new to this group."""
+        found: list[tuple[Incident, bool]] = []
+        for message in self._consumer.consume(_BATCH, POLL_S):
+            error, partition = message.error(), message.partition() or 0
+            if error is None:
+                self._take(message, partition, found)
+            elif error.code() == KafkaError._PARTITION_EOF:  # pyright: ignore[reportPrivateUsage]
+                self._ended.add(partition)
+            else:
+                _LOG.warning("%s: %s", INCIDENTS.name, error.str())
+        return found
+
+    def commit(self) -> None:
+        """All that was read has been delivered."""
+        if self._next != self._committed:
+            offsets = [TopicPartition(INCIDENTS.name, p, offset) for p, offset in self._next.items()]
+            self._consumer.commit(offsets=offsets, asynchronous=False)
+            self._committed = dict(self._next)
+
+    def _take(self, message: Message, partition: int, found: list[tuple[Incident, bool]]) -> None:
+        offset = message.offset() or 0
+        self._next[partition] = offset + 1
+        headers = cast("list[tuple[str, bytes | None]]", message.headers() or [])
+        value = message.value()
+        try:
+            record = decode_record(INCIDENTS.name, value.encode() if isinstance(value, str) else value, headers)
+        except DecodeError as error:
+            _LOG.warning("%s/%d@%d is passed over: %s", INCIDENTS.name, partition, offset, error)
+            return
+        if isinstance(record, Incident):
+            found.append((record, offset >= self._new_from.get(partition, 0)))

@@ -1,0 +1,217 @@
+"""Where alerts go: each target takes what is new in its own time, and again what it did not take."""
+
+import http.client
+import logging
+import socket
+from collections.abc import Mapping
+from typing import Protocol
+from urllib.parse import SplitResult, urlsplit
+
+import msgspec
+
+from flyball_contracts.errors import ConfigError, TransportError
+from flyball_contracts.records import Incident
+from flyball_streams.notify.alerts import Alert, alert_of, over, rfc3339
+
+_LOG = logging.getLogger(__name__)
+TIMEOUT_S = 10.0
+REPEAT_S = 60.0
+"""Alertmanager is told again so often what goes on; it would end by itself otherwise."""
+MOST_IN_ONE = 64
+_encode = msgspec.json.Encoder().encode
+_TRANSIENT = frozenset({408, 425, 429})
+
+
+class Refused(TransportError):
+    """The server will never take this; to send it again is of no use."""
+
+
+class Target(Protocol):
+    """One receiver. ``take`` notes an incident, ``send`` delivers what is due, and raises :class:`TransportError`."""
+
+    url: str
+
+    def take(self, one: Incident, *, is_new: bool) -> None:
+        """Note the newest record of an incident; one that is not new was delivered before a restart."""
+        ...
+
+    def send(self, now_ns: int) -> int:
+        """Deliver what is due at a time of the wall clock; how many alerts were."""
+        ...
+
+    @property
+    def is_done(self) -> bool:
+        """Whether nothing new waits."""
+        ...
+
+
+class Alertmanager:
+    """Told of all that goes on, again and again, as Prometheus does; it groups, routes and de-duplicates."""
+
+    def __init__(self, url: str, page: str = "", headers: Mapping[str, str] | None = None) -> None:
+        self.url = url
+        self._post = Poster(url, "/api/v2/alerts", headers)
+        self._page = page
+        self._open: dict[str, Incident] = {}
+        self._told: dict[str, Alert] = {}
+        self._waiting: set[str] = set()
+        self._ended: dict[str, Incident] = {}
+        self._sent_ns = 0
+
+    def take(self, one: Incident, *, is_new: bool) -> None:
+        """Note the newest record of an incident."""
+        goes_on = one.status == "open" and not one.silence
+        if goes_on:
+            self._open[one.id] = one
+            self._ended.pop(one.id, None)
+        else:
+            was_open = self._open.pop(one.id, None) is not None
+            if not (one.id in self._told or (was_open and is_new)):
+                return
+            self._ended[one.id] = one
+        self._waiting.add(one.id)
+
+    def send(self, now_ns: int) -> int:
+        """Deliver what is new, and every ``REPEAT_S`` all that goes on."""
+        again = now_ns - self._sent_ns >= REPEAT_S * 1e9
+        names = sorted(self._open) if again else sorted(self._waiting & self._open.keys())
+        due = [(name, alert_of(self._open[name], now_ns, self._page)) for name in names]
+        ended = sorted(self._ended)
+        batch: list[Alert] = [alert for _, alert in due]
+        batch += [over(old, now_ns) for name, new in due if (old := self._told.get(name)) and old.key != new.key]
+        for name in ended:
+            one = self._ended[name]
+            batch.append(alert_of(one, now_ns, self._page))
+            if (old := self._told.get(name)) is not None and old.key != batch[-1].key:
+                batch.append(over(old, now_ns))
+        for first in range(0, len(batch), MOST_IN_ONE):
+            self._post([alert.posted() for alert in batch[first : first + MOST_IN_ONE]])
+        self._told.update(due)
+        for name in ended:
+            del self._ended[name]
+            self._told.pop(name, None)
+        self._waiting.clear()
+        self._sent_ns = now_ns if again else self._sent_ns
+        return len(batch)
+
+    @property
+    def is_done(self) -> bool:
+        """Whether nothing new waits."""
+        return not self._waiting
+
+
+class Webhook:
+    """Told once of each change that matters, in the body that Alertmanager sends to webhooks (version 4).
+
+    Of an incident that was silenced from the beginning nothing is said. The header ``Idempotency-Key`` is the incident
+    with its revision: after a restart the same may come again.
+    """
+
+    def __init__(self, url: str, page: str = "", headers: Mapping[str, str] | None = None) -> None:
+        self.url = url
+        self._post = Poster(url, "", headers)
+        self._page = page
+        self._waiting: dict[str, Incident] = {}
+        self._told: dict[str, tuple[object, ...]] = {}
+
+    def take(self, one: Incident, *, is_new: bool) -> None:
+        """Note the newest record of an incident."""
+        if not is_new:
+            if one.status != "open":
+                self._told.pop(one.id, None)
+            elif not one.silence:
+                self._told[one.id] = _matter(one)
+        elif one.status == "open" and one.silence:
+            self._waiting.pop(one.id, None)
+        else:
+            self._waiting[one.id] = one
+
+    def send(self, now_ns: int) -> int:
+        """Deliver what is new."""
+        sent = 0
+        for name in sorted(self._waiting):
+            one = self._waiting[name]
+            ends = one.status != "open"
+            if (ends and name not in self._told) or self._told.get(name) == _matter(one):
+                del self._waiting[name]
+                continue
+            self._post(_body(one, alert_of(one, now_ns, self._page)), key=f"{one.id}/{one.revision}")
+            if ends:
+                del self._told[name]
+            else:
+                self._told[name] = _matter(one)
+            del self._waiting[name]
+            sent += 1
+        return sent
+
+    @property
+    def is_done(self) -> bool:
+        """Whether nothing new waits."""
+        return not self._waiting
+
+
+class Poster:
+    """POSTs JSON to one address.
+
+    Raises :class:`Refused` for what the server will never take, and :class:`TransportError` for what it may yet.
+    """
+
+    def __init__(self, url: str, path: str, headers: Mapping[str, str] | None = None) -> None:
+        parts = checked(url)
+        self._url, self._parts = url, parts
+        self._path = parts.path.rstrip("/") + path or "/"
+        self._headers = {"Content-Type": "application/json", "User-Agent": "flyball", **(headers or {})}
+
+    def __call__(self, body: object, key: str = "") -> None:
+        """Send once."""
+        make = http.client.HTTPSConnection if self._parts.scheme == "https" else http.client.HTTPConnection
+        link = make(self._parts.hostname or "", self._parts.port, timeout=TIMEOUT_S)
+        headers = {**self._headers, "Idempotency-Key": key} if key else self._headers
+        try:
+            link.request("POST", self._path, _encode(body), headers)
+            answer = link.getresponse()
+            said, status = answer.read(2_000).decode("utf-8", "replace").strip(), answer.status
+        except (OSError, http.client.HTTPException, socket.gaierror) as error:
+            raise TransportError(f"{self._url} does not answer: {error or type(error).__name__}") from error
+        finally:
+            link.close()
+        if 200 <= status < 300:
+            return
+        kind = Refused if 400 <= status < 500 and status not in _TRANSIENT else TransportError
+        raise kind(f"{self._url} answers {status}: {' '.join(said.split())[:200]}")
+
+
+def checked(url: str, where: str = "incidents notify") -> SplitResult:
+    """The parts of an address; raises :class:`ConfigError` where it is none, or carries a secret in itself."""
+    remedy = "give one like http://127.0.0.1:9093"
+    try:
+        parts = urlsplit(url)
+        port = parts.port
+    except ValueError as error:
+        raise ConfigError(f"{where}: {url!r} is no address ({error}); {remedy}") from error
+    if parts.scheme not in ("http", "https") or not parts.hostname or port == 0:
+        raise ConfigError(f"{where}: {url!r} is no address; {remedy}")
+    if parts.username or parts.password:
+        raise ConfigError(f"{where}: the address of {parts.hostname} holds a password; use --token-env")
+    return parts
+
+
+def _matter(one: Incident) -> tuple[object, ...]:
+    """What of an incident is worth a message to people."""
+    actions = tuple((action.decision, action.status) for action in one.actions)
+    return one.status, one.severity, one.cause, one.level, one.node, one.device, one.workload, actions
+
+
+def _body(one: Incident, alert: Alert) -> dict[str, object]:
+    resolved = one.status != "open"
+    status = "resolved" if resolved else "firing"
+    told = {
+        "status": status, "labels": alert.labels, "annotations": alert.annotations,
+        "startsAt": rfc3339(alert.starts_ns), "endsAt": rfc3339(alert.ends_ns) if resolved else "0001-01-01T00:00:00Z",
+        "generatorURL": alert.link, "fingerprint": one.id,
+    }  # fmt: skip
+    return {
+        "version": "4", "groupKey": f"{{}}:{{incident={_encode(one.id).decode()}}}", "truncatedAlerts": 0,
+        "status": status, "receiver": "flyball", "groupLabels": {"incident": one.id}, "commonLabels": alert.labels,
+        "commonAnnotations": alert.annotations, "externalURL": alert.link, "alerts": [told], "incident": one,
+    }  # fmt: skip

@@ -1,0 +1,123 @@
+"""``flyball incidents`` as whoever is on call has it."""
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from click.testing import CliRunner
+from tests.actuators.loop import PARTITIONS, publish
+from tests.cli.shell import check_refused, flyball as process
+from tests.contracts.strategies import sample
+
+from flyball_cli.compacted import read_compacted
+from flyball_cli.main import flyball
+from flyball_contracts.config import KafkaConfig
+from flyball_contracts.records import Acknowledgement, Incident, IncidentAction, Label, Silence, Symptom
+from flyball_contracts.topics import RESPONSES
+from flyball_streams.broker import EmbeddedBroker
+
+SYMPTOM = Symptom(
+    detector="xid 79", cause="pcie", strength="fault", severity="critical", since_ns=1, time_ns=1, node="node-1",
+    device="GPU-1", workload="train", text="fallen off the bus",
+)  # fmt: skip
+
+
+def incident(id_: str, revision: int = 1, **more: Any) -> Incident:
+    given: dict[str, Any] = {
+        "status": "open", "severity": "critical", "cause": "pcie", "strength": "fault", "level": "gpu",
+        "onset_ns": 1, "seen_ns": 2, "time_ns": 3, "summary": f"GPU 3 of node-1 [{id_}]", "node": "node-1",
+        "device": "GPU-1", "model": "h100", "symptoms": (SYMPTOM,), "nodes": ("node-1",), "peers": ("node-2",),
+    }  # fmt: skip
+    return Incident(id=id_, cell="cell-a", revision=revision, **(given | more))
+
+
+@pytest.fixture(scope="module")
+def bootstrap() -> Iterator[str]:
+    with EmbeddedBroker(PARTITIONS) as broker:
+        filled(broker.bootstrap)
+        yield broker.bootstrap
+
+
+def filled(found: str) -> None:
+    move = IncidentAction(decision="d-1", type="Migrate", workload="train", time_ns=2, status="done")
+    publish(
+        found,
+        incident("aaa1"),
+        incident("aaa1", 2, acknowledged_by="ann", actions=(move,)),
+        incident("bbb1", severity="warning", cause="thermal", strength="sign"),
+        incident("ccc1", 3, status="resolved", ended_ns=2),
+        incident("ddd1", silence="maintenance"),
+        incident("eee1", 2, status="merged", merged_into="aaa1"),
+    )
+
+
+def run(bootstrap: str, *arguments: str) -> str:
+    done = CliRunner().invoke(flyball, ["incidents", *arguments, "--bootstrap", bootstrap])
+    assert done.exit_code == 0, done.output
+    return done.output
+
+
+def responses(bootstrap: str) -> list[Any]:
+    found: list[Any] = [r for _, r in read_compacted(KafkaConfig(bootstrap=bootstrap), RESPONSES, "test")]
+    return sorted(found, key=lambda r: r.time_ns)
+
+
+def test_the_worst_is_first_silenced_ones_are_last_and_what_ended_is_left_out(bootstrap: str) -> None:
+    found = json.loads(run(bootstrap, "list", "--json"))
+    assert [(one["id"], one["revision"]) for one in found] == [("aaa1", 2), ("bbb1", 1), ("ddd1", 1)]
+    everything = json.loads(run(bootstrap, "list", "--json", "--all"))
+    assert {one["id"] for one in everything} == {"aaa1", "bbb1", "ccc1", "ddd1", "eee1"}
+    table = run(bootstrap, "list")
+    assert "GPU 3 of node-1 [aaa1]" in table
+    assert "silenced by maintenance" in table
+
+
+def test_all_that_is_known_of_one_is_told_and_a_merged_one_leads_to_the_whole(bootstrap: str) -> None:
+    for asked in ("aaa", "eee1"):
+        told = run(bootstrap, "show", asked)
+        assert "aaa1  critical, open, taken by ann" in told
+        assert "xid 79 on GPU-1: fallen off the bus" in told
+        assert "Migrate train: done" in told
+        assert "peers      node-2" in told
+
+
+def test_answers_are_on_their_topic_with_who_and_why(bootstrap: str) -> None:
+    run(bootstrap, "ack", "bbb1", "--by", "ann", "--reason", "on it")
+    run(bootstrap, "label", "bbb1", "--false", "--by", "ann", "--reason", "benchmark")
+    run(bootstrap, "silence", "--cell", "cell-a", "--node", "rack-*", "--for", "60", "--name", "w", "--reason", "r")
+    ack, label, silence = responses(bootstrap)[-3:]
+    assert isinstance(ack, Acknowledgement)
+    assert (ack.incident, ack.by, ack.reason, ack.cell) == ("bbb1", "ann", "on it", "cell-a")
+    assert isinstance(label, Label)
+    assert (label.cause, label.model, label.true) == ("thermal", "h100", False)
+    assert isinstance(silence, Silence)
+    assert (silence.node, silence.ends_ns - silence.starts_ns) == ("rack-*", 60 * 10**9)
+    assert "node=rack-*" in run(bootstrap, "silences")
+    run(bootstrap, "unsilence", "w", "--cell", "cell-a")
+    assert run(bootstrap, "silences").strip() == "nothing is silenced"
+
+
+def test_a_maintenance_window_is_said_beforehand(bootstrap: str) -> None:
+    run(
+        bootstrap, "silence", "--cell", "cell-a", "--cause", "power", "--from", "2040-01-01T00:00:00", "--for", "3600",
+        "--reason", "hall 2", "--name", "window",
+    )  # fmt: skip
+    silence = responses(bootstrap)[-1]
+    assert silence.starts_ns == 2_208_988_800 * 10**9
+    assert not silence.holds(silence.starts_ns - 1)
+    assert silence.holds(silence.starts_ns)
+    run(bootstrap, "unsilence", "window", "--cell", "cell-a")
+
+
+def test_what_cannot_be_meant_is_one_line(bootstrap: str) -> None:
+    at = ("--reason", "r", "--bootstrap", bootstrap)
+    unknown = process("incidents", "ack", "zzz", *at)
+    check_refused(unknown.returncode, unknown.stderr, "'zzz'", "flyball incidents list")
+    everything = process("incidents", "silence", "--cell", "c", "--for", "60", *at)
+    check_refused(everything.returncode, everything.stderr, "the whole cell", "--node")
+
+
+def test_samples_of_all_responses_have_keys_of_their_own() -> None:
+    keys = {sample(kind, full=True).key for kind in (Acknowledgement, Silence, Label)}
+    assert len(keys) == 3
