@@ -88,13 +88,13 @@ def summarise(view: FleetView, now: dict[str, int]) -> Summary:
 
 
 def _emission(view: FleetView, watts: dict[tuple[str, str], float], now: dict[str, int]) -> float | None:
-    told: list[float] = []
+    rates: list[float] = []
     for (cell, zone), power_w in watts.items():
         curve = view.curves.get(zone)
         intensity = curve.at(now.get(cell, 0)) if curve is not None else None
         if intensity is not None:
-            told.append(intensity * power_w / 1000)
-    return sum(told) if told else None
+            rates.append(intensity * power_w / 1000)
+    return sum(rates) if rates else None
 
 
 class Glance:

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 
 from flyball_contracts.records import Tick
 
-TOLD_H = 4.0
+PRIOR_H = 4.0
 """Hours of own spot that weigh as much as what a feed tells."""
 MEMORY_H = 72.0
 """Own losses fade with this time constant: zones change from week to week."""
@@ -31,10 +31,10 @@ class Losses:
         fade = math.exp(-max(0, tick.end_ns - at_ns) / NS_PER_H / MEMORY_H)
         self.seen[offer] = before * fade + lost, hours * fade + tick.period_ns / NS_PER_H, tick.end_ns
 
-    def per_hour(self, offer: str, told: float) -> float:
+    def per_hour(self, offer: str, prior: float) -> float:
         """Return the probability of loss in an hour; ``told``, below 1, is what others say it is."""
         lost, hours, _ = self.seen.get(offer, (0.0, 0.0, 0))
-        return -math.expm1((math.log1p(-told) * TOLD_H - lost) / (TOLD_H + hours)) if told < 1.0 else told
+        return -math.expm1((math.log1p(-prior) * PRIOR_H - lost) / (PRIOR_H + hours)) if prior < 1.0 else prior
 
     def state(self) -> dict[str, Seen]:
         """State for a snapshot."""
