@@ -39,24 +39,24 @@ def difference(expected: SubjectState | None, observed: SubjectState) -> str:
     """In words what the platform shows otherwise than was expected; empty where it agrees, or does not tell."""
     if expected is None:
         return ""
-    told: list[str] = []
+    differences: list[str] = []
     for name, what in (("replicas", "replicas"), ("ready", "ready replicas"), ("power_limit_w", "W of power limit")):
         wanted, shown = getattr(expected, name), getattr(observed, name)
         if wanted is not None and shown is not None and wanted != shown:
-            told.append(f"{wanted:g} {what} were expected, the platform shows {shown:g}")
+            differences.append(f"{wanted:g} {what} were expected, the platform shows {shown:g}")
     for replica, node in sorted(expected.nodes.items()):
         shown = observed.nodes.get(replica)
         if shown is not None and shown != node:
-            told.append(f"replica {replica!r} was expected {_at(node)}, the platform shows it {_at(shown)}")
+            differences.append(f"replica {replica!r} was expected {_at(node)}, the platform shows it {_at(shown)}")
     if expected.resources is not None and observed.resources is not None:
         for name in ("cpu", "memory_bytes", "gpu_profile"):
             wanted, shown = getattr(expected.resources, name), getattr(observed.resources, name)
             if wanted is not None and shown is not None and wanted != shown:
-                told.append(f"resources.{name} {wanted} was expected, the platform shows {shown}")
-    wanted_mix, shown_mix = _counts(expected), _counts(observed)
-    if wanted_mix and shown_mix and wanted_mix != shown_mix:
-        told.append(f"replicas by offer were expected to be {wanted_mix}, the platform shows {shown_mix}")
-    return "; ".join(told)
+                differences.append(f"resources.{name} {wanted} was expected, the platform shows {shown}")
+    wanted_counts, shown_counts = _counts(expected), _counts(observed)
+    if wanted_counts and shown_counts and wanted_counts != shown_counts:
+        differences.append(f"replicas by offer were expected to be {wanted_counts}, the platform shows {shown_counts}")
+    return "; ".join(differences)
 
 
 def _changed(before: SubjectState, observed: SubjectState) -> int | None:

@@ -16,7 +16,7 @@ UNKNOWN = "unknown outcome"
 Step = Literal[
     "waiting", "looking", "observing", "planning", "claiming", "claimed", "submitting", "running", "polling", "ending"
 ]
-_TOLD: frozenset[Step] = frozenset({"running", "polling"})
+_SUBMITTED: frozenset[Step] = frozenset({"running", "polling"})
 
 
 class Asked(NamedTuple):
@@ -59,9 +59,9 @@ class Task:
     dropped: bool = False
 
     @property
-    def told(self) -> bool:
+    def submitted(self) -> bool:
         """Whether the platform has taken it on, and is still at it."""
-        return self.step in _TOLD
+        return self.step in _SUBMITTED
 
 
 def counted(grant: Grant) -> Counted:
@@ -74,7 +74,7 @@ def counted(grant: Grant) -> Counted:
     )
 
 
-class Words:
+class OutcomeFactory:
     """Makes the outcomes of one actuator."""
 
     def __init__(self, config: ActuatorConfig, instance: str) -> None:
