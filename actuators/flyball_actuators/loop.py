@@ -1,4 +1,4 @@
-"""The loop of one run: read, carry on, be heard, commit."""
+"""The loop of one run: read, carry on, publish, commit."""
 
 import logging
 import time

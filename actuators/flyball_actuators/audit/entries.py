@@ -57,7 +57,7 @@ class Judged(Entry, frozen=True, kw_only=True, tag="checks"):
 
 
 class Submitting(Entry, frozen=True, kw_only=True, tag="tell"):
-    """The platform is about to be told, provided that it still shows ``observed``."""
+    """A change is about to be submitted, provided that the platform still shows ``observed``."""
 
     driver: str
     dry_run: bool

@@ -101,7 +101,7 @@ class Trail:
         )
 
     def submitting(self, decision: AnyDecision, driver: str, observed: SubjectState | None, *, dry_run: bool) -> None:
-        """The platform is about to be told; on disk when this returns."""
+        """A change is about to be submitted; on disk when this returns."""
         self._append(Submitting, sync=True, decision=decision.id, driver=driver, observed=observed, dry_run=dry_run)
 
     def called(self, decision: AnyDecision, driver: str, call: Call) -> None:

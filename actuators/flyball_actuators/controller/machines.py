@@ -32,7 +32,7 @@ def inventories_of(
 ) -> Changes:
     """What differs from what the topic says.
 
-    A node is its agent's to tell of, until the agent has been silent for :data:`AGENT_SILENT_S`. When an agent comes
+    Only its agent reports a node, until the agent has been silent for :data:`AGENT_SILENT_S`. When an agent comes
     back with a record older than the controller's, a tombstone makes room for it. A node that another controller
     tells of is left to that one.
     """

@@ -1,4 +1,4 @@
-"""What a change did, as far as the platform's states tell, and how it differs from what was expected."""
+"""What a change did, by the platform's states, and how it differs from what was expected."""
 
 from flyball_contracts.config import PoolConfig
 from flyball_contracts.records import Effect, SubjectState, WorkloadSpec
@@ -7,7 +7,7 @@ from flyball_contracts.records import Effect, SubjectState, WorkloadSpec
 def effect_of(
     before: SubjectState, observed: SubjectState, spec: WorkloadSpec | None, usd_per_gpu_hour: float | None
 ) -> Effect | None:
-    """Change of what a workload takes, from the states before and after; ``None`` where neither tells replicas.
+    """Change of what a workload takes, from the states before and after; ``None`` where neither has replicas.
 
     GPUs are replicas times those of a replica, cost is theirs at ``usd_per_gpu_hour`` (USD), power what the
     specification says of a replica (W). Where both states tell a mix, its offers say what they hold, cost and draw.
@@ -30,13 +30,13 @@ def effect_of(
 
 
 def effect_of_pool(before: SubjectState, observed: SubjectState, pool: PoolConfig) -> Effect | None:
-    """Change of what a pool costs, by its machines before and after; ``None`` where they are not told."""
+    """Change of what a pool costs, by its machines before and after; ``None`` where they are not known."""
     changed = _changed(before, observed)
     return None if changed is None else Effect(cost_usd_per_hour=changed * pool.price_usd_per_hour)
 
 
 def difference(expected: SubjectState | None, observed: SubjectState) -> str:
-    """In words what the platform shows otherwise than was expected; empty where it agrees, or does not tell."""
+    """How the platform's state differs from the expected one, as text; empty where it agrees or is not known."""
     if expected is None:
         return ""
     differences: list[str] = []

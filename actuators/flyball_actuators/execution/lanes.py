@@ -123,7 +123,7 @@ class Lanes:
             task.assumed = tuple(dict.fromkeys((*task.assumed, *expired.assumed)))
 
     def _replace(self, newer: Task) -> None:
-        """Let a sound decision take the place of those about its subject that the platform was not told of."""
+        """Let a sound decision take the place of those about its subject that were not submitted yet."""
         for older in self._lanes[decision_key(newer.decision)]:
             if older is newer or older.subject != newer.subject or older.submitted or older.step == "ending":
                 continue
@@ -133,7 +133,7 @@ class Lanes:
                 self._carrier.reconsider(older)
 
     def step(self, *, anew: bool = True) -> None:
-        """Carry everything on as far as it goes; without ``anew`` only what the platform has been told."""
+        """Carry everything on as far as it goes; without ``anew`` only what was submitted."""
         under_way = sum(task.step != "waiting" for task in self._by_id.values())
         for target in list(self._lanes):
             lane = self._lanes[target]
@@ -168,7 +168,7 @@ class Lanes:
         return len(self._by_id)
 
     def calling(self) -> bool:
-        """Whether the platform is being told something whose answer is not known yet."""
+        """Whether a call of the platform has no answer yet."""
         return any(task.step == "submitting" for task in self._by_id.values())
 
     def forget(self, partition: int) -> None:
@@ -229,7 +229,7 @@ def _inherit(task: Task, page: Page | None) -> None:
 
 
 def _left_to_others(outcome: Outcome, page: Page | None) -> bool:
-    """Whether a refusal that nobody heard is void, because another actuator has claimed the decision meanwhile."""
+    """Whether a refusal that nobody received is void, because another actuator has claimed the decision meanwhile."""
     claims = [] if page is None else page.claims
     return outcome.status == "refused" and any(claim != outcome.actuator for claim in claims)
 

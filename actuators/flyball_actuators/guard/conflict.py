@@ -1,4 +1,4 @@
-"""Compare and set: what a decision assumed is compared with what the platform shows, before anything is told to it."""
+"""Compare and set: what a decision assumed is compared with what the platform shows, before anything is submitted."""
 
 from flyball_actuators.guard.state import Context, Verdict, refuse
 from flyball_contracts.records import Migrate, Preempt, Scale, SubjectState

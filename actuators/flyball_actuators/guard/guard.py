@@ -95,7 +95,7 @@ class Guard:
         return _first(_STILL, context)
 
     def last(self, decision: AnyDecision, now_ns: int, stop: str, stops: Collection[Stop] = ()) -> Verdict | None:
-        """Why a platform must not be told of a decision, if so; ``stop`` and ``stops`` are as in :class:`World`."""
+        """Why a decision must not be submitted, if so; ``stop`` and ``stops`` are as in :class:`World`."""
         context = Context(self._config, GuardState(), decision, now_ns, World({}, {}, {}, stop, stops=stops))
         return _first(_LAST, context)
 

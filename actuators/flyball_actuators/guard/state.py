@@ -1,4 +1,4 @@
-"""What the guard is told, what it remembers, and what it answers."""
+"""The guard's input, its memory and its verdicts."""
 
 from collections.abc import Callable, Collection, Iterable, Mapping
 from fnmatch import fnmatchcase

@@ -61,7 +61,7 @@ class Book:
 
 
 def grant_of(outcome: Outcome) -> Grant:
-    """What the limits count of a decision, as far as an outcome tells.
+    """What the limits count of a decision, by one of its outcomes.
 
     An outcome of an older version does not say what the guard counted: then it is what the platform showed, every move
     counts as a rescue and no preemption as a deferral.

@@ -12,14 +12,14 @@ MOST = 20_000
 
 
 class _Known(NamedTuple):
-    """A grant, and whether the platform was told; what was overtaken before that came to nothing."""
+    """A grant, and whether it was submitted; what was overtaken before that had no effect."""
 
     grant: Grant
     running: bool
 
 
 class CellGrants:
-    """Grants by cell, in the order in which they were heard; of a cell that nobody asks about the newest."""
+    """Grants by cell, in the order in which they were read; of a cell that nobody asks about the newest."""
 
     def __init__(self) -> None:
         self._cells: dict[str, dict[str, _Known]] = {}
@@ -42,7 +42,7 @@ class CellGrants:
                 self._cells[outcome.cell] = dict(list(of_cell.items())[-MOST:])
 
     def forget(self, partition: int) -> None:
-        """What was heard of a partition was done, whoever owns it."""
+        """What was read of a partition was done, whoever owns it."""
 
     def since(self, cell: str, since_ns: int) -> list[Grant]:
         """Grants of a cell later than ``since_ns``; older ones are forgotten."""

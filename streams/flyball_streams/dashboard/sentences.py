@@ -146,7 +146,7 @@ def effect_rows(expected: Effect, observed: Effect | None) -> list[tuple[str, st
 
 
 def state_rows(states: Sequence[SubjectState | None]) -> list[tuple[str, list[str]]]:
-    """Name and value in each state of everything that any of them tells; an empty text where one does not."""
+    """Name, and value in each state, of everything that any of them has; empty text where one has it not."""
     rows = [_state(state) for state in states]
     names = dict.fromkeys(name for state in rows for name in state)
     return [(name, [state.get(name, "") for state in rows]) for name in names]

@@ -277,7 +277,7 @@ class FleetView:
             self._tick_closed(record)
 
     def _tick_closed(self, mark: ProposalTick | DemandTick) -> None:
-        """Every partition of the demand topic hears of a tick, so each is counted once."""
+        """Every partition of the demand topic receives a tick, so each is counted once."""
         key = (mark.cell, mark.source)
         last = self._closed.get(key)
         if last is None or mark.tick.index > last:

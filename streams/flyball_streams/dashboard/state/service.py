@@ -1,4 +1,4 @@
-"""Service as telemetry alone tells it, for a fleet that keeps no accounts."""
+"""Service by telemetry alone, for a fleet that keeps no accounts."""
 
 from typing import NamedTuple
 

@@ -26,7 +26,7 @@ class CellSummary:
 
 @dataclass(frozen=True, slots=True)
 class Summary:
-    """The fleet in a few numbers; ``None`` where nothing was measured or told.
+    """The fleet in a few numbers; ``None`` where nothing was measured or reported.
 
     ``usd_per_hour`` is what the machines with a price cost, ``priced`` is how many those are. ``carbon_g_per_hour`` is
     what the measured power emits where the zone's intensity is known.

@@ -72,7 +72,7 @@ class WorkloadCell:
     ) -> Iterator[Record]:
         """Records of one closed tick, in a fixed order, proposals last.
 
-        ``owned`` are this partition's workloads, ``told`` is what gateways saw. ``table_offsets`` are how far
+        ``owned`` are this partition's workloads, ``by_source`` is what gateways saw. ``table_offsets`` are how far
         the tables count.
         """
         arrived = merge_arrivals(by_source) if by_source else {}

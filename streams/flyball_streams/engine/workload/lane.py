@@ -30,7 +30,7 @@ GONE_TICKS = 600
 class CellDemand(msgspec.Struct):
     """Open ticks of one cell, the demand in them by source and workload, and what gateways saw by source.
 
-    ``offsets`` are how far the tables were read when the ticks were told, by tick.
+    ``offsets`` are how far the tables were read when the ticks were published, by tick.
     """
 
     gate: Gate
@@ -42,7 +42,7 @@ class CellDemand(msgspec.Struct):
 class Whole(NamedTuple):
     """What a tick that has closed holds, as it was then: what comes later in the same batch is not part of it.
 
-    ``offsets`` are how far the tables count; ``None`` where no source told it.
+    ``offsets`` are how far the tables count; ``None`` where no source says it.
     """
 
     cell: str

@@ -55,7 +55,7 @@ class Capacities:
         self._unnoted()
 
     def observe(self, tick: Tick, demands: Mapping[str, Demand], specs: Mapping[str, WorkloadSpec]) -> None:
-        """Learn a tick; of a workload that it does not tell of, nothing is learned."""
+        """Learn a tick; of a workload that is not in it, nothing is learned."""
         period_s = tick.period_ns / NS_PER_S
         observed = [(name, demands[name], spec) for name, spec in specs.items() if spec.kind == "inference"]
         self.starts.observe(tick, observed, max(10.0 * period_s, LONGEST_GAP_S))
@@ -148,7 +148,7 @@ class Capacities:
         self.starts.forget()
 
     def _place(self, names: Sequence[str]) -> None:
-        """Give each workload a slot, the same as long as it is told of."""
+        """Give each workload a slot, the same as long as it is observed."""
         order = tuple(names)
         if order == self._order:
             return

@@ -33,7 +33,7 @@ class Held(NamedTuple):
 class Quote(NamedTuple):
     """What a machine of an offer costs and how likely it is lost, now; ``None``: nobody knows. And what that rests on.
 
-    ``carbon_g_per_kwh`` is ``None`` where no signal tells it.
+    ``carbon_g_per_kwh`` is ``None`` where no signal has it.
     """
 
     usd_per_hour: float | None
