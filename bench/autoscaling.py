@@ -52,7 +52,7 @@ from flyball_streams.backtest.sweep import REQUESTS, Configuration, Result, bloc
 CONFIGURATIONS = ((120.0, 5), (300.0, 5), (600.0, 5), (300.0, 30))
 TARGETS = (0.95, 0.99, 0.999)
 FAULT_TARGET = 0.99
-"""What managers ask for and faults are told at this target, faults with fewer seeds."""
+"""What managers ask for and faults are reported at this target, faults with fewer seeds."""
 FAULT_SEEDS = 2
 APART_SEEDS = 2
 SEEDS = 5

@@ -1,4 +1,4 @@
-"""The loop of one run: read, carry on, be heard, commit."""
+"""The loop of one run: read, carry on, publish, commit."""
 
 import logging
 import time
@@ -13,7 +13,7 @@ from flyball_actuators.execution.authority import Authority
 from flyball_actuators.execution.carry_out import Carrier
 from flyball_actuators.execution.judge import Judge
 from flyball_actuators.execution.lanes import MOST_WAITING, Lanes
-from flyball_actuators.execution.task import Words
+from flyball_actuators.execution.task import OutcomeFactory
 from flyball_actuators.guard import longest_s
 from flyball_actuators.ledger import Ledger
 from flyball_actuators.messages import headers_of
@@ -82,8 +82,8 @@ class Loop:
         self._pools = pools_of(settings, clock())
         self._progress = Progress()
         self._judge = Judge(settings, ledger, session, clock)
-        words = Words(settings, session.instance)
-        self._carrier = Carrier(ledger, trail, session, self._judge, words, time.monotonic)
+        outcomes = OutcomeFactory(settings, session.instance)
+        self._carrier = Carrier(ledger, trail, session, self._judge, outcomes, time.monotonic)
         self._lanes = Lanes(platforms, ledger, trail, session, self._judge, self._carrier, report, self._progress.done)
         self._held: dict[int, list[_Read]] = {}
         self._open: set[int] = set()

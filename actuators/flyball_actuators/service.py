@@ -41,7 +41,7 @@ def run_actuator(
     """
     settings = config.actuator
     keep_ns = None if settings.clock == "event" else round(max(_DAY_S, longest_s(settings)) * 1e9)
-    report, instance, told, topic = ActuatorReport(), instance_name(), "", ""
+    report, instance, logged, topic = ActuatorReport(), instance_name(), "", ""
     with (
         Ledger(Path(settings.ledger) if settings.ledger else None, keep_ns=keep_ns) as ledger,
         Trail(Path(settings.audit) if settings.audit else None, instance, settings, clock) as trail,
@@ -58,9 +58,9 @@ def run_actuator(
                     raise
                 if loop.started:
                     _LOG.warning("%s: beginning anew; the ledger knows what was done", error)
-                elif str(error) != told:
+                elif str(error) != logged:
                     _LOG.warning("%s; trying again", error)
-                ready, told, topic = None if loop.assigned else ready, str(error), loop.topic or topic
+                ready, logged, topic = None if loop.assigned else ready, str(error), loop.topic or topic
                 stop.wait(_AGAIN_S)
             finally:
                 loop.close()

@@ -96,7 +96,7 @@ class Session:
         self.all.drain()
         self.outbox.step(again=self.lease.valid())
 
-    def say(self, partition: int, outcome: Outcome, then: Delivered | None = None) -> None:
+    def publish(self, partition: int, outcome: Outcome, then: Delivered | None = None) -> None:
         """Publish an outcome where the decision came from: the same partition of the outcomes."""
         self.outbox.put(record_message(outcome, SOURCE)._replace(partition=partition), then)
 

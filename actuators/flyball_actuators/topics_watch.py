@@ -1,4 +1,4 @@
-"""Notices what a consumer is not told: that the topics are others than they were, or may not be used."""
+"""Notices what a consumer does not: that the topics are others than they were, or may not be used."""
 
 import logging
 import threading

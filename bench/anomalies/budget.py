@@ -189,7 +189,7 @@ def nab_rows(data: Path) -> Iterator[dict[str, Any]]:
 
 
 def _held(score: NDArray[np.float64], step_s: float) -> NDArray[np.float64]:
-    """A score is told within six hours of another one only where it is larger."""
+    """Within six hours of a score, another one counts only where it is larger."""
     held, hold, silent, last = np.zeros_like(score), round(6 * 3600 / step_s), 0, 0.0
     for i, value in enumerate(score.tolist()):
         silent -= 1

@@ -38,9 +38,9 @@ class Server(NamedTuple):
 def simulate(
     server: Server, replicas: int, load: NDArray[np.float64], seed: int, speed: NDArray[np.float64] | None = None
 ) -> NDArray[np.float64]:
-    """Return what telemetry tells of each tick, float64[T, F] in the order of the capacity models' ``FIELDS``.
+    """Return the telemetry of each tick, float64[T, F] in the order of the capacity models' ``FIELDS``.
 
-    What servers themselves say of their answers is not told: NaN.
+    What servers report of their own answers is unknown: NaN.
 
     ``load[T]`` is the tokens that arrive per second on average over the capacity of all replicas at full speed,
     ``speed[T]`` the speed of the replicas, 1 where nothing is wrong.

@@ -102,7 +102,7 @@ class ReadCost(NamedTuple):
 
 
 def fill(stub: NvmlStub, gpus: int) -> None:
-    """Give every GPU all that it could tell."""
+    """Give every GPU all values that it can have."""
     stub.set_gpus(gpus)
     stub.state.poll_ms = 200  # as long as the agent waits at a time: the stand-in's own polling is not the agent's cost
     stub.set_switched(LINKS)

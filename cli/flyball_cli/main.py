@@ -98,7 +98,7 @@ def flyball() -> None:
 
 
 def main() -> None:
-    """Run the command; an error that has a remedy is told on standard error, and the exit status is 2."""
+    """Run the command; an error that has a remedy is printed on standard error, and the exit status is 2."""
     try:
         flyball.main(prog_name="flyball", standalone_mode=False)
     except FlyballError as error:

@@ -95,7 +95,7 @@ def until_signal(health_file: Path | None = None) -> Generator[threading.Event]:
     """An event that SIGTERM or SIGINT sets, and SIGHUP, which is turned into SIGTERM at the start.
 
     Where the block ends by :class:`Stopped`, the command does, with the exit status of the signal.
-    ``health_file`` is touched meanwhile: that tells that the process lives. A loop that can tell more calls
+    ``health_file`` is touched meanwhile: it shows that the process lives. A loop that can show more calls
     :class:`Pulse` itself.
     """
     stop = threading.Event()

@@ -39,7 +39,7 @@ def supersedes(new: Row, old: Row) -> bool:
 class Tables:
     """Rows by their key: node, workload, zone and kind, decision, response. Removed workloads are among ``workloads``.
 
-    ``most_outcomes`` bounds the outcomes; those heard of first are dropped.
+    ``most_outcomes`` bounds the outcomes; those read first are dropped.
     """
 
     def __init__(self, most_outcomes: int = MOST_OUTCOMES) -> None:

@@ -17,7 +17,7 @@ Fault = Literal["application", "victim", "memory", "link", "bus", "firmware", "d
 RECOVERY_ACTION_CHANGED = 154
 """Carries the driver's own verdict, which outranks the table."""
 NVLINK5 = frozenset(range(144, 151))
-"""Each is fatal or not, which only the kernel's line tells."""
+"""Each is fatal or not, which only the kernel's line says."""
 
 
 class Xid(NamedTuple):

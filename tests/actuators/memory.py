@@ -95,9 +95,9 @@ class Session:
         self.all.drain()
         self.outbox.step()
 
-    def say(self, partition: int, outcome: Outcome, then: Callable[[int], None] | None = None) -> None:
+    def publish(self, partition: int, outcome: Outcome, then: Callable[[int], None] | None = None) -> None:
         self._fuse("before it is said")
-        self.outbox.say(partition, outcome, then)
+        self.outbox.publish(partition, outcome, then)
         self._fuse("after it is said")
 
     @property

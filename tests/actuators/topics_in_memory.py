@@ -224,7 +224,7 @@ class Outcomes:
         for partition, at in self._at.items():
             new = self._broker.outcomes[partition][at:]
             for said in new:
-                self.book.hear(partition, said.outcome, said.at_ms)
+                self.book.add(partition, said.outcome, said.at_ms)
             self._at[partition] += len(new)
 
     def forget(self, partition: int) -> None:
@@ -246,7 +246,7 @@ class Outbox:
         if then is not None:  # a dead letter
             self._acknowledged.append((then, 0))
 
-    def say(self, partition: int, outcome: Outcome, then: Callable[[int], None] | None) -> None:
+    def publish(self, partition: int, outcome: Outcome, then: Callable[[int], None] | None) -> None:
         self._waiting.append((self._broker.time.now_s, partition, outcome, then, self._turns[partition]))
         if not self._slow():
             self._send()

@@ -24,7 +24,7 @@ def journal(mode: str = "live") -> Journal:
         found.decide(decision)
     for outcome in scene.outcomes(scene.decisions(), "live" if mode == "live" else "dry_run"):
         assert isinstance(outcome, Outcome)
-        found.tell(outcome)
+        found.add(outcome)
     return found
 
 
@@ -53,7 +53,7 @@ def test_a_life_is_told_in_order_whatever_the_order_of_arrival() -> None:
     for order in permutations(steps):
         found = Journal()
         for step in (*order, order[0]):
-            found.tell(step)
+            found.add(step)
         found.decide(decision)
         assert [step.status for step in found.life(decision.id)] == ["accepted", "running", "done"]
         last = found.outcome(decision.id)
@@ -74,11 +74,11 @@ def test_the_mode_is_what_the_newest_outcome_of_each_cell_says() -> None:
     found = Journal()
     assert found.mode("off") == "off"
     first, *_ = (o for o in scene.outcomes(scene.decisions()) if isinstance(o, Outcome))
-    found.tell(first)
+    found.add(first)
     assert found.mode("off") == "live"
-    found.tell(replace(first, id="older", mode="dry_run", time_ns=first.time_ns - 1))
+    found.add(replace(first, id="older", mode="dry_run", time_ns=first.time_ns - 1))
     assert found.mode("off") == "live"
-    found.tell(replace(first, id="other", mode="dry_run", cell="other"))
+    found.add(replace(first, id="other", mode="dry_run", cell="other"))
     assert found.mode("off") == "dry_run"
 
 

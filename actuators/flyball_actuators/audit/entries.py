@@ -32,7 +32,7 @@ class Started(Entry, frozen=True, kw_only=True, tag="start"):
     cut: int = 0
 
 
-class Told(Entry, frozen=True, kw_only=True, tag="decision"):
+class Received(Entry, frozen=True, kw_only=True, tag="decision"):
     """A decision was read, for the first time by this process; ``key`` is that of its signature, if any."""
 
     record: AnyDecision
@@ -56,8 +56,8 @@ class Judged(Entry, frozen=True, kw_only=True, tag="checks"):
     policy: str = ""
 
 
-class Telling(Entry, frozen=True, kw_only=True, tag="tell"):
-    """The platform is about to be told, provided that it still shows ``observed``."""
+class Submitting(Entry, frozen=True, kw_only=True, tag="tell"):
+    """A change is about to be submitted, provided that the platform still shows ``observed``."""
 
     driver: str
     dry_run: bool
@@ -74,7 +74,7 @@ class Called(Entry, frozen=True, kw_only=True, tag="call"):
     request_id: str = ""
 
 
-class Said(Entry, frozen=True, kw_only=True, tag="outcome"):
+class Published(Entry, frozen=True, kw_only=True, tag="outcome"):
     """An outcome, about to be published."""
 
     outcome: Outcome
@@ -88,4 +88,4 @@ class Refused(Entry, frozen=True, kw_only=True, tag="dead letter"):
     error: str
 
 
-AnyEntry = Started | Told | Judged | Telling | Called | Said | Refused
+AnyEntry = Started | Received | Judged | Submitting | Called | Published | Refused

@@ -151,7 +151,7 @@ class _File:
         return newest
 
     def _meaning(self, number: int, checksum: bytes) -> str:
-        """What a line whose checksum is wrong tells, from the number that it gives itself and from the next line."""
+        """What is wrong at a line whose checksum fails, by its own number and the next line."""
         own = self._own(number)
         if own is not None and own > number:
             return f"this is line {own} of what was written: {own - number} lines before it were taken out"

@@ -21,12 +21,12 @@ from flyball_actuators.audit.entries import (
     AnyEntry,
     Called,
     Judged,
+    Published,
+    Received,
     Refused,
-    Said,
     Stage,
     Started,
-    Telling,
-    Told,
+    Submitting,
 )
 from flyball_actuators.guard import Verdict
 from flyball_actuators.ledger.lines import Chain, lines_of, sha256
@@ -83,9 +83,9 @@ class Trail:
         """``TRAIL/LINE/CHECKSUM`` of the last line, empty where nothing is recorded."""
         return f"{self._name}/{self._line}/{self._chain.last.decode()}" if self._file is not None else ""
 
-    def told(self, decision: AnyDecision, partition: int, offset: int, key: str) -> None:
+    def received(self, decision: AnyDecision, partition: int, offset: int, key: str) -> None:
         """A decision was read."""
-        self._append(Told, decision=decision.id, record=decision, partition=partition, offset=offset, key=key)
+        self._append(Received, decision=decision.id, record=decision, partition=partition, offset=offset, key=key)
 
     def judged(self, decision: AnyDecision, stage: Stage, verdict: Verdict, passed: tuple[str, ...]) -> None:
         """The guard has judged."""
@@ -100,17 +100,17 @@ class Trail:
             policy=verdict.policy,
         )
 
-    def telling(self, decision: AnyDecision, driver: str, observed: SubjectState | None, *, dry_run: bool) -> None:
-        """The platform is about to be told; on disk when this returns."""
-        self._append(Telling, sync=True, decision=decision.id, driver=driver, observed=observed, dry_run=dry_run)
+    def submitting(self, decision: AnyDecision, driver: str, observed: SubjectState | None, *, dry_run: bool) -> None:
+        """A change is about to be submitted; on disk when this returns."""
+        self._append(Submitting, sync=True, decision=decision.id, driver=driver, observed=observed, dry_run=dry_run)
 
     def called(self, decision: AnyDecision, driver: str, call: Call) -> None:
         """The platform was called."""
         self._append(Called, decision=decision.id, driver=driver, **msgspec.structs.asdict(call))
 
-    def said(self, outcome: Outcome) -> Outcome:
+    def published(self, outcome: Outcome) -> Outcome:
         """An outcome is about to be published; a last word is on disk when this returns, and names the head."""
-        self._append(Said, sync=outcome.final, decision=outcome.decision, outcome=outcome)
+        self._append(Published, sync=outcome.final, decision=outcome.decision, outcome=outcome)
         if not outcome.final or self._file is None:
             return outcome
         return msgspec.structs.replace(outcome, audit=self.anchor)

@@ -28,14 +28,16 @@ def status_after(policy: Policy, verdict: Verdict, unpublished: Mapping[str, tup
         "observedGeneration": policy.generation,
         "workloads": list(verdict.workloads),
         "conditions": [
-            _condition(kind, said, shown.get(kind, {}), policy.generation, now_ns)
-            for kind, said in (("Accepted", accepted), ("Published", published))
+            _condition(kind, condition, shown.get(kind, {}), policy.generation, now_ns)
+            for kind, condition in (("Accepted", accepted), ("Published", published))
         ],
     }
 
 
-def _condition(kind: str, said: tuple[str, str, str], before: Object, generation: int, now_ns: int) -> dict[str, Any]:
-    status, reason, message = said
+def _condition(
+    kind: str, condition: tuple[str, str, str], before: Object, generation: int, now_ns: int
+) -> dict[str, Any]:
+    status, reason, message = condition
     now = f"{datetime.fromtimestamp(now_ns // 1_000_000_000, UTC):%Y-%m-%dT%H:%M:%SZ}"
     return {
         "type": kind,

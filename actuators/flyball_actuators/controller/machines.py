@@ -15,7 +15,7 @@ AGENT_SILENT_S = 300.0
 """So long after its last inventory an agent still speaks for its node; it repeats it every 30 s by default."""
 
 
-class Told(NamedTuple):
+class Changes(NamedTuple):
     """Inventories to publish, and nodes to publish a tombstone for."""
 
     changed: list[Inventory]
@@ -29,10 +29,10 @@ def inventories_of(
     topics: Topics,
     source: str,
     now_ns: int,
-) -> Told:
+) -> Changes:
     """What differs from what the topic says.
 
-    A node is its agent's to tell of, until the agent has been silent for :data:`AGENT_SILENT_S`. When an agent comes
+    Only its agent reports a node, until the agent has been silent for :data:`AGENT_SILENT_S`. When an agent comes
     back with a record older than the controller's, a tombstone makes room for it. A node that another controller
     tells of is left to that one.
     """
@@ -59,7 +59,7 @@ def inventories_of(
             time_ns = max(now_ns, known.time_ns + 1)
             changed.append(msgspec.structs.replace(wanted, epoch=known.epoch + 1, time_ns=time_ns))
     mine = {key for (topic, key), one in topics.spoken.items() if topic == INVENTORY.name and one.source == source}
-    return Told(changed, sorted((mine - names) | (mine & returned)))
+    return Changes(changed, sorted((mine - names) | (mine & returned)))
 
 
 def _holds(spoken: Spoken, now_ns: int) -> bool:

@@ -87,14 +87,14 @@ class _Controller:
         planned = plan(objects, policies, self._cell)
         if self._cluster.machines_known and self._cluster.workloads_known:
             names = {one.object: one.workload for one in objects if one.annotated or one.workload in planned.specs}
-            told = inventories_of(
+            changes = inventories_of(
                 self._cluster.nodes(), self._cluster.pods(), names, self._topics, self._source, now_ns
             )
-            self._publish_machines(told.changed, told.gone)
+            self._publish_machines(changes.changed, changes.gone)
         if self._cluster.workloads_known:  # else something that is there might look as if it were gone
             unpublished = self._publish_workloads(planned, now_ns)
             self._show(policies, planned, unpublished, now_ns)
-        self._tell(planned.held)
+        self._log_held(planned.held)
 
     def _publish_machines(self, changed: Sequence[Inventory], gone: Sequence[str]) -> None:
         if changed or gone:
@@ -150,7 +150,7 @@ class _Controller:
             elif answer.status != 404:
                 _LOG.warning("the status of %s was refused: %s", policy.path, answer.message)
 
-    def _tell(self, held: dict[str, str]) -> None:
+    def _log_held(self, held: dict[str, str]) -> None:
         for name, problem in held.items():
             if self._problems.get(name) != problem:
                 _LOG.warning("workload %s stays as it is: %s", name, problem)

@@ -70,7 +70,7 @@ class Watch(Generic[T]):
             except PlatformError as error:
                 failures += 1
                 if failures > 1:  # the end of a connection alone is nothing: the next watch goes on where it was
-                    self._tell(str(error))
+                    self._set_problem(str(error))
                 if failures > 3:
                     self._version = ""
                 self._stop.wait(min(_LONGEST_S, 0.25 * 2**failures) * (0.5 + random.random() / 2))
@@ -78,7 +78,7 @@ class Watch(Generic[T]):
                 failures += 1
                 self._version = ""
                 _LOG.exception("%s: list anew", self._path)
-                self._tell(f"{type(error).__name__}: {error}")
+                self._set_problem(f"{type(error).__name__}: {error}")
                 self._stop.wait(_LONGEST_S)
 
     def _list(self) -> bool:
@@ -121,7 +121,7 @@ class Watch(Generic[T]):
                 self._kept[key] = kept
         self._changed.set()
 
-    def _tell(self, problem: str) -> None:
+    def _set_problem(self, problem: str) -> None:
         if problem != self.problem and not self._stop.is_set():
             _LOG.warning("%s; what was seen before is kept", problem)
         self.problem = problem

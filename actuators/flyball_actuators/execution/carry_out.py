@@ -25,7 +25,7 @@ import msgspec
 from flyball_actuators.audit import Trail
 from flyball_actuators.execution.effect import effect_of, effect_of_pool
 from flyball_actuators.execution.judge import Judge
-from flyball_actuators.execution.task import UNKNOWN, Task, Words
+from flyball_actuators.execution.task import UNKNOWN, OutcomeFactory, Task
 from flyball_actuators.guard import Verdict, passed, pool_in
 from flyball_actuators.ledger import Ledger
 from flyball_actuators.platforms import (
@@ -58,7 +58,7 @@ class Carrier:
         trail: Trail,
         session: Session,
         judge: Judge,
-        words: Words,
+        outcomes: OutcomeFactory,
         monotonic: Callable[[], float],
         pool: Callable[[str], Executor] = lambda name: ThreadPoolExecutor(CALLS_AT_ONCE, name),
     ) -> None:
@@ -66,7 +66,7 @@ class Carrier:
         self._ledger = ledger
         self._trail = trail
         self._session = session
-        self._words = words
+        self._outcomes = outcomes
         self._monotonic = monotonic
         self._pool = pool
         self._pools: dict[int, Executor] = {}
@@ -131,7 +131,7 @@ class Carrier:
             return
         if isinstance(found, Handle):
             task.handle, task.due_s = found, 0.0
-            self._say(task, "running", answer=found.answer)
+            self._report(task, "running", answer=found.answer)
             task.step = "running"
         elif found is None:  # it was never submitted
             task.look = False
@@ -158,7 +158,7 @@ class Carrier:
             task.step = "claiming" if task.claim is None else "claimed"
         else:
             platform = self._platform(task)
-            self._trail.telling(decision, platform.name, observed, dry_run=True)
+            self._trail.submitting(decision, platform.name, observed, dry_run=True)
             self._call(task, platform.submit, _granted(task), observed, dry_run=True)
             task.step = "planning"
 
@@ -173,7 +173,9 @@ class Carrier:
                 self._refuse(task, Verdict("refused", planned.code, planned.detail))
             return
         task.handle = planned
-        self._end(task, self._words.outcome(task, "planned", self._judge.now_ns(task.decision), answer=planned.answer))
+        self._end(
+            task, self._outcomes.outcome(task, "planned", self._judge.now_ns(task.decision), answer=planned.answer)
+        )
 
     def _claiming(self, task: Task) -> None:
         if not self._session.lease.valid():
@@ -183,8 +185,8 @@ class Carrier:
             task.claim = offset
 
         expected = expected_of(task.decision, task.observed or SubjectState())
-        accepted = self._words.outcome(task, "accepted", self._judge.now_ns(task.decision), expected=expected)
-        self._session.say(task.partition, self._trail.said(accepted), written)
+        accepted = self._outcomes.outcome(task, "accepted", self._judge.now_ns(task.decision), expected=expected)
+        self._session.publish(task.partition, self._trail.published(accepted), written)
         task.step = "claimed"
 
     def _claimed(self, task: Task) -> None:
@@ -206,11 +208,11 @@ class Carrier:
             return
         platform = self._platform(task)
         self._ledger.send(task.decision)
-        self._trail.telling(task.decision, platform.name, task.observed, dry_run=False)
-        self._call(task, self._tell, task, platform, _granted(task), task.observed)
+        self._trail.submitting(task.decision, platform.name, task.observed, dry_run=False)
+        self._call(task, self._submit, task, platform, _granted(task), task.observed)
         task.step = "submitting"
 
-    def _tell(
+    def _submit(
         self, task: Task, platform: Platform, decision: AnyDecision, observed: SubjectState
     ) -> Handle | Rejected | Verdict | None:
         """Submit, in another thread, unless it may not be done any more: a disk or a queue may have taken long.
@@ -237,7 +239,7 @@ class Carrier:
             self._refuse(task, taken)
         elif not isinstance(taken, Rejected):
             task.handle, task.due_s = taken, 0.0
-            self._say(task, "running", answer=taken.answer)
+            self._report(task, "running", answer=taken.answer)
             task.step = "running"
         elif taken.code == "conflict" and task.conflicts < MOST_CONFLICTS:
             self._again(task)
@@ -264,7 +266,7 @@ class Carrier:
         else:
             shown = None if isinstance(progress, Running) else progress.observed
             effect = None if shown is None else self._effect(task, shown)
-            self._end(task, self._words.last(task, progress, self._judge.now_ns(task.decision), effect))
+            self._end(task, self._outcomes.last(task, progress, self._judge.now_ns(task.decision), effect))
 
     def _effect(self, task: Task, observed: SubjectState) -> Effect | None:
         if task.observed is None:
@@ -322,22 +324,22 @@ class Carrier:
         self._judge.forgive(task.decision)
         self._end(
             task,
-            self._words.outcome(
+            self._outcomes.outcome(
                 task, verdict.status, self._judge.now_ns(task.decision), code=verdict.code, detail=verdict.detail
             ),
         )
 
     def _fail(self, task: Task, detail: str) -> None:
-        self._end(task, self._words.outcome(task, "failed", self._judge.now_ns(task.decision), detail=detail))
+        self._end(task, self._outcomes.outcome(task, "failed", self._judge.now_ns(task.decision), detail=detail))
 
     def _end(self, task: Task, outcome: Outcome) -> None:
-        outcome = self._trail.said(outcome)
+        outcome = self._trail.published(outcome)
         self._ledger.finish(task.decision, outcome)
         task.last, task.step = outcome, "ending"
 
-    def _say(self, task: Task, status: Any, **said: Any) -> None:
-        outcome = self._words.outcome(task, status, self._judge.now_ns(task.decision), **said)
-        self._session.say(task.partition, self._trail.said(outcome))
+    def _report(self, task: Task, status: Any, **fields: Any) -> None:
+        outcome = self._outcomes.outcome(task, status, self._judge.now_ns(task.decision), **fields)
+        self._session.publish(task.partition, self._trail.published(outcome))
 
     def _call(self, task: Task, function: Callable[..., Any], *arguments: Any, **named: Any) -> None:
         platform, decision = self._platform(task), task.decision

@@ -1,4 +1,4 @@
-"""What a change did, as far as the platform's states tell, and how it differs from what was expected."""
+"""What a change did, by the platform's states, and how it differs from what was expected."""
 
 from flyball_contracts.config import PoolConfig
 from flyball_contracts.records import Effect, SubjectState, WorkloadSpec
@@ -7,7 +7,7 @@ from flyball_contracts.records import Effect, SubjectState, WorkloadSpec
 def effect_of(
     before: SubjectState, observed: SubjectState, spec: WorkloadSpec | None, usd_per_gpu_hour: float | None
 ) -> Effect | None:
-    """Change of what a workload takes, from the states before and after; ``None`` where neither tells replicas.
+    """Change of what a workload takes, from the states before and after; ``None`` where neither has replicas.
 
     GPUs are replicas times those of a replica, cost is theirs at ``usd_per_gpu_hour`` (USD), power what the
     specification says of a replica (W). Where both states tell a mix, its offers say what they hold, cost and draw.
@@ -30,33 +30,33 @@ def effect_of(
 
 
 def effect_of_pool(before: SubjectState, observed: SubjectState, pool: PoolConfig) -> Effect | None:
-    """Change of what a pool costs, by its machines before and after; ``None`` where they are not told."""
+    """Change of what a pool costs, by its machines before and after; ``None`` where they are not known."""
     changed = _changed(before, observed)
     return None if changed is None else Effect(cost_usd_per_hour=changed * pool.price_usd_per_hour)
 
 
 def difference(expected: SubjectState | None, observed: SubjectState) -> str:
-    """In words what the platform shows otherwise than was expected; empty where it agrees, or does not tell."""
+    """How the platform's state differs from the expected one, as text; empty where it agrees or is not known."""
     if expected is None:
         return ""
-    told: list[str] = []
+    differences: list[str] = []
     for name, what in (("replicas", "replicas"), ("ready", "ready replicas"), ("power_limit_w", "W of power limit")):
         wanted, shown = getattr(expected, name), getattr(observed, name)
         if wanted is not None and shown is not None and wanted != shown:
-            told.append(f"{wanted:g} {what} were expected, the platform shows {shown:g}")
+            differences.append(f"{wanted:g} {what} were expected, the platform shows {shown:g}")
     for replica, node in sorted(expected.nodes.items()):
         shown = observed.nodes.get(replica)
         if shown is not None and shown != node:
-            told.append(f"replica {replica!r} was expected {_at(node)}, the platform shows it {_at(shown)}")
+            differences.append(f"replica {replica!r} was expected {_at(node)}, the platform shows it {_at(shown)}")
     if expected.resources is not None and observed.resources is not None:
         for name in ("cpu", "memory_bytes", "gpu_profile"):
             wanted, shown = getattr(expected.resources, name), getattr(observed.resources, name)
             if wanted is not None and shown is not None and wanted != shown:
-                told.append(f"resources.{name} {wanted} was expected, the platform shows {shown}")
-    wanted_mix, shown_mix = _counts(expected), _counts(observed)
-    if wanted_mix and shown_mix and wanted_mix != shown_mix:
-        told.append(f"replicas by offer were expected to be {wanted_mix}, the platform shows {shown_mix}")
-    return "; ".join(told)
+                differences.append(f"resources.{name} {wanted} was expected, the platform shows {shown}")
+    wanted_counts, shown_counts = _counts(expected), _counts(observed)
+    if wanted_counts and shown_counts and wanted_counts != shown_counts:
+        differences.append(f"replicas by offer were expected to be {wanted_counts}, the platform shows {shown_counts}")
+    return "; ".join(differences)
 
 
 def _changed(before: SubjectState, observed: SubjectState) -> int | None:

@@ -53,7 +53,7 @@ class Judge:
         return verdict, state.grants[decision.cell][-1] if verdict.status == "accepted" else None
 
     def _others(self, cell: str, now_ns: int) -> list[Grant]:
-        """What other actuators did to a cell as far as the outcomes tell; a clock that is ahead of ours counts as now.
+        """What other actuators did to a cell, by the outcomes; a clock that is ahead of ours counts as now.
 
         They are counted anew each time, because one of them may come to nothing.
         """
@@ -72,7 +72,7 @@ class Judge:
         return self._guard.still(self._state, decision, self.now_ns(decision), self.view())
 
     def last(self, decision: AnyDecision) -> Verdict | None:
-        """Why the platform must not be told, if so; any thread may ask, for nothing is changed."""
+        """Why a decision must not be submitted, if so; any thread may ask, for nothing is changed."""
         stop = stop_reason(self.config.kill_switch)
         return self._guard.last(decision, self.now_ns(decision), stop, self._session.stops)
 

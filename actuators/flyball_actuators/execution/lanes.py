@@ -82,7 +82,7 @@ class Lanes:
             self._repeat(page, page.final, partition, [asked])
             return
         self._by_id[decision.id] = task
-        self._trail.told(decision, partition, offset, key)
+        self._trail.received(decision, partition, offset, key)
         self._queue(task)
         if entry is not None and entry.outcome is not None and not _left_to_others(entry.outcome, page):
             task.last, task.step = entry.outcome, "ending"  # it was never heard
@@ -123,9 +123,9 @@ class Lanes:
             task.assumed = tuple(dict.fromkeys((*task.assumed, *expired.assumed)))
 
     def _replace(self, newer: Task) -> None:
-        """Let a sound decision take the place of those about its subject that the platform was not told of."""
+        """Let a sound decision take the place of those about its subject that were not submitted yet."""
         for older in self._lanes[_queue_of(newer.decision)]:
-            if older is newer or older.subject != newer.subject or older.told or older.step == "ending":
+            if older is newer or older.subject != newer.subject or older.submitted or older.step == "ending":
                 continue
             if not isinstance(older.decision, Migrate):
                 newer.assumed += (older.decision.replicas_before, *older.assumed)
@@ -133,7 +133,7 @@ class Lanes:
                 self._carrier.reconsider(older)
 
     def step(self, *, anew: bool = True) -> None:
-        """Carry everything on as far as it goes; without ``anew`` only what the platform has been told."""
+        """Carry everything on as far as it goes; without ``anew`` only what was submitted."""
         under_way = sum(task.step != "waiting" for task in self._by_id.values())
         for target in list(self._lanes):
             lane = self._lanes[target]
@@ -141,14 +141,14 @@ class Lanes:
             for task in list(lane):
                 waits = task.step == "waiting"
                 bought = bool(pool_of(task.decision.workload))
-                free = all(other.told and (bought or other.subject == task.subject) for other in ahead)
-                if not anew and not (task.told or task.step == "submitting"):
+                free = all(other.submitted and (bought or other.subject == task.subject) for other in ahead)
+                if not anew and not (task.submitted or task.step == "submitting"):
                     pass
                 elif not waits or (free and under_way < MOST_UNDER_WAY):
-                    was_told = task.told
+                    was_submitted = task.submitted
                     self._carrier.step(task)
                     under_way += waits and task.step != "waiting"
-                    if task.told and not was_told:
+                    if task.submitted and not was_submitted:
                         _overtake(ahead, task)
                 if task.step == "ending":
                     self._finish(task)
@@ -168,7 +168,7 @@ class Lanes:
         return len(self._by_id)
 
     def calling(self) -> bool:
-        """Whether the platform is being told something whose answer is not known yet."""
+        """Whether a call of the platform has no answer yet."""
         return any(task.step == "submitting" for task in self._by_id.values())
 
     def forget(self, partition: int) -> None:
@@ -204,7 +204,7 @@ class Lanes:
             for offset in offsets:
                 self._done(partition, offset)
 
-        self._session.say(partition, outcome, written)
+        self._session.publish(partition, outcome, written)
 
     def _remove(self, task: Task) -> None:
         del self._by_id[task.decision.id]
@@ -225,21 +225,21 @@ def _inherit(task: Task, page: Page | None) -> None:
     if page is None:
         return
     task.skip = len(page.claims)
-    said = page.running or page.accepted
-    if said is not None:
-        task.observed = said.before
+    latest = page.running or page.accepted
+    if latest is not None:
+        task.observed = latest.before
     if page.running is not None and page.running.operation:
         expected = page.running.expected or SubjectState()
         task.handle = Handle(operation=page.running.operation, expected=expected, answer=page.running.answer)
 
 
 def _left_to_others(outcome: Outcome, page: Page | None) -> bool:
-    """Whether a refusal that nobody heard is void, because another actuator has claimed the decision meanwhile."""
+    """Whether a refusal that nobody received is void, because another actuator has claimed the decision meanwhile."""
     claims = [] if page is None else page.claims
     return outcome.status == "refused" and any(claim != outcome.actuator for claim in claims)
 
 
 def _overtake(ahead: list[Task], newer: Task) -> None:
     for task in ahead:
-        if task.told and task.subject == newer.subject:
+        if task.submitted and task.subject == newer.subject:
             task.overtaken, task.due_s = newer.decision.id, 0.0

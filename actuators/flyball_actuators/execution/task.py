@@ -16,7 +16,7 @@ UNKNOWN = "unknown outcome"
 Step = Literal[
     "waiting", "looking", "observing", "planning", "claiming", "claimed", "submitting", "running", "polling", "ending"
 ]
-_TOLD: frozenset[Step] = frozenset({"running", "polling"})
+_SUBMITTED: frozenset[Step] = frozenset({"running", "polling"})
 
 
 class Asked(NamedTuple):
@@ -28,10 +28,10 @@ class Asked(NamedTuple):
 
 @dataclass(eq=False)
 class Task:
-    """One decision from its arrival to its last word; ``asked`` tells where it came, all in one partition.
+    """One decision from its arrival to its last word; ``asked`` are its offsets, all in one partition.
 
-    ``look`` means that somebody may have told the platform already: it is looked at before anything is done.
-    ``assumed`` are the replicas from which those started that it overtook before the platform was told of them, and
+    ``look`` means that somebody may have submitted it already: the platform is observed before anything is done.
+    ``assumed`` are the replicas from which those started that it overtook before they were submitted, and
     ``grant`` is what the limits count of it. The first ``skip`` claims of the log are of actuators that are gone;
     ``claim`` is the offset of our own. One that is ``dropped`` is another actuator's now.
     """
@@ -59,9 +59,9 @@ class Task:
     dropped: bool = False
 
     @property
-    def told(self) -> bool:
+    def submitted(self) -> bool:
         """Whether the platform has taken it on, and is still at it."""
-        return self.step in _TOLD
+        return self.step in _SUBMITTED
 
 
 def counted(grant: Grant) -> Counted:
@@ -74,7 +74,7 @@ def counted(grant: Grant) -> Counted:
     )
 
 
-class Words:
+class OutcomeFactory:
     """Makes the outcomes of one actuator."""
 
     def __init__(self, config: ActuatorConfig, instance: str) -> None:
@@ -123,7 +123,7 @@ class Words:
         )
 
     def last(self, task: Task, progress: Progress, now_ns: int, effect: Effect | None) -> Outcome:
-        """The last word on what the platform was told; one that is still running was overtaken."""
+        """The last outcome of what was submitted; one that is still running was overtaken."""
         if isinstance(progress, Running):
             detail = f"decision {task.overtaken} about the same subject is newer, and the platform has taken it on"
             return self.outcome(task, "superseded", now_ns, code="stale", detail=detail, answer=progress.answer)

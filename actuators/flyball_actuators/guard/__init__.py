@@ -4,8 +4,8 @@ from flyball_actuators.guard.guard import CHECKS as CHECKS, Guard as Guard, pass
 from flyball_actuators.guard.limits import longest_s as longest_s
 from flyball_actuators.guard.money import pool_in as pool_in
 from flyball_actuators.guard.state import (
-    Case as Case,
     Check as Check,
+    Context as Context,
     Grant as Grant,
     GuardState as GuardState,
     NodeInfo as NodeInfo,

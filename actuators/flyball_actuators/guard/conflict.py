@@ -1,15 +1,17 @@
-"""Compare and set: what a decision assumed is compared with what the platform shows, before anything is told to it."""
+"""Compare and set: what a decision assumed is compared with what the platform shows, before anything is submitted."""
 
-from flyball_actuators.guard.state import Case, Verdict, refuse
+from flyball_actuators.guard.state import Context, Verdict, refuse
 from flyball_contracts.records import Migrate, Preempt, Scale, SubjectState
 
 
-def conflict(case: Case) -> Verdict | None:
+def conflict(context: Context) -> Verdict | None:
     """Refuse what would do the opposite of what it says, or more, on the state that was observed."""
-    decision, observed = case.decision, case.observed
+    decision, observed = context.decision, context.observed
     if observed is None:
         return None
-    problem = _place(decision, observed) if isinstance(decision, Migrate) else _count(decision, observed, case.assumed)
+    problem = (
+        _place(decision, observed) if isinstance(decision, Migrate) else _count(decision, observed, context.assumed)
+    )
     if isinstance(decision, Scale) and not problem:
         problem = _resources(decision, observed)
     return refuse("conflict", f"{problem}; decide again on what runs now") if problem else None

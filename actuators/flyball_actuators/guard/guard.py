@@ -9,8 +9,8 @@ from flyball_actuators.guard.limits import blast_radius, granted_by, pruned, rat
 from flyball_actuators.guard.money import over_budget, pool_in
 from flyball_actuators.guard.policies import matching, out_of_hours, over_limit, over_quota, protected, unapproved
 from flyball_actuators.guard.state import (
-    Case,
     Check,
+    Context,
     Grant,
     GuardState,
     Verdict,
@@ -71,7 +71,7 @@ class Guard:
 
     def check(self, state: GuardState, decision: AnyDecision, now_ns: int, world: World) -> tuple[GuardState, Verdict]:
         """Judge ``decision`` on arrival, before the platform is asked; nothing is granted yet."""
-        return self._judge(self._case(state, decision, now_ns, world))
+        return self._judge(self._context(state, decision, now_ns, world))
 
     def authorise(
         self,
@@ -87,21 +87,21 @@ class Guard:
         The first check that objects gives the verdict. Only an accepted decision adds to the limits; a sound one
         that is refused by a limit still supersedes older ones.
         """
-        case = self._case(state.without(decision), decision, now_ns, world, observed, assumed)
-        after, verdict = self._judge(case)
-        return (self._granted(case) if verdict.status == "accepted" else after), verdict
+        context = self._context(state.without(decision), decision, now_ns, world, observed, assumed)
+        after, verdict = self._judge(context)
+        return (self._granted(context) if verdict.status == "accepted" else after), verdict
 
     def still(self, state: GuardState, decision: AnyDecision, now_ns: int, world: World) -> Verdict | None:
         """Why an authorised decision may no longer be carried out, if so."""
-        case = self._case(state, decision, now_ns, world)
-        return _first(_STILL, case)
+        context = self._context(state, decision, now_ns, world)
+        return _first(_STILL, context)
 
     def last(self, decision: AnyDecision, now_ns: int, stop: str, stops: Collection[Stop] = ()) -> Verdict | None:
-        """Why a platform must not be told of a decision, if so; ``stop`` and ``stops`` are as in :class:`World`."""
-        case = Case(self._config, GuardState(), decision, now_ns, World({}, {}, {}, stop, stops=stops))
-        return _first(_LAST, case)
+        """Why a decision must not be submitted, if so; ``stop`` and ``stops`` are as in :class:`World`."""
+        context = Context(self._config, GuardState(), decision, now_ns, World({}, {}, {}, stop, stops=stops))
+        return _first(_LAST, context)
 
-    def _case(
+    def _context(
         self,
         state: GuardState,
         decision: AnyDecision,
@@ -109,43 +109,43 @@ class Guard:
         world: World,
         observed: SubjectState | None = None,
         assumed: tuple[int, ...] = (),
-    ) -> Case:
+    ) -> Context:
         policies = matching(self._config, decision, world)
         pool = pool_in(self._config, decision)
-        return Case(self._config, state, decision, now_ns, world, observed, assumed, policies, pool)
+        return Context(self._config, state, decision, now_ns, world, observed, assumed, policies, pool)
 
-    def _judge(self, case: Case) -> tuple[GuardState, Verdict]:
+    def _judge(self, context: Context) -> tuple[GuardState, Verdict]:
         for check in CHECKS:
-            verdict = check(case)
+            verdict = check(context)
             if verdict is not None:
                 verdict = verdict._replace(check=check.__name__)
-                return (_seen(case.state, case.decision) if check in _SOUND else case.state), verdict
-        return _seen(case.state, case.decision), _ACCEPTED
+                return (_seen(context.state, context.decision) if check in _SOUND else context.state), verdict
+        return _seen(context.state, context.decision), _ACCEPTED
 
-    def _granted(self, case: Case) -> GuardState:
-        state, decision = _seen(case.state, case.decision), case.decision
-        at_ns = state.clock(decision.cell, case.now_ns)
+    def _granted(self, context: Context) -> GuardState:
+        state, decision = _seen(context.state, context.decision), context.decision
+        at_ns = state.clock(decision.cell, context.now_ns)
         grant = Grant(
             cell=decision.cell,
             target=decision.target,
             subject=subject_of(decision),
             decided_ns=decision.time_ns,
             at_ns=at_ns,
-            taken=granted_by(case),
+            taken=granted_by(context),
             decision=decision.id,
             urgency=urgency_of(decision),
-            dry_run=case.config.mode == "dry_run",
+            dry_run=context.config.mode == "dry_run",
             workload=decision.workload,
             type=type(decision).__name__,
-            usd_per_hour=added_usd_per_hour(case),
+            usd_per_hour=added_usd_per_hour(context),
         )
         kept = pruned(state.grants.get(decision.cell, ()), at_ns, self._config)
         return state._replace(grants={**state.grants, decision.cell: (*kept, grant)})
 
 
-def _first(checks: tuple[Check, ...], case: Case) -> Verdict | None:
+def _first(checks: tuple[Check, ...], context: Context) -> Verdict | None:
     for check in checks:
-        verdict = check(case)
+        verdict = check(context)
         if verdict is not None:
             return verdict._replace(check=check.__name__)
     return None

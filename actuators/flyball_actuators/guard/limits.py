@@ -3,37 +3,37 @@
 from collections.abc import Iterable
 from math import floor
 
-from flyball_actuators.guard.state import Case, Grant, Verdict, World, refuse, urgency_of
+from flyball_actuators.guard.state import Context, Context, Grant, Verdict, World, refuse, urgency_of
 from flyball_actuators.parameters import ActuatorParameters, RateParameters
 from flyball_contracts.config import ActuatorConfig
 from flyball_contracts.config.constants import with_constants
 from flyball_contracts.records import AnyDecision, Migrate, Scale, SubjectState
 
 
-def rate(case: Case) -> Verdict | None:
+def rate(context: Context) -> Verdict | None:
     """Refuse above ``actuator.per_target`` or ``actuator.per_cell``."""
-    decision, limits = case.decision, case.config
-    now_ns = case.state.clock(decision.cell, case.now_ns)
-    granted = _alike(case)
+    decision, limits = context.decision, context.config
+    now_ns = context.state.clock(decision.cell, context.now_ns)
+    granted = _alike(context)
     of_target = [grant for grant in granted if grant.target == decision.target]
     return _too_many(of_target, now_ns, limits.per_target, "per_target", f"target {decision.target!r}") or _too_many(
         granted, now_ns, limits.per_cell, "per_cell", f"cell {decision.cell!r}"
     )
 
 
-def blast_radius(case: Case) -> Verdict | None:
+def blast_radius(context: Context) -> Verdict | None:
     """Refuse when the replicas taken away in the window would pass ``actuator.blast_radius``.
 
     Moves off failing devices are counted apart, with as much room again, and so are deferrals, so that neither
     price nor carbon uses up the room of what is urgent.
     """
-    decision, limit = case.decision, case.config.blast_radius
-    takes = taken_by(decision, case.world, case.observed)
+    decision, limit = context.decision, context.config.blast_radius
+    takes = taken_by(decision, context.world, context.observed)
     if not takes:
         return None
-    now_ns = case.state.clock(decision.cell, case.now_ns)
-    before = sum(g.taken for g in within(_alike(case), now_ns, limit.window_s))
-    cap = cap_of(case.config, decision.cell, case.world)
+    now_ns = context.state.clock(decision.cell, context.now_ns)
+    before = sum(g.taken for g in within(_alike(context), now_ns, limit.window_s))
+    cap = cap_of(context.config, decision.cell, context.world)
     if before + (1 if in_batches(decision) else takes) <= cap:
         return None
     return refuse(
@@ -44,15 +44,15 @@ def blast_radius(case: Case) -> Verdict | None:
     )
 
 
-def granted_by(case: Case) -> int:
+def granted_by(context: Context) -> int:
     """Replicas that stop because of a decision that is let through: of new resources as many as there is room for."""
-    decision = case.decision
-    takes = taken_by(decision, case.world, case.observed)
+    decision = context.decision
+    takes = taken_by(decision, context.world, context.observed)
     if not in_batches(decision):
         return takes
-    now_ns = case.state.clock(decision.cell, case.now_ns)
-    before = sum(g.taken for g in within(_alike(case), now_ns, case.config.blast_radius.window_s))
-    return max(1, min(takes, cap_of(case.config, decision.cell, case.world) - before))
+    now_ns = context.state.clock(decision.cell, context.now_ns)
+    before = sum(g.taken for g in within(_alike(context), now_ns, context.config.blast_radius.window_s))
+    return max(1, min(takes, cap_of(context.config, decision.cell, context.world) - before))
 
 
 def in_batches(decision: AnyDecision) -> bool:
@@ -84,10 +84,10 @@ def cap_of(config: ActuatorConfig, cell: str, world: World) -> int:
     return min(max(floor(limit.share * known), limit.replicas), limit.most)
 
 
-def _alike(case: Case) -> list[Grant]:
+def _alike(context: Context) -> list[Grant]:
     """Grants of the cell that count against the decision: those as urgent as it."""
-    urgency = urgency_of(case.decision)
-    return [grant for grant in case.state.grants.get(case.decision.cell, ()) if grant.urgency == urgency]
+    urgency = urgency_of(context.decision)
+    return [grant for grant in context.state.grants.get(context.decision.cell, ()) if grant.urgency == urgency]
 
 
 def pruned(grants: Iterable[Grant], now_ns: int, config: ActuatorConfig) -> tuple[Grant, ...]:

@@ -1,6 +1,6 @@
 """Machines that are bought: what a pool may hold, and what all pools of a cell may cost."""
 
-from flyball_actuators.guard.state import Case, Verdict, added_usd_per_hour, refuse
+from flyball_actuators.guard.state import Context, Verdict, added_usd_per_hour, refuse
 from flyball_contracts.config import ActuatorConfig, PlatformConfig, PoolConfig
 from flyball_contracts.records import AnyDecision, Scale
 from flyball_contracts.records.pools import pool_of
@@ -28,26 +28,26 @@ def pool_size(decision: AnyDecision, pool: PoolConfig) -> str:
     return ""
 
 
-def over_budget(case: Case) -> Verdict | None:
+def over_budget(context: Context) -> Verdict | None:
     """Refuse a purchase after which all pools of the cell would cost more than ``budget_usd_per_hour``.
 
     What they cost is what the platform shows; where it does not, nothing is bought live.
     """
-    decision, pool = case.decision, case.pool
+    decision, pool = context.decision, context.pool
     if pool is None or not isinstance(decision, Scale):
         return None
-    shown = None if case.observed is None else case.observed.replicas
+    shown = None if context.observed is None else context.observed.replicas
     if decision.replicas <= (decision.replicas_before if shown is None else shown):
         return None
-    budget, live = _entry(case.config, decision.cell, pool.name).budget_usd_per_hour, case.config.mode == "live"
+    budget, live = _entry(context.config, decision.cell, pool.name).budget_usd_per_hour, context.config.mode == "live"
     if budget is None:
         return _no_budget(decision) if live else None
-    if case.observed is None:
+    if context.observed is None:
         return None  # on arrival; it is judged again on what the platform shows
-    cost = case.observed.cost_usd_per_hour
+    cost = context.observed.cost_usd_per_hour
     if cost is None:
         return _no_cost(decision) if live else None
-    added = added_usd_per_hour(case)
+    added = added_usd_per_hour(context)
     if cost + added <= budget:
         return None
     return refuse(

@@ -1,4 +1,4 @@
-"""What the guard is told, what it remembers, and what it answers."""
+"""The guard's input, its memory and its verdicts."""
 
 from collections.abc import Callable, Collection, Iterable, Mapping
 from fnmatch import fnmatchcase
@@ -161,7 +161,7 @@ class Verdict(NamedTuple):
     check: str = ""
 
 
-class Case(NamedTuple):
+class Context(NamedTuple):
     """One decision with everything that a check may look at; the decision's cell has its limits' time.
 
     ``observed`` is what the platform shows of its subject, ``None`` before it was asked. ``assumed`` are the replicas
@@ -180,7 +180,7 @@ class Case(NamedTuple):
     pool: PoolConfig | None = None
 
 
-Check = Callable[[Case], Verdict | None]
+Check = Callable[[Context], Verdict | None]
 
 
 def refuse(code: RefusalCode, detail: str, policy: str = "") -> Verdict:
@@ -205,15 +205,15 @@ def urgency_of(decision: AnyDecision) -> Urgency:
     return "normal"
 
 
-def added_usd_per_hour(case: Case) -> float:
+def added_usd_per_hour(context: Context) -> float:
     """What a decision adds to the cost, 0 where it saves or does not say.
 
     Of a pool it is what its machines cost, whatever the decision expects, from the least that there may be of them now.
     """
-    decision, pool = case.decision, case.pool
+    decision, pool = context.decision, context.pool
     expected = max(0.0, decision.expected.cost_usd_per_hour or 0.0)
     if pool is None or not isinstance(decision, Scale):
         return expected
-    shown = None if case.observed is None else case.observed.replicas
+    shown = None if context.observed is None else context.observed.replicas
     before = decision.replicas_before if shown is None else shown
     return max(expected, (decision.replicas - before) * pool.price_usd_per_hour)

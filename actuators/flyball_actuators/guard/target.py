@@ -1,16 +1,16 @@
 """Checks of the target: known, in the decision's cell, and open to us."""
 
-from flyball_actuators.guard.state import Case, Verdict, refuse
+from flyball_actuators.guard.state import Context, Verdict, refuse
 from flyball_contracts.records import Migrate
 from flyball_contracts.records.pools import covered, pool_of
 
 
-def unknown_target(case: Case) -> Verdict | None:
+def unknown_target(context: Context) -> Verdict | None:
     """Refuse a workload without a specification, a node without an inventory, or either in another cell."""
-    decision, world = case.decision, case.world
+    decision, world = context.decision, context.world
     pool = pool_of(decision.workload)
     if pool:
-        if case.pool is not None:
+        if context.pool is not None:
             return None
         return refuse(
             "unknown_target",
@@ -41,10 +41,10 @@ def unknown_target(case: Case) -> Verdict | None:
     return None
 
 
-def not_allowed(case: Case) -> Verdict | None:
+def not_allowed(context: Context) -> Verdict | None:
     """Refuse a workload that no pattern of ``actuator.allow`` covers; one for workloads never covers a pool."""
-    workload = case.decision.workload
-    if case.config.allow is None or covered(workload, case.config.allow):
+    workload = context.decision.workload
+    if context.config.allow is None or covered(workload, context.config.allow):
         return None
-    patterns = ", ".join(case.config.allow) or "nothing"
+    patterns = ", ".join(context.config.allow) or "nothing"
     return refuse("not_allowed", f"actuator.allow covers {patterns}, not {workload!r}; add a pattern to allow it")

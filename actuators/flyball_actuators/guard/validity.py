@@ -4,13 +4,13 @@ import math
 
 from flyball_actuators.guard.money import pool_size
 from flyball_actuators.guard.power import power_limit
-from flyball_actuators.guard.state import Case, Verdict, World, refuse
+from flyball_actuators.guard.state import Context, Verdict, World, refuse
 from flyball_contracts.records import Migrate, Preempt, Resources, Scale, WorkloadSpec
 
 
-def invalid(case: Case) -> Verdict | None:
+def invalid(context: Context) -> Verdict | None:
     """Refuse what contradicts the workload's specification, or itself."""
-    decision = case.decision
+    decision = context.decision
     if not decision.id:
         problem = "id is empty; a decision must have one, or it could be carried out twice"
     elif decision.target != f"{decision.cell}/{decision.workload}":
@@ -18,16 +18,16 @@ def invalid(case: Case) -> Verdict | None:
             f"target {decision.target!r} is not workload {decision.workload!r} of cell {decision.cell!r}; it must be "
             f"'{decision.cell}/{decision.workload}'"
         )
-    elif case.pool is not None:
-        problem = pool_size(decision, case.pool)
+    elif context.pool is not None:
+        problem = pool_size(decision, context.pool)
     elif isinstance(decision, Scale):
-        problem = _scale(decision, case.world.workloads[decision.workload]) or power_limit(decision, case.world)
+        problem = _scale(decision, context.world.workloads[decision.workload]) or power_limit(decision, context.world)
     elif isinstance(decision, Preempt):
-        problem = _preempt(decision, case.world.workloads[decision.workload]) or _foreign(
-            decision, decision.victims, case.world
+        problem = _preempt(decision, context.world.workloads[decision.workload]) or _foreign(
+            decision, decision.victims, context.world
         )
     else:
-        problem = _migrate(decision, case.world) or _foreign(decision, (decision.replica,), case.world)
+        problem = _migrate(decision, context.world) or _foreign(decision, (decision.replica,), context.world)
     return refuse("invalid", problem) if problem else None
 
 

@@ -28,7 +28,7 @@ class Book:
     def __init__(self) -> None:
         self._pages: dict[int, dict[str, Page]] = {}
 
-    def hear(self, partition: int, outcome: Outcome, at_ms: int) -> None:
+    def add(self, partition: int, outcome: Outcome, at_ms: int) -> None:
         """Take the next outcome of a partition; ``at_ms`` is when it was sent."""
         pages = self._pages.setdefault(partition, {})
         page = pages.setdefault(outcome.decision, Page())
@@ -49,45 +49,45 @@ class Book:
     def grants(self, partition: int) -> Iterator[Grant]:
         """What the limits count of the decisions that any actuator carried out."""
         for page in self._pages.get(partition, {}).values():
-            said = page.running or page.accepted
-            if said is not None and said.counted is None and page.accepted is not None:
-                said = page.accepted  # who took over does not know what was counted
-            if said is not None and not (page.final is not None and page.final.status == "refused"):
-                yield grant_of(said)
+            outcome = page.running or page.accepted
+            if outcome is not None and outcome.counted is None and page.accepted is not None:
+                outcome = page.accepted  # who took over does not know what was counted
+            if outcome is not None and not (page.final is not None and page.final.status == "refused"):
+                yield grant_of(outcome)
 
     def forget(self, partition: int) -> None:
         """A partition is another's now."""
         self._pages.pop(partition, None)
 
 
-def grant_of(said: Outcome) -> Grant:
-    """What the limits count of a decision, as far as an outcome tells.
+def grant_of(outcome: Outcome) -> Grant:
+    """What the limits count of a decision, by one of its outcomes.
 
     An outcome of an older version does not say what the guard counted: then it is what the platform showed, every move
     counts as a rescue and no preemption as a deferral.
     """
-    counted = said.counted or Counted(
-        urgency="rescue" if said.type == "Migrate" else "normal", taken=_taken(said), decided_ns=0
+    counted = outcome.counted or Counted(
+        urgency="rescue" if outcome.type == "Migrate" else "normal", taken=_taken(outcome), decided_ns=0
     )
     return Grant(
-        cell=said.cell,
-        target=said.target,
-        subject=said.target,
+        cell=outcome.cell,
+        target=outcome.target,
+        subject=outcome.target,
         decided_ns=0,  # a decision of another process makes none of ours old
-        at_ns=said.time_ns,
+        at_ns=outcome.time_ns,
         taken=counted.taken,
-        decision=said.decision,
+        decision=outcome.decision,
         urgency=counted.urgency,
-        workload=said.workload,
-        type=said.type,
+        workload=outcome.workload,
+        type=outcome.type,
         usd_per_hour=counted.usd_per_hour,
     )
 
 
-def _taken(said: Outcome) -> int:
-    if said.type == "Migrate":
+def _taken(outcome: Outcome) -> int:
+    if outcome.type == "Migrate":
         return 1
-    before, after = (state or SubjectState() for state in (said.before, said.expected))
+    before, after = (state or SubjectState() for state in (outcome.before, outcome.expected))
     shown = [n for n in (before.replicas, before.ready) if n is not None]
     if after.resources is not None:  # all of them restart
         return max(*shown, after.replicas or 0, 1)

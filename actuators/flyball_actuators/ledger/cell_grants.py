@@ -11,43 +11,43 @@ from flyball_contracts.records import Outcome
 MOST = 20_000
 
 
-class _Heard(NamedTuple):
-    """A grant, and whether the platform was told; what was overtaken before that came to nothing."""
+class _Known(NamedTuple):
+    """A grant, and whether it was submitted; what was overtaken before that had no effect."""
 
     grant: Grant
-    told: bool
+    running: bool
 
 
 class CellGrants:
-    """Grants by cell, in the order in which they were heard; of a cell that nobody asks about the newest."""
+    """Grants by cell, in the order in which they were read; of a cell that nobody asks about the newest."""
 
     def __init__(self) -> None:
-        self._cells: dict[str, dict[str, _Heard]] = {}
+        self._cells: dict[str, dict[str, _Known]] = {}
 
-    def hear(self, partition: int, outcome: Outcome, at_ms: int) -> None:
+    def add(self, partition: int, outcome: Outcome, at_ms: int) -> None:
         """Take the next outcome of a partition."""
         if outcome.mode != "live":
             return
         of_cell = self._cells.setdefault(outcome.cell, {})
         known = of_cell.get(outcome.decision)
-        if outcome.status == "refused" or (outcome.status == "superseded" and known is not None and not known.told):
+        if outcome.status == "refused" or (outcome.status == "superseded" and known is not None and not known.running):
             of_cell.pop(outcome.decision, None)
         elif outcome.status == "running" or (outcome.status == "accepted" and known is None):
             grant = grant_of(outcome)
             if known is not None and outcome.counted is None:  # who took over does not know what was counted
                 taken = max(grant.taken, known.grant.taken)
                 grant = msgspec.structs.replace(known.grant, at_ns=grant.at_ns, taken=taken)
-            of_cell[outcome.decision] = _Heard(grant, outcome.status == "running")
+            of_cell[outcome.decision] = _Known(grant, outcome.status == "running")
             if len(of_cell) > 2 * MOST:
                 self._cells[outcome.cell] = dict(list(of_cell.items())[-MOST:])
 
     def forget(self, partition: int) -> None:
-        """What was heard of a partition was done, whoever owns it."""
+        """What was read of a partition was done, whoever owns it."""
 
     def since(self, cell: str, since_ns: int) -> list[Grant]:
         """Grants of a cell later than ``since_ns``; older ones are forgotten."""
         of_cell = self._cells.get(cell, {})
-        late = {decision: heard for decision, heard in of_cell.items() if heard.grant.at_ns > since_ns}
+        late = {decision: one for decision, one in of_cell.items() if one.grant.at_ns > since_ns}
         if len(late) < len(of_cell):
             self._cells[cell] = late
-        return [heard.grant for heard in late.values()]
+        return [one.grant for one in late.values()]

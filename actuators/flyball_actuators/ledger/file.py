@@ -77,11 +77,11 @@ class Ledger:
         self._append(Entry(id=decision.id, step="granted", expires_ns=decision.expires_ns, grant=grant), sync=False)
 
     def send(self, decision: AnyDecision) -> None:
-        """Record that the platform is about to be told; on disk when this returns."""
+        """Record that a decision is about to be submitted; on disk when this returns."""
         self._append(self._next(decision, "sent", None), sync=True)
 
     def withdraw(self, decision: AnyDecision) -> None:
-        """Record that the platform was certainly not told of a decision that was ``sent``."""
+        """Record that a decision that was ``sent`` was certainly not submitted."""
         self._append(self._next(decision, "granted", None), sync=False)
 
     def finish(self, decision: AnyDecision, outcome: Outcome) -> None:

@@ -40,7 +40,7 @@ class Chain:
         self.last = of(b"0", header)
 
     def line(self, body: bytes) -> bytes:
-        """The next line; it counts once :meth:`add` was told of it."""
+        """The next line; it counts once it was given to :meth:`add`."""
         return self._of(self.last, body) + b" " + body + b"\n"
 
     def add(self, line: bytes) -> None:

@@ -29,7 +29,7 @@ class _Part(NamedTuple):
 class Listener(Protocol):
     """Who takes what is read."""
 
-    def hear(self, partition: int, outcome: Outcome, at_ms: int) -> None:
+    def add(self, partition: int, outcome: Outcome, at_ms: int) -> None:
         """Take the next outcome of a partition; ``at_ms`` is when it was sent."""
         ...
 
@@ -117,4 +117,4 @@ class OutcomeLog(Generic[B]):
             _LOG.warning("%s/%d@%d is passed over: %s", topic, partition, offset, bad)
             return
         if isinstance(record, Outcome):
-            self.book.hear(partition, record, message.timestamp()[1])
+            self.book.add(partition, record, message.timestamp()[1])

@@ -23,7 +23,7 @@ def stop_reason(path: str) -> str:
         return f"{path} cannot be looked at ({error.strerror}); make it readable to go on"
     try:
         with file.open(encoding="utf-8", errors="replace") as text:
-            said = text.readline(_LONGEST).strip()
+            reason = text.readline(_LONGEST).strip()
     except OSError:
-        said = ""
-    return f"{path} exists{': ' + said if said else ''}; remove it to go on"
+        reason = ""
+    return f"{path} exists{': ' + reason if reason else ''}; remove it to go on"

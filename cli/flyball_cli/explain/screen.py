@@ -42,9 +42,9 @@ def screen(story: Story, trail: Sequence[AnyEntry] = ()) -> RenderableType:
         parts.append(_part("evidence", _evidence(decision.evidence, story.records)))
     if story.outcomes:
         parts.append(_part("what was done", _timeline(decision, story.outcomes)))
-    told = calls(trail)
-    if told is not None:
-        parts.append(_part("what the platform was told", told))
+    submitted = calls(trail)
+    if submitted is not None:
+        parts.append(_part("what the platform was told", submitted))
     effects = list(_effects(decision.expected, last.effect if last else None))
     if effects:
         table = Table("", "expected", "observed", box=None, pad_edge=False)
@@ -60,13 +60,13 @@ def asked(decision: AnyDecision) -> str:
         device = f", device {decision.from_device}" if decision.from_device else ""
         where = decision.to_node or "a node of the scheduler's choice"
         return f"{decision.replica} from {decision.from_node}{device} to {where}"
-    words = f"{decision.replicas_before} to {decision.replicas} replicas"
+    text = f"{decision.replicas_before} to {decision.replicas} replicas"
     if isinstance(decision, Scale):
         mix = ", ".join(f"{part.replicas} on {part.offer}" for part in decision.mix)
-        return words + (f": {mix}" if mix else "") + (" with other resources" if decision.resources else "")
+        return text + (f": {mix}" if mix else "") + (" with other resources" if decision.resources else "")
     victims = f" ({', '.join(decision.victims)})" if decision.victims else ""
     until = f" until {_clock(decision.until_ns)}" if decision.until_ns else ""
-    return words + victims + until + (f" for {decision.beneficiary}" if decision.beneficiary else "")
+    return text + victims + until + (f" for {decision.beneficiary}" if decision.beneficiary else "")
 
 
 def _part(title: str, body: RenderableType) -> RenderableType:
@@ -97,11 +97,11 @@ def _timeline(decision: AnyDecision, outcomes: list[Outcome]) -> Table:
         if (outcome.status, outcome.actuator) in shown:
             continue
         shown.add((outcome.status, outcome.actuator))
-        words = [outcome.code, outcome.detail, outcome.answer if outcome.answer != outcome.detail else ""]
+        texts = [outcome.code, outcome.detail, outcome.answer if outcome.answer != outcome.detail else ""]
         after_s = (outcome.time_ns - decision.time_ns) / NS_PER_S
         who = f"{outcome.driver or 'guard'}, {outcome.mode.replace('_', ' ')}"
         style = STYLES.get(outcome.status, "")
-        table.add_row(f"{after_s:.1f} s", Text(outcome.status, style), who, escape("; ".join(filter(None, words))))
+        table.add_row(f"{after_s:.1f} s", Text(outcome.status, style), who, escape("; ".join(filter(None, texts))))
     return table
 
 

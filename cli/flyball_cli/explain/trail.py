@@ -6,7 +6,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from flyball_actuators.audit import AnyEntry
-from flyball_actuators.audit.entries import Called, Judged, Said, Started, Telling, Told
+from flyball_actuators.audit.entries import Called, Judged, Published, Received, Started, Submitting
 from flyball_contracts.ids import NS_PER_S
 
 
@@ -32,7 +32,7 @@ def calls(entries: Iterable[AnyEntry]) -> Table | None:
 
 
 def _row(entry: AnyEntry) -> tuple[str, str, str]:
-    if isinstance(entry, Told):
+    if isinstance(entry, Received):
         signed = f", signed by {entry.key}" if entry.key else ""
         which = f"{type(entry.record).__name__} of {entry.record.target}"
         return "decision", which, f"partition {entry.partition}, offset {entry.offset}{signed}"
@@ -40,15 +40,15 @@ def _row(entry: AnyEntry) -> tuple[str, str, str]:
         if entry.objected:
             return "checks", entry.stage, f"{entry.policy or entry.objected} objects: {entry.detail}"
         return "checks", entry.stage, f"{len(entry.passed)} passed"
-    if isinstance(entry, Telling):
+    if isinstance(entry, Submitting):
         return "tell", entry.driver, "a dry run" if entry.dry_run else ""
     if isinstance(entry, Called):
         request = f", request {entry.request_id}" if entry.request_id else ""
         return "call", f"{entry.verb} {entry.object}", f"{entry.status}{request}"
-    if isinstance(entry, Said):
+    if isinstance(entry, Published):
         outcome = entry.outcome
-        words = "; ".join(filter(None, (outcome.code, outcome.detail or outcome.answer)))
-        return "outcome", outcome.status, words
+        text = "; ".join(filter(None, (outcome.code, outcome.detail or outcome.answer)))
+        return "outcome", outcome.status, text
     if isinstance(entry, Started):
         return "start", entry.actuator, entry.mode
     return "dead letter", f"partition {entry.partition}, offset {entry.offset}", entry.error

@@ -1,4 +1,4 @@
-"""What every Kafka client of Flyball shares: settings, making one, what is told of failures, where partitions end."""
+"""What every Kafka client of Flyball shares: settings, making one, what is logged of failures, where partitions end."""
 
 from flyball_contracts.kafka.clients import (
     open_admin as open_admin,

@@ -1,4 +1,4 @@
-"""Kafka clients that tell of their failures in our words, and not too often."""
+"""Kafka clients that log their failures in our words, and not too often."""
 
 import logging
 from collections.abc import Mapping

@@ -28,7 +28,7 @@ def list_topics(
 ) -> ClusterMetadata:
     """Return what the broker says of its topics, or of one.
 
-    The client waits in C, where no signal is heard. So it is asked for :data:`SLICE_S` seconds at a time, and at last
+    The client waits in C, where no signal is handled. So it is asked for :data:`SLICE_S` seconds at a time, and at last
     for :data:`LAST_S`, which a slow broker may need. Raises ``KafkaException`` when there is no answer within
     ``within_s`` seconds, and :class:`Stopped` when ``stop`` is set meanwhile.
     """

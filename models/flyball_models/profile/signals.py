@@ -140,7 +140,7 @@ class Reading(NamedTuple):
 
 
 def signals(reading: Reading) -> Floats:
-    """Signals of a tick, float32[S, N], NaN where the telemetry does not tell; rows are :data:`SIGNALS`.
+    """Signals of a tick, float32[S, N], NaN where the telemetry has no value; rows are :data:`SIGNALS`.
 
     ``swing`` is the span of the driver's samples of utilisation within the tick, ``iowait`` the share of the node's CPU
     time, pressures the shares of time that some task waited. ``reports_*`` are 1 where the replica's page has such a

@@ -13,7 +13,7 @@ from flyball_models.rightsizing.usage import Config
 
 DAY_S = 86_400.0
 CPU = Config(Grid(0.01, 1.05, 1_000.0), DAY_S)
-"""Cores, by samples; the original weighs a sample by the request in force, which a series does not tell."""
+"""Cores, by samples; the original weighs a sample by the request in force, which a series does not have."""
 MEMORY = Config(Grid(1e7, 1.05, 1e12), DAY_S, DAY_S)
 """Bytes, by the peak of each day."""
 OOM_RATIO = 1.2

@@ -88,8 +88,8 @@ class Look:
         """The palette as custom properties of the style sheet."""
         colours = {key: value for key, value in asdict(self.palette).items() if isinstance(value, str)}
         stops = ", ".join(f"{colour} {100 * place:g}%" for place, colour in self.palette.ramp)
-        words = "".join(f"--{key}: {value}; " for key, value in colours.items() if key != "name")
-        return f":root {{ color-scheme: {self.palette.name}; {words}--ramp: linear-gradient(90deg, {stops}); }}"
+        properties = "".join(f"--{key}: {value}; " for key, value in colours.items() if key != "name")
+        return f":root {{ color-scheme: {self.palette.name}; {properties}--ramp: linear-gradient(90deg, {stops}); }}"
 
     def settings(self) -> dict[str, Any]:
         """What the script in the browser draws with."""

@@ -69,7 +69,7 @@ class Overview(View):
 
 
 def add_pages(feed: Feed, mode: str) -> None:
-    """Register the overview at ``/`` and the views below it; ``mode`` is the actuator's until an outcome tells."""
+    """Register the overview at ``/`` and the views below it; ``mode`` is the actuator's until an outcome has one."""
     style = (_STATIC / "flyball.css").read_text(encoding="utf-8")
     script = (_STATIC / "flyball.js").read_text(encoding="utf-8")
     welcome = (_STATIC / "welcome.html").read_text(encoding="utf-8")

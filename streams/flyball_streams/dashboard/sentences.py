@@ -18,7 +18,7 @@ from flyball_streams.dashboard.look import Look
 from flyball_streams.dashboard.state.journal import Verdict, verdict
 from flyball_streams.dashboard.text import UNKNOWN, number, quantity, signed, span
 
-_WORDS: dict[Verdict, str] = {"awaiting": "awaiting outcome", "planned": "planned, not carried out"}
+_LABELS: dict[Verdict, str] = {"awaiting": "awaiting outcome", "planned": "planned, not carried out"}
 
 
 def change(decision: AnyDecision, look: Look) -> str:
@@ -43,14 +43,14 @@ def resize(wanted: Resources, before: Resources | None) -> str:
     before = before or Resources()
     arrow = "\N{RIGHTWARDS ARROW}"
     sizes = (("CPU", "", wanted.cpu, before.cpu), ("memory", "By", wanted.memory_bytes, before.memory_bytes))
-    words = [
+    parts = [
         f"{name} {quantity(old, unit)} {arrow} {quantity(new, unit)}"
         for name, unit, new, old in sizes
         if new is not None
     ]
     if wanted.gpu_profile is not None:
-        words.append(f"{before.gpu_profile or 'whole GPU'} {arrow} {wanted.gpu_profile}")
-    return ", ".join(words)
+        parts.append(f"{before.gpu_profile or 'whole GPU'} {arrow} {wanted.gpu_profile}")
+    return ", ".join(parts)
 
 
 def mixture(mix: Sequence[Portion]) -> str:
@@ -86,12 +86,12 @@ def effects(effect: Effect) -> list[tuple[str, str, bool | None]]:
 def outcome_text(outcome: Outcome | None) -> tuple[Verdict, str]:
     """Style and words of what became of a decision."""
     style = verdict(outcome)
-    words = _WORDS.get(style, style)
+    label = _LABELS.get(style, style)
     if outcome is None or style == "planned":
-        return style, words
+        return style, label
     if outcome.status == "refused" and outcome.code:
-        words = f"refused: {outcome.code.replace('_', ' ')}"
-    return style, f"{words}, dry run" if outcome.mode == "dry_run" else words
+        label = f"refused: {outcome.code.replace('_', ' ')}"
+    return style, f"{label}, dry run" if outcome.mode == "dry_run" else label
 
 
 def step(outcome: Outcome, decided_ns: int) -> str:
@@ -121,8 +121,8 @@ def step(outcome: Outcome, decided_ns: int) -> str:
         case "awaiting":
             text = ""
     late = f", {span(late_s)} after the decision" if late_s > 0 else ""
-    said = "; ".join(part for part in (outcome.detail, outcome.answer) if part)
-    return f"{text}{late}{f': {said}' if said else ''}."
+    detail = "; ".join(part for part in (outcome.detail, outcome.answer) if part)
+    return f"{text}{late}{f': {detail}' if detail else ''}."
 
 
 def effect_rows(expected: Effect, observed: Effect | None) -> list[tuple[str, str, str]]:
@@ -139,17 +139,17 @@ def effect_rows(expected: Effect, observed: Effect | None) -> list[tuple[str, st
         wanted: float | None = getattr(expected, attribute)
         seen: float | None = getattr(observed, attribute) if observed is not None else None
         if wanted is not None or seen is not None:
-            told = ["not estimated" if wanted is None else f"{signed(factor * wanted)} {unit}".rstrip()]
-            told.append("not observed" if seen is None else f"{signed(factor * seen)} {unit}".rstrip())
-            rows.append((name, told[0], told[1]))
+            amounts = ["not estimated" if wanted is None else f"{signed(factor * wanted)} {unit}".rstrip()]
+            amounts.append("not observed" if seen is None else f"{signed(factor * seen)} {unit}".rstrip())
+            rows.append((name, amounts[0], amounts[1]))
     return rows
 
 
 def state_rows(states: Sequence[SubjectState | None]) -> list[tuple[str, list[str]]]:
-    """Name and value in each state of everything that any of them tells; an empty text where one does not."""
-    told = [_state(state) for state in states]
-    names = dict.fromkeys(name for state in told for name in state)
-    return [(name, [state.get(name, "") for state in told]) for name in names]
+    """Name, and value in each state, of everything that any of them has; empty text where one has it not."""
+    rows = [_state(state) for state in states]
+    names = dict.fromkeys(name for state in rows for name in state)
+    return [(name, [state.get(name, "") for state in rows]) for name in names]
 
 
 def _state(state: SubjectState | None) -> dict[str, str]:

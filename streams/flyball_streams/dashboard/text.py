@@ -84,8 +84,8 @@ def short_name(metric: str) -> str:
             name = name.removeprefix(prefix)
             break
     values = [pair.partition("=")[2] for pair in attributes.rstrip("}").split(",") if "=" in pair]
-    words = name.replace(".", " ").replace("_", " ")
-    return f"{words} ({', '.join(values)})" if values else words
+    label = name.replace(".", " ").replace("_", " ")
+    return f"{label} ({', '.join(values)})" if values else label
 
 
 def shown_evidence(item: Evidence) -> str:

@@ -66,7 +66,7 @@ Series = tuple[int, int, tuple[str, ...], NDArray[np.float32]]
 def _series(path: Path, config: Parameters) -> Mapping[str, Series]:
     """Period, first tick, names and values [T, S] of each cell.
 
-    A workload whose work was told in GPUs until its capacity was learned is left out, as the log says: so it will be
+    A workload whose work was in GPUs until its capacity was learned is left out, as the log says: so it will be
     again.
     """
     engine = Engine(msgspec.structs.replace(config, forecast=BRIEF))

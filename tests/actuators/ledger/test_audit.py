@@ -10,7 +10,7 @@ from tests.actuators.platform_server import platform_server
 from tests.actuators.samples import NOW, S, scale
 
 from flyball_actuators.audit import Anchor, AnyEntry, Broken, Trail, anchor_of, entries_about, verified
-from flyball_actuators.audit.entries import Called, Judged, Said, Started, Telling, Told
+from flyball_actuators.audit.entries import Called, Judged, Published, Received, Started, Submitting
 from flyball_actuators.guard import Verdict
 from flyball_actuators.platforms.calls import Call
 from flyball_contracts.config import ActuatorConfig, PlatformConfig
@@ -28,11 +28,11 @@ def fill(trail: Trail, decisions: int = 3) -> str:
     anchor = ""
     for i in range(decisions):
         decision = scale(f"d{i}")
-        trail.told(decision, 0, i, "")
+        trail.received(decision, 0, i, "")
         trail.judged(decision, "observed", Verdict("accepted", "", ""), ("rate", "blast_radius"))
-        trail.telling(decision, "test", None, dry_run=False)
+        trail.submitting(decision, "test", None, dry_run=False)
         trail.called(decision, "test", Call(verb="PUT", object="/scale", status="200", request_id=f"r{i}"))
-        anchor = trail.said(outcome(decision.id)).audit
+        anchor = trail.published(outcome(decision.id)).audit
     return anchor
 
 
@@ -61,7 +61,7 @@ def test_a_whole_trail_is_whole(tmp_path: Path) -> None:
     assert path.read_bytes().startswith(raw), "it is only ever appended to"
     assert verified(path, [anchor]).lines == 32
     kinds = [type(entry) for entry in entries_about(path, "d1")]
-    assert kinds == [Told, Judged, Telling, Called, Said] * 2
+    assert kinds == [Received, Judged, Submitting, Called, Published] * 2
 
 
 @given(st.data())
@@ -162,7 +162,7 @@ def test_a_long_trail_is_put_aside_and_followed(tmp_path: Path) -> None:
     checked = verified(path, [first, last])
     assert len(checked.files) > 2
     assert checked.decisions == 9
-    assert len([e for e in entries_about(path, "d0") if isinstance(e, Told)]) == 2
+    assert len([e for e in entries_about(path, "d0") if isinstance(e, Received)]) == 2
     old = checked.files[0]
     whole = old.read_bytes()
     old.write_bytes(whole[: whole.rindex(b"\n", 0, -1) + 1])
@@ -188,7 +188,7 @@ def test_an_actuator_records_what_it_does(bootstrap: str, tmp_path: Path) -> Non
             publish(bootstrap, scale("good"), scale("old", time_ns=NOW - 500 * S))
             wait_for(ended(bootstrap, 2), "both are over")
     good: list[AnyEntry] = entries_about(path, "good")
-    assert [type(entry) for entry in good] == [Told, Judged, Said, Telling, Called, Said, Said]
+    assert [type(entry) for entry in good] == [Received, Judged, Published, Submitting, Called, Published, Published]
     judged, call = good[1], good[4]
     assert isinstance(judged, Judged)
     assert isinstance(call, Called)
@@ -196,7 +196,7 @@ def test_an_actuator_records_what_it_does(bootstrap: str, tmp_path: Path) -> Non
     assert not judged.objected
     assert (call.driver, call.verb, call.object, call.status) == ("simulated", "POST", "/v1/operations", "202")
     old = entries_about(path, "old")
-    assert [type(entry) for entry in old] == [Told, Judged, Said]
+    assert [type(entry) for entry in old] == [Received, Judged, Published]
     assert isinstance(old[1], Judged)
     assert (old[1].objected, old[1].code) == ("expired", "expired")
     published = [of(bootstrap, "good", "done").audit, of(bootstrap, "old", "refused").audit]

@@ -33,7 +33,7 @@ def test_the_first_claim_and_the_first_last_word_count() -> None:
         outcome("d", "done", "a"),
         outcome("d", "failed", "b"),
     ):
-        book.hear(0, said, 7)
+        book.add(0, said, 7)
     page = book.page(0, "d")
     assert page is not None
     assert page.claims == ["a", "b"]
@@ -46,15 +46,15 @@ def test_the_first_claim_and_the_first_last_word_count() -> None:
 
 def test_limits_count_what_others_took_away() -> None:
     book, down = Book(), (SubjectState(replicas=9), SubjectState(replicas=4))
-    book.hear(0, outcome("taken", "accepted", "b", *down), 0)
-    book.hear(0, outcome("refused", "accepted", "b", *down), 0)
-    book.hear(0, outcome("refused", "refused", "b"), 0)
-    book.hear(0, outcome("planned", "planned", "b", *down), 0)
-    book.hear(0, outcome("resized", "accepted", "b", down[0], SubjectState(resources=Resources(cpu=1.0))), 0)
+    book.add(0, outcome("taken", "accepted", "b", *down), 0)
+    book.add(0, outcome("refused", "accepted", "b", *down), 0)
+    book.add(0, outcome("refused", "refused", "b"), 0)
+    book.add(0, outcome("planned", "planned", "b", *down), 0)
+    book.add(0, outcome("resized", "accepted", "b", down[0], SubjectState(resources=Resources(cpu=1.0))), 0)
     serving = SubjectState(replicas=1, ready=6), SubjectState(replicas=3)
-    book.hear(0, outcome("serving", "accepted", "b", *serving), 0)
+    book.add(0, outcome("serving", "accepted", "b", *serving), 0)
     mix = (Portion(offer="spot", replicas=1, replicas_before=3), Portion(offer="od", replicas=3, replicas_before=1))
-    book.hear(0, outcome("moved", "accepted", "b", SubjectState(replicas=4), SubjectState(replicas=4, mix=mix)), 0)
+    book.add(0, outcome("moved", "accepted", "b", SubjectState(replicas=4), SubjectState(replicas=4, mix=mix)), 0)
     assert {g.decision: (g.taken, g.cell, g.dry_run) for g in book.grants(0)} == {
         "taken": (5, CELL, False),
         "resized": (9, CELL, False),
@@ -65,9 +65,9 @@ def test_limits_count_what_others_took_away() -> None:
 
 def test_the_book_is_bounded_and_never_forgets_what_is_open() -> None:
     most, book = module.MOST_SETTLED, Book()
-    book.hear(0, outcome("open", "accepted"), 0)
+    book.add(0, outcome("open", "accepted"), 0)
     for i in range(2 * most + 1):
-        book.hear(0, outcome(f"d{i}", "done"), 0)
+        book.add(0, outcome(f"d{i}", "done"), 0)
     assert book.page(0, "open") is not None
     assert book.page(0, "d0") is None
     assert book.page(0, f"d{2 * most}") is not None

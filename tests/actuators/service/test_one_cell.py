@@ -71,7 +71,7 @@ def outcome(decision: str, status: OutcomeStatus, time_ns: int = NOW, mode: Mode
 def heard(*said: Outcome) -> CellGrants:
     taken = CellGrants()
     for one in said:
-        taken.hear(0, one, 0)
+        taken.add(0, one, 0)
     taken.forget(0)
     return taken
 

@@ -1,16 +1,16 @@
 """A person's agreement."""
 
-from flyball_actuators.guard.state import Case, Verdict, refuse
+from flyball_actuators.guard.state import Context, Verdict, refuse
 from flyball_contracts.records import AnyDecision, Migrate, Scale
 
 
-def unapproved(case: Case) -> Verdict | None:
+def unapproved(context: Context) -> Verdict | None:
     """Refuse what a policy with ``approval`` matches until somebody has approved it, or as much and more."""
-    policy = next((policy for policy in case.policies if policy.approval), None)
+    policy = next((policy for policy in context.policies if policy.approval), None)
     if policy is None:
         return None
-    decision = case.decision
-    if any(a.until_ns > case.now_ns and covers(a.decision, decision) for a in case.world.approvals):
+    decision = context.decision
+    if any(a.until_ns > context.now_ns and covers(a.decision, decision) for a in context.world.approvals):
         return None
     return refuse(
         "approval",

@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping
 
 from flyball_actuators.guard.limits import granted_by, within
 from flyball_actuators.guard.policies.matching import counted
-from flyball_actuators.guard.state import Case, Grant, Verdict, World, added_usd_per_hour, refuse
+from flyball_actuators.guard.state import Context, Grant, Verdict, World, added_usd_per_hour, refuse
 from flyball_contracts.config import GuardPolicy, Limit
 
 _GROUP: Mapping[str, Callable[[Grant, World], str]] = {
@@ -15,36 +15,36 @@ _GROUP: Mapping[str, Callable[[Grant, World], str]] = {
 }
 
 
-def over_limit(case: Case) -> Verdict | None:
+def over_limit(context: Context) -> Verdict | None:
     """Refuse what would pass a limit of a policy; what was refused is never counted."""
-    for policy in case.policies:
+    for policy in context.policies:
         for number, limit in enumerate(policy.limits):
-            verdict = _over(case, policy, limit, f"policy {policy.name!r}, limits[{number}]")
+            verdict = _over(context, policy, limit, f"policy {policy.name!r}, limits[{number}]")
             if verdict is not None:
                 return verdict
     return None
 
 
-def _over(case: Case, policy: GuardPolicy, limit: Limit, where: str) -> Verdict | None:
-    decision, world = case.decision, case.world
+def _over(context: Context, policy: GuardPolicy, limit: Limit, where: str) -> Verdict | None:
+    decision, world = context.decision, context.world
     names = {
         "target": decision.target,
         "workload": decision.workload,
         "tenant": world.tenant(decision.workload),
         "cell": decision.cell,
     }
-    now_ns = case.state.clock(decision.cell, case.now_ns)
-    granted = within(case.state.grants.get(decision.cell, ()), now_ns, limit.window_s)
+    now_ns = context.state.clock(decision.cell, context.now_ns)
+    granted = within(context.state.grants.get(decision.cell, ()), now_ns, limit.window_s)
     own = [
         grant
         for grant in counted(policy, granted, world)
         if not grant.workload or _GROUP[limit.per](grant, world) == names[limit.per]
     ]
-    takes = granted_by(case)
+    takes = granted_by(context)
     asked: tuple[tuple[str, float | None, float, float], ...] = (
         ("actions", limit.actions, len(own), 1),
         ("replicas taken away", limit.replicas, sum(grant.taken for grant in own), takes),
-        ("USD an hour added", limit.usd_per_hour, sum(g.usd_per_hour for g in own), added_usd_per_hour(case)),
+        ("USD an hour added", limit.usd_per_hour, sum(g.usd_per_hour for g in own), added_usd_per_hour(context)),
     )
     for what, most, before, more in asked:
         if most is not None and more and before + more > most:

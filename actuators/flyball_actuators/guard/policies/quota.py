@@ -1,19 +1,19 @@
 """How much a tenant may hold."""
 
-from flyball_actuators.guard.state import Case, Verdict, World, refuse
+from flyball_actuators.guard.state import Context, Verdict, World, refuse
 from flyball_contracts.records import Migrate
 
 
-def over_quota(case: Case) -> Verdict | None:
+def over_quota(context: Context) -> Verdict | None:
     """Refuse a decision that adds replicas where its tenant would then hold more than a policy's ``quota``.
 
     What a tenant holds is what the inventories show, and of the workload itself what the decision asks for.
     """
-    decision, world = case.decision, case.world
-    quotas = [(policy.name, policy.quota) for policy in case.policies if policy.quota is not None]
+    decision, world = context.decision, context.world
+    quotas = [(policy.name, policy.quota) for policy in context.policies if policy.quota is not None]
     if not quotas or isinstance(decision, Migrate) or decision.replicas <= decision.replicas_before:
         return None
-    if case.pool is not None:  # machines are held by nobody yet
+    if context.pool is not None:  # machines are held by nobody yet
         return None
     tenant = world.tenant(decision.workload)
     replicas, gpus = _held(world, decision.cell, tenant, decision.workload)

@@ -4,15 +4,15 @@ from datetime import UTC, datetime, timedelta
 from functools import cache
 from zoneinfo import ZoneInfo
 
-from flyball_actuators.guard.state import Case, Verdict, refuse
+from flyball_actuators.guard.state import Context, Verdict, refuse
 from flyball_contracts.config import GuardPolicy, Span, Window
 from flyball_contracts.config.policies import WEEK_MIN
 
 
-def out_of_hours(case: Case) -> Verdict | None:
+def out_of_hours(context: Context) -> Verdict | None:
     """Refuse outside a policy's ``only_during``, and within its ``never_during``."""
-    for policy in case.policies:
-        verdict = _closed(policy, case.now_ns) if policy.only_during or policy.never_during else None
+    for policy in context.policies:
+        verdict = _closed(policy, context.now_ns) if policy.only_during or policy.never_during else None
         if verdict is not None:
             return verdict
     return None

@@ -131,7 +131,7 @@ def ratio(ours: tuple[Cost, Floats], other: tuple[Cost, Floats]) -> tuple[Ratio,
 
 
 def geometric(ratios: list[tuple[Ratio, Floats]]) -> Ratio:
-    """Geometric mean over configurations; those not reached by one side must be told beside it."""
+    """Geometric mean over configurations; those not reached by one side must be reported beside it."""
     known = [(r, each) for r, each in ratios if math.isfinite(r.value)]
     if not known:
         return Ratio(math.nan, math.nan, math.nan)

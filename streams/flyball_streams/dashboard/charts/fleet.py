@@ -149,16 +149,16 @@ def _marks(view: FleetView, squares: list[_Square], now: dict[str, int]) -> list
         return found
     marked = {node for node, _ in active}
     for place, square in enumerate(squares):
-        told = [
+        unwell = [
             active[node.name, device.id]
             for node in square.nodes
             if node.name in marked and node.inventory is not None
             for row, device in enumerate(node.inventory.devices)
             if (square.row is None or row == square.row) and (node.name, device.id) in active
         ]
-        if told:
-            worst = max(told, key=lambda mark: SEVERITY[mark.health])
-            found.append([place, SEVERITY[worst.health], worst.text, len(told)])
+        if unwell:
+            worst = max(unwell, key=lambda mark: SEVERITY[mark.health])
+            found.append([place, SEVERITY[worst.health], worst.text, len(unwell)])
     return found
 
 

@@ -19,7 +19,7 @@ class DecisionMark(NamedTuple):
 
     decision: AnyDecision
     verdict: Verdict
-    words: str
+    text: str
     effect_ns: int | None
     before: int | None
     wanted: int | None
@@ -37,7 +37,7 @@ def marks_of(journal: Journal, decisions: Iterable[AnyDecision], since_ns: int) 
 
 
 def _mark(decision: AnyDecision, outcome: Outcome | None) -> DecisionMark:
-    verdict, words = outcome_text(outcome)
+    verdict, text = outcome_text(outcome)
     before = wanted = after = effect_ns = None
     if not isinstance(decision, Migrate):
         before, wanted = decision.replicas_before, decision.replicas
@@ -48,7 +48,7 @@ def _mark(decision: AnyDecision, outcome: Outcome | None) -> DecisionMark:
             before = outcome.before.replicas
         if outcome.observed is not None:
             after = outcome.observed.ready if outcome.observed.ready is not None else outcome.observed.replicas
-    return DecisionMark(decision, verdict, words, effect_ns, before, wanted, after)
+    return DecisionMark(decision, verdict, text, effect_ns, before, wanted, after)
 
 
 def kind_colour(decision: AnyDecision, look: Look) -> str:
@@ -67,7 +67,7 @@ def flags(marks: list[DecisionMark], height: float, look: Look, focus: str = "")
             {
                 "value": [mark.decision.time_ns / MS, height],
                 "link": decision_link(mark.decision.id),
-                "tip": [f"{type(mark.decision).__name__}: {change(mark.decision, look)}", mark.words],
+                "tip": [f"{type(mark.decision).__name__}: {change(mark.decision, look)}", mark.text],
                 "symbolSize": 19 if mark.decision.id == focus else 15,
                 "itemStyle": {
                     "color": colour if solid else look.palette.panel,
@@ -128,7 +128,7 @@ def before_after(marks: list[DecisionMark], look: Look) -> list[dict[str, Any]]:
         colour = look.palette.planned if mark.verdict == "planned" else kind_colour(mark.decision, look)
         link = decision_link(mark.decision.id)
         hollow = {"color": look.palette.panel, "borderColor": colour, "borderWidth": 2}
-        tip = [f"{type(mark.decision).__name__}: {change(mark.decision, look)}", mark.words]
+        tip = [f"{type(mark.decision).__name__}: {change(mark.decision, look)}", mark.text]
         data.append(
             {"value": [mark.decision.time_ns / MS, mark.before], "link": link, "tip": tip, "itemStyle": hollow,
              "symbolSize": 8}

@@ -105,9 +105,9 @@ def _fill(row: _Row, capacity: Capacity) -> None:
     readdress(row.who, capacity.subject, workload_link(capacity.subject))
     row.used.set_text(number(capacity.used_work_per_s))
     row.source.set_text(f"busy {capacity.source}" if capacity.source == "GPUs" else capacity.source)
-    told: dict[str, Method] = {method.name: method for method in capacity.methods}
+    methods: dict[str, Method] = {method.name: method for method in capacity.methods}
     for name, cell in row.methods.items():
-        method = told.get(name)
+        method = methods.get(name)
         value = capacity.work_per_s if name == "hybrid" else method.work_per_s if method else None
         error = capacity.relative_error if name == "hybrid" else method.relative_error if method else None
         cell.value.set_text(number(value))

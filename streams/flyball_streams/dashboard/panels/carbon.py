@@ -41,11 +41,11 @@ class CarbonPanel:
         more = len(view.plans) - len(plans)
         show(self._more, more > 0)
         self._more.set_text(f"and {plural(more, 'planned job')} more")
-        for i, (line, name, words) in enumerate(self._lines):
+        for i, (line, name, label) in enumerate(self._lines):
             show(line, i < len(plans))
             if i < len(plans):
                 readdress(name, plans[i].subject, workload_link(plans[i].subject))
-                words.set_text(_words(plans[i], self._look))
+                label.set_text(_sentence(plans[i], self._look))
                 line.style(f"--zone: {plans[i].colour}")
 
 
@@ -55,12 +55,12 @@ def _line(index: int) -> tuple[Element, TextElement, TextElement]:
         text(str(index + 1), "lane", "span")
         with box("words", "span"):
             name = anchor("", "#")
-            words = text(tag="span")
+            label = text(tag="span")
     line.set_visibility(False)
-    return line, name, words
+    return line, name, label
 
 
-def _words(plan: PlanText, look: Look) -> str:
+def _sentence(plan: PlanText, look: Look) -> str:
     if not plan.feasible:
         return f" cannot finish by {look.clock(plan.deadline_ns, day=True)}; it runs at once"
     saves = f"saves {percent(plan.saving)} CO\u2082e" if plan.saving > 0 else "saves nothing"

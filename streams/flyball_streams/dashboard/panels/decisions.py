@@ -57,8 +57,8 @@ class DecisionPanel:
         known = view.journal.newest(self._wanted)
         self._kind.offer([kind for kind in KINDS if any(type(d).__name__ == kind for d in known)])
         self._workload.offer(sorted({decision.workload for decision in known if decision.workload}))
-        told = {verdict(view.journal.outcome(decision.id)) for decision in known}
-        self._verdict.offer([word for word in VERDICTS if word in told])
+        present = {verdict(view.journal.outcome(decision.id)) for decision in known}
+        self._verdict.offer([word for word in VERDICTS if word in present])
         groups = self._groups(view.journal, known)
         show(self._filters, len(known) > 1)
         show(self._empty, not groups)
@@ -122,7 +122,7 @@ class _Card:
     def update(self, view: FleetView, group: Group) -> None:
         """Patch what changed."""
         newest, outcome = group.newest, view.journal.outcome(group.newest.id)
-        style, words = outcome_text(outcome)
+        style, label = outcome_text(outcome)
         oldest_ns, newest_ns = group.span_ns
         number_of = len(group.decisions)
         show(self._times, number_of > 1)
@@ -130,14 +130,14 @@ class _Card:
         first = f"{self._look.clock(oldest_ns)}\N{EN DASH}" if number_of > 1 else ""
         self._at.set_text(f"{first}{self._look.clock(newest_ns)}")
         readdress(self._what, what(newest, view, self._look), decision_link(newest.id))
-        self._chip.set_text(words)
+        self._chip.set_text(label)
         restyle(self._chip, "was", style)
         self._reason.set_text(newest.reason)
-        told = effects(newest.expected)
+        lines = effects(newest.expected)
         for place, pill in enumerate(self._effects):
-            show(pill, place < len(told))
-            if place < len(told):
-                name, amount, good = told[place]
+            show(pill, place < len(lines))
+            if place < len(lines):
+                name, amount, good = lines[place]
                 pill.set_text(f"{name} {amount}")
                 restyle(pill, "is", "neutral" if good is None else "better" if good else "worse")
         show(self._details, number_of > 1)
@@ -155,21 +155,21 @@ class _Card:
 
 
 def _member(decision: AnyDecision, view: FleetView, look: Look) -> None:
-    style, words = outcome_text(view.journal.outcome(decision.id))
+    style, label = outcome_text(view.journal.outcome(decision.id))
     with box("member"):
         text(look.clock(decision.time_ns), "at", "span")
         anchor(what(decision, view, look), decision_link(decision.id), "what")
-        text(words, f"pill outcome was-{style}", "span")
+        text(label, f"pill outcome was-{style}", "span")
 
 
 def what(decision: AnyDecision, view: FleetView, look: Look) -> str:
     """What a decision does, with the device that it is about."""
-    words = change(decision, look)
+    label = change(decision, look)
     match decision:
         case Migrate():
             source = view.place(decision.from_device) if decision.from_device else decision.from_node
-            return f"{decision.replica}: {source} {words}"
+            return f"{decision.replica}: {source} {label}"
         case Preempt() if decision.beneficiary:
-            return f"{words}, makes room for {decision.beneficiary}"
+            return f"{label}, makes room for {decision.beneficiary}"
         case _:
-            return words
+            return label

@@ -80,7 +80,7 @@ class DemandPanel:
                             text(name, tag="span")
                 self._answers = text("", "facts advice")
                 self._advice = text("", "facts advice")
-                self._mix = text("", "facts advice")
+                self._machines = text("", "facts advice")
                 self._chart = chart(empty_demand_options(look), "chart chart-demand")
         show(self._select, not self._fixed)
         show(self._open, not self._fixed)
@@ -134,12 +134,12 @@ class DemandPanel:
             self._advice.set_text(f"Advice: {resize(advice.resources, advice.resources_before)}")
             describe(self._advice, "title", advice.reason)
         choice = workload.choice
-        show(self._mix, choice is not None)
+        show(self._machines, choice is not None)
         if choice is not None:
-            self._mix.set_text(f"Machines: {mixture(choice.mix)}")
-            describe(self._mix, "title", choice.reason)
-        words = f"Demand of {workload.name}: {number(facts.observed)} {facts.unit}, {plural(len(marks), 'decision')}"
-        patch(self._chart, options, words)
+            self._machines.set_text(f"Machines: {mixture(choice.mix)}")
+            describe(self._machines, "title", choice.reason)
+        label = f"Demand of {workload.name}: {number(facts.observed)} {facts.unit}, {plural(len(marks), 'decision')}"
+        patch(self._chart, options, label)
 
 
 def _fact(name: str) -> TextElement:
@@ -149,9 +149,9 @@ def _fact(name: str) -> TextElement:
 
 
 def _arrived(facts: DemandText) -> str:
-    told = [] if facts.arrived is None else [f"{number(facts.arrived)} requests/s"]
-    told += [] if facts.waiting is None else [f"{number(facts.waiting)} waiting"]
-    return ", ".join(told)
+    parts = [] if facts.arrived is None else [f"{number(facts.arrived)} requests/s"]
+    parts += [] if facts.waiting is None else [f"{number(facts.waiting)} waiting"]
+    return ", ".join(parts)
 
 
 def _answers(capacity: Capacity | None) -> str:

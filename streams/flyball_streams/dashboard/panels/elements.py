@@ -11,24 +11,24 @@ from nicegui.events import EChartPointClickEventArguments
 from flyball_streams.dashboard.charts.palette import Options
 
 
-def text(words: str = "", classes: str = "", tag: str = "div") -> TextElement:
+def text(label: str = "", classes: str = "", tag: str = "div") -> TextElement:
     """An element that holds nothing but text."""
-    element = TextElement(tag=tag, text=words)
+    element = TextElement(tag=tag, text=label)
     element.classes(classes)
     return element
 
 
-def anchor(words: str = "", address: str = "", classes: str = "") -> TextElement:
+def anchor(label: str = "", address: str = "", classes: str = "") -> TextElement:
     """A link to another view; without an address it is text."""
-    element = text(words, classes, "a" if address else "span")
+    element = text(label, classes, "a" if address else "span")
     if address:
         cast(dict[str, Any], element.props)["href"] = address
     return element
 
 
-def readdress(element: TextElement, words: str, address: str) -> None:
+def readdress(element: TextElement, label: str, address: str) -> None:
     """Let a link show and lead to something else."""
-    element.set_text(words)
+    element.set_text(label)
     describe(element, "href", address)
 
 
@@ -65,11 +65,11 @@ def restyle(element: Element, prefix: str, name: str) -> None:
         element.classes(add=wanted, remove=" ".join(old))
 
 
-def describe(element: Element, attribute: str, words: str) -> None:
+def describe(element: Element, attribute: str, label: str) -> None:
     """Set an attribute such as ``aria-label`` or ``title``, with a message only when it changes."""
     props = cast(dict[str, Any], element.props)
-    if props.get(attribute) != words:
-        props[attribute] = words
+    if props.get(attribute) != label:
+        props[attribute] = label
         element.update()
 
 

@@ -16,7 +16,7 @@ from flyball_streams.dashboard.text import UNKNOWN, count, number, percent, plur
 LOGO = (Path(__file__).parent.parent / "static" / "governor.svg").read_text(encoding="utf-8")
 MODES = {"dry_run": "dry run", "live": "live", "off": "off"}
 MAX_CELLS = 4
-_TOLD: tuple[Verdict, ...] = ("done", "running", "planned", "failed", "refused", "superseded")
+_SHOWN: tuple[Verdict, ...] = ("done", "running", "planned", "failed", "refused", "superseded")
 
 
 class Header:
@@ -75,8 +75,8 @@ class Header:
         self._banner.set_text(f"No broker answers at {link.bootstrap} ({link.error or 'no answer'}). {again}")
 
 
-def _choice(words: str, name: str, value: str, title: str) -> None:
-    button = text(words, f"chip choice choose-{name}", "button")
+def _choice(label: str, name: str, value: str, title: str) -> None:
+    button = text(label, f"chip choice choose-{name}", "button")
     describe(button, "title", title)
     describe(button, "aria-label", title)
     button.on("click", js_handler=f"() => flyball.choose('{name}', '{value}')")
@@ -97,10 +97,12 @@ class Strip:
         gpus = f"{count(summary.gpus)} on {plural(summary.gpu_nodes, 'node')}"
         health = [f"{count(number_of)} {name}" for name, number_of in summary.health.items() if number_of]
         kinds = [f"{count(view.journal.kinds[kind])} {kind}" for kind in ("Scale", "Migrate", "Preempt")]
-        verdicts = [f"{count(view.journal.verdicts[word])} {word}" for word in _TOLD if view.journal.verdicts[word] > 0]
+        verdicts = [
+            f"{count(view.journal.verdicts[word])} {word}" for word in _SHOWN if view.journal.verdicts[word] > 0
+        ]
         power = UNKNOWN if summary.power_w is None else f"{number(summary.power_w / 1000)} kW"
         lost = f"{count(view.late)} late, {count(view.undecodable)} unreadable here"
-        for name, words in (
+        for name, label in (
             ("GPUs", gpus),
             ("utilisation", percent(summary.utilization)),
             ("power", power),
@@ -109,7 +111,7 @@ class Strip:
             ("outcomes", ", ".join(verdicts) or "none yet"),
             ("dead letters", f"{count(view.dead_letters)}; {lost}"),
         ):
-            self._items[name].set_text(words)
+            self._items[name].set_text(label)
         bad = "bad" if view.dead_letters or view.undecodable else "well"
         restyle(self._items["dead letters"], "is", bad)
         if view.last_error:

@@ -102,13 +102,13 @@ def _counts(account: Account, workload: str) -> _Counts | None:
 
 def delay_of(account: Account) -> float | None:
     """Mean delay of a request that comes now, weighted with what each service was asked for so far."""
-    told = [(part.requests or 0.0, part.delay_s) for part in account.workloads if part.delay_s is not None]
-    weight = sum(requests for requests, _ in told)
-    if not told:
+    parts = [(part.requests or 0.0, part.delay_s) for part in account.workloads if part.delay_s is not None]
+    weight = sum(requests for requests, _ in parts)
+    if not parts:
         return None
     if weight <= 0:
-        return sum(delay for _, delay in told) / len(told)
-    return sum(requests * delay for requests, delay in told) / weight
+        return sum(delay for _, delay in parts) / len(parts)
+    return sum(requests * delay for requests, delay in parts) / weight
 
 
 class Accounts:

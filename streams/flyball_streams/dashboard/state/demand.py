@@ -122,9 +122,9 @@ def _point(end_ns: int, parts: list[Demand], doors: list[Arrivals]) -> Point:
 
 
 def _mean(parts: list[tuple[float, float | None]]) -> float | None:
-    told = [(weight, value) for weight, value in parts if value is not None and weight > 0]
-    weight = sum(weight for weight, _ in told)
-    return sum(share * value for share, value in told) / weight if told else None
+    known = [(weight, value) for weight, value in parts if value is not None and weight > 0]
+    weight = sum(weight for weight, _ in known)
+    return sum(share * value for share, value in known) / weight if known else None
 
 
 def _sum(values: list[float | None]) -> float | None:

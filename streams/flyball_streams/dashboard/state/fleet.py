@@ -119,7 +119,7 @@ class FleetView:
             Scale: self._decision,
             Migrate: self._decision,
             Preempt: self._decision,
-            Outcome: self.journal.tell,
+            Outcome: self.journal.add,
             Account: self._account,
             IncidentRecord: self._case,
         }
@@ -159,12 +159,12 @@ class FleetView:
 
     def times(self) -> dict[str, int]:
         """Event time of each cell: the newest closed tick, or what most of its nodes say if that is later."""
-        said: dict[str, list[int]] = {cell.name: [] for cell in self.cells.values()}
+        times_ns: dict[str, list[int]] = {cell.name: [] for cell in self.cells.values()}
         for node in self.nodes.values():
-            if node.time_ns and node.inventory is not None and node.inventory.cell in said:
-                said[node.inventory.cell].append(node.time_ns)
+            if node.time_ns and node.inventory is not None and node.inventory.cell in times_ns:
+                times_ns[node.inventory.cell].append(node.time_ns)
         return {
-            cell.name: max(cell.tick_end_ns, median_low(said[cell.name]) if said[cell.name] else 0)
+            cell.name: max(cell.tick_end_ns, median_low(times_ns[cell.name]) if times_ns[cell.name] else 0)
             for cell in self.cells.values()
         }
 
@@ -258,13 +258,13 @@ class FleetView:
         state = self._cell(cell)
         state.tick_end_ns = max(state.tick_end_ns, time_ns)
 
-    def _demand(self, said: DemandTick) -> None:
-        for demand in said.demands:
-            self._workload(demand.workload).add(demand, said.source, said.tick)
-        for arrivals in said.arrivals:
-            self._workload(arrivals.workload).arrive(arrivals, said.source, said.tick)
-        self.service.add(said, self.workloads)
-        self._tick_closed(said)
+    def _demand(self, record: DemandTick) -> None:
+        for demand in record.demands:
+            self._workload(demand.workload).add(demand, record.source, record.tick)
+        for arrivals in record.arrivals:
+            self._workload(arrivals.workload).arrive(arrivals, record.source, record.tick)
+        self.service.add(record, self.workloads)
+        self._tick_closed(record)
 
     def _forecast(self, forecast: Forecast) -> None:
         workload = self._workload(forecast.subject)
@@ -276,17 +276,17 @@ class FleetView:
         if workload.capacity is None or capacity.time_ns >= workload.capacity.time_ns:
             workload.capacity = capacity
 
-    def _proposals(self, said: ProposalTick) -> None:
-        for proposal in said.proposals:
+    def _proposals(self, record: ProposalTick) -> None:
+        for proposal in record.proposals:
             if proposal.action in ("resize", "choose") or (
                 proposal.action == "scale" and proposal.replicas is not None
             ):
-                self._workload(proposal.workload).propose(proposal, said.tick)
-        if said.closes:
-            self._tick_closed(said)
+                self._workload(proposal.workload).propose(proposal, record.tick)
+        if record.closes:
+            self._tick_closed(record)
 
     def _tick_closed(self, mark: ProposalTick | DemandTick) -> None:
-        """Every partition of the demand topic hears of a tick, so each is counted once."""
+        """Every partition of the demand topic receives a tick, so each is counted once."""
         key = (mark.cell, mark.source)
         last = self._closed.get(key)
         if last is None or mark.tick.index > last:

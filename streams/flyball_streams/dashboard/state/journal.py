@@ -75,7 +75,7 @@ class Journal:
         else:
             self._lives[decision.id] = life  # from now on as young as its decision
 
-    def tell(self, outcome: Outcome) -> None:
+    def add(self, outcome: Outcome) -> None:
         """Take one step in the life of a decision."""
         life = self._lives.get(outcome.decision)
         if life is None:
@@ -120,8 +120,8 @@ class Journal:
 
     def mode(self, setting: str) -> str:
         """How the actuator runs: what its outcomes say, or its setting; ``dry_run`` if any cell does."""
-        said = set(self.modes.values())
-        return next((mode for mode in ("dry_run", "live", "off") if mode in said), setting)
+        modes = set(self.modes.values())
+        return next((mode for mode in ("dry_run", "live", "off") if mode in modes), setting)
 
 
 def _compare(one: Outcome, other: Outcome) -> int:

@@ -1,4 +1,4 @@
-"""Service as telemetry alone tells it, for a fleet that keeps no accounts."""
+"""Service by telemetry alone, for a fleet that keeps no accounts."""
 
 from typing import NamedTuple
 
@@ -27,11 +27,11 @@ class Service:
     def __init__(self) -> None:
         self._ticks: Bounded[int, dict[tuple[str, str, int, int], _Part]] = Bounded(HISTORY_TICKS)
 
-    def add(self, said: DemandTick, workloads: Bounded[str, Workload]) -> None:
+    def add(self, record: DemandTick, workloads: Bounded[str, Workload]) -> None:
         """Take what one lane said of one tick."""
-        end_ns, span_s = said.tick.end_ns, said.tick.period_ns / NS_PER_S
+        end_ns, span_s = record.tick.end_ns, record.tick.period_ns / NS_PER_S
         requests = judged = good = delay = queued = 0.0
-        for asked in said.demands:
+        for asked in record.demands:
             queued += asked.queued or 0.0
             if asked.latency_s is None or not asked.request_rate:
                 continue
@@ -43,11 +43,11 @@ class Service:
             if objective is not None:
                 judged += count
                 good += count * (asked.latency_s <= objective.delay_s)
-        queued += sum(seen.queued or 0.0 for seen in said.arrivals)
+        queued += sum(seen.queued or 0.0 for seen in record.arrivals)
         parts = self._ticks.get(end_ns)
         if parts is None:
             parts = self._ticks[end_ns] = {}
-        parts[said.cell, said.source, said.partition, said.part] = _Part(requests, judged, good, delay, queued)
+        parts[record.cell, record.source, record.partition, record.part] = _Part(requests, judged, good, delay, queued)
 
     def moments(self) -> list[Moment]:
         """Service over time; the share is of requests in ticks whose mean latency met the objective."""

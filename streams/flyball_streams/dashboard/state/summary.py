@@ -26,7 +26,7 @@ class CellSummary:
 
 @dataclass(frozen=True, slots=True)
 class Summary:
-    """The fleet in a few numbers; ``None`` where nothing was measured or told.
+    """The fleet in a few numbers; ``None`` where nothing was measured or reported.
 
     ``usd_per_hour`` is what the machines with a price cost, ``priced`` is how many those are. ``carbon_g_per_hour`` is
     what the measured power emits where the zone's intensity is known.
@@ -88,13 +88,13 @@ def summarise(view: FleetView, now: dict[str, int]) -> Summary:
 
 
 def _emission(view: FleetView, watts: dict[tuple[str, str], float], now: dict[str, int]) -> float | None:
-    told: list[float] = []
+    rates: list[float] = []
     for (cell, zone), power_w in watts.items():
         curve = view.curves.get(zone)
         intensity = curve.at(now.get(cell, 0)) if curve is not None else None
         if intensity is not None:
-            told.append(intensity * power_w / 1000)
-    return sum(told) if told else None
+            rates.append(intensity * power_w / 1000)
+    return sum(rates) if rates else None
 
 
 class Glance:

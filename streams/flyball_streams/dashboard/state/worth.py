@@ -41,7 +41,7 @@ class Worth(NamedTuple):
 
 
 def worth_of(view: FleetView, summary: Summary) -> Worth:
-    """The figures from accounts, or what telemetry tells where there are none."""
+    """The figures from accounts, or from telemetry where there are none."""
     actual, baseline = view.accounts.totals()
     if actual is None:
         return _derived(view, summary)
@@ -183,7 +183,7 @@ def _delay(seconds: float | None) -> str:
 
 
 def _derived(view: FleetView, summary: Summary) -> Worth:
-    """What telemetry, prices and grid curves tell of the present."""
+    """The present, by telemetry, prices and grid curves."""
     moments = view.service.moments()
     judged = [m.share for m in moments if m.share is not None]
     last = moments[-1] if moments else None

@@ -48,7 +48,7 @@ class Fact(NamedTuple):
     """One line of facts."""
 
     name: str
-    words: str
+    label: str
     link: str = ""
 
 
@@ -65,19 +65,19 @@ class FactPanel:
 
     def update(self, facts: Sequence[Fact]) -> None:
         """Show these facts."""
-        rows = [fact for fact in facts if fact.words]
+        rows = [fact for fact in facts if fact.label]
         show(self._empty, not rows)
         shape = [(fact.name, fact.link) for fact in rows]
         if shape == self._shown:
             for value, fact in zip(self._values, rows, strict=True):
-                value.set_text(fact.words)
+                value.set_text(fact.label)
             return
         self._shown, self._values = shape, []
         self._table.clear()
         with self._table:
             for fact in rows:
                 text(fact.name)
-                self._values.append(anchor(fact.words, fact.link, "value"))
+                self._values.append(anchor(fact.label, fact.link, "value"))
 
 
 class Table:
@@ -97,17 +97,17 @@ class Table:
         cells = [[cell if isinstance(cell, tuple) else (cell, "") for cell in row] for row in rows]
         shape = [[link for _, link in row] for row in cells]
         if shape == self._shown:
-            for element, (words, _) in zip(self._cells, chain.from_iterable(cells), strict=True):
-                element.set_text(words)
+            for element, (label, _) in zip(self._cells, chain.from_iterable(cells), strict=True):
+                element.set_text(label)
             return
         self._shown, self._cells = shape, []
         self._body.clear()
         with self._body:
             for row in cells:
                 with box(tag="tr"):
-                    for words, link in row:
+                    for label, link in row:
                         with box(tag="td"):
-                            self._cells.append(anchor(words, link))
+                            self._cells.append(anchor(label, link))
 
 
 class HistoryPanel:
@@ -194,8 +194,8 @@ def concerns_node(decision: AnyDecision, node: str) -> bool:
     return isinstance(decision, Migrate) and node in (decision.from_node, decision.to_node)
 
 
-def describe_gone(title: Title, words: str) -> None:
+def describe_gone(title: Title, label: str) -> None:
     """Say that there is nothing of this name."""
-    show(title.chip, bool(words))
-    title.chip.set_text(words)
-    describe(title.chip, "title", words)
+    show(title.chip, bool(label))
+    title.chip.set_text(label)
+    describe(title.chip, "title", label)

@@ -52,10 +52,10 @@ class DecisionView(View):
         if decision is None:
             return
         outcome = view.journal.outcome(decision.id)
-        style, words = outcome_text(outcome)
+        style, label = outcome_text(outcome)
         self._title.name.set_text(f"{type(decision).__name__} {decision.workload}: {what(decision, view, self._look)}")
         show(self._title.chip, True)
-        self._title.chip.set_text(words)
+        self._title.chip.set_text(label)
         restyle(self._title.chip, "was", style)
         show(self._note, style == "planned")
         self._reason.set_text(decision.reason)

@@ -86,12 +86,12 @@ class IncidentView(View):
         self._sub.set_text(f"{count(incident.count)} times{shown}")
         rows: list[Sequence[str | tuple[str, str]]] = []
         for report in seen[::-1][:MAX_SEEN]:
-            told = [
+            parts = [
                 f"{short_name(item.name)} {quantity(item.value, item.unit)}"
                 + ("" if item.expected is None else f" (expected {quantity(item.expected, item.unit)})")
                 for item in report.evidence
             ]
-            rows.append((self._look.clock(report.time_ns), f"{report.score:.2f}", "; ".join(told) or report.text))
+            rows.append((self._look.clock(report.time_ns), f"{report.score:.2f}", "; ".join(parts) or report.text))
         self._seen.update(rows)
 
 

@@ -88,5 +88,5 @@ def _devices(node: Node, view: FleetView, glance: Glance) -> Rows:
 def _reported(mark: Mark | None) -> str:
     if mark is None:
         return UNKNOWN
-    words = mark.text.replace("_", " ")
-    return words if words == mark.health else f"{mark.health}: {words}"
+    label = mark.text.replace("_", " ")
+    return label if label == mark.health else f"{mark.health}: {label}"

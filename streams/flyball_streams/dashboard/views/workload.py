@@ -60,11 +60,11 @@ class WorkloadView(View):
     def update(self, view: FleetView, glance: Glance) -> None:
         """Patch what changed."""
         workload = view.workloads.get(self._name)
-        told = view.accounts.of_workload(self._name)
-        describe_gone(self._title, "" if workload is not None or told else "not known")
+        accounts = view.accounts.of_workload(self._name)
+        describe_gone(self._title, "" if workload is not None or accounts else "not known")
         spec = workload.spec if workload else None
         self._facts.update(_spec(spec, self._look) if spec else [])
-        self._accounts.update(_account(told))
+        self._accounts.update(_account(accounts))
         cell = next((name for name in view.accounts.cells("actual") if self._moments(view, "actual", name)), "")
         show(self._served, bool(cell))
         if cell:
@@ -134,16 +134,16 @@ def _gpus(gpus: float) -> str:
     return f"{number(gpus)} GPU" if gpus <= 1 else f"{number(gpus)} GPUs"
 
 
-def _account(told: dict[Scenario, WorkloadAccount]) -> list[Fact]:
-    ours, other = told.get("actual"), told.get("baseline")
+def _account(accounts: dict[Scenario, WorkloadAccount]) -> list[Fact]:
+    ours, other = accounts.get("actual"), accounts.get("baseline")
     if ours is None:
         return []
     names = ("requests in time", "requests", "wait now", "replicas", "GPU-hours", "lost GPU-hours", "progress", "ended")
     beside = _numbers(other) if other is not None else None
     rows: list[Fact] = []
-    for place, (name, words) in enumerate(zip(names, _numbers(ours), strict=True)):
-        if words:
-            rows.append(Fact(name, f"{words}; without Flyball {beside[place]}" if beside and beside[place] else words))
+    for place, (name, label) in enumerate(zip(names, _numbers(ours), strict=True)):
+        if label:
+            rows.append(Fact(name, f"{label}; without Flyball {beside[place]}" if beside and beside[place] else label))
     return rows
 
 

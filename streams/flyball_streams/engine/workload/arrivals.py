@@ -7,16 +7,16 @@ import msgspec
 from flyball_contracts.records import Arrivals, Demand
 from flyball_streams.engine.workload.merge import plus
 
-Told = Mapping[str, tuple[Arrivals, ...]]
+BySource = Mapping[str, tuple[Arrivals, ...]]
 """What the gateways saw, by source."""
-NOTHING: Told = {}
+NOTHING: BySource = {}
 
 
-def merge_arrivals(told: Told) -> dict[str, Arrivals]:
+def merge_arrivals(by_source: BySource) -> dict[str, Arrivals]:
     """One of each workload over all sources, which are added in the order of their names."""
     found: dict[str, Arrivals] = {}
-    for _, said in sorted(told.items()):
-        for one in said:
+    for _, arrivals in sorted(by_source.items()):
+        for one in arrivals:
             before = found.get(one.workload)
             found[one.workload] = one if before is None else _sum(before, one)
     return found

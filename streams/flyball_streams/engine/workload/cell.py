@@ -20,7 +20,13 @@ from flyball_streams.engine.known import Known
 from flyball_streams.engine.offsets import NOWHERE
 from flyball_streams.engine.parameters import Parameters
 from flyball_streams.engine.symptoms import symptom_of
-from flyball_streams.engine.workload.arrivals import NOTHING, Told, merge_arrivals, with_arrivals, with_unserved
+from flyball_streams.engine.workload.arrivals import (
+    NOTHING,
+    BySource,
+    merge_arrivals,
+    with_arrivals,
+    with_unserved,
+)
 from flyball_streams.engine.workload.capacity.capacities import Capacities
 from flyball_streams.engine.workload.forecast.forecaster import Forecaster, View
 from flyball_streams.engine.workload.forecast.history import History
@@ -70,15 +76,15 @@ class WorkloadCell:
         tick: Tick,
         demands: dict[str, Demand],
         owned: list[WorkloadSpec],
-        told: Told = NOTHING,
+        by_source: BySource = NOTHING,
         table_offsets: TableOffsets = NOWHERE,
     ) -> Iterator[Record]:
         """Records of one closed tick, in a fixed order, proposals last.
 
-        ``owned`` are this partition's workloads, ``told`` is what gateways saw. ``table_offsets`` are how far
+        ``owned`` are this partition's workloads, ``by_source`` is what gateways saw. ``table_offsets`` are how far
         the tables count.
         """
-        arrived = merge_arrivals(told) if told else {}
+        arrived = merge_arrivals(by_source) if by_source else {}
         if arrived:
             demands = with_unserved(demands, arrived)
         proposals = Proposals(self.published, tick.index)

@@ -17,7 +17,7 @@ from flyball_streams.engine.packing import pack, pack_struct, reading, unpack, u
 from flyball_streams.engine.parameters import Parameters
 from flyball_streams.engine.stats import LaneStats, count
 from flyball_streams.engine.view import View
-from flyball_streams.engine.workload.arrivals import NOTHING, Told
+from flyball_streams.engine.workload.arrivals import NOTHING, BySource
 from flyball_streams.engine.workload.cell import WorkloadCell
 from flyball_streams.engine.workload.forecast.history import History
 from flyball_streams.engine.workload.merge import merge
@@ -30,7 +30,7 @@ GONE_TICKS = 600
 class CellDemand(msgspec.Struct):
     """Open ticks of one cell, the demand in them by source and workload, and what gateways saw by source.
 
-    ``offsets`` are how far the tables were read when the ticks were told, by tick.
+    ``offsets`` are how far the tables were read when the ticks were published, by tick.
     """
 
     gate: Gate
@@ -42,13 +42,13 @@ class CellDemand(msgspec.Struct):
 class Whole(NamedTuple):
     """What a tick that has closed holds, as it was then: what comes later in the same batch is not part of it.
 
-    ``offsets`` are how far the tables count; ``None`` where no source told it.
+    ``offsets`` are how far the tables count; ``None`` where no source says it.
     """
 
     cell: str
     tick: Tick
     demands: dict[str, dict[str, Demand]]
-    arrivals: Told
+    arrivals: BySource
     offsets: TableOffsets | None
 
 
@@ -123,50 +123,50 @@ class WorkloadLane:
                 self._cell(name).load(cell)
                 self.views[name].load(loaded["views"][name])
 
-    def _take(self, said: DemandTick, log_ms: int) -> None:
-        ticks = self.ticks.get(said.cell)
+    def _take(self, record: DemandTick, log_ms: int) -> None:
+        ticks = self.ticks.get(record.cell)
         if ticks is None:
-            ticks = self.ticks[said.cell] = CellDemand(self._gate(said))
-        gate, index = ticks.gate, said.tick.index
-        check_period(said.cell, said.source, said.tick, gate.period_ns)
-        mark = said.part >= said.parts - 1
+            ticks = self.ticks[record.cell] = CellDemand(self._gate(record))
+        gate, index = ticks.gate, record.tick.index
+        check_period(record.cell, record.source, record.tick, gate.period_ns)
+        mark = record.part >= record.parts - 1
         in_time: Arrival = "ok" if index > gate.closed else "late"
-        arrival = gate.arrive(said.source, index, log_ms) if mark else in_time
+        arrival = gate.arrive(record.source, index, log_ms) if mark else in_time
         count(self.stats, arrival)
         if arrival == "ok":
-            self._keep(ticks, said)
+            self._keep(ticks, record)
         elif mark:
-            ticks.open.get(index, {}).pop(said.source, None)
-            ticks.arrivals.get(index, {}).pop(said.source, None)
+            ticks.open.get(index, {}).pop(record.source, None)
+            ticks.arrivals.get(index, {}).pop(record.source, None)
         for tick in gate.close():
             arrivals = ticks.arrivals.pop(tick.index, NOTHING) if ticks.arrivals else NOTHING
             demands, offsets = ticks.open.pop(tick.index, {}), ticks.offsets.pop(tick.index, None)
-            self._whole.append(Whole(said.cell, tick, demands, arrivals, offsets))
+            self._whole.append(Whole(record.cell, tick, demands, arrivals, offsets))
 
-    def _gate(self, said: DemandTick) -> Gate:
-        config, nodes = self.config, self._nodes(said) if self.node_partitions else []
+    def _gate(self, record: DemandTick) -> Gate:
+        config, nodes = self.config, self._nodes(record) if self.node_partitions else []
         grace = config.lateness_ticks + STAGGER
-        gate = Gate(said.tick.period_ns, config.lane_lateness_ticks, config.max_ahead_ticks, grace, forget=GONE_TICKS)
+        gate = Gate(record.tick.period_ns, config.lane_lateness_ticks, config.max_ahead_ticks, grace, forget=GONE_TICKS)
         # Who runs nothing adds no demand, so nobody waits for it.
         holders = (n.node.encode() for n in nodes if n.allocations)
         gate.expect(f"node/{p}" for p in {partition_of(node, self.node_partitions) for node in holders})
         return gate
 
-    def _nodes(self, said: DemandTick) -> list[Inventory]:
+    def _nodes(self, record: DemandTick) -> list[Inventory]:
         """Nodes of a cell as they were at its first tick."""
-        view = View(self.directory, said.cell, (Inventory,), base=self.base)
-        view.advance(said.tick, said.table_offsets or None)
-        return view.nodes(said.cell)
+        view = View(self.directory, record.cell, (Inventory,), base=self.base)
+        view.advance(record.tick, record.table_offsets or None)
+        return view.nodes(record.cell)
 
-    def _keep(self, ticks: CellDemand, said: DemandTick) -> None:
+    def _keep(self, ticks: CellDemand, record: DemandTick) -> None:
         """Note demand by source and workload: a node lane that was restarted says some of it again."""
-        have = ticks.open.setdefault(said.tick.index, {}).setdefault(said.source, {})
-        have |= {demand.workload: demand for demand in said.demands}
-        if said.table_offsets:
-            index = said.tick.index
-            ticks.offsets[index] = farther(ticks.offsets.get(index, NOWHERE), said.table_offsets)
-        if said.arrivals:
-            ticks.arrivals.setdefault(said.tick.index, {})[said.source] = said.arrivals
+        have = ticks.open.setdefault(record.tick.index, {}).setdefault(record.source, {})
+        have |= {demand.workload: demand for demand in record.demands}
+        if record.table_offsets:
+            index = record.tick.index
+            ticks.offsets[index] = farther(ticks.offsets.get(index, NOWHERE), record.table_offsets)
+        if record.arrivals:
+            ticks.arrivals.setdefault(record.tick.index, {})[record.source] = record.arrivals
 
     def _cell(self, name: str) -> WorkloadCell:
         cell = self.cells.get(name)

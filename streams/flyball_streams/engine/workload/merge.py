@@ -13,10 +13,10 @@ def merge(parts: Mapping[str, Mapping[str, Demand]]) -> dict[str, Demand]:
     """
     total: dict[str, Demand] = {}
     shared: dict[str, list[Demand]] = {}
-    for _, said in sorted(parts.items()):
-        for workload in total.keys() & said.keys():
-            shared.setdefault(workload, [total[workload]]).append(said[workload])
-        total |= said
+    for _, demands in sorted(parts.items()):
+        for workload in total.keys() & demands.keys():
+            shared.setdefault(workload, [total[workload]]).append(demands[workload])
+        total |= demands
     total |= {workload: _sum(found) for workload, found in shared.items()}
     return dict(sorted(total.items()))
 

@@ -91,14 +91,14 @@ class Rightsizing:
 
         ``bound`` says what a workload waits for.
         """
-        told = {name: d.usage for name, d in demands.items() if d.usage is not None}
-        if self.config.mode == "off" or not told:
+        usage = {name: d.usage for name, d in demands.items() if d.usage is not None}
+        if self.config.mode == "off" or not usage:
             return
         now_s = tick.end_ns / NS_PER_S
-        self._observe(told, now_s)
+        self._observe(usage, now_s)
         since = self.states
         due: list[str] = []
-        for name in sorted(told):
+        for name in sorted(usage):
             first_s = [float(s.since_s[self.slots[name]]) for s in since.values()]
             age_s = now_s - min((s for s in first_s if s == s), default=now_s)
             looked_s = self.looked_s.get(name, -math.inf)
@@ -106,7 +106,7 @@ class Rightsizing:
                 due.append(name)
                 self.looked_s[name] = now_s
         if due:
-            yield from self._proposals(tick, due, told, demands, bound)
+            yield from self._proposals(tick, due, usage, demands, bound)
 
     def state(self) -> dict[str, Any]:
         """State for a snapshot."""

@@ -16,7 +16,7 @@ from flyball_contracts.records import Allocation, Architecture, Device, Inventor
 from flyball_contracts.records.signals import SignalKind
 from flyball_streams.engine import Engine, Lane
 from flyball_streams.engine.parameters import ChoiceParameters
-from flyball_streams.engine.workload.machines.losses import TOLD_H
+from flyball_streams.engine.workload.machines.losses import PRIOR_H
 
 H100, A100 = "NVIDIA H100 80GB HBM3", "NVIDIA A100-SXM4-80GB"
 OFFERS = (
@@ -202,7 +202,7 @@ def test_own_losses_say_how_risky_a_pool_is() -> None:
     back = [s for s in cloud.play(40, 100).of(Scale) if s.mix][-1]
     rate = next(e for e in back.evidence if e.name == "choice.loss_rate")
     assert rate.expected == 0.02
-    assert rate.value == pytest.approx(1 - 0.98 * math.exp(-1 / TOLD_H), abs=0.01)
+    assert rate.value == pytest.approx(1 - 0.98 * math.exp(-1 / PRIOR_H), abs=0.01)
 
 
 def test_what_is_not_delivered_is_got_elsewhere() -> None:

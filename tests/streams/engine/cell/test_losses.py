@@ -5,7 +5,7 @@ import math
 import pytest
 
 from flyball_contracts.records import Tick
-from flyball_streams.engine.workload.machines.losses import MEMORY_H, TOLD_H, Losses
+from flyball_streams.engine.workload.machines.losses import MEMORY_H, PRIOR_H, Losses
 
 HOUR_NS = 3_600_000_000_000
 
@@ -22,7 +22,7 @@ def test_without_own_spot_it_is_what_is_told() -> None:
 
 def test_as_much_own_spot_as_the_feed_weighs_is_half_of_the_answer() -> None:
     losses = Losses()
-    for index in range(round(TOLD_H)):
+    for index in range(round(PRIOR_H)):
         losses.saw("a", hour(index), 0.5)
     told = -math.expm1(-0.1)
     assert losses.per_hour("a", told) == pytest.approx(-math.expm1(-0.3), rel=0.02)

@@ -5,6 +5,7 @@ from typing import Any
 import msgspec
 import numpy as np
 import pytest
+from flyball_streams.engine.node.detectors.health import Health
 from tests.streams.engine.scene import FIRST, START_NS, Agent, Cell, Out, Values, incoming, inventory, spec, told
 
 from flyball_contracts.config import Batch, FleetConfig, NodePool, Service, Training
@@ -18,7 +19,6 @@ from flyball_simulator import Fleet
 from flyball_streams.engine import Engine
 from flyball_streams.engine.cell.placement import Placement
 from flyball_streams.engine.node.cell import GONE_TICKS, REMIND_TICKS
-from flyball_streams.engine.node.health import Health
 from flyball_streams.engine.node.table import SubjectTable
 from flyball_streams.engine.packing import pack, unpack
 from flyball_streams.engine.parameters import Parameters

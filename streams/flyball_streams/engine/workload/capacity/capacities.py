@@ -23,7 +23,7 @@ LEAST_WINDOWS = 3
 """Saturated windows that must have been seen before what was learned is used."""
 MOST_APART = 3.0
 """What was learned is at most so many times what the owner says, and at least this part of it."""
-MOST_TOLD = 1e30
+MOST_VALUE = 1e30
 """Above this a number is a fault of the telemetry, and its squares have no float."""
 LONGEST_GAP_S = 60.0
 """After so long without a tick nobody knows when the starts began that were open."""
@@ -55,33 +55,33 @@ class Capacities:
         self._unnoted()
 
     def observe(self, tick: Tick, demands: Mapping[str, Demand], specs: Mapping[str, WorkloadSpec]) -> None:
-        """Learn a tick; of a workload that it does not tell of, nothing is learned."""
+        """Learn a tick; of a workload that is not in it, nothing is learned."""
         period_s = tick.period_ns / NS_PER_S
-        told = [(name, demands[name], spec) for name, spec in specs.items() if spec.kind == "inference"]
-        self.starts.observe(tick, told, max(10.0 * period_s, LONGEST_GAP_S))
+        observed = [(name, demands[name], spec) for name, spec in specs.items() if spec.kind == "inference"]
+        self.starts.observe(tick, observed, max(10.0 * period_s, LONGEST_GAP_S))
         ticks = max(1, round(WINDOW_S / period_s))
         window = tick.index // ticks
         if self.window is not None and window > self.window:
             for _ in range(min(window - self.window, 2)):  # a second one, empty, tells that there was a gap
                 self._close(ticks, ticks * period_s)
         self.window = window
-        self._place([name for name, _, _ in told])
+        self._place([name for name, _, _ in observed])
         seen = np.full((len(FIELDS), self.room), np.nan)
-        if told:
-            seen[:, self._rows] = np.array([_row(demand, period_s) for _, demand, _ in told], np.float64).T
-            seen[np.abs(seen) > MOST_TOLD] = np.nan
+        if observed:
+            seen[:, self._rows] = np.array([_row(demand, period_s) for _, demand, _ in observed], np.float64).T
+            seen[np.abs(seen) > MOST_VALUE] = np.nan
         self.known = tracker.add(self.known, seen)
 
     def in_work(self, spec: WorkloadSpec) -> bool:
         """Whether it is known what a replica sustains, in work per second."""
-        return spec.capacity_per_replica > 0 or self._learned(spec) is not None
+        return spec.capacity_per_replica > 0 or self._estimate(spec) is not None
 
     def of(self, spec: WorkloadSpec, demand: Demand) -> Estimate:
         """Work per second that one replica sustains; in busy GPUs where the work or what is sustained is not known."""
         if demand.work_rate is not None:
-            learned = self._learned(spec)
-            if learned is not None:
-                return learned
+            estimate = self._estimate(spec)
+            if estimate is not None:
+                return estimate
             if spec.capacity_per_replica > 0:
                 return Estimate(spec.capacity_per_replica, "owner")
         return Estimate(max(spec.gpus_per_replica, 1e-9), IN_GPUS)
@@ -117,15 +117,15 @@ class Capacities:
         self._unnoted()
         self._learn()
 
-    def _learned(self, spec: WorkloadSpec) -> Estimate | None:
-        learned = self._learnt.get(spec.workload)
-        if learned is None or "capacity" not in self.config.sizing.measured:
+    def _estimate(self, spec: WorkloadSpec) -> Estimate | None:
+        estimate = self._learnt.get(spec.workload)
+        if estimate is None or "capacity" not in self.config.sizing.measured:
             return None
         owner = spec.capacity_per_replica
-        if owner > 0 and not owner / MOST_APART <= learned.work_per_s <= owner * MOST_APART:
-            bounded = min(max(learned.work_per_s, owner / MOST_APART), owner * MOST_APART)
-            return learned._replace(work_per_s=bounded)
-        return learned
+        if owner > 0 and not owner / MOST_APART <= estimate.work_per_s <= owner * MOST_APART:
+            bounded = min(max(estimate.work_per_s, owner / MOST_APART), owner * MOST_APART)
+            return estimate._replace(work_per_s=bounded)
+        return estimate
 
     def _learn(self) -> None:
         """Note what was learned of each workload that has been saturated often enough."""
@@ -148,7 +148,7 @@ class Capacities:
         self.starts.forget()
 
     def _place(self, names: Sequence[str]) -> None:
-        """Give each workload a slot, the same as long as it is told of."""
+        """Give each workload a slot, the same as long as it is observed."""
         order = tuple(names)
         if order == self._order:
             return
@@ -234,22 +234,24 @@ def by_architecture(spec: WorkloadSpec) -> float:
     return min(requests_on(spec, spec.model, chip) for chip in chips) or math.nan
 
 
-def requests_on(spec: WorkloadSpec, told: Architecture, chip: gpus.Gpu) -> float:
+def requests_on(spec: WorkloadSpec, architecture: Architecture, chip: gpus.Gpu) -> float:
     """Requests per second that the architecture lets a replica sustain on a GPU or a part of it; 0: it does not fit."""
     model = static.Model(
-        told.parameters,
-        min(told.active_parameters or told.parameters, told.parameters),
-        told.layers,
-        told.heads,
-        told.kv_heads,
-        told.head_size,
-        told.weight_bytes,
-        told.cache_bytes,
-        told.experts,
+        architecture.parameters,
+        min(architecture.active_parameters or architecture.parameters, architecture.parameters),
+        architecture.layers,
+        architecture.heads,
+        architecture.kv_heads,
+        architecture.head_size,
+        architecture.weight_bytes,
+        architecture.cache_bytes,
+        architecture.experts,
     )
     objective = spec.objective
     pace_s = objective.token_s if objective is not None and objective.token_s is not None else math.inf
-    traffic = static.Traffic(told.prompt_tokens, told.answer_tokens, float(told.most_at_once), pace_s)
+    traffic = static.Traffic(
+        architecture.prompt_tokens, architecture.answer_tokens, float(architecture.most_at_once), pace_s
+    )
     return static.estimate(model, chip, spec.gpus_per_replica, traffic).requests_per_s
 
 

@@ -32,14 +32,14 @@ class ColdStarts:
         self.last_s: float | None = None
         self.priors: dict[str, float] = {}
 
-    def observe(self, tick: Tick, told: Iterable[tuple[str, Demand, WorkloadSpec]], longest_gap_s: float) -> None:
+    def observe(self, tick: Tick, observed: Iterable[tuple[str, Demand, WorkloadSpec]], longest_gap_s: float) -> None:
         """Learn a tick. After a gap in the ticks nobody knows when anything began: what was open is given up."""
         now_s = tick.end_ns / NS_PER_S
         if self.last_s is not None and now_s - self.last_s > longest_gap_s:
             self.counts = {name: c._replace(open=()) for name, c in self.counts.items()}
         self.last_s = now_s
         counts = self.counts
-        for name, demand, _ in told:
+        for name, demand, _ in observed:
             before = counts.get(name)
             if before is None:
                 counts[name] = Counts(now_s, demand.replicas, demand.ready)

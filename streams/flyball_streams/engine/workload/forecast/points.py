@@ -55,7 +55,7 @@ class Damped:
         return history.fitted_damped(y, state, self.settings)
 
 
-class Mix:
+class Ensemble:
     """The mix of all experts; the smoothing by the configured rates is one of them."""
 
     def __init__(self, config: ForecastParameters) -> None:
@@ -86,4 +86,4 @@ class Mix:
 
 def points(config: ForecastParameters) -> Points:
     """Return the point forecasts that the configuration names."""
-    return Mix(config) if config.model == "ensemble" else Damped(config)
+    return Ensemble(config) if config.model == "ensemble" else Damped(config)

@@ -31,14 +31,14 @@ MOST_AT_ONCE = 20
 CHEAPER = "what runs can be had cheaper"
 
 
-class Said(NamedTuple):
+class Result(NamedTuple):
     """What is proposed, and the workloads whose sizing it stands for."""
 
     proposals: list[Proposal]
     taken: set[str]
 
 
-UNCHOSEN = Said([], set())
+UNCHOSEN = Result([], set())
 
 
 class Options(NamedTuple):
@@ -68,13 +68,13 @@ class Choice:
         self._kept: dict[str, tuple[int, dict[str, int]]] = {}
         self._left = MOST_AT_ONCE
 
-    def step(self, tick: Tick, jobs: Sequence[Job], wants: Sequence[Want | None], needs: Mapping[str, float]) -> Said:
+    def step(self, tick: Tick, jobs: Sequence[Job], wants: Sequence[Want | None], needs: Mapping[str, float]) -> Result:
         """Choose where it is time to, or where a proposal asks for it.
 
         ``wants`` are those of the jobs, ``needs`` the replicas that workloads need, NaN where unknown. A choice that is
         not there yet is said again, as a proposal is.
         """
-        said = Said([], set())
+        result = Result([], set())
         now, self._left = tick.end_ns, MOST_AT_ONCE
         self.short = {name: until for name, until in self.short.items() if until > now}
         for job, want in zip(jobs, wants, strict=True):
@@ -92,12 +92,12 @@ class Choice:
             if self.acts:
                 chosen, covered = self._acting(tick, job, want, held, replicas, due)
                 if covered:
-                    said.taken.add(spec.workload)
+                    result.taken.add(spec.workload)
             else:
                 chosen = self._chosen(tick, job, held, replicas, CHEAPER, (), anew=True) if due else None
             if chosen is not None:
-                said.proposals.append(self._proposal(spec, held, chosen))
-        return said
+                result.proposals.append(self._proposal(spec, held, chosen))
+        return result
 
     def keep(self, names: set[str]) -> None:
         """Forget all other workloads."""
@@ -212,14 +212,14 @@ class Choice:
         if counts == {n: held.counts.get(n, 0) for n in counts}:
             return None
         rival = alone(options.priced, need.work_per_s, need.most_replicas)
-        words, numbers = explained(options.priced, counts, mix, rival)
+        costs, numbers = explained(options.priced, counts, mix, rival)
         started = [p for p in options.priced if counts[p.offer.name] > held.counts.get(p.offer.name, 0)]
         wait_s = PATIENCE * max((p.option.cold_start_s for p in started), default=0.0)
         return Chosen(
             replicas=sum(counts.values()) + held.other,
             mix=counts,
             portions=portions(spec, options.priced, counts, self.book.held(name).counts),
-            reason=f"{words}; {reason}",
+            reason=f"{costs}; {reason}",
             evidence=(*evidence, *numbers),
             since_ns=now,
             until_ns=now + round(max(wait_s, self.worker.decision_ttl_s) * NS_PER_S),

@@ -87,10 +87,10 @@ def explained(
     used = [p for p in options if counts.get(p.offer.name)]
     grams = all(_has_carbon(p) for p in used)
     runs = " and ".join(f"{counts[p.offer.name]} {_kind(p.offer)}" for p in used) or "nothing that is on offer"
-    words = [f"{runs} cost {_price(mix.usd_per_hour, mix.carbon_g_per_hour if grams else None)}"]
+    parts = [f"{runs} cost {_price(mix.usd_per_hour, mix.carbon_g_per_hour if grams else None)}"]
     if rival is not None:
         carbon = rival.replicas * rival.priced.option.carbon_g_per_hour if _has_carbon(rival.priced) else None
-        words.append(
+        parts.append(
             f"{rival.replicas} {_kind(rival.priced.offer)} alone would cost {_price(rival.usd_per_hour, carbon)}"
         )
     spot = [p for p in used if p.option.pool]
@@ -98,7 +98,7 @@ def explained(
         risk, pool = max((p.option.lost, p.option.pool) for p in spot)
         most = sum(counts[p.offer.name] for p in spot if p.option.pool == pool)
         lead_s = max(p.option.cold_start_s for p in spot if p.option.pool == pool)
-        words.append(
+        parts.append(
             f"spot may lose {most} of them at once, with {_percent(risk)} in the {_minutes(lead_s)} that others take, "
             f"and {_percent(mix.lost)} of the work is late for it"
         )
@@ -112,12 +112,12 @@ def explained(
         Evidence(name="choice.lost", value=mix.lost),
     ]
     if spot:
-        rate, told_rate = max((p.option.loss_per_hour, p.quote.loss_per_hour or 0.0) for p in spot)
-        evidence.append(Evidence(name="choice.loss_rate", value=rate, expected=told_rate, unit="1/h"))
+        rate, quoted_rate = max((p.option.loss_per_hour, p.quote.loss_per_hour or 0.0) for p in spot)
+        evidence.append(Evidence(name="choice.loss_rate", value=rate, expected=quoted_rate, unit="1/h"))
     if grams:
         evidence.append(Evidence(name="choice.carbon", value=mix.carbon_g_per_hour, unit="g/h"))
-    told = {e: None for p in options for e in p.quote.evidence}
-    return "; ".join(words), (*evidence, *told)
+    quoted = {e: None for p in options for e in p.quote.evidence}
+    return "; ".join(parts), (*evidence, *quoted)
 
 
 def _kind(offer: Offer) -> str:

@@ -1,12 +1,12 @@
-"""How often spot is lost: what a feed tells of it, corrected by what was lost of what is held here."""
+"""How often spot machines are lost: a feed's rate, corrected by the losses observed here."""
 
 import math
 from collections.abc import Mapping
 
 from flyball_contracts.records import Tick
 
-TOLD_H = 4.0
-"""Hours of own spot that weigh as much as what a feed tells."""
+PRIOR_H = 4.0
+"""Hours of own spot machines that weigh as much as a feed's rate."""
 MEMORY_H = 72.0
 """Own losses fade with this time constant: zones change from week to week."""
 NS_PER_H = 3.6e12
@@ -17,7 +17,7 @@ Seen = tuple[float, float, int]
 class Losses:
     """Loss rates of a cell's spot offers.
 
-    Losses come as a Poisson process, whose rate has a Gamma prior with the mean that is told and the weight of
+    Losses come as a Poisson process, whose rate has a Gamma prior with the feed's rate as mean and the weight of
     ``TOLD_H``. A feed knows the mean of a market, or that a zone has less room than before; which share of what is held
     here goes in an hour only its own machines tell.
     """
@@ -31,10 +31,10 @@ class Losses:
         fade = math.exp(-max(0, tick.end_ns - at_ns) / NS_PER_H / MEMORY_H)
         self.seen[offer] = before * fade + lost, hours * fade + tick.period_ns / NS_PER_H, tick.end_ns
 
-    def per_hour(self, offer: str, told: float) -> float:
-        """Return the probability of loss in an hour; ``told``, below 1, is what others say it is."""
+    def per_hour(self, offer: str, prior: float) -> float:
+        """Return the probability of loss in an hour; ``prior``, below 1, is the feed's."""
         lost, hours, _ = self.seen.get(offer, (0.0, 0.0, 0))
-        return -math.expm1((math.log1p(-told) * TOLD_H - lost) / (TOLD_H + hours)) if told < 1.0 else told
+        return -math.expm1((math.log1p(-prior) * PRIOR_H - lost) / (PRIOR_H + hours)) if prior < 1.0 else prior
 
     def state(self) -> dict[str, Seen]:
         """State for a snapshot."""

@@ -33,7 +33,7 @@ class Held(NamedTuple):
 class Quote(NamedTuple):
     """What a machine of an offer costs and how likely it is lost, now; ``None``: nobody knows. And what that rests on.
 
-    ``carbon_g_per_kwh`` is ``None`` where no signal tells it.
+    ``carbon_g_per_kwh`` is ``None`` where no signal has it.
     """
 
     usd_per_hour: float | None
@@ -80,7 +80,7 @@ class Book:
         """What an offer costs now."""
         evidence: list[Evidence] = []
 
-        def told(kind: SignalKind, zone: str) -> float | None:
+        def latest(kind: SignalKind, zone: str) -> float | None:
             signal = self.directory.signals.get((zone, kind)) if zone else None
             value = signal.at(now_ns) if signal is not None and signal.published_ns <= now_ns else None
             if signal is None or value is None:
@@ -91,9 +91,9 @@ class Book:
         usd, loss = offer.price_usd_per_hour, None
         if offer.market == "spot":
             zone = offer.signals or offer.zone
-            price, risk = told("spot_price", zone), told("spot_risk", zone)
+            price, risk = latest("spot_price", zone), latest("spot_risk", zone)
             usd, loss = usd if price is None else price, offer.loss_per_hour if risk is None else risk
-        carbon = told("carbon_intensity", offer.zone or self.directory.zone_of(spec.workload, self.cell))
+        carbon = latest("carbon_intensity", offer.zone or self.directory.zone_of(spec.workload, self.cell))
         return Quote(usd, loss if offer.market == "spot" else 0.0, carbon, tuple(evidence))
 
     def speeds(self, spec: WorkloadSpec) -> dict[str, float]:
@@ -106,10 +106,10 @@ class Book:
         if spec.model is not None:
             found = {n: sustained(spec, (o.gpu_model, o.gpu_profile)) for n, o in accepted.items()}
             return {name: speed for name, speed in found.items() if speed > 0}
-        said = {name: o.speed for name, o in accepted.items() if o.speed is not None}
+        declared = {name: o.speed for name, o in accepted.items() if o.speed is not None}
         held = self.held(spec.workload).counts
-        if said and all(name in said for name, n in held.items() if n and name in accepted):
-            return said
+        if declared and all(name in declared for name, n in held.items() if n and name in accepted):
+            return declared
         kinds = {(o.gpu_model, o.gpu_profile) for name, o in accepted.items() if held[name]}
         kinds = kinds or {(o.gpu_model, o.gpu_profile) for o in accepted.values()}
         return {n: 1.0 for n, o in accepted.items() if {(o.gpu_model, o.gpu_profile)} == kinds}

@@ -33,7 +33,7 @@ COMPATIBLE = {
 """Kinds that an owner may mean by each word of the specification."""
 
 
-class Said(NamedTuple):
+class Estimate(NamedTuple):
     """What one method says: distributions over kinds and families, ``None`` where it is silent on one of them."""
 
     method: MethodName
@@ -41,40 +41,40 @@ class Said(NamedTuple):
     family: Doubles | None
 
 
-def declared(spec: WorkloadSpec, table: Table) -> Said:
+def declared(spec: WorkloadSpec, table: Table) -> Estimate:
     """What the owner says."""
     known = [i for i, kind in enumerate(table.kinds) if kind in COMPATIBLE[spec.kind]]
     kind = np.zeros(len(table.kinds))
     kind[known] = 1.0 / len(known)
     family = _certain(table.families, "transformer") if spec.model is not None else None
-    return Said("declared", kind, family)
+    return Estimate("declared", kind, family)
 
 
-def by_name(workload: str, table: Table) -> Said:
+def by_name(workload: str, table: Table) -> Estimate:
     """What the name speaks for."""
     kind, family = meant(workload)
-    return Said("name", _certain(table.kinds, kind), _certain(table.families, family))
+    return Estimate("name", _certain(table.kinds, kind), _certain(table.families, family))
 
 
-def mixed(told: Sequence[Said], errors: dict[str, float], table: Table) -> tuple[Doubles, Doubles]:
+def mixed(estimates: Sequence[Estimate], errors: dict[str, float], table: Table) -> tuple[Doubles, Doubles]:
     """Distributions over kinds and families of all that was said."""
     kind, family = np.zeros(len(table.kinds)), np.zeros(len(table.families))
-    for said in told:
-        error = errors[said.method]
-        if said.kind is not None:
-            kind += np.log((1.0 - error) * said.kind + error / len(kind))
-        if said.family is not None:
-            family += np.log((1.0 - error) * said.family + error / len(family))
+    for estimate in estimates:
+        error = errors[estimate.method]
+        if estimate.kind is not None:
+            kind += np.log((1.0 - error) * estimate.kind + error / len(kind))
+        if estimate.family is not None:
+            family += np.log((1.0 - error) * estimate.family + error / len(family))
     return _normal(kind), _normal(family)
 
 
-def opinion(said: Said, errors: dict[str, float], table: Table) -> Opinion:
+def opinion(estimate: Estimate, errors: dict[str, float], table: Table) -> Opinion:
     """What a method says, in a word."""
     return Opinion(
-        method=said.method,
-        kind="" if said.kind is None else table.kinds[int(said.kind.argmax())],
-        family="" if said.family is None else table.families[int(said.family.argmax())],
-        error=round(errors[said.method], 4),
+        method=estimate.method,
+        kind="" if estimate.kind is None else table.kinds[int(estimate.kind.argmax())],
+        family="" if estimate.family is None else table.families[int(estimate.family.argmax())],
+        error=round(errors[estimate.method], 4),
     )
 
 
@@ -84,14 +84,14 @@ class Errors:
     def __init__(self) -> None:
         self.counts: dict[str, list[float]] = {method: [0.0, 0.0] for method in BELIEVED}
 
-    def judge(self, told: Sequence[Said], truth: Said) -> None:
+    def judge(self, estimates: Sequence[Estimate], truth: Estimate) -> None:
         """Count what was said against the declaration."""
         if truth.kind is None:
             return
-        for said in told:
-            if said.method != "declared" and said.kind is not None:
-                counts = self.counts[said.method]
-                counts[0] += float(truth.kind[int(said.kind.argmax())] == 0.0)
+        for estimate in estimates:
+            if estimate.method != "declared" and estimate.kind is not None:
+                counts = self.counts[estimate.method]
+                counts[0] += float(truth.kind[int(estimate.kind.argmax())] == 0.0)
                 counts[1] += 1.0
 
     def all(self) -> dict[str, float]:

@@ -18,7 +18,7 @@ from flyball_models.profile.likeness import similarities
 from flyball_models.profile.signals import decades
 from flyball_streams.engine.packing import pack_struct, unpack_struct
 from flyball_streams.engine.workload.capacity.starts import ColdStarts
-from flyball_streams.engine.workload.profile.evidence import Errors, Said, by_name, declared, mixed, opinion
+from flyball_streams.engine.workload.profile.evidence import Errors, Estimate, by_name, declared, mixed, opinion
 
 Doubles = NDArray[np.float64]
 REMEMBERED = 2048
@@ -31,7 +31,7 @@ ALIKE = 0.1
 """Similarity below which workloads have nothing in common."""
 LEAST_ALIKE = 0.3
 """Sum of the similarities without which nothing is expected of a new workload."""
-SAME_WORDS = 0.5
+SAME_NAME = 0.5
 """Similarity of workloads of which only kind and family can be compared."""
 SHOWN = 3
 LEAST_STARTS = 3
@@ -89,18 +89,18 @@ class WorkloadProfiles:
         self, tick: Tick, demands: Mapping[str, Demand], specs: Mapping[str, WorkloadSpec]
     ) -> Iterator[WorkloadProfile]:
         """Take in the features of those whose turn it is, and yield their profiles."""
-        told = [(name, d.features, specs.get(name)) for name, d in demands.items() if d.features is not None]
-        told = [(name, seen, spec) for name, seen, spec in told if len(seen.values) == len(FEATURES)]
+        observed = [(name, d.features, specs.get(name)) for name, d in demands.items() if d.features is not None]
+        observed = [(name, seen, spec) for name, seen, spec in observed if len(seen.values) == len(FEATURES)]
         for name, owned in specs.items():
             if name not in self.known and name not in self.starts.priors and owned.kind == "inference":
                 self._expect(name, owned, None)
-        if not told:
+        if not observed:
             return
-        x = np.array([[np.nan if v is None else v for v in seen.values] for _, seen, _ in told], np.float32).T
-        x[_GANG] = decades(np.array([demands[name].devices for name, _, _ in told], np.float32), 1.0, 3.0)
+        x = np.array([[np.nan if v is None else v for v in seen.values] for _, seen, _ in observed], np.float32).T
+        x[_GANG] = decades(np.array([demands[name].devices for name, _, _ in observed], np.float32), 1.0, 3.0)
         classes = kinds.classify(x, self.table)
         z = kinds.standardised(x, self.table)
-        for i, (name, seen, spec) in enumerate(told):
+        for i, (name, seen, spec) in enumerate(observed):
             found = kinds.Classes(*(part[..., i : i + 1] for part in classes))
             yield self._profile(tick, name, seen, spec, found, z[:, i])
 
@@ -136,18 +136,18 @@ class WorkloadProfiles:
         z: Doubles,
     ) -> WorkloadProfile:
         before = self.known.get(name)
-        online = Said("online", *(None if np.isnan(p).any() else p[:, 0] for p in (found.kind, found.family)))
+        online = Estimate("online", *(None if np.isnan(p).any() else p[:, 0] for p in (found.kind, found.family)))
         historic = self._historic(before, seen)
-        told = [by_name(name, self.table), online]
+        estimates = [by_name(name, self.table), online]
         if historic is not None and seen.seen_s < SURE_AFTER_S:
-            told.append(Said("historic", *(np.array(p) if p else None for p in historic)))
+            estimates.append(Estimate("historic", *(np.array(p) if p else None for p in historic)))
         owner = declared(spec, self.table) if spec is not None else None
         errors = self.errors.all()
-        kind, family = mixed([*([owner] if owner else []), *told], errors, self.table)
+        kind, family = mixed([*([owner] if owner else []), *estimates], errors, self.table)
         known = self.known.pop(name, None)  # what was seen last stands last
         judged = known is not None and known.judged and seen.seen_s >= known.seen_s
         if owner is not None and seen.seen_s >= SURE_AFTER_S and not judged:
-            self.errors.judge(told, owner)
+            self.errors.judge(estimates, owner)
             judged = True
         strangeness = float(found.strangeness[0])
         now = self.known[name] = Remembered(
@@ -176,7 +176,9 @@ class WorkloadProfiles:
             kinds=_shares(self.table.kinds, kind),
             families=_shares(self.table.families, family),
             bounds=_shares(self.table.bounds, np.array(now.bound)) if now.bound else {},
-            opinions=tuple(opinion(s, errors, self.table) for s in [*([owner] if owner else []), *told] if _speaks(s)),
+            opinions=tuple(
+                opinion(s, errors, self.table) for s in [*([owner] if owner else []), *estimates] if _speaks(s)
+            ),
             strangeness=round(strangeness, 4) if isfinite(strangeness) else None,
             fingerprint=tuple(now.fingerprint),
             fingerprint_error=now.error,
@@ -212,25 +214,25 @@ class WorkloadProfiles:
         self.starts.priors.pop(name, None)
         if spec is None or spec.cold_start_s != UNSAID_S:
             return
-        alike = self._by_words(name, spec) if alike is None else alike
+        alike = self._alike_by_name(name, spec) if alike is None else alike
         shown = [(similarity, self.starts.samples.get(other)) for other, similarity in alike]
-        told = [
+        known = [
             (similarity, p90([s for place in samples.values() for s in place], UNSAID_S))
             for similarity, samples in shown
             if samples and sum(map(len, samples.values())) >= LEAST_STARTS
         ]
-        weight = sum(similarity for similarity, _ in told)
+        weight = sum(similarity for similarity, _ in known)
         if weight >= LEAST_ALIKE:
-            self.starts.priors[name] = sum(similarity * seconds for similarity, seconds in told) / weight
+            self.starts.priors[name] = sum(similarity * seconds for similarity, seconds in known) / weight
 
-    def _by_words(self, name: str, spec: WorkloadSpec) -> list[tuple[str, float]]:
+    def _alike_by_name(self, name: str, spec: WorkloadSpec) -> list[tuple[str, float]]:
         """Workloads of the kind and family that a workload is said to have, while there is no telemetry of it."""
         owner = [declared(spec, self.table), by_name(name, self.table)]
-        if all(said.family is None for said in owner):
+        if all(estimate.family is None for estimate in owner):
             return []
         kind, family = mixed(owner, self.errors.all(), self.table)
         alike = [
-            (other, SAME_WORDS * float(np.dot(kind, known.kind) * np.dot(family, known.family)))
+            (other, SAME_NAME * float(np.dot(kind, known.kind) * np.dot(family, known.family)))
             for other, known in self.known.items()
             if other != name and known.kind and known.family and known.family_known
         ]
@@ -259,5 +261,5 @@ def _shares(names: tuple[str, ...], p: Doubles) -> dict[str, float]:
     return {names[i]: round(float(p[i]), 3) for i in order if p[i] >= 0.01}
 
 
-def _speaks(said: Said) -> bool:
-    return said.kind is not None or said.family is not None
+def _speaks(estimate: Estimate) -> bool:
+    return estimate.kind is not None or estimate.family is not None

@@ -29,7 +29,7 @@ def values_at(signal: Signal, times_ns: Times) -> Floats:
 
 
 class Week:
-    """Hourly means of the last seven days of one zone, as its curves told them: the newest curve for an hour counts."""
+    """Hourly means of the last seven days of one zone, by its curves: the newest curve for an hour counts."""
 
     def __init__(self) -> None:
         self.hours: dict[int, float] = {}
