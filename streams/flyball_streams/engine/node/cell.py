@@ -26,9 +26,9 @@ from flyball_contracts.records import (
 from flyball_streams.engine.known import Known
 from flyball_streams.engine.node.arrivals import arrivals
 from flyball_streams.engine.node.demand import shared_out
-from flyball_streams.engine.node.gangs import Gangs
-from flyball_streams.engine.node.hangs import Hangs
-from flyball_streams.engine.node.health import SUSPECT, Finding, Health
+from flyball_streams.engine.node.detectors.gangs import Gangs
+from flyball_streams.engine.node.detectors.hangs import Hangs
+from flyball_streams.engine.node.detectors.health import SUSPECT, Finding, Health
 from flyball_streams.engine.node.intake import Entry
 from flyball_streams.engine.node.profile import Profiles
 from flyball_streams.engine.node.table import SubjectTable
