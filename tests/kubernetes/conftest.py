@@ -19,12 +19,12 @@ REAL = (
     "helm/test_path.py",
     "test_controller.py",
     "autoscalers/test_keda.py",
-    "test_loop.py",
+    "autoscalers/test_loop.py",
     "test_platform.py",
     "test_rights.py",
-    "test_saga.py",
+    "faults/test_saga.py",
     "test_service.py",
-    "test_trial.py",
+    "faults/test_trial.py",
 )
 NO_HELM = os.environ.get(NO_SKIP_VARIABLE) == "1" and helm_program() is None
 collect_ignore = [*REAL] if ABSENT else ["helm/test_chart.py", "helm/test_path.py"] if NO_HELM else []
