@@ -41,7 +41,7 @@ from tests.actuators.samples import CELL, NOW, S, scale, spec
 from tests.actuators.service.test_stateful import CONFIG
 from tests.kubernetes.cluster import Cluster
 from tests.kubernetes.controlplane import ControlPlane, missing
-from tests.kubernetes.trial import Verdict, trial
+from tests.kubernetes.faults.trial import Verdict, trial
 
 from flyball_actuators.guard import Guard, GuardState, World
 from flyball_actuators.parameters import ActuatorParameters, BlastRadiusParameters, RateParameters

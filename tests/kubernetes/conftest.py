@@ -23,13 +23,13 @@ REAL = (
     "autoscalers/test_keda.py",
     "delegation/test_karpenter.py",
     "delegation/test_kueue.py",
-    "test_loop.py",
+    "autoscalers/test_loop.py",
     "test_platform.py",
     "test_rights.py",
-    "test_saga.py",
+    "faults/test_saga.py",
     "test_service.py",
     "delegation/test_training.py",
-    "test_trial.py",
+    "faults/test_trial.py",
 )
 NO_SKIP = os.environ.get(NO_SKIP_VARIABLE) == "1"
 NO_HELM = ["helm/test_chart.py", "helm/test_path.py"] if NO_SKIP and helm_program() is None else []

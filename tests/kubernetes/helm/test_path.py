@@ -20,11 +20,11 @@ import yaml
 from tests.actuators.loop import PARTITIONS, outcomes, read_keyed
 from tests.conftest import ROOT
 from tests.faults.stage import READY_S, Service, wait_until
+from tests.kubernetes.autoscalers.serving import Serving
+from tests.kubernetes.autoscalers.test_loop import BEFORE, fleet
 from tests.kubernetes.cluster import Cluster
 from tests.kubernetes.controlplane import ADMIN, ControlPlane
 from tests.kubernetes.helm.chart import AGENTS, NAMESPACE, Helm, helm_program
-from tests.kubernetes.serving import Serving
-from tests.kubernetes.test_loop import BEFORE, fleet
 
 from flyball_contracts.config import Config, parse_config
 from flyball_contracts.records import Outcome

@@ -13,6 +13,7 @@ from flyball_contracts.partitioner import partition_of
 from flyball_contracts.records import Allocation, Anomaly, Inventory, Member, Migrate
 from flyball_contracts.topics import TELEMETRY
 from flyball_streams.engine import Engine
+from flyball_streams.engine.node.detectors.gangs import MOST_CLOCKS, SLOWEST
 
 CLOCK = "nvidia.gpu.clock.frequency{clock=sm}"
 FULL_HZ, SLOW_HZ = 1.98e9, 1.5e9

@@ -19,6 +19,7 @@ from flyball_simulator import Fleet
 from flyball_streams.engine import Engine
 from flyball_streams.engine.cell.placement import Placement
 from flyball_streams.engine.node.cell import GONE_TICKS, REMIND_TICKS
+from flyball_streams.engine.node.detectors.health import Health
 from flyball_streams.engine.node.table import SubjectTable
 from flyball_streams.engine.packing import pack, unpack
 from flyball_streams.engine.parameters import Parameters

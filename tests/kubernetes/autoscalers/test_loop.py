@@ -8,8 +8,8 @@ import msgspec
 import pytest
 from tests.actuators.loop import PARTITIONS, config_for, outcomes, running
 from tests.faults.stage import READY_S, Service, wait_until
+from tests.kubernetes.autoscalers.serving import Serving
 from tests.kubernetes.cluster import Cluster
-from tests.kubernetes.serving import Serving
 
 from flyball_contracts.config import Burst, FleetConfig, GridZone, NodePool, PlatformConfig, Service as FleetService
 from flyball_streams.broker import EmbeddedBroker

@@ -10,8 +10,8 @@ import pytest
 from tests.actuators.carry_out import ended, submitted
 from tests.actuators.loop import PARTITIONS, of, outcomes, publish
 from tests.actuators.samples import inventory, migrate, preempt, spec
-from tests.kubernetes import trial
 from tests.kubernetes.cluster import Cluster, pod
+from tests.kubernetes.faults import trial
 
 from flyball_actuators.platforms import Done, Failed, Handle, Running, Superseded
 from flyball_actuators.platforms.calls import heard_by

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from tests.actuators.loop import PARTITIONS
 from tests.kubernetes.cluster import Cluster
-from tests.kubernetes.trial import trial
+from tests.kubernetes.faults.trial import trial
 
 from flyball_streams.broker import RealKafka
 

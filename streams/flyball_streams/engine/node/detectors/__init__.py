@@ -1,0 +1,1 @@
+"""What is wrong with devices and gangs: one file for each detector."""
