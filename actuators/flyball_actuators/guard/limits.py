@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 from math import floor
 
-from flyball_actuators.guard.state import Context, Context, Grant, Verdict, World, refuse, urgency_of
+from flyball_actuators.guard.state import Context, Grant, Verdict, World, refuse, urgency_of
 from flyball_actuators.parameters import ActuatorParameters, RateParameters
 from flyball_contracts.config import ActuatorConfig
 from flyball_contracts.config.constants import with_constants

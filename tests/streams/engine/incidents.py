@@ -59,7 +59,7 @@ class Bench:
         self.directory = Directory()
         self.config = config
         self.know(spec("train", kind="training", max_replicas=64), *(records or nodes(4)))
-        self.desk = Desk(CELL, config, self.directory)
+        self.desk = Desk(CELL, self.directory)
 
     def know(self, *records: Record) -> None:
         for record in records:
@@ -72,7 +72,7 @@ class Bench:
 
     def open(self) -> list[Incident]:
         """All open incidents as they would be said now."""
-        copy = Desk(CELL, self.config, self.directory, unpack_struct(pack_struct(self.desk.book), Book))
+        copy = Desk(CELL, self.directory, unpack_struct(pack_struct(self.desk.book), Book))
         for case in copy.book.cases.values():
             case.dirty = True
         return list(copy.records(tick(max(1, self._last()))))
@@ -82,7 +82,7 @@ class Bench:
 
     def restart(self) -> None:
         """Go on from what a snapshot holds."""
-        self.desk = Desk(CELL, self.config, self.directory, unpack_struct(pack_struct(self.desk.book), Book))
+        self.desk = Desk(CELL, self.directory, unpack_struct(pack_struct(self.desk.book), Book))
 
 
 def silence(index: int, lasts: int, **more: Any) -> Silence:

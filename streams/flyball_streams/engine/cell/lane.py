@@ -173,7 +173,7 @@ class CellLane:
         return arbiter
 
     def _sit(self, name: str, book: Book | None = None) -> None:
-        self.desks[name] = Desk(name, self.config, self.views[name], book)
+        self.desks[name] = Desk(name, self.views[name], book)
 
     def _take(self, message: ProposalTick, log_ms: int) -> None:
         ticks, config = self.ticks.get(message.cell), self.config

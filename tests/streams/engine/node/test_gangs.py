@@ -4,7 +4,6 @@ from typing import Any
 
 import msgspec
 import numpy as np
-from flyball_streams.engine.node.detectors.gangs import MOST_CLOCKS, SLOWEST
 from tests.streams.engine.scene import CONFIG, ONE, Agent, Out, Values, inventory, spec, told
 
 from flyball_contracts.codec import Message

@@ -5,7 +5,6 @@ from typing import Any
 import msgspec
 import numpy as np
 import pytest
-from flyball_streams.engine.node.detectors.health import Health
 from tests.streams.engine.scene import FIRST, START_NS, Agent, Cell, Out, Values, incoming, inventory, spec, told
 
 from flyball_contracts.config import Batch, FleetConfig, NodePool, Service, Training
