@@ -1,8 +1,8 @@
-"""Step times of whole gangs: slowdowns that are found, and clean gangs that are named, on generated series and in a fleet.
+"""Step times of whole gangs: slowdowns that are found, and clean gangs that are named, generated and in a fleet.
 
-Generated gangs report once a second, with noise of 1 % that is one of: normal; heavy (Student's t of 3 degrees); with one
-step in ten minutes that takes 20 times as long, as with checkpoints; on a drift of 2 % up and down within an hour; or
-restless, 1.2 % that remembers a minute. The limit starts from the prior, so all is cold.
+Generated gangs report once a second, with noise of 1 % that is one of: normal; heavy (Student's t of 3 degrees); with
+one step in ten minutes that takes 20 times as long, as with checkpoints; on a drift of 2 % up and down within an hour;
+or restless, 1.2 % that remembers a minute. The limit starts from the prior, so all is cold.
 """
 
 from collections.abc import Callable, Iterator
@@ -142,7 +142,7 @@ def in_a_fleet(
     workloads: tuple[str, ...],
     begin_s: float,
 ) -> Iterator[dict[str, Any]]:
-    """Every rank of a gang says that its steps take longer, and nothing else changes: who is named within two minutes."""
+    """Every rank of a gang says that its steps take longer, and nothing else changes: who is named in two minutes."""
     for workload in workloads:
         for slower in SLOWER:
             fleet, engine = Fleet(config, start_ns), Engine(WorkerConfig())
