@@ -34,7 +34,7 @@ class Member(Part, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class Clocks(Part, frozen=True, kw_only=True):
-    """SM clocks of the members of a gang that one node lane sees, where others see the rest.
+    """SM clocks of the members of a gang, of one GPU model, that one node lane sees, where others see the rest.
 
     ``clocks_hz`` are their quantiles in ascending order, each clock where there are few; ``slowest`` are the slowest.
     """
@@ -42,6 +42,7 @@ class Clocks(Part, frozen=True, kw_only=True):
     members: int
     clocks_hz: tuple[float, ...]
     slowest: tuple[Member, ...]
+    model: str = ""
 
 
 class Features(Part, frozen=True, kw_only=True):
@@ -63,11 +64,11 @@ class Demand(Part, frozen=True, omit_defaults=True):
     ``work_rate`` is in the work unit of the spec per second, and ``None`` where no replica reported it.
     ``utilization_sum`` is over ``devices`` devices. ``latency_s`` is the mean of the requests that ended,
     ``tokens_*`` are prompt and generated tokens per second, ``failed`` counts requests that failed. ``usage`` is told
-    once a minute, and so are ``features``. ``clocks`` are of gangs that train and span node lanes, one from each of
-    them. ``first_token_s`` is the mean time to the first token of an answer, ``first_token_p99_s`` its 99th percentile
-    at the worst replica, and ``output_token_s`` the mean time from one token to the next. ``kv_cache`` is the share of
-    the cache of keys and values that is in use, the mean of the replicas; ``step_s`` is the mean time of a training
-    step over them.
+    once a minute, and so are ``features``. ``clocks`` are of gangs that train and span node lanes, one for each model
+    from each of them. ``first_token_s`` is the mean time to the first token of an answer, ``first_token_p99_s`` its
+    99th percentile at the worst replica, and ``output_token_s`` the mean time from one token to the next. ``kv_cache``
+    is the share of the cache of keys and values that is in use, and ``step_s`` the time of a training step, both means
+    of the replicas.
     """
 
     workload: str

@@ -55,9 +55,8 @@ def nodes(count: int, gpus: int = 8, workload: str = "train") -> list[Inventory]
 class Bench:
     """A desk and its cell."""
 
-    def __init__(self, *records: Record, config: WorkerConfig = CONFIG) -> None:
+    def __init__(self, *records: Record) -> None:
         self.directory = Directory()
-        self.config = config
         self.know(spec("train", kind="training", max_replicas=64), *(records or nodes(4)))
         self.desk = Desk(CELL, self.directory)
 

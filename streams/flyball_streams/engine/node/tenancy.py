@@ -54,7 +54,7 @@ class Tenancy:
 
     ``workload_of_slot[slot]`` and ``workload_of_allocation[row]`` are indexes into ``workloads``, -1 for none.
     ``alike[slot]`` int32 is a slot's group of peers: those of its model and workload, or of its model that have none;
-    -1 where there is no room.
+    -1 where there is no room. ``model_of_slot`` are indexes into ``models``.
     """
 
     def __init__(self, inventories: dict[str, Inventory], slots: dict[str, int], capacity: int) -> None:
@@ -80,6 +80,7 @@ class Tenancy:
                         slot = slots[inventory.devices[row].id]
                         self.workload_of_slot[slot] = index[a.workload]
                         self.replica_of_slot[slot] = (a.workload, a.replica)
+        self.models, self.model_of_slot = list(models), model_of_slot
         self.workload_of_allocation = np.array(owners, np.int32)
         self.replicas = [len(replicas[name]) for name in self.workloads]
         self.devices = np.bincount(self.workload_of_slot[self.workload_of_slot >= 0], minlength=len(self.workloads))

@@ -1,7 +1,8 @@
 """Stragglers of gangs that span node lanes: their members are compared where all lanes' clocks come together.
 
-The rule is that of the node lane, which judges the gangs that it sees whole: ``FAR_Z`` robust deviations below the
-median in ``SLOW_TICKS`` of the last ``OF_TICKS``.
+
+Peers are those of one GPU model: a gang on two models is two groups. The rule is that of the node lane, which judges
+the gangs that it sees whole: ``FAR_Z`` robust deviations below the median in ``SLOW_TICKS`` of the last ``OF_TICKS``.
 """
 
 import math
@@ -36,12 +37,17 @@ class Stragglers:
     def step(self, tick: Tick, demands: dict[str, Demand], proposals: Proposals) -> Iterator[Anomaly]:
         """Anomalies of a tick; a proposal to move each straggler is among ``proposals``."""
         slow: dict[str, tuple[str, Member, float, float, int]] = {}
-        for workload, demand in sorted(demands.items()):
-            members = sum(told.members for told in demand.clocks)
-            if members < LEAST_PEERS or not _may_be_slow(demand.clocks, FAR_Z):
+        peers = [
+            (workload, tuple(told for told in demand.clocks if told.model == model))
+            for workload, demand in sorted(demands.items())
+            for model in dict.fromkeys(told.model for told in demand.clocks)
+        ]
+        for workload, clocks in peers:
+            members = sum(told.members for told in clocks)
+            if members < LEAST_PEERS or not _may_be_slow(clocks, FAR_Z):
                 continue
-            median, spread = _middle(demand.clocks)
-            for one in (one for told in demand.clocks for one in told.slowest):
+            median, spread = _middle(clocks)
+            for one in (one for told in clocks for one in told.slowest):
                 z = (one.clock_hz - median) / spread
                 if z < -FAR_Z:
                     slow[one.device] = workload, one, z, median, members

@@ -1,21 +1,23 @@
 """Stragglers of gangs that no node lane sees whole."""
 
+from collections.abc import Sequence
 from typing import Any
 
 import msgspec
 import numpy as np
+import pytest
 from tests.streams.engine.scene import CONFIG, ONE, Agent, Out, Values, inventory, spec, told
 
 from flyball_contracts.codec import Message
 from flyball_contracts.metrics import GPU
 from flyball_contracts.partitioner import partition_of
-from flyball_contracts.records import Allocation, Anomaly, Inventory, Member, Migrate
+from flyball_contracts.records import Allocation, Anomaly, Device, Inventory, Member, Migrate
 from flyball_contracts.topics import TELEMETRY
 from flyball_streams.engine import Engine
 from flyball_streams.engine.node.detectors.gangs import MOST_CLOCKS, SLOWEST
 
 CLOCK = "nvidia.gpu.clock.frequency{clock=sm}"
-FULL_HZ, SLOW_HZ = 1.98e9, 1.5e9
+FULL_HZ, SLOW_HZ, OLD_HZ = 1.98e9, 1.5e9, 1.75e9
 
 
 def names(partitions: int, each: int) -> list[str]:
@@ -32,11 +34,16 @@ def names(partitions: int, each: int) -> list[str]:
 class Site:
     """A gang of one GPU on each of some nodes, and a spare node, over several partitions of telemetry."""
 
-    def __init__(self, partitions: int, each: int = 2) -> None:
+    def __init__(self, partitions: int, each: int = 2, models: Sequence[str] = ("h100",)) -> None:
         self.partitions = partitions
         self.nodes = names(partitions, each)
         held = [
-            inventory(n, 1, [Allocation(workload="train", replica=f"r{i}", devices=(0,))])
+            inventory(
+                n,
+                1,
+                [Allocation(workload="train", replica=f"r{i}", devices=(0,))],
+                devices=(Device(id=f"{n}/0", model=models[i % len(models)], memory_bytes=80),),
+            )
             for i, n in enumerate(self.nodes)
         ]
         self.agents = [Agent(node) for node in (*held, inventory("spare", 2))]
@@ -50,7 +57,8 @@ class Site:
             batch: list[Any] = []
             for agent in self.agents:
                 name = agent.inventory.node
-                shown = {CLOCK: SLOW_HZ if slow in (name, "all") else FULL_HZ} | (more if name == slow else {})
+                full_hz = FULL_HZ if agent.inventory.devices[0].model == "h100" else OLD_HZ
+                shown = {CLOCK: SLOW_HZ if slow in (name, "all") else full_hz} | (more if name == slow else {})
                 place = partition_of(name.encode(), self.partitions)
                 batch += [m._replace(partition=place) for m in agent.frames(index, Values(shown), schemas=[1])]
             made += self.engine.feed(batch)
@@ -72,6 +80,17 @@ def test_a_gang_in_one_partition_is_judged_once_and_tells_no_clocks() -> None:
     out = Out([*site.run(0, 15), *site.run(15, 25, site.nodes[3])])
     assert not any(d.clocks for d in out.demands())
     assert len([a for a in out.of(Anomaly) if a.detector == "straggling"]) == 1
+
+
+@pytest.mark.parametrize(("partitions", "each"), [(3, 4), (1, 12)])
+def test_a_gang_on_two_models_is_two_groups_of_peers(partitions: int, each: int) -> None:
+    """Every fourth GPU is of an older model, whose clock is lower: only the one that is slow for its model is named."""
+    site = Site(partitions, each, ("h100", "h100", "h100", "a100"))
+    slow = site.nodes[3]
+    out = Out([*site.run(0, 15), *site.run(15, 25, slow)])
+    found = [a for a in out.of(Anomaly) if a.detector == "straggling"]
+    assert {a.subject for a in found} == {f"{slow}/0"}
+    assert found[0].evidence[0].expected == pytest.approx(OLD_HZ)
 
 
 def test_a_gang_that_is_slow_as_a_whole_has_no_straggler() -> None:

@@ -4,7 +4,6 @@ from collections.abc import Iterable, Iterator
 
 import msgspec
 
-from flyball_contracts.config import WorkerConfig
 from flyball_contracts.ids import NS_PER_S
 from flyball_contracts.records import AnyDecision, Incident, IncidentAction, Migrate, Outcome, Proposal, Symptom, Tick
 from flyball_streams.engine.cell.incidents.answers import Answers
@@ -37,9 +36,8 @@ class Desk:
     :meth:`records`.
     """
 
-    def __init__(self, cell: str, config: WorkerConfig, directory: Known, book: Book | None = None) -> None:
+    def __init__(self, cell: str, directory: Known, book: Book | None = None) -> None:
         self.cell = cell
-        self.config = config
         self.directory = directory
         self.book = book or Book()
         self.open = Correlation(cell, directory, self.book.cases)

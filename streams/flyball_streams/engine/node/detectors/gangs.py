@@ -35,7 +35,7 @@ class Gangs:
         self._known: tuple[Tenancy, int, NDArray[np.int32], NDArray[np.bool_]] | None = None
 
     def whole(self, tenancy: Tenancy) -> NDArray[np.int32]:
-        """Index of the gang of each slot, -1 for none and for those of which other lanes see a part."""
+        """Group of each slot's peers in its gang, those of its model; -1 for none, and for gangs that span lanes."""
         return self._look(tenancy)[0]
 
     def told(
@@ -55,13 +55,15 @@ class Gangs:
         if not len(held):
             return demands
         owner = tenancy.workload_of_slot[held]
-        order = np.lexsort((table.values[held, CLOCK], owner))
-        slots, owners = held[order], owner[order]
-        ends: list[int] = [*((owners[1:] != owners[:-1]).nonzero()[0] + 1).tolist(), len(owners)]
+        kind = owner.astype(np.int64) * (len(tenancy.models) + 1) + tenancy.model_of_slot[held]
+        order = np.lexsort((table.values[held, CLOCK], kind))
+        slots, owners, kinds = held[order], owner[order], kind[order]
+        ends: list[int] = [*((kinds[1:] != kinds[:-1]).nonzero()[0] + 1).tolist(), len(kinds)]
         shown, begin = list(demands), 0
         for end in ends:
             index = int(owners[begin])
-            shown[index] = replace(shown[index], clocks=(_clocks(slots[begin:end], table, tenancy),))
+            part = _clocks(slots[begin:end], table, tenancy)
+            shown[index] = replace(shown[index], clocks=(*shown[index].clocks, part))
             begin = end
         return shown
 
@@ -78,12 +80,12 @@ class Gangs:
                 if spec is not None and spec.kind == "training":
                     whole[index] = held[index] >= spec.max_replicas * spec.gpus_per_replica
                     spans[index] = not whole[index]
-            self._known = tenancy, version, np.where(whole[owner], owner, np.int32(-1)), spans
+            self._known = tenancy, version, np.where(whole[owner], tenancy.alike, np.int32(-1)), spans
         return self._known[2], self._known[3]
 
 
 def _clocks(slots: NDArray[np.int64], table: SubjectTable, tenancy: Tenancy) -> Clocks:
-    """What is told of the members in some slots, the slowest first."""
+    """What is told of the members in some slots, of one model, the slowest first."""
     clocks = table.values[slots, CLOCK]
     first: list[int] = slots[:SLOWEST].tolist()
     told: list[list[float]] = table.values[slots[:SLOWEST, None], TOLD].tolist()
@@ -99,7 +101,8 @@ def _clocks(slots: NDArray[np.int64], table: SubjectTable, tenancy: Tenancy) -> 
         for slot, (clock, temperature, power) in zip(first, told, strict=True)
     ]
     shown = clocks if len(clocks) <= MOST_CLOCKS else clocks[_quantiles(len(clocks))]
-    return Clocks(members=len(slots), clocks_hz=tuple(shown.tolist()), slowest=tuple(slowest))
+    model = tenancy.models[int(tenancy.model_of_slot[first[0]])]
+    return Clocks(members=len(slots), clocks_hz=tuple(shown.tolist()), slowest=tuple(slowest), model=model)
 
 
 @cache
