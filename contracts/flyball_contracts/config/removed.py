@@ -31,6 +31,8 @@ REMOVED = {
     **_of("agent", "queue_bytes inventory_period_s gpu"),
     **_of("agent", "spool_dir", "the spool is in agent.state_dir; set that"),
     **_of("agent", "gateways", GATEWAYS),
+    **_of("agent", "host nvml kmsg", "it runs; switch it off in agent.disabled"),
+    **_of("agent.attribution", "enabled", "it runs; switch it off by agent.disabled: [attribution]"),
     **_of("agent", "cloud", "set agent.provider to aws, gcp or azure; of another name nothing is asked"),
     **_of("agent.export", "otlp_period_s otlp_queue otlp_timeout_s"),
     **_of("agent.attribution", "usage_period_s"),
