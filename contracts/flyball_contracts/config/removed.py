@@ -66,6 +66,11 @@ REMOVED = {
     **_of("actuator.platforms", "context", CONTEXT),
     **_of("controller", "context", CONTEXT),
     **_of("actuator.platforms.scaler", "key", "put it beside the certificate, in a file that ends in .key"),
+    **dict.fromkeys(
+        ("signal_step_s", "signal_horizon_s", "signal_every_s"), "curves are quarter hours, 36 h ahead, hourly"
+    ),
+    "hpa_utilization": "the baseline's autoscaler aims at 0.7; leave it out",
+    **_of("notebooks", "active_share active_s", "a notebook is busy an eighth of the time; leave it out"),
 }
 
 
