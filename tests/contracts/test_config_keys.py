@@ -2,9 +2,9 @@
 
 Counted are the leaf keys of each document, as :func:`key_paths` says. flyball.yaml configures all parts of Flyball: the
 agent, the feeds, the worker, the actuator, the controller, the page and the sink. fleet.yaml describes a made-up fleet
-for the simulator, its workloads and what befalls them; no installation needs one, so it is counted apart. A workload that
-is declared, by a file or by a custom resource, is a record, which travels in a topic, and no configuration; Helm's values
-are read by Helm, which makes a flyball.yaml of them.
+for the simulator, its workloads and what befalls them; no installation needs one, so it is counted apart. A workload
+that is declared, by a file or by a custom resource, is a record, which travels in a topic, and no configuration. Helm's
+values are read by Helm, which makes a flyball.yaml of them.
 """
 
 from typing import Annotated
