@@ -49,7 +49,7 @@ def agent(seconds: int) -> HostCost:
     """Run `flyball agent` without GPUs; what it reads goes to an embedded broker in this process."""
     with tempfile.TemporaryDirectory(prefix="flyball-bench-") as name, EmbeddedBroker({}) as broker:
         file = Path(name) / "flyball.yaml"
-        file.write_text(f"agent: {{nvml: false, kmsg: false, state_dir: {name}, spool_bytes: 0}}\n")
+        file.write_text(f"agent: {{disabled: [nvml, kmsg], state_dir: {name}, spool_bytes: 0}}\n")
         health = Path(name) / "health"  # touched once it ticks
         command = [sys.executable, "-m", "flyball_cli", "agent", "--config", str(file), "--bootstrap", broker.bootstrap]
         with running([*command, "--health-file", str(health)]) as process:

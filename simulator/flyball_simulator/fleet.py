@@ -16,7 +16,7 @@ from flyball_simulator.cell.healing import Healing
 from flyball_simulator.cell.plant import Plant
 from flyball_simulator.hardware.hosts import Hosts
 from flyball_simulator.operations import Ledger
-from flyball_simulator.signals import make_signals
+from flyball_simulator.signals import EVERY_S, make_signals
 from flyball_simulator.telemetry import FrameTime, frame_messages, make_inventory
 
 
@@ -75,7 +75,7 @@ class Fleet:
         self._healing.advance()
         self.operations.advance()
         messages += self._come_and_go(now_ns)
-        every_s, tick_s = self.config.signal_every_s, self.config.tick_s
+        every_s, tick_s = EVERY_S, self.config.tick_s
         if index and index * tick_s // every_s > (index - 1) * tick_s // every_s:
             messages += self._signal_messages(now_ns)
         changed = sorted(self.placement.changed)

@@ -15,15 +15,20 @@ P90 = 1.2816
 """Standard normal quantile."""
 Curve = NDArray[np.float64]
 
+STEP_S = 900.0
+"""Length of a slot of the curves of carbon and price, as most grids have it."""
+HORIZON_S = 129_600.0
+"""The curves reach 36 h ahead, as day-ahead forecasts do at their longest."""
+EVERY_S = 3_600.0
+"""How often they are published anew."""
+
 
 def make_signals(config: FleetConfig, start_ns: int, now_ns: int) -> list[Signal]:
     """Forecasts of carbon intensity and price for all zones, as published at ``now_ns``."""
-    step_ns = round(config.signal_step_s * NS_PER_S)
+    step_ns = round(STEP_S * NS_PER_S)
     first_ns = now_ns // step_ns * step_ns
-    count = max(1, math.ceil(config.signal_horizon_s / config.signal_step_s))
-    middle_s: Curve = (first_ns - start_ns) / NS_PER_S + (
-        np.arange(count, dtype=np.float64) + 0.5
-    ) * config.signal_step_s
+    count = max(1, math.ceil(HORIZON_S / STEP_S))
+    middle_s: Curve = (first_ns - start_ns) / NS_PER_S + (np.arange(count, dtype=np.float64) + 0.5) * STEP_S
     found: list[Signal] = []
     for number, zone in enumerate(config.zones):
         random = np.random.default_rng([config.seed, number, now_ns])
@@ -31,7 +36,7 @@ def make_signals(config: FleetConfig, start_ns: int, now_ns: int) -> list[Signal
         for kind, shape in _shapes(config, number, zone, middle_s):
             spread = 0.015 + 0.012 * np.sqrt(ahead_h)
             # The error of a forecast drifts with the horizon: neighbours err alike.
-            drift = np.cumsum(random.standard_normal(count)) * math.sqrt(config.signal_step_s / 3600.0)
+            drift = np.cumsum(random.standard_normal(count)) * math.sqrt(STEP_S / 3600.0)
             p50 = shape * (1.0 + 0.006 * drift / np.sqrt(1.0 + ahead_h / 12.0))
             digits = 1 if kind == "carbon_intensity" else 4
             found.append(
@@ -40,7 +45,7 @@ def make_signals(config: FleetConfig, start_ns: int, now_ns: int) -> list[Signal
                     kind=kind,
                     published_ns=now_ns,
                     start_ns=first_ns,
-                    step_s=config.signal_step_s,
+                    step_s=STEP_S,
                     p50=_listed(p50, digits),
                     p10=_listed(p50 * (1.0 - P90 * spread), digits),
                     p90=_listed(p50 * (1.0 + P90 * spread), digits),

@@ -61,9 +61,12 @@ def test_while_modules_are_imported(module: str, number: signal.Signals) -> None
     ],
     ids=lambda arguments: arguments[0],
 )
-def test_while_a_broker_says_nothing(arguments: list[str], recording: Path, tmp_path: Path) -> None:
+def test_while_a_broker_says_nothing(
+    arguments: list[str], recording: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("INFLUX_TOKEN", "none")
     config, folder = tmp_path / "flyball.yaml", tmp_path / "temporary"
-    config.write_text('influx: {url: "http://127.0.0.1:9", token_env: HOME}\n')
+    config.write_text('influx: {url: "http://127.0.0.1:9"}\n')
     folder.mkdir()
     with socket.create_server(("127.0.0.1", 0)) as silent:
         silent.settimeout(60.0)

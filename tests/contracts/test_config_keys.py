@@ -1,8 +1,10 @@
-"""How many keys a user may set, and that each is documented and none that went is forgotten.
+"""How many keys a user may set, and that none that went is forgotten.
 
-Counted are the leaf keys of all documents that configure Flyball: flyball.yaml, and the description of a simulated
-fleet. A workload that is declared, by a file or by a custom resource, is a record, which travels in a topic, and no
-configuration; Helm's values are read by Helm, which makes a flyball.yaml of them.
+Counted are the leaf keys of each document, as :func:`key_paths` says. flyball.yaml configures all parts of Flyball: the
+agent, the feeds, the worker, the actuator, the controller, the page and the sink. fleet.yaml describes a made-up fleet
+for the simulator, its workloads and what befalls them; no installation needs one, so it is counted apart. A workload
+that is declared, by a file or by a custom resource, is a record, which travels in a topic, and no configuration. Helm's
+values are read by Helm, which makes a flyball.yaml of them.
 """
 
 from typing import Annotated
@@ -15,7 +17,7 @@ from flyball_contracts.config.removed import REMOVED
 from flyball_contracts.errors import ConfigError
 
 DOCUMENTS: dict[str, type[msgspec.Struct]] = {"flyball.yaml": Config, "fleet.yaml": FleetConfig}
-MOST_KEYS = 294
+MOST_KEYS = {"flyball.yaml": 179, "fleet.yaml": 107}
 
 
 class Cat(msgspec.Struct, tag_field="kind", tag="cat"):
@@ -42,9 +44,10 @@ def test_how_keys_are_counted() -> None:
     )
 
 
-def test_there_are_few_keys() -> None:
-    counted = {name: len(key_paths(kind)) for name, kind in DOCUMENTS.items()}
-    assert sum(counted.values()) <= MOST_KEYS, f"{sum(counted.values())} keys: {counted}; make one a constant"
+@pytest.mark.parametrize("name", DOCUMENTS)
+def test_there_are_few_keys(name: str) -> None:
+    count = len(key_paths(DOCUMENTS[name]))
+    assert count <= MOST_KEYS[name], f"{name} has {count} keys, {MOST_KEYS[name]} at most; make one a constant"
 
 
 @pytest.mark.parametrize("path", sorted(REMOVED))

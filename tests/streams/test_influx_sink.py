@@ -258,7 +258,7 @@ def test_missing_settings_are_named(kafka: KafkaConfig, monkeypatch: pytest.Monk
     with pytest.raises(ConfigError, match=r"influx\.url is not set"):
         run_influx_sink(kafka, InfluxParameters(token_env=TOKEN), stop=stop)
     monkeypatch.delenv(TOKEN)
-    with pytest.raises(ConfigError, match=f"{TOKEN} .* holds no token"):
+    with pytest.raises(ConfigError, match=f"{TOKEN} holds no token"):
         run_influx_sink(kafka, config("http://127.0.0.1:1"), stop=stop)
 
 

@@ -21,12 +21,25 @@ from flyball_contracts.errors import ConfigError
 class SourceKind(NamedTuple):
     """One kind of source; it is opened anew when one of its ``settings``, keys of ``agent``, changes, and only then.
 
-    ``open`` takes the configuration and the node's name. It may raise :class:`ConfigError`.
+    ``switch`` is its name in ``agent.disabled``. ``opened`` takes the configuration and the node's name. It may raise
+    :class:`ConfigError`.
     """
 
     name: str
     settings: tuple[str, ...]
-    open: Callable[[AgentConfig, str], Collector | Absent]
+    opened: Callable[[AgentConfig, str], Collector | Absent]
+    switch: str = ""
+
+    def open(self, config: AgentConfig, node: str) -> Collector | Absent:
+        """The collector, or why it is absent."""
+        if self.switch in config.disabled:
+            return Absent("switched off", f"take {self.switch} away from agent.disabled")
+        return self.opened(config, node)
+
+    def same(self, old: AgentConfig, new: AgentConfig) -> bool:
+        """Whether the two ask for the same."""
+        switched = (self.switch in old.disabled) != (self.switch in new.disabled)
+        return not switched and all(getattr(old, key) == getattr(new, key) for key in self.settings)
 
 
 class Sources(NamedTuple):
@@ -42,23 +55,21 @@ class Sources(NamedTuple):
 
 
 def _nvml(config: AgentConfig, node: str) -> Collector | Absent:
-    if not config.nvml:
-        return Absent("switched off", "set agent.nvml to true")
     return open_nvml(node, Path(config.root), with_constants(AgentParameters, config).gpu)
 
 
 def _host(config: AgentConfig, node: str) -> Collector | Absent:
     del node
-    return HostCollector(Path(config.root)) if config.host else Absent("switched off", "set agent.host to true")
+    return HostCollector(Path(config.root))
 
 
 def _numa(config: AgentConfig, node: str) -> Collector | Absent:
     del node
-    return NumaCollector(Path(config.root)) if config.host else Absent("switched off", "set agent.host to true")
+    return NumaCollector(Path(config.root))
 
 
 def _kmsg(config: AgentConfig, node: str) -> Collector | Absent:
-    return open_kmsg(node, Path(config.root)) if config.kmsg else Absent("switched off", "set agent.kmsg to true")
+    return open_kmsg(node, Path(config.root))
 
 
 def _workload(config: AgentConfig, node: str) -> Collector | Absent:
@@ -80,20 +91,18 @@ def _cloud(config: AgentConfig, node: str) -> Collector | Absent:
 
 
 def _attribution(config: AgentConfig, node: str) -> Collector | Absent:
-    if not config.attribution.enabled:
-        return Absent("switched off", "set agent.attribution.enabled to true")
     return AttributionCollector(config.attribution, node, Path(config.root))
 
 
 SOURCES = (
-    SourceKind("nvml", ("root", "nvml"), _nvml),
-    SourceKind("kmsg", ("root", "kmsg"), _kmsg),
+    SourceKind("nvml", ("root",), _nvml, "nvml"),
+    SourceKind("kmsg", ("root",), _kmsg, "kmsg"),
     SourceKind("cloud", ("root", "provider"), _cloud),
-    SourceKind("host", ("root", "host"), _host),
-    SourceKind("numa", ("root", "host"), _numa),
+    SourceKind("host", ("root",), _host, "host"),
+    SourceKind("numa", ("root",), _numa, "host"),
     SourceKind("workload", ("root", "workloads", "node"), _workload),
     SourceKind("gateway", ("workloads", "node"), _gateway),
-    SourceKind("attribution", ("root", "attribution", "node"), _attribution),
+    SourceKind("attribution", ("root", "attribution", "node"), _attribution, "attribution"),
 )
 
 
@@ -143,4 +152,4 @@ def connect(sources: Sources) -> None:
 
 def unchanged(old: AgentConfig, new: AgentConfig) -> set[str]:
     """Names of the kinds that a change of the configuration does not touch."""
-    return {kind.name for kind in SOURCES if all(getattr(old, key) == getattr(new, key) for key in kind.settings)}
+    return {kind.name for kind in SOURCES if kind.same(old, new)}

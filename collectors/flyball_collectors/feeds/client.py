@@ -85,9 +85,9 @@ class Client:
         while part := answer.read1(_CHUNK):
             parts += part
             if len(parts) > MOST_BYTES:
-                raise FeedError(f"{self.where(path)}: longer than {MOST_BYTES} bytes; check base_url", lasting=True)
+                raise FeedError(f"{self.where(path)}: longer than {MOST_BYTES} bytes; it is no curve", lasting=True)
             if self._monotonic() > ends_s:
-                raise FeedError(f"{self.where(path)}: not whole after {self._timeout_s:g} s; see feeds.timeout_s")
+                raise FeedError(f"{self.where(path)}: not whole after {self._timeout_s:g} s; it is asked again")
         return bytes(parts)
 
     def _pool(self) -> urllib3.PoolManager:
@@ -111,7 +111,7 @@ class Client:
         if isinstance(error, NewConnectionError):
             return "no connection; check base_url, DNS and the firewall"
         if isinstance(error, (TimedOut, TimeoutError)):
-            return f"no answer within {self._timeout_s:g} s; see feeds.timeout_s"
+            return f"no answer within {self._timeout_s:g} s; it is asked again"
         return f"the answer broke off ({type(error).__name__}); it is asked for again"
 
 

@@ -29,6 +29,5 @@ class AttributionConfig(Section, frozen=True, kw_only=True):
     fits names a workload.
     """
 
-    enabled: bool = True
     without_devices: bool = False
     rules: tuple[NamingRule, ...] = ()

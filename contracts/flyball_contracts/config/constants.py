@@ -23,7 +23,8 @@ def with_constants(kind: type[T], section: msgspec.Struct) -> T:
 
 def _extended(kind: Any, value: Any) -> Any:
     if typing.get_origin(kind) is tuple and isinstance(value, tuple):
-        item = typing.get_args(kind)[0]
-        return tuple(_extended(item, one) for one in value)
-    is_section = isinstance(kind, type) and issubclass(kind, msgspec.Struct) and isinstance(value, msgspec.Struct)
-    return with_constants(kind, value) if is_section else value
+        items: Any = typing.cast("Any", value)
+        return tuple(_extended(typing.get_args(kind)[0], one) for one in items)
+    if isinstance(value, msgspec.Struct) and msgspec.inspect.is_struct_type(kind):
+        return with_constants(kind, value)
+    return value

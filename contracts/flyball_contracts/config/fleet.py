@@ -112,10 +112,7 @@ class Service(FleetWorkload, frozen=True, kw_only=True):
 
 
 class Notebooks(FleetWorkload, frozen=True, kw_only=True):
-    """Notebooks: each runs cells ``active_share`` of the time and idles in between."""
-
-    active_share: Ratio = 0.12
-    active_s: Positive = 20.0
+    """Notebooks: each runs cells an eighth of the time and idles in between."""
 
 
 class Batch(FleetWorkload, frozen=True, kw_only=True):
@@ -164,19 +161,15 @@ class FleetConfig(Section, frozen=True, kw_only=True):
 
     An operation that finds no room is given up after ``room_wait_s``. A replica on a dead GPU is started elsewhere
     after ``pod_timeout_s``, and a gang that waits for one goes on without it, from its last checkpoint, after
-    ``collective_timeout_s``. ``hpa_utilization`` is what the horizontal pod autoscaler of the baseline aims at.
+    ``collective_timeout_s``.
     """
 
     cell: Name = "fleet"
     seed: Annotated[int, msgspec.Meta(ge=0, le=2**63 - 1)] = 1
     tick_s: Positive = 1.0
-    signal_step_s: Positive = 900.0
-    signal_horizon_s: Positive = 129_600.0
-    signal_every_s: Positive = 3_600.0
     room_wait_s: Positive = 300.0
     pod_timeout_s: Positive = 300.0
     collective_timeout_s: Positive = 600.0
-    hpa_utilization: Annotated[float, msgspec.Meta(gt=0, le=1)] = 0.7
     zones: tuple[GridZone, ...] = (
         GridZone(
             name="US-CAL-CISO", hour_at_start=10.0, carbon_g_per_kwh=250.0, price_usd_per_kwh=0.11, solar_share=0.6

@@ -31,6 +31,8 @@ REMOVED = {
     **_of("agent", "queue_bytes inventory_period_s gpu"),
     **_of("agent", "spool_dir", "the spool is in agent.state_dir; set that"),
     **_of("agent", "gateways", GATEWAYS),
+    **_of("agent", "host nvml kmsg", "it runs; switch it off in agent.disabled"),
+    **_of("agent.attribution", "enabled", "it runs; switch it off by agent.disabled: [attribution]"),
     **_of("agent", "cloud", "set agent.provider to aws, gcp or azure; of another name nothing is asked"),
     **_of("agent.export", "otlp_period_s otlp_queue otlp_timeout_s"),
     **_of("agent.attribution", "usage_period_s"),
@@ -64,6 +66,11 @@ REMOVED = {
     **_of("actuator.platforms", "context", CONTEXT),
     **_of("controller", "context", CONTEXT),
     **_of("actuator.platforms.scaler", "key", "put it beside the certificate, in a file that ends in .key"),
+    **dict.fromkeys(
+        ("signal_step_s", "signal_horizon_s", "signal_every_s"), "curves are quarter hours, 36 h ahead, hourly"
+    ),
+    "hpa_utilization": "the baseline's autoscaler aims at 0.7; leave it out",
+    **_of("notebooks", "active_share active_s", "a notebook is busy an eighth of the time; leave it out"),
 }
 
 

@@ -60,8 +60,9 @@ class AgentConfig(Section, frozen=True):
     An empty ``region``, ``instance_type`` or ``capacity_type`` is what the cloud's metadata says. They are asked for
     where ``provider`` is aws, gcp or azure, or is empty and the firmware's names (DMI) are of one of these.
 
-    ``root`` is where ``/proc`` and ``/sys`` are looked for, for agents in containers. What Kafka does not take
-    waits on disk, in at most ``spool_bytes`` of files in ``state_dir``; 0: in memory only.
+    Collectors that are ``disabled`` do not run. ``root`` is where ``/proc`` and ``/sys`` are looked for, for agents in
+    containers. What Kafka does not take waits on disk, in at most ``spool_bytes`` of files in ``state_dir``; 0: in
+    memory only.
     """
 
     node: str = ""
@@ -73,9 +74,7 @@ class AgentConfig(Section, frozen=True):
     capacity_type: Literal["", "owned", "reserved", "on_demand", "spot"] = ""
     price_usd_per_hour: NotNegative | None = None
     period_s: Period = 1.0
-    host: bool = True
-    nvml: bool = True
-    kmsg: bool = True
+    disabled: tuple[Literal["host", "nvml", "kmsg", "attribution"], ...] = ()
     root: str = "/"
     state_dir: str = ""
     spool_bytes: Annotated[int, msgspec.Meta(ge=0)] = 64 * 1024 * 1024

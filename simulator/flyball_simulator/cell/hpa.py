@@ -12,6 +12,8 @@ from flyball_simulator.cell.plant import Plant
 
 SYNC_S, TOLERANCE, STABILISE_S = 15.0, 0.1, 300.0
 UP_RATIO, UP_PODS = 2, 4
+TARGET = 0.7
+"""Utilization that the autoscaler aims at, as most guides advise."""
 
 
 class PodAutoscaler:
@@ -52,8 +54,7 @@ class Autoscalers:
 
     def __init__(self, plant: Plant) -> None:
         self._plant = plant
-        target = plant.config.hpa_utilization
-        self._each = [PodAutoscaler(s.min_replicas, s.max_replicas, target) for s in plant.config.services]
+        self._each = [PodAutoscaler(s.min_replicas, s.max_replicas, TARGET) for s in plant.config.services]
         self._served_s = [0.0] * len(self._each)
         self._seen_s = 0.0
 

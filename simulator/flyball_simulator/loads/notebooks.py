@@ -9,6 +9,9 @@ from flyball_simulator.hardware.site import Ints
 from flyball_simulator.loads.base import WAITING, Moment, Running
 
 _SPLITMIX = (0x9E3779B97F4A7C15, 0xBF58476D1CE4E5B9, 0x94D049BB133111EB)
+ACTIVE_SHARE = 0.12
+"""Notebooks run cells so much of the time, in windows of :data:`ACTIVE_S`, and idle in between."""
+ACTIVE_S = 20.0
 
 
 class NotebookLoad:
@@ -16,16 +19,13 @@ class NotebookLoad:
 
     def __init__(self, first: int, configs: tuple[Notebooks, ...]) -> None:
         self.first, self.count = first, len(configs)
-        self._share = np.array([c.active_share for c in configs])
-        self._active_s = np.array([c.active_s for c in configs])
 
     def step(self, moment: Moment, random: Generator, running: Running, rows: Ints) -> None:
         """A replica is active in a whole window of time or not at all, as its own hash says."""
-        of = running.workload[rows] - self.first
-        window = np.floor(moment.t_s / self._active_s)[of].astype(np.uint64)
+        window = np.full(len(rows), np.floor(moment.t_s / ACTIVE_S)).astype(np.uint64)
         luck = _uniform(moment.seed, running.workload[rows], running.number[rows], window)
-        active = running.ready[rows] & (luck < self._share[of])
-        use = np.where(active, 0.55 + 0.4 * (luck / self._share[of].clip(1e-9)), 0.0)
+        active = running.ready[rows] & (luck < ACTIVE_SHARE)
+        use = np.where(active, 0.55 + 0.4 * (luck / ACTIVE_SHARE), 0.0)
         running.use[rows] = np.where(running.ready[rows], use, WAITING)
         running.work[rows] = 0.6 * use
 

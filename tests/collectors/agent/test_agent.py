@@ -54,7 +54,7 @@ class FakeGpus:
 
 
 def config(tmp_path: Path, bootstrap: str, **client: str) -> Config:
-    agent = AgentConfig(node="n1", cell="host", state_dir=str(tmp_path / "state"), nvml=False, spool_bytes=0)
+    agent = AgentConfig(node="n1", cell="host", state_dir=str(tmp_path / "state"), spool_bytes=0, disabled=("nvml",))
     return Config(kafka=KafkaConfig(bootstrap=bootstrap, client=client), agent=agent)
 
 
@@ -127,7 +127,7 @@ def test_a_collector_that_fails_leaves_a_gap_in_nothing_else(
 def test_without_a_broker_it_goes_on_and_counts_every_drop(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     stop = threading.Event()
     limits = {"queue.buffering.max.messages": "10", "delivery.timeout.ms": "1000", "linger.ms": "0"}
-    agent = AgentConfig(node="n1", state_dir=str(tmp_path / "state"), nvml=False, period_s=0.02, spool_bytes=0)
+    agent = AgentConfig(node="n1", state_dir=str(tmp_path / "state"), period_s=0.02, spool_bytes=0, disabled=("nvml",))
     slow = Config(kafka=KafkaConfig(NOWHERE, client=limits), agent=agent)
     with caplog.at_level(logging.WARNING):
         report = run_agent(slow, stop=stop, max_ticks=100)

@@ -1,6 +1,7 @@
 """What the node can and cannot measure, and why."""
 
 from pathlib import Path
+from typing import Literal
 
 import pytest
 from tests.nvml_stub.stub import GPU_IS_LOST, NOT_SUPPORTED, NvmlStub
@@ -12,8 +13,8 @@ from flyball_collectors.parameters import AgentParameters, ExportParameters, Wor
 from flyball_contracts.config import Config
 
 
-def findings(root: Path | str = "/", *, host: bool = True, nvml: bool = True) -> dict[str, Finding]:
-    config = Config(agent=AgentParameters(root=str(root), host=host, nvml=nvml))
+def findings(root: Path | str = "/", *disabled: Literal["host", "nvml"]) -> dict[str, Finding]:
+    config = Config(agent=AgentParameters(root=str(root), disabled=disabled))
     found = explain(config, wait=lambda seconds: None)
     assert len({finding.name for finding in found}) == len(found)
     assert all(finding.remedy for finding in found if not finding.ok)
@@ -21,15 +22,15 @@ def findings(root: Path | str = "/", *, host: bool = True, nvml: bool = True) ->
 
 
 def test_this_machine_has_the_basics() -> None:
-    found = findings(nvml=False)
+    found = findings("/", "nvml")
     assert found["host.cpu"].ok
     assert found["host.memory"].ok
-    assert found["nvml"] == Finding("nvml", False, "switched off", "set agent.nvml to true")
+    assert found["nvml"] == Finding("nvml", False, "switched off", "take nvml away from agent.disabled")
 
 
 def test_a_kernel_without_pressure_is_told_what_to_do(tmp_path: Path) -> None:
     (tmp_path / "proc").mkdir()
-    found = findings(tmp_path, nvml=False)
+    found = findings(tmp_path, "nvml")
     assert not found["host.psi"].ok
     assert "psi=1" in found["host.psi"].remedy
     assert not found["host.cpu"].ok
@@ -59,7 +60,7 @@ def test_gpus_that_lack_the_same_are_told_of_together(nvml_stub: NvmlStub) -> No
     nvml_stub.set_result("fan", NOT_SUPPORTED, gpu=2)
     for index in range(4):
         nvml_stub.gpu(index).gpm = 0
-    found = findings(host=False)
+    found = findings("/", "host")
     assert found["nvml"].detail == "4 GPUs, driver 580.1-stub"
     assert "hw.fan.speed_ratio" not in found["nvml.gpu.0-1"].detail
     assert "hw.fan.speed_ratio" in found["nvml.gpu.2"].detail
@@ -70,7 +71,7 @@ def test_gpus_that_lack_the_same_are_told_of_together(nvml_stub: NvmlStub) -> No
 def test_gpus_that_do_not_answer_are_told(nvml_stub: NvmlStub) -> None:
     nvml_stub.set_gpus(2)
     nvml_stub.gpu(1).lost = GPU_IS_LOST
-    found = findings(host=False)
+    found = findings("/", "host")
     assert not found["nvml.gpu"].ok
     assert "GPU 1" in found["nvml.gpu"].detail
 
@@ -86,7 +87,7 @@ def test_every_source_is_told_of(tmp_path: Path) -> None:
 
 def test_outputs_are_told_of_with_what_they_need(monkeypatch: pytest.MonkeyPatch) -> None:
     export = ExportParameters(metrics_listen="127.0.0.1:9400", otlp_endpoint="http://127.0.0.1:4318/v1/metrics")
-    config = Config(agent=AgentParameters(nvml=False, kmsg=False, export=export))
+    config = Config(agent=AgentParameters(export=export, disabled=("nvml", "kmsg")))
     for present in (True, False):
         monkeypatch.setattr(doctor, "installed", {"prometheus_client": present, "opentelemetry.proto": present}.get)
         found = {one.name: one for one in explain(config, wait=lambda seconds: None)}

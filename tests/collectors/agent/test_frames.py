@@ -47,7 +47,9 @@ class Paced:
 
 
 def run(bootstrap: str, folder: Path, collector: Paced, ticks: int, queue_bytes: int = 1 << 24) -> AgentReport:
-    agent = AgentParameters(node="n1", state_dir=str(folder / "state"), nvml=False, host=False, queue_bytes=queue_bytes)
+    agent = AgentParameters(
+        node="n1", state_dir=str(folder / "state"), queue_bytes=queue_bytes, disabled=("host", "nvml")
+    )
     fake_time = FakeTime()
     return run_agent(
         Config(kafka=KafkaConfig(bootstrap=bootstrap, client={"linger.ms": "0"}), agent=agent),

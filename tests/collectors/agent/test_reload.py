@@ -23,11 +23,10 @@ AGENT = """
 kafka: {{bootstrap: "{bootstrap}"}}
 agent:
   node: n1
-  nvml: false
+  disabled: [nvml, kmsg]
   state_dir: {folder}/state
   spool_bytes: 0
-  cloud: {{provider: none}}
-  kmsg: false
+  provider: none
 """
 
 
@@ -119,15 +118,15 @@ def test_the_sequence_goes_on_over_a_reload_and_over_a_refused_one(
     assert "did you mean 'period_s'?" in received.events[2].message
     told = [record.getMessage() for record in caplog.records if "configuration" in record.getMessage()]
     assert len(told) == 2
-    assert "flyball.yaml:12" in told[1]
+    assert "flyball.yaml:11" in told[1]
 
 
 def test_what_cannot_change_at_run_time_is_said_and_stays(embedded_broker: StartBroker, tmp_path: Path) -> None:
     run = Run(tmp_path, embedded_broker(TOPICS).bootstrap)
     moved = run.text.replace("node: n1", "node: n2").replace("kafka: {", "kafka: {client: {linger.ms: '7'}, ")
-    report, received = run.go(8, {2: lambda: write(run.path, f"{moved}  host: false\n")})
+    report, received = run.go(8, {2: lambda: write(run.path, moved.replace("[nvml, kmsg]", "[nvml, kmsg, host]"))})
     (event,) = [event for event in received.events if event.kind == "config_reloaded"]
-    assert event.message == "changed: agent.host, kafka.client; after a restart only: agent.node"
+    assert event.message == "changed: agent.disabled, kafka.client; after a restart only: agent.node"
     assert {frame.node for frame in received.frames} == {"n1"}
     assert [frame.seq for frame in received.frames] == list(range(report.frames))
     assert received.frames[-1].time_ns < event.time_ns + S
@@ -172,7 +171,7 @@ def test_only_what_changed_is_opened_anew() -> None:
     assert {"nvml", "host"} <= set(before)
     setup.change(Config(agent=AgentConfig(zone="DE")))
     assert {one.name: one for one in setup.collectors} == before
-    assert setup.change(Config(agent=AgentConfig(nvml=False))) == "changed: agent.zone, agent.nvml"
+    assert setup.change(Config(agent=AgentConfig(disabled=("nvml",)))) == "changed: agent.zone, agent.disabled"
     after = {one.name: one for one in setup.collectors}
     assert "nvml" not in after
     assert after["host"] is before["host"]
@@ -184,13 +183,13 @@ def test_only_what_changed_is_opened_anew() -> None:
 
 @pytest.mark.usefixtures("nvml_stub")
 def test_an_output_that_cannot_be_refuses_the_whole() -> None:
-    setup = Setup(Config(agent=AgentConfig(nvml=False)), "n1")
+    setup = Setup(Config(agent=AgentConfig(disabled=("nvml",))), "n1")
     before, running = setup.collectors, threads()
-    bad = Config(agent=AgentConfig(nvml=True, export=ExportConfig(metrics_listen="192.0.2.1:9400")))
+    bad = Config(agent=AgentConfig(export=ExportConfig(metrics_listen="192.0.2.1:9400")))
     with pytest.raises(ConfigError, match="metrics_listen"):
         setup.change(bad)
     assert setup.collectors is before
-    assert not setup.config.agent.nvml
+    assert setup.config.agent.disabled == ("nvml",)
     assert_threads(running)  # what was opened for it is closed again
     setup.close()
 

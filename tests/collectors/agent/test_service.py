@@ -109,9 +109,8 @@ agent:
   node: n1
   period_s: 0.1
   state_dir: {tmp_path}/state
-  nvml: false
-  kmsg: false
-  cloud: {{provider: none}}
+  disabled: [nvml, kmsg]
+  provider: none
   export: {{metrics_listen: "127.0.0.1:{port}"}}
 """
     path = tmp_path / "flyball.yaml"

@@ -71,9 +71,9 @@ def config(node: Node, bootstrap: str = "127.0.0.1:1") -> Config:
         node="n1",
         root=str(root),
         state_dir=str(root / "state"),
-        kmsg=False,
         inventory_period_s=1000,
         attribution=AttributionParameters(usage_period_s=1, without_devices=True),
+        disabled=("kmsg",),
     )
     return Config(kafka=KafkaConfig(bootstrap), agent=agent)
 
@@ -187,9 +187,9 @@ def test_the_doctor_tells_who_can_be_told_of(node: Node, tmp_path: Path) -> None
     remove(node.tree.root / "var/log/pods")
     assert "pods have no names" in findings(config(node))["attribution"].detail
     (tmp_path / "old/proc").mkdir(parents=True)
-    old = findings(Config(agent=AgentParameters(root=str(tmp_path / "old"), nvml=False, kmsg=False)))
+    old = findings(Config(agent=AgentParameters(root=str(tmp_path / "old"), disabled=("nvml", "kmsg"))))
     assert not old["host.cgroup"].ok
     assert "no control groups are to be seen" in old["host.cgroup"].detail
     (tmp_path / "old/sys/fs/cgroup/memory").mkdir(parents=True)
-    legacy = findings(Config(agent=AgentParameters(root=str(tmp_path / "old"), nvml=False, kmsg=False)))["host.cgroup"]
+    legacy = findings(Config(agent=AgentParameters(root=str(tmp_path / "old"), disabled=("nvml", "kmsg"))))["host.cgroup"]
     assert (legacy.ok, legacy.detail.endswith("of version 1, which tell no pressure")) == (True, True)

@@ -355,7 +355,7 @@ def test_the_doctor_says_what_the_cloud_says(server: Metadata, tmp_path: Path) -
     (tmp_path / "proc").mkdir()
     set_aws(server)
     cloud = CloudParameters(address=server.url)
-    config = Config(agent=AgentParameters(root=str(tmp_path), host=False, nvml=False, provider="aws", cloud=cloud))
+    config = Config(agent=AgentParameters(root=str(tmp_path), provider="aws", cloud=cloud, disabled=("host", "nvml")))
 
     def finding() -> Finding:
         return next(finding for finding in explain(config, wait=lambda seconds: None) if finding.name == "cloud")

@@ -260,10 +260,10 @@ def test_a_slow_answer_is_given_up(there: Provider) -> None:
     release = threading.Event()
     there.say(as_json(maps([1.0]), pause=lambda: release.wait(0.05)))
     try:
-        with pytest.raises(FeedError, match=r"not whole after 0.2 s; see feeds.timeout_s"):
+        with pytest.raises(FeedError, match=r"not whole after 0.2 s; it is asked again"):
             feed_of("maps", there.url, timeout_s=0.2).fetch(NOW_NS)
         there.say(as_json(maps([1.0]), pause=lambda: release.wait(5)))
-        with pytest.raises(FeedError, match=r"no answer within 0.2 s; see feeds.timeout_s"):
+        with pytest.raises(FeedError, match=r"no answer within 0.2 s; it is asked again"):
             feed_of("maps", there.url, timeout_s=0.2).fetch(NOW_NS)
     finally:
         release.set()

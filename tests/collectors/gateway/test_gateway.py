@@ -240,7 +240,7 @@ def test_the_doctor_says_who_does_not_answer_and_what_is_not_told_of() -> None:
             TargetSettings(replica=name, url=url, server="envoy", workloads=workloads)
             for name, url in (("edge", server.url), ("away", other.url))
         )
-        settings = AgentConfig(host=False, nvml=False, node="n1", workloads=WorkloadsConfig(targets=targets))
+        settings = AgentConfig(node="n1", workloads=WorkloadsConfig(targets=targets), disabled=("host", "nvml"))
 
         def wait(seconds: float) -> None:
             del seconds

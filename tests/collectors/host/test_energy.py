@@ -92,7 +92,7 @@ def test_files_that_make_no_sense_are_unknown(tmp_path: Path, text: str) -> None
 
 
 def finding(root: Path) -> tuple[bool, str, str]:
-    found = explain(Config(agent=AgentConfig(root=str(root), nvml=False)), wait=lambda seconds: None)
+    found = explain(Config(agent=AgentConfig(root=str(root), disabled=("nvml",))), wait=lambda seconds: None)
     (one,) = [f for f in found if f.name == "host.energy"]
     return one.ok, one.detail, one.remedy
 

@@ -387,7 +387,9 @@ def test_the_agent_tells_what_the_kernel_says(
 ) -> None:
     broker = embedded_broker(TOPICS)
     (tmp_path / "proc").mkdir()
-    settings = AgentConfig(node="n1", root=str(tmp_path), host=False, state_dir=str(tmp_path / "s"), period_s=0.05)
+    settings = AgentConfig(
+        node="n1", root=str(tmp_path), state_dir=str(tmp_path / "s"), period_s=0.05, disabled=("host",)
+    )
     config = Config(kafka=KafkaConfig(bootstrap=broker.bootstrap), agent=settings)
     stop = threading.Event()
     agent = threading.Thread(target=run_agent, args=(config,), kwargs={"stop": stop})
@@ -421,7 +423,7 @@ def test_the_agent_tells_what_the_kernel_says(
 
 def test_the_doctor_says_whether_the_log_can_be_read(log: Log, tmp_path: Path) -> None:
     (tmp_path / "proc").mkdir()
-    config = Config(agent=AgentConfig(root=str(tmp_path), host=False, nvml=False))
+    config = Config(agent=AgentConfig(root=str(tmp_path), disabled=("host", "nvml")))
 
     def finding() -> Finding:
         return next(finding for finding in explain(config, wait=lambda seconds: None) if finding.name == "kmsg")

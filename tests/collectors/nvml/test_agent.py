@@ -44,10 +44,9 @@ def test_frames_fit_the_inventory_while_devices_change(
         node="n1",
         root=str(tmp_path),
         state_dir=str(tmp_path / "s"),
-        host=False,
-        kmsg=False,
         inventory_period_s=1e6,
         gpu=GpuParameters(detail_period_s=2, stalled_after_s=0.4),
+        disabled=("host", "kmsg"),
     )
     (tmp_path / "proc").mkdir()
     config = Config(kafka=KafkaConfig(bootstrap=broker.bootstrap), agent=settings)

@@ -62,9 +62,9 @@ class Scene:
             node="n1",
             cell="host",
             state_dir=str(folder / "state"),
-            nvml=False,
             inventory_period_s=1e6,
             spool_bytes=spool_bytes,
+            disabled=("nvml",),
         )
         self.bootstrap = broker.bootstrap if broker else NOWHERE
         self.config = Config(kafka=KafkaConfig(bootstrap=self.bootstrap, client=dict(QUICK)), agent=agent)

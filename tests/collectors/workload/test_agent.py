@@ -76,7 +76,7 @@ def test_the_doctor_says_who_does_not_answer(tmp_path: Path) -> None:
         )
         logs = (LogSettings(workload="ft", replica="0", path=str(tmp_path / "none"), pattern="(?P<step>1)"),)
         workloads = WorkloadsParameters(period_s=0.05, targets=targets, logs=logs)
-        settings = AgentParameters(host=False, nvml=False, node="n1", workloads=workloads)
+        settings = AgentParameters(node="n1", workloads=workloads, disabled=("host", "nvml"))
 
         def wait(seconds: float) -> None:
             del seconds
@@ -214,7 +214,9 @@ class Busy:
 def agent(bootstrap: str, state_dir: Path, workloads: WorkloadsParameters) -> Generator[Listener]:
     """An agent that runs, and what it is heard to say."""
     stop = threading.Event()
-    settings = AgentParameters(node="n1", state_dir=str(state_dir), nvml=False, host=False, period_s=0.1, spool_bytes=0)
+    settings = AgentParameters(
+        node="n1", state_dir=str(state_dir), period_s=0.1, spool_bytes=0, disabled=("host", "nvml")
+    )
     config = Config(kafka=KafkaConfig(bootstrap=bootstrap), agent=settings)
     collectors = [Known(), WorkloadCollector(workloads, "n1")]
     runs = threading.Thread(target=run_agent, args=(config,), kwargs={"stop": stop, "collectors": collectors})

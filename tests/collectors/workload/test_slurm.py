@@ -179,8 +179,8 @@ def test_the_doctor_says_what_a_node_with_slurm_lacks(tree: CgroupTree, tmp_path
     agent = AgentParameters(
         root=str(tree.root),
         state_dir=str(tmp_path / "s"),
-        nvml=False,
         workloads=WorkloadsParameters(discover=("slurm",) if enabled else (), slurm=FAST),
+        disabled=("nvml",),
     )
     (finding,) = [one for one in explain(Config(agent=agent)) if one.name == "workload.slurm"]
     assert not finding.ok

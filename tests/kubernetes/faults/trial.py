@@ -277,7 +277,7 @@ def _written(cluster: Cluster) -> tuple[Counter[str], set[str]]:
 
 
 def _config(cluster: Cluster, bootstrap: str, folder: Path, name: str) -> dict[str, Any]:
-    many = {"actions": 1_000_000, "window_s": 1.0}
+    many = {"actions": 1_000_000}
     return {
         "kafka": {"bootstrap": bootstrap},
         "actuator": {
@@ -288,7 +288,7 @@ def _config(cluster: Cluster, bootstrap: str, folder: Path, name: str) -> dict[s
             "ledger": str(folder / f"{name}.ledger"),
             "per_target": many,
             "per_cell": many,
-            "blast_radius": {"window_s": 1.0, "share": 1.0, "replicas": 100_000, "most": 100_000},
+            "blast_radius": {"share": 1.0, "replicas": 100_000, "most": 100_000},
             "platforms": [
                 {
                     "cells": ["*"],

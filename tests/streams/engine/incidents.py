@@ -3,9 +3,8 @@
 from typing import Any
 
 import msgspec
-from tests.streams.engine.scene import CELL, CONFIG, FIRST, PERIOD_NS, START_NS, inventory, spec, tick
+from tests.streams.engine.scene import CELL, FIRST, PERIOD_NS, START_NS, inventory, spec, tick
 
-from flyball_contracts.config import WorkerConfig
 from flyball_contracts.records import (
     Allocation,
     Cause,

@@ -11,7 +11,7 @@ _LOG = logging.getLogger(__name__)
 
 
 def spool_folder(config: AgentConfig, node: str) -> Path:
-    """Folder of this node's spool: ``spool_dir``, else one in the state folder."""
+    """Folder of this node's spool, in the state folder."""
     return state_folder(config) / f"spool-{file_name(node)}"
 
 

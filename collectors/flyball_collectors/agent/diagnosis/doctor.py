@@ -63,7 +63,7 @@ def explain(config: Config, *, wait: Callable[[float], object] = time.sleep) -> 
     except ConfigError as error:
         return [Finding("agent.root", False, str(error), "mount the host's /proc and /sys and set agent.root")]
     findings = [_state(agent), _spool(agent), *_exports(agent)]
-    if agent.host:
+    if "host" not in agent.disabled:
         findings += _host(Path(agent.root))
     for name, absent in sources.absent.items():
         findings.append(Finding(name, False, absent.reason, absent.remedy))

@@ -18,8 +18,8 @@ app.kubernetes.io/managed-by: {{ .root.Release.Service }}
 {{- define "flyball.config" -}}
 {{- $values := .Values -}}
 {{- $door := ternary "0.0.0.0" "127.0.0.1" $values.agent.metrics.open -}}
-{{- $agent := dict "cell" $values.cell "root" "/host" "state_dir" "/var/lib/flyball" "kmsg" false
-    "workloads" (dict "kubernetes" (dict "enabled" true))
+{{- $agent := dict "cell" $values.cell "root" "/host" "state_dir" "/var/lib/flyball" "disabled" (list "kmsg")
+    "workloads" (dict "discover" (list "kubernetes"))
     "export" (dict "metrics_listen" (printf "%s:%v" $door $values.agent.metrics.port)) -}}
 {{- $actuator := dict "mode" $values.actuator.mode "kill_switch" "/var/lib/flyball/stop" "ledger" "/var/lib/flyball/ledger" -}}
 {{- with $values.actuator.allow }}{{ $_ := set $actuator "allow" . }}{{ end -}}

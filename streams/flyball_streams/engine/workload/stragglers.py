@@ -1,6 +1,5 @@
 """Stragglers of gangs that span node lanes: their members are compared where all lanes' clocks come together.
 
-
 Peers are those of one GPU model: a gang on two models is two groups. The rule is that of the node lane, which judges
 the gangs that it sees whole: ``FAR_Z`` robust deviations below the median in ``SLOW_TICKS`` of the last ``OF_TICKS``.
 """
