@@ -61,7 +61,7 @@ def test_the_failing_and_the_straggling_gpu_are_found_and_nothing_else(seed: int
     )
     site = Fleet(sick, START_NS)
     held = {a.replica: (i.node, i.devices[a.devices[0]].id) for i in site.nodes for a in i.allocations}
-    moves = watch(sick, 60).of(Migrate)
+    moves = watch(sick, 100).of(Migrate)  # the second one waits for its minute
     assert {(m.replica, m.from_node, m.from_device) for m in moves} == {
         (name, *held[name]) for name in ("train-1", "train-3")
     }
