@@ -59,7 +59,7 @@ from flyball_contracts.config import (
 from flyball_contracts.errors import TransportError
 from flyball_contracts.frame import decode_frame
 from flyball_contracts.kafka import consumer_settings
-from flyball_contracts.topics import TELEMETRY
+from flyball_contracts.topics import DECISIONS, TELEMETRY
 from flyball_streams.broker import EmbeddedBroker
 from flyball_streams.broker.server import LOOPBACK, free_ports
 
@@ -134,12 +134,19 @@ class Relay:
 
 
 class Ticks:
-    """When the last frame of each tick was written, by the broker's clock."""
+    """When the last frame of each tick was written, and each decision, by the broker's clock."""
 
     def __init__(self, bootstrap: str) -> None:
         self.last_s: dict[int, float] = {}
+        self.decided_s: dict[str, float] = {}
         self._consumer = Consumer(consumer_settings(bootstrap, group="bench-ticks", client_id="bench"))
-        self._consumer.assign([TopicPartition(TELEMETRY.name, p, 0) for p in range(PARTITIONS[TELEMETRY.name])])
+        self._consumer.assign(
+            [
+                TopicPartition(topic.name, p, 0)
+                for topic in (TELEMETRY, DECISIONS)
+                for p in range(PARTITIONS[topic.name])
+            ]
+        )
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run)
 
@@ -155,7 +162,10 @@ class Ticks:
     def _run(self) -> None:
         while not self._stop.is_set():
             for message in self._consumer.consume(1000, 0.5):
-                if message.error() is None:
+                if message.error() is None and message.topic() == DECISIONS.name:
+                    id_ = json.loads(message.value() or b"{}").get("id", "")
+                    self.decided_s.setdefault(id_, message.timestamp()[1] / 1e3)
+                elif message.error() is None:
                     frame = decode_frame(message.value() or b"")
                     end_ns = (frame.time_ns // TICK_NS + 1) * TICK_NS
                     at_s = message.timestamp()[1] / 1e3
@@ -264,6 +274,8 @@ def _run(binaries: Path, folder: Path, nodes: int, measured_s: float) -> dict[st
         claimed_s = {o.decision: o.time_ns / 1e9 for o in found if o.status == "accepted"}
         latencies = np.array([at_s - made_s[id_] for id_, at_s in writes.items() if id_ in made_s] or [np.nan])
         claims = np.array([claimed_s[id_] - made_s[id_] for id_ in writes if id_ in made_s] or [np.nan])
+        decided = [ticks.decided_s[id_] - made_s[id_] for id_ in writes if id_ in made_s and id_ in ticks.decided_s]
+        console.print("seconds from tick to decision:", ", ".join(f"{one:.2f}" for one in decided), highlight=False)
         console.print("seconds from tick to claim:", ", ".join(f"{one:.2f}" for one in claims), highlight=False)
         console.print("seconds from tick to write:", ", ".join(f"{one:.2f}" for one in latencies), highlight=False)
         figures: dict[str, float] = {
@@ -273,6 +285,8 @@ def _run(binaries: Path, folder: Path, nodes: int, measured_s: float) -> dict[st
             "decisions": len({o.decision for o in found}),
             "done": sum(o.status == "done" for o in said.values()),
             "writes": len(writes),
+            "tick_to_decision_s_p50": float(np.percentile(decided or [np.nan], 50)),
+            "tick_to_decision_s_most": max(decided, default=np.nan),
             "tick_to_claim_s_p50": float(np.percentile(claims, 50)),
             "tick_to_claim_s_most": float(claims.max()),
             "tick_to_write_s_p50": float(np.percentile(latencies, 50)),
@@ -307,7 +321,7 @@ def _fill(plane: ControlPlane, cluster: Cluster, nodes: int, replicas: int) -> f
 
     def ready() -> bool:
         found = plane.get(cluster.deployments())["items"]
-        return sum(one.get("status", {}).get("readyReplicas", 0) for one in found) == replicas * len(names)
+        return bool(sum(one.get("status", {}).get("readyReplicas", 0) for one in found) == replicas * len(names))
 
     wait_until(ready, "all pods serve", DEADLINE_S)
     return time.monotonic() - started_s
