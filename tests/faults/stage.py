@@ -60,6 +60,11 @@ class Service:
                 stdin=subprocess.DEVNULL, stdout=out, stderr=subprocess.STDOUT, env=environment,
             )  # fmt: skip
 
+    @property
+    def pid(self) -> int | None:
+        """The process's id while it runs."""
+        return None if self._process is None else self._process.pid
+
     def kill(self) -> None:
         """End it as a crash would."""
         if self._process is not None:

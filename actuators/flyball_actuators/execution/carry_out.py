@@ -46,6 +46,8 @@ FIRST_WAIT_S = 0.25
 LONGEST_WAIT_S = 10.0
 GIVE_UP_S = 300.0
 CALLS_AT_ONCE = 8
+POLL_SHARE = 0.05
+"""An operation that takes long is looked at less often: after this share of the time that it has taken so far."""
 MOST_CONFLICTS = 3
 
 
@@ -262,7 +264,10 @@ class Carrier:
             return
         if isinstance(progress, Running) and not task.overtaken:
             assert isinstance(task.served, Served)
-            task.due_s, task.step = self._monotonic() + task.served.poll_s, "running"
+            now_s = self._monotonic()
+            task.polled_s = now_s if task.polled_s is None else task.polled_s
+            rests_s = max(task.served.poll_s, min(POLL_SHARE * (now_s - task.polled_s), LONGEST_WAIT_S))
+            task.due_s, task.step = now_s + rests_s, "running"
         else:
             shown = None if isinstance(progress, Running) else progress.observed
             effect = None if shown is None else self._effect(task, shown)

@@ -33,7 +33,8 @@ class Task:
     ``look`` means that somebody may have submitted it already: the platform is observed before anything is done.
     ``assumed`` are the replicas from which those started that it overtook before they were submitted, and
     ``grant`` is what the limits count of it. The first ``skip`` claims of the log are of actuators that are gone;
-    ``claim`` is the offset of our own. One that is ``dropped`` is another actuator's now.
+    ``claim`` is the offset of our own. ``polled_s`` is when the platform was first seen to be still at it. One that is
+    ``dropped`` is another actuator's now.
     """
 
     decision: AnyDecision
@@ -49,6 +50,7 @@ class Task:
     skip: int = 0
     claim: int | None = None
     due_s: float = 0.0
+    polled_s: float | None = None
     failing_s: float | None = None
     problem: str = ""
     conflicts: int = 0

@@ -260,3 +260,27 @@ def test_a_call_that_waited_for_its_thread_is_not_made_once_the_decision_is_anot
             process.kill()
     assert [effect.decision for effect in site.account.effects] == ["d2"]
     assert site.broken() == []
+
+
+def test_an_operation_that_takes_long_is_looked_at_less_often(tmp_path: Path) -> None:
+    site = Site(tmp_path, CONFIG, [spec("w0")], allowed=("w0",), actuators=("a",), chance=random.Random(1))
+    process = site.processes[0]
+    with still_time(site):
+        process.start()
+        for _ in range(4):
+            process.step()
+        site.account.faults["slow"] = 100_000
+        site.send(scale(workload="w0", time_ns=site.now_ns))
+        polls: list[int] = []
+        for _ in range(2):
+            before = site.account.faults["slow"]
+            for _ in range(2_000):
+                process.step()
+                site.time.now_s += 0.1
+            polls.append(before - site.account.faults["slow"])
+        site.account.faults["slow"] = 0
+        site.settle()
+        process.kill()
+    assert 50 < polls[0] < 250, "from every tenth of a second on"
+    assert 15 < polls[1] < 30, "to every ten seconds"
+    assert site.broken() == []
