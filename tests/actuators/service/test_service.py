@@ -22,6 +22,7 @@ from tests.actuators.loop import (
     wait_for,
 )
 from tests.actuators.platform_server import platform_server
+from tests.actuators.rows import witnessed
 from tests.actuators.samples import NOW, S, inventory, migrate, preempt, scale, spec
 
 from flyball_actuators.ledger import Ledger
@@ -66,6 +67,7 @@ def test_each_decision_is_planned_on_the_real_state_and_committed(bootstrap: str
     assert actuator.report.statuses == {"planned": 3, "refused": 1}
     assert actuator.report.refusals == {"invalid": 1}
     assert actuator.report.delivered == 4
+    assert witnessed(bootstrap, "inventory").planned == 3
 
 
 def test_done_is_when_the_platform_shows_the_effect(bootstrap: str, unique: Unique, tmp_path: Path) -> None:
@@ -413,6 +415,7 @@ def test_the_simulated_fleet_obeys(bootstrap: str, unique: Unique, tmp_path: Pat
     assert done.effect.gpus == -1.0
     (operation,) = platform.operations()
     assert (operation.effects, operation.submissions) == (1, 1)
+    assert witnessed(bootstrap, "simulated").verbs == {"Scale": (1, 1)}
 
 
 def test_a_refusal_that_nobody_heard_is_void_once_another_has_claimed_the_decision(

@@ -157,8 +157,13 @@ def test_who_has_no_decision_is_let_in(queues: Queues) -> None:
         queues.cluster.until(lambda: queues.is_true("late", "Admitted"), "its time is over")
         decision = start(pods=1, workload="late", zone="b")
         queues.cluster.ready(queues.cluster.jobs("late"), 1)
-        answer = submitted(platform, decision)
-        rejected(answer, "conflict", "runs; preempt it first")
+        before = {one["metadata"]["uid"] for one in queues.cluster.pods()}
+        moved = carried_out(platform, msgspec.structs.replace(decision, replicas_before=1))
+        assert isinstance(moved, Done), moved  # it is stopped, queued again, and admitted there
+        assert zones(queues, "late") == {"b"}
+        again = carried_out(platform, msgspec.structs.replace(decision, id="again", replicas_before=1))
+        assert isinstance(again, Done), again  # it is there already
+        assert len({one["metadata"]["uid"] for one in queues.cluster.pods()} - before) == 1
 
 
 def test_what_kueue_cannot_do_is_refused_and_says_why(queues: Queues) -> None:
@@ -192,15 +197,18 @@ def test_from_a_decision_on_the_topic_to_a_verified_outcome(
         allow=("train",), kill_switch=str(tmp_path / "stop"),
     )  # fmt: skip
     decision = start("begin", zone="b")
+    stop = preempt("end", workload="train", before=4, after=0, time_ns=decision.time_ns + 1)
     with running(config, clock=time.time_ns):
         publish(bootstrap, spec("train"), decision)
         wait_until(lambda: any(o.final for o in outcomes(bootstrap)), "the last word", DEADLINE_S)
-    last = next(o for o in outcomes(bootstrap) if o.final)
-    assert (last.status, last.driver) == ("done", "kueue"), last
+        publish(bootstrap, stop)
+        wait_until(lambda: sum(o.final for o in outcomes(bootstrap)) == 2, "both last words", DEADLINE_S)
+    last, end = (o for o in outcomes(bootstrap) if o.final)
+    assert (last.status, last.driver, end.status) == ("done", "kueue", "done"), (last, end)
     assert last.observed is not None
     assert (last.observed.ready, last.observed.mix) == (4, decision.mix)
     row = witnessed(bootstrap, "kueue")
-    assert (row.verbs, row.gang) == ({"Scale": (1, 1)}, (1, 1))
+    assert (row.verbs, row.gang) == ({"Preempt": (1, 1), "Scale": (1, 1)}, (2, 2))
 
 
 def test_the_rights_that_are_shipped_are_the_calls_that_are_made(queues: Queues) -> None:

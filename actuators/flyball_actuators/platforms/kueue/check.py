@@ -15,25 +15,34 @@ def admit(
     api: Api, entry: Entry, name: str, found: Check, message: str, place: dict[str, str], by: str
 ) -> Rejected | bool:
     """Say Ready, with the labels of the nodes for each pod set; ``False`` where the entry has changed meanwhile."""
-    state: dict[str, Any] = {
-        "name": name,
-        "state": "Ready",
-        "lastTransitionTime": f"{datetime.now(UTC):%Y-%m-%dT%H:%M:%SZ}",
-        "message": message[:32_000],
-    }
-    if place:
-        sets = [part["name"] for part in entry.thing["spec"].get("podSets", ())]
-        state["podSetUpdates"] = [{"name": part, "nodeSelector": place} for part in sets]
-    metadata = entry.thing["metadata"]
+    sets = [part["name"] for part in entry.thing["spec"].get("podSets", ())]
+    updates = [{"name": part, "nodeSelector": place} for part in sets] if place else []
+    return _said(api, entry, name, found, {"state": "Ready", "message": message, "podSetUpdates": updates}, by)
+
+
+def evict(api: Api, entry: Entry, name: str, found: Check, message: str, by: str, *, dry_run: bool) -> Rejected | bool:
+    """Say Retry: Kueue stops the gang and queues it again, and asks the check anew once there is quota."""
+    return _said(api, entry, name, found, {"state": "Retry", "message": message}, by, dry_run=dry_run)
+
+
+def _said(
+    api: Api, entry: Entry, name: str, found: Check, state: dict[str, Any], by: str, *, dry_run: bool = False
+) -> Rejected | bool:
+    metadata, now = entry.thing["metadata"], f"{datetime.now(UTC):%Y-%m-%dT%H:%M:%SZ}"
     body = [
         {"op": "test", "path": "/metadata/resourceVersion", "value": metadata["resourceVersion"]},
-        {"op": "replace", "path": f"/status/admissionChecks/{found.at}", "value": state},
+        {
+            "op": "replace",
+            "path": f"/status/admissionChecks/{found.at}",
+            "value": {**state, "name": name, "lastTransitionTime": now},
+        },
     ]
-    answer = api.call("PATCH", f"{entry.path}/status", body, (("fieldManager", by),), JSON_PATCH)
+    query = (("fieldManager", by), *((("dryRun", "All"),) if dry_run else ()))
+    answer = api.call("PATCH", f"{entry.path}/status", body, query, JSON_PATCH)
     if answer.ok:
         return True
     if answer.status in _CHANGED:
         fresh = api.get(entry.path)
         if fresh.ok and fresh.body["metadata"]["resourceVersion"] != metadata["resourceVersion"]:
             return False
-    return refused(answer, f"admitting {metadata['namespace']}/{entry.name}")
+    return refused(answer, f"answering for {metadata['namespace']}/{entry.name}")

@@ -17,11 +17,12 @@ class Queued(Operation, frozen=True, kw_only=True, omit_defaults=True):
     """What was submitted for one decision about a job in a queue.
 
     ``place`` are the labels of the nodes that it is to run on, as a query string. Where the decision ``woke`` it, it
-    sleeps again if it is given up after ``until_ns``.
+    sleeps again if it is given up after ``until_ns``; where it ``moves``, it ran elsewhere.
     """
 
     place: str = ""
     woke: bool = False
+    moves: bool = False
 
     @property
     def selector(self) -> dict[str, str]:

@@ -18,22 +18,22 @@ from flyball_actuators.platforms.base import (
 )
 from flyball_actuators.platforms.calls import stopped
 from flyball_actuators.platforms.kubernetes.api import MERGE, Answer, Api, refused
-from flyball_actuators.platforms.kubernetes.count import watch_count
-from flyball_actuators.platforms.kubernetes.kinds import QUEUED, Object, note_of, writers_of
+from flyball_actuators.platforms.kubernetes.count import watch_count, written_by
+from flyball_actuators.platforms.kubernetes.kinds import Object, QUEUED, note_of, writers_of
 from flyball_actuators.platforms.kubernetes.operation import manager
 from flyball_actuators.platforms.kubernetes.pods import written_by
 from flyball_actuators.platforms.kubernetes.targets import Target, Targets
-from flyball_actuators.platforms.kueue.check import admit
+from flyball_actuators.platforms.kueue.check import admit, evict
 from flyball_actuators.platforms.kueue.door import Door
-from flyball_actuators.platforms.kueue.entry import GROUP, PRIORITY_CLASS, Entry, entry_of
+from flyball_actuators.platforms.kueue.entry import GROUP, Entry, entry_of
 from flyball_actuators.platforms.kueue.operation import Queued, decode, queued
 from flyball_actuators.platforms.kueue.place import contradiction, place_of
+from flyball_actuators.platforms.kueue.plan import beyond, changes, words
 from flyball_actuators.platforms.states import expected_of
 from flyball_contracts.config import PlatformConfig
 from flyball_contracts.errors import ConfigError
-from flyball_contracts.records import AnyDecision, Migrate, Preempt, Scale, SubjectState
+from flyball_contracts.records import AnyDecision, Migrate, Scale, SubjectState
 
-PRIORITY = "flyball.dev/priority"
 RBAC = "infra/kubernetes/kueue.yaml"
 _OVERWRITTEN = "overwritten"
 _TRIES = 4
@@ -87,9 +87,9 @@ class KueuePlatform:
         target, thing, entry = found
         if entry.version != observed.version:
             return Rejected("conflict", f"{target} was changed since it was looked at; decide again on what it is now")
-        beyond = _beyond(target, thing, entry, decision)
-        if beyond is not None:
-            return beyond
+        problem = beyond(target, thing, entry, decision)
+        if problem is not None:
+            return problem
         assert not isinstance(decision, Migrate)
         place = place_of(self._api, decision) if isinstance(decision, Scale) else {}
         if isinstance(place, Rejected):
@@ -100,19 +100,25 @@ class KueuePlatform:
                 f"the decision says where {target} is to run, and no admission check of Flyball's is configured; name "
                 "one in actuator.platforms[].queue.check",
             )
-        changes = _changes(decision, thing, entry)
-        if changes:
-            answer = self._write(entry, changes, decision.id, dry_run=dry_run)
-            if not answer.ok:
-                return refused(answer, f"setting {target} in Kueue")
         woke = bool(decision.replicas) and not entry.active
         operation = queued(decision, target, thing, place, time.time_ns(), woke=woke)
+        runs = bool(place and target.of.show(thing).replicas)
+        to_write = {} if runs else changes(decision, thing, entry)
+        if to_write:
+            answer = self._write(entry, to_write, decision.id, dry_run=dry_run)
+            if not answer.ok:
+                return refused(answer, f"setting {target} in Kueue")
+        if runs:
+            moved = self._moved(operation, entry, dry_run=dry_run)
+            if isinstance(moved, Rejected):
+                return moved
+            operation = msgspec.structs.replace(operation, moves=moved)
         if self._door is not None and decision.replicas and not dry_run:
             self._door.take(operation.uid, decision.id)
         return Handle(
             operation="" if dry_run else operation.encode(),
             expected=expected_of(decision, SubjectState()),
-            answer=_words(target, entry, decision, place, changes, dry_run=dry_run),
+            answer=words(target, thing, entry, decision, place, to_write, dry_run=dry_run),
         )
 
     def poll(self, handle: Handle) -> Progress:
@@ -151,7 +157,7 @@ class KueuePlatform:
                 raise PlatformError(place.detail)
             operation = queued(decision, target, thing, place, time.time_ns(), woke=bool(decision.replicas))
             return Handle(operation=operation.encode(), expected=expected, answer="found on the entry in Kueue")
-        if not _changes(decision, thing, entry) or (observed is not None and entry.version == observed.version):
+        if not changes(decision, thing, entry) or (observed is not None and entry.version == observed.version):
             return None
         answer = f"{target} was changed in Kueue by somebody else since the decision was claimed; look at it"
         return Handle(operation=_OVERWRITTEN, expected=expected, answer=answer)
@@ -183,6 +189,21 @@ class KueuePlatform:
             answer = self._api.get(entry.path)
         return answer
 
+    def _moved(self, operation: Queued, entry: Entry, *, dry_run: bool) -> Rejected | bool:
+        """Have Kueue stop a gang that runs, unless it is where it is to be; whether that was needed."""
+        check = entry.check(self._check)
+        if check is None:
+            return Rejected("unsupported", f"cluster queue {entry.queue} does not ask admission check {self._check}")
+        if self._placed(operation, entry):
+            return False
+        by = manager(operation.decision)
+        done = evict(
+            self._api, entry, self._check, check, f"decision {operation.decision} moves it", by, dry_run=dry_run
+        )
+        if isinstance(done, Rejected):
+            return done
+        return done or Rejected("conflict", f"{operation.target} changed while it was told; decide again")
+
     def _progress(self, operation: Queued, now_ns: int) -> Progress:
         target = operation.target
         thing = self._targets.read(target)
@@ -204,6 +225,8 @@ class KueuePlatform:
             return watch_count(self._api, operation, now_ns)
         if not entry.is_true("Admitted"):
             return self._let_in(operation, entry, state)
+        if operation.moves and not self._placed(operation, entry):
+            return Running(f"Kueue is to stop {target}, and to admit it elsewhere")
         if operation.place and not self._placed(operation, entry):
             return Failed(f"{target} was admitted before Flyball had said where; it runs where Kueue chose", state)
         if shown.replicas != operation.replicas:
@@ -265,51 +288,6 @@ class KueuePlatform:
             return None
         entry = entry_of(self._api, operation.target, thing)
         return None if isinstance(entry, Rejected) else entry
-
-
-def _beyond(target: Target, thing: Object, entry: Entry, decision: AnyDecision) -> Rejected | None:
-    """What Kueue cannot do."""
-    if isinstance(decision, Migrate):
-        return Rejected("unsupported", f"Kueue cannot move one pod of {target}; preempt it, and start it elsewhere")
-    if isinstance(decision, Scale) and (decision.power_limit_w or decision.resources):
-        return Rejected("unsupported", f"Kueue gives {target} neither power nor resources; decide on replicas alone")
-    whole = target.of.show({**thing, "spec": {**thing["spec"], "suspend": False}}).replicas
-    if decision.replicas not in (0, whole):
-        return Rejected(
-            "unsupported", f"Kueue starts and stops {target} as a whole; ask for all {whole} replicas or none"
-        )
-    shown = target.of.show(thing)
-    if shown.finished:
-        return Rejected("conflict", f"{target} has ended; start it anew, or remove the workload")
-    if isinstance(decision, Scale) and decision.mix and shown.replicas:
-        return Rejected("conflict", f"{target} runs; preempt it first, so that Kueue can admit it elsewhere")
-    return None
-
-
-def _changes(decision: Scale | Preempt, thing: Object, entry: Entry) -> Object:
-    """What is to be written to an entry: whether it may run, and a priority that nobody else has set."""
-    changes: Object = {}
-    if entry.active != bool(decision.replicas):
-        changes["active"] = bool(decision.replicas)
-    labels: dict[str, str] = thing["metadata"].get("labels") or {}
-    text = note_of(thing, PRIORITY)
-    by_class = PRIORITY_CLASS in labels or entry.thing["spec"].get("priorityClassRef")
-    if decision.replicas and text.lstrip("-").isdecimal() and not by_class:
-        priority = int(text)
-        if entry.thing["spec"].get("priority", 0) != priority:
-            changes["priority"] = priority
-    return changes
-
-
-def _words(
-    target: Target, entry: Entry, decision: Scale | Preempt, place: dict[str, str], changes: Object, *, dry_run: bool
-) -> str:
-    told = "would be" if dry_run else "is"
-    if not decision.replicas:
-        return f"{target} {told} inactive in Kueue, which stops its {entry.gang} pods"
-    where = f", on nodes with {', '.join(f'{k}={v}' for k, v in place.items())}" if place else ""
-    priority = f" with priority {changes['priority']}" if "priority" in changes else ""
-    return f"{target} {told} let in by Kueue{priority}{where}, once {entry.queue} has quota for its {entry.gang} pods"
 
 
 def _writer(entry: Entry) -> str:
