@@ -35,6 +35,7 @@ from flyball_contracts.records.incidents import (
     Cause as Cause,
     Incident as Incident,
     IncidentAction as IncidentAction,
+    NodeCondition as NodeCondition,
     Symptom as Symptom,
 )
 from flyball_contracts.records.insights import (
@@ -72,6 +73,7 @@ from flyball_contracts.records.resources import Resources as Resources
 from flyball_contracts.records.responses import (
     Acknowledgement as Acknowledgement,
     Label as Label,
+    Readmission as Readmission,
     Response as Response,
     Silence as Silence,
 )

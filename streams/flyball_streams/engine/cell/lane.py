@@ -130,11 +130,12 @@ class CellLane:
                 arbiter.heed(outcome)
                 desk.heed(outcome)
             desk.take(tick, symptoms)
+            desk.quarantine(arbiter.memory.unhealthy, tick.end_ns + 2 * tick.period_ns)
             records: list[Record] = []
             for decision in arbiter.decide(tick, [p for p in proposals if desk.permits(p)]):
                 desk.note(decision)
                 records.append(decision)
-            records += desk.records(tick)
+            records += [*desk.records(tick), *desk.conditions(tick)]
             self.stats.records += len(records)
             out += [record_message(record, f"/{self.source}") for record in records]
         return out
