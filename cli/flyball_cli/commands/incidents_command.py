@@ -273,9 +273,8 @@ def readmit(
         raise click.BadParameter("is empty; a quarantine ends only with evidence", param_hint="--evidence")
     config = configured(config_path, bootstrap, log_level)
     preflight(config, "responder")
-    answer(
-        config.kafka, Readmission(cell=cell, time_ns=time.time_ns(), by=by or who(), node=node, evidence=evidence.strip())
-    )
+    said = Readmission(cell=cell, time_ns=time.time_ns(), by=by or who(), node=node, evidence=evidence.strip())
+    answer(config.kafka, said)
     click.echo(f"{node} takes work again once the worker has read this; `flyball incidents nodes --all` shows it")
 
 
@@ -336,13 +335,13 @@ def notify(
     from flyball_contracts.kafka.preflight import preflight
     from flyball_contracts.secret import secret
     from flyball_streams.notify import run_notifier
-    from flyball_streams.notify.targets import Alertmanager, Webhook
+    from flyball_streams.notify.targets import Alertmanager, Target, Webhook
 
     if not alertmanagers and not webhooks:
         raise click.UsageError("nobody to notify: pass --alertmanager URL or --webhook URL")
     token = secret(os.environ, token_env, "--token-env", in_header=True) if token_env else ""
     headers = {"Authorization": f"Bearer {token}"} if token else None
-    targets = [
+    targets: list[Target] = [
         *(Alertmanager(url, page, headers) for url in alertmanagers),
         *(Webhook(url, page, headers) for url in webhooks),
     ]
