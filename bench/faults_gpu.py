@@ -127,7 +127,7 @@ def told_right(name: str, make: "Story", size: Size) -> dict[str, Any]:
         order = list(symptoms)
         for index in range(1, 61):
             due = [s for s in order if (s.since_ns - START_NS) // PERIOD_NS == index]
-            random.shuffle(due)  # type: ignore[arg-type]
+            random.shuffle(due)
             bench.at(index, *due)
         got = sorted((i.level, i.device or i.node or i.workload, i.cause) for i in bench.open())
         if got == sorted(expected):
@@ -217,7 +217,7 @@ def _effects(random: np.random.Generator, begin: int) -> list[Symptom]:
 
 def _gpu(random: np.random.Generator) -> tuple[Expected, list[Symptom]]:
     node, row, begin = f"node-{random.integers(4)}", int(random.integers(8)), int(random.integers(5, 20))
-    cause: Cause = ("gpu", "pcie", "driver")[int(random.integers(3))]  # type: ignore[assignment]
+    cause: Cause = ("gpu", "pcie", "driver")[int(random.integers(3))]
     late = begin + int(random.integers(0, 15))
     lead = symptom(node, row, late, cause, "fault", workload="train")
     return [("gpu", f"{node}/{row}", cause)], [lead, *_effects(random, begin)]

@@ -12,13 +12,13 @@ from typing import Any
 import pytest
 from tests.actuators.loop import PARTITIONS, publish
 from tests.cli.test_incidents import incident
-from tests.conftest import LOOPBACK, ROOT, free_ports
+from tests.conftest import ROOT
 from tests.streams.notify.receivers import Receiver, receiving
 
 from flyball_contracts.config import KafkaConfig
 from flyball_contracts.errors import ConfigError
 from flyball_streams.broker import EmbeddedBroker
-from flyball_streams.broker.server import Server
+from flyball_streams.broker.server import LOOPBACK, Server, free_ports
 from flyball_streams.notify import run as running, run_notifier
 from flyball_streams.notify.targets import Alertmanager, Poster, Refused, Target, Webhook
 
