@@ -21,6 +21,7 @@ from flyball_contracts.records import (
     Inventory,
     Label,
     Migrate,
+    NodeCondition,
     NodeEvent,
     Outcome,
     Plan,
@@ -28,6 +29,7 @@ from flyball_contracts.records import (
     Preempt,
     Profile,
     ProposalTick,
+    Readmission,
     Record,
     Scale,
     Signal,
@@ -167,7 +169,14 @@ _bind(
     lambda r: record_id("Incident", r.id, r.revision),
     lambda r: r.time_ns,
 )
-for _response in (Acknowledgement, Silence, Label):
+_bind(
+    NodeCondition,
+    INCIDENTS,
+    lambda r: f"{r.cell}/node/{r.node}",
+    lambda r: record_id("NodeCondition", r.cell, r.node, r.time_ns, r.revision),
+    lambda r: r.time_ns,
+)
+for _response in (Acknowledgement, Silence, Label, Readmission):
     _bind(
         _response,
         RESPONSES,

@@ -50,9 +50,16 @@ PROPOSALS = Topic("flyball.proposals.v2", "cell", "proposals of the lanes", "hou
 DECISIONS = Topic("flyball.decisions.v1", "cell", "scale, migrate and preempt commands", "long", 4, portable=True)
 OUTCOMES = Topic("flyball.outcomes.v1", "target", "what became of decisions", "long", 4, portable=True)
 INCIDENTS = Topic(
-    "flyball.incidents.v1", "cell/incident", "what is wrong, why, and what was done", "long", 4, portable=True
+    "flyball.incidents.v1",
+    "cell/incident or node",
+    "what is wrong, why, what was done, and which nodes are out",
+    "long",
+    4,
+    portable=True,
 )
-RESPONSES = Topic("flyball.responses.v1", "response", "acknowledgements, silences, labels", "compacted", 1)
+RESPONSES = Topic(
+    "flyball.responses.v1", "response", "acknowledgements, silences, labels, readmissions", "compacted", 1
+)
 STATE = Topic("flyball.state.v1", "lane/partition", "engine snapshots", "compacted", 4, cloudevents=False)
 DEAD_LETTERS = Topic("flyball.dlq.v1", "original key", "messages that were refused", "days", 4, cloudevents=False)
 

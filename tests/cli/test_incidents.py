@@ -5,7 +5,9 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
+import yaml
 from click.testing import CliRunner
+from msgspec.structs import replace
 from tests.actuators.loop import PARTITIONS, publish
 from tests.cli.shell import check_refused, flyball as process
 from tests.contracts.strategies import sample
@@ -13,7 +15,16 @@ from tests.contracts.strategies import sample
 from flyball_cli.compacted import read_compacted
 from flyball_cli.main import flyball
 from flyball_contracts.config import KafkaConfig
-from flyball_contracts.records import Acknowledgement, Incident, IncidentAction, Label, Silence, Symptom
+from flyball_contracts.records import (
+    Acknowledgement,
+    Incident,
+    IncidentAction,
+    Label,
+    NodeCondition,
+    Readmission,
+    Silence,
+    Symptom,
+)
 from flyball_contracts.topics import RESPONSES
 from flyball_streams.broker import EmbeddedBroker
 
@@ -118,6 +129,33 @@ def test_what_cannot_be_meant_is_one_line(bootstrap: str) -> None:
     check_refused(everything.returncode, everything.stderr, "the whole cell", "--node")
 
 
+def test_nodes_that_are_out_are_listed_and_readmitted_with_evidence(bootstrap: str) -> None:
+    out = NodeCondition(
+        node="gpu-1", cell="cell-a", time_ns=3, revision=1, condition="cordoned", since_ns=3, reason="xid 79",
+        gpus_moved=64,
+    )  # fmt: skip
+    publish(bootstrap, out, replace(out, node="gpu-2", condition="back"))
+    shown = run(bootstrap, "nodes")
+    assert "gpu-1" in shown
+    assert "gpu-2" not in shown
+    run(bootstrap, "readmit", "gpu-1", "--cell", "cell-a", "--evidence", "dcgmi passed", "--by", "ann")
+    said = responses(bootstrap)[-1]
+    assert isinstance(said, Readmission)
+    assert (said.node, said.evidence, said.by) == ("gpu-1", "dcgmi passed", "ann")
+
+
+def test_the_check_of_a_node_runs_there_and_readmits_it_only_where_it_passes(bootstrap: str) -> None:
+    job = yaml.safe_load(run(bootstrap, "check", "gpu-1", "--cell", "c", "--image", "dcgm", "--flyball-image", "f"))
+    pod = job["spec"]["template"]["spec"]
+    assert pod["nodeName"] == "gpu-1"
+    (check,), (readmit,) = pod["initContainers"], pod["containers"]
+    assert (check["command"][-1], check["resources"]["limits"]) == ("dcgmi diag -r 3", {"nvidia.com/gpu": 8})
+    assert (pod["restartPolicy"], job["spec"]["backoffLimit"]) == ("Never", 0)
+    done = CliRunner().invoke(flyball, readmit["command"][1:])
+    assert done.exit_code == 0, done.output
+    assert responses(bootstrap)[-1].evidence == "dcgmi diag -r 3 passed on dcgm"
+
+
 def test_samples_of_all_responses_have_keys_of_their_own() -> None:
-    keys = {sample(kind, full=True).key for kind in (Acknowledgement, Silence, Label)}
-    assert len(keys) == 3
+    keys = {sample(kind, full=True).key for kind in (Acknowledgement, Silence, Label, Readmission)}
+    assert len(keys) == 4

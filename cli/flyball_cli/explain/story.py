@@ -12,7 +12,7 @@ from flyball_contracts.codec import decode_message
 from flyball_contracts.config import KafkaConfig
 from flyball_contracts.errors import DecodeError, FlyballError, TransportError
 from flyball_contracts.kafka import bounds, consumer_settings, list_topics, open_consumer
-from flyball_contracts.records import AnyDecision, Decision, Incident, Outcome, Record
+from flyball_contracts.records import AnyDecision, Decision, Incident, NodeCondition, Outcome, Record
 from flyball_contracts.topics import DECISIONS, EVENTS, INCIDENTS, INSIGHTS, OUTCOMES, Topic
 
 R = TypeVar("R", bound=Record)
@@ -106,6 +106,14 @@ def read_incidents(kafka: KafkaConfig, since_s: float) -> dict[str, Incident]:
             if isinstance(record, Incident) and (known is None or known.revision <= record.revision):
                 found[record.id] = record
     return found
+
+
+def read_conditions(kafka: KafkaConfig, since_s: float) -> dict[str, NodeCondition]:
+    """The newest condition of each node of the last ``since_s`` seconds; raises :class:`TransportError`."""
+    from_ms = round((time.time() - since_s) * 1e3)
+    with _reading(kafka) as consumer:
+        found = [r.record for r in _read(consumer, INCIDENTS, from_ms) if isinstance(r.record, NodeCondition)]
+    return {f"{one.cell}/{one.node}": one for one in sorted(found, key=lambda one: (one.time_ns, one.revision))}
 
 
 @contextmanager

@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 from rich.markup import escape
 from rich.table import Table
 
-from flyball_contracts.records import Evidence, Incident, Silence
+from flyball_contracts.records import Evidence, Incident, NodeCondition, Silence
 
 _COLOURS = {"critical": "red", "warning": "yellow", "info": "dim"}
 
@@ -64,6 +64,18 @@ def of_silences(found: Iterable[Silence], now_ns: int) -> Table:
                 *map(escape, (one.name, one.cell, what)), moment(one.starts_ns), moment(one.ends_ns),
                 escape(one.by), escape(one.reason),
             )  # fmt: skip
+    return table
+
+
+def of_nodes(found: Iterable[NodeCondition]) -> Table:
+    """Nodes and why they are out; ``GPUs`` are those of all that leaves or restarts with it."""
+    columns = ("cell", "node", "condition", "since", "GPUs", "why", "waits for")
+    table = Table(*columns, box=None, header_style="bold", pad_edge=False)
+    for one in sorted(found, key=lambda n: (n.condition == "back", n.cell, n.since_ns, n.node)):
+        table.add_row(
+            escape(one.cell), escape(one.node), one.condition, moment(one.since_ns), str(one.gpus_moved or ""),
+            escape(one.reason), escape(one.held),
+        )  # fmt: skip
     return table
 
 

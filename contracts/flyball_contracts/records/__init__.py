@@ -47,6 +47,7 @@ from flyball_contracts.records.incidents import (
     Cause as Cause,
     Incident as Incident,
     IncidentAction as IncidentAction,
+    NodeCondition as NodeCondition,
     Symptom as Symptom,
 )
 from flyball_contracts.records.insights import (
@@ -76,6 +77,7 @@ from flyball_contracts.records.profiles import (
 from flyball_contracts.records.responses import (
     Acknowledgement as Acknowledgement,
     Label as Label,
+    Readmission as Readmission,
     Response as Response,
     Silence as Silence,
 )

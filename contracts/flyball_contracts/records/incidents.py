@@ -99,6 +99,34 @@ class Incident(Record, frozen=True, kw_only=True):
     label: bool | None = None
 
 
+Condition = Literal["suspect", "watched", "cordoned", "drained", "checked", "back"]
+
+
+class NodeCondition(Record, frozen=True, kw_only=True):
+    """Whether a node may have work, and why; a later record of a node replaces it.
+
+    ``suspect``: one sign, and nothing follows. ``watched``: more than one, or one that stays. ``cordoned``: a fault, or
+    signs that agree; nothing is placed on ``devices`` (all where there are none) and replicas leave. ``drained``: none
+    is left. ``checked``: there is ``evidence`` that it is well. ``back``: it takes work again. ``held`` says why it is
+    not cordoned though it should be. ``gpus_moved`` are the GPUs of all replicas and gangs that leave or restart with
+    it, more than are sick.
+    """
+
+    node: str
+    cell: str
+    time_ns: TimeNs
+    revision: int
+    condition: Condition
+    since_ns: TimeNs
+    reason: str
+    devices: tuple[str, ...] = ()
+    incidents: tuple[str, ...] = ()
+    gpus_moved: int = 0
+    held: str = ""
+    evidence: str = ""
+    checked_by: str = ""
+
+
 _SEVERITIES: dict[Severity, int] = {"critical": 0, "warning": 1, "info": 2}
 _STRENGTHS: dict[Strength, int] = {"fault": 0, "sign": 1, "effect": 2}
 _LEVELS: dict[Level, int] = {"cell": 0, "node": 1, "link": 2, "gpu": 3, "workload": 4}

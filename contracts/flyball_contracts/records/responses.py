@@ -85,5 +85,17 @@ class Label(Response, frozen=True, kw_only=True):
         return f"label/{self.cell}/{self.incident}"
 
 
+class Readmission(Response, frozen=True, kw_only=True):
+    """Somebody, or a job that checked it, says that a node is well, by ``evidence``; it ends what stands before it."""
+
+    node: str
+    evidence: str
+
+    @property
+    def key(self) -> str:
+        """One for each node."""
+        return f"readmission/{self.cell}/{self.node}"
+
+
 def _all_match(names: tuple[str, ...], pattern: str) -> bool:
     return pattern == "*" or (bool(names) and all(fnmatchcase(name, pattern) for name in names))

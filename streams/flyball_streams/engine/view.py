@@ -30,6 +30,7 @@ from flyball_contracts.records import (
     Inventory,
     Label,
     Outcome,
+    Readmission,
     Response,
     Signal,
     Silence,
@@ -47,7 +48,8 @@ OUTCOMES_HEEDED = 256
 """Outcomes that a view knows to be heeded; older ones, said again after a restart, are heeded again."""
 OTHER_CLOCK_NS = 86_400 * 1_000_000_000
 ALL = (Inventory, WorkloadSpec, Signal, Outcome, Response)
-_CONCRETE: tuple[type[Row], ...] = (Inventory, WorkloadSpec, Signal, Outcome, Acknowledgement, Silence, Label)
+_RESPONSES = (Acknowledgement, Silence, Label, Readmission)
+_CONCRETE: tuple[type[Row], ...] = (Inventory, WorkloadSpec, Signal, Outcome, *_RESPONSES)
 _KINDS: dict[str, type[Row]] = {kind.__name__: kind for kind in _CONCRETE}
 
 

@@ -191,5 +191,6 @@ def test_the_doctor_tells_who_can_be_told_of(node: Node, tmp_path: Path) -> None
     assert not old["host.cgroup"].ok
     assert "no control groups are to be seen" in old["host.cgroup"].detail
     (tmp_path / "old/sys/fs/cgroup/memory").mkdir(parents=True)
-    legacy = findings(Config(agent=AgentParameters(root=str(tmp_path / "old"), disabled=("nvml", "kmsg"))))["host.cgroup"]
+    agent = AgentParameters(root=str(tmp_path / "old"), disabled=("nvml", "kmsg"))
+    legacy = findings(Config(agent=agent))["host.cgroup"]
     assert (legacy.ok, legacy.detail.endswith("of version 1, which tell no pressure")) == (True, True)

@@ -5,6 +5,7 @@ from typing import Any
 import msgspec
 from tests.streams.engine.scene import CELL, FIRST, PERIOD_NS, START_NS, inventory, spec, tick
 
+from flyball_contracts.config import HealthConfig
 from flyball_contracts.records import (
     Allocation,
     Cause,
@@ -22,6 +23,8 @@ from flyball_contracts.records.incidents import Strength
 from flyball_streams.engine import Directory
 from flyball_streams.engine.cell.incidents.desk import Book, Desk
 from flyball_streams.engine.packing import pack_struct, unpack_struct
+
+HEALTH = HealthConfig()
 
 
 def at(index: int) -> int:
@@ -57,7 +60,7 @@ class Bench:
     def __init__(self, *records: Record) -> None:
         self.directory = Directory()
         self.know(spec("train", kind="training", max_replicas=64), *(records or nodes(4)))
-        self.desk = Desk(CELL, self.directory)
+        self.desk = Desk(CELL, HEALTH, self.directory)
 
     def know(self, *records: Record) -> None:
         for record in records:
@@ -70,7 +73,7 @@ class Bench:
 
     def open(self) -> list[Incident]:
         """All open incidents as they would be said now."""
-        copy = Desk(CELL, self.directory, unpack_struct(pack_struct(self.desk.book), Book))
+        copy = Desk(CELL, HEALTH, self.directory, unpack_struct(pack_struct(self.desk.book), Book))
         for case in copy.book.cases.values():
             case.dirty = True
         return list(copy.records(tick(max(1, self._last()))))
@@ -80,7 +83,7 @@ class Bench:
 
     def restart(self) -> None:
         """Go on from what a snapshot holds."""
-        self.desk = Desk(CELL, self.directory, unpack_struct(pack_struct(self.desk.book), Book))
+        self.desk = Desk(CELL, HEALTH, self.directory, unpack_struct(pack_struct(self.desk.book), Book))
 
 
 def silence(index: int, lasts: int, **more: Any) -> Silence:

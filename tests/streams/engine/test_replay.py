@@ -28,7 +28,7 @@ from tests.streams.engine.scene import START_NS, Cell, Out, inventory, told
 from flyball_contracts.codec import Message
 from flyball_contracts.config import FleetConfig
 from flyball_contracts.errors import DecodeError
-from flyball_contracts.records import Incident, Migrate, Silence
+from flyball_contracts.records import Incident, Migrate, NodeCondition, Readmission, Silence
 from flyball_contracts.topics import DECISIONS, DEMAND, EVENTS, INCIDENTS, PROPOSALS, TELEMETRY
 from flyball_simulator import Fleet
 from flyball_streams.engine import Engine, Incoming, Lane
@@ -231,9 +231,10 @@ def test_decisions_are_the_golden_ones(sent: list[list[Message]]) -> None:
 
 def test_incidents_are_the_golden_ones(sent: list[list[Message]]) -> None:
     """Which there are, why and when; the numbers in their evidence are those of decisions."""
-    keys = ("time_ns", "id", "revision", "status", "severity", "cause", "level", "device", "workload", "summary")
+    keys = ("time_ns", "id", "revision", "status", "severity", "cause", "level", "device", "workload", "summary",
+            "node", "condition", "reason")  # fmt: skip
     found = [json.loads(m.value) for messages in sent for m in messages if m.topic == INCIDENTS.name]
-    shown = [{key: incident[key] for key in keys} for incident in found]
+    shown = [{key: one[key] for key in keys if key in one} for one in found]
     if os.environ.get(UPDATE):
         INCIDENTS_GOLDEN.write_text("".join(json.dumps(one, sort_keys=True) + "\n" for one in shown))
     assert shown == [json.loads(line) for line in INCIDENTS_GOLDEN.read_text().splitlines()], UPDATE
@@ -251,6 +252,20 @@ def test_a_silence_lists_the_incident_and_moves_nothing_and_replays_to_the_byte(
     engine = Engine(WORKER)
     replay(silenced[:25], engine)
     assert replay(silenced[25:], restored(engine)) == sent[25:]
+
+
+def test_a_node_goes_out_and_comes_back_by_evidence_and_is_not_left_for_the_same_again(batches: Batches) -> None:
+    node = "gpu-b-001"
+    said = Readmission(cell=SMALL.cell, time_ns=START_NS + 38 * 10**9, by="ann", node=node, evidence="burn-in passed")
+    readmitted = [*batches[:40], told(said) + batches[40], *batches[41:]]
+    sent = replay(readmitted)
+    out = Out([m for messages in sent for m in messages])
+    conditions = [c.condition for c in out.of(NodeCondition) if c.node == node]
+    assert list(dict.fromkeys(conditions)) == ["suspect", "cordoned", "checked", "back"]
+    assert len([m for m in out.of(Migrate) if "XID 48" in m.reason]) == 1
+    engine = Engine(WORKER)
+    replay(readmitted[:41], engine)
+    assert replay(readmitted[41:], restored(engine)) == sent[41:]
 
 
 def brief(decision: dict[str, Any]) -> str:

@@ -6,7 +6,7 @@ from collections.abc import Generator
 from contextlib import contextmanager
 from datetime import datetime
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from typing import Any
+from typing import Any, cast
 
 POSTABLE = {"labels", "annotations", "startsAt", "endsAt", "generatorURL"}
 
@@ -49,7 +49,7 @@ def check(path: str, body: Any) -> list[str]:
     if not isinstance(body, list):
         return ["not a list"]
     wrong: list[str] = []
-    alerts: list[dict[str, Any]] = body
+    alerts = cast("list[dict[str, Any]]", body)
     for alert in alerts:
         wrong += [f"unknown field {name}" for name in alert.keys() - POSTABLE]
         if not alert.get("labels", {}).get("alertname"):

@@ -18,8 +18,8 @@ from flyball_actuators.platforms.base import (
 )
 from flyball_actuators.platforms.calls import stopped
 from flyball_actuators.platforms.kubernetes.api import MERGE, Answer, Api, refused
-from flyball_actuators.platforms.kubernetes.count import watch_count, written_by
-from flyball_actuators.platforms.kubernetes.kinds import Object, QUEUED, note_of, writers_of
+from flyball_actuators.platforms.kubernetes.count import watch_count
+from flyball_actuators.platforms.kubernetes.kinds import QUEUED, Object, writers_of
 from flyball_actuators.platforms.kubernetes.operation import manager
 from flyball_actuators.platforms.kubernetes.pods import written_by
 from flyball_actuators.platforms.kubernetes.targets import Target, Targets

@@ -230,6 +230,82 @@ def unsilence(
     click.echo(f"silence {name!r} of cell {cell!r} has ended")
 
 
+@command.command("nodes")
+@click.option("--all", "back", is_flag=True, help="Those that are back, too.")
+@_looking
+@common
+def nodes(back: bool, since: float, config_path: Path | None, bootstrap: str | None, log_level: str) -> None:
+    """List nodes that are suspect, watched or out, and why."""
+    from flyball_cli.explain.story import read_conditions
+    from flyball_cli.incidents.listing import of_nodes
+
+    config = configured(config_path, bootstrap, log_level)
+    found = [one for one in read_conditions(config.kafka, since * DAY_S).values() if back or one.condition != "back"]
+    if found:
+        _console().print(of_nodes(found))
+    else:
+        click.echo("no node is out")
+
+
+@command.command("readmit")
+@click.argument("node")
+@click.option("--cell", required=True, help="Its cell.")
+@click.option("--evidence", required=True, help="How you know that it is well, like the check that it passed.")
+@click.option("--by", help="Who says it; user and host by default.")
+@common
+def readmit(
+    node: str, cell: str, evidence: str, by: str | None, config_path: Path | None, bootstrap: str | None, log_level: str
+) -> None:
+    """Let NODE take work again: what it was out for is forgiven, and what comes after this is not.
+
+    \b
+    Example:
+      flyball incidents readmit gpu-017 --cell eu-1 --evidence "dcgmi diag -r 3 passed after the GPU was replaced"
+    """
+    from flyball_cli.controls import who
+    from flyball_cli.incidents.topic import answer
+    from flyball_contracts.kafka.preflight import preflight
+    from flyball_contracts.records import Readmission
+
+    if not evidence.strip():
+        raise click.BadParameter("is empty; a quarantine ends only with evidence", param_hint="--evidence")
+    config = configured(config_path, bootstrap, log_level)
+    preflight(config, "responder")
+    said = Readmission(cell=cell, time_ns=time.time_ns(), by=by or who(), node=node, evidence=evidence.strip())
+    answer(config.kafka, said)
+    click.echo(f"{node} takes work again once the worker has read this; `flyball incidents nodes --all` shows it")
+
+
+@command.command("check")
+@click.argument("node")
+@click.option("--cell", required=True, help="Its cell.")
+@click.option("--image", required=True, help="Image with the check, for example NVIDIA's DCGM.")
+@click.option("--check", "check_line", default="dcgmi diag -r 3", show_default=True, help="Must end with status 0.")
+@click.option("--flyball-image", required=True, help="Image with this command, to readmit the node afterwards.")
+@click.option("--gpus", type=click.IntRange(1), default=8, show_default=True, help="GPUs of the node.")
+@click.option("--namespace", default="default", show_default=True, help="Namespace of the job.")
+@common
+def check(
+    node: str, cell: str, image: str, check_line: str, flyball_image: str, gpus: int, namespace: str,
+    config_path: Path | None, bootstrap: str | None, log_level: str,
+) -> None:  # fmt: skip
+    """Print a Kubernetes Job that checks a cordoned NODE, and readmits it to Flyball where the check passes.
+
+    It names its node itself, so the scheduler's cordon does not hold it back. Where it fails, the node stays out.
+
+    \b
+    Example:
+      flyball incidents check gpu-017 --cell eu-1 --image DCGM --flyball-image FLYBALL --bootstrap kafka:9092 |
+        kubectl apply -f -
+    """
+    from flyball_cli.incidents.burn_in import job_yaml
+
+    config = configured(config_path, bootstrap, log_level)
+    click.echo(
+        job_yaml(node, cell, image, check_line, flyball_image, gpus, namespace, config.kafka.bootstrap), nl=False
+    )
+
+
 @command.command("notify")
 @click.option("--alertmanager", "alertmanagers", multiple=True, metavar="URL", help="An Alertmanager, API v2.")
 @click.option("--webhook", "webhooks", multiple=True, metavar="URL", help="Takes what Alertmanager sends to webhooks.")

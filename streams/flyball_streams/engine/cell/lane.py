@@ -128,11 +128,12 @@ class CellLane:
                 arbiter.heed(outcome)
                 desk.heed(outcome)
             desk.take(tick, symptoms)
+            desk.quarantine(arbiter.memory.unhealthy, tick.end_ns + 2 * tick.period_ns)
             records: list[Record] = []
             for decision in arbiter.decide(tick, [p for p in proposals if desk.permits(p)]):
                 desk.note(decision)
                 records.append(decision)
-            records += desk.records(tick)
+            records += [*desk.records(tick), *desk.conditions(tick)]
             self.stats.records += len(records)
             out += [record_message(record, f"/{self.source}") for record in records]
         return out
@@ -173,7 +174,7 @@ class CellLane:
         return arbiter
 
     def _sit(self, name: str, book: Book | None = None) -> None:
-        self.desks[name] = Desk(name, self.views[name], book)
+        self.desks[name] = Desk(name, self.config.health, self.views[name], book)
 
     def _take(self, message: ProposalTick, log_ms: int) -> None:
         ticks, config = self.ticks.get(message.cell), self.config

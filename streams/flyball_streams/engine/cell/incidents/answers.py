@@ -1,13 +1,13 @@
 """What people said of a cell's incidents, by kind, read anew when the tables change."""
 
-from flyball_contracts.records import Acknowledgement, Label, Silence
+from flyball_contracts.records import Acknowledgement, Label, Readmission, Silence
 from flyball_streams.engine.cell.incidents.case import Case
 from flyball_streams.engine.cell.incidents.limits import Kind, strictness
 from flyball_streams.engine.known import Known
 
 
 class Answers:
-    """Acknowledgements and labels by incident, silences by name, and what labels make of limits."""
+    """Acknowledgements and labels by incident, silences, readmissions by node, and what labels make of limits."""
 
     def __init__(self, cell: str, directory: Known) -> None:
         self.cell = cell
@@ -15,6 +15,7 @@ class Answers:
         self.acknowledged: dict[str, str] = {}
         self.labels: dict[str, bool] = {}
         self.silences: list[Silence] = []
+        self.readmitted: dict[str, Readmission] = {}
         self.bits: dict[Kind, float] = {}
         self._seen: tuple[int, int] | None = None
 
@@ -31,6 +32,7 @@ class Answers:
         self.labels = {label.incident: label.true for label in labels}
         self.silences = [r for r in mine if isinstance(r, Silence) and not r.removed]
         self.bits = strictness(labels)
+        self.readmitted = {r.node: r for r in mine if isinstance(r, Readmission)}
 
     def silence_of(self, case: Case, now_ns: int) -> str:
         """Name of the silence that an incident falls under, empty for none."""

@@ -72,7 +72,8 @@ class Case(msgspec.Struct):
             )
         else:
             self.dirty = True
-        if known is not None or len(self.symptoms) < MOST_SYMPTOMS or RANK[symptom.strength]:
+        leads = _leads(symptom, self.lead)
+        if known is not None or len(self.symptoms) < MOST_SYMPTOMS or leads:
             self.symptoms[place] = symptom
         if len(self.symptoms) > MOST_SYMPTOMS:
             del self.symptoms[min(self.symptoms, key=lambda p: (RANK[self.symptoms[p].strength], -len(p)))]
@@ -82,7 +83,7 @@ class Case(msgspec.Struct):
         if SEVERITY[symptom.severity] > SEVERITY[self.severity] and not self.intervention:
             self.severity, self.dirty = symptom.severity, True
         self._name(symptom)
-        if _leads(symptom, self.lead):
+        if leads:
             self.lead, self.dirty = symptom, True
 
     def absorb(self, other: "Case") -> None:

@@ -48,8 +48,13 @@ class Correlation:
         if not homes:
             case = self._open(symptom, now_ns, explained)
         else:
-            case = max(homes, key=lambda home: home.rank)
+            case = homes[0] if len(homes) == 1 else max(homes, key=lambda home: home.rank)
+            lead = case.lead
             case.add(symptom, now_ns)
+            if len(homes) == 1 and case.level == "cell" and case.lead is lead:
+                self._index(case)  # what a whole cell shows is not placed anew by each GPU that shows it
+                self._touched[case.id] = case
+                return case
             for other in homes:
                 if other is not case:
                     self._merge(other, case)

@@ -4,13 +4,25 @@ from collections.abc import Iterable, Iterator
 
 import msgspec
 
+from flyball_contracts.config import HealthConfig
 from flyball_contracts.ids import NS_PER_S
-from flyball_contracts.records import AnyDecision, Incident, IncidentAction, Migrate, Outcome, Proposal, Symptom, Tick
+from flyball_contracts.records import (
+    AnyDecision,
+    Incident,
+    IncidentAction,
+    Migrate,
+    NodeCondition,
+    Outcome,
+    Proposal,
+    Symptom,
+    Tick,
+)
 from flyball_streams.engine.cell.incidents.answers import Answers
 from flyball_streams.engine.cell.incidents.case import RANK, Case
 from flyball_streams.engine.cell.incidents.correlate import Correlation
 from flyball_streams.engine.cell.incidents.interventions import Interventions
 from flyball_streams.engine.cell.incidents.limits import passes
+from flyball_streams.engine.cell.incidents.quarantine import Ward, Wards, cited_by
 from flyball_streams.engine.cell.incidents.words import incident_of, worst_first
 from flyball_streams.engine.known import Known
 
@@ -22,11 +34,12 @@ REPEAT_S = 300.0
 
 
 class Book(msgspec.Struct):
-    """State of a desk: open incidents, decisions of late, and anomalies that labels hold back, with their times."""
+    """State of a desk: open incidents, decisions of late, anomalies that labels hold back, and nodes that are out."""
 
     cases: dict[str, Case] = {}
     interventions: Interventions = msgspec.field(default_factory=Interventions)
     held: dict[str, int] = {}
+    wards: Wards = msgspec.field(default_factory=Wards)
 
 
 class Desk:
@@ -36,12 +49,14 @@ class Desk:
     :meth:`records`.
     """
 
-    def __init__(self, cell: str, directory: Known, book: Book | None = None) -> None:
+    def __init__(self, cell: str, config: HealthConfig, directory: Known, book: Book | None = None) -> None:
         self.cell = cell
+        self.config = config
         self.directory = directory
         self.book = book or Book()
         self.open = Correlation(cell, directory, self.book.cases)
         self.answers = Answers(cell, directory)
+        self.released: list[Ward] = []
 
     def heed(self, outcome: Outcome) -> None:
         """Note what became of a decision, in the incidents that it is among the actions of."""
@@ -59,7 +74,10 @@ class Desk:
         order = sorted(
             symptoms, key=lambda s: (-RANK[s.strength], s.since_ns, s.node, s.device, s.workload, s.detector)
         )
+        forgiven = book.wards.forgiven
         for symptom in order:
+            if forgiven and all(name in forgiven for name in cited_by(symptom)):
+                continue  # the node was found to be well since
             if self.answers.bits and symptom.statistical and not self._passes(symptom):
                 book.held[symptom.record] = now_ns
             else:
@@ -67,11 +85,33 @@ class Desk:
         if order:
             self.open.spread(now_ns)
         self._answer(now_ns)
+        share = self.config.quarantine_share
+        book.wards.step(now_ns, self.cell, book.cases.values(), self.answers.readmitted, self.directory, share)
+        self.released = [ward for ward in book.wards.nodes.values() if ward.condition == "back"]
+        for case in book.cases.values():
+            if any(case.id in ward.incidents and ward.evidence for ward in self.released):
+                case.status, case.dirty = "resolved", True
+
+    def quarantine(self, unhealthy: dict[str, int], until_ns: int) -> None:
+        """Add what nothing may be placed on to the unhealthy devices, until a time, and take out what is back."""
+        for ward in self.released:
+            inventory = self.directory.inventories.get(ward.node)
+            for device in ward.devices or [d.id for d in (inventory.devices if inventory is not None else ())]:
+                unhealthy.pop(device, None)
+        unhealthy.update(dict.fromkeys(self.book.wards.devices(self.directory), until_ns))
 
     def permits(self, proposal: Proposal) -> bool:
-        """Whether a proposal to leave a device may be followed: its incident is not silenced, nor held back."""
+        """Whether a proposal to leave a device may be followed.
+
+        Its incident is not silenced, nor held back by labels or because too many nodes are out, nor forgiven.
+        """
         if proposal.action != "migrate":
             return True
+        ward, forgiven = self.book.wards.nodes.get(proposal.node), self.book.wards.forgiven
+        if ward is not None and ward.held:
+            return False
+        if forgiven and any(e.record in forgiven for e in proposal.evidence):
+            return False
         cases = list(self.open.of_device(proposal.device, proposal.node))
         if not cases:
             cited = {e.record for e in proposal.evidence if e.name == "anomaly"}
@@ -100,6 +140,10 @@ class Desk:
             yield incident_of(case, self.cell, self.directory, now_ns)
         for case in [case for case in self.book.cases.values() if case.status != "open"]:
             self.open.close(case)
+
+    def conditions(self, tick: Tick) -> Iterator[NodeCondition]:
+        """Conditions of nodes that changed."""
+        yield from self.book.wards.records(self.cell, tick.end_ns, self.directory)
 
     def _passes(self, symptom: Symptom) -> bool:
         inventory = self.directory.inventories.get(symptom.node)
