@@ -111,9 +111,9 @@ class DoorScraper(Poller[Requests]):
     def _unread(self) -> Requests:
         return {}
 
-    def _note(self, requests: Requests) -> None:
-        super()._note(requests)
-        self._since = [*self._since[1 - _MOST_KEPT :], requests]
+    def _note(self, reading: Requests) -> None:
+        super()._note(reading)
+        self._since = [*self._since[1 - _MOST_KEPT :], reading]
 
 
 def _mean(values: list[float]) -> float:

@@ -100,8 +100,8 @@ class Arrivals(Part, frozen=True, kw_only=True):
     """What gateways in front of a workload saw of it in one tick, whether or not it had a replica.
 
     They see each request before a replica does: ``request_rate`` stands in for the replicas' sum and is not added to
-    it, while ``queued``, which no replica has yet, is added to theirs. ``active`` are without an answer yet, those at
-    replicas among them; where ``queued`` is not known, what of them the replicas do not have waits at the gateway.
+    it, while ``queued``, which no replica has yet, is added to theirs. ``active`` are without an answer yet,
+    including those at replicas; where ``queued`` is not known, those of them that no replica has wait at the gateway.
     """
 
     workload: str

@@ -34,13 +34,8 @@ class Pool(Record, frozen=True, kw_only=True):
     zones: tuple[str, ...] = ()
 
 
-def pool_subject(pool: str) -> str:
-    """What stands in a decision's ``workload`` where it is about a pool: ``pool:NAME``."""
-    return PREFIX + pool
-
-
 def pool_of(workload: str) -> str:
-    """The pool that a decision's ``workload`` names, empty where it names a workload."""
+    """The pool that a decision's ``workload`` names as ``pool:NAME``, empty where it names a workload."""
     return workload[len(PREFIX) :] if workload.startswith(PREFIX) else ""
 
 

@@ -106,7 +106,7 @@ TITLES = {fault.key: fault.title for fault in FAULTS}
 def reactive_of(results: Iterable[Result], target: float) -> str:
     """Key of the reactive baseline that kept the target at the least cost in the first half.
 
-    Where none kept it, that which came nearest; empty where there is none.
+    Where none kept it, the one that came nearest; empty where there is none.
     """
     found: list[tuple[bool, float, str]] = []
     for result in results:

@@ -18,10 +18,10 @@ WELL_KNOWN = 60
 """Minutes of history that headroom needs at most."""
 
 
-class Case(NamedTuple):
-    """All that a change rests on. ``needed`` are replicas before what may change at once, ``granted`` after it.
+class Facts(NamedTuple):
+    """The facts behind a change. ``needed`` are replicas before what may change at once, ``granted`` after it.
 
-    ``work`` is that which is needed and ``load`` what a replica is given of it; ``ahead`` is what the forecast sees at
+    ``work`` is what is needed and ``load`` what a replica is given of it; ``ahead`` is what the forecast sees at
     its quantile ``level_of``, NaN where it is not trusted, and ``tolerance`` how far its coverage may be off.
     ``level``, ``spread`` and ``z`` make the headroom, of which the largest of ``keep_s`` counts and whose z follows the
     ``share`` that is in time; ``error`` is by how much the need is off the level ``lead_minutes`` before, which is part
@@ -60,86 +60,88 @@ class Case(NamedTuple):
     led: Led | None
 
 
-def explained(case: Case) -> tuple[str, float, tuple[Evidence, ...]]:
+def explained(facts: Facts) -> tuple[str, float, tuple[Evidence, ...]]:
     """Reason, confidence and evidence of a change."""
-    said = (_basis(case), _sum(case), _limit(case), _lead(case), _doubt(case), _hpa(case))
-    return "; ".join(filter(None, said)), _confidence(case), _proof(case)
+    said = (_basis(facts), _sum(facts), _limit(facts), _lead(facts), _doubt(facts), _hpa(facts))
+    return "; ".join(filter(None, said)), _confidence(facts), _proof(facts)
 
 
-def _basis(case: Case) -> str:
-    unit = "busy GPUs" if case.source == "GPUs" else "work/s"
-    if case.granted == 0:
-        return f"nothing was asked for during {_plain(case.idle_s)} s"
-    if case.demand.replicas == 0:
-        rate, waits = case.demand.request_rate or 0.0, case.demand.queued or 0.0
+def _basis(facts: Facts) -> str:
+    unit = "busy GPUs" if facts.source == "GPUs" else "work/s"
+    if facts.granted == 0:
+        return f"nothing was asked for during {_plain(facts.idle_s)} s"
+    if facts.demand.replicas == 0:
+        rate, waits = facts.demand.request_rate or 0.0, facts.demand.queued or 0.0
         told = [f"{_plain(rate)} requests/s arrive"] if rate else []
         told += [f"{_plain(waits)} {'wait' if told else 'requests wait'}"] if waits else []
         return f"nothing runs, and at the gateway {' and '.join(told) or 'requests found nobody'}"
-    if case.policy == "forecast_band" and case.base == "forecast":
-        at = f"at its {case.level_of:.0%} quantile from {case.lead_s:.0f} s ahead on"
-        return f"demand reaches {_plain(case.work)} {unit} {at}"
-    if case.base == "forecast":
-        share = 1.0 if case.source == "GPUs" else case.load / case.capacity
+    if facts.policy == "forecast_band" and facts.base == "forecast":
+        at = f"at its {facts.level_of:.0%} quantile from {facts.lead_s:.0f} s ahead on"
+        return f"demand reaches {_plain(facts.work)} {unit} {at}"
+    if facts.base == "forecast":
+        share = 1.0 if facts.source == "GPUs" else facts.load / facts.capacity
         most = (
-            f", which it raises by {AHEAD - 1.0:.0%} at most" if case.work < (1.0 - 1e-9) * share * case.ahead else ""
+            f", which it raises by {AHEAD - 1.0:.0%} at most" if facts.work < (1.0 - 1e-9) * share * facts.ahead else ""
         )
         return (
-            f"the forecast's {case.level_of:.0%} quantile reaches {_plain(case.ahead)} {unit} from {case.lead_s:.0f} s "
-            f"ahead on, more than the headroom over recent work{most}"
+            f"the forecast's {facts.level_of:.0%} quantile reaches {_plain(facts.ahead)} {unit} from "
+            f"{facts.lead_s:.0f} s ahead on, more than the headroom over recent work{most}"
         )
-    if case.base == "headroom" and case.policy == "shadow_selection":
-        return f"{case.led.leader if case.led else 'the leader'} provides for {_plain(case.work)} {unit}"
-    if case.base == "headroom":
-        kept = f", as in the last {case.keep_s / 60:.0f} min" if case.work > case.level + case.z * case.spread else ""
-        spreads = f"spreads by {_plain(case.spread)}"
-        if case.policy == "lead_time_headroom":
-            spreads += f" ({case.lead_minutes} min later it is off by {_plain(case.error)})"
-        return (
-            f"work is at a level of {_plain(case.level)} {unit} and {spreads}: to serve "
-            f"{share_words(case.share)} of it within {_plain(case.delay_s)} s, {_plain(case.z)} spreads are added and "
-            f"so {_plain(case.work)} {unit} provided for{kept}"
+    if facts.base == "headroom" and facts.policy == "shadow_selection":
+        return f"{facts.led.leader if facts.led else 'the leader'} provides for {_plain(facts.work)} {unit}"
+    if facts.base == "headroom":
+        kept = (
+            f", as in the last {facts.keep_s / 60:.0f} min" if facts.work > facts.level + facts.z * facts.spread else ""
         )
-    if case.policy == "shadow_selection" and case.base == "present":
-        return f"demand with its backlog takes {_plain(case.work)} {unit} now, or did in the last two minutes"
-    if case.policy == "lead_time_headroom" and case.base == "present":
+        spreads = f"spreads by {_plain(facts.spread)}"
+        if facts.policy == "lead_time_headroom":
+            spreads += f" ({facts.lead_minutes} min later it is off by {_plain(facts.error)})"
         return (
-            f"demand with its backlog, to be gone in {DRAIN_S:.0f} s, takes {_plain(case.work)} {unit} now "
+            f"work is at a level of {_plain(facts.level)} {unit} and {spreads}: to serve "
+            f"{share_words(facts.share)} of it within {_plain(facts.delay_s)} s, {_plain(facts.z)} spreads are added "
+            f"and so {_plain(facts.work)} {unit} provided for{kept}"
+        )
+    if facts.policy == "shadow_selection" and facts.base == "present":
+        return f"demand with its backlog takes {_plain(facts.work)} {unit} now, or did in the last two minutes"
+    if facts.policy == "lead_time_headroom" and facts.base == "present":
+        return (
+            f"demand with its backlog, to be gone in {DRAIN_S:.0f} s, takes {_plain(facts.work)} {unit} now "
             f"or did in the last {HELD_S:.0f} s"
         )
-    young = f" (known for {case.minutes} min only)" if case.base == "start" else ""
-    return f"demand with its backlog is {_plain(case.work)} {unit} now{young}"
+    young = f" (known for {facts.minutes} min only)" if facts.base == "start" else ""
+    return f"demand with its backlog is {_plain(facts.work)} {unit} now{young}"
 
 
-def _is_unmeasured(case: Case) -> bool:
+def _is_unmeasured(facts: Facts) -> bool:
     """Whether a workload is woken of whose work nothing is known."""
-    return case.demand.replicas == 0 and not case.needed >= 1.0
+    return facts.demand.replicas == 0 and not facts.needed >= 1.0
 
 
-def _sum(case: Case) -> str:
-    if case.granted == 0:
+def _sum(facts: Facts) -> str:
+    if facts.granted == 0:
         return ""
-    if _is_unmeasured(case):
+    if _is_unmeasured(facts):
         return "what work that is will be seen once it is served"
-    share = f"{case.load / case.capacity:.0%} of " if case.load != case.capacity else ""
-    unit = "GPUs" if case.source == "GPUs" else "work/s"
-    needed = f"{case.needed:.0f}" if math.isfinite(case.needed) else "an unknown number of"
-    return f"at {share}{_plain(case.capacity)} {unit} each that takes {needed} replicas, {case.demand.replicas} run"
+    share = f"{facts.load / facts.capacity:.0%} of " if facts.load != facts.capacity else ""
+    unit = "GPUs" if facts.source == "GPUs" else "work/s"
+    needed = f"{facts.needed:.0f}" if math.isfinite(facts.needed) else "an unknown number of"
+    return f"at {share}{_plain(facts.capacity)} {unit} each that takes {needed} replicas, {facts.demand.replicas} run"
 
 
-def _limit(case: Case) -> str:
-    if case.granted > case.wanted:
-        return f"{case.granted} for now: only so many are taken away at once"
-    if case.granted < case.wanted:
-        return f"{case.granted} for now: only {case.demand.ready} are ready, and more follow when these are"
-    if math.isfinite(case.needed) and case.wanted != case.needed and case.granted > 0 and not _is_unmeasured(case):
-        return f"its limits are {case.spec.min_replicas} to {case.spec.max_replicas}"
+def _limit(facts: Facts) -> str:
+    if facts.granted > facts.wanted:
+        return f"{facts.granted} for now: only so many are taken away at once"
+    if facts.granted < facts.wanted:
+        return f"{facts.granted} for now: only {facts.demand.ready} are ready, and more follow when these are"
+    if math.isfinite(facts.needed) and facts.wanted != facts.needed and facts.granted > 0 and not _is_unmeasured(facts):
+        return f"its limits are {facts.spec.min_replicas} to {facts.spec.max_replicas}"
     return ""
 
 
-def _lead(case: Case) -> str:
+def _lead(facts: Facts) -> str:
     """Say which policy leads, at what cost, and how far the next is behind."""
-    led = case.led
-    if led is None or case.granted == 0:
+    led = facts.led
+    if led is None or facts.granted == 0:
         return ""
     next_one = f"{led.after} is next, {led.dearer:.1%} dearer"
     if led.dearer < 0.0:
@@ -152,72 +154,72 @@ def _lead(case: Case) -> str:
     )
 
 
-def _doubt(case: Case) -> str:
+def _doubt(facts: Facts) -> str:
     """Say that the forecast had no say, and why."""
-    if case.view.trusted or case.granted == 0 or case.policy == "shadow_selection":
+    if facts.view.trusted or facts.granted == 0 or facts.policy == "shadow_selection":
         return ""
-    off = _worst(case)
-    if off is None or abs(off[0] - off[1]) <= case.tolerance:
+    off = _worst(facts)
+    if off is None or abs(off[0] - off[1]) <= facts.tolerance:
         return "its forecast has no say yet"
     return f"its forecast has no say: {off[0]:.0%} of the past lay below its {off[1]:.0%} line"
 
 
-def _worst(case: Case) -> tuple[float, float] | None:
+def _worst(facts: Facts) -> tuple[float, float] | None:
     """Coverage and level of the upper line that covers least as it should, or ``None`` where that is not known."""
-    pairs = [(float(c), x) for c, x in zip(case.view.coverage, case.levels, strict=True) if x > 0.5]
+    pairs = [(float(c), x) for c, x in zip(facts.view.coverage, facts.levels, strict=True) if x > 0.5]
     known = [pair for pair in pairs if math.isfinite(pair[0])]
     return max(known, key=lambda pair: abs(pair[0] - pair[1]), default=None)
 
 
-def _hpa(case: Case) -> str:
-    if case.hpa <= 0:
+def _hpa(facts: Facts) -> str:
+    if facts.hpa <= 0:
         return ""
-    return f"HPA at {case.spec.target_utilization:.0%} would have {case.hpa:.0f}"
+    return f"HPA at {facts.spec.target_utilization:.0%} would have {facts.hpa:.0f}"
 
 
-def _confidence(case: Case) -> float:
-    if case.base == "forecast":
-        miss = float(np.abs(case.view.coverage - np.array(case.levels, np.float32)).max())
+def _confidence(facts: Facts) -> float:
+    if facts.base == "forecast":
+        miss = float(np.abs(facts.view.coverage - np.array(facts.levels, np.float32)).max())
         return max(0.0, min(1.0, 1.0 - miss)) if math.isfinite(miss) else 0.5
-    if case.policy == "forecast_band":
+    if facts.policy == "forecast_band":
         return 0.5
-    return 0.5 + 0.45 * min(1.0, case.minutes / WELL_KNOWN)
+    return 0.5 + 0.45 * min(1.0, facts.minutes / WELL_KNOWN)
 
 
-def _proof(case: Case) -> tuple[Evidence, ...]:
-    view, demand = case.view, case.demand
-    unit = "{gpu}" if case.source == "GPUs" else "{work}/s"
+def _proof(facts: Facts) -> tuple[Evidence, ...]:
+    view, demand = facts.view, facts.demand
+    unit = "{gpu}" if facts.source == "GPUs" else "{work}/s"
     found = [
         Evidence(name="demand", value=view.observed, unit=unit),
-        Evidence(name="demand.needed", value=case.work, unit=unit, record=case.forecast_id),
-        Evidence(name=f"capacity_per_replica.{case.source}", value=case.capacity, unit=unit),
-        Evidence(name="lead_time", value=case.lead_s, unit="s"),
+        Evidence(name="demand.needed", value=facts.work, unit=unit, record=facts.forecast_id),
+        Evidence(name=f"capacity_per_replica.{facts.source}", value=facts.capacity, unit=unit),
+        Evidence(name="lead_time", value=facts.lead_s, unit="s"),
     ]
-    if case.policy in ("slo_headroom", "lead_time_headroom") and math.isfinite(case.level):
+    if facts.policy in ("slo_headroom", "lead_time_headroom") and math.isfinite(facts.level):
         found += [
-            Evidence(name="headroom.level", value=case.level, unit=unit),
-            Evidence(name="headroom.spread", value=case.spread, unit=unit),
-            Evidence(name="headroom.z", value=case.z),
+            Evidence(name="headroom.level", value=facts.level, unit=unit),
+            Evidence(name="headroom.spread", value=facts.spread, unit=unit),
+            Evidence(name="headroom.z", value=facts.z),
         ]
-    if case.policy != "forecast_band" and math.isfinite(case.level):
+    if facts.policy != "forecast_band" and math.isfinite(facts.level):
         found += [
-            Evidence(name="objective.attainment", value=case.share),
-            Evidence(name="objective.delay", value=case.delay_s, unit="s"),
+            Evidence(name="objective.attainment", value=facts.share),
+            Evidence(name="objective.delay", value=facts.delay_s, unit="s"),
         ]
-    if case.policy == "lead_time_headroom" and math.isfinite(case.level):
+    if facts.policy == "lead_time_headroom" and math.isfinite(facts.level):
         found += [
-            Evidence(name="headroom.lead_time", value=60.0 * case.lead_minutes, unit="s"),
-            Evidence(name="headroom.error", value=case.error, unit=unit),
+            Evidence(name="headroom.lead_time", value=60.0 * facts.lead_minutes, unit="s"),
+            Evidence(name="headroom.error", value=facts.error, unit=unit),
         ]
-    if case.policy == "shadow_selection":
-        found += _shadows(case.led)
+    if facts.policy == "shadow_selection":
+        found += _shadows(facts.led)
     else:
-        found += _forecast(case, unit)
+        found += _forecast(facts, unit)
     if demand.queued:
         found.append(Evidence(name="queued", value=demand.queued, unit="{request}"))
-    found += _answers(demand, case.spec)
-    if case.hpa > 0:
-        found.append(Evidence(name="hpa.replicas", value=case.hpa, unit="{replica}"))
+    found += _answers(demand, facts.spec)
+    if facts.hpa > 0:
+        found.append(Evidence(name="hpa.replicas", value=facts.hpa, unit="{replica}"))
     return tuple(e for e in found if math.isfinite(e.value))
 
 
@@ -247,16 +249,16 @@ def _shadows(led: Led | None) -> list[Evidence]:
     ]
 
 
-def _forecast(case: Case, unit: str) -> list[Evidence]:
-    view = case.view
-    found = [Evidence(name="forecast.trusted", value=float(view.trusted), record=case.forecast_id)]
+def _forecast(facts: Facts, unit: str) -> list[Evidence]:
+    view = facts.view
+    found = [Evidence(name="forecast.trusted", value=float(view.trusted), record=facts.forecast_id)]
     if view.trusted:
-        found.append(Evidence(name="forecast.level", value=case.level_of, record=case.forecast_id))
-        found.append(Evidence(name="forecast.ahead", value=case.ahead, unit=unit, record=case.forecast_id))
+        found.append(Evidence(name="forecast.level", value=facts.level_of, record=facts.forecast_id))
+        found.append(Evidence(name="forecast.ahead", value=facts.ahead, unit=unit, record=facts.forecast_id))
         largest = sorted(view.weights.items(), key=lambda item: (-item[1], item[0]))[:NAMED_EXPERTS]
-        found += [Evidence(name=f"forecast.weight.{k}", value=v, record=case.forecast_id) for k, v in largest]
-    elif (off := _worst(case)) is not None:
-        found.append(Evidence(name="forecast.coverage", value=off[0], expected=off[1], record=case.forecast_id))
+        found += [Evidence(name=f"forecast.weight.{k}", value=v, record=facts.forecast_id) for k, v in largest]
+    elif (off := _worst(facts)) is not None:
+        found.append(Evidence(name="forecast.coverage", value=off[0], expected=off[1], record=facts.forecast_id))
     return found
 
 

@@ -17,7 +17,7 @@ DRAIN_S = 60.0
 class Basis(NamedTuple):
     """What J workloads need, [J] each: replicas (NaN: unknown), and what that follows from, by place in :data:`BASES`.
 
-    ``load`` is the work that a replica is given, ``work`` that which is needed, ``ahead`` what the forecast sees at its
+    ``load`` is the work that a replica is given, ``work`` what is needed, ``ahead`` what the forecast sees at its
     quantile ``level``, NaN where it is not trusted, and ``lead_s`` how far ahead.
     """
 

@@ -16,7 +16,7 @@ from flyball_streams.engine.workload.forecast.forecaster import Forecaster, View
 from flyball_streams.engine.workload.proposals import REPEAT_IN_FULL_TICKS
 from flyball_streams.engine.workload.sizing import forecast_band, lead_time_headroom, slo_headroom
 from flyball_streams.engine.workload.sizing.columns import Columns, Floats, Ints, Seen, ends_sample
-from flyball_streams.engine.workload.sizing.explanation import Case, explained
+from flyball_streams.engine.workload.sizing.explanation import Facts, explained
 from flyball_streams.engine.workload.sizing.policy import BASES, Basis, Policy, Shown
 
 MOST = 1e30
@@ -202,7 +202,7 @@ class Sizer:
 
     def _want(self, tick: Tick, job: Job, i: int, row: int, granted: Floats, wanted: Floats, basis: Basis) -> Want:
         columns, terms = self.columns, self.objectives.terms
-        case = Case(
+        facts = Facts(
             policy=self.sizing.policy,
             base=BASES[int(basis.base[i])],
             spec=job.spec,
@@ -234,9 +234,9 @@ class Sizer:
             hpa=float(columns.rival.replicas[row]),
             led=self.policy.led(columns.own[row]) if self.policy.led is not None else None,
         )
-        reason, confidence, evidence = explained(case)
+        reason, confidence, evidence = explained(facts)
         identity = record_id("Proposal", "scale", job.cell, job.spec.workload, tick.index)
-        return Want(identity, tick.index, job.demand.replicas, case.granted, reason, confidence, evidence)
+        return Want(identity, tick.index, job.demand.replicas, facts.granted, reason, confidence, evidence)
 
 
 def _seen(jobs: list[Job]) -> Seen:
