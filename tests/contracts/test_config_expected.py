@@ -17,7 +17,7 @@ PAGE = 'agent: {workloads: {targets: [{workload: a, url: "%s", server: %s}]}}'
             "agent: {export: {metrics_listen: x}}",
             "agent.export.metrics_listen: expected HOST:PORT, e.g. 127.0.0.1:9400",
         ),
-        (PAGE % ("x", "vllm"), "agent.workloads.targets[0].url: expected a URL without user and query, like http://"),
+        (PAGE % ("x", "vllm"), "agent.workloads.targets[0].url: expected a URL without user, like http://"),
         (
             PAGE % ("http://x", "y"),
             "agent.workloads.targets[0].server: expected one of vllm, triton, tgi, sglang, generic",
