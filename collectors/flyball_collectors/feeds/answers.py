@@ -15,7 +15,7 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 def decode_json(body: bytes, kind: type[T], where: str) -> T:
     """Decode an answer as ``kind``; raises :class:`FeedError` that names ``where`` and the field."""
     if body.lstrip()[:1] == b"<":
-        raise FeedError(f"{where}: an HTML page, not JSON; check base_url, and that no proxy wants a log-in")
+        raise FeedError(f"{where}: an HTML page, not JSON; see whether a proxy wants a log-in")
     try:
         return msgspec.json.decode(body, type=kind)
     except msgspec.ValidationError as error:

@@ -105,11 +105,11 @@ class Client:
 
     def _reason(self, error: Exception) -> str:
         if isinstance(error, (SSLError, ssl.SSLError)):
-            return "its certificate is not trusted; check base_url, or name a CA by SSL_CERT_FILE"
+            return "its certificate is not trusted; name a CA by SSL_CERT_FILE"
         if isinstance(error, ProxyError):
             return "the proxy does not let it through; check HTTPS_PROXY and NO_PROXY"
         if isinstance(error, NewConnectionError):
-            return "no connection; check base_url, DNS and the firewall"
+            return "no connection; check DNS, the proxy and the firewall"
         if isinstance(error, (TimedOut, TimeoutError)):
             return f"no answer within {self._timeout_s:g} s; it is asked again"
         return f"the answer broke off ({type(error).__name__}); it is asked for again"
@@ -119,13 +119,13 @@ def _refusal(answer: urllib3.BaseHTTPResponse, where: str, now_ns: int) -> FeedE
     status = answer.status
     if 300 <= status < 400:
         location = answer.headers.get("Location", "").partition("?")[0]
-        text = f"{where}: status {status}, a redirect to {location[:200]!r}; set base_url to where it leads"
+        text = f"{where}: status {status}, a redirect to {location[:200]!r}; see whether a proxy wants a log-in"
         return FeedError(text, lasting=True)
     if status in (401, 403):
         text = "check the token or the log-in in the environment, and that the plan includes this zone"
         return Unauthorized(f"{where}: status {status}, refused; {text}", lasting=True)
     if status < 500 and status not in _RETRIED:
-        return FeedError(f"{where}: status {status}; check zone, region, key and base_url", lasting=True)
+        return FeedError(f"{where}: status {status}; check zone, region and key", lasting=True)
     wait_s = retry_after_s(answer.headers.get("Retry-After"), now_ns)
     text = "too many requests; a longer period_s helps" if status == 429 else "the provider's fault; it is asked again"
     return FeedError(f"{where}: status {status}, {text}", retry_after_s=wait_s)

@@ -20,7 +20,7 @@ class Level:
     def curve(self, value: float, now_ns: int, where: str) -> Signal:
         """Curve of a value at ``now_ns``; raises :class:`FeedError` for an impossible one."""
         if not possible(value, self._shape.kind):
-            raise FeedError(f"{where}: {value:g} is no {self._shape.kind.replace('_', ' ')}; check base_url")
+            raise FeedError(f"{where}: {value:g} is no {self._shape.kind.replace('_', ' ')}; the provider has changed")
         start_ns = now_ns // _STEP_NS * _STEP_NS
         points = [Point(start_ns + hour * _STEP_NS, value) for hour in range(HOURS)]
         cut = cut_curve(points, self._shape, step_s=STEP_S, published_ns=now_ns, now_ns=now_ns, where=where)

@@ -121,7 +121,7 @@ class _Runner:
         if turned:
             self.counts.stale += 1
             hours = self._freshness.age_s(now_ns) / 3600.0
-            _LOG.warning("feed %s is stale: nothing newer for %.1f h; see stale_after_s", self.name, hours)
+            _LOG.warning("feed %s is stale: nothing newer for %.1f h; look at what its provider says", self.name, hours)
         elif turned is False:
             _LOG.warning("feed %s is fresh again", self.name)
 

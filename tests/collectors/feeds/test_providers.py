@@ -153,15 +153,15 @@ def test_watttime_logs_in_again_when_the_token_ran_out(there: Provider) -> None:
 
 HTML = Answer(b"<!doctype html><p>maintenance</p>", headers={"Content-Type": "text/html"})
 BAD = {
-    "html": ("maps", HTML, "an HTML page, not JSON; check base_url"),
+    "html": ("maps", HTML, "an HTML page, not JSON; see whether a proxy wants a log-in"),
     "server": ("maps", Answer(b"", 500), "status 500, the provider's fault"),
     "many": ("maps", Answer(b"", 429, {"Retry-After": "90"}), "status 429, too many requests; a longer period_s"),
     "token": ("maps", Answer(b"", 401), "status 401, refused; check the token"),
-    "zone": ("maps", Answer(b"", 404), "status 404; check zone, region, key and base_url"),
+    "zone": ("maps", Answer(b"", 404), "status 404; check zone, region and key"),
     "moved": (
         "maps",
         Answer(b"", 302, {"Location": "http://elsewhere/x?y=1"}),
-        "a redirect to 'http://elsewhere/x'; set base_url",
+        "a redirect to 'http://elsewhere/x'; see whether a proxy",
     ),
     "torn": ("maps", as_json(maps([1, 2]), cut_at=40), "the answer broke off"),
     "half": ("maps", Answer(b'{"zone": "DE", "forec'), "not whole JSON"),

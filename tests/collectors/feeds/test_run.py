@@ -162,7 +162,7 @@ def test_staleness_is_said_once_and_its_end_too(box: Box, caplog: pytest.LogCapt
     assert report.feeds["scripted/DE"].stale == 1
     said = [r.getMessage() for r in caplog.records if "stale" in r.getMessage() or "fresh" in r.getMessage()]
     assert said == [
-        "feed scripted/DE is stale: nothing newer for 0.3 h; see stale_after_s",
+        "feed scripted/DE is stale: nothing newer for 0.3 h; look at what its provider says",
         "feed scripted/DE is fresh again",
     ]
     assert len(box.sent) == 2

@@ -67,7 +67,7 @@ def test_unix_socket_and_tls(tmp_path: Path) -> None:
         (Reply(status=302, headers={"Location": "http://other/"}), "status 302; a redirect; set url to where it leads"),
         (Reply(status=404), "status 404; check url"),
         (Reply(status=503), "status 503; the server is not well"),
-        (Reply("x" * 2000), "longer than 1000 bytes; raise page_bytes"),
+        (Reply("x" * 2000), "longer than 1000 bytes; let the server tell less"),
         (Reply("x" * 100, whole=False), "the answer broke off"),
         (Reply("no length\r\n", headers={"Transfer-Encoding": "chunked"}), "the answer broke off"),
         (None, "the answer broke off|RemoteDisconnected"),

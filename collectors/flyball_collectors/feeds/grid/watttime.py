@@ -75,7 +75,7 @@ class WattTime:
         body = self._client.get("/login", {}, {"Authorization": self._login}, now_ns, keep=False)
         token = decode_json(body, _Login, self._client.where("/login")).token
         if not (token and token.isascii() and token.isprintable()):
-            raise FeedError(f"{self._client.where('/login')}: $.token: not a token; check base_url")
+            raise FeedError(f"{self._client.where('/login')}: $.token: not a token; the provider has changed")
         self._token = token
 
     def _forecast(self, now_ns: int) -> Signal:

@@ -69,9 +69,9 @@ class AwsSpotPrice:
         try:
             root = ElementTree.fromstring(body)
         except (ElementTree.ParseError, ValueError, LookupError) as error:
-            raise FeedError(f"{where}: not whole XML: {error}; check base_url") from error
+            raise FeedError(f"{where}: not whole XML: {error}") from error
         if root.tag.rpartition("}")[2] != "DescribeSpotPriceHistoryResponse":
-            raise FeedError(f"{where}: {root.tag[:60]!r} is not the answer that is known; check base_url", lasting=True)
+            raise FeedError(f"{where}: {root.tag[:60]!r} is not the answer that is known", lasting=True)
         prices = [self._price(item, where) for item in root.findall("{*}spotPriceHistorySet/{*}item")]
         return [price for price in prices if price is not None], root.findtext("{*}nextToken") or ""
 

@@ -100,7 +100,7 @@ class Fetcher:
         while part := answer.read1(_CHUNK_BYTES):
             parts += part
             if len(parts) > self._most_bytes:
-                raise FetchError(f"{where}: longer than {self._most_bytes} bytes; raise page_bytes")
+                raise FetchError(f"{where}: longer than {self._most_bytes} bytes; let the server tell less")
             if time.monotonic() > self._ends_s:
                 raise TimeoutError
         if time.monotonic() > self._ends_s:  # broken off: without a length it looks whole
@@ -127,7 +127,7 @@ class Fetcher:
         if isinstance(error, ssl.SSLError):
             return "no TLS there; check https in url"
         if isinstance(error, TimeoutError):
-            return f"no whole answer within {self._timeout_s:g} s; see timeout_s"
+            return f"no whole answer within {self._timeout_s:g} s; look at its load"
         if isinstance(error, socket.gaierror):
             return "its name is not known; check url and DNS"
         if isinstance(error, (ConnectionRefusedError, FileNotFoundError)):
