@@ -404,7 +404,7 @@ def main() -> None:
     else:
         rows = [row for tick_s in (1.0, 10.0) for row in clean(range(1, 1 + args.seeds), 3.0, tick_s)]
         rows += faulty(1, 3900.0, 10.0, HELD_BY)
-        rows += [*gangs.generated(400, HELD_OUT_SEED), *gangs.clean(400, 24.0, HELD_OUT_SEED, (1.0, 100.0))]
+        rows += [*gangs.generated(200, HELD_OUT_SEED), *gangs.clean(200, 12.0, HELD_OUT_SEED, (1.0,))]
         rows += gangs.in_a_fleet(settings(1, 10.0), START_NS, incoming, HELD_BY[:2], 3900.0)
         fleets = kept.joined([kept.simulated(HELD_OUT_SEED + i, 24.0, 10.0) for i in range(2 * args.seeds)])
     budgets = kept.BUDGETS[-3:] if args.quick else kept.BUDGETS
