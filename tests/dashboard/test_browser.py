@@ -19,6 +19,7 @@ from flyball_streams.dashboard.state.incidents import incident_id
 
 pytestmark = pytest.mark.integration
 PARTITIONS = {topic.name: topic.partitions for topic in TOPICS.values()}
+ANSWERS = "first token after 0.42 s, 0.031 s from token to token, KV cache 62 % full"
 WAIT_MS = 30_000
 COLOURS = """canvas => {
   const {data} = canvas.getContext('2d').getImageData(0, 0, canvas.width, canvas.height);
@@ -191,7 +192,7 @@ def test_a_decision_has_its_own_view_with_its_life_and_what_was_observed(desktop
     [
         (f"gpus/{scene.device_id(5, 3)}", ["gpu-0005 · GPU 3", "pretrain-llm", "H100-SXM", "XID 79", "Migrate"]),
         (f"nodes/{scene.node_name(5)}", ["gpu-0005", "SE-SE3", "failing", "XID 79", "Migrate"]),
-        ("workloads/chat-70b", ["inference", "chat-70b", "without Flyball 86.5 %", "gpu-0024", "running"]),
+        ("workloads/chat-70b", ["inference", "chat-70b", "without Flyball 86.5 %", "gpu-0024", "running", ANSWERS]),
         (
             f"reports/{incident_id(scene.device_id(5, 3), 'failing')}",
             ["failing on gpu-0005 · GPU 3", "3 times", "errors (uncorrected) 14", "Migrate"],

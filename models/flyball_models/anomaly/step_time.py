@@ -49,7 +49,7 @@ class Config(NamedTuple):
     least: float = 0.025
     most: float = 8.0
     drift: float = 0.75
-    stirs: float = 5.0
+    stirs: float = 6.0
     warm: float = 24.0
     hold: float = 6.0
     faster: float = 60.0

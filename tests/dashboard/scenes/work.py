@@ -147,6 +147,9 @@ def capacities() -> list[Record]:
                 relative_error=0.05 if i == 0 else 0.25,
                 proven_work_per_s=each if i == 0 else None,
                 saturated_windows=14 if i == 0 else 0,
+                first_token_s=0.42 if i == 0 else None,
+                output_token_s=0.031 if i == 0 else None,
+                kv_cache=0.62 if i == 0 else None,
                 methods=tuple(
                     Method(name=kind, work_per_s=each * x, relative_error=e, judged=12.0 * (i == 0), weight=w)
                     for kind, x, e, w in methods

@@ -64,3 +64,5 @@ def test_lanes_are_averaged_by_their_replicas() -> None:
     both = merge({"node/0": lane(3, 0.1, 0.2, 0.5), "node/1": lane(1, 0.5, 0.6, None)})["chat"]
     assert (both.first_token_s, both.first_token_p99_s, both.kv_cache) == pytest.approx((0.2, 0.6, 0.5))
     assert both.output_token_s is None
+    slow = {"chat": Demand("chat", 1, 1, 1, latency_s=2.0)}, {"chat": Demand("chat", 3, 3, 3, latency_s=1.0)}
+    assert merge(dict(zip(("node/0", "node/1"), slow, strict=True)))["chat"].latency_s == 1.25

@@ -39,6 +39,7 @@ def _sum(found: list[Demand]) -> Demand:
             tokens_in_rate=plus(total.tokens_in_rate, d.tokens_in_rate),
             tokens_out_rate=plus(total.tokens_out_rate, d.tokens_out_rate),
             failed=plus(total.failed, d.failed),
+            latency_s=_of_replicas("latency_s", total, d),
             usage=_most([d.usage for d in found if d.usage is not None]),
             clocks=(*total.clocks, *d.clocks),
             step_s=_of_replicas("step_s", total, d),
