@@ -349,7 +349,6 @@ def _kept_tables(rows: list[dict[str, Any]]) -> Iterator[Table]:
 
 
 def _gang_tables(rows: list[dict[str, Any]]) -> Iterator[Table]:
-    titles: tuple[str, ...]
     lines: list[tuple[str, ...]] = [
         (
             r["noise"],
