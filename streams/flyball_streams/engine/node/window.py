@@ -36,7 +36,8 @@ class Window:
     def add(self, values: NDArray[np.float32], mask: NDArray[np.bool_], tick: Tick) -> Means | None:
         """Take the values of a tick in, NaN where missing; the means when the window ends with this tick."""
         known = np.isfinite(values)
-        self.total += np.where(known, values, np.float32(0.0))
+        with np.errstate(over="ignore"):  # a sum that is no number is a value that nobody can have meant
+            self.total += np.where(known, values, np.float32(0.0))
         self.count += known
         self.seen |= mask
         self.elapsed_ns += tick.period_ns

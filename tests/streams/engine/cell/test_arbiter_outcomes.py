@@ -8,7 +8,6 @@ from tests.streams.engine.cell.court import QUICK, Court, move, node, outcome
 from tests.streams.engine.cell.platform import proposal
 from tests.streams.engine.scene import CELL, CONFIG, PERIOD_NS, inventory, spec, tick, told
 
-from flyball_contracts.config import RightsizingConfig
 from flyball_contracts.ids import decision_id
 from flyball_contracts.records import Migrate, Preempt, ProposalTick, Resources, Scale, SubjectState
 from flyball_contracts.records.commands.outcomes import OutcomeStatus
@@ -17,6 +16,7 @@ from flyball_streams.engine.cell import CellLane
 from flyball_streams.engine.cell.arbiter import Arbiter
 from flyball_streams.engine.cell.heard import MOST_HEARD
 from flyball_streams.engine.cell.memory import UNDER_WAY_S
+from flyball_streams.engine.parameters import RightsizingParameters
 
 
 def test_an_id_says_subject_and_tick_and_not_the_answer() -> None:
@@ -222,7 +222,7 @@ def test_a_replica_with_two_sick_gpus_and_no_room_is_told_of_once_until_there_is
 
 def test_what_a_batch_has_left_is_resized_further() -> None:
     court = Court(spec("chat"), node("n1", 2, {"chat/a": (0,), "chat/b": (1,)}))
-    config = msgspec.structs.replace(QUICK, rightsizing=RightsizingConfig(mode="act"))
+    config = msgspec.structs.replace(QUICK, rightsizing=RightsizingParameters(mode="act"))
     court.arbiter = Arbiter(CELL, config, court.directory)
     wanted, some = Resources(cpu=2.0), SubjectState(replicas=2)
     (first,) = court.at(0, proposal("chat", tick(0), 0, 0, "resize", resources=wanted, observed_replicas=2))

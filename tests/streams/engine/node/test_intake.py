@@ -60,9 +60,9 @@ def test_what_is_no_frame_is_refused_untouched(value: bytes | None) -> None:
 def test_an_unknown_layout_is_refused_with_those_that_are_known() -> None:
     cell = pair()
     (good,) = cell.agents[0].frames(0, schemas=[1])
-    other = msgspec.structs.replace(decode_frame(good.value or b""), schema=9)
+    other = msgspec.structs.replace(decode_frame(good.value or b""), schema=99)
     out = cell.feed([incoming(frame_message(other)), good])
-    assert "frame schema 9 is not known here (known: 1 (gpu), 2 (host), 3 (workload), " in out.refusals()[0]
+    assert "frame schema 99 is not known here (known: 1 (gpu), 2 (host), 3 (workload), " in out.refusals()[0]
     assert cell.stats.used == 1
 
 
