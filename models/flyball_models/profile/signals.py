@@ -202,7 +202,7 @@ def signals(reading: Reading) -> Floats:
 def decades(x: Floats, unit: float | Floats, most: float | Floats) -> Floats:
     """Logarithm of what is in some unit, such that ``most`` decades above it are 1; NaN for what is below 0."""
     with np.errstate(invalid="ignore", divide="ignore", over="ignore"):
-        found: Floats = np.log10(np.float32(1.0) + x / np.float32(unit)) / np.float32(most)
+        found = np.asarray(np.log10(np.float32(1.0) + x / np.float32(unit)) / np.float32(most), np.float32)
         return np.where(x >= 0.0, found, np.float32(np.nan))
 
 

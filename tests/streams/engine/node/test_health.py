@@ -209,6 +209,7 @@ def test_a_subject_that_comes_back_has_its_history_and_a_new_one_in_its_slot_has
     names = tuple(f"gpu-{i}" for i in range(64))
     rows = table.rows(names, "node-1")
     table.put([(rows, np.full((64, len(GPU)), 100.0, np.float32).tobytes())])
+    means = None
     for index in range(1, 6):
         means = table.means(Tick(index=index, period_ns=NS_PER_S))
     assert means is not None
