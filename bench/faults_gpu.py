@@ -31,7 +31,6 @@ from tests.streams.engine.scene import CELL, FIRST, ONE, PERIOD_NS, START_NS, Ag
 
 from flyball_contracts.cloudevents import header
 from flyball_contracts.codec import decode_record
-from flyball_contracts.config import WorkerConfig
 from flyball_contracts.records import (
     Allocation,
     Cause,
@@ -47,6 +46,7 @@ from flyball_contracts.records.events import node_event
 from flyball_contracts.topics import INCIDENTS
 from flyball_contracts.xids import XIDS, xid_of
 from flyball_streams.engine import Engine
+from flyball_streams.engine.parameters import Parameters
 
 GOAL_PER_S = 50_000
 SEED = 20_000
@@ -141,7 +141,7 @@ VALUES = Values({"hw.power": 300.0, "hw.gpu.utilization{task=general}": 0.9})
 
 
 def _cell(size: Size, *, held: bool) -> tuple[Engine, list[Agent]]:
-    engine = Engine(WorkerConfig(lateness_ticks=2), ONE)
+    engine = Engine(Parameters(lateness_ticks=2), ONE)
     agents = [Agent(_node(n, held=held)) for n in range(size.nodes)]
     spec = WorkloadSpec(workload="train", cell=CELL, time_ns=START_NS, kind="training", max_replicas=size.nodes * 8)
     engine.feed(told(spec, *(agent.inventory for agent in agents)))

@@ -48,10 +48,17 @@ class ExportParameters(ExportConfig, frozen=True):
 
 
 class KnownSeries(Series, frozen=True, kw_only=True):
-    """The series of a page that is known: some count latencies apart from a histogram."""
+    """The series of a page that is known.
+
+    Some servers count latencies apart from a histogram. Series that differ only in the labels ``copies`` are copies, of
+    which the largest counts. A page whose series have several values of the label ``model`` is read only where
+    ``match`` names one of them.
+    """
 
     latency_sum: tuple[str, ...] = ()
     latency_count: tuple[str, ...] = ()
+    copies: tuple[str, ...] = ()
+    model: str = ""
 
 
 class KubernetesParameters(Section, frozen=True, kw_only=True):
@@ -76,6 +83,7 @@ class SlurmParameters(Section, frozen=True, kw_only=True):
 class WorkloadsParameters(WorkloadsConfig, frozen=True, kw_only=True):
     """What replicas tell: bounds of time and size for each page, and how long a silent training job counts."""
 
+    period_s: float = 5.0
     timeout_s: float = 2.0
     page_bytes: int = 4 * 1024 * 1024
     silent_s: float = 300.0
@@ -89,7 +97,7 @@ class AttributionParameters(AttributionConfig, frozen=True, kw_only=True):
     # Devices are divided at each tick; what is used is told so often.
     usage_period_s: float = 10.0
     # Where the control groups of pods and jobs are, below that of the host, by the kubelet's and Slurm's own names.
-    groups: tuple[str, ...] = ("kubepods*", "kubelet*", "system.slice/*slurmstepd.scope")
+    groups: tuple[str, ...] = ("kubepods*", "kubelet*", "system.slice/*slurmstepd.scope", "slurm*")
     # The kubelet's log folders, which tell the names of pods; in ``agent.root``.
     pod_logs: str = "/var/log/pods"
 

@@ -84,7 +84,10 @@ def test_the_idle_and_the_youngest_go_first() -> None:
         (msgspec.structs.replace(entry(), pools=()), r"\.pools: none is named"),
         (entry(driver="gcp", region=""), r"\.account: none is named; name the project"),
         (entry(driver="azure", region=""), r"\.account: none is named; name the subscription"),
-        (entry(driver="docker", region=""), r"\.pools: driver docker does not use it.*aws or gcp or azure or slurm"),
+        (
+            entry(driver="docker", region=""),
+            r"\.pools: driver docker does not use it.*or karpenter or slurm",
+        ),
         (entry(driver="gcp", account="p"), r"\.region: driver gcp does not use it"),
         (entry(budget_usd_per_hour=None), r"budget_usd_per_hour: mode live takes what all pools"),
     ],

@@ -31,9 +31,9 @@ def test_the_remedy_is_read(name: str) -> None:
 
 
 def test_what_is_read_is_what_was_written() -> None:
-    config = parse_config("agent: {period_s: 2, cell: west}\nworker:\n  sizing: {tolerance: 0.2}", Config)
+    config = parse_config("agent: {period_s: 2, cell: west}\nworker:\n  sizing: {max_scale_in: 0.2}", Config)
     assert config.agent == AgentConfig(period_s=2.0, cell="west")
-    assert config.worker.sizing.tolerance == 0.2
+    assert config.worker.sizing.max_scale_in == 0.2
     assert parse_config("", Config) == Config()
 
 

@@ -47,7 +47,6 @@ _KEYS = {
     "token_env": ("webhook",),
     "kubeconfig": CLUSTERS,
     "namespaces": CLUSTERS,
-    "queue": ("kueue",),
     "conf": ("slurm",),
     "partitions": ("slurm",),
     "scaler": ("autoscaler",),

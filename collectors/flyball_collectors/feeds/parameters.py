@@ -44,6 +44,7 @@ class ElectricityMapsParameters(ElectricityMapsSettings, frozen=True, kw_only=Tr
 
     period_s: float = OFTEN_S
     stale_after_s: float | None = STALE_AFTER_S
+    horizon_hours: int = 72
     token_env: str = "ELECTRICITYMAPS_TOKEN"
     base_url: str = "https://api.electricitymaps.com"
 
@@ -53,6 +54,7 @@ class WattTimeParameters(WattTimeSettings, frozen=True, kw_only=True):
 
     period_s: float = OFTEN_S
     stale_after_s: float | None = STALE_AFTER_S
+    horizon_hours: int = 24
     username_env: str = "WATTTIME_USER"
     password_env: str = "WATTTIME_PASSWORD"
     base_url: str = "https://api.watttime.org"

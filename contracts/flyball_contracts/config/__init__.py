@@ -40,7 +40,6 @@ from flyball_contracts.config.policies import (
     Window as Window,
 )
 from flyball_contracts.config.pools import PoolConfig as PoolConfig
-from flyball_contracts.config.queue import QueueConfig as QueueConfig
 from flyball_contracts.config.rightsizing import RightsizingConfig as RightsizingConfig
 from flyball_contracts.config.types import (
     HORIZON_TICKS as HORIZON_TICKS,

@@ -8,7 +8,6 @@ import msgspec
 from flyball_contracts.config.base import Positive, Section
 
 ZoneName = Annotated[str, msgspec.Meta(min_length=1)]
-Horizon = Annotated[int, msgspec.Meta(ge=1, le=72)]
 
 
 class FeedSettings(Section, frozen=True, kw_only=True, tag_field="source"):
@@ -48,14 +47,12 @@ class ElectricityMapsSettings(FeedSettings, frozen=True, kw_only=True, tag="elec
 
     region: str = ""
     endpoint: Literal["forecast", "latest"] = "forecast"
-    horizon_hours: Literal[6, 24, 48, 72] = 72
 
 
 class WattTimeSettings(FeedSettings, frozen=True, kw_only=True, tag="watttime"):
     """WattTime: marginal emissions; ``region`` is its name for the zone, empty: the same."""
 
     region: str = ""
-    horizon_hours: Horizon = 24
 
 
 class SpotSettings(FeedSettings, frozen=True, kw_only=True):

@@ -19,12 +19,12 @@ def _of(section: str, keys: str, words: str = TUNED) -> dict[str, str]:
 
 
 REMOVED = {
-    **_of("worker", "lane_lateness_ticks max_ahead_ticks profile_every_ticks timing"),
+    **_of("worker", "lateness_ticks lane_lateness_ticks max_ahead_ticks profile_every_ticks timing"),
     **_of("worker", "watchdog_s", "a worker ends itself after a minute without progress; leave it out"),
     **_of("worker.forecast", "level_rate trend_rate damping horizon_ticks lead_ticks publish_every_ticks"),
     **_of("worker.forecast", "conformal_rate levels trust_tolerance trust_after_ticks"),
     **_of("worker.health", "peer_z peer_ticks peer_of_ticks"),
-    **_of("worker.sizing", "headroom_rate memory_s price_rate forecast_level level down_level growth"),
+    **_of("worker.sizing", "tolerance headroom_rate memory_s price_rate forecast_level level down_level growth"),
     **_of("worker.sizing", "delay_s", "work is late after five seconds; give the workload an objective of its own"),
     **_of("worker.rightsizing", "every_s after_s least_change kill_hours slow_ratio"),
     **_of("worker.choice", "every_s least_saving pay_back_s retry_s"),
@@ -38,7 +38,10 @@ REMOVED = {
     **_of("agent.attribution", "usage_period_s"),
     **_of("agent.attribution", "groups pod_logs", "pods and jobs are found by the names of the kubelet and of Slurm"),
     **_of("agent.workloads", "kubernetes slurm", "write discover: [kubernetes, slurm]; the rest is found"),
-    **_of("agent.workloads", "timeout_s page_bytes silent_s"),
+    **_of("agent.workloads", "period_s timeout_s page_bytes silent_s"),
+    **_of("agent.workloads.targets.series", "latency_unit_s", "it is seconds, or what the name ends in: _ms or _us"),
+    **_of("agent.workloads.targets.series", "copies", "name one of the copies by a label in the selector"),
+    **_of("feeds", "horizon_hours"),
     **_of("agent.workloads.targets.series", "latency_sum latency_count", "name X under latency for X_sum and X_count"),
     **_of("agent.workloads.targets", "token_env", TOKEN_FILE),
     **_of("feeds", "timeout_s retry_s retry_cap_s"),

@@ -22,7 +22,6 @@ from flyball_contracts.config.feeds import AnyFeed
 from flyball_contracts.config.keys import DecisionKey
 from flyball_contracts.config.policies import GuardPolicy
 from flyball_contracts.config.pools import PoolConfig
-from flyball_contracts.config.queue import QueueConfig
 from flyball_contracts.config.rightsizing import RightsizingConfig
 from flyball_contracts.config.workload import WorkloadsConfig
 from flyball_contracts.topics import TOPICS
@@ -139,7 +138,7 @@ class SizingConfig(Section, frozen=True):
     replicas (a gateway) must report new demand.
 
     A workload is scaled at most once in ``cooldown_s``, and in the opposite direction only ``reversal_cooldown_s``
-    after its last decision. A change of at most ``tolerance`` of its replicas is not decided, and one decision takes
+    after its last decision. A change of at most a tenth of its replicas is not decided, and one decision takes
     away at most ``max_scale_in`` of them.
 
     ``measured`` says which of a replica's capacity and time to ready come from measurements, and not from the
@@ -153,7 +152,6 @@ class SizingConfig(Section, frozen=True):
     scale_to_zero_after_s: NotNegative = 0.0
     reversal_cooldown_s: NotNegative = 120.0
     cooldown_s: NotNegative = 15.0
-    tolerance: Ratio = 0.1
     max_scale_in: Ratio = 0.25
     measured: tuple[Literal["capacity", "cold_start"], ...] = ("capacity", "cold_start")
 
@@ -161,15 +159,13 @@ class SizingConfig(Section, frozen=True):
 class WorkerConfig(Section, frozen=True):
     """The stream worker.
 
-    ``lateness_ticks`` is how far behind the others a node may be before its tick closes without it. ``table_age_s`` is
-    how old a specification, curve or outcome must be at the end of a tick to count in it, and a tick old at least:
-    those that are younger may be on their way still. A target gets at most one decision in ``decision_interval_s``,
-    unless a device fails, others lack room, or it gets more than a quarter more replicas. ``signing_key`` is the PEM
-    file of the private key with which decisions are signed, empty for none.
+    ``table_age_s`` is how old a specification, curve or outcome must be at the end of a tick to count in it, and a tick
+    old at least: those that are younger may be on their way still. A target gets at most one decision in
+    ``decision_interval_s``, unless a device fails, others lack room, or it gets more than a quarter more replicas.
+    ``signing_key`` is the PEM file of the private key with which decisions are signed, empty for none.
     """
 
     app: str = "flyball"
-    lateness_ticks: Count = 5
     table_age_s: Positive = 1.0
     decision_ttl_s: Positive = 120.0
     decision_interval_s: NotNegative = 60.0
@@ -225,7 +221,7 @@ class PlatformConfig(Section, frozen=True):
     commands the jobs in ``partitions`` of the cluster whose slurm.conf is ``conf`` (empty: the machine's own), and
     turns nodes on and off that are in ``pools``.
     ``autoscaler`` tells the autoscalers in ``namespaces``, which ask at ``scaler``, and writes nothing. ``kueue`` has
-    the jobs in ``namespaces`` started and stopped by Kueue, and answers its admission check as ``queue`` says.
+    the jobs in ``namespaces`` started and stopped by Kueue, and answers AdmissionCheck ``flyball``.
     Glob patterns in ``workloads`` leave all other workloads of the cells to the next entry. ``webhook`` is
     a server of your own behind ``url``, which is shown the bearer token in the variable ``token_env``. ``docker``
     commands the labelled containers of the engine behind the Unix socket ``url`` (empty: the usual one). An answer is
@@ -252,7 +248,6 @@ class PlatformConfig(Section, frozen=True):
     conf: str = ""
     partitions: tuple[str, ...] = ()
     scaler: ScalerConfig = ScalerConfig()
-    queue: QueueConfig = QueueConfig()
     region: str = ""
     account: str = ""
     pools: tuple[PoolConfig, ...] = ()

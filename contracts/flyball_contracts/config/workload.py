@@ -5,7 +5,7 @@ from typing import Annotated, Literal, get_args
 
 import msgspec
 
-from flyball_contracts.config.base import Count, NotNegative, Positive, Section
+from flyball_contracts.config.base import Count, NotNegative, Section
 
 Name = Annotated[str, msgspec.Meta(min_length=1, max_length=253)]
 PageUrl = Annotated[
@@ -24,9 +24,6 @@ Address = Annotated[
         pattern=r"^(|udp://[^/\s]+:[0-9]+|unix:///\S+)$", description="udp://HOST:PORT or unix:///PATH, or nothing"
     ),
 ]
-Label = Annotated[
-    str, msgspec.Meta(pattern=r"^([A-Za-z_][A-Za-z0-9_]*)?$", description="the name of a label, or nothing")
-]
 Rows = tuple[Annotated[int, msgspec.Meta(ge=0)], ...]
 ServerName = Literal["vllm", "triton", "tgi", "sglang", "generic"]
 GatewayKind = Literal["envoy", "inference_extension", "keda_http", "keda_queue", "generic"]
@@ -39,14 +36,11 @@ class Series(Section, frozen=True, kw_only=True):
     """Which series of a page mean what.
 
     Each holds alternatives, of which the first that the page has counts: one selector ``name{label="value"}`` or
-    several joined by `` + ``. What one selects is summed over all labels but ``copies``, over which the largest is
-    taken. Requests that came in are counted by ``arrived``; without it they are those that ``ended`` and what
-    ``active`` and ``queued`` grew by. ``latency`` names histograms or summaries, whose unit is ``latency_unit_s``;
-    where there are none, ``latency_sum`` and ``latency_count`` are counters of the same. ``first_token`` (time to the
-    first token) and ``output_token`` (time from one token to the next) are histograms or summaries, too, in seconds
-    unless their name ends in ``_ms`` or ``_us``. ``kv_cache`` is the share of the cache of keys and values in use, the
-    mean over its series. ``ready`` is 0 while the server cannot serve. A page whose series have several values of the
-    label ``model`` is read only where ``match`` names one of them.
+    several joined by `` + ``. What one selects is summed over all labels. Requests that came in are counted by
+    ``arrived``; without it they are those that ``ended`` and what ``active`` and ``queued`` grew by. ``latency``,
+    ``first_token`` (time to the first token) and ``output_token`` (time from one token to the next) are histograms or
+    summaries, in seconds unless their name ends in ``_ms`` or ``_us``. ``kv_cache`` is the share of the cache of keys
+    and values in use, the mean over its series. ``ready`` is 0 while the server cannot serve.
     """
 
     arrived: tuple[str, ...] = ()
@@ -57,13 +51,10 @@ class Series(Section, frozen=True, kw_only=True):
     tokens_in: tuple[str, ...] = ()
     tokens_out: tuple[str, ...] = ()
     latency: tuple[str, ...] = ()
-    latency_unit_s: Positive = 1.0
     first_token: tuple[str, ...] = ()
     output_token: tuple[str, ...] = ()
     kv_cache: tuple[str, ...] = ()
     ready: tuple[str, ...] = ()
-    copies: tuple[str, ...] = ()
-    model: Label = ""
 
 
 class TargetSettings(Section, frozen=True, kw_only=True):
@@ -134,7 +125,7 @@ class LogSettings(Section, frozen=True, kw_only=True):
 class WorkloadsConfig(Section, frozen=True, kw_only=True):
     """What replicas tell of their work.
 
-    Pages of replicas are read every ``period_s``, those of gateways each second. Training scripts send lines to
+    Pages of replicas are read every five seconds, those of gateways each second. Training scripts send lines to
     ``listen``, ``udp://host:port`` or ``unix:///path`` (empty: nowhere); what was said by line or log is true for five
     minutes.
 
@@ -143,7 +134,6 @@ class WorkloadsConfig(Section, frozen=True, kw_only=True):
     from the files that infra/slurm/task-prolog writes, and from the processes themselves where the agent may.
     """
 
-    period_s: Positive = 5.0
     targets: tuple[TargetSettings, ...] = ()
     logs: tuple[LogSettings, ...] = ()
     listen: Address = ""

@@ -39,6 +39,8 @@ class ForecastParameters(ForecastConfig, frozen=True):
 class SizingParameters(SizingConfig, frozen=True):
     """How demand becomes replicas; chosen by ``bench/headroom.py`` and the backtests."""
 
+    # A change of at most this share of the replicas is not decided.
+    tolerance: float = 0.1
     # From this wait on work is late, where a workload has no objective.
     delay_s: float = 5.0
     # How far the headroom moves in a minute in which all work was late, in spreads: z is slow to learn, and steady.
@@ -77,6 +79,8 @@ class ChoiceParameters(ChoiceConfig, frozen=True):
 class Parameters(WorkerConfig, frozen=True):
     """The worker's configuration with the constants of all parts of the engine."""
 
+    # How far behind the others a node may be before its tick closes without it.
+    lateness_ticks: int = 5
     # A lane that is behind only has a backlog, and a sum without it would look like a drop of demand: it is waited for
     # longer than for a node.
     lane_lateness_ticks: int = 60

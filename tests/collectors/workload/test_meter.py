@@ -163,8 +163,7 @@ def test_a_generic_server_has_the_series_that_it_is_said_to_have() -> None:
     series = Series(
         arrived=("no_such_total", "http_requests_total"),
         failed=('http_responses_total{code="500"} + http_responses_total{code="503"}',),
-        latency=("http_seconds",),
-        latency_unit_s=0.001,
+        latency=("http_ms",),
         ready=("up_and_ready",),
     )
     meter = Meter(Alternatives(series, "test"), Unit(), {})
@@ -173,8 +172,8 @@ def test_a_generic_server_has_the_series_that_it_is_said_to_have() -> None:
     def page(n: int) -> str:
         return (
             f'http_requests_total {n}\nhttp_responses_total{{code="500"}} {n}\nhttp_responses_total{{code="200"}} {n}\n'
-            f'http_seconds_bucket{{le="+Inf"}} {n}\nhttp_seconds_bucket{{le="100"}} {n}\n'
-            f"http_seconds_sum {50 * n}\nhttp_seconds_count {n}\nup_and_ready 0\n"
+            f'http_ms_bucket{{le="+Inf"}} {n}\nhttp_ms_bucket{{le="100"}} {n}\n'
+            f"http_ms_sum {50 * n}\nhttp_ms_count {n}\nup_and_ready 0\n"
         )
 
     meter.take(reader.read(page(1)), 0.0, 15.0)

@@ -14,7 +14,7 @@ from tests.kubernetes.cluster import Cluster, pod
 from tests.kubernetes.controlplane import ACTUATOR, ADMIN, ControlPlane
 
 from flyball_actuators.platforms.kueue import KueuePlatform
-from flyball_contracts.config import PlatformConfig, QueueConfig
+from flyball_contracts.config import PlatformConfig
 from flyball_streams.broker.server import LOOPBACK, Server, free_ports
 
 VARIABLE = "FLYBALL_KUEUE"
@@ -145,20 +145,19 @@ class Queues:
         path = f"/apis/{GROUP}/namespaces/{space}/workloads"
         cluster.until(lambda: plane.request("GET", path, token=ACTUATOR)[0] == 200, "the role is bound")
 
-    def configuration(self, check: str = "flyball", hold_s: float = 300.0) -> PlatformConfig:
+    def configuration(self) -> PlatformConfig:
         """The platform's configuration."""
         return PlatformConfig(
             driver="kueue",
             kubeconfig=str(self.cluster.plane.kubeconfig()),
             namespaces=(self.cluster.namespace,),
-            queue=QueueConfig(check=check, hold_s=hold_s),
             poll_s=0.2,
         )
 
     @contextmanager
     def platform(self, *, live: bool = True, **queue: Any) -> Generator[KueuePlatform]:
         """A platform of its own, as a process that has just started has it."""
-        made = KueuePlatform(self.configuration(**queue), live=live)
+        made = KueuePlatform(self.configuration(), live=live, **queue)
         yield made
         made.close()
 

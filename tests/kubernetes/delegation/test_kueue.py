@@ -169,7 +169,7 @@ def test_who_has_no_decision_is_let_in(queues: Queues) -> None:
 def test_what_kueue_cannot_do_is_refused_and_says_why(queues: Queues) -> None:
     queues.job("train", 4, workload="train")
     queues.cluster.job("alone", 2, workload="alone")
-    with queues.platform(hold_s=600.0) as platform, queues.platform(check="") as plain:
+    with queues.platform(hold_s=600.0) as platform, queues.platform(check="absent") as plain:
         for decision, said in (
             (start(pods=3), "Kueue starts and stops Job"),
             (msgspec.structs.replace(start(), power_limit_w=300.0), "neither power nor resources"),
@@ -179,7 +179,7 @@ def test_what_kueue_cannot_do_is_refused_and_says_why(queues: Queues) -> None:
             rejected(submitted(platform, decision), said)
         two = (Portion(offer="x", replicas=2, zone="a"), Portion(offer="y", replicas=2, zone="b"))
         rejected(submitted(platform, msgspec.structs.replace(start(), mix=two)), "x and y; choose one")
-        rejected(submitted(plain, start(zone="a")), "no admission check of Flyball's is configured")
+        rejected(submitted(plain, start(zone="a")), "the cluster has no AdmissionCheck absent")
         rejected(platform.observe(start(workload="alone")), "no_platform", "is in no queue of Kueue")
         rejected(platform.observe(start(workload="nobody")), "unknown_target")
     queues.cluster.grant()

@@ -126,7 +126,6 @@ def test_the_configuration_loads_and_is_what_the_values_say(helm: Helm, whole: l
         assert config.actuator.mode == "dry_run"
         queue, platform = config.actuator.platforms
         assert (queue.driver, queue.namespaces, queue.workloads) == ("kueue", ("ml",), ("train-*",))
-        assert queue.queue.check == "flyball"
         assert (platform.driver, platform.cells, platform.namespaces) == ("kubernetes", ("eu-1",), ("ml", "apps"))
         assert config.worker.signing_key == "/etc/flyball-signing/signing.pem"
     over = helm.render(*EVERYTHING, "--set", "config.worker.sizing.policy=shadow_selection,config.agent.period_s=2")

@@ -13,6 +13,10 @@ from flyball_actuators.platforms.kueue.check import admit
 from flyball_actuators.platforms.kueue.entry import GROUP, Check, Entry, entries_path
 
 CONTROLLER = "flyball.dev/admission"
+CHECK = "flyball"
+"""Name of the AdmissionCheck that is Flyball's."""
+HOLD_S = 300.0
+"""A gang that has quota waits so long for a decision: several of the worker's ticks and an actuator's restart."""
 MANAGER = "flyball-admission"
 _LOG = logging.getLogger(__name__)
 _NS = 1_000_000_000
@@ -39,6 +43,10 @@ class Door:
         """Answer no more: what has quota waits until somebody does."""
         self._stop.set()
         self._thread.join(5.0)
+
+    def is_asked(self) -> bool:
+        """Whether the cluster has the check."""
+        return self._api.get(f"/apis/{GROUP}/admissionchecks/{self._check}").ok
 
     def take(self, uid: str, decision: str) -> None:
         """Leave the job with this ``uid`` to a decision."""
@@ -85,6 +93,8 @@ class Door:
         """Tell Kueue that somebody answers; without it the cluster queues that name the check admit nothing."""
         path = f"/apis/{GROUP}/admissionchecks/{self._check}"
         found = self._api.get(path)
+        if found.status == 404:
+            return ""  # nobody asks for a place
         if not found.ok:
             return refused(found, f"reading AdmissionCheck {self._check}").detail
         asked = found.body["spec"].get("controllerName")

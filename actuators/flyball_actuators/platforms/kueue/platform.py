@@ -24,7 +24,7 @@ from flyball_actuators.platforms.kubernetes.operation import manager
 from flyball_actuators.platforms.kubernetes.pods import written_by
 from flyball_actuators.platforms.kubernetes.targets import Target, Targets
 from flyball_actuators.platforms.kueue.check import admit, evict
-from flyball_actuators.platforms.kueue.door import Door
+from flyball_actuators.platforms.kueue.door import CHECK, HOLD_S, Door
 from flyball_actuators.platforms.kueue.entry import GROUP, Entry, entry_of
 from flyball_actuators.platforms.kueue.operation import Queued, decode, queued
 from flyball_actuators.platforms.kueue.place import contradiction, place_of
@@ -54,19 +54,25 @@ class KueuePlatform:
         promises=Promises(dry_run="platform", rollback=True, gang=True),
     )
 
-    def __init__(self, entry: PlatformConfig, where: str = "platform", *, live: bool = True) -> None:
+    def __init__(
+        self,
+        entry: PlatformConfig,
+        where: str = "platform",
+        *,
+        live: bool = True,
+        check: str = CHECK,
+        hold_s: float = HOLD_S,
+    ) -> None:
         if not entry.namespaces:
             raise ConfigError(f"{where}.namespaces: none is named; list those whose queues Flyball may command")
         self._api = Api(entry.kubeconfig, entry.timeout_s, where, RBAC)
         self._targets = Targets(self._api, entry.namespaces, QUEUED)
-        self._check = entry.queue.check
-        hold_s = entry.queue.hold_s if live else 0.0
-        self._door = Door(self._api, self._check, entry.namespaces, hold_s, entry.poll_s) if self._check else None
+        self._check = check
+        self._door = Door(self._api, check, entry.namespaces, hold_s if live else 0.0, entry.poll_s)
 
     def close(self) -> None:
         """Let in nobody any more."""
-        if self._door is not None:
-            self._door.close()
+        self._door.close()
 
     def observe(self, decision: AnyDecision) -> SubjectState | Rejected:
         """The pods that run, or are about to, and whether Kueue holds the job back."""
@@ -94,11 +100,11 @@ class KueuePlatform:
         place = place_of(self._api, decision) if isinstance(decision, Scale) else {}
         if isinstance(place, Rejected):
             return place
-        if place and self._door is None:
+        if place and not self._door.is_asked():
             return Rejected(
                 "unsupported",
-                f"the decision says where {target} is to run, and no admission check of Flyball's is configured; name "
-                "one in actuator.platforms[].queue.check",
+                f"the decision names where {target} is to run, and the cluster has no AdmissionCheck {self._check}; "
+                "make it as infra/examples/kueue.yaml does",
             )
         woke = bool(decision.replicas) and not entry.active
         operation = queued(decision, target, thing, place, time.time_ns(), woke=woke)

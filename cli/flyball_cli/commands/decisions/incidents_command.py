@@ -27,7 +27,7 @@ def command() -> None:
       flyball incidents list
       flyball incidents show 3f2a
       flyball incidents ack 3f2a --reason "on it"
-      flyball incidents silence --cell eu-1 --node 'rack-7-*' --for 7200 --reason "new power supply"
+      flyball incidents silence --cell eu-1 --node n7 --for 7200 --reason moved
       flyball incidents label 3f2a --false --reason "benchmark of ours"
     """
 

@@ -9,7 +9,7 @@ from flyball_collectors.feeds.answers import decode_json, time_ns
 from flyball_collectors.feeds.base import FeedError
 from flyball_collectors.feeds.client import Client
 from flyball_collectors.feeds.curve import Cut, Point, Shape, cut_curve, smallest_step_s
-from flyball_contracts.config import ElectricityMapsSettings
+from flyball_collectors.feeds.parameters import ElectricityMapsParameters
 from flyball_contracts.records import Signal
 
 HOUR_S = 3600.0
@@ -38,7 +38,7 @@ class _Latest(msgspec.Struct, rename="camel"):
 class ElectricityMaps:
     """The forecast or the latest hour of a zone; see :class:`flyball_collectors.feeds.base.Feed`."""
 
-    def __init__(self, settings: ElectricityMapsSettings, client: Client, token: str) -> None:
+    def __init__(self, settings: ElectricityMapsParameters, client: Client, token: str) -> None:
         self.name = f"electricity_maps/{settings.zone}"
         self.left_out = 0
         self._settings = settings

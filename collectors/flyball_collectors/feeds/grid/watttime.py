@@ -14,7 +14,7 @@ from flyball_collectors.feeds.answers import decode_json, time_ns
 from flyball_collectors.feeds.base import FeedError
 from flyball_collectors.feeds.client import Client, Unauthorized
 from flyball_collectors.feeds.curve import Point, Shape, cut_curve
-from flyball_contracts.config import WattTimeSettings
+from flyball_collectors.feeds.parameters import WattTimeParameters
 from flyball_contracts.records import Signal
 
 G_PER_KWH_OF_LB_PER_MWH = 0.45359237  # the international pound is 453.59237 g
@@ -47,7 +47,7 @@ class _Answer(msgspec.Struct):
 class WattTime:
     """The MOER forecast of a region; see :class:`flyball_collectors.feeds.base.Feed`."""
 
-    def __init__(self, settings: WattTimeSettings, client: Client, username: str, password: str) -> None:
+    def __init__(self, settings: WattTimeParameters, client: Client, username: str, password: str) -> None:
         self.name = f"watttime/{settings.zone}"
         self.left_out = 0
         self._region = settings.region or settings.zone

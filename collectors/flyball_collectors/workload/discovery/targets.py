@@ -85,6 +85,7 @@ def discovered(found: Found) -> Target:
     if found.work not in ("requests", "tokens"):
         raise ConfigError(f"{who}: {terms.work} is {found.work!r}; set requests or tokens")
     server = SERVERS[cast(ServerName, found.server)]
+    series = Alternatives(server.series, who)
     base_url, path = split_url(found.url)
     return Target(
         workload=found.workload,
@@ -92,9 +93,9 @@ def discovered(found: Found) -> Target:
         base_url=base_url,
         path=path,
         health_url=base_url + server.health if server.health else "",
-        series=Alternatives(server.series, who),
+        series=series,
         work=Work(unit="tokens" if found.work == "tokens" else "requests"),
-        match=((server.series.model, found.model),) if found.model and server.series.model else (),
+        match=((series.model, found.model),) if found.model and series.model else (),
         token=token_of(""),
         ca_file="",
     )

@@ -72,7 +72,6 @@ class Alternatives:
         self.timed = {field: parsed(field, *_HISTOGRAM, "") for field in _TIMED}
         self.copies = series.copies
         self.model = series.model
-        self.latency_unit_s = series.latency_unit_s
 
     @property
     def names(self) -> set[str]:
@@ -172,14 +171,15 @@ class Meter:
         if told is not None:
             return told
         spent, counted = self._increase(page, "latency_sum"), self._increase(page, "latency_count")
-        return (spent / counted * self._series.latency_unit_s if counted > 0 else NAN), NAN
+        sums = self._series.of["latency_sum"]
+        return (spent / counted * _unit_s(sums[0]) if sums and counted > 0 else NAN), NAN
 
     def _timed(self, page: Samples, field: str) -> tuple[float, float] | None:
         """Mean and 99th percentile in seconds, by the first histogram or summary that the page has of a field."""
         for buckets, total, count, quantiles in self._series.timed[field]:
             if not page.values(count):
                 continue
-            unit_s = self._series.latency_unit_s if field == "latency" else _unit_s(quantiles)
+            unit_s = _unit_s(quantiles)
             counted = self._counters.increase_of_sum(f"{field}.count", page.values(count))
             spent = self._counters.increase_of_sum(f"{field}.sum", page.values(total))
             counts: dict[float, float] = {}

@@ -4,9 +4,9 @@ Requests are counted when they end; not every version counts apart those that th
 engine repeat its gauges; with priorities their sum has an empty label ``priority``.
 """
 
-from flyball_contracts.config.workload import Series
+from flyball_collectors.parameters import KnownSeries
 
-SGLANG = Series(
+SGLANG = KnownSeries(
     ended=("sglang:num_requests_total", "sglang:e2e_request_latency_seconds_count"),
     active=('sglang:num_running_reqs{priority=""}',),
     queued=('sglang:num_queue_reqs{priority=""}',),

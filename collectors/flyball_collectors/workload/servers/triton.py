@@ -19,7 +19,6 @@ TRITON = KnownSeries(
     latency=("nv_inference_request_summary_us",),
     latency_sum=("nv_inference_request_duration_us",),
     latency_count=("nv_inference_request_success",),
-    latency_unit_s=1e-6,
     first_token=("vllm:time_to_first_token_seconds", "nv_inference_first_response_histogram_ms"),
     output_token=("vllm:time_per_output_token_seconds",),
     kv_cache=('nv_trt_llm_kv_cache_block_metrics{kv_cache_block_type="fraction"}', "vllm:gpu_cache_usage_perc"),

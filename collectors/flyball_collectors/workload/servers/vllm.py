@@ -5,9 +5,9 @@ It counts requests when they end, aborted ones (``finished_reason="abort"``: the
 was put to sleep is well, and cannot serve. The time between tokens and the cache were named otherwise before 0.10.
 """
 
-from flyball_contracts.config.workload import Series
+from flyball_collectors.parameters import KnownSeries
 
-VLLM = Series(
+VLLM = KnownSeries(
     ended=("vllm:request_success_total",),
     failed=('vllm:request_success_total{finished_reason="error"}',),
     active=("vllm:num_requests_running",),

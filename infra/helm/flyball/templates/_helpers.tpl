@@ -25,7 +25,7 @@ app.kubernetes.io/managed-by: {{ .root.Release.Service }}
 {{- with $values.actuator.allow }}{{ $_ := set $actuator "allow" . }}{{ end -}}
 {{- $platforms := list -}}
 {{- with $values.actuator.kueue.namespaces }}
-{{- $platforms = append $platforms (dict "cells" (list $values.cell) "driver" "kueue" "namespaces" . "queue" (dict "check" "flyball")
+{{- $platforms = append $platforms (dict "cells" (list $values.cell) "driver" "kueue" "namespaces" .
     "workloads" $values.actuator.kueue.workloads) -}}
 {{- end -}}
 {{- with $values.actuator.namespaces }}

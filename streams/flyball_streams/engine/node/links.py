@@ -50,7 +50,8 @@ class Links:
 
     def step(self, tick: Tick, table: SubjectTable, tenancy: Tenancy) -> Iterator[Anomaly]:
         """Devices whose links are loud, each once in ten minutes."""
-        new = np.where(table.mask, table.values[:, COLUMNS].T, np.float32(0.0)).astype(np.float64)
+        told = table.values[:, COLUMNS].T
+        new = np.where(table.mask & np.isfinite(told), told, np.float32(0.0)).astype(np.float64)
         self.model, loud = link_errors.step(self.model, new, tick.end_ns / NS_PER_S, tick.period_ns / NS_PER_S)
         if not loud.any():
             return

@@ -28,7 +28,7 @@ class Window:
 
     def __init__(self, capacity: int, metrics: int, turn: int = 0) -> None:
         self.turn = turn
-        self.total = np.zeros((capacity, metrics), np.float32)
+        self.total = np.zeros((capacity, metrics))
         self.count = np.zeros((capacity, metrics), np.float32)
         self.seen = np.zeros(capacity, bool)
         self.elapsed_ns = 0
@@ -36,15 +36,14 @@ class Window:
     def add(self, values: NDArray[np.float32], mask: NDArray[np.bool_], tick: Tick) -> Means | None:
         """Take the values of a tick in, NaN where missing; the means when the window ends with this tick."""
         known = np.isfinite(values)
-        with np.errstate(over="ignore"):  # a sum that is no number is a value that nobody can have meant
-            self.total += np.where(known, values, np.float32(0.0))
+        self.total += np.where(known, values, np.float32(0.0))
         self.count += known
         self.seen |= mask
         self.elapsed_ns += tick.period_ns
         if (tick.index + self.turn) % max(1, round(WINDOW_NS / tick.period_ns)):
             return None
         with np.errstate(invalid="ignore"):
-            means = Means(self.total / self.count, self.seen, self.elapsed_ns / NS_PER_S)
+            means = Means((self.total / self.count).astype(np.float32), self.seen, self.elapsed_ns / NS_PER_S)
         self.total, self.count = np.zeros_like(self.total), np.zeros_like(self.count)
         self.seen, self.elapsed_ns = np.zeros_like(self.seen), 0
         return means

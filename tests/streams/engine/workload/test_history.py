@@ -158,7 +158,7 @@ def test_a_load_that_changes_its_unit_is_left_out_aloud(tmp_path: Path, caplog: 
     agent = Agent(inventory("node-1", 4, [Allocation(workload="serve", replica="0", devices=(0,))]))
     batches: list[list[Incoming]] = []
     for index, row in enumerate(simulate(Server(), 1, np.full(150, 1.25), seed=2)):
-        _, rate, requests, active, queued, use, _, tokens, _ = row.tolist()
+        _, rate, requests, active, queued, use, _, tokens, *_ = row.tolist()
         shown = {"work.rate": rate, "request.rate": requests, "request.active": active, "request.queued": queued}
         workload = {f"flyball.workload.{name}": value for name, value in shown.items()}
         workload["flyball.workload.token.rate{kind=output}"] = tokens
