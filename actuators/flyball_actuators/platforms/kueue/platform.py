@@ -119,7 +119,7 @@ class KueuePlatform:
             if isinstance(moved, Rejected):
                 return moved
             operation = msgspec.structs.replace(operation, moves=moved)
-        if self._door is not None and decision.replicas and not dry_run:
+        if decision.replicas and not dry_run:
             self._door.take(operation.uid, decision.id)
         return Handle(
             operation="" if dry_run else operation.encode(),
@@ -132,15 +132,14 @@ class KueuePlatform:
         if handle.operation == _OVERWRITTEN:
             return Failed(f"unknown outcome: {handle.answer}")
         operation, now_ns = decode(handle.operation), time.time_ns()
-        if self._door is not None and operation.replicas:
+        if operation.replicas:
             self._door.take(operation.uid, operation.decision)
         progress = self._progress(operation, now_ns)
         if isinstance(progress, Running) and now_ns >= operation.until_ns:
             progress = self._given_up(operation, progress.answer)
         if isinstance(progress, Running):
             return progress
-        if self._door is not None:
-            self._door.leave(operation.uid, operation.decision)
+        self._door.leave(operation.uid, operation.decision)
         if isinstance(progress, Done) and operation.place:  # it is there, so the offer that was chosen is what it has
             return progress._replace(observed=msgspec.structs.replace(progress.observed, mix=handle.expected.mix))
         return progress
