@@ -98,7 +98,7 @@ class Ground:
         file = self._folder / f"{role}.yaml"
         lines = [f"    {name}: '{value}'" for name, value in self.client(role, **other).items()]
         where = bootstrap or self.broker.secured_bootstrap
-        agent = f"agent:\n  nvml: false\n  kmsg: false\n  node: n1\n  state_dir: {self._folder / 'state'}\n"
+        agent = f"agent:\n  disabled: [nvml, kmsg]\n  node: n1\n  state_dir: {self._folder / 'state'}\n"
         ledger = f"actuator:\n  ledger: {self._folder / 'ledger'}\ndashboard:\n  port: 0\n"
         file.write_text("\n".join(["kafka:", f"  bootstrap: '{where}'", "  client:", *lines, agent + ledger]))
         return subprocess.Popen(
