@@ -14,7 +14,7 @@ from flyball_contracts.records import Resources
 pytestmark = pytest.mark.integration
 OF_OTHERS = {
     "leaderworkerset.x-k8s.io", "jobset.x-k8s.io", "trainer.kubeflow.org", "batch.volcano.sh", "bus.volcano.sh",
-    "serving.kserve.io",
+    "serving.kserve.io", "kueue.x-k8s.io", "karpenter.sh",
 }  # fmt: skip
 """Groups of kinds that this cluster does not have."""
 Right = tuple[str, str, str]
