@@ -35,7 +35,7 @@ from flyball_streams.broker.server import LOOPBACK, free_ports
 pytestmark = pytest.mark.integration
 REGISTRY = "registry.example.org/gpu"
 CELL = "eu-1"
-ADVICE_S = 120.0
+ADVICE_S = 240.0
 README = (ROOT / "README.md").read_text()
 FIRST, MORE = re.findall(r"^```sh\n(.*?)^```$", README.partition("## Start on a cluster")[2], re.M | re.S)[:2]
 SPEC = f"""
