@@ -6,7 +6,7 @@ with their ticks. The directory keeps for them what was read, with its places in
 """
 
 from bisect import insort
-from typing import NamedTuple, TypeAlias
+from typing import NamedTuple, Protocol, TypeAlias
 from weakref import WeakSet
 
 from flyball_contracts.records import Inventory, Outcome, Record, Response, Signal, TableOffsets, WorkloadSpec
@@ -41,16 +41,16 @@ class Entry(NamedTuple):
     told: Row | Tombstone
 
 
-class Reader:
+class Reader(Protocol):
     """Whoever hears of each new entry, and of a partition that begins anew because its topic was made again."""
 
     def hear(self, entry: Entry) -> None:
         """Take an entry."""
-        raise NotImplementedError
+        ...
 
     def restart(self, topic: str, partition: int) -> None:
         """Take note that offsets begin anew."""
-        raise NotImplementedError
+        ...
 
 
 class Directory(Known):
