@@ -2,7 +2,6 @@
 
 from collections.abc import Callable, Sequence
 from fnmatch import fnmatchcase
-from pathlib import Path
 from typing import NamedTuple
 
 from flyball_actuators.platforms.autoscaler import AutoscalerPlatform as AutoscalerPlatform
@@ -23,7 +22,7 @@ from flyball_actuators.platforms.base import (
 )
 from flyball_actuators.platforms.docker import DockerPlatform as DockerPlatform
 from flyball_actuators.platforms.inventory import InventoryPlatform as InventoryPlatform, Seen as Seen
-from flyball_actuators.platforms.karpenter import Keep, platform as karpenter
+from flyball_actuators.platforms.karpenter import KarpenterPlatform, Keep
 from flyball_actuators.platforms.kubernetes import KubernetesPlatform as KubernetesPlatform
 from flyball_actuators.platforms.kueue import KueuePlatform as KueuePlatform
 from flyball_actuators.platforms.live import check_live
@@ -32,6 +31,7 @@ from flyball_actuators.platforms.simulated import SimulatedPlatform as Simulated
 from flyball_actuators.platforms.slurm import SlurmPlatform as SlurmPlatform, power_pools
 from flyball_actuators.platforms.states import expected_of as expected_of
 from flyball_actuators.platforms.webhook import WebhookPlatform as WebhookPlatform, token_of
+from flyball_actuators.world.kill_switch import stop_reason
 from flyball_contracts.config import ActuatorConfig, PlatformConfig
 from flyball_contracts.errors import ConfigError
 from flyball_contracts.records import AnyDecision, WorkloadSpec
@@ -136,8 +136,7 @@ def make_platforms(
 
     def keep(workload: str) -> WorkloadSpec | None:
         """What a platform may act on between decisions, by the rules for decisions."""
-        stopped = config.kill_switch and Path(config.kill_switch).exists()
-        if config.mode != "live" or stopped or not covered(workload, config.allow or ()):
+        if config.mode != "live" or stop_reason(config.kill_switch) or not covered(workload, config.allow or ()):
             return None
         return declared(workload)
 
@@ -167,7 +166,7 @@ def _platform(entry: PlatformConfig, where: str, seen: Seen, busy: Busy, keep: K
     if entry.driver in CLOUDS:
         return cloud(entry, where, busy)
     if entry.driver == "karpenter":
-        return karpenter(entry, where, keep)
+        return KarpenterPlatform(entry, where, keep)
     if entry.driver == "autoscaler":
         return AutoscalerPlatform(entry, where)
     if entry.driver == "kubernetes":

@@ -3,6 +3,7 @@
 import os
 import re
 from pathlib import Path
+from typing import Any
 
 from flyball_collectors.base import Values
 from flyball_collectors.kernel import numbers, text_of
@@ -32,8 +33,8 @@ class CgroupReader:
         at = f"{folder}/"  # text, because making a Path costs more than reading the file
         values: dict[str, float | dict[str, float]] = {}
         cpu = text_of(at + "cpu.stat")
-        _put(values, "container.cpu.time", after("usage_usec", cpu), 1e-6)
-        _put(values, "container.cpu.throttled.time", after("throttled_usec", cpu), 1e-6)
+        put(values, "container.cpu.time", after("usage_usec", cpu), 1e-6)
+        put(values, "container.cpu.throttled.time", after("throttled_usec", cpu), 1e-6)
         quota = numbers(text_of(at + "cpu.max").split())
         if len(quota) == 2 and quota[1] > 0:
             values["container.cpu.limit"] = quota[0] / quota[1]
@@ -41,12 +42,12 @@ class CgroupReader:
         if used is not None:
             values["container.memory.usage"] = used
             idle = after("inactive_file", text_of(at + "memory.stat"))
-            _put(values, "container.memory.working_set", None if idle is None else max(used - idle, 0))
-        _put(values, "container.memory.limit", number(at + "memory.max"))
-        _put(values, "container.memory.oom", after("oom_kill", text_of(at + "memory.events")))
+            put(values, "container.memory.working_set", None if idle is None else max(used - idle, 0))
+        put(values, "container.memory.limit", number(at + "memory.max"))
+        put(values, "container.memory.oom", after("oom_kill", text_of(at + "memory.events")))
         for name, key in _PRESSURES:
-            _put(values, key, _stalled_us(at + name), 1e-6)
-        _put(values, "container.thread.count", number(at + "pids.current"))
+            put(values, key, _stalled_us(at + name), 1e-6)
+        put(values, "container.thread.count", number(at + "pids.current"))
         return values | self._disks(at + "io.stat")
 
     def _disks(self, path: str) -> dict[str, dict[str, float]]:
@@ -77,7 +78,8 @@ class CgroupReader:
         return known
 
 
-def _put(values: dict[str, float | dict[str, float]], key: str, value: float | None, scale: float = 1) -> None:
+def put(values: dict[str, Any], key: str, value: float | None, scale: float = 1) -> None:
+    """Set a value in the metric's unit, ``scale`` of which one of the kernel's is; nothing where it is unknown."""
     if value is not None:
         values[key] = value * scale
 

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from flyball_collectors.base import Values
-from flyball_collectors.host.cgroup import READ, WRITTEN, CgroupReader, after, number
+from flyball_collectors.host.cgroup import READ, WRITTEN, CgroupReader, after, number, put
 from flyball_collectors.kernel import numbers, text_of
 
 _CONTROLLERS = ("cpuacct", "cpu", "memory", "blkio", "pids")
@@ -51,16 +51,16 @@ class LegacyReader:
         values = dict(self._second.read(self._unified / name))
         at = {controller: f"{mount}{name}/" for controller, mount in self._folders.items()}
         if "cpuacct" in at:
-            _put(values, "container.cpu.time", number(at["cpuacct"] + "cpuacct.usage"), 1e-9)
+            put(values, "container.cpu.time", number(at["cpuacct"] + "cpuacct.usage"), 1e-9)
         if "cpu" in at:
-            _put(values, "container.cpu.throttled.time", after("throttled_time", text_of(at["cpu"] + "cpu.stat")), 1e-9)
+            put(values, "container.cpu.throttled.time", after("throttled_time", text_of(at["cpu"] + "cpu.stat")), 1e-9)
             quota, period = (number(f"{at['cpu']}cpu.cfs_{word}_us") for word in ("quota", "period"))
             if quota is not None and period and quota > 0:
                 values["container.cpu.limit"] = quota / period
         if "memory" in at:
             self._memory(values, at["memory"])
         if "pids" in at:
-            _put(values, "container.thread.count", number(at["pids"] + "pids.current"))
+            put(values, "container.thread.count", number(at["pids"] + "pids.current"))
         return values | (self._disks(at["blkio"]) if "blkio" in at else {})
 
     def _memory(self, values: dict[str, float | Mapping[str, float]], at: str) -> None:
@@ -68,9 +68,9 @@ class LegacyReader:
         if used is not None:
             values["container.memory.usage"] = used
             idle = after("total_inactive_file", text_of(at + "memory.stat"))  # with that of the groups inside
-            _put(values, "container.memory.working_set", None if idle is None else max(used - idle, 0))
-        _put(values, "container.memory.limit", None if limit is None or limit >= _UNLIMITED else limit)
-        _put(values, "container.memory.oom", after("oom_kill", text_of(at + "memory.oom_control")))
+            put(values, "container.memory.working_set", None if idle is None else max(used - idle, 0))
+        put(values, "container.memory.limit", None if limit is None or limit >= _UNLIMITED else limit)
+        put(values, "container.memory.oom", after("oom_kill", text_of(at + "memory.oom_control")))
 
     def _disks(self, at: str) -> dict[str, dict[str, float]]:
         """Bytes by disk; empty where the group has none of the files."""
@@ -99,8 +99,3 @@ def _folders(mount: Path) -> dict[str, Path]:
     except OSError:
         return {}
     return {name: entry for entry in entries for name in entry.name.split(",") if name in _CONTROLLERS}
-
-
-def _put(values: dict[str, float | Mapping[str, float]], key: str, value: float | None, scale: float = 1.0) -> None:
-    if value is not None:
-        values[key] = value * scale

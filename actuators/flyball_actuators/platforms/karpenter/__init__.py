@@ -16,12 +16,14 @@ class KarpenterPlatform(PoolPlatform):
     """Sets how many machines Karpenter may have in each NodePool; Karpenter buys and returns them.
 
     Meanwhile pods in the namespaces of the entry are kept from it as long as they must not be moved, where ``keep``
-    gives the specification of their workload.
+    gives the specification of their workload. Raises :class:`ConfigError` for what cannot be served.
     """
 
     capabilities = PoolPlatform.capabilities._replace(promises=Promises(dry_run="platform"))
 
     def __init__(self, entry: PlatformConfig, where: str, keep: Keep) -> None:
+        if not entry.pools and not entry.namespaces:
+            raise ConfigError(f"{where}.pools: none is named; list the NodePools that Flyball limits")
         for i, pool in enumerate(entry.pools):
             if pool.kind != "node_pool":
                 raise ConfigError(f"{where}.pools[{i}].kind: karpenter has no {pool.kind}; use node_pool")
@@ -34,10 +36,3 @@ class KarpenterPlatform(PoolPlatform):
         """Keep no further pods; those that are kept stay so."""
         if self._keeper is not None:
             self._keeper.close()
-
-
-def platform(entry: PlatformConfig, where: str, keep: Keep) -> KarpenterPlatform:
-    """The platform of an entry; raises :class:`ConfigError`."""
-    if not entry.pools and not entry.namespaces:
-        raise ConfigError(f"{where}.pools: none is named; list the NodePools that Flyball limits")
-    return KarpenterPlatform(entry, where, keep)

@@ -78,5 +78,6 @@ class Keeper:
         body = {"metadata": {"annotations": notes, "uid": metadata["uid"]}}
         path = pod_path(metadata["namespace"], metadata["name"])
         answer = self._api.call("PATCH", path, body, (("fieldManager", MANAGER),), MERGE)
-        gone = answer.status in (404, 409)
-        return "" if answer.ok or gone else refused(answer, f"keeping pod {metadata['namespace']}/{path}").detail
+        if answer.ok or answer.status in (404, 409):  # done, or the pod is gone
+            return ""
+        return refused(answer, f"keeping pod {metadata['namespace']}/{metadata['name']}").detail

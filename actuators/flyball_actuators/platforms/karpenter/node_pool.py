@@ -6,7 +6,7 @@ from math import floor, inf
 from flyball_actuators.platforms.base import Done, Failed, Handle, Progress, Rejected, Running, Superseded
 from flyball_actuators.platforms.karpenter.keeper import DO_NOT_DISRUPT
 from flyball_actuators.platforms.kubernetes.api import MERGE, Api, refused
-from flyball_actuators.platforms.kubernetes.kinds import Object, status_of, writers_of
+from flyball_actuators.platforms.kubernetes.kinds import Object, is_true, status_of, writer_of
 from flyball_actuators.platforms.kubernetes.operation import manager
 from flyball_actuators.platforms.kubernetes.pods import written_by
 from flyball_actuators.platforms.kubernetes.quantity import amount, quantity
@@ -43,7 +43,7 @@ class NodePool:
         claims = self._claims()
         if isinstance(claims, Rejected):
             return claims
-        return Held(machines, sum(map(_is_ready, claims)), version_of(thing))
+        return Held(machines, _ready(_staying(claims)), version_of(thing))
 
     def grow(self, decision: Scale, held: Held, *, dry_run: bool) -> Handle | Rejected:
         """Raise the limits."""
@@ -61,14 +61,17 @@ class NodePool:
         machines, claims = self._machines(thing), self._claims()
         if isinstance(claims, Rejected):
             return Running(claims.detail)
-        state = SubjectState(replicas=None if isinstance(machines, Rejected) else machines, ready=_ready(claims))
+        here = _staying(claims)
+        state = SubjectState(replicas=None if isinstance(machines, Rejected) else machines, ready=_ready(here))
         if machines != operation.machines:
-            return Superseded(f"{self} has other limits, set by {_writer(thing)}", state)
-        beyond = len(claims) - operation.machines
+            return Superseded(f"{self} has other limits, set by {writer_of(thing, 'limits')}", state)
+        beyond, leaving = len(here) - operation.machines, len(claims) - len(here)
+        if beyond <= 0 and leaving and operation.verb == "shrink" and now_ns < operation.until_ns:
+            return Running(f"{leaving} machines of {self} are on their way out")
         if beyond <= 0:
-            told = f"{self} may have {operation.machines} machines, and has {len(claims)}, {_ready(claims)} ready"
+            told = f"{self} may have {operation.machines} machines, and has {len(here)}, {_ready(here)} ready"
             return Done(state, now_ns, told)
-        why = f"{self} has {beyond} machines beyond its limits: {self._held_up(thing, claims)}"
+        why = f"{self} has {beyond} machines beyond its limits: {self._held_up(thing, here)}"
         if now_ns >= operation.until_ns:
             return Failed(f"{why}; it buys no more, and they go when Karpenter lets them", state)
         return Running(why)
@@ -84,7 +87,7 @@ class NodePool:
         if observed is not None and version_of(thing) == observed.version:
             return None
         return Rejected(
-            "conflict", f"{self} was changed by {_writer(thing)} since the decision was claimed; look at it"
+            "conflict", f"{self} was changed by {writer_of(thing, 'limits')} since the decision was claimed; look at it"
         )
 
     def __str__(self) -> str:
@@ -107,15 +110,15 @@ class NodePool:
             if limit is None:
                 return Rejected("invalid", f"{self} has no limit of {resource}; set spec.limits, 0 for none yet")
             room = min(room, limit / each)
-        return floor(room)
+        return floor(room + 1e-3)  # limits are written to a thousandth
 
     def _claims(self) -> list[Object] | Rejected:
-        """The NodeClaims that are not on their way out."""
+        """The NodeClaims, those on their way out too."""
         query = (("labelSelector", f"{OF_POOL}={self._pool.resource}"),)
         answer = self._api.listed(f"/apis/{GROUP}/nodeclaims", query)
         if not answer.ok:
             return refused(answer, f"listing the NodeClaims of {self}")
-        return [one for one in answer.body if "deletionTimestamp" not in one["metadata"]]
+        return list(answer.body)
 
     def _limit(self, decision: Scale, held: Held, *, dry_run: bool) -> Handle | Rejected:
         limits = {name: quantity(each * decision.replicas) for name, each in self._pool.per_machine.items()}
@@ -125,7 +128,9 @@ class NodePool:
             if isinstance(thing, Rejected):
                 return thing
             if version_of(thing) != held.version:
-                return Rejected("conflict", f"{self} was changed by {_writer(thing)} meanwhile; decide again")
+                return Rejected(
+                    "conflict", f"{self} was changed by {writer_of(thing, 'limits')} meanwhile; decide again"
+                )
             named = {"name": self._pool.resource, "resourceVersion": thing["metadata"]["resourceVersion"]}
             body = {"apiVersion": GROUP, "kind": "NodePool", "metadata": named, "spec": {"limits": limits}}
             answer = self._api.call("PATCH", self._path, body, query, MERGE)
@@ -165,18 +170,9 @@ class NodePool:
         )
 
 
-def _is_ready(claim: Object) -> bool:
-    conditions: list[Object] = status_of(claim).get("conditions") or []
-    return any(one.get("type") == "Ready" and one.get("status") == "True" for one in conditions)
+def _staying(claims: list[Object]) -> list[Object]:
+    return [one for one in claims if "deletionTimestamp" not in one["metadata"]]
 
 
 def _ready(claims: list[Object]) -> int:
-    return sum(map(_is_ready, claims))
-
-
-def _writer(thing: Object) -> str:
-    for one in writers_of(thing):
-        fields: Object = one.get("fieldsV1") or {}
-        if "f:limits" in (fields.get("f:spec") or {}):
-            return repr(one.get("manager", ""))
-    return "somebody"
+    return sum(is_true(claim, "Ready") for claim in claims)

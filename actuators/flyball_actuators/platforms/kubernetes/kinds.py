@@ -45,6 +45,21 @@ def writers_of(thing: Object) -> list[Object]:
     return [entry for entry in entries if entry.get("subresource") != "status"]
 
 
+def writer_of(thing: Object, field: str) -> str:
+    """Who wrote a field of its specification, in quotes, or ``somebody``."""
+    for entry in writers_of(thing):
+        fields: Object = entry.get("fieldsV1") or {}
+        if f"f:{field}" in (fields.get("f:spec") or {}):
+            return repr(entry.get("manager", ""))
+    return "somebody"
+
+
+def is_true(thing: Object, condition: str) -> bool:
+    """Whether its status says that a condition holds."""
+    conditions: list[Object] = status_of(thing).get("conditions") or []
+    return any(one.get("type") == condition and one.get("status") == "True" for one in conditions)
+
+
 class Shown(NamedTuple):
     """Replicas that are asked for, those that serve, and those that exist; ``settled``: the controller has seen all."""
 

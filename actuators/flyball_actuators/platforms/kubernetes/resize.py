@@ -5,12 +5,13 @@ begins only then. The template is not touched, because who may patch one may cha
 rolls all of its pods when it changes: :mod:`flyball_actuators.platforms.kubernetes.heirs` sees to pods that come later.
 """
 
+import time
 from typing import Any
 
 from flyball_actuators.platforms.base import Done, Failed, Handle, Progress, Rejected, Running
 from flyball_actuators.platforms.calls import stopped
 from flyball_actuators.platforms.kubernetes.api import Answer, Api, refused
-from flyball_actuators.platforms.kubernetes.kinds import Object, Shown, status_of, writers_of
+from flyball_actuators.platforms.kubernetes.kinds import Object, Shown, is_true, status_of, writers_of
 from flyball_actuators.platforms.kubernetes.operation import (
     MANAGER,
     OVERWRITTEN,
@@ -26,6 +27,8 @@ from flyball_contracts.records import Resources, Scale, SubjectState
 
 STRATEGIC = "application/strategic-merge-patch+json"
 _PENDING = "PodResizePending"
+GIVE_UP_S = 900.0
+"""A kubelet resizes within seconds where its node has room; a container that restarts for it needs its cold start."""
 
 
 def resources_of(pod: Object) -> Resources:
@@ -45,7 +48,7 @@ def resize(
     if isinstance(found, Rejected):
         return found
     have = [pod for pod in found if has(pod, wanted)]
-    broken = next((pod["metadata"]["name"] for pod in have if not _serves(pod) and mark_of(pod)), "")
+    broken = next((pod["metadata"]["name"] for pod in have if not is_true(pod, "Ready") and mark_of(pod)), "")
     if broken:
         return Rejected("conflict", f"pod {broken} of the batch before does not serve yet; decide again when it does")
     pods = [pod for pod in found if pod not in have][: decision.batch_size]
@@ -68,8 +71,10 @@ def watch_resize(api: Api, operation: Operation, now_ns: int) -> Progress:
     """Change what is left, and wait for the kubelets; what a node has no room for has failed."""
     target = operation.target
     answer = api.get(target.path)
-    if not answer.ok or answer.body["metadata"]["uid"] != operation.uid:
+    if answer.status == 404 or (answer.ok and answer.body["metadata"]["uid"] != operation.uid):
         return Failed(f"{target} is gone; whoever deleted it has decided otherwise")
+    if not answer.ok:
+        return Failed(f"unknown outcome: {refused(answer, f'reading {target}').detail}")
     found = pods_of(api, target, answer.body)
     if isinstance(found, Rejected):
         return Failed(f"unknown outcome: {found.detail}")
@@ -89,11 +94,13 @@ def watch_resize(api: Api, operation: Operation, now_ns: int) -> Progress:
     waiting = [words for pod in pods if (words := _waits(pod))]
     if any(reason == "Infeasible" for reason, _ in waiting):
         return Failed(f"{len(waiting)} of {len(pods)} pods do not fit on their nodes: {waiting[0][1]}", state)
-    if left or waiting:
-        return Running(f"{len(pods) - len(left) - len(waiting)} of {len(pods)} pods are resized")
-    broken = [pod for pod in pods if not _serves(pod)]
-    if broken:
-        return Running(f"{len(pods)} pods are resized, and {len(broken)} of them do not serve")
+    broken = [pod for pod in pods if not is_true(pod, "Ready")]
+    if left or waiting or broken:
+        told = f"{len(pods) - len(left) - len(waiting)} of {len(pods)} pods are resized"
+        told += f", and {len(broken)} of all do not serve" if broken else ""
+        if operation.until_ns and now_ns >= operation.until_ns:
+            return Failed(f"{told} after {GIVE_UP_S:.0f} s; look at the others, then decide again", state)
+        return Running(told)
     rest = f", {len(others)} are left for the next decision" if others else ""
     return Done(state, now_ns, f"{len(pods)} pods of {target} are resized{rest}")
 
@@ -115,8 +122,9 @@ def _operation(target: Target, thing: Object, decision: Scale, wanted: Resources
     cpu, memory_bytes = wanted.cpu or 0.0, wanted.memory_bytes or 0
     pods_named = names_of(pods)
     return operation_of(
-        "resize", decision, target, thing, cpu=cpu, memory_bytes=memory_bytes, pods=pods_named, batch=True
-    )
+        "resize", decision, target, thing, cpu=cpu, memory_bytes=memory_bytes, pods=pods_named, batch=True,
+        until_ns=time.time_ns() + round(GIVE_UP_S * 1e9),
+    )  # fmt: skip
 
 
 def _state(shown: Shown, wanted: Resources, *, all_of_them: bool) -> SubjectState:
@@ -168,11 +176,6 @@ def mark_of(pod: Object) -> Object | None:
         if entry.get("subresource") == "resize" and str(entry.get("manager", "")).startswith(MANAGER)
     ]
     return max(ours, key=lambda entry: str(entry.get("time", "")), default=None)
-
-
-def _serves(pod: Object) -> bool:
-    conditions: list[Object] = status_of(pod).get("conditions") or []
-    return any(c.get("type") == "Ready" and c.get("status") == "True" for c in conditions)
 
 
 def _waits(pod: Object) -> tuple[str, str] | None:

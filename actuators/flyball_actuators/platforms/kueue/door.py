@@ -7,7 +7,7 @@ from threading import Event, Lock, Thread
 
 from flyball_actuators.platforms.base import PlatformError, Rejected
 from flyball_actuators.platforms.kubernetes.api import MERGE, Api, refused
-from flyball_actuators.platforms.kubernetes.kinds import Object, note_of, status_of
+from flyball_actuators.platforms.kubernetes.kinds import Object, is_true, note_of, owner_of, status_of
 from flyball_actuators.platforms.kubernetes.targets import ANNOTATION
 from flyball_actuators.platforms.kueue.check import admit
 from flyball_actuators.platforms.kueue.entry import GROUP, Check, Entry, entries_path
@@ -17,6 +17,8 @@ CHECK = "flyball"
 """Name of the AdmissionCheck that is Flyball's."""
 HOLD_S = 300.0
 """A gang that has quota waits so long for a decision: several of the worker's ticks and an actuator's restart."""
+FOLLOWED_NS = 60 * 1_000_000_000
+"""An operation that runs is looked at every ten seconds at least; one that was not for so long has no follower."""
 MANAGER = "flyball-admission"
 _LOG = logging.getLogger(__name__)
 _NS = 1_000_000_000
@@ -26,14 +28,16 @@ class Door:
     """Answers an AdmissionCheck in a thread of its own.
 
     A job that is not annotated as a workload of Flyball's is let through at once, one that is after ``hold_s`` with
-    quota and without a decision: then Kueue alone chooses its place. What a decision is about is left to that.
+    quota and without a decision: then Kueue alone chooses its place. What a decision is about is left to that, until
+    nobody has looked at it for ``FOLLOWED_NS``. It answers while the kill switch is on, too,
+    for an answer of Flyball's is what its queue waits for.
     """
 
     def __init__(self, api: Api, check: str, namespaces: tuple[str, ...], hold_s: float, period_s: float) -> None:
         self._api, self._check, self._namespaces = api, check, namespaces
         self._hold_ns, self._period_s = round(hold_s * _NS), period_s
         self._stop, self._lock = Event(), Lock()
-        self._spoken: dict[str, str] = {}
+        self._spoken: dict[str, tuple[str, int]] = {}
         self._known: dict[str, bool] = {}
         self._told = ""
         self._thread = Thread(target=self._run, name=f"admission check {check}", daemon=True)
@@ -51,12 +55,12 @@ class Door:
     def take(self, uid: str, decision: str) -> None:
         """Leave the job with this ``uid`` to a decision."""
         with self._lock:
-            self._spoken[uid] = decision
+            self._spoken[uid] = decision, time.monotonic_ns()
 
     def leave(self, uid: str, decision: str) -> None:
         """The decision's operation has ended."""
         with self._lock:
-            if self._spoken.get(uid) == decision:
+            if self._spoken.get(uid, ("", 0))[0] == decision:
                 del self._spoken[uid]
 
     def _run(self) -> None:
@@ -84,7 +88,7 @@ class Door:
                 check = entry.check(self._check)
                 if check is None or check.state != "Pending" or not entry.is_true("QuotaReserved"):
                     continue
-                waiting.add(_job_of(thing).get("uid", ""))
+                waiting.add(owner_of(thing).get("uid", ""))
                 problem = self._let_in(entry, check) or problem
         self._known = {uid: ours for uid, ours in self._known.items() if uid in waiting}
         return problem
@@ -100,9 +104,9 @@ class Door:
         asked = found.body["spec"].get("controllerName")
         if asked != CONTROLLER:
             return f"AdmissionCheck {self._check} has controllerName {asked}; set it to {CONTROLLER}"
-        conditions: list[Object] = status_of(found.body).get("conditions") or []
-        if any(one["type"] == "Active" and one["status"] == "True" for one in conditions):
+        if is_true(found.body, "Active"):
             return ""
+        conditions: list[Object] = status_of(found.body).get("conditions") or []
         active = {
             "type": "Active",
             "status": "True",
@@ -121,10 +125,11 @@ class Door:
         return "" if answer.ok else refused(answer, f"activating AdmissionCheck {self._check}").detail
 
     def _let_in(self, entry: Entry, check: Check) -> str:
-        job = _job_of(entry.thing)
+        job = owner_of(entry.thing)
         with self._lock:
-            if job.get("uid", "") in self._spoken:
-                return ""
+            _, taken_ns = self._spoken.get(job.get("uid", ""), ("", 0))
+        if taken_ns and time.monotonic_ns() - taken_ns < FOLLOWED_NS:
+            return ""
         why = "no workload of Flyball's"
         if self._is_ours(entry, job):
             if time.time_ns() < _moment(entry.since("QuotaReserved")) + self._hold_ns:
@@ -141,12 +146,6 @@ class Door:
             found = self._api.get(path + job.get("name", ""))
             self._known[uid] = found.ok and bool(note_of(found.body, ANNOTATION))
         return self._known[uid]
-
-
-def _job_of(thing: Object) -> Object:
-    owners: list[Object] = thing["metadata"].get("ownerReferences") or []
-    nobody: Object = {}
-    return next((one for one in owners if one.get("controller")), nobody)
 
 
 def _moment(text: str) -> int:

@@ -19,8 +19,8 @@ from flyball_actuators.platforms.base import (
 from flyball_actuators.platforms.calls import stopped
 from flyball_actuators.platforms.kubernetes.api import MERGE, Answer, Api, refused
 from flyball_actuators.platforms.kubernetes.count import watch_count
-from flyball_actuators.platforms.kubernetes.kinds import QUEUED, Object, writers_of
-from flyball_actuators.platforms.kubernetes.operation import manager
+from flyball_actuators.platforms.kubernetes.kinds import QUEUED, Object, writer_of
+from flyball_actuators.platforms.kubernetes.operation import OVERWRITTEN, manager
 from flyball_actuators.platforms.kubernetes.pods import written_by
 from flyball_actuators.platforms.kubernetes.targets import Target, Targets
 from flyball_actuators.platforms.kueue.check import admit, evict
@@ -35,7 +35,6 @@ from flyball_contracts.errors import ConfigError
 from flyball_contracts.records import AnyDecision, Migrate, Scale, SubjectState
 
 RBAC = "infra/kubernetes/kueue.yaml"
-_OVERWRITTEN = "overwritten"
 _TRIES = 4
 
 
@@ -110,17 +109,13 @@ class KueuePlatform:
         operation = queued(decision, target, thing, place, time.time_ns(), woke=woke)
         runs = bool(place and target.of.show(thing).replicas)
         to_write = {} if runs else changes(decision, thing, entry)
-        if to_write:
-            answer = self._write(entry, to_write, decision.id, dry_run=dry_run)
-            if not answer.ok:
-                return refused(answer, f"setting {target} in Kueue")
-        if runs:
-            moved = self._moved(operation, entry, dry_run=dry_run)
-            if isinstance(moved, Rejected):
-                return moved
-            operation = msgspec.structs.replace(operation, moves=moved)
-        if decision.replicas and not dry_run:
+        if decision.replicas and not dry_run:  # before Kueue is told, or the door may let it in without a place
             self._door.take(operation.uid, decision.id)
+        moved = self._told(operation, entry, to_write, runs=runs, dry_run=dry_run)
+        if isinstance(moved, Rejected):
+            self._door.leave(operation.uid, decision.id)
+            return moved
+        operation = msgspec.structs.replace(operation, moves=moved)
         return Handle(
             operation="" if dry_run else operation.encode(),
             expected=expected_of(decision, SubjectState()),
@@ -129,7 +124,7 @@ class KueuePlatform:
 
     def poll(self, handle: Handle) -> Progress:
         """How far Kueue is; once it has quota for a gang, the check lets it in where the decision says."""
-        if handle.operation == _OVERWRITTEN:
+        if handle.operation == OVERWRITTEN:
             return Failed(f"unknown outcome: {handle.answer}")
         operation, now_ns = decode(handle.operation), time.time_ns()
         if operation.replicas:
@@ -151,7 +146,7 @@ class KueuePlatform:
         """
         found = self._find(decision.workload)
         if isinstance(found, Rejected):
-            return Handle(operation=_OVERWRITTEN, expected=SubjectState(), answer=found.detail)
+            return Handle(operation=OVERWRITTEN, expected=SubjectState(), answer=found.detail)
         if isinstance(decision, Migrate):
             return None
         target, thing, entry = found
@@ -160,12 +155,13 @@ class KueuePlatform:
             place = place_of(self._api, decision) if isinstance(decision, Scale) else {}
             if isinstance(place, Rejected):
                 raise PlatformError(place.detail)
-            operation = queued(decision, target, thing, place, time.time_ns(), woke=bool(decision.replicas))
+            woke = bool(decision.replicas) and writer_of(entry.thing, "active") == repr(manager(decision.id))
+            operation = queued(decision, target, thing, place, time.time_ns(), woke=woke)
             return Handle(operation=operation.encode(), expected=expected, answer="found on the entry in Kueue")
         if not changes(decision, thing, entry) or (observed is not None and entry.version == observed.version):
             return None
         answer = f"{target} was changed in Kueue by somebody else since the decision was claimed; look at it"
-        return Handle(operation=_OVERWRITTEN, expected=expected, answer=answer)
+        return Handle(operation=OVERWRITTEN, expected=expected, answer=answer)
 
     def _find(self, workload: str) -> tuple[Target, Object, Entry] | Rejected:
         found = self._targets.find(workload)
@@ -174,14 +170,22 @@ class KueuePlatform:
         entry = entry_of(self._api, *found)
         return entry if isinstance(entry, Rejected) else (*found, entry)
 
+    def _told(self, operation: Queued, entry: Entry, to_write: Object, *, runs: bool, dry_run: bool) -> Rejected | bool:
+        """Tell Kueue; whether it has to stop a gang that runs elsewhere."""
+        if to_write:
+            answer = self._write(entry, to_write, operation.decision, dry_run=dry_run)
+            if not answer.ok:
+                return refused(answer, f"setting {operation.target} in Kueue")
+        return self._moved(operation, entry, dry_run=dry_run) if runs else False
+
     def _write(self, entry: Entry, changes: Object, decision: str, *, dry_run: bool) -> Answer:
         """Change an entry's specification, provided that it is still the one that was read.
 
         Kueue writes the status often, which is no change of what was judged.
         """
         query = (("fieldManager", manager(decision)), *((("dryRun", "All"),) if dry_run else ()))
-        answer = self._api.get(entry.path)
         for _ in range(_TRIES):
+            answer = self._api.get(entry.path)
             if not answer.ok:
                 break
             if Entry(answer.body).version != entry.version:
@@ -191,7 +195,6 @@ class KueuePlatform:
             answer = self._api.call("PATCH", entry.path, body, query, MERGE)
             if answer.status != 409:
                 break
-            answer = self._api.get(entry.path)
         return answer
 
     def _moved(self, operation: Queued, entry: Entry, *, dry_run: bool) -> Rejected | bool:
@@ -223,7 +226,7 @@ class KueuePlatform:
             return Running(entry.detail)
         if entry.active != bool(operation.replicas):
             now = "may run again" if entry.active else "is to stop"
-            return Superseded(f"{target} {now} in Kueue, by {_writer(entry)}", state)
+            return Superseded(f"{target} {now} in Kueue, by {writer_of(entry.thing, 'active')}", state)
         if not operation.replicas:
             if shown.replicas:
                 return Running(f"Kueue is to stop {target}")
@@ -293,11 +296,3 @@ class KueuePlatform:
             return None
         entry = entry_of(self._api, operation.target, thing)
         return None if isinstance(entry, Rejected) else entry
-
-
-def _writer(entry: Entry) -> str:
-    for one in writers_of(entry.thing):
-        fields: Object = one.get("fieldsV1") or {}
-        if "f:active" in (fields.get("f:spec") or {}):
-            return repr(one.get("manager", ""))
-    return "somebody"

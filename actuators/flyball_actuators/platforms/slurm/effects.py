@@ -7,7 +7,7 @@ from flyball_actuators.platforms.slurm.checkpoint import checkpoint_of
 from flyball_actuators.platforms.slurm.commands import Commands
 from flyball_actuators.platforms.slurm.jobs import Job
 from flyball_actuators.platforms.slurm.marks import Mark, marked
-from flyball_actuators.platforms.slurm.reservations import give_back, keep_room
+from flyball_actuators.platforms.slurm.reservations import KEPT_S, give_back, keep_room
 
 _NS = 1_000_000_000
 SETTLE_S = 10
@@ -64,6 +64,8 @@ def start(commands: Commands, job: Job, mark: Mark, now_ns: int) -> Step | Rejec
         kept = keep_room(commands, job, mark.decision)
         said = release(commands, job, mark._replace(verb="started"), now_ns)
         return said or Step(f"{job.label} is released{kept}")
+    if job.eligible_s and now_ns // _NS > job.eligible_s + KEPT_S:
+        give_back(commands, job)
     return Step(f"{job.label} waits for room")
 
 

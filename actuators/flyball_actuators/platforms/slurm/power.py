@@ -124,8 +124,8 @@ class PowerSave:
         broken = [node for node in nodes if node.broken]
         if broken:
             return Failed(
-                f"node {broken[0].name} did not come: {broken[0].reason}; scontrol update NodeName={broken[0].name} "
-                "State=RESUME once it is mended",
+                f"node {broken[0].name} did not {'come' if grows else 'go'}: {broken[0].reason}; scontrol update "
+                f"NodeName={broken[0].name} State=RESUME once it is mended",
                 state,
             )
         left = [node for node in nodes if not (node.ready if grows else "POWERED_DOWN" in node.flags)]
@@ -199,7 +199,9 @@ class PowerSave:
             told: list[Mapping[str, Any]] = msgspec.json.decode(text)["nodes"]
             nodes = [_node(entry) for entry in told if self._partition in entry["partitions"]]
         except (msgspec.DecodeError, KeyError, TypeError, ValueError) as error:
-            raise PlatformError(f"sinfo --json: not the answer that is known from Slurm 22.05: {error!r}") from error
+            raise PlatformError(
+                f"sinfo --json: not the answer that is known from Slurm 22.05: {error!r}; leave partition pools out"
+            ) from error
         if nodes:
             return sorted(nodes, key=lambda node: node.name)
         return Rejected(

@@ -14,6 +14,8 @@ from flyball_actuators.platforms.slurm.jobs import Job
 
 PREFIX = "flyball-"
 _PURGED_AFTER = "00:05:00"
+KEPT_S = 120
+"""Nodes that were free are a job's within seconds; those that it cannot use are given back after so long."""
 
 
 def reservation_of(decision: str, job: Job) -> str:

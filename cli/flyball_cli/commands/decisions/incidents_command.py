@@ -301,6 +301,11 @@ def check(
     from flyball_cli.incidents.burn_in import job_yaml
 
     config = configured(config_path, bootstrap, log_level)
+    if config.kafka.client:
+        raise click.UsageError(
+            "the broker wants what kafka.client has, which this job would not have; run the check by hand, and then "
+            "flyball incidents readmit"
+        )
     click.echo(
         job_yaml(node, cell, image, check_line, flyball_image, gpus, namespace, config.kafka.bootstrap), nl=False
     )

@@ -111,16 +111,18 @@ class LinkWatch:
     def _note(self, node: str, device: str, counts: Counts, now_ns: int) -> Iterator[NodeEvent]:
         for link, now in counts.items():
             before = self._watched.get((device, link))
-            if before is None or any(now.get(kind, 0.0) < count for kind, count in before.counts.items()):
+            if before is None or any(count < before.counts.get(kind, 0.0) for kind, count in now.items()):
                 self._watched[device, link] = _Watched(now, now_ns, 0)  # seen first, or its counters began anew
                 continue
-            grown = {kind: int(now[kind] - before.counts.get(kind, 0.0)) for kind in now}
+            known = {**now, **before.counts}  # a kind that a read lacks has not grown, and a new one begins here
+            grown = {kind: int(count - known[kind]) for kind, count in now.items()}
+            self._watched[device, link] = before._replace(counts=known)
             total, since_ns = sum(grown.values()), now_ns - before.told_ns
             if not total or since_ns < before.quiet_ns:
                 continue
             again = before.quiet_ns and since_ns < 2 * before.quiet_ns
             quiet_ns = min(2 * before.quiet_ns, _LONGEST_QUIET_NS) if again else _QUIET_NS
-            self._watched[device, link] = _Watched(now, now_ns, quiet_ns)
+            self._watched[device, link] = _Watched({**known, **now}, now_ns, quiet_ns)
             words = ", ".join(f"{grown[kind]} {_WORDS[kind]}" for kind in KINDS if grown.get(kind))
             yield node_event(
                 node,
