@@ -45,6 +45,8 @@ _OF_METRIC: Mapping[str, Cause] = {
     "hw.errors": "gpu",
     "hw.gpu.io": "pcie",
     "hw.gpu.memory.utilization": "gpu_memory",
+    "nvidia.gpu.nvlink.errors": "nvlink",
+    "nvidia.gpu.pcie.replays": "pcie",
     "system.cpu.utilization": "host",
     "system.memory.utilization": "host",
     "system.linux.psi.total_time{resource=cpu": "host",
@@ -52,7 +54,13 @@ _OF_METRIC: Mapping[str, Cause] = {
     "system.linux.psi.total_time{resource=io": "storage",
 }
 """By the beginning of its name; what other metrics show may have any cause."""
-_OF_DETECTOR: Mapping[str, Strength] = {"failing": "fault", "suspect": "sign", "straggling": "sign"}
+_OF_DETECTOR: Mapping[str, Strength] = {
+    "failing": "fault",
+    "suspect": "sign",
+    "straggling": "sign",
+    "nvlink": "sign",
+    "pcie": "sign",
+}
 
 
 def of_event(event: NodeEvent) -> tuple[Cause, Strength] | None:
@@ -91,8 +99,7 @@ def of_anomaly(anomaly: Anomaly) -> tuple[Cause, Strength]:
         return _OF_KIND[first.name][0], strength
     if strength == "fault":
         return "gpu", strength
-    if strength == "effect":
-        for beginning, cause in _OF_METRIC.items():
-            if first.name.startswith(beginning):
-                return cause, strength
+    for beginning, cause in _OF_METRIC.items():
+        if first.name.startswith(beginning):
+            return cause, strength
     return "unknown", strength

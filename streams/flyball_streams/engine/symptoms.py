@@ -63,5 +63,5 @@ def symptom_of(anomaly: Anomaly) -> Symptom:
         since_ns=anomaly.time_ns if anomaly.since_ns is None else anomaly.since_ns, time_ns=anomaly.time_ns,
         node=anomaly.node, device="" if whole or anomaly.subject == anomaly.node else anomaly.subject,
         workload=anomaly.workload, gang=whole, score=anomaly.score,
-        statistical=anomaly.detector in ("departure", "straggling"), record=anomaly.id, evidence=anomaly.evidence,
+        statistical=anomaly.detector in ("departure", "straggling", "step_time"), record=anomaly.id, evidence=anomaly.evidence,
     )  # fmt: skip

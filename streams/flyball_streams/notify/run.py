@@ -139,7 +139,11 @@ class _Reader:
         """All that was read has been delivered."""
         if self._next != self._committed:
             offsets = [TopicPartition(INCIDENTS.name, p, offset) for p, offset in self._next.items()]
-            self._consumer.commit(offsets=offsets, asynchronous=False)
+            try:
+                self._consumer.commit(offsets=offsets, asynchronous=False)
+            except KafkaException as error:  # what is delivered again after a restart has the same fingerprint
+                _LOG.warning("%s: not committed: %s; trying again", INCIDENTS.name, error.args[0].str())
+                return
             self._committed = dict(self._next)
 
     def _take(self, message: Message, partition: int, found: list[tuple[Incident, bool]]) -> None:

@@ -36,7 +36,7 @@ class Cycle:
         self.now_ns = tick.end_ns
         self.period_ns = tick.period_ns
         self.rule = Rule(config.sizing.cooldown_s, config.sizing.tolerance)
-        self.pace = Pace(memory.decided, config.decision_interval_s)
+        self.pace = Pace(memory.decided, config.decision_interval_s, self.now_ns)
         self.decided: set[str] = set()
         self.unmet = False
         self._sight = sight

@@ -162,8 +162,8 @@ class CellLane:
             for name, raw in loaded["memories"].items():
                 self._arbiter(name).memory = unpack_struct(raw, Memory)
                 self.views[name].load(loaded["views"][name])
-                if (book := loaded.get("incidents", {}).get(name)) is not None:
-                    self._sit(name, unpack_struct(book, Book))
+                if name in loaded["incidents"]:  # a desk is made when the first symptom comes
+                    self._sit(name, unpack_struct(loaded["incidents"][name], Book))
 
     def _arbiter(self, name: str) -> Arbiter:
         arbiter = self.arbiters.get(name)

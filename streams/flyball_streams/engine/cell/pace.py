@@ -11,11 +11,16 @@ SHORTAGE = 0.25
 
 
 class Pace:
-    """When each target was last decided about, in ns; ``decided`` is part of a snapshot."""
+    """When each target was last decided about, in ns; ``decided`` is part of a snapshot.
 
-    def __init__(self, decided: dict[str, int], interval_s: float) -> None:
+    Those whose interval is over at the time ``now`` of a tick are forgotten.
+    """
+
+    def __init__(self, decided: dict[str, int], interval_s: float, now: int) -> None:
         self._decided = decided
         self._interval_ns = round(interval_s * NS_PER_S)
+        for target in [target for target in decided if self.is_due(target, now)]:
+            del decided[target]
 
     def is_due(self, target: str, now: int) -> bool:
         """Whether the interval since the last decision about a target is over."""
@@ -23,9 +28,7 @@ class Pace:
         return last is None or not 0 <= now - last < self._interval_ns
 
     def note(self, target: str, now: int) -> None:
-        """A decision about a target was taken; those whose interval is over are forgotten."""
-        for name in [name for name in self._decided if self.is_due(name, now)]:
-            del self._decided[name]
+        """Take note of a decision about a target."""
         self._decided[target] = now
 
 

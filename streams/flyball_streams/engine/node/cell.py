@@ -294,7 +294,7 @@ class NodeCell:
                 if np.isfinite(rate[m])
             )
             expected_false = float(rate.min()) * BUDGET_S
-            anomaly = self._anomaly(table, slot, tick, "departure", score(expected_false, self.budget), evidence)
+            anomaly = self._anomaly(table, slot, tick, "departure", score(expected_false, table.budget), evidence)
             since_ns = tick.end_ns - round(since_s * NS_PER_S)
             yield replace(anomaly, since_ns=max(0, since_ns), false_per_1000_gpu_days=expected_false)
 

@@ -31,26 +31,34 @@ class Answers:
             return demands
         owners = np.concatenate([owner for owner, _ in rows])
         values = np.concatenate([value for _, value in rows]).astype(np.float64)
-        spoke = np.isfinite(values).any(axis=1) & (owners >= 0)
+        mean, spoke = _means(owners, values, len(demands))
+        most = np.full(len(demands), np.nan)
+        np.fmax.at(most, owners[owners >= 0], values[owners >= 0, _FIRST_P99])
         shown = list(demands)
-        spoken: list[int] = np.unique(owners[spoke]).tolist()
-        for index in spoken:
-            mine = values[(owners == index) & spoke]
+        indexes: list[int] = spoke.nonzero()[0].tolist()
+        for index in indexes:
             shown[index] = replace(
                 shown[index],
-                first_token_s=_mean(mine[:, _FIRST]),
-                first_token_p99_s=_most(mine[:, _FIRST_P99]),
-                output_token_s=_mean(mine[:, _NEXT]),
-                kv_cache=_mean(mine[:, _CACHE]),
+                first_token_s=_known(mean[index, _FIRST]),
+                first_token_p99_s=_known(most[index]),
+                output_token_s=_known(mean[index, _NEXT]),
+                kv_cache=_known(mean[index, _CACHE]),
             )
         return shown
 
 
-def _mean(values: NDArray[np.float64]) -> float | None:
-    known = values[np.isfinite(values)]
-    return float(known.mean()) if len(known) else None
+def _means(
+    owners: NDArray[np.int32], values: NDArray[np.float64], workloads: int
+) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
+    """Mean of each workload's known values [workloads, metrics], NaN where none is, and whether it has any."""
+    known = np.isfinite(values) & (owners >= 0)[:, None]
+    columns = values.shape[1]
+    bins = (owners[:, None] * columns + np.arange(columns))[known]
+    total = np.bincount(bins, values[known], workloads * columns).reshape(workloads, columns)
+    count = np.bincount(bins, minlength=workloads * columns).reshape(workloads, columns)
+    with np.errstate(invalid="ignore"):
+        return total / count, count.any(axis=1)
 
 
-def _most(values: NDArray[np.float64]) -> float | None:
-    known = values[np.isfinite(values)]
-    return float(known.max()) if len(known) else None
+def _known(value: float) -> float | None:
+    return float(value) if np.isfinite(value) else None

@@ -11,6 +11,7 @@ from flyball_contracts.metrics import Layout
 from flyball_contracts.records import Tick
 from flyball_models import bucket
 from flyball_models.anomaly import departure, tail
+from flyball_streams.engine.budget import BUDGET_S
 from flyball_streams.engine.node.window import Means, Window
 from flyball_streams.engine.packing import arrays, like, wiped
 
@@ -55,6 +56,11 @@ class SubjectTable:
         self.rate = rate / len(watched)
         self.course = departure.init(self.capacity, len(watched))
         self.tail = tail.init(2 * len(watched), self.rate)
+
+    @property
+    def budget(self) -> float:
+        """How many times clean subjects may be said to depart in a thousand GPU-days."""
+        return self.rate * len(self.watched) * BUDGET_S
 
     @property
     def capacity(self) -> int:

@@ -35,18 +35,18 @@ def _sum(found: list[Demand]) -> Demand:
             active=plus(total.active, d.active),
             utilization_sum=plus(total.utilization_sum, d.utilization_sum),
             power_w=plus(total.power_w, d.power_w),
-            progress=_mean(found),
+            progress=_mean(found, "progress"),
             tokens_in_rate=plus(total.tokens_in_rate, d.tokens_in_rate),
             tokens_out_rate=plus(total.tokens_out_rate, d.tokens_out_rate),
             failed=plus(total.failed, d.failed),
-            latency_s=_of_replicas("latency_s", total, d),
+            latency_s=_mean(found, "latency_s"),
             usage=_most([d.usage for d in found if d.usage is not None]),
             clocks=(*total.clocks, *d.clocks),
-            step_s=_of_replicas("step_s", total, d),
-            first_token_s=_of_replicas("first_token_s", total, d),
+            step_s=_mean(found, "step_s"),
+            first_token_s=_mean(found, "first_token_s"),
             first_token_p99_s=_larger(total.first_token_p99_s, d.first_token_p99_s),
-            output_token_s=_of_replicas("output_token_s", total, d),
-            kv_cache=_of_replicas("kv_cache", total, d),
+            output_token_s=_mean(found, "output_token_s"),
+            kv_cache=_mean(found, "kv_cache"),
             features=_mean_features([f for f in (total.features, d.features) if f is not None]),
         )
     return total
@@ -59,24 +59,15 @@ def plus(a: float | None, b: float | None) -> float | None:
     return a if b is None else a + b
 
 
-def _of_replicas(field: str, a: Demand, b: Demand) -> float | None:
-    """Mean of two lanes by their replicas, where both know it; else of the one that does."""
-    x: float | None = getattr(a, field)
-    y: float | None = getattr(b, field)
-    if x is None or y is None:
-        return y if x is None else x
-    return (x * a.replicas + y * b.replicas) / max(a.replicas + b.replicas, 1)
-
-
 def _larger(a: float | None, b: float | None) -> float | None:
     return max((x for x in (a, b) if x is not None), default=None)
 
 
-def _mean(found: list[Demand]) -> float | None:
-    """Return the progress of all replicas."""
-    known = [(d.progress, d.replicas) for d in found if d.progress is not None]
+def _mean(found: list[Demand], field: str) -> float | None:
+    """Return the mean of a field over the replicas of the lanes that know it."""
+    known = [(float(x), d.replicas) for d in found if (x := getattr(d, field)) is not None]
     weight = sum(n for _, n in known)
-    return sum(p * n for p, n in known) / weight if weight > 0 else found[0].progress
+    return sum(x * n for x, n in known) / weight if weight > 0 else next((x for x, _ in known), None)
 
 
 def _most(found: list[Usage]) -> Usage | None:

@@ -70,13 +70,13 @@ class Case(msgspec.Struct):
             symptom = msgspec.structs.replace(
                 symptom, count=known.count + symptom.count, since_ns=min(known.since_ns, symptom.since_ns)
             )
-        else:
-            self.dirty = True
         leads = _leads(symptom, self.lead)
         if known is not None or len(self.symptoms) < MOST_SYMPTOMS or leads:
             self.symptoms[place] = symptom
-        if len(self.symptoms) > MOST_SYMPTOMS:
-            del self.symptoms[min(self.symptoms, key=lambda p: (RANK[self.symptoms[p].strength], -len(p)))]
+            self.dirty |= known is None
+        if len(self.symptoms) > MOST_SYMPTOMS:  # the least telling goes, of those the newest
+            others = {p: s for p, s in self.symptoms.items() if p != place}
+            del self.symptoms[min(others, key=lambda p: (RANK[others[p].strength], -others[p].since_ns))]
         self.count += 1
         self.onset_ns = min(self.onset_ns, symptom.since_ns)
         self.seen_ns = max(self.seen_ns, symptom.time_ns, now_ns)

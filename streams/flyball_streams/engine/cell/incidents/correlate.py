@@ -91,7 +91,7 @@ class Correlation:
         if case.intervention:
             self._index(case)
             return
-        lead, before = case.lead, (case.level, case.cause, case.node, case.device, case.workload)
+        lead, before = case.lead, (case.level, case.cause, case.node, case.device, case.link, case.workload)
         if case.level not in ("node", "cell", "link") or _is_wider(lead, case):
             case.level = level_of(lead)
             if case.is_effect and case.level == "gpu" and len(case.devices) > 1 and case.workloads:
@@ -100,8 +100,9 @@ class Correlation:
         case.node = "" if case.level in ("cell", "workload") else lead.node
         case.device = lead.device if case.level == "gpu" else ""
         case.workload = lead.workload if case.level in ("gpu", "workload") else ""
-        case.model = self._model(lead)
-        case.dirty |= before != (case.level, case.cause, case.node, case.device, case.workload)
+        case.link = case.link if case.level == "link" else ""
+        case.model = self.model_of(lead)
+        case.dirty |= before != (case.level, case.cause, case.node, case.device, case.link, case.workload)
         self._index(case)
 
     def _homes(self, symptom: Symptom, explained: IncidentAction | None) -> list[Case]:
@@ -192,8 +193,9 @@ class Correlation:
             if len(together) >= GPUS_OF_NODE:
                 self._widen(together, "node")
             elif cause == "nvlink" and len(together) == 2 and self._are_linked(node, *(c.device for c in together)):
+                linked = "|".join(sorted(case.device for case in together))  # which widening forgets
                 first = self._widen(together, "link")
-                first.link = "|".join(sorted(case.device or case.lead.device for case in together))
+                first.link = linked
                 self._index(first)
 
     def _spread_cell(self, cause: str, now_ns: int) -> None:
@@ -230,7 +232,8 @@ class Correlation:
             for link in inventory.devices[rows[one]].links
         )
 
-    def _model(self, symptom: Symptom) -> str:
+    def model_of(self, symptom: Symptom) -> str:
+        """Model of the GPU that a symptom is of, or of its node's first one; empty where it is not known."""
         inventory = self.directory.inventories.get(symptom.node)
         devices = inventory.devices if inventory is not None else ()
         return next((d.model for d in devices if d.id == symptom.device or not symptom.device), "")

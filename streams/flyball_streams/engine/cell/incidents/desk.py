@@ -146,10 +146,7 @@ class Desk:
         yield from self.book.wards.records(self.cell, tick.end_ns, self.directory)
 
     def _passes(self, symptom: Symptom) -> bool:
-        inventory = self.directory.inventories.get(symptom.node)
-        devices = inventory.devices if inventory is not None else ()
-        model = next((d.model for d in devices if d.id == symptom.device), "")
-        return passes(symptom, self.answers.bits.get((symptom.cause, model), 0.0))
+        return passes(symptom, self.answers.bits.get((symptom.cause, self.open.model_of(symptom)), 0.0))
 
     def _answer(self, now_ns: int) -> None:
         answers = self.answers

@@ -37,7 +37,8 @@ class Ward(msgspec.Struct):
     """One node that is not simply well.
 
     ``cited`` are the records of the faults so far: once readmitted they are forgiven. ``closed``: the platform has
-    closed it since it was cordoned. ``told`` is the time of the readmission that counts.
+    closed it since it was cordoned. ``faulty_ns`` is the time of the newest fault or sign that counts: only a later
+    readmission ends it.
     """
 
     node: str
@@ -111,7 +112,7 @@ class Wards(msgspec.Struct):
         ward = self.nodes.get(node)
         if ward is None:
             ward = self.nodes[node] = Ward(node, "suspect", now_ns, cases[0].lead.detector)
-        self._note(ward, cases, now_ns)
+        self._note(ward, cases)
         inventory = directory.inventories.get(node)
         if inventory is None:
             self._release(ward, now_ns, "the node is gone")
@@ -154,20 +155,25 @@ class Wards(msgspec.Struct):
             out = sum(other.condition in OUT for other in self.nodes.values())
             if out < room:
                 ward.held = ""
+                shown = (s.time_ns for c in cases for s in c.symptoms.values() if s.strength != "effect")
+                ward.faulty_ns = max(ward.faulty_ns, *shown)
                 ward.go("cordoned", now_ns, f"{why}; nothing is placed on it until there is evidence that it is well")
             elif not ward.held:
                 ward.held = f"{out} nodes of the cell are out already, and no more may be; a person decides"
                 ward.dirty = True
+        elif ward.held:
+            ward.held, ward.dirty = "", True
         if ward.condition == "suspect" and (stays or len(signs) >= 2 or ward.held):
             ward.go("watched", now_ns, " and ".join(sorted(signs)) or cases[0].lead.detector)
 
-    def _note(self, ward: Ward, cases: list[Case], now_ns: int) -> None:
+    def _note(self, ward: Ward, cases: list[Case]) -> None:
         """Take note of sick devices, and of the records of faults; one that was not known makes older evidence void."""
+        whole = any(case.level == "node" for case in cases)
         for case in cases:
             if case.id not in ward.incidents:
                 ward.incidents[case.id], ward.dirty = None, True
             devices = [case.device] if case.device else case.link.split("|") if case.link else []
-            for device in devices:
+            for device in () if whole else devices:
                 if device not in ward.devices:
                     ward.devices[device], ward.dirty = None, True
             for symptom in case.symptoms.values():
@@ -175,8 +181,8 @@ class Wards(msgspec.Struct):
                 if symptom.strength == "fault" and new:
                     ward.cited.update((name, None) for name in new if len(ward.cited) < MOST_CITED)
                     ward.faulty_ns = max(ward.faulty_ns, symptom.time_ns)
-        if any(case.level == "node" for case in cases):
-            ward.devices = {}
+        if whole and ward.devices:
+            ward.devices, ward.dirty = {}, True
 
     def _release(self, ward: Ward, now_ns: int, reason: str) -> None:
         if ward.condition not in ("suspect", "watched", "checked"):
