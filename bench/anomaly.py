@@ -399,13 +399,13 @@ def main() -> None:
     if args.quick:
         rows = [*clean(range(1, 2), 1.5, 10.0), *faulty(1, 3900.0, 10.0, HELD_BY[:1], FAULTS[1::3])]
         rows += [*gangs.generated(50, HELD_OUT_SEED), *gangs.clean(50, 1.0, HELD_OUT_SEED, (1.0,))]
-        rows += gangs.in_a_fleet(settings(1, 10.0), START_NS, incoming, HELD_BY[:1], 1200.0)
+        rows += gangs.in_a_fleet(settings(HELD_OUT_SEED, 10.0), START_NS, incoming, HELD_BY[:1], 1200.0)
         fleets = kept.simulated(HELD_OUT_SEED, 12.0, 10.0)
     else:
         rows = [row for tick_s in (1.0, 10.0) for row in clean(range(1, 1 + args.seeds), 3.0, tick_s)]
         rows += faulty(1, 3900.0, 10.0, HELD_BY)
         rows += [*gangs.generated(200, HELD_OUT_SEED), *gangs.clean(200, 12.0, HELD_OUT_SEED, (1.0,))]
-        rows += gangs.in_a_fleet(settings(1, 10.0), START_NS, incoming, HELD_BY[:2], 3900.0)
+        rows += gangs.in_a_fleet(settings(HELD_OUT_SEED, 10.0), START_NS, incoming, HELD_BY[:2], 3900.0)
         fleets = kept.joined([kept.simulated(HELD_OUT_SEED + i, 24.0, 10.0) for i in range(2 * args.seeds)])
     budgets = kept.BUDGETS[-3:] if args.quick else kept.BUDGETS
     rows += kept.budget_rows("simulated, held out", fleets, budgets, kept.GPU_SHARE)

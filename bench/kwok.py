@@ -70,6 +70,7 @@ SERVICES, BURSTS, BURST = 20, 8, 2.0
 USED, TICK_S, GOAL_S = 0.7, 5.0, 5.0
 MEASURED_S, QUICK_MEASURED_S = 180.0, 45.0
 FIRST_BURST_S = 70.0
+"""A worker that has just started lets ticks wait; that is not measured here."""
 DEADLINE_S = 600.0
 CELL = "kwok"
 TICK_NS = round(TICK_S * 1e9)
@@ -98,7 +99,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     console.print(table)
     if options.json is not None:
         options.json.write_text(json.dumps({**machine(), "nodes": nodes, **figures}, indent=1))
-    return 0 if figures["writes"] and figures["tick_to_write_s_most"] <= GOAL_S else 1
+    judged = figures["timed"] == figures["writes"] >= BURSTS and figures["done"] >= BURSTS
+    return 0 if judged and figures["tick_to_write_s_most"] <= GOAL_S else 1
 
 
 class Relay:
@@ -285,6 +287,8 @@ def _run(binaries: Path, folder: Path, nodes: int, measured_s: float) -> dict[st
             "decisions": len({o.decision for o in found}),
             "done": sum(o.status == "done" for o in said.values()),
             "writes": len(writes),
+            "timed": sum(id_ in made_s for id_ in writes),
+            "first_burst_s": FIRST_BURST_S,
             "tick_to_decision_s_p50": float(np.percentile(decided or [np.nan], 50)),
             "tick_to_decision_s_most": max(decided, default=np.nan),
             "tick_to_claim_s_p50": float(np.percentile(claims, 50)),
@@ -352,10 +356,11 @@ def _behind(kubeconfig: Path, relay: Relay, plane: ControlPlane) -> Path:
 
 
 def _writes(plane: ControlPlane) -> dict[str, float]:
-    """When the API server received the write of each decision, by its id."""
+    """When the API server received the write of each decision that it did, by its id."""
     found: dict[str, float] = {}
     for call in plane.calls():
-        if call["verb"] == "update" and call["objectRef"].get("subresource") == "scale":
+        done = call["responseStatus"]["code"] == 200
+        if done and call["verb"] == "update" and call["objectRef"].get("subresource") == "scale":
             decision = str(call["requestURI"]).partition("fieldManager=flyball-")[2].partition("&")[0]
             found.setdefault(decision, _at_s(call))
     return found

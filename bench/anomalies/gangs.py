@@ -101,6 +101,7 @@ def generated(gangs: int, seed: int, budget: float = 1.0) -> Iterator[dict[str, 
                     early |= loud
                 elif loud is not None:
                     delay_s[loud] = np.minimum(delay_s[loud], t - BEFORE + 1)
+            delay_s[early] = np.inf  # named before anything was wrong: that finds nothing
             yield {
                 "part": "gangs",
                 "noise": name,

@@ -127,7 +127,7 @@ def _refusal(answer: urllib3.BaseHTTPResponse, where: str, now_ns: int) -> FeedE
     if status < 500 and status not in _RETRIED:
         return FeedError(f"{where}: status {status}; check zone, region and key", lasting=True)
     wait_s = retry_after_s(answer.headers.get("Retry-After"), now_ns)
-    text = "too many requests; a longer period_s helps" if status == 429 else "the provider's fault; it is asked again"
+    text = "too many requests; configure fewer feeds" if status == 429 else "the provider's fault; it is asked again"
     return FeedError(f"{where}: status {status}, {text}", retry_after_s=wait_s)
 
 

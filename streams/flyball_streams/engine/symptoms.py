@@ -9,6 +9,8 @@ from flyball_streams.engine.causes import of_anomaly, of_event
 
 MOST_IN_ONE = 400
 """Symptoms in one message: some 500 bytes each, and brokers take a megabyte."""
+STATISTICAL = frozenset({"departure", "straggling", "step_time"})
+"""Detectors whose limits labels move."""
 CRITICAL = 0.9
 TEXT = 200
 Key = tuple[str, str, str, str]
@@ -63,5 +65,5 @@ def symptom_of(anomaly: Anomaly) -> Symptom:
         since_ns=anomaly.time_ns if anomaly.since_ns is None else anomaly.since_ns, time_ns=anomaly.time_ns,
         node=anomaly.node, device="" if whole or anomaly.subject == anomaly.node else anomaly.subject,
         workload=anomaly.workload, gang=whole, score=anomaly.score,
-        statistical=anomaly.detector in ("departure", "straggling", "step_time"), record=anomaly.id, evidence=anomaly.evidence,
+        statistical=anomaly.detector in STATISTICAL, record=anomaly.id, evidence=anomaly.evidence,
     )  # fmt: skip

@@ -94,8 +94,11 @@ def test_no_sequence_exceeds_a_cap(config: ActuatorParameters, sequence: list[Ca
             continue
         at_ns = max([call.now_ns, *(p.at_ns for p in passed)])
         urgency = room_of(call.decision)
-        batch = isinstance(call.decision, Scale) and call.decision.resources is not None
-        taken = state.grants[CELL][-1].taken if batch else takes(call)  # the platform is told so many
+        taken = takes(call)
+        if isinstance(call.decision, Scale) and call.decision.resources is not None:  # the platform is told so many
+            taken = state.grants[CELL][-1].taken
+            there = max(call.decision.replicas_before, call.running.get(call.decision.workload, 0), 1)
+            assert 1 <= taken <= there
         passed.append(Passed(at_ns, call.decision.target, taken, urgency))
 
         def within(window_s: float, at_ns: int = at_ns, urgency: str = urgency) -> list[Passed]:

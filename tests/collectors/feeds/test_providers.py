@@ -155,7 +155,11 @@ HTML = Answer(b"<!doctype html><p>maintenance</p>", headers={"Content-Type": "te
 BAD = {
     "html": ("maps", HTML, "an HTML page, not JSON; see whether a proxy wants a log-in"),
     "server": ("maps", Answer(b"", 500), "status 500, the provider's fault"),
-    "many": ("maps", Answer(b"", 429, {"Retry-After": "90"}), "status 429, too many requests; a longer period_s"),
+    "many": (
+        "maps",
+        Answer(b"", 429, {"Retry-After": "90"}),
+        "status 429, too many requests; configure fewer feeds",
+    ),
     "token": ("maps", Answer(b"", 401), "status 401, refused; check the token"),
     "zone": ("maps", Answer(b"", 404), "status 404; check zone, region and key"),
     "moved": (

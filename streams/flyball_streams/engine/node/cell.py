@@ -84,8 +84,7 @@ class NodeCell:
         self.config = config
         self.directory = directory
         self.demand_partitions = demand_partitions
-        self.budget = config.health.false_incidents_per_1000_gpu_days
-        rate = self.budget / BUDGET_S
+        rate = config.health.false_incidents_per_1000_gpu_days / BUDGET_S
         self.gpus = SubjectTable(GPU, GPU_WATCHED, GPUS_SHARE * rate, capacity, 2 * partition)
         self.hosts = SubjectTable(HOST, HOST_WATCHED, HOSTS_SHARE * rate, turn=2 * partition + 1)
         self.profiles = Profiles(cell, partition, config, directory, self.gpus.capacity)

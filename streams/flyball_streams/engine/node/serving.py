@@ -57,7 +57,7 @@ def _means(
     total = np.bincount(bins, values[known], workloads * columns).reshape(workloads, columns)
     count = np.bincount(bins, minlength=workloads * columns).reshape(workloads, columns)
     with np.errstate(invalid="ignore"):
-        return total / count, count.any(axis=1)
+        return total / count, np.asarray(count.any(axis=1))
 
 
 def _known(value: float) -> float | None:

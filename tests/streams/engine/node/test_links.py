@@ -9,6 +9,7 @@ from tests.streams.engine.scene import START_NS, Agent, Cell, Out, Values, inven
 from flyball_contracts.records import Allocation, Anomaly, Migrate
 from flyball_contracts.records.events import node_event
 from flyball_streams.engine.node.links import AGAIN_NS
+from flyball_streams.engine.symptoms import symptom_of
 
 NVLINK, PCIE = "nvidia.gpu.nvlink.errors", "nvidia.gpu.pcie.replays"
 HELD = (Allocation(workload="train", replica="r0", devices=(0, 1)),)
@@ -70,10 +71,20 @@ def test_it_is_said_again_after_a_while_and_after_a_restart_as_without() -> None
     for each in (site, other):
         outs = [each.tick(nvlink=[0.0, 9.0, 0.0, 0.0]) for _ in range(40)]
         assert len(found(outs)) == 1
-    other_site = Site()
-    other_site.tick()
-    (lane,), (fresh,) = site.cell.engine.nodes.values(), other_site.cell.engine.nodes.values()
-    fresh.restore(lane.snapshot())
-    assert fresh.snapshot() == lane.snapshot()
-    later = [other.tick(nvlink=[0.0, 9.0, 0.0, 0.0]) for _ in range(AGAIN_NS // S)]
-    assert len(found(later)) == 1
+    (lane,) = site.cell.engine.nodes.values()
+    lane.restore(lane.snapshot())
+    later, without = (
+        found([each.tick(nvlink=[0.0, 9.0, 0.0, 0.0]) for _ in range(AGAIN_NS // S)]) for each in (site, other)
+    )
+    assert len(later) == 1
+    assert later == without
+
+
+@pytest.mark.parametrize(("detector", "metric", "cause"), [("nvlink", NVLINK, "nvlink"), ("pcie", PCIE, "pcie")])
+def test_an_anomaly_of_links_is_a_sign_of_its_cause(detector: str, metric: str, cause: str) -> None:
+    site = Site()
+    outs = [site.tick(**{detector: [0.0, 6.0, 0.0, 0.0]}) for _ in range(30)]
+    (one,) = found(outs)
+    assert one.evidence[0].name == metric
+    symptom = symptom_of(one)
+    assert (symptom.cause, symptom.strength) == (cause, "sign")
