@@ -52,6 +52,17 @@ def test_a_fault_cordons_then_it_drains_and_evidence_alone_brings_it_back() -> N
     assert unhealthy == {}
 
 
+def test_what_was_said_before_two_signs_agreed_brings_nothing_back() -> None:
+    bench = Bench()
+    bench.know(readmission("node-1", 0))
+    bad = msgspec.structs.replace(sign("node-1", 3, 1, "straggling"), severity="critical")
+    said = conditions(bench, 1, bad, sign("node-1", 3, 1, "throttle"))
+    assert [c.condition for c in said] == ["cordoned"]
+    assert [c.condition for i in range(2, 10) for c in conditions(bench, i)] == []
+    bench.know(readmission("node-1", 10))
+    assert [c.condition for i in (11, 12) for c in conditions(bench, i)] == ["checked", "back"]
+
+
 def test_what_it_was_out_for_is_forgiven_and_what_is_new_is_not() -> None:
     bench = Bench()
     bench.at(1, fault("node-1", 3, 1))

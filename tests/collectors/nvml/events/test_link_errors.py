@@ -11,6 +11,7 @@ from tests.nvml_stub.stub import GPU_IS_LOST, NvmlStub
 from flyball_collectors.agent.diagnosis.doctor import compare_gpus
 from flyball_collectors.base import Reading
 from flyball_collectors.nvml import NvmlCollector, open_nvml
+from flyball_collectors.nvml.readings.link_errors import LinkWatch
 from flyball_collectors.parameters import GpuParameters
 from flyball_contracts.config import AgentConfig, Config
 from flyball_contracts.metrics import GPU, GPU_DETAIL
@@ -97,6 +98,14 @@ def test_counters_that_begin_anew_are_no_errors_and_a_lost_gpu_tells_nothing(nod
     assert node.run() == []
     node.stub.gpu(0).lost = GPU_IS_LOST
     assert [event.kind for event in node.run(2)] == ["device_lost"]
+
+
+def test_a_count_that_one_read_lacks_has_not_grown() -> None:
+    watch = LinkWatch()
+    reads = ({"crc": 5000.0, "replay": 7.0}, {"replay": 7.0}, {"crc": 5000.0, "replay": 7.0, "recovery": 3.0})
+    assert [e for i, read in enumerate(reads) for e in watch.note("n", "gpu", {0: read}, i * 100 * S)] == []
+    (event,) = watch.note("n", "gpu", {0: {"crc": 5002.0, "replay": 7.0, "recovery": 3.0}}, 400 * S)
+    assert event.count == 2
 
 
 def test_pcie_errors_of_the_kernel_stand_in_for_those_of_the_driver(node: Node, tmp_path: Path) -> None:
