@@ -123,20 +123,21 @@ class Poller(ABC, Generic[T]):
     def _poll(self) -> None:
         reading = self._unread()
         where = f"{self._place.base_url}{self._place.path}"
+        problem = ""
         try:
             reading = self._read()
-            self._set_problem("")
         except FetchError as error:
-            self._set_problem(str(error))
+            problem = str(error)
         except PageError as error:
-            self._set_problem(f"{where}: {error}")
+            problem = f"{where}: {error}"
         except Exception as error:  # a page that breaks this reader must not end the thread
-            self._set_problem(f"{where}: {type(error).__name__}: {error}; please report it")
-        with self._lock:
+            problem = f"{where}: {type(error).__name__}: {error}; please report it"
+        with self._lock:  # whoever sees the one finds the other
+            self._set_problem(problem)
             self._note(reading)
 
     def _set_problem(self, problem: str) -> None:
-        """Log a problem when it begins or changes its nature, and its end."""
+        """Log a problem when it begins or changes its nature, and its end; the lock is held."""
         kind = problem.partition("; ")[0]
         if self._stop.is_set():
             return  # broken off from here
