@@ -174,4 +174,4 @@ class Feed:
     def _lost(self, reason: str) -> None:
         if self._connected or not self._tried:
             _LOG.warning("no broker answers at %s (%s); trying again", self._kafka.bootstrap, reason)
-        self._connected, self._tried, self._error = False, True, reason
+        self._error, self._tried, self._connected = reason, True, False

@@ -110,8 +110,7 @@ def test_the_prolog_tells_of_a_job_without_any_privilege(tree: CgroupTree, watch
     assert mine.read_text() == "mine"
     os.mkfifo(folder / "7.pipe")  # nobody must be able to hold the agent
     (folder / "7.large").write_bytes(b"FLYBALL_WORKLOAD=" + bytes(1 << 20))
-    until(lambda: [(one.workload, one.replica) for one in watch.found] == [("chat", "7.n1")])
-    assert watch.problem == ""
+    until(lambda: [(one.workload, one.replica) for one in watch.found] == [("chat", "7.n1")] and watch.problem == "")
     remove(group)
     until(lambda: watch.found == ())
     subprocess.run([PROLOG.with_name("epilog")], env=task, check=True)
@@ -122,8 +121,7 @@ def test_an_agent_that_may_reads_the_environment(tree: CgroupTree, watch: JobWat
     job(tree, 7, 20, 21)
     environ(tree, 20, PATH="/bin")
     environ(tree, 21, **SAID)
-    until(lambda: [one.url for one in watch.found] == ["http://127.0.0.1:8000/metrics"])
-    assert watch.problem == ""
+    until(lambda: [one.url for one in watch.found] == ["http://127.0.0.1:8000/metrics"] and watch.problem == "")
     assert watch.errors == 0
 
 
