@@ -184,18 +184,19 @@ class KueuePlatform:
         Kueue writes the status often, which is no change of what was judged.
         """
         query = (("fieldManager", manager(decision)), *((("dryRun", "All"),) if dry_run else ()))
-        for _ in range(_TRIES):
+        tries = 0
+        while True:
             answer = self._api.get(entry.path)
             if not answer.ok:
-                break
+                return answer
             if Entry(answer.body).version != entry.version:
                 return answer._replace(status=409, body={"message": f"Workload {entry.name} was changed meanwhile"})
             named = {"name": entry.name, "resourceVersion": answer.body["metadata"]["resourceVersion"]}
             body = {"apiVersion": GROUP, "kind": "Workload", "metadata": named, "spec": changes}
             answer = self._api.call("PATCH", entry.path, body, query, MERGE)
-            if answer.status != 409:
-                break
-        return answer
+            tries += 1
+            if answer.status != 409 or tries == _TRIES:
+                return answer
 
     def _moved(self, operation: Queued, entry: Entry, *, dry_run: bool) -> Rejected | bool:
         """Have Kueue stop a gang that runs, unless it is where it is to be; whether that was needed."""

@@ -53,7 +53,8 @@ def _means(
     """Mean of each workload's known values [workloads, metrics], NaN where none is, and whether it has any."""
     known = np.isfinite(values) & (owners >= 0)[:, None]
     columns = values.shape[1]
-    bins = (owners[:, None] * columns + np.arange(columns))[known]
+    row, column = known.nonzero()
+    bins: NDArray[np.int64] = np.add(owners[row].astype(np.int64) * columns, column, dtype=np.int64)
     total = np.bincount(bins, values[known], workloads * columns).reshape(workloads, columns)
     count = np.bincount(bins, minlength=workloads * columns).reshape(workloads, columns)
     with np.errstate(invalid="ignore"):
