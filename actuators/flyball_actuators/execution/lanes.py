@@ -67,7 +67,7 @@ class Lanes:
     ) -> None:
         """Take a decision that was read; ``at_ms`` is when it was sent, and ``key`` has signed it.
 
-        One that has ``moved`` came before its cell got another partition: it is ended, and never begun. What has had its
+        One that has ``moved`` came before its cell got another partition: it is ended, and never begun. What had its
         last word is answered with that, to whoever asked later than it was said.
         """
         self._judge.saw(decision)
