@@ -70,7 +70,7 @@ SERVICES, BURSTS, BURST = 20, 8, 2.0
 USED, TICK_S, GOAL_S = 0.7, 5.0, 5.0
 MEASURED_S, QUICK_MEASURED_S = 180.0, 45.0
 FIRST_BURST_S = 70.0
-"""A worker that has just started lets ticks wait; that is not measured here."""
+"""A cell that was never seen lets its first ticks wait, 11 in its last lane; that is not measured here."""
 DEADLINE_S = 600.0
 CELL = "kwok"
 TICK_NS = round(TICK_S * 1e9)

@@ -4,13 +4,20 @@ A process that was stopped for longer than its session has been replaced without
 only of a member of the group's present generation, and gives partitions to nobody else until the member was silent for
 a session. So from the moment at which an accepted commit was *sent*, for a session less a margin, nobody else owns
 them. The clock is one that goes on while the machine sleeps.
+
+Where partitions are added to the decisions, a cell may get another one, and with it another owner, while the one before
+still acts. So the proof also runs out :data:`TOPICS_S` after the topics were last seen to be the same, and who begins
+with more partitions than the group had stands back for :data:`STAND_BACK_S`, which is longer.
 """
 
+import math
 import time
 from collections import deque
 from collections.abc import Callable
 
 MARGIN = 0.3
+TOPICS_S = 6.0
+STAND_BACK_S = 10.0
 
 
 def boot_s() -> float:
@@ -25,11 +32,16 @@ class Lease:
         self.length_s = session_s * (1.0 - MARGIN)
         self._clock = clock
         self._until_s = -1.0
+        self._topics_until_s = math.inf  # until somebody looks at them
         self._asked_s: deque[float] = deque()
 
     def valid(self) -> bool:
         """Whether nobody else can have the partitions now."""
-        return self._clock() < self._until_s
+        return self._clock() < min(self._until_s, self._topics_until_s)
+
+    def topics_seen(self, asked_s: float) -> None:
+        """The topics are as they were when this began; they were asked about at ``asked_s``. Any thread may call."""
+        self._topics_until_s = asked_s + TOPICS_S
 
     def due(self) -> bool:
         """Whether it is time for another proof: after a third of its length, and seldom while one is under way."""

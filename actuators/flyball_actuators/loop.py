@@ -21,6 +21,7 @@ from flyball_actuators.platforms import Platforms, pools_of
 from flyball_actuators.progress import Progress
 from flyball_actuators.report import ActuatorReport
 from flyball_actuators.session import CLIENT, Session, reading
+from flyball_actuators.stand_back import committed_with, stand_back
 from flyball_actuators.topics_watch import TopicsChanged, TopicsWatch
 from flyball_contracts.codec import decode_record
 from flyball_contracts.config import Config
@@ -50,6 +51,14 @@ class _Read(NamedTuple):
     offset: int
     at_ms: int
     key: str
+    moved: "_Moved | None" = None
+
+
+class _Moved(NamedTuple):
+    """A message in the partition that its cell had before partitions were added, and why it is refused there."""
+
+    message: Message
+    error: DecodeError
 
 
 class Loop:
@@ -93,13 +102,14 @@ class Loop:
         client = reading(kafka, settings.group)
         self._incremental = "cooperative" in str(client["partition.assignment.strategy"])
         self._consumer = open_consumer({**client, "on_commit": self._committed}, _LOG, "decisions")
-        self._watch = TopicsWatch(client, kafka.bootstrap)
+        self._watch = TopicsWatch(client, kafka.bootstrap, session.lease.topics_seen)
         _LOG.info("actuator %s, mode %s, platforms: %s", session.instance, settings.mode, platforms.named)
 
     def run(self, ready: Callable[[], None] | None, beat: Callable[[], object]) -> None:
         """Go round until told to stop; :class:`TopicsChanged` when the topics are no longer those it began with."""
         self._watch.start(self._stop)
         self.topic = self._watch.identity
+        stand_back(self._consumer, self._watch.partitions, self._stop, beat)
         self._session.start()
         self._session.declare(self._pools)
         self._consumer.subscribe(
@@ -156,26 +166,39 @@ class Loop:
         try:
             record = decode_record(topic, message.value(), headers_of(message))
             decision = cast(AnyDecision, record)  # the codec lets nothing else through on this topic
-            self._check_key(decision, message.key(), partition)
+            misplaced = self._misplaced(decision, message.key(), partition)
             key = self._authority.check(decision, message.value(), headers_of(message))
+            if misplaced is not None and message.key() != decision_key(decision).encode():
+                raise misplaced
         except DecodeError as bad:
             self._refuse(message, topic, partition, offset, bad)
             return
-        self._report.decisions += 1
-        read = _Read(decision, offset, message.timestamp()[1], key)
+        moved = None if misplaced is None else _Moved(message, misplaced)
+        read = _Read(decision, offset, message.timestamp()[1], key, moved)
         if partition in self._open:
-            self._lanes.take(read.decision, partition, read.offset, read.at_ms, read.key)
+            self._let_in(read, partition)
         else:
             self._held.setdefault(partition, []).append(read)
 
-    def _check_key(self, decision: AnyDecision, key: bytes | None, partition: int) -> None:
+    def _let_in(self, read: _Read, partition: int) -> None:
+        """Carry a decision on; of those that came when their cell had this partition, what was begun is ended."""
+        if read.moved is not None:
+            page = self._session.log.book.page(partition, read.decision.id)
+            if page is None or not (page.claims or page.final):
+                self._refuse(read.moved.message, DECISIONS.name, partition, read.offset, read.moved.error)
+                return
+        self._report.decisions += 1
+        self._lanes.take(read.decision, partition, read.offset, read.at_ms, read.key, moved=read.moved is not None)
+
+    def _misplaced(self, decision: AnyDecision, key: bytes | None, partition: int) -> DecodeError | None:
         """Who owns a partition keeps a cell's limits only if all of the cell's decisions come in one partition."""
         wanted = decision_key(decision).encode()
-        if key != wanted or partition_of(wanted, self._watch.partitions) != partition:
-            raise DecodeError(
-                f"decision {decision.id} about {decision.target!r} came with key {key!r} in partition {partition}; "
-                f"its key must be its cell, {decision.cell!r}, placed by murmur2 (partitioner murmur2_random)"
-            )
+        if key == wanted and partition_of(wanted, self._watch.partitions) == partition:
+            return None
+        return DecodeError(
+            f"decision {decision.id} about {decision.target!r} came with key {key!r} in partition {partition}; "
+            f"its key must be its cell, {decision.cell!r}, placed by murmur2 (partitioner murmur2_random)"
+        )
 
     def _refuse(self, message: Message, topic: str, partition: int, offset: int, error: DecodeError) -> None:
         self._report.undecodable += 1
@@ -212,7 +235,7 @@ class Loop:
                 self._judge.restore(partition)
                 self._open.add(partition)
                 for read in self._held.pop(partition):
-                    self._lanes.take(read.decision, partition, read.offset, read.at_ms, read.key)
+                    self._let_in(read, partition)
 
     def _prove(self) -> None:
         """Commit what has its last word; an accepted commit also proves that the partitions are still ours."""
@@ -221,7 +244,7 @@ class Loop:
             return
         if lease.due() or (self._progress.ahead() and not lease.asking):
             lease.asked()
-            parts = [TopicPartition(DECISIONS.name, p, offset) for p, offset in offsets.items()]
+            parts = committed_with(offsets, self._watch.partitions)
             try:
                 self._consumer.commit(offsets=parts, asynchronous=True)
             except KafkaException as error:
@@ -295,7 +318,7 @@ class Loop:
         if self._session.outbox.flush() and self._progress.ahead():
             offsets = self._progress.commit_to()
             try:
-                parts = [TopicPartition(DECISIONS.name, p, offset) for p, offset in offsets.items()]
+                parts = committed_with(offsets, self._watch.partitions)
                 self._consumer.commit(offsets=parts, asynchronous=False)
             except KafkaException as error:
                 _LOG.warning("offsets are not committed, which is safe: %s", error.args[0].str())

@@ -3,7 +3,7 @@
 import logging
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from concurrent.futures import Future, wait
 from typing import Any, NamedTuple
 
@@ -11,6 +11,7 @@ from confluent_kafka import KafkaException, TopicCollection, TopicPartition
 from confluent_kafka.admin._acl import AclOperation
 from confluent_kafka.admin._listoffsets import OffsetSpec
 
+from flyball_actuators.lease import boot_s
 from flyball_contracts.errors import TransportError
 from flyball_contracts.kafka import Settings, open_admin, raise_if_stopped
 from flyball_contracts.topics import DEAD_LETTERS, DECISIONS, INVENTORY, OUTCOMES, WORKLOADS
@@ -39,10 +40,12 @@ class TopicsWatch:
 
     ``changed`` is why they are others than at the start, or empty; with ``cut_short`` they are the same topics, with
     less in them than was read. ``answered_s`` is when the broker last answered.
-    The caller keeps ``positions`` up to date: the offset of the next decision of each partition.
+    The caller keeps ``positions`` up to date: the offset of the next decision of each partition. ``seen`` is told when
+    it was asked each time that the topics are the same.
     """
 
-    def __init__(self, settings: Settings, bootstrap: str) -> None:
+    def __init__(self, settings: Settings, bootstrap: str, seen: Callable[[float], None]) -> None:
+        self._seen = seen
         self.changed = ""
         self.cut_short = False
         self.positions: dict[int, int] = {}
@@ -63,7 +66,9 @@ class TopicsWatch:
 
         :class:`TransportError` names what is missing and the remedy.
         """
+        asked_s = boot_s()
         self._shapes = self._describe(stop)
+        self._seen(asked_s)
         decisions, outcomes = self._shapes[DECISIONS.name], self._shapes[OUTCOMES.name]
         if decisions.partitions != outcomes.partitions:
             raise TransportError(
@@ -91,9 +96,12 @@ class TopicsWatch:
 
     def _run(self) -> None:
         while not self._stop.wait(EVERY_S) and not self.changed:
+            asked_s = boot_s()
             try:
-                shapes = self._describe()
-                changed = _difference(self._shapes, shapes) or self._cut_short()
+                changed = _difference(self._shapes, self._describe())
+                if not changed:
+                    self._seen(asked_s)
+                    changed = self._cut_short()
             except TopicsMissing as error:
                 self.changed = str(error)
                 return

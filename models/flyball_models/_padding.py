@@ -6,7 +6,7 @@ from typing import TypeVar
 import jax
 import numpy as np
 
-from flyball_models._arrays import Input
+from flyball_models._arrays import Input, as_array
 
 State = TypeVar("State")
 
@@ -34,8 +34,11 @@ def grow(state: State, n: int, fresh: Callable[[int], State], axis: int = -1) ->
     """
 
     def copy(old: Input, new: Input) -> Input:
+        # On the host: each operation of JAX would be compiled anew for each pair of sizes, a second for each growth.
+        host = isinstance(new, np.ndarray)
         if not old.ndim or old.shape[axis % old.ndim] == 1 == new.shape[axis % old.ndim]:
-            return old.copy()  # the state may be donated and the grown one must live on
+            same = np.array(old)  # the state may be donated and the grown one must live on
+            return same if host else as_array(same)
         at = axis % old.ndim
         have = old.shape[at]
         if n < have:
@@ -46,10 +49,9 @@ def grow(state: State, n: int, fresh: Callable[[int], State], axis: int = -1) ->
                 "pass the configuration that the state was made with"
             )
         place = (slice(None),) * at + (slice(have),)
-        if isinstance(new, np.ndarray):
-            new[place] = np.asarray(old)
-            return new
-        return new.at[place].set(old)
+        grown = np.array(new)
+        grown[place] = np.asarray(old)
+        return grown if host else as_array(grown)
 
-    grown: State = jax.tree.map(copy, state, fresh(n))
-    return grown
+    larger: State = jax.tree.map(copy, state, fresh(n))
+    return larger

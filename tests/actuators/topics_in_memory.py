@@ -159,6 +159,9 @@ class Consumer:
         elif problem is not None:
             raise KafkaException(problem)
 
+    def committed(self, parts: list[TopicPartition], timeout: float) -> list[TopicPartition]:
+        return parts
+
     def assignment(self) -> list[TopicPartition]:
         return [TopicPartition(DECISIONS.name, p) for p in self._next]
 

@@ -15,6 +15,7 @@ from flyball_actuators.platforms.slurm.count import choose
 from flyball_actuators.platforms.slurm.jobs import Job, queue
 from flyball_actuators.platforms.slurm.marks import Mark, mark_of, marked
 from flyball_actuators.platforms.slurm.operation import Operation, decode
+from flyball_actuators.platforms.slurm.power import PowerSave
 from flyball_actuators.platforms.slurm.targets import jobs_of, key_of, named, version_of
 from flyball_contracts.config import ActuatorConfig, PlatformConfig
 from flyball_contracts.errors import ConfigError
@@ -269,3 +270,39 @@ def test_tasks_of_an_array_are_jobs_also_while_they_wait(tmp_path: Path, monkeyp
     (tmp_path / "jobs").write_text(json.dumps({"errors": [], "jobs": [waits | {"array_task_string": "1-4,..."}]}))
     with pytest.raises(PlatformError, match="array_task_string"):
         queue(Commands("", 5.0))
+
+
+@pytest.mark.parametrize(
+    ("state", "ready", "pending"),
+    [
+        ("RUNNING", True, False),
+        (["RUNNING"], True, False),
+        (["RUNNING", "CONFIGURING"], False, False),
+        (["RUNNING", "COMPLETING"], False, False),
+        (["PENDING", "REQUEUE_HOLD"], False, True),
+    ],
+)
+def test_a_job_of_newer_versions_is_the_same(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, state: Any, ready: bool, pending: bool
+) -> None:
+    """From 23.02 on numbers are objects, and states and host lists may be lists."""
+    new = {
+        **ENTRY,
+        "job_state": state,
+        "priority": {"set": True, "infinite": False, "number": 5},
+        "excluded_nodes": ["a", "b"],
+    }
+    (tmp_path / "answer").write_text(json.dumps({"jobs": [new], "errors": []}))
+    (job,) = queue(program(tmp_path, monkeypatch, f"cat {tmp_path / 'answer'}")).values()
+    assert (job.ready, job.pending, job.priority, job.excluded) == (ready, pending, 5, "a,b")
+
+
+def test_nodes_of_newer_versions_are_asked_of_scontrol(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    node = {"partitions": ["ml"], "comment": "", "reason": "", "alloc_cpus": 0}
+    nodes = [{**node, "name": "a", "state": ["IDLE"]}, {**node, "name": "b", "state": ["IDLE", "POWERED_DOWN"]}]
+    (tmp_path / "nodes").write_text(json.dumps({"nodes": nodes}))
+    script = f"case $0 in */sinfo) echo '{{\"sinfo\": []}}';; *) cat {tmp_path / 'nodes'};; esac"
+    commands = program(tmp_path, monkeypatch, script, "sinfo", "scontrol")
+    held = PowerSave(commands, "gpu", "ml", lambda: 0).look()
+    assert not isinstance(held, Rejected)
+    assert (held.machines, held.ready, held.most) == (1, 1, 2)

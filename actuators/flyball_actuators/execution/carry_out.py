@@ -49,6 +49,9 @@ CALLS_AT_ONCE = 8
 POLL_SHARE = 0.05
 """An operation that takes long is looked at less often: after this share of the time that it has taken so far."""
 MOST_CONFLICTS = 3
+MOVED = Verdict(
+    "refused", "stale", "partitions were added, and its cell has another one now; it was not begun, decide again"
+)
 
 
 class Carrier:
@@ -137,7 +140,9 @@ class Carrier:
             task.step = "running"
         elif found is None:  # it was never submitted
             task.look = False
-            if not self.reconsider(task):
+            if task.moved:
+                self._refuse(task, MOVED)
+            elif not self.reconsider(task):
                 task.step = "waiting"
 
     def _observing(self, task: Task) -> None:

@@ -62,10 +62,13 @@ class Lanes:
         self._by_id: dict[str, Task] = {}
         self._expired: dict[str, _Expired] = {}
 
-    def take(self, decision: AnyDecision, partition: int, offset: int, at_ms: int, key: str = "") -> None:
+    def take(
+        self, decision: AnyDecision, partition: int, offset: int, at_ms: int, key: str = "", *, moved: bool = False
+    ) -> None:
         """Take a decision that was read; ``at_ms`` is when it was sent, and ``key`` has signed it.
 
-        What has had its last word is answered with that, to whoever asked later than it was said.
+        One that has ``moved`` came before its cell got another partition: it is ended, and never begun. What had its
+        last word is answered with that, to whoever asked later than it was said.
         """
         self._judge.saw(decision)
         known = self._by_id.get(decision.id)
@@ -75,7 +78,7 @@ class Lanes:
             return
         page = self._session.log.book.page(partition, decision.id)
         entry = self._ledger.get(decision.id)
-        task = Task(decision, partition, [asked], self._platforms.of(decision), subject_of(decision))
+        task = Task(decision, partition, [asked], self._platforms.of(decision), subject_of(decision), moved=moved)
         self._stand_in(task)
         if page is not None and page.final is not None:
             self._came_to_nothing(task, page.final)

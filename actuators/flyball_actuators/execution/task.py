@@ -34,7 +34,7 @@ class Task:
     ``assumed`` are the replicas from which those started that it overtook before they were submitted, and
     ``grant`` is what the limits count of it. The first ``skip`` claims of the log are of actuators that are gone;
     ``claim`` is the offset of our own. ``polled_s`` is when the platform was first seen to be still at it. One that is
-    ``dropped`` is another actuator's now.
+    ``dropped`` is another actuator's now, and of one that ``moved`` the cell may be.
     """
 
     decision: AnyDecision
@@ -59,6 +59,7 @@ class Task:
     grant: Grant | None = None
     last: Outcome | None = None
     dropped: bool = False
+    moved: bool = False
 
     @property
     def submitted(self) -> bool:

@@ -6,7 +6,7 @@ import pytest
 from tests.streams.worker.rig import PARTITIONS, Simulated, incoming
 
 from flyball_contracts.codec import decode_message
-from flyball_contracts.config import WorkerConfig
+from flyball_contracts.config import FleetConfig, GridZone, NodePool, Service, WorkerConfig
 from flyball_contracts.records import Device, Inventory, Record, WorkloadSpec
 from flyball_streams.engine import Directory, Engine
 from flyball_streams.worker import warmup
@@ -19,9 +19,20 @@ def compiled(caplog: pytest.LogCaptureFixture) -> list[str]:
     return found
 
 
-def test_nothing_is_compiled_after_the_warm_up(caplog: pytest.LogCaptureFixture) -> None:
+LARGE = FleetConfig(
+    pools=(NodePool(name="gpu", sku="h100", nodes=120, zone="DE"),), zones=(GridZone(name="DE"),),
+    services=(Service(name="chat", pools=("gpu",), replicas=8, max_replicas=80),), trainings=(), notebooks=(),
+    batches=(), failing=(), straggling=(),
+)  # fmt: skip
+"""In each partition more devices than the least padded sizes hold: rows grow when their nodes are taken on."""
+
+
+@pytest.mark.parametrize(("fleet", "expected"), [(None, [(64, 64)]), (LARGE, [(64, 64), (256, 64)])])
+def test_nothing_is_compiled_after_the_warm_up(
+    fleet: FleetConfig | None, expected: list[tuple[int, int]], caplog: pytest.LogCaptureFixture
+) -> None:
     config = WorkerConfig()
-    simulated = Simulated(15)
+    simulated = Simulated(15, fleet)
     directory = Directory()
     for message in simulated.start:
         record = decode_message(message.topic, message.value, message.headers)
@@ -31,7 +42,7 @@ def test_nothing_is_compiled_after_the_warm_up(caplog: pytest.LogCaptureFixture)
     with jax.log_compiles(), caplog.at_level(logging.WARNING):
         sizes = warmup.warm_up(config, directory, PARTITIONS)
         assert compiled(caplog)
-        assert sizes == [(64, 64)]
+        assert sizes == expected
         engine = Engine(config, PARTITIONS)
         for batch in (simulated.start, *simulated.ticks):
             engine.feed([incoming(m) for m in batch])

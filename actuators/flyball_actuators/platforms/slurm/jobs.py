@@ -27,6 +27,8 @@ _OVER = frozenset(
 )
 
 
+_BESIDE = ("COMPLETING", "CONFIGURING", "REQUEUED", "REQUEUE_HOLD", "SPECIAL_EXIT", "STOPPED", "REVOKED")
+"""What versions after 22.05 say beside the state of a job, and 22.05 in its place: the first of these counts."""
 _RANGE = re.compile(r"(\d+)(?:-(\d+)(?::(\d+))?)?")
 
 
@@ -161,8 +163,8 @@ def _job(entry: Mapping[str, Any]) -> Job:
         restarts=_number(entry["restart_cnt"]),
         comment=str(entry.get("comment") or ""),
         nodes=str(entry.get("nodes") or ""),
-        excluded=str(entry.get("excluded_nodes") or ""),
-        required=str(entry.get("required_nodes") or ""),
+        excluded=_hosts(entry.get("excluded_nodes")),
+        required=_hosts(entry.get("required_nodes")),
         start_s=_number(entry.get("start_time")),
         eligible_s=_number(entry.get("eligible_time")),
         requeue=bool(entry["requeue"]),
@@ -187,4 +189,9 @@ def _state(value: Any) -> str:
     if isinstance(value, str):
         return value
     words = [str(word) for word in value]
-    return "COMPLETING" if "COMPLETING" in words else words[0]
+    return next((word for word in _BESIDE if word in words), words[0])
+
+
+def _hosts(value: Any) -> str:
+    """A host list, as text or as a list."""
+    return value if isinstance(value, str) else ",".join(map(str, value or ()))

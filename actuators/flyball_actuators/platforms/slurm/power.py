@@ -96,6 +96,7 @@ class PowerSave:
 
     def __init__(self, commands: Commands, name: str, partition: str, clock: Callable[[], int]) -> None:
         self._commands, self._name, self._partition, self._clock = commands, name, partition, clock
+        self._asks: tuple[str, ...] = ("sinfo", "--json")
 
     def look(self) -> Held | Rejected:
         """Nodes that are on; at most those that nobody has to look at first."""
@@ -194,13 +195,17 @@ class PowerSave:
         )
 
     def _nodes(self) -> list[Node] | Rejected:
-        text = self._commands.ask("sinfo", "--json")
+        text = self._commands.ask(*self._asks)
         try:
-            told: list[Mapping[str, Any]] = msgspec.json.decode(text)["nodes"]
+            answer: dict[str, Any] = msgspec.json.decode(text)
+            if "sinfo" in answer and "nodes" not in answer:  # from 23.02 on it tells of groups of nodes
+                self._asks = ("scontrol", "show", "nodes", "--json")
+                answer = msgspec.json.decode(self._commands.ask(*self._asks))
+            told: list[Mapping[str, Any]] = answer["nodes"]
             nodes = [_node(entry) for entry in told if self._partition in entry["partitions"]]
         except (msgspec.DecodeError, KeyError, TypeError, ValueError) as error:
             raise PlatformError(
-                f"sinfo --json: not the answer that is known from Slurm 22.05: {error!r}; leave partition pools out"
+                f"{' '.join(self._asks)}: not an answer that is known of Slurm: {error!r}; leave partition pools out"
             ) from error
         if nodes:
             return sorted(nodes, key=lambda node: node.name)

@@ -182,6 +182,7 @@ class NodeCell:
     def _adopt(self, entries: list[Entry], index: int) -> None:
         """Follow the inventories that this tick's frames name, and let go of nodes that are long silent."""
         changed = False
+        self.gpus.reserve(dict.fromkeys(d.id for new, _ in entries if new.node not in self.rows for d in new.devices))
         for new, _ in entries:
             self.seen[new.node] = index
             old = self.inventories.get(new.node)

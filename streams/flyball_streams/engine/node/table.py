@@ -84,6 +84,13 @@ class SubjectTable:
             self.forget(self.recycled)
         return np.array([self.slots[name] for name in names], np.int64)
 
+    def reserve(self, names: Iterable[str]) -> None:
+        """Make room for subjects at once: to grow node by node would go through all sizes, and compile for each."""
+        new = sum(name not in self.slots for name in names)
+        wanted = len(self.names) + new - len(self.retired)
+        if wanted > self.capacity:
+            self._grow(bucket(wanted))
+
     def retire(self, names: Iterable[str], node: str) -> list[str]:
         """Let subjects go that their node has no more; those that are another node's now stay. Returns the first."""
         gone = [name for name in names if name in self.slots and self.owner[self.slots[name]] == node]
