@@ -89,17 +89,18 @@ class Case(msgspec.Struct):
     def absorb(self, other: "Case") -> None:
         """Take all of another one, which ends."""
         for place, symptom in other.symptoms.items():
-            if len(self.symptoms) < MOST_SYMPTOMS:
-                self.symptoms.setdefault(place, symptom)
+            if len(self.symptoms) >= MOST_SYMPTOMS:
+                break
+            self.symptoms.setdefault(place, symptom)
         self.count += other.count
         self.onset_ns = min(self.onset_ns, other.onset_ns)
         self.seen_ns = max(self.seen_ns, other.seen_ns)
         if SEVERITY[other.severity] > SEVERITY[self.severity]:
             self.severity = other.severity
-        self.devices = _bounded({**self.devices, **other.devices})
-        self.nodes = _bounded({**self.nodes, **other.nodes})
-        self.workloads = _bounded({**self.workloads, **other.workloads})
-        self.actions = {**self.actions, **other.actions}
+        _extend(self.devices, other.devices)
+        _extend(self.nodes, other.nodes)
+        _extend(self.workloads, other.workloads)
+        self.actions.update(other.actions)
         self.acknowledged_by = self.acknowledged_by or other.acknowledged_by
         if _leads(other.lead, self.lead):
             self.lead = other.lead
@@ -139,5 +140,9 @@ def _leads(new: Symptom, old: Symptom) -> bool:
     return says(new) > says(old)
 
 
-def _bounded(names: dict[str, Any]) -> dict[str, Any]:
-    return names if len(names) <= MOST_NAMES else dict(list(names.items())[:MOST_NAMES])
+def _extend(names: dict[str, Any], more: dict[str, Any]) -> None:
+    """Add names in place, as many as may be: the first of many that are merged grows large."""
+    for name, value in more.items():
+        if len(names) >= MOST_NAMES:
+            return
+        names.setdefault(name, value)

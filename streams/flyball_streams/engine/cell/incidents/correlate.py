@@ -7,6 +7,8 @@ before it. Three GPUs of a node with one cause are the node's incident, and seve
 
 from collections import defaultdict
 from collections.abc import Hashable, Iterable, Iterator
+from dataclasses import dataclass
+from itertools import islice
 
 from flyball_contracts.ids import NS_PER_S, record_id
 from flyball_contracts.records import Cause, IncidentAction, Symptom
@@ -28,6 +30,16 @@ VAGUE = frozenset({"unknown", "application", "intervention"})
 Place = tuple[str, str]
 
 
+@dataclass(slots=True)
+class _Known:
+    """Where a case is found: its places, and how many of its workloads and decisions are among them."""
+
+    shape: tuple[Hashable, ...]
+    places: list[Place]
+    workloads: int = 0
+    actions: int = 0
+
+
 class Correlation:
     """The open incidents of a cell, found by their places."""
 
@@ -36,8 +48,7 @@ class Correlation:
         self.directory = directory
         self.cases = cases
         self._at: dict[Place, dict[str, Case]] = defaultdict(dict)
-        self._places: dict[str, tuple[Place, ...]] = {}
-        self._shapes: dict[str, tuple[Hashable, ...]] = {}
+        self._known: dict[str, _Known] = {}
         self._touched: dict[str, Case] = {}
         for case in cases.values():
             self._index(case)
@@ -74,7 +85,6 @@ class Correlation:
     def close(self, case: Case) -> None:
         """Let go of an incident that is over."""
         self.cases.pop(case.id, None)
-        self._shapes.pop(case.id, None)
         self._leave(case)
 
     def of_device(self, device: str, node: str) -> Iterator[Case]:
@@ -150,35 +160,40 @@ class Correlation:
 
     def _merge(self, case: Case, into: Case) -> None:
         into.absorb(case)
-        self._shapes.pop(case.id, None)
         self._leave(case)
 
     def _index(self, case: Case) -> None:
-        shape = (
-            len(case.workloads), len(case.actions), case.level, case.cause, case.node, case.device, case.link,
-            case.is_effect,
-        )  # fmt: skip
-        if self._shapes.get(case.id) == shape:
-            return
-        self._shapes[case.id] = shape
-        places: list[Place] = [("workload", name) for name in case.workloads]
-        if case.is_effect:
-            places += [("effects", name) for name in case.workloads]
-        places += [("decision", decision) for decision in case.actions]
-        if case.level == "cell":
-            places.append(("cell", case.cause))
-        elif case.level == "node":
-            places.append(("node", case.node))
-        elif case.level in ("gpu", "link"):
-            places += [("gpu", device) for device in (case.link.split("|") if case.link else [case.device])]
-            places.append(("on", case.node))
-        self._leave(case)
+        """Find a case by its places; workloads and decisions, of which there may be many, are only ever added."""
+        shape = case.level, case.cause, case.node, case.device, case.link, case.is_effect
+        known = self._known.get(case.id)
+        if known is None or known.shape != shape:
+            self._leave(case)
+            known = self._known[case.id] = _Known(shape, [])
+            if case.level == "cell":
+                self._put(case, known, [("cell", case.cause)])
+            elif case.level == "node":
+                self._put(case, known, [("node", case.node)])
+            elif case.level in ("gpu", "link"):
+                devices = case.link.split("|") if case.link else [case.device]
+                self._put(case, known, [*(("gpu", device) for device in devices), ("on", case.node)])
+        if known.workloads < len(case.workloads):
+            new = list(islice(case.workloads, known.workloads, None))
+            self._put(case, known, [("workload", name) for name in new])
+            if case.is_effect:
+                self._put(case, known, [("effects", name) for name in new])
+            known.workloads = len(case.workloads)
+        if known.actions < len(case.actions):
+            self._put(case, known, [("decision", name) for name in islice(case.actions, known.actions, None)])
+            known.actions = len(case.actions)
+
+    def _put(self, case: Case, known: "_Known", places: list[Place]) -> None:
         for place in places:
             self._at[place][case.id] = case
-        self._places[case.id] = tuple(places)
+        known.places += places
 
     def _leave(self, case: Case) -> None:
-        for place in self._places.pop(case.id, ()):
+        known = self._known.pop(case.id, None)
+        for place in known.places if known is not None else ():
             self._at[place].pop(case.id, None)
             if not self._at[place]:
                 del self._at[place]
