@@ -11,6 +11,7 @@ when one incident of its kind of place, at its place and with its cause is open 
 """
 
 import argparse
+import gc
 import json
 import sys
 import time
@@ -47,6 +48,7 @@ from flyball_contracts.topics import INCIDENTS
 from flyball_contracts.xids import XIDS, xid_of
 from flyball_streams.engine import Engine
 from flyball_streams.engine.parameters import Parameters
+from flyball_streams.worker.run import GC_OBJECTS
 
 GOAL_PER_S = 50_000
 SEED = 20_000
@@ -74,6 +76,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--json", type=Path, metavar="PATH", help="write the figures there")
     options = parser.parse_args(arguments)
     size = SIZES["quick" if options.quick else "full"]
+    gc.set_threshold(GC_OBJECTS, 20, 20)  # the worker's
     rates = [rate(name, make, size) for name, make in FLOODS.items()]
     stories = [told_right(name, make, size) for name, make in STORIES.items()]
     console = Console(width=120)
@@ -96,6 +99,8 @@ def rate(name: str, make: Events, size: Size) -> dict[str, Any]:
     for repeat in range(1 + size.repeats):  # the first one compiles, and does not count
         opened.clear()
         engine, agents = _cell(size, held=not name.endswith("free"))
+        gc.collect()
+        gc.freeze()  # as the worker does before it begins
         spent_s, events = 0.0, 0
         for index in range(12 + size.ticks):
             frames = [f for agent in agents for f in agent.frames(index, VALUES, schemas=(1,))]

@@ -238,8 +238,14 @@ class NodeCell:
         known = self.inventories
         due = [e for e in self.coming if e.time_ns < tick.end_ns and e.node in known]
         self.coming = [e for e in self.coming if e.time_ns >= tick.end_ns or e.node not in known][-COMING:]
+        instances = {node: _instances(known[node].devices) for node in {event.node for event in due}}
         for event in sorted(due, key=lambda e: (e.time_ns, e.id)):
-            symptoms.note_event(event, self._holder(event.device))
+            holder = self._holder(event.device)
+            symptoms.note_event(event, holder)
+            if event.device and event.device not in instances[event.node]:
+                self.health.note(event.device, event, holder)
+                self.links.note(event.device, event)
+                continue
             for device in struck(event, known[event.node].devices):
                 self.health.note(device, event, self._holder(device))
                 self.links.note(device, event)
@@ -376,8 +382,6 @@ class NodeCell:
         for finding in self.health.findings(
             table.values, table.mask, self.gangs.whole(self.tenancy), table.slots, table.names, quiet
         ):
-            if finding.slot in quiet:
-                continue
             subject = table.names[finding.slot]
             self.reminded[subject] = tick.index
             anomaly = self._anomaly(table, finding.slot, tick, finding.detector, finding.score, finding.evidence)
@@ -403,6 +407,11 @@ class NodeCell:
 def _replaces(new: Inventory, old: Inventory) -> bool:
     """Whether an inventory is the newer one of its node; frames of a boot that is over do not come here any more."""
     return new.boot_id != old.boot_id or (new.epoch, new.time_ns) > (old.epoch, old.time_ns)
+
+
+def _instances(devices: tuple[Device, ...]) -> frozenset[str]:
+    """GPUs that are divided."""
+    return frozenset(d.parent for d in devices if d.parent is not None)
 
 
 def struck(event: NodeEvent, devices: tuple[Device, ...]) -> list[str]:

@@ -126,18 +126,22 @@ def level_of(symptom: Symptom) -> Level:
     return "gpu" if symptom.device else "node" if symptom.node else "workload"
 
 
+_NAMED: dict[Cause, int] = {"unknown": 0, "application": 1}
+
+
 def _leads(new: Symptom, old: Symptom) -> bool:
     """Whether a symptom says more of the cause: it is more telling, names one, or shows it in a wider place.
 
     Of effects, what a gang shows as a whole goes before what one of its GPUs does.
     """
+    if new.strength != old.strength:
+        return RANK[new.strength] > RANK[old.strength]
+    return _says(new) > _says(old)
 
-    def says(symptom: Symptom) -> tuple[int, int, int, int, int]:
-        named = {"unknown": 0, "application": 1}.get(symptom.cause, 2)
-        wide = WIDTH[level_of(symptom)] if symptom.strength != "effect" else symptom.gang
-        return RANK[symptom.strength], named, wide, SEVERITY[symptom.severity], -symptom.since_ns
 
-    return says(new) > says(old)
+def _says(symptom: Symptom) -> tuple[int, int, int, int]:
+    wide = WIDTH[level_of(symptom)] if symptom.strength != "effect" else symptom.gang
+    return _NAMED.get(symptom.cause, 2), wide, SEVERITY[symptom.severity], -symptom.since_ns
 
 
 def _extend(names: dict[str, Any], more: dict[str, Any]) -> None:

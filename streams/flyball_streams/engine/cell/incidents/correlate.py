@@ -62,8 +62,8 @@ class Correlation:
             case = homes[0] if len(homes) == 1 else max(homes, key=lambda home: home.rank)
             lead = case.lead
             case.add(symptom, now_ns)
-            if len(homes) == 1 and case.level == "cell" and case.lead is lead:
-                self._index(case)  # what a whole cell shows is not placed anew by each GPU that shows it
+            if len(homes) == 1 and case.lead is lead and _is_settled(case):
+                self._grow(case, self._known[case.id])  # what shows the same again is not placed anew
                 self._touched[case.id] = case
                 return case
             for other in homes:
@@ -118,23 +118,23 @@ class Correlation:
     def _homes(self, symptom: Symptom, explained: IncidentAction | None) -> list[Case]:
         level, cause = level_of(symptom), symptom.cause
         found: dict[str, Case] = {}
-        if level != "workload":
-            found.update(self._at.get(("node", symptom.node), {}))
-        if level == "gpu":
-            found.update(self._at.get(("gpu", symptom.device), {}))
+        if level != "workload" and (held := self._at.get(("node", symptom.node))):
+            found.update(held)
+        if level == "gpu" and (held := self._at.get(("gpu", symptom.device))):
+            found.update(held)
         if level == "node" and RANK[symptom.strength] > 0:
             for case in self._at.get(("on", symptom.node), {}).values():
                 if case.onset_ns >= symptom.since_ns - LINK_NS and RANK[case.lead.strength] <= RANK[symptom.strength]:
                     found[case.id] = case
-        if cause not in VAGUE:
-            found.update(self._at.get(("cell", cause), {}))
+        if cause not in VAGUE and (held := self._at.get(("cell", cause))):
+            found.update(held)
         if symptom.workload:
             if symptom.strength != "effect":
-                held = self._at.get(("effects", symptom.workload), {}).values()
-                found.update((c.id, c) for c in held if c.onset_ns >= symptom.since_ns - LINK_NS)
+                if held := self._at.get(("effects", symptom.workload)):
+                    found.update((c.id, c) for c in held.values() if c.onset_ns >= symptom.since_ns - LINK_NS)
             elif not found:
-                held = self._at.get(("workload", symptom.workload), {}).values()
-                near = [c for c in held if symptom.since_ns >= c.onset_ns - EARLY_NS and not c.intervention]
+                of_it = self._at.get(("workload", symptom.workload), {}).values()
+                near = [c for c in of_it if symptom.since_ns >= c.onset_ns - EARLY_NS and not c.intervention]
                 causes = [c for c in near if not c.is_effect]
                 if causes:
                     return [max(causes, key=lambda c: c.rank)]
@@ -176,10 +176,13 @@ class Correlation:
             elif case.level in ("gpu", "link"):
                 devices = case.link.split("|") if case.link else [case.device]
                 self._put(case, known, [*(("gpu", device) for device in devices), ("on", case.node)])
+        self._grow(case, known)
+
+    def _grow(self, case: Case, known: "_Known") -> None:
         if known.workloads < len(case.workloads):
             new = list(islice(case.workloads, known.workloads, None))
             self._put(case, known, [("workload", name) for name in new])
-            if case.is_effect:
+            if known.shape[-1]:
                 self._put(case, known, [("effects", name) for name in new])
             known.workloads = len(case.workloads)
         if known.actions < len(case.actions):
@@ -252,6 +255,13 @@ class Correlation:
         inventory = self.directory.inventories.get(symptom.node)
         devices = inventory.devices if inventory is not None else ()
         return next((d.model for d in devices if d.id == symptom.device or not symptom.device), "")
+
+
+def _is_settled(case: Case) -> bool:
+    """Whether place and cause follow from what leads it alone, and not from its other symptoms."""
+    return case.level == "cell" or (
+        case.lead.strength != "effect" and case.lead.cause not in VAGUE and bool(case.model) and not case.intervention
+    )
 
 
 def _is_wider(lead: Symptom, case: Case) -> bool:
