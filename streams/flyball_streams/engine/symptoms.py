@@ -11,6 +11,8 @@ MOST_IN_ONE = 400
 """Symptoms in one message: some 500 bytes each, and brokers take a megabyte."""
 STATISTICAL = frozenset({"departure", "straggling", "step_time"})
 """Detectors whose limits labels move."""
+NO_TELEMETRY = "no_telemetry"
+"""Detector of nodes of which nothing is heard any more."""
 CRITICAL = 0.9
 TEXT = 200
 Key = tuple[str, str, str, str]
@@ -46,6 +48,10 @@ class Symptoms:
         place = found.node, found.device, found.workload, found.detector
         self._found[place] = found
         self._more.pop(place, None)
+
+    def note(self, symptom: Symptom) -> None:
+        """Take what is neither."""
+        self._found[symptom.node, symptom.device, symptom.workload, symptom.detector] = symptom
 
     def messages(self, cell: str, source: str, tick: Tick, first_part: int) -> Iterator[ProposalTick]:
         """Messages of the tick, numbered from ``first_part`` on."""

@@ -26,6 +26,7 @@ from flyball_streams.engine.budget import BUDGET_S, GPUS_SHARE, HOSTS_SHARE, sco
 from flyball_streams.engine.known import Known
 from flyball_streams.engine.node.arrivals import arrivals
 from flyball_streams.engine.node.demand import shared_out
+from flyball_streams.engine.node.detectors.absences import Absences
 from flyball_streams.engine.node.detectors.gangs import Gangs
 from flyball_streams.engine.node.detectors.hangs import Hangs
 from flyball_streams.engine.node.detectors.health import SUSPECT, Finding, Health
@@ -101,6 +102,13 @@ class NodeCell:
         self.answers = Answers()
         self.coming: list[NodeEvent] = []
         self.gangs = Gangs(directory)
+        self.absences = Absences()
+
+    def hear(self, nodes: Iterable[str]) -> None:
+        """Take note that nodes speak, though too late for a tick."""
+        for node in nodes:
+            if node in self.inventories:
+                self.absences.hear(node, self.seen[node])
 
     def note(self, event: NodeEvent) -> None:
         """Take an event of one of the cell's nodes in; it counts from the tick on in which it happened."""
@@ -112,6 +120,8 @@ class NodeCell:
         doors = self._fill(entries)
         symptoms, proposals = Symptoms(), list[Proposal]()
         self._heed(tick, symptoms)
+        for absence in self.absences.step(tick, self.inventories.keys()):
+            symptoms.note(absence)
         for record in self._found(tick, proposals):
             if isinstance(record, Anomaly):
                 symptoms.note_anomaly(record)
@@ -158,6 +168,7 @@ class NodeCell:
             "superseded": self.superseded,
             "coming": [pack_struct(event) for event in self.coming],
             "meter": self.meter.state(),
+            "absences": self.absences.state(),
         }
 
     def load(self, state: dict[str, Any]) -> None:
@@ -178,12 +189,14 @@ class NodeCell:
         self.coming = [unpack_struct(raw, NodeEvent) for raw in state["coming"]]
         self.tenancy = Tenancy(self.inventories, self.gpus.slots, self.gpus.capacity)
         self.meter.load(state["meter"], self.tenancy)
+        self.absences.load(state["absences"])
 
     def _adopt(self, entries: list[Entry], index: int) -> None:
         """Follow the inventories that this tick's frames name, and let go of nodes that are long silent."""
         changed = False
         for new, _ in entries:
             self.seen[new.node] = index
+            self.absences.hear(new.node, index)
             old = self.inventories.get(new.node)
             if old is new or (old is not None and not _replaces(new, old)):
                 continue
@@ -240,6 +253,7 @@ class NodeCell:
         self.coming = [e for e in self.coming if e.time_ns >= tick.end_ns or e.node not in known][-COMING:]
         instances = {node: _instances(known[node].devices) for node in {event.node for event in due}}
         for event in sorted(due, key=lambda e: (e.time_ns, e.id)):
+            self.absences.note(event, tick.period_ns)
             holder = self._holder(event.device)
             symptoms.note_event(event, holder)
             if event.device and event.device not in instances[event.node]:

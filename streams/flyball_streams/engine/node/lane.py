@@ -59,6 +59,9 @@ class NodeLane:
                 self._event(message, out)
         out += self.intake.take([m for m in batch if m.topic == TELEMETRY.name])
         for name, ticks in sorted(self.intake.cells.items()):
+            if ticks.late:
+                self._cell(name).hear(sorted(ticks.late))
+                ticks.late.clear()
             for tick in ticks.gate.close():
                 self.stats.ticks += 1
                 cell = self._cell(name)

@@ -20,7 +20,8 @@ class Case(msgspec.Struct):
 
     ``symptoms`` are those of each place and detector, by both, the oldest first. ``devices`` maps those that show
     symptoms to their nodes. ``published`` is how often it was said, ``said_ns`` when last. ``dirty``: it has changed
-    since. ``intervention`` is the decision of ours that explains it.
+    since. ``gangs`` hold GPUs of a node that fails as a whole. ``domain`` is a rack or leaf switch. ``intervention`` is
+    the decision of ours that explains it.
     """
 
     id: str
@@ -45,6 +46,8 @@ class Case(msgspec.Struct):
     intervention: str = ""
     status: IncidentStatus = "open"
     merged_into: str = ""
+    domain: str = ""
+    gangs: dict[str, None] = {}
     acknowledged_by: str = ""
     silence: str = ""
     label: bool | None = None
@@ -100,6 +103,7 @@ class Case(msgspec.Struct):
         _extend(self.devices, other.devices)
         _extend(self.nodes, other.nodes)
         _extend(self.workloads, other.workloads)
+        _extend(self.gangs, other.gangs)
         self.actions.update(other.actions)
         self.acknowledged_by = self.acknowledged_by or other.acknowledged_by
         if _leads(other.lead, self.lead):
@@ -116,7 +120,7 @@ class Case(msgspec.Struct):
             self.workloads[symptom.workload] = None
 
 
-WIDTH: dict[Level, int] = {"workload": 0, "gpu": 1, "link": 2, "node": 3, "cell": 4}
+WIDTH: dict[Level, int] = {"workload": 0, "gpu": 1, "link": 2, "node": 3, "rack": 4, "leaf": 5, "cell": 6}
 
 
 def level_of(symptom: Symptom) -> Level:
