@@ -4,13 +4,15 @@ from typing import Any
 
 import pytest
 from msgspec.structs import replace
-from tests.streams.engine.incidents import Bench, nodes, symptom
+from tests.streams.engine.cell.court import move
+from tests.streams.engine.incidents import Bench, nodes, silence, symptom
 from tests.streams.engine.scene import FIRST, ONE, PERIOD_NS, Agent, Out, inventory, spec, tick, told
 
-from flyball_contracts.records import Allocation, Cause, Incident, Inventory, NodeCondition, Symptom
+from flyball_contracts.records import Allocation, Cause, Incident, Inventory, Migrate, NodeCondition, NodeEvent, Symptom
 from flyball_contracts.records.events import node_event
 from flyball_streams.engine import Engine
 from flyball_streams.engine.parameters import Parameters
+from flyball_streams.notify.alerts import alert_of
 
 RACK = 4
 """Nodes of a rack; two racks hang on each leaf switch."""
@@ -201,3 +203,36 @@ def test_a_silent_node_goes_on_being_told_over_a_restart_and_ends_after_it_speak
     cell.run(700, 1400)
     assert cell.open == []
     assert cell.found[one.id].status == "resolved"
+
+
+def faults(at_index: int, node: str) -> list[NodeEvent]:
+    xid = {"severity": "critical", "code": 79, "remedy": "reset_gpu"}
+    return [node_event(node, (FIRST + at_index) * PERIOD_NS, "xid", device=f"{node}/0", **xid)]  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
+
+
+@pytest.mark.parametrize("is_silenced", [True, False])
+def test_in_a_maintenance_window_a_fault_is_listed_and_nothing_is_moved_or_put_out(is_silenced: bool) -> None:
+    cell = Telemetry()
+    window = silence(10, 60, node="node-3" if is_silenced else "node-7", name="firmware")
+    cell.engine.feed(told(window))
+    cell.run(0, 20)
+    out = Out(cell.engine.feed(told(*faults(20, "node-3"))))
+    for index in range(20, 60):
+        batch = [f for agent in cell.agents for f in agent.frames(index, schemas=(1,))]
+        out = Out([*out.messages, *cell.engine.feed(batch)])
+    incidents = out.of(Incident)
+    assert {(i.node, i.silence) for i in incidents} == {("node-3", "firmware" if is_silenced else "")}
+    moved, put_out = out.of(Migrate), [c.condition for c in out.of(NodeCondition) if c.condition == "cordoned"]
+    assert (bool(moved), bool(put_out)) == (not is_silenced, not is_silenced)
+    posted = [alert for i in incidents if (alert := alert_of(i, i.time_ns)).ends_ns > i.time_ns]
+    assert bool(posted) == (not is_silenced)
+
+
+def test_what_a_silenced_rack_shows_moves_nothing() -> None:
+    bench = Bench(*racked(16))
+    bench.know(silence(0, 500, node="node-[4-7]"))
+    gpus = [symptom(f"node-{n}", row, 3, "power", "fault", workload="train") for n in (4, 5) for row in range(8)]
+    (one,) = bench.at(3, *gpus)
+    assert (one.level, one.silence) == ("rack", "maintenance")
+    assert not bench.desk.permits(move(3, "train", "4-3", "node-4", 3))
+    assert bench.desk.permits(move(3, "train", "9-3", "node-9", 3))

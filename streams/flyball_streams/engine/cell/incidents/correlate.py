@@ -92,7 +92,8 @@ class Correlation:
         live = [case for case in touched.values() if case.status == "open" and case.cause not in VAGUE]
         for node in sorted({case.node for case in live if case.level in ("gpu", "link")}):
             self._spread_node(node)
-        for cause in sorted({_shown(case) for case in live if case.status == "open"}):
+        causes: list[Cause] = sorted({_shown(case) for case in live if case.status == "open"})
+        for cause in causes:
             for level in SHARED_BY.get(cause, ()):
                 self._spread_domains(cause, level, now_ns)
             self._spread_cell(cause, now_ns)

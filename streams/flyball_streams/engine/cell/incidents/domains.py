@@ -35,13 +35,15 @@ class Domains:
         self._nodes: dict[Domain, set[str]] = {}
 
     def of(self, node: str, cause: Cause) -> Iterator[Domain]:
-        """Where a node is, of what may have a cause, the likelier place first."""
+        """Where a node is, of what may have a cause, the likelier place first; of the network the switch, if known."""
         levels = SHARED_BY.get(cause)
         inventory = self.directory.inventories.get(node) if levels else None
         for level in levels or () if inventory is not None else ():
             name = _name(inventory, level)
             if name:
                 yield level, name
+                if cause == "network":
+                    return  # two nodes of one rack are no sign of it while their switch has more
 
     def nodes(self, domain: Domain) -> set[str]:
         """Names of its nodes, without those that the platform has closed."""
