@@ -189,7 +189,8 @@ class NodeCell:
         self.coming = [unpack_struct(raw, NodeEvent) for raw in state["coming"]]
         self.tenancy = Tenancy(self.inventories, self.gpus.slots, self.gpus.capacity)
         self.meter.load(state["meter"], self.tenancy)
-        self.absences.load(state["absences"])
+        if "absences" in state:  # snapshots of before have none: nobody is missed yet
+            self.absences.load(state["absences"])
 
     def _adopt(self, entries: list[Entry], index: int) -> None:
         """Follow the inventories that this tick's frames name, and let go of nodes that are long silent."""
