@@ -7,10 +7,13 @@ each, ``apart`` one error on each GPU in turn, so that no two events of a tick a
 once, so each takes a decision, too. In ``apart, free`` nobody holds the GPUs, and there is nothing to decide.
 
 ``stories`` are seeded faults with what follows from them, in random order; a story is right
-when one incident of its kind of place, at its place and with its cause is open at the end, and nothing else of it.
+when one incident of its kind of place, at its place and with its cause is open at the end, and nothing else of it. The
+sizes of racks and leaf switches, and how many of their nodes fail, are drawn anew for each story. Last, nodes fail by
+themselves, far more often than real ones, and it is counted how often that was taken for a rack or leaf switch.
 """
 
 import argparse
+import gc
 import json
 import sys
 import time
@@ -20,13 +23,14 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
+from msgspec.structs import replace
 from rich.console import Console
 from rich.table import Table
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from bench.common.report import machine, machine_line, spread
-from tests.streams.engine.incidents import Bench, symptom
+from tests.streams.engine.incidents import Bench, nodes, symptom
 from tests.streams.engine.scene import CELL, FIRST, ONE, PERIOD_NS, START_NS, Agent, Values, told
 
 from flyball_contracts.cloudevents import header
@@ -47,10 +51,12 @@ from flyball_contracts.topics import INCIDENTS
 from flyball_contracts.xids import XIDS, xid_of
 from flyball_streams.engine import Engine
 from flyball_streams.engine.parameters import Parameters
+from flyball_streams.worker.run import GC_OBJECTS
 
 GOAL_PER_S = 50_000
 SEED = 20_000
-"""Nothing was tuned on stories from this seed on."""
+"""Nothing was tuned on stories from this seed on, nor on those of racks from the next."""
+RACKS_SEED = 30_000
 
 
 class Size(NamedTuple):
@@ -74,16 +80,22 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--json", type=Path, metavar="PATH", help="write the figures there")
     options = parser.parse_args(arguments)
     size = SIZES["quick" if options.quick else "full"]
+    gc.set_threshold(GC_OBJECTS, 20, 20)  # the worker's
     rates = [rate(name, make, size) for name, make in FLOODS.items()]
     stories = [told_right(name, make, size) for name, make in STORIES.items()]
+    stories += [told_right(name, make, size, racked=True) for name, make in RACK_STORIES.items()]
+    chances = [by_chance(per_day, size) for per_day in CHANCES_PER_DAY]
     console = Console(width=120)
     console.print(machine_line(machine()))
     console.print(_rates(rates))
     console.print(_stories(stories))
+    console.print(_chances(chances))
     if options.quick:
         console.print("--quick supports no claim")
     if options.json is not None:
-        options.json.write_text(json.dumps({"machine": machine(), "rates": rates, "stories": stories}, indent=1))
+        options.json.write_text(
+            json.dumps({"machine": machine(), "rates": rates, "stories": stories, "chances": chances}, indent=1)
+        )
     right = all(story["right"] == story["of"] for story in stories)
     return 0 if right and all(np.median(row["per_core_s"]) >= GOAL_PER_S for row in rates) else 1
 
@@ -96,6 +108,8 @@ def rate(name: str, make: Events, size: Size) -> dict[str, Any]:
     for repeat in range(1 + size.repeats):  # the first one compiles, and does not count
         opened.clear()
         engine, agents = _cell(size, held=not name.endswith("free"))
+        gc.collect()
+        gc.freeze()  # as the worker does before it begins
         spent_s, events = 0.0, 0
         for index in range(12 + size.ticks):
             frames = [f for agent in agents for f in agent.frames(index, VALUES, schemas=(1,))]
@@ -117,20 +131,21 @@ def rate(name: str, make: Events, size: Size) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def told_right(name: str, make: "Story", size: Size) -> dict[str, Any]:
+def told_right(name: str, make: "Story", size: Size, *, racked: bool = False) -> dict[str, Any]:
     """Share of stories that became the one incident that they are."""
     right = 0
     wrong: Counter[str] = Counter()
     for n in range(size.stories):
-        random = np.random.default_rng(SEED + n)
-        bench = Bench()
+        seed = n + (RACKS_SEED if racked else SEED)
+        random = np.random.default_rng(seed)
+        bench = Bench(*(_racked(np.random.default_rng(seed)) if racked else ()))
         expected, symptoms = make(random)
         order = list(symptoms)
         for index in range(1, 61):
             due = [s for s in order if (s.since_ns - START_NS) // PERIOD_NS == index]
             random.shuffle(due)
             bench.at(index, *due)
-        got = sorted((i.level, i.device or i.node or i.workload, i.cause) for i in bench.open())
+        got = sorted((i.level, i.device or i.domain or i.node or i.workload, i.cause) for i in bench.open())
         if got == sorted(expected):
             right += 1
         else:
@@ -138,6 +153,26 @@ def told_right(name: str, make: "Story", size: Size) -> dict[str, Any]:
     return {"name": name, "of": size.stories, "right": right, "wrong": dict(wrong.most_common(2))}
 
 
+def by_chance(per_day: float, size: Size) -> dict[str, Any]:
+    """Racks and leaf switches that were blamed for nodes that failed by themselves."""
+    random = np.random.default_rng(SEED)
+    bench = Bench(*(replace(n, rack=f"r{i // 8}", leaf=f"l{i // 32}") for i, n in enumerate(nodes(CHANCE_NODES, 1))))
+    days = CHANCE_DAYS if size.stories >= 100 else 1
+    found: Counter[str] = Counter()
+    faults = 0
+    for day in range(days):
+        for at in np.sort(random.integers(1, 86_400, random.poisson(per_day * CHANCE_NODES))).tolist():
+            cause: Cause = ("power", "thermal", "network")[int(random.integers(3))]
+            node = f"node-{random.integers(CHANCE_NODES)}"
+            said = bench.at(86_400 * day + at, symptom(node, None, 86_400 * day + at, cause, "fault"))
+            found.update(i.level for i in said if i.status == "open" and i.revision == 1)
+            found.update(f"became {i.level}" for i in said if i.level in ("rack", "leaf", "cell") and i.revision > 1)
+            faults += 1
+    return {"per_node_day": per_day, "nodes": CHANCE_NODES, "days": days, "faults": faults, "levels": dict(found)}
+
+
+CHANCES_PER_DAY = (0.1, 1.0)
+CHANCE_NODES, CHANCE_DAYS = 256, 30
 VALUES = Values({"hw.power": 300.0, "hw.gpu.utilization{task=general}": 0.9})
 
 
@@ -272,6 +307,96 @@ STORIES: dict[str, Story] = {
     "a GPU of a gang": _gpu, "a straggler that is hot": _straggler, "an NVSwitch": _switch,
     "power of three nodes": _power, "the program alone": _application, "two GPUs at once": _two,
 }  # fmt: skip
+
+
+class Shape(NamedTuple):
+    """Nodes, and how many are in a rack and on a leaf switch."""
+
+    nodes: int
+    rack: int
+    leaf: int
+
+
+def _shape(random: np.random.Generator) -> Shape:
+    rack = int(random.integers(2, 12))
+    leaf = rack * int(random.integers(1, 4))
+    return Shape(leaf * 3, rack, leaf)
+
+
+def _racked(random: np.random.Generator) -> list[Inventory]:
+    shape = _shape(random)
+    found = nodes(shape.nodes)
+    return [replace(n, rack=f"r{i // shape.rack}", leaf=f"l{i // shape.leaf}") for i, n in enumerate(found)]
+
+
+def _down(random: np.random.Generator, of: Sequence[int], cause: Cause, begin: int, least: int) -> list[Symptom]:
+    """Some of the nodes, at least so many, fail within ten seconds, as nodes or by their GPUs."""
+    count = int(random.integers(min(least, len(of)), len(of) + 1))
+    chosen: list[int] = random.choice(np.array(of), count, replace=False).tolist()
+    found: list[Symptom] = []
+    for n in chosen:
+        at = begin + int(random.integers(0, 10))
+        if random.random() < 0.5:
+            found.append(symptom(f"node-{n}", None, at, cause, "fault"))
+        else:
+            found += [symptom(f"node-{n}", row, at, cause, "fault", workload="train") for row in range(8)]
+    return found
+
+
+def _rack(random: np.random.Generator) -> tuple[Expected, list[Symptom]]:
+    shape = _shape(random)
+    rack, begin = int(random.integers(shape.nodes // shape.rack)), int(random.integers(5, 20))
+    cause: Cause = ("power", "thermal")[int(random.integers(2))]
+    of = range(rack * shape.rack, (rack + 1) * shape.rack)
+    found = _down(random, of, cause, begin, 3 if shape.rack >= 8 else 2)
+    return [("rack", f"r{rack}", cause)], [*found, *_effects(random, begin)]
+
+
+def _leaf(random: np.random.Generator) -> tuple[Expected, list[Symptom]]:
+    shape = _shape(random)
+    leaf, begin = int(random.integers(3)), int(random.integers(5, 20))
+    of = range(leaf * shape.leaf, (leaf + 1) * shape.leaf)
+    found = _down(random, of, "network", begin, 3 if shape.leaf >= 8 else 2)
+    return [("leaf", f"l{leaf}", "network")], [*found, *_effects(random, begin)]
+
+
+def _silent(random: np.random.Generator) -> tuple[Expected, list[Symptom]]:
+    shape = _shape(random)
+    rack, begin = int(random.integers(shape.nodes // shape.rack)), int(random.integers(5, 20))
+    found = [
+        symptom(f"node-{n}", None, begin, "telemetry", "sign", detector="no_telemetry", severity="warning")
+        for n in range(rack * shape.rack, (rack + 1) * shape.rack)
+    ]  # fmt: skip
+    level, name = ("rack", f"r{rack}") if shape.leaf > shape.rack else ("leaf", f"l{rack}")
+    return [(level, name, "network")], [*found, *_effects(random, begin)]
+
+
+def _strangers(random: np.random.Generator) -> tuple[Expected, list[Symptom]]:
+    shape = _shape(random)
+    begin = int(random.integers(5, 20))
+    one, other = (int(n) for n in random.choice(shape.nodes // shape.leaf, 2, replace=False))
+    cause: Cause = ("power", "network")[int(random.integers(2))]
+    at = [f"node-{n * shape.leaf + int(random.integers(shape.leaf))}" for n in (one, other)]
+    expected: Expected = [("node", node, cause) for node in at]
+    return expected, [symptom(node, None, begin + int(random.integers(0, 10)), cause, "fault") for node in at]
+
+
+RACK_STORIES: dict[str, Story] = {
+    "a rack's power or cooling": _rack, "a leaf switch": _leaf, "a rack that falls silent": _silent,
+    "one node each of two racks": _strangers,
+}  # fmt: skip
+
+
+def _chances(rows: list[dict[str, Any]]) -> Table:
+    table = Table(title="Nodes that fail by themselves, and what was made of it", title_justify="left")
+    for column in ("faults a node and day", "nodes", "days", "faults", "incidents by level"):
+        table.add_column(column)
+    for row in rows:
+        levels = ", ".join(f"{level} {count:,}" for level, count in sorted(row["levels"].items()))
+        table.add_row(
+            f"{row['per_node_day']:g}", str(row["nodes"]), str(row["days"]), f"{row['faults']:,}", levels
+        )  # fmt: skip
+    return table
 
 
 def _rates(rows: list[dict[str, Any]]) -> Table:

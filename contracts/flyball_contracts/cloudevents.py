@@ -50,7 +50,14 @@ def header(headers: Iterable[tuple[str, bytes | None]] | None, name: str) -> str
 
 def event_kind(headers: Sequence[tuple[str, bytes | None]] | None) -> str | None:
     """Record type name in ``ce_type``, or ``None`` where it is absent or not ours."""
-    value = header(headers, "ce_type")
-    if value is None or not value.startswith(TYPE_PREFIX):
-        return None
-    return value.removeprefix(TYPE_PREFIX)
+    found: bytes | None = None
+    for key, value in headers or ():
+        if key == "ce_type":
+            found = value
+    return None if found is None else _kind(found)
+
+
+@lru_cache(maxsize=256)  # the same few types come with every message
+def _kind(value: bytes) -> str | None:
+    said = value.decode("utf-8", "replace")
+    return said.removeprefix(TYPE_PREFIX) if said.startswith(TYPE_PREFIX) else None

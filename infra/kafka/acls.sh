@@ -28,6 +28,7 @@ kafka-acls.sh --bootstrap-server $BROKER --command-config $ADMIN --add --allow-p
 kafka-acls.sh --bootstrap-server $BROKER --command-config $ADMIN --add --allow-principal User:flyball-responder --operation Read --group flyball-explain --group flyball-incidents
 # notifier: flyball incidents notify
 kafka-acls.sh --bootstrap-server $BROKER --command-config $ADMIN --add --allow-principal User:flyball-notifier --operation Read --topic flyball.incidents.v1
+kafka-acls.sh --bootstrap-server $BROKER --command-config $ADMIN --add --allow-principal User:flyball-notifier --operation Write --topic flyball.dlq.v1
 kafka-acls.sh --bootstrap-server $BROKER --command-config $ADMIN --add --allow-principal User:flyball-notifier --operation Read --group flyball-notify
 # dashboard: flyball dashboard
 kafka-acls.sh --bootstrap-server $BROKER --command-config $ADMIN --add --allow-principal User:flyball-dashboard --operation Read --topic flyball.telemetry.v1 --topic flyball.events.v1 --topic flyball.inventory.v1 --topic flyball.workloads.v1 --topic flyball.controls.v1 --topic flyball.pools.v1 --topic flyball.signals.v1 --topic flyball.demand.v1 --topic flyball.insights.v1 --topic flyball.proposals.v2 --topic flyball.decisions.v1 --topic flyball.outcomes.v1 --topic flyball.incidents.v1 --topic flyball.responses.v1 --topic flyball.dlq.v1

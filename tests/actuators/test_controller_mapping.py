@@ -61,6 +61,8 @@ def test_a_node_is_what_its_labels_say() -> None:
             "topology.kubernetes.io/region": "eu-west-1",
             "topology.kubernetes.io/zone": "eu-west-1a",
             "flyball.dev/zone": "IE",
+            "flyball.dev/rack": "r7",
+            "network.topology.nvidia.com/leaf": "s3",
             "node.kubernetes.io/instance-type": "p5.48xlarge",
             "karpenter.sh/capacity-type": "spot",
             "nvidia.com/cuda.driver.major": "570",
@@ -75,6 +77,7 @@ def test_a_node_is_what_its_labels_say() -> None:
         "eu-west-1a",
         "IE",
     )
+    assert (found.rack, found.leaf) == ("r7", "s3")
     assert (found.instance_type, found.capacity_type, found.driver_version) == ("p5.48xlarge", "spot", "570.86")
     assert (found.cpu_count, found.memory_bytes, found.schedulable) == (64, 512 << 30, True)
     assert {(gpu.model, gpu.memory_bytes) for gpu in found.devices} == {("NVIDIA-H100-80GB-HBM3", 81559 << 20)}

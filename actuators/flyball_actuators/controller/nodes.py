@@ -13,6 +13,9 @@ from flyball_contracts.records.inventory import CapacityType
 GPU = "nvidia.com/gpu"
 MIG = "nvidia.com/mig-"
 GRID_ZONE = "flyball.dev/zone"
+RACK = "flyball.dev/rack"
+LEAVES = ("flyball.dev/leaf", "network.topology.nvidia.com/leaf", "topology.k8s.aws/network-node-layer-3")
+"""The owner's own, that of NVIDIA's Topograph, and the layer of EC2's network that is nearest to the instance."""
 _MIB = 1 << 20
 _SLICES = 7
 _QUARTERS = {"1g.6gb", "2g.12gb", "4g.24gb"}  # of a GPU that has four slices
@@ -66,6 +69,8 @@ def inventory_of(node: Object, cell: str) -> Inventory:
         memory_bytes=None if memory is None else int(memory),
         driver_version=_driver(labels),
         schedulable=_schedulable(spec, status),
+        rack=labels.get(RACK, ""),
+        leaf=next((labels[key] for key in LEAVES if labels.get(key)), ""),
     )
 
 

@@ -59,6 +59,8 @@ class AgentConfig(Section, frozen=True):
     An empty ``region``, ``instance_type`` or ``capacity_type`` is what the cloud's metadata says. They are asked for
     where ``provider`` is aws, gcp or azure, or is empty and the firmware's names (DMI) are of one of these.
 
+    ``rack`` and ``leaf`` (the switch that the GPUs' network hangs on) are names in the cell.
+
     Collectors that are ``disabled`` do not run. ``root`` is where ``/proc`` and ``/sys`` are looked for, for agents in
     containers. What Kafka does not take waits on disk, in at most ``spool_bytes`` of files in ``state_dir``; 0: in
     memory only.
@@ -68,6 +70,8 @@ class AgentConfig(Section, frozen=True):
     cell: str = "default"
     region: str = ""
     zone: str = ""
+    rack: str = ""
+    leaf: str = ""
     provider: str = ""
     instance_type: str = ""
     capacity_type: Literal["", "owned", "reserved", "on_demand", "spot"] = ""

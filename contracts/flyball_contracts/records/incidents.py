@@ -13,7 +13,7 @@ Cause = Literal[
 """``intervention`` is a decision of ours, ``reclaimed`` one of the cloud that takes a machine back or maintains it."""
 Strength = Literal["effect", "sign", "fault"]
 """A ``fault`` says what is broken, a ``sign`` points at a place, an ``effect`` may have its cause elsewhere."""
-Level = Literal["gpu", "link", "node", "workload", "cell"]
+Level = Literal["gpu", "link", "node", "workload", "rack", "leaf", "cell"]
 IncidentStatus = Literal["open", "resolved", "merged"]
 
 
@@ -58,12 +58,13 @@ class Incident(Record, frozen=True, kw_only=True):
     """One event that a person should know of, as it is known at ``time_ns``; a later record of an ``id`` replaces it.
 
     ``level`` is the kind of place that the cause has: ``node``, ``device``, ``link`` (two devices, joined by ``|``) or
-    ``workload`` names it, and a ``cell`` is named already. ``model`` is that of its GPU. ``onset_ns`` is when the first
-    symptom began and ``seen_ns`` when the last one was seen. ``score`` is that of the strongest symptom.
-    ``symptoms`` are the evidence, the cause first, of ``symptom_count`` in all. ``devices``, ``nodes`` and
-    ``workloads`` are those that show symptoms, some of ``gpus_affected``; ``peers`` are the other nodes of their gangs.
-    ``merged_into`` is the incident that this one turned out to be part of. Whoever silenced it is in ``silence``: no
-    decision follows and nobody is notified. ``label`` is what a person says of it, ``None`` so far.
+    ``workload`` names it, ``domain`` names a ``rack`` or a ``leaf`` switch, and a ``cell`` is named already. ``model``
+    is that of its GPU. ``onset_ns`` is when the first symptom began and ``seen_ns`` when the last one was seen.
+    ``score`` is that of the strongest symptom. ``symptoms`` are the evidence, the cause first, of ``symptom_count`` in
+    all. ``devices``, ``nodes`` and ``workloads`` are those that show symptoms, some of ``gpus_affected``; ``peers`` are
+    the other nodes of their gangs. ``merged_into`` is the incident that this one turned out to be part of. Whoever
+    silenced it is in ``silence``: no decision follows and nobody is notified. ``label`` is what a person says of it,
+    ``None`` so far.
     """
 
     id: str
@@ -97,6 +98,7 @@ class Incident(Record, frozen=True, kw_only=True):
     acknowledged_by: str = ""
     silence: str = ""
     label: bool | None = None
+    domain: str = ""
 
 
 Condition = Literal["suspect", "watched", "cordoned", "drained", "checked", "back"]
@@ -129,7 +131,7 @@ class NodeCondition(Record, frozen=True, kw_only=True):
 
 _SEVERITIES: dict[Severity, int] = {"critical": 0, "warning": 1, "info": 2}
 _STRENGTHS: dict[Strength, int] = {"fault": 0, "sign": 1, "effect": 2}
-_LEVELS: dict[Level, int] = {"cell": 0, "node": 1, "link": 2, "gpu": 3, "workload": 4}
+_LEVELS: dict[Level, int] = {"cell": 0, "leaf": 1, "rack": 2, "node": 3, "link": 4, "gpu": 5, "workload": 6}
 
 
 def worst_first(one: Incident) -> tuple[int, int, int, int, int, int, str]:

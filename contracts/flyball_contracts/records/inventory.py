@@ -83,7 +83,9 @@ class Inventory(Record, frozen=True, kw_only=True):
     """One node at one moment; ``epoch`` rises with every change and is named in the frames.
 
     ``cell`` is the cluster or region that decides over the node; ``zone`` is the grid zone of its power,
-    ``availability_zone`` the cloud's name of the building. ``schedulable`` is false while the node is drained.
+    ``availability_zone`` the cloud's name of the building. ``rack`` and ``leaf`` (the switch of the network of GPUs
+    that it hangs on) are names in the cell, empty where nobody says. ``schedulable`` is false while the node is
+    drained.
     """
 
     node: str
@@ -106,3 +108,5 @@ class Inventory(Record, frozen=True, kw_only=True):
     availability_zone: str = ""
     numa: tuple[NumaNode, ...] = ()
     gateways: tuple[Gateway, ...] = ()
+    rack: str = ""
+    leaf: str = ""

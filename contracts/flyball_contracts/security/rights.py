@@ -93,7 +93,7 @@ def roles(config: Config) -> dict[str, Role]:
             (RESPONSES,),
             ("flyball-explain", "flyball-incidents"),
         ),
-        "notifier": Role("flyball incidents notify", (INCIDENTS,), groups=("flyball-notify",)),
+        "notifier": Role("flyball incidents notify", (INCIDENTS,), (DEAD_LETTERS,), ("flyball-notify",)),
         "dashboard": Role(
             "flyball dashboard",
             tuple(topic for topic in everything if topic is not STATE),

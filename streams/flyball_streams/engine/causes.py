@@ -1,8 +1,10 @@
 """What a symptom points at: one table for events, one for what anomalies show, one for how telling detectors are."""
 
 from collections.abc import Mapping
+from functools import lru_cache
 
 from flyball_contracts.records import Anomaly, Cause, NodeEvent
+from flyball_contracts.records.events import EventKind, Remedy, Severity
 from flyball_contracts.records.incidents import Strength
 from flyball_contracts.xids import Fault, xid_of
 
@@ -65,20 +67,27 @@ _OF_DETECTOR: Mapping[str, Strength] = {
 
 def of_event(event: NodeEvent) -> tuple[Cause, Strength] | None:
     """Cause that an event names, and how telling it is; ``None`` where it says that nothing is wrong."""
-    if event.kind == "xid" and event.code is not None:
-        if event.code >= FIRST_SXID:
+    return _of_kind(event.kind, event.code, event.severity, event.remedy, bool(event.device))
+
+
+@lru_cache(maxsize=4096)  # a flood has few kinds of events
+def _of_kind(
+    kind: EventKind, code: int | None, severity: Severity, remedy: Remedy, of_device: bool
+) -> tuple[Cause, Strength] | None:
+    if kind == "xid" and code is not None:
+        if code >= FIRST_SXID:
             return "nvlink", "fault"
-        fault = xid_of(event.code).fault
-        if event.severity == "info" and event.remedy == "none":
+        fault = xid_of(code).fault
+        if severity == "info" and remedy == "none":
             return None
         if fault in ("application", "victim"):
             return _OF_FAULT[fault], "effect"
-        warns = event.severity != "critical" and event.remedy in ("none", "notify", "unknown")
+        warns = severity != "critical" and remedy in ("none", "notify", "unknown")
         return _OF_FAULT[fault], "sign" if fault == "unknown" or warns else "fault"
-    found = _OF_KIND.get(event.kind)
-    if found is None or event.severity == "info":
+    found = _OF_KIND.get(kind)
+    if found is None or severity == "info":
         return None
-    if event.kind == "ecc" and not event.device:
+    if kind == "ecc" and not of_device:
         return "host", "fault"  # memory of the host
     return found
 

@@ -11,6 +11,8 @@ MOST_IN_ONE = 400
 """Symptoms in one message: some 500 bytes each, and brokers take a megabyte."""
 STATISTICAL = frozenset({"departure", "straggling", "step_time"})
 """Detectors whose limits labels move."""
+NO_TELEMETRY = "no_telemetry"
+"""Detector of nodes of which nothing is heard any more."""
 CRITICAL = 0.9
 TEXT = 200
 Key = tuple[str, str, str, str]
@@ -21,6 +23,7 @@ class Symptoms:
 
     def __init__(self) -> None:
         self._found: dict[Key, Symptom] = {}
+        self._more: dict[Key, int] = {}
 
     def note_event(self, event: NodeEvent, workload: str) -> None:
         """Take an event that was on a device of a workload, or on none."""
@@ -30,9 +33,8 @@ class Symptoms:
         gang = cause[1] == "effect" and bool(workload)
         detector = f"{event.kind} {event.code}" if event.code is not None else event.kind
         place: Key = ("", "", workload, detector) if gang else (event.node, event.device, "", detector)
-        known = self._found.get(place)
-        if known is not None:
-            self._found[place] = replace(known, count=known.count + 1)
+        if place in self._found:
+            self._more[place] = self._more.get(place, 0) + 1
             return
         self._found[place] = Symptom(
             detector=detector, cause=cause[0], strength=cause[1], severity=event.severity, since_ns=event.time_ns,
@@ -43,11 +45,20 @@ class Symptoms:
     def note_anomaly(self, anomaly: Anomaly) -> None:
         """Take an anomaly."""
         found = symptom_of(anomaly)
-        self._found[found.node, found.device, found.workload, found.detector] = found
+        place = found.node, found.device, found.workload, found.detector
+        self._found[place] = found
+        self._more.pop(place, None)
+
+    def note(self, symptom: Symptom) -> None:
+        """Take what is neither."""
+        self._found[symptom.node, symptom.device, symptom.workload, symptom.detector] = symptom
 
     def messages(self, cell: str, source: str, tick: Tick, first_part: int) -> Iterator[ProposalTick]:
         """Messages of the tick, numbered from ``first_part`` on."""
-        found = list(self._found.values())
+        found = [
+            replace(symptom, count=symptom.count + more) if (more := self._more.get(place, 0)) else symptom
+            for place, symptom in self._found.items()
+        ]
         for part, first in enumerate(range(0, len(found), MOST_IN_ONE), first_part):
             yield ProposalTick(
                 cell=cell, source=source, tick=tick, part=part, closes=False,

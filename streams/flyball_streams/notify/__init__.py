@@ -1,3 +1,3 @@
 """Incidents to whoever is on call: Alertmanager, and webhooks that take what Alertmanager sends."""
 
-from flyball_streams.notify.run import run_notifier as run_notifier
+from flyball_streams.notify.run import NotifierReport as NotifierReport, run_notifier as run_notifier

@@ -51,6 +51,7 @@ def alert_of(one: Incident, now_ns: int, page: str = "") -> Alert:
     labels = {
         "alertname": ALERT, "incident": one.id, "cell": one.cell, "severity": one.severity, "cause": one.cause,
         "level": one.level, "node": one.node, "gpu": one.device, "workload": one.workload,
+        "domain": one.domain,
     }  # fmt: skip
     told = {
         "summary": one.summary,

@@ -4,26 +4,47 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Sequence
-from typing import Any, cast
+from dataclasses import dataclass
+from typing import Any
 
-from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
+from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Producer, TopicPartition
 
 from flyball_contracts.codec import decode_record
 from flyball_contracts.config import KafkaConfig
+from flyball_contracts.deadletter import dead_letter
 from flyball_contracts.errors import DecodeError, TransportError
-from flyball_contracts.kafka import bounds, consumer_settings, list_topics, open_consumer
+from flyball_contracts.kafka import (
+    bounds,
+    consumer_settings,
+    list_topics,
+    open_consumer,
+    open_producer,
+    producer_settings,
+)
 from flyball_contracts.records import Incident
 from flyball_contracts.records.events import Severity
-from flyball_contracts.topics import INCIDENTS
+from flyball_contracts.topics import DEAD_LETTERS, INCIDENTS
 from flyball_streams.notify.alerts import LEAST
-from flyball_streams.notify.targets import Refused, Target
+from flyball_streams.notify.targets import Refused, Target, Unfit
+from flyball_streams.received import Received, received
 
 _LOG = logging.getLogger(__name__)
 GROUP = "flyball-notify"
 ANSWER_S = 10.0
 POLL_S = 0.2
 FIRST_WAIT_S, LONGEST_WAIT_S = 1.0, 60.0
+FLUSH_S = 10.0
+STAGE = "notifier"
 _BATCH = 500
+
+
+@dataclass
+class NotifierReport:
+    """Exact counts of one run: alerts that were delivered, incidents that receivers refused for good, retries."""
+
+    delivered: int = 0
+    refused: int = 0
+    retries: int = 0
 
 
 def run_notifier(
@@ -35,11 +56,12 @@ def run_notifier(
     wall_ns: Callable[[], int] = time.time_ns,
     monotonic: Callable[[], float] = time.monotonic,
     once: bool = False,
-) -> int:
-    """Deliver incidents until ``stop`` is set; how many alerts were. With ``once`` it ends when all was delivered.
+) -> NotifierReport:
+    """Deliver incidents until ``stop`` is set. With ``once`` it ends when all was delivered.
 
-    What was read is committed in group ``flyball-notify`` once every target has taken it, so a restart says again what
-    may have been lost. At the start all of the topic is read, since what still goes on has to be said again.
+    What a receiver will never take is said in the log and goes to the dead letters, and the others go on. What was read
+    is committed in group ``flyball-notify`` once every target has taken or refused it, so a restart says again what may
+    have been lost. At the start all of the topic is read, since what still goes on has to be said again.
 
     Raises :class:`TransportError` when the broker does not answer at the start or has no such topic.
     """
@@ -47,24 +69,28 @@ def run_notifier(
         **consumer_settings(kafka.bootstrap, group=GROUP, client_id=GROUP, extra=kafka.client),
         "enable.partition.eof": True,
     }
-    consumer = open_consumer(settings, _LOG, "notify")
+    consumer, report = open_consumer(settings, _LOG, "notify"), NotifierReport()
     try:
         reader = _Reader(consumer, kafka.bootstrap)
-        posts = [_Post(target, monotonic) for target in targets]
-        sent = 0
+        posts = [_Post(target, monotonic, report) for target in targets]
+        graves = _Graves(kafka, report)
         while not stop.is_set():
-            for one, is_new in reader.read():
+            for message, one, is_new in reader.read():
                 if one.severity in LEAST[least] or one.status != "open":
+                    graves.know(message, one)
                     for target in targets:
                         target.take(one, is_new=is_new)
             if not reader.at_end:
                 continue
-            sent += sum(post.send(wall_ns()) for post in posts)
+            report.delivered += sum(post.send(wall_ns()) for post in posts)
+            for target in targets:
+                graves.bury(target)
             if all(target.is_done for target in targets):
+                graves.forget()
                 reader.commit()
                 if once:
                     break
-        return sent
+        return report
     except KafkaException as error:
         raise TransportError(
             f"{INCIDENTS.name} cannot be read at {kafka.bootstrap}: {error.args[0].str()}; start the broker, or set "
@@ -77,8 +103,9 @@ def run_notifier(
 class _Post:
     """One target and its patience: after a failure it waits, longer each time."""
 
-    def __init__(self, target: Target, monotonic: Callable[[], float]) -> None:
+    def __init__(self, target: Target, monotonic: Callable[[], float], report: NotifierReport) -> None:
         self._target = target
+        self._report = report
         self._monotonic = monotonic
         self._wait_s = 0.0
         self._at_s = 0.0
@@ -89,6 +116,7 @@ class _Post:
         try:
             sent = self._target.send(now_ns)
         except TransportError as error:
+            self._report.retries += 1
             self._wait_s = min(LONGEST_WAIT_S, max(FIRST_WAIT_S, 2.0 * self._wait_s))
             self._at_s = self._monotonic() + self._wait_s
             remedy = "; check its address and token" if isinstance(error, Refused) else ""
@@ -96,6 +124,52 @@ class _Post:
             return 0
         self._wait_s = 0.0
         return sent
+
+
+class _Graves:
+    """What receivers will never take, for the dead-letter topic; ``know`` keeps the newest message of each incident."""
+
+    def __init__(self, kafka: KafkaConfig, report: NotifierReport) -> None:
+        self._kafka = kafka
+        self._report = report
+        self._known: dict[str, tuple[Received, bool]] = {}
+        self._producer: Producer | None = None
+
+    def know(self, message: Received, one: Incident) -> None:
+        self._known[one.id] = message, one.status == "open"
+
+    def forget(self) -> None:
+        """Let go of what is over, once all of it was delivered."""
+        self._known = {name: known for name, known in self._known.items() if known[1]}
+
+    def bury(self, target: Target) -> None:
+        """Say what a target refused, once, and send it to the dead letters; where these are not taken, say that too."""
+        refused, target.refused = target.refused, []
+        for one, error in refused:
+            self._report.refused += 1
+            _LOG.error(
+                "%s; it is never told of incident %s (%s, %s), which goes to %s: see `flyball incidents show %s`",
+                error, one.id, one.severity, one.summary, DEAD_LETTERS.name, one.id[:12],
+            )  # fmt: skip
+            self._send(self._known[one.id][0], error)
+        if refused and self._producer is not None and self._producer.flush(FLUSH_S):
+            _LOG.error("%s does not take the dead letters; is the topic there? See `flyball topics`", DEAD_LETTERS.name)
+
+    def _send(self, message: Received, error: Unfit) -> None:
+        if self._producer is None:
+            settings = producer_settings(self._kafka.bootstrap, client_id=GROUP, extra=self._kafka.client)
+            self._producer = open_producer(settings, _LOG, "notify")
+        letter = dead_letter(
+            topic=message.topic, partition=message.partition, offset=message.offset, key=message.key,
+            value=message.value, headers=message.headers, stage=STAGE, error=error,
+        )  # fmt: skip
+        kept: list[tuple[str, str | bytes | None]] = list(letter.headers)
+        self._producer.produce(letter.topic, letter.value, letter.key, headers=kept, on_delivery=_delivered)
+
+
+def _delivered(error: KafkaError | None, _message: Message) -> None:
+    if error is not None:
+        _LOG.error("a dead letter was not taken: %s", error.str())
 
 
 class _Reader:
@@ -122,13 +196,13 @@ class _Reader:
         """Whether all was read that there was."""
         return len(self._ended) == len(self._next)
 
-    def read(self) -> list[tuple[Incident, bool]]:
-        """Incidents that came, each with whether it is new to this group."""
-        found: list[tuple[Incident, bool]] = []
+    def read(self) -> list[tuple[Received, Incident, bool]]:
+        """Incidents that came, each with its message and whether it is new to this group."""
+        found: list[tuple[Received, Incident, bool]] = []
         for message in self._consumer.consume(_BATCH, POLL_S):
             error, partition = message.error(), message.partition() or 0
             if error is None:
-                self._take(message, partition, found)
+                self._take(received(message), found)
             elif error.code() == KafkaError._PARTITION_EOF:  # pyright: ignore[reportPrivateUsage]
                 self._ended.add(partition)
             else:
@@ -146,15 +220,13 @@ class _Reader:
                 return
             self._committed = dict(self._next)
 
-    def _take(self, message: Message, partition: int, found: list[tuple[Incident, bool]]) -> None:
-        offset = message.offset() or 0
+    def _take(self, message: Received, found: list[tuple[Received, Incident, bool]]) -> None:
+        partition, offset = message.partition, message.offset
         self._next[partition] = offset + 1
-        headers = cast("list[tuple[str, bytes | None]]", message.headers() or [])
-        value = message.value()
         try:
-            record = decode_record(INCIDENTS.name, value.encode() if isinstance(value, str) else value, headers)
+            record = decode_record(INCIDENTS.name, message.value, message.headers)
         except DecodeError as error:
             _LOG.warning("%s/%d@%d is passed over: %s", INCIDENTS.name, partition, offset, error)
             return
         if isinstance(record, Incident):
-            found.append((record, offset >= self._new_from.get(partition, 0)))
+            found.append((message, record, offset >= self._new_from.get(partition, 0)))

@@ -1,9 +1,8 @@
 """Where alerts go: each target takes what is new in its own time, and again what it did not take."""
 
 import http.client
-import logging
 import socket
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Protocol
 from urllib.parse import SplitResult, urlsplit
 
@@ -13,23 +12,33 @@ from flyball_contracts.errors import ConfigError, TransportError
 from flyball_contracts.records import Incident
 from flyball_streams.notify.alerts import Alert, alert_of, over, rfc3339
 
-_LOG = logging.getLogger(__name__)
 TIMEOUT_S = 10.0
 REPEAT_S = 60.0
 """Alertmanager is told again so often what goes on; it would end by itself otherwise."""
 MOST_IN_ONE = 64
 _encode = msgspec.json.Encoder().encode
 _TRANSIENT = frozenset({408, 425, 429})
+_UNFIT = frozenset({400, 413, 422})
 
 
 class Refused(TransportError):
-    """The server will never take this; to send it again is of no use."""
+    """The server refuses whoever asks: address or token are wrong, until a person mends them."""
+
+
+class Unfit(TransportError):
+    """The server will never take this body; to send it again is of no use."""
 
 
 class Target(Protocol):
-    """One receiver. ``take`` notes an incident, ``send`` delivers what is due, and raises :class:`TransportError`."""
+    """One receiver. ``take`` notes an incident, ``send`` delivers what is due, and raises :class:`TransportError`.
+
+    An incident that the receiver found :class:`Unfit` is given up, so that others get through: it is told of its end
+    at most, where it took something of it before. ``refused`` are those given up since somebody emptied the list, each
+    with the answer.
+    """
 
     url: str
+    refused: list[tuple[Incident, Unfit]]
 
     def take(self, one: Incident, *, is_new: bool) -> None:
         """Note the newest record of an incident; one that is not new was delivered before a restart."""
@@ -50,6 +59,8 @@ class Alertmanager:
 
     def __init__(self, url: str, page: str = "", headers: Mapping[str, str] | None = None) -> None:
         self.url = url
+        self.refused: list[tuple[Incident, Unfit]] = []
+        self._given_up: set[str] = set()
         self._post = Poster(url, "/api/v2/alerts", headers)
         self._page = page
         self._open: dict[str, Incident] = {}
@@ -60,6 +71,9 @@ class Alertmanager:
 
     def take(self, one: Incident, *, is_new: bool) -> None:
         """Note the newest record of an incident."""
+        if one.id in self._given_up and one.status == "open":
+            return
+        self._given_up.discard(one.id)
         goes_on = one.status == "open" and not one.silence
         if goes_on:
             self._open[one.id] = one
@@ -75,29 +89,50 @@ class Alertmanager:
         """Deliver what is new, and every ``REPEAT_S`` all that goes on."""
         again = now_ns - self._sent_ns >= REPEAT_S * 1e9
         names = sorted(self._open) if again else sorted(self._waiting & self._open.keys())
-        due = [(name, alert_of(self._open[name], now_ns, self._page)) for name in names]
-        ended = sorted(self._ended)
-        batch: list[Alert] = [alert for _, alert in due]
-        batch += [over(old, now_ns) for name, new in due if (old := self._told.get(name)) and old.key != new.key]
-        for name in ended:
-            one = self._ended[name]
-            batch.append(alert_of(one, now_ns, self._page))
-            if (old := self._told.get(name)) is not None and old.key != batch[-1].key:
-                batch.append(over(old, now_ns))
-        for first in range(0, len(batch), MOST_IN_ONE):
-            self._post([alert.posted() for alert in batch[first : first + MOST_IN_ONE]])
-        self._told.update(due)
-        for name in ended:
-            del self._ended[name]
-            self._told.pop(name, None)
+        due = [(self._open[name], alert_of(self._open[name], now_ns, self._page)) for name in names]
+        ended = [self._ended[name] for name in sorted(self._ended)]
+        batch: list[tuple[Incident, Alert]] = list(due)
+        for one, alert in (*due, *((one, alert_of(one, now_ns, self._page)) for one in ended)):
+            if one.id in self._ended:
+                batch.append((one, alert))
+            if (old := self._told.get(one.id)) is not None and old.key != alert.key:
+                batch.append((one, over(old, now_ns)))
+        sent = sum(self._deliver(batch[first : first + MOST_IN_ONE]) for first in range(0, len(batch), MOST_IN_ONE))
+        self._told.update((one.id, alert) for one, alert in due if one.id not in self._given_up)
+        for one in ended:
+            self._ended.pop(one.id, None)
+            self._told.pop(one.id, None)
         self._waiting.clear()
         self._sent_ns = now_ns if again else self._sent_ns
-        return len(batch)
+        return sent
 
     @property
     def is_done(self) -> bool:
         """Whether nothing new waits."""
         return not self._waiting
+
+    def _deliver(self, batch: Sequence[tuple[Incident, Alert]]) -> int:
+        """Send alerts together, or in halves where one among them is unfit; how many were taken."""
+        left = [(one, alert) for one, alert in batch if one.id not in self._given_up]
+        if not left:
+            return 0
+        try:
+            self._post([alert.posted() for _, alert in left])
+        except Unfit as error:
+            if len(left) == 1:
+                self._give_up(left[0][0], error)
+                return 0
+            half = len(left) // 2
+            return self._deliver(left[:half]) + self._deliver(left[half:])
+        return len(left)
+
+    def _give_up(self, one: Incident, error: Unfit) -> None:
+        self.refused.append((one, error))
+        self._open.pop(one.id, None)
+        self._ended.pop(one.id, None)
+        self._waiting.discard(one.id)
+        if one.status == "open":
+            self._given_up.add(one.id)
 
 
 class Webhook:
@@ -109,6 +144,8 @@ class Webhook:
 
     def __init__(self, url: str, page: str = "", headers: Mapping[str, str] | None = None) -> None:
         self.url = url
+        self.refused: list[tuple[Incident, Unfit]] = []
+        self._given_up: set[str] = set()
         self._post = Poster(url, "", headers)
         self._page = page
         self._waiting: dict[str, Incident] = {}
@@ -116,6 +153,9 @@ class Webhook:
 
     def take(self, one: Incident, *, is_new: bool) -> None:
         """Note the newest record of an incident."""
+        if one.id in self._given_up and one.status == "open":
+            return
+        self._given_up.discard(one.id)
         if not is_new:
             if one.status != "open":
                 self._told.pop(one.id, None)
@@ -135,7 +175,16 @@ class Webhook:
             if (ends and name not in self._told) or self._told.get(name) == _matter(one):
                 del self._waiting[name]
                 continue
-            self._post(_body(one, alert_of(one, now_ns, self._page)), key=f"{one.id}/{one.revision}")
+            try:
+                self._post(_body(one, alert_of(one, now_ns, self._page)), key=f"{one.id}/{one.revision}")
+            except Unfit as error:
+                self.refused.append((one, error))
+                del self._waiting[name]
+                if ends:
+                    del self._told[name]
+                else:
+                    self._given_up.add(name)
+                continue
             if ends:
                 del self._told[name]
             else:
@@ -153,7 +202,8 @@ class Webhook:
 class Poster:
     """POSTs JSON to one address.
 
-    Raises :class:`Refused` for what the server will never take, and :class:`TransportError` for what it may yet.
+    Raises :class:`Unfit` for what the server will never take (400, 413, 422), :class:`Refused` where it takes nothing
+    from us (other answers of 4xx), and :class:`TransportError` for what it may take yet.
     """
 
     def __init__(self, url: str, path: str, headers: Mapping[str, str] | None = None) -> None:
@@ -177,7 +227,9 @@ class Poster:
             link.close()
         if 200 <= status < 300:
             return
-        kind = Refused if 400 <= status < 500 and status not in _TRANSIENT else TransportError
+        kind: type[TransportError] = Unfit if status in _UNFIT else TransportError
+        if 400 <= status < 500 and status not in _TRANSIENT | _UNFIT:
+            kind = Refused
         raise kind(f"{self._url} answers {status}: {' '.join(said.split())[:200]}")
 
 

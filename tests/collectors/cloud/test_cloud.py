@@ -313,9 +313,12 @@ def test_the_configuration_outranks_the_cloud() -> None:
     found = build_inventory(AgentParameters(), identity, parts, epoch=1, time_ns=T)
     assert (found.provider, found.region, found.availability_zone) == ("gcp", "us-central1", "us-central1-a")
     assert (found.instance_type, found.capacity_type) == ("a3-highgpu-8g", "spot")
-    named = AgentParameters(provider="us", region="r", instance_type="t", capacity_type="reserved")
+    named = AgentParameters(
+        provider="us", region="r", instance_type="t", capacity_type="reserved", rack="r7", leaf="s3"
+    )
     found = build_inventory(named, identity, parts, epoch=1, time_ns=T)
     assert (found.provider, found.region, found.instance_type, found.capacity_type) == ("us", "r", "t", "reserved")
+    assert (found.rack, found.leaf) == ("r7", "s3")
     assert build_inventory(AgentParameters(), identity, [], epoch=1, time_ns=T).capacity_type == "owned"
 
 

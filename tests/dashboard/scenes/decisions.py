@@ -15,6 +15,7 @@ from flyball_contracts.records import (
     Incident,
     IncidentAction,
     Migrate,
+    NodeCondition,
     NodeEvent,
     Outcome,
     Preempt,
@@ -66,7 +67,48 @@ def cases() -> list[Incident]:
                 "device": device_id(30, 1), "symptoms": (hot,), "gpus_affected": 1, "devices": (device_id(30, 1),),
                 "nodes": (node_name(30),), "silence": "maintenance",
         }),
+        _rack(),
     ]  # fmt: skip
+
+
+def conditions() -> list[NodeCondition]:
+    """A node that is out, and one that may not be."""
+    common: dict[str, Any] = {
+        "cell": CELL,
+        "time_ns": NOW - 8 * NS_PER_S,
+        "revision": 1,
+        "since_ns": NOW - 8 * NS_PER_S,
+    }
+    return [
+        NodeCondition(
+            **common, node=node_name(5), condition="cordoned", gpus_moved=64,
+            reason="xid 79; nothing is placed on it until there is evidence that it is well",
+        ),
+        NodeCondition(
+            **common, node=node_name(17), condition="watched", reason="xid 79", gpus_moved=64,
+            held="2 nodes of the cell are out already, and no more may be; a person decides",
+        ),
+    ]  # fmt: skip
+
+
+def _rack() -> Incident:
+    dark = [
+        Symptom(
+            detector="no_telemetry", cause="telemetry", strength="sign", severity="warning",
+            since_ns=NOW - 75 * NS_PER_S, time_ns=NOW - 15 * NS_PER_S, node=node_name(n), record=f"quiet-{n}",
+            text="nothing was heard of it for 60 s, and its agent did not say that it stops",
+        )
+        for n in (16, 17, 18, 19)
+    ]  # fmt: skip
+    names = tuple(node_name(n) for n in (16, 17, 18, 19))
+    return _incident({
+        "cell": CELL, "status": "open", "time_ns": NOW - 8 * NS_PER_S, "level": "rack", "domain": "row-2/r04",
+        "id": "5ac40de05ac40de0", "revision": 1, "severity": "warning", "cause": "network", "strength": "sign",
+        "onset_ns": dark[0].since_ns, "seen_ns": NOW - 15 * NS_PER_S, "symptom_count": 4, "symptoms": tuple(dark),
+        "summary": "rack row-2/r04: network problem, by no_telemetry (nothing was heard of it for 60 s, and its agent "
+        "did not say that it stops), on 4 nodes; 32 GPUs are affected",
+        "gpus_affected": 32, "nodes": names,
+    })  # fmt: skip
 
 
 def _incident(given: dict[str, Any]) -> Incident:

@@ -5,7 +5,7 @@ from collections.abc import Iterable
 from confluent_kafka import Producer
 from tests.dashboard.scenes.accounts import accounts
 from tests.dashboard.scenes.carbon import plans, signals
-from tests.dashboard.scenes.decisions import cases, decisions, outcomes, troubles
+from tests.dashboard.scenes.decisions import cases, conditions, decisions, outcomes, troubles
 from tests.dashboard.scenes.fleet import (
     CELL,
     NOW,
@@ -73,6 +73,7 @@ def scene(fleet: Fleet | None = None, *, mode: Mode = "live", accounted: bool = 
         *made,
         *outcomes(made, mode),
         *cases(),
+        *conditions(),
         *(accounts() if accounted else ()),
     ]
 

@@ -12,10 +12,10 @@ POSTABLE = {"labels", "annotations", "startsAt", "endsAt", "generatorURL"}
 
 
 class Receiver:
-    """Keeps the bodies that it took; answers the first ``away`` requests with ``status``."""
+    """Keeps the bodies that it took; the first ``away`` requests, and what names ``unfit``, get ``status``."""
 
-    def __init__(self, away: int = 0, status: int = 503) -> None:
-        self.away, self.status = away, status
+    def __init__(self, away: int = 0, status: int = 503, unfit: str = "") -> None:
+        self.away, self.status, self.unfit = away, status, unfit
         self.bodies: list[Any] = []
         self.headers: list[dict[str, str]] = []
         self.wrong: list[str] = []
@@ -25,6 +25,9 @@ class Receiver:
     def answer(self, path: str, headers: dict[str, str], body: Any) -> int:
         if self.away:
             self.away -= 1
+            self.refused += 1
+            return self.status
+        if self.unfit and json.dumps(self.unfit) in json.dumps(body):
             self.refused += 1
             return self.status
         if path.startswith("/api/"):

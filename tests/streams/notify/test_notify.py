@@ -10,16 +10,19 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.actuators.loop import PARTITIONS, publish
+from tests.actuators.loop import PARTITIONS, publish, read_all
 from tests.cli.test_incidents import incident
 from tests.conftest import ROOT
 from tests.streams.notify.receivers import Receiver, receiving
 
+from flyball_contracts.codec import decode_record
 from flyball_contracts.config import KafkaConfig
 from flyball_contracts.errors import ConfigError
+from flyball_contracts.records import Incident
+from flyball_contracts.topics import DEAD_LETTERS, INCIDENTS
 from flyball_streams.broker import EmbeddedBroker
 from flyball_streams.broker.server import LOOPBACK, Server, free_ports
-from flyball_streams.notify import run as running, run_notifier
+from flyball_streams.notify import NotifierReport, run as running, run_notifier
 from flyball_streams.notify.targets import Alertmanager, Poster, Refused, Target, Webhook
 
 NOW_NS = 1_800_000_000 * 10**9
@@ -37,7 +40,7 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(running, "FIRST_WAIT_S", 0.05)
 
 
-def once(bootstrap: str, *targets: Target, now_ns: int = NOW_NS) -> int:
+def once(bootstrap: str, *targets: Target, now_ns: int = NOW_NS) -> NotifierReport:
     kafka = KafkaConfig(bootstrap=bootstrap)
     return run_notifier(kafka, targets, stop=threading.Event(), once=True, wall_ns=lambda: now_ns)
 
@@ -50,7 +53,7 @@ def named(receiver: Receiver) -> list[tuple[str, bool]]:
 def test_each_is_told_once_with_all_that_names_it_and_again_after_an_outage_of_the_receiver(bootstrap: str) -> None:
     publish(bootstrap, incident("a", onset_ns=NOW_NS - 60 * S), incident("b", severity="info", cause="intervention"))
     with receiving(Receiver(away=2)) as pager:
-        assert once(bootstrap, Alertmanager(pager.url, page="https://fleet.example/")) == 1
+        assert once(bootstrap, Alertmanager(pager.url, page="https://fleet.example/")).delivered == 1
         assert pager.refused == 2
         assert pager.wrong == []
         (alert,) = pager.alerts
@@ -117,7 +120,7 @@ def test_what_a_crash_lost_is_told_after_it(bootstrap: str) -> None:
         stop.set()
         thread.join()
     with receiving(Receiver()) as hook:
-        assert once(bootstrap, Webhook(hook.url)) == 1
+        assert once(bootstrap, Webhook(hook.url)).delivered == 1
         assert [b["incident"]["id"] for b in hook.bodies] == ["a"]
 
 
@@ -126,11 +129,68 @@ def test_one_receiver_that_is_away_does_not_keep_the_others_waiting() -> None:
         slow, quick = Webhook(away.url), Webhook(hook.url)
         for target in (slow, quick):
             target.take(incident("a"), is_new=True)
-        posts = [running._Post(target, lambda: 0.0) for target in (slow, quick)]  # pyright: ignore[reportPrivateUsage]
+        posts = [running._Post(target, lambda: 0.0, NotifierReport()) for target in (slow, quick)]  # pyright: ignore[reportPrivateUsage]
         assert [post.send(NOW_NS) for post in posts] == [0, 1]
         assert (slow.is_done, quick.is_done) == (False, True)
         assert posts[0].send(NOW_NS) == 0
         assert away.refused == 1  # it waits before it tries again
+
+
+@pytest.mark.parametrize("status", [400, 413, 422])
+def test_what_a_receiver_will_never_take_is_said_once_and_keeps_nobody_waiting(
+    bootstrap: str, status: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    publish(bootstrap, *(incident(name) for name in ("a", "b", "c", "d", "e")))
+    with receiving(Receiver(status=status, unfit="b")) as pager, receiving(Receiver(status=status, unfit="b")) as hook:
+        targets = Alertmanager(pager.url), Webhook(hook.url)
+        report = once(bootstrap, *targets)
+        assert sorted(named(pager)) == [(name, True) for name in "acde"]
+        assert [b["incident"]["id"] for b in hook.bodies] == list("acde")
+        assert (report.delivered, report.refused, report.retries) == (8, 2, 0)
+        letters = dead_letters(bootstrap)
+        assert [(topic, one.id) for topic, one, _ in letters] == [("flyball.incidents.v1", "b")] * 2
+        assert {why for _, _, why in letters} == {f"{one.url} answers {status}: " for one in (pager, hook)}
+        assert [r.levelname for r in caplog.records if "incident b" in r.message] == ["ERROR", "ERROR"]
+        asked = pager.refused, hook.refused
+        publish(bootstrap, incident("b", 2, severity="warning"), incident("f"))
+        assert once(bootstrap, *targets).refused == 0
+        publish(bootstrap, incident("b", 3, status="resolved"))
+        assert once(bootstrap, *targets).refused == 0
+        assert (pager.refused, hook.refused) == asked
+        assert hook.bodies[-1]["incident"]["id"] == "f"
+
+
+def test_of_one_that_becomes_unfit_the_end_is_told_at_least(bootstrap: str) -> None:
+    publish(bootstrap, incident("a", severity="warning"))
+    with receiving(Receiver(status=413, unfit="2nd")) as pager, receiving(Receiver(status=413, unfit="2nd")) as hook:
+        targets = Alertmanager(pager.url), Webhook(hook.url)
+        once(bootstrap, *targets)
+        publish(bootstrap, incident("a", 2, summary="2nd"))
+        assert once(bootstrap, *targets).refused == 2
+        publish(bootstrap, incident("a", 3, status="resolved", severity="warning"))
+        once(bootstrap, *targets)
+        assert named(pager) == [("a", True), ("a", False)]
+        assert [b["status"] for b in hook.bodies] == ["firing", "resolved"]
+
+
+@pytest.mark.parametrize("status", [429, 500, 503, 401])
+def test_what_may_be_taken_yet_is_tried_again(bootstrap: str, status: int) -> None:
+    publish(bootstrap, incident("a"))
+    with receiving(Receiver(away=2, status=status)) as hook:
+        report = once(bootstrap, Webhook(hook.url))
+        assert (report.delivered, report.refused, report.retries) == (1, 0, 2)
+
+
+def dead_letters(bootstrap: str) -> list[tuple[str, Incident, str]]:
+    """What lies in the dead letters: from which topic, the incident, and why."""
+    found: list[tuple[str, Incident, str]] = []
+    for value, headers in read_all(bootstrap, DEAD_LETTERS.name):
+        record = decode_record(INCIDENTS.name, value, headers)
+        assert isinstance(record, Incident)
+        told = dict(headers)
+        topic, why = (told[f"__connect.errors.{name}"].decode() for name in ("topic", "exception.message"))
+        found.append((topic, record, why))
+    return found
 
 
 def test_a_flood_of_changes_that_matter_to_nobody_is_one_message() -> None:

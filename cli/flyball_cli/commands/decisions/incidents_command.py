@@ -327,7 +327,8 @@ def notify(
 ) -> None:  # fmt: skip
     """Send incidents to Alertmanager and webhooks, until stopped; each at least once, silenced ones not at all.
 
-    Run one; after a restart it says again what goes on, and what may have been lost.
+    Run one; after a restart it says again what goes on, and what may have been lost. An incident that a receiver will
+    never take (it answers 400, 413 or 422) goes to the dead letters, and the others go on; all else is tried again.
 
     \b
     Example:
@@ -351,8 +352,9 @@ def notify(
     config = configured(config_path, bootstrap, log_level)
     preflight(config, "notifier")
     with until_signal(health_file) as stop:
-        sent = run_notifier(config.kafka, targets, stop=stop, least=least, once=once)
-    click.echo(f"{sent} alerts were delivered")
+        report = run_notifier(config.kafka, targets, stop=stop, least=least, once=once)
+    refused = f"; {report.refused} incidents were refused for good and are in flyball.dlq.v1" if report.refused else ""
+    click.echo(f"{report.delivered} alerts were delivered{refused}")
 
 
 @command.command("rules")

@@ -110,6 +110,8 @@ def place_of(case: Incident, view: FleetView) -> str:
     """How people call the place of an incident."""
     if case.level in ("gpu", "link"):
         return " and ".join(view.place(device) for device in (case.device or case.link).split("|"))
+    if case.domain:
+        return f"{'leaf switch' if case.level == 'leaf' else 'rack'} {case.domain}"
     return case.node or case.workload or f"cell {case.cell}"
 
 

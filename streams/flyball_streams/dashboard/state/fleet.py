@@ -20,6 +20,7 @@ from flyball_contracts.records import (
     Incident as IncidentRecord,
     Inventory,
     Migrate,
+    NodeCondition,
     NodeEvent,
     Outcome,
     Plan,
@@ -100,6 +101,7 @@ class FleetView:
         self.marks: Bounded[tuple[str, str], Mark] = Bounded(4_096)
         self.incidents: Bounded[str, Incident] = Bounded(MAX_INCIDENTS)
         self.cases: Bounded[str, IncidentRecord] = Bounded(MAX_CASES)
+        self.conditions: Bounded[str, NodeCondition] = Bounded(MAX_CASES)
         self.journal = Journal()
         self.accounts = Accounts()
         self.service = Service()
@@ -122,6 +124,7 @@ class FleetView:
             Outcome: self.journal.add,
             Account: self._account,
             IncidentRecord: self._case,
+            NodeCondition: self._condition,
         }
 
     def apply(self, item: Record | Frame | Snapshot) -> None:
@@ -349,6 +352,12 @@ class FleetView:
         if known is None or case.revision >= known.revision:
             self.cases[case.id] = case
         self._advance(case.cell, case.time_ns)
+
+    def _condition(self, one: NodeCondition) -> None:
+        known = self.conditions.get(one.node)
+        if known is None or one.time_ns >= known.time_ns:
+            self.conditions[one.node] = one
+        self._advance(one.cell, one.time_ns)
 
     def _account(self, account: Account) -> None:
         self.accounts.add(account)

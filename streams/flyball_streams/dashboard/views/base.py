@@ -10,7 +10,7 @@ from nicegui import ui
 from nicegui.element import Element
 from nicegui.elements.mixins.text_element import TextElement
 
-from flyball_contracts.records import AnyDecision, Migrate
+from flyball_contracts.records import AnyDecision, Migrate, NodeCondition
 from flyball_streams.dashboard.charts.history import Lines, history_options
 from flyball_streams.dashboard.links import node_link, workload_link
 from flyball_streams.dashboard.look import Look
@@ -171,6 +171,8 @@ def node_facts(node: Node, look: Look) -> list[Fact]:
         Fact("grid zone", inventory.zone),
         Fact("provider", " ".join(part for part in (inventory.provider, inventory.region) if part)),
         Fact("availability zone", inventory.availability_zone),
+        Fact("rack", inventory.rack),
+        Fact("leaf switch", inventory.leaf),
         Fact("machine", inventory.instance_type),
         Fact("market", inventory.capacity_type.replace("_", " ")),
         Fact("price", "" if price is None else f"${price:g}/h"),
@@ -178,6 +180,17 @@ def node_facts(node: Node, look: Look) -> list[Fact]:
         Fact("driver", inventory.driver_version),
         Fact("last frame", look.stamp(node.time_ns)),
         Fact("inventory", f"epoch {inventory.epoch} of {look.stamp(inventory.time_ns)}"),
+    ]
+
+
+def condition_facts(condition: NodeCondition | None, look: Look) -> list[Fact]:
+    """Whether a node may have work, and what it waits for; nothing of one that is simply well."""
+    if condition is None or condition.condition == "back":
+        return []
+    return [
+        Fact("condition", f"{condition.condition} since {look.stamp(condition.since_ns)}: {condition.reason}"),
+        Fact("waits for a person", condition.held),
+        Fact("GPUs that leave or restart with it", str(condition.gpus_moved or "")),
     ]
 
 

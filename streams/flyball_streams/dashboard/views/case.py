@@ -88,6 +88,15 @@ def _facts(case: Incident, view: FleetView, look: Look) -> list[Fact]:
         *(Fact("node", node, node_link(node)) for node in case.nodes),
         *(Fact("workload", name, workload_link(name)) for name in case.workloads),
         Fact("GPUs affected", str(case.gpus_affected or "")),
+        *(
+            Fact(
+                f"{node} is {one.condition}",
+                (one.held and f"waits for a person: {one.held}") or f"{one.gpus_moved} GPUs leave or restart with it",
+                node_link(node),
+            )
+            for node in case.nodes
+            if (one := view.conditions.get(node)) is not None and one.condition != "back"
+        ),
         Fact("nodes of the same gangs", ", ".join(case.peers)),
         Fact("began", look.stamp(case.onset_ns)),
         Fact("last seen", look.stamp(case.seen_ns)),

@@ -20,6 +20,7 @@ from flyball_streams.dashboard.views.base import (
     Title,
     View,
     concerns_node,
+    condition_facts,
     describe_gone,
     node_facts,
 )
@@ -57,7 +58,8 @@ class NodeView(View):
         describe_gone(self._title, "" if node is not None else "not in the fleet")
         if node is not None:
             load = [] if node.cpu is None else [Fact("CPU", percent(node.cpu))]
-            self._facts.update([*load, *node_facts(node, self._look)])
+            condition = condition_facts(view.conditions.get(self._name), self._look)
+            self._facts.update([*condition, *load, *node_facts(node, self._look)])
             self._devices.update(_devices(node, view, glance))
         self._history.update(node, None)
         self._incidents.update(view, glance.now)

@@ -26,6 +26,7 @@ from flyball_streams.engine.budget import BUDGET_S, GPUS_SHARE, HOSTS_SHARE, sco
 from flyball_streams.engine.known import Known
 from flyball_streams.engine.node.arrivals import arrivals
 from flyball_streams.engine.node.demand import shared_out
+from flyball_streams.engine.node.detectors.absences import Absences
 from flyball_streams.engine.node.detectors.gangs import Gangs
 from flyball_streams.engine.node.detectors.hangs import Hangs
 from flyball_streams.engine.node.detectors.health import SUSPECT, Finding, Health
@@ -101,6 +102,13 @@ class NodeCell:
         self.answers = Answers()
         self.coming: list[NodeEvent] = []
         self.gangs = Gangs(directory)
+        self.absences = Absences()
+
+    def hear(self, nodes: Iterable[str]) -> None:
+        """Take note that nodes speak, though too late for a tick."""
+        for node in nodes:
+            if node in self.inventories:
+                self.absences.hear(node, self.seen[node])
 
     def note(self, event: NodeEvent) -> None:
         """Take an event of one of the cell's nodes in; it counts from the tick on in which it happened."""
@@ -112,6 +120,8 @@ class NodeCell:
         doors = self._fill(entries)
         symptoms, proposals = Symptoms(), list[Proposal]()
         self._heed(tick, symptoms)
+        for absence in self.absences.step(tick, self.inventories.keys()):
+            symptoms.note(absence)
         for record in self._found(tick, proposals):
             if isinstance(record, Anomaly):
                 symptoms.note_anomaly(record)
@@ -158,6 +168,7 @@ class NodeCell:
             "superseded": self.superseded,
             "coming": [pack_struct(event) for event in self.coming],
             "meter": self.meter.state(),
+            "absences": self.absences.state(),
         }
 
     def load(self, state: dict[str, Any]) -> None:
@@ -178,6 +189,8 @@ class NodeCell:
         self.coming = [unpack_struct(raw, NodeEvent) for raw in state["coming"]]
         self.tenancy = Tenancy(self.inventories, self.gpus.slots, self.gpus.capacity)
         self.meter.load(state["meter"], self.tenancy)
+        if "absences" in state:  # snapshots of before have none: nobody is missed yet
+            self.absences.load(state["absences"])
 
     def _adopt(self, entries: list[Entry], index: int) -> None:
         """Follow the inventories that this tick's frames name, and let go of nodes that are long silent."""
@@ -185,6 +198,7 @@ class NodeCell:
         self.gpus.reserve(dict.fromkeys(d.id for new, _ in entries if new.node not in self.rows for d in new.devices))
         for new, _ in entries:
             self.seen[new.node] = index
+            self.absences.hear(new.node, index)
             old = self.inventories.get(new.node)
             if old is new or (old is not None and not _replaces(new, old)):
                 continue
@@ -239,8 +253,15 @@ class NodeCell:
         known = self.inventories
         due = [e for e in self.coming if e.time_ns < tick.end_ns and e.node in known]
         self.coming = [e for e in self.coming if e.time_ns >= tick.end_ns or e.node not in known][-COMING:]
+        instances = {node: _instances(known[node].devices) for node in {event.node for event in due}}
         for event in sorted(due, key=lambda e: (e.time_ns, e.id)):
-            symptoms.note_event(event, self._holder(event.device))
+            self.absences.note(event, tick.period_ns)
+            holder = self._holder(event.device)
+            symptoms.note_event(event, holder)
+            if event.device and event.device not in instances[event.node]:
+                self.health.note(event.device, event, holder)
+                self.links.note(event.device, event)
+                continue
             for device in struck(event, known[event.node].devices):
                 self.health.note(device, event, self._holder(device))
                 self.links.note(device, event)
@@ -377,8 +398,6 @@ class NodeCell:
         for finding in self.health.findings(
             table.values, table.mask, self.gangs.whole(self.tenancy), table.slots, table.names, quiet
         ):
-            if finding.slot in quiet:
-                continue
             subject = table.names[finding.slot]
             self.reminded[subject] = tick.index
             anomaly = self._anomaly(table, finding.slot, tick, finding.detector, finding.score, finding.evidence)
@@ -404,6 +423,11 @@ class NodeCell:
 def _replaces(new: Inventory, old: Inventory) -> bool:
     """Whether an inventory is the newer one of its node; frames of a boot that is over do not come here any more."""
     return new.boot_id != old.boot_id or (new.epoch, new.time_ns) > (old.epoch, old.time_ns)
+
+
+def _instances(devices: tuple[Device, ...]) -> frozenset[str]:
+    """GPUs that are divided."""
+    return frozenset(d.parent for d in devices if d.parent is not None)
 
 
 def struck(event: NodeEvent, devices: tuple[Device, ...]) -> list[str]:

@@ -52,10 +52,11 @@ class Route(NamedTuple):
 
 
 class CellTicks(msgspec.Struct):
-    """The ticks of one cell: which are open, and the frames in them."""
+    """The ticks of one cell: which are open, the frames in them, and nodes of which frames came too late just now."""
 
     gate: Gate
     open: dict[int, list[Entry]] = {}
+    late: set[str] = set()
 
 
 class Intake:
@@ -195,6 +196,8 @@ class Intake:
                 cell.open[index] = [entry]
             else:
                 entries.append(entry)
+        elif arrival == "late":
+            cell.late.add(frame.node)
         elif arrival == "early":
             ahead_s = (index - cell.gate.closed) * cell.gate.period_ns / 1e9
             error = RecordError(

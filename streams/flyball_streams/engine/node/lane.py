@@ -49,6 +49,7 @@ class NodeLane:
         self.base: TableOffsets = directory.offsets
         self.age_ns = round(config.table_age_s * NS_PER_S)
         self.offsets = self.base
+        self._ids: dict[str, tuple[Inventory, frozenset[str]]] = {}
 
     def step(self, batch: Sequence[Incoming]) -> list[Message]:
         """Take a micro-batch of frames and events in; see :class:`~flyball_streams.engine.lane.Lane`."""
@@ -58,6 +59,9 @@ class NodeLane:
                 self._event(message, out)
         out += self.intake.take([m for m in batch if m.topic == TELEMETRY.name])
         for name, ticks in sorted(self.intake.cells.items()):
+            if ticks.late:
+                self._cell(name).hear(sorted(ticks.late))
+                ticks.late.clear()
             for tick in ticks.gate.close():
                 self.stats.ticks += 1
                 cell = self._cell(name)
@@ -113,12 +117,16 @@ class NodeLane:
             out.append(refuse(message, STAGE, error))
             return
         inventory = self.directory.inventories.get(record.node) if isinstance(record, NodeEvent) else None
-        if isinstance(record, NodeEvent) and inventory is not None and _concerns(record, inventory):
+        if isinstance(record, NodeEvent) and inventory is not None and self._concerns(record, inventory):
             self.stats.used += 1
             self._cell(inventory.cell).note(record)
         else:
             self.stats.ignored += 1
 
-
-def _concerns(event: NodeEvent, inventory: Inventory) -> bool:
-    return not event.device or any(d.id == event.device for d in inventory.devices)
+    def _concerns(self, event: NodeEvent, inventory: Inventory) -> bool:
+        if not event.device:
+            return True
+        known = self._ids.get(event.node)
+        if known is None or known[0] is not inventory:
+            known = self._ids[event.node] = inventory, frozenset(d.id for d in inventory.devices)
+        return event.device in known[1]

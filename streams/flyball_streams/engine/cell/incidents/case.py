@@ -20,7 +20,8 @@ class Case(msgspec.Struct):
 
     ``symptoms`` are those of each place and detector, by both, the oldest first. ``devices`` maps those that show
     symptoms to their nodes. ``published`` is how often it was said, ``said_ns`` when last. ``dirty``: it has changed
-    since. ``intervention`` is the decision of ours that explains it.
+    since. ``gangs`` hold GPUs of a node that fails as a whole. ``domain`` is a rack or leaf switch. ``intervention`` is
+    the decision of ours that explains it.
     """
 
     id: str
@@ -45,6 +46,8 @@ class Case(msgspec.Struct):
     intervention: str = ""
     status: IncidentStatus = "open"
     merged_into: str = ""
+    domain: str = ""
+    gangs: dict[str, None] = {}
     acknowledged_by: str = ""
     silence: str = ""
     label: bool | None = None
@@ -89,17 +92,19 @@ class Case(msgspec.Struct):
     def absorb(self, other: "Case") -> None:
         """Take all of another one, which ends."""
         for place, symptom in other.symptoms.items():
-            if len(self.symptoms) < MOST_SYMPTOMS:
-                self.symptoms.setdefault(place, symptom)
+            if len(self.symptoms) >= MOST_SYMPTOMS:
+                break
+            self.symptoms.setdefault(place, symptom)
         self.count += other.count
         self.onset_ns = min(self.onset_ns, other.onset_ns)
         self.seen_ns = max(self.seen_ns, other.seen_ns)
         if SEVERITY[other.severity] > SEVERITY[self.severity]:
             self.severity = other.severity
-        self.devices = _bounded({**self.devices, **other.devices})
-        self.nodes = _bounded({**self.nodes, **other.nodes})
-        self.workloads = _bounded({**self.workloads, **other.workloads})
-        self.actions = {**self.actions, **other.actions}
+        _extend(self.devices, other.devices)
+        _extend(self.nodes, other.nodes)
+        _extend(self.workloads, other.workloads)
+        _extend(self.gangs, other.gangs)
+        self.actions.update(other.actions)
         self.acknowledged_by = self.acknowledged_by or other.acknowledged_by
         if _leads(other.lead, self.lead):
             self.lead = other.lead
@@ -115,7 +120,7 @@ class Case(msgspec.Struct):
             self.workloads[symptom.workload] = None
 
 
-WIDTH: dict[Level, int] = {"workload": 0, "gpu": 1, "link": 2, "node": 3, "cell": 4}
+WIDTH: dict[Level, int] = {"workload": 0, "gpu": 1, "link": 2, "node": 3, "rack": 4, "leaf": 5, "cell": 6}
 
 
 def level_of(symptom: Symptom) -> Level:
@@ -125,19 +130,27 @@ def level_of(symptom: Symptom) -> Level:
     return "gpu" if symptom.device else "node" if symptom.node else "workload"
 
 
+_NAMED: dict[Cause, int] = {"unknown": 0, "application": 1}
+
+
 def _leads(new: Symptom, old: Symptom) -> bool:
     """Whether a symptom says more of the cause: it is more telling, names one, or shows it in a wider place.
 
     Of effects, what a gang shows as a whole goes before what one of its GPUs does.
     """
-
-    def says(symptom: Symptom) -> tuple[int, int, int, int, int]:
-        named = {"unknown": 0, "application": 1}.get(symptom.cause, 2)
-        wide = WIDTH[level_of(symptom)] if symptom.strength != "effect" else symptom.gang
-        return RANK[symptom.strength], named, wide, SEVERITY[symptom.severity], -symptom.since_ns
-
-    return says(new) > says(old)
+    if new.strength != old.strength:
+        return RANK[new.strength] > RANK[old.strength]
+    return _says(new) > _says(old)
 
 
-def _bounded(names: dict[str, Any]) -> dict[str, Any]:
-    return names if len(names) <= MOST_NAMES else dict(list(names.items())[:MOST_NAMES])
+def _says(symptom: Symptom) -> tuple[int, int, int, int]:
+    wide = WIDTH[level_of(symptom)] if symptom.strength != "effect" else symptom.gang
+    return _NAMED.get(symptom.cause, 2), wide, SEVERITY[symptom.severity], -symptom.since_ns
+
+
+def _extend(names: dict[str, Any], more: dict[str, Any]) -> None:
+    """Add names in place, as many as may be: the first of many that are merged grows large."""
+    for name, value in more.items():
+        if len(names) >= MOST_NAMES:
+            return
+        names.setdefault(name, value)

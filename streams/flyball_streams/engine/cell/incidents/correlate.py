@@ -2,16 +2,22 @@
 
 A symptom joins what is known of its device, of its node, of its cause in the whole cell, or of its workload. Effects on
 a gang join whatever is wrong with one of its members; what says more than an effect takes over the effects that came
-before it. Three GPUs of a node with one cause are the node's incident, and several nodes with one cause the cell's.
+before it. Three GPUs of a node with one cause are the node's incident, several nodes of a rack or leaf switch with one
+cause that of the rack or switch, and several elsewhere the cell's.
 """
 
 from collections import defaultdict
 from collections.abc import Hashable, Iterable, Iterator
+from dataclasses import dataclass
+from itertools import islice
 
 from flyball_contracts.ids import NS_PER_S, record_id
 from flyball_contracts.records import Cause, IncidentAction, Symptom
+from flyball_contracts.records.incidents import Level
 from flyball_streams.engine.cell.incidents.case import RANK, Case, level_of
+from flyball_streams.engine.cell.incidents.domains import SHARED_BY, WIDE, Domain, Domains
 from flyball_streams.engine.known import Known
+from flyball_streams.engine.symptoms import NO_TELEMETRY
 
 EARLY_NS = 60 * NS_PER_S
 """An effect may be seen this much before its cause."""
@@ -19,13 +25,28 @@ LINK_NS = 300 * NS_PER_S
 """What began longer before a cause does not follow from it."""
 TOGETHER_NS = 120 * NS_PER_S
 GPUS_OF_NODE = 3
+SPREADS = frozenset({"gpu", "link", "node", "rack", "leaf"})
 NODES_OF_CELL = 3
+DOMAINS_OF_CELL = 2
 SHARED = frozenset({"power", "thermal", "network", "storage", "driver", "reclaimed", "telemetry", "host"})
 """Causes that nodes have in common; of others it takes more nodes to believe in one cause."""
 MANY_NODES = 5
 MANY_SHARE = 0.05
+FIXED = frozenset({"node", "cell", "link", "rack", "leaf"})
+"""Levels that what leads an incident does not change."""
 VAGUE = frozenset({"unknown", "application", "intervention"})
 Place = tuple[str, str]
+
+
+@dataclass(slots=True)
+class _Known:
+    """Where a case is found: its places, and how many of its workloads and decisions are among them."""
+
+    shape: tuple[Hashable, ...]
+    places: list[Place]
+    workloads: int = 0
+    gangs: int = 0
+    actions: int = 0
 
 
 class Correlation:
@@ -36,8 +57,9 @@ class Correlation:
         self.directory = directory
         self.cases = cases
         self._at: dict[Place, dict[str, Case]] = defaultdict(dict)
-        self._places: dict[str, tuple[Place, ...]] = {}
-        self._shapes: dict[str, tuple[Hashable, ...]] = {}
+        self._known: dict[str, _Known] = {}
+        self._wide: dict[str, Case] = {}
+        self.domains = Domains(cell, directory)
         self._touched: dict[str, Case] = {}
         for case in cases.values():
             self._index(case)
@@ -51,8 +73,10 @@ class Correlation:
             case = homes[0] if len(homes) == 1 else max(homes, key=lambda home: home.rank)
             lead = case.lead
             case.add(symptom, now_ns)
-            if len(homes) == 1 and case.level == "cell" and case.lead is lead:
-                self._index(case)  # what a whole cell shows is not placed anew by each GPU that shows it
+            if not symptom.device:
+                self._bind(case, symptom)
+            if len(homes) == 1 and case.lead is lead and _is_settled(case):
+                self._grow(case, self._known[case.id])  # what shows the same again is not placed anew
                 self._touched[case.id] = case
                 return case
             for other in homes:
@@ -68,19 +92,24 @@ class Correlation:
         live = [case for case in touched.values() if case.status == "open" and case.cause not in VAGUE]
         for node in sorted({case.node for case in live if case.level in ("gpu", "link")}):
             self._spread_node(node)
-        for cause in sorted({case.cause for case in live if case.status == "open"}):
+        causes: list[Cause] = sorted({_shown(case) for case in live if case.status == "open"})
+        for cause in causes:
+            for level in SHARED_BY.get(cause, ()):
+                self._spread_domains(cause, level, now_ns)
             self._spread_cell(cause, now_ns)
 
     def close(self, case: Case) -> None:
         """Let go of an incident that is over."""
         self.cases.pop(case.id, None)
-        self._shapes.pop(case.id, None)
         self._leave(case)
 
     def of_device(self, device: str, node: str) -> Iterator[Case]:
-        """Incidents that a device has, by itself or with its node."""
+        """Incidents that a device has, by itself, with its node, or with what is wider."""
         for place in (("gpu", device), ("node", node)):
             yield from self._at.get(place, {}).values()
+        for case in self._wide.values():
+            if device in case.devices or (case.level in WIDE and node in case.nodes):
+                yield case
 
     def of_decision(self, decision: str) -> Iterator[Case]:
         """Incidents that a decision is among the actions of."""
@@ -92,12 +121,15 @@ class Correlation:
             self._index(case)
             return
         lead, before = case.lead, (case.level, case.cause, case.node, case.device, case.link, case.workload)
-        if case.level not in ("node", "cell", "link") or _is_wider(lead, case):
+        if case.level not in FIXED or _is_wider(lead, case):
             case.level = level_of(lead)
             if case.is_effect and case.level == "gpu" and len(case.devices) > 1 and case.workloads:
                 case.level = "workload"
-        case.cause = lead.cause if lead.cause not in VAGUE else _named(case) or lead.cause
-        case.node = "" if case.level in ("cell", "workload") else lead.node
+        if lead.detector == NO_TELEMETRY:
+            case.cause = _why_silent(case)
+        else:
+            case.cause = lead.cause if lead.cause not in VAGUE else _named(case) or lead.cause
+        case.node = lead.node if case.level in ("gpu", "link", "node") else ""
         case.device = lead.device if case.level == "gpu" else ""
         case.workload = lead.workload if case.level in ("gpu", "workload") else ""
         case.link = case.link if case.level == "link" else ""
@@ -108,29 +140,33 @@ class Correlation:
     def _homes(self, symptom: Symptom, explained: IncidentAction | None) -> list[Case]:
         level, cause = level_of(symptom), symptom.cause
         found: dict[str, Case] = {}
-        if level != "workload":
-            found.update(self._at.get(("node", symptom.node), {}))
-        if level == "gpu":
-            found.update(self._at.get(("gpu", symptom.device), {}))
+        if level != "workload" and (held := self._at.get(("node", symptom.node))):
+            found.update(held)
+        if level == "gpu" and (held := self._at.get(("gpu", symptom.device))):
+            found.update(held)
         if level == "node" and RANK[symptom.strength] > 0:
             for case in self._at.get(("on", symptom.node), {}).values():
                 if case.onset_ns >= symptom.since_ns - LINK_NS and RANK[case.lead.strength] <= RANK[symptom.strength]:
                     found[case.id] = case
-        if cause not in VAGUE:
-            found.update(self._at.get(("cell", cause), {}))
-        if symptom.workload:
-            if symptom.strength != "effect":
-                held = self._at.get(("effects", symptom.workload), {}).values()
-                found.update((c.id, c) for c in held if c.onset_ns >= symptom.since_ns - LINK_NS)
-            elif not found:
-                held = self._at.get(("workload", symptom.workload), {}).values()
-                near = [c for c in held if symptom.since_ns >= c.onset_ns - EARLY_NS and not c.intervention]
-                causes = [c for c in near if not c.is_effect]
-                if causes:
-                    return [max(causes, key=lambda c: c.rank)]
-                if explained is not None:
-                    return list(self._at.get(("decision", explained.decision), {}).values())[:1]
-                return near[:1]
+        if cause not in VAGUE and (held := self._at.get(("cell", cause))):
+            found.update(held)
+        for domain in self.domains.of(symptom.node, cause) if self._wide else ():
+            if held := self._at.get(domain):
+                silent = symptom.detector == NO_TELEMETRY
+                found.update((c.id, c) for c in held.values() if c.cause == cause or (silent and c.cause in SHARED_BY))
+        if symptom.strength != "effect":
+            for workload in (symptom.workload,) if symptom.workload else self._gangs(symptom):
+                if held := self._at.get(("effects", workload)):
+                    found.update((c.id, c) for c in held.values() if c.onset_ns >= symptom.since_ns - LINK_NS)
+        elif symptom.workload and not found:
+            of_it = self._at.get(("workload", symptom.workload), {}).values()
+            near = [c for c in of_it if symptom.since_ns >= c.onset_ns - EARLY_NS and not c.intervention]
+            causes = [c for c in near if not c.is_effect]
+            if causes:
+                return [max(causes, key=lambda c: c.rank)]
+            if explained is not None:
+                return list(self._at.get(("decision", explained.decision), {}).values())[:1]
+            return near[:1]
         return list(found.values())
 
     def _open(self, symptom: Symptom, now_ns: int, explained: IncidentAction | None) -> Case:
@@ -145,40 +181,57 @@ class Correlation:
             case.level, case.workload, case.node = "workload", explained.workload, ""
             case.actions[explained.decision] = explained
         case.add(symptom, now_ns)
+        self._bind(case, symptom)
         self.cases[case.id] = case
         return case
 
     def _merge(self, case: Case, into: Case) -> None:
         into.absorb(case)
-        self._shapes.pop(case.id, None)
         self._leave(case)
 
     def _index(self, case: Case) -> None:
-        shape = (
-            len(case.workloads), len(case.actions), case.level, case.cause, case.node, case.device, case.link,
-            case.is_effect,
-        )  # fmt: skip
-        if self._shapes.get(case.id) == shape:
-            return
-        self._shapes[case.id] = shape
-        places: list[Place] = [("workload", name) for name in case.workloads]
-        if case.is_effect:
-            places += [("effects", name) for name in case.workloads]
-        places += [("decision", decision) for decision in case.actions]
-        if case.level == "cell":
-            places.append(("cell", case.cause))
-        elif case.level == "node":
-            places.append(("node", case.node))
-        elif case.level in ("gpu", "link"):
-            places += [("gpu", device) for device in (case.link.split("|") if case.link else [case.device])]
-            places.append(("on", case.node))
-        self._leave(case)
+        """Find a case by its places; workloads and decisions, of which there may be many, are only ever added."""
+        shape = case.level, case.cause, case.node, case.device, case.link, case.is_effect
+        known = self._known.get(case.id)
+        if known is None or known.shape != shape:
+            self._leave(case)
+            known = self._known[case.id] = _Known(shape, [])
+            if case.level == "cell" or case.level in WIDE:
+                self._wide[case.id] = case
+            if case.level == "cell":
+                self._put(case, known, [("cell", case.cause)])
+            elif case.level in WIDE:
+                self._put(case, known, [(case.level, case.domain)])
+            elif case.level == "node":
+                self._put(case, known, [("node", case.node)])
+            elif case.level in ("gpu", "link"):
+                devices = case.link.split("|") if case.link else [case.device]
+                self._put(case, known, [*(("gpu", device) for device in devices), ("on", case.node)])
+        self._grow(case, known)
+
+    def _grow(self, case: Case, known: "_Known") -> None:
+        if known.workloads < len(case.workloads):
+            new = list(islice(case.workloads, known.workloads, None))
+            self._put(case, known, [("workload", name) for name in new])
+            if known.shape[-1]:
+                self._put(case, known, [("effects", name) for name in new])
+            known.workloads = len(case.workloads)
+        if known.gangs < len(case.gangs):
+            self._put(case, known, [("workload", name) for name in islice(case.gangs, known.gangs, None)])
+            known.gangs = len(case.gangs)
+        if known.actions < len(case.actions):
+            self._put(case, known, [("decision", name) for name in islice(case.actions, known.actions, None)])
+            known.actions = len(case.actions)
+
+    def _put(self, case: Case, known: "_Known", places: list[Place]) -> None:
         for place in places:
             self._at[place][case.id] = case
-        self._places[case.id] = tuple(places)
+        known.places += places
 
     def _leave(self, case: Case) -> None:
-        for place in self._places.pop(case.id, ()):
+        known = self._known.pop(case.id, None)
+        self._wide.pop(case.id, None)
+        for place in known.places if known is not None else ():
             self._at[place].pop(case.id, None)
             if not self._at[place]:
                 del self._at[place]
@@ -198,29 +251,70 @@ class Correlation:
                 first.link = linked
                 self._index(first)
 
-    def _spread_cell(self, cause: str, now_ns: int) -> None:
-        cases = [
-            c for c in self.cases.values()
-            if c.cause == cause and c.level in ("gpu", "link", "node") and c.status == "open"
-            and (RANK[c.lead.strength] == RANK["fault"] or c.level == "node") and now_ns - c.onset_ns <= LINK_NS
-        ]  # fmt: skip
-        together = _together(cases, EARLY_NS)
-        least = NODES_OF_CELL
+    def _spread_domains(self, cause: Cause, level: Level, now_ns: int) -> None:
+        """Put nodes of one rack or leaf switch together."""
+        groups: dict[Domain, list[Case]] = defaultdict(list)
+        for case in self._shared(cause, now_ns):
+            for domain in self.domains.of(case.node, cause) if case.level not in WIDE else ():
+                if domain[0] == level:
+                    groups[domain].append(case)
+        for domain, cases in sorted(groups.items()):
+            together = _together(cases, EARLY_NS)
+            nodes = {case.node for case in together}
+            if self.domains.is_enough(domain, nodes, silent=all(c.lead.detector == NO_TELEMETRY for c in together)):
+                self._widen(together, level, domain[1])
+
+    def _spread_cell(self, cause: Cause, now_ns: int) -> None:
+        together = _together(self._shared(cause, now_ns), EARLY_NS)
+        wide = sum(case.level in WIDE for case in together)
+        nodes = {case.node for case in together if case.level not in WIDE}
         if cause not in SHARED:
             least = max(MANY_NODES, round(MANY_SHARE * len(self.directory.nodes(self.cell))))
-        if len({case.node for case in together}) >= least:
+            is_enough = len(nodes) >= least
+        else:
+            is_enough = wide >= DOMAINS_OF_CELL or (
+                len(nodes) + wide >= NODES_OF_CELL and not self._is_one(nodes, cause)
+            )
+        if is_enough:
             self._widen(together, "cell")
 
-    def _widen(self, cases: list[Case], level: str) -> Case:
+    def _shared(self, cause: Cause, now_ns: int) -> list[Case]:
+        """Incidents of late with a cause that may be that of something wider, by what they show."""
+        return [
+            c for c in self.cases.values()
+            if _shown(c) == cause and c.level in SPREADS and c.status == "open" and now_ns - c.onset_ns <= LINK_NS
+            and (c.lead.strength == "fault" or c.level not in ("gpu", "link"))
+        ]  # fmt: skip
+
+    def _is_one(self, nodes: set[str], cause: Cause) -> bool:
+        """Whether all of the nodes are those of one rack or leaf switch, of which others are well."""
+        shared = [set(self.domains.of(node, cause)) for node in nodes]
+        return bool(shared) and bool(set[Domain].intersection(*shared))
+
+    def _widen(self, cases: list[Case], level: Level, domain: str = "") -> Case:
         """Make several incidents the first of them, and that one of a wider place."""
         first = min(cases, key=lambda c: (c.opened_ns, c.onset_ns, c.id))
         for case in cases:
             if case is not first:
                 self._merge(case, first)
-        first.level = "cell" if level == "cell" else "node" if level == "node" else "link"
+        first.level, first.domain = level, domain
         first.dirty = True
         self.settle(first)
         return first
+
+    def _gangs(self, symptom: Symptom) -> Iterator[str]:
+        """Gangs that wait while a node that shows a symptom as a whole does nothing."""
+        if symptom.device or symptom.gang or (symptom.cause == "telemetry" and symptom.detector != NO_TELEMETRY):
+            return
+        inventory = self.directory.inventories.get(symptom.node)
+        for name in sorted({a.workload for a in inventory.allocations if a.devices}) if inventory is not None else ():
+            spec = self.directory.spec(name)
+            if spec is not None and (spec.kind == "training" or spec.gang_size > 1):
+                yield name
+
+    def _bind(self, case: Case, symptom: Symptom) -> None:
+        if symptom.strength != "effect" and symptom.node and not symptom.device:
+            case.gangs.update(dict.fromkeys(self._gangs(symptom)))
 
     def _are_linked(self, node: str, one: str, other: str) -> bool:
         inventory = self.directory.inventories.get(node)
@@ -237,6 +331,30 @@ class Correlation:
         inventory = self.directory.inventories.get(symptom.node)
         devices = inventory.devices if inventory is not None else ()
         return next((d.model for d in devices if d.id == symptom.device or not symptom.device), "")
+
+
+def _shown(case: Case) -> Cause:
+    """What it shows by itself; why a node is silent may follow from others."""
+    return "telemetry" if case.lead.detector == NO_TELEMETRY else case.cause
+
+
+def _why_silent(case: Case) -> Cause:
+    """The network where all of a rack or switch is silent, the node where its gang stands still, else its agent."""
+    if case.level in WIDE:
+        return "network"
+    halts = any(s.gang for s in case.symptoms.values())
+    return "host" if halts and case.level == "node" else "telemetry"
+
+
+def _is_settled(case: Case) -> bool:
+    """Whether place and cause follow from what leads it alone, and not from its other symptoms."""
+    return case.level == "cell" or (
+        case.lead.strength != "effect"
+        and case.lead.cause not in VAGUE
+        and case.lead.detector != NO_TELEMETRY
+        and bool(case.model)
+        and not case.intervention
+    )
 
 
 def _is_wider(lead: Symptom, case: Case) -> bool:

@@ -31,7 +31,7 @@ def incident_of(case: Case, cell: str, directory: Known, now_ns: int) -> Inciden
         nodes=tuple(sorted(case.nodes)[:MOST_SHOWN]), workloads=tuple(sorted(case.workloads)[:MOST_SHOWN]),
         peers=tuple(peers[:MOST_SHOWN]), actions=tuple(actions[-MOST_SHOWN:]),
         ended_ns=None if case.status == "open" else case.seen_ns, merged_into=case.merged_into,
-        acknowledged_by=case.acknowledged_by, silence=case.silence, label=case.label,
+        acknowledged_by=case.acknowledged_by, silence=case.silence, label=case.label, domain=case.domain,
     )  # fmt: skip
 
 
@@ -45,14 +45,15 @@ def _summary(case: Case, cell: str, gpus: int, directory: Known) -> str:
         "gpu": f"GPU {_row(case.device, case.node, directory)} of {case.node}",
         "link": f"NVLink of GPUs {' and '.join(_row(d, case.node, directory) for d in case.link.split('|'))} "
         f"of {case.node}",
-        "node": f"node {case.node}", "workload": f"workload {case.workload}", "cell": f"cell {cell}",
+        "node": f"node {case.node}", "workload": f"workload {case.workload}", "rack": f"rack {case.domain}",
+        "leaf": f"leaf switch {case.domain}", "cell": f"cell {cell}",
     }[case.level]  # fmt: skip
     said = case.lead.detector + (f" ({case.lead.text})" if case.lead.text else "")
     if case.intervention:
         action = case.actions[case.intervention]
         return f"{where}: {said} after our own {action.type}, decision {action.decision}"
     reach = f"; {gpus} GPUs are affected" if gpus > 1 else ""
-    others = f", on {len(case.nodes)} nodes" if case.level == "cell" else ""
+    others = f", on {len(case.nodes)} nodes" if case.level in ("rack", "leaf", "cell") else ""
     return f"{where}: {_CAUSES[case.cause]}, by {said}{others}{reach}"
 
 
@@ -66,7 +67,7 @@ def _row(device: str, node: str, directory: Known) -> str:
 def _reach(case: Case, directory: Known) -> tuple[int, list[str]]:
     """GPUs that are affected, with those of whole gangs, and the other nodes on which these are."""
     rows: set[tuple[str, int]] = set()
-    for name in case.workloads:
+    for name in {**case.workloads, **case.gangs}:
         spec = directory.spec(name)
         if spec is not None and (spec.kind == "training" or spec.gang_size > 1):
             rows.update((r.node, row) for r in directory.replicas(name) for row in r.devices)
@@ -74,7 +75,7 @@ def _reach(case: Case, directory: Known) -> tuple[int, list[str]]:
     for device, node in case.devices.items():
         inventory = directory.inventories.get(node)
         rows.update((node, i) for i, d in enumerate(inventory.devices if inventory else ()) if d.id == device)
-    if case.level == "node":
-        inventory = directory.inventories.get(case.node)
-        rows.update((case.node, i) for i in range(len(inventory.devices) if inventory else 0))
+    for node in {"node": [case.node], "rack": case.nodes, "leaf": case.nodes}.get(case.level, ()):
+        inventory = directory.inventories.get(node)
+        rows.update((node, i) for i in range(len(inventory.devices) if inventory else 0))
     return len(rows), peers

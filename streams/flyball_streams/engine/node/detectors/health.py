@@ -122,7 +122,7 @@ class Health:
     ) -> list[Finding]:
         """Unhealthy devices of this tick, by slot; ``group`` puts peers together, -1 for none.
 
-        Of stragglers in the slots ``quiet`` nothing is said.
+        Of those in the slots ``quiet`` nothing is said.
         """
         found: dict[int, Finding] = {}
         if (group >= 0).any():
@@ -136,13 +136,14 @@ class Health:
             if names[slot] not in self.broken:
                 self.broken[names[slot]] = _broken(slot, values[slot])
         for device, event in self.avoided.items():
-            if device in slots:
-                found[slots[device]] = _reported(slots[device], event, SUSPECT)
+            if (slot := slots.get(device, -1)) >= 0 and slot not in quiet:
+                found[slot] = _reported(slot, event, SUSPECT)
         for device, finding in self.broken.items():
-            found[slots[device]] = finding
+            if (slot := slots[device]) not in quiet:
+                found[slot] = finding
         for device, event in self.events.items():
-            if device in slots:
-                found[slots[device]] = _reported(slots[device], event, "failing")
+            if (slot := slots.get(device, -1)) >= 0 and slot not in quiet:
+                found[slot] = _reported(slot, event, "failing")
         return [found[slot] for slot in sorted(found)]
 
     def _stragglers(

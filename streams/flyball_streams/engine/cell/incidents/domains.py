@@ -1,0 +1,72 @@
+"""Racks and leaf switches: which nodes share one, and how many of these must fail together to be no coincidence.
+
+Of n nodes that each fail ``rate`` times a day, k fail within ``w`` days of each other by chance some ``C(n, k) k rate^k
+w^(k-1)`` times a day. With such a fault a node and month, two of a rack of seven nodes within a minute come once in 85
+years, three of a leaf of 32 once in 10,000; ``bench/faults_gpu.py`` counts them at higher rates.
+"""
+
+from collections.abc import Iterator, Mapping
+
+from flyball_contracts.records import Cause, Inventory
+from flyball_contracts.records.incidents import Level
+from flyball_streams.engine.known import Known
+
+SHARED_BY: Mapping[Cause, tuple[Level, ...]] = {
+    "power": ("rack",),
+    "thermal": ("rack",),
+    "network": ("leaf", "rack"),
+    "telemetry": ("leaf", "rack"),
+}
+"""What a rack or a leaf switch can break for all of its nodes, the likelier place first."""
+WIDE: frozenset[Level] = frozenset({"rack", "leaf"})
+MOST_NEEDED = 3
+SMALL = 8
+"""A rack of fewer nodes needs two."""
+Domain = tuple[Level, str]
+
+
+class Domains:
+    """Racks and leaf switches of a cell, as its inventories name them."""
+
+    def __init__(self, cell: str, directory: Known) -> None:
+        self.cell = cell
+        self.directory = directory
+        self._seen: tuple[Known, int] | None = None
+        self._nodes: dict[Domain, set[str]] = {}
+
+    def of(self, node: str, cause: Cause) -> Iterator[Domain]:
+        """Where a node is, of what may have a cause, the likelier place first; of the network the switch, if known."""
+        levels = SHARED_BY.get(cause)
+        inventory = self.directory.inventories.get(node) if levels else None
+        for level in levels or () if inventory is not None else ():
+            name = _name(inventory, level)
+            if name:
+                yield level, name
+                if cause == "network":
+                    return  # two nodes of one rack are no sign of it while their switch has more
+
+    def nodes(self, domain: Domain) -> set[str]:
+        """Names of its nodes, without those that the platform has closed."""
+        seen = self.directory, self.directory.version
+        if seen != self._seen:
+            self._seen, self._nodes = seen, {}
+            for inventory in self.directory.nodes(self.cell):
+                for level in WIDE:
+                    if (name := _name(inventory, level)) and inventory.schedulable:
+                        self._nodes.setdefault((level, name), set()).add(inventory.node)
+        return self._nodes.get(domain, set())
+
+    def is_enough(self, domain: Domain, nodes: set[str], *, silent: bool) -> bool:
+        """Whether so many of its nodes fail together that it is what fails; that are silent, all of them."""
+        if len(nodes) < 2:
+            return False
+        known = self.nodes(domain)
+        if silent:
+            return known <= nodes
+        return len(nodes) >= (MOST_NEEDED if len(known | nodes) >= SMALL else 2)
+
+
+def _name(inventory: Inventory | None, level: Level) -> str:
+    if inventory is None:
+        return ""
+    return inventory.rack if level == "rack" else inventory.leaf
