@@ -99,21 +99,23 @@ def normalised(all_series: list[Series], detected: list[NDArray[np.bool_]], cost
 
 def held_out(
     all_series: list[Series], scores: list[Floats], cost: dict[str, float], grid: Floats
-) -> tuple[float, float]:
-    """Score with the threshold of each half of the series taken from the other half, and the best in sample."""
-    halves = [list(range(0, len(all_series), 2)), list(range(1, len(all_series), 2))]
+) -> tuple[float, float, float]:
+    """Scores with the threshold of each half from the other half, of each category from the others, and the best."""
+    halves = [i % 2 for i in range(len(all_series))]
+    categories = [s.name.split("/")[0] for s in all_series]
     totals = np.array(
         [[score(s, x >= at, cost) for at in grid.tolist()] for s, x in zip(all_series, scores, strict=True)]
     )
     count = sum(len(s.windows) for s in all_series)
     least, most = -cost["fnWeight"] * count, cost["tpWeight"] * count
-    apart = sum(
-        totals[mine][:, int(totals[other].sum(axis=0).argmax())].sum()
-        for mine, other in zip(halves, reversed(halves), strict=True)
-    )
-    best = totals.sum(axis=0).max()
-    first, second = (100.0 * (float(total) - least) / (most - least) for total in (apart, best))
-    return first, second
+
+    def apart(part: list[Any]) -> float:
+        folds = [np.array([p == one for p in part]) for one in sorted(set(part))]
+        return float(sum(totals[f][:, int(totals[~f].sum(axis=0).argmax())].sum() for f in folds))
+
+    found = apart(halves), apart(categories), float(totals.sum(axis=0).max())
+    first, second, third = (100.0 * (total - least) / (most - least) for total in found)
+    return first, second, third
 
 
 def _sigmoid(x: float) -> float:
