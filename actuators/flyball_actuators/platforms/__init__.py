@@ -51,6 +51,7 @@ _KEYS = {
     "conf": ("slurm",),
     "partitions": ("slurm",),
     "scaler": ("autoscaler",),
+    "check": ("kubernetes", "slurm"),
     "region": ("aws",),
     "account": ("gcp", "azure"),
     "pools": (*POOLED, "slurm"),

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from tests.actuators.loop import config_for, ended, of, publish, running, said, wait_for
 from tests.actuators.samples import NOW, check, migrate, spec
-from tests.streams.engine.test_checks import fleet
+from tests.streams.engine.cell.test_checks import fleet
 
 from flyball_contracts.config import PlatformConfig
 from flyball_contracts.config.fleet import FailingGpu
