@@ -44,7 +44,7 @@ def test_a_device_that_computes_wrongly_fails(monkeypatch: pytest.MonkeyPatch) -
     right = Trial.round
 
     def spoiled(trial: Trial, *more: object) -> list[str]:
-        trial._left = trial._left.at[0, 0].add(1.0)  # what a bit that flips in memory does
+        trial.left = trial.left.at[0, 0].add(1.0)  # what a bit that flips in memory does
         return right(trial, *more)  # type: ignore[arg-type]
 
     monkeypatch.setattr(Trial, "round", spoiled)

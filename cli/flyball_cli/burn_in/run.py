@@ -6,7 +6,7 @@ import subprocess
 import time
 from collections.abc import Callable
 from statistics import median
-from typing import Any
+from typing import Any, cast
 
 from msgspec.structs import replace
 
@@ -30,7 +30,7 @@ def burn_in(seconds: float, gpus: int = 0, clock: Callable[[], float] = time.mon
 
         from flyball_cli.burn_in.trial import Trial
 
-        devices: list[Any] = jax.local_devices()
+        devices = cast("list[Any]", jax.local_devices())  # pyright: ignore[reportUnknownMemberType]
     except ImportError:
         return BurnIn(passed=False, problems=(f"jax is not installed: {REMEDY}",))
     except RuntimeError as error:

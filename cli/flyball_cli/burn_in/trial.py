@@ -6,7 +6,7 @@ matrix operations", IEEE Transactions on Computers C-33, 1984): one wrong elemen
 """
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, ParamSpec, TypeVar, cast
 
 import jax
 import jax.numpy as jnp
@@ -28,10 +28,15 @@ MEMORY_SHARE = 0.5
 MOVED = 1 << 26
 """Numbers that are moved at once: 256 MiB."""
 Ints = NDArray[np.int64]
+P = ParamSpec("P")
+R = TypeVar("R")
 
 
 class Trial:
-    """One device; :attr:`found` is the least that was measured of it. The first round compiles, and is not timed."""
+    """One device; :attr:`found` is the least that was measured of it. The first round compiles, and is not timed.
+
+    ``left`` and ``right`` are the matrices that it multiplies.
+    """
 
     def __init__(self, device: Any) -> None:
         self.found = Device(name=str(device.device_kind))
@@ -41,9 +46,9 @@ class Trial:
         left, right = random.integers(-LARGEST + 1, LARGEST, (2, size, size))
         ones = np.ones(size, np.int64)
         self._rows, self._columns = left @ (right @ ones), (ones @ left) @ right
-        self._left, self._right = (jax.device_put(one.astype(np.float32), device) for one in (left, right))
-        stats = device.memory_stats() if self._real else None
-        budget = int((stats or {}).get("bytes_limit", 0) * MEMORY_SHARE)
+        self.left, self.right = (_put(one.astype(np.float32), device) for one in (left, right))
+        stats: dict[str, int] = (device.memory_stats() if self._real else None) or {}
+        budget = int(stats.get("bytes_limit", 0) * MEMORY_SHARE)
         self._piece = min(PIECE, budget // 4) if budget else CPU_PIECE
         self._pieces = max(1, budget // (4 * self._piece))
 
@@ -54,7 +59,7 @@ class Trial:
 
     def _multiply(self, number: int, clock: Callable[[], float]) -> list[str]:
         began = clock()
-        sums = [_product_sums(self._left, self._right) for _ in range(PRODUCTS)]
+        sums = [_product_sums(self.left, self.right) for _ in range(PRODUCTS)]
         known = [(np.asarray(rows), np.asarray(columns)) for rows, columns in sums]
         took_s = clock() - began
         wrong = sum(wrong_sums(rows, columns, self._rows, self._columns) > 0 for rows, columns in known)
@@ -62,7 +67,7 @@ class Trial:
         return [f"{wrong} of {PRODUCTS} matrix products are wrong"] if wrong else []
 
     def _fill(self, number: int, clock: Callable[[], float]) -> list[str]:
-        seeds = [jax.device_put(np.uint32(number * self._pieces + i), self._device) for i in range(self._pieces)]
+        seeds = [_put(np.uint32(number * self._pieces + i), self._device) for i in range(self._pieces)]
         began = clock()
         pieces = [_pattern(seed, self._piece) for seed in seeds]
         wrong = sum(int(_differing(piece, seed)) for piece, seed in zip(pieces, seeds, strict=True))
@@ -76,7 +81,7 @@ class Trial:
         count = min(MOVED, self._piece)
         sent = np.arange(number, number + count, dtype=np.uint32)
         began = clock()
-        there = jax.device_put(sent, self._device).block_until_ready()
+        there = _put(sent, self._device).block_until_ready()
         arrived = clock()
         back = np.array(there)
         returned = clock()
@@ -85,7 +90,7 @@ class Trial:
         problems = [] if np.array_equal(sent, back) else ["data changed on its way between host and device"]
         if peer is not None:
             began = clock()
-            beside = jax.device_put(there, peer).block_until_ready()
+            beside = _put(there, peer).block_until_ready()
             self._note("peer_bytes_per_s", number, 4.0 * count, clock() - began)
             if not np.array_equal(sent, np.array(beside)):
                 problems.append("data changed on its way to the next device")
@@ -103,20 +108,29 @@ def wrong_sums(rows: NDArray[np.int32], columns: NDArray[np.int32], true_rows: I
     return int((rows != true_rows).sum() + (columns != true_columns).sum())
 
 
-@jax.jit
+def _compiled(function: Callable[P, R], static: tuple[str, ...] = ()) -> Callable[P, R]:
+    jitted = jax.jit(function, static_argnames=static)  # pyright: ignore[reportUnknownMemberType]
+    return cast("Callable[P, R]", jitted)
+
+
+def _put(values: Any, device: Any) -> jax.Array:
+    return cast("jax.Array", jax.device_put(values, device))  # pyright: ignore[reportUnknownMemberType]
+
+
+@_compiled
 def _product_sums(left: jax.Array, right: jax.Array) -> tuple[jax.Array, jax.Array]:
     product = jnp.matmul(left, right, preferred_element_type=jnp.float32).astype(jnp.int32)
     return product.sum(axis=1), product.sum(axis=0)
 
 
 def _numbers(seed: jax.Array, count: int) -> jax.Array:
-    numbers: jax.Array = jax.lax.iota(jnp.uint32, count) * jnp.uint32(2_654_435_761) ^ seed * jnp.uint32(0x9E3779B1)
-    return numbers
+    numbers: jax.Array = jax.lax.iota(jnp.uint32, count)
+    return numbers * jnp.uint32(2_654_435_761) ^ seed * jnp.uint32(0x9E3779B1)
 
 
-_pattern = jax.jit(_numbers, static_argnums=1)
+_pattern = _compiled(_numbers, static=("count",))
 
 
-@jax.jit
+@_compiled
 def _differing(piece: jax.Array, seed: jax.Array) -> jax.Array:
     return (piece != _numbers(seed, piece.shape[0])).sum(dtype=jnp.uint32)

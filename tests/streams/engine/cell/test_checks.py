@@ -75,7 +75,8 @@ def test_a_check_that_does_not_pass_is_said_and_the_next_one_waits_longer(status
     bench = Bench()
     drained(bench)
     (check,) = checks(bench, 3 + AFTER)
-    index, waits = 4 + AFTER, []
+    index = 4 + AFTER
+    waits: list[int] = []
     for attempt in range(1, 4):
         assert check.attempt == attempt
         hear(bench, check, status, index, detail="GPU 3 has errors of a link")
@@ -133,9 +134,10 @@ def fleet(**faults: Any) -> FleetConfig:
     pool = NodePool(name="pool", sku="h100", nodes=6, zone="z", gpus_per_node=4)
     gang = Training(name="train", pools=("pool",), replicas=4, gpus_per_replica=2, checkpoint_s=4.0)
     sort = Batch(name="sort", pools=("pool",), replicas=4, nominal_replicas=4, duration_s=1e6)
+    none: dict[str, Any] = {"failing": (), "straggling": ()}
     return FleetConfig(
         cell=CELL, tick_s=5.0, zones=(GridZone(name="z"),), pools=(pool,), trainings=(gang,), services=(), notebooks=(),
-        batches=(sort,), **({"failing": (), "straggling": ()} | faults),
+        batches=(sort,), **(none | faults),
     )  # fmt: skip
 
 
