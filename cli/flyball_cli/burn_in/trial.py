@@ -125,7 +125,8 @@ def _product_sums(left: jax.Array, right: jax.Array) -> tuple[jax.Array, jax.Arr
 
 def _numbers(seed: jax.Array, count: int) -> jax.Array:
     numbers: jax.Array = jax.lax.iota(jnp.uint32, count)
-    return numbers * jnp.uint32(2_654_435_761) ^ seed * jnp.uint32(0x9E3779B1)
+    pattern: jax.Array = numbers * jnp.uint32(2_654_435_761) ^ seed * jnp.uint32(0x9E3779B1)
+    return pattern
 
 
 _pattern = _compiled(_numbers, static=("count",))

@@ -59,7 +59,7 @@ def test_a_node_of_the_simulated_fleet_is_checked(
     assert "takes work: nothing keeps it out" in of(bootstrap, "early", "refused").detail
     assert said(bootstrap, "m")[-1] == "done"
     assert said(bootstrap, "c") == expected
-    last = of(bootstrap, "c", expected[-1])  # type: ignore[arg-type]
+    last = of(bootstrap, "c", expected[-1])
     assert last.observed is not None
     assert last.observed.suspended is dies
     assert ("runs nothing" in last.answer) is dies
