@@ -15,6 +15,7 @@ from flyball_contracts.records import (
     Anomaly,
     Approval,
     Capacity,
+    Check,
     DemandTick,
     Forecast,
     Incident,
@@ -161,6 +162,7 @@ _bind(
 _bind(Scale, DECISIONS, decision_key, lambda r: r.id, lambda r: r.time_ns)
 _bind(Migrate, DECISIONS, decision_key, lambda r: r.id, lambda r: r.time_ns)
 _bind(Preempt, DECISIONS, decision_key, lambda r: r.id, lambda r: r.time_ns)
+_bind(Check, DECISIONS, decision_key, lambda r: r.id, lambda r: r.time_ns)
 _bind(Outcome, OUTCOMES, lambda r: r.target, lambda r: r.id, lambda r: r.time_ns)
 _bind(
     Incident,

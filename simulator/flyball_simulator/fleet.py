@@ -10,6 +10,7 @@ from flyball_contracts.config import FleetConfig
 from flyball_contracts.errors import RecordError
 from flyball_contracts.records import Account, AnyDecision, Inventory, SubjectState, WorkloadSpec
 from flyball_contracts.records.events import node_event
+from flyball_contracts.records.nodes import node_of
 from flyball_contracts.simulated import CellState, NodeState, Submission
 from flyball_simulator.cell.accounts import Meter
 from flyball_simulator.cell.healing import Healing
@@ -85,8 +86,8 @@ class Fleet:
         moment, _, random, running, rows, gpu = step
         messages += [record_message(e, f"/agents/{e.node}") for e in plant.faults.events(moment)]
         host = self._hosts.step(moment.t_s, moment.dt_s, random, running, rows, plant.gpus)
-        blocks = gpu.T, host.T, running.report
-        sent = FrameTime(index, now_ns, self.period_ns)
+        blocks = gpu.T, host.T, running.report, running.answers
+        sent = FrameTime(now_ns, self.period_ns)
         return messages + frame_messages(self.site, blocks, rows.starts, self._inventories, self._boots, sent)
 
     def account(self) -> Account:
@@ -105,7 +106,9 @@ class Fleet:
         )
 
     def workload(self, name: str) -> SubjectState:
-        """A workload as of the last tick; :class:`RecordError` for one that does not run."""
+        """A workload, or a node as decisions call it, as of the last tick; :class:`RecordError` for one not there."""
+        if node := node_of(name):
+            return self.plant.observe_node(self.plant.node(node))
         return self.plant.observe(self.plant.workload(name))
 
     def node(self, name: str) -> NodeState:
@@ -139,7 +142,7 @@ class Fleet:
         found: list[Inventory] = []
         for i in nodes:
             self._epochs[i] += 1
-            self._boots.setdefault(i, (1, self.plant.index))
+            self._boots.setdefault(i, (1, 0))
             open_ = bool(self.placement.open[i])
             node, epoch = self.site.nodes[i], self._epochs[i]
             usable = self.placement.usable[node.first : node.first + len(node.devices)].tolist()
@@ -154,7 +157,7 @@ class Fleet:
         messages: list[Message] = []
         for i in self.plant.machines.arrived:
             boot, _ = self._boots.get(i, (0, 0))
-            self._boots[i] = boot + 1, self.plant.index
+            self._boots[i] = boot + 1, 0
             started = node_event(self.site.nodes[i].name, now_ns, "agent_started", message="machine bought")
             messages.append(record_message(started, f"/agents/{started.node}"))
         for i in self.plant.machines.left:

@@ -1,6 +1,6 @@
 """From arrays over the whole fleet to one message per node and layout."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, MutableMapping
 from typing import NamedTuple
 
 import numpy as np
@@ -8,14 +8,14 @@ import numpy as np
 from flyball_contracts.codec import Message, frame_message
 from flyball_contracts.config import FleetConfig
 from flyball_contracts.frame import Frame
-from flyball_contracts.metrics import GPU, HOST, WORKLOAD
+from flyball_contracts.metrics import GPU, HOST, SERVING, WORKLOAD
 from flyball_contracts.records import Allocation, Inventory
 from flyball_simulator.hardware.hosts import CPUS, MEMORY_BYTES
 from flyball_simulator.hardware.site import Floats, Ints, Node, Site
 
 READ_NS = 6_000_000
 DRIVER_VERSION = "580.95.05"
-SCHEMAS = (GPU.schema, HOST.schema, WORKLOAD.schema)
+SCHEMAS = (GPU.schema, HOST.schema, WORKLOAD.schema, SERVING.schema)
 
 
 def make_inventory(
@@ -46,39 +46,43 @@ def make_inventory(
 class FrameTime(NamedTuple):
     """What the frames of a tick have in common."""
 
-    number: int
     time_ns: int
     period_ns: int
 
 
 def frame_messages(
     site: Site,
-    blocks: tuple[Floats, Floats, Floats],
+    blocks: tuple[Floats, Floats, Floats, Floats],
     replica_starts: Ints,
     inventories: Mapping[int, Inventory],
-    boots: Mapping[int, tuple[int, int]],
+    boots: MutableMapping[int, tuple[int, int]],
     sent: FrameTime,
 ) -> list[Message]:
-    """GPU, host and workload frame of each node that has an inventory.
+    """GPU, host and workload frame of each node that has an inventory, and a serving one where a server answers.
 
-    ``blocks`` are float32 [N, metrics], [M, metrics] and [R, metrics], their rows sorted by node; a node without
-    replicas sends a workload frame without rows. ``boots`` are each agent's epoch and first tick.
+    ``blocks`` are float32 [N, metrics], [M, metrics] and twice [R, metrics], their rows sorted by node; a node without
+    replicas sends a workload frame without rows. ``boots`` are each agent's epoch and its next frame's number, which is
+    counted on.
     """
     raws = [memoryview(np.ascontiguousarray(block, "<f4").tobytes()) for block in blocks]
     widths = [4 * block.shape[1] for block in blocks]
     hosts = range(len(site.nodes) + 1)
-    starts = [site.starts.tolist(), list(hosts), replica_starts.tolist()]
+    starts = [site.starts.tolist(), list(hosts), *2 * [replica_starts.tolist()]]
+    answers = np.flatnonzero(np.isfinite(blocks[-1]).any(axis=1)).tolist()
+    serving = set(np.searchsorted(replica_starts, answers, "right").tolist())
     messages: list[Message] = []
     for i, inventory in sorted(inventories.items()):
-        agent_epoch, first_index = boots[i]
+        agent_epoch, seq = boots[i]
         for k, schema in enumerate(SCHEMAS):
+            if schema == SERVING.schema and i + 1 not in serving:
+                continue
             first, end = starts[k][i], starts[k][i + 1]
             frame = Frame(
                 schema,
                 inventory.node,
                 inventory.boot_id,
                 agent_epoch,
-                len(SCHEMAS) * (sent.number - first_index) + k,
+                seq,
                 sent.time_ns,
                 READ_NS,
                 sent.period_ns,
@@ -87,4 +91,6 @@ def frame_messages(
                 bytes(raws[k][first * widths[k] : end * widths[k]]),
             )
             messages.append(frame_message(frame))
+            seq += 1
+        boots[i] = agent_epoch, seq
     return messages

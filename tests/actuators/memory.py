@@ -39,7 +39,7 @@ from flyball_actuators.platforms import (
 )
 from flyball_actuators.report import ActuatorReport
 from flyball_contracts.config import Config
-from flyball_contracts.records import AnyDecision, Migrate, Outcome, Stop, SubjectState, WorkloadSpec
+from flyball_contracts.records import AnyDecision, Check, Migrate, Outcome, Stop, SubjectState, WorkloadSpec
 
 POLL_S = 0.1
 
@@ -181,7 +181,7 @@ class Account:
 
     def act(self, decision: AnyDecision, actuator: str, wrong: str) -> None:
         state = self.state[decision.workload]
-        count = state.replicas if isinstance(decision, Migrate) else decision.replicas
+        count = state.replicas if isinstance(decision, Migrate | Check) else decision.replicas
         taken = max(0, (state.replicas or 0) - (count or 0))
         self.effects.append(Effect(decision.id, actuator, wrong, decision.cell, taken))
         self.somebody(decision.workload, count or 0)

@@ -11,7 +11,7 @@ from urllib.parse import unquote
 import msgspec
 from tests.actuators.samples import CELL, NOW, S
 
-from flyball_contracts.records import AnyDecision, Migrate, Preempt, Scale, SubjectState
+from flyball_contracts.records import AnyDecision, Check, Migrate, Preempt, Scale, SubjectState
 from flyball_contracts.simulated import CellState, Operation, Rejection, Submission
 
 replace = msgspec.structs.replace
@@ -168,6 +168,7 @@ class PlatformServer:
 def _after(decision: AnyDecision, before: SubjectState) -> SubjectState:
     if isinstance(decision, Migrate):
         return replace(before, nodes={**before.nodes, decision.replica: decision.to_node or "n2"})
+    assert not isinstance(decision, Check)
     nodes = {f"{decision.workload}-{i}": "n1" for i in range(decision.replicas)}
     if isinstance(decision, Preempt):
         return replace(before, replicas=decision.replicas, ready=decision.replicas, nodes=nodes)

@@ -6,6 +6,7 @@ from typing import Any
 from flyball_actuators.guard import NodeInfo, World
 from flyball_contracts.records import (
     Allocation,
+    Check,
     Device,
     Inventory,
     Migrate,
@@ -152,3 +153,19 @@ def world(
     known = {s.workload: s for s in (spec(), *specs)}
     placed = {name: {f"{name}-{i}": "n1" for i in range(count)} for name, count in (running or {}).items()}
     return World(known, nodes, {CELL: placed}, stop, {} if power_w is None else {CELL: {"chat": power_w}})
+
+
+def check(
+    id_: str = "c1",
+    *,
+    node: str = "n1",
+    cell: str = CELL,
+    devices: tuple[str, ...] = (),
+    time_ns: int = NOW,
+    **fields: Any,
+) -> Check:
+    return Check(
+        id=id_, target=f"{cell}/node:{node}", cell=cell, workload=f"node:{node}", time_ns=time_ns,
+        expires_ns=time_ns + 120 * S, reason="it is empty", confidence=1.0, policy="test", node=node, devices=devices,
+        **fields,
+    )  # fmt: skip

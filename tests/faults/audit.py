@@ -10,7 +10,7 @@ from tests.faults.platform import EndState
 
 from flyball_contracts.frame import Frame
 from flyball_contracts.ids import NS_PER_S
-from flyball_contracts.records import AnyDecision, DemandTick, Inventory, Migrate, Outcome, ProposalTick, Tick
+from flyball_contracts.records import AnyDecision, Check, DemandTick, Inventory, Migrate, Outcome, ProposalTick, Tick
 from flyball_contracts.simulated import Operation
 
 SHOWN = 8
@@ -207,6 +207,8 @@ def _marks(demand: Sequence[DemandTick], proposals: Sequence[ProposalTick]) -> d
 
 def _deed(d: AnyDecision) -> tuple[object, ...]:
     """What a decision does, however many replicas it takes: it may be decided on another tick."""
+    if isinstance(d, Check):
+        return Check, d.node
     return (type(d), d.workload, d.replica if isinstance(d, Migrate) else d.replicas > d.replicas_before)
 
 

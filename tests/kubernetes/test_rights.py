@@ -4,11 +4,13 @@ import time
 from typing import Any
 
 import pytest
-from tests.actuators.carry_out import carried_out
+from tests.actuators.carry_out import carried_out, ended
 from tests.actuators.samples import migrate, preempt, scale
 from tests.kubernetes.cluster import RIGHTS, Cluster, pod
+from tests.kubernetes.test_check import begun, clear, end
 
 from flyball_actuators.platforms import Done
+from flyball_contracts.config import CheckConfig
 from flyball_contracts.records import Resources
 
 pytestmark = pytest.mark.integration
@@ -68,10 +70,19 @@ def test_the_rights_that_are_shipped_are_the_calls_that_are_made(cluster: Cluste
         scale("v", before=3, after=3, resources=Resources(cpu=0.5), time_ns=now_ns),
     ):
         assert isinstance(carried_out(platform, decision), Done), decision
-    space = cluster.namespace
+    cordon = {"spec": {"unschedulable": True}, "metadata": {"annotations": {"flyball.dev/cordoned-for": "m"}}}
+    cluster.plane.request("PATCH", f"/api/v1/nodes/{node}", cordon, content_type="application/merge-patch+json")
+    checks = cluster.platform(check=CheckConfig(image="flyball:test"))
+    checking, running = begun(cluster, checks, node, id_="rights", devices=("GPU-1",))
+    end(cluster, running, 0, "")
+    assert isinstance(ended(checks, checking), Done)
+    clear(cluster)
+    spaces = (cluster.namespace, "flyball-check")
     calls = [call["objectRef"] | {"verb": call["verb"]} for call in cluster.plane.calls()]
     mine = [
-        call for call in calls if call.get("namespace", space) == space and call.get("apiGroup", "") not in OF_OTHERS
+        call
+        for call in calls
+        if call.get("namespace", spaces[0]) in spaces and call.get("apiGroup", "") not in OF_OTHERS
     ]
     assert {right_of(call) for call in mine} == granted()
 

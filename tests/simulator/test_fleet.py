@@ -1,5 +1,6 @@
 """The simulated fleet's messages: the same every time, and true to each other."""
 
+from collections import Counter
 from pathlib import Path
 
 import numpy as np
@@ -12,7 +13,7 @@ from flyball_contracts.codec import Message, decode_message
 from flyball_contracts.config import Batch, FleetConfig, StragglingGpu, load_config
 from flyball_contracts.errors import ConfigError
 from flyball_contracts.frame import Frame
-from flyball_contracts.metrics import GPU, HOST, WORKLOAD
+from flyball_contracts.metrics import GPU, HOST, SERVING, WORKLOAD
 from flyball_contracts.records import Inventory, NodeEvent, Record, Signal, Snapshot, WorkloadSpec
 from flyball_simulator import Fleet, scaled
 from flyball_streams.engine.workload.capacity.capacities import by_architecture
@@ -112,7 +113,8 @@ def test_the_deferrable_job_starts_in_a_dirty_hour() -> None:
 def test_frames_match_the_inventories_they_name() -> None:
     fleet = Fleet(CONFIG, START_NS)
     inventories = {n.node: n for n in fleet.nodes}
-    seen: set[tuple[str, int]] = set()
+    seen: dict[str, int] = {}
+    serves: Counter[int] = Counter()
     for index in range(40):
         if index == 20:
             fleet.apply(preempt("synth-data", 4))
@@ -122,13 +124,18 @@ def test_frames_match_the_inventories_they_name() -> None:
                 inventories[record.node] = record
             elif isinstance(record, Frame):
                 inventory = inventories[record.node]
-                rows = {GPU.schema: len(inventory.devices), HOST.schema: 1, WORKLOAD.schema: len(inventory.allocations)}
-                assert record.rows == rows[record.schema]
+                replicas = len(inventory.allocations)
+                rows = {GPU.schema: len(inventory.devices), HOST.schema: 1}
+                assert record.rows == rows.get(record.schema, replicas)
                 assert record.inventory_epoch == inventory.epoch
                 assert record.boot_id == inventory.boot_id
                 assert record.time_ns == START_NS + index * fleet.period_ns
-                seen.add((record.node, record.seq))
-    assert len(seen) == 40 * 3 * len(inventories)
+                assert record.seq == seen.get(record.node, -1) + 1
+                seen[record.node] = record.seq
+                serves[record.schema] += 1
+    nodes = 40 * len(inventories)
+    assert all(serves[one.schema] == nodes for one in (GPU, HOST, WORKLOAD))
+    assert 0 < serves[SERVING.schema] < nodes
     assert max(n.epoch for n in inventories.values()) == 2
     assert sum(a.workload == "synth-data" for n in inventories.values() for a in n.allocations) == 4
 

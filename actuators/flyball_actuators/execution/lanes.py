@@ -12,7 +12,7 @@ from flyball_actuators.ledger import Ledger, Page
 from flyball_actuators.platforms import Handle, Platforms
 from flyball_actuators.report import ActuatorReport
 from flyball_actuators.session import Session
-from flyball_contracts.records import AnyDecision, Migrate, Outcome, SubjectState
+from flyball_contracts.records import AnyDecision, Check, Migrate, Outcome, SubjectState
 from flyball_contracts.records.pools import PREFIX, pool_of
 
 MOST_UNDER_WAY = 64
@@ -112,7 +112,7 @@ class Lanes:
 
     def _came_to_nothing(self, task: Task, final: Outcome) -> None:
         """Remember what expired: decisions that were made until it was known may have counted on it."""
-        if final.code == "expired" and not isinstance(task.decision, Migrate):
+        if final.code == "expired" and not isinstance(task.decision, Migrate | Check):
             self._expired[task.subject] = _Expired(final.time_ns, (task.decision.replicas_before, *task.assumed))
 
     def _stand_in(self, task: Task) -> None:
@@ -130,7 +130,7 @@ class Lanes:
         for older in self._lanes[_queue_of(newer.decision)]:
             if older is newer or older.subject != newer.subject or older.submitted or older.step == "ending":
                 continue
-            if not isinstance(older.decision, Migrate):
+            if not isinstance(older.decision, Migrate | Check):
                 newer.assumed += (older.decision.replicas_before, *older.assumed)
             if older.step == "waiting" and not older.look:
                 self._carrier.reconsider(older)

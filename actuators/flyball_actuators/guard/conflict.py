@@ -1,7 +1,7 @@
 """Compare and set: what a decision assumed is compared with what the platform shows, before anything is submitted."""
 
 from flyball_actuators.guard.state import Context, Verdict, refuse
-from flyball_contracts.records import Migrate, Preempt, Scale, SubjectState
+from flyball_contracts.records import Check, Migrate, Preempt, Scale, SubjectState
 
 
 def conflict(context: Context) -> Verdict | None:
@@ -9,9 +9,12 @@ def conflict(context: Context) -> Verdict | None:
     decision, observed = context.decision, context.observed
     if observed is None:
         return None
-    problem = (
-        _place(decision, observed) if isinstance(decision, Migrate) else _count(decision, observed, context.assumed)
-    )
+    if isinstance(decision, Check):
+        problem = "" if observed.suspended is not False else f"node {decision.node!r} takes work: nothing keeps it out"
+    elif isinstance(decision, Migrate):
+        problem = _place(decision, observed)
+    else:
+        problem = _count(decision, observed, context.assumed)
     if isinstance(decision, Scale) and not problem:
         problem = _resources(decision, observed)
     return refuse("conflict", f"{problem}; decide again on what runs now") if problem else None

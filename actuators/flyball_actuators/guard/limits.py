@@ -7,7 +7,7 @@ from flyball_actuators.guard.state import Context, Grant, Verdict, World, refuse
 from flyball_actuators.parameters import ActuatorParameters, RateParameters
 from flyball_contracts.config import ActuatorConfig
 from flyball_contracts.config.constants import with_constants
-from flyball_contracts.records import AnyDecision, Migrate, Scale, SubjectState
+from flyball_contracts.records import AnyDecision, Check, Migrate, Scale, SubjectState
 
 
 def rate(context: Context) -> Verdict | None:
@@ -67,6 +67,8 @@ def taken_by(decision: AnyDecision, world: World, observed: SubjectState | None 
     "before", so that a decision on stale data cannot take away more than it says. New resources take away all of them,
     or a batch, and a move all that the platform says go with the replica.
     """
+    if isinstance(decision, Check):
+        return 0
     if isinstance(decision, Migrate):
         return 1 if observed is None else max(1, len(observed.nodes))
     shown = (0, 0) if observed is None else (observed.replicas or 0, observed.ready or 0)

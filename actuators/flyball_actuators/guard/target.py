@@ -1,7 +1,7 @@
 """Checks of the target: known, in the decision's cell, and open to us."""
 
-from flyball_actuators.guard.state import Context, Verdict, refuse
-from flyball_contracts.records import Migrate
+from flyball_actuators.guard.state import Context, Verdict, World, refuse
+from flyball_contracts.records import Check, Migrate
 from flyball_contracts.records.pools import covered, pool_of
 
 
@@ -16,6 +16,8 @@ def unknown_target(context: Context) -> Verdict | None:
             "unknown_target",
             f"cell {decision.cell!r} has no pool {pool!r}; name it in pools of the cell's entry in actuator.platforms",
         )
+    if isinstance(decision, Check):
+        return _unknown_node(decision.node, decision.cell, world)
     spec = world.workloads.get(decision.workload)
     if spec is None or spec.removed:
         return refuse(
@@ -30,19 +32,20 @@ def unknown_target(context: Context) -> Verdict | None:
     if not isinstance(decision, Migrate):
         return None
     nodes = [decision.from_node, decision.to_node] if decision.to_node else [decision.from_node]
-    for node in nodes:
-        known = world.nodes.get(node)
-        if known is None:
-            return refuse("unknown_target", f"node {node!r} has no inventory; start its agent first")
-        if known.cell != decision.cell:
-            return refuse(
-                "unknown_target", f"node {node!r} belongs to cell {known.cell!r}, the decision to {decision.cell!r}"
-            )
+    return next((verdict for node in nodes if (verdict := _unknown_node(node, decision.cell, world))), None)
+
+
+def _unknown_node(node: str, cell: str, world: World) -> Verdict | None:
+    known = world.nodes.get(node)
+    if known is None:
+        return refuse("unknown_target", f"node {node!r} has no inventory; start its agent first")
+    if known.cell != cell:
+        return refuse("unknown_target", f"node {node!r} belongs to cell {known.cell!r}, the decision to {cell!r}")
     return None
 
 
 def not_allowed(context: Context) -> Verdict | None:
-    """Refuse a workload that no pattern of ``actuator.allow`` covers; one for workloads never covers a pool."""
+    """Refuse a workload that no pattern of ``actuator.allow`` covers; one for workloads never covers a pool or node."""
     workload = context.decision.workload
     if context.config.allow is None or covered(workload, context.config.allow):
         return None

@@ -5,7 +5,8 @@ import math
 from flyball_actuators.guard.money import pool_size
 from flyball_actuators.guard.power import power_limit
 from flyball_actuators.guard.state import Context, Verdict, World, refuse
-from flyball_contracts.records import Migrate, Preempt, Resources, Scale, WorkloadSpec
+from flyball_contracts.records import Check, Migrate, Preempt, Resources, Scale, WorkloadSpec
+from flyball_contracts.records.nodes import subject_of_node
 
 
 def invalid(context: Context) -> Verdict | None:
@@ -18,6 +19,8 @@ def invalid(context: Context) -> Verdict | None:
             f"target {decision.target!r} is not workload {decision.workload!r} of cell {decision.cell!r}; it must be "
             f"'{decision.cell}/{decision.workload}'"
         )
+    elif isinstance(decision, Check):
+        problem = _check(decision)
     elif context.pool is not None:
         problem = pool_size(decision, context.pool)
     elif isinstance(decision, Scale):
@@ -96,6 +99,16 @@ def _preempt(preempt: Preempt, spec: WorkloadSpec) -> str:
         return f"{len(preempt.victims)} victims are named for {going} replicas to go; name at most that many, each once"
     if preempt.until_ns is not None and preempt.until_ns <= preempt.time_ns:
         return "until_ns is not after time_ns; the pause would be over before it began"
+    return ""
+
+
+def _check(check: Check) -> str:
+    if check.workload != subject_of_node(check.node):
+        return (
+            f"workload is {check.workload!r}; that of a check of node {check.node!r} is {subject_of_node(check.node)!r}"
+        )
+    if check.attempt < 1:
+        return f"attempt is {check.attempt}; checks are counted from 1"
     return ""
 
 

@@ -35,6 +35,7 @@ from flyball_actuators.world.kill_switch import stop_reason
 from flyball_contracts.config import ActuatorConfig, PlatformConfig
 from flyball_contracts.errors import ConfigError
 from flyball_contracts.records import AnyDecision, WorkloadSpec
+from flyball_contracts.records.nodes import node_of
 from flyball_contracts.records.pools import covered, pool_of
 
 Declared = Callable[[str], WorkloadSpec | None]
@@ -50,6 +51,7 @@ _KEYS = {
     "conf": ("slurm",),
     "partitions": ("slurm",),
     "scaler": ("autoscaler",),
+    "check": ("kubernetes", "slurm"),
     "region": ("aws",),
     "account": ("gcp", "azure"),
     "pools": (*POOLED, "slurm"),
@@ -79,7 +81,8 @@ class Platforms:
 
     def of(self, decision: AnyDecision) -> Served | Rejected:
         """Who carries out a decision, or why nobody does."""
-        subject: Subject = "pool" if pool_of(decision.workload) else "workload"
+        workload = decision.workload
+        subject: Subject = "pool" if pool_of(workload) else "node" if node_of(workload) else "workload"
         found = next(
             (
                 served

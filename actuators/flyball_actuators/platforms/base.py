@@ -12,7 +12,7 @@ from flyball_contracts.errors import TransportError
 from flyball_contracts.records import AnyDecision, SubjectState
 from flyball_contracts.records.commands.outcomes import RefusalCode
 
-Subject = Literal["workload", "pool"]
+Subject = Literal["workload", "pool", "node"]
 
 
 class PlatformError(TransportError):
@@ -40,7 +40,7 @@ class Capabilities(NamedTuple):
 
     ``kinds`` are the decisions that it can carry out; none: it can only plan. With ``tracks`` it knows operations by
     the id of their decision: the same id submitted again changes nothing more, and :meth:`Platform.find` tells
-    whether it was ever submitted. ``about`` are the subjects that it is for: workloads, pools of machines, or both.
+    whether it was ever submitted. ``about`` are the subjects that it is for: workloads, pools of machines, nodes.
     ``promises`` say how it does what it can.
     """
 

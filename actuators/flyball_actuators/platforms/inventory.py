@@ -15,7 +15,7 @@ class InventoryPlatform:
     """The platform of cells that nothing else is configured for."""
 
     name = "inventory"
-    capabilities = Capabilities(kinds=frozenset(), tracks=True, about=frozenset({"workload", "pool"}))
+    capabilities = Capabilities(kinds=frozenset(), tracks=True, about=frozenset({"workload", "pool", "node"}))
 
     def __init__(self, seen: Seen) -> None:
         self._seen = seen

@@ -1,6 +1,6 @@
 """What a decision concerns of a platform's state, and what it should lead to."""
 
-from flyball_contracts.records import AnyDecision, Migrate, Preempt, Scale, SubjectState
+from flyball_contracts.records import AnyDecision, Check, Migrate, Preempt, Scale, SubjectState
 
 
 def named_replicas(decision: AnyDecision) -> tuple[str, ...]:
@@ -15,6 +15,8 @@ def expected_of(decision: AnyDecision, observed: SubjectState) -> SubjectState:
     if isinstance(decision, Migrate):
         nodes = {decision.replica: decision.to_node} if decision.to_node else {}
         return SubjectState(replicas=observed.replicas, ready=observed.ready, nodes=nodes)
+    if isinstance(decision, Check):
+        return SubjectState(replicas=0, suspended=False)
     count = decision.replicas
     if isinstance(decision, Scale):
         return SubjectState(

@@ -56,7 +56,7 @@ class WebhookPlatform:
     """
 
     name = "webhook"
-    capabilities = Capabilities(
+    capabilities: Capabilities = Capabilities(
         kinds=frozenset({"Scale", "Migrate", "Preempt"}),
         tracks=True,
         promises=Promises(dry_run="platform", victims=True),

@@ -1,7 +1,7 @@
 """What a decision asks for, in words."""
 
 from flyball_contracts.cloudevents import rfc3339
-from flyball_contracts.records import AnyDecision, Migrate, Resources, Scale
+from flyball_contracts.records import AnyDecision, Check, Migrate, Resources, Scale
 from flyball_contracts.records.pools import pool_of
 
 
@@ -22,6 +22,9 @@ def intent(decision: AnyDecision) -> str:
         place = f"to node {decision.to_node!r}" if decision.to_node else "to a node of the scheduler's choice"
         device = f"device {decision.from_device!r} of " if decision.from_device else ""
         return f"migrated replica {decision.replica!r} of {target} from {device}node {decision.from_node!r} {place}"
+    if isinstance(decision, Check):
+        gpus = f" with GPUs {', '.join(decision.devices)}" if decision.devices else ""
+        return f"checked node {decision.node!r} of cell {decision.cell!r}{gpus}, and opened it where it passes"
     how = "after a checkpoint" if decision.checkpoint else "without a checkpoint"
     until = "until there is room" if decision.until_ns is None else f"until {rfc3339(decision.until_ns)}"
     room = f" to make room for {decision.beneficiary!r}" if decision.beneficiary else ""

@@ -19,7 +19,7 @@ log = logging.getLogger(__name__)
 _PARTICULARS = re.compile(r"'[^']*'|\d+")
 UNDER_WAY_NS = 900 * 1_000_000_000
 """For how long an operation may be under way, in event time."""
-KINDS = ("Scale", "Migrate", "Preempt")
+KINDS = ("Scale", "Migrate", "Preempt", "Check")
 
 
 class Seen(NamedTuple):

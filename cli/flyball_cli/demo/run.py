@@ -22,7 +22,7 @@ from flyball_contracts.topics import DECISIONS, DEMAND, EVENTS, PROPOSALS, TELEM
 SETTLE_S = 30.0
 ALL_KINDS_S = 60.0
 INTERRUPTED = 130
-COLOURS = {"Scale": "cyan", "Migrate": "yellow", "Preempt": "magenta"}
+COLOURS = {"Scale": "cyan", "Migrate": "yellow", "Preempt": "magenta", "Check": "green"}
 
 
 def run_demo(options: Options, config: Config, stop: threading.Event, console: Console) -> int:

@@ -13,7 +13,7 @@ from flyball_actuators.audit import AnyEntry
 from flyball_cli.explain.story import Story
 from flyball_cli.explain.trail import calls
 from flyball_contracts.ids import NS_PER_S
-from flyball_contracts.records import AnyDecision, Effect, Evidence, Migrate, Outcome, Record, Scale
+from flyball_contracts.records import AnyDecision, Check, Effect, Evidence, Migrate, Outcome, Record, Scale
 
 STYLES = {"done": "green", "planned": "cyan", "failed": "red", "refused": "yellow", "superseded": "dim"}
 _EFFECTS = (
@@ -60,6 +60,9 @@ def asked(decision: AnyDecision) -> str:
         device = f", device {decision.from_device}" if decision.from_device else ""
         where = decision.to_node or "a node of the scheduler's choice"
         return f"{decision.replica} from {decision.from_node}{device} to {where}"
+    if isinstance(decision, Check):
+        gpus = f", GPUs {', '.join(decision.devices)}" if decision.devices else ""
+        return f"check {decision.attempt} of node {decision.node}{gpus}"
     text = f"{decision.replicas_before} to {decision.replicas} replicas"
     if isinstance(decision, Scale):
         mix = ", ".join(f"{part.replicas} on {part.offer}" for part in decision.mix)

@@ -7,7 +7,7 @@ from statistics import median
 import msgspec
 
 from flyball_actuators.execution.effect import difference
-from flyball_contracts.records import AnyDecision, Migrate, Outcome, Preempt
+from flyball_contracts.records import AnyDecision, Check, Migrate, Outcome, Preempt
 
 
 class Row(msgspec.Struct, frozen=True, kw_only=True):
@@ -65,7 +65,7 @@ def _row(driver: str, outcomes: list[Outcome], by_id: Mapping[str, AnyDecision])
 
 
 def _all_or_none(decision: AnyDecision | None) -> bool:
-    if decision is None or isinstance(decision, Migrate):
+    if decision is None or isinstance(decision, Migrate | Check):
         return False
     return 0 in (decision.replicas, decision.replicas_before) and decision.replicas != decision.replicas_before
 

@@ -1,6 +1,7 @@
 """Configuration types and the loader."""
 
 from flyball_contracts.config.attribution import AttributionConfig as AttributionConfig, NamingRule as NamingRule
+from flyball_contracts.config.check import CheckConfig as CheckConfig
 from flyball_contracts.config.choice import ChoiceConfig as ChoiceConfig, Offer as Offer
 from flyball_contracts.config.export import ExportConfig as ExportConfig
 from flyball_contracts.config.feeds import (
@@ -20,6 +21,7 @@ from flyball_contracts.config.fleet import (
     Batch as Batch,
     Burst as Burst,
     FailingGpu as FailingGpu,
+    FailingLink as FailingLink,
     FleetConfig as FleetConfig,
     FleetWorkload as FleetWorkload,
     GridZone as GridZone,

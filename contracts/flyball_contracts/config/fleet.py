@@ -156,6 +156,20 @@ class StragglingGpu(Section, frozen=True, kw_only=True):
     clock_ratio: Annotated[float, msgspec.Meta(gt=0, le=1)] = 0.55
 
 
+class FailingLink(Section, frozen=True, kw_only=True):
+    """NVLink ``link`` of the first GPU of replica ``replica`` (counted at the start) is faulty; null: its PCIe link.
+
+    It has errors from ``from_s`` on, and work on the GPU is slower. Half a minute later it fails, with XID 74 or a
+    fatal PCIe error, and ``lasts_s`` after ``from_s`` it is mended.
+    """
+
+    workload: Name
+    replica: Index
+    from_s: NotNegative
+    link: Annotated[int, msgspec.Meta(ge=0, le=17)] | None = None
+    lasts_s: Positive = 600.0
+
+
 class FleetConfig(Section, frozen=True, kw_only=True):
     """The simulated fleet; the default is a laptop-sized one with a day of its own; much happens in its first minute.
 
@@ -267,4 +281,5 @@ class FleetConfig(Section, frozen=True, kw_only=True):
         FailingGpu(workload="rank-train", replica=1, from_s=15_000.0, dies_after_s=120.0, xid=95),
         FailingGpu(workload="llm-pretrain", replica=2, from_s=50_000.0, dies_after_s=120.0, xid=79),
     )
+    links: tuple[FailingLink, ...] = ()
     straggling: tuple[StragglingGpu, ...] = (StragglingGpu(workload="llm-pretrain", replica=5, from_s=15.0),)

@@ -1,7 +1,8 @@
 """Who may decide what."""
 
 from flyball_contracts.config.base import Section
-from flyball_contracts.config.policies import DecisionType, Patterns
+from flyball_contracts.config.policies import Patterns
+from flyball_contracts.records.commands.outcomes import DecisionType
 
 
 class DecisionKey(Section, frozen=True, kw_only=True):

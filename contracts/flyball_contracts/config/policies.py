@@ -6,10 +6,9 @@ from typing import Literal, NamedTuple, cast
 from zoneinfo import ZoneInfo
 
 from flyball_contracts.config.base import Count, NotNegative, Positive, Section
-from flyball_contracts.records.commands.outcomes import Urgency
+from flyball_contracts.records.commands.outcomes import DecisionType, Urgency
 
 Day = Literal["mon", "tue", "wed", "thu", "fri", "sat", "sun"]
-DecisionType = Literal["Scale", "Migrate", "Preempt"]
 Patterns = tuple[str, ...]
 DAYS: tuple[Day, ...] = ("mon", "tue", "wed", "thu", "fri", "sat", "sun")
 _WINDOW = re.compile(r"(?:([a-z,]+) )?([0-9:]+) *- *(?:([a-z]+) )?([0-9:]+)")

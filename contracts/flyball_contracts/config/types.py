@@ -16,6 +16,7 @@ from flyball_contracts.config.base import (
     Ratio as Ratio,
     Section as Section,
 )
+from flyball_contracts.config.check import CheckConfig
 from flyball_contracts.config.choice import ChoiceConfig
 from flyball_contracts.config.export import ExportConfig
 from flyball_contracts.config.feeds import AnyFeed
@@ -229,7 +230,8 @@ class PlatformConfig(Section, frozen=True):
     Glob patterns in ``workloads`` leave all other workloads of the cells to the next entry. ``webhook`` is
     a server of your own behind ``url``, which is shown the bearer token in the variable ``token_env``. ``docker``
     commands the labelled containers of the engine behind the Unix socket ``url`` (empty: the usual one). An answer is
-    waited for ``timeout_s``, and what is under way is looked at every ``poll_s``.
+    waited for ``timeout_s``, and what is under way is looked at every ``poll_s``. ``check`` is what ``kubernetes`` and
+    ``slurm`` run on a node before it takes work again.
 
     ``aws``, ``gcp`` and ``azure`` buy and return the machines of ``pools`` for one cell, with what the cloud's own
     library finds of credentials; all other decisions of that cell go to another entry. ``region`` is that of aws,
@@ -252,6 +254,7 @@ class PlatformConfig(Section, frozen=True):
     conf: str = ""
     partitions: tuple[str, ...] = ()
     scaler: ScalerConfig = ScalerConfig()
+    check: CheckConfig = CheckConfig()
     region: str = ""
     account: str = ""
     pools: tuple[PoolConfig, ...] = ()

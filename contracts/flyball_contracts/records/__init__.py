@@ -15,6 +15,7 @@ from flyball_contracts.records.base import (
 from flyball_contracts.records.commands.controls import Approval as Approval, Stop as Stop
 from flyball_contracts.records.commands.decisions import (
     AnyDecision as AnyDecision,
+    Check as Check,
     Decision as Decision,
     Effect as Effect,
     Migrate as Migrate,

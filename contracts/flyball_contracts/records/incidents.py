@@ -3,7 +3,7 @@
 from typing import Literal
 
 from flyball_contracts.records.base import Evidence, Part, Record, TimeNs
-from flyball_contracts.records.commands.outcomes import OutcomeStatus
+from flyball_contracts.records.commands.outcomes import DecisionType, OutcomeStatus
 from flyball_contracts.records.events import Severity
 
 Cause = Literal[
@@ -47,7 +47,7 @@ class IncidentAction(Part, frozen=True, kw_only=True):
     """A decision that was made because of an incident, or that explains it, and what became of it so far."""
 
     decision: str
-    type: Literal["Scale", "Migrate", "Preempt"]
+    type: DecisionType
     workload: str
     time_ns: TimeNs
     status: OutcomeStatus | Literal["decided"] = "decided"

@@ -8,6 +8,7 @@ import msgspec
 
 from flyball_contracts.records.base import Record, TimeNs
 from flyball_contracts.records.commands.decisions import AnyDecision
+from flyball_contracts.records.nodes import PREFIX as NODE, node_of
 
 PREFIX = "pool:"
 Market = Literal["on_demand", "spot"]
@@ -40,12 +41,13 @@ def pool_of(workload: str) -> str:
 
 
 def covered(workload: str, patterns: Iterable[str]) -> bool:
-    """Whether a glob pattern fits a decision's ``workload``; a pool is fitted only by one that begins with ``pool:``.
+    """Whether a glob pattern fits a decision's ``workload``.
 
-    So nobody who let all workloads be acted on, before there were pools, has let machines be bought.
+    A pool is fitted only by one that begins with ``pool:``, and a node by one with ``node:``: so nobody who let all
+    workloads be acted on has let machines be bought, or nodes be opened.
     """
-    pool = bool(pool_of(workload))
-    return any(fnmatchcase(workload, pattern) for pattern in patterns if not pool or pattern.startswith(PREFIX))
+    prefix = PREFIX if pool_of(workload) else NODE if node_of(workload) else ""
+    return any(fnmatchcase(workload, pattern) for pattern in patterns if pattern.startswith(prefix))
 
 
 def decision_key(decision: AnyDecision) -> str:

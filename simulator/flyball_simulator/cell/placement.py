@@ -185,6 +185,21 @@ class Placement:
             if not self.usable[self.site.starts[node] : self.site.starts[node + 1]].any():
                 self.close(node)
 
+    def uncordon(self, row: int) -> None:
+        """Let a GPU take replicas again, and its node with it."""
+        node = int(self.site.node_of[row])
+        if not self.usable[row]:
+            self.usable[row] = True
+            self.free[node] += self.owner[row] == FREE
+            self.changed.add(node)
+        if not self.open[node]:
+            self.open[node] = True
+            self.changed.add(node)
+
+    def is_held(self, row: int) -> bool:
+        """Whether a replica is on a GPU."""
+        return bool(self.owner[row] != FREE)
+
     def close(self, node: int) -> None:
         """Place nothing on a node from now on; who is on it stays."""
         if self.open[node]:

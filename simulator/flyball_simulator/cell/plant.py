@@ -8,7 +8,7 @@ from msgspec.structs import replace
 from flyball_contracts.config import FleetConfig
 from flyball_contracts.errors import ConfigError, RecordError
 from flyball_contracts.ids import NS_PER_S
-from flyball_contracts.metrics import WORKLOAD
+from flyball_contracts.metrics import SERVING, WORKLOAD
 from flyball_contracts.records import Portion, Resources, SubjectState, WorkloadSpec
 from flyball_simulator.cell.placement import Placement, Replica, Rows
 from flyball_simulator.hardware.faults import Faults, Sick
@@ -54,6 +54,7 @@ class Plant:
         self.resized: list[tuple[Resources, int] | None] = [None] * count
         self.power_limit_w = np.full(count, np.nan)
         self.dead: set[int] = set()
+        self.sick: list[Sick] = []
         self.ended_ns: dict[int, int] = {}
         self.portions: list[tuple[tuple[Portion, int], ...]] = [()] * count
         self.lost_gpu_s = np.zeros(count)
@@ -76,6 +77,25 @@ class Plant:
     def now_ns(self) -> int:
         """Event time of the next tick."""
         return self.start_ns + self.index * self.period_ns
+
+    def node(self, name: str) -> int:
+        """Number of a node that is there; :class:`RecordError` for one that is not."""
+        for i, node in enumerate(self.site.nodes):
+            if node.name == name and self.machines.present[i]:
+                return i
+        raise RecordError(f"there is no node {name!r} in cell {self.config.cell}")
+
+    def is_there(self, node: str) -> bool:
+        """Whether a node is there now: one that was bought is returned when it has been empty for long."""
+        return any(one.name == node and self.machines.present[i] for i, one in enumerate(self.site.nodes))
+
+    def observe_node(self, node: int) -> SubjectState:
+        """What the platform shows of a node: the replicas on it, and whether any of it is closed."""
+        first, end = self.site.starts[node : node + 2].tolist()
+        usable = bool(self.placement.usable[first:end].all()) and bool(self.placement.open[node])
+        name, placed = self.site.nodes[node].name, self.placement.placed
+        here = {replica.name: name for replicas in placed for replica in replicas if replica.node == node}
+        return SubjectState(replicas=len(here), suspended=not usable, nodes=here)
 
     def workload(self, name: str) -> int:
         """Number of a workload; :class:`RecordError` for one that does not run here."""
@@ -209,7 +229,7 @@ class Plant:
         random = np.random.Generator(np.random.Philox(key=[self.config.seed, index]))
         if self.placement.stale:
             self._read_rows()
-        sick = self.faults.sick(moment, random)
+        sick = self.sick = self.faults.sick(moment, random)
         self.dead = {one.row for one in sick if one.dead}
         running = self._running(now_ns, sick)
         self._speed, self._ready_of = running.speed, running.ready_of
@@ -259,6 +279,9 @@ class Plant:
         pace = np.ones(count + 1, np.float32)
         np.minimum.at(pace, rows.of_gpu, clock)
         pace = pace[:count]
+        for one in sick:
+            if one.link_pace < 1.0 and (tenant := int(rows.of_gpu[one.row])) < count:
+                pace[tenant] *= one.link_pace
         serves = (pace > 0) | (rows.workload >= self.services.count)  # a service's probe fails on a dead GPU
         ready = (rows.ready_ns <= now_ns) & ~rows.stopping & serves
         share = (np.clip((now_ns - rows.ready_ns) / self.period_ns, 0.0, 1.0) * ready).astype(np.float32)
@@ -281,6 +304,7 @@ class Plant:
             work=np.zeros(count, np.float32),
             io=np.zeros(count, np.float32),
             report=np.full((count, len(WORKLOAD)), np.nan, np.float32),
+            answers=np.full((count, len(SERVING)), np.nan, np.float32),
         )
         running.report[:, READY] = ready
         return running

@@ -8,13 +8,14 @@ from typing import NamedTuple
 
 from numpy.random import Generator
 
-from flyball_contracts.config import FailingGpu, FleetConfig, StragglingGpu
+from flyball_contracts.config import FailingGpu, FailingLink, FleetConfig, StragglingGpu
 from flyball_contracts.errors import ConfigError
 from flyball_contracts.ids import NS_PER_S
 from flyball_contracts.records import NodeEvent
 from flyball_contracts.records.events import node_event
 from flyball_contracts.xids import xid_of
 from flyball_simulator.cell.placement import Placement
+from flyball_simulator.hardware.links import PACE, LinkFault
 from flyball_simulator.hardware.site import Site
 from flyball_simulator.loads import Moment
 
@@ -28,7 +29,8 @@ DRAIN_AND_RESET = 4
 class Sick(NamedTuple):
     """One sick GPU in one tick: ``pace`` is the share of its clock that is left, 0 when it is dead.
 
-    ``corrected`` and ``uncorrected`` count this tick's ECC errors; ``lost``: the driver reads nothing from it.
+    ``corrected`` and ``uncorrected`` count this tick's ECC errors; ``lost``: the driver reads nothing from it. Work on
+    it goes at ``link_pace`` for the sake of its links, whose errors of this tick are counted by kind.
     """
 
     row: int
@@ -38,6 +40,20 @@ class Sick(NamedTuple):
     uncorrected: int = 0
     dead: bool = False
     lost: bool = False
+    link_pace: float = 1.0
+    nvlink_errors: int = 0
+    pcie_errors: int = 0
+
+    @property
+    def words(self) -> str:
+        """What is wrong with it."""
+        if self.dead:
+            return "runs nothing"
+        if self.corrected or self.uncorrected:
+            return "has errors of its memory"
+        if self.link_pace < 1.0 or self.nvlink_errors or self.pcie_errors:
+            return "has errors of a link"
+        return f"runs at {self.pace:.0%} of its clock"
 
 
 class Faults:
@@ -50,7 +66,7 @@ class Faults:
         self._site, self._start_ns = site, start_ns
         names = [w.name for w in placement.workloads]
 
-        def row(where: str, fault: FailingGpu | StragglingGpu) -> int:
+        def row(where: str, fault: FailingGpu | FailingLink | StragglingGpu) -> int:
             if fault.workload not in names:
                 raise ConfigError(f"{where}.workload: {fault.workload!r} is not one of: {', '.join(names)}")
             placed = placement.placed[names.index(fault.workload)]
@@ -61,6 +77,7 @@ class Faults:
 
         self.failing = [(row(f"failing[{i}]", f), f) for i, f in enumerate(config.failing)]
         self.straggling = [(row(f"straggling[{i}]", f), f) for i, f in enumerate(config.straggling)]
+        self.links = [LinkFault(row(f"links[{i}]", f), f) for i, f in enumerate(config.links)]
 
     def sick(self, moment: Moment, random: Generator) -> list[Sick]:
         """The sick GPUs of a tick."""
@@ -82,6 +99,19 @@ class Faults:
             if 0 < age <= slow.lasts_s:
                 pace = 1.0 - (1.0 - slow.clock_ratio) * -math.expm1(-age / SLOWING_S)
                 found.append(Sick(row, pace, hot=True))
+        for link in self.links:
+            if link.is_on(moment):
+                new = link.errors_in(moment, random)
+                of_nvlink = link.fault.link is not None
+                found.append(
+                    Sick(
+                        link.row,
+                        1.0,
+                        link_pace=PACE,
+                        nvlink_errors=new if of_nvlink else 0,
+                        pcie_errors=0 if of_nvlink else new,
+                    )
+                )
         return found
 
     def events(self, moment: Moment) -> list[NodeEvent]:
@@ -90,7 +120,7 @@ class Faults:
         for row, fault in self.failing:
             node = self._site.nodes[int(self._site.node_of[row])]
             device = node.devices[row - node.first].id
-            if _within(fault.from_s, moment) and not _of_the_program(fault):
+            if moment.within(fault.from_s) and not _of_the_program(fault):
                 found.append(
                     node_event(
                         node.name,
@@ -104,7 +134,7 @@ class Faults:
                     )
                 )
             dies, known = fault.from_s + fault.dies_after_s, xid_of(fault.xid)
-            if _within(dies, moment):
+            if moment.within(dies):
                 found.append(
                     node_event(
                         node.name,
@@ -119,7 +149,7 @@ class Faults:
                 )
         for row, slow in self.straggling:
             node = self._site.nodes[int(self._site.node_of[row])]
-            if _within(slow.from_s, moment):
+            if moment.within(slow.from_s):
                 found.append(
                     node_event(
                         node.name,
@@ -131,6 +161,9 @@ class Faults:
                         message="clocks lowered by heat",
                     )
                 )
+        for link in self.links:
+            node = self._site.nodes[int(self._site.node_of[link.row])]
+            found += link.events(moment, node.name, node.devices[link.row - node.first].id, self._start_ns)
         return found
 
     def _ns(self, t_s: float) -> int:
@@ -140,8 +173,3 @@ class Faults:
 def _of_the_program(fault: FailingGpu) -> bool:
     """Whether the GPU is well, and what runs there has failed."""
     return xid_of(fault.xid).fault == "application"
-
-
-def _within(t_s: float, moment: Moment) -> bool:
-    """Whether an instant lies in the tick; the first tick also has what came before."""
-    return t_s <= moment.t_s and (moment.number == 0 or t_s > moment.t_s - moment.dt_s)

@@ -107,7 +107,15 @@ class Column:
     UNCORRECTED = GPU.column("hw.errors{type=uncorrected}")
     REMAP = GPU.column("nvidia.gpu.memory.row_remap.pending")
     RECOVERY = GPU.column("nvidia.gpu.recovery_action")
+    NVLINK_ERRORS = GPU.column("nvidia.gpu.nvlink.errors")
+    PCIE_REPLAYS = GPU.column("nvidia.gpu.pcie.replays")
     PROCESSES = GPU.column("nvidia.gpu.process.count")
+
+
+ERRORS = (
+    *(Column.CORRECTED, Column.UNCORRECTED, Column.REMAP, Column.RECOVERY),
+    *(Column.NVLINK_ERRORS, Column.PCIE_REPLAYS),
+)
 
 
 class Gpus:
@@ -205,13 +213,15 @@ class Gpus:
         block[Column.NVLINK_IN] = links
         block[Column.NVLINK_OUT] = links
         block[Column.PROCESSES] = tenant < len(running.use)
-        for column in (Column.CORRECTED, Column.UNCORRECTED, Column.REMAP, Column.RECOVERY):
+        for column in ERRORS:
             block[column] = 0.0
         for one in sick:
             block[Column.CORRECTED, one.row] = one.corrected
             block[Column.UNCORRECTED, one.row] = one.uncorrected
             block[Column.REMAP, one.row] = one.dead
             block[Column.RECOVERY, one.row] = DRAIN_AND_RESET if one.dead else 0
+            block[Column.NVLINK_ERRORS, one.row] = one.nvlink_errors
+            block[Column.PCIE_REPLAYS, one.row] = one.pcie_errors
         if not any(one.lost for one in sick):
             return block
         seen = block.copy()

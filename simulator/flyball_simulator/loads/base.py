@@ -28,6 +28,10 @@ class Moment(NamedTuple):
     dt_s: float
     seed: int
 
+    def within(self, t_s: float) -> bool:
+        """Whether an instant lies in the tick; the first tick also has what came before."""
+        return t_s <= self.t_s and (self.number == 0 or t_s > self.t_s - self.dt_s)
+
 
 @dataclass
 class Running:
@@ -38,7 +42,8 @@ class Running:
     [W] the sum of the paces of those that are ready, each for its ``ready_share`` [R], the part of the tick, up to its
     end, for which it was. ``saving`` replicas write a checkpoint. Loads write the rest, [R]:
     ``use`` is the share of time with a kernel running, ``work`` how much of the GPU's ability it takes, ``io`` the
-    share of checkpoint writing, and ``report`` float32[R, metrics] the rows of the workload frames.
+    share of checkpoint writing, ``report`` float32[R, metrics] the rows of the workload frames, and ``answers`` those
+    of the serving frames, NaN where a replica's server says nothing of tokens.
     """
 
     workload: Ints
@@ -57,6 +62,7 @@ class Running:
     work: Floats
     io: Floats
     report: Floats
+    answers: Floats
 
 
 class Load(Protocol):

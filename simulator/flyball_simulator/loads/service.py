@@ -14,6 +14,7 @@ from flyball_simulator.hardware.site import Ints
 from flyball_simulator.loads.arrivals import Arrivals
 from flyball_simulator.loads.base import WAITING, Doubles, Moment, Running
 from flyball_simulator.loads.queue import FluidQueue, share_within
+from flyball_simulator.loads.tokens import Tokens
 
 TIMEOUT_S = 30.0
 OUTPUT_SHARE = 0.35
@@ -41,6 +42,7 @@ class ServiceLoad:
         self.per_request = np.array([c.tokens_per_request for c in configs])
         self._service_s = np.array([c.service_s for c in configs])
         self._delay_s = [c.delay_s for c in configs]
+        self._tokens = Tokens(configs)
         self._queues = [FluidQueue() for _ in configs]
         self.arrived, self.in_time, self.late, self.lost = np.zeros((4, self.count))
         self.rate, self.busy, self.wait_s = np.zeros((3, self.count))
@@ -89,6 +91,10 @@ class ServiceLoad:
         running.work[rows] = np.where(works, busy[of], 0.01)
         reports = works | (ready[of] == 0)
         running.report[np.ix_(rows, COLUMNS)] = np.where(reports[:, None], report.T[of], np.nan)
+        if self._tokens.any_:
+            at_once = requests * self._service_s / np.maximum(ready, 1.0)
+            said = self._tokens.said(busy, behind + steady, behind + 4.6 * steady, at_once, queued > 0)
+            running.answers[rows] = np.where(works[:, None], said[of], np.nan)
 
     def _able(self, running: Running, rows: Ints, count: int) -> Doubles:
         """Work per second that can be served in each slice, float64[slices, count]."""

@@ -3,13 +3,17 @@
 from msgspec.structs import replace
 
 from flyball_contracts.errors import RecordError
-from flyball_contracts.records import AnyDecision, Migrate, Preempt
+from flyball_contracts.records import Check, Migrate, Preempt, Scale, SubjectState
 from flyball_contracts.simulated import Operation, OperationStatus, Submission
 from flyball_simulator.cell.plant import Plant
 from flyball_simulator.operations.base import Progress, Refused, Task
+from flyball_simulator.operations.check import CheckTask
 from flyball_simulator.operations.migrate import MigrateTask
 from flyball_simulator.operations.preempt import PreemptTask
 from flyball_simulator.operations.scale import ScaleTask
+
+Subject = int | str
+"""A workload by its number, or a node by its name."""
 
 
 class Ledger:
@@ -21,7 +25,7 @@ class Ledger:
     def __init__(self, plant: Plant) -> None:
         self._plant = plant
         self._operations: dict[str, Operation] = {}
-        self._tasks: dict[str, tuple[int, Task]] = {}
+        self._tasks: dict[str, tuple[Subject, Task]] = {}
 
     def all(self) -> list[Operation]:
         """All operations, oldest first."""
@@ -47,7 +51,7 @@ class Ledger:
                 known = self._operations[decision.id] = replace(known, submissions=known.submissions + 1)
             return known
         w, task = self._checked(submission)
-        before = plant.observe(w, task.names)
+        before = self._shown(w, task.names)
         operation = Operation(
             id=decision.id,
             workload=decision.workload,
@@ -74,14 +78,14 @@ class Ledger:
 
     def _look(self, name: str) -> None:
         (w, task), operation = self._tasks[name], self._operations[name]
-        ended = self._plant.specs[w].removed
+        ended = self._plant.specs[w].removed if isinstance(w, int) else not self._plant.is_there(w)
         progress = Progress("failed", f"{operation.workload} has ended") if ended else task.advance()
         if progress.status != "running":
             del self._tasks[name]
         if operation.status == "running":
             self._operations[name] = self._observed(operation, w, task.names, progress.status, progress.detail)
 
-    def _supersede(self, w: int, by: str) -> None:
+    def _supersede(self, w: Subject, by: str) -> None:
         for name, (of, task) in list(self._tasks.items()):
             older = self._operations[name]
             if of == w and older.status == "running":
@@ -91,16 +95,29 @@ class Ledger:
                 self._operations[name] = self._observed(older, w, task.names, "superseded", detail)
 
     def _observed(
-        self, operation: Operation, w: int, names: tuple[str, ...], status: OperationStatus, detail: str
+        self, operation: Operation, w: Subject, names: tuple[str, ...], status: OperationStatus, detail: str
     ) -> Operation:
         ended_ns = None if status == "running" else max(self._plant.clock_ns, operation.submitted_ns)
-        observed = self._plant.observe(w, names)
+        observed = self._shown(w, names)
         return replace(operation, status=status, detail=detail, observed=observed, ended_ns=ended_ns)
 
-    def _checked(self, submission: Submission) -> tuple[int, Task]:
+    def _shown(self, w: Subject, names: tuple[str, ...]) -> SubjectState:
+        plant = self._plant
+        if isinstance(w, int):
+            return plant.observe(w, names)
+        return plant.observe_node(plant.node(w)) if plant.is_there(w) else SubjectState()
+
+    def _checked(self, submission: Submission) -> tuple[Subject, Task]:
         decision, plant = submission.decision, self._plant
         if decision.cell != plant.config.cell:
             raise Refused("unknown_target", f"this is cell {plant.config.cell}, not {decision.cell!r}")
+        if isinstance(decision, Check):
+            try:
+                return decision.node, CheckTask(plant, decision)
+            except Refused:
+                raise
+            except RecordError as error:
+                raise Refused("unknown_target", str(error)) from error
         try:
             w = plant.workload(decision.workload)
         except RecordError as error:
@@ -117,7 +134,7 @@ class Ledger:
             raise Refused("invalid", str(error)) from error
 
 
-def _task(plant: Plant, w: int, decision: AnyDecision) -> Task:
+def _task(plant: Plant, w: int, decision: Scale | Migrate | Preempt) -> Task:
     if isinstance(decision, Migrate):
         return MigrateTask(plant, w, decision)
     if isinstance(decision, Preempt):

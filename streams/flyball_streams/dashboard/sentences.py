@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from flyball_contracts.ids import NS_PER_S
 from flyball_contracts.records import (
     AnyDecision,
+    Check,
     Effect,
     Migrate,
     Outcome,
@@ -33,6 +34,8 @@ def change(decision: AnyDecision, look: Look) -> str:
             return f"{decision.replicas_before} {arrow} {decision.replicas} replicas{limit}{where}"
         case Migrate():
             return f"{arrow} {decision.to_node or 'any healthy node'}"
+        case Check():
+            return f"check {decision.attempt} of {decision.node}"
         case Preempt():
             until = f" until {look.clock(decision.until_ns, day=True)}" if decision.until_ns else ""
             return f"{decision.replicas_before} {arrow} {decision.replicas} replicas{until}"

@@ -8,6 +8,7 @@ from flyball_contracts.config import (
     HORIZON_TICKS,
     ChoiceConfig,
     ForecastConfig,
+    HealthConfig,
     RightsizingConfig,
     SizingConfig,
     WorkerConfig,
@@ -76,6 +77,14 @@ class ChoiceParameters(ChoiceConfig, frozen=True):
     retry_s: float = 1_800.0
 
 
+class HealthParameters(HealthConfig, frozen=True):
+    """When a device counts as anomalous, and what follows."""
+
+    # A node that is out and empty is checked once nothing new was seen of it for so long: longer than most bursts of
+    # errors, and before its incident is over.
+    check_after_s: float = 300.0
+
+
 class Parameters(WorkerConfig, frozen=True):
     """The worker's configuration with the constants of all parts of the engine."""
 
@@ -94,6 +103,7 @@ class Parameters(WorkerConfig, frozen=True):
     sizing: SizingParameters = SizingParameters()
     rightsizing: RightsizingParameters = RightsizingParameters()
     choice: ChoiceParameters = ChoiceParameters()
+    health: HealthParameters = HealthParameters()
 
 
 def parameters(config: WorkerConfig) -> Parameters:

@@ -10,7 +10,7 @@ import msgspec
 from flyball_contracts.codec import decode_message
 from flyball_contracts.errors import DecodeError, RecordingError
 from flyball_contracts.ids import NS_PER_S
-from flyball_contracts.records import AnyDecision, Migrate, Preempt, Scale
+from flyball_contracts.records import AnyDecision, Check, Migrate, Preempt, Scale
 from flyball_contracts.topics import DECISIONS
 from flyball_streams.recording.reader import Recording
 
@@ -101,6 +101,8 @@ def action(decision: AnyDecision) -> str:
     """What a decision does, in a few words."""
     if isinstance(decision, Migrate):
         return f"{decision.replica}: {decision.from_node} -> {decision.to_node or 'any node'}"
+    if isinstance(decision, Check):
+        return f"checks {decision.node}"
     text = f"{decision.replicas_before} -> {decision.replicas}"
     if isinstance(decision, Preempt):
         return f"{text} for {decision.beneficiary}" if decision.beneficiary else f"{text}, paused"
@@ -165,6 +167,8 @@ def _judged(old: AnyDecision, new: AnyDecision) -> Pair:
 def _content(decision: AnyDecision) -> tuple[Any, ...]:
     if isinstance(decision, Migrate):
         return decision.replica, decision.from_node, decision.from_device, decision.to_node
+    if isinstance(decision, Check):
+        return decision.node, decision.devices, decision.attempt
     content = decision.replicas_before, decision.replicas
     if isinstance(decision, Preempt):
         return *content, decision.victims, decision.beneficiary, decision.until_ns, decision.checkpoint

@@ -21,6 +21,7 @@ from flyball_contracts.records import (
     Account,
     Anomaly,
     Capacity,
+    Check,
     Decision,
     Demand,
     DemandTick,
@@ -112,6 +113,7 @@ _SHAPES: Mapping[type[Record], _Shape] = {
         _DECISION_TAGS,
         ("id", "reason", "confidence", "policy", "replicas", "replicas_before", "beneficiary"),
     ),
+    Check: _Shape("flyball.decision", _DECISION_TAGS, ("id", "reason", "confidence", "policy", "node", "attempt")),
     Account: _Shape(
         "flyball.account",
         _same("cell", "scenario"),

@@ -7,7 +7,7 @@ from tests.actuators.samples import CELL, NOW, S, migrate, preempt, scale, spec,
 
 from flyball_actuators.guard import Guard, GuardState, Verdict
 from flyball_actuators.parameters import ActuatorParameters, BlastRadiusParameters, RateParameters
-from flyball_contracts.records import AnyDecision, Migrate, Preempt, Resources, Scale
+from flyball_contracts.records import AnyDecision, Check, Migrate, Preempt, Resources, Scale
 
 NAMES = ("a", "b", "chat")
 SPECS = [spec(name) for name in NAMES]
@@ -71,6 +71,8 @@ def room_of(decision: AnyDecision) -> str:
 def takes(call: Call) -> int:
     if isinstance(call.decision, Migrate):
         return 1
+    if isinstance(call.decision, Check):
+        return 0
     known = call.running.get(call.decision.workload, 0)
     return max(call.decision.replicas_before - call.decision.replicas, known - call.decision.replicas, 0)
 

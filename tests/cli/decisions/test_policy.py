@@ -59,8 +59,8 @@ def test_what_would_have_been_stopped_is_shown_by_rule(recording: Path, tmp_path
         "f": ("refused", "unknown_target", ""),
     }
     rows = [line.split() for line in done.stdout.splitlines()]
-    assert ["policy", "core", "1", "1", "0", "0", "1"] in rows
-    assert ["accepted", "3", "2", "1", "0", "1"] in rows
+    assert ["policy", "core", "1", "1", "0", "0", "0", "1"] in rows
+    assert ["accepted", "3", "2", "1", "0", "0", "1"] in rows
     assert "stopped nothing: idle" in done.stdout
 
 

@@ -10,6 +10,7 @@ from flyball_contracts.ids import NS_PER_S, record_id
 from flyball_contracts.records import (
     Anomaly,
     AnyDecision,
+    Check,
     Effect,
     Evidence,
     Incident,
@@ -308,6 +309,7 @@ def _states(decision: AnyDecision) -> tuple[SubjectState, SubjectState]:
             SubjectState(nodes={decision.replica: decision.from_node}),
             SubjectState(nodes={decision.replica: decision.to_node}),
         )
+    assert not isinstance(decision, Check)
     before, after = decision.replicas_before, decision.replicas
     return SubjectState(replicas=before, ready=before), SubjectState(replicas=after, ready=after)
 

@@ -16,6 +16,7 @@ CHART = ROOT / "infra" / "helm" / "flyball"
 NAMESPACE, AGENTS = "flyball", "flyball-agents"
 EVERYTHING = (
     "--set", "kafka.bootstrap=kafka.kafka.svc:9092", "--set", "cell=eu-1", "--set", "actuator.namespaces={ml,apps}",
+    "--set", "actuator.check.image=registry.example.org/gpu/flyball-check:1",
     "--set", "actuator.kueue.namespaces={ml}", "--set", "actuator.kueue.workloads={train-*}",
     "--set", "actuator.karpenter.rights=true", "--set", "actuator.karpenter.namespaces={ml}",
     "--set", "dashboard.enabled=true", "--set", "dashboard.tokenSecret.name=page", "--set", "kafka.secret=kafka-client",

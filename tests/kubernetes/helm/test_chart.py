@@ -94,6 +94,7 @@ def test_the_rights_are_those_of_infra_kubernetes(whole: list[Object]) -> None:
         ("RoleBinding", "flyball-keeper", "ml"): [("flyball-actuator", NAMESPACE)],
         ("ClusterRoleBinding", "flyball-controller", ""): [("flyball-controller", NAMESPACE)],
         ("ClusterRoleBinding", "flyball-controller-machines", ""): [("flyball-controller", NAMESPACE)],
+        ("RoleBinding", "flyball-actuator-checks", "flyball-check"): [("flyball-actuator", NAMESPACE)],
         ("RoleBinding", "flyball-actuator", "ml"): [("flyball-actuator", NAMESPACE)],
         ("RoleBinding", "flyball-actuator", "apps"): [("flyball-actuator", NAMESPACE)],
     }
@@ -127,6 +128,7 @@ def test_the_configuration_loads_and_is_what_the_values_say(helm: Helm, whole: l
         queue, platform = config.actuator.platforms
         assert (queue.driver, queue.namespaces, queue.workloads) == ("kueue", ("ml",), ("train-*",))
         assert (platform.driver, platform.cells, platform.namespaces) == ("kubernetes", ("eu-1",), ("ml", "apps"))
+        assert platform.check.image == "registry.example.org/gpu/flyball-check:1"
         assert config.worker.signing_key == "/etc/flyball-signing/signing.pem"
     over = helm.render(*EVERYTHING, "--set", "config.worker.sizing.policy=shadow_selection,config.agent.period_s=2")
     config = parse_config(find(over, "ConfigMap", "flyball", NAMESPACE)["data"]["flyball.yaml"], Config)

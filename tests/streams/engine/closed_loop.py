@@ -9,7 +9,7 @@ from tests.streams.engine.scene import ONE, START_NS, incoming
 
 from flyball_contracts.codec import Message, decode_record, record_message
 from flyball_contracts.config import FleetConfig, WorkerConfig
-from flyball_contracts.records import AnyDecision, Migrate, Outcome, Preempt, Scale
+from flyball_contracts.records import AnyDecision, Check, Migrate, Outcome, Preempt, Scale
 from flyball_contracts.simulated import Submission
 from flyball_contracts.topics import DECISIONS
 from flyball_simulator import Fleet
@@ -38,11 +38,15 @@ class ClosedLoop:
             sent = self.fleet.tick(self.fleet.plant.index)
             self._look()
             answers, self._answers = self._answers, []
-            for message in self.engine.feed(self._arrived([*answers, *sent])):
+            for message in self.heard(self.engine.feed(self._arrived([*answers, *sent]))):
                 if message.topic == DECISIONS.name:
                     decision = decode_record(message.topic, message.value, message.headers)
-                    assert isinstance(decision, Scale | Migrate | Preempt)
+                    assert isinstance(decision, Scale | Migrate | Preempt | Check)
                     self._act(decision)
+
+    def heard(self, sent: list[Message]) -> list[Message]:
+        """What the engine says in a tick; for others to look at."""
+        return sent
 
     def _act(self, decision: AnyDecision) -> None:
         self.decisions.append(decision)
@@ -64,10 +68,10 @@ class ClosedLoop:
             assert operation is not None
             if operation.status != "running":
                 del self._open[identity]
-                self._answer(decision, operation.status)
+                self._answer(decision, operation.status, operation.detail)
 
-    def _answer(self, decision: AnyDecision, status: Status) -> None:
-        said = outcome(decision, status, time_ns=self.fleet.plant.clock_ns)
+    def _answer(self, decision: AnyDecision, status: Status, words: str = "") -> None:
+        said = outcome(decision, status, time_ns=self.fleet.plant.clock_ns, answer=words)
         self.outcomes.append(said)
         self._answers.append(record_message(said, "/test"))
 

@@ -5,7 +5,6 @@ from typing import Any
 import msgspec
 from tests.streams.engine.scene import CELL, FIRST, PERIOD_NS, START_NS, inventory, spec, tick
 
-from flyball_contracts.config import HealthConfig
 from flyball_contracts.records import (
     Allocation,
     Cause,
@@ -23,8 +22,9 @@ from flyball_contracts.records.incidents import Strength
 from flyball_streams.engine import Directory
 from flyball_streams.engine.cell.incidents.desk import Book, Desk
 from flyball_streams.engine.packing import pack_struct, unpack_struct
+from flyball_streams.engine.parameters import HealthParameters
 
-HEALTH = HealthConfig()
+HEALTH = HealthParameters()
 
 
 def at(index: int) -> int:

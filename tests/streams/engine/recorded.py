@@ -15,7 +15,7 @@ from tests.streams.engine.scene import CONFIG, START_NS, Out, incoming
 from flyball_contracts.codec import Message, decode_record, record_message
 from flyball_contracts.config import Batch, FleetConfig, GridZone, NodePool, Notebooks, Service, Training
 from flyball_contracts.config.fleet import Burst, FailingGpu, StragglingGpu
-from flyball_contracts.records import Migrate, Outcome, Preempt, Scale
+from flyball_contracts.records import AnyDecision, Check, Migrate, Outcome, Preempt, Scale
 from flyball_contracts.topics import DECISIONS, TOPICS
 from flyball_simulator import Fleet
 from flyball_streams.engine import Engine, Incoming, Lane
@@ -77,7 +77,7 @@ def record(config: FleetConfig, ticks: int, *, refuse_every: int = 5) -> Recorde
             if message.topic != DECISIONS.name:
                 continue
             decision = decode_record(message.topic, message.value, message.headers)
-            assert isinstance(decision, Scale | Migrate | Preempt)
+            assert isinstance(decision, Scale | Migrate | Preempt | Check)
             count += 1
             refused = count % refuse_every == 0
             if not refused:
@@ -86,7 +86,7 @@ def record(config: FleetConfig, ticks: int, *, refuse_every: int = 5) -> Recorde
     return Recorded(batches, sent)
 
 
-def outcome(decision: Scale | Migrate | Preempt, refused: bool) -> Outcome:
+def outcome(decision: AnyDecision, refused: bool) -> Outcome:
     return Outcome(
         id=f"outcome-{decision.id}", decision=decision.id, type="Scale", target=decision.target, cell=decision.cell,
         workload=decision.workload, time_ns=decision.time_ns, status="refused" if refused else "done", mode="live",

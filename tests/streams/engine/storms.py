@@ -9,7 +9,7 @@ from itertools import pairwise
 from typing import NamedTuple
 
 from flyball_contracts.ids import NS_PER_S
-from flyball_contracts.records import AnyDecision, Migrate, Outcome, Preempt, Scale
+from flyball_contracts.records import AnyDecision, Check, Migrate, Outcome, Preempt, Scale
 
 MINUTE_NS = 60 * NS_PER_S
 FAILING = 0.9
@@ -56,6 +56,8 @@ def is_urgent(d: AnyDecision) -> bool:
         return d.confidence >= FAILING
     if isinstance(d, Preempt):
         return bool(d.beneficiary)
+    if isinstance(d, Check):
+        return False
     return d.replicas - d.replicas_before > SHORTAGE * d.replicas_before
 
 
@@ -99,6 +101,8 @@ def _said(d: AnyDecision) -> tuple[object, ...]:
     """What a decision tells the platform to do."""
     if isinstance(d, Migrate):
         return Migrate, d.replica, d.from_node, bool(d.to_node)
+    if isinstance(d, Check):
+        return Check, d.node, d.attempt
     resources = d.resources if isinstance(d, Scale) else None
     mix = tuple((part.offer, part.replicas) for part in d.mix) if isinstance(d, Scale) else ()
     return type(d), d.replicas_before, d.replicas, resources, mix

@@ -7,7 +7,7 @@ from tests.streams.engine.scene import spec
 from tests.streams.engine.storms import is_urgent, storms
 
 from flyball_contracts.config import FleetConfig
-from flyball_contracts.records import AnyDecision, Migrate, Preempt, Scale
+from flyball_contracts.records import AnyDecision, Check, Migrate, Preempt, Scale
 from flyball_streams.engine.cell.arbiter import Arbiter
 from flyball_streams.engine.cell.memory import Memory
 from flyball_streams.engine.packing import pack_struct, unpack_struct
@@ -23,7 +23,7 @@ def test_the_demo_has_no_storms(refuse_every: int) -> None:
     loop = ClosedLoop(FleetConfig(tick_s=TICK_S), worker, refuse_every)
     loop.run(TICKS)
     found = storms(loop.decisions, loop.outcomes, worker.sizing.cooldown_s)
-    assert {type(d) for d in loop.decisions} == {Scale, Migrate, Preempt}
+    assert {type(d) for d in loop.decisions} == {Scale, Migrate, Preempt, Check}
     assert sum(target.refused for target in found) >= (3 if refuse_every else 0)
     assert [text for target in found for text in (*target.crowded, *target.repeated)] == []
 

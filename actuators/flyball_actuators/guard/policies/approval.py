@@ -1,7 +1,7 @@
 """A person's agreement."""
 
 from flyball_actuators.guard.state import Context, Verdict, refuse
-from flyball_contracts.records import AnyDecision, Migrate, Scale
+from flyball_contracts.records import AnyDecision, Check, Migrate, Scale
 
 
 def unapproved(context: Context) -> Verdict | None:
@@ -27,6 +27,8 @@ def covers(approved: AnyDecision, decision: AnyDecision) -> bool:
     """
     if type(approved) is not type(decision) or (approved.cell, approved.target) != (decision.cell, decision.target):
         return False
+    if isinstance(approved, Check) or isinstance(decision, Check):
+        return True
     if isinstance(approved, Migrate) or isinstance(decision, Migrate):
         return (
             isinstance(approved, Migrate)

@@ -1,7 +1,7 @@
 """How much a tenant may hold."""
 
 from flyball_actuators.guard.state import Context, Verdict, World, refuse
-from flyball_contracts.records import Migrate
+from flyball_contracts.records import Check, Migrate
 
 
 def over_quota(context: Context) -> Verdict | None:
@@ -11,7 +11,7 @@ def over_quota(context: Context) -> Verdict | None:
     """
     decision, world = context.decision, context.world
     quotas = [(policy.name, policy.quota) for policy in context.policies if policy.quota is not None]
-    if not quotas or isinstance(decision, Migrate) or decision.replicas <= decision.replicas_before:
+    if not quotas or isinstance(decision, Migrate | Check) or decision.replicas <= decision.replicas_before:
         return None
     if context.pool is not None:  # machines are held by nobody yet
         return None

@@ -24,7 +24,7 @@ from flyball_actuators.platforms.kubernetes.targets import Target, Targets, vers
 from flyball_actuators.platforms.states import expected_of
 from flyball_contracts.config import PlatformConfig
 from flyball_contracts.errors import ConfigError
-from flyball_contracts.records import AnyDecision, Migrate, Scale, SubjectState
+from flyball_contracts.records import AnyDecision, Check, Migrate, Scale, SubjectState
 
 GIVE_UP_NS = 900 * 1_000_000_000
 """How long an autoscaler may take to set what it is told: its own stabilization window is five minutes."""
@@ -79,7 +79,7 @@ class AutoscalerPlatform:
         if isinstance(found, Rejected):
             return found
         target, thing = found
-        if isinstance(decision, Migrate):
+        if isinstance(decision, Migrate | Check):
             return Rejected("unsupported", f"an autoscaler cannot move a replica of {target}; use driver kubernetes")
         if version_of(thing) != observed.version:
             return Rejected("conflict", f"{target} was changed since it was looked at; decide again on what it is now")
@@ -119,7 +119,7 @@ class AutoscalerPlatform:
         What an autoscaler is told is in memory alone, so a word that was lost with a process is said anew.
         """
         found = self._targets.find(decision.workload)
-        if isinstance(found, Rejected) or isinstance(decision, Migrate):
+        if isinstance(found, Rejected) or isinstance(decision, Migrate | Check):
             return None
         target, thing = found
         if target.of.show(thing).replicas != decision.replicas:
@@ -181,6 +181,6 @@ def _unsupported(decision: AnyDecision) -> str:
             ("change the resources", decision.resources),
         )
         return next((what for what, value in asked if value), "")
-    if isinstance(decision, Migrate):
+    if isinstance(decision, Migrate | Check):
         return "move a replica"
     return "choose which replicas go" if decision.victims and decision.replicas else ""

@@ -24,7 +24,7 @@ from flyball_actuators.platforms.docker.engine import Engine
 from flyball_actuators.platforms.docker.plan import Plan, Step, decode, forget, write_down, written_down
 from flyball_actuators.platforms.states import expected_of, named_replicas
 from flyball_contracts.config import PlatformConfig
-from flyball_contracts.records import AnyDecision, Migrate, Preempt, Scale, SubjectState
+from flyball_contracts.records import AnyDecision, Check, Migrate, Preempt, Scale, SubjectState
 
 GIVE_UP_S = 900.0
 AT_ONCE = 8
@@ -59,7 +59,7 @@ class DockerPlatform:
 
     def submit(self, decision: AnyDecision, observed: SubjectState, *, dry_run: bool) -> Handle | Rejected:
         """Write the plan down and begin, provided nothing has changed since it was observed."""
-        if isinstance(decision, Migrate):
+        if isinstance(decision, Migrate | Check):
             return Rejected("unsupported", "platform docker is one machine: a replica has nowhere else to go")
         containers = containers_of(self._engine, decision.workload)
         if not containers:

@@ -10,7 +10,7 @@ from flyball_actuators.platforms.kubernetes.kinds import Object
 from flyball_actuators.platforms.kubernetes.targets import Target
 from flyball_contracts.records import AnyDecision
 
-Verb = Literal["count", "migrate", "resize"]
+Verb = Literal["count", "migrate", "resize", "check"]
 MANAGER = "flyball-"
 OVERWRITTEN = "overwritten"
 """In place of an operation where it cannot be told whether there is one."""
@@ -26,6 +26,7 @@ class Operation(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     and uids, ``NAME/UID``, with blanks between.
     ``resize``: each of its ``pods`` is to ask for ``cpu`` cores and ``memory_bytes``, 0: as it is; without ``batch``,
     as older versions say it, each pod there is.
+    ``check``: Job ``name`` checks ``node``, and ``pods`` are the ids of the GPUs that it must have had.
     """
 
     verb: Verb

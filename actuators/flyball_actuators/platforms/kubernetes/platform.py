@@ -4,6 +4,7 @@ import time
 
 from flyball_actuators.platforms.base import Capabilities, Failed, Handle, Progress, Promises, Rejected
 from flyball_actuators.platforms.kubernetes.api import Api
+from flyball_actuators.platforms.kubernetes.check import Checks
 from flyball_actuators.platforms.kubernetes.count import count, count_of, find_begun, stands, watch_count
 from flyball_actuators.platforms.kubernetes.migrate import Migrations
 from flyball_actuators.platforms.kubernetes.operation import OVERWRITTEN, decode
@@ -14,7 +15,7 @@ from flyball_actuators.platforms.kubernetes.targets import Target, Targets, vers
 from flyball_actuators.platforms.states import expected_of, named_replicas
 from flyball_contracts.config import PlatformConfig
 from flyball_contracts.errors import ConfigError
-from flyball_contracts.records import AnyDecision, Migrate, Preempt, Scale, SubjectState
+from flyball_contracts.records import AnyDecision, Check, Migrate, Preempt, Scale, SubjectState
 
 
 class KubernetesPlatform:
@@ -27,8 +28,9 @@ class KubernetesPlatform:
 
     name = "kubernetes"
     capabilities = Capabilities(
-        kinds=frozenset({"Scale", "Migrate", "Preempt"}),
+        kinds=frozenset({"Scale", "Migrate", "Preempt", "Check"}),
         tracks=True,
+        about=frozenset({"workload", "node"}),
         promises=Promises(dry_run="platform", victims=True, checkpoint="confirmed", rollback=True, gang=True),
     )
 
@@ -38,9 +40,12 @@ class KubernetesPlatform:
         self._api = Api(entry.kubeconfig, entry.timeout_s, where)
         self._targets = Targets(self._api, entry.namespaces)
         self._migrations = Migrations(self._api)
+        self._checks = Checks(self._api, entry.check, where)
 
     def observe(self, decision: AnyDecision) -> SubjectState | Rejected:
         """The controller's replicas, and the nodes of the pods that the decision names, which must be its own."""
+        if isinstance(decision, Check):
+            return self._checks.observe(decision)
         found = self._targets.find(decision.workload)
         if isinstance(found, Rejected):
             return found
@@ -77,6 +82,8 @@ class KubernetesPlatform:
 
     def submit(self, decision: AnyDecision, observed: SubjectState, *, dry_run: bool) -> Handle | Rejected:
         """Write, provided the controller's specification is still the one that was observed."""
+        if isinstance(decision, Check):
+            return self._checks.submit(decision, observed, dry_run=dry_run)
         found = self._targets.find(decision.workload)
         if isinstance(found, Rejected):
             return found
@@ -100,6 +107,8 @@ class KubernetesPlatform:
         operation = decode(handle.operation)
         if operation.verb == "migrate":
             return self._migrations.watch(operation, time.time_ns())
+        if operation.verb == "check":
+            return self._checks.watch(operation, time.time_ns())
         if operation.verb == "resize":
             return watch_resize(self._api, operation, time.time_ns())
         return watch_count(self._api, operation, time.time_ns())
@@ -110,6 +119,8 @@ class KubernetesPlatform:
         Where there is none, but the specification is not the one that was observed, somebody else has changed it, and
         may have hidden the mark: then the outcome is unknown.
         """
+        if isinstance(decision, Check):
+            return self._checks.find(decision)
         found = self._targets.find(decision.workload)
         if isinstance(found, Rejected):
             return Handle(operation=OVERWRITTEN, expected=SubjectState(), answer=found.detail)

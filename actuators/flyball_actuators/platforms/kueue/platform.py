@@ -32,7 +32,7 @@ from flyball_actuators.platforms.kueue.plan import beyond, changes, words
 from flyball_actuators.platforms.states import expected_of
 from flyball_contracts.config import PlatformConfig
 from flyball_contracts.errors import ConfigError
-from flyball_contracts.records import AnyDecision, Migrate, Scale, SubjectState
+from flyball_contracts.records import AnyDecision, Check, Migrate, Scale, SubjectState
 
 RBAC = "infra/kubernetes/kueue.yaml"
 _TRIES = 4
@@ -95,7 +95,7 @@ class KueuePlatform:
         problem = beyond(target, thing, entry, decision)
         if problem is not None:
             return problem
-        assert not isinstance(decision, Migrate)
+        assert not isinstance(decision, Migrate | Check)
         place = place_of(self._api, decision) if isinstance(decision, Scale) else {}
         if isinstance(place, Rejected):
             return place
@@ -147,7 +147,7 @@ class KueuePlatform:
         found = self._find(decision.workload)
         if isinstance(found, Rejected):
             return Handle(operation=OVERWRITTEN, expected=SubjectState(), answer=found.detail)
-        if isinstance(decision, Migrate):
+        if isinstance(decision, Migrate | Check):
             return None
         target, thing, entry = found
         expected = expected_of(decision, SubjectState())

@@ -13,10 +13,11 @@ class Operation(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """What was submitted for one decision; ``jobs`` are those that it marks, with commas.
 
     ``count``: ``replicas`` are asked for, and with ``serve`` they are to run. ``migrate``: ``replica`` is to leave
-    ``node``. ``until_ns`` is when a job that has not stopped, or not moved, is given up.
+    ``node``. ``check``: a job checks ``node``. ``until_ns`` is when a job that has not stopped, or not moved, or not
+    ended, is given up.
     """
 
-    verb: Literal["count", "migrate"]
+    verb: Literal["count", "migrate", "check"]
     decision: str
     workload: str
     jobs: str = ""

@@ -5,6 +5,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from flyball_actuators.platforms.base import Capabilities, Failed, Handle, Progress, Promises, Rejected
+from flyball_actuators.platforms.slurm.check import Checks
 from flyball_actuators.platforms.slurm.commands import Commands
 from flyball_actuators.platforms.slurm.count import count, operation_of, shown, watch_count
 from flyball_actuators.platforms.slurm.jobs import Job, Queue, nodes_of, queue
@@ -15,7 +16,7 @@ from flyball_actuators.platforms.slurm.targets import jobs_of, key_of, named, ru
 from flyball_actuators.platforms.states import expected_of, named_replicas
 from flyball_contracts.config import PlatformConfig
 from flyball_contracts.errors import ConfigError
-from flyball_contracts.records import AnyDecision, Migrate, Scale, SubjectState
+from flyball_contracts.records import AnyDecision, Check, Migrate, Preempt, Scale, SubjectState
 
 _OVERWRITTEN = "overwritten"
 
@@ -30,8 +31,9 @@ class SlurmPlatform:
 
     name = "slurm"
     capabilities = Capabilities(
-        kinds=frozenset({"Scale", "Migrate", "Preempt"}),
+        kinds=frozenset({"Scale", "Migrate", "Preempt", "Check"}),
         tracks=True,
+        about=frozenset({"workload", "node"}),
         promises=Promises(victims=True, checkpoint="asked", gang=True),
     )
 
@@ -42,10 +44,13 @@ class SlurmPlatform:
             raise ConfigError(f"{where}.conf: {entry.conf} is no file; name the cluster's slurm.conf")
         self._commands = Commands(entry.conf, entry.timeout_s)
         self._partitions = entry.partitions
+        self._checks = Checks(self._commands, entry.check, entry.partitions)
         self._clock = clock
 
     def observe(self, decision: AnyDecision) -> SubjectState | Rejected:
         """The workload's jobs, and the nodes of the replicas that the decision names, which must be its own."""
+        if isinstance(decision, Check):
+            return self._checks.observe(decision)
         known = queue(self._commands)
         jobs = jobs_of(known, decision.workload, self._partitions)
         if isinstance(jobs, Rejected):
@@ -68,6 +73,8 @@ class SlurmPlatform:
 
     def submit(self, decision: AnyDecision, observed: SubjectState, *, dry_run: bool) -> Handle | Rejected:
         """Mark the jobs and begin, provided nobody has commanded them since they were observed."""
+        if isinstance(decision, Check):
+            return self._checks.submit(decision, observed, self._clock(), dry_run=dry_run)
         jobs = jobs_of(queue(self._commands), decision.workload, self._partitions)
         if isinstance(jobs, Rejected):
             return jobs
@@ -85,6 +92,8 @@ class SlurmPlatform:
         if handle.operation == _OVERWRITTEN:
             return Failed(f"unknown outcome: {handle.answer}")
         operation = decode(handle.operation)
+        if operation.verb == "check":
+            return self._checks.watch(operation, self._clock())
         if operation.verb == "migrate":
             return watch_move(self._commands, operation, self._clock())
         return watch_count(self._commands, operation, self._partitions, self._clock())
@@ -95,6 +104,8 @@ class SlurmPlatform:
         Nothing is done before all jobs are marked: with marks on some of them, it was never begun. With none, on jobs
         that are not those that were observed, somebody may have hidden them: then the outcome is unknown.
         """
+        if isinstance(decision, Check):
+            return self._checks.find(decision, self._clock())
         known = queue(self._commands)
         ours = [
             job
@@ -109,7 +120,7 @@ class SlurmPlatform:
         answer = f"the jobs of {decision.workload!r} were changed since the decision was claimed; look at them"
         return Handle(operation=_OVERWRITTEN, expected=expected_of(decision, observed or SubjectState()), answer=answer)
 
-    def _found(self, decision: AnyDecision, ours: list[Job]) -> Handle | None:
+    def _found(self, decision: Scale | Migrate | Preempt, ours: list[Job]) -> Handle | None:
         expected = expected_of(decision, SubjectState())
         if isinstance(decision, Migrate):
             operation = move_of(decision, ours[0].key, self._clock())

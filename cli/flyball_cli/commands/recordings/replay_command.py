@@ -95,7 +95,7 @@ def _offline(
 def tabulated(result: "Replayed") -> Table:
     """What was decided, what it rests on, and what was left out and why."""
     table = Table("what", "count", box=None, header_style="bold")
-    for kind in ("Scale", "Migrate", "Preempt"):
+    for kind in ("Scale", "Migrate", "Preempt", "Check"):
         table.add_row(kind, str(result.kinds[kind]))
     for label, field in (("frames used", "used"), ("duplicates", "duplicates"), ("late", "late"), ("ticks", "ticks")):
         nodes = [stats for lane, stats in result.stats.items() if lane.startswith("node/")]

@@ -1,17 +1,20 @@
 """``flyball doctor``."""
 
 import logging
+import os
 import platform
 import sys
 from collections import Counter
 from pathlib import Path
 
 import click
+import msgspec
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from flyball_cli.options import common, configured
+from flyball_cli.options import Finite, common, configured
+from flyball_contracts.burn_in import GPUS, RESULT
 from flyball_contracts.config import Config
 
 PARTS = {"agent": "prometheus_client", "otlp": "opentelemetry.proto", "worker": "faust", "dashboard": "nicegui"}
@@ -19,18 +22,27 @@ PARTS = {"agent": "prometheus_client", "otlp": "opentelemetry.proto", "worker": 
 
 @click.command("doctor")
 @click.option("--nvml", is_flag=True, help="Read every GPU a second time through nvidia-ml-py, and compare.")
+@click.option("--burn-in", "burn_in_s", type=Finite(0), metavar="SECONDS", help="Try the GPUs for so long instead.")
+@click.option("--gpus", type=click.IntRange(0), envvar=GPUS, default=0, help="GPUs that there must be for a burn-in.")
 @common
-def command(config_path: Path | None, bootstrap: str | None, log_level: str, *, nvml: bool) -> None:
+def command(
+    burn_in_s: float | None, gpus: int, config_path: Path | None, bootstrap: str | None, log_level: str, *, nvml: bool
+) -> None:
     """Say what this node can and cannot measure, which parts are installed, and whether the broker answers.
 
     Exits 0 even when something is missing: it explains, it does not judge. With --nvml it judges the agent: value
-    beside value of NVIDIA's own binding, and exit status 1 where they differ or the agent lacks one.
+    beside value of NVIDIA's own binding, and exit status 1 where they differ or the agent lacks one. With --burn-in it
+    loads every GPU that jax sees (the CPU, where --gpus asks for none and there is none): matrix products, memory, and
+    transfers, each compared exactly. It prints one line of JSON with rates, and exits 1 where anything is wrong.
 
     \b
     Example:
       flyball doctor --bootstrap kafka-1:9092
       flyball doctor --nvml
+      flyball doctor --burn-in 60 --gpus 8
     """
+    if burn_in_s is not None:
+        sys.exit(_burn_in(burn_in_s, gpus))
     if nvml:
         sys.exit(_compare(configured(config_path, bootstrap, log_level)))
     from flyball_collectors.agent.diagnosis.doctor import Finding, explain
@@ -54,6 +66,21 @@ def command(config_path: Path | None, bootstrap: str | None, log_level: str, *, 
             detail.append(f"\n→ {one.remedy}", "cyan")
         table.add_row("[green]ok[/]" if one.ok else "[yellow]no[/]", Text(one.name), detail)
     Console().print(table)
+
+
+def _burn_in(seconds: float, gpus: int) -> int:
+    """Print what was found, and write it where the platform asks for it; 1 where a device is not well."""
+    from flyball_cli.burn_in.run import burn_in
+
+    found = burn_in(seconds, gpus)
+    line = msgspec.json.encode(found).decode()
+    click.echo(line)
+    if path := os.environ.get(RESULT):
+        try:
+            Path(path).write_text(line + "\n")
+        except OSError as error:
+            raise click.UsageError(f"{RESULT}: {path}: {error}") from error
+    return int(not found.passed)
 
 
 def _compare(config: Config) -> int:

@@ -1,4 +1,4 @@
-"""The three commands. A decision is a proposal with an explanation: the actuator alone acts."""
+"""The four commands. A decision is a proposal with an explanation: the actuator alone acts."""
 
 from typing import Annotated
 
@@ -27,7 +27,7 @@ class Decision(Record, tag_field="type", frozen=True, kw_only=True):
 
     ``id`` is the idempotency key: the same decision, replayed, has the same id. ``target`` is what a driver acts
     on. ``expires_ns`` is the time after which it must not be carried out. A ``Scale`` of a pool of machines has
-    ``pool:NAME`` as its ``workload``, and its replicas are machines.
+    ``pool:NAME`` as its ``workload``, and its replicas are machines; a ``Check`` has ``node:NAME``.
     """
 
     id: str
@@ -87,4 +87,16 @@ class Preempt(Decision, tag="Preempt", frozen=True, kw_only=True):
     victims: tuple[str, ...] = ()
 
 
-AnyDecision = Scale | Migrate | Preempt
+class Check(Decision, tag="Check", frozen=True, kw_only=True):
+    """Run a check on a closed node, and let it take work again where the check passes; where not, it stays closed.
+
+    ``devices`` are the GPUs to check, on which nothing may run: those that are sick, and others of the node that nobody
+    holds; all of the node where there are none. ``attempt`` counts the checks of the node since it is out, from 1.
+    """
+
+    node: str
+    devices: tuple[str, ...] = ()
+    attempt: int = 1
+
+
+AnyDecision = Scale | Migrate | Preempt | Check

@@ -15,6 +15,7 @@ RefusalCode = Literal[
     "rate", "blast_radius", "limit", "quota", "approval", "duplicate", "stale", "invalid", "no_platform", "unsupported",
     "conflict", "platform",
 ]  # fmt: skip
+DecisionType = Literal["Scale", "Migrate", "Preempt", "Check"]
 Mode = Literal["off", "dry_run", "live"]
 Urgency = Literal["rescue", "normal", "deferral"]
 """A ``rescue`` leaves a failing device, a ``deferral`` stops work until a better time, all else is ``normal``."""
@@ -38,7 +39,8 @@ class SubjectState(Part, frozen=True, kw_only=True):
 
     ``replicas`` are asked for and ``ready`` of them serve. ``nodes`` are the nodes of the replicas that the decision
     names, by replica; a replica that is stopped has an empty node. ``version`` is the platform's own version of it.
-    Of a pool, replicas are machines, and ``cost_usd_per_hour`` is what all pools of its cell cost together.
+    Of a pool, replicas are machines, and ``cost_usd_per_hour`` is what all pools of its cell cost together. Of a node,
+    replicas are those that run on it, and it is ``suspended`` while it takes no work.
     """
 
     replicas: int | None = None
@@ -68,7 +70,7 @@ class Outcome(Record, frozen=True, kw_only=True):
 
     id: str
     decision: str
-    type: Literal["Scale", "Migrate", "Preempt"]
+    type: DecisionType
     target: str
     cell: str
     workload: str

@@ -29,7 +29,9 @@ app.kubernetes.io/managed-by: {{ .root.Release.Service }}
     "workloads" $values.actuator.kueue.workloads) -}}
 {{- end -}}
 {{- with $values.actuator.namespaces }}
-{{- $platforms = append $platforms (dict "cells" (list $values.cell) "driver" "kubernetes" "namespaces" .) -}}
+{{- $entry := dict "cells" (list $values.cell) "driver" "kubernetes" "namespaces" . -}}
+{{- if $values.actuator.check.image }}{{ $_ := set $entry "check" $values.actuator.check }}{{ end -}}
+{{- $platforms = append $platforms $entry -}}
 {{- end -}}
 {{- with $platforms }}{{ $_ := set $actuator "platforms" . }}{{ end -}}
 {{- $controller := dict "cell" $values.cell -}}

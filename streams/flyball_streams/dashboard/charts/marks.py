@@ -4,7 +4,7 @@ from collections.abc import Iterable
 from typing import Any, NamedTuple
 
 from flyball_contracts.ids import NS_PER_S
-from flyball_contracts.records import AnyDecision, Migrate, Outcome
+from flyball_contracts.records import AnyDecision, Check, Migrate, Outcome
 from flyball_streams.dashboard.charts.palette import FONT, MS, Options
 from flyball_streams.dashboard.links import decision_link
 from flyball_streams.dashboard.look import Look
@@ -39,7 +39,7 @@ def marks_of(journal: Journal, decisions: Iterable[AnyDecision], since_ns: int) 
 def _mark(decision: AnyDecision, outcome: Outcome | None) -> DecisionMark:
     verdict, text = outcome_text(outcome)
     before = wanted = after = effect_ns = None
-    if not isinstance(decision, Migrate):
+    if not isinstance(decision, Migrate | Check):
         before, wanted = decision.replicas_before, decision.replicas
     if outcome is not None and verdict == "done":
         delay = outcome.effect_after_s
@@ -53,7 +53,8 @@ def _mark(decision: AnyDecision, outcome: Outcome | None) -> DecisionMark:
 
 def kind_colour(decision: AnyDecision, look: Look) -> str:
     """Colour of a command."""
-    colours = {"Scale": look.palette.blue, "Migrate": look.palette.amber, "Preempt": look.palette.violet}
+    palette = look.palette
+    colours = {"Scale": palette.blue, "Migrate": palette.amber, "Preempt": palette.violet, "Check": palette.amber}
     return colours[type(decision).__name__]
 
 

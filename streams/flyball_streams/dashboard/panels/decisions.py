@@ -15,7 +15,7 @@ from flyball_streams.dashboard.text import count, plural
 
 SHOWN = 40
 MEMBERS = 25
-KINDS = ("Scale", "Migrate", "Preempt")
+KINDS = ("Scale", "Migrate", "Preempt", "Check")
 
 
 class DecisionPanel:

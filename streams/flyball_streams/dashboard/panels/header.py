@@ -7,6 +7,7 @@ from nicegui.elements.mixins.text_element import TextElement
 
 from flyball_streams.dashboard.feed import Link
 from flyball_streams.dashboard.look import Look
+from flyball_streams.dashboard.panels.decisions import KINDS
 from flyball_streams.dashboard.panels.elements import box, describe, restyle, show, text
 from flyball_streams.dashboard.state.fleet import FleetView
 from flyball_streams.dashboard.state.journal import Verdict
@@ -96,7 +97,9 @@ class Strip:
         """Patch the texts."""
         gpus = f"{count(summary.gpus)} on {plural(summary.gpu_nodes, 'node')}"
         health = [f"{count(number_of)} {name}" for name, number_of in summary.health.items() if number_of]
-        kinds = [f"{count(view.journal.kinds[kind])} {kind}" for kind in ("Scale", "Migrate", "Preempt")]
+        kinds = [
+            f"{count(view.journal.kinds[kind])} {kind}" for kind in KINDS if kind != "Check" or view.journal.kinds[kind]
+        ]
         verdicts = [
             f"{count(view.journal.verdicts[word])} {word}" for word in _SHOWN if view.journal.verdicts[word] > 0
         ]

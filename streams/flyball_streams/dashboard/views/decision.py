@@ -1,6 +1,6 @@
 """One decision: why it was made, what it was to change, what it changed, and its life in words."""
 
-from flyball_contracts.records import AnyDecision, Effect, Migrate, Outcome, Preempt, SubjectState
+from flyball_contracts.records import AnyDecision, Check, Effect, Migrate, Outcome, Preempt, SubjectState
 from flyball_streams.dashboard.links import gpu_link, node_link, workload_link
 from flyball_streams.dashboard.look import Look
 from flyball_streams.dashboard.panels.decisions import DecisionPanel, what
@@ -115,6 +115,11 @@ def _facts(decision: AnyDecision, view: FleetView, look: Look, outcome: Outcome 
                 Fact("to node", decision.to_node or "any healthy node",
                      node_link(decision.to_node) if decision.to_node else ""),
             ]  # fmt: skip
+        case Check():
+            facts += [
+                Fact("node", decision.node, node_link(decision.node)),
+                *(Fact("GPU", view.place(device), gpu_link(device)) for device in decision.devices),
+            ]
         case Preempt():
             facts += [
                 Fact("until", look.stamp(decision.until_ns) if decision.until_ns else "there is room"),

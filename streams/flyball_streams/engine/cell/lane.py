@@ -9,6 +9,7 @@ from flyball_contracts.codec import Message, record_message
 from flyball_contracts.ids import NS_PER_S
 from flyball_contracts.records import Proposal, ProposalTick, Record, Symptom, TableOffsets, Tick
 from flyball_streams.engine.cell.arbiter import Arbiter
+from flyball_streams.engine.cell.cycle import LIVES_TICKS
 from flyball_streams.engine.cell.incidents import Desk
 from flyball_streams.engine.cell.incidents.desk import Book
 from flyball_streams.engine.cell.memory import Memory
@@ -133,6 +134,9 @@ class CellLane:
             for decision in arbiter.decide(tick, [p for p in proposals if desk.permits(p)]):
                 desk.note(decision)
                 records.append(decision)
+            for check in desk.checks(tick, self._lives_ns(tick)):
+                desk.note(check)
+                records.append(check)
             records += [*desk.records(tick), *desk.conditions(tick)]
             self.stats.records += len(records)
             out += [record_message(record, f"/{self.source}") for record in records]
@@ -164,6 +168,9 @@ class CellLane:
                 self.views[name].load(loaded["views"][name])
                 if name in loaded["incidents"]:  # a desk is made when the first symptom comes
                     self._sit(name, unpack_struct(loaded["incidents"][name], Book))
+
+    def _lives_ns(self, tick: Tick) -> int:
+        return max(round(self.config.decision_ttl_s * NS_PER_S), LIVES_TICKS * tick.period_ns)
 
     def _arbiter(self, name: str) -> Arbiter:
         arbiter = self.arbiters.get(name)

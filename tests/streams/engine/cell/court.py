@@ -1,13 +1,13 @@
 """One arbiter, what it knows, and what it is told."""
 
 from collections.abc import Mapping
-from typing import Any, Literal
+from typing import Any
 
 import msgspec
 from tests.streams.engine.cell.platform import proposal
 from tests.streams.engine.scene import CELL, CONFIG, START_NS, inventory, tick
 
-from flyball_contracts.records import Allocation, AnyDecision, Inventory, Migrate, Outcome, Proposal, Record, Scale
+from flyball_contracts.records import Allocation, AnyDecision, Inventory, Outcome, Proposal, Record
 from flyball_contracts.records.commands.outcomes import OutcomeStatus, RefusalCode
 from flyball_streams.engine import Directory
 from flyball_streams.engine.cell.arbiter import Arbiter
@@ -64,10 +64,8 @@ def move(index: int, workload: str, replica: str, at: str, row: int, confidence:
 def outcome(decision: AnyDecision, status: OutcomeStatus, **more: Any) -> Outcome:
     """One step in the life of a decision."""
     given: dict[str, Any] = {"mode": "live", "time_ns": decision.time_ns, "driver": "test"}
-    kind: Literal["Scale", "Migrate", "Preempt"] = (
-        "Scale" if isinstance(decision, Scale) else "Migrate" if isinstance(decision, Migrate) else "Preempt"
-    )
     return Outcome(
-        id="o", decision=decision.id, type=kind, target=decision.target, cell=CELL,
+        id="o", decision=decision.id, type=type(decision).__name__,  # type: ignore[arg-type]
+        target=decision.target, cell=CELL,
         workload=decision.workload, status=status, **(given | more),
     )  # fmt: skip

@@ -10,6 +10,7 @@ from tests.streams.engine.scene import CELL, START_NS, inventory, spec
 from flyball_contracts.records import (
     Allocation,
     AnyDecision,
+    Check,
     Migrate,
     Outcome,
     Preempt,
@@ -126,7 +127,7 @@ class Platform:
 
     def note(self, decision: AnyDecision) -> None:
         """Remember a decision."""
-        if isinstance(decision, Migrate):
+        if isinstance(decision, Migrate | Check):
             return
         w, now = decision.workload, decision.time_ns
         stops = set[str]()
@@ -141,7 +142,7 @@ class Platform:
 
     def obey(self, decision: AnyDecision) -> None:
         """Do what was decided, as far as there is room."""
-        if isinstance(decision, Migrate):
+        if isinstance(decision, Migrate | Check):
             return
         w = decision.workload
         s = self.directory.specs[w]

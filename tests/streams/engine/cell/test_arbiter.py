@@ -7,7 +7,7 @@ from hypothesis import Phase, given, settings, strategies as st
 from tests.streams.engine.cell.platform import Platform, gang_of, packs
 from tests.streams.engine.scene import CELL, CONFIG, PERIOD_NS, tick
 
-from flyball_contracts.records import AnyDecision, Migrate, Preempt, Scale
+from flyball_contracts.records import AnyDecision, Check, Migrate, Preempt, Scale
 from flyball_streams.engine.cell.arbiter import Arbiter
 from flyball_streams.engine.cell.memory import Memory
 from flyball_streams.engine.packing import pack_struct, unpack_struct
@@ -28,7 +28,7 @@ def encoded(decisions: list[AnyDecision]) -> list[bytes]:
 
 def check(platform: Platform, decision: AnyDecision, last: dict[str, tuple[int, int]]) -> None:
     """What holds for each decision by itself; ``last`` is the time and the direction of each workload's last one."""
-    assert not isinstance(decision, Migrate)
+    assert not isinstance(decision, Migrate | Check)
     s = platform.directory.specs[decision.workload]
     least, most, gang = s.min_replicas, s.max_replicas, gang_of(s)
     assert decision.replicas_before == platform.running(s.workload, decision.time_ns)
@@ -89,7 +89,7 @@ def test_promises_can_be_kept(seed: int, obedience: float, refusals: float) -> N
         for decision in decisions:
             check(platform, decision, last)
             platform.note(decision)
-            assert not isinstance(decision, Migrate)
+            assert not isinstance(decision, Migrate | Check)
             last[decision.workload] = decision.time_ns, decision.replicas - decision.replicas_before
         now = at.end_ns
         stopping = platform.stopping(now)

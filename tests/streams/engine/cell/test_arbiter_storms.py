@@ -10,7 +10,7 @@ from tests.streams.engine.cell.court import Court, move, node
 from tests.streams.engine.cell.platform import proposal
 from tests.streams.engine.scene import PERIOD_NS, spec, tick
 
-from flyball_contracts.records import AnyDecision, Migrate, Preempt, Proposal, Record, Scale
+from flyball_contracts.records import AnyDecision, Check, Migrate, Preempt, Proposal, Record, Scale
 from flyball_streams.engine.cell.arbiter import Arbiter
 from flyball_streams.engine.cell.backoff import MOST_URGENT_S
 from flyball_streams.engine.parameters import Parameters
@@ -28,6 +28,7 @@ def said(decision: AnyDecision) -> str:
     """What a decision tells the platform to do."""
     if isinstance(decision, Migrate):
         return f"{subject_of(decision)} leaves {decision.from_node} {bool(decision.to_node)}"
+    assert not isinstance(decision, Check)
     return f"{decision.workload} {type(decision).__name__} {decision.replicas_before} to {decision.replicas}"
 
 
@@ -99,7 +100,7 @@ class Hour(Court):
         if self.actuator == "fails" or (self.actuator == "moody" and self.random.random() < 0.5):
             self.hear(decision, "failed")
             return
-        if not isinstance(decision, Migrate):
+        if not isinstance(decision, Migrate | Check):
             self.held[decision.workload] = decision.replicas
             self.epoch += 1
             self.know(*self.inventories())

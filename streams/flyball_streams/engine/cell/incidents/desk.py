@@ -4,10 +4,10 @@ from collections.abc import Iterable, Iterator
 
 import msgspec
 
-from flyball_contracts.config import HealthConfig
 from flyball_contracts.ids import NS_PER_S
 from flyball_contracts.records import (
     AnyDecision,
+    Check,
     Incident,
     IncidentAction,
     Migrate,
@@ -25,6 +25,7 @@ from flyball_streams.engine.cell.incidents.limits import passes
 from flyball_streams.engine.cell.incidents.quarantine import Ward, Wards, cited_by
 from flyball_streams.engine.cell.incidents.words import incident_of, worst_first
 from flyball_streams.engine.known import Known
+from flyball_streams.engine.parameters import HealthParameters
 
 QUIET_S = 600.0
 QUIET_TICKS = 40
@@ -49,7 +50,7 @@ class Desk:
     :meth:`records`.
     """
 
-    def __init__(self, cell: str, config: HealthConfig, directory: Known, book: Book | None = None) -> None:
+    def __init__(self, cell: str, config: HealthParameters, directory: Known, book: Book | None = None) -> None:
         self.cell = cell
         self.config = config
         self.directory = directory
@@ -59,7 +60,8 @@ class Desk:
         self.released: list[Ward] = []
 
     def heed(self, outcome: Outcome) -> None:
-        """Note what became of a decision, in the incidents that it is among the actions of."""
+        """Note what became of a decision, in the incidents that it is among the actions of, and of a check."""
+        self.book.wards.heed(outcome)
         action = self.book.interventions.heed(outcome)
         if action is not None:
             for case in list(self.open.of_decision(action.decision)):
@@ -121,17 +123,32 @@ class Desk:
     def note(self, decision: AnyDecision) -> None:
         """Take a decision: it explains what its workload does, and it is what was done about incidents of a device."""
         action = self.book.interventions.decide(decision)
+        cases: Iterable[Case] = ()
         if isinstance(decision, Migrate):
-            for case in list(self.open.of_device(decision.from_device, decision.from_node)):
-                self._act(case, action)
+            cases = list(self.open.of_device(decision.from_device, decision.from_node))
+        elif isinstance(decision, Check) and (ward := self.book.wards.nodes.get(decision.node)) is not None:
+            cases = [case for name in ward.incidents if (case := self.book.cases.get(name)) is not None]
+        for case in cases:
+            self._act(case, action)
+
+    def checks(self, tick: Tick, lives_ns: int) -> list[Check]:
+        """Nodes that are to be checked now; such a decision lives for ``lives_ns``. Those silenced are left alone."""
+        silenced = {case.node for case in self.book.cases.values() if case.silence}
+        after_ns = round(self.config.check_after_s * NS_PER_S)
+        return list(self.book.wards.checks(self.cell, tick.end_ns, after_ns, lives_ns, silenced, self.directory))
 
     def records(self, tick: Tick) -> Iterator[Incident]:
         """Incidents of which there is something new, the worst first; those that are over are let go of."""
         now_ns = tick.end_ns
         quiet_ns = max(round(QUIET_S * NS_PER_S), QUIET_TICKS * tick.period_ns)
         told: list[Case] = []
+        checked = self.book.wards.checked(now_ns)
         for case in self.book.cases.values():
-            if case.status == "open" and not case.opened_ns <= now_ns < case.seen_ns + quiet_ns:
+            if (
+                case.status == "open"
+                and case.id not in checked
+                and not case.opened_ns <= now_ns < case.seen_ns + quiet_ns
+            ):
                 case.status, case.dirty = "resolved", True
             again = case.count and now_ns - case.said_ns >= REPEAT_S * NS_PER_S and case.seen_ns > case.said_ns
             if (case.dirty or again) and (case.published or case.status == "open"):

@@ -1,18 +1,21 @@
 """Which nodes are out, and how each gets there and back: suspect, watched, cordoned, drained, checked, back.
 
 Nothing follows from one sign. A fault, or two detectors that agree and one of which shows it to be bad, cordons; never
-more than a share of the cell at once. What is cordoned comes back by evidence alone: somebody, or a job that checked
-it, readmits the node; the platform takes work on it again after it had closed it; or its sick GPUs were replaced.
+more than a share of the cell at once. What is cordoned comes back by evidence alone: it passes a check; somebody, or a
+job that checked it, readmits the node; the platform takes work on it again after it had closed it; or its sick GPUs
+were replaced.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Container, Iterable, Iterator
 
 import msgspec
 
 from flyball_contracts.ids import NS_PER_S
-from flyball_contracts.records import NodeCondition, Readmission, Symptom
+from flyball_contracts.records import Check, NodeCondition, Outcome, Readmission, Symptom
 from flyball_contracts.records.incidents import Condition
+from flyball_contracts.records.nodes import node_of
 from flyball_streams.engine.cell.incidents.case import Case
+from flyball_streams.engine.cell.incidents.checks import NodeCheck
 from flyball_streams.engine.known import Known
 
 STAYS_S = 60.0
@@ -38,7 +41,8 @@ class Ward(msgspec.Struct):
 
     ``cited`` are the records of the faults so far: once readmitted they are forgiven. ``closed``: the platform has
     closed it since it was cordoned. ``faulty_ns`` is the time of the newest fault or sign that counts: only a later
-    readmission ends it.
+    readmission or check ends it. ``known`` are the records of its faults and signs so far, and ``news_ns`` is the time
+    of the newest.
     """
 
     node: str
@@ -53,6 +57,9 @@ class Ward(msgspec.Struct):
     checked_by: str = ""
     closed: bool = False
     faulty_ns: int = 0
+    known: dict[str, None] = {}
+    news_ns: int = 0
+    check: NodeCheck = msgspec.field(default_factory=NodeCheck)
     revision: int = 0
     dirty: bool = True
 
@@ -82,6 +89,28 @@ class Wards(msgspec.Struct):
         room = max(LEAST_NODES, int(share * len(directory.nodes(cell))))
         for node in sorted(self.nodes.keys() | by_node.keys()):
             self._follow(node, by_node.get(node, []), now_ns, room, readmitted.get(node), directory)
+
+    def heed(self, outcome: Outcome) -> None:
+        """Take what became of a check."""
+        ward = self.nodes.get(node_of(outcome.workload))
+        said = "" if ward is None else ward.check.heed(outcome)
+        if ward is not None and said and ward.condition in ("cordoned", "drained"):
+            ward.reason, ward.dirty = f"{said}; it stays out until there is evidence that it is well", True
+
+    def checks(
+        self, cell: str, now_ns: int, after_ns: int, lives_ns: int, skip: Container[str], directory: Known
+    ) -> Iterator[Check]:
+        """Checks of the nodes that are empty and have been quiet for ``after_ns``, but those to ``skip``."""
+        for node, ward in sorted(self.nodes.items()):
+            if ward.condition != "drained" or node in skip:
+                continue
+            if ward.check.is_due(now_ns, max(ward.since_ns, ward.faulty_ns, ward.news_ns) + after_ns):
+                devices, incidents = to_check(ward, directory), tuple(ward.incidents)
+                yield ward.check.ask(cell, node, devices, incidents, now_ns, lives_ns)
+
+    def checked(self, now_ns: int) -> set[str]:
+        """Incidents of the nodes whose check is under way: they are told of its end."""
+        return {i for ward in self.nodes.values() if ward.check.is_under_way(now_ns) for i in ward.incidents}
 
     def records(self, cell: str, now_ns: int, directory: Known) -> Iterator[NodeCondition]:
         """Conditions that changed; nodes that are back are let go of."""
@@ -125,7 +154,9 @@ class Wards(msgspec.Struct):
         evidence, by = "", ""
         if told is not None and told.time_ns >= ward.faulty_ns:
             evidence, by = told.evidence, told.by
-        elif ward.closed and open_:
+        elif ward.check.passed and ward.check.decided_ns > ward.faulty_ns:
+            evidence, by = ward.check.passed, f"check {ward.check.decision}"
+        elif ward.closed and open_ and not ward.check.is_under_way(now_ns):
             evidence, by = "the platform takes work on it again", "the platform"
         elif ward.devices and ids.isdisjoint(ward.devices):
             evidence, by = "its sick GPUs are not there any more", "the inventory"
@@ -177,7 +208,11 @@ class Wards(msgspec.Struct):
                 if device not in ward.devices:
                     ward.devices[device], ward.dirty = None, True
             for symptom in case.symptoms.values():
-                new = [name for name in cited_by(symptom) if name not in ward.cited]
+                cited = cited_by(symptom)
+                if symptom.strength != "effect" and any(name not in ward.known for name in cited):
+                    ward.known.update((name, None) for name in cited if len(ward.known) < MOST_CITED)
+                    ward.news_ns = max(ward.news_ns, symptom.time_ns)
+                new = [name for name in cited if name not in ward.cited]
                 if symptom.strength == "fault" and new:
                     ward.cited.update((name, None) for name in new if len(ward.cited) < MOST_CITED)
                     ward.faulty_ns = max(ward.faulty_ns, symptom.time_ns)
@@ -206,6 +241,16 @@ def is_held(ward: Ward, directory: Known) -> bool:
         return False
     rows = {i for i, d in enumerate(inventory.devices) if not ward.devices or d.id in ward.devices}
     return any(rows.intersection(a.devices) for a in inventory.allocations)
+
+
+def to_check(ward: Ward, directory: Known) -> tuple[str, ...]:
+    """The devices that a check takes: all that nobody holds, as a platform cannot choose; none stands for all."""
+    inventory = directory.inventories.get(ward.node)
+    if not ward.devices or inventory is None:
+        return ()
+    held = {row for allocation in inventory.allocations for row in allocation.devices}
+    free = {d.id for i, d in enumerate(inventory.devices) if i not in held}
+    return () if len(free) == len(inventory.devices) else tuple(sorted(free | ward.devices.keys()))
 
 
 def moved_with(ward: Ward, directory: Known) -> int:

@@ -1,0 +1,217 @@
+"""A node that we closed is checked by a Job of ours, and opened where that succeeds.
+
+The Job goes through the scheduler, which knows the GPUs that are free, tolerates the cordon, and can run on no other
+node. Its name is made of the decision, so that it is found again, and made once; Kubernetes deletes it a day later.
+"""
+
+import hashlib
+from typing import Any
+
+from flyball_actuators.platforms.base import Done, Failed, Handle, Progress, Rejected, Running
+from flyball_actuators.platforms.calls import stopped
+from flyball_actuators.platforms.kubernetes.api import JSON, MERGE, Api, refused
+from flyball_actuators.platforms.kubernetes.kinds import Object, note_of, status_of
+from flyball_actuators.platforms.kubernetes.migrate import CORDONED
+from flyball_actuators.platforms.kubernetes.operation import Operation, manager
+from flyball_actuators.platforms.states import expected_of
+from flyball_contracts.burn_in import GPUS, RESULT, figures, missed
+from flyball_contracts.config import CheckConfig
+from flyball_contracts.records import Check, SubjectState
+
+GPU = "nvidia.com/gpu"
+NAMESPACE = "flyball-check"
+DEADLINE_S, KEPT_S = 1_800, 86_400
+MESSAGE = "/dev/termination-log"
+LONGEST = 1_000
+_CLOSED = SubjectState(suspended=True)
+
+
+class Checks:
+    """The checks of one platform."""
+
+    def __init__(self, api: Api, config: CheckConfig, where: str) -> None:
+        self._api, self._config, self._where = api, config, where
+
+    def observe(self, decision: Check) -> SubjectState | Rejected:
+        """Whether the node takes work."""
+        node = self._node(decision.node)
+        return node if isinstance(node, Rejected) else _shown(node)
+
+    def submit(self, decision: Check, observed: SubjectState, *, dry_run: bool) -> Handle | Rejected:
+        """Make the Job, provided that the node is as it was observed, and that it was us who closed it."""
+        config = self._config
+        if not config.image:
+            return Rejected(
+                "unsupported",
+                f"no image for checks is configured; name one with flyball[worker] in {self._where}.check.image, or "
+                "check the node by hand and say so with flyball incidents readmit",
+            )
+        node = self._node(decision.node)
+        if isinstance(node, Rejected):
+            return node
+        if _shown(node).version != observed.version:
+            return Rejected("conflict", f"node {decision.node} was changed since it was looked at; decide again")
+        if not note_of(node, CORDONED):
+            return Rejected("conflict", f"node {decision.node} was closed by somebody else, who is to open it")
+        there = int(status_of(node).get("allocatable", {}).get(GPU, 0))
+        gpus = len(decision.devices) or there
+        if gpus > there:
+            return Rejected(
+                "conflict",
+                f"{gpus} GPUs of node {decision.node} are to be checked, and its device plugin offers {there}; reset "
+                "or replace those that it takes for sick",
+            )
+        body = job_of(decision, config, gpus)
+        query = (("fieldManager", manager(decision.id)), *((("dryRun", "All"),) if dry_run else ()))
+        made = self._api.call("POST", self._jobs(), body, query, JSON, known=(409,))
+        if not made.ok and made.status != 409:  # one that is there already is this one
+            return refused(made, f"making a Job in namespace {NAMESPACE} that checks node {decision.node}")
+        name = body["metadata"]["name"]
+        told = "would check" if dry_run else "checks"
+        return Handle(
+            operation="" if dry_run else self._operation(decision, name).encode(),
+            expected=expected_of(decision, observed),
+            answer=f"Job {NAMESPACE}/{name} {told} {gpus} GPUs of node {decision.node}",
+        )
+
+    def watch(self, operation: Operation, now_ns: int) -> Progress:
+        """How the Job is getting on; once it has succeeded, the node is opened."""
+        job, about = f"Job {operation.namespace}/{operation.name}", f"node {operation.node}"
+        answer = self._api.get(f"{self._jobs(operation.namespace)}/{operation.name}")
+        if answer.status == 404:
+            return Failed(f"{job} is gone before it had ended; {about} stays closed", _CLOSED)
+        if not answer.ok:
+            return Failed(f"unknown outcome: {refused(answer, f'reading {job}').detail}")
+        ended = {one["type"]: one for one in status_of(answer.body).get("conditions") or () if one["status"] == "True"}
+        said, pod = self._said(operation)
+        if "Failed" in ended:
+            why = ended["Failed"].get("message") or ended["Failed"].get("reason", "")
+            return Failed(
+                f"{job} failed: {figures(said)[:LONGEST] or why or 'it does not say why'}; {about} stays closed",
+                _CLOSED,
+            )
+        if "Complete" not in ended:
+            return Running(f"{job} checks {about}{f': {pod}' if pod else ''}")
+        if left := missed(said, operation.pods.split()):
+            return Failed(f"{job} did not check {', '.join(left)}, but others; {about} stays closed", _CLOSED)
+        return self._open(
+            operation, now_ns, f"{job} found {about} well: {figures(said)[:LONGEST] or 'it ended with status 0'}"
+        )
+
+    def find(self, decision: Check) -> Handle | None:
+        """The Job of a decision, if it was ever made."""
+        name = name_of(decision)
+        answer = self._api.get(f"{self._jobs()}/{name}")
+        if not answer.ok:
+            return None
+        operation = self._operation(decision, name)
+        return Handle(operation=operation.encode(), expected=expected_of(decision, _CLOSED), answer="found as a Job")
+
+    def _open(self, operation: Operation, now_ns: int, words: str) -> Progress:
+        """Take off our cordon, of whichever decision; what somebody else has closed since stays closed."""
+        if why := stopped():
+            return Running(f"nothing is carried on: {why}")
+        node = self._node(operation.node)
+        if isinstance(node, Rejected):
+            return Failed(f"{words}, but {node.detail}", _CLOSED)
+        opened = SubjectState(replicas=0, suspended=False)
+        if not node["spec"].get("unschedulable"):
+            return Done(opened, now_ns, words)
+        if not note_of(node, CORDONED):
+            return Failed(f"{words}; it was closed by somebody else since, who is to open it", _CLOSED)
+        metadata = {"annotations": {CORDONED: None}, "resourceVersion": node["metadata"]["resourceVersion"]}
+        body = {"metadata": metadata, "spec": {"unschedulable": None}}
+        query = (("fieldManager", manager(operation.decision)),)
+        done = self._api.call("PATCH", f"/api/v1/nodes/{operation.node}", body, query, MERGE)
+        if done.ok:
+            return Done(opened, now_ns, words)
+        return Running(f"node {operation.node} is still cordoned: {done.message}")  # the next look tries again
+
+    def _said(self, operation: Operation) -> tuple[str, str]:
+        """What the check said as it ended, and why its pod does not run, where that is known."""
+        query = (("labelSelector", f"batch.kubernetes.io/job-name={operation.name}"),)
+        pods = self._api.listed(f"/api/v1/namespaces/{operation.namespace}/pods", query)
+        if not pods.ok or not pods.body:
+            return "", ""
+        status = status_of(pods.body[-1])
+        states: list[dict[str, Any]] = [one.get("state") or {} for one in status.get("containerStatuses") or ()]
+        ended = [state["terminated"] for state in states if "terminated" in state]
+        said = str(ended[0].get("message") or f"exit status {ended[0].get('exitCode')}") if ended else ""
+        waits = [state["waiting"].get("reason", "") for state in states if "waiting" in state]
+        unplaced = [one.get("message", "") for one in status.get("conditions") or () if one.get("status") == "False"]
+        return said, next((one for one in (*waits, *unplaced) if one), "")
+
+    def _node(self, name: str) -> Object | Rejected:
+        answer = self._api.get(f"/api/v1/nodes/{name}")
+        return dict(answer.body) if answer.ok else refused(answer, f"reading node {name}")
+
+    def _jobs(self, namespace: str = "") -> str:
+        return f"/apis/batch/v1/namespaces/{namespace or NAMESPACE}/jobs"
+
+    def _operation(self, decision: Check, name: str) -> Operation:
+        return Operation(
+            verb="check", decision=decision.id, kind="Job", namespace=NAMESPACE, name=name, uid="",
+            node=decision.node, pods=" ".join(decision.devices),
+        )  # fmt: skip
+
+
+def name_of(decision: Check) -> str:
+    """The name of a decision's Job."""
+    return f"flyball-check-{hashlib.sha256(decision.id.encode()).hexdigest()[:20]}"
+
+
+def job_of(decision: Check, config: CheckConfig, gpus: int) -> Object:
+    """The Job of a decision, as a namespace with restricted pod security takes it."""
+    labels = {"app.kubernetes.io/name": "flyball-check"}
+    here = {"key": "metadata.name", "operator": "In", "values": [decision.node]}
+    container: Object = {
+        "name": "check",
+        "image": config.image,
+        "command": list(config.command),
+        "env": [
+            {"name": GPUS, "value": str(gpus)},
+            {"name": RESULT, "value": MESSAGE},
+            {"name": "HOME", "value": "/tmp"},
+        ],
+        "terminationMessagePolicy": "FallbackToLogsOnError",
+        "securityContext": {
+            "allowPrivilegeEscalation": False,
+            "readOnlyRootFilesystem": True,
+            "capabilities": {"drop": ["ALL"]},
+        },
+        "volumeMounts": [{"name": "tmp", "mountPath": "/tmp"}],
+    }
+    if gpus:
+        container["resources"] = {"limits": {GPU: gpus}}
+    pod: Object = {
+        "restartPolicy": "Never",
+        "automountServiceAccountToken": False,
+        "enableServiceLinks": False,
+        "affinity": {
+            "nodeAffinity": {
+                "requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [{"matchFields": [here]}]}
+            }
+        },
+        "tolerations": [{"operator": "Exists", "effect": "NoSchedule"}],
+        "securityContext": {
+            "runAsNonRoot": True, "runAsUser": 65_532, "seccompProfile": {"type": "RuntimeDefault"},
+        },
+        "volumes": [{"name": "tmp", "emptyDir": {}}],
+        "containers": [container],
+    }  # fmt: skip
+    return {
+        "apiVersion": "batch/v1",
+        "kind": "Job",
+        "metadata": {"name": name_of(decision), "namespace": NAMESPACE, "labels": labels},
+        "spec": {
+            "backoffLimit": 0,
+            "activeDeadlineSeconds": DEADLINE_S,
+            "ttlSecondsAfterFinished": KEPT_S,
+            "template": {"metadata": {"labels": labels}, "spec": pod},
+        },
+    }
+
+
+def _shown(node: Object) -> SubjectState:
+    closed = bool(node["spec"].get("unschedulable"))
+    return SubjectState(suspended=closed, version=f"{node['metadata']['uid']}/{closed}/{note_of(node, CORDONED)}")

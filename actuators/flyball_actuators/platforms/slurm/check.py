@@ -1,0 +1,231 @@
+"""A node that we drained is checked by a batch job, and takes work again where that ends with status 0.
+
+No job runs on a drained node. So the node is reserved for the actuator's own user, for as long as a check may take, and
+then resumed: it is open for that job alone. Where the check fails the node is drained again before the reservation
+goes. Reservation and job are called after the decision, so each step is safe to repeat.
+"""
+
+import hashlib
+import os
+import pwd
+import re
+import shlex
+from typing import NamedTuple
+
+from flyball_actuators.platforms.base import Done, Failed, Handle, PlatformError, Progress, Rejected, Running
+from flyball_actuators.platforms.calls import stopped
+from flyball_actuators.platforms.slurm.commands import Commands
+from flyball_actuators.platforms.slurm.jobs import Job, queue
+from flyball_actuators.platforms.slurm.operation import Operation
+from flyball_actuators.platforms.states import expected_of
+from flyball_contracts.burn_in import GPUS
+from flyball_contracts.config import CheckConfig
+from flyball_contracts.records import Check, SubjectState
+
+PREFIX = "flyball-check-"
+OURS = "flyball"
+"""What the reason of a node that we drained begins with."""
+DEADLINE_S, SLACK_S = 1_800.0, 600.0
+_NS = 1_000_000_000
+_CLOSED = SubjectState(suspended=True)
+_GPUS = re.compile(r"\bgpu(?::[^:,(\s]+)?:(\d+)")
+
+
+class _Node(NamedTuple):
+    """What Slurm shows of a node; ``held`` are the cores that jobs have."""
+
+    state: str
+    reason: str
+    held: int
+    gpus: int
+    partitions: tuple[str, ...]
+
+    @property
+    def closed(self) -> bool:
+        """Whether it takes no new jobs."""
+        return "DRAIN" in self.state or "DOWN" in self.state
+
+    @property
+    def shown(self) -> SubjectState:
+        """Its state, as the port has it."""
+        return SubjectState(suspended=self.closed, version=f"{self.closed}/{self.reason}")
+
+
+class Checks:
+    """The checks of one cluster."""
+
+    def __init__(self, commands: Commands, config: CheckConfig, partitions: tuple[str, ...]) -> None:
+        self._commands, self._config, self._partitions = commands, config, partitions
+
+    def observe(self, decision: Check) -> SubjectState | Rejected:
+        """Whether the node takes jobs."""
+        node = self._node(decision.node)
+        return node if isinstance(node, Rejected) else node.shown
+
+    def submit(self, decision: Check, observed: SubjectState, now_ns: int, *, dry_run: bool) -> Handle | Rejected:
+        """Reserve the node, provided that it was us who drained it and that it is empty."""
+        node = self._node(decision.node)
+        if isinstance(node, Rejected):
+            return node
+        problem = self._possible(decision, node, observed)
+        if problem is not None:
+            return problem
+        expected, job = expected_of(decision, observed), name_of(decision.id)
+        what = f"{shlex.join(self._config.command)} on {decision.node}, alone in reservation {job}"
+        if dry_run:
+            return Handle(operation="", expected=expected, answer=f"would run {what}")
+        said = self._reserve(decision.node, job)
+        if said is not None:
+            return said
+        operation = self._operation(decision, now_ns)
+        begun = self._begin(operation)
+        if begun is not None:
+            self._close(operation, "no check could be started")
+            return begun
+        return Handle(operation=operation.encode(), expected=expected, answer=f"runs {what}")
+
+    def watch(self, operation: Operation, now_ns: int) -> Progress:
+        """How the job is getting on; in the end the node is open for all, or drained as before."""
+        if why := stopped():
+            return Running(f"nothing is carried on: {why}")
+        name, node = name_of(operation.decision), operation.node
+        job = self._job(name)
+        if job is None:
+            shown = self._node(node)
+            if isinstance(shown, _Node) and not shown.closed and not self._is_reserved(name):  # it was opened before
+                return Done(SubjectState(replicas=0, suspended=False), now_ns, f"{node} takes jobs again")
+            return self._failed(operation, f"Slurm knows no job {name} any more")
+        if job.state == "COMPLETED":
+            problem = self._commands.tell("scontrol", "delete", f"ReservationName={name}")
+            if problem is not None and problem.code != "unknown_target":
+                return Running(problem.detail)
+            said = f"job {job.key} ran {shlex.join(self._config.command)} on {node} and ended with status 0"
+            return Done(SubjectState(replicas=0, suspended=False), now_ns, said)
+        if job.over:
+            return self._failed(
+                operation, f"job {job.key} on {node} ended as {job.state}; its output is in {_output(name)}"
+            )
+        if now_ns >= operation.until_ns:
+            self._commands.tell("scancel", job.key)
+            return self._failed(operation, f"job {job.key} has not ended in time; it was {job.state}")
+        return Running(f"job {job.key} checks {node}: {job.state}")
+
+    def find(self, decision: Check, now_ns: int) -> Handle | None:
+        """The operation of a decision whose reservation there is; without its job, that is begun now."""
+        name = name_of(decision.id)
+        if self._job(name) is None and not self._is_reserved(name):
+            return None
+        operation = self._operation(decision, now_ns)
+        if self._job(name) is None:
+            begun = self._begin(operation)
+            if begun is not None:
+                raise PlatformError(begun.detail)
+        return Handle(operation=operation.encode(), expected=expected_of(decision, _CLOSED), answer="found as a job")
+
+    def _possible(self, decision: Check, node: _Node, observed: SubjectState) -> Rejected | None:
+        if node.shown.version != observed.version:
+            return Rejected("conflict", f"node {decision.node} was changed since it was looked at; decide again")
+        if not node.closed or not node.reason.startswith(OURS):
+            return Rejected(
+                "conflict", f"node {decision.node} was not drained by us: {node.reason!r}; who did opens it"
+            )
+        if "DOWN" in node.state:
+            return Rejected("conflict", f"node {decision.node} is {node.state}: no job can run there; start its slurmd")
+        if node.held:
+            return Rejected("conflict", f"jobs hold {node.held} cores of node {decision.node}; it is not empty yet")
+        if not set(node.partitions) & set(self._partitions):
+            return Rejected(
+                "unsupported",
+                f"node {decision.node} is in partition {', '.join(node.partitions)} alone; name one of these in "
+                "partitions of the cell's entry in actuator.platforms",
+            )
+        return None
+
+    def _reserve(self, node: str, name: str) -> Rejected | None:
+        minutes = max(1, round((DEADLINE_S + SLACK_S) / 60.0))
+        made = self._commands.tell(
+            "scontrol", "create", "reservation", f"ReservationName={name}", "StartTime=now", f"Duration={minutes}",
+            f"Nodes={node}", f"Users={_user()}", "Flags=MAINT,IGNORE_JOBS",
+        )  # fmt: skip
+        return None if made is None or "Duplicate" in made.detail else made
+
+    def _begin(self, operation: Operation) -> Rejected | None:
+        """Resume the node, which is reserved, and submit the job."""
+        node, name = operation.node, name_of(operation.decision)
+        shown = self._node(node)
+        if isinstance(shown, Rejected):
+            return shown
+        if shown.closed:
+            problem = self._commands.tell("scontrol", "update", f"NodeName={node}", "State=RESUME")
+            if problem is not None:
+                return problem
+        partition = next(one for one in self._partitions if one in shown.partitions)
+        script = f"export {GPUS}={shown.gpus}; exec {shlex.join(self._config.command)}"
+        answer = self._commands.may(
+            "sbatch", "--parsable", f"--job-name={name}", f"--reservation={name}", f"--nodelist={node}",
+            f"--partition={partition}", "--exclusive", "--nodes=1", "--no-requeue", "--chdir=/tmp",
+            f"--time={max(1, round(DEADLINE_S / 60.0))}", f"--output={_output(name)}",
+            *((f"--gres=gpu:{shown.gpus}",) if shown.gpus else ()), f"--wrap={script}",
+        )  # fmt: skip
+        return answer if isinstance(answer, Rejected) else None
+
+    def _failed(self, operation: Operation, words: str) -> Progress:
+        problem = self._close(operation, words)
+        if problem is not None:
+            return Running(f"{words}; {problem.detail}")
+        return Failed(f"{words}; it stays drained", _CLOSED)
+
+    def _close(self, operation: Operation, words: str) -> Rejected | None:
+        """Drain the node, and only then let go of the reservation."""
+        reason = f"Reason={OURS} {operation.decision}: {words}"
+        said = self._commands.tell("scontrol", "update", f"NodeName={operation.node}", "State=DRAIN", reason)
+        if said is not None:
+            return said
+        name = name_of(operation.decision)
+        if self._is_reserved(name):
+            return self._commands.tell("scontrol", "delete", f"ReservationName={name}")
+        return None
+
+    def _job(self, name: str) -> Job | None:
+        found = [job for job in queue(self._commands).values() if job.name == name]
+        return max(found, key=lambda job: job.order, default=None)
+
+    def _is_reserved(self, name: str) -> bool:
+        said = self._commands.ask("scontrol", "-o", "show", "reservation")
+        return f"ReservationName={name} " in said
+
+    def _node(self, name: str) -> _Node | Rejected:
+        said = self._commands.may("scontrol", "-o", "show", "node", name)
+        if isinstance(said, Rejected):
+            return said
+        words = dict(re.findall(r"\b(State|CPUAlloc|Gres|Partitions)=(\S+)", said))
+        if "State" not in words:
+            return Rejected("unknown_target", f"Slurm has no node {name!r}; agents must call it as Slurm does")
+        reason = re.search(r"\bReason=(.*?)(?: \[\S+@\S+\])?\s*(?:$| [A-Z]\w+=)", said)
+        return _Node(
+            state=words["State"],
+            reason=reason[1] if reason else "",
+            held=int(words.get("CPUAlloc", "0")),
+            gpus=sum(map(int, _GPUS.findall(words.get("Gres", "")))),
+            partitions=tuple(one for one in words.get("Partitions", "").split(",") if one),
+        )
+
+    def _operation(self, decision: Check, now_ns: int) -> Operation:
+        until_ns = now_ns + round((DEADLINE_S + SLACK_S / 2.0) * _NS)
+        return Operation(
+            verb="check", decision=decision.id, workload=decision.workload, node=decision.node, until_ns=until_ns
+        )
+
+
+def name_of(decision: str) -> str:
+    """The name of a decision's job and reservation."""
+    return PREFIX + hashlib.sha256(decision.encode()).hexdigest()[:16]
+
+
+def _output(name: str) -> str:
+    return f"/tmp/{name}.out"
+
+
+def _user() -> str:
+
+    return pwd.getpwuid(os.geteuid()).pw_name

@@ -1,0 +1,1 @@
+"""A short burn-in of the GPUs of this machine, or of its CPU."""
