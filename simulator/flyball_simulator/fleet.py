@@ -10,6 +10,7 @@ from flyball_contracts.config import FleetConfig
 from flyball_contracts.errors import RecordError
 from flyball_contracts.records import Account, AnyDecision, Inventory, SubjectState, WorkloadSpec
 from flyball_contracts.records.events import node_event
+from flyball_contracts.records.pools import pool_of
 from flyball_contracts.simulated import CellState, NodeState, Submission
 from flyball_simulator.cell.accounts import Meter
 from flyball_simulator.cell.healing import Healing
@@ -58,8 +59,10 @@ class Fleet:
         return float(self.plant.services.queued[w])
 
     def messages_at_start(self) -> list[Message]:
-        """Specifications, signals and inventories."""
+        """Specifications, pools that are managed, signals and inventories."""
         specs = [record_message(spec, self._source) for spec in self.plant.specs]
+        pools = self.plant.machines.records(self.config.cell, self.start_ns)
+        specs += [record_message(pool, self._source) for pool in pools]
         return specs + self._signal_messages(self.start_ns) + [_inventory_message(i) for i in self.nodes]
 
     def tick(self, index: int) -> list[Message]:
@@ -105,7 +108,11 @@ class Fleet:
         )
 
     def workload(self, name: str) -> SubjectState:
-        """A workload as of the last tick; :class:`RecordError` for one that does not run."""
+        """A workload, or ``pool:NAME``, as of the last tick; :class:`RecordError` for one that is not there."""
+        pool = pool_of(name)
+        if pool:
+            self.plant.machines.pool(pool)
+            return self.plant.machines.observe(pool)
         return self.plant.observe(self.plant.workload(name))
 
     def node(self, name: str) -> NodeState:

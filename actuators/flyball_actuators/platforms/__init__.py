@@ -52,8 +52,8 @@ _KEYS = {
     "scaler": ("autoscaler",),
     "region": ("aws",),
     "account": ("gcp", "azure"),
-    "pools": (*POOLED, "slurm"),
-    "budget_usd_per_hour": (*POOLED, "slurm"),
+    "pools": (*POOLED, "slurm", "simulated"),
+    "budget_usd_per_hour": (*POOLED, "slurm", "simulated"),
 }
 """Keys of a platform that some drivers alone use."""
 

@@ -1,13 +1,15 @@
-"""All operations of the platform: each decision once, one at a time on each workload."""
+"""All operations of the platform: each decision once, one at a time on each workload and pool."""
 
 from msgspec.structs import replace
 
 from flyball_contracts.errors import RecordError
-from flyball_contracts.records import AnyDecision, Migrate, Preempt
+from flyball_contracts.records import AnyDecision, Migrate, Preempt, SubjectState
+from flyball_contracts.records.pools import pool_of
 from flyball_contracts.simulated import Operation, OperationStatus, Submission
 from flyball_simulator.cell.plant import Plant
 from flyball_simulator.operations.base import Progress, Refused, Task
 from flyball_simulator.operations.migrate import MigrateTask
+from flyball_simulator.operations.pool import PoolTask
 from flyball_simulator.operations.preempt import PreemptTask
 from flyball_simulator.operations.scale import ScaleTask
 
@@ -15,13 +17,14 @@ from flyball_simulator.operations.scale import ScaleTask
 class Ledger:
     """Operations by decision, oldest first.
 
-    A newer operation on a workload supersedes the one that runs. What a superseded move has started it still ends.
+    A newer operation on a workload or pool supersedes the one that runs. What a superseded move has started it still
+    ends.
     """
 
     def __init__(self, plant: Plant) -> None:
         self._plant = plant
         self._operations: dict[str, Operation] = {}
-        self._tasks: dict[str, tuple[int, Task]] = {}
+        self._tasks: dict[str, tuple[int | str, Task]] = {}
 
     def all(self) -> list[Operation]:
         """All operations, oldest first."""
@@ -46,8 +49,8 @@ class Ledger:
             if not submission.dry_run:
                 known = self._operations[decision.id] = replace(known, submissions=known.submissions + 1)
             return known
-        w, task = self._checked(submission)
-        before = plant.observe(w, task.names)
+        of, task = self._checked(submission)
+        before = self._observe(of, task.names)
         operation = Operation(
             id=decision.id,
             workload=decision.workload,
@@ -60,9 +63,9 @@ class Ledger:
         )
         if submission.dry_run:
             return operation
-        self._supersede(w, decision.id)
+        self._supersede(of, decision.id)
         task.begin()
-        self._tasks[decision.id] = w, task
+        self._tasks[decision.id] = of, task
         self._operations[decision.id] = replace(operation, effects=1)
         self._look(decision.id)
         return self._operations[decision.id]
@@ -73,48 +76,59 @@ class Ledger:
             self._look(name)
 
     def _look(self, name: str) -> None:
-        (w, task), operation = self._tasks[name], self._operations[name]
-        ended = self._plant.specs[w].removed
+        (of, task), operation = self._tasks[name], self._operations[name]
+        ended = isinstance(of, int) and self._plant.specs[of].removed
         progress = Progress("failed", f"{operation.workload} has ended") if ended else task.advance()
         if progress.status != "running":
             del self._tasks[name]
         if operation.status == "running":
-            self._operations[name] = self._observed(operation, w, task.names, progress.status, progress.detail)
+            self._operations[name] = self._observed(operation, of, task.names, progress.status, progress.detail)
 
-    def _supersede(self, w: int, by: str) -> None:
+    def _supersede(self, subject: int | str, by: str) -> None:
         for name, (of, task) in list(self._tasks.items()):
             older = self._operations[name]
-            if of == w and older.status == "running":
+            if of == subject and older.status == "running":
                 if not task.supersede():
                     del self._tasks[name]
                 detail = f"superseded by {by}; it was at: {older.detail}"
-                self._operations[name] = self._observed(older, w, task.names, "superseded", detail)
+                self._operations[name] = self._observed(older, of, task.names, "superseded", detail)
 
     def _observed(
-        self, operation: Operation, w: int, names: tuple[str, ...], status: OperationStatus, detail: str
+        self, operation: Operation, of: int | str, names: tuple[str, ...], status: OperationStatus, detail: str
     ) -> Operation:
         ended_ns = None if status == "running" else max(self._plant.clock_ns, operation.submitted_ns)
-        observed = self._plant.observe(w, names)
+        observed = self._observe(of, names)
         return replace(operation, status=status, detail=detail, observed=observed, ended_ns=ended_ns)
 
-    def _checked(self, submission: Submission) -> tuple[int, Task]:
+    def _observe(self, of: int | str, names: tuple[str, ...]) -> SubjectState:
+        return self._plant.machines.observe(of) if isinstance(of, str) else self._plant.observe(of, names)
+
+    def _checked(self, submission: Submission) -> tuple[int | str, Task]:
         decision, plant = submission.decision, self._plant
         if decision.cell != plant.config.cell:
             raise Refused("unknown_target", f"this is cell {plant.config.cell}, not {decision.cell!r}")
         try:
-            w = plant.workload(decision.workload)
+            of, version = self._subject(decision.workload)
         except RecordError as error:
             raise Refused("unknown_target", str(error)) from error
-        version = str(plant.versions[w])
         if submission.version and submission.version != version:
             detail = f"{decision.workload} has version {version}, not {submission.version}; look again and decide again"
             raise Refused("conflict", detail)
         try:
-            return w, _task(plant, w, decision)
+            return of, PoolTask(plant, of, decision) if isinstance(of, str) else _task(plant, of, decision)
         except Refused:
             raise
         except RecordError as error:
             raise Refused("invalid", str(error)) from error
+
+    def _subject(self, name: str) -> tuple[int | str, str]:
+        """Number of a workload or name of a pool, and its version; raises :class:`RecordError`."""
+        plant, pool = self._plant, pool_of(name)
+        if pool:
+            plant.machines.pool(pool)
+            return pool, str(plant.machines.versions[pool])
+        w = plant.workload(name)
+        return w, str(plant.versions[w])
 
 
 def _task(plant: Plant, w: int, decision: AnyDecision) -> Task:
