@@ -97,6 +97,10 @@ def test_what_is_bought_is_used_and_returned_when_it_stays_empty() -> None:
     assert returned.reason.startswith(
         "Scale pool big in from 2 to 1 machines: nothing has run on m1 for 30 s, and nobody lacks room"
     )
+    (more,) = shop.pass_ticks(1, "a", 9)
+    assert isinstance(more, Scale)
+    assert more.replicas == 6, "nothing is placed on what goes"
+    shop.refuse(more)
     shop.hear(returned, "done", observed=SubjectState(replicas=1, ready=1))
     shop.know(node("m1", 0, epoch=4, **OURS))
     assert shop.pass_ticks(3 * RETURN_S) == []
@@ -175,7 +179,7 @@ def test_a_gang_gets_all_of_its_machines_at_once_or_none() -> None:
 
 def test_machines_that_were_lost_are_replaced_from_another_market() -> None:
     spot = pool("spot", market="spot", price_usd_per_hour=3.0)
-    lives = {"instance_type": "spot", "capacity_type": "spot"}
+    lives: Mapping[str, Any] = {"instance_type": "spot", "capacity_type": "spot"}
     held = {f"a/{i}": (i,) for i in range(4)}
     shop = Shop(spec("a", max_replicas=4), spot, pool("fix"), node("s1", 4, held, **lives))
     assert shop.pass_ticks(5) == []

@@ -103,15 +103,14 @@ def _planned(cycle: Cycle, one: Lacking, options: list[Option], plan: dict[str, 
     gang = gang_of(spec) > 1
     for option in sorted(fit, key=lambda o: _rank(cycle, o, one, left)):
         each = option.shape.replicas(spec)
-        bought = plan.get(option.pool.pool)
-        have = 0 if bought is None else len(bought.machines)
+        known = plan.get(option.pool.pool)
+        have = 0 if known is None else len(known.machines)
         room = option.room - have if gang else min(option.room, MOST_BOUGHT) - have
         count = min(math.ceil(left / each), room)
         if count <= 0:
             continue
-        if bought is None:
-            price = price_of(cycle, option.pool, spec)
-            bought = plan[option.pool.pool] = Bought(option, price, len(fit))
+        bought = known or Bought(option, price_of(cycle, option.pool, spec), len(fit))
+        plan[option.pool.pool] = bought
         for _ in range(count):
             machine = Machine(option.shape, float(option.shape.gpus))
             bought.machines.append(machine)

@@ -55,9 +55,8 @@ def _order(
     subject, count = subject_of(pool.pool), made.before - made.after
     empty_s = min((cycle.now_ns - stock.empty[node]) / NS_PER_S for node in victims)
     identity = cycle.issue(subject, made)
-    stock.change = Change(
-        identity, made.before, made.after, cycle.now_ns, cycle.expiry() + round(SEEN_S * NS_PER_S)
-    )  # fmt: skip
+    expires_ns = cycle.expiry() + round(SEEN_S * NS_PER_S)
+    stock.change = Change(identity, made.before, made.after, cycle.now_ns, expires_ns, victims)
     reason = (
         f"Scale pool {pool.pool} in from {made.before} to {made.after} machines: nothing has run on "
         f"{', '.join(victims)} for {empty_s:.0f} s, and nobody lacks room that they could give"

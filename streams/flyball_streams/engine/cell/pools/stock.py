@@ -21,7 +21,7 @@ UNKNOWN = -1
 
 
 class Change(msgspec.Struct):
-    """Decision ``id``: ``after`` machines instead of ``before``; ``status`` is the newest word on it.
+    """Decision ``id``: ``after`` machines instead of ``before``, of which ``victims`` go; with the newest word on it.
 
     It is on its way until the inventories show it, it comes to nothing, or ``expires_ns``.
     """
@@ -31,6 +31,7 @@ class Change(msgspec.Struct):
     after: int
     decided_ns: int
     expires_ns: int
+    victims: tuple[str, ...] = ()
     status: Heard = msgspec.field(default_factory=lambda: Heard(""))
 
     @property
