@@ -150,14 +150,14 @@ def _order(cycle: Cycle, bought: Bought, waited: Waited) -> Scale:
     since_ns = min(want.since_ns for want in bought.wants.values())
     waited_s = (cycle.now_ns - since_ns) / NS_PER_S
     who = ", ".join(_needs(cycle, name, n) for name, n in bought.replicas.items())
-    shape = bought.option.shape
+    shape, start_s = bought.option.shape, stock.start_s or pool.start_s
     cheapest = f", the cheapest of {bought.choices} pools that fit" if bought.choices > 1 else ""
     coming = f"; {stock.coming} more are on their way" if stock.coming else ""
     lost = "; it lost machines lately" if stock.lost_ns else ""
     reason = (
         f"Scale pool {pool.pool} out from {made.before} to {made.after} machines: {who} found no room for "
         f"{waited_s:.0f} s, neither free nor by preemption; a {pool.instance_type} has {shape.gpus} {shape.model} for "
-        f"{price.usd_per_hour:.2f} USD an hour{cheapest}, and is there in about {pool.start_s:.0f} s{coming}{lost}"
+        f"{price.usd_per_hour:.2f} USD an hour{cheapest}, and is there in about {start_s:.0f} s{coming}{lost}"
     )
     evidence = (
         *(

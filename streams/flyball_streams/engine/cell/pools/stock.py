@@ -45,7 +45,8 @@ class Stock(msgspec.Struct):
 
     ``told`` machines are what the platform said, less those lost since; :data:`UNKNOWN`: it said nothing. ``here`` are
     the nodes that are there, ``ready`` those of them on which work may be placed, ``empty`` since when nothing runs on
-    them. ``lost_ns`` is when machines were lost last, 0: never. ``model`` and ``gpus`` are the shape of a machine.
+    them. ``lost_ns`` is when machines were lost last, 0: never. ``model`` and ``gpus`` are the shape of a machine, and
+    ``start_s`` is how long those took to come that came last; 0: none came yet.
     """
 
     told: int = UNKNOWN
@@ -56,6 +57,7 @@ class Stock(msgspec.Struct):
     lost_ns: int = 0
     model: str = ""
     gpus: int = 0
+    start_s: float = 0.0
 
     @property
     def size(self) -> int:
@@ -126,6 +128,7 @@ def _end(
     if not nothing and (stock.ready >= change.after if change.grows else len(stock.here) <= change.after):
         backoff.worked(subject, change.id)
         stock.told = change.after
+        stock.start_s = (now_ns - change.decided_ns) / NS_PER_S if change.grows else stock.start_s
     elif nothing or change.expires_ns <= now_ns:
         backoff.ended(subject, change.id, status.words, now_ns if status.status else None)
         if status.replicas is not None:
