@@ -29,7 +29,7 @@ def give_back(cycle: Cycle, machines: Machines) -> Iterator[Scale]:
         count = min(len(due), stock.size - pool.min_machines, MOST_RETURNED)
         if count <= 0:
             continue
-        victims = tuple(sorted(due, key=lambda node: (stock.empty[node], node))[:count])
+        victims = tuple(node for _, node in sorted((stock.empty[node], node) for node in due)[:count])
         made = Attempt("return", "", stock.size, stock.size - count)
         waited = cycle.admit(subject_of(name), made)
         if waited is not None:

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 from tests.streams.engine.cell.court import node
-from tests.streams.engine.cell.test_pools import Shop, pool
+from tests.streams.engine.pools.test_buying import Shop, pool
 from tests.streams.engine.scene import spec
 
 from flyball_contracts.records import Pool, Scale, SubjectState

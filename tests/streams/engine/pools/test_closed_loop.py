@@ -105,7 +105,7 @@ def test_a_recording_gives_the_same_decisions_to_the_byte_and_so_does_a_restart_
     fleet, engine = Fleet(GROWS, START_NS), Engine(WORKER)
     batches = [arrived(fleet.messages_at_start())]
     sent: list[list[Message]] = [engine.feed(batches[0])]
-    cut = 0
+    cut, other = 0, engine
     while not cut or len(batches) < cut + 10:
         batches.append(arrived(fleet.tick(fleet.plant.index), batches))
         sent.append(engine.feed(batches[-1]))
