@@ -1,4 +1,4 @@
-"""What the tables say: inventories, workloads, signals, outcomes and responses, each folded by one rule.
+"""What the tables say: inventories, workloads, pools, signals, outcomes and responses, each folded by one rule.
 
 Of two records with one key the newer one counts: by the record's own time, then by what orders records of one time,
 and where that is the same too, by their bytes. So readers agree, in whatever order partitions reached them. Two kinds
@@ -10,17 +10,18 @@ counts from when it is read, in the order of its partition. A workload that its 
 ``removed``, which stays, so that an older one does not bring it back.
 """
 
-from typing import TypeAlias
+from typing import Final, TypeAlias
 
 import msgspec
 
-from flyball_contracts.records import Inventory, Outcome, Record, Response, Signal, WorkloadSpec
-from flyball_contracts.topics import INVENTORY, OUTCOMES, RESPONSES, SIGNALS, WORKLOADS
+from flyball_contracts.records import Inventory, Outcome, Pool, Record, Response, Signal, WorkloadSpec
+from flyball_contracts.topics import INVENTORY, OUTCOMES, POOLS, RESPONSES, SIGNALS, WORKLOADS
 
-TABLES = (INVENTORY, WORKLOADS, SIGNALS, OUTCOMES, RESPONSES)
+TABLES = (INVENTORY, WORKLOADS, POOLS, SIGNALS, OUTCOMES, RESPONSES)
 """Topics that are tables, by what :class:`Tables` makes of them."""
 MOST_OUTCOMES = 10_000
-Row: TypeAlias = Inventory | WorkloadSpec | Signal | Outcome | Response
+Row: TypeAlias = Inventory | WorkloadSpec | Pool | Signal | Outcome | Response
+ROWS: Final = (Inventory, WorkloadSpec, Pool, Signal, Outcome, Response)
 _STAGES = {"accepted": 0, "running": 1}
 _encode = msgspec.json.Encoder().encode
 
@@ -37,7 +38,9 @@ def supersedes(new: Row, old: Row) -> bool:
 
 
 class Tables:
-    """Rows by their key: node, workload, zone and kind, decision, response. Removed workloads are among ``workloads``.
+    """Rows by their key: node, workload, pool, zone and kind, decision, response.
+
+    Removed workloads are among ``workloads``.
 
     ``most_outcomes`` bounds the outcomes; those read first are dropped.
     """
@@ -45,6 +48,7 @@ class Tables:
     def __init__(self, most_outcomes: int = MOST_OUTCOMES) -> None:
         self.inventories: dict[str, Inventory] = {}
         self.workloads: dict[str, WorkloadSpec] = {}
+        self.pools: dict[str, Pool] = {}
         self.signals: dict[tuple[str, str], Signal] = {}
         self.outcomes: dict[str, Outcome] = {}
         self.responses: dict[str, Response] = {}
@@ -52,12 +56,14 @@ class Tables:
 
     def apply(self, record: Record) -> bool:
         """Fold one record in; whether it changed a table. Records of other kinds change none."""
-        if not isinstance(record, Inventory | WorkloadSpec | Signal | Outcome | Response) or not self.takes(record):
+        if not isinstance(record, ROWS) or not self.takes(record):
             return False
         if isinstance(record, Inventory):
             self.inventories[record.node] = record
         elif isinstance(record, WorkloadSpec):
             self.workloads[record.workload] = record
+        elif isinstance(record, Pool):
+            self.pools[record.pool] = record
         elif isinstance(record, Signal):
             self.signals[record.zone, record.kind] = record
         elif isinstance(record, Response):
@@ -82,6 +88,8 @@ class Tables:
             return self.inventories.pop(key, None) is not None
         if topic == WORKLOADS.name:
             return self.workloads.pop(key, None) is not None
+        if topic == POOLS.name:
+            return self.pools.pop(key, None) is not None
         if topic == RESPONSES.name:
             return self.responses.pop(key, None) is not None
         if topic == SIGNALS.name:
@@ -101,6 +109,8 @@ class Tables:
             return self.inventories.get(row.node)
         if isinstance(row, WorkloadSpec):
             return self.workloads.get(row.workload)
+        if isinstance(row, Pool):
+            return self.pools.get(row.pool)
         if isinstance(row, Signal):
             return self.signals.get((row.zone, row.kind))
         if isinstance(row, Response):

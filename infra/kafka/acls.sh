@@ -7,7 +7,7 @@ kafka-acls.sh --bootstrap-server $BROKER --command-config $ADMIN --add --allow-p
 # feed: flyball feed
 kafka-acls.sh --bootstrap-server $BROKER --command-config $ADMIN --add --allow-principal User:flyball-feed --operation Write --topic flyball.signals.v1
 # worker: flyball worker
-kafka-acls.sh --bootstrap-server $BROKER --command-config $ADMIN --add --allow-principal User:flyball-worker --operation Read --topic flyball.telemetry.v1 --topic flyball.events.v1 --topic flyball.inventory.v1 --topic flyball.workloads.v1 --topic flyball.signals.v1 --topic flyball.demand.v1 --topic flyball.proposals.v2 --topic flyball.outcomes.v1 --topic flyball.responses.v1 --topic flyball.state.v1
+kafka-acls.sh --bootstrap-server $BROKER --command-config $ADMIN --add --allow-principal User:flyball-worker --operation Read --topic flyball.telemetry.v1 --topic flyball.events.v1 --topic flyball.inventory.v1 --topic flyball.workloads.v1 --topic flyball.pools.v1 --topic flyball.signals.v1 --topic flyball.demand.v1 --topic flyball.proposals.v2 --topic flyball.outcomes.v1 --topic flyball.responses.v1 --topic flyball.state.v1
 kafka-acls.sh --bootstrap-server $BROKER --command-config $ADMIN --add --allow-principal User:flyball-worker --operation Write --topic flyball.demand.v1 --topic flyball.insights.v1 --topic flyball.proposals.v2 --topic flyball.decisions.v1 --topic flyball.incidents.v1 --topic flyball.state.v1 --topic flyball.dlq.v1
 kafka-acls.sh --bootstrap-server $BROKER --command-config $ADMIN --add --allow-principal User:flyball-worker --operation Read --group flyball
 # actuator: flyball actuate

@@ -11,6 +11,7 @@ from flyball_contracts.errors import RecordError
 from flyball_contracts.records import Account, AnyDecision, Inventory, SubjectState, WorkloadSpec
 from flyball_contracts.records.events import node_event
 from flyball_contracts.records.nodes import node_of
+from flyball_contracts.records.pools import pool_of
 from flyball_contracts.simulated import CellState, NodeState, Submission
 from flyball_simulator.cell.accounts import Meter
 from flyball_simulator.cell.healing import Healing
@@ -59,8 +60,10 @@ class Fleet:
         return float(self.plant.services.queued[w])
 
     def messages_at_start(self) -> list[Message]:
-        """Specifications, signals and inventories."""
+        """Specifications, pools that are managed, signals and inventories."""
         specs = [record_message(spec, self._source) for spec in self.plant.specs]
+        pools = self.plant.machines.records(self.config.cell, self.start_ns)
+        specs += [record_message(pool, self._source) for pool in pools]
         return specs + self._signal_messages(self.start_ns) + [_inventory_message(i) for i in self.nodes]
 
     def tick(self, index: int) -> list[Message]:
@@ -106,9 +109,15 @@ class Fleet:
         )
 
     def workload(self, name: str) -> SubjectState:
-        """A workload, or a node as decisions call it, as of the last tick; :class:`RecordError` for one not there."""
+        """A workload, or a node or pool as decisions call it, as of the last tick.
+
+        Raises :class:`RecordError` for one that is not there.
+        """
         if node := node_of(name):
             return self.plant.observe_node(self.plant.node(node))
+        if pool := pool_of(name):
+            self.plant.machines.pool(pool)
+            return self.plant.machines.observe(pool)
         return self.plant.observe(self.plant.workload(name))
 
     def node(self, name: str) -> NodeState:

@@ -54,8 +54,8 @@ _KEYS = {
     "check": ("kubernetes", "slurm"),
     "region": ("aws",),
     "account": ("gcp", "azure"),
-    "pools": (*POOLED, "slurm"),
-    "budget_usd_per_hour": (*POOLED, "slurm"),
+    "pools": (*POOLED, "slurm", "simulated"),
+    "budget_usd_per_hour": (*POOLED, "slurm", "simulated"),
 }
 """Keys of a platform that some drivers alone use."""
 

@@ -17,6 +17,7 @@ def intent(decision: AnyDecision) -> str:
         power = "" if decision.power_limit_w is None else f" with a power limit of {decision.power_limit_w:g} W"
         mix = f": {', '.join(f'{p.replicas} on {p.offer}' for p in decision.mix)}" if decision.mix else ""
         what = "machines" if pool else "replicas"
+        mix += f" ({', '.join(decision.victims)})" if decision.victims else ""
         return f"scaled {target} from {decision.replicas_before} to {decision.replicas} {what}{power}{mix}"
     if isinstance(decision, Migrate):
         place = f"to node {decision.to_node!r}" if decision.to_node else "to a node of the scheduler's choice"

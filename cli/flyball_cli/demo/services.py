@@ -13,7 +13,7 @@ import yaml
 
 from flyball_cli.demo.children import Child
 from flyball_cli.demo.platform import Platform
-from flyball_contracts.config import Config, DecisionKey, FleetConfig, PlatformConfig, load_config
+from flyball_contracts.config import Config, DecisionKey, FleetConfig, PlatformConfig, PoolConfig, load_config
 from flyball_contracts.errors import TransportError
 from flyball_contracts.security.signing import new_key
 
@@ -104,7 +104,9 @@ def signing(config: Config, folder: Path) -> Config:
     return replace(
         config,
         worker=replace(config.worker, signing_key=str(path)),
-        actuator=replace(config.actuator, keys=(*config.actuator.keys, DecisionKey(public=public))),
+        actuator=replace(
+            config.actuator, keys=(*config.actuator.keys, DecisionKey(public=public, workloads=("*", "pool:*")))
+        ),
     )
 
 
@@ -112,6 +114,28 @@ def write_config(config: Config, path: Path) -> Path:
     """Write a configuration for the services to read."""
     path.write_text(yaml.safe_dump(msgspec.to_builtins(config)), encoding="utf-8")
     return path
+
+
+def platform_of(fleet: FleetConfig, url: str, poll_s: float) -> PlatformConfig:
+    """The simulated fleet as a platform, with the pools of it that are managed, all of which may be bought."""
+    managed = [pool for pool in fleet.pools if pool.managed]
+    pools = tuple(
+        PoolConfig(
+            name=pool.name,
+            kind="machines",
+            resource=pool.name,
+            instance_type=pool.instance_type or pool.sku,
+            market="spot" if pool.capacity_type == "spot" else "on_demand",
+            min_machines=pool.nodes,
+            max_machines=max(pool.nodes, pool.max_nodes),
+            price_usd_per_hour=pool.price_usd_per_hour or 0.0,
+        )
+        for pool in managed
+    )
+    budget = sum(pool.max_machines * pool.price_usd_per_hour for pool in pools) if pools else None
+    return PlatformConfig(
+        cells=(fleet.cell,), driver="simulated", url=url, poll_s=poll_s, pools=pools, budget_usd_per_hour=budget
+    )
 
 
 class Services:
@@ -151,7 +175,7 @@ class Services:
         url = _printed(fleet, "platform: ") or ""
         self.platform = Platform(url)
         platforms = (
-            PlatformConfig(cells=(self._plan.fleet.cell,), driver="simulated", url=url, poll_s=self._poll_s),
+            platform_of(self._plan.fleet, url, self._poll_s),
             *self._config.actuator.platforms,
         )
         replace = msgspec.structs.replace

@@ -41,7 +41,7 @@ from flyball_contracts.config.policies import (
     Span as Span,
     Window as Window,
 )
-from flyball_contracts.config.pools import PoolConfig as PoolConfig
+from flyball_contracts.config.pools import PoolConfig as PoolConfig, PoolsConfig as PoolsConfig
 from flyball_contracts.config.rightsizing import RightsizingConfig as RightsizingConfig
 from flyball_contracts.config.types import (
     HORIZON_TICKS as HORIZON_TICKS,

@@ -30,7 +30,8 @@ class NodePool(Section, frozen=True, kw_only=True):
     """Nodes that are alike; node ``i`` is called ``NAME-00i``.
 
     Where ``max_nodes`` is more than ``nodes``, the others are bought when something finds no room, and are there
-    ``provision_s`` later. One that has been empty for ``return_after_s`` is given back.
+    ``provision_s`` later. One that has been empty for ``return_after_s`` is given back. Where ``managed``, that rule
+    holds for the fleet without Flyball alone: machines of it come and go by decisions about ``pool:NAME``.
     """
 
     name: Name
@@ -43,6 +44,7 @@ class NodePool(Section, frozen=True, kw_only=True):
     max_nodes: Annotated[int, msgspec.Meta(ge=0, le=100_000)] = 0
     provision_s: NotNegative = 120.0
     return_after_s: NotNegative = 600.0
+    managed: bool = False
     capacity_type: Literal["owned", "reserved", "on_demand", "spot"] = "on_demand"
     price_usd_per_hour: NotNegative | None = None
     ambient_cel: float = 24.0

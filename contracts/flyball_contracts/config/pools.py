@@ -22,8 +22,20 @@ PoolKind = Literal[
     "scale_set",
     "node_pool",
     "partition",
+    "machines",
 ]
-_ALONE = ("auto_scaling_group", "fleet", "node_pool", "partition")  # nothing that they are in need be named
+_ALONE = ("auto_scaling_group", "fleet", "node_pool", "partition", "machines")  # nothing that they are in need be named
+
+
+class PoolsConfig(Section, frozen=True, kw_only=True):
+    """When workers buy and return machines of the pools that actuators publish.
+
+    A machine is bought for work that has found no room for ``buy_after_s``, not even by preemption, and returned once
+    nothing has run on it for ``return_after_s``. Interruptible work waits, but for jobs that would miss their deadline.
+    """
+
+    buy_after_s: NotNegative = 60.0
+    return_after_s: NotNegative = 600.0
 
 
 class PoolConfig(Section, frozen=True, kw_only=True):
@@ -32,11 +44,13 @@ class PoolConfig(Section, frozen=True, kw_only=True):
     Of driver aws, ``kind`` is ``auto_scaling_group`` or ``node_group`` (in the EKS cluster ``within``), and
     ``resource`` its name, or ``fleet``, and ``resource`` the launch template of its machines. Of gcp it is
     ``instance_group`` or ``resize_request``, both on a managed instance group of the zone ``within``; of azure
-    ``scale_set``, in the resource group ``within``; of slurm ``partition``, whose nodes Slurm turns off and on. Of
-    karpenter it is ``node_pool``, and ``per_machine`` what each
-    machine counts against the limits of that NodePool, such as ``nvidia.com/gpu: 8``. ``zones`` are availability zones,
-    or subnets of a fleet. A machine is of ``instance_type`` and counts ``price_usd_per_hour``; there are never to be
-    fewer than ``min_machines``, or more than ``max_machines``.
+    ``scale_set``, in the resource group ``within``; of slurm ``partition``, whose nodes Slurm turns off and on; of
+    simulated ``machines``, of the fleet's pool ``resource``. Of karpenter it is ``node_pool``, and ``per_machine`` what
+    each machine counts against the limits of that NodePool, such as ``nvidia.com/gpu: 8``. ``zones`` are availability
+    zones, or subnets of a fleet. A machine is of ``instance_type`` and counts ``price_usd_per_hour``; there are never
+    to be fewer than ``min_machines``, or more than ``max_machines``. Workers buy from a pool once they know the
+    ``gpus`` of a machine: how many, by the model as inventories name it. Where they are left out, that is once one was
+    seen.
     """
 
     name: PoolName
@@ -50,6 +64,7 @@ class PoolConfig(Section, frozen=True, kw_only=True):
     market: Literal["on_demand", "spot"] = "on_demand"
     zones: tuple[str, ...] = ()
     min_machines: Annotated[int, msgspec.Meta(ge=0)] = 0
+    gpus: Mapping[str, Annotated[int, msgspec.Meta(ge=1, le=1024)]] = {}
 
     def __post_init__(self) -> None:
         """Refuse a pool that can have no size, and one that nothing holds."""
@@ -57,6 +72,8 @@ class PoolConfig(Section, frozen=True, kw_only=True):
             raise ValueError(f"min_machines is {self.min_machines} and max_machines {self.max_machines}; swap them")
         if not self.resource or not self.instance_type:
             raise ValueError("resource or instance_type is empty; name what holds the machines, and their type")
+        if len(self.gpus) > 1:
+            raise ValueError(f"gpus names {' and '.join(self.gpus)}; a machine of a pool has GPUs of one model")
         if (self.kind == "node_pool") != bool(self.per_machine):
             raise ValueError(
                 "per_machine: a node_pool, and nothing else, has it: what a machine counts, such as nvidia.com/gpu: 8"

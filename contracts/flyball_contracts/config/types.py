@@ -22,7 +22,7 @@ from flyball_contracts.config.export import ExportConfig
 from flyball_contracts.config.feeds import AnyFeed
 from flyball_contracts.config.keys import DecisionKey
 from flyball_contracts.config.policies import GuardPolicy
-from flyball_contracts.config.pools import PoolConfig
+from flyball_contracts.config.pools import PoolConfig, PoolsConfig
 from flyball_contracts.config.rightsizing import RightsizingConfig
 from flyball_contracts.config.workload import WorkloadsConfig
 from flyball_contracts.topics import TOPICS
@@ -181,6 +181,7 @@ class WorkerConfig(Section, frozen=True):
     sizing: SizingConfig = SizingConfig()
     rightsizing: RightsizingConfig = RightsizingConfig()
     choice: ChoiceConfig = ChoiceConfig()
+    pools: PoolsConfig = PoolsConfig()
 
 
 class RateLimit(Section, frozen=True):
@@ -221,8 +222,8 @@ class PlatformConfig(Section, frozen=True):
     """Who carries out the decisions of some cells; the first entry with a matching pattern in ``cells`` counts.
 
     ``inventory`` plans on the inventories that agents publish and can change nothing. ``simulated`` is the simulated
-    fleet behind ``url``. ``kubernetes`` commands the controllers in ``namespaces`` of the cluster that
-    ``kubeconfig`` names as its current one (empty: the cluster of the actuator's own pod). ``slurm``
+    fleet behind ``url``, and machines of its ``pools``. ``kubernetes`` commands the controllers in ``namespaces`` of
+    the cluster that ``kubeconfig`` names as its current one (empty: the cluster of the actuator's own pod). ``slurm``
     commands the jobs in ``partitions`` of the cluster whose slurm.conf is ``conf`` (empty: the machine's own), and
     turns nodes on and off that are in ``pools``.
     ``autoscaler`` tells the autoscalers in ``namespaces``, which ask at ``scaler``, and writes nothing. ``kueue`` has

@@ -20,7 +20,9 @@ class Pool(Record, frozen=True, kw_only=True):
 
     ``platform`` is the driver that holds it, ``instance_type`` the cloud's name of the machine, and ``zones`` are those
     in which it may be. ``price_usd_per_hour`` is what the budget counts for one machine. Its owner's configuration
-    (``actuator.platforms``) is what the guard goes by; this record only tells it to others.
+    (``actuator.platforms``) is what the guard goes by; this record only tells it to others. A machine has ``gpus`` GPUs
+    of ``gpu_model``, as inventories call it (empty and 0: not told, so that it is only known once one was seen), and is
+    there ``start_s`` after it was asked for.
     """
 
     pool: str
@@ -33,6 +35,9 @@ class Pool(Record, frozen=True, kw_only=True):
     price_usd_per_hour: float
     min_machines: Machines = 0
     zones: tuple[str, ...] = ()
+    gpu_model: str = ""
+    gpus: Annotated[int, msgspec.Meta(ge=0, le=1024)] = 0
+    start_s: Annotated[float, msgspec.Meta(ge=0, le=1e9)] = 300.0
 
 
 def pool_of(workload: str) -> str:

@@ -12,12 +12,14 @@ from flyball_simulator.specs import all_workloads
 class Baseline:
     """What a cluster does by itself: services have a horizontal pod autoscaler, jobs start as soon as they fit.
 
+    Pools have a cluster autoscaler, which buys a machine as soon as something finds no room.
+
     Nothing is timed, paused, moved or consolidated. A dead GPU is noticed by time-outs alone, a straggler never. It
     sends nothing but its account.
     """
 
     def __init__(self, config: FleetConfig, start_ns: int) -> None:
-        self.plant = Plant(config, start_ns)
+        self.plant = Plant(config, start_ns, by_rule=True)
         self._healing = Healing(self.plant)
         self._autoscalers = Autoscalers(self.plant)
         self._meter = Meter(self.plant, "baseline")

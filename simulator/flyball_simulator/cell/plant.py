@@ -35,10 +35,11 @@ class Plant:
     """The workloads of a cell on its GPUs; event time starts at ``start_ns``.
 
     What its operators ask for between two ticks takes effect at the next one, ``now_ns``. Raises
-    :class:`ConfigError` when the configuration contradicts itself or its workloads do not fit.
+    :class:`ConfigError` when the configuration contradicts itself or its workloads do not fit. With ``by_rule``
+    machines of all pools are bought and returned by the rule of a cluster autoscaler.
     """
 
-    def __init__(self, config: FleetConfig, start_ns: int) -> None:
+    def __init__(self, config: FleetConfig, start_ns: int, *, by_rule: bool = False) -> None:
         self.config, self.start_ns = config, start_ns
         self.period_ns = round(config.tick_s * NS_PER_S)
         self.index = 0
@@ -46,7 +47,7 @@ class Plant:
         self.site = build_site(config, start_ns)
         self.specs = make_specs(config, start_ns)
         self.placement = Placement(self.site, make_demanded(config, self.site, self.specs))
-        self.machines = Machines(self.site, self.placement)
+        self.machines = Machines(self.site, self.placement, by_rule=by_rule)
         count = len(self.specs)
         self.versions = [1] * count
         self.suspended = [False] * count

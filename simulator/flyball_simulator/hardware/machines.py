@@ -1,23 +1,38 @@
-"""Machines that come and go: bought when something finds no room, returned when they are empty."""
+"""Machines that come and go: by the rule of a cluster autoscaler, or as they are asked for."""
 
 import math
+from collections.abc import Sequence
 
 import numpy as np
 from numpy.typing import NDArray
 
+from flyball_contracts.config import NodePool
+from flyball_contracts.errors import RecordError
 from flyball_contracts.ids import NS_PER_S
+from flyball_contracts.records import Pool, SubjectState
 from flyball_simulator.cell.placement import Placement
 from flyball_simulator.hardware.site import Site
 
 
 class Machines:
-    """Which nodes are there, as a cluster autoscaler has it.
+    """Which nodes are there: as a cluster autoscaler has it or, of pools that are managed, as it was asked for.
 
-    ``present`` is [M]. ``arrived`` and ``left`` are the nodes that came and went with the last :meth:`advance`.
+    ``present`` is [M]. ``arrived`` and ``left`` are the nodes that came and went with the last :meth:`advance`. With
+    ``by_rule`` no pool is managed. ``managed`` are the nodes of each pool that is, by name, and ``versions`` count what
+    was asked of it.
     """
 
-    def __init__(self, site: Site, placement: Placement) -> None:
+    def __init__(self, site: Site, placement: Placement, *, by_rule: bool = False) -> None:
         self._site, self._placement = site, placement
+        self.managed: dict[str, list[int]] = {}
+        for i, node in enumerate(site.nodes):
+            if node.pool.managed and not by_rule:
+                self.managed.setdefault(node.pool.name, []).append(i)
+        self.versions = dict.fromkeys(self.managed, 1)
+        self._ruled = np.ones(len(site.nodes), np.bool_)
+        for nodes in self.managed.values():
+            self._ruled[nodes] = False
+        self._leaving: set[int] = set()
         self.extra = np.array([node.extra for node in site.nodes], np.bool_)
         self.present: NDArray[np.bool_] = ~self.extra
         self.arrived: list[int] = []
@@ -32,15 +47,84 @@ class Machines:
             del self._due_ns[node]
             self.present[node] = self._placement.open[node] = True
             self._placement.changed.add(node)
-        self.left = []
-        if self.extra.any():
+        self.left = sorted(self._leaving)
+        for node in self.left:
+            self.present[node] = False
+        self._leaving.clear()
+        if (self.extra & self._ruled).any():
             self._return(now_ns)
             self._buy(now_ns)
 
+    def pool(self, name: str) -> NodePool:
+        """A pool that is managed; :class:`RecordError` for any other."""
+        if name not in self.managed:
+            raise RecordError(f"the fleet has no pool {name!r} that is managed; set managed in its configuration")
+        return self._site.nodes[self.managed[name][0]].pool
+
+    def asked(self, name: str) -> int:
+        """Machines of a managed pool that are there or on their way, less those that leave."""
+        return sum((self.present[n] or n in self._due_ns) and n not in self._leaving for n in self.managed[name])
+
+    def observe(self, name: str) -> SubjectState:
+        """What the platform shows of a managed pool, and what the machines of all of them cost that were asked for."""
+        cost = sum(self.asked(one) * (self.pool(one).price_usd_per_hour or 0.0) for one in self.managed)
+        return SubjectState(
+            replicas=self.asked(name),
+            ready=int(self.present[self.managed[name]].sum()),
+            version=str(self.versions[name]),
+            cost_usd_per_hour=round(cost, 6),
+        )
+
+    def idle(self, name: str) -> list[int]:
+        """Machines of a managed pool on which nothing runs: those on their way, then the youngest."""
+        coming = [node for node in self.managed[name] if node in self._due_ns]
+        here = [n for n in self.managed[name] if self.present[n] and n not in self._leaving and not self._is_busy(n)]
+        return [*reversed(coming), *reversed(here)]
+
+    def resize(self, name: str, machines: int, victims: Sequence[int], now_ns: int) -> None:
+        """Ask for a number of machines: new ones come ``provision_s`` later, and ``victims`` go at the next tick."""
+        self.versions[name] += 1
+        for node in victims:
+            if self._due_ns.pop(node, None) is None:
+                self._placement.open[node] = False
+                self._leaving.add(node)
+        due_ns = now_ns + math.ceil(self.pool(name).provision_s * NS_PER_S)
+        for node in self.managed[name]:
+            if self.asked(name) >= machines:
+                break
+            if not self.present[node] and node not in self._due_ns:
+                self._due_ns[node] = due_ns
+
+    def records(self, cell: str, time_ns: int) -> list[Pool]:
+        """The managed pools, as records for others."""
+        found: list[Pool] = []
+        for name, nodes in self.managed.items():
+            node, pool = self._site.nodes[nodes[0]], self.pool(name)
+            found.append(
+                Pool(
+                    pool=name,
+                    cell=cell,
+                    time_ns=time_ns,
+                    platform="simulated",
+                    instance_type=pool.instance_type,
+                    market="spot" if pool.capacity_type == "spot" else "on_demand",
+                    min_machines=pool.nodes,
+                    max_machines=len(nodes),
+                    price_usd_per_hour=pool.price_usd_per_hour or 0.0,
+                    gpu_model=node.sku.model,
+                    gpus=len(node.devices),
+                    start_s=pool.provision_s,
+                )
+            )
+        return found
+
+    def _is_busy(self, node: int) -> bool:
+        first, end = self._site.starts[node : node + 2].tolist()
+        return bool((self._placement.owner[first:end] >= 0).any())
+
     def _return(self, now_ns: int) -> None:
-        for node in np.flatnonzero(self.extra & self.present).tolist():
-            first, end = self._site.starts[node : node + 2].tolist()
-            if (self._placement.owner[first:end] >= 0).any():
+        for node in np.flatnonzero(self.extra & self.present & self._ruled).tolist():
+            if self._is_busy(node):
                 self._empty_ns.pop(node, None)
                 continue
             since_ns = self._empty_ns.setdefault(node, now_ns)
@@ -57,7 +141,7 @@ class Machines:
                 for nodes in spec.nodes if pool is None else spec.nodes[pool : pool + 1]:
                     size = int(self._site.starts[nodes[0] + 1] - self._site.starts[nodes[0]]) if len(nodes) else 1
                     usable = size // spec.gpus * spec.gpus
-                    absent: list[int] = nodes[self.extra[nodes] & ~self.present[nodes]].tolist()
+                    absent: list[int] = nodes[self.extra[nodes] & ~self.present[nodes] & self._ruled[nodes]].tolist()
                     for node in absent:
                         if gpus <= 0:
                             break

@@ -1,25 +1,29 @@
-"""All operations of the platform: each decision once, one at a time on each workload."""
+"""All operations of the platform: each decision once, one at a time on each workload, node and pool."""
 
 from msgspec.structs import replace
 
 from flyball_contracts.errors import RecordError
 from flyball_contracts.records import Check, Migrate, Preempt, Scale, SubjectState
+from flyball_contracts.records.nodes import node_of
+from flyball_contracts.records.pools import pool_of
 from flyball_contracts.simulated import Operation, OperationStatus, Submission
 from flyball_simulator.cell.plant import Plant
 from flyball_simulator.operations.base import Progress, Refused, Task
 from flyball_simulator.operations.check import CheckTask
 from flyball_simulator.operations.migrate import MigrateTask
+from flyball_simulator.operations.pool import PoolTask
 from flyball_simulator.operations.preempt import PreemptTask
 from flyball_simulator.operations.scale import ScaleTask
 
 Subject = int | str
-"""A workload by its number, or a node by its name."""
+"""A workload by its number; a node or a pool as decisions call it, such as ``node:n1``."""
 
 
 class Ledger:
     """Operations by decision, oldest first.
 
-    A newer operation on a workload supersedes the one that runs. What a superseded move has started it still ends.
+    A newer operation on a workload, node or pool supersedes the one that runs. What a superseded move has started
+    it still ends.
     """
 
     def __init__(self, plant: Plant) -> None:
@@ -50,8 +54,8 @@ class Ledger:
             if not submission.dry_run:
                 known = self._operations[decision.id] = replace(known, submissions=known.submissions + 1)
             return known
-        w, task = self._checked(submission)
-        before = self._shown(w, task.names)
+        of, task = self._checked(submission)
+        before = self._observe(of, task.names)
         operation = Operation(
             id=decision.id,
             workload=decision.workload,
@@ -64,9 +68,9 @@ class Ledger:
         )
         if submission.dry_run:
             return operation
-        self._supersede(w, decision.id)
+        self._supersede(of, decision.id)
         task.begin()
-        self._tasks[decision.id] = w, task
+        self._tasks[decision.id] = of, task
         self._operations[decision.id] = replace(operation, effects=1)
         self._look(decision.id)
         return self._operations[decision.id]
@@ -77,35 +81,42 @@ class Ledger:
             self._look(name)
 
     def _look(self, name: str) -> None:
-        (w, task), operation = self._tasks[name], self._operations[name]
-        ended = self._plant.specs[w].removed if isinstance(w, int) else not self._plant.is_there(w)
+        (of, task), operation = self._tasks[name], self._operations[name]
+        ended = not self._is_there(of)
         progress = Progress("failed", f"{operation.workload} has ended") if ended else task.advance()
         if progress.status != "running":
             del self._tasks[name]
         if operation.status == "running":
-            self._operations[name] = self._observed(operation, w, task.names, progress.status, progress.detail)
+            self._operations[name] = self._observed(operation, of, task.names, progress.status, progress.detail)
 
-    def _supersede(self, w: Subject, by: str) -> None:
+    def _supersede(self, subject: Subject, by: str) -> None:
         for name, (of, task) in list(self._tasks.items()):
             older = self._operations[name]
-            if of == w and older.status == "running":
+            if of == subject and older.status == "running":
                 if not task.supersede():
                     del self._tasks[name]
                 detail = f"superseded by {by}; it was at: {older.detail}"
-                self._operations[name] = self._observed(older, w, task.names, "superseded", detail)
+                self._operations[name] = self._observed(older, of, task.names, "superseded", detail)
 
     def _observed(
-        self, operation: Operation, w: Subject, names: tuple[str, ...], status: OperationStatus, detail: str
+        self, operation: Operation, of: Subject, names: tuple[str, ...], status: OperationStatus, detail: str
     ) -> Operation:
         ended_ns = None if status == "running" else max(self._plant.clock_ns, operation.submitted_ns)
-        observed = self._shown(w, names)
+        observed = self._observe(of, names)
         return replace(operation, status=status, detail=detail, observed=observed, ended_ns=ended_ns)
 
-    def _shown(self, w: Subject, names: tuple[str, ...]) -> SubjectState:
+    def _observe(self, of: Subject, names: tuple[str, ...]) -> SubjectState:
         plant = self._plant
-        if isinstance(w, int):
-            return plant.observe(w, names)
-        return plant.observe_node(plant.node(w)) if plant.is_there(w) else SubjectState()
+        if isinstance(of, int):
+            return plant.observe(of, names)
+        if pool := pool_of(of):
+            return plant.machines.observe(pool)
+        return plant.observe_node(plant.node(node_of(of))) if self._is_there(of) else SubjectState()
+
+    def _is_there(self, of: Subject) -> bool:
+        if isinstance(of, int):
+            return not self._plant.specs[of].removed
+        return bool(pool_of(of)) or self._plant.is_there(node_of(of))
 
     def _checked(self, submission: Submission) -> tuple[Subject, Task]:
         decision, plant = submission.decision, self._plant
@@ -113,25 +124,35 @@ class Ledger:
             raise Refused("unknown_target", f"this is cell {plant.config.cell}, not {decision.cell!r}")
         if isinstance(decision, Check):
             try:
-                return decision.node, CheckTask(plant, decision)
+                return decision.workload, CheckTask(plant, decision)
             except Refused:
                 raise
             except RecordError as error:
                 raise Refused("unknown_target", str(error)) from error
         try:
-            w = plant.workload(decision.workload)
+            of, version = self._subject(decision.workload)
         except RecordError as error:
             raise Refused("unknown_target", str(error)) from error
-        version = str(plant.versions[w])
         if submission.version and submission.version != version:
             detail = f"{decision.workload} has version {version}, not {submission.version}; look again and decide again"
             raise Refused("conflict", detail)
         try:
-            return w, _task(plant, w, decision)
+            if isinstance(of, str):
+                return of, PoolTask(plant, pool_of(of), decision)
+            return of, _task(plant, of, decision)
         except Refused:
             raise
         except RecordError as error:
             raise Refused("invalid", str(error)) from error
+
+    def _subject(self, name: str) -> tuple[Subject, str]:
+        """Number of a workload, or a pool as it is called, and its version; raises :class:`RecordError`."""
+        plant, pool = self._plant, pool_of(name)
+        if pool:
+            plant.machines.pool(pool)
+            return name, str(plant.machines.versions[pool])
+        w = plant.workload(name)
+        return w, str(plant.versions[w])
 
 
 def _task(plant: Plant, w: int, decision: Scale | Migrate | Preempt) -> Task:

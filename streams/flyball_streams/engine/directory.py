@@ -9,9 +9,9 @@ from bisect import insort
 from typing import NamedTuple, Protocol, TypeAlias
 from weakref import WeakSet
 
-from flyball_contracts.records import Inventory, Outcome, Record, Response, Signal, TableOffsets, WorkloadSpec
-from flyball_contracts.tables import MOST_OUTCOMES, Row, supersedes
-from flyball_contracts.topics import INVENTORY, OUTCOMES, RESPONSES, SIGNALS, WORKLOADS
+from flyball_contracts.records import Inventory, Outcome, Pool, Record, Signal, TableOffsets, WorkloadSpec
+from flyball_contracts.tables import MOST_OUTCOMES, ROWS, Row, supersedes
+from flyball_contracts.topics import INVENTORY, OUTCOMES, POOLS, RESPONSES, SIGNALS, WORKLOADS
 from flyball_streams.engine.known import Held as Held, Known, Replica as Replica
 from flyball_streams.engine.offsets import as_offsets
 
@@ -87,7 +87,7 @@ class Directory(Known):
         Without its ``offset`` in a partition of its topic it counts as the next one there. ``version`` rises only when
         it changes something: agents say the same again every half minute.
         """
-        if not isinstance(record, Inventory | WorkloadSpec | Signal | Outcome | Response):
+        if not isinstance(record, ROWS):
             return False
         topic = key_of(record)[0]
         entry = Entry(topic, partition, self._place(topic, partition, offset), record)
@@ -190,11 +190,13 @@ def key_of(row: Row) -> Key:
         return INVENTORY.name, row.node, ""
     if isinstance(row, WorkloadSpec):
         return WORKLOADS.name, row.workload, ""
+    if isinstance(row, Pool):
+        return POOLS.name, row.pool, ""
     if isinstance(row, Signal):
         return SIGNALS.name, row.zone, row.kind
-    if isinstance(row, Response):
-        return RESPONSES.name, row.key, ""
-    return OUTCOMES.name, row.target, row.decision
+    if isinstance(row, Outcome):
+        return OUTCOMES.name, row.target, row.decision
+    return RESPONSES.name, row.key, ""
 
 
 def in_order(entries: list[Entry], entry: Entry) -> None:

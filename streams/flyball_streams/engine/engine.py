@@ -12,6 +12,7 @@ from flyball_contracts.topics import (
     EVENTS,
     INVENTORY,
     OUTCOMES,
+    POOLS,
     PROPOSALS,
     RESPONSES,
     SIGNALS,
@@ -29,7 +30,7 @@ from flyball_streams.engine.stats import LaneStats
 from flyball_streams.engine.workload import WorkloadLane
 from flyball_streams.engine.workload.forecast.history import History
 
-TABLES = {INVENTORY.name, WORKLOADS.name, SIGNALS.name, OUTCOMES.name, RESPONSES.name}
+TABLES = {INVENTORY.name, WORKLOADS.name, POOLS.name, SIGNALS.name, OUTCOMES.name, RESPONSES.name}
 NODE_TOPICS = {TELEMETRY.name, EVENTS.name}
 
 

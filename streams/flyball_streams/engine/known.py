@@ -37,6 +37,7 @@ class Known:
         self.tables = tables
         self.inventories = self.tables.inventories
         self.specs = self.tables.workloads
+        self.pools = self.tables.pools
         self.signals = self.tables.signals
         self.version = 0
         self._homes: dict[str, set[str]] = {}

@@ -30,6 +30,7 @@ from flyball_contracts.records import (
     Inventory,
     Label,
     Outcome,
+    Pool,
     Readmission,
     Response,
     Signal,
@@ -38,7 +39,7 @@ from flyball_contracts.records import (
     Tick,
     WorkloadSpec,
 )
-from flyball_contracts.tables import Row, Tables, time_of
+from flyball_contracts.tables import ROWS, Row, Tables, time_of
 from flyball_streams.engine.directory import Directory, Entry, Key, Place, Reader, Tombstone, in_order, key_of
 from flyball_streams.engine.known import Known
 from flyball_streams.engine.offsets import NOWHERE, as_read, farther, from_start, reach, within
@@ -47,9 +48,9 @@ from flyball_streams.engine.packing import pack_struct, unpack_struct
 OUTCOMES_HEEDED = 256
 """Outcomes that a view knows to be heeded; older ones, said again after a restart, are heeded again."""
 OTHER_CLOCK_NS = 86_400 * 1_000_000_000
-ALL = (Inventory, WorkloadSpec, Signal, Outcome, Response)
+ALL = ROWS
 _RESPONSES = (Acknowledgement, Silence, Label, Readmission)
-_CONCRETE: tuple[type[Row], ...] = (Inventory, WorkloadSpec, Signal, Outcome, *_RESPONSES)
+_CONCRETE: tuple[type[Row], ...] = (Inventory, WorkloadSpec, Pool, Signal, Outcome, *_RESPONSES)
 _KINDS: dict[str, type[Row]] = {kind.__name__: kind for kind in _CONCRETE}
 
 
@@ -121,7 +122,7 @@ class View(Known, Reader):
         due, pending = list[Row](), list[tuple[int, Row]]()
         nodes = set[str]()
         for at, row in self._pending:
-            foreign = at > now + OTHER_CLOCK_NS and isinstance(row, WorkloadSpec | Outcome | Response)
+            foreign = at > now + OTHER_CLOCK_NS and isinstance(row, WorkloadSpec | Pool | Outcome | Response)
             stands_for_older = begins and isinstance(row, Inventory) and row.node not in nodes
             if at <= (now if isinstance(row, Inventory) else settled) or foreign or stands_for_older:
                 due.append(row)
@@ -134,7 +135,12 @@ class View(Known, Reader):
 
     def state(self) -> dict[str, Any]:
         """State for a snapshot: rows, what waits for its time, and how far the tables count."""
-        rows: list[Row] = [*self.inventories.values(), *self.specs.values(), *self.signals.values()]
+        rows: list[Row] = [
+            *self.inventories.values(),
+            *self.specs.values(),
+            *self.pools.values(),
+            *self.signals.values(),
+        ]
         rows += [*self.tables.outcomes.values(), *self.tables.responses.values()]
         return {
             "time_ns": self.time_ns,

@@ -15,13 +15,13 @@ from flyball_contracts.codec import BINDINGS, decode_message
 from flyball_contracts.errors import DecodeError
 from flyball_contracts.frame import Frame
 from flyball_contracts.records import Snapshot
-from flyball_contracts.topics import EVENTS, INVENTORY, RESPONSES, SIGNALS, TELEMETRY, WORKLOADS
+from flyball_contracts.topics import EVENTS, INVENTORY, POOLS, RESPONSES, SIGNALS, TELEMETRY, WORKLOADS
 
 FORMAT = 1
 TICK_NS = 1_000_000_000
 NS_PER_MS = 1_000_000
 
-SOURCES: tuple[str, ...] = tuple(t.name for t in (INVENTORY, WORKLOADS, SIGNALS, RESPONSES, EVENTS, TELEMETRY))
+SOURCES: tuple[str, ...] = tuple(t.name for t in (INVENTORY, WORKLOADS, POOLS, SIGNALS, RESPONSES, EVENTS, TELEMETRY))
 """Topics that come from outside the workers, in the order in which a tick plays them; the rest is derived."""
 _RANK = {name: i for i, name in enumerate(SOURCES)}
 

@@ -17,13 +17,13 @@ from flyball_contracts.config import KafkaConfig
 from flyball_contracts.errors import DecodeError, TransportError
 from flyball_contracts.kafka import Place, bounds, consumer_settings, ends, open_consumer
 from flyball_contracts.records import Record, Snapshot
-from flyball_contracts.topics import INVENTORY, OUTCOMES, RESPONSES, SIGNALS, STATE, WORKLOADS
+from flyball_contracts.topics import INVENTORY, OUTCOMES, POOLS, RESPONSES, SIGNALS, STATE, WORKLOADS
 from flyball_streams.engine.directory import Tombstone
 from flyball_streams.engine.lane import Incoming, refuse
 from flyball_streams.worker.snapshots import SnapshotShelf
 
 log = logging.getLogger(__name__)
-TABLES = (INVENTORY, WORKLOADS, SIGNALS, OUTCOMES, RESPONSES, STATE)
+TABLES = (INVENTORY, WORKLOADS, POOLS, SIGNALS, OUTCOMES, RESPONSES, STATE)
 OUTCOMES_BACK = 1000
 """Outcomes of each partition to begin with: they matter only as long as a decision lives."""
 ANSWER_S = 10.0

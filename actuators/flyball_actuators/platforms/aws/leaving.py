@@ -20,7 +20,7 @@ def leave(
 ) -> Handle | Rejected:
     """Choose and mark those that go; :func:`watch_leaving` ends them."""
     own = mark(decision.id)
-    chosen = choose(machines, held.machines - decision.replicas, own, busy)
+    chosen = choose(machines, held.machines - decision.replicas, own, busy, decision.victims)
     if isinstance(chosen, Rejected):
         return chosen
     ids = sorted(one.id for one in chosen)

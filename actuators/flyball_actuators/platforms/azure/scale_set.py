@@ -53,7 +53,7 @@ class ScaleSet:
             return machines
         if now.version != held.version:
             return Rejected("conflict", f"{self._pool.resource} was changed since it was looked at; decide again")
-        chosen = choose(map(_machine, machines), held.machines - decision.replicas, "", self._busy())
+        chosen = choose(map(_machine, machines), held.machines - decision.replicas, "", self._busy(), decision.victims)
         if isinstance(chosen, Rejected):
             return chosen
         ids = ",".join(one.id for one in chosen)

@@ -52,7 +52,7 @@ class InstanceGroup:
             Machine(id=_name(one), names=frozenset({_name(one)}), ready=_runs(one), started=str(one.id))
             for one in machines
         ]
-        chosen = choose(known, held.machines - decision.replicas, decision.id, self._busy())
+        chosen = choose(known, held.machines - decision.replicas, decision.id, self._busy(), decision.victims)
         if isinstance(chosen, Rejected):
             return chosen
         ids = ",".join(sorted(one.id for one in chosen))

@@ -37,6 +37,8 @@ def pools_of(config: ActuatorConfig, now_ns: int) -> Sequence[Pool]:
             min_machines=pool.min_machines,
             max_machines=pool.max_machines,
             price_usd_per_hour=pool.price_usd_per_hour,
+            gpu_model=next(iter(pool.gpus), ""),
+            gpus=sum(pool.gpus.values()),
         )
         for entry in config.platforms
         for pool in entry.pools

@@ -1,6 +1,6 @@
 """Which machines of a pool go."""
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from typing import NamedTuple
 
 from flyball_actuators.platforms.base import Rejected
@@ -21,10 +21,13 @@ class Machine(NamedTuple):
     leaving: str = ""
 
 
-def choose(machines: Iterable[Machine], count: int, decision: str, busy: frozenset[str]) -> list[Machine] | Rejected:
+def choose(
+    machines: Iterable[Machine], count: int, decision: str, busy: frozenset[str], named: Collection[str] = ()
+) -> list[Machine] | Rejected:
     """The machines to return: none that is protected, or on which inventories show work.
 
-    What the decision has marked before goes first, then what does not run yet, then the youngest.
+    What the decision has marked before goes first, then what it has ``named`` by its node, then what does not run yet,
+    then the youngest.
     """
     known = list(machines)
     free = [m for m in known if not m.protected and not m.names & busy]
@@ -36,4 +39,4 @@ def choose(machines: Iterable[Machine], count: int, decision: str, busy: frozens
             f"{', '.join(kept)}, or return fewer",
         )
     youngest = sorted(free, key=lambda m: (m.started, m.id), reverse=True)
-    return sorted(youngest, key=lambda m: (m.leaving != decision, m.ready))[:count]
+    return sorted(youngest, key=lambda m: (m.leaving != decision, m.names.isdisjoint(named), m.ready))[:count]

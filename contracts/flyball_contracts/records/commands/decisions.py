@@ -51,7 +51,8 @@ class Scale(Decision, tag="Scale", frozen=True, kw_only=True):
     ``batch_size`` of those that do not ask for it yet, and never more than the actuator's limits have room for; what is
     left is for the decisions after it. With ``mix`` the replicas are to run
     on these offers, in all as many as ``replicas`` less those on machines that no offer describes, which stay.
-    What is to go does so once what stands in for it is ready.
+    What is to go does so once what stands in for it is ready. ``victims`` name the machines of a pool that should go
+    first; empty for the platform's choice.
     """
 
     replicas: int
@@ -61,6 +62,7 @@ class Scale(Decision, tag="Scale", frozen=True, kw_only=True):
     resources_before: Resources | None = None
     batch_size: Annotated[int, msgspec.Meta(ge=1)] | None = None
     mix: tuple[Portion, ...] = ()
+    victims: tuple[str, ...] = ()
 
 
 class Migrate(Decision, tag="Migrate", frozen=True, kw_only=True):

@@ -11,6 +11,11 @@ from flyball_streams.engine.cell.actions.scale import bring_back, scale
 from flyball_streams.engine.cell.cycle import Cycle
 from flyball_streams.engine.cell.memory import Memory
 from flyball_streams.engine.cell.mix import choose
+from flyball_streams.engine.cell.pools.buy import buy
+from flyball_streams.engine.cell.pools.give_back import give_back
+from flyball_streams.engine.cell.pools.machines import Machines
+from flyball_streams.engine.cell.pools.stock import follow
+from flyball_streams.engine.cell.pools.wants import lapse
 from flyball_streams.engine.cell.sight import Sight
 from flyball_streams.engine.known import Known
 from flyball_streams.engine.parameters import Parameters
@@ -33,6 +38,7 @@ class Arbiter:
         self.directory = directory
         self.memory = Memory()
         self._sight = Sight(directory, cell)
+        self._machines = Machines(directory, cell)
 
     def heed(self, outcome: Outcome) -> None:
         """Note what became of a decision; the next tick learns it."""
@@ -42,12 +48,16 @@ class Arbiter:
         """Decisions of one tick, at most one about a subject, in a fixed order.
 
         Replicas leave failing devices first, then straggling ones; pauses follow, which make room, then scaling by
-        priority, then resizes. What was preempted comes back when nobody lacks room.
+        priority, then resizes. What was preempted comes back when nobody lacks room. In the end machines are bought for
+        what found no room, and returned.
         """
         sizing = self.config.sizing
         rest_ns = round(max(sizing.reversal_cooldown_s, sizing.cooldown_s) * NS_PER_S)
-        self.memory.learn(tick.end_ns, rest_ns, self.directory)
-        if not proposals and not self.memory.preempted and not self.memory.resizing:
+        memory, machines = self.memory, self._machines
+        follow(memory.stocks, memory.heard, memory.backoff, machines, tick.end_ns)
+        memory.learn(tick.end_ns, rest_ns, self.directory)
+        lapse(memory.wants, tick.end_ns, tick.period_ns)
+        if not proposals and not memory.preempted and not memory.resizing and not memory.stocks:
             return
         lasts_ns = max(round(QUARANTINE_S * NS_PER_S), QUARANTINE_TICKS * tick.period_ns)
         for p in proposals:
@@ -75,3 +85,6 @@ class Arbiter:
             yield from go_on(cycle)
         if not cycle.unmet:
             yield from bring_back(cycle)
+        if memory.stocks:
+            yield from buy(cycle, machines.pools)
+            yield from give_back(cycle, machines)

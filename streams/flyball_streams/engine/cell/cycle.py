@@ -10,6 +10,7 @@ from flyball_streams.engine.cell.backoff import Attempt, Rule, Waited
 from flyball_streams.engine.cell.memory import Memory, Order, outstanding, replicas_at
 from flyball_streams.engine.cell.pace import Pace
 from flyball_streams.engine.cell.placement import Place, Placement
+from flyball_streams.engine.cell.pools.wants import note
 from flyball_streams.engine.cell.sight import Sight
 from flyball_streams.engine.known import Known, Replica
 from flyball_streams.engine.parameters import Parameters
@@ -84,6 +85,17 @@ class Cycle:
             return False  # what was scaled to zero, and is, is woken at once: nothing answers its requests meanwhile
         rest_s = self.config.sizing.reversal_cooldown_s if turned else self.config.sizing.cooldown_s
         return self.now_ns - last.decided_ns < rest_s * NS_PER_S
+
+    def lacks(self, workload: str, replicas: int, proposal: str = "") -> None:
+        """Take note that nobody can make room for so many replicas; 0: for all there is room."""
+        self.unmet |= replicas > 0
+        note(self.memory.wants, workload, replicas, proposal, self.now_ns)
+
+    def still_lacks(self, workload: str, most: int) -> None:
+        """Take note that a workload that rests wants ``most`` replicas more: what it lacked of them it lacks still."""
+        want = self.memory.wants.get(workload)
+        if want is not None:
+            note(self.memory.wants, workload, min(want.replicas, most), want.proposal, self.now_ns)
 
     def wakes(self, workload: str, wanted: int) -> bool:
         """Whether nothing runs of a workload that is asked for."""

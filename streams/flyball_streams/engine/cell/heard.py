@@ -51,7 +51,8 @@ def heard_in(outcome: Outcome) -> Heard | None:
     status = outcome.status
     if status == "done" and outcome.mode != "live":
         status = "planned"  # recordings of before dry runs had a word of their own
-    observed = outcome.observed.replicas if outcome.observed is not None else None
+    state = outcome.before if outcome.observed is None and status == "refused" else outcome.observed
+    observed = None if state is None else state.replicas
     partly = outcome.expected is not None and outcome.expected.resources is None
     return Heard(status, outcome.code, observed, partly=partly)
 

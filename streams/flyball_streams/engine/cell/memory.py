@@ -9,6 +9,8 @@ from flyball_contracts.records import Outcome, Proposal
 from flyball_streams.engine.cell.backoff import Backoff
 from flyball_streams.engine.cell.heard import KEPT_S, Heard, forget, heard_in, take
 from flyball_streams.engine.cell.placement import Place
+from flyball_streams.engine.cell.pools.stock import Stock
+from flyball_streams.engine.cell.pools.wants import Want
 from flyball_streams.engine.known import Known
 
 UNDER_WAY_S = 3600.0
@@ -95,7 +97,8 @@ class Memory(msgspec.Struct):
     ``resizing`` are those of which not all replicas are known to have the new resources.
 
     ``heard`` are outcomes, by decision, that no tick has learned yet; ``backoff`` is what had no effect. ``decided`` is
-    the time of the newest decision about each target.
+    the time of the newest decision about each target. ``stocks`` are the machines of pools, and ``wants`` is who lacks
+    room.
     """
 
     orders: dict[str, Order] = {}
@@ -107,6 +110,8 @@ class Memory(msgspec.Struct):
     heard: dict[str, Heard] = {}
     backoff: Backoff = msgspec.field(default_factory=Backoff)
     decided: dict[str, int] = {}
+    stocks: dict[str, Stock] = {}
+    wants: dict[str, Want] = {}
 
     def heed(self, outcome: Outcome) -> None:
         """Note an outcome; the next tick learns it."""

@@ -152,6 +152,13 @@ class Placement:
                 return None
         return place
 
+    def close(self, nodes: Iterable[str]) -> None:
+        """Take all that is free on some nodes: they are about to go."""
+        for name in nodes:
+            for model in sorted(set(self.nodes[name].models)) if name in self.nodes else ():
+                if free := self.free.get((model, name), 0):
+                    self.take([Piece(model, name, float(free))])
+
     def give(self, place: Place) -> None:
         """Give a place back."""
         for piece in place:

@@ -50,6 +50,10 @@ class Sight:
             if move.node and move.node not in self._nodes_of(move.workload, move.replica):
                 seen.append((key, move.id))
                 self.placement.take([Piece(move.model, move.node, float(move.devices))])
+        for pool, stock in sorted(memory.stocks.items()):
+            if stock.change is not None and stock.change.victims:
+                seen.append((pool, stock.change.id))
+                self.placement.close(stock.change.victims)
         mark = self.placement.mark()
         self._keep(places)
         if self.owed:  # others may stand where these fit; nobody is bound to the place that was thought of first

@@ -18,10 +18,13 @@ def scale(cycle: Cycle, p: Proposal, spec: WorkloadSpec) -> Iterator[AnyDecision
     observed = running if p.observed_replicas is None else p.observed_replicas
     if (wanted - running) * ((p.replicas or 0) - observed) < 0:
         return  # made on another number of replicas than there is: to obey would do the opposite
+    if wanted <= running:
+        cycle.lacks(name, 0)
     if wanted == running or name in cycle.decided:
         return
     if cycle.resting(name, wanted - running):
         cycle.unmet |= wanted > running
+        cycle.still_lacks(name, max(0, wanted - running))
         return
     if wanted < running:
         made = Attempt("scale", "", running, wanted)
@@ -32,7 +35,7 @@ def scale(cycle: Cycle, p: Proposal, spec: WorkloadSpec) -> Iterator[AnyDecision
             yield order(cycle, spec, made, [], reason, p.confidence, cited(p), waited)
         return
     grant = granted(cycle, spec, running, wanted)
-    cycle.unmet |= grant.replicas < wanted
+    cycle.lacks(name, wanted - grant.replicas, p.id)
     made = Attempt("scale", "", running, grant.replicas)
     wakes, short = cycle.wakes(name, wanted), is_short(running, grant.replicas)
     waited = cycle.admit(name, made, urgent=wakes, emergency=short) if grant.replicas > running else None

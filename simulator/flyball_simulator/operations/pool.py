@@ -1,0 +1,58 @@
+"""Scale of a pool: machines are bought, and returned."""
+
+from msgspec.structs import replace
+
+from flyball_contracts.records import AnyDecision, Scale, SubjectState
+from flyball_simulator.cell.plant import Plant
+from flyball_simulator.operations.base import Progress, Refused
+
+
+class PoolTask:
+    """Done when as many machines are there as were asked for; those that go are empty, named ones first."""
+
+    names: tuple[str, ...] = ()
+
+    def __init__(self, plant: Plant, pool: str, decision: AnyDecision) -> None:
+        if not isinstance(decision, Scale):
+            raise Refused("invalid", f"pool {pool!r} can be scaled, nothing else")
+        machines = plant.machines
+        self._plant, self._pool, self._wanted = plant, pool, decision.replicas
+        known, most = machines.pool(pool), len(machines.managed[pool])
+        if not known.nodes <= self._wanted <= most:
+            raise Refused(
+                "invalid",
+                f"{self._wanted} machines lie outside {known.nodes} to {most}, nodes and max_nodes of pool {pool!r}",
+            )
+        fewer = machines.asked(pool) - self._wanted
+        self._victims = self._chosen(decision, fewer) if fewer > 0 else []
+
+    def expected(self, before: SubjectState) -> SubjectState:
+        """As many machines as were asked for, all there."""
+        return replace(before, replicas=self._wanted, ready=self._wanted, version="", cost_usd_per_hour=None)
+
+    def begin(self) -> None:
+        """Order machines, and place nothing more on those that go."""
+        self._plant.machines.resize(self._pool, self._wanted, self._victims, self._plant.now_ns)
+
+    def advance(self) -> Progress:
+        """Count."""
+        ready = self._plant.machines.observe(self._pool).ready or 0
+        if ready == self._wanted:
+            return Progress("done", f"pool {self._pool} has {ready} machines")
+        return Progress("running", f"pool {self._pool}: {ready} of {self._wanted} machines are there")
+
+    def supersede(self) -> bool:
+        """What was ordered comes, until a newer decision takes it back."""
+        return False
+
+    def _chosen(self, decision: Scale, count: int) -> list[int]:
+        plant = self._plant
+        idle = plant.machines.idle(self._pool)
+        if len(idle) < count:
+            raise Refused(
+                "conflict",
+                f"{count} machines of pool {self._pool!r} are to go, and only {len(idle)} are empty; move the work off "
+                "others, or return fewer",
+            )
+        named = [node for node in idle if plant.site.nodes[node].name in decision.victims]
+        return [*named, *(node for node in idle if node not in named)][:count]

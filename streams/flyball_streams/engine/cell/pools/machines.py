@@ -1,0 +1,86 @@
+"""What a machine of a pool has, which nodes are its machines, and what a workload takes of one."""
+
+import math
+from collections import Counter
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from flyball_contracts.records import Inventory, Pool, WorkloadSpec
+from flyball_streams.engine.cell.actions.limits import SLACK, accepts, per_replica
+from flyball_streams.engine.cell.placement import whole
+from flyball_streams.engine.known import Known
+
+
+class Shape(NamedTuple):
+    """GPUs of one model that a machine has."""
+
+    model: str
+    gpus: int
+
+    def replicas(self, spec: WorkloadSpec) -> int:
+        """Replicas of a workload that one machine has room for; 0: it does not fit."""
+        needs = needed(spec)
+        return math.floor(self.gpus / needs + SLACK) if needs and accepts(spec, self.model) else 0
+
+
+class Machines:
+    """Nodes of a cell by pool, as long as the tables stay the same.
+
+    A node is of the first pool, by name, that has its instance type and market and, where the pool names zones, its
+    availability zone. Those without devices are gone.
+    """
+
+    def __init__(self, directory: Known, cell: str) -> None:
+        self.directory = directory
+        self.cell = cell
+        self._version = -1
+        self._pools: dict[str, Pool] = {}
+        self._nodes: dict[str, list[Inventory]] = {}
+
+    @property
+    def pools(self) -> dict[str, Pool]:
+        """Pools of the cell by name, in the order of their names."""
+        self._renew()
+        return self._pools
+
+    def nodes(self, pool: str) -> list[Inventory]:
+        """Machines that are there, by name."""
+        self._renew()
+        return self._nodes.get(pool, [])
+
+    def _renew(self) -> None:
+        if self._version == self.directory.version:
+            return
+        self._version = self.directory.version
+        known = self.directory.pools
+        self._pools = {name: known[name] for name in sorted(known) if known[name].cell == self.cell}
+        self._nodes = {}
+        for node in self.directory.nodes(self.cell) if self._pools else ():
+            pool = next((name for name, pool in self._pools.items() if node.devices and _is_of(pool, node)), None)
+            if pool is not None:
+                self._nodes.setdefault(pool, []).append(node)
+
+
+def needed(spec: WorkloadSpec) -> float:
+    """GPUs that a replica takes of a machine, where several share a GPU its whole part of one."""
+    gpus = per_replica(spec)
+    if gpus <= 0:
+        return 0.0
+    return 1.0 / math.floor(1.0 / gpus + SLACK) if gpus < 1 - SLACK else float(whole(gpus))
+
+
+def seen_shape(nodes: Sequence[Inventory]) -> Shape | None:
+    """What the largest machine that is there has."""
+    found = [
+        Shape(model, gpus)
+        for node in nodes
+        for model, gpus in Counter(d.model for d in node.devices if not d.mig_enabled and d.parent is None).items()
+    ]
+    return max(found, key=lambda shape: (shape.gpus, shape.model), default=None)
+
+
+def _is_of(pool: Pool, node: Inventory) -> bool:
+    return (
+        (node.instance_type, node.capacity_type) == (pool.instance_type, pool.market)
+        and (not pool.zones or node.availability_zone in pool.zones)
+    )  # fmt: skip

@@ -1,0 +1,56 @@
+"""Replicas for which nobody can make room, and since when."""
+
+import msgspec
+
+from flyball_contracts.ids import NS_PER_S
+from flyball_contracts.records import WorkloadSpec
+
+LAPSES_S = 15.0
+LAPSES_TICKS = 3
+"""A want that is not said again for the longer of these is over."""
+
+
+class Want(msgspec.Struct):
+    """A workload lacks room for so many ``replicas`` since ``since_ns``; it was last said at ``seen_ns``.
+
+    ``proposal`` is the id of the proposal that asked for them last.
+    """
+
+    workload: str
+    replicas: int
+    since_ns: int
+    seen_ns: int
+    proposal: str = ""
+
+
+def note(wants: dict[str, Want], workload: str, replicas: int, proposal: str, now_ns: int) -> None:
+    """Take note that a workload lacks room for so many replicas; 0: it lacks none any more."""
+    known = wants.get(workload)
+    if replicas <= 0:
+        wants.pop(workload, None)
+    elif known is None:
+        wants[workload] = Want(workload, replicas, now_ns, now_ns, proposal)
+    else:
+        known.replicas, known.seen_ns, known.proposal = replicas, now_ns, proposal
+
+
+def lapse(wants: dict[str, Want], now_ns: int, period_ns: int) -> None:
+    """Drop wants that nobody says any more, and those of a time before the cell's clock was set back."""
+    most_ns = max(round(LAPSES_S * NS_PER_S), LAPSES_TICKS * period_ns)
+    for name, want in list(wants.items()):
+        if not 0 <= now_ns - want.seen_ns <= most_ns:
+            del wants[name]
+
+
+def is_worth_machines(spec: WorkloadSpec, now_ns: int, start_s: float) -> bool:
+    """Whether machines that start in ``start_s`` may be bought for a workload.
+
+    What can be interrupted waits for room; but a job that would miss its deadline if it waited any longer does not, as
+    long as it is not too late for it anyway. Nobody knows how much of a job is done, so all of it counts.
+    """
+    if not spec.interruptible:
+        return True
+    if spec.deadline_ns is None:
+        return False
+    left_s = (spec.deadline_ns - now_ns) / NS_PER_S - start_s - spec.cold_start_s
+    return 0 < left_s <= (spec.duration_s or 0.0)
