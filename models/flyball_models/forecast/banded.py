@@ -1,0 +1,35 @@
+"""Damped smoothing and the quantiles around it as one program: one call a tick, with the bits that two calls have."""
+
+from typing import NamedTuple
+
+import jax
+
+from flyball_models._arrays import Input
+from flyball_models._compile import compiled_step
+from flyball_models.forecast import conformal, damped
+
+
+class State(NamedTuple):
+    """What both have learned."""
+
+    point: damped.State
+    bands: conformal.State
+
+
+class Config(NamedTuple):
+    """Settings of both, for the same horizons."""
+
+    point: damped.Config
+    bands: conformal.Config
+
+
+def _around(state: State, y: Input, mask: Input, config: Config) -> tuple[State, conformal.Bands]:
+    point, logs = damped.ahead(state.point, y, mask, config=config.point)
+    # Nothing is fused across: last bits would then depend on what else is in the program.
+    point, logs = jax.lax.optimization_barrier((point, logs))
+    bands, made = conformal.around(state.bands, y, mask, logs, config=config.bands)
+    return State(point, bands), made
+
+
+around = compiled_step(_around)
+"""Learn `y[N]` where `mask[N]`; quantiles [Q, H, N] as log(1 + y), and coverage [Q, N]."""
