@@ -2,10 +2,8 @@
 
 from typing import NamedTuple
 
-import jax
-
 from flyball_models._arrays import Input
-from flyball_models._compile import compiled_step
+from flyball_models._compile import apart, compiled_step
 from flyball_models.forecast import conformal, damped
 
 
@@ -25,8 +23,7 @@ class Config(NamedTuple):
 
 def _around(state: State, y: Input, mask: Input, config: Config) -> tuple[State, conformal.Bands]:
     point, logs = damped.ahead(state.point, y, mask, config=config.point)
-    # Nothing is fused across: last bits would then depend on what else is in the program.
-    point, logs = jax.lax.optimization_barrier((point, logs))
+    point, logs = apart((point, logs))
     bands, made = conformal.around(state.bands, y, mask, logs, config=config.bands)
     return State(point, bands), made
 

@@ -2,6 +2,7 @@
 
 import gc
 import os
+from typing import Any
 
 import jax
 
@@ -13,7 +14,8 @@ def compute_in_this_thread() -> None:
 
     A call takes some ten microseconds, less than to wake the threads that would otherwise run it.
     """
-    jax.config.update("jax_cpu_enable_async_dispatch", False)
+    settings: Any = jax.config
+    settings.update("jax_cpu_enable_async_dispatch", False)
     os.environ.setdefault("PJRT_NPROC", "1")  # XLA reads it when it makes its pool of threads
 
 
