@@ -24,6 +24,15 @@ def compiled_step(
     return cast("Callable[P, R]", jitted)
 
 
+def apart(values: R) -> R:
+    """Keep the compiler from fusing what makes the values with what uses them.
+
+    Last bits would then depend on what else is in the program.
+    """
+    barrier = cast("Callable[[R], R]", jax.lax.optimization_barrier)  # pyright: ignore[reportUnknownMemberType]
+    return barrier(values)
+
+
 def batched(function: Callable[P, R]) -> Callable[P, R]:
     """Map a function of arrays over the first axis of all its arguments."""
     return jax.vmap(function)

@@ -1,6 +1,5 @@
 """Start a worker process: tables, warm models, Faust, watchdog."""
 
-import gc
 import logging
 import os
 import socket
@@ -17,6 +16,7 @@ from flyball_contracts.topics import EVENTS, TELEMETRY
 from flyball_streams.engine.workload.forecast.history import History
 from flyball_streams.worker.app import Worker
 from flyball_streams.worker.host import LaneHost
+from flyball_streams.worker.process import calm_collector, compute_in_this_thread
 from flyball_streams.worker.transport import TESTED, untested_versions
 from flyball_streams.worker.warmup import warm_up
 from flyball_streams.worker.watchdog import Watchdog
@@ -24,7 +24,6 @@ from flyball_streams.worker.watchdog import Watchdog
 log = logging.getLogger(__name__)
 EMBEDDED_SESSION_S = 3.0
 SESSION_S = 10.0
-GC_OBJECTS = 50_000
 WATCHDOG_S = 60.0
 """A worker that has lag and makes no progress for this long ends itself; a step takes a second at most."""
 
@@ -58,16 +57,6 @@ def topic_partitions(config: Config) -> dict[str, int]:
     return counts
 
 
-def _calm_collector() -> None:
-    """Let the cyclic collector rest: by default it takes an eighth of the CPU, looking through what stays for good.
-
-    A step makes tens of thousands of records and messages, in no cycles, and drops them all.
-    """
-    gc.collect()
-    gc.freeze()
-    gc.set_threshold(GC_OBJECTS, 20, 20)
-
-
 def _histories(config: WorkerConfig) -> dict[str, History]:
     if not config.forecast.history:
         return {}
@@ -92,6 +81,7 @@ def run_worker(config: Config, *, embedded: bool = False, health_file: Path | No
     storms = Storms("aiokafka", "faust", "mode")
     for handler in logging.getLogger().handlers:
         handler.addFilter(storms)
+    compute_in_this_thread()
     client_id = f"flyball-worker-{socket.gethostname()}-{os.getpid()}"
     trained = _histories(config.worker)
     partitions = topic_partitions(config)
@@ -99,7 +89,7 @@ def run_worker(config: Config, *, embedded: bool = False, health_file: Path | No
     with tempfile.TemporaryDirectory(prefix="flyball-worker-") as scratch:
         host.start()
         warm_up(config.worker, host.directory, partitions)
-        _calm_collector()
+        calm_collector()
         session_s = EMBEDDED_SESSION_S if embedded else SESSION_S
         worker = Worker(config, host, partitions, Path(scratch), session_s=session_s)
         watchdog = Watchdog(worker, WATCHDOG_S, health_file)

@@ -82,6 +82,7 @@ class Tenancy:
                         self.replica_of_slot[slot] = (a.workload, a.replica)
         self.models, self.model_of_slot = list(models), model_of_slot
         self.workload_of_allocation = np.array(owners, np.int32)
+        self._first = np.arange(len(SUMMED), dtype=np.int64) * len(self.workloads)
         self.replicas = [len(replicas[name]) for name in self.workloads]
         self.devices = np.bincount(self.workload_of_slot[self.workload_of_slot >= 0], minlength=len(self.workloads))
         self.values = np.full((len(owners), len(WORKLOAD)), np.nan, np.float32)
@@ -136,7 +137,6 @@ class Tenancy:
         """Sums over the rows of each owner, of rows ``x[rows, columns]``; an owner below 0 is none."""
         columns, n = x.shape[1], len(self.workloads)
         known = np.isfinite(x) & (owner >= 0)[:, None]
-        first = np.arange(columns, dtype=np.int64) * n
-        bins = np.add(owner[:, None], first)[known]
-        total = np.bincount(bins, x[known].astype(np.float64), n * columns).astype(np.float64)
+        bins = (owner[:, None] + self._first[:columns])[known]
+        total = np.bincount(bins, x[known].astype(np.float64), n * columns).astype(np.float64, copy=False)
         return Sums(total.reshape(columns, n), np.bincount(bins, minlength=n * columns).reshape(columns, n))

@@ -4,6 +4,8 @@ from collections.abc import Mapping
 
 from flyball_contracts.records import Demand, Features, Usage
 
+AVERAGED = ("progress", "latency_s", "step_s", "first_token_s", "output_token_s", "kv_cache")
+
 
 def merge(parts: Mapping[str, Mapping[str, Demand]]) -> dict[str, Demand]:
     """Return one demand for each workload, in the order of their names, from those by source and workload.
@@ -23,6 +25,8 @@ def merge(parts: Mapping[str, Mapping[str, Demand]]) -> dict[str, Demand]:
 
 def _sum(found: list[Demand]) -> Demand:
     total, *others = found
+    means = [_mean(found, name) for name in AVERAGED]
+    progress, latency_s, step_s, first_token_s, output_token_s, kv_cache = means
     for d in others:
         total = Demand(
             workload=d.workload,
@@ -35,18 +39,18 @@ def _sum(found: list[Demand]) -> Demand:
             active=plus(total.active, d.active),
             utilization_sum=plus(total.utilization_sum, d.utilization_sum),
             power_w=plus(total.power_w, d.power_w),
-            progress=_mean(found, "progress"),
+            progress=progress,
             tokens_in_rate=plus(total.tokens_in_rate, d.tokens_in_rate),
             tokens_out_rate=plus(total.tokens_out_rate, d.tokens_out_rate),
             failed=plus(total.failed, d.failed),
-            latency_s=_mean(found, "latency_s"),
+            latency_s=latency_s,
             usage=_most([d.usage for d in found if d.usage is not None]),
             clocks=(*total.clocks, *d.clocks),
-            step_s=_mean(found, "step_s"),
-            first_token_s=_mean(found, "first_token_s"),
+            step_s=step_s,
+            first_token_s=first_token_s,
             first_token_p99_s=_larger(total.first_token_p99_s, d.first_token_p99_s),
-            output_token_s=_mean(found, "output_token_s"),
-            kv_cache=_mean(found, "kv_cache"),
+            output_token_s=output_token_s,
+            kv_cache=kv_cache,
             features=_mean_features([f for f in (total.features, d.features) if f is not None]),
         )
     return total
@@ -66,6 +70,8 @@ def _larger(a: float | None, b: float | None) -> float | None:
 def _mean(found: list[Demand], field: str) -> float | None:
     """Return the mean of a field over the replicas of the lanes that know it."""
     known = [(float(x), d.replicas) for d in found if (x := getattr(d, field)) is not None]
+    if not known:
+        return None
     weight = sum(n for _, n in known)
     return sum(x * n for x, n in known) / weight if weight > 0 else next((x for x, _ in known), None)
 

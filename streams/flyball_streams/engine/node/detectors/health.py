@@ -130,7 +130,7 @@ class Health:
         for device in sorted(self.asked):
             if device in slots and values[slots[device], RECOVERY] == 0:
                 self.forget([device])  # the driver asked for a recovery and no longer does: it has been done
-        for slot in (mask & (values[:, (UNCORRECTED, RECOVERY)] > 0).any(axis=1)).nonzero()[0].tolist():
+        for slot in (mask & ((values[:, UNCORRECTED] > 0) | (values[:, RECOVERY] > 0))).nonzero()[0].tolist():
             if values[slot, RECOVERY] > 0:
                 self.asked.add(names[slot])
             if names[slot] not in self.broken:

@@ -31,7 +31,8 @@ class Places:
     """Arrays by device slot [N], for one tenancy; a row of -1 means that there is no such node or replica.
 
     ``gang`` are the GPUs of the whole workload: those seen here, or what its specification says of a gang.
-    ``declared`` is the kind in the specification's words, as a place in :data:`DECLARED`, -1 without one.
+    ``declared`` is the kind in the specification's words, as a place in :data:`DECLARED`, -1 without one;
+    ``jobs`` tells which are those of jobs, which end.
     """
 
     def __init__(self, tenancy: Tenancy, inventories: dict[str, Inventory], gpus: SubjectTable) -> None:
@@ -44,6 +45,7 @@ class Places:
         self.usd_per_s = np.full(n, np.nan)
         self.gang = np.full(n, np.nan, np.float32)
         self.declared = np.full(n, -1, np.int64)
+        self.jobs = np.zeros(n, bool)
         self.nodes: list[Node] = []
         self._node_of: list[tuple[str, list[int]]] = []
         for name, inventory in sorted(inventories.items()):
@@ -66,6 +68,7 @@ class Places:
                     gangs[i] = max(gangs[i], spec.gang_size * spec.gpus_per_replica)
         self.gang = gangs[tenancy.workload_of_slot].astype(np.float32)
         self.declared = kinds[tenancy.workload_of_slot]
+        self.jobs = np.isin(self.declared, _JOBS)
 
     def reading(self, gpus: SubjectTable, hosts: SubjectTable, period_s: float) -> Reading:
         """What this tick shows of each device."""
@@ -109,3 +112,4 @@ class Places:
 
 
 DECLARED = ("inference", "training", "notebook", "batch")
+_JOBS = [DECLARED.index("training"), DECLARED.index("batch")]

@@ -158,10 +158,9 @@ class Profiles:
         now = signals(places.reading(gpus, hosts, tick.period_ns / NS_PER_S))
         self.course = course.step(self.course, now, gpus.mask, max(elapsed_s, tick.period_ns / NS_PER_S))
         held = tenancy.workload_of_slot >= 0
-        jobs = np.isin(places.declared, [DECLARED.index("training"), DECLARED.index("batch")])
         with np.errstate(invalid="ignore"):
             asked = self.course.total[AT["reports_requests"]] > 0.5 * self.course.weight[AT["reports_requests"]]
-        watched = held & (jobs | ((places.declared < 0) & ~asked))
+        watched = held & (places.jobs | ((places.declared < 0) & ~asked))
         yield from self.guard.step(tick, gpus, now[AT["memory"]], watched, tenancy)
 
     def _profiles(self, tick: Tick, gpus: SubjectTable, tenancy: Tenancy) -> Iterator[Record]:

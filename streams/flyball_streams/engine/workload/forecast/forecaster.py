@@ -127,12 +127,11 @@ class Forecaster:
         mask = np.zeros(self.capacity, bool)
         slots = [self.slots[name] for name in observed]
         y[slots], mask[slots] = list(observed.values()), True
-        self.smooth, logs, weights = self.points.step(self.smooth, y, mask)
-        self.bands, (bands, covered, resolved) = conformal.around(
-            self.bands, y, mask, logs, config=self.conformal_config
+        self.smooth, self.bands, (bands, covered, resolved), weights = self.points.step(
+            self.smooth, self.bands, y, mask, self.conformal_config
         )
         self.logs, coverage = np.asarray(bands), np.asarray(covered)
-        off = np.abs(coverage - self.levels)[self.upper].max(axis=0)
+        off = np.abs(coverage[self.upper] - self.levels[self.upper]).max(axis=0)
         trusted = (np.asarray(resolved) >= self.config.trust_after_ticks) & (off <= self.config.trust_tolerance)
         made, judged = Made(self.logs, coverage, self.points.experts, weights), trusted.tolist()
         return {

@@ -1,12 +1,25 @@
 """The point forecasts that the configuration names, behind one shape: a smoothing, or the mix of many experts."""
 
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
-from flyball_models.forecast import damped, ensemble, history
+from flyball_models.forecast import banded, conformal, damped, ensemble, history
 from flyball_streams.engine.parameters import ForecastParameters
+
+
+class Step(NamedTuple):
+    """New states of the point forecasts and of the quantiles around them, and what they say.
+
+    ``made`` has the quantiles as log(1 + y) [Q, H, N] and the coverage [Q, N]; ``weights`` [K, N] are those of the
+    experts at the lead time.
+    """
+
+    state: Any
+    bands: conformal.State
+    made: conformal.Bands
+    weights: NDArray[np.float32]
 
 
 class Points(Protocol):
@@ -20,8 +33,10 @@ class Points(Protocol):
     def resize(self, state: Any, n: int) -> Any:
         """Return the state with room for `n` series."""
 
-    def step(self, state: Any, y: NDArray[np.float32], mask: NDArray[np.bool_]) -> tuple[Any, Any, NDArray[np.float32]]:
-        """Learn `y[N]` where `mask[N]`; return forecasts as log(1 + y) [H, N], and weights [K, N] at the lead time."""
+    def step(
+        self, state: Any, bands: conformal.State, y: NDArray[np.float32], mask: NDArray[np.bool_], c: conformal.Config
+    ) -> Step:
+        """Learn `y[N]` where `mask[N]`, and what is around it."""
         ...
 
     def fitted(self, state: Any, y: NDArray[np.float32]) -> Any:
@@ -45,10 +60,14 @@ class Damped:
         """Return the state with room for `n` series."""
         return damped.resize(state, n, self.settings)
 
-    def step(self, state: Any, y: NDArray[np.float32], mask: NDArray[np.bool_]) -> tuple[Any, Any, NDArray[np.float32]]:
-        """Learn `y[N]` where `mask[N]`; return forecasts as log(1 + y) [H, N], and no weights."""
-        state, logs = damped.ahead(state, y, mask, config=self.settings)
-        return state, logs, np.zeros((0, len(y)), np.float32)
+    def step(
+        self, state: Any, bands: conformal.State, y: NDArray[np.float32], mask: NDArray[np.bool_], c: conformal.Config
+    ) -> Step:
+        """Learn `y[N]` where `mask[N]`, and what is around it, in one call; there are no weights."""
+        (state, bands), made = banded.around(
+            banded.State(state, bands), y, mask, config=banded.Config(self.settings, c)
+        )
+        return Step(state, bands, made, np.zeros((0, len(y)), np.float32))
 
     def fitted(self, state: Any, y: NDArray[np.float32]) -> Any:
         """Return the state after y [T, S], NaN where missing, level and trend fitted."""
@@ -74,10 +93,13 @@ class Ensemble:
         """Return the state with room for `n` series."""
         return ensemble.resize(state, n, self.settings)
 
-    def step(self, state: Any, y: NDArray[np.float32], mask: NDArray[np.bool_]) -> tuple[Any, Any, NDArray[np.float32]]:
-        """Learn `y[N]` where `mask[N]`; return forecasts as log(1 + y) [H, N], and weights [K, N] at the lead time."""
+    def step(
+        self, state: Any, bands: conformal.State, y: NDArray[np.float32], mask: NDArray[np.bool_], c: conformal.Config
+    ) -> Step:
+        """Learn `y[N]` where `mask[N]`, and what is around it."""
         state, mixed = ensemble.ahead(state, y, mask, self.settings)
-        return state, mixed.logs, np.asarray(mixed.weights)[:, self.row]
+        bands, made = conformal.around(bands, y, mask, mixed.logs, config=c)
+        return Step(state, bands, made, np.asarray(mixed.weights)[:, self.row])
 
     def fitted(self, state: Any, y: NDArray[np.float32]) -> Any:
         """Return the state after y [T, S], NaN where missing, the smoothings fitted."""

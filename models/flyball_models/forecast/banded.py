@@ -1,0 +1,32 @@
+"""Damped smoothing and the quantiles around it as one program: one call a tick, with the bits that two calls have."""
+
+from typing import NamedTuple
+
+from flyball_models._arrays import Input
+from flyball_models._compile import apart, compiled_step
+from flyball_models.forecast import conformal, damped
+
+
+class State(NamedTuple):
+    """What both have learned."""
+
+    point: damped.State
+    bands: conformal.State
+
+
+class Config(NamedTuple):
+    """Settings of both, for the same horizons."""
+
+    point: damped.Config
+    bands: conformal.Config
+
+
+def _around(state: State, y: Input, mask: Input, config: Config) -> tuple[State, conformal.Bands]:
+    point, logs = damped.ahead(state.point, y, mask, config=config.point)
+    point, logs = apart((point, logs))
+    bands, made = conformal.around(state.bands, y, mask, logs, config=config.bands)
+    return State(point, bands), made
+
+
+around = compiled_step(_around)
+"""Learn `y[N]` where `mask[N]`; quantiles [Q, H, N] as log(1 + y), and coverage [Q, N]."""
