@@ -51,7 +51,7 @@ from flyball_contracts.topics import INCIDENTS
 from flyball_contracts.xids import XIDS, xid_of
 from flyball_streams.engine import Engine
 from flyball_streams.engine.parameters import Parameters
-from flyball_streams.worker.run import GC_OBJECTS
+from flyball_streams.worker.process import calm_collector
 
 GOAL_PER_S = 50_000
 SEED = 20_000
@@ -80,7 +80,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--json", type=Path, metavar="PATH", help="write the figures there")
     options = parser.parse_args(arguments)
     size = SIZES["quick" if options.quick else "full"]
-    gc.set_threshold(GC_OBJECTS, 20, 20)  # the worker's
+    calm_collector()
     rates = [rate(name, make, size) for name, make in FLOODS.items()]
     stories = [told_right(name, make, size) for name, make in STORIES.items()]
     stories += [told_right(name, make, size, racked=True) for name, make in RACK_STORIES.items()]

@@ -21,6 +21,12 @@ def all_workloads(config: FleetConfig) -> list[FleetWorkload]:
     return [*config.services, *config.trainings, *config.notebooks, *config.batches]
 
 
+def workload_keys(config: FleetConfig) -> list[str]:
+    """Where each workload stands in the configuration, such as ``services[0]``, in the order of the fleet."""
+    kinds = ("services", "trainings", "notebooks", "batches")
+    return [f"{kind}[{i}]" for kind in kinds for i in range(len(getattr(config, kind)))]
+
+
 def make_specs(config: FleetConfig, start_ns: int) -> list[WorkloadSpec]:
     """Specification of each workload.
 
@@ -30,21 +36,21 @@ def make_specs(config: FleetConfig, start_ns: int) -> list[WorkloadSpec]:
     sizes = {pool.name: pool.gpus_per_node for pool in config.pools}
     seen: set[str] = set()
     specs: list[WorkloadSpec] = []
-    for workload in all_workloads(config):
+    for key, workload in zip(workload_keys(config), all_workloads(config), strict=True):
         name = workload.name
         if name in seen:
-            raise ConfigError(f"workload {name}: this name is used twice; give each workload its own")
+            raise ConfigError(f"{key}.name: {name!r} is used twice; give each workload its own")
         seen.add(name)
         unknown = [pool for pool in workload.pools if pool not in pools]
         if unknown or not workload.pools:
-            raise ConfigError(f"workload {name}: pools: name some of {', '.join(pools)}; got {list(workload.pools)}")
+            raise ConfigError(f"{key}.pools: name some of {', '.join(pools)}; got {list(workload.pools)}")
         if workload.gpus_per_replica > max(sizes[pool] for pool in workload.pools):
-            raise ConfigError(f"workload {name}: gpus_per_replica: {workload.gpus_per_replica} do not fit on one node")
+            raise ConfigError(f"{key}.gpus_per_replica: {name}: {workload.gpus_per_replica} do not fit on one node")
         spec = _spec(config, workload, [pools[pool] for pool in workload.pools], start_ns)
         if workload.replicas > spec.max_replicas or spec.min_replicas > spec.max_replicas:
-            raise ConfigError(f"workload {name}: replicas and min_replicas may be at most {spec.max_replicas}")
+            raise ConfigError(f"{key}.replicas: {name}: replicas and min_replicas may be at most {spec.max_replicas}")
         if isinstance(workload, Batch) and workload.gang and workload.replicas not in (0, workload.nominal_replicas):
-            raise ConfigError(f"workload {name}: replicas: a gang starts with 0 or {workload.nominal_replicas}")
+            raise ConfigError(f"{key}.replicas: {name}: a gang starts with 0 or {workload.nominal_replicas}")
         specs.append(spec)
     return specs
 

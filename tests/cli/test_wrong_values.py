@@ -61,13 +61,22 @@ def test_client_settings_that_librdkafka_refuses(command: list[str], tmp_path: P
 
 @pytest.mark.parametrize(
     ("text", "words"),
-    [("pools:\n  - nam: gpu\n", [":2", "pools[0].nam", "'name'"]), ("pools: []\n", ["pools: there are none"])],
+    [
+        ("pools:\n  - nam: gpu\n", [":2", "pools[0].nam", "'name'"]),
+        ("seed: 3\npools: []\n", [":2", "pools: there are none"]),
+        ("pools:\n  - {name: a, sku: h100, nodes: 1, zone: Mars}\n", [":2", "pools[0].zone", "'Mars'"]),
+        (
+            "seed: 3\nbatches:\n  - {name: a, pools: [none], replicas: 1, nominal_replicas: 1, duration_s: 9}\n",
+            [":3", "batches[0].pools"],
+        ),
+    ],
 )
 def test_a_demo_of_a_fleet_that_cannot_be(text: str, words: list[str], tmp_path: Path) -> None:
     path = tmp_path / "fleet.yaml"
     path.write_text(text)
-    done = flyball("demo", "--headless", "--for", "5", "--fleet", path)
-    check_refused(done.returncode, done.stderr, *words)
+    for command in (["demo", "--headless", "--for", "5", "--fleet", path], ["fleet", path]):
+        done = flyball(*command)
+        check_refused(done.returncode, done.stderr, str(path), *words)
 
 
 def test_a_replay_tells_of_workloads_without_a_specification() -> None:

@@ -13,8 +13,16 @@ import yaml
 
 from flyball_cli.demo.children import Child
 from flyball_cli.demo.platform import Platform
-from flyball_contracts.config import Config, DecisionKey, FleetConfig, PlatformConfig, PoolConfig, load_config
-from flyball_contracts.errors import TransportError
+from flyball_contracts.config import (
+    Config,
+    DecisionKey,
+    FleetConfig,
+    PlatformConfig,
+    PoolConfig,
+    load_config,
+    located,
+)
+from flyball_contracts.errors import ConfigError, TransportError
 from flyball_contracts.security.signing import new_key
 
 TICKS_PER_S = 6.0
@@ -71,7 +79,8 @@ def plan_of(options: Options, config: Config) -> Plan:
     if options.fleet is not None:
         from flyball_simulator import Fleet
 
-        Fleet(fleet, start_ns=0)
+        with located(options.fleet):
+            Fleet(fleet, start_ns=0)
     return Plan(fleet, speed)
 
 
@@ -112,7 +121,7 @@ def signing(config: Config, folder: Path) -> Config:
 
 def write_config(config: Config, path: Path) -> Path:
     """Write a configuration for the services to read."""
-    path.write_text(yaml.safe_dump(msgspec.to_builtins(config)), encoding="utf-8")
+    _write(path, config)
     return path
 
 
@@ -138,6 +147,13 @@ def platform_of(fleet: FleetConfig, url: str, poll_s: float) -> PlatformConfig:
     )
 
 
+def _write(path: Path, content: Config | FleetConfig) -> None:
+    try:
+        path.write_text(yaml.safe_dump(msgspec.to_builtins(content)), encoding="utf-8")
+    except OSError as error:
+        raise ConfigError(f"{path}: {error.strerror}; make room there, or let TMPDIR name another folder") from error
+
+
 class Services:
     """The child processes of one demo."""
 
@@ -156,7 +172,7 @@ class Services:
         options, folder = self._options, self._folder
         self.worker = self._child("worker", "worker", *([] if options.bootstrap else ["--embedded"]))
         description = folder / "fleet.yaml"
-        description.write_text(yaml.safe_dump(msgspec.to_builtins(self._plan.fleet)), encoding="utf-8")
+        _write(description, self._plan.fleet)
         if self._plan.fast and not self._until(self.worker.health_file.exists, "the worker does not start", stop):
             return
         fleet = self._child(

@@ -32,7 +32,11 @@ from flyball_contracts.config.fleet import (
     Training as Training,
 )
 from flyball_contracts.config.keys import DecisionKey as DecisionKey
-from flyball_contracts.config.loader import load_config as load_config, parse_config as parse_config
+from flyball_contracts.config.loader import (
+    load_config as load_config,
+    located as located,
+    parse_config as parse_config,
+)
 from flyball_contracts.config.paths import key_paths as key_paths
 from flyball_contracts.config.policies import (
     GuardPolicy as GuardPolicy,

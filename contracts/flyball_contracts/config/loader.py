@@ -4,6 +4,8 @@ import difflib
 import re
 import types
 import typing
+from collections.abc import Generator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -31,6 +33,17 @@ def load_config(path: Path, kind: type[T]) -> T:
         reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8 text"
         raise ConfigError(f"{path}: cannot be read: {reason}") from error
     return parse_config(text, kind, str(path))
+
+
+@contextmanager
+def located(path: Path) -> Generator[None]:
+    """Add the file and the line to a :class:`ConfigError` of the block whose text begins with a key of ``path``."""
+    try:
+        yield
+    except ConfigError as error:
+        key, _, _ = str(error).partition(": ")
+        tree = yaml.compose(path.read_text(encoding="utf-8"), Loader=YamlLoader)
+        raise ConfigError(f"{path}:{line_of(tree, key)}: {error}") from error
 
 
 def parse_config(text: str, kind: type[T], name: str = "<config>") -> T:

@@ -17,7 +17,7 @@ from flyball_simulator.hardware.machines import Machines
 from flyball_simulator.hardware.site import Floats, build_site
 from flyball_simulator.loads import BatchLoad, Load, Moment, NotebookLoad, Running, ServiceLoad, TrainingLoad
 from flyball_simulator.loads.base import READY
-from flyball_simulator.specs import all_workloads, make_demanded, make_specs
+from flyball_simulator.specs import all_workloads, make_demanded, make_specs, workload_keys
 
 
 class Step(NamedTuple):
@@ -333,7 +333,8 @@ class Plant:
             placed = len(self.placement.live(w))
             if placed < workload.replicas:
                 raise ConfigError(
-                    f"workload {workload.name}: only {placed} of {workload.replicas} replicas fit; "
+                    f"{workload_keys(self.config)[w]}.replicas: {workload.name}: "
+                    f"only {placed} of {workload.replicas} replicas fit; "
                     "give its pools more nodes or its neighbours fewer replicas"
                 )
         for replicas in self.placement.placed:

@@ -9,7 +9,7 @@ import click
 import msgspec
 
 from flyball_cli.options import Finite, common, configured, health_option, until_signal
-from flyball_contracts.config import FleetConfig, load_config
+from flyball_contracts.config import FleetConfig, load_config, located
 
 
 class Options(NamedTuple):
@@ -50,11 +50,14 @@ def command(**options: Any) -> None:
       flyball fleet infra/examples/fleet.yaml --bootstrap 127.0.0.1:9092 --seed 7
       flyball fleet --listen 127.0.0.1:9470
     """
-    from flyball_simulator import run_fleet
+    from flyball_simulator import Fleet, run_fleet
 
     given = Options(**options)
     config = configured(given.config_path, given.bootstrap, given.log_level)
     fleet = load_config(given.description, FleetConfig) if given.description else FleetConfig()
+    if given.description is not None:
+        with located(given.description):
+            Fleet(fleet, start_ns=0)
     if given.seed is not None:
         fleet = msgspec.structs.replace(fleet, seed=given.seed)
     if given.tick_s is not None:
