@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 from tests.conftest import NO_SKIP_VARIABLE, ROOT
+from tests.kubernetes.autoscalers.keda import keda_folder
 from tests.kubernetes.cluster import Cluster
 from tests.kubernetes.controlplane import ControlPlane, missing
 from tests.kubernetes.delegation.karpenter import karpenter_folder
@@ -22,6 +23,7 @@ REAL = (
     "test_check.py",
     "test_controller.py",
     "autoscalers/test_keda.py",
+    "autoscalers/test_keda_operator.py",
     "delegation/test_karpenter.py",
     "delegation/test_kueue.py",
     "autoscalers/test_loop.py",
@@ -34,9 +36,10 @@ REAL = (
 )
 NO_SKIP = os.environ.get(NO_SKIP_VARIABLE) == "1"
 NO_HELM = ["helm/test_chart.py", "helm/test_path.py"] if NO_SKIP and helm_program() is None else []
+NO_KEDA = ["autoscalers/test_keda_operator.py"] if NO_SKIP and keda_folder() is None else []
 NO_KUEUE = ["delegation/test_kueue.py", "delegation/test_training.py"] if NO_SKIP and kueue_folder() is None else []
 NO_KARPENTER = ["delegation/test_karpenter.py"] if NO_SKIP and karpenter_folder() is None else []
-collect_ignore = [*REAL] if ABSENT else [*NO_HELM, *NO_KUEUE, *NO_KARPENTER]
+collect_ignore = [*REAL] if ABSENT else [*NO_HELM, *NO_KEDA, *NO_KUEUE, *NO_KARPENTER]
 
 
 @pytest.fixture(scope="session")

@@ -1,0 +1,80 @@
+"""KEDA itself scales a Deployment by what Flyball decides; Flyball answers its questions, and writes nothing."""
+
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.actuators.loop import PARTITIONS, config_for, outcomes, publish, running
+from tests.actuators.samples import preempt, scale, spec
+from tests.faults.stage import wait_until
+from tests.kubernetes.autoscalers.autoscaling import Ground
+from tests.kubernetes.autoscalers.keda import Keda, keda_folder
+from tests.kubernetes.cluster import DEADLINE_S, Cluster
+from tests.kubernetes.controlplane import AUTOSCALER_USER, ControlPlane
+
+from flyball_contracts.config import ScalerConfig
+from flyball_streams.broker import EmbeddedBroker
+from flyball_streams.broker.server import LOOPBACK, free_ports
+
+pytestmark = pytest.mark.integration
+
+
+@pytest.fixture(scope="module")
+def ground(control_plane: ControlPlane) -> Ground:
+    return Ground(control_plane)
+
+
+@pytest.fixture(scope="module")
+def keda(ground: Ground, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Keda]:
+    folder = keda_folder()
+    if folder is None:
+        pytest.skip("no KEDA; run infra/keda/fetch")
+    made = Keda(ground.plane, folder, tmp_path_factory.mktemp("keda"))
+    yield made
+    made.close()
+
+
+def test_keda_scales_up_down_to_zero_and_back_by_decisions_alone(
+    ground: Ground, keda: Keda, cluster: Cluster, embedded_broker: Callable[..., EmbeddedBroker], tmp_path: Path
+) -> None:
+    bootstrap = embedded_broker(PARTITIONS).bootstrap
+    path = cluster.deployments("chat")
+    cluster.deploy("chat", 2, workload="chat")
+    cluster.ready(path, 2)
+    address = f"{LOOPBACK}:{free_ports(1)[0]}"
+    entry = ground.entry(cluster, scaler=ScalerConfig(keda=address))
+    config = config_for(
+        bootstrap, "keda", mode="live", ledger=str(tmp_path / "ledger"), platforms=(entry,), allow=("chat",),
+        kill_switch=str(tmp_path / "stop"),
+    )  # fmt: skip
+    with running(config, clock=time.time_ns):
+        autoscaler = keda.scale(cluster, "chat", address, cooldownPeriod=0)
+        cluster.until(lambda: _is_active(cluster, autoscaler), "KEDA's autoscaler has its metric")
+        publish(bootstrap, spec())
+        ways = ((2, 5), (5, 3))
+        for i, (before, after) in enumerate(ways):
+            name, now_ns = f"to-{after}", time.time_ns()
+            going = preempt(name, before=before, after=0, time_ns=now_ns)
+            publish(bootstrap, going if after == 0 else scale(name, before=before, after=after, time_ns=now_ns))
+            wait_until(
+                lambda i=i: sum(o.final for o in outcomes(bootstrap)) > i, f"the last word on {name}", DEADLINE_S
+            )
+            last = next(o for o in outcomes(bootstrap) if o.final and o.decision == name)
+            assert (last.status, last.driver) == ("done", "autoscaler"), last
+            cluster.ready(path, after)
+            assert len(cluster.pods("chat")) == after
+        keda.drop(cluster, "chat")
+    fields: list[dict[str, Any]] = cluster.plane.get(path)["metadata"]["managedFields"]
+    scalers = {field["manager"] for field in fields if field.get("subresource") == "scale"}
+    assert scalers <= {"kube-controller-manager", "keda-operator"}, fields
+    assert scalers
+    asked = {call["verb"] for call in cluster.plane.calls(AUTOSCALER_USER)}
+    assert asked == {"get", "list"}
+
+
+def _is_active(cluster: Cluster, autoscaler: str) -> bool:
+    status, found = cluster.plane.request("GET", autoscaler)
+    conditions = found.get("status", {}).get("conditions") or [] if status == 200 else []
+    return any((one["type"], one["status"]) == ("ScalingActive", "True") for one in conditions)

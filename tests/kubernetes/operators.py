@@ -1,0 +1,105 @@
+"""Controllers of others on the control plane: their processes, and how the API server asks them; see `Operator`."""
+
+import base64
+import shutil
+import urllib.request
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import yaml
+from tests.kubernetes.controlplane import ADMIN, ControlPlane
+
+from flyball_streams.broker.server import LOOPBACK, Server, free_ports
+
+OPERATED = {"flyball.test/operated": "yes"}
+"""Label of the namespaces whose objects the webhooks of operators hear of."""
+READY_S = 90.0
+_HOOKS = "/apis/admissionregistration.k8s.io/v1"
+
+
+class Operator:
+    """A controller that has a namespace, a Service that leads to this machine, and a certificate that is mounted."""
+
+    def __init__(self, plane: ControlPlane, work: Path, name: str) -> None:
+        self.plane, self.work, self.name = plane, work, name
+        self.port, self.health = free_ports(2)
+        self.certs = work / "k8s-webhook-server" / "serving-certs"  # controller-runtime's default, with this TMPDIR
+        self.certs.mkdir(parents=True)
+        made = plane.certificate(f"{name}-serving", host=f"*.{name}.svc")
+        for source, target in (("crt", "tls.crt"), ("key", "tls.key"), ("crt", "ca.crt")):
+            shutil.copy(f"{made}.{source}", self.certs / target)
+        self.bundle = base64.b64encode((self.certs / "ca.crt").read_bytes()).decode()
+        self._hooks: list[str] = []
+        self._servers: list[Server] = []
+        outside = {"type": "ExternalName", "externalName": "localhost", "ports": [{"port": self.port}]}
+        plane.apply(
+            {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}},
+            {"apiVersion": "v1", "kind": "Service", "metadata": {"name": name, "namespace": name}, "spec": outside},
+        )
+
+    def close(self) -> None:
+        """End it; nobody asks it any more."""
+        for server in self._servers:
+            server.stop(5.0)
+        for path in self._hooks:
+            self.plane.request("DELETE", path)
+
+    def start(
+        self, program: Path, *arguments: str, ready: Callable[[], bool] | None = None, **environment: str
+    ) -> None:
+        """Run a program of it with an administrator's rights, and wait until it is ready."""
+        settings = {"HOME": str(self.work), "TMPDIR": str(self.work), "KUBECONFIG": str(self.plane.kubeconfig(ADMIN))}
+        command = [str(program), *arguments]
+        log = self.work / f"{program.name}.log"
+        server = Server(program.name, command, log, environment={**settings, **environment})
+        self._servers.append(server)
+        try:
+            server.wait_until(ready or self.ready, READY_S)
+        except BaseException:
+            self.close()
+            raise
+
+    def configured(self, **settings: Any) -> str:
+        """A file with its configuration; its path."""
+        path = self.work / f"{self.name}.yaml"
+        path.write_text(yaml.safe_dump({"kind": "Configuration", "leaderElection": {"leaderElect": False}, **settings}))
+        return str(path)
+
+    def asked(self, service: dict[str, Any]) -> dict[str, Any]:
+        """How the API server asks it what a Service of its manifest is asked."""
+        mine = {"namespace": self.name, "name": self.name, "port": self.port}
+        return {"service": {**service, **mine}, "caBundle": self.bundle}
+
+    def hear(self, manifest: Path, kinds: tuple[str, ...] = ("",)) -> None:
+        """Let it hear what its webhooks ask for, of some kinds, in namespaces with `OPERATED`."""
+        for document in yaml.safe_load_all(manifest.read_text()):
+            if not document:
+                continue
+            name = f"{self.name}-{document['metadata']['name']}"
+            hooks = [
+                {
+                    **hook,
+                    "clientConfig": self.asked(hook["clientConfig"]["service"]),
+                    "namespaceSelector": {"matchLabels": OPERATED},
+                }
+                for hook in document["webhooks"]
+                if hook["clientConfig"]["service"]["path"].endswith(kinds)
+            ]
+            self.plane.apply({**document, "metadata": {"name": name}, "webhooks": hooks})
+            self._hooks.append(f"{_HOOKS}/{document['kind'].lower()}s/{name}")
+
+    def ready(self) -> bool:
+        """Whether it says so."""
+        address = f"http://{LOOPBACK}:{self.health}/readyz"
+        with suppress(OSError), urllib.request.urlopen(address, timeout=2) as answer:
+            return bool(answer.status == 200)
+        return False
+
+
+def operated(plane: ControlPlane, namespace: str) -> None:
+    """Let the webhooks of operators hear of a namespace."""
+    body = {"metadata": {"labels": OPERATED}}
+    path = f"/api/v1/namespaces/{namespace}"
+    plane.request("PATCH", path, body, content_type="application/merge-patch+json")
