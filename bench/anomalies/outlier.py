@@ -87,14 +87,14 @@ def step(
 ) -> tuple[State, Found]:
     """Score and learn the windows `x` [N], NaN where a series had none; `day_share` [N] in 0..1 is the time of day."""
     known = np.isfinite(x)
-    x = np.where(known, x, 0.0).astype(np.float32)
-    begins, each = known & (state.seen == 0), np.arange(len(x))
-    slow, fast = (np.where(begins, x, mean) for mean in (state.slow, state.fast))
-    fast = fast + np.float32(config.fast_rate) * (x - fast)
+    now: Floats = np.where(known, x, 0.0).astype(np.float32)
+    begins, each = known & (state.seen == 0), np.arange(len(now))
+    slow, fast = (np.where(begins, now, mean) for mean in (state.slow, state.fast))
+    fast = fast + np.float32(config.fast_rate) * (now - fast)
     at = np.minimum((day_share * config.bins).astype(np.int64), config.bins - 1)
     usual, visits = state.season[at, each], state.visits[at, each]
     seasonal = visits >= 2
-    sizes = np.stack([np.abs(x - slow), np.abs(fast - slow), np.where(seasonal, np.abs(x - usual), 0.0)])
+    sizes = np.stack([np.abs(now - slow), np.abs(fast - slow), np.where(seasonal, np.abs(now - usual), 0.0)])
     n = state.n + known
     surprise = _surprise(state.largest, sizes, n, config)
     speaks = known & (n >= config.warm)
@@ -106,9 +106,9 @@ def step(
         kept, n = np.where(old, half, kept), np.where(old, n / 2, n)
     season, counted = state.season.copy(), state.visits.copy()
     pace = np.maximum(np.float32(config.season_rate), 1.0 / (visits.astype(np.float32) + 1.0))
-    season[at, each] = np.where(known, usual + pace * (x - usual), usual)
+    season[at, each] = np.where(known, usual + pace * (now - usual), usual)
     counted[at, each] = visits + (known & (visits < 255))
-    slower = slow + np.maximum(np.float32(config.slow_rate), 1.0 / (state.seen + 1.0)) * (x - slow)
+    slower = slow + np.maximum(np.float32(config.slow_rate), 1.0 / (state.seen + 1.0)) * (now - slow)
     best = surprise.argmax(axis=0)
     told = np.where(speaks, surprise[best, each], 0.0).astype(np.float32)
     expected = np.where(known & ~begins, np.where((best == RESIDUALS - 1) & seasonal, usual, slow), np.nan)

@@ -6,17 +6,12 @@ import urllib.request
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
 
-import yaml
 from tests.kubernetes.controlplane import ADMIN, ControlPlane
 
 from flyball_streams.broker.server import LOOPBACK, Server, free_ports
 
-OPERATED = {"flyball.test/operated": "yes"}
-"""Label of the namespaces whose objects the webhooks of operators hear of."""
 READY_S = 90.0
-_HOOKS = "/apis/admissionregistration.k8s.io/v1"
 
 
 class Operator:
@@ -31,7 +26,6 @@ class Operator:
         for source, target in (("crt", "tls.crt"), ("key", "tls.key"), ("crt", "ca.crt")):
             shutil.copy(f"{made}.{source}", self.certs / target)
         self.bundle = base64.b64encode((self.certs / "ca.crt").read_bytes()).decode()
-        self._hooks: list[str] = []
         self._servers: list[Server] = []
         outside = {"type": "ExternalName", "externalName": "localhost", "ports": [{"port": self.port}]}
         plane.apply(
@@ -40,11 +34,9 @@ class Operator:
         )
 
     def close(self) -> None:
-        """End it; nobody asks it any more."""
+        """End it."""
         for server in self._servers:
             server.stop(5.0)
-        for path in self._hooks:
-            self.plane.request("DELETE", path)
 
     def start(
         self, program: Path, *arguments: str, ready: Callable[[], bool] | None = None, **environment: str
@@ -61,45 +53,9 @@ class Operator:
             self.close()
             raise
 
-    def configured(self, **settings: Any) -> str:
-        """A file with its configuration; its path."""
-        path = self.work / f"{self.name}.yaml"
-        path.write_text(yaml.safe_dump({"kind": "Configuration", "leaderElection": {"leaderElect": False}, **settings}))
-        return str(path)
-
-    def asked(self, service: dict[str, Any]) -> dict[str, Any]:
-        """How the API server asks it what a Service of its manifest is asked."""
-        mine = {"namespace": self.name, "name": self.name, "port": self.port}
-        return {"service": {**service, **mine}, "caBundle": self.bundle}
-
-    def hear(self, manifest: Path, kinds: tuple[str, ...] = ("",)) -> None:
-        """Let it hear what its webhooks ask for, of some kinds, in namespaces with `OPERATED`."""
-        for document in yaml.safe_load_all(manifest.read_text()):
-            if not document:
-                continue
-            name = f"{self.name}-{document['metadata']['name']}"
-            hooks = [
-                {
-                    **hook,
-                    "clientConfig": self.asked(hook["clientConfig"]["service"]),
-                    "namespaceSelector": {"matchLabels": OPERATED},
-                }
-                for hook in document["webhooks"]
-                if hook["clientConfig"]["service"]["path"].endswith(kinds)
-            ]
-            self.plane.apply({**document, "metadata": {"name": name}, "webhooks": hooks})
-            self._hooks.append(f"{_HOOKS}/{document['kind'].lower()}s/{name}")
-
     def ready(self) -> bool:
         """Whether it says so."""
         address = f"http://{LOOPBACK}:{self.health}/readyz"
         with suppress(OSError), urllib.request.urlopen(address, timeout=2) as answer:
             return bool(answer.status == 200)
         return False
-
-
-def operated(plane: ControlPlane, namespace: str) -> None:
-    """Let the webhooks of operators hear of a namespace."""
-    body = {"metadata": {"labels": OPERATED}}
-    path = f"/api/v1/namespaces/{namespace}"
-    plane.request("PATCH", path, body, content_type="application/merge-patch+json")
