@@ -77,5 +77,5 @@ def _ended(bootstrap: str, decisions: int) -> bool:
 
 def _is_active(cluster: Cluster, autoscaler: str) -> bool:
     status, found = cluster.plane.request("GET", autoscaler)
-    conditions = found.get("status", {}).get("conditions") or [] if status == 200 else []
+    conditions: list[dict[str, Any]] = found.get("status", {}).get("conditions") or [] if status == 200 else []
     return any((one["type"], one["status"]) == ("ScalingActive", "True") for one in conditions)
