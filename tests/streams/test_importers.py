@@ -261,7 +261,7 @@ def test_alibaba_pods_come_and_go(coming_and_going: Path, tmp_path: Path) -> Non
     running = [7 + (i not in (13,)) + (4 <= i < 10 or i >= 12) for i in range(17)]
     assert [seen[t] for t in sorted(seen)] == running[: len(seen)]
     assert len(seen) > 14
-    kinds = {"DemandTick", "Forecast", "ProposalTick", "Scale", "Profile", "WorkloadProfile"}
+    kinds = {"DemandTick", "Forecast", "Incident", "ProposalTick", "Scale", "Profile", "WorkloadProfile"}
     assert {type(r).__name__ for r in made} <= kinds
 
 

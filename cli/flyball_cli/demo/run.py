@@ -21,6 +21,7 @@ from flyball_contracts.topics import DECISIONS, DEMAND, EVENTS, PROPOSALS, TELEM
 
 SETTLE_S = 30.0
 ALL_KINDS_S = 60.0
+_OWN_FLEET = ("Scale", "Migrate", "Preempt")
 INTERRUPTED = 130
 COLOURS = {"Scale": "cyan", "Migrate": "yellow", "Preempt": "magenta", "Check": "green"}
 
@@ -74,7 +75,7 @@ def _judge(options: Options, services: Services, monitor: Monitor, interrupted: 
         return Verdict([*broken, str(error)], {}, {})
     own_fleet = options.recording is None and options.fleet is None
     long_enough = (options.for_s or 0) * min(options.speed or 1.0, 1.0) >= ALL_KINDS_S
-    expected = KINDS if own_fleet and long_enough else ()
+    expected = _OWN_FLEET if own_fleet and long_enough else ()
     problems = broken if interrupted else failures(monitor, operations, expected, broken)
     return Verdict(problems, accounts, operations)
 
