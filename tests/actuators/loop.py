@@ -56,11 +56,13 @@ def config_for(bootstrap: str, group: str, **actuator: object) -> Config:
 
 
 def publish(bootstrap: str, *records: Record | Message) -> None:
-    """Send and wait for the acknowledgement."""
+    """Send and wait for the acknowledgement; what is on another topic than the record before it is sent after that."""
     quick = {"enable.idempotence": "false"}  # the mock takes half a second to give out a producer id
     producer = Producer(producer_settings(bootstrap, client_id="test", linger_ms=0, extra=quick))
-    for record in records:
-        message = record_message(record, "/test") if isinstance(record, Record) else record
+    messages = [record_message(record, "/test") if isinstance(record, Record) else record for record in records]
+    for before, message in zip([None, *messages], messages, strict=False):
+        if before is not None and before.topic != message.topic:
+            assert producer.flush(DEADLINE_S) == 0
         partition = -1 if message.partition is None else message.partition
         producer.produce(message.topic, message.value, message.key, partition, headers=[*message.headers])
     assert producer.flush(DEADLINE_S) == 0
