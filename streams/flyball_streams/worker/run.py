@@ -87,17 +87,19 @@ def run_worker(config: Config, *, embedded: bool = False, health_file: Path | No
     partitions = topic_partitions(config)
     host = LaneHost(config, partitions, client_id, trained)
     with tempfile.TemporaryDirectory(prefix="flyball-worker-") as scratch:
-        host.start()
-        warm_up(config.worker, host.directory, partitions)
-        calm_collector()
-        session_s = EMBEDDED_SESSION_S if embedded else SESSION_S
-        worker = Worker(config, host, partitions, Path(scratch), session_s=session_s)
-        watchdog = Watchdog(worker, WATCHDOG_S, health_file)
-        watchdog.start()
-        runner = faust.Worker(worker.app, override_logging=False, redirect_stdouts=False, quiet=True)
-        runner.spinner = None  # it prints escape codes, to files too
-        try:
-            runner.execute_from_commandline()
+        try:  # whoever is told to end while models are compiled ends the thread that reads tables, too
+            host.start()
+            warm_up(config.worker, host.directory, partitions)
+            calm_collector()
+            session_s = EMBEDDED_SESSION_S if embedded else SESSION_S
+            worker = Worker(config, host, partitions, Path(scratch), session_s=session_s)
+            watchdog = Watchdog(worker, WATCHDOG_S, health_file)
+            watchdog.start()
+            runner = faust.Worker(worker.app, override_logging=False, redirect_stdouts=False, quiet=True)
+            runner.spinner = None  # it prints escape codes, to files too
+            try:
+                runner.execute_from_commandline()
+            finally:
+                watchdog.stop()
         finally:
-            watchdog.stop()
             host.close()
