@@ -120,9 +120,10 @@ def test_every_panel_shows_its_data(desktop: Page) -> None:
     words = re.compile("384 GPUs, .*1 failing, 1 straggling, 2 anomalous")
     expect(desktop.locator(".map")).to_have_attribute("aria-label", words)
     expect(desktop.locator(".plans")).to_contain_text("nightly-embed saves 46 %")
-    expect(desktop.locator(".row-odd:visible")).to_have_count(2)
+    expect(desktop.locator(".row-odd:visible")).to_have_count(3)
     expect(desktop.locator(".odd")).to_contain_text("PCIe fault, by xid 79 (GPU has fallen off the bus)")
-    expect(desktop.locator(".row-odd:visible").nth(1)).to_contain_text("silenced by maintenance")
+    expect(desktop.locator(".row-odd:visible").filter(has_text="silenced by maintenance")).to_have_count(1)
+    expect(desktop.locator(".row-odd:visible").filter(has_text="row-2/r04")).to_have_count(1)
     rows = desktop.locator(".capacity .row-cap:not(.titles):visible")
     expect(rows).to_have_count(3)
     expect(rows.first).to_contain_text(

@@ -67,7 +67,7 @@ def test_fleet_on_the_embedded_broker() -> None:
 def test_fleet_on_kafka_twice(real_kafka: RealKafka) -> None:
     # The second run finds what the first has left: its topics, its decisions and its workers' states.
     at = ["--bootstrap", real_kafka.bootstrap]
-    check_closed(flyball("demo", "--headless", "--for", 25, *at, timeout_s=100))
+    check_closed(flyball("demo", "--headless", "--for", 45, *at, timeout_s=120))
     check_closed(flyball("demo", "--headless", "--for", ALL_KINDS_S, "--seed", 7, *at, timeout_s=180), *KINDS)
 
 
