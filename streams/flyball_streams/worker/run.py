@@ -87,7 +87,7 @@ def run_worker(config: Config, *, embedded: bool = False, health_file: Path | No
     partitions = topic_partitions(config)
     host = LaneHost(config, partitions, client_id, trained)
     with tempfile.TemporaryDirectory(prefix="flyball-worker-") as scratch:
-        try:  # whoever is told to end while models are compiled ends the thread that reads tables, too
+        try:  # a signal may come while models are compiled; the thread that reads tables must end before the process
             host.start()
             warm_up(config.worker, host.directory, partitions)
             calm_collector()

@@ -26,6 +26,7 @@ PREFIX = "flyball-check-"
 OURS = "flyball"
 """What the reason of a node that we drained begins with."""
 DEADLINE_S, SLACK_S = 1_800.0, 600.0
+_OUTPUT = "/tmp"
 _NS = 1_000_000_000
 _CLOSED = SubjectState(suspended=True)
 _GPUS = re.compile(r"\bgpu(?::[^:,(\s]+)?:(\d+)")
@@ -103,7 +104,7 @@ class Checks:
             return Done(SubjectState(replicas=0, suspended=False), now_ns, said)
         if job.over:
             return self._failed(
-                operation, f"job {job.key} on {node} ended as {job.state}; its output is in {_output(name)}"
+                operation, f"job {job.key} on {node} ended as {job.state}; its output is in {_OUTPUT}/{name}.* there"
             )
         if now_ns >= operation.until_ns:
             self._commands.tell("scancel", job.key)
@@ -160,11 +161,13 @@ class Checks:
             if problem is not None:
                 return problem
         partition = next(one for one in self._partitions if one in shown.partitions)
-        script = f"export {GPUS}={shown.gpus}; exec {shlex.join(self._config.command)}"
+        # Whoever reads the decision knows the job's name: a file of that name could be a link that waits in /tmp.
+        output = f'exec >"$(mktemp {_OUTPUT}/{name}.XXXXXXXX)" 2>&1'
+        script = f"{output}; export {GPUS}={shown.gpus}; exec {shlex.join(self._config.command)}"
         answer = self._commands.may(
             "sbatch", "--parsable", f"--job-name={name}", f"--reservation={name}", f"--nodelist={node}",
             f"--partition={partition}", "--exclusive", "--nodes=1", "--no-requeue", "--chdir=/tmp",
-            f"--time={max(1, round(DEADLINE_S / 60.0))}", f"--output={_output(name)}",
+            f"--time={max(1, round(DEADLINE_S / 60.0))}", "--output=/dev/null",
             *((f"--gres=gpu:{shown.gpus}",) if shown.gpus else ()), f"--wrap={script}",
         )  # fmt: skip
         return answer if isinstance(answer, Rejected) else None
@@ -222,10 +225,5 @@ def name_of(decision: str) -> str:
     return PREFIX + hashlib.sha256(decision.encode()).hexdigest()[:16]
 
 
-def _output(name: str) -> str:
-    return f"/tmp/{name}.out"
-
-
 def _user() -> str:
-
     return pwd.getpwuid(os.geteuid()).pw_name

@@ -48,7 +48,7 @@ class NodeCheck(msgspec.Struct):
         self.until_ns, self.passed = now_ns + lives_ns, ""
         self.next_ns = now_ns + lives_ns + self._wait_ns()
         what = f"{len(devices)} GPU{'s' if len(devices) > 1 else ''} of node {node}" if devices else f"node {node}"
-        again = f", for the {self.attempts}. time" if self.attempts > 1 else ""
+        again = f" again, attempt {self.attempts}" if self.attempts > 1 else ""
         return Check(
             id=self.decision, target=f"{cell}/{subject}", cell=cell, workload=subject, time_ns=now_ns,
             expires_ns=now_ns + lives_ns, confidence=1.0, policy=POLICY, node=node, devices=devices,

@@ -43,13 +43,13 @@ class Change(msgspec.Struct):
 class Stock(msgspec.Struct):
     """One pool as it was seen last.
 
-    ``told`` machines are what the platform said, less those lost since; :data:`UNKNOWN`: it said nothing. ``here`` are
-    the nodes that are there, ``ready`` those of them on which work may be placed, ``empty`` since when nothing runs on
-    them. ``lost_ns`` is when machines were lost last, 0: never. ``model`` and ``gpus`` are the shape of a machine, and
-    ``start_s`` is how long those took to come that came last; 0: none came yet.
+    ``reported`` is the number of machines by the platform, less those lost since; :data:`UNKNOWN`: it reported none.
+    ``here`` are the nodes that are there, ``ready`` those of them on which work may be placed, ``empty`` since when
+    nothing runs on them. ``lost_ns`` is when machines were lost last, 0: never. ``model`` and ``gpus`` are the shape of
+    a machine, and ``start_s`` is how long those took to come that came last; 0: none came yet.
     """
 
-    told: int = UNKNOWN
+    reported: int = UNKNOWN
     change: Change | None = None
     here: list[str] = []
     ready: int = 0
@@ -64,7 +64,7 @@ class Stock(msgspec.Struct):
         """Machines that there are once what was decided is done."""
         if self.change is not None:
             return max(self.change.after, len(self.here)) if self.change.grows else self.change.after
-        return max(self.told, len(self.here))
+        return max(self.reported, len(self.here))
 
     @property
     def coming(self) -> int:
@@ -103,8 +103,8 @@ def _look(stock: Stock, pool: Pool, nodes: list[Inventory], now_ns: int) -> None
     lost = len(set(stock.here).difference(here))
     if lost and (stock.change is None or stock.change.grows):
         stock.lost_ns = now_ns
-        if stock.told != UNKNOWN:
-            stock.told = max(len(here), stock.told - lost)
+        if stock.reported != UNKNOWN:
+            stock.reported = max(len(here), stock.reported - lost)
     stock.here, stock.ready = here, sum(node.schedulable for node in nodes)
     stock.empty = {name: since for name, since in stock.empty.items() if name in here and since <= now_ns}
     shape = Shape(pool.gpu_model, pool.gpus) if pool.gpus else seen_shape(nodes)
@@ -127,12 +127,12 @@ def _end(
     nothing = status.final and status.status != "done"
     if not nothing and (stock.ready >= change.after if change.grows else len(stock.here) <= change.after):
         backoff.worked(subject, change.id)
-        stock.told = change.after
+        stock.reported = change.after
         stock.start_s = (now_ns - change.decided_ns) / NS_PER_S if change.grows else stock.start_s
     elif nothing or change.expires_ns <= now_ns:
         backoff.ended(subject, change.id, status.words, now_ns if status.status else None)
         if status.replicas is not None:
-            stock.told = status.replicas
+            stock.reported = status.replicas
     else:
         return
     stock.change = None
