@@ -114,7 +114,8 @@ def signing(config: Config, folder: Path) -> Config:
         config,
         worker=replace(config.worker, signing_key=str(path)),
         actuator=replace(
-            config.actuator, keys=(*config.actuator.keys, DecisionKey(public=public, workloads=("*", "pool:*")))
+            config.actuator,
+            keys=(*config.actuator.keys, DecisionKey(public=public, workloads=("*", "pool:*", "node:*"))),
         ),
     )
 
