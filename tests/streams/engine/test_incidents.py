@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from hypothesis import given, settings, strategies as st
+from hypothesis import example, given, settings, strategies as st
 from msgspec.structs import replace
 from tests.streams.engine.cell.court import move, outcome
 from tests.streams.engine.incidents import Bench, at, label, moved, scaled, silence, symptom
@@ -229,6 +229,7 @@ SEEN = st.tuples(
 
 @settings(max_examples=60)
 @given(st.lists(SEEN, max_size=40), st.integers(0, 2**16))
+@example([(0, None, 1, "gpu", "effect", False), (0, None, 1, "gpu", "fault", False)], 0)
 def test_whatever_is_seen_each_symptom_is_in_one_incident_and_no_order_or_restart_matters(
     seen: list[tuple[int, int | None, int, Cause, Strength, bool]], seed: int
 ) -> None:

@@ -229,12 +229,13 @@ class KueuePlatform:
             now = "may run again" if entry.active else "is to stop"
             return Superseded(f"{target} {now} in Kueue, by {writer_of(entry.thing, 'active')}", state)
         if not operation.replicas:
-            if shown.replicas:
+            if shown.replicas or entry.assignments:  # others can use its quota only once Kueue has taken it back
                 return Running(f"Kueue is to stop {target}")
             return watch_count(self._api, operation, now_ns)
         if not entry.is_true("Admitted"):
             return self._let_in(operation, entry, state)
-        if operation.moves and not self._placed(operation, entry):
+        leaves = operation.moves or entry.is_true("Evicted")  # an eviction ends when Kueue has taken the quota back
+        if leaves and not self._placed(operation, entry):
             return Running(f"Kueue is to stop {target}, and to admit it elsewhere")
         if operation.place and not self._placed(operation, entry):
             return Failed(f"{target} was admitted before Flyball had said where; it runs where Kueue chose", state)

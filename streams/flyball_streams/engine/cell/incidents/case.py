@@ -65,6 +65,11 @@ class Case(msgspec.Struct):
         """Whether nothing so far says what is broken."""
         return self.lead.strength == "effect" and not self.intervention
 
+    @property
+    def signs(self) -> list[Symptom]:
+        """What says that something is broken: the cause first, which stays when a newer symptom takes its place."""
+        return [s for s in (self.lead, *self.symptoms.values()) if s.strength != "effect"]
+
     def add(self, symptom: Symptom, now_ns: int) -> None:
         """Take a symptom; a more telling one becomes the cause."""
         place = f"{symptom.node}|{symptom.device}|{symptom.detector}" if not symptom.gang else symptom.detector

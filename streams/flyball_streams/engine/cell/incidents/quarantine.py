@@ -178,7 +178,7 @@ class Wards(msgspec.Struct):
             self._release(ward, now_ns, "nothing more was seen")
             return
         fault = next((c for c in cases if c.lead.strength == "fault" and c.severity == "critical"), None)
-        signs = {s.detector for c in cases for s in c.symptoms.values() if s.strength != "effect"}
+        signs = {s.detector for c in cases for s in c.signs}
         agree = len(signs) >= 2 and any(c.severity == "critical" for c in cases)
         stays = any(c.seen_ns - c.onset_ns >= STAYS_S * NS_PER_S for c in cases)
         if fault is not None or agree:
@@ -186,8 +186,7 @@ class Wards(msgspec.Struct):
             out = sum(other.condition in OUT for other in self.nodes.values())
             if out < room:
                 ward.held = ""
-                shown = (s.time_ns for c in cases for s in c.symptoms.values() if s.strength != "effect")
-                ward.faulty_ns = max(ward.faulty_ns, *shown)
+                ward.faulty_ns = max(ward.faulty_ns, *(s.time_ns for c in cases for s in c.signs))
                 ward.go("cordoned", now_ns, f"{why}; nothing is placed on it until there is evidence that it is well")
             elif not ward.held:
                 ward.held = f"{out} nodes of the cell are out already, and no more may be; a person decides"
@@ -207,9 +206,9 @@ class Wards(msgspec.Struct):
             for device in () if whole else devices:
                 if device not in ward.devices:
                     ward.devices[device], ward.dirty = None, True
-            for symptom in case.symptoms.values():
+            for symptom in case.signs:
                 cited = cited_by(symptom)
-                if symptom.strength != "effect" and any(name not in ward.known for name in cited):
+                if any(name not in ward.known for name in cited):
                     ward.known.update((name, None) for name in cited if len(ward.known) < MOST_CITED)
                     ward.news_ns = max(ward.news_ns, symptom.time_ns)
                 new = [name for name in cited if name not in ward.cited]
