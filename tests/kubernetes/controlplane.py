@@ -34,6 +34,11 @@ _AUDIT = {
             "users": [ACTUATOR_USER, CONTROLLER_USER, AUTOSCALER_USER],
             "omitStages": ["RequestReceived"],
         },
+        {
+            "level": "Metadata",
+            "verbs": ["update", "patch"],
+            "resources": [{"group": "apps", "resources": ["deployments/scale"]}],
+        },
         {"level": "None"},
     ],
 }
@@ -115,6 +120,11 @@ class ControlPlane:
         """What a user asked of the server so far, the actuator by default, as the audit log has it."""
         calls = [json.loads(line) for line in self.audit.read_text().splitlines()]
         return [call for call in calls if call["user"]["username"] == user]
+
+    def writes(self, path: str) -> list[dict[str, Any]]:
+        """Writes of anybody at the path of a Deployment's scale so far, as the audit log has them."""
+        calls = [json.loads(line) for line in self.audit.read_text().splitlines()]
+        return [call for call in calls if call["verb"] != "get" and call["requestURI"].split("?")[0] == path]
 
     def kubeconfig(self, token: str = ACTUATOR) -> Path:
         """A file that names this server and a token."""
