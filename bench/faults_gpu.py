@@ -30,7 +30,7 @@ from rich.table import Table
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from bench.common.report import machine, machine_line, spread
-from tests.streams.engine.incidents import Bench, nodes, symptom
+from tests.streams.engine.incident_harness import IncidentHarness, nodes, symptom
 from tests.streams.engine.scene import CELL, FIRST, ONE, PERIOD_NS, START_NS, Agent, Values, told
 
 from flyball_contracts.cloudevents import header
@@ -138,7 +138,7 @@ def told_right(name: str, make: "Story", size: Size, *, racked: bool = False) ->
     for n in range(size.stories):
         seed = n + (RACKS_SEED if racked else SEED)
         random = np.random.default_rng(seed)
-        bench = Bench(*(_racked(np.random.default_rng(seed)) if racked else ()))
+        bench = IncidentHarness(*(_racked(np.random.default_rng(seed)) if racked else ()))
         expected, symptoms = make(random)
         order = list(symptoms)
         for index in range(1, 61):
@@ -156,7 +156,9 @@ def told_right(name: str, make: "Story", size: Size, *, racked: bool = False) ->
 def by_chance(per_day: float, size: Size) -> dict[str, Any]:
     """Racks and leaf switches that were blamed for nodes that failed by themselves."""
     random = np.random.default_rng(SEED)
-    bench = Bench(*(replace(n, rack=f"r{i // 8}", leaf=f"l{i // 32}") for i, n in enumerate(nodes(CHANCE_NODES, 1))))
+    bench = IncidentHarness(
+        *(replace(n, rack=f"r{i // 8}", leaf=f"l{i // 32}") for i, n in enumerate(nodes(CHANCE_NODES, 1)))
+    )
     days = CHANCE_DAYS if size.stories >= 100 else 1
     found: Counter[str] = Counter()
     faults = 0

@@ -4,7 +4,7 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import Literal
 
-from tests.streams.engine.cell.court import outcome
+from tests.streams.engine.cell.arbiter_harness import outcome
 from tests.streams.engine.scene import ONE, START_NS, incoming
 
 from flyball_contracts.codec import Message, decode_record, record_message
@@ -38,13 +38,13 @@ class ClosedLoop:
             sent = self.fleet.tick(self.fleet.plant.index)
             self._look()
             answers, self._answers = self._answers, []
-            for message in self.heard(self.engine.feed(self._arrived([*answers, *sent]))):
+            for message in self.published(self.engine.feed(self._arrived([*answers, *sent]))):
                 if message.topic == DECISIONS.name:
                     decision = decode_record(message.topic, message.value, message.headers)
                     assert isinstance(decision, Scale | Migrate | Preempt | Check)
                     self._act(decision)
 
-    def heard(self, sent: list[Message]) -> list[Message]:
+    def published(self, sent: list[Message]) -> list[Message]:
         """What the engine says in a tick; for others to look at."""
         return sent
 

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 from hypothesis import example, given, settings, strategies as st
 from msgspec.structs import replace
-from tests.streams.engine.cell.court import move, outcome
-from tests.streams.engine.incidents import Bench, at, label, moved, scaled, silence, symptom
+from tests.streams.engine.cell.arbiter_harness import move, outcome
+from tests.streams.engine.incident_harness import IncidentHarness, at, label, moved, scaled, silence, symptom
 from tests.streams.engine.scene import CELL, tick
 
 from flyball_contracts.records import Acknowledgement, Cause, Evidence, Incident, Proposal, Symptom
@@ -21,12 +21,12 @@ def shape(incidents: list[Incident]) -> list[tuple[str, str, str]]:
 
 
 def test_a_fault_of_a_gpu_explains_its_gang_that_hangs_on_other_nodes() -> None:
-    bench = Bench()
-    (first,) = bench.at(1, symptom("node-1", 3, 1, "pcie", "fault", workload="train", detector="xid 79"))
+    harness = IncidentHarness()
+    (first,) = harness.at(1, symptom("node-1", 3, 1, "pcie", "fault", workload="train", detector="xid 79"))
     assert (first.level, first.device, first.cause, first.strength) == ("gpu", "node-1/3", "pcie", "fault")
     assert first.gpus_affected == 32
     assert first.peers == ("node-0", "node-2", "node-3")
-    (again,) = bench.at(
+    (again,) = harness.at(
         30, hang(25), *(symptom(f"node-{n}", 0, 25, "unknown", "effect", workload="train") for n in (0, 2))
     )
     assert (again.id, again.cause, again.device, again.symptom_count) == (first.id, "pcie", "node-1/3", 4)
@@ -34,63 +34,66 @@ def test_a_fault_of_a_gpu_explains_its_gang_that_hangs_on_other_nodes() -> None:
 
 
 def test_a_cause_that_is_seen_after_its_effects_takes_them_over_and_keeps_their_onset() -> None:
-    bench = Bench()
-    (first,) = bench.at(1, hang(1))
+    harness = IncidentHarness()
+    (first,) = harness.at(1, hang(1))
     assert (first.level, first.workload, first.cause) == ("workload", "train", "unknown")
-    (now,) = bench.at(40, symptom("node-2", 5, 39, "gpu", "fault", workload="train", detector="xid 119"))
+    (now,) = harness.at(40, symptom("node-2", 5, 39, "gpu", "fault", workload="train", detector="xid 119"))
     assert (now.id, now.level, now.device, now.cause, now.onset_ns) == (first.id, "gpu", "node-2/5", "gpu", at(1))
 
 
 def test_two_faults_far_from_each_other_are_two_incidents_though_one_gang_has_both() -> None:
-    bench = Bench()
-    bench.at(1, symptom("node-0", 0, 1, "pcie", "fault", workload="train"))
-    bench.at(200, symptom("node-3", 1, 200, "gpu", "fault", workload="train"))
-    assert shape(bench.open()) == [("gpu", "node-0/0", "pcie"), ("gpu", "node-3/1", "gpu")]
+    harness = IncidentHarness()
+    harness.at(1, symptom("node-0", 0, 1, "pcie", "fault", workload="train"))
+    harness.at(200, symptom("node-3", 1, 200, "gpu", "fault", workload="train"))
+    assert shape(harness.open()) == [("gpu", "node-0/0", "pcie"), ("gpu", "node-3/1", "gpu")]
 
 
 def test_a_switch_or_node_absorbs_what_its_gpus_show_before_and_after() -> None:
-    bench = Bench()
-    before = bench.at(1, *(symptom("node-1", row, 1, "nvlink", "fault", workload="train") for row in (0, 1)))
+    harness = IncidentHarness()
+    before = harness.at(1, *(symptom("node-1", row, 1, "nvlink", "fault", workload="train") for row in (0, 1)))
     assert {i.level for i in before} == {"link"}
-    said = bench.at(3, symptom("node-1", None, 3, "nvlink", "fault", detector="xid 12028"))
-    after = bench.at(5, *(symptom("node-1", row, 5, "nvlink", "fault", workload="train") for row in range(8)))
-    (standing,) = bench.open()
+    said = harness.at(3, symptom("node-1", None, 3, "nvlink", "fault", detector="xid 12028"))
+    after = harness.at(5, *(symptom("node-1", row, 5, "nvlink", "fault", workload="train") for row in range(8)))
+    (standing,) = harness.open()
     assert (standing.level, standing.node, standing.cause) == ("node", "node-1", "nvlink")
     assert {i.id for i in [*before, *said, *after] if i.status == "open"} == {standing.id}
     assert standing.symptoms[0].detector == "xid 12028"
 
 
 def test_three_gpus_of_a_node_are_the_node_s_incident_and_three_nodes_the_cell_s() -> None:
-    bench = Bench()
-    bench.at(1, *(symptom("node-1", row, 1, "power", "fault") for row in range(3)))
-    (one,) = bench.open()
+    harness = IncidentHarness()
+    harness.at(1, *(symptom("node-1", row, 1, "power", "fault") for row in range(3)))
+    (one,) = harness.open()
     assert (one.level, one.node, one.cause) == ("node", "node-1", "power")
-    said = bench.at(4, *(symptom(f"node-{n}", row, 4, "power", "fault") for n in (2, 3) for row in range(4)))
-    (all_of_it,) = bench.open()
+    said = harness.at(4, *(symptom(f"node-{n}", row, 4, "power", "fault") for n in (2, 3) for row in range(4)))
+    (all_of_it,) = harness.open()
     assert (all_of_it.level, all_of_it.cause, all_of_it.id) == ("cell", "power", one.id)
     assert all_of_it.nodes == ("node-1", "node-2", "node-3")
     assert {i.status for i in said} == {"open"}
 
 
 def test_gpus_that_fail_by_themselves_on_three_nodes_are_no_incident_of_the_cell() -> None:
-    bench = Bench()
-    bench.at(1, *(symptom(f"node-{n}", 0, 1, "pcie", "fault") for n in range(3)))
-    assert [i.level for i in bench.open()] == ["gpu"] * 3
+    harness = IncidentHarness()
+    harness.at(1, *(symptom(f"node-{n}", 0, 1, "pcie", "fault") for n in range(3)))
+    assert [i.level for i in harness.open()] == ["gpu"] * 3
 
 
 def test_what_was_merged_says_into_what() -> None:
-    bench = Bench()
-    a, b = bench.at(1, symptom("node-1", 2, 1, "gpu", "fault")), bench.at(2, symptom("node-1", 5, 2, "thermal", "sign"))
-    said = bench.at(4, symptom("node-1", None, 3, "power", "fault"))
+    harness = IncidentHarness()
+    a, b = (
+        harness.at(1, symptom("node-1", 2, 1, "gpu", "fault")),
+        harness.at(2, symptom("node-1", 5, 2, "thermal", "sign")),
+    )
+    said = harness.at(4, symptom("node-1", None, 3, "power", "fault"))
     ends = {i.id: i.merged_into for i in said if i.status == "merged"}
-    (standing,) = bench.open()
+    (standing,) = harness.open()
     assert standing.id in {a[0].id, b[0].id}
     assert ends == {i.id: standing.id for i in (*a, *b) if i.id != standing.id}
 
 
 def test_the_worst_comes_first() -> None:
-    bench = Bench()
-    said = bench.at(
+    harness = IncidentHarness()
+    said = harness.at(
         1,
         symptom("node-0", 1, 1, "unknown", "sign", severity="warning"),
         symptom("node-2", None, 1, "host", "fault"),
@@ -101,43 +104,45 @@ def test_the_worst_comes_first() -> None:
 
 
 def test_our_own_decision_explains_what_its_workload_shows_and_does_not_hide_a_fault() -> None:
-    bench = Bench()
-    bench.at(1)
-    bench.desk.note(scaled(1))
-    (said,) = bench.at(20, symptom("node-0", 2, 19, "unknown", "effect", workload="train", statistical=True, score=0.7))
+    harness = IncidentHarness()
+    harness.at(1)
+    harness.manager.note(scaled(1))
+    (said,) = harness.at(
+        20, symptom("node-0", 2, 19, "unknown", "effect", workload="train", statistical=True, score=0.7)
+    )
     assert (said.cause, said.severity, said.workload) == ("intervention", "info", "train")
     assert [a.decision for a in said.actions] == ["scale-1"]
-    bench.at(30, symptom("node-0", 3, 30, "gpu", "fault", workload="train"))
-    assert ("gpu", "node-0/3", "gpu") in shape(bench.open())
+    harness.at(30, symptom("node-0", 3, 30, "gpu", "fault", workload="train"))
+    assert ("gpu", "node-0/3", "gpu") in shape(harness.open())
 
 
 @pytest.mark.parametrize("status", ["planned", "refused", "failed"])
 def test_a_decision_that_changed_nothing_explains_nothing(status: str) -> None:
-    bench = Bench()
-    bench.desk.note(scaled(1))
-    bench.desk.heed(outcome(scaled(1), status))  # type: ignore[arg-type]
-    (said,) = bench.at(20, hang(19))
+    harness = IncidentHarness()
+    harness.manager.note(scaled(1))
+    harness.manager.receive(outcome(scaled(1), status))  # type: ignore[arg-type]
+    (said,) = harness.at(20, hang(19))
     assert (said.cause, said.severity) == ("unknown", "critical")
 
 
 def test_what_was_done_is_told_with_what_became_of_it() -> None:
-    bench = Bench()
-    bench.at(1, symptom("node-1", 3, 1, "gpu", "fault", workload="train"))
+    harness = IncidentHarness()
+    harness.at(1, symptom("node-1", 3, 1, "gpu", "fault", workload="train"))
     decision = moved(2, "node-1", 3)
-    bench.desk.note(decision)
-    bench.desk.heed(outcome(decision, "done", time_ns=at(9)))
-    (said,) = bench.at(10)
+    harness.manager.note(decision)
+    harness.manager.receive(outcome(decision, "done", time_ns=at(9)))
+    (said,) = harness.at(10)
     assert [(a.decision, a.type, a.status) for a in said.actions] == [(decision.id, "Migrate", "done")]
     assert said.revision == 2
 
 
 def test_it_ends_when_nothing_is_seen_of_it_and_another_time_is_another_incident() -> None:
-    bench = Bench()
-    (first,) = bench.at(1, symptom("node-1", 3, 1, "gpu", "fault"))
-    assert bench.at(600) == []
-    (ended,) = bench.at(602)
+    harness = IncidentHarness()
+    (first,) = harness.at(1, symptom("node-1", 3, 1, "gpu", "fault"))
+    assert harness.at(600) == []
+    (ended,) = harness.at(602)
     assert (ended.id, ended.status, ended.ended_ns) == (first.id, "resolved", tick(1).end_ns)
-    (second,) = bench.at(700, symptom("node-1", 3, 700, "gpu", "fault"))
+    (second,) = harness.at(700, symptom("node-1", 3, 700, "gpu", "fault"))
     assert second.id != first.id
 
 
@@ -146,17 +151,17 @@ def proposed(index: int, row: int, incident: Symptom) -> Proposal:
 
 
 def test_a_silenced_incident_is_listed_and_nothing_follows_until_the_silence_ends() -> None:
-    bench = Bench()
+    harness = IncidentHarness()
     fault = symptom("node-1", 3, 1, "gpu", "fault", workload="train")
-    bench.know(silence(0, 50, node="node-1"))
-    (said,) = bench.at(1, fault)
+    harness.know(silence(0, 50, node="node-1"))
+    (said,) = harness.at(1, fault)
     assert said.silence == "maintenance"
-    assert not bench.desk.permits(proposed(1, 3, fault))
-    bench.at(2, symptom("node-2", 3, 2, "gpu", "fault"))
-    assert bench.desk.permits(move(2, "train", "2-3", "node-2", 3))
-    (over,) = bench.at(51)
+    assert not harness.manager.permits(proposed(1, 3, fault))
+    harness.at(2, symptom("node-2", 3, 2, "gpu", "fault"))
+    assert harness.manager.permits(move(2, "train", "2-3", "node-2", 3))
+    (over,) = harness.at(51)
     assert over.silence == ""
-    assert bench.desk.permits(proposed(51, 3, fault))
+    assert harness.manager.permits(proposed(51, 3, fault))
 
 
 @pytest.mark.parametrize(
@@ -173,18 +178,18 @@ def test_a_silenced_incident_is_listed_and_nothing_follows_until_the_silence_end
     ],
 )
 def test_all_matchers_of_a_silence_must_match(matchers: dict[str, str], is_silenced: bool) -> None:
-    bench = Bench()
-    bench.know(silence(0, 50, **matchers))
-    (said,) = bench.at(1, symptom("node-1", 3, 1, "gpu", "fault", workload="train"))
+    harness = IncidentHarness()
+    harness.know(silence(0, 50, **matchers))
+    (said,) = harness.at(1, symptom("node-1", 3, 1, "gpu", "fault", workload="train"))
     assert bool(said.silence) == is_silenced
 
 
 def test_who_has_taken_it_on_is_told_once() -> None:
-    bench = Bench()
-    (said,) = bench.at(1, symptom("node-1", 3, 1, "gpu", "fault"))
-    bench.know(Acknowledgement(cell=CELL, time_ns=at(2), by="ann", incident=said.id))
-    assert [i.acknowledged_by for i in bench.at(3)] == ["ann"]
-    assert bench.at(4) == []
+    harness = IncidentHarness()
+    (said,) = harness.at(1, symptom("node-1", 3, 1, "gpu", "fault"))
+    harness.know(Acknowledgement(cell=CELL, time_ns=at(2), by="ann", incident=said.id))
+    assert [i.acknowledged_by for i in harness.at(3)] == ["ann"]
+    assert harness.at(4) == []
 
 
 def departure(row: int, index: int, score: float) -> Symptom:
@@ -192,31 +197,31 @@ def departure(row: int, index: int, score: float) -> Symptom:
 
 
 def test_false_labels_raise_the_limit_of_that_cause_and_model_and_true_ones_take_it_back() -> None:
-    bench = Bench()
-    bench.know(label("a", 0, "thermal", False), label("b", 0, "thermal", False))
-    assert bench.at(1, departure(0, 1, 0.7)) == []
-    assert [i.device for i in bench.at(2, departure(1, 2, 0.81))] == ["node-1/1"]
+    harness = IncidentHarness()
+    harness.know(label("a", 0, "thermal", False), label("b", 0, "thermal", False))
+    assert harness.at(1, departure(0, 1, 0.7)) == []
+    assert [i.device for i in harness.at(2, departure(1, 2, 0.81))] == ["node-1/1"]
     other = symptom("node-1", 4, 3, "gpu_memory", "effect", statistical=True, score=0.55)
-    assert [i.device for i in bench.at(3, other)] == ["node-1/4"]
-    bench.know(*(label(f"true-{i}", 3, "thermal", True) for i in range(6)))
-    assert [i.device for i in bench.at(4, departure(5, 4, 0.55))] == ["node-1/5"]
+    assert [i.device for i in harness.at(3, other)] == ["node-1/4"]
+    harness.know(*(label(f"true-{i}", 3, "thermal", True) for i in range(6)))
+    assert [i.device for i in harness.at(4, departure(5, 4, 0.55))] == ["node-1/5"]
 
 
 def test_no_number_of_labels_hides_what_is_far_beyond_its_limit_or_what_a_rule_says() -> None:
-    bench = Bench()
-    bench.know(*(label(str(i), 0, "thermal", False) for i in range(50)))
-    assert len(bench.at(1, departure(0, 1, 0.99))) == 1
-    assert len(bench.at(2, symptom("node-2", 0, 2, "thermal", "sign", detector="throttle"))) == 1
+    harness = IncidentHarness()
+    harness.know(*(label(str(i), 0, "thermal", False) for i in range(50)))
+    assert len(harness.at(1, departure(0, 1, 0.99))) == 1
+    assert len(harness.at(2, symptom("node-2", 0, 2, "thermal", "sign", detector="throttle"))) == 1
 
 
 def test_what_labels_hold_back_moves_nothing() -> None:
-    bench = Bench()
-    bench.know(*(label(str(i), 0, "unknown", False) for i in range(3)))
+    harness = IncidentHarness()
+    harness.know(*(label(str(i), 0, "unknown", False) for i in range(3)))
     slow = symptom("node-1", 3, 1, "unknown", "sign", statistical=True, score=0.85, detector="straggling", record="a-1")
-    assert bench.at(1, slow) == []
+    assert harness.at(1, slow) == []
     p = move(1, "train", "1-3", "node-1", 3, 0.8)
-    assert not bench.desk.permits(replace(p, evidence=(Evidence(name="anomaly", value=0.85, record="a-1"),)))
-    assert bench.desk.permits(replace(p, evidence=(Evidence(name="anomaly", value=0.85, record="a-2"),)))
+    assert not harness.manager.permits(replace(p, evidence=(Evidence(name="anomaly", value=0.85, record="a-1"),)))
+    assert harness.manager.permits(replace(p, evidence=(Evidence(name="anomaly", value=0.85, record="a-2"),)))
 
 
 CAUSES: list[Cause] = ["gpu", "pcie", "nvlink", "thermal", "power", "host", "unknown", "application"]
@@ -239,7 +244,7 @@ def test_whatever_is_seen_each_symptom_is_in_one_incident_and_no_order_or_restar
     ]
     mixed = list(found)
     np.random.default_rng(seed).shuffle(mixed)
-    one, other = Bench(), Bench()
+    one, other = IncidentHarness(), IncidentHarness()
     for index in range(1, 202, 10):
         due = range(index, index + 10)
         said = one.at(index + 9, *(s for s in found if s.since_ns in map(at, due)))

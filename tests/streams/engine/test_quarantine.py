@@ -2,16 +2,16 @@
 
 import msgspec
 from hypothesis import given, settings, strategies as st
-from tests.streams.engine.cell.court import move
-from tests.streams.engine.incidents import Bench, at, nodes, symptom
+from tests.streams.engine.cell.arbiter_harness import move
+from tests.streams.engine.incident_harness import IncidentHarness, at, nodes, symptom
 from tests.streams.engine.scene import CELL, tick
 
 from flyball_contracts.records import Evidence, Inventory, NodeCondition, Readmission, Symptom
 
 
-def conditions(bench: Bench, index: int, *symptoms: Symptom) -> list[NodeCondition]:
-    bench.at(index, *symptoms)
-    return list(bench.desk.conditions(tick(index)))
+def conditions(harness: IncidentHarness, index: int, *symptoms: Symptom) -> list[NodeCondition]:
+    harness.at(index, *symptoms)
+    return list(harness.manager.conditions(tick(index)))
 
 
 def fault(node: str, row: int, index: int, record: str = "e1") -> Symptom:
@@ -32,108 +32,110 @@ def left(node: Inventory, epoch: int) -> Inventory:
 
 
 def test_a_fault_cordons_then_it_drains_and_evidence_alone_brings_it_back() -> None:
-    bench = Bench()
-    (one,) = conditions(bench, 1, fault("node-1", 3, 1))
+    harness = IncidentHarness()
+    (one,) = conditions(harness, 1, fault("node-1", 3, 1))
     assert (one.node, one.condition, one.devices, one.gpus_moved) == ("node-1", "cordoned", ("node-1/3",), 32)
     unhealthy: dict[str, int] = {}
-    bench.desk.quarantine(unhealthy, 7)
+    harness.manager.quarantine(unhealthy, 7)
     assert unhealthy == {"node-1/3": 7}
-    bench.know(left(nodes(2)[1], 2))
-    (two,) = conditions(bench, 3)
+    harness.know(left(nodes(2)[1], 2))
+    (two,) = conditions(harness, 3)
     assert two.condition == "drained"
-    assert conditions(bench, 100_000) == []
-    bench.restart()
-    bench.know(readmission("node-1", 100_001))
-    (three,) = conditions(bench, 100_002)
+    assert conditions(harness, 100_000) == []
+    harness.restart()
+    harness.know(readmission("node-1", 100_001))
+    (three,) = conditions(harness, 100_002)
     assert (three.condition, three.checked_by, three.evidence) == ("checked", "ann", "dcgmi diag -r 3 passed")
-    (four,) = conditions(bench, 100_003)
+    (four,) = conditions(harness, 100_003)
     assert four.condition == "back"
-    bench.desk.quarantine(unhealthy, 8)
+    harness.manager.quarantine(unhealthy, 8)
     assert unhealthy == {}
 
 
 def test_what_was_said_before_two_signs_agreed_brings_nothing_back() -> None:
-    bench = Bench()
-    bench.know(readmission("node-1", 0))
+    harness = IncidentHarness()
+    harness.know(readmission("node-1", 0))
     bad = msgspec.structs.replace(sign("node-1", 3, 1, "straggling"), severity="critical")
-    said = conditions(bench, 1, bad, sign("node-1", 3, 1, "throttle"))
+    said = conditions(harness, 1, bad, sign("node-1", 3, 1, "throttle"))
     assert [c.condition for c in said] == ["cordoned"]
-    assert [c.condition for i in range(2, 10) for c in conditions(bench, i)] == []
-    bench.know(readmission("node-1", 10))
-    assert [c.condition for i in (11, 12) for c in conditions(bench, i)] == ["checked", "back"]
+    assert [c.condition for i in range(2, 10) for c in conditions(harness, i)] == []
+    harness.know(readmission("node-1", 10))
+    assert [c.condition for i in (11, 12) for c in conditions(harness, i)] == ["checked", "back"]
 
 
 def test_what_it_was_out_for_is_forgiven_and_what_is_new_is_not() -> None:
-    bench = Bench()
-    bench.at(1, fault("node-1", 3, 1))
-    bench.know(readmission("node-1", 5))
+    harness = IncidentHarness()
+    harness.at(1, fault("node-1", 3, 1))
+    harness.know(readmission("node-1", 5))
     for index in (6, 7):
-        bench.at(index)
+        harness.at(index)
     cited = Evidence(name="xid", value=79.0, record="e1")
     again = symptom("node-1", 3, 8, "pcie", "fault", detector="failing", record="a9", evidence=(cited,))
-    assert conditions(bench, 8, again) == []
+    assert conditions(harness, 8, again) == []
     p = msgspec.structs.replace(move(8, "train", "1-3", "node-1", 3), evidence=(cited,))
-    assert not bench.desk.permits(p)
-    (one,) = conditions(bench, 20, fault("node-1", 3, 20, record="e2"))
+    assert not harness.manager.permits(p)
+    (one,) = conditions(harness, 20, fault("node-1", 3, 20, record="e2"))
     assert one.condition == "cordoned"
-    assert bench.desk.permits(msgspec.structs.replace(p, evidence=(Evidence(name="xid", value=79.0, record="e2"),)))
+    assert harness.manager.permits(
+        msgspec.structs.replace(p, evidence=(Evidence(name="xid", value=79.0, record="e2"),))
+    )
 
 
 def test_evidence_from_before_the_last_fault_is_none() -> None:
-    bench = Bench()
-    bench.know(readmission("node-1", 3))
-    assert [c.condition for c in conditions(bench, 5, fault("node-1", 3, 5))] == ["cordoned"]
-    assert conditions(bench, 6) == []
-    assert bench.desk.book.wards.nodes["node-1"].condition == "cordoned"
+    harness = IncidentHarness()
+    harness.know(readmission("node-1", 3))
+    assert [c.condition for c in conditions(harness, 5, fault("node-1", 3, 5))] == ["cordoned"]
+    assert conditions(harness, 6) == []
+    assert harness.manager.state.quarantine.nodes["node-1"].condition == "cordoned"
 
 
 def test_one_sign_is_suspect_and_watched_when_it_stays_and_never_out() -> None:
-    bench = Bench()
-    assert [c.condition for c in conditions(bench, 1, sign("node-1", 2, 1, "straggling"))] == ["suspect"]
-    seen = [c.condition for i in range(2, 200, 10) for c in conditions(bench, i, sign("node-1", 2, i, "straggling"))]
+    harness = IncidentHarness()
+    assert [c.condition for c in conditions(harness, 1, sign("node-1", 2, 1, "straggling"))] == ["suspect"]
+    seen = [c.condition for i in range(2, 200, 10) for c in conditions(harness, i, sign("node-1", 2, i, "straggling"))]
     assert seen == ["watched"]
-    assert [c.condition for i in (900, 901) for c in conditions(bench, i)] == ["back"]
+    assert [c.condition for i in (900, 901) for c in conditions(harness, i)] == ["back"]
 
 
 def test_two_signs_that_agree_put_it_out() -> None:
-    bench = Bench()
-    bench.at(1, sign("node-1", 2, 1, "straggling"))
-    (one,) = conditions(bench, 5, sign("node-1", 2, 5, "throttle"))
+    harness = IncidentHarness()
+    harness.at(1, sign("node-1", 2, 1, "straggling"))
+    (one,) = conditions(harness, 5, sign("node-1", 2, 5, "throttle"))
     assert (one.condition, one.reason.partition(";")[0]) == ("cordoned", "straggling and throttle")
 
 
 def test_never_more_than_a_share_of_the_cell_is_out_and_who_waits_is_said_and_not_moved() -> None:
-    bench = Bench(*nodes(8))
-    said = conditions(bench, 1, *(fault(f"node-{n}", 0, 1, f"e{n}") for n in range(4)))
+    harness = IncidentHarness(*nodes(8))
+    said = conditions(harness, 1, *(fault(f"node-{n}", 0, 1, f"e{n}") for n in range(4)))
     assert [c.condition for c in said] == ["cordoned", "cordoned", "watched", "watched"]
     assert "2 nodes of the cell are out already" in said[2].held
-    assert bench.desk.permits(move(1, "train", "0-0", "node-0", 0))
-    assert not bench.desk.permits(move(1, "train", "2-0", "node-2", 0))
-    bench.know(readmission("node-0", 3))
-    later = [c for i in (4, 5, 6) for c in conditions(bench, i)]
+    assert harness.manager.permits(move(1, "train", "0-0", "node-0", 0))
+    assert not harness.manager.permits(move(1, "train", "2-0", "node-2", 0))
+    harness.know(readmission("node-0", 3))
+    later = [c for i in (4, 5, 6) for c in conditions(harness, i)]
     assert [(c.node, c.condition) for c in later] == [
         ("node-0", "checked"), ("node-0", "back"), ("node-2", "cordoned"),
     ]  # fmt: skip
 
 
 def test_a_platform_that_opens_it_again_and_a_gpu_that_was_replaced_are_evidence() -> None:
-    bench = Bench(*nodes(8))
-    bench.at(1, fault("node-1", 3, 1), fault("node-2", 3, 1, "e2"))
+    harness = IncidentHarness(*nodes(8))
+    harness.at(1, fault("node-1", 3, 1), fault("node-2", 3, 1, "e2"))
     node = nodes(8)[1]
-    bench.know(msgspec.structs.replace(left(node, 2), schedulable=False))
-    assert ("node-1", "drained") in [(c.node, c.condition) for c in conditions(bench, 3)]
-    bench.know(left(node, 4))
-    assert ("node-1", "the platform") in [(c.node, c.checked_by) for c in conditions(bench, 5)]
+    harness.know(msgspec.structs.replace(left(node, 2), schedulable=False))
+    assert ("node-1", "drained") in [(c.node, c.condition) for c in conditions(harness, 3)]
+    harness.know(left(node, 4))
+    assert ("node-1", "the platform") in [(c.node, c.checked_by) for c in conditions(harness, 5)]
     other = nodes(8)[2]
     devices = tuple(msgspec.structs.replace(d, id=f"{d.id}-new") if i == 3 else d for i, d in enumerate(other.devices))
-    bench.know(msgspec.structs.replace(other, devices=devices, epoch=6, time_ns=at(6)))
-    assert ("node-2", "the inventory") in [(c.node, c.checked_by) for c in conditions(bench, 7)]
+    harness.know(msgspec.structs.replace(other, devices=devices, epoch=6, time_ns=at(6)))
+    assert ("node-2", "the inventory") in [(c.node, c.checked_by) for c in conditions(harness, 7)]
 
 
 def test_what_the_application_or_the_cloud_did_puts_no_node_out() -> None:
-    bench = Bench()
-    bench.at(1, symptom("node-1", None, 1, "reclaimed", "fault"), symptom("node-2", 1, 1, "application", "effect"))
-    assert bench.desk.book.wards.nodes == {}
+    harness = IncidentHarness()
+    harness.at(1, symptom("node-1", None, 1, "reclaimed", "fault"), symptom("node-2", 1, 1, "application", "effect"))
+    assert harness.manager.state.quarantine.nodes == {}
 
 
 STEP = st.tuples(st.integers(0, 5), st.sampled_from(["fault", "sign", "other sign", "leave", "readmit", "nothing"]))
@@ -142,7 +144,7 @@ STEP = st.tuples(st.integers(0, 5), st.sampled_from(["fault", "sign", "other sig
 @settings(max_examples=25)
 @given(st.lists(STEP, max_size=25))
 def test_whatever_happens_nodes_go_only_where_they_may_and_never_too_many_are_out(steps: list[tuple[int, str]]) -> None:
-    bench, held = Bench(*nodes(6)), nodes(6)
+    harness, held = IncidentHarness(*nodes(6)), nodes(6)
     before: dict[str, str] = {}
     evidence: dict[str, int] = {}
     for count, (n, what) in enumerate(steps, 1):
@@ -153,11 +155,11 @@ def test_whatever_happens_nodes_go_only_where_they_may_and_never_too_many_are_ou
         elif what.endswith("sign"):
             found = [sign(node, 0, index, what)]
         elif what == "leave":
-            bench.know(left(held[n], index))
+            harness.know(left(held[n], index))
         elif what == "readmit":
-            bench.know(readmission(node, index))
+            harness.know(readmission(node, index))
             evidence[node] = index
-        for said in (*conditions(bench, index, *found), *conditions(bench, index + 5)):
+        for said in (*conditions(harness, index, *found), *conditions(harness, index + 5)):
             if said.node in before:
                 assert said.condition == before[said.node] or said.condition in reachable(before[said.node])
             if said.condition == "checked":
@@ -166,7 +168,7 @@ def test_whatever_happens_nodes_go_only_where_they_may_and_never_too_many_are_ou
             before[said.node] = said.condition
             if said.condition == "back":
                 del before[said.node]
-        bench.restart()
+        harness.restart()
         assert sum(condition in ("cordoned", "drained", "checked") for condition in before.values()) <= 2
 
 

@@ -1,7 +1,7 @@
 """The demo's fleet hears no storms: one decision a minute and target, and no refusal is answered by the same."""
 
 import pytest
-from tests.streams.engine.cell.court import Court, move, node, outcome
+from tests.streams.engine.cell.arbiter_harness import ArbiterHarness, move, node, outcome
 from tests.streams.engine.closed_loop import ClosedLoop
 from tests.streams.engine.scene import spec
 from tests.streams.engine.storms import is_urgent, storms
@@ -28,8 +28,8 @@ def test_the_demo_has_no_storms(refuse_every: int) -> None:
     assert [text for target in found for text in (*target.crowded, *target.repeated)] == []
 
 
-def court(*records: object) -> Court:
-    made = Court(*records)  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
+def harness(*records: object) -> ArbiterHarness:
+    made = ArbiterHarness(*records)  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
     made.arbiter = Arbiter(made.arbiter.cell, Parameters(), made.directory)
     return made
 
@@ -39,41 +39,41 @@ def replicas(count: int, of: str = "a") -> dict[str, tuple[int, ...]]:
 
 
 def test_a_second_decision_waits_for_its_minute() -> None:
-    here = court(node("n", 40, replicas(8)), spec("a", max_replicas=40))
+    here = harness(node("n", 40, replicas(8)), spec("a", max_replicas=40))
     (first,) = here.want(0, "a", 9)
-    here.hear(first, "done")
+    here.report(first, "done")
     here.know(node("n", 40, replicas(9), epoch=2))
     assert [i for i in range(1, 90) if here.want(i, "a", 11)] == [60]
 
 
 def test_who_needs_much_more_does_not_wait() -> None:
-    here = court(node("n", 40, replicas(8)), spec("a", max_replicas=40))
+    here = harness(node("n", 40, replicas(8)), spec("a", max_replicas=40))
     here.want(0, "a", 9)
     assert [i for i in range(1, 90) if here.want(i, "a", 12)] == [15], "after the cooldown"
 
 
 def test_a_failing_device_does_not_wait_and_a_straggling_one_does() -> None:
     for confidence, expected in ((0.95, [1]), (0.8, [60])):
-        here = court(node("n", 8, replicas(4)), node("m", 8), spec("a", max_replicas=16))
+        here = harness(node("n", 8, replicas(4)), node("m", 8), spec("a", max_replicas=16))
         here.want(0, "a", 5)
         assert [i for i in range(1, 90) if here.at(i, move(i, "a", "0", "n", 0, confidence))] == expected
 
 
 def test_others_lack_room_and_do_not_wait() -> None:
     low = [{f"low/{i}": (i + 2,) for i in range(n)} for n in (5, 6)]
-    here = court(
+    here = harness(
         node("n", 8, replicas(2) | low[0]), spec("a", priority=9), spec("low", max_replicas=6, interruptible=True)
     )
     (scaled,) = here.want(0, "low", 6)
-    here.hear(scaled, "done")
+    here.report(scaled, "done")
     here.know(node("n", 8, replicas(2) | low[1], epoch=2))
     assert [type(d) for i in range(1, 20) for d in here.want(i, "a", 8)] == [Preempt, Scale]
 
 
 def test_the_time_of_the_last_decision_is_in_the_snapshot() -> None:
-    here = court(node("n", 40, replicas(8)), spec("a", max_replicas=40))
+    here = harness(node("n", 40, replicas(8)), spec("a", max_replicas=40))
     (first,) = here.want(0, "a", 9)
-    here.hear(first, "done")
+    here.report(first, "done")
     here.know(node("n", 40, replicas(9), epoch=2))
     here.at(1)
     here.arbiter.memory = unpack_struct(pack_struct(here.arbiter.memory), Memory)
@@ -82,7 +82,7 @@ def test_the_time_of_the_last_decision_is_in_the_snapshot() -> None:
 
 
 def decided(at_s: int, before: int, after: int) -> AnyDecision:
-    here = court(node("n", 40, replicas(before)), spec("a", max_replicas=40))
+    here = harness(node("n", 40, replicas(before)), spec("a", max_replicas=40))
     (one,) = here.want(at_s, "a", after)
     return one
 

@@ -1,4 +1,4 @@
-"""Which proposals of a tick become decisions: one cell's capacity, priorities and memory of what it ordered."""
+"""Chooses which proposals of a tick become decisions, by one cell's capacity, priorities and open orders."""
 
 from collections.abc import Iterator
 
@@ -16,20 +16,20 @@ from flyball_streams.engine.cell.pools.give_back import give_back
 from flyball_streams.engine.cell.pools.machines import Machines
 from flyball_streams.engine.cell.pools.stock import follow
 from flyball_streams.engine.cell.pools.wants import lapse
-from flyball_streams.engine.cell.sight import Sight
+from flyball_streams.engine.cell.scheduler_cache import SchedulerCache
 from flyball_streams.engine.known import Known
 from flyball_streams.engine.parameters import Parameters
 
 QUARANTINE_S = 600.0
 QUARANTINE_TICKS = 60
-"""Nothing is placed on an unhealthy device for the longer of these after the last word about it."""
+"""Nothing is placed on an unhealthy device for the longer of these after the last proposal to leave it."""
 
 
 class Arbiter:
     """Decides for one cell, one closed tick at a time.
 
-    What it orders is believed until it is seen in the inventories, comes to nothing or expires, so that the next tick
-    neither orders it again nor gives the same GPUs to somebody else.
+    An order is in flight until it shows in the inventories, fails or expires, so that the next tick neither orders it
+    again nor gives the same GPUs to another workload.
     """
 
     def __init__(self, cell: str, config: Parameters, directory: Known) -> None:
@@ -37,25 +37,25 @@ class Arbiter:
         self.config = config
         self.directory = directory
         self.memory = Memory()
-        self._sight = Sight(directory, cell)
+        self._cache = SchedulerCache(directory, cell)
         self._machines = Machines(directory, cell)
 
-    def heed(self, outcome: Outcome) -> None:
-        """Note what became of a decision; the next tick learns it."""
-        self.memory.heed(outcome)
+    def receive(self, outcome: Outcome) -> None:
+        """Keep the outcome of a decision; the next tick applies it."""
+        self.memory.receive(outcome)
 
     def decide(self, tick: Tick, proposals: list[Proposal]) -> Iterator[AnyDecision]:
         """Decisions of one tick, at most one about a subject, in a fixed order.
 
         Replicas leave failing devices first, then straggling ones; pauses follow, which make room, then scaling by
-        priority, then resizes. What was preempted comes back when nobody lacks room. In the end machines are bought for
-        what found no room, and returned.
+        priority, then resizes. Preempted workloads are restored when no workload lacks room. Last, machines are bought
+        for replicas without room, and empty machines are returned.
         """
         sizing = self.config.sizing
         rest_ns = round(max(sizing.reversal_cooldown_s, sizing.cooldown_s) * NS_PER_S)
         memory, machines = self.memory, self._machines
-        follow(memory.stocks, memory.heard, memory.backoff, machines, tick.end_ns)
-        memory.learn(tick.end_ns, rest_ns, self.directory)
+        follow(memory.stocks, memory.reports, memory.backoff, machines, tick.end_ns)
+        memory.reconcile(tick.end_ns, rest_ns, self.directory)
         lapse(memory.wants, tick.end_ns, tick.period_ns)
         if not proposals and not memory.preempted and not memory.resizing and not memory.stocks:
             return
@@ -63,7 +63,7 @@ class Arbiter:
         for p in proposals:
             if p.action == "migrate":
                 self.memory.unhealthy[p.device] = tick.end_ns + lasts_ns
-        cycle = Cycle(self.cell, self.config, self.directory, self.memory, self._sight, tick)
+        cycle = Cycle(self.cell, self.config, self.directory, self.memory, self._cache, tick)
         order = {name: -cycle.priority(name) for name in {p.workload for p in proposals}}
         proposals = sorted(proposals, key=lambda p: (order[p.workload], p.workload, p.replica, p.id))
         known = [(p, spec) for p in proposals if (spec := cycle.spec(p.workload)) is not None]

@@ -1,9 +1,9 @@
 """Growing waits for decisions that had no effect, and a budget of decisions for each subject.
 
-A decision that was refused, failed, planned in dry run, superseded or never answered is not taken again before a wait
-that doubles with each attempt, from the cooldown up to an hour. An effect that is observed ends the wait, and a
-decision that is substantially another one has a wait of its own. Beside that, a subject has a token bucket: whatever
-happens, it gets no more than sixty decisions in an hour.
+A decision that was refused, failed, planned in dry run, superseded or never answered is not repeated before a wait that
+doubles with each attempt, from the cooldown up to an hour. An observed effect ends the wait, and a substantially
+different decision has its own wait. In addition, each subject has a token bucket that limits it to sixty decisions in
+an hour.
 """
 
 from collections.abc import Sequence
@@ -16,12 +16,12 @@ from flyball_contracts.records import Evidence
 
 MOST_WAIT_S = 3600.0
 MOST_URGENT_S = 120.0
-"""Longest wait for what cannot wait (a failing device, requests that nobody answers), and for a person's approval."""
+"""Longest wait of urgent decisions (a failing device, requests without a server), and of those that need approval."""
 BURST = 10.0
 REFILL_S = 72.0
-"""A token bucket of 10 decisions that gains one in 72 s lets at most 60 through in any hour."""
+"""A token bucket of 10 decisions that gains one every 72 s allows at most 60 in any hour."""
 RESERVE = 2.0
-"""Decisions of a bucket that are kept for what is urgent."""
+"""Tokens that are reserved for urgent decisions."""
 MOST_ATTEMPTS = 64
 FORGET_S = 2 * MOST_WAIT_S
 
@@ -31,18 +31,18 @@ UNAPPROVED = "refused by approval"
 
 
 class Rule(NamedTuple):
-    """The first wait, and the part of the replicas by which decisions that are substantially the same may differ."""
+    """The first wait in s, and the relative difference in replicas up to which decisions count as the same."""
 
     cooldown_s: float
     tolerance: float
 
 
 class Attempt(msgspec.Struct):
-    """Decisions about one subject that say the same and had no effect so far.
+    """Equivalent decisions about one subject without effect so far.
 
-    ``kind`` is what it does, ``about`` the device or mix that it names, ``before`` and ``after`` are replicas.
-    ``decision`` is the id of the last one and ``since_ns`` the tick at which it was taken or came to nothing; ``ends``
-    counts how the ones before ended, in words, and ``open`` says that the last one may still have an effect.
+    ``kind`` is the action, ``about`` the device or mix that it names, ``before`` and ``after`` are replicas.
+    ``decision`` is the id of the last one and ``since_ns`` the tick at which it was made or failed; ``ends`` counts how
+    the earlier ones ended, in words, and ``open`` says that the last one may still have an effect.
     """
 
     kind: str
@@ -56,7 +56,7 @@ class Attempt(msgspec.Struct):
     ends: dict[str, int] = {}
 
     def same(self, other: "Attempt", tolerance: float) -> bool:
-        """Whether two say the same: to the same end, in the same direction, by about as much."""
+        """Whether two are equivalent: the same action, in the same direction, by about as much."""
         if (self.kind, self.about) != (other.kind, other.about):
             return False
         if (self.after > self.before, self.after < self.before) != (
@@ -68,7 +68,7 @@ class Attempt(msgspec.Struct):
 
 
 class Waited(NamedTuple):
-    """What a decision says of the attempts before it: a clause of its reason, and the evidence for it."""
+    """The explanation of earlier attempts in a decision: a clause of its reason, and its evidence."""
 
     clause: str = ""
     evidence: tuple[Evidence, ...] = ()
@@ -88,23 +88,23 @@ class Backoff(msgspec.Struct):
     subjects: dict[str, Subject] = {}
 
     def admit(self, subject: str, wanted: Attempt, now: int, rule: Rule, *, urgent: bool) -> Waited | None:
-        """What to say of the attempts before when a decision may be made now, ``None`` while it has to wait."""
+        """The explanation of earlier attempts if a decision may be made now, ``None`` while it has to wait."""
         known = self.subjects.get(subject)
         if known is None:
             return Waited()
         if _filled(known, now) < (1.0 if urgent else 1.0 + RESERVE):
             return None
-        alike = _alike(known, wanted, rule)
-        late = any(now - attempt.since_ns < _wait_ns(attempt, rule, urgent=urgent) for attempt in alike)
-        return None if late else _said(alike, now)
+        similar = _similar(known, wanted, rule)
+        late = any(now - attempt.since_ns < _wait_ns(attempt, rule, urgent=urgent) for attempt in similar)
+        return None if late else _explanation(similar, now)
 
-    def said(self, subject: str, wanted: Attempt, now: int, rule: Rule) -> Waited:
-        """What to say of the attempts before a decision."""
+    def explanation(self, subject: str, wanted: Attempt, now: int, rule: Rule) -> Waited:
+        """The explanation of earlier attempts of a decision."""
         known = self.subjects.get(subject)
-        return Waited() if known is None else _said(_alike(known, wanted, rule), now)
+        return Waited() if known is None else _explanation(_similar(known, wanted, rule), now)
 
     def waits(self, subject: str, kind: str, now: int, rule: Rule) -> bool:
-        """Whether a decision of a kind came to nothing and has to wait, or the budget is used up."""
+        """Whether decisions of a kind have to wait: one failed recently, or the budget is used up."""
         known = self.subjects.get(subject)
         if known is None:
             return False
@@ -113,12 +113,12 @@ class Backoff(msgspec.Struct):
         return late or _filled(known, now) < 1.0 + RESERVE
 
     def note(self, subject: str, made: Attempt, decision: str, now: int, rule: Rule) -> None:
-        """A decision was taken."""
+        """Note a decision."""
         known = self.subjects.setdefault(subject, Subject(filled_ns=now))
         known.tokens, known.filled_ns = _filled(known, now) - 1.0, now
-        alike = _alike(known, made, rule)
-        if alike:
-            attempt = alike[0]
+        similar = _similar(known, made, rule)
+        if similar:
+            attempt = similar[0]
             if attempt.open:
                 attempt.ends[UNANSWERED] = attempt.ends.get(UNANSWERED, 0) + 1
         else:
@@ -129,7 +129,7 @@ class Backoff(msgspec.Struct):
         attempt.count += 1
 
     def ended(self, subject: str, decision: str, how: str, now: int | None) -> None:
-        """A decision came to nothing, and how; the wait counts from ``now``, or from the decision."""
+        """Note that a decision ended without effect, and how; the wait starts at ``now``, or at the decision."""
         known = self.subjects.get(subject)
         for attempt in known.attempts if known is not None else ():
             if attempt.decision == decision and attempt.open:
@@ -138,7 +138,7 @@ class Backoff(msgspec.Struct):
                 attempt.since_ns = attempt.since_ns if now is None else now
 
     def worked(self, subject: str, decision: str) -> None:
-        """A decision had its effect: what was tried to the same end, in the same direction, is over."""
+        """Note that a decision had an effect: earlier attempts of the same kind and direction are dropped."""
         known = self.subjects.get(subject)
         if known is None:
             return
@@ -148,13 +148,13 @@ class Backoff(msgspec.Struct):
             known.attempts = [a for a in known.attempts if a.kind != made.kind or (a.after > a.before) != up]
 
     def reached(self, subject: str, kind: str, about: str) -> None:
-        """What attempts of a kind were about is so."""
+        """Note that the goal of attempts of a kind is reached: they are dropped."""
         known = self.subjects.get(subject)
         if known is not None:
             known.attempts = [a for a in known.attempts if (a.kind, a.about) != (kind, about)]
 
     def forget(self, now: int) -> None:
-        """Drop what is long over, and what lies in the future: the cell's clock was set back."""
+        """Drop attempts that are long over, and those of the future: the cell's clock was set back."""
         for name, known in list(self.subjects.items()):
             known.attempts = [a for a in known.attempts if 0 <= now - a.since_ns < FORGET_S * NS_PER_S]
             if known.filled_ns > now:
@@ -168,10 +168,10 @@ def times(count: int) -> str:
     return {1: "once", 2: "twice"}.get(count, f"{count} times")
 
 
-def _said(alike: Sequence[Attempt], now: int) -> Waited:
-    if not alike:
+def _explanation(similar: Sequence[Attempt], now: int) -> Waited:
+    if not similar:
         return Waited()
-    attempt = alike[0]
+    attempt = similar[0]
     ends = dict(attempt.ends)
     if attempt.open:
         ends[UNANSWERED] = ends.get(UNANSWERED, 0) + 1
@@ -180,22 +180,22 @@ def _said(alike: Sequence[Attempt], now: int) -> Waited:
         Evidence(name="decisions.without_effect", value=float(attempt.count), unit="{decision}"),
         Evidence(name="waited", value=waited_s, unit="s", record=attempt.decision),
     )
-    return Waited(f"{', '.join(_told(how, n) for how, n in ends.items())}; waited {waited_s:.0f} s", evidence)
+    return Waited(f"{', '.join(_phrase(how, n) for how, n in ends.items())}; waited {waited_s:.0f} s", evidence)
 
 
-def _told(how: str, count: int) -> str:
+def _phrase(how: str, count: int) -> str:
     verb, _, rest = how.partition(" ")
     return f"{verb} {times(count)} {rest}".rstrip()
 
 
-def _alike(known: Subject, wanted: Attempt, rule: Rule) -> list[Attempt]:
-    """Attempts that say the same, the nearest first; more than one may be within the tolerance."""
+def _similar(known: Subject, wanted: Attempt, rule: Rule) -> list[Attempt]:
+    """Equivalent attempts, the closest first; more than one may be within the tolerance."""
     found = [a for a in known.attempts if a.same(wanted, rule.tolerance)]
     return sorted(found, key=lambda a: (abs(a.after - wanted.after), -a.since_ns))
 
 
 def _wait_ns(attempt: Attempt, rule: Rule, *, urgent: bool) -> int:
-    soon = urgent or UNAPPROVED in attempt.ends  # whoever approves it waits for the next one
+    soon = urgent or UNAPPROVED in attempt.ends  # an approver waits for the next one
     most_s = MOST_URGENT_S if soon else MOST_WAIT_S
     return round(min(max(rule.cooldown_s, 1.0) * 2.0 ** min(attempt.count - 1, 32), most_s) * NS_PER_S)
 

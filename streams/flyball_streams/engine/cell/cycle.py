@@ -1,4 +1,4 @@
-"""One scheduling cycle of one cell: what is known at a tick, and what every decision of it needs."""
+"""One scheduling cycle of one cell: the inputs of a tick, and what all actions share."""
 
 from collections.abc import Hashable, Iterable, Mapping
 from typing import Any
@@ -8,27 +8,27 @@ from flyball_contracts.records import Effect, Evidence, Proposal, Tick, Workload
 from flyball_streams.engine.cell.actions.victims import Holders
 from flyball_streams.engine.cell.backoff import Attempt, Rule, Waited
 from flyball_streams.engine.cell.memory import Memory, Order, outstanding, replicas_at
-from flyball_streams.engine.cell.pace import Pace
 from flyball_streams.engine.cell.placement import Place, Placement
 from flyball_streams.engine.cell.pools.wants import note
-from flyball_streams.engine.cell.sight import Sight
+from flyball_streams.engine.cell.rate_limit import RateLimit
+from flyball_streams.engine.cell.scheduler_cache import SchedulerCache
 from flyball_streams.engine.known import Known, Replica
 from flyball_streams.engine.parameters import Parameters
 
 POLICY = "flyball-cell-2"
 LIVES_TICKS = 3
-"""A decision lives at least so many ticks, however long they are."""
+"""A decision is valid for at least this many ticks, however long they are."""
 
 
 class Cycle:
     """A tick of a cell while it is decided.
 
-    ``decided`` are the subjects that have a decision in this tick: there is never another. ``unmet`` says that somebody
-    lacks room.
+    ``decided`` are the subjects that have a decision in this tick: each has at most one. ``unmet`` says that some
+    workload lacks room.
     """
 
     def __init__(
-        self, cell: str, config: Parameters, directory: Known, memory: Memory, sight: Sight, tick: Tick
+        self, cell: str, config: Parameters, directory: Known, memory: Memory, cache: SchedulerCache, tick: Tick
     ) -> None:
         self.cell = cell
         self.config = config
@@ -37,14 +37,14 @@ class Cycle:
         self.now_ns = tick.end_ns
         self.period_ns = tick.period_ns
         self.rule = Rule(config.sizing.cooldown_s, config.sizing.tolerance)
-        self.pace = Pace(memory.decided, config.decision_interval_s, self.now_ns)
+        self.rate_limit = RateLimit(memory.decided, config.decision_interval_s, self.now_ns)
         self.decided: set[str] = set()
         self.unmet = False
-        self._sight = sight
-        self._looked = False
+        self._cache = cache
+        self._is_refreshed = False
 
     def spec(self, workload: str) -> WorkloadSpec | None:
-        """Specification of a workload of this cell; a proposal about any other is not this cell's to fulfil."""
+        """Specification of a workload of this cell, ``None`` for any other workload."""
         spec = self.directory.spec(workload)
         return spec if spec is not None and spec.cell == self.cell else None
 
@@ -54,24 +54,24 @@ class Cycle:
         return spec.priority if spec is not None else -(2**31)
 
     def believed(self, workload: str) -> Order | None:
-        """Order of a workload that is still on its way."""
+        """Order of a workload that is in flight."""
         return self.memory.believed(workload, self.now_ns)
 
     def running(self, workload: str) -> int:
-        """Replicas that run, or that were ordered and are believed to be on their way."""
+        """Replicas ordered, while an order is in flight, or else those that run."""
         order = self.believed(workload)
         return order.replicas if order is not None else self.directory.held(workload).replicas
 
     def staying(self, workload: str) -> int:
-        """Replicas that run and are not named among those that stop."""
+        """Replicas that run and are not to stop."""
         order = self.believed(workload)
         names = {r.name for r in self.directory.replicas(workload)}
         return len(names.difference(order.victims)) if order is not None else len(names)
 
     def resting(self, workload: str, change: int) -> bool:
-        """Whether the last decision about a workload is too recent for another one, or for one that turns it back.
+        """Whether a workload is in cooldown for a ``change`` of its replicas; reversals have a longer one.
 
-        Replicas that are stopping for somebody else are waited for: to keep them would take back what was given.
+        A workload does not grow while replicas of it stop for another workload: that would take their room back.
         """
         last = self.memory.orders.get(workload)
         if last is None:
@@ -82,41 +82,41 @@ class Cycle:
                 return True
         turned = change * (last.replicas - last.before) < 0
         if turned and not (last.replicas or last.victims or self.directory.held(workload).replicas):
-            return False  # what was scaled to zero, and is, is woken at once: nothing answers its requests meanwhile
+            return False  # a workload at zero is woken at once: nothing serves its requests meanwhile
         rest_s = self.config.sizing.reversal_cooldown_s if turned else self.config.sizing.cooldown_s
         return self.now_ns - last.decided_ns < rest_s * NS_PER_S
 
     def lacks(self, workload: str, replicas: int, proposal: str = "") -> None:
-        """Take note that nobody can make room for so many replicas; 0: for all there is room."""
+        """Note that there is no room for so many replicas of a workload; 0: there is room for all."""
         self.unmet |= replicas > 0
         note(self.memory.wants, workload, replicas, proposal, self.now_ns)
 
     def still_lacks(self, workload: str, most: int) -> None:
-        """Take note that a workload that rests wants ``most`` replicas more: what it lacked of them it lacks still."""
+        """Note that a workload in cooldown wants ``most`` more replicas: those it lacked before it still lacks."""
         want = self.memory.wants.get(workload)
         if want is not None:
             note(self.memory.wants, workload, min(want.replicas, most), want.proposal, self.now_ns)
 
     def wakes(self, workload: str, wanted: int) -> bool:
-        """Whether nothing runs of a workload that is asked for."""
+        """Whether a workload that is wanted has no replica."""
         return wanted > 0 and not self.directory.held(workload).replicas
 
     def admit(
         self, subject: str, wanted: Attempt, *, target: str = "", urgent: bool = False, emergency: bool = False
     ) -> Waited | None:
-        """What to say of attempts before when a decision may be made now, ``None`` while it has to wait.
+        """The explanation of earlier attempts if a decision may be made now, ``None`` while it has to wait.
 
-        ``target`` is the workload, where that is not the subject. What is urgent waits less long after it came to
-        nothing; an emergency does not wait for the interval between decisions about a target.
+        ``target`` is the workload, where that is not the subject. An ``urgent`` decision has a shorter backoff; an
+        ``emergency`` is exempt from the rate limit of its target.
         """
-        if subject in self.decided or not (emergency or self.pace.is_due(target or subject, self.now_ns)):
+        if subject in self.decided or not (emergency or self.rate_limit.is_due(target or subject, self.now_ns)):
             return None
         return self.memory.backoff.admit(subject, wanted, self.now_ns, self.rule, urgent=urgent)
 
     def issue(self, subject: str, made: Attempt, target: str = "") -> str:
-        """Take note of a decision; its id."""
+        """Note a decision; return its id."""
         identity = decision_id(self.cell, subject, self.now_ns)
-        self.pace.note(target or subject, self.now_ns)
+        self.rate_limit.note(target or subject, self.now_ns)
         self.decided.add(subject)
         self.memory.backoff.note(subject, made, identity, self.now_ns, self.rule)
         return identity
@@ -124,7 +124,7 @@ class Cycle:
     def common(
         self, workload: str, reason: str, confidence: float, evidence: tuple[Evidence, ...], waited: Waited
     ) -> dict[str, Any]:
-        """Fields that decisions of all types have."""
+        """Fields that all types of decisions have."""
         return {
             "target": f"{self.cell}/{workload}",
             "cell": self.cell,
@@ -140,10 +140,10 @@ class Cycle:
     def order(
         self, spec: WorkloadSpec, made: Attempt, places: list[Place], stopping: list[str], mix: Mapping[str, int]
     ) -> str:
-        """Note an order, with the places that it is granted and what it stops; the id of the decision.
+        """Note an order, its places and the replicas it stops; return the id of the decision.
 
-        What an open order before it has not taken or stopped yet passes on to the new one; what is too much is seen at
-        the next cycle.
+        Places and victims of an open order that are not done yet pass on to the new one; the next cycle drops any
+        excess.
         """
         name, last = spec.workload, self.believed(spec.workload)
         identity = self.issue(name, made)
@@ -160,48 +160,48 @@ class Cycle:
 
     @property
     def placement(self) -> Placement:
-        """Every GPU as it will be once what was ordered is done."""
-        if not self._looked:
-            self._looked = True
-            self._sight.look(self.memory, self.now_ns)
-        return self._sight.placement
+        """Every GPU as it will be once open orders are done."""
+        if not self._is_refreshed:
+            self._is_refreshed = True
+            self._cache.refresh(self.memory, self.now_ns)
+        return self._cache.placement
 
     @property
     def holders(self) -> Holders:
-        """Interruptible work that could stop."""
-        return self._sight.holders
+        """Interruptible work that could be preempted."""
+        return self._cache.holders
 
     @property
-    def owed(self) -> list[WorkloadSpec]:
-        """Workloads, one for each replica, that were promised room which is not there: they come first."""
-        return self._sight.owed
+    def unplaced(self) -> list[WorkloadSpec]:
+        """Workloads, one for each replica, whose reserved room is not there: they are served first."""
+        return self._cache.unplaced
 
-    def placed(self, workload: str) -> list[Place]:
-        """Room that is kept for replicas of a workload that are still to come."""
-        return self._sight.placed.get(workload, [])
+    def reserved(self, workload: str) -> list[Place]:
+        """Places reserved for replicas of a workload that are still to come."""
+        return self._cache.reserved.get(workload, [])
 
     def release(self, replicas: Iterable[Replica]) -> None:
-        """Count as free what these replicas leave; those who are owed room have it first."""
+        """Free the room of these replicas; unplaced replicas get it first."""
         self.placement.stop(replicas)
-        self._sight.settle()
+        self._cache.place_pending()
 
-    def is_vain(self, spec: WorkloadSpec, running: int, wanted: int) -> bool:
-        """Whether it is known that nobody can make room for more replicas: nothing has changed since it was tried."""
-        return self._sight.vain.get(spec.workload) == self._case(spec, running, wanted)
+    def is_infeasible(self, spec: WorkloadSpec, running: int, wanted: int) -> bool:
+        """Whether no room can be made for more replicas: nothing has changed since that was tried."""
+        return self._cache.infeasible.get(spec.workload) == self._feasibility_key(spec, running, wanted)
 
-    def note_vain(self, spec: WorkloadSpec, running: int, wanted: int) -> None:
-        """Remember that nobody can make room for more replicas."""
-        self._sight.vain[spec.workload] = self._case(spec, running, wanted)
+    def note_infeasible(self, spec: WorkloadSpec, running: int, wanted: int) -> None:
+        """Remember that no room can be made for more replicas."""
+        self._cache.infeasible[spec.workload] = self._feasibility_key(spec, running, wanted)
 
-    def _case(self, spec: WorkloadSpec, running: int, wanted: int) -> Hashable:
+    def _feasibility_key(self, spec: WorkloadSpec, running: int, wanted: int) -> Hashable:
         waiting = frozenset(
             name for name in self.memory.backoff.subjects
             if self.memory.backoff.waits(name, "stop", self.now_ns, self.rule)
         )  # fmt: skip
-        return spec, running, wanted, frozenset(self.decided), waiting, self._sight.seen
+        return spec, running, wanted, frozenset(self.decided), waiting, self._cache.version
 
     def effect(self, spec: WorkloadSpec, replicas: int) -> Effect:
-        """What so many more replicas change in an hour."""
+        """Expected effect of this many more replicas, per hour."""
         gpus = replicas * spec.gpus_per_replica
         price = self.gpu_price
         power = None if spec.power_w_per_replica is None else replicas * spec.power_w_per_replica
@@ -218,10 +218,10 @@ class Cycle:
     @property
     def gpu_price(self) -> float | None:
         """Mean price of one GPU in USD per hour over the nodes whose price is known."""
-        return self._sight.gpu_price
+        return self._cache.gpu_price
 
     def expiry(self) -> int:
-        """When what is decided now must not be carried out any more."""
+        """Time in ns after which a decision made now must not be carried out."""
         lives_ns = max(round(self.config.decision_ttl_s * NS_PER_S), LIVES_TICKS * self.period_ns)
         return self.now_ns + lives_ns
 

@@ -1,4 +1,4 @@
-"""The cell lane: proposals, marks and outcomes of its cells in, decisions out."""
+"""The cell lane: reads the proposals, symptoms and outcomes of its cells, and publishes decisions and incidents."""
 
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -10,8 +10,8 @@ from flyball_contracts.ids import NS_PER_S
 from flyball_contracts.records import Proposal, ProposalTick, Record, Symptom, TableOffsets, Tick
 from flyball_streams.engine.cell.arbiter import Arbiter
 from flyball_streams.engine.cell.cycle import LIVES_TICKS
-from flyball_streams.engine.cell.incidents import Desk
-from flyball_streams.engine.cell.incidents.desk import Book
+from flyball_streams.engine.cell.incidents import IncidentManager
+from flyball_streams.engine.cell.incidents.manager import IncidentState
 from flyball_streams.engine.cell.memory import Memory
 from flyball_streams.engine.directory import Directory
 from flyball_streams.engine.gate import FORGET_TICKS, STAGGER, Gate
@@ -26,69 +26,70 @@ STAGE = "cell lane"
 
 
 class CellProposals(msgspec.Struct):
-    """Open ticks of one cell and the proposals in them; and the latest of each source, by id, with their ticks.
+    """Open ticks of one cell and the proposals in them; state for a snapshot.
 
-    ``offsets`` are how far the tables count, by tick. ``told`` is the newest tick of which each source has said all,
-    and ``parts`` the last part of it, for those that say it in several. ``symptoms`` are those of the open ticks.
+    ``received`` has the latest proposals of each source, by id, with their ticks. ``offsets`` are the table offsets of
+    each tick. ``completed`` is the newest tick that each source has published in full, and ``parts`` its last part, for
+    sources that publish in several. ``symptoms`` are those of the open ticks.
     """
 
     gate: Gate
     open: dict[int, list[tuple[Proposal, ...]]] = {}
     received: dict[str, dict[str, tuple[int, Proposal]]] = {}
     offsets: dict[int, TableOffsets] = {}
-    told: dict[str, int] = {}
+    completed: dict[str, int] = {}
     parts: dict[str, int] = {}
     symptoms: dict[int, list[tuple[Symptom, ...]]] = {}
 
-    def is_again(self, message: ProposalTick) -> bool:
-        """Whether a lane that came back after a crash says again what it has said: it may be true no longer.
+    def is_repeat(self, message: ProposalTick) -> bool:
+        """Whether a message repeats one from before a crash of its lane; it may be outdated.
 
-        What is far ahead of the marks was said before the cell's clock was set back.
+        A source far ahead of the watermark published before the cell's clock was set back, which does not count.
         """
-        told, index = self.told.get(message.source, -1), message.tick.index
-        if index == told and message.part > self.parts.get(message.source, 0):
+        completed, index = self.completed.get(message.source, -1), message.tick.index
+        if index == completed and message.part > self.parts.get(message.source, 0):
             return False
-        return index <= told <= self.gate.front + self.gate.max_ahead
+        return index <= completed <= self.gate.front + self.gate.max_ahead
 
     def note(self, message: ProposalTick) -> None:
-        """Take note of the last message of a lane about a tick."""
+        """Note the last message of a lane about a tick."""
         if message.closes or message.source.startswith("node/"):
-            self.told[message.source] = message.tick.index
+            self.completed[message.source] = message.tick.index
             if message.part:
                 self.parts[message.source] = message.part
             else:
                 self.parts.pop(message.source, None)
 
-    def in_full(self, message: ProposalTick) -> tuple[Proposal, ...]:
-        """Proposals of a message, with those that it repeats by id; one that was never received is left out."""
+    def expand(self, message: ProposalTick) -> tuple[Proposal, ...]:
+        """Proposals of a message, with those that it repeats by id; unknown ids are left out."""
         received, index = self.received.setdefault(message.source, {}), message.tick.index
         repeated = tuple(known[1] for name in message.repeated if (known := received.get(name)) is not None)
         proposals = (*repeated, *message.proposals)
-        if message.part == 0:  # what this tick does not name is not proposed any more
+        if message.part == 0:  # proposals that this tick does not name are withdrawn
             received = self.received[message.source] = {
                 name: known for name, known in received.items() if known[0] >= index
             }
         received.update((proposal.id, (index, proposal)) for proposal in proposals)
         return proposals
 
-    def take(self, index: int) -> list[Proposal]:
-        """Proposals up to a tick that is closed now, each once: a lane that was restarted publishes some again."""
+    def pop_proposals(self, index: int) -> list[Proposal]:
+        """Remove and return the proposals up to a closed tick, each once: a restarted lane publishes some again."""
         proposals = {p.id: p for i in sorted(self.open) if i <= index for batch in self.open[i] for p in batch}
         self.open = {i: late for i, late in self.open.items() if i > index}
         self.received = {source: received for source, received in self.received.items() if source in self.gate.sources}
         return sorted(proposals.values(), key=lambda p: (p.workload, p.id))
 
-    def take_symptoms(self, index: int) -> list[Symptom]:
-        """Symptoms up to a tick that is closed now."""
+    def pop_symptoms(self, index: int) -> list[Symptom]:
+        """Remove and return the symptoms up to a closed tick."""
         symptoms = [s for i in sorted(self.symptoms) if i <= index for batch in self.symptoms[i] for s in batch]
         self.symptoms = {i: late for i, late in self.symptoms.items() if i > index}
         return symptoms
 
 
-class Whole(NamedTuple):
-    """What a tick that has closed holds, as it was then: what comes later in the same batch is not part of it.
+class ClosedTick(NamedTuple):
+    """The contents of a tick when it closed, without later messages of the same batch.
 
-    ``offsets`` are how far the tables count; ``None`` where no source told it.
+    ``offsets`` are its table offsets; ``None`` if no source gave them.
     """
 
     cell: str
@@ -101,7 +102,7 @@ class Whole(NamedTuple):
 class CellLane:
     """Decides for the cells in one partition of the proposals topic.
 
-    There are ``workload_partitions`` workload lanes (0: unknown), each of which publishes each tick.
+    ``workload_partitions`` is the number of workload lanes (0: unknown), each of which publishes every tick.
     """
 
     def __init__(self, partition: int, config: Parameters, directory: Directory, workload_partitions: int = 0) -> None:
@@ -112,32 +113,32 @@ class CellLane:
         self.stats = LaneStats()
         self.ticks: dict[str, CellProposals] = {}
         self.arbiters: dict[str, Arbiter] = {}
-        self.desks: dict[str, Desk] = {}
+        self.incident_managers: dict[str, IncidentManager] = {}
         self.views: dict[str, View] = {}
         self.base: TableOffsets = directory.offsets
         self.age_ns = round(config.table_age_s * NS_PER_S)
-        self._whole: list[Whole] = []
+        self._closed: list[ClosedTick] = []
 
     def step(self, batch: Sequence[Incoming]) -> list[Message]:
-        """Take a micro-batch of proposals in; see :class:`~flyball_streams.engine.lane.Lane`."""
-        out = take_records(batch, (ProposalTick,), self._take, self.stats, STAGE)
-        whole, self._whole = self._whole, []
-        for cell, tick, proposals, symptoms, offsets in sorted(whole, key=lambda w: w.cell):
+        """Process a micro-batch of proposals; see :class:`~flyball_streams.engine.lane.Lane`."""
+        out = take_records(batch, (ProposalTick,), self._ingest, self.stats, STAGE)
+        closed, self._closed = self._closed, []
+        for cell, tick, proposals, symptoms, offsets in sorted(closed, key=lambda w: w.cell):
             self.stats.ticks += 1
-            arbiter, desk = self._arbiter(cell), self.desks[cell]
+            arbiter, incidents = self._arbiter(cell), self.incident_managers[cell]
             for outcome in self.views[cell].advance(tick, offsets):
-                arbiter.heed(outcome)
-                desk.heed(outcome)
-            desk.take(tick, symptoms)
-            desk.quarantine(arbiter.memory.unhealthy, tick.end_ns + 2 * tick.period_ns)
+                arbiter.receive(outcome)
+                incidents.receive(outcome)
+            incidents.ingest(tick, symptoms)
+            incidents.quarantine(arbiter.memory.unhealthy, tick.end_ns + 2 * tick.period_ns)
             records: list[Record] = []
-            for decision in arbiter.decide(tick, [p for p in proposals if desk.permits(p)]):
-                desk.note(decision)
+            for decision in arbiter.decide(tick, [p for p in proposals if incidents.permits(p)]):
+                incidents.note(decision)
                 records.append(decision)
-            for check in desk.checks(tick, self._lives_ns(tick)):
-                desk.note(check)
+            for check in incidents.checks(tick, self._lifetime_ns(tick)):
+                incidents.note(check)
                 records.append(check)
-            records += [*desk.records(tick), *desk.conditions(tick)]
+            records += [*incidents.records(tick), *incidents.conditions(tick)]
             self.stats.records += len(records)
             out += [record_message(record, f"/{self.source}") for record in records]
         return out
@@ -149,27 +150,27 @@ class CellLane:
                 "stats": pack_struct(self.stats),
                 "ticks": {name: pack_struct(ticks) for name, ticks in self.ticks.items()},
                 "memories": {name: pack_struct(arbiter.memory) for name, arbiter in self.arbiters.items()},
-                "incidents": {name: pack_struct(desk.book) for name, desk in self.desks.items()},
+                "incidents": {name: pack_struct(incidents.state) for name, incidents in self.incident_managers.items()},
                 "views": {name: view.state() for name, view in self.views.items()},
                 "base": self.base,
             }
         )
 
     def restore(self, state: bytes) -> None:
-        """Take on the state of a snapshot; raises :class:`DecodeError` when it is not one."""
+        """Replace the state by that of a snapshot; raises :class:`DecodeError` if it is not one."""
         loaded = unpack(state)
         with reading(self.source):
             self.stats = unpack_struct(loaded["stats"], LaneStats)
             self.base = as_read(loaded["base"])
             self.ticks = {name: unpack_struct(raw, CellProposals) for name, raw in loaded["ticks"].items()}
-            self.arbiters, self.desks, self.views = {}, {}, {}
+            self.arbiters, self.incident_managers, self.views = {}, {}, {}
             for name, raw in loaded["memories"].items():
                 self._arbiter(name).memory = unpack_struct(raw, Memory)
                 self.views[name].load(loaded["views"][name])
-                if name in loaded["incidents"]:  # a desk is made when the first symptom comes
-                    self._sit(name, unpack_struct(loaded["incidents"][name], Book))
+                if name in loaded["incidents"]:  # added when the first symptom comes
+                    self._add_incident_manager(name, unpack_struct(loaded["incidents"][name], IncidentState))
 
-    def _lives_ns(self, tick: Tick) -> int:
+    def _lifetime_ns(self, tick: Tick) -> int:
         return max(round(self.config.decision_ttl_s * NS_PER_S), LIVES_TICKS * tick.period_ns)
 
     def _arbiter(self, name: str) -> Arbiter:
@@ -177,13 +178,13 @@ class CellLane:
         if arbiter is None:
             view = self.views[name] = View(self.directory, name, base=self.base, age_ns=self.age_ns)
             arbiter = self.arbiters[name] = Arbiter(name, self.config, view)
-            self._sit(name)
+            self._add_incident_manager(name)
         return arbiter
 
-    def _sit(self, name: str, book: Book | None = None) -> None:
-        self.desks[name] = Desk(name, self.config.health, self.views[name], book)
+    def _add_incident_manager(self, name: str, state: IncidentState | None = None) -> None:
+        self.incident_managers[name] = IncidentManager(name, self.config.health, self.views[name], state)
 
-    def _take(self, message: ProposalTick, log_ms: int) -> None:
+    def _ingest(self, message: ProposalTick, log_ms: int) -> None:
         ticks, config = self.ticks.get(message.cell), self.config
         if ticks is None:
             grace = config.lateness_ticks + 2 * STAGGER
@@ -192,23 +193,22 @@ class CellLane:
             ticks = self.ticks[message.cell] = CellProposals(gate)
         gate, index = ticks.gate, message.tick.index
         check_period(message.cell, message.source, message.tick, gate.period_ns)
-        if again := ticks.is_again(message):
+        if repeat := ticks.is_repeat(message):
             self.stats.duplicates += 1
         else:
-            # The marks are the workload lanes'; a proposal of a node lane may come after them, or from a node whose
-            # clock runs ahead. It is no less true then.
-            # A lane that reads a backlog before the others do may be far ahead of the marks; it is no liar.
+            # Only workload lanes close ticks. A proposal of a node lane may come after that, or from a node whose clock
+            # runs ahead; it still counts. A lane that reads a backlog before the others may be far ahead, too.
             most = gate.max_ahead if log_ms < 0 else FORGET_TICKS
             ahead = gate.front >= 0 and index > gate.front + most
-            counts = gate.closed + 1 if ahead else max(index, gate.closed + 1)
-            if proposals := ticks.in_full(message):
-                ticks.open.setdefault(counts, []).append(proposals)
+            counted_at = gate.closed + 1 if ahead else max(index, gate.closed + 1)
+            if proposals := ticks.expand(message):
+                ticks.open.setdefault(counted_at, []).append(proposals)
             if message.symptoms:
-                ticks.symptoms.setdefault(counts, []).append(message.symptoms)
-        if not again:
+                ticks.symptoms.setdefault(counted_at, []).append(message.symptoms)
+        if not repeat:
             ticks.note(message)
         if not message.closes:
-            self.stats.used += not again
+            self.stats.used += not repeat
             return
         arrival = gate.arrive(message.source, index, log_ms)
         count(self.stats, arrival)
@@ -216,6 +216,6 @@ class CellLane:
             ticks.offsets[index] = farther(ticks.offsets.get(index, NOWHERE), message.table_offsets)
         for tick in gate.close():
             offsets = ticks.offsets.pop(tick.index, None)
-            self._whole.append(
-                Whole(message.cell, tick, ticks.take(tick.index), ticks.take_symptoms(tick.index), offsets)
+            self._closed.append(
+                ClosedTick(message.cell, tick, ticks.pop_proposals(tick.index), ticks.pop_symptoms(tick.index), offsets)
             )

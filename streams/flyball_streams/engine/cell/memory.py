@@ -1,4 +1,4 @@
-"""What an arbiter remembers between ticks, and how it comes to know what became of it."""
+"""State of an arbiter between ticks, and how it is reconciled with outcomes and inventories."""
 
 from collections import Counter
 
@@ -7,25 +7,26 @@ import msgspec
 from flyball_contracts.ids import NS_PER_S
 from flyball_contracts.records import Outcome, Proposal
 from flyball_streams.engine.cell.backoff import Backoff
-from flyball_streams.engine.cell.heard import KEPT_S, Heard, forget, heard_in, take
 from flyball_streams.engine.cell.placement import Place
 from flyball_streams.engine.cell.pools.stock import Stock
 from flyball_streams.engine.cell.pools.wants import Want
+from flyball_streams.engine.cell.reports import KEPT_S, Report, expire, record, report_of
 from flyball_streams.engine.known import Known
 
 UNDER_WAY_S = 3600.0
-"""An operation of which nothing more is heard for so long is not believed to end."""
+"""An operation without a new report for this long counts as lost."""
 SEEN_S = 60.0
-"""Agents say what runs twice a minute: what is done is seen in the inventories within this time."""
+"""Agents publish inventories twice a minute: an order that is done shows in them within this time."""
 
 
 class Order(msgspec.Struct):
-    """What was decided for a workload: ``replicas`` instead of ``before``, by decision ``id``, while ``seen`` ran.
+    """A scaling order for a workload: ``replicas`` instead of ``before``, by decision ``id``, while ``seen`` ran.
 
-    It is believed until it expires, comes to nothing, or is seen in the inventories; as long as the actuator says that
-    it is under way, it does not expire. ``places`` are those that it was granted, a replica each, ``had`` the replicas
-    that ran on their nodes then, ``victims`` those that it stops, ``mix`` the replicas by offer. That may change while
-    their number stays, so such an order is believed until it is done or expires. ``status`` is the newest word on it.
+    It is in flight until it expires, fails, or shows in the inventories; while the actuator reports it as running, it
+    does not expire. ``places`` are the places granted to it, one for each replica, ``had`` the replicas that ran on
+    these nodes before, ``victims`` the replicas that it stops, and ``mix`` the replicas by offer. A mix can change
+    while the number of replicas stays, so such an order is in flight until it is done or expires. ``report`` is the
+    newest report on it.
     """
 
     id: str
@@ -38,19 +39,19 @@ class Order(msgspec.Struct):
     victims: list[str] = []
     mix: dict[str, int] = {}
     seen: int = 0
-    status: Heard = msgspec.field(default_factory=lambda: Heard(""))
+    report: Report = msgspec.field(default_factory=lambda: Report(""))
     over: bool = False
 
     def shows(self, here: int) -> bool:
-        """Whether replicas that run now are at least half of the way to what was ordered."""
+        """Whether the ``here`` replicas that run now are at least half way to the number ordered."""
         way, gone = self.replicas - self.seen, here - self.seen
         return not way or (gone * way > 0 and 2 * abs(gone) >= abs(way))
 
 
 class Move(msgspec.Struct):
-    """One replica on its way from ``source`` to ``devices`` GPUs of ``model`` on ``node`` (empty: nobody knows where).
+    """One replica that moves from node ``source`` to ``devices`` GPUs of ``model`` on ``node`` (empty: unknown).
 
-    It is believed as an order is.
+    It is in flight as an order is.
     """
 
     id: str
@@ -62,16 +63,16 @@ class Move(msgspec.Struct):
     devices: int
     decided_ns: int
     expires_ns: int
-    status: Heard = msgspec.field(default_factory=lambda: Heard(""))
+    report: Report = msgspec.field(default_factory=lambda: Report(""))
 
     @property
     def subject(self) -> str:
-        """What decisions about it are about."""
+        """Subject of decisions about this replica."""
         return f"{self.workload}/{self.replica}"
 
 
 class Preempted(msgspec.Struct):
-    """A workload that gave way, to be brought back when there is room for a while."""
+    """A preempted workload and its former replicas; it is restored once there has been room for a while."""
 
     replicas: int
     since_ns: int
@@ -81,10 +82,7 @@ MOST_BATCHES = 64
 
 
 class Resizing(msgspec.Struct):
-    """Resources that a workload gets in batches: what was proposed, the last decision about it, and batches done.
-
-    ``decision`` is empty where none is under way.
-    """
+    """A resize in batches: the proposal, the last decision about it (empty: none is under way), and batches done."""
 
     proposal: Proposal
     decision: str
@@ -92,13 +90,13 @@ class Resizing(msgspec.Struct):
 
 
 class Memory(msgspec.Struct):
-    """Orders by workload, moves by replica, quarantined devices and until when, who gave way, and times of resizes.
+    """State of an arbiter, part of the cell lane's snapshot.
 
-    ``resizing`` are those of which not all replicas are known to have the new resources.
-
-    ``heard`` are outcomes, by decision, that no tick has learned yet; ``backoff`` is what had no effect. ``decided`` is
-    the time of the newest decision about each target. ``stocks`` are the machines of pools, and ``wants`` is who lacks
-    room.
+    ``orders`` are by workload, ``moves`` by replica. ``unhealthy`` maps devices to the time until which nothing is
+    placed on them. ``preempted`` are workloads to restore. ``resized`` has the time of the last resize of a workload,
+    ``resizing`` those whose replicas do not all have the new resources yet. ``reports`` are reports, by decision, that
+    no tick has applied yet; ``backoff`` has the attempts without effect. ``decided`` is the time of the newest decision
+    about each target. ``stocks`` are the machines of pools, ``wants`` the workloads that lack room.
     """
 
     orders: dict[str, Order] = {}
@@ -107,23 +105,23 @@ class Memory(msgspec.Struct):
     preempted: dict[str, Preempted] = {}
     resized: dict[str, int] = {}
     resizing: dict[str, Resizing] = {}
-    heard: dict[str, Heard] = {}
+    reports: dict[str, Report] = {}
     backoff: Backoff = msgspec.field(default_factory=Backoff)
     decided: dict[str, int] = {}
     stocks: dict[str, Stock] = {}
     wants: dict[str, Want] = {}
 
-    def heed(self, outcome: Outcome) -> None:
-        """Note an outcome; the next tick learns it."""
-        said = heard_in(outcome)
-        if said is not None:
-            take(self.heard, outcome.decision, said)
+    def receive(self, outcome: Outcome) -> None:
+        """Keep an outcome; the next tick applies it."""
+        report = report_of(outcome)
+        if report is not None:
+            record(self.reports, outcome.decision, report)
 
-    def learn(self, now: int, rest_ns: int, directory: Known) -> None:
-        """Take outcomes and inventories in, and drop what is over.
+    def reconcile(self, now: int, rest_ns: int, directory: Known) -> None:
+        """Compare orders and moves with outcomes and inventories, and drop those that are over.
 
-        An order is remembered for ``rest_ns`` after it, for the sake of hysteresis. What lies in the future was decided
-        before the cell's clock was set back.
+        An order is kept for ``rest_ns`` after its decision, for hysteresis. Entries of the future are dropped: they are
+        from before the cell's clock was set back.
         """
         self.orders = {
             name: order
@@ -146,32 +144,32 @@ class Memory(msgspec.Struct):
             if self._followed(move, now, directory):
                 del self.moves[key]
         self._follow_others(now)
-        forget(self.heard, now)
+        expire(self.reports, now)
         self.backoff.forget(now)
 
     def believed(self, workload: str, now: int) -> Order | None:
-        """Order of a workload that is still on its way."""
+        """Order of a workload that is in flight."""
         order = self.orders.get(workload)
         return order if order is not None and order.expires_ns > now else None
 
     def _follow(self, name: str, order: Order, now: int, directory: Known) -> None:
-        """See what became of an order."""
-        said, here = self.heard.pop(order.id, None), directory.held(name).replicas
-        if said is not None:
-            order.status = said
-            if said.status == "done":
+        """Update an order from its report and the inventories."""
+        report, here = self.reports.pop(order.id, None), directory.held(name).replicas
+        if report is not None:
+            order.report = report
+            if report.status == "done":
                 order.expires_ns = now + round(SEEN_S * NS_PER_S)
-                if said.replicas is not None:
-                    order.replicas = said.replicas
-            elif not said.final:
+                if report.replicas is not None:
+                    order.replicas = report.replicas
+            elif not report.final:
                 order.expires_ns = max(order.expires_ns, now + round(UNDER_WAY_S * NS_PER_S))
-        done = order.status.status == "done"
+        done = order.report.status == "done"
         if here == order.replicas and (done or not order.mix):
             self.backoff.worked(name, order.id)
-        elif order.status.final and not done:
+        elif order.report.final and not done:
             if order.seen != order.replicas and order.shows(here):
                 self.backoff.worked(name, order.id)
-            self.backoff.ended(name, order.id, order.status.words, now)
+            self.backoff.ended(name, order.id, order.report.ending, now)
             order.replicas = order.before
             order.expires_ns = order.decided_ns
             order.over = True
@@ -181,64 +179,64 @@ class Memory(msgspec.Struct):
         elif done if order.mix else order.shows(here):
             self.backoff.worked(name, order.id)
         else:
-            self.backoff.ended(name, order.id, order.status.words, now if order.status.status else None)
+            self.backoff.ended(name, order.id, order.report.ending, now if order.report.status else None)
         order.expires_ns, order.over = min(order.expires_ns, now), True
 
     def _followed(self, move: Move, now: int, directory: Known) -> bool:
-        """Whether a move is over, one way or the other."""
-        said = self.heard.pop(move.id, None)
-        if said is not None:
-            move.status = said
-            if said.status == "done":
+        """Update a move; whether it is over, with or without effect."""
+        report = self.reports.pop(move.id, None)
+        if report is not None:
+            move.report = report
+            if report.status == "done":
                 move.expires_ns = now + round(SEEN_S * NS_PER_S)
-            elif not said.final:
+            elif not report.final:
                 move.expires_ns = max(move.expires_ns, now + round(UNDER_WAY_S * NS_PER_S))
         places = {r.node for r in directory.parts(move.workload, move.replica)}
-        left, done = move.source not in places, move.status.status == "done"
+        left, done = move.source not in places, move.report.status == "done"
         if left and (places or done):
             self.backoff.worked(move.subject, move.id)
         if left and places and move.node in ("", *places):
             return True
-        if move.status.final and not done:
-            self.backoff.ended(move.subject, move.id, move.status.words, now)
+        if move.report.final and not done:
+            self.backoff.ended(move.subject, move.id, move.report.ending, now)
             return True
         if move.expires_ns > now:
             return False
-        self.backoff.ended(move.subject, move.id, move.status.words, now if move.status.status else None)
+        self.backoff.ended(move.subject, move.id, move.report.ending, now if move.report.status else None)
         return True
 
     def _follow_others(self, now: int) -> None:
-        """Learn what became of decisions of which no order is kept: resizes, and those whose outcome comes late."""
-        if not self.heard:
+        """Apply reports on decisions without an order: resizes, and outcomes that come late."""
+        if not self.reports:
             return
         for subject, known in self.backoff.subjects.items():
             for attempt in list(known.attempts):
-                said = self.heard.get(attempt.decision)
-                if said is None or not said.final:
+                report = self.reports.get(attempt.decision)
+                if report is None or not report.final:
                     continue
-                del self.heard[attempt.decision]
-                self._resized(subject, attempt.decision, said)
-                if said.status == "done":
+                del self.reports[attempt.decision]
+                self._resized(subject, attempt.decision, report)
+                if report.status == "done":
                     self.backoff.worked(subject, attempt.decision)
                 else:
-                    self.backoff.ended(subject, attempt.decision, said.words, now)
+                    self.backoff.ended(subject, attempt.decision, report.ending, now)
 
-    def _resized(self, workload: str, decision: str, said: Heard) -> None:
-        """After a batch comes the next; what was refused after the first one waits, and is tried again."""
+    def _resized(self, workload: str, decision: str, report: Report) -> None:
+        """Go on to the next batch of a resize; one that was refused after the first batch is tried again later."""
         it = self.resizing.get(workload)
         if it is None or it.decision != decision:
             return
         it.decision = ""
-        it.batches += said.status == "done"
-        goes_on = said.partly if said.status == "done" else it.batches and said.status == "refused"
+        it.batches += report.status == "done"
+        goes_on = report.partly if report.status == "done" else it.batches and report.status == "refused"
         if not goes_on or it.batches >= MOST_BATCHES:
             del self.resizing[workload]
 
 
 def outstanding(order: Order, workload: str, directory: Known) -> list[Place]:
-    """Places that an order was granted and that no replica has taken yet.
+    """Places granted to an order that no replica has taken yet.
 
-    The platform may have found others: there are never more than replicas that are still to come.
+    The platform may have found other places, so there are never more than replicas still to come.
     """
     missing = max(0, order.replicas - directory.held(workload).replicas)
     if not missing or not order.places:

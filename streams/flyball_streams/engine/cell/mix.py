@@ -6,7 +6,7 @@ from flyball_contracts.records import Effect, Portion, Proposal, Scale, Workload
 from flyball_streams.engine.cell.actions.limits import bounded
 from flyball_streams.engine.cell.backoff import Attempt
 from flyball_streams.engine.cell.cycle import Cycle, cited
-from flyball_streams.engine.cell.pace import is_short
+from flyball_streams.engine.cell.rate_limit import is_short
 
 
 def choose(cycle: Cycle, p: Proposal, spec: WorkloadSpec) -> Iterator[Scale]:

@@ -101,7 +101,7 @@ def test_promises_can_be_kept(seed: int, obedience: float, refusals: float) -> N
                 outcome = platform.refuse(decision)
                 last[decision.workload] = decision.time_ns, 0
                 for one in (arbiter, twin):
-                    one.heed(outcome)
+                    one.receive(outcome)
             elif random.random() < obedience:
                 platform.obey(decision)
         platform.announce()

@@ -4,7 +4,7 @@ from typing import Any
 
 import msgspec
 import pytest
-from tests.streams.engine.cell.court import Court, move, node
+from tests.streams.engine.cell.arbiter_harness import ArbiterHarness, move, node
 from tests.streams.engine.cell.platform import proposal
 from tests.streams.engine.scene import FIRST, PERIOD_NS, START_NS, spec, tick
 
@@ -18,8 +18,8 @@ from flyball_streams.engine.cell.arbiter import QUARANTINE_S
 
 
 def test_it_grants_what_there_is_and_says_so() -> None:
-    court = Court(node("n", 3), spec("a", max_replicas=9))
-    (scale,) = court.want(0, "a", 9)
+    harness = ArbiterHarness(node("n", 3), spec("a", max_replicas=9))
+    (scale,) = harness.want(0, "a", 9)
     assert isinstance(scale, Scale)
     assert (scale.replicas_before, scale.replicas) == (0, 3)
     assert scale.reason == "Scale a out from 0 to 3: the test says so; room for 3 of 9 only."
@@ -28,62 +28,62 @@ def test_it_grants_what_there_is_and_says_so() -> None:
 
 
 def test_an_order_is_believed_until_it_is_seen_or_expires_and_then_decided_anew() -> None:
-    court = Court(node("n", 8), spec("a"))
-    (first,) = court.want(0, "a", 2)
-    assert court.want(20, "a", 2) == []
-    (again,) = court.want(61, "a", 2)  # nobody obeyed
+    harness = ArbiterHarness(node("n", 8), spec("a"))
+    (first,) = harness.want(0, "a", 2)
+    assert harness.want(20, "a", 2) == []
+    (again,) = harness.want(61, "a", 2)  # nobody obeyed
     assert (again.id != first.id, again.workload) == (True, "a")
-    court.know(node("n", 8, {"a/0": (0,), "a/1": (1,)}, epoch=2))
-    assert court.want(90, "a", 2) == []
+    harness.know(node("n", 8, {"a/0": (0,), "a/1": (1,)}, epoch=2))
+    assert harness.want(90, "a", 2) == []
 
 
 def test_a_refused_order_is_not_believed() -> None:
-    court = Court(node("n", 8), spec("a"))
-    (first,) = court.want(0, "a", 6)
-    court.refuse(first)
-    assert court.want(1, "a", 6) == []  # not at once
-    (second,) = court.want(6, "a", 6)
+    harness = ArbiterHarness(node("n", 8), spec("a"))
+    (first,) = harness.want(0, "a", 6)
+    harness.refuse(first)
+    assert harness.want(1, "a", 6) == []  # not at once
+    (second,) = harness.want(6, "a", 6)
     assert isinstance(second, Scale)
     assert second.replicas_before == 0
 
 
 def test_it_turns_back_only_after_a_while() -> None:
-    court = Court(node("n", 8, {"a/0": (0,), "a/1": (1,)}), spec("a"))
-    (out,) = court.want(0, "a", 4)
-    court.know(node("n", 8, {f"a/{i}": (i,) for i in range(4)}, epoch=2))
-    assert court.want(29, "a", 2) == []
-    assert court.want(4, "a", 5) == []
-    (back,) = court.want(30, "a", 2)
+    harness = ArbiterHarness(node("n", 8, {"a/0": (0,), "a/1": (1,)}), spec("a"))
+    (out,) = harness.want(0, "a", 4)
+    harness.know(node("n", 8, {f"a/{i}": (i,) for i in range(4)}, epoch=2))
+    assert harness.want(29, "a", 2) == []
+    assert harness.want(4, "a", 5) == []
+    (back,) = harness.want(30, "a", 2)
     assert [d.replicas for d in (out, back) if isinstance(d, Scale)] == [4, 2]
 
 
 @pytest.mark.parametrize(("asked", "granted"), [(1, 4), (4, 4), (5, 8), (99, 8)])
 def test_gangs_run_whole_or_not_at_all(asked: int, granted: int) -> None:
     gang = spec("g", gang_size=4, max_replicas=8)
-    (scale,) = Court(node("n", 9), gang).want(0, "g", asked)
+    (scale,) = ArbiterHarness(node("n", 9), gang).want(0, "g", asked)
     assert isinstance(scale, Scale)
     assert scale.replicas == granted
-    assert Court(node("n", 3), gang).want(0, "g", asked) == []
+    assert ArbiterHarness(node("n", 3), gang).want(0, "g", asked) == []
 
 
 def test_it_does_not_preempt_in_vain() -> None:
     """Two GPUs could be had, but the gang needs four."""
-    court = Court(
+    harness = ArbiterHarness(
         node("n", 2, {"low/0": (0,), "low/1": (1,)}),
         spec("low", priority=1, interruptible=True),
         spec("gang", priority=5, gang_size=4),
     )
-    assert court.want(0, "gang", 4) == []
+    assert harness.want(0, "gang", 4) == []
 
 
 def test_it_preempts_no_more_than_helps_and_names_it() -> None:
     h, a = node("h", 2, {"low/0": (0,), "low/1": (1,)}), node("a", 2, {"low/2": (0,), "low/3": (1,)})
     a = msgspec.structs.replace(a, devices=tuple(msgspec.structs.replace(d, model="a100") for d in a.devices))
-    court = Court(
+    harness = ArbiterHarness(
         h, a, spec("low", priority=1, interruptible=True, checkpoint_s=9.0),
         spec("high", priority=5, gpu_models=("a100",)),
     )  # fmt: skip
-    preempt, scale = court.want(0, "high", 3)
+    preempt, scale = harness.want(0, "high", 3)
     assert isinstance(preempt, Preempt)
     assert (preempt.victims, preempt.replicas_before, preempt.replicas) == (("2", "3"), 4, 2)
     assert (preempt.beneficiary, preempt.checkpoint) == ("high", True)
@@ -95,13 +95,13 @@ def test_it_preempts_no_more_than_helps_and_names_it() -> None:
 
 
 def test_a_gang_that_spans_nodes_gives_way_as_a_whole_and_counts_once() -> None:
-    court = Court(
+    harness = ArbiterHarness(
         node("n1", 4, {"gang/0": (0, 1), "gang/1": (2, 3)}),
         node("n2", 4, {"gang/0": (0, 1), "gang/1": (2, 3)}),
         spec("gang", priority=1, gang_size=2, interruptible=True, gpus_per_replica=4.0),
         spec("high", priority=5),
     )
-    preempt, scale = court.want(0, "high", 8)
+    preempt, scale = harness.want(0, "high", 8)
     assert isinstance(preempt, Preempt)
     assert (preempt.replicas_before, preempt.replicas, preempt.victims) == (2, 0, ("0", "1"))
     assert isinstance(scale, Scale)
@@ -109,12 +109,12 @@ def test_a_gang_that_spans_nodes_gives_way_as_a_whole_and_counts_once() -> None:
 
 
 def test_the_same_replicas_are_not_preempted_twice() -> None:
-    court = Court(
+    harness = ArbiterHarness(
         node("n", 4, {f"low/{i}": (i,) for i in range(4)}),
         spec("low", priority=1, interruptible=True), spec("b", priority=5), spec("c", priority=4),
     )  # fmt: skip
-    first, *_ = court.want(0, "b", 2)
-    second, *_ = court.want(1, "c", 2)
+    first, *_ = harness.want(0, "b", 2)
+    second, *_ = harness.want(1, "c", 2)
     assert isinstance(first, Preempt)
     assert isinstance(second, Preempt)
     assert (first.victims, second.victims) == (("0", "1"), ("2", "3"))
@@ -123,83 +123,83 @@ def test_the_same_replicas_are_not_preempted_twice() -> None:
 
 def test_what_was_preempted_comes_back_when_there_is_room_for_a_while() -> None:
     low = spec("low", priority=1, interruptible=True)
-    court = Court(node("n", 2, {"low/0": (0,), "low/1": (1,)}), low, spec("high", priority=5))
-    court.want(0, "high", 2)
-    court.know(node("n", 2, {"high/0": (0,), "high/1": (1,)}, epoch=2))
-    assert court.at(40) == []  # no room
-    court.know(node("n", 2, {}, epoch=3))
-    (back,) = court.at(41)
+    harness = ArbiterHarness(node("n", 2, {"low/0": (0,), "low/1": (1,)}), low, spec("high", priority=5))
+    harness.want(0, "high", 2)
+    harness.know(node("n", 2, {"high/0": (0,), "high/1": (1,)}, epoch=2))
+    assert harness.at(40) == []  # no room
+    harness.know(node("n", 2, {}, epoch=3))
+    (back,) = harness.at(41)
     assert isinstance(back, Scale)
     assert (back.workload, back.replicas_before, back.replicas) == ("low", 0, 2)
-    assert court.at(42) == []
+    assert harness.at(42) == []
 
 
 def test_a_job_that_pauses_of_its_own_will_is_not_brought_back() -> None:
     low = spec("low", priority=1, interruptible=True)
-    court = Court(node("n", 2, {"low/0": (0,), "low/1": (1,)}), low, spec("high", priority=5))
-    court.want(0, "high", 1)
-    court.know(node("n", 2, {"low/1": (1,), "high/0": (0,)}, epoch=2))
-    (pause,) = court.want(1, "low", 0, kind="pause", until_ns=START_NS + 10**12)
+    harness = ArbiterHarness(node("n", 2, {"low/0": (0,), "low/1": (1,)}), low, spec("high", priority=5))
+    harness.want(0, "high", 1)
+    harness.know(node("n", 2, {"low/1": (1,), "high/0": (0,)}, epoch=2))
+    (pause,) = harness.want(1, "low", 0, kind="pause", until_ns=START_NS + 10**12)
     assert isinstance(pause, Preempt)
     assert (pause.replicas, pause.until_ns, pause.victims) == (0, START_NS + 10**12, ())
-    court.know(node("n", 2, {}, epoch=3))
-    assert court.at(100) == []
+    harness.know(node("n", 2, {}, epoch=3))
+    assert harness.at(100) == []
 
 
 def test_two_sick_replicas_are_not_sent_to_the_same_free_gpu() -> None:
-    court = Court(node("n1", 2, {"a/0": (0,), "a/1": (1,)}), node("n2", 1), node("n3", 1), spec("a"))
-    moves = court.at(0, move(0, "a", "0", "n1", 0), move(0, "a", "1", "n1", 1))
+    harness = ArbiterHarness(node("n1", 2, {"a/0": (0,), "a/1": (1,)}), node("n2", 1), node("n3", 1), spec("a"))
+    moves = harness.at(0, move(0, "a", "0", "n1", 0), move(0, "a", "1", "n1", 1))
     assert [m.to_node for m in moves if isinstance(m, Migrate)] == ["n2", "n3"]
-    assert court.want(1, "a", 4) == []  # both are taken, and what they leave is sick
+    assert harness.want(1, "a", 4) == []  # both are taken, and what they leave is sick
 
 
 def test_a_replica_is_moved_once_however_many_of_its_gpus_are_sick() -> None:
-    court = Court(node("n1", 2, {"a/0": (0, 1)}), node("n2", 2), spec("a", gpus_per_replica=2.0))
-    (first,) = court.at(0, move(0, "a", "0", "n1", 0), move(0, "a", "0", "n1", 1))
+    harness = ArbiterHarness(node("n1", 2, {"a/0": (0, 1)}), node("n2", 2), spec("a", gpus_per_replica=2.0))
+    (first,) = harness.at(0, move(0, "a", "0", "n1", 0), move(0, "a", "0", "n1", 1))
     assert isinstance(first, Migrate)
     assert first.to_node == "n2"
-    assert court.at(30, move(30, "a", "0", "n1", 1)) == []
+    assert harness.at(30, move(30, "a", "0", "n1", 1)) == []
 
 
 def test_a_move_that_was_refused_gives_its_room_back() -> None:
-    court = Court(node("n1", 1, {"a/0": (0,)}), node("n2", 1), spec("a"), spec("b"))
-    (first,) = court.at(0, move(0, "a", "0", "n1", 0))
-    assert court.want(1, "b", 1) == []
-    court.refuse(first)
-    assert len(court.want(2, "b", 1)) == 1
+    harness = ArbiterHarness(node("n1", 1, {"a/0": (0,)}), node("n2", 1), spec("a"), spec("b"))
+    (first,) = harness.at(0, move(0, "a", "0", "n1", 0))
+    assert harness.want(1, "b", 1) == []
+    harness.refuse(first)
+    assert len(harness.want(2, "b", 1)) == 1
 
 
 def test_nothing_is_put_on_a_sick_gpu_for_a_good_while_even_if_nothing_runs_there() -> None:
-    court = Court(node("n1", 1), spec("a"))
+    harness = ArbiterHarness(node("n1", 1), spec("a"))
     nobody = proposal("", tick(0), 0, 0, "migrate", node="n1", device="n1/0")
-    assert court.at(0, nobody) == []
-    assert court.want(10, "a", 1) == []
-    assert court.want(int(QUARANTINE_S) - 1, "a", 1) == []
-    assert len(court.want(int(QUARANTINE_S) + 1, "a", 1)) == 1
+    assert harness.at(0, nobody) == []
+    assert harness.want(10, "a", 1) == []
+    assert harness.want(int(QUARANTINE_S) - 1, "a", 1) == []
+    assert len(harness.want(int(QUARANTINE_S) + 1, "a", 1)) == 1
 
 
 def test_a_proposal_about_a_replica_that_has_moved_is_void() -> None:
-    court = Court(node("n1", 1), node("n2", 1, {"a/0": (0,)}), spec("a"))
-    assert court.at(0, move(0, "a", "0", "n1", 0)) == []
+    harness = ArbiterHarness(node("n1", 1), node("n2", 1, {"a/0": (0,)}), spec("a"))
+    assert harness.at(0, move(0, "a", "0", "n1", 0)) == []
 
 
 def test_a_proposal_made_on_another_number_does_not_do_the_opposite() -> None:
     """A lane that has not heard of any replica wants the first one; eight run."""
-    court = Court(node("n", 8, {f"a/{i}": (i,) for i in range(8)}), spec("a"))
-    assert court.want(0, "a", 1, observed_replicas=0) == []
-    assert len(court.want(0, "a", 1, observed_replicas=8)) == 1
+    harness = ArbiterHarness(node("n", 8, {f"a/{i}": (i,) for i in range(8)}), spec("a"))
+    assert harness.want(0, "a", 1, observed_replicas=0) == []
+    assert len(harness.want(0, "a", 1, observed_replicas=8)) == 1
 
 
 def test_drained_nodes_have_no_room() -> None:
-    court = Court(node("n", 4, schedulable=False), spec("a"))
-    assert court.want(0, "a", 1) == []
+    harness = ArbiterHarness(node("n", 4, schedulable=False), spec("a"))
+    assert harness.want(0, "a", 1) == []
 
 
 def test_cordoned_devices_have_no_room() -> None:
     whole = node("n", 4)
     first, *others = whole.devices
     cordoned = msgspec.structs.replace(whole, devices=(msgspec.structs.replace(first, schedulable=False), *others))
-    (scale,) = Court(cordoned, spec("a")).want(0, "a", 4)
+    (scale,) = ArbiterHarness(cordoned, spec("a")).want(0, "a", 4)
     assert isinstance(scale, Scale)
     assert scale.replicas == 3
 
@@ -208,7 +208,7 @@ def test_one_node_may_have_two_models() -> None:
     mixed = node("n", 2)
     first, second = mixed.devices
     mixed = msgspec.structs.replace(mixed, devices=(first, msgspec.structs.replace(second, model="a100")))
-    (scale,) = Court(mixed, spec("a", gpu_models=("a100",))).want(0, "a", 2)
+    (scale,) = ArbiterHarness(mixed, spec("a", gpu_models=("a100",))).want(0, "a", 2)
     assert isinstance(scale, Scale)
     assert scale.replicas == 1
 
@@ -216,28 +216,30 @@ def test_one_node_may_have_two_models() -> None:
 @pytest.mark.parametrize("changes", [{"removed": True}, {"cell": "another"}])
 def test_workloads_that_are_gone_or_anothers_are_left_alone(changes: dict[str, Any]) -> None:
     gone: WorkloadSpec = spec("a", time_ns=START_NS + 1, **changes)
-    court = Court(node("n", 4, {"a/0": (0,)}), spec("a"))
-    court.want(0, "a", 2)
-    court.know(gone)
-    assert court.want(70, "a", 4) == []
-    assert court.want(71, "a", 0, kind="pause") == []
-    assert court.at(72, move(72, "a", "0", "n", 0)) == []
+    harness = ArbiterHarness(node("n", 4, {"a/0": (0,)}), spec("a"))
+    harness.want(0, "a", 2)
+    harness.know(gone)
+    assert harness.want(70, "a", 4) == []
+    assert harness.want(71, "a", 0, kind="pause") == []
+    assert harness.at(72, move(72, "a", "0", "n", 0)) == []
 
 
 def test_a_clock_that_is_set_back_does_not_bind_the_arbiter() -> None:
-    court = Court(node("n", 8), spec("a"))
-    court.want(1000, "a", 2)
-    (scale,) = court.want(0, "a", 2)
+    harness = ArbiterHarness(node("n", 8), spec("a"))
+    harness.want(1000, "a", 2)
+    (scale,) = harness.want(0, "a", 2)
     assert scale.time_ns == (FIRST + 1) * PERIOD_NS
 
 
 def test_what_is_owed_to_others_comes_before_a_new_grant() -> None:
     """Somebody took two of the four GPUs that were promised: two more that could be freed are not to be had."""
     low = spec("low", priority=1, interruptible=True)
-    court = Court(node("n", 6, {"low/0": (0,), "low/1": (1,)}), low, spec("b", priority=5), spec("c", priority=9))
-    (first,) = court.want(0, "b", 4)
-    court.know(node("n", 6, {"low/0": (0,), "low/1": (1,), "x/0": (2,), "x/1": (3,)}, epoch=2))
-    assert court.want(1, "c", 2) == []
-    court.refuse(first)
-    (scale,) = court.want(2, "c", 2)
+    harness = ArbiterHarness(
+        node("n", 6, {"low/0": (0,), "low/1": (1,)}), low, spec("b", priority=5), spec("c", priority=9)
+    )
+    (first,) = harness.want(0, "b", 4)
+    harness.know(node("n", 6, {"low/0": (0,), "low/1": (1,), "x/0": (2,), "x/1": (3,)}, epoch=2))
+    assert harness.want(1, "c", 2) == []
+    harness.refuse(first)
+    (scale,) = harness.want(2, "c", 2)
     assert scale.workload == "c"

@@ -4,7 +4,7 @@ from typing import Any
 
 import msgspec
 import pytest
-from tests.streams.engine.cell.court import QUICK, Court, move, node, outcome
+from tests.streams.engine.cell.arbiter_harness import QUICK, ArbiterHarness, move, node, outcome
 from tests.streams.engine.cell.platform import proposal
 from tests.streams.engine.scene import CELL, CONFIG, PERIOD_NS, inventory, spec, tick, told
 
@@ -14,15 +14,15 @@ from flyball_contracts.records.commands.outcomes import OutcomeStatus
 from flyball_streams.engine import Directory, Incoming
 from flyball_streams.engine.cell import CellLane
 from flyball_streams.engine.cell.arbiter import Arbiter
-from flyball_streams.engine.cell.heard import MOST_HEARD
 from flyball_streams.engine.cell.memory import UNDER_WAY_S
+from flyball_streams.engine.cell.reports import MAX_REPORTS
 from flyball_streams.engine.parameters import RightsizingParameters
 
 
 def test_an_id_says_subject_and_tick_and_not_the_answer() -> None:
     """A lane that is restarted may know more, and decide another number: it is the same decision."""
-    poor, rich = Court(node("n", 2), spec("a")), Court(node("n", 8), spec("a"))
-    (less,), (more,) = (court.want(0, "a", 6) for court in (poor, rich))
+    poor, rich = ArbiterHarness(node("n", 2), spec("a")), ArbiterHarness(node("n", 8), spec("a"))
+    (less,), (more,) = (harness.want(0, "a", 6) for harness in (poor, rich))
     assert isinstance(less, Scale)
     assert isinstance(more, Scale)
     assert (less.replicas, more.replicas) == (2, 6)
@@ -30,122 +30,124 @@ def test_an_id_says_subject_and_tick_and_not_the_answer() -> None:
 
 
 def test_a_migration_is_about_a_replica() -> None:
-    court = Court(node("n1", 1, {"a/0": (0,)}), node("n2", 1), spec("a"))
-    (found,) = court.at(0, move(0, "a", "0", "n1", 0))
+    harness = ArbiterHarness(node("n1", 1, {"a/0": (0,)}), node("n2", 1), spec("a"))
+    (found,) = harness.at(0, move(0, "a", "0", "n1", 0))
     assert found.id == decision_id(CELL, "a/0", tick(0).end_ns)
 
 
 def test_a_subject_has_one_decision_in_a_tick() -> None:
     """A job that pauses is neither scaled nor preempted in the same tick."""
     low = spec("low", priority=1, interruptible=True)
-    court = Court(node("n", 4, {f"low/{i}": (i,) for i in range(4)}), low, spec("b", priority=5), spec("c", priority=4))
+    harness = ArbiterHarness(
+        node("n", 4, {f"low/{i}": (i,) for i in range(4)}), low, spec("b", priority=5), spec("c", priority=4)
+    )
     at = tick(0)
     proposals = [
         proposal("low", at, 0, 0, "pause"), proposal("low", at, 3, 1), proposal("low", at, 2, 2),
         proposal("b", at, 2, 3), proposal("c", at, 2, 4), proposal("c", at, 1, 5),
     ]  # fmt: skip
-    found = court.at(0, *proposals)
+    found = harness.at(0, *proposals)
     assert sorted((type(d).__name__, d.workload) for d in found) == [("Preempt", "low"), ("Scale", "b"), ("Scale", "c")]
 
 
 @pytest.mark.parametrize("status", ["accepted", "running"])
 def test_an_operation_that_takes_minutes_is_believed_until_it_ends(status: OutcomeStatus) -> None:
-    court = Court(node("n", 8), spec("a"), spec("b"))
-    (first,) = court.want(0, "a", 6)
-    court.hear(first, status)
-    assert court.want(50, "a", 6) == []
-    assert court.want(900, "a", 6) == []  # not decided anew
-    (other,) = court.want(901, "b", 8)
+    harness = ArbiterHarness(node("n", 8), spec("a"), spec("b"))
+    (first,) = harness.want(0, "a", 6)
+    harness.report(first, status)
+    assert harness.want(50, "a", 6) == []
+    assert harness.want(900, "a", 6) == []  # not decided anew
+    (other,) = harness.want(901, "b", 8)
     assert isinstance(other, Scale)
     assert other.replicas == 2  # nor is its room given away
-    court.hear(first, "failed")
-    assert court.want(902, "a", 6) == []
-    (again,) = court.want(910, "a", 6)
+    harness.report(first, "failed")
+    assert harness.want(902, "a", 6) == []
+    (again,) = harness.want(910, "a", 6)
     assert "failed once" in again.reason
 
 
 def test_an_operation_of_which_nothing_more_is_heard_ends_some_day() -> None:
-    court = Court(node("n", 8), spec("a"))
-    (first,) = court.want(0, "a", 6)
-    court.hear(first, "running")
-    court.at(1)
-    assert court.want(int(UNDER_WAY_S), "a", 6) == []
-    assert court.want(int(UNDER_WAY_S) + 1, "a", 6) == []
-    (again,) = court.want(int(UNDER_WAY_S) + 10, "a", 6)
+    harness = ArbiterHarness(node("n", 8), spec("a"))
+    (first,) = harness.want(0, "a", 6)
+    harness.report(first, "running")
+    harness.at(1)
+    assert harness.want(int(UNDER_WAY_S), "a", 6) == []
+    assert harness.want(int(UNDER_WAY_S) + 1, "a", 6) == []
+    (again,) = harness.want(int(UNDER_WAY_S) + 10, "a", 6)
     assert "started once and not ended" in again.reason
 
 
 def test_what_is_done_is_what_the_platform_shows() -> None:
-    court = Court(node("n", 8), spec("a"))
-    (first,) = court.want(0, "a", 6)
-    court.hear(first, "done", observed=SubjectState(replicas=4, ready=4))
-    (more,) = court.want(6, "a", 8)
+    harness = ArbiterHarness(node("n", 8), spec("a"))
+    (first,) = harness.want(0, "a", 6)
+    harness.report(first, "done", observed=SubjectState(replicas=4, ready=4))
+    (more,) = harness.want(6, "a", 8)
     assert isinstance(more, Scale)
     assert (more.replicas_before, more.replicas) == (4, 8)
 
 
 def test_what_is_done_and_never_seen_is_decided_anew_and_says_so() -> None:
-    court = Court(node("n", 8), spec("a"))
-    (first,) = court.want(0, "a", 6)
-    court.hear(first, "done")
-    assert court.want(59, "a", 6) == []
-    assert court.want(119, "a", 6) == []
-    (again,) = court.want(130, "a", 6)
+    harness = ArbiterHarness(node("n", 8), spec("a"))
+    (first,) = harness.want(0, "a", 6)
+    harness.report(first, "done")
+    assert harness.want(59, "a", 6) == []
+    assert harness.want(119, "a", 6) == []
+    (again,) = harness.want(130, "a", 6)
     assert again.reason.endswith("reported once as done but not seen; waited 11 s.")
 
 
 @pytest.mark.parametrize("status", ["refused", "failed", "superseded", "planned"])
 def test_what_comes_to_nothing_frees_its_room(status: OutcomeStatus) -> None:
-    court = Court(node("n", 8), spec("a"), spec("b"))
-    (first,) = court.want(0, "a", 6)
-    court.hear(first, status)
-    (scale,) = court.want(1, "b", 8)
+    harness = ArbiterHarness(node("n", 8), spec("a"), spec("b"))
+    (first,) = harness.want(0, "a", 6)
+    harness.report(first, status)
+    (scale,) = harness.want(1, "b", 8)
     assert isinstance(scale, Scale)
     assert scale.replicas == 8
 
 
 def test_a_dry_run_is_never_done() -> None:
     """Recordings of before dry runs had a last word of their own say so."""
-    court = Court(node("n", 8), spec("a"))
-    (first,) = court.want(0, "a", 6)
-    court.hear(first, "done", mode="dry_run")
-    assert court.want(1, "a", 6) == []
-    (again,) = court.want(6, "a", 6)
+    harness = ArbiterHarness(node("n", 8), spec("a"))
+    (first,) = harness.want(0, "a", 6)
+    harness.report(first, "done", mode="dry_run")
+    assert harness.want(1, "a", 6) == []
+    (again,) = harness.want(6, "a", 6)
     assert again.reason.endswith("planned once in dry run; waited 5 s.")
 
 
 def test_a_duplicate_frees_nothing_that_was_granted() -> None:
-    court = Court(node("n", 8), spec("a"), spec("b"))
-    (first,) = court.want(0, "a", 6)
-    court.refuse(first, "duplicate")
-    (other,) = court.want(1, "b", 8)
+    harness = ArbiterHarness(node("n", 8), spec("a"), spec("b"))
+    (first,) = harness.want(0, "a", 6)
+    harness.refuse(first, "duplicate")
+    (other,) = harness.want(1, "b", 8)
     assert isinstance(other, Scale)
     assert other.replicas == 2
 
 
 @pytest.mark.parametrize(("words", "ends"), [(("done", "running"), False), (("refused", "accepted"), True)])
 def test_words_that_come_in_another_order_mean_the_same(words: tuple[OutcomeStatus, ...], ends: bool) -> None:
-    court = Court(node("n", 8), spec("a"), spec("b"))
-    (first,) = court.want(0, "a", 6)
+    harness = ArbiterHarness(node("n", 8), spec("a"), spec("b"))
+    (first,) = harness.want(0, "a", 6)
     for status in words:
-        court.hear(first, status)
-    (scale,) = court.want(1, "b", 8)
+        harness.report(first, status)
+    (scale,) = harness.want(1, "b", 8)
     assert isinstance(scale, Scale)
     assert scale.replicas == (8 if ends else 2)
 
 
 def test_a_move_is_believed_while_it_is_under_way() -> None:
-    court = Court(node("n1", 1, {"a/0": (0,)}), node("n2", 1), spec("a"), spec("b"))
-    (first,) = court.at(0, move(0, "a", "0", "n1", 0))
-    court.hear(first, "running")
-    assert court.at(50, move(50, "a", "0", "n1", 0)) == []
-    assert court.at(300, move(300, "a", "0", "n1", 0), proposal("b", tick(300), 1)) == []
-    court.know(node("n1", 1, {}, epoch=2))  # it stopped there, and has not begun on the other
-    assert court.want(301, "b", 1) == []
-    court.know(node("n2", 1, {"a/0": (0,)}, epoch=2))
-    court.hear(first, "done")
-    assert court.want(302, "b", 1) == []
-    assert court.arbiter.memory.moves == {}
+    harness = ArbiterHarness(node("n1", 1, {"a/0": (0,)}), node("n2", 1), spec("a"), spec("b"))
+    (first,) = harness.at(0, move(0, "a", "0", "n1", 0))
+    harness.report(first, "running")
+    assert harness.at(50, move(50, "a", "0", "n1", 0)) == []
+    assert harness.at(300, move(300, "a", "0", "n1", 0), proposal("b", tick(300), 1)) == []
+    harness.know(node("n1", 1, {}, epoch=2))  # it stopped there, and has not begun on the other
+    assert harness.want(301, "b", 1) == []
+    harness.know(node("n2", 1, {"a/0": (0,)}, epoch=2))
+    harness.report(first, "done")
+    assert harness.want(302, "b", 1) == []
+    assert harness.arbiter.memory.moves == {}
 
 
 def lane(*held: str) -> CellLane:
@@ -161,12 +163,12 @@ def proposing(index: int, *proposals: Any) -> list[Incoming]:
 
 def test_outcomes_that_come_before_the_cell_are_kept() -> None:
     """A lane that starts anew decides again what was decided, and knows already what became of it."""
-    first = next(iter(Court(node("n", 8), spec("a")).want(18, "a", 6)))
+    first = next(iter(ArbiterHarness(node("n", 8), spec("a")).want(18, "a", 6)))
     told_early, told_late = lane(), lane()
     for index in range(18):
         told_late.step(proposing(index))
-    for court in (told_early, told_late):
-        court.directory.apply(outcome(first, "refused"))
+    for harness in (told_early, told_late):
+        harness.directory.apply(outcome(first, "refused"))
     twin = lane()
     twin.directory.apply(outcome(first, "refused"))
     twin.restore(told_early.snapshot())
@@ -179,61 +181,63 @@ def test_outcomes_that_come_before_the_cell_are_kept() -> None:
 
 
 def test_what_is_kept_of_unknown_decisions_is_bounded() -> None:
-    court = Court(node("n", 8), spec("a"))
-    (decision,) = court.want(0, "a", 6)
-    for i in range(MOST_HEARD + 10):
-        court.hear(msgspec.structs.replace(decision, id=f"{i}"), "refused")
-    assert len(court.arbiter.memory.heard) == MOST_HEARD
-    court.at(1)
-    court.at(3700)
-    assert court.arbiter.memory.heard == {}
+    harness = ArbiterHarness(node("n", 8), spec("a"))
+    (decision,) = harness.want(0, "a", 6)
+    for i in range(MAX_REPORTS + 10):
+        harness.report(msgspec.structs.replace(decision, id=f"{i}"), "refused")
+    assert len(harness.arbiter.memory.reports) == MAX_REPORTS
+    harness.at(1)
+    harness.at(3700)
+    assert harness.arbiter.memory.reports == {}
 
 
 def test_a_victim_whose_preemption_was_refused_holds_its_gpus() -> None:
     low = spec("low", priority=1, interruptible=True)
-    court = Court(node("n", 2, {"low/0": (0,), "low/1": (1,)}), low, spec("high", priority=5), spec("c", priority=9))
-    preempt, scale = court.want(0, "high", 2)
+    harness = ArbiterHarness(
+        node("n", 2, {"low/0": (0,), "low/1": (1,)}), low, spec("high", priority=5), spec("c", priority=9)
+    )
+    preempt, scale = harness.want(0, "high", 2)
     assert isinstance(preempt, Preempt)
     assert isinstance(scale, Scale)
-    court.refuse(preempt, "blast_radius")
-    assert court.want(1, "c", 2) == []  # the same preemption within its window
+    harness.refuse(preempt, "blast_radius")
+    assert harness.want(1, "c", 2) == []  # the same preemption within its window
 
 
 def test_a_straggler_stays_until_a_node_has_room() -> None:
-    court = Court(node("n1", 2, {"a/0": (0, 1)}), spec("a", gpus_per_replica=2.0))
-    assert court.at(0, move(0, "a", "0", "n1", 0, confidence=0.8)) == []
-    court.know(node("n2", 2, epoch=2))
-    (decision,) = court.at(1, move(1, "a", "0", "n1", 0, confidence=0.8))
+    harness = ArbiterHarness(node("n1", 2, {"a/0": (0, 1)}), spec("a", gpus_per_replica=2.0))
+    assert harness.at(0, move(0, "a", "0", "n1", 0, confidence=0.8)) == []
+    harness.know(node("n2", 2, epoch=2))
+    (decision,) = harness.at(1, move(1, "a", "0", "n1", 0, confidence=0.8))
     assert isinstance(decision, Migrate)
     assert decision.to_node == "n2"
 
 
 def test_a_replica_with_two_sick_gpus_and_no_room_is_told_of_once_until_there_is_room() -> None:
-    court = Court(node("n1", 2, {"a/0": (0, 1)}), spec("a", gpus_per_replica=2.0))
-    (first,) = court.at(0, move(0, "a", "0", "n1", 0), move(0, "a", "0", "n1", 1))
-    court.refuse(first, "rate")
-    assert court.at(1, move(1, "a", "0", "n1", 1)) == []
-    court.know(node("n2", 2, epoch=2))
-    (second,) = court.at(2, move(2, "a", "0", "n1", 1))
+    harness = ArbiterHarness(node("n1", 2, {"a/0": (0, 1)}), spec("a", gpus_per_replica=2.0))
+    (first,) = harness.at(0, move(0, "a", "0", "n1", 0), move(0, "a", "0", "n1", 1))
+    harness.refuse(first, "rate")
+    assert harness.at(1, move(1, "a", "0", "n1", 1)) == []
+    harness.know(node("n2", 2, epoch=2))
+    (second,) = harness.at(2, move(2, "a", "0", "n1", 1))
     assert isinstance(second, Migrate)
     assert second.to_node == "n2"
     assert second.time_ns - first.time_ns == 2 * PERIOD_NS
 
 
 def test_what_a_batch_has_left_is_resized_further() -> None:
-    court = Court(spec("chat"), node("n1", 2, {"chat/a": (0,), "chat/b": (1,)}))
+    harness = ArbiterHarness(spec("chat"), node("n1", 2, {"chat/a": (0,), "chat/b": (1,)}))
     config = msgspec.structs.replace(QUICK, rightsizing=RightsizingParameters(mode="act"))
-    court.arbiter = Arbiter(CELL, config, court.directory)
+    harness.arbiter = Arbiter(CELL, config, harness.directory)
     wanted, some = Resources(cpu=2.0), SubjectState(replicas=2)
-    (first,) = court.at(0, proposal("chat", tick(0), 0, 0, "resize", resources=wanted, observed_replicas=2))
-    assert court.at(1) == [], "one batch at a time"
-    court.hear(first, "done", expected=some, observed=some)
-    (second,) = court.at(2)
+    (first,) = harness.at(0, proposal("chat", tick(0), 0, 0, "resize", resources=wanted, observed_replicas=2))
+    assert harness.at(1) == [], "one batch at a time"
+    harness.report(first, "done", expected=some, observed=some)
+    (second,) = harness.at(2)
     assert isinstance(second, Scale)
     assert (second.resources, second.replicas, second.id != first.id) == (wanted, 2, True)
     assert second.reason.startswith("Go on to resize chat")
-    court.refuse(second, "blast_radius")
-    assert court.at(4) == [], "there is no room yet"
-    (third,) = court.at(60)
-    court.hear(third, "done", expected=SubjectState(replicas=2, resources=wanted), observed=some)
-    assert court.at(61) == court.at(4000) == [], "all of them have it"
+    harness.refuse(second, "blast_radius")
+    assert harness.at(4) == [], "there is no room yet"
+    (third,) = harness.at(60)
+    harness.report(third, "done", expected=SubjectState(replicas=2, resources=wanted), observed=some)
+    assert harness.at(61) == harness.at(4000) == [], "all of them have it"

@@ -6,7 +6,7 @@ from typing import Any, cast
 import msgspec
 import pytest
 from hypothesis import given, settings, strategies as st
-from tests.streams.engine.cell.court import Court, node
+from tests.streams.engine.cell.arbiter_harness import ArbiterHarness, node
 from tests.streams.engine.cell.platform import proposal
 from tests.streams.engine.scene import CELL, spec, tick
 
@@ -25,9 +25,9 @@ def victims(decisions: list[AnyDecision]) -> dict[str, tuple[str, ...]]:
 
 def test_eight_single_gpus_on_eight_nodes_are_no_room_for_a_replica_of_eight() -> None:
     nodes = [node(f"n{i}", 8, {f"low{i}/{row}": (row,) for row in range(7)}) for i in range(8)]
-    court = Court(*nodes, spec("big", gpus_per_replica=8.0), spec("small"))
-    assert court.want(0, "big", 1) == []
-    assert replicas(court.want(1, "small", 8)) == {"small": 8}
+    harness = ArbiterHarness(*nodes, spec("big", gpus_per_replica=8.0), spec("small"))
+    assert harness.want(0, "big", 1) == []
+    assert replicas(harness.want(1, "small", 8)) == {"small": 8}
 
 
 def test_nobody_stops_for_a_gang_that_still_does_not_fit() -> None:
@@ -37,10 +37,10 @@ def test_nobody_stops_for_a_gang_that_still_does_not_fit() -> None:
         for i in range(8)
     ]
     low = spec("low", priority=1, interruptible=True, max_replicas=80)
-    court = Court(*nodes, low, spec("keep"), spec("gang", priority=9, gpus_per_replica=8.0, gang_size=4))
-    assert court.want(0, "gang", 4) == []
-    court.know(node("n3", 8, {f"low/3-{row}": (row,) for row in range(7)}, epoch=2))
-    found = court.want(1, "gang", 4)
+    harness = ArbiterHarness(*nodes, low, spec("keep"), spec("gang", priority=9, gpus_per_replica=8.0, gang_size=4))
+    assert harness.want(0, "gang", 4) == []
+    harness.know(node("n3", 8, {f"low/3-{row}": (row,) for row in range(7)}, epoch=2))
+    found = harness.want(1, "gang", 4)
     assert replicas(found) == {"gang": 4}
     assert sorted(victims(found)["low"]) == sorted(f"{i}-{row}" for i in range(4) for row in range(7))
 
@@ -48,14 +48,14 @@ def test_nobody_stops_for_a_gang_that_still_does_not_fit() -> None:
 def test_victims_are_those_that_make_room_on_one_node_and_the_cheapest_of_them() -> None:
     """The cheapest replicas of all are scattered: to stop them would make no room for a replica of four."""
     nodes = [node(f"n{i}", 4, {f"cheap/{i}": (0,), f"hold/{i}": (1,)}) for i in range(4)]
-    court = Court(
+    harness = ArbiterHarness(
         *nodes, node("m1", 4, {"job/0": (0, 1, 2)}), node("m2", 4, {"dear/0": (0, 1, 2)}),
         spec("cheap", priority=0, interruptible=True), spec("hold", priority=9),
         spec("job", priority=1, interruptible=True, gpus_per_replica=3.0),
         spec("dear", priority=1, interruptible=True, gpus_per_replica=3.0, checkpoint_s=600.0),
         spec("high", priority=5, gpus_per_replica=4.0),
     )  # fmt: skip
-    found = court.want(0, "high", 1)
+    found = harness.want(0, "high", 1)
     assert victims(found) == {"job": ("0",)}
     assert replicas(found) == {"high": 1}
     assert "room for 1 more of high (priority 5)" in found[0].reason
@@ -63,66 +63,72 @@ def test_victims_are_those_that_make_room_on_one_node_and_the_cheapest_of_them()
 
 def test_a_grant_takes_the_fullest_node_that_it_fits() -> None:
     """So that the empty one stays whole for who needs it."""
-    court = Court(node("a", 8), node("b", 8, {"x/0": (0, 1, 2, 3, 4, 5)}), spec("two", gpus_per_replica=2.0))
+    harness = ArbiterHarness(node("a", 8), node("b", 8, {"x/0": (0, 1, 2, 3, 4, 5)}), spec("two", gpus_per_replica=2.0))
     big = spec("big", gpus_per_replica=8.0)
-    court.know(big)
-    assert replicas(court.at(0, proposal("two", tick(0), 1), proposal("big", tick(0), 1, 1))) == {"two": 1, "big": 1}
+    harness.know(big)
+    assert replicas(harness.at(0, proposal("two", tick(0), 1), proposal("big", tick(0), 1, 1))) == {"two": 1, "big": 1}
 
 
 @pytest.mark.parametrize("silent_s", [30, 59])
 def test_room_that_was_granted_is_kept_until_the_order_is_over(silent_s: int) -> None:
-    court = Court(node("a", 4), node("b", 4, {"x/0": (0, 1)}), spec("one", gpus_per_replica=4.0), spec("two"))
-    (first,) = court.want(0, "one", 1)
-    found = court.want(silent_s, "two", 6)
+    harness = ArbiterHarness(
+        node("a", 4), node("b", 4, {"x/0": (0, 1)}), spec("one", gpus_per_replica=4.0), spec("two")
+    )
+    (first,) = harness.want(0, "one", 1)
+    found = harness.want(silent_s, "two", 6)
     assert replicas(found) == {"two": 2}
-    court.refuse(first)
-    court.refuse(found[0])
-    assert replicas(court.want(silent_s + 10, "two", 6)) == {"two": 6}
+    harness.refuse(first)
+    harness.refuse(found[0])
+    assert replicas(harness.want(silent_s + 10, "two", 6)) == {"two": 6}
 
 
 def test_what_is_taken_elsewhere_than_was_thought_is_counted_once() -> None:
-    court = Court(node("a", 2), node("b", 4), spec("one", gpus_per_replica=2.0), spec("two"))
-    court.want(0, "one", 2)
-    court.know(node("b", 4, {"one/0": (0, 1)}, epoch=2))  # the first was to go to the other node
-    assert replicas(court.want(1, "two", 9)) == {"two": 2}
+    harness = ArbiterHarness(node("a", 2), node("b", 4), spec("one", gpus_per_replica=2.0), spec("two"))
+    harness.want(0, "one", 2)
+    harness.know(node("b", 4, {"one/0": (0, 1)}, epoch=2))  # the first was to go to the other node
+    assert replicas(harness.want(1, "two", 9)) == {"two": 2}
 
 
 def test_an_order_that_expires_frees_no_victim_that_still_runs() -> None:
     low = spec("low", priority=1, interruptible=True)
-    court = Court(node("n", 2, {"low/0": (0,), "low/1": (1,)}), low, spec("b", priority=5), spec("c", priority=4))
-    assert victims(court.want(0, "b", 2)) == {"low": ("0", "1")}
-    assert replicas(court.want(61, "c", 2)) == {"c": 2}  # it may stop them anew, but finds none free
-    assert court.want(62, "b", 2) == []
+    harness = ArbiterHarness(
+        node("n", 2, {"low/0": (0,), "low/1": (1,)}), low, spec("b", priority=5), spec("c", priority=4)
+    )
+    assert victims(harness.want(0, "b", 2)) == {"low": ("0", "1")}
+    assert replicas(harness.want(61, "c", 2)) == {"c": 2}  # it may stop them anew, but finds none free
+    assert harness.want(62, "b", 2) == []
 
 
 def test_a_replica_larger_than_any_node_spans_several() -> None:
-    court = Court(node("a", 4), node("b", 4), node("c", 4, {"x/0": (0,)}), spec("wide", gpus_per_replica=8.0))
-    assert replicas(court.want(0, "wide", 2)) == {"wide": 1}
+    harness = ArbiterHarness(
+        node("a", 4), node("b", 4), node("c", 4, {"x/0": (0,)}), spec("wide", gpus_per_replica=8.0)
+    )
+    assert replicas(harness.want(0, "wide", 2)) == {"wide": 1}
     low = spec("low", priority=0, interruptible=True)
-    court = Court(
+    harness = ArbiterHarness(
         node("a", 4, {"low/0": (0,)}), node("b", 4, {"low/1": (0,), "low/2": (1,)}), low,
         spec("wide", gpus_per_replica=6.0, priority=1),
     )  # fmt: skip
-    found = court.want(0, "wide", 1)
+    found = harness.want(0, "wide", 1)
     assert replicas(found) == {"wide": 1}
     assert len(victims(found)["low"]) == 1
 
 
 @pytest.mark.parametrize(("share", "granted"), [(0.5, 4), (0.4, 4), (0.25, 8), (0.6, 2), (1.5, 1)])
 def test_shares_of_a_gpu_share_it_with_each_other_alone(share: float, granted: int) -> None:
-    court = Court(node("n", 2), spec("a", gpus_per_replica=share, max_replicas=20))
-    assert replicas(court.want(0, "a", 20)) == {"a": granted}
+    harness = ArbiterHarness(node("n", 2), spec("a", gpus_per_replica=share, max_replicas=20))
+    assert replicas(harness.want(0, "a", 20)) == {"a": granted}
 
 
 def test_work_without_gpus_needs_no_room() -> None:
-    assert replicas(Court(node("n", 0), spec("a", gpus_per_replica=0.0)).want(0, "a", 8)) == {"a": 8}
+    assert replicas(ArbiterHarness(node("n", 0), spec("a", gpus_per_replica=0.0)).want(0, "a", 8)) == {"a": 8}
 
 
 def test_what_was_still_to_start_of_a_victim_does_not_start() -> None:
     low = spec("low", priority=1, interruptible=True)
-    court = Court(node("n", 4, {"low/0": (0,), "low/1": (1,)}), low, spec("high", priority=5))
-    assert replicas(court.want(0, "low", 4)) == {"low": 4}
-    found = court.want(1, "high", 3)
+    harness = ArbiterHarness(node("n", 4, {"low/0": (0,), "low/1": (1,)}), low, spec("high", priority=5))
+    assert replicas(harness.want(0, "low", 4)) == {"low": 4}
+    found = harness.want(1, "high", 3)
     assert victims(found) == {"low": ("0",)}
     assert replicas(found) == {"high": 3}
 

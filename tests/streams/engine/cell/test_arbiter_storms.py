@@ -6,7 +6,7 @@ from random import Random
 
 import pytest
 from hypothesis import Phase, given, settings, strategies as st
-from tests.streams.engine.cell.court import Court, move, node
+from tests.streams.engine.cell.arbiter_harness import ArbiterHarness, move, node
 from tests.streams.engine.cell.platform import proposal
 from tests.streams.engine.scene import PERIOD_NS, spec, tick
 
@@ -32,7 +32,7 @@ def said(decision: AnyDecision) -> str:
     return f"{decision.workload} {type(decision).__name__} {decision.replicas_before} to {decision.replicas}"
 
 
-class Hour(Court):
+class Hour(ArbiterHarness):
     """A cell whose demand goes up and down, whose GPUs fail, and an actuator with a character."""
 
     def __init__(self, seed: int, actuator: str) -> None:
@@ -86,25 +86,25 @@ class Hour(Court):
             self.refuse(decision, "blast_radius")
             self.refused[decision.id] = index
         elif does == "plans":
-            self.hear(decision, "planned", mode="dry_run")
+            self.report(decision, "planned", mode="dry_run")
         elif does == "lies":
-            self.hear(decision, "done")
+            self.report(decision, "done")
         elif does in ("slow", "fails"):
-            self.hear(decision, "accepted")
+            self.report(decision, "accepted")
             self.due[index + self.random.choice([20, 300, 900])].append(decision)
         elif does == "obeys":
-            self.hear(decision, "running")
+            self.report(decision, "running")
             self.due[index + 5].append(decision)
 
     def finish(self, decision: AnyDecision) -> None:
         if self.actuator == "fails" or (self.actuator == "moody" and self.random.random() < 0.5):
-            self.hear(decision, "failed")
+            self.report(decision, "failed")
             return
         if not isinstance(decision, Migrate | Check):
             self.held[decision.workload] = decision.replicas
             self.epoch += 1
             self.know(*self.inventories())
-        self.hear(decision, "done")
+        self.report(decision, "done")
 
 
 @pytest.mark.parametrize("actuator", ACTUATORS)
@@ -140,19 +140,19 @@ def test_what_is_refused_is_not_said_again_within_its_window(seed: int) -> None:
 @pytest.mark.parametrize("actuator", ["refuses", "plans", "silent", "fails"])
 def test_it_does_not_say_the_same_for_ever(actuator: str) -> None:
     """What nobody carries out is said a dozen times in an hour, not every quarter of a minute."""
-    court = Court(node("n", 8, {"a/0": (0,), "low/0": (1,)}), spec("a"), spec("low", interruptible=True))
-    court.arbiter = Arbiter(court.arbiter.cell, Parameters(), court.directory)
+    harness = ArbiterHarness(node("n", 8, {"a/0": (0,), "low/0": (1,)}), spec("a"), spec("low", interruptible=True))
+    harness.arbiter = Arbiter(harness.arbiter.cell, Parameters(), harness.directory)
     found: list[AnyDecision] = []
     for index in range(HOUR_S):
         at = tick(index)
-        for decision in court.at(index, proposal("a", at, 6), proposal("low", at, 0, 1, "pause")):
+        for decision in harness.at(index, proposal("a", at, 6), proposal("low", at, 0, 1, "pause")):
             found.append(decision)
             if actuator == "refuses":
-                court.refuse(decision, "blast_radius")
+                harness.refuse(decision, "blast_radius")
             elif actuator == "plans":
-                court.hear(decision, "planned", mode="dry_run")
+                harness.report(decision, "planned", mode="dry_run")
             elif actuator == "fails":
-                court.hear(decision, "failed")
+                harness.report(decision, "failed")
     scales, pauses = ([d for d in found if isinstance(d, kind)] for kind in (Scale, Preempt))
     assert 5 <= len(scales) <= 12
     assert 5 <= len(pauses) <= 12
@@ -162,32 +162,34 @@ def test_it_does_not_say_the_same_for_ever(actuator: str) -> None:
 
 
 def test_a_failing_device_gets_through_while_all_else_waits() -> None:
-    court = Court(node("n1", 8, {f"a/{i}": (i,) for i in range(4)}), node("n2", 2), spec("a", max_replicas=6))
+    harness = ArbiterHarness(
+        node("n1", 8, {f"a/{i}": (i,) for i in range(4)}), node("n2", 2), spec("a", max_replicas=6)
+    )
     for index in range(600):
-        for decision in court.want(index, "a", 6):
-            court.refuse(decision, "rate")
-    found = court.at(600, proposal("a", tick(600), 6), move(600, "a", "0", "n1", 0))
+        for decision in harness.want(index, "a", 6):
+            harness.refuse(decision, "rate")
+    found = harness.at(600, proposal("a", tick(600), 6), move(600, "a", "0", "n1", 0))
     assert [type(d).__name__ for d in found] == ["Migrate"]
 
 
 def test_requests_that_nobody_answers_get_through() -> None:
     """A service at zero whose start is refused is tried again every two minutes, however often that was in vain."""
-    court = Court(node("n", 8), spec("a"))
+    harness = ArbiterHarness(node("n", 8), spec("a"))
     starts: list[int] = []
     for index in range(HOUR_S):
-        for decision in court.want(index, "a", 2):
+        for decision in harness.want(index, "a", 2):
             starts.append(index)
-            court.refuse(decision, "rate")
+            harness.refuse(decision, "rate")
     assert 20 <= len(starts) <= 60
     assert max(b - a for a, b in pairwise(starts)) <= MOST_URGENT_S + 1
 
 
 def ordered(*proposals: Proposal) -> list[str]:
-    court = Court(
+    harness = ArbiterHarness(
         node("n1", 8, {f"a/{i}": (i,) for i in range(4)} | {"low/0": (4,)}), node("n2", 8), spec("a", priority=1),
         spec("low", priority=9, interruptible=True),
     )  # fmt: skip
-    return [f"{type(d).__name__} {subject_of(d)}" for d in court.at(0, *proposals)]
+    return [f"{type(d).__name__} {subject_of(d)}" for d in harness.at(0, *proposals)]
 
 
 def test_failing_devices_come_first_then_straggling_ones_then_the_rest() -> None:
@@ -201,28 +203,28 @@ def test_failing_devices_come_first_then_straggling_ones_then_the_rest() -> None
 
 
 def test_another_direction_and_another_magnitude_do_not_wait() -> None:
-    court = Court(node("n", 8, {f"a/{i}": (i,) for i in range(3)}), spec("a"))
+    harness = ArbiterHarness(node("n", 8, {f"a/{i}": (i,) for i in range(3)}), spec("a"))
     for index in range(100):
-        for decision in court.want(index, "a", 6):
-            court.refuse(decision)
-    assert court.want(100, "a", 6) == []
-    (more,) = court.want(101, "a", 8)
-    court.refuse(more)
-    (less,) = court.want(106, "a", 1)
+        for decision in harness.want(index, "a", 6):
+            harness.refuse(decision)
+    assert harness.want(100, "a", 6) == []
+    (more,) = harness.want(101, "a", 8)
+    harness.refuse(more)
+    (less,) = harness.want(106, "a", 1)
     assert isinstance(less, Scale)
     assert less.replicas == 1
 
 
 def test_an_effect_ends_the_waiting() -> None:
-    court = Court(node("n", 8, {"a/0": (0,)}), spec("a"))
+    harness = ArbiterHarness(node("n", 8, {"a/0": (0,)}), spec("a"))
     for index in range(100):
-        for decision in court.want(index, "a", 4):
-            court.refuse(decision)
-    (obeyed,) = court.want(300, "a", 4)
+        for decision in harness.want(index, "a", 4):
+            harness.refuse(decision)
+    (obeyed,) = harness.want(300, "a", 4)
     assert "refused 5 times" in obeyed.reason
-    court.hear(obeyed, "running")
-    court.know(node("n", 8, {f"a/{i}": (i,) for i in range(4)}, epoch=2))
-    court.at(301)
-    court.know(node("n", 8, {"a/0": (0,)}, epoch=3))
-    (again,) = court.want(340, "a", 4)
+    harness.report(obeyed, "running")
+    harness.know(node("n", 8, {f"a/{i}": (i,) for i in range(4)}, epoch=2))
+    harness.at(301)
+    harness.know(node("n", 8, {"a/0": (0,)}, epoch=3))
+    (again,) = harness.want(340, "a", 4)
     assert again.reason == "Scale a out from 1 to 4: the test says so."

@@ -37,24 +37,24 @@ def test_a_proposal_is_decided_at_its_own_tick() -> None:
 
 
 def test_a_late_proposal_is_heard_at_the_next_tick() -> None:
-    court = lane()
-    court.step(marks(0, 20))
-    assert scales(asked(3, proposal("a", tick(3), 2)), court) == []
-    assert scales(marks(20, 1), court) == [("a", 2, 20)]
+    harness = lane()
+    harness.step(marks(0, 20))
+    assert scales(asked(3, proposal("a", tick(3), 2)), harness) == []
+    assert scales(marks(20, 1), harness) == [("a", 2, 20)]
 
 
 def test_a_late_proposal_is_heard_though_the_next_tick_does_not_exist() -> None:
-    court = lane()
-    court.step(marks(0, 20))
-    court.step(asked(3, proposal("a", tick(3), 2)))
-    assert scales(marks(23, 1), court) == [("a", 2, 23)]
-    assert court.ticks[CELL].open == {}
+    harness = lane()
+    harness.step(marks(0, 20))
+    harness.step(asked(3, proposal("a", tick(3), 2)))
+    assert scales(marks(23, 1), harness) == [("a", 2, 23)]
+    assert harness.ticks[CELL].open == {}
 
 
 def test_a_proposal_from_the_future_is_heard_now() -> None:
-    court = lane()
-    court.step(marks(0, 20))
-    assert scales([*asked(9999, proposal("a", tick(9999), 2)), *marks(20, 1)], court) == [("a", 2, 20)]
+    harness = lane()
+    harness.step(marks(0, 20))
+    assert scales([*asked(9999, proposal("a", tick(9999), 2)), *marks(20, 1)], harness) == [("a", 2, 20)]
 
 
 def test_a_proposal_that_is_said_twice_is_one() -> None:
@@ -63,11 +63,11 @@ def test_a_proposal_that_is_said_twice_is_one() -> None:
 
 
 def test_a_tombstone_and_an_unknown_type_are_refused() -> None:
-    court = lane()
+    harness = lane()
     mark = record_message(ProposalTick(cell=CELL, source="x", tick=tick(0)), "/x")
     nothing = Incoming(mark.topic, 0, 0, mark.key, None, mark.headers)
     strange = Incoming(mark.topic, 0, 1, mark.key, mark.value, [("ce_type", b"io.flyball.Inventory")])
-    reasons = Out(court.step([nothing, strange])).refusals()
+    reasons = Out(harness.step([nothing, strange])).refusals()
     assert reasons == [
         "ProposalTick on flyball.proposals.v2 has no value; a tombstone is not a record",
         "record type 'Inventory' does not belong on flyball.proposals.v2",
@@ -81,14 +81,14 @@ def test_proposals_come_with_the_mark_of_their_lane() -> None:
 
 
 def test_a_tick_waits_for_all_that_a_lane_says_of_it() -> None:
-    court = lane()
-    court.step(marks(0, 20))
+    harness = lane()
+    harness.step(marks(0, 20))
     first, last = (
         told(ProposalTick(cell=CELL, source="workload/0", tick=tick(20), proposals=(w,), part=part, closes=part == 1))
         for part, w in enumerate((proposal("a", tick(20), 2), proposal("b", tick(20), 1)))
     )
-    assert scales(first, court) == []
-    assert scales(last, court) == [("a", 2, 20), ("b", 1, 20)]
+    assert scales(first, harness) == []
+    assert scales(last, harness) == [("a", 2, 20), ("b", 1, 20)]
 
 
 def said_of(index: int, *new: Proposal, repeated: tuple[str, ...] = ()) -> list[Incoming]:
@@ -97,58 +97,58 @@ def said_of(index: int, *new: Proposal, repeated: tuple[str, ...] = ()) -> list[
 
 
 def test_a_proposal_that_is_only_named_is_the_one_that_was_said() -> None:
-    court, first = lane(), proposal("a", tick(19), 2)
-    court.step(marks(0, 19))
-    assert scales(said_of(19, first), court) == [("a", 2, 19)]
+    harness, first = lane(), proposal("a", tick(19), 2)
+    harness.step(marks(0, 19))
+    assert scales(said_of(19, first), harness) == [("a", 2, 19)]
     second = proposal("b", tick(20), 1)
-    assert scales(said_of(20, second, repeated=(first.id,)), court) == [("b", 1, 20)]
-    assert set(court.ticks[CELL].received["workload/0"]) == {first.id, second.id}
+    assert scales(said_of(20, second, repeated=(first.id,)), harness) == [("b", 1, 20)]
+    assert set(harness.ticks[CELL].received["workload/0"]) == {first.id, second.id}
 
 
 def test_a_proposal_that_nobody_heard_waits_until_it_is_said_in_full() -> None:
-    court, lost = lane(), proposal("a", tick(3), 2)
-    court.step(marks(0, 20))
-    assert scales(said_of(20, repeated=(lost.id,)), court) == []
-    assert scales(said_of(21, lost), court) == [("a", 2, 21)]
+    harness, lost = lane(), proposal("a", tick(3), 2)
+    harness.step(marks(0, 20))
+    assert scales(said_of(20, repeated=(lost.id,)), harness) == []
+    assert scales(said_of(21, lost), harness) == [("a", 2, 21)]
 
 
 def test_a_proposal_that_is_not_named_any_more_is_forgotten() -> None:
-    court, old = lane(), proposal("a", tick(19), 2)
-    court.step(marks(0, 19))
-    court.step(said_of(19, old))
-    court.step(said_of(20))
-    assert court.ticks[CELL].received["workload/0"] == {}
+    harness, old = lane(), proposal("a", tick(19), 2)
+    harness.step(marks(0, 19))
+    harness.step(said_of(19, old))
+    harness.step(said_of(20))
+    assert harness.ticks[CELL].received["workload/0"] == {}
 
 
 def test_named_proposals_survive_a_restart() -> None:
-    court, old = lane(), proposal("a", tick(18), 9)
-    court.step(marks(0, 18))
-    court.step(said_of(18, old))
+    harness, old = lane(), proposal("a", tick(18), 9)
+    harness.step(marks(0, 18))
+    harness.step(said_of(18, old))
     other = lane()
-    other.restore(court.snapshot())
+    other.restore(harness.snapshot())
     for index in range(19, 40):
-        assert court.step(said_of(index, repeated=(old.id,))) == other.step(said_of(index, repeated=(old.id,)))
+        assert harness.step(said_of(index, repeated=(old.id,))) == other.step(said_of(index, repeated=(old.id,)))
 
 
 def test_what_a_lane_says_again_after_a_crash_is_not_heard_again() -> None:
     """It was decided on at its tick, or came to nothing there; it may be true no longer."""
-    court, old = lane(), proposal("a", tick(18), 2)
+    harness, old = lane(), proposal("a", tick(18), 2)
     failing = asked(18, proposal("b", tick(18), 1))
-    court.step(marks(0, 18))
-    assert scales([*failing, *said_of(18, old)], court) == [("a", 2, 18), ("b", 1, 18)]
-    held = court.ticks[CELL].received
+    harness.step(marks(0, 18))
+    assert scales([*failing, *said_of(18, old)], harness) == [("a", 2, 18), ("b", 1, 18)]
+    held = harness.ticks[CELL].received
     again = [*failing, *said_of(18, old), *marks(19, 1)]
-    assert scales(again, court) == []
-    assert court.ticks[CELL].open == {}
-    assert court.stats.duplicates == 2
+    assert scales(again, harness) == []
+    assert harness.ticks[CELL].open == {}
+    assert harness.stats.duplicates == 2
     assert held["workload/0"].keys() <= {old.id}
 
 
 def test_after_its_clock_was_set_back_a_cell_hears_its_lanes() -> None:
-    court = lane()
-    court.step(marks(5000, 20))
-    court.step(marks(0, 20))
-    assert scales([*asked(21, proposal("b", tick(21), 1)), *said_of(21, proposal("a", tick(21), 2))], court) == [
+    harness = lane()
+    harness.step(marks(5000, 20))
+    harness.step(marks(0, 20))
+    assert scales([*asked(21, proposal("b", tick(21), 1)), *said_of(21, proposal("a", tick(21), 2))], harness) == [
         ("a", 2, 21),
         ("b", 1, 21),
     ]

@@ -4,9 +4,9 @@ from typing import Any
 
 import msgspec
 import pytest
-from tests.streams.engine.cell.court import outcome
+from tests.streams.engine.cell.arbiter_harness import outcome
 from tests.streams.engine.closed_loop import ClosedLoop
-from tests.streams.engine.incidents import Bench, at, nodes, silence
+from tests.streams.engine.incident_harness import IncidentHarness, at, nodes, silence
 from tests.streams.engine.scene import CELL, PERIOD_NS, tick
 from tests.streams.engine.test_quarantine import conditions, fault, left, sign
 
@@ -21,43 +21,43 @@ AFTER = 300 * 10**9 // PERIOD_NS
 """Ticks that a node must be quiet."""
 
 
-def drained(bench: Bench) -> None:
+def drained(harness: IncidentHarness) -> None:
     """Node 1 is out since tick 1, and empty since tick 3."""
-    bench.at(1, fault("node-1", 3, 1))
-    list(bench.desk.conditions(tick(1)))
-    bench.know(left(nodes(2)[1], 2))
-    (said,) = conditions(bench, 3)
+    harness.at(1, fault("node-1", 3, 1))
+    list(harness.manager.conditions(tick(1)))
+    harness.know(left(nodes(2)[1], 2))
+    (said,) = conditions(harness, 3)
     assert said.condition == "drained"
 
 
-def checks(bench: Bench, index: int) -> list[Check]:
+def checks(harness: IncidentHarness, index: int) -> list[Check]:
     """What is to be checked in a tick."""
-    bench.at(index)
-    made = bench.desk.checks(tick(index), LIVES_NS)
+    harness.at(index)
+    made = harness.manager.checks(tick(index), LIVES_NS)
     for check in made:
-        bench.desk.note(check)
+        harness.manager.note(check)
     return made
 
 
-def hear(bench: Bench, check: Check, status: OutcomeStatus, index: int, **more: Any) -> None:
-    bench.desk.heed(outcome(check, status, time_ns=at(index), **more))
+def report(harness: IncidentHarness, check: Check, status: OutcomeStatus, index: int, **more: Any) -> None:
+    harness.manager.receive(outcome(check, status, time_ns=at(index), **more))
 
 
 def test_what_is_empty_and_quiet_is_checked_and_a_check_that_passes_brings_it_back() -> None:
-    bench = Bench()
-    drained(bench)
-    assert checks(bench, 3 + AFTER - 1) == []
-    (check,) = checks(bench, 3 + AFTER)
+    harness = IncidentHarness()
+    drained(harness)
+    assert checks(harness, 3 + AFTER - 1) == []
+    (check,) = checks(harness, 3 + AFTER)
     assert (check.node, check.devices, check.attempt) == ("node-1", (), 1)
     assert (check.workload, check.target, check.cell) == ("node:node-1", f"{CELL}/node:node-1", CELL)
     assert check.expires_ns - check.time_ns == LIVES_NS
     assert [e.name for e in check.evidence] == ["incident"]
-    assert checks(bench, 4 + AFTER) == [], "one at a time"
-    bench.restart()
-    hear(bench, check, "accepted", 5 + AFTER)
-    assert checks(bench, 5 + AFTER + 1_000) == [], "it is under way"
-    hear(bench, check, "done", 6 + AFTER, answer="8 GPUs were well")
-    said = [c for i in (7, 8) for c in conditions(bench, i + AFTER)]
+    assert checks(harness, 4 + AFTER) == [], "one at a time"
+    harness.restart()
+    report(harness, check, "accepted", 5 + AFTER)
+    assert checks(harness, 5 + AFTER + 1_000) == [], "it is under way"
+    report(harness, check, "done", 6 + AFTER, answer="8 GPUs were well")
+    said = [c for i in (7, 8) for c in conditions(harness, i + AFTER)]
     assert [c.condition for c in said] == ["checked", "back"]
     assert said[0].evidence == "8 GPUs were well"
     assert said[0].checked_by == f"check {check.id}"
@@ -72,22 +72,22 @@ def test_what_is_empty_and_quiet_is_checked_and_a_check_that_passes_brings_it_ba
     ],
 )
 def test_a_check_that_does_not_pass_is_said_and_the_next_one_waits_longer(status: OutcomeStatus, words: str) -> None:
-    bench = Bench()
-    drained(bench)
-    (check,) = checks(bench, 3 + AFTER)
+    harness = IncidentHarness()
+    drained(harness)
+    (check,) = checks(harness, 3 + AFTER)
     index = 4 + AFTER
     waits: list[int] = []
     for attempt in range(1, 4):
         assert check.attempt == attempt
-        hear(bench, check, status, index, detail="GPU 3 has errors of a link")
-        (said,) = conditions(bench, index + 1)
+        report(harness, check, status, index, detail="GPU 3 has errors of a link")
+        (said,) = conditions(harness, index + 1)
         assert said.condition == "drained"
         if attempt == 1:
             assert words in said.reason
         step = 600 * 10**9 // PERIOD_NS
-        found = next(i for i in range(index + 1, index + 8 * step + 9) if bench.desk.checks(tick(i), LIVES_NS))
+        found = next(i for i in range(index + 1, index + 8 * step + 9) if harness.manager.checks(tick(i), LIVES_NS))
         check = msgspec.structs.replace(
-            check, id=bench.desk.book.wards.nodes["node-1"].check.decision, attempt=attempt + 1
+            check, id=harness.manager.state.quarantine.nodes["node-1"].check.decision, attempt=attempt + 1
         )
         waits.append((found - index) * PERIOD_NS // 10**9)
         index = found
@@ -95,13 +95,13 @@ def test_a_check_that_does_not_pass_is_said_and_the_next_one_waits_longer(status
 
 
 def test_a_fault_since_makes_a_check_void_and_puts_the_next_off() -> None:
-    bench = Bench()
-    drained(bench)
-    (check,) = checks(bench, 3 + AFTER)
-    bench.at(4 + AFTER, fault("node-1", 3, 4 + AFTER, record="e2"))
-    hear(bench, check, "done", 5 + AFTER, answer="well")
-    assert [c.condition for i in (6, 7) for c in conditions(bench, i + AFTER)] == []
-    quiet = Bench()
+    harness = IncidentHarness()
+    drained(harness)
+    (check,) = checks(harness, 3 + AFTER)
+    harness.at(4 + AFTER, fault("node-1", 3, 4 + AFTER, record="e2"))
+    report(harness, check, "done", 5 + AFTER, answer="well")
+    assert [c.condition for i in (6, 7) for c in conditions(harness, i + AFTER)] == []
+    quiet = IncidentHarness()
     drained(quiet)
     quiet.at(100, sign("node-1", 3, 100, "nvlink"))
     assert checks(quiet, 3 + AFTER) == []
@@ -109,23 +109,23 @@ def test_a_fault_since_makes_a_check_void_and_puts_the_next_off() -> None:
 
 
 def test_nodes_that_are_silenced_or_held_are_left_alone() -> None:
-    bench = Bench()
-    drained(bench)
-    bench.know(silence(4, 10_000, node="node-1"))
-    assert checks(bench, 3 + AFTER) == []
-    held = Bench()
+    harness = IncidentHarness()
+    drained(harness)
+    harness.know(silence(4, 10_000, node="node-1"))
+    assert checks(harness, 3 + AFTER) == []
+    held = IncidentHarness()
     held.at(1, fault("node-1", 3, 1))
     assert [c for i in range(2, 3 * AFTER, 20) for c in checks(held, i)] == [], "a replica is on it"
 
 
 def test_what_others_hold_of_a_node_is_not_checked() -> None:
-    bench = Bench()
-    bench.at(1, fault("node-1", 3, 1))
+    harness = IncidentHarness()
+    harness.at(1, fault("node-1", 3, 1))
     whole = nodes(2)[1]
     kept = tuple(a for a in whole.allocations if a.devices not in ((3,), (5,)))
-    bench.know(msgspec.structs.replace(whole, allocations=kept, epoch=2, time_ns=at(2)))
-    bench.at(3)
-    (check,) = checks(bench, 3 + AFTER)
+    harness.know(msgspec.structs.replace(whole, allocations=kept, epoch=2, time_ns=at(2)))
+    harness.at(3)
+    (check,) = checks(harness, 3 + AFTER)
     assert check.devices == ("node-1/3", "node-1/5")
 
 
@@ -149,7 +149,7 @@ class Watched(ClosedLoop):
         self.incidents: list[Incident] = []
         self.conditions: list[NodeCondition] = []
 
-    def heard(self, sent: list[Any]) -> list[Any]:
+    def published(self, sent: list[Any]) -> list[Any]:
         for message in sent:
             if message.topic.startswith("flyball.incidents"):
                 record = decode_record(message.topic, message.value, message.headers)

@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 from msgspec.structs import replace
-from tests.streams.engine.cell.court import move
-from tests.streams.engine.incidents import Bench, nodes, silence, symptom
+from tests.streams.engine.cell.arbiter_harness import move
+from tests.streams.engine.incident_harness import IncidentHarness, nodes, silence, symptom
 from tests.streams.engine.scene import FIRST, ONE, PERIOD_NS, Agent, Out, inventory, spec, tick, told
 
 from flyball_contracts.records import Allocation, Cause, Incident, Inventory, Migrate, NodeCondition, NodeEvent, Symptom
@@ -39,24 +39,24 @@ def places(found: list[Incident]) -> list[tuple[str, str, str]]:
 
 
 def test_nodes_of_one_rack_that_lose_power_are_the_rack_s_incident_with_what_its_gang_shows_elsewhere() -> None:
-    bench = Bench(*racked(16))
-    (first,) = bench.at(1, *effects(1, 9, 14))
-    bench.at(3, *(down(n, 3) for n in (4, 5, 6, 7)))
-    bench.at(20, *effects(15, 2, 3))
-    (one,) = bench.open()
+    harness = IncidentHarness(*racked(16))
+    (first,) = harness.at(1, *effects(1, 9, 14))
+    harness.at(3, *(down(n, 3) for n in (4, 5, 6, 7)))
+    harness.at(20, *effects(15, 2, 3))
+    (one,) = harness.open()
     assert (one.level, one.domain, one.cause, one.id) == ("rack", "r1", "power", first.id)
     assert one.summary.startswith("rack r1: power problem, by test power, on ")
     assert one.symptoms[0].node in {"node-4", "node-5", "node-6", "node-7"}
     assert one.gpus_affected == 16 * 8
-    bench.restart()
-    bench.at(30, down(5, 30), symptom("node-9", 3, 30, "gpu", "fault", workload="train"))
-    assert places(bench.open()) == [("gpu", "node-9", "gpu"), ("rack", "r1", "power")]
+    harness.restart()
+    harness.at(30, down(5, 30), symptom("node-9", 3, 30, "gpu", "fault", workload="train"))
+    assert places(harness.open()) == [("gpu", "node-9", "gpu"), ("rack", "r1", "power")]
 
 
 def test_the_network_is_put_down_to_the_leaf_switch_though_its_nodes_are_in_two_racks() -> None:
-    bench = Bench(*racked(16))
-    bench.at(2, *(down(n, 2, "network") for n in (2, 4, 7)))
-    assert places(bench.open()) == [("leaf", "leaf-0", "network")]
+    harness = IncidentHarness(*racked(16))
+    harness.at(2, *(down(n, 2, "network") for n in (2, 4, 7)))
+    assert places(harness.open()) == [("leaf", "leaf-0", "network")]
 
 
 @pytest.mark.parametrize(
@@ -72,17 +72,17 @@ def test_the_network_is_put_down_to_the_leaf_switch_though_its_nodes_are_in_two_
     ],
 )
 def test_what_is_no_rack_s_stays_what_it_is(of: tuple[int, ...], cause: Cause, expected: set[str]) -> None:
-    bench = Bench(*racked(16))
-    bench.at(2, *(down(n, 2, cause) for n in of))
-    assert {i.level for i in bench.open()} == expected
+    harness = IncidentHarness(*racked(16))
+    harness.at(2, *(down(n, 2, cause) for n in of))
+    assert {i.level for i in harness.open()} == expected
 
 
 def test_two_of_a_rack_that_fail_minutes_apart_and_two_of_a_large_one_are_no_rack_s() -> None:
-    bench = Bench(*racked(16))
-    bench.at(2, down(4, 2))
-    bench.at(200, down(5, 200))
-    assert {i.level for i in bench.open()} == {"node"}
-    large = Bench(*(replace(node, rack="r") for node in nodes(16)))
+    harness = IncidentHarness(*racked(16))
+    harness.at(2, down(4, 2))
+    harness.at(200, down(5, 200))
+    assert {i.level for i in harness.open()} == {"node"}
+    large = IncidentHarness(*(replace(node, rack="r") for node in nodes(16)))
     large.at(2, down(4, 2), down(5, 2))
     assert {i.level for i in large.open()} == {"node"}
 
@@ -149,13 +149,13 @@ def test_a_node_that_falls_silent_is_told_after_a_minute_as_its_agent_s_trouble_
 
 
 def test_a_silent_node_whose_gang_stands_still_is_down_and_one_sign_puts_it_out_of_nothing() -> None:
-    bench = Bench(*racked(16))
+    harness = IncidentHarness(*racked(16))
     silent = symptom("node-6", None, 60, "telemetry", "sign", detector="no_telemetry", severity="warning")
-    bench.at(60, *effects(30, 1, 2), silent)
-    (one,) = bench.open()
+    harness.at(60, *effects(30, 1, 2), silent)
+    (one,) = harness.open()
     assert (one.level, one.node, one.cause, one.severity) == ("node", "node-6", "host", "critical")
     assert one.gpus_affected == 16 * 8
-    assert [c.condition for c in bench.desk.conditions(tick(60))] == ["suspect"]
+    assert [c.condition for c in harness.manager.conditions(tick(60))] == ["suspect"]
 
 
 def test_all_of_a_rack_silent_is_the_network_and_some_of_it_is_not() -> None:
@@ -229,10 +229,10 @@ def test_in_a_maintenance_window_a_fault_is_listed_and_nothing_is_moved_or_put_o
 
 
 def test_what_a_silenced_rack_shows_moves_nothing() -> None:
-    bench = Bench(*racked(16))
-    bench.know(silence(0, 500, node="node-[4-7]"))
+    harness = IncidentHarness(*racked(16))
+    harness.know(silence(0, 500, node="node-[4-7]"))
     gpus = [symptom(f"node-{n}", row, 3, "power", "fault", workload="train") for n in (4, 5) for row in range(8)]
-    (one,) = bench.at(3, *gpus)
+    (one,) = harness.at(3, *gpus)
     assert (one.level, one.silence) == ("rack", "maintenance")
-    assert not bench.desk.permits(move(3, "train", "4-3", "node-4", 3))
-    assert bench.desk.permits(move(3, "train", "9-3", "node-9", 3))
+    assert not harness.manager.permits(move(3, "train", "4-3", "node-4", 3))
+    assert harness.manager.permits(move(3, "train", "9-3", "node-9", 3))

@@ -5,8 +5,8 @@ from random import Random
 from typing import Any
 
 import pytest
-from tests.streams.engine.cell.court import node
-from tests.streams.engine.pools.test_buying import Shop, pool
+from tests.streams.engine.cell.arbiter_harness import node
+from tests.streams.engine.pools.test_buying import PoolHarness, pool
 from tests.streams.engine.scene import spec
 
 from flyball_contracts.records import Pool, Scale, SubjectState
@@ -28,7 +28,7 @@ class Seller:
             "a": pool("a", market="spot", min_machines=least, max_machines=most, price_usd_per_hour=3.0),
             "b": pool("b", min_machines=0, max_machines=most, price_usd_per_hour=10.0),
         }
-        self.shop = Shop(spec("w", max_replicas=64), *self.pools.values())
+        self.harness = PoolHarness(spec("w", max_replicas=64), *self.pools.values())
         self.machines: dict[str, dict[str, int]] = {"a": {}, "b": {}}
         self.asked = {"a": 0, "b": 0}
         self.running = 0
@@ -50,7 +50,7 @@ class Seller:
     def lose(self, name: str, machine: str) -> None:
         self.running -= self.machines[name].pop(machine)
         self.epoch += 1
-        self.shop.know(node(machine, 0, epoch=self.epoch, **KINDS[name]))
+        self.harness.know(node(machine, 0, epoch=self.epoch, **KINDS[name]))
 
     def run(self, replicas: int) -> None:
         """Run so many replicas, as far as they fit."""
@@ -62,7 +62,7 @@ class Seller:
                 held = {f"w/{self.running + i}": (i,) for i in range(here[machine])}
                 left -= here[machine]
                 self.running += here[machine]
-                self.shop.know(node(machine, GPUS, held, epoch=self.epoch, **KINDS[name]))
+                self.harness.know(node(machine, GPUS, held, epoch=self.epoch, **KINDS[name]))
 
     def carry_out(self, tick: int, decision: Scale) -> None:
         name = decision.workload.removeprefix("pool:")
@@ -72,13 +72,13 @@ class Seller:
         assert bounds, f"{decision.replicas} is not in {known.min_machines} to {known.max_machines}"
         luck = self.random.random()
         if luck < 0.15:
-            self.shop.refuse(decision, "limit")
+            self.harness.refuse(decision, "limit")
         elif luck < 0.2:
-            self.shop.hear(decision, "planned", mode="dry_run")
+            self.harness.report(decision, "planned", mode="dry_run")
         elif luck > 0.9:
             pass  # nobody answers
         else:
-            self.shop.hear(decision, "accepted")
+            self.harness.report(decision, "accepted")
             self.asked[name] = max(self.asked[name], decision.replicas)
             self.due.append((tick + self.random.randint(1, 40), decision))
 
@@ -91,10 +91,12 @@ class Seller:
             if busy > decision.replicas or (self.random.random() < 0.2 and decision.replicas >= len(here)):
                 self.asked[name] = len(here)
                 shown = SubjectState(replicas=self.asked[name], ready=self.asked[name])
-                self.shop.hear(decision, "failed", observed=shown)
+                self.harness.report(decision, "failed", observed=shown)
                 continue
             self.resize(name, decision.replicas, decision.victims)
-            self.shop.hear(decision, "done", observed=SubjectState(replicas=decision.replicas, ready=decision.replicas))
+            self.harness.report(
+                decision, "done", observed=SubjectState(replicas=decision.replicas, ready=decision.replicas)
+            )
 
 
 @pytest.mark.parametrize("seed", range(12))
@@ -113,7 +115,7 @@ def test_no_pool_leaves_its_range_and_no_want_is_bought_for_twice(seed: int) -> 
         seller.run(wanted)
         before = sum(max(seller.asked[name], len(seller.machines[name])) for name in seller.pools)
         added = 0
-        for decision in seller.shop.pass_ticks(1, "w", wanted):
+        for decision in seller.harness.pass_ticks(1, "w", wanted):
             if isinstance(decision, Scale) and decision.workload != "w":
                 added += max(0, decision.replicas - decision.replicas_before)
                 seller.carry_out(tick, decision)

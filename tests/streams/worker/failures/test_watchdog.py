@@ -21,7 +21,7 @@ class Worker:
         return self.waiting
 
 
-class Bench:
+class IncidentHarness:
     """A watchdog over a made-up worker and clock."""
 
     def __init__(self, folder: Path) -> None:
@@ -38,58 +38,58 @@ class Bench:
 
 
 @pytest.fixture
-def bench(tmp_path: Path) -> Bench:
-    return Bench(tmp_path)
+def harness(tmp_path: Path) -> IncidentHarness:
+    return IncidentHarness(tmp_path)
 
 
-def test_idle_is_healthy(bench: Bench) -> None:
-    assert all(bench.beats(float(t)) for t in range(0, 500, 2))
-    assert not bench.ended
+def test_idle_is_healthy(harness: IncidentHarness) -> None:
+    assert all(harness.beats(float(t)) for t in range(0, 500, 2))
+    assert not harness.ended
 
 
-def test_progress_is_healthy_however_long_the_queue(bench: Bench) -> None:
-    bench.worker.waiting = 10_000
+def test_progress_is_healthy_however_long_the_queue(harness: IncidentHarness) -> None:
+    harness.worker.waiting = 10_000
     for t in range(0, 500, 2):
-        bench.worker.count += 1
-        assert bench.beats(float(t))
-    assert not bench.ended
+        harness.worker.count += 1
+        assert harness.beats(float(t))
+    assert not harness.ended
 
 
-def test_lag_without_progress_ends_the_worker(bench: Bench, caplog: pytest.LogCaptureFixture) -> None:
-    assert bench.beats(10.0)
-    bench.worker.waiting = 7
-    assert not bench.beats(12.0)
-    assert not bench.beats(10.0 + LIMIT_S)
-    assert not bench.ended
-    assert not bench.beats(10.1 + LIMIT_S)
-    assert bench.ended == [STUCK]
+def test_lag_without_progress_ends_the_worker(harness: IncidentHarness, caplog: pytest.LogCaptureFixture) -> None:
+    assert harness.beats(10.0)
+    harness.worker.waiting = 7
+    assert not harness.beats(12.0)
+    assert not harness.beats(10.0 + LIMIT_S)
+    assert not harness.ended
+    assert not harness.beats(10.1 + LIMIT_S)
+    assert harness.ended == [STUCK]
     assert "7 messages waited" in caplog.text
 
 
-def test_progress_in_time_saves_it(bench: Bench) -> None:
-    bench.worker.waiting = 7
-    assert bench.beats(0.0)  # the first look
-    assert not bench.beats(LIMIT_S - 1.0)
-    bench.worker.count += 1
-    assert bench.beats(LIMIT_S)
-    assert not bench.beats(2 * LIMIT_S)
-    assert not bench.ended
+def test_progress_in_time_saves_it(harness: IncidentHarness) -> None:
+    harness.worker.waiting = 7
+    assert harness.beats(0.0)  # the first look
+    assert not harness.beats(LIMIT_S - 1.0)
+    harness.worker.count += 1
+    assert harness.beats(LIMIT_S)
+    assert not harness.beats(2 * LIMIT_S)
+    assert not harness.ended
 
 
-def test_not_healthy_before_it_has_partitions(bench: Bench) -> None:
-    bench.worker.is_joined = False
-    assert not bench.beats(2.0)
-    bench.worker.is_joined = True
-    assert bench.beats(4.0)
+def test_not_healthy_before_it_has_partitions(harness: IncidentHarness) -> None:
+    harness.worker.is_joined = False
+    assert not harness.beats(2.0)
+    harness.worker.is_joined = True
+    assert harness.beats(4.0)
 
 
-def test_no_partitions_for_too_long_ends_the_worker(bench: Bench, caplog: pytest.LogCaptureFixture) -> None:
-    assert bench.beats(100.0)
-    bench.worker.is_joined = False  # a rebalance that never ends leaves a process alive and idle for ever
-    assert not bench.beats(100.0 + LIMIT_S)
-    assert not bench.ended
-    assert not bench.beats(100.1 + LIMIT_S)
-    assert bench.ended == [STUCK]
+def test_no_partitions_for_too_long_ends_the_worker(harness: IncidentHarness, caplog: pytest.LogCaptureFixture) -> None:
+    assert harness.beats(100.0)
+    harness.worker.is_joined = False  # a rebalance that never ends leaves a process alive and idle for ever
+    assert not harness.beats(100.0 + LIMIT_S)
+    assert not harness.ended
+    assert not harness.beats(100.1 + LIMIT_S)
+    assert harness.ended == [STUCK]
     assert "no partitions" in caplog.text
 
 

@@ -1,1 +1,1 @@
-"""What the cell lane decides to do: one file for each action, and what they share."""
+"""Actions of the cell lane: one file for each, and what they share."""

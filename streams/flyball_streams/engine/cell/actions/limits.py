@@ -3,7 +3,7 @@
 from flyball_contracts.records import WorkloadSpec
 
 SLACK = 1e-9
-"""GPUs that rounding may cost."""
+"""Tolerance for rounding errors, in GPUs."""
 
 
 def accepts(spec: WorkloadSpec, model: str) -> bool:

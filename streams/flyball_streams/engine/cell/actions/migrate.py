@@ -1,4 +1,4 @@
-"""Replicas leave devices that are unhealthy."""
+"""Moves replicas off unhealthy devices."""
 
 from collections.abc import Iterator
 
@@ -9,14 +9,14 @@ from flyball_streams.engine.cell.memory import Move
 from flyball_streams.engine.cell.placement import Piece
 
 FAILING = 0.9
-"""Confidence of the proposals to leave devices that fail; less is had in those that only straggle."""
+"""Confidence of proposals to leave a failing device; those to leave a straggling one have less."""
 
 
 def migrate(cycle: Cycle, p: Proposal, spec: WorkloadSpec) -> Iterator[Migrate]:
-    """Move one replica away.
+    """Move one replica to another node.
 
-    Where no node has room for one on a device that fails, the platform may know of one; it is told again when a node
-    has. One on a device that only straggles stays until a node has room.
+    If its device fails and no node has room, the decision names no node: the platform may find one. It is decided again
+    when a node has room. A replica on a device that only straggles stays until a node has room.
     """
     subject = f"{p.workload}/{p.replica}"
     held = [r for r in cycle.directory.parts(p.workload, p.replica) if r.node == p.node]

@@ -1,4 +1,4 @@
-"""Work that can wait does so."""
+"""Pauses work that can wait."""
 
 from collections.abc import Iterator
 
@@ -9,7 +9,7 @@ from flyball_streams.engine.cell.cycle import Cycle, cited
 
 
 def pause(cycle: Cycle, p: Proposal, spec: WorkloadSpec) -> Iterator[Preempt]:
-    """Stop a workload, or all of it but what must run, until the time that it asks for."""
+    """Scale a workload to its minimum until the time in the proposal."""
     running, least = cycle.running(p.workload), bounded(spec, 0)
     if not spec.interruptible or running <= least:
         return
@@ -17,7 +17,7 @@ def pause(cycle: Cycle, p: Proposal, spec: WorkloadSpec) -> Iterator[Preempt]:
     waited = cycle.admit(p.workload, made)
     if waited is None:
         return
-    cycle.memory.preempted.pop(p.workload, None)  # it rests of its own will
+    cycle.memory.preempted.pop(p.workload, None)  # it is paused by its own proposal, so it is not to be restored
     replicas = cycle.directory.replicas(p.workload)
     names = [] if least else sorted({r.name for r in replicas})
     order = cycle.believed(p.workload)

@@ -1,4 +1,4 @@
-"""Room for more replicas, by what is free and by less important work that gives way."""
+"""Makes room for more replicas: free room first, then room of less important work, which is preempted."""
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -14,9 +14,10 @@ from flyball_streams.engine.cell.placement import Place
 
 
 class Grant(NamedTuple):
-    """Replicas that a workload can have, where the new ones fit, and who stops for them; ``free`` are as many without.
+    """Replicas that a workload can have, the places of the new ones, and the victims to preempt for them.
 
-    All of it is done on the copy, and undone by a rollback to ``mark``.
+    ``free`` is how many replicas it can have without victims. The placement of this tick already contains the grant; a
+    rollback to ``mark`` undoes it.
     """
 
     replicas: int
@@ -27,20 +28,26 @@ class Grant(NamedTuple):
 
 
 def granted(cycle: Cycle, spec: WorkloadSpec, running: int, wanted: int) -> Grant:
-    """Place replicas one gang after the other, in what is free and then in what others leave."""
+    """Place replicas one gang after the other, in free room and then in room of victims."""
     placement, mark = cycle.placement, cycle.placement.mark()
     if per_replica(spec) <= 0:
         return Grant(wanted, [], mark, wanted)
     reach, places, here = running, list[Place](), cycle.staying(spec.workload)
     for more in _steps(spec, running, wanted):
         before = placement.mark()
-        found = [placement.place(spec) for _ in range(more - max(reach, here))]  # those that are here have their room
+        found = [
+            placement.place(spec) for _ in range(more - max(reach, here))
+        ]  # replicas that run already have their room
         if None in found:
             placement.rollback(before)
             break
         reach, places = more, [*places, *(place for place in found if place is not None)]
     free = reach
-    if reach == wanted or cycle.is_vain(spec, running, wanted) or any(_shared(cycle, spec, o) for o in cycle.owed):
+    if (
+        reach == wanted
+        or cycle.is_infeasible(spec, running, wanted)
+        or any(_shared(cycle, spec, o) for o in cycle.unplaced)
+    ):
         return Grant(reach, places, mark, free)
     search = _search(cycle, spec)
     for more in _steps(spec, reach, wanted):
@@ -48,7 +55,7 @@ def granted(cycle: Cycle, spec: WorkloadSpec, running: int, wanted: int) -> Gran
             break
         reach = more
     if reach == free:
-        cycle.note_vain(spec, running, wanted)
+        cycle.note_infeasible(spec, running, wanted)
         return Grant(reach, places, mark, free)
     return Grant(reach, search.spared(mark, reach - max(running, here)), mark, free, search.chosen)
 
@@ -66,7 +73,7 @@ def _stop(cycle: Cycle, spec: WorkloadSpec, grant: Grant, part: list[Bundle]) ->
     victim = part[0].victim
     name, here = victim.workload, cycle.directory.held(victim.workload).replicas
     running, stopping = cycle.running(name), [n for b in part for n in b.names]
-    after = min(here, running) - len(stopping)  # what was still to start does not start
+    after = min(here, running) - len(stopping)  # replicas still to start do not start
     more = grant.replicas - grant.free
     reason = (
         f"Preempt {running - after} of {running} replicas of {name} (priority {victim.priority}): without them "
@@ -84,7 +91,7 @@ def _stop(cycle: Cycle, spec: WorkloadSpec, grant: Grant, part: list[Bundle]) ->
     back = max(running, before.replicas if before is not None else 0)
     cycle.memory.preempted[name] = Preempted(back, cycle.now_ns)
     made = Attempt("stop", "", running, after)
-    waited = cycle.memory.backoff.said(name, made, cycle.now_ns, cycle.rule)
+    waited = cycle.memory.backoff.explanation(name, made, cycle.now_ns, cycle.rule)
     return Preempt(
         id=cycle.order(victim, made, [], stopping, {}),
         **cycle.common(name, reason, 0.8, evidence, waited),
@@ -98,13 +105,13 @@ def _stop(cycle: Cycle, spec: WorkloadSpec, grant: Grant, part: list[Bundle]) ->
 
 
 def _steps(spec: WorkloadSpec, running: int, wanted: int) -> Iterator[int]:
-    """Numbers of replicas in whole gangs on the way to what is wanted."""
+    """Numbers of replicas, in whole gangs, from ``running`` up to ``wanted``."""
     gang = gang_of(spec)
     return iter(range(running - running % gang + gang, wanted + 1, gang))
 
 
 def _search(cycle: Cycle, spec: WorkloadSpec) -> Search:
-    """What could stop for a workload, cheapest first: interruptible, less important, and on GPUs that it accepts."""
+    """Candidates to preempt for a workload, cheapest first: interruptible and less important work."""
     found: list[Bundle] = []
     spare: Counter[str] = Counter()
     for victim in cycle.holders.interruptible:
@@ -117,12 +124,12 @@ def _search(cycle: Cycle, spec: WorkloadSpec) -> Search:
         bundles = cycle.holders.bundles(victim, stopping)
         running = sum(len(b.names) for b in bundles)
         if order is not None and order.replicas < running:
-            continue  # some of its replicas are about to stop, and nobody knows which
+            continue  # some of its replicas are about to stop; which ones is unknown
         spare[name] = running - max(0, victim.min_replicas)
         found += bundles
-    return Search(spec, cycle.placement, found, spare, {name: cycle.placed(name) for name in spare})
+    return Search(spec, cycle.placement, found, spare, {name: cycle.reserved(name) for name in spare})
 
 
 def _shared(cycle: Cycle, spec: WorkloadSpec, other: WorkloadSpec) -> bool:
-    """Whether two workloads accept a model in common: what one has been promised comes before the other's proposal."""
+    """Whether two workloads accept a common GPU model: then reserved room of one precedes the other's proposal."""
     return any(accepts(spec, model) and accepts(other, model) for model in cycle.placement.total)

@@ -1,4 +1,4 @@
-"""What each replica of a workload asks for."""
+"""Changes the resources that each replica of a workload requests."""
 
 from collections.abc import Iterator
 
@@ -10,7 +10,7 @@ from flyball_streams.engine.cell.memory import Resizing
 
 
 def go_on(cycle: Cycle) -> Iterator[Scale]:
-    """Resize those replicas that a batch has left."""
+    """Resize the replicas that earlier batches left."""
     for name, it in sorted(cycle.memory.resizing.items()):
         spec = cycle.spec(name)
         if spec is not None and not it.decision:
@@ -18,9 +18,9 @@ def go_on(cycle: Cycle) -> Iterator[Scale]:
 
 
 def resize(cycle: Cycle, p: Proposal, spec: WorkloadSpec, *, further: bool = False) -> Iterator[Scale]:
-    """Change what each replica asks for, rarely; the number of replicas is the one that is believed.
+    """Change the resources of each replica, at most once in ``rightsizing.every_s``.
 
-    ``further`` is for those that a decision of the same proposal has left.
+    ``further`` is for replicas that an earlier decision of the same proposal left.
     """
     running, last = cycle.running(p.workload), None if further else cycle.memory.resized.get(p.workload)
     rest_ns = round(cycle.config.rightsizing.every_s * NS_PER_S)

@@ -1,4 +1,4 @@
-"""Replicas of a workload, as many as are wanted and as there is room for."""
+"""Scales workloads to the wanted replicas, as far as there is room."""
 
 from collections.abc import Iterator
 
@@ -7,17 +7,17 @@ from flyball_streams.engine.cell.actions.limits import bounded
 from flyball_streams.engine.cell.actions.preempt import give_way, granted
 from flyball_streams.engine.cell.backoff import Attempt, Waited
 from flyball_streams.engine.cell.cycle import Cycle, cited
-from flyball_streams.engine.cell.pace import is_short
 from flyball_streams.engine.cell.placement import Place
+from flyball_streams.engine.cell.rate_limit import is_short
 
 
 def scale(cycle: Cycle, p: Proposal, spec: WorkloadSpec) -> Iterator[AnyDecision]:
-    """Scale out as far as there is room, once less important work has given way, or in."""
+    """Scale in, or out as far as there is room after preempting less important work."""
     name, running = p.workload, cycle.running(p.workload)
     wanted = bounded(spec, p.replicas or 0)
     observed = running if p.observed_replicas is None else p.observed_replicas
     if (wanted - running) * ((p.replicas or 0) - observed) < 0:
-        return  # made on another number of replicas than there is: to obey would do the opposite
+        return  # proposed for another number of replicas: it would now do the opposite
     if wanted <= running:
         cycle.lacks(name, 0)
     if wanted == running or name in cycle.decided:
@@ -50,14 +50,14 @@ def scale(cycle: Cycle, p: Proposal, spec: WorkloadSpec) -> Iterator[AnyDecision
 
 
 def bring_back(cycle: Cycle) -> Iterator[Scale]:
-    """Return what was preempted once nobody more important has asked for its room for the hold time."""
+    """Restore preempted workloads once no more important one has needed their room for the reversal cooldown."""
     hold_s = cycle.config.sizing.reversal_cooldown_s
     preempted = cycle.memory.preempted
     for name in sorted(preempted, key=lambda n: (-cycle.priority(n), n)):
         was, spec, running = preempted[name], cycle.spec(name), cycle.running(name)
         wanted = bounded(spec, was.replicas) if spec is not None else 0
         if wanted <= running or spec is None:
-            if spec is None or cycle.believed(name) is None:  # an order may still come to nothing
+            if spec is None or cycle.believed(name) is None:  # an order in flight may still fail
                 del preempted[name]
             continue
         if cycle.now_ns - was.since_ns < hold_s * 1e9 or cycle.resting(name, wanted - running):

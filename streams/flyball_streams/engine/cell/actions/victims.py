@@ -1,4 +1,4 @@
-"""Who gives way to somebody more important: the cheapest that make room on one node."""
+"""Chooses which less important replicas to preempt: the cheapest set that makes room."""
 
 import heapq
 from collections import Counter
@@ -12,13 +12,13 @@ from flyball_streams.engine.known import Known, Replica
 
 MOST_NOTED = 10_000
 MOST_SPARED = 64
-"""Bundles that are looked at once more; beyond that what a second look spares is not worth its time."""
+"""Most victims for which a second pass looks for needless ones; beyond that it is not worth its time."""
 Cost: TypeAlias = tuple[int, float, int]
 """Highest priority among those that stop, GPU time of checkpoints that is lost, GPUs that are freed."""
 
 
 class Bundle(NamedTuple):
-    """Replicas of one victim that stop together, and the GPUs by room that this frees."""
+    """Replicas of one victim that stop together, and the GPUs that this frees, by model and node."""
 
     victim: WorkloadSpec
     names: tuple[str, ...]
@@ -27,7 +27,7 @@ class Bundle(NamedTuple):
 
     @property
     def lost(self) -> float:
-        """GPU seconds that go into checkpoints."""
+        """GPU seconds that checkpoints take."""
         return self.victim.checkpoint_s * per_replica(self.victim) * len(self.names)
 
 
@@ -66,10 +66,10 @@ class Holders:
 
 
 class Search:
-    """Makes room for one replica after the other, on the copy.
+    """Makes room for one replica after the other, on a copy of the placement.
 
-    ``candidates`` are cheapest first; ``spare`` are the replicas by workload that may stop, ``coming`` the room that is
-    kept for those that will not start then, and ``chosen`` those that stop.
+    ``candidates`` are cheapest first. ``spare`` is how many replicas of each workload may stop, ``coming`` the room
+    reserved for replicas that will not start if their workload is preempted, and ``chosen`` the bundles that stop.
     """
 
     def __init__(
@@ -96,7 +96,7 @@ class Search:
         self._heap: list[tuple[Cost, Room]] | None = None
 
     def unit(self, replicas: int) -> bool:
-        """Place so many replicas that run together, and stop whom it takes; or nobody, if it cannot be."""
+        """Place so many replicas that run together, and stop what that takes; if they do not fit, stop nothing."""
         mark, chosen, used, spare = self.placement.mark(), len(self.chosen), set(self._used), Counter(self.spare)
         while replicas:
             placed = self.placement.place(self.spec) is not None
@@ -109,7 +109,7 @@ class Search:
         return True
 
     def spared(self, mark: int, replicas: int) -> list[Place]:
-        """Let those run on whom others have made needless; all places, counted from ``mark``."""
+        """Keep victims that later ones have made needless; return all places, counted from ``mark``."""
         if len(self.chosen) <= MOST_SPARED:
             for bundle in self.chosen[::-1]:
                 fewer = [b for b in self.chosen if b is not bundle]
@@ -121,7 +121,7 @@ class Search:
         if per_replica(self.spec) < 1 - SLACK or self.placement.spans(self.spec):
             return len(self._again(mark, chosen, replicas)) == replicas
         self._stop_all(mark, chosen)
-        return self.placement.fitting(self.spec) >= replicas  # to place each of them would take far longer
+        return self.placement.fitting(self.spec) >= replicas  # placing each of them takes far longer
 
     def _again(self, mark: int, chosen: Sequence[Bundle], replicas: int) -> list[Place]:
         self._stop_all(mark, chosen)
@@ -195,7 +195,7 @@ class Search:
             self._stop(bundle)
 
     def _stop(self, bundle: Bundle) -> None:
-        """Stop a bundle on the copy; what was still to start of its workload does not start then."""
+        """Stop a bundle on the copy; replicas of its workload that are still to start do not start then."""
         if all(bundle.victim is not other.victim for other in self.chosen):
             for place in self.coming.get(bundle.victim.workload, ()):
                 self.placement.give(place)
@@ -203,7 +203,7 @@ class Search:
         self.placement.stop(bundle.replicas)
 
     def _cost(self, room: Room) -> Cost | None:
-        """What it costs to make room there, ``None`` where it cannot be done."""
+        """Cost of making room there, ``None`` if that is impossible."""
         found = [self._candidates[i] for i in self._set(room)]
         if not found:
             return None
@@ -211,7 +211,7 @@ class Search:
         return max(b.victim.priority for b in found), sum(b.lost for b in found), freed
 
     def _set(self, room: Room) -> list[int]:
-        """Fewest of the cheapest bundles that make room there; none where they do not."""
+        """Fewest of the cheapest bundles that make room there; empty if they do not."""
         lacking = self._gpus - self.placement.free[room]
         found: list[int] = []
         taken: Counter[str] = Counter()

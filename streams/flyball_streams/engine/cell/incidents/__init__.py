@@ -1,3 +1,3 @@
-"""From symptoms to incidents: one for each event, the cause before what follows from it."""
+"""Groups symptoms into incidents, one for each root cause, and quarantines unhealthy nodes."""
 
-from flyball_streams.engine.cell.incidents.desk import Desk as Desk
+from flyball_streams.engine.cell.incidents.manager import IncidentManager as IncidentManager

@@ -1,7 +1,7 @@
-"""When a node that is out is checked, and what came of it: a check that passes is evidence that the node is well.
+"""When a quarantined node is checked, and the result: a check that passes is evidence that the node is healthy.
 
-A node is checked once nothing runs on it and nothing new was seen of it for a while. Where the check fails, is refused
-or comes to nothing, the next one waits, twice as long each time. What a dry run planned has checked nothing.
+A node is checked once nothing runs on it and it has shown no new symptom for a while. If the check fails, is refused
+or has no result, the next one waits, twice as long each time. A check in dry run is no evidence.
 """
 
 import msgspec
@@ -13,15 +13,15 @@ from flyball_streams.engine.cell.cycle import POLICY
 
 AGAIN_S, LONGEST_S = 600.0, 86_400.0
 UNDER_WAY_S = 3_600.0
-"""A check of which nothing more is heard for so long is not believed to end."""
+"""A check without a new outcome for this long counts as lost."""
 MOST_CITED = 16
 
 
 class NodeCheck(msgspec.Struct):
-    """The checks of one node since it is out: the last one, ``decision``, was made at ``decided_ns``.
+    """The checks of one node since it was cordoned; the last one is ``decision``, made at ``decided_ns``.
 
-    It is believed to be under way until ``until_ns``, and there is none before ``next_ns``. ``passed`` is what it found
-    where the node is well.
+    It counts as under way until ``until_ns``, and the next one starts no earlier than ``next_ns``. ``passed`` is the
+    result of a check that passed, else empty.
     """
 
     decision: str = ""
@@ -32,17 +32,17 @@ class NodeCheck(msgspec.Struct):
     passed: str = ""
 
     def is_under_way(self, now_ns: int) -> bool:
-        """Whether a check was asked for, and may end yet."""
+        """Whether a check was requested and may still end."""
         return bool(self.decision) and self.decided_ns <= now_ns < self.until_ns
 
     def is_due(self, now_ns: int, quiet_ns: int) -> bool:
-        """Whether a node of which nothing new was seen since ``quiet_ns``, the wait included, is to be checked."""
+        """Whether the node may be checked now; ``quiet_ns`` is when it has been without symptoms for long enough."""
         return not self.is_under_way(now_ns) and now_ns >= max(self.next_ns, quiet_ns)
 
-    def ask(
+    def start(
         self, cell: str, node: str, devices: tuple[str, ...], incidents: tuple[str, ...], now_ns: int, lives_ns: int
     ) -> Check:
-        """The decision to check the node now."""
+        """Return the decision to check the node now; ``devices`` are those to check, none for all of them."""
         subject, self.attempts = subject_of_node(node), self.attempts + 1
         self.decision, self.decided_ns = decision_id(cell, subject, now_ns), now_ns
         self.until_ns, self.passed = now_ns + lives_ns, ""
@@ -58,22 +58,22 @@ class NodeCheck(msgspec.Struct):
             evidence=tuple(Evidence(name="incident", value=1.0, record=name) for name in incidents[:MOST_CITED]),
         )  # fmt: skip
 
-    def heed(self, outcome: Outcome) -> str:
-        """Take what became of the last check; what there is to say of it, empty while it goes on."""
+    def receive(self, outcome: Outcome) -> str:
+        """Apply an outcome of the last check; return why the node stays out, empty if it passed or goes on."""
         if outcome.decision != self.decision:
             return ""
         if not outcome.final:
             self.until_ns = outcome.time_ns + round(UNDER_WAY_S * NS_PER_S)
             return ""
         self.until_ns, self.next_ns = 0, outcome.time_ns + self._wait_ns()
-        words = outcome.detail or outcome.answer or outcome.status
+        detail = outcome.detail or outcome.answer or outcome.status
         if outcome.status == "done":
-            self.passed = outcome.answer or words
+            self.passed = outcome.answer or detail
             return ""
         if outcome.status == "planned":
-            return f"check {self.attempts} was planned only, in dry run: {words}"
+            return f"check {self.attempts} was planned only, in dry run: {detail}"
         ended = "failed" if outcome.status == "failed" else f"was {outcome.status}"
-        return f"check {self.attempts} {ended}: {words}"
+        return f"check {self.attempts} {ended}: {detail}"
 
     def _wait_ns(self) -> int:
         return round(min(AGAIN_S * 2.0 ** min(self.attempts - 1, 20), LONGEST_S) * NS_PER_S)

@@ -1,9 +1,9 @@
 """Which open incident a symptom belongs to, and which incidents turn out to be one.
 
-A symptom joins what is known of its device, of its node, of its cause in the whole cell, or of its workload. Effects on
-a gang join whatever is wrong with one of its members; what says more than an effect takes over the effects that came
-before it. Three GPUs of a node with one cause are the node's incident, several nodes of a rack or leaf switch with one
-cause that of the rack or switch, and several elsewhere the cell's.
+A symptom joins the open incident of its device, of its node, of its cause in the whole cell, or of its workload.
+Effects on a gang join the incident of any of its members; a symptom that is more than an effect takes over effects that
+came before it. Three GPUs of a node with one cause become an incident of the node, several nodes of a rack or leaf
+switch with one cause an incident of the rack or switch, and several nodes elsewhere an incident of the cell.
 """
 
 from collections import defaultdict
@@ -14,33 +14,33 @@ from itertools import islice
 from flyball_contracts.ids import NS_PER_S, record_id
 from flyball_contracts.records import Cause, IncidentAction, Symptom
 from flyball_contracts.records.incidents import Level
-from flyball_streams.engine.cell.incidents.case import RANK, Case, level_of
 from flyball_streams.engine.cell.incidents.domains import SHARED_BY, WIDE, Domain, Domains
+from flyball_streams.engine.cell.incidents.open_incident import RANK, OpenIncident, level_of
 from flyball_streams.engine.known import Known
 from flyball_streams.engine.symptoms import NO_TELEMETRY
 
 EARLY_NS = 60 * NS_PER_S
-"""An effect may be seen this much before its cause."""
+"""An effect may show this long before its cause."""
 LINK_NS = 300 * NS_PER_S
-"""What began longer before a cause does not follow from it."""
+"""Symptoms that began longer than this before a cause are not its effects."""
 TOGETHER_NS = 120 * NS_PER_S
 GPUS_OF_NODE = 3
 SPREADS = frozenset({"gpu", "link", "node", "rack", "leaf"})
 NODES_OF_CELL = 3
 DOMAINS_OF_CELL = 2
 SHARED = frozenset({"power", "thermal", "network", "storage", "driver", "reclaimed", "telemetry", "host"})
-"""Causes that nodes have in common; of others it takes more nodes to believe in one cause."""
+"""Causes that nodes can share; any other cause needs more nodes before they count as one incident."""
 MANY_NODES = 5
 MANY_SHARE = 0.05
 FIXED = frozenset({"node", "cell", "link", "rack", "leaf"})
-"""Levels that what leads an incident does not change."""
+"""Levels that a new lead does not change."""
 VAGUE = frozenset({"unknown", "application", "intervention"})
 Place = tuple[str, str]
 
 
 @dataclass(slots=True)
-class _Known:
-    """Where a case is found: its places, and how many of its workloads and decisions are among them."""
+class _IndexEntry:
+    """Index entry of an incident: its places, and how many of its workloads, gangs and decisions are among them."""
 
     shape: tuple[Hashable, ...]
     places: list[Place]
@@ -50,260 +50,278 @@ class _Known:
 
 
 class Correlation:
-    """The open incidents of a cell, found by their places."""
+    """The open incidents of a cell, indexed by place."""
 
-    def __init__(self, cell: str, directory: Known, cases: dict[str, Case]) -> None:
+    def __init__(self, cell: str, directory: Known, incidents: dict[str, OpenIncident]) -> None:
         self.cell = cell
         self.directory = directory
-        self.cases = cases
-        self._at: dict[Place, dict[str, Case]] = defaultdict(dict)
-        self._known: dict[str, _Known] = {}
-        self._wide: dict[str, Case] = {}
+        self.incidents = incidents
+        self._at: dict[Place, dict[str, OpenIncident]] = defaultdict(dict)
+        self._entries: dict[str, _IndexEntry] = {}
+        self._wide: dict[str, OpenIncident] = {}
         self.domains = Domains(cell, directory)
-        self._touched: dict[str, Case] = {}
-        for case in cases.values():
-            self._index(case)
+        self._changed: dict[str, OpenIncident] = {}
+        for incident in incidents.values():
+            self._index(incident)
 
-    def take(self, symptom: Symptom, now_ns: int, explained: IncidentAction | None) -> Case:
-        """Add a symptom to the incident that it belongs to, or open one; ``explained`` by a decision of ours."""
-        homes = self._homes(symptom, explained)
-        if not homes:
-            case = self._open(symptom, now_ns, explained)
+    def ingest(self, symptom: Symptom, now_ns: int, intervention: IncidentAction | None) -> OpenIncident:
+        """Add a symptom to the incident that it belongs to, or open one.
+
+        ``intervention`` is our own decision that explains the symptom, if there is one.
+        """
+        candidates = self._candidates(symptom, intervention)
+        if not candidates:
+            incident = self._open(symptom, now_ns, intervention)
         else:
-            case = homes[0] if len(homes) == 1 else max(homes, key=lambda home: home.rank)
-            lead = case.lead
-            case.add(symptom, now_ns)
+            incident = candidates[0] if len(candidates) == 1 else max(candidates, key=lambda candidate: candidate.rank)
+            lead = incident.lead
+            incident.add(symptom, now_ns)
             if not symptom.device:
-                self._bind(case, symptom)
-            if len(homes) == 1 and case.lead is lead and _is_settled(case):
-                self._grow(case, self._known[case.id])  # what shows the same again is not placed anew
-                self._touched[case.id] = case
-                return case
-            for other in homes:
-                if other is not case:
-                    self._merge(other, case)
-        self.settle(case)
-        self._touched[case.id] = case
-        return case
+                self._add_gangs(incident, symptom)
+            if len(candidates) == 1 and incident.lead is lead and _is_settled(incident):
+                self._grow(incident, self._entries[incident.id])  # the same symptom again changes no place
+                self._changed[incident.id] = incident
+                return incident
+            for other in candidates:
+                if other is not incident:
+                    self._merge(other, incident)
+        self.settle(incident)
+        self._changed[incident.id] = incident
+        return incident
 
     def spread(self, now_ns: int) -> None:
-        """See whether incidents that were touched of late are those of a link, a node or the cell."""
-        touched, self._touched = self._touched, {}
-        live = [case for case in touched.values() if case.status == "open" and case.cause not in VAGUE]
-        for node in sorted({case.node for case in live if case.level in ("gpu", "link")}):
+        """Merge incidents that changed since the last call into ones of a link, node, rack, leaf switch or the cell."""
+        changed, self._changed = self._changed, {}
+        live = [incident for incident in changed.values() if incident.status == "open" and incident.cause not in VAGUE]
+        for node in sorted({incident.node for incident in live if incident.level in ("gpu", "link")}):
             self._spread_node(node)
-        causes: list[Cause] = sorted({_shown(case) for case in live if case.status == "open"})
+        causes: list[Cause] = sorted({_own_cause(incident) for incident in live if incident.status == "open"})
         for cause in causes:
             for level in SHARED_BY.get(cause, ()):
                 self._spread_domains(cause, level, now_ns)
             self._spread_cell(cause, now_ns)
 
-    def close(self, case: Case) -> None:
-        """Let go of an incident that is over."""
-        self.cases.pop(case.id, None)
-        self._leave(case)
+    def close(self, incident: OpenIncident) -> None:
+        """Remove an incident that is over."""
+        self.incidents.pop(incident.id, None)
+        self._unindex(incident)
 
-    def of_device(self, device: str, node: str) -> Iterator[Case]:
-        """Incidents that a device has, by itself, with its node, or with what is wider."""
+    def of_device(self, device: str, node: str) -> Iterator[OpenIncident]:
+        """Incidents of a device, of its node, or of a wider place that contains it."""
         for place in (("gpu", device), ("node", node)):
             yield from self._at.get(place, {}).values()
-        for case in self._wide.values():
-            if device in case.devices or (case.level in WIDE and node in case.nodes):
-                yield case
+        for incident in self._wide.values():
+            if device in incident.devices or (incident.level in WIDE and node in incident.nodes):
+                yield incident
 
-    def of_decision(self, decision: str) -> Iterator[Case]:
-        """Incidents that a decision is among the actions of."""
+    def of_decision(self, decision: str) -> Iterator[OpenIncident]:
+        """Incidents that have this decision among their actions."""
         yield from self._at.get(("decision", decision), {}).values()
 
-    def settle(self, case: Case) -> None:
-        """Let the place and cause of an incident follow from what leads it."""
-        if case.intervention:
-            self._index(case)
+    def settle(self, incident: OpenIncident) -> None:
+        """Derive the place and cause of an incident from its lead."""
+        if incident.intervention:
+            self._index(incident)
             return
-        lead, before = case.lead, (case.level, case.cause, case.node, case.device, case.link, case.workload)
-        if case.level not in FIXED or _is_wider(lead, case):
-            case.level = level_of(lead)
-            if case.is_effect and case.level == "gpu" and len(case.devices) > 1 and case.workloads:
-                case.level = "workload"
+        lead, before = (
+            incident.lead,
+            (incident.level, incident.cause, incident.node, incident.device, incident.link, incident.workload),
+        )
+        if incident.level not in FIXED or _is_wider(lead, incident):
+            incident.level = level_of(lead)
+            if incident.is_effect and incident.level == "gpu" and len(incident.devices) > 1 and incident.workloads:
+                incident.level = "workload"
         if lead.detector == NO_TELEMETRY:
-            case.cause = _why_silent(case)
+            incident.cause = _cause_of_silence(incident)
         else:
-            case.cause = lead.cause if lead.cause not in VAGUE else _named(case) or lead.cause
-        case.node = lead.node if case.level in ("gpu", "link", "node") else ""
-        case.device = lead.device if case.level == "gpu" else ""
-        case.workload = lead.workload if case.level in ("gpu", "workload") else ""
-        case.link = case.link if case.level == "link" else ""
-        case.model = self.model_of(lead)
-        case.dirty |= before != (case.level, case.cause, case.node, case.device, case.link, case.workload)
-        self._index(case)
+            incident.cause = lead.cause if lead.cause not in VAGUE else _named_cause(incident) or lead.cause
+        incident.node = lead.node if incident.level in ("gpu", "link", "node") else ""
+        incident.device = lead.device if incident.level == "gpu" else ""
+        incident.workload = lead.workload if incident.level in ("gpu", "workload") else ""
+        incident.link = incident.link if incident.level == "link" else ""
+        incident.model = self.model_of(lead)
+        incident.dirty |= before != (
+            incident.level,
+            incident.cause,
+            incident.node,
+            incident.device,
+            incident.link,
+            incident.workload,
+        )
+        self._index(incident)
 
-    def _homes(self, symptom: Symptom, explained: IncidentAction | None) -> list[Case]:
+    def _candidates(self, symptom: Symptom, intervention: IncidentAction | None) -> list[OpenIncident]:
         level, cause = level_of(symptom), symptom.cause
-        found: dict[str, Case] = {}
-        if level != "workload" and (held := self._at.get(("node", symptom.node))):
-            found.update(held)
-        if level == "gpu" and (held := self._at.get(("gpu", symptom.device))):
-            found.update(held)
+        found: dict[str, OpenIncident] = {}
+        if level != "workload" and (matches := self._at.get(("node", symptom.node))):
+            found.update(matches)
+        if level == "gpu" and (matches := self._at.get(("gpu", symptom.device))):
+            found.update(matches)
         if level == "node" and RANK[symptom.strength] > 0:
-            for case in self._at.get(("on", symptom.node), {}).values():
-                if case.onset_ns >= symptom.since_ns - LINK_NS and RANK[case.lead.strength] <= RANK[symptom.strength]:
-                    found[case.id] = case
-        if cause not in VAGUE and (held := self._at.get(("cell", cause))):
-            found.update(held)
+            for incident in self._at.get(("on", symptom.node), {}).values():
+                if (
+                    incident.onset_ns >= symptom.since_ns - LINK_NS
+                    and RANK[incident.lead.strength] <= RANK[symptom.strength]
+                ):
+                    found[incident.id] = incident
+        if cause not in VAGUE and (matches := self._at.get(("cell", cause))):
+            found.update(matches)
         for domain in self.domains.of(symptom.node, cause) if self._wide else ():
-            if held := self._at.get(domain):
+            if matches := self._at.get(domain):
                 silent = symptom.detector == NO_TELEMETRY
-                found.update((c.id, c) for c in held.values() if c.cause == cause or (silent and c.cause in SHARED_BY))
+                found.update(
+                    (c.id, c) for c in matches.values() if c.cause == cause or (silent and c.cause in SHARED_BY)
+                )
         if symptom.strength != "effect":
             for workload in (symptom.workload,) if symptom.workload else self._gangs(symptom):
-                if held := self._at.get(("effects", workload)):
-                    found.update((c.id, c) for c in held.values() if c.onset_ns >= symptom.since_ns - LINK_NS)
+                if matches := self._at.get(("effects", workload)):
+                    found.update((c.id, c) for c in matches.values() if c.onset_ns >= symptom.since_ns - LINK_NS)
         elif symptom.workload and not found:
             of_it = self._at.get(("workload", symptom.workload), {}).values()
             near = [c for c in of_it if symptom.since_ns >= c.onset_ns - EARLY_NS and not c.intervention]
             causes = [c for c in near if not c.is_effect]
             if causes:
                 return [max(causes, key=lambda c: c.rank)]
-            if explained is not None:
-                return list(self._at.get(("decision", explained.decision), {}).values())[:1]
+            if intervention is not None:
+                return list(self._at.get(("decision", intervention.decision), {}).values())[:1]
             return near[:1]
         return list(found.values())
 
-    def _open(self, symptom: Symptom, now_ns: int, explained: IncidentAction | None) -> Case:
+    def _open(self, symptom: Symptom, now_ns: int, intervention: IncidentAction | None) -> OpenIncident:
         place = symptom.workload if symptom.gang else symptom.device or symptom.node or symptom.workload
-        case = Case(
+        incident = OpenIncident(
             id=record_id("Incident", self.cell, place, symptom.detector, now_ns)[:16],
             lead=symptom, level=level_of(symptom), onset_ns=symptom.since_ns, opened_ns=now_ns, seen_ns=now_ns,
             severity=symptom.severity, cause=symptom.cause, node=symptom.node,
         )  # fmt: skip
-        if explained is not None:
-            case.intervention, case.cause, case.severity = explained.decision, "intervention", "info"
-            case.level, case.workload, case.node = "workload", explained.workload, ""
-            case.actions[explained.decision] = explained
-        case.add(symptom, now_ns)
-        self._bind(case, symptom)
-        self.cases[case.id] = case
-        return case
+        if intervention is not None:
+            incident.intervention, incident.cause, incident.severity = intervention.decision, "intervention", "info"
+            incident.level, incident.workload, incident.node = "workload", intervention.workload, ""
+            incident.actions[intervention.decision] = intervention
+        incident.add(symptom, now_ns)
+        self._add_gangs(incident, symptom)
+        self.incidents[incident.id] = incident
+        return incident
 
-    def _merge(self, case: Case, into: Case) -> None:
-        into.absorb(case)
-        self._leave(case)
+    def _merge(self, incident: OpenIncident, into: OpenIncident) -> None:
+        into.absorb(incident)
+        self._unindex(incident)
 
-    def _index(self, case: Case) -> None:
-        """Find a case by its places; workloads and decisions, of which there may be many, are only ever added."""
-        shape = case.level, case.cause, case.node, case.device, case.link, case.is_effect
-        known = self._known.get(case.id)
-        if known is None or known.shape != shape:
-            self._leave(case)
-            known = self._known[case.id] = _Known(shape, [])
-            if case.level == "cell" or case.level in WIDE:
-                self._wide[case.id] = case
-            if case.level == "cell":
-                self._put(case, known, [("cell", case.cause)])
-            elif case.level in WIDE:
-                self._put(case, known, [(case.level, case.domain)])
-            elif case.level == "node":
-                self._put(case, known, [("node", case.node)])
-            elif case.level in ("gpu", "link"):
-                devices = case.link.split("|") if case.link else [case.device]
-                self._put(case, known, [*(("gpu", device) for device in devices), ("on", case.node)])
-        self._grow(case, known)
+    def _index(self, incident: OpenIncident) -> None:
+        """Index an incident by its places; workloads and decisions, of which there may be many, are only added."""
+        shape = incident.level, incident.cause, incident.node, incident.device, incident.link, incident.is_effect
+        entry = self._entries.get(incident.id)
+        if entry is None or entry.shape != shape:
+            self._unindex(incident)
+            entry = self._entries[incident.id] = _IndexEntry(shape, [])
+            if incident.level == "cell" or incident.level in WIDE:
+                self._wide[incident.id] = incident
+            if incident.level == "cell":
+                self._put(incident, entry, [("cell", incident.cause)])
+            elif incident.level in WIDE:
+                self._put(incident, entry, [(incident.level, incident.domain)])
+            elif incident.level == "node":
+                self._put(incident, entry, [("node", incident.node)])
+            elif incident.level in ("gpu", "link"):
+                devices = incident.link.split("|") if incident.link else [incident.device]
+                self._put(incident, entry, [*(("gpu", device) for device in devices), ("on", incident.node)])
+        self._grow(incident, entry)
 
-    def _grow(self, case: Case, known: "_Known") -> None:
-        if known.workloads < len(case.workloads):
-            new = list(islice(case.workloads, known.workloads, None))
-            self._put(case, known, [("workload", name) for name in new])
-            if known.shape[-1]:
-                self._put(case, known, [("effects", name) for name in new])
-            known.workloads = len(case.workloads)
-        if known.gangs < len(case.gangs):
-            self._put(case, known, [("workload", name) for name in islice(case.gangs, known.gangs, None)])
-            known.gangs = len(case.gangs)
-        if known.actions < len(case.actions):
-            self._put(case, known, [("decision", name) for name in islice(case.actions, known.actions, None)])
-            known.actions = len(case.actions)
+    def _grow(self, incident: OpenIncident, entry: _IndexEntry) -> None:
+        if entry.workloads < len(incident.workloads):
+            new = list(islice(incident.workloads, entry.workloads, None))
+            self._put(incident, entry, [("workload", name) for name in new])
+            if entry.shape[-1]:
+                self._put(incident, entry, [("effects", name) for name in new])
+            entry.workloads = len(incident.workloads)
+        if entry.gangs < len(incident.gangs):
+            self._put(incident, entry, [("workload", name) for name in islice(incident.gangs, entry.gangs, None)])
+            entry.gangs = len(incident.gangs)
+        if entry.actions < len(incident.actions):
+            self._put(incident, entry, [("decision", name) for name in islice(incident.actions, entry.actions, None)])
+            entry.actions = len(incident.actions)
 
-    def _put(self, case: Case, known: "_Known", places: list[Place]) -> None:
+    def _put(self, incident: OpenIncident, entry: _IndexEntry, places: list[Place]) -> None:
         for place in places:
-            self._at[place][case.id] = case
-        known.places += places
+            self._at[place][incident.id] = incident
+        entry.places += places
 
-    def _leave(self, case: Case) -> None:
-        known = self._known.pop(case.id, None)
-        self._wide.pop(case.id, None)
-        for place in known.places if known is not None else ():
-            self._at[place].pop(case.id, None)
+    def _unindex(self, incident: OpenIncident) -> None:
+        entry = self._entries.pop(incident.id, None)
+        self._wide.pop(incident.id, None)
+        for place in entry.places if entry is not None else ():
+            self._at[place].pop(incident.id, None)
             if not self._at[place]:
                 del self._at[place]
 
     def _spread_node(self, node: str) -> None:
-        by_cause: dict[str, list[Case]] = defaultdict(list)
-        for case in self._at.get(("on", node), {}).values():
-            if case.cause not in VAGUE:
-                by_cause[case.cause].append(case)
-        for cause, cases in sorted(by_cause.items()):
-            together = _together(cases, TOGETHER_NS)
+        by_cause: dict[str, list[OpenIncident]] = defaultdict(list)
+        for incident in self._at.get(("on", node), {}).values():
+            if incident.cause not in VAGUE:
+                by_cause[incident.cause].append(incident)
+        for cause, incidents in sorted(by_cause.items()):
+            together = _together(incidents, TOGETHER_NS)
             if len(together) >= GPUS_OF_NODE:
                 self._widen(together, "node")
             elif cause == "nvlink" and len(together) == 2 and self._are_linked(node, *(c.device for c in together)):
-                linked = "|".join(sorted(case.device for case in together))  # which widening forgets
+                linked = "|".join(sorted(incident.device for incident in together))  # which widening forgets
                 first = self._widen(together, "link")
                 first.link = linked
                 self._index(first)
 
     def _spread_domains(self, cause: Cause, level: Level, now_ns: int) -> None:
-        """Put nodes of one rack or leaf switch together."""
-        groups: dict[Domain, list[Case]] = defaultdict(list)
-        for case in self._shared(cause, now_ns):
-            for domain in self.domains.of(case.node, cause) if case.level not in WIDE else ():
+        """Merge incidents of nodes in one rack or on one leaf switch."""
+        groups: dict[Domain, list[OpenIncident]] = defaultdict(list)
+        for incident in self._shared(cause, now_ns):
+            for domain in self.domains.of(incident.node, cause) if incident.level not in WIDE else ():
                 if domain[0] == level:
-                    groups[domain].append(case)
-        for domain, cases in sorted(groups.items()):
-            together = _together(cases, EARLY_NS)
-            nodes = {case.node for case in together}
+                    groups[domain].append(incident)
+        for domain, incidents in sorted(groups.items()):
+            together = _together(incidents, EARLY_NS)
+            nodes = {incident.node for incident in together}
             if self.domains.is_enough(domain, nodes, silent=all(c.lead.detector == NO_TELEMETRY for c in together)):
                 self._widen(together, level, domain[1])
 
     def _spread_cell(self, cause: Cause, now_ns: int) -> None:
         together = _together(self._shared(cause, now_ns), EARLY_NS)
-        wide = sum(case.level in WIDE for case in together)
-        nodes = {case.node for case in together if case.level not in WIDE}
+        wide = sum(incident.level in WIDE for incident in together)
+        nodes = {incident.node for incident in together if incident.level not in WIDE}
         if cause not in SHARED:
             least = max(MANY_NODES, round(MANY_SHARE * len(self.directory.nodes(self.cell))))
             is_enough = len(nodes) >= least
         else:
             is_enough = wide >= DOMAINS_OF_CELL or (
-                len(nodes) + wide >= NODES_OF_CELL and not self._is_one(nodes, cause)
+                len(nodes) + wide >= NODES_OF_CELL and not self._share_domain(nodes, cause)
             )
         if is_enough:
             self._widen(together, "cell")
 
-    def _shared(self, cause: Cause, now_ns: int) -> list[Case]:
-        """Incidents of late with a cause that may be that of something wider, by what they show."""
+    def _shared(self, cause: Cause, now_ns: int) -> list[OpenIncident]:
+        """Recent incidents with this cause that could be part of a wider one."""
         return [
-            c for c in self.cases.values()
-            if _shown(c) == cause and c.level in SPREADS and c.status == "open" and now_ns - c.onset_ns <= LINK_NS
+            c for c in self.incidents.values()
+            if _own_cause(c) == cause and c.level in SPREADS and c.status == "open" and now_ns - c.onset_ns <= LINK_NS
             and (c.lead.strength == "fault" or c.level not in ("gpu", "link"))
         ]  # fmt: skip
 
-    def _is_one(self, nodes: set[str], cause: Cause) -> bool:
-        """Whether all of the nodes are those of one rack or leaf switch, of which others are well."""
+    def _share_domain(self, nodes: set[str], cause: Cause) -> bool:
+        """Whether all of these nodes are in one rack or on one leaf switch."""
         shared = [set(self.domains.of(node, cause)) for node in nodes]
         return bool(shared) and bool(set[Domain].intersection(*shared))
 
-    def _widen(self, cases: list[Case], level: Level, domain: str = "") -> Case:
-        """Make several incidents the first of them, and that one of a wider place."""
-        first = min(cases, key=lambda c: (c.opened_ns, c.onset_ns, c.id))
-        for case in cases:
-            if case is not first:
-                self._merge(case, first)
+    def _widen(self, incidents: list[OpenIncident], level: Level, domain: str = "") -> OpenIncident:
+        """Merge several incidents into the first, and raise that one to a wider level."""
+        first = min(incidents, key=lambda c: (c.opened_ns, c.onset_ns, c.id))
+        for incident in incidents:
+            if incident is not first:
+                self._merge(incident, first)
         first.level, first.domain = level, domain
         first.dirty = True
         self.settle(first)
         return first
 
     def _gangs(self, symptom: Symptom) -> Iterator[str]:
-        """Gangs that wait while a node that shows a symptom as a whole does nothing."""
+        """Gangs that wait for a node with a symptom of the whole node."""
         if symptom.device or symptom.gang or (symptom.cause == "telemetry" and symptom.detector != NO_TELEMETRY):
             return
         inventory = self.directory.inventories.get(symptom.node)
@@ -312,9 +330,9 @@ class Correlation:
             if spec is not None and (spec.kind == "training" or spec.gang_size > 1):
                 yield name
 
-    def _bind(self, case: Case, symptom: Symptom) -> None:
+    def _add_gangs(self, incident: OpenIncident, symptom: Symptom) -> None:
         if symptom.strength != "effect" and symptom.node and not symptom.device:
-            case.gangs.update(dict.fromkeys(self._gangs(symptom)))
+            incident.gangs.update(dict.fromkeys(self._gangs(symptom)))
 
     def _are_linked(self, node: str, one: str, other: str) -> bool:
         inventory = self.directory.inventories.get(node)
@@ -327,57 +345,57 @@ class Correlation:
         )
 
     def model_of(self, symptom: Symptom) -> str:
-        """Model of the GPU that a symptom is of, or of its node's first one; empty where it is not known."""
+        """Model of the GPU with the symptom, or of the first GPU of its node; empty if unknown."""
         inventory = self.directory.inventories.get(symptom.node)
         devices = inventory.devices if inventory is not None else ()
         return next((d.model for d in devices if d.id == symptom.device or not symptom.device), "")
 
 
-def _shown(case: Case) -> Cause:
-    """What it shows by itself; why a node is silent may follow from others."""
-    return "telemetry" if case.lead.detector == NO_TELEMETRY else case.cause
+def _own_cause(incident: OpenIncident) -> Cause:
+    """Cause that the incident shows by itself: that of a silent node may be derived from other nodes."""
+    return "telemetry" if incident.lead.detector == NO_TELEMETRY else incident.cause
 
 
-def _why_silent(case: Case) -> Cause:
-    """The network where all of a rack or switch is silent, the node where its gang stands still, else its agent."""
-    if case.level in WIDE:
+def _cause_of_silence(incident: OpenIncident) -> Cause:
+    """The network if a whole rack or switch is silent, the host if its gang stands still, else the agent."""
+    if incident.level in WIDE:
         return "network"
-    halts = any(s.gang for s in case.symptoms.values())
-    return "host" if halts and case.level == "node" else "telemetry"
+    halts = any(s.gang for s in incident.symptoms.values())
+    return "host" if halts and incident.level == "node" else "telemetry"
 
 
-def _is_settled(case: Case) -> bool:
-    """Whether place and cause follow from what leads it alone, and not from its other symptoms."""
-    return case.level == "cell" or (
-        case.lead.strength != "effect"
-        and case.lead.cause not in VAGUE
-        and case.lead.detector != NO_TELEMETRY
-        and bool(case.model)
-        and not case.intervention
+def _is_settled(incident: OpenIncident) -> bool:
+    """Whether place and cause follow from the lead alone, and not from other symptoms."""
+    return incident.level == "cell" or (
+        incident.lead.strength != "effect"
+        and incident.lead.cause not in VAGUE
+        and incident.lead.detector != NO_TELEMETRY
+        and bool(incident.model)
+        and not incident.intervention
     )
 
 
-def _is_wider(lead: Symptom, case: Case) -> bool:
-    return level_of(lead) == "node" and case.level == "link"
+def _is_wider(lead: Symptom, incident: OpenIncident) -> bool:
+    return level_of(lead) == "node" and incident.level == "link"
 
 
-def _named(case: Case) -> Cause | None:
-    """The most telling cause that a symptom of the incident's own place names."""
-    lead = case.lead
-    mine = [
-        s for s in case.symptoms.values()
+def _named_cause(incident: OpenIncident) -> Cause | None:
+    """The cause with the strongest evidence among the symptoms of the incident's own place."""
+    lead = incident.lead
+    local = [
+        s for s in incident.symptoms.values()
         if s.cause not in VAGUE and (s.device == lead.device or not s.device) and s.node == lead.node
     ]  # fmt: skip
-    return max(mine, key=lambda s: (RANK[s.strength], s.score, -s.since_ns)).cause if mine else None
+    return max(local, key=lambda s: (RANK[s.strength], s.score, -s.since_ns)).cause if local else None
 
 
-def _together(cases: Iterable[Case], span_ns: int) -> list[Case]:
-    """The largest number of cases whose onsets lie within a span, the earliest first."""
-    ordered = sorted(cases, key=lambda c: (c.onset_ns, c.id))
-    best: list[Case] = []
+def _together(incidents: Iterable[OpenIncident], span_ns: int) -> list[OpenIncident]:
+    """The largest group of incidents whose onsets lie within a span, the earliest first."""
+    ordered = sorted(incidents, key=lambda c: (c.onset_ns, c.id))
+    best: list[OpenIncident] = []
     first = 0
-    for last, case in enumerate(ordered):
-        while case.onset_ns - ordered[first].onset_ns > span_ns:
+    for last, incident in enumerate(ordered):
+        while incident.onset_ns - ordered[first].onset_ns > span_ns:
             first += 1
         if last + 1 - first > len(best):
             best = ordered[first : last + 1]

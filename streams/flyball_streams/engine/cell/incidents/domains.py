@@ -1,4 +1,4 @@
-"""Racks and leaf switches: which nodes share one, and how many of these must fail together to be no coincidence.
+"""Racks and leaf switches: which nodes share one, and how many must fail together to rule out coincidence.
 
 Of n nodes that each fail ``rate`` times a day, k fail within ``w`` days of each other by chance some ``C(n, k) k rate^k
 w^(k-1)`` times a day. With such a fault a node and month, two of a rack of seven nodes within a minute come once in 85
@@ -35,7 +35,7 @@ class Domains:
         self._nodes: dict[Domain, set[str]] = {}
 
     def of(self, node: str, cause: Cause) -> Iterator[Domain]:
-        """Where a node is, of what may have a cause, the likelier place first; of the network the switch, if known."""
+        """Domains of a node that can have a cause, the likelier first; for the network only the switch, if known."""
         levels = SHARED_BY.get(cause)
         inventory = self.directory.inventories.get(node) if levels else None
         for level in levels or () if inventory is not None else ():
@@ -46,7 +46,7 @@ class Domains:
                     return  # two nodes of one rack are no sign of it while their switch has more
 
     def nodes(self, domain: Domain) -> set[str]:
-        """Names of its nodes, without those that the platform has closed."""
+        """Names of the schedulable nodes in a domain."""
         seen = self.directory, self.directory.version
         if seen != self._seen:
             self._seen, self._nodes = seen, {}
@@ -57,7 +57,7 @@ class Domains:
         return self._nodes.get(domain, set())
 
     def is_enough(self, domain: Domain, nodes: set[str], *, silent: bool) -> bool:
-        """Whether so many of its nodes fail together that it is what fails; that are silent, all of them."""
+        """Whether so many nodes of a domain fail together that the domain fails; if ``silent``, all must be."""
         if len(nodes) < 2:
             return False
         known = self.nodes(domain)

@@ -1,4 +1,4 @@
-"""What we ourselves have just done to workloads: it explains what departs on them."""
+"""Our own recent decisions about workloads, which explain departures on them."""
 
 import msgspec
 
@@ -6,10 +6,10 @@ from flyball_contracts.ids import NS_PER_S
 from flyball_contracts.records import AnyDecision, IncidentAction, Outcome, Symptom
 
 SETTLE_S = 300.0
-"""What a workload shows for so long after something was done to it may follow from that."""
+"""An effect on a workload within this time after an action may follow from the action."""
 EARLY_S = 5.0
 VOID = frozenset({"refused", "failed", "planned", "superseded"})
-"""Nothing was done, or nothing that is known of."""
+"""Outcomes after which nothing was done, as far as is known."""
 
 
 class Intervention(msgspec.Struct):
@@ -20,28 +20,28 @@ class Intervention(msgspec.Struct):
 
 
 class Interventions(msgspec.Struct):
-    """Decisions of late, by their ids; ``of`` names those of each workload."""
+    """Recent decisions by id; ``of`` lists the ids of each workload."""
 
     known: dict[str, Intervention] = {}
     of: dict[str, list[str]] = {}
 
-    def decide(self, decision: AnyDecision) -> IncidentAction:
-        """Take a decision that has just been made."""
+    def add(self, decision: AnyDecision) -> IncidentAction:
+        """Add a decision that has just been made."""
         action = action_of(decision)
         self.of.setdefault(decision.workload, []).append(decision.id)
         self.known[decision.id] = Intervention(action, decision.expires_ns + round(SETTLE_S * NS_PER_S))
         return action
 
-    def heed(self, outcome: Outcome) -> IncidentAction | None:
-        """Take what became of a decision; how it stands now, ``None`` where it is not known."""
-        found = self.known.get(outcome.decision)
-        if found is None or (outcome.status == "refused" and outcome.code == "duplicate"):
+    def receive(self, outcome: Outcome) -> IncidentAction | None:
+        """Apply an outcome; return the action as it stands now, ``None`` for a decision that is not known."""
+        entry = self.known.get(outcome.decision)
+        if entry is None or (outcome.status == "refused" and outcome.code == "duplicate"):
             return None
-        found.action = msgspec.structs.replace(
-            found.action, status=outcome.status, detail=outcome.detail or outcome.answer
+        entry.action = msgspec.structs.replace(
+            entry.action, status=outcome.status, detail=outcome.detail or outcome.answer
         )
-        found.until_ns = 0 if outcome.status in VOID else outcome.time_ns + round(SETTLE_S * NS_PER_S)
-        return found.action
+        entry.until_ns = 0 if outcome.status in VOID else outcome.time_ns + round(SETTLE_S * NS_PER_S)
+        return entry.action
 
     def explains(self, symptom: Symptom) -> IncidentAction | None:
         """The newest decision that may have led to an effect on a workload."""
@@ -56,7 +56,7 @@ class Interventions(msgspec.Struct):
         return max(found, key=lambda a: (a.time_ns, a.decision), default=None)
 
     def forget(self, now_ns: int) -> None:
-        """Drop what explains nothing any more; and what was decided before a clock was set back."""
+        """Drop decisions that explain nothing any more, and those from before a clock was set back."""
         kept_ns = round(SETTLE_S * NS_PER_S)
         old = [
             name for name, i in self.known.items()
@@ -70,7 +70,7 @@ class Interventions(msgspec.Struct):
 
 
 def action_of(decision: AnyDecision) -> IncidentAction:
-    """A decision as an action that was taken."""
+    """The action of an incident that a decision is."""
     return IncidentAction(
         decision=decision.id,
         type=type(decision).__name__,  # type: ignore[arg-type]

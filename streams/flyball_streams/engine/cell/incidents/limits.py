@@ -1,4 +1,4 @@
-"""How much more must be seen of what people called false before it is an incident again.
+"""How labels raise limits: an anomaly of a kind that operators labelled false must be more extreme.
 
 A weighted up-down procedure (Kaernbach 1991, doi:10.3758/BF03214307): a false incident makes its kind rarer by a
 step of one bit, a true one takes back a third of a step. Where three of four are true it stands still.
@@ -13,7 +13,7 @@ from flyball_models.anomaly.peers import FAR_Z
 UP_BITS = 1.0
 DOWN_BITS = 1.0 / 3.0
 MOST_BITS = 6.0
-"""What is 64 times as telling as the limit is always an incident, whatever people said of others."""
+"""Evidence 64 times beyond the limit is always an incident, whatever the labels."""
 Kind = tuple[Cause, str]
 
 
@@ -28,7 +28,7 @@ def strictness(labels: Iterable[Label]) -> dict[Kind, float]:
 
 
 def passes(symptom: Symptom, bits: float) -> bool:
-    """Whether a statistical symptom is that much beyond its limit; events and rules always are.
+    """Whether a statistical symptom is that many bits beyond its limit; events and rules always pass.
 
     The odds of an anomaly's score are how many times rarer it is than the budget allows, or how many robust deviations
     a straggler is away.

@@ -1,1 +1,1 @@
-"""Machines of the cell's pools: bought for work that finds no room, and returned when nothing runs on them."""
+"""Machine pools of a cell: buys machines for work without room, and returns empty ones."""

@@ -1,4 +1,4 @@
-"""Machines for work that has found no room for a while."""
+"""Buys machines for work that has found no room for a while."""
 
 import math
 from collections.abc import Iterator
@@ -18,7 +18,7 @@ from flyball_streams.engine.cell.pools.stock import SEEN_S, Change, Stock, subje
 from flyball_streams.engine.cell.pools.wants import Want, is_worth_machines
 
 RETRY_S = 1800.0
-"""A pool that lost machines is the last to be bought from for so long."""
+"""A pool that lost machines is the last choice for this long."""
 MOST_BOUGHT = 16
 """Machines that one decision adds; more only for a gang, which needs all of them at once."""
 
@@ -33,7 +33,7 @@ class Option(NamedTuple):
 
 
 class Bought(msgspec.Struct):
-    """Machines that are bought from a pool, at a price each, and who gets them: replicas by workload."""
+    """Machines to buy from a pool, the price of each, and the replicas by workload that they are for."""
 
     option: Option
     price: Price
@@ -44,7 +44,7 @@ class Bought(msgspec.Struct):
 
 
 def buy(cycle: Cycle, pools: dict[str, Pool]) -> Iterator[Scale]:
-    """Buy for what neither free room nor machines on their way can take, from the cheapest pools that fit."""
+    """Buy machines for replicas without room in free or coming machines, from the cheapest pools that fit."""
     stocks = cycle.memory.stocks
     coming = [
         Machine(stock.shape, float(stock.shape.gpus))
@@ -68,7 +68,9 @@ def buy(cycle: Cycle, pools: dict[str, Pool]) -> Iterator[Scale]:
             for name, bought in plan.items():
                 yield _order(cycle, bought, admitted[name] or Waited())
             return
-        options = [o for o in options if admitted.get(o.pool.pool, Waited()) is not None]  # those wait: try the others
+        options = [
+            o for o in options if admitted.get(o.pool.pool, Waited()) is not None
+        ]  # these are in backoff: try the others
 
 
 def _plan(cycle: Cycle, ripe: list[Lacking], options: list[Option]) -> dict[str, Bought]:
@@ -91,7 +93,7 @@ def _plan(cycle: Cycle, ripe: list[Lacking], options: list[Option]) -> dict[str,
 
 
 def _planned(cycle: Cycle, one: Lacking, options: list[Option], plan: dict[str, Bought]) -> int:
-    """Plan machines for one workload; replicas that get none."""
+    """Plan machines for one workload; return the number of replicas that get none."""
     spec, left = one.spec, one.replicas
     for bought in plan.values():
         while left and any(machine.take(spec) for machine in bought.machines):
@@ -127,7 +129,7 @@ def _serve(bought: Bought, one: Lacking, replicas: int) -> None:
 
 
 def _rank(cycle: Cycle, option: Option, one: Lacking, replicas: int) -> tuple[bool, float, str]:
-    """Pools that lost nothing lately first, then what a replica costs, of those that find room there."""
+    """Sort key: pools without recent losses first, then the cost of a replica that fits."""
     each = option.shape.replicas(one.spec)
     count = max(1, min(math.ceil(replicas / each), option.room))
     usd = price_of(cycle, option.pool, one.spec).usd_per_hour * count / max(1, min(replicas, count * each))

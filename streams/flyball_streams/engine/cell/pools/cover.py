@@ -1,4 +1,4 @@
-"""Which replicas still find no room once all that is free, and all that was bought, is taken into account."""
+"""Replicas that find no room in free capacity or in machines already bought."""
 
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -13,13 +13,13 @@ from flyball_streams.engine.cell.pools.wants import Want
 
 
 class Machine(msgspec.Struct):
-    """A machine that is not there yet: GPUs of it that are still free."""
+    """A machine that has not started yet, and its GPUs that are still free."""
 
     shape: Shape
     free: float
 
     def take(self, spec: WorkloadSpec) -> bool:
-        """Take room for one replica; whether there was any."""
+        """Reserve room for one replica; whether there was any."""
         needs = needed(spec)
         if not accepts(spec, self.shape.model) or self.free < needs - SLACK:
             return False
@@ -28,7 +28,7 @@ class Machine(msgspec.Struct):
 
 
 class Lacking(NamedTuple):
-    """Replicas of a workload without room, of those that it wants."""
+    """The ``replicas`` of a workload's ``want`` that have no room."""
 
     want: Want
     spec: WorkloadSpec
@@ -38,7 +38,7 @@ class Lacking(NamedTuple):
 def uncovered(cycle: Cycle, wants: dict[str, Want], coming: Sequence[Machine]) -> list[Lacking]:
     """Replicas without room, the most important workload first.
 
-    What is free now is kept for them on the copy of this tick. Then they fill the machines that are ``coming``.
+    They first take free room in this tick's placement, then room in the machines that are ``coming``.
     """
     left: list[Lacking] = []
     for name in sorted(wants, key=lambda n: (-cycle.priority(n), n)):

@@ -1,4 +1,4 @@
-"""Machines on which nothing has run for a while."""
+"""Returns machines that have been empty for a while."""
 
 from collections.abc import Iterator
 
@@ -11,11 +11,11 @@ from flyball_streams.engine.cell.pools.machines import Machines
 from flyball_streams.engine.cell.pools.stock import SEEN_S, Change, Stock, subject_of
 
 MOST_RETURNED = 4
-"""Machines that one decision returns: as many as the actuator lets go in a small cell."""
+"""Most machines that one decision returns: as many as the actuator allows in a small cell."""
 
 
 def give_back(cycle: Cycle, machines: Machines) -> Iterator[Scale]:
-    """Return what stayed empty: never below the least of a pool, and nothing while machines of it are on their way."""
+    """Return empty machines: never below a pool's minimum, and none while machines of it are under way."""
     for name, pool in machines.pools.items():
         stock = cycle.memory.stocks.get(name)
         if stock is None:
@@ -37,7 +37,7 @@ def give_back(cycle: Cycle, machines: Machines) -> Iterator[Scale]:
 
 
 def is_idle(placement: Placement, node: str) -> bool:
-    """Whether nothing runs on a node, or is to: all that could be placed there is free."""
+    """Whether nothing runs on a node and nothing is reserved there."""
     known = placement.nodes.get(node)
     if known is None or any(known.base):
         return False

@@ -1,4 +1,4 @@
-"""What a machine of a pool has, which nodes are its machines, and what a workload takes of one."""
+"""The shape of a pool's machines, the nodes of each pool, and how many GPUs of a machine a replica takes."""
 
 import math
 from collections import Counter
@@ -24,10 +24,10 @@ class Shape(NamedTuple):
 
 
 class Machines:
-    """Nodes of a cell by pool, as long as the tables stay the same.
+    """Nodes of a cell by pool; computed again when the tables change.
 
-    A node is of the first pool, by name, that has its instance type and market and, where the pool names zones, its
-    availability zone. Those without devices are gone.
+    A node belongs to the first pool, by name, with its instance type, market and, if the pool names zones, availability
+    zone. Nodes without devices are left out.
     """
 
     def __init__(self, directory: Known, cell: str) -> None:
@@ -44,7 +44,7 @@ class Machines:
         return self._pools
 
     def nodes(self, pool: str) -> list[Inventory]:
-        """Machines that are there, by name."""
+        """Machines of a pool that exist, by name."""
         self._renew()
         return self._nodes.get(pool, [])
 
@@ -62,7 +62,7 @@ class Machines:
 
 
 def needed(spec: WorkloadSpec) -> float:
-    """GPUs that a replica takes of a machine, where several share a GPU its whole part of one."""
+    """GPUs of a machine that a replica takes; a shared GPU is divided evenly among the replicas that fit on it."""
     gpus = per_replica(spec)
     if gpus <= 0:
         return 0.0
@@ -70,7 +70,7 @@ def needed(spec: WorkloadSpec) -> float:
 
 
 def seen_shape(nodes: Sequence[Inventory]) -> Shape | None:
-    """What the largest machine that is there has."""
+    """Shape of the largest machine that exists."""
     found = [
         Shape(model, gpus)
         for node in nodes

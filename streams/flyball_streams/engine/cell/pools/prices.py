@@ -1,4 +1,4 @@
-"""What a machine of a pool costs: its price now and, where carbon has one, its carbon."""
+"""The cost of a pool's machine: its current price and, if carbon has a price, its carbon."""
 
 from collections.abc import Mapping
 from typing import NamedTuple
@@ -12,7 +12,7 @@ G_PER_KG, W_PER_KW = 1000.0, 1000.0
 
 
 class Price(NamedTuple):
-    """USD that a machine costs in an hour, its carbon in it, and the carbon in g/h where that is known."""
+    """Cost of a machine in USD per hour, carbon included, and its carbon in g/h if known."""
 
     usd_per_hour: float
     carbon_g_per_hour: float | None
@@ -21,10 +21,10 @@ class Price(NamedTuple):
 
 
 def price_of(cycle: Cycle, pool: Pool, spec: WorkloadSpec) -> Price:
-    """What a machine costs that is bought for a workload.
+    """Price of a machine bought for a workload.
 
-    An offer of the configuration (``worker.choice.offers``) that has the name of the pool tells the spot price now and
-    the power, as it does for the choice of machines. Without one, it is the price of the pool.
+    An offer in the configuration (``worker.choice.offers``) with the name of the pool gives the current spot price and
+    the power. Without one, the price of the pool counts.
     """
     offer = _offers(cycle).get(pool.pool)
     if offer is None:

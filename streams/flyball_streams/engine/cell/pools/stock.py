@@ -1,7 +1,7 @@
-"""What is remembered of a pool: how many machines it has, what is on its way, and what became of that.
+"""State of a pool: how many machines it has, and the change that is under way.
 
-The number of machines is the platform's last word, as outcomes tell it, or what the inventories show where that is
-more; a machine that was ordered counts from the decision on. So nothing is bought twice while machines start.
+The number of machines is what the platform last reported in an outcome, or what the inventories show if that is more;
+an ordered machine counts from its decision on. So nothing is bought twice while machines start.
 """
 
 import msgspec
@@ -10,20 +10,20 @@ from flyball_contracts.ids import NS_PER_S
 from flyball_contracts.records import Inventory, Pool
 from flyball_contracts.records.pools import PREFIX
 from flyball_streams.engine.cell.backoff import Backoff
-from flyball_streams.engine.cell.heard import Heard
 from flyball_streams.engine.cell.pools.machines import Machines, Shape, seen_shape
+from flyball_streams.engine.cell.reports import Report
 
 UNDER_WAY_S = 3600.0
-"""A change of which nothing more is heard for so long is not believed to end."""
+"""A change without a new report for this long counts as lost."""
 SEEN_S = 60.0
-"""Agents say what there is twice a minute."""
+"""Agents publish inventories twice a minute."""
 UNKNOWN = -1
 
 
 class Change(msgspec.Struct):
-    """Decision ``id``: ``after`` machines instead of ``before``, of which ``victims`` go; with the newest word on it.
+    """Decision ``id``: ``after`` machines instead of ``before``; ``victims`` are returned.
 
-    It is on its way until the inventories show it, it comes to nothing, or ``expires_ns``.
+    It is under way until the inventories show it, it fails, or ``expires_ns``. ``report`` is the newest report on it.
     """
 
     id: str
@@ -32,7 +32,7 @@ class Change(msgspec.Struct):
     decided_ns: int
     expires_ns: int
     victims: tuple[str, ...] = ()
-    status: Heard = msgspec.field(default_factory=lambda: Heard(""))
+    report: Report = msgspec.field(default_factory=lambda: Report(""))
 
     @property
     def grows(self) -> bool:
@@ -41,12 +41,12 @@ class Change(msgspec.Struct):
 
 
 class Stock(msgspec.Struct):
-    """One pool as it was seen last.
+    """The last known state of one pool.
 
-    ``reported`` is the number of machines by the platform, less those lost since; :data:`UNKNOWN`: it reported none.
-    ``here`` are the nodes that are there, ``ready`` those of them on which work may be placed, ``empty`` since when
-    nothing runs on them. ``lost_ns`` is when machines were lost last, 0: never. ``model`` and ``gpus`` are the shape of
-    a machine, and ``start_s`` is how long those took to come that came last; 0: none came yet.
+    ``reported`` is the number of machines that the platform reported, less those lost since; :data:`UNKNOWN`: none
+    reported. ``here`` are the nodes in the inventories, ``ready`` counts the schedulable ones, and ``empty`` maps empty
+    nodes to the time since when they are. ``lost_ns`` is when machines were last lost, 0: never. ``model`` and ``gpus``
+    are the shape of a machine, and ``start_s`` is the start time of the newest machines, 0: none yet.
     """
 
     reported: int = UNKNOWN
@@ -61,31 +61,31 @@ class Stock(msgspec.Struct):
 
     @property
     def size(self) -> int:
-        """Machines that there are once what was decided is done."""
+        """Machines of the pool once the change under way is done."""
         if self.change is not None:
             return max(self.change.after, len(self.here)) if self.change.grows else self.change.after
         return max(self.reported, len(self.here))
 
     @property
     def coming(self) -> int:
-        """Machines that were bought and on which nothing can be placed yet."""
+        """Machines that were bought and are not ready yet."""
         return max(0, self.change.after - self.ready) if self.change is not None and self.change.grows else 0
 
     @property
     def shape(self) -> Shape | None:
-        """What a machine has; ``None``: nobody knows."""
+        """GPU model and count of a machine; ``None``: unknown."""
         return Shape(self.model, self.gpus) if self.gpus else None
 
 
 def subject_of(pool: str) -> str:
-    """What decisions about a pool are about."""
+    """Subject of decisions about a pool."""
     return f"{PREFIX}{pool}"
 
 
 def follow(
-    stocks: dict[str, Stock], heard: dict[str, Heard], backoff: Backoff, machines: Machines, now_ns: int
+    stocks: dict[str, Stock], reports: dict[str, Report], backoff: Backoff, machines: Machines, now_ns: int
 ) -> None:
-    """Take outcomes and inventories in."""
+    """Update the stocks from reports and inventories."""
     for name in [name for name in stocks if name not in machines.pools]:
         del stocks[name]
     for name, pool in machines.pools.items():
@@ -94,11 +94,11 @@ def follow(
             stock.change = None  # decided before the cell's clock was set back
         _look(stock, pool, machines.nodes(name), now_ns)
         if stock.change is not None:
-            _end(stock, stock.change, pool, heard, backoff, now_ns)
+            _end(stock, stock.change, pool, reports, backoff, now_ns)
 
 
 def _look(stock: Stock, pool: Pool, nodes: list[Inventory], now_ns: int) -> None:
-    """See which machines are there; those that went though nobody returned them are lost."""
+    """Update a stock from the inventories; machines that vanished without a decision to return them are lost."""
     here = [node.node for node in nodes]
     lost = len(set(stock.here).difference(here))
     if lost and (stock.change is None or stock.change.grows):
@@ -113,26 +113,26 @@ def _look(stock: Stock, pool: Pool, nodes: list[Inventory], now_ns: int) -> None
 
 
 def _end(
-    stock: Stock, change: Change, pool: Pool, heard: dict[str, Heard], backoff: Backoff, now_ns: int
+    stock: Stock, change: Change, pool: Pool, reports: dict[str, Report], backoff: Backoff, now_ns: int
 ) -> None:  # fmt: skip
-    """See what became of a change."""
-    subject, said = subject_of(pool.pool), heard.pop(change.id, None)
-    if said is not None:
-        change.status = said
-        if said.status == "done":
+    """Apply the report on a change, and end it when it is over."""
+    subject, report = subject_of(pool.pool), reports.pop(change.id, None)
+    if report is not None:
+        change.report = report
+        if report.status == "done":
             change.expires_ns = now_ns + round(max(pool.start_s, SEEN_S) * NS_PER_S)
-        elif not said.final:
+        elif not report.final:
             change.expires_ns = max(change.expires_ns, now_ns + round(UNDER_WAY_S * NS_PER_S))
-    status = change.status
-    nothing = status.final and status.status != "done"
+    report = change.report
+    nothing = report.final and report.status != "done"
     if not nothing and (stock.ready >= change.after if change.grows else len(stock.here) <= change.after):
         backoff.worked(subject, change.id)
         stock.reported = change.after
         stock.start_s = (now_ns - change.decided_ns) / NS_PER_S if change.grows else stock.start_s
     elif nothing or change.expires_ns <= now_ns:
-        backoff.ended(subject, change.id, status.words, now_ns if status.status else None)
-        if status.replicas is not None:
-            stock.reported = status.replicas
+        backoff.ended(subject, change.id, report.ending, now_ns if report.status else None)
+        if report.replicas is not None:
+            stock.reported = report.replicas
     else:
         return
     stock.change = None

@@ -1,4 +1,4 @@
-"""Replicas for which nobody can make room, and since when."""
+"""Replicas without room, and since when."""
 
 import msgspec
 
@@ -7,13 +7,13 @@ from flyball_contracts.records import WorkloadSpec
 
 LAPSES_S = 15.0
 LAPSES_TICKS = 3
-"""A want that is not said again for the longer of these is over."""
+"""A want that is not repeated for the longer of these is over."""
 
 
 class Want(msgspec.Struct):
-    """A workload lacks room for so many ``replicas`` since ``since_ns``; it was last said at ``seen_ns``.
+    """A workload lacks room for ``replicas`` since ``since_ns``; this was last repeated at ``seen_ns``.
 
-    ``proposal`` is the id of the proposal that asked for them last.
+    ``proposal`` is the id of the last proposal that requested them.
     """
 
     workload: str
@@ -24,7 +24,7 @@ class Want(msgspec.Struct):
 
 
 def note(wants: dict[str, Want], workload: str, replicas: int, proposal: str, now_ns: int) -> None:
-    """Take note that a workload lacks room for so many replicas; 0: it lacks none any more."""
+    """Note that a workload lacks room for so many replicas; 0: it has room for all."""
     known = wants.get(workload)
     if replicas <= 0:
         wants.pop(workload, None)
@@ -35,7 +35,7 @@ def note(wants: dict[str, Want], workload: str, replicas: int, proposal: str, no
 
 
 def lapse(wants: dict[str, Want], now_ns: int, period_ns: int) -> None:
-    """Drop wants that nobody says any more, and those of a time before the cell's clock was set back."""
+    """Drop wants that are not repeated any more, and those from before the cell's clock was set back."""
     most_ns = max(round(LAPSES_S * NS_PER_S), LAPSES_TICKS * period_ns)
     for name, want in list(wants.items()):
         if not 0 <= now_ns - want.seen_ns <= most_ns:
@@ -45,8 +45,8 @@ def lapse(wants: dict[str, Want], now_ns: int, period_ns: int) -> None:
 def is_worth_machines(spec: WorkloadSpec, now_ns: int, start_s: float) -> bool:
     """Whether machines that start in ``start_s`` may be bought for a workload.
 
-    What can be interrupted waits for room; but a job that would miss its deadline if it waited any longer does not, as
-    long as it is not too late for it anyway. Nobody knows how much of a job is done, so all of it counts.
+    Interruptible work waits for room. A job that would miss its deadline by waiting does not, unless it is too late
+    already. How much of a job is done is unknown, so its whole duration counts.
     """
     if not spec.interruptible:
         return True

@@ -20,7 +20,7 @@ from flyball_contracts.records import (
 )
 from flyball_contracts.records.incidents import Strength
 from flyball_streams.engine import Directory
-from flyball_streams.engine.cell.incidents.desk import Book, Desk
+from flyball_streams.engine.cell.incidents.manager import IncidentManager, IncidentState
 from flyball_streams.engine.packing import pack_struct, unpack_struct
 from flyball_streams.engine.parameters import HealthParameters
 
@@ -54,13 +54,13 @@ def nodes(count: int, gpus: int = 8, workload: str = "train") -> list[Inventory]
     return found
 
 
-class Bench:
+class IncidentHarness:
     """A desk and its cell."""
 
     def __init__(self, *records: Record) -> None:
         self.directory = Directory()
         self.know(spec("train", kind="training", max_replicas=64), *(records or nodes(4)))
-        self.desk = Desk(CELL, HEALTH, self.directory)
+        self.manager = IncidentManager(CELL, HEALTH, self.directory)
 
     def know(self, *records: Record) -> None:
         for record in records:
@@ -68,22 +68,29 @@ class Bench:
 
     def at(self, index: int, *symptoms: Symptom) -> list[Incident]:
         """What is said in a tick."""
-        self.desk.take(tick(index), symptoms)
-        return list(self.desk.records(tick(index)))
+        self.manager.ingest(tick(index), symptoms)
+        return list(self.manager.records(tick(index)))
 
     def open(self) -> list[Incident]:
         """All open incidents as they would be said now."""
-        copy = Desk(CELL, HEALTH, self.directory, unpack_struct(pack_struct(self.desk.book), Book))
-        for case in copy.book.cases.values():
-            case.dirty = True
+        copy = IncidentManager(
+            CELL, HEALTH, self.directory, unpack_struct(pack_struct(self.manager.state), IncidentState)
+        )
+        for incident in copy.state.incidents.values():
+            incident.dirty = True
         return list(copy.records(tick(max(1, self._last()))))
 
     def _last(self) -> int:
-        return max((case.seen_ns for case in self.desk.book.cases.values()), default=START_NS) // PERIOD_NS - FIRST
+        return (
+            max((incident.seen_ns for incident in self.manager.state.incidents.values()), default=START_NS) // PERIOD_NS
+            - FIRST
+        )
 
     def restart(self) -> None:
         """Go on from what a snapshot holds."""
-        self.desk = Desk(CELL, HEALTH, self.directory, unpack_struct(pack_struct(self.desk.book), Book))
+        self.manager = IncidentManager(
+            CELL, HEALTH, self.directory, unpack_struct(pack_struct(self.manager.state), IncidentState)
+        )
 
 
 def silence(index: int, lasts: int, **more: Any) -> Silence:

@@ -1,19 +1,19 @@
-"""How often a target hears a decision: once in an interval, unless an emergency explains the next one.
+"""The rate limit of decisions: one per target and interval, except in an emergency.
 
-An emergency is a device that fails, room that others lack, or far more replicas than there are or were ordered. What
-waits is not lost: its proposal is repeated, and decided when the interval is over.
+An emergency is a device that fails, room that others lack, or far more replicas than there are or were ordered. A
+proposal that waits is not lost: it is repeated, and decided when the interval is over.
 """
 
 from flyball_contracts.ids import NS_PER_S
 
 SHORTAGE = 0.25
-"""Share of its replicas of which a workload must get more than that for its decision not to wait."""
+"""A workload that must grow by more than this share of its replicas does not wait."""
 
 
-class Pace:
-    """When each target was last decided about, in ns; ``decided`` is part of a snapshot.
+class RateLimit:
+    """The time of the last decision about each target, ``decided``, in ns; it is part of a snapshot.
 
-    Those whose interval is over at the time ``now`` of a tick are forgotten.
+    Targets whose interval is over at ``now`` are dropped.
     """
 
     def __init__(self, decided: dict[str, int], interval_s: float, now: int) -> None:
@@ -28,7 +28,7 @@ class Pace:
         return last is None or not 0 <= now - last < self._interval_ns
 
     def note(self, target: str, now: int) -> None:
-        """Take note of a decision about a target."""
+        """Note a decision about a target."""
         self._decided[target] = now
 
 

@@ -1,4 +1,4 @@
-"""One open incident, as the desk keeps it."""
+"""An open incident: part of the state of a cell lane."""
 
 from typing import Any
 
@@ -12,16 +12,16 @@ RANK: dict[Strength, int] = {"effect": 0, "sign": 1, "fault": 2}
 SEVERITY: dict[Severity, int] = {"info": 0, "warning": 1, "critical": 2}
 MOST_SYMPTOMS = 32
 MOST_NAMES = 4096
-"""Devices, nodes or workloads that one incident knows by name; a cell has about as many nodes."""
+"""Most devices, nodes or workloads that one incident names; a cell has about as many nodes."""
 
 
-class Case(msgspec.Struct):
+class OpenIncident(msgspec.Struct):
     """One incident; :attr:`lead` is the symptom that names its cause.
 
-    ``symptoms`` are those of each place and detector, by both, the oldest first. ``devices`` maps those that show
-    symptoms to their nodes. ``published`` is how often it was said, ``said_ns`` when last. ``dirty``: it has changed
-    since. ``gangs`` hold GPUs of a node that fails as a whole. ``domain`` is a rack or leaf switch. ``intervention`` is
-    the decision of ours that explains it.
+    ``symptoms`` has the latest symptom of each place and detector, the oldest key first. ``devices`` maps devices with
+    symptoms to their nodes. ``revision`` counts how often the incident was published, ``published_ns`` is the last
+    time, and ``dirty`` says that it has changed since. ``gangs`` are gangs with GPUs on a node that fails as a whole.
+    ``domain`` is the rack or leaf switch. ``intervention`` is the id of our own decision that explains the incident.
     """
 
     id: str
@@ -51,35 +51,35 @@ class Case(msgspec.Struct):
     acknowledged_by: str = ""
     silence: str = ""
     label: bool | None = None
-    published: int = 0
-    said_ns: int = 0
+    revision: int = 0
+    published_ns: int = 0
     dirty: bool = True
 
     @property
     def rank(self) -> tuple[Any, ...]:
-        """Which of two is the cause of the other, the greatest first: what is more telling, then what came earlier."""
+        """Sort key: the greater of two incidents is the cause of the other, by evidence, level and onset."""
         return RANK[self.lead.strength], WIDTH[self.level], -self.onset_ns, self.id
 
     @property
     def is_effect(self) -> bool:
-        """Whether nothing so far says what is broken."""
+        """Whether the incident has only effects so far, and nothing that shows what is broken."""
         return self.lead.strength == "effect" and not self.intervention
 
     @property
     def signs(self) -> list[Symptom]:
-        """What says that something is broken: the cause first, which stays when a newer symptom takes its place."""
+        """Symptoms that are more than effects, the lead first; it counts even if a newer symptom replaced it."""
         return [s for s in (self.lead, *self.symptoms.values()) if s.strength != "effect"]
 
     def add(self, symptom: Symptom, now_ns: int) -> None:
-        """Take a symptom; a more telling one becomes the cause."""
+        """Add a symptom; it becomes the lead if it is more specific than the current one."""
         place = f"{symptom.node}|{symptom.device}|{symptom.detector}" if not symptom.gang else symptom.detector
         known = self.symptoms.get(place)
         if known is not None:
             symptom = msgspec.structs.replace(
                 symptom, count=known.count + symptom.count, since_ns=min(known.since_ns, symptom.since_ns)
             )
-        leads = _leads(symptom, self.lead)
-        if known is not None or len(self.symptoms) < MOST_SYMPTOMS or leads:
+        is_lead = _is_more_specific(symptom, self.lead)
+        if known is not None or len(self.symptoms) < MOST_SYMPTOMS or is_lead:
             self.symptoms[place] = symptom
             self.dirty |= known is None
         if len(self.symptoms) > MOST_SYMPTOMS:  # the least telling goes, of those the newest
@@ -90,12 +90,12 @@ class Case(msgspec.Struct):
         self.seen_ns = max(self.seen_ns, symptom.time_ns, now_ns)
         if SEVERITY[symptom.severity] > SEVERITY[self.severity] and not self.intervention:
             self.severity, self.dirty = symptom.severity, True
-        self._name(symptom)
-        if leads:
+        self._add_names(symptom)
+        if is_lead:
             self.lead, self.dirty = symptom, True
 
-    def absorb(self, other: "Case") -> None:
-        """Take all of another one, which ends."""
+    def absorb(self, other: "OpenIncident") -> None:
+        """Merge another incident into this one; the other ends as ``merged``."""
         for place, symptom in other.symptoms.items():
             if len(self.symptoms) >= MOST_SYMPTOMS:
                 break
@@ -111,12 +111,12 @@ class Case(msgspec.Struct):
         _extend(self.gangs, other.gangs)
         self.actions.update(other.actions)
         self.acknowledged_by = self.acknowledged_by or other.acknowledged_by
-        if _leads(other.lead, self.lead):
+        if _is_more_specific(other.lead, self.lead):
             self.lead = other.lead
         self.dirty, other.dirty = True, True
         other.status, other.merged_into = "merged", self.id
 
-    def _name(self, symptom: Symptom) -> None:
+    def _add_names(self, symptom: Symptom) -> None:
         if symptom.device and len(self.devices) < MOST_NAMES and symptom.device not in self.devices:
             self.devices[symptom.device], self.dirty = symptom.node, True
         if symptom.node and len(self.nodes) < MOST_NAMES:
@@ -129,28 +129,28 @@ WIDTH: dict[Level, int] = {"workload": 0, "gpu": 1, "link": 2, "node": 3, "rack"
 
 
 def level_of(symptom: Symptom) -> Level:
-    """Kind of place that a symptom points at."""
+    """Level of the place that a symptom points at."""
     if symptom.gang:
         return "workload"
     return "gpu" if symptom.device else "node" if symptom.node else "workload"
 
 
-_NAMED: dict[Cause, int] = {"unknown": 0, "application": 1}
+_CAUSE_RANK: dict[Cause, int] = {"unknown": 0, "application": 1}
 
 
-def _leads(new: Symptom, old: Symptom) -> bool:
-    """Whether a symptom says more of the cause: it is more telling, names one, or shows it in a wider place.
+def _is_more_specific(new: Symptom, old: Symptom) -> bool:
+    """Whether ``new`` is better evidence of the cause: stronger, with a named cause, or of a wider place.
 
-    Of effects, what a gang shows as a whole goes before what one of its GPUs does.
+    Among effects, one on a whole gang ranks above one on a single GPU.
     """
     if new.strength != old.strength:
         return RANK[new.strength] > RANK[old.strength]
-    return _says(new) > _says(old)
+    return _specificity(new) > _specificity(old)
 
 
-def _says(symptom: Symptom) -> tuple[int, int, int, int]:
+def _specificity(symptom: Symptom) -> tuple[int, int, int, int]:
     wide = WIDTH[level_of(symptom)] if symptom.strength != "effect" else symptom.gang
-    return _NAMED.get(symptom.cause, 2), wide, SEVERITY[symptom.severity], -symptom.since_ns
+    return _CAUSE_RANK.get(symptom.cause, 2), wide, SEVERITY[symptom.severity], -symptom.since_ns
 
 
 def _extend(names: dict[str, Any], more: dict[str, Any]) -> None:

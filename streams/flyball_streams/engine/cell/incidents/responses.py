@@ -1,13 +1,13 @@
-"""What people said of a cell's incidents, by kind, read anew when the tables change."""
+"""Responses of operators to the incidents of a cell, by kind; read again when the tables change."""
 
 from flyball_contracts.records import Acknowledgement, Label, Readmission, Silence
-from flyball_streams.engine.cell.incidents.case import Case
 from flyball_streams.engine.cell.incidents.limits import Kind, strictness
+from flyball_streams.engine.cell.incidents.open_incident import OpenIncident
 from flyball_streams.engine.known import Known
 
 
-class Answers:
-    """Acknowledgements and labels by incident, silences, readmissions by node, and what labels make of limits."""
+class Responses:
+    """Acknowledgements and labels by incident, silences, readmissions by node, and limits that labels have raised."""
 
     def __init__(self, cell: str, directory: Known) -> None:
         self.cell = cell
@@ -20,25 +20,25 @@ class Answers:
         self._seen: tuple[int, int] | None = None
 
     def read(self) -> None:
-        """Take note of what is new."""
+        """Read the responses again if the tables have changed."""
         known = self.directory.tables.responses
         seen = self.directory.version, len(known)
         if seen == self._seen:
             return
         self._seen = seen
-        mine = [known[key] for key in sorted(known) if known[key].cell == self.cell]
-        self.acknowledged = {r.incident: r.by for r in mine if isinstance(r, Acknowledgement) and not r.removed}
-        labels = [r for r in mine if isinstance(r, Label)]
+        own = [known[key] for key in sorted(known) if known[key].cell == self.cell]
+        self.acknowledged = {r.incident: r.by for r in own if isinstance(r, Acknowledgement) and not r.removed}
+        labels = [r for r in own if isinstance(r, Label)]
         self.labels = {label.incident: label.true for label in labels}
-        self.silences = [r for r in mine if isinstance(r, Silence) and not r.removed]
+        self.silences = [r for r in own if isinstance(r, Silence) and not r.removed]
         self.bits = strictness(labels)
-        self.readmitted = {r.node: r for r in mine if isinstance(r, Readmission)}
+        self.readmitted = {r.node: r for r in own if isinstance(r, Readmission)}
 
-    def silence_of(self, case: Case, now_ns: int) -> str:
-        """Name of the silence that an incident falls under, empty for none."""
+    def silence_of(self, incident: OpenIncident, now_ns: int) -> str:
+        """Name of the silence that matches an incident, empty for none."""
         for silence in self.silences:
             if silence.holds(now_ns) and silence.matches(
-                case.id, case.cause, tuple(case.devices), tuple(case.nodes), tuple(case.workloads)
+                incident.id, incident.cause, tuple(incident.devices), tuple(incident.nodes), tuple(incident.workloads)
             ):
                 return silence.name
         return ""

@@ -16,7 +16,7 @@ SIZING = msgspec.structs.replace(CONFIG.sizing, reversal_cooldown_s=30.0, cooldo
 QUICK = msgspec.structs.replace(CONFIG, sizing=SIZING, decision_ttl_s=60.0, decision_interval_s=0.0)
 
 
-class Court:
+class ArbiterHarness:
     """One arbiter and what it knows."""
 
     def __init__(self, *records: Record) -> None:
@@ -34,12 +34,12 @@ class Court:
     def want(self, index: int, workload: str, replicas: int, **changes: Any) -> list[AnyDecision]:
         return self.at(index, proposal(workload, tick(index), replicas, **changes))
 
-    def hear(self, decision: AnyDecision, status: OutcomeStatus, **more: Any) -> None:
+    def report(self, decision: AnyDecision, status: OutcomeStatus, **more: Any) -> None:
         """Learn what became of a decision."""
-        self.arbiter.heed(outcome(decision, status, **more))
+        self.arbiter.receive(outcome(decision, status, **more))
 
     def refuse(self, decision: AnyDecision, code: RefusalCode = "") -> None:
-        self.hear(decision, "refused", code=code)
+        self.report(decision, "refused", code=code)
 
 
 def node(

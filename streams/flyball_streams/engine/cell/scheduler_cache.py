@@ -1,4 +1,4 @@
-"""What an arbiter sees of its cell, kept from tick to tick by what changes; none of it is state."""
+"""An arbiter's model of free and reserved GPUs, updated from tick to tick; it can be rebuilt, so it is not state."""
 
 from collections.abc import Hashable
 
@@ -10,77 +10,77 @@ from flyball_streams.engine.cell.placement import Piece, Place, Placement
 from flyball_streams.engine.known import Known
 
 
-class Sight:
-    """The copy of every GPU, and what follows from the inventories.
+class SchedulerCache:
+    """The placement of every GPU of a cell, and what follows from the inventories.
 
-    ``placed`` is where replicas that are still to come are kept room for, by workload, and ``owed`` are workloads, one
-    for each replica, that were promised room which is not there. ``seen`` names all that the copy was made of, and
-    ``vain`` the cases by workload in which nobody can make room.
+    ``reserved`` are the places kept for replicas still to come, by workload. ``unplaced`` are workloads, one for each
+    replica, whose reserved room is not there. ``version`` identifies the inputs of the cache. ``infeasible`` maps
+    workloads to the situation in which no room could be made for them.
     """
 
     def __init__(self, directory: Known, cell: str) -> None:
         self.directory = directory
         self.cell = cell
         self.placement = Placement(directory, cell)
-        self.placed: dict[str, list[Place]] = {}
-        self.owed: list[WorkloadSpec] = []
-        self.seen: Hashable = None
-        self.vain: dict[str, Hashable] = {}
+        self.reserved: dict[str, list[Place]] = {}
+        self.unplaced: list[WorkloadSpec] = []
+        self.version: Hashable = None
+        self.infeasible: dict[str, Hashable] = {}
         self._holders: tuple[int, Holders] | None = None
         self._price: tuple[int, float | None] | None = None
         self._changes = 0
 
-    def look(self, memory: Memory, now: int) -> None:
-        """See what is free, once open orders have stopped what they stop and taken what they were granted."""
+    def refresh(self, memory: Memory, now: int) -> None:
+        """Compute what is free once open orders have stopped their victims and taken their places."""
         self._changes += self.placement.refresh(memory.unhealthy)
-        if len(self.vain) > len(self.directory.workloads(self.cell)):
-            self.vain = {}
+        if len(self.infeasible) > len(self.directory.workloads(self.cell)):
+            self.infeasible = {}
         places: list[tuple[WorkloadSpec, Place]] = []
-        seen: list[Hashable] = []
+        inputs: list[Hashable] = []
         for name in sorted(memory.orders, key=lambda n: (memory.orders[n].decided_ns, n)):
             spec, order = self.directory.spec(name), memory.believed(name, now)
             if spec is None or spec.cell != self.cell or order is None:
                 continue
-            seen.append((name, order.id, order.replicas))
+            inputs.append((name, order.id, order.replicas))
             if order.victims:
                 stopping = frozenset(order.victims)
                 self.placement.stop(r for r in self.directory.replicas(name) if r.name in stopping)
             places += [(spec, place) for place in outstanding(order, name, self.directory)]
         for key, move in sorted(memory.moves.items()):
             if move.node and move.node not in self._nodes_of(move.workload, move.replica):
-                seen.append((key, move.id))
+                inputs.append((key, move.id))
                 self.placement.take([Piece(move.model, move.node, float(move.devices))])
         for pool, stock in sorted(memory.stocks.items()):
             if stock.change is not None and stock.change.victims:
-                seen.append((pool, stock.change.id))
+                inputs.append((pool, stock.change.id))
                 self.placement.close(stock.change.victims)
         mark = self.placement.mark()
-        self._keep(places)
-        if self.owed:  # others may stand where these fit; nobody is bound to the place that was thought of first
+        self._reserve(places)
+        if self.unplaced:  # others may hold the only places where these fit; no replica is bound to its first place
             self.placement.rollback(mark)
-            self._keep(sorted(places, key=lambda item: -per_replica(item[0])), anew=True)
-        self.seen = self._changes, self.directory.version, tuple(seen)
+            self._reserve(sorted(places, key=lambda item: -per_replica(item[0])), again=True)
+        self.version = self._changes, self.directory.version, tuple(inputs)
 
-    def _keep(self, places: list[tuple[WorkloadSpec, Place]], *, anew: bool = False) -> None:
-        """Keep room for replicas that are still to come, where it was found or anew."""
-        self.placed, self.owed = {}, []
+    def _reserve(self, places: list[tuple[WorkloadSpec, Place]], *, again: bool = False) -> None:
+        """Reserve room for replicas still to come: at their places, or wherever they fit (``again``)."""
+        self.reserved, self.unplaced = {}, []
         for spec, place in places:
-            kept = None if anew else self.placement.take(place)
+            kept = None if again else self.placement.take(place)
             if kept is None:
-                self.owed.append(spec)
+                self.unplaced.append(spec)
             else:
-                self.placed.setdefault(spec.workload, []).append(kept)
-        self.settle()
+                self.reserved.setdefault(spec.workload, []).append(kept)
+        self.place_pending()
 
-    def settle(self) -> None:
-        """Find other room for those whose own is not there."""
-        owed, self.owed = self.owed, []
-        for spec in owed:
+    def place_pending(self) -> None:
+        """Find other room for unplaced replicas."""
+        unplaced, self.unplaced = self.unplaced, []
+        for spec in unplaced:
             place = self.placement.place(spec)
             if place is None:
-                self.owed.append(spec)
+                self.unplaced.append(spec)
             else:
-                self.placed.setdefault(spec.workload, []).append(place)
+                self.reserved.setdefault(spec.workload, []).append(place)
 
     @property
     def holders(self) -> Holders:

@@ -1,0 +1,192 @@
+"""Opens, merges, publishes and ends the incidents of one cell, tick by tick."""
+
+from collections.abc import Iterable, Iterator
+
+import msgspec
+
+from flyball_contracts.ids import NS_PER_S
+from flyball_contracts.records import (
+    AnyDecision,
+    Check,
+    Incident,
+    IncidentAction,
+    Migrate,
+    NodeCondition,
+    Outcome,
+    Proposal,
+    Symptom,
+    Tick,
+)
+from flyball_streams.engine.cell.incidents.correlate import Correlation
+from flyball_streams.engine.cell.incidents.interventions import Interventions
+from flyball_streams.engine.cell.incidents.limits import passes
+from flyball_streams.engine.cell.incidents.open_incident import RANK, OpenIncident
+from flyball_streams.engine.cell.incidents.quarantine import Quarantine, QuarantinedNode, cited_by
+from flyball_streams.engine.cell.incidents.responses import Responses
+from flyball_streams.engine.cell.incidents.summary import incident_record, severity_order
+from flyball_streams.engine.known import Known
+from flyball_streams.engine.parameters import HealthParameters
+
+QUIET_S = 600.0
+QUIET_TICKS = 40
+"""An incident without a new symptom for the longer of these is over; lasting symptoms repeat every 30 ticks."""
+REPEAT_S = 300.0
+"""An unchanged incident that still has symptoms is published again after this time."""
+
+
+class IncidentState(msgspec.Struct):
+    """State for a snapshot: open incidents, recent decisions, anomalies suppressed by labels, and quarantined nodes."""
+
+    incidents: dict[str, OpenIncident] = {}
+    interventions: Interventions = msgspec.field(default_factory=Interventions)
+    suppressed: dict[str, int] = {}
+    quarantine: Quarantine = msgspec.field(default_factory=Quarantine)
+
+
+class IncidentManager:
+    """Groups the symptoms of one cell into incidents.
+
+    In each tick: :meth:`ingest` the symptoms, check :meth:`permits` for each proposal, :meth:`note` the decisions, and
+    publish :meth:`records`.
+    """
+
+    def __init__(
+        self, cell: str, config: HealthParameters, directory: Known, state: IncidentState | None = None
+    ) -> None:
+        self.cell = cell
+        self.config = config
+        self.directory = directory
+        self.state = state or IncidentState()
+        self.correlation = Correlation(cell, directory, self.state.incidents)
+        self.responses = Responses(cell, directory)
+        self.released: list[QuarantinedNode] = []
+
+    def receive(self, outcome: Outcome) -> None:
+        """Apply an outcome to the incidents that have its decision among their actions, and to a node's check."""
+        self.state.quarantine.receive(outcome)
+        action = self.state.interventions.receive(outcome)
+        if action is not None:
+            for incident in list(self.correlation.of_decision(action.decision)):
+                self._add_action(incident, action)
+
+    def ingest(self, tick: Tick, symptoms: Iterable[Symptom]) -> None:
+        """Apply the symptoms of a tick, the strongest first, then the earliest."""
+        now_ns, state = tick.end_ns, self.state
+        self.responses.read()
+        state.interventions.forget(now_ns)
+        state.suppressed = {name: at for name, at in state.suppressed.items() if 0 <= now_ns - at < QUIET_S * NS_PER_S}
+        order = sorted(
+            symptoms, key=lambda s: (-RANK[s.strength], s.since_ns, s.node, s.device, s.workload, s.detector)
+        )
+        cleared = state.quarantine.cleared
+        for symptom in order:
+            if cleared and all(name in cleared for name in cited_by(symptom)):
+                continue  # the node was found to be healthy since
+            if self.responses.bits and symptom.statistical and not self._passes(symptom):
+                state.suppressed[symptom.record] = now_ns
+            else:
+                self.correlation.ingest(symptom, now_ns, state.interventions.explains(symptom))
+        if order:
+            self.correlation.spread(now_ns)
+        self._apply_responses(now_ns)
+        share = self.config.quarantine_share
+        state.quarantine.step(
+            now_ns, self.cell, state.incidents.values(), self.responses.readmitted, self.directory, share
+        )
+        self.released = [entry for entry in state.quarantine.nodes.values() if entry.condition == "back"]
+        for incident in state.incidents.values():
+            if any(incident.id in entry.incidents and entry.evidence for entry in self.released):
+                incident.status, incident.dirty = "resolved", True
+
+    def quarantine(self, unhealthy: dict[str, int], until_ns: int) -> None:
+        """Add quarantined devices to ``unhealthy`` until ``until_ns``, and remove devices of nodes that are back."""
+        for entry in self.released:
+            inventory = self.directory.inventories.get(entry.node)
+            for device in entry.devices or [d.id for d in (inventory.devices if inventory is not None else ())]:
+                unhealthy.pop(device, None)
+        unhealthy.update(dict.fromkeys(self.state.quarantine.devices(self.directory), until_ns))
+
+    def permits(self, proposal: Proposal) -> bool:
+        """Whether a proposal may be decided; only those to migrate off a device can be refused.
+
+        One is refused if its incident is silenced or suppressed by labels, if its node may not be cordoned because too
+        many are, or if its evidence has been cleared.
+        """
+        if proposal.action != "migrate":
+            return True
+        entry, cleared = self.state.quarantine.nodes.get(proposal.node), self.state.quarantine.cleared
+        if entry is not None and entry.held:
+            return False
+        if cleared and any(e.record in cleared for e in proposal.evidence):
+            return False
+        incidents = list(self.correlation.of_device(proposal.device, proposal.node))
+        if not incidents:
+            cited = {e.record for e in proposal.evidence if e.name == "anomaly"}
+            return cited.isdisjoint(self.state.suppressed)
+        return not all(incident.silence for incident in incidents)
+
+    def note(self, decision: AnyDecision) -> None:
+        """Note a decision: it explains later effects on its workload, and is an action on incidents of its device."""
+        action = self.state.interventions.add(decision)
+        incidents: Iterable[OpenIncident] = ()
+        if isinstance(decision, Migrate):
+            incidents = list(self.correlation.of_device(decision.from_device, decision.from_node))
+        elif isinstance(decision, Check) and (entry := self.state.quarantine.nodes.get(decision.node)) is not None:
+            incidents = [
+                incident for name in entry.incidents if (incident := self.state.incidents.get(name)) is not None
+            ]
+        for incident in incidents:
+            self._add_action(incident, action)
+
+    def checks(self, tick: Tick, lives_ns: int) -> list[Check]:
+        """Decisions to check nodes now, each valid for ``lives_ns``; silenced nodes are left out."""
+        silenced = {incident.node for incident in self.state.incidents.values() if incident.silence}
+        after_ns = round(self.config.check_after_s * NS_PER_S)
+        return list(self.state.quarantine.checks(self.cell, tick.end_ns, after_ns, lives_ns, silenced, self.directory))
+
+    def records(self, tick: Tick) -> Iterator[Incident]:
+        """Incidents that changed or are due again, the most severe first; ended ones are removed."""
+        now_ns = tick.end_ns
+        quiet_ns = max(round(QUIET_S * NS_PER_S), QUIET_TICKS * tick.period_ns)
+        due: list[OpenIncident] = []
+        checked = self.state.quarantine.checked(now_ns)
+        for incident in self.state.incidents.values():
+            if (
+                incident.status == "open"
+                and incident.id not in checked
+                and not incident.opened_ns <= now_ns < incident.seen_ns + quiet_ns
+            ):
+                incident.status, incident.dirty = "resolved", True
+            repeats = (
+                incident.count
+                and now_ns - incident.published_ns >= REPEAT_S * NS_PER_S
+                and incident.seen_ns > incident.published_ns
+            )
+            if (incident.dirty or repeats) and (incident.revision or incident.status == "open"):
+                due.append(incident)
+        for incident in sorted(due, key=severity_order):
+            yield incident_record(incident, self.cell, self.directory, now_ns)
+        for incident in [incident for incident in self.state.incidents.values() if incident.status != "open"]:
+            self.correlation.close(incident)
+
+    def conditions(self, tick: Tick) -> Iterator[NodeCondition]:
+        """Conditions of nodes that changed."""
+        yield from self.state.quarantine.records(self.cell, tick.end_ns, self.directory)
+
+    def _passes(self, symptom: Symptom) -> bool:
+        return passes(symptom, self.responses.bits.get((symptom.cause, self.correlation.model_of(symptom)), 0.0))
+
+    def _apply_responses(self, now_ns: int) -> None:
+        responses = self.responses
+        for incident in self.state.incidents.values():
+            if incident.status != "open":
+                continue
+            found = responses.silence_of(incident, now_ns) if responses.silences else ""
+            by, label = responses.acknowledged.get(incident.id, ""), responses.labels.get(incident.id)
+            if (found, by, label) != (incident.silence, incident.acknowledged_by, incident.label):
+                incident.silence, incident.acknowledged_by, incident.label, incident.dirty = found, by, label, True
+
+    def _add_action(self, incident: OpenIncident, action: IncidentAction) -> None:
+        if incident.actions.get(action.decision) != action:
+            incident.actions[action.decision], incident.dirty = action, True
+            self.correlation.settle(incident)
