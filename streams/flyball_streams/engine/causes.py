@@ -1,4 +1,4 @@
-"""What a symptom points at: one table for events, one for what anomalies show, one for how telling detectors are."""
+"""Causes of symptoms: one table for events, one for the metrics of anomalies, one for the strength of detectors."""
 
 from collections.abc import Mapping
 from functools import lru_cache
@@ -9,7 +9,7 @@ from flyball_contracts.records.incidents import Strength
 from flyball_contracts.xids import Fault, xid_of
 
 FIRST_SXID = 10_001
-"""NVSwitch's codes begin here: a switch concerns all GPUs of its node."""
+"""First code of NVSwitch; a switch affects all GPUs of its node."""
 _OF_FAULT: Mapping[Fault, Cause] = {
     "application": "application",
     "victim": "unknown",
@@ -41,7 +41,7 @@ _OF_KIND: Mapping[str, tuple[Cause, Strength]] = {
     "config_refused": ("telemetry", "sign"),
     "unknown": ("unknown", "sign"),
 }
-"""Events of other kinds are no symptoms: they tell what changed."""
+"""Events of other kinds are changes, not symptoms."""
 _OF_METRIC: Mapping[str, Cause] = {
     "hw.temperature": "thermal",
     "hw.errors": "gpu",
@@ -55,7 +55,7 @@ _OF_METRIC: Mapping[str, Cause] = {
     "system.linux.psi.total_time{resource=memory": "host",
     "system.linux.psi.total_time{resource=io": "storage",
 }
-"""By the beginning of its name; what other metrics show may have any cause."""
+"""Cause by the prefix of a metric's name; other metrics may have any cause."""
 _OF_DETECTOR: Mapping[str, Strength] = {
     "failing": "fault",
     "suspect": "sign",
@@ -66,7 +66,7 @@ _OF_DETECTOR: Mapping[str, Strength] = {
 
 
 def of_event(event: NodeEvent) -> tuple[Cause, Strength] | None:
-    """Cause that an event names, and how telling it is; ``None`` where it says that nothing is wrong."""
+    """Cause of an event and strength of its evidence; ``None`` if nothing is wrong."""
     return _of_kind(event.kind, event.code, event.severity, event.remedy, bool(event.device))
 
 
@@ -93,7 +93,7 @@ def _of_kind(
 
 
 def of_anomaly(anomaly: Anomaly) -> tuple[Cause, Strength]:
-    """Cause that an anomaly suggests by its first evidence, and how telling its detector is."""
+    """Cause that the first evidence of an anomaly suggests, and the strength of its detector."""
     strength = _OF_DETECTOR.get(anomaly.detector, "effect")
     if anomaly.detector == "application":
         return "application", strength

@@ -1,8 +1,8 @@
-"""What is known of nodes, workloads, zones and decisions: the tables, folded, and what views of them take in.
+"""The materialized tables of nodes, workloads, zones and decisions, and the log entries that feed views of them.
 
-The tables are folded by one rule (:mod:`flyball_contracts.tables`): the newest record of a key counts, by its own time,
-in whatever order partitions are read. Lanes do not decide on the newest tables but on views (:mod:`.view`), which move
-with their ticks. The directory keeps for them what was read, with its places in the log.
+Tables are folded by one rule (:mod:`flyball_contracts.tables`): the newest record of a key counts, by its own time, in
+whatever order partitions are read. Lanes do not decide on the newest tables but on views (:mod:`.view`), which advance
+with their ticks. The directory keeps the entries for them, with their offsets.
 """
 
 from bisect import insort
@@ -17,44 +17,44 @@ from flyball_streams.engine.offsets import as_offsets
 
 VERSIONS_KEPT = 64
 MOST_VERSIONS = 8192
-"""Records of a key that are kept for frames and ticks that are behind, the newest of them; and more in a small cell, as
-many as :data:`MOST_VERSIONS` shared among all keys: a node's inventory may change that often within a backlog."""
-OF_BEFORE = -1
-"""Offset of a record that was read of a topic which was made again since: it is before all others."""
+"""Newest records of a key that are kept for frames and ticks that are behind. A small cell keeps more: all keys share
+:data:`MOST_VERSIONS`, as a node's inventory may change often within a backlog."""
+BEFORE_ALL = -1
+"""Offset of a record from a topic that was recreated since: it precedes all others."""
 Key: TypeAlias = tuple[str, str, str]
 Place: TypeAlias = tuple[str, int]
 
 
 class Tombstone(NamedTuple):
-    """What is known of a message key of a topic is gone."""
+    """The deletion of a message key of a topic."""
 
     topic: str
     key: str
 
 
 class Entry(NamedTuple):
-    """One record or tombstone, and where it lies in its topic."""
+    """One record or tombstone, with its topic, partition and offset."""
 
     topic: str
     partition: int
     offset: int
-    told: Row | Tombstone
+    row: Row | Tombstone
 
 
 class Reader(Protocol):
-    """Whoever hears of each new entry, and of a partition that begins anew because its topic was made again."""
+    """A subscriber: receives each new entry, and each partition that restarts because its topic was recreated."""
 
-    def hear(self, entry: Entry) -> None:
-        """Take an entry."""
+    def receive(self, entry: Entry) -> None:
+        """Receive a new entry."""
         ...
 
     def restart(self, topic: str, partition: int) -> None:
-        """Take note that offsets begin anew."""
+        """Note that the offsets of a partition start again from 0."""
         ...
 
 
 class Directory(Known):
-    """The newest of everything, and the entries that views take in when their ticks come."""
+    """The newest tables, and the entries that views apply when their ticks come."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -67,25 +67,25 @@ class Directory(Known):
 
     @property
     def offsets(self) -> TableOffsets:
-        """How far the tables were read."""
+        """First offset of each table partition that was not read yet."""
         if self._offsets is None:
             self._offsets = as_offsets(self._next)
         return self._offsets
 
     def read(self, topic: str, partition: int, following: int) -> None:
-        """Take note that a partition was read up to an offset; a lower one than before: its topic was made again."""
+        """Note that a partition was read up to an offset; a lower one than before means a recreated topic."""
         before = self._next.get((topic, partition), 0)
         if following == before:
             return
         self._next[topic, partition], self._offsets = following, None
         if following < before:
-            self._begin_anew(topic, partition)
+            self._reset_partition(topic, partition)
 
     def apply(self, record: Record, partition: int = 0, offset: int | None = None) -> bool:
-        """Fold one record in; say whether it was of a kind that belongs here.
+        """Fold one record in; return whether it is of a kind that belongs in the tables.
 
-        Without its ``offset`` in a partition of its topic it counts as the next one there. ``version`` rises only when
-        it changes something: agents say the same again every half minute.
+        Without an ``offset`` it counts as the next one of its partition. ``version`` rises only if the record changes
+        something: agents repeat their inventories every half minute.
         """
         if not isinstance(record, ROWS):
             return False
@@ -95,66 +95,68 @@ class Directory(Known):
             return True
         if not isinstance(record, Outcome):
             self._fold(record)
-        self._tell(entry)
+        self._notify(entry)
         return True
 
     def forget(self, topic: str, key: str, partition: int = 0, offset: int | None = None) -> None:
-        """Take a tombstone in: what is known of a message key of a topic is gone."""
+        """Apply a tombstone: delete a message key of a topic."""
         entry = Entry(topic, partition, self._place(topic, partition, offset), Tombstone(topic, key))
-        told = self._entries.setdefault((topic, key, ""), [])
-        told.append(entry)
-        while len(told) > self._versions_kept():
-            _drop_oldest(told)
+        entries = self._entries.setdefault((topic, key, ""), [])
+        entries.append(entry)
+        while len(entries) > self._versions_kept():
+            _drop_oldest(entries)
         self._drop(topic, key)
-        self._tell(entry)
+        self._notify(entry)
 
-    def remember(self, inventory: Inventory) -> None:
-        """Take an inventory that frames may name, though compaction may have deleted it; views know it already."""
+    def restore_inventory(self, inventory: Inventory) -> None:
+        """Add an inventory from a snapshot: frames may refer to it although compaction has deleted it."""
         self._fold(inventory)
         self._note_epoch(inventory)
 
-    def follow(self, reader: Reader) -> None:
-        """Tell a reader what is new from now on."""
+    def subscribe(self, reader: Reader) -> None:
+        """Send new entries to a reader from now on."""
         self._readers.add(reader)
 
     def inventory(self, node: str, boot_id: str, epoch: int) -> Inventory | None:
-        """Inventory that a frame refers to, or ``None`` while it is not known."""
+        """Inventory that a frame refers to, or ``None`` while it is unknown."""
         newest = self.inventories.get(node)
         if newest is None or (newest.epoch == epoch and newest.boot_id == boot_id):
             return newest
         return self._epochs[node].get((boot_id, epoch))
 
     def entries(self) -> list[Entry]:
-        """Everything that is kept, in the order of the log."""
-        kept = [entry for told in (self._entries, self._outcomes) for of in told.values() for entry in of]
+        """All entries that are kept, in log order."""
+        kept = [
+            entry for entries in (self._entries, self._outcomes) for versions in entries.values() for entry in versions
+        ]
         return sorted(kept, key=lambda e: (e.topic, e.partition, e.offset))
 
     def _place(self, topic: str, partition: int, offset: int | None) -> int:
-        """Offset of an entry, which counts as read from now on."""
+        """Return the offset of an entry, and note that it was read."""
         following = self._next.get((topic, partition), 0)
         offset = following if offset is None else offset
         self.read(topic, partition, max(following, offset + 1))
         return offset
 
-    def _tell(self, entry: Entry) -> None:
+    def _notify(self, entry: Entry) -> None:
         for reader in self._readers:
-            reader.hear(entry)
+            reader.receive(entry)
 
     def _note(self, entry: Entry, record: Row) -> bool:
-        """Keep an entry for views; whether it says something new."""
+        """Keep an entry for views; return whether it is new."""
         if isinstance(record, Outcome):
-            told = self._outcomes.setdefault(record.decision, [])
+            entries = self._outcomes.setdefault(record.decision, [])
         else:
-            told = self._entries.setdefault(key_of(record), [])
-        if any(known.told == record for known in told) and not self._is_deleted(record, told):
+            entries = self._entries.setdefault(key_of(record), [])
+        if any(known.row == record for known in entries) and not self._is_deleted(record, entries):
             return False
-        told.append(entry)
+        entries.append(entry)
         if isinstance(record, Outcome):
             while len(self._outcomes) > MOST_OUTCOMES:
                 del self._outcomes[next(iter(self._outcomes))]
         else:
-            while len(told) > self._versions_kept():
-                _drop_oldest(told)
+            while len(entries) > self._versions_kept():
+                _drop_oldest(entries)
         if isinstance(record, Inventory):
             self._note_epoch(record)
         return True
@@ -162,11 +164,11 @@ class Directory(Known):
     def _versions_kept(self) -> int:
         return max(VERSIONS_KEPT, MOST_VERSIONS // max(1, len(self._entries)))
 
-    def _is_deleted(self, record: Row, told: list[Entry]) -> bool:
-        """Whether a tombstone came after what was told of a key."""
+    def _is_deleted(self, record: Row, entries: list[Entry]) -> bool:
+        """Whether a tombstone came after this record of a key."""
         topic, key, _ = key_of(record)
-        graves = [e.offset for e in self._entries.get((topic, key, ""), ()) if isinstance(e.told, Tombstone)]
-        return bool(graves) and graves[-1] > max((e.offset for e in told if e.told == record), default=-1)
+        tombstones = [e.offset for e in self._entries.get((topic, key, ""), ()) if isinstance(e.row, Tombstone)]
+        return bool(tombstones) and tombstones[-1] > max((e.offset for e in entries if e.row == record), default=-1)
 
     def _note_epoch(self, record: Inventory) -> None:
         epochs = self._epochs.setdefault(record.node, {})
@@ -176,16 +178,16 @@ class Directory(Known):
         while len(epochs) > self._versions_kept():
             del epochs[min(epochs, key=lambda e: (epochs[e].time_ns, e))]
 
-    def _begin_anew(self, topic: str, partition: int) -> None:
-        for told in (self._entries, self._outcomes):
-            for of in told.values():
-                of[:] = [e._replace(offset=OF_BEFORE) if e[:2] == (topic, partition) else e for e in of]
+    def _reset_partition(self, topic: str, partition: int) -> None:
+        for entries in (self._entries, self._outcomes):
+            for versions in entries.values():
+                versions[:] = [e._replace(offset=BEFORE_ALL) if e[:2] == (topic, partition) else e for e in versions]
         for reader in self._readers:
             reader.restart(topic, partition)
 
 
 def key_of(row: Row) -> Key:
-    """Topic and message key of a row, and what else its key in the table has."""
+    """Topic and message key of a row, and the rest of its key in the table."""
     if isinstance(row, Inventory):
         return INVENTORY.name, row.node, ""
     if isinstance(row, WorkloadSpec):
@@ -199,21 +201,21 @@ def key_of(row: Row) -> Key:
     return RESPONSES.name, row.key, ""
 
 
-def in_order(entries: list[Entry], entry: Entry) -> None:
-    """Put an entry in its place among others of its partition."""
+def insert_ordered(entries: list[Entry], entry: Entry) -> None:
+    """Insert an entry among others of its partition, by offset."""
     if entries and entry.offset < entries[-1].offset:
         insort(entries, entry, key=lambda e: e.offset)
     else:
         entries.append(entry)
 
 
-def _drop_oldest(told: list[Entry]) -> None:
-    """Drop the oldest record of a key, by its own time; a tombstone is older than what came after it."""
-    oldest = told[0]
-    for entry in told[1:]:
-        mine, theirs = entry.told, oldest.told
-        if isinstance(theirs, Tombstone):
+def _drop_oldest(entries: list[Entry]) -> None:
+    """Drop the oldest record of a key, by its own time; a tombstone is older than the records after it."""
+    oldest = entries[0]
+    for entry in entries[1:]:
+        row, oldest_row = entry.row, oldest.row
+        if isinstance(oldest_row, Tombstone):
             break
-        if not isinstance(mine, Tombstone) and supersedes(theirs, mine):
+        if not isinstance(row, Tombstone) and supersedes(oldest_row, row):
             oldest = entry
-    told.remove(oldest)
+    entries.remove(oldest)

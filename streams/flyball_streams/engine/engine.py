@@ -1,4 +1,4 @@
-"""All lanes in one process, wired by queues where production has topics."""
+"""All lanes in one process, connected by queues instead of topics."""
 
 from collections import Counter, deque
 from collections.abc import Mapping, Sequence
@@ -24,7 +24,7 @@ from flyball_streams.engine.cell import CellLane
 from flyball_streams.engine.directory import Directory
 from flyball_streams.engine.lane import Incoming, Lane, refuse
 from flyball_streams.engine.node import NodeLane
-from flyball_streams.engine.offsets import reach
+from flyball_streams.engine.offsets import next_offset
 from flyball_streams.engine.parameters import parameters
 from flyball_streams.engine.stats import LaneStats
 from flyball_streams.engine.workload import WorkloadLane
@@ -35,11 +35,11 @@ NODE_TOPICS = {TELEMETRY.name, EVENTS.name}
 
 
 class Engine:
-    """Replays messages through the node, workload and cell lanes of every partition.
+    """Passes messages through the node, workload and cell lanes of every partition.
 
-    ``partitions`` overrides the topic table's partition counts. Given the same messages in the same batches, the
-    output is the same to the byte: no clock, no random source, no thread. ``histories`` are what the forecasters of
-    each cell start from.
+    ``partitions`` overrides the partition counts of :data:`TOPICS`. ``histories`` are initial histories of demand for
+    the forecasters, by cell. The same messages in the same batches give the same output to the byte: the engine has no
+    clock, random source or thread.
     """
 
     def __init__(
@@ -65,7 +65,7 @@ class Engine:
         self._offsets: Counter[tuple[str, int]] = Counter()
 
     def feed(self, batch: Sequence[Incoming]) -> list[Message]:
-        """Take source messages in, in order; all that the lanes send, in order, dead letters included."""
+        """Process source messages in order; return all messages that the lanes send, in order, with dead letters."""
         sent: list[Message] = []
         queue: deque[Message] = deque()
         by_partition: dict[int, list[Incoming]] = {}
@@ -76,7 +76,7 @@ class Engine:
                 by_partition.setdefault(message.partition, []).append(message)
         for partition, messages in sorted(by_partition.items()):
             lane = self._node(partition)
-            lane.offsets = self.directory.offsets  # nothing comes back here from a crash
+            lane.offsets = self.directory.offsets  # this lane is never restored after a crash
             queue += lane.step(messages)
         while queue:
             inbox: dict[tuple[str, int], list[Incoming]] = {}
@@ -92,7 +92,7 @@ class Engine:
         return sent
 
     def stats(self) -> dict[str, LaneStats]:
-        """Counters of each lane, by its name."""
+        """Counters of each lane, by its source name."""
         nodes = [self.nodes[p] for p in sorted(self.nodes)]
         lanes: list[Lane] = [*nodes, *self.workloads, *self.cells]
         return {lane.source: lane.stats for lane in lanes}
@@ -109,8 +109,8 @@ class Engine:
             record = decode_record(message.topic, message.value, message.headers)
         except DecodeError as error:
             return [refuse(message, "tables", error)]
-        # Recordings are in the order of time: what comes later than its offset says counts from then on.
-        following = reach(self.directory.offsets, message.topic, message.partition)
+        # Recordings are ordered by time: a record that comes later than its offset suggests counts from then on.
+        following = next_offset(self.directory.offsets, message.topic, message.partition)
         self.directory.apply(record, message.partition, max(message.offset, following))
         return []
 

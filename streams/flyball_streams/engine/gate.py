@@ -1,19 +1,19 @@
-"""When an event-time tick is whole.
+"""Watermarks: when an event-time tick is complete.
 
-A tick closes when every known source has reported it. A source that is behind is given up by one of two rules. Nodes
-send as they measure, so a node is given up when the newest source is ``lateness`` ticks past the tick. A lane may be
-behind because it reads a backlog, and then it says all that it has to say, only later: it is given up when it was
-silent for ``lateness`` ticks of *log time*, however far ahead the others are. Log time is that of the messages in the
-log (Kafka's ``CreateTime``), so it passes only while somebody speaks, and a pause of everybody counts for a second at
-most. Where messages do not tell their log time, the first rule holds for lanes too.
+A tick closes when every known source has reported it. A source that is behind is abandoned by one of two rules. Nodes
+send as they measure, so a node is abandoned when the newest source is ``lateness`` ticks past the tick. A lane may be
+behind because it reads a backlog, and then it still publishes everything, only later: it is abandoned when it was
+silent for ``lateness`` ticks of *log time*, however far ahead the others are. Log time is the timestamp of messages in
+the log (Kafka's ``CreateTime``), so it advances only with messages, and a pause of all sources counts as a second at
+most. If messages have no log time, the first rule applies to lanes too.
 
-A tick that closes without a known source names it as missing, and so do the ticks after it, until the source speaks
-again or is forgotten; nobody waits for it meanwhile. A message for a closed tick is *late*; one far ahead of everybody
-else is *early*: a clock that jumped, or a lie.
+A tick that closes without a known source names it as missing, and so do later ticks, until the source reports again or
+is forgotten; no tick waits for it meanwhile. A message for a closed tick is *late*; one far ahead of all other sources
+is *early*: its clock is wrong.
 
-Nothing here reads a clock: time moves only with the data. Where log time is known, what closes is settled message by
-message, so a log that is read again in other batches closes the same ticks with the same messages in them. Frames of
-nodes have no such order among each other: their ticks close between two batches.
+Nothing here reads a clock: time advances only with the data. With log time, ticks close message by message, so a log
+that is read again in other batches closes the same ticks with the same messages in them. Frames of nodes have no such
+order among each other: their ticks close between two batches.
 """
 
 from bisect import bisect_left
@@ -26,48 +26,49 @@ from flyball_contracts.records import Tick
 
 Arrival = Literal["ok", "late", "early"]
 STAGGER = 3
-"""Ticks of grace that each later stage adds: its first marks come in one burst of the stage before."""
+"""Ticks of grace that each later stage adds: its first messages come in one burst from the stage before."""
 MISSING_NAMED = 16
 FORGET_TICKS = 3600
-"""A source that has been silent for so many ticks is forgotten: nodes come and go for ever."""
+"""A source that was silent for this many ticks is forgotten, so that state does not grow with every node ever seen."""
 PAUSE_MS = 1000
-"""What a pause of all sources counts in log time at most."""
+"""Longest time in ms that a pause of all sources counts as in log time."""
 UNKNOWN_MS = -1
-"""Log time of a message that does not tell it."""
+"""Log time of a message without a timestamp."""
 
 
 NEVER = -1
-"""When a source spoke that never said anything of use: nobody misses it."""
+"""``last_seen_ms`` of a source without an accepted message: it is not reported as missing."""
 
 
 class Source(msgspec.Struct):
-    """Newest tick of one source; ``lapsed`` while nobody waits for it.
+    """Newest tick of one source; ``abandoned`` while no tick waits for it.
 
-    ``claims`` counts its refused messages in a row, ``claimed`` is the tick of the last of them, and ``heard`` what
-    :attr:`Gate.heard` was then. ``spoke_ms`` is what :attr:`Gate.passed_ms` was when it last said something of use.
+    ``rejections`` counts its consecutive rejected messages, ``rejected_tick`` is the tick of the last of them, and
+    ``accepted`` the value of :attr:`Gate.accepted` at that time. ``last_seen_ms`` is the value of
+    :attr:`Gate.log_elapsed_ms` at its last accepted message.
     """
 
     newest: int
-    lapsed: bool = False
-    claims: int = 0
-    claimed: int = 0
-    heard: int = 0
-    spoke_ms: int = 0
+    abandoned: bool = False
+    rejections: int = 0
+    rejected_tick: int = 0
+    accepted: int = 0
+    last_seen_ms: int = 0
 
 
 class Gate(msgspec.Struct):
-    """Closes the ticks of one cell, in order, from the marks of its sources, each of which reports in order.
+    """Closes the ticks of one cell, in order; each of its sources reports in order.
 
-    ``lateness``, ``max_ahead``, ``grace`` and ``forget`` are in ticks: nothing closes before the newest source is
-    ``grace`` ticks past the first, so that all have a chance to be known. ``front`` is the newest tick that was
-    accepted, ``heard`` the number of messages that were; ``reported`` are the open ticks, in order, ``waiting`` the
-    number of sources that the first of them waits for (below 0: to be counted), and ``whole`` the ticks that are
-    closed and not taken yet. ``passed_ms`` is the log time that has passed, ``log_ms`` the newest that was told.
+    ``lateness``, ``max_ahead``, ``grace`` and ``forget`` are in ticks: no tick closes before the newest source is
+    ``grace`` ticks past the first, so that all sources can become known. ``front`` is the newest accepted tick,
+    ``accepted`` the number of accepted messages. ``reported`` are the open ticks, in order, ``waiting`` is the number
+    of sources that the first of them waits for (negative: to be counted), and ``closed_ticks`` are closed ticks that
+    :meth:`close` has not returned yet. ``log_elapsed_ms`` is the elapsed log time, ``log_ms`` the newest log time.
 
-    A source that jumps ahead, or back behind its own past, is believed when it insists: ``confirm`` messages in a
-    row, and as many again for each other source that is waited for and does not say the same, while nobody was
-    heard in the old time. So a lying clock moves nobody, and a cell that was away for long goes on in the new time
-    though some of its nodes never come back. When time goes back, the ticks still open close first.
+    A source whose clock jumps ahead, or back behind its own past, is accepted when it persists: ``confirm`` messages in
+    a row, and as many again for each other source that is waited for and does not agree, while no message of the old
+    time was accepted. So one wrong clock moves no cell, and a cell that was off for long goes on in the new time even
+    if some of its nodes never return. When time goes back, open ticks close first.
     """
 
     period_ns: int
@@ -79,43 +80,43 @@ class Gate(msgspec.Struct):
     closed: int = -1
     joined_until: int = -1
     front: int = -1
-    heard: int = 0
+    accepted: int = 0
     late: int = 0
     waiting: int = -1
     log_ms: int = UNKNOWN_MS
-    passed_ms: int = 0
+    log_elapsed_ms: int = 0
     reported: list[int] = []
-    whole: list[Tick] = []
+    closed_ticks: list[Tick] = []
     sources: dict[str, Source] = {}
 
     def expect(self, names: Iterable[str]) -> None:
-        """Wait for these sources from the first tick on, though they have not spoken yet."""
+        """Wait for these sources from the first tick on, before their first message."""
         for name in names:
             self.sources.setdefault(name, Source(self.closed))
 
     def arrive(self, name: str, index: int, log_ms: int = UNKNOWN_MS) -> Arrival:
-        """Take note that ``name`` has reported tick ``index``; only ``ok`` messages may be used.
+        """Note that source ``name`` has reported tick ``index``; only ``ok`` messages may be used.
 
         ``log_ms`` is the message's log time in ms since the Unix epoch.
         """
         if log_ms < 0:
             return self._arrive(name, index)
-        self._pass(log_ms)
+        self._advance_log_time(log_ms)
         arrival = self._arrive(name, index)
         self._settle()
         return arrival
 
     def close(self) -> list[Tick]:
-        """Ticks that have become whole, oldest first. Ticks that nobody reported do not exist."""
+        """Return the ticks that have closed, oldest first; ticks without any report do not exist."""
         self._settle()
-        whole, self.whole = self.whole, []
-        return whole
+        closed_ticks, self.closed_ticks = self.closed_ticks, []
+        return closed_ticks
 
     def _arrive(self, name: str, index: int) -> Arrival:
         source = self.sources.get(name)
-        if index == self.front > self.closed and source is not None and not source.lapsed and not source.claims:
-            self.heard += 1  # nearly all messages
-            source.spoke_ms = self.passed_ms
+        if index == self.front > self.closed and source is not None and not source.abandoned and not source.rejections:
+            self.accepted += 1  # nearly all messages
+            source.last_seen_ms = self.log_elapsed_ms
             if source.newest < self.reported[0] and self.waiting > 0:
                 self.waiting -= 1
             source.newest = index
@@ -124,60 +125,60 @@ class Gate(msgspec.Struct):
             return self._join(name, index)
         if index <= self.closed:
             self.late += 1
-            back = index < source.newest and index < self.closed - self.lateness
-            if not (back and self._insists(source, index)):
+            goes_back = index < source.newest and index < self.closed - self.lateness
+            if not (goes_back and self._is_persistent(source, index)):
                 return "late"
-            self._go_back(index)
-        elif index > self.front + self.max_ahead and not self._insists(source, index):
+            self._rewind(index)
+        elif index > self.front + self.max_ahead and not self._is_persistent(source, index):
             return "early"
-        if source.lapsed:
-            source.lapsed = False
+        if source.abandoned:
+            source.abandoned = False
             self.waiting = -1
         self._accept(source, index)
         return "ok"
 
     def _settle(self) -> None:
-        """Close what is whole."""
+        """Close complete ticks."""
         while self.reported:
             index = self.reported[0]
             if index <= self.joined_until and self.front < self.joined_until:
                 return
             if self.waiting < 0:
-                self.waiting = sum(s.newest < index and not s.lapsed for s in self.sources.values())
-            if self.waiting and not self._gives_up(index):
+                self.waiting = sum(s.newest < index and not s.abandoned for s in self.sources.values())
+            if self.waiting and not self._abandon_late(index):
                 return
-            self.whole.append(self._tick(index))
+            self.closed_ticks.append(self._tick(index))
             del self.reported[0]
             self.closed, self.waiting = index, -1
             self._forget()
 
-    def _gives_up(self, index: int) -> bool:
-        """Give up sources that a tick has waited for too long; whether it waits for nobody now."""
+    def _abandon_late(self, index: int) -> bool:
+        """Abandon sources that a tick has waited for too long; return whether it waits for none now."""
         if self.log_ms < 0:
             if self.front < index + self.lateness:
                 return False
-            silent_since = self.passed_ms
+            silent_since_ms = self.log_elapsed_ms
         else:
-            silent_since = self.passed_ms - self.lateness * self.period_ns // 1_000_000
-            if silent_since < 0:
+            silent_since_ms = self.log_elapsed_ms - self.lateness * self.period_ns // 1_000_000
+            if silent_since_ms < 0:
                 return False
         for source in self.sources.values():
-            if source.newest < index and not source.lapsed and source.spoke_ms <= silent_since:
-                source.lapsed = True
+            if source.newest < index and not source.abandoned and source.last_seen_ms <= silent_since_ms:
+                source.abandoned = True
                 self.waiting -= 1
         return not self.waiting
 
-    def _pass(self, log_ms: int) -> None:
-        """Let log time pass; it never goes back, for producers' clocks are not quite the same."""
+    def _advance_log_time(self, log_ms: int) -> None:
+        """Advance log time; it never goes back, as producers' clocks differ slightly."""
         if self.log_ms < 0:
             self.log_ms = log_ms
         elif log_ms > self.log_ms:
-            self.passed_ms += min(log_ms - self.log_ms, PAUSE_MS)
+            self.log_elapsed_ms += min(log_ms - self.log_ms, PAUSE_MS)
             self.log_ms = log_ms
 
     def _tick(self, index: int) -> Tick:
         late, self.late = self.late, 0
-        missing = sorted(name for name, s in self.sources.items() if s.newest < index and s.spoke_ms >= 0)
+        missing = sorted(name for name, s in self.sources.items() if s.newest < index and s.last_seen_ms >= 0)
         return Tick(
             index=index,
             period_ns=self.period_ns,
@@ -188,7 +189,7 @@ class Gate(msgspec.Struct):
 
     def _join(self, name: str, index: int) -> Arrival:
         if self.front < 0:
-            # Who is first is chance: others may be behind, and are in time all the same.
+            # Which source is first is chance: others that are behind are still in time.
             self.closed = max(self.closed, index - 1 - self.lateness)
             self.joined_until = index + self.grace
             self.front = index
@@ -196,11 +197,18 @@ class Gate(msgspec.Struct):
                 expected.newest = self.closed
         elif index <= self.closed:
             self.late += 1
-            self.sources[name] = Source(index, lapsed=True, spoke_ms=NEVER)
+            self.sources[name] = Source(index, abandoned=True, last_seen_ms=NEVER)
             return "late"
         elif index > self.front + self.max_ahead:
-            stranger = Source(self.closed, lapsed=True, claims=1, claimed=index, heard=self.heard, spoke_ms=NEVER)
-            self.sources[name] = stranger
+            unknown = Source(
+                self.closed,
+                abandoned=True,
+                rejections=1,
+                rejected_tick=index,
+                accepted=self.accepted,
+                last_seen_ms=NEVER,
+            )
+            self.sources[name] = unknown
             return "early"
         self.waiting = -1
         self._accept(self.sources.setdefault(name, Source(self.closed)), index)
@@ -209,31 +217,31 @@ class Gate(msgspec.Struct):
     def _accept(self, source: Source, index: int) -> None:
         if self.waiting > 0 and source.newest < self.reported[0] <= index:
             self.waiting -= 1
-        source.newest, source.claims, source.spoke_ms = max(source.newest, index), 0, self.passed_ms
+        source.newest, source.rejections, source.last_seen_ms = max(source.newest, index), 0, self.log_elapsed_ms
         at = bisect_left(self.reported, index)
         if at == len(self.reported) or self.reported[at] != index:
             self.reported.insert(at, index)
             if at == 0:
                 self.waiting = -1
         self.front = max(self.front, index)
-        self.heard += 1
+        self.accepted += 1
 
-    def _insists(self, source: Source, index: int) -> bool:
-        """Count a refused message, and say whether its source is to be believed now."""
-        repeated = source.heard == self.heard and 0 <= index - source.claimed <= self.max_ahead
-        source.claims = source.claims + 1 if repeated else 1
-        source.claimed, source.heard = index, self.heard
-        if source.claims < self.confirm:
+    def _is_persistent(self, source: Source, index: int) -> bool:
+        """Count a rejected message; return whether its source has persisted long enough to be accepted."""
+        repeated = source.accepted == self.accepted and 0 <= index - source.rejected_tick <= self.max_ahead
+        source.rejections = source.rejections + 1 if repeated else 1
+        source.rejected_tick, source.accepted = index, self.accepted
+        if source.rejections < self.confirm:
             return False
-        silent = sum(
-            not (s.claims and s.heard == self.heard and abs(s.claimed - index) <= self.max_ahead)
+        disagreeing = sum(
+            not (s.rejections and s.accepted == self.accepted and abs(s.rejected_tick - index) <= self.max_ahead)
             for s in self.sources.values()
-            if not s.lapsed and s is not source
+            if not s.abandoned and s is not source
         )
-        return source.claims >= self.confirm * (1 + silent)
+        return source.rejections >= self.confirm * (1 + disagreeing)
 
-    def _go_back(self, index: int) -> None:
-        self.whole += [self._tick(open) for open in self.reported]
+    def _rewind(self, index: int) -> None:
+        self.closed_ticks += [self._tick(open) for open in self.reported]
         self.reported, self.waiting = [], -1
         self.closed, self.front, self.joined_until = index - 1, index, -1
         for source in self.sources.values():
@@ -241,8 +249,8 @@ class Gate(msgspec.Struct):
 
     def _forget(self) -> None:
         long_ago = self.closed - self.forget
-        for name, source in [(n, s) for n, s in self.sources.items() if s.lapsed and s.newest < long_ago]:
-            if source.claimed < long_ago:
+        for name, source in [(n, s) for n, s in self.sources.items() if s.abandoned and s.newest < long_ago]:
+            if source.rejected_tick < long_ago:
                 del self.sources[name]
             else:
-                source.spoke_ms = NEVER  # it speaks, of another time
+                source.last_seen_ms = NEVER  # it still sends, but of another time

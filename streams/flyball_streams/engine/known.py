@@ -1,4 +1,4 @@
-"""What follows from the tables: which replicas run where, what they hold, and in which zone."""
+"""Tables of a fleet with derived indexes: running replicas, the GPUs they hold, and grid zones."""
 
 from collections import Counter
 from collections.abc import Mapping
@@ -9,7 +9,7 @@ from flyball_contracts.tables import Row, Tables
 
 
 class Replica(NamedTuple):
-    """One running replica: where it is and which rows of that node it holds, those that do not exist left out."""
+    """One running replica, or its part on one node; ``devices`` are the existing rows of that node that it holds."""
 
     workload: str
     name: str
@@ -18,14 +18,14 @@ class Replica(NamedTuple):
 
 
 class Held(NamedTuple):
-    """What a workload holds: replicas, one that spans nodes counted once, and GPUs by model."""
+    """Resources of a workload: replicas (one that spans nodes counts once) and GPUs by model."""
 
     replicas: int
     gpus: Mapping[str, float]
 
 
 class Known:
-    """Tables, and what follows from them: replicas by workload, what they hold, and zones.
+    """Tables with derived indexes: replicas by workload, the GPUs they hold, and zones.
 
     ``version`` rises whenever a table changes.
     """
@@ -75,7 +75,7 @@ class Known:
         return found
 
     def parts(self, workload: str, replica: str) -> list[Replica]:
-        """What runs of one replica of a workload, by node."""
+        """Parts of one replica of a workload, by node."""
         found = self._parts.get(workload)
         if found is None:
             found = self._parts[workload] = {}
@@ -84,7 +84,7 @@ class Known:
         return found.get(replica, [])
 
     def held(self, workload: str) -> Held:
-        """What a workload holds."""
+        """Replicas and GPUs that a workload holds."""
         held = self._held.get(workload)
         if held is None:
             replicas = self.replicas(workload)

@@ -1,4 +1,4 @@
-"""What all lanes share: messages in, messages out, and nothing else."""
+"""The interface of all lanes: messages in, messages out."""
 
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple, Protocol
@@ -11,9 +11,9 @@ from flyball_streams.engine.stats import LaneStats
 
 
 class Incoming(NamedTuple):
-    """One message of a source topic, as any client delivers it.
+    """One message of a source topic, independent of the client.
 
-    ``log_ms`` is its time in the log, Kafka's ``CreateTime`` in ms since the Unix epoch; below 0: unknown.
+    ``log_ms`` is its timestamp in the log, Kafka's ``CreateTime`` in ms since the Unix epoch; negative: unknown.
     """
 
     topic: str
@@ -26,30 +26,30 @@ class Incoming(NamedTuple):
 
 
 class Lane(Protocol):
-    """A pure stage for one partition: its state and how a micro-batch changes it.
+    """A pure processing stage for one partition.
 
-    ``step`` returns what to send, in order; dead letters are among it. It never raises for bad input. ``snapshot`` and
-    ``restore`` carry the whole state, so that a lane restored and stepped gives byte-identical messages.
+    ``step`` returns the messages to send, in order, dead letters included. It never raises for bad input. ``snapshot``
+    and ``restore`` carry the whole state: a restored lane sends byte-identical messages.
     """
 
     source: str
     stats: LaneStats
 
     def step(self, batch: Sequence[Incoming]) -> list[Message]:
-        """Messages that a micro-batch leads to."""
+        """Process a micro-batch; return the messages to send."""
         ...
 
     def snapshot(self) -> bytes:
-        """The whole state."""
+        """Return the whole state."""
         ...
 
     def restore(self, state: bytes) -> None:
-        """Take on the state of a snapshot; raises :class:`DecodeError` when it is not one of this lane."""
+        """Replace the state by that of a snapshot; raises :class:`DecodeError` if it is not one of this lane."""
         ...
 
 
 def refuse(message: Incoming, stage: str, error: Exception) -> Message:
-    """Dead letter of one incoming message."""
+    """Return the dead letter of an incoming message."""
     return dead_letter(
         topic=message.topic,
         partition=message.partition,
@@ -65,13 +65,13 @@ def refuse(message: Incoming, stage: str, error: Exception) -> Message:
 def take_records(
     batch: Sequence[Incoming],
     kinds: tuple[type[Record], ...],
-    take: Callable[[Any, int], None],
+    ingest: Callable[[Any, int], None],
     stats: LaneStats,
     stage: str,
 ) -> list[Message]:
-    """Pass the records of ``kinds`` in a micro-batch to ``take``; return the dead letters of what cannot be used.
+    """Pass the records of ``kinds`` in a micro-batch to ``ingest``; return dead letters for the unusable ones.
 
-    ``take`` gets a record and its log time in ms, and raises :class:`RecordError` for a record that does not fit.
+    ``ingest`` gets a record and its log time in ms, and raises :class:`RecordError` for a record that does not fit.
     Records of other kinds are counted as ignored.
     """
     dead: list[Message] = []
@@ -86,7 +86,7 @@ def take_records(
             stats.ignored += 1
             continue
         try:
-            take(record, message.log_ms)
+            ingest(record, message.log_ms)
         except RecordError as error:
             stats.unfit += 1
             dead.append(refuse(message, stage, error))
@@ -94,7 +94,7 @@ def take_records(
 
 
 def check_period(cell: str, source: str, tick: Tick, period_ns: int) -> None:
-    """Raise :class:`RecordError` when a source counts the ticks of a cell in another period than its lane does."""
+    """Raise :class:`RecordError` if a source has another tick period than the lane of its cell."""
     if tick.period_ns != period_ns:
         raise RecordError(
             f"{source} counts the ticks of cell {cell!r} in {tick.period_ns / 1e9:g} s, this lane in "

@@ -1,25 +1,25 @@
-"""How far the tables were read: their offsets, which travel with each tick that was decided on them.
+"""Table offsets: how far the tables had been read when a tick was decided; they are published with the tick.
 
-What a table says depends on when it is read, so a tick that is decided again after a crash could be decided on other
-records. Node lanes write down in each tick how far the tables had been read by then. Lanes behind them let no record
-count for the tick that lies beyond, and write down in turn what they used. So what they say follows from the log alone.
+The contents of a table depend on when it is read, so a tick that is decided again after a crash could be decided on
+other records. Node lanes publish with each tick how far the tables had been read. Downstream lanes use no record beyond
+these offsets for the tick, and publish in turn the offsets they used. So their output follows from the log alone.
 """
 
 from collections.abc import Iterable, Mapping
 
 from flyball_contracts.records import TableOffsets
 
-NOWHERE: TableOffsets = {}
+NO_OFFSETS: TableOffsets = {}
 
 
-def reach(offsets: TableOffsets, topic: str, partition: int) -> int:
-    """First offset of a partition that was not read."""
-    known = offsets.get(topic, ())
-    return known[partition] if partition < len(known) else 0
+def next_offset(offsets: TableOffsets, topic: str, partition: int) -> int:
+    """Return the first offset of a partition that was not read."""
+    following = offsets.get(topic, ())
+    return following[partition] if partition < len(following) else 0
 
 
-def farther(a: TableOffsets, b: TableOffsets) -> TableOffsets:
-    """Return the farther of two in each partition."""
+def latest(a: TableOffsets, b: TableOffsets) -> TableOffsets:
+    """Return the higher offset of two in each partition."""
     if a == b or not b:
         return a
     if not a:
@@ -27,34 +27,34 @@ def farther(a: TableOffsets, b: TableOffsets) -> TableOffsets:
     return {topic: _most(a.get(topic, ()), b.get(topic, ())) for topic in sorted({*a, *b})}
 
 
-def within(asked: TableOffsets, read: TableOffsets) -> TableOffsets:
-    """Return what of ``asked`` has been read."""
-    if asked == read:
-        return asked
+def within(wanted: TableOffsets, read: TableOffsets) -> TableOffsets:
+    """Return ``wanted``, limited to offsets that have been ``read``."""
+    if wanted == read:
+        return wanted
     return {
-        topic: tuple(min(offset, reach(read, topic, partition)) for partition, offset in enumerate(offsets))
-        for topic, offsets in asked.items()
+        topic: tuple(min(offset, next_offset(read, topic, partition)) for partition, offset in enumerate(offsets))
+        for topic, offsets in wanted.items()
     }
 
 
 def from_start(offsets: TableOffsets, topic: str, partition: int) -> TableOffsets:
-    """Return the offsets with one partition at its beginning."""
+    """Return the offsets with one partition reset to 0."""
     changed = [0 if i == partition else offset for i, offset in enumerate(offsets.get(topic, ()))]
     return {**offsets, topic: tuple(changed)}
 
 
 def as_offsets(next_of: Mapping[tuple[str, int], int]) -> TableOffsets:
-    """Return the offsets of partitions, by topic and partition."""
+    """Return offsets by topic from the next offset of each (topic, partition)."""
     topics: dict[str, list[int]] = {}
     for (topic, partition), offset in sorted(next_of.items()):
-        known = topics.setdefault(topic, [])
-        known += [0] * (partition + 1 - len(known))
-        known[partition] = offset
-    return {topic: tuple(known) for topic, known in topics.items()}
+        offsets = topics.setdefault(topic, [])
+        offsets += [0] * (partition + 1 - len(offsets))
+        offsets[partition] = offset
+    return {topic: tuple(offsets) for topic, offsets in topics.items()}
 
 
 def as_read(state: Mapping[str, Iterable[int]]) -> TableOffsets:
-    """Return the offsets in a snapshot."""
+    """Return the offsets from a snapshot, with tuples for lists."""
     return {topic: tuple(offsets) for topic, offsets in state.items()}
 
 

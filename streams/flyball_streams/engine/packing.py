@@ -22,15 +22,15 @@ T = TypeVar("T", bound=tuple[Any, ...])
 
 
 def pack(state: Any) -> bytes:
-    """Bytes of a state made of dicts, lists, tuples, scalars, text, bytes, NumPy and JAX arrays.
+    """Serialize a state made of dicts, lists, tuples, scalars, text, bytes, NumPy and JAX arrays.
 
-    Raises ``ValueError`` for an array of a type that no state has, so that it is noticed here.
+    Raises ``ValueError`` for an array whose type :func:`unpack` would refuse.
     """
     return _encoder.encode(_plain(state))
 
 
 def unpack(raw: bytes) -> Any:
-    """State from its bytes (tuples come back as lists); raises :class:`DecodeError`."""
+    """Deserialize a state (tuples come back as lists); raises :class:`DecodeError`."""
     try:
         return _decoder.decode(raw)
     except (msgspec.DecodeError, ValueError, TypeError, OverflowError, RecursionError) as error:
@@ -38,12 +38,12 @@ def unpack(raw: bytes) -> Any:
 
 
 def pack_struct(value: msgspec.Struct) -> bytes:
-    """Bytes of a struct without arrays, and without sets: those have no order."""
+    """Serialize a struct without arrays and sets (sets have no order)."""
     return _encoder.encode(value)
 
 
 def unpack_struct(raw: bytes, kind: type[S]) -> S:
-    """Struct from its bytes; raises :class:`DecodeError`."""
+    """Deserialize a struct; raises :class:`DecodeError`."""
     try:
         return msgspec.msgpack.decode(raw, type=kind)
     except msgspec.DecodeError as error:
@@ -51,12 +51,12 @@ def unpack_struct(raw: bytes, kind: type[S]) -> S:
 
 
 def arrays(state: tuple[Any, ...]) -> list[Any]:
-    """Arrays of a model's state, copied to the host, in the order of its fields, those of states within it too."""
+    """Arrays of a model's state, copied to the host, in field order, nested states included."""
     return [np.asarray(array) for array in jax.tree.leaves(state)]
 
 
 def wiped(state: T, fresh: T, series: Sequence[int]) -> T:
-    """Model state with some series as in ``fresh``; the series axis is the last one, 1 where all series share."""
+    """Model state with some series reset to ``fresh``; the series axis is the last, of length 1 if series share it."""
 
     def copied(old: Any, new: Any) -> Any:
         array = np.array(old)
@@ -73,14 +73,14 @@ def on_host(state: T) -> T:
     return copied
 
 
-def taken(state: T, other: T, series: Sequence[int], theirs: Sequence[int]) -> T:
-    """Model state with some series as ``theirs`` in another, and what all series share as there."""
+def with_series(state: T, other: T, series: Sequence[int], their_series: Sequence[int]) -> T:
+    """Model state with some series copied from ``their_series`` of another state, and shared arrays copied whole."""
 
-    def copied(mine: Any, found: Any) -> Any:
-        array = np.array(mine)
+    def copied(own: Any, found: Any) -> Any:
+        array = np.array(own)
         if not array.ndim or array.shape[-1] == 1:
             return np.array(found)
-        array[..., series] = found[..., theirs]
+        array[..., series] = found[..., their_series]
         return array
 
     return cast("T", jax.tree.map(copied, state, other))
@@ -89,23 +89,23 @@ def taken(state: T, other: T, series: Sequence[int], theirs: Sequence[int]) -> T
 def like(fresh: T, state: Iterable[Any]) -> T:
     """Model state of the type of ``fresh`` from its arrays.
 
-    Raises ``ValueError`` when they are not of the same shapes and types: the settings have changed since.
+    Raises ``ValueError`` if shapes or types differ: the settings have changed since the snapshot.
     """
     kept = list(state)
     for array, new in zip(kept, jax.tree.leaves(fresh), strict=True):
         if (array.shape, array.dtype) != (new.shape, new.dtype):
             raise ValueError(f"array of {array.dtype} {array.shape}, where these settings need {new.dtype} {new.shape}")
-    taken = iter(kept)
+    remaining = iter(kept)
 
     def next_one(_: Any) -> Any:
-        return next(taken)
+        return next(remaining)
 
     return cast("T", jax.tree.map(next_one, fresh))
 
 
 @contextmanager
 def reading(lane: str) -> Generator[None]:
-    """Turn whatever goes wrong while a lane takes on a state into :class:`DecodeError`."""
+    """Turn errors while a lane restores a state into :class:`DecodeError`."""
     try:
         yield
     except (LookupError, TypeError, ValueError, AttributeError) as error:

@@ -1,4 +1,4 @@
-"""Counters of a lane: what was used, and what was not and why."""
+"""Counters of a lane: messages used, and messages not used by reason."""
 
 import msgspec
 
@@ -6,10 +6,10 @@ from flyball_streams.engine.gate import Arrival
 
 
 class LaneStats(msgspec.Struct):
-    """Messages and ticks since the lane was made; every message ends in exactly one of the first nine.
+    """Messages and ticks since the lane was created; every message counts in exactly one of the first nine.
 
-    ``gaps`` are frames that never came, ``superseded`` frames of an inventory that was replaced within their tick.
-    ``waiting`` and ``without_spec`` (workloads that run and have no specification) are as of now.
+    ``gaps`` are missing frames, ``superseded`` frames of an inventory that was replaced within their tick. ``waiting``
+    and ``without_spec`` (workloads that run without a specification) are current values.
     """
 
     used: int = 0
@@ -30,7 +30,7 @@ class LaneStats(msgspec.Struct):
 
 
 def count(stats: LaneStats, arrival: Arrival) -> None:
-    """Count a message by what the gate said to it."""
+    """Count a message by the verdict of the gate."""
     if arrival == "ok":
         stats.used += 1
     elif arrival == "late":

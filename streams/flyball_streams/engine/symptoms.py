@@ -1,4 +1,4 @@
-"""What is wrong in a tick, for whoever puts symptoms together to incidents: one for each place and detector."""
+"""The symptoms of a tick, one for each place and detector; cell lanes group them into incidents."""
 
 from collections.abc import Iterator
 
@@ -8,25 +8,25 @@ from flyball_contracts.records import Anomaly, NodeEvent, ProposalTick, Symptom,
 from flyball_streams.engine.causes import of_anomaly, of_event
 
 MOST_IN_ONE = 400
-"""Symptoms in one message: some 500 bytes each, and brokers take a megabyte."""
+"""Most symptoms in one message: some 500 bytes each, and brokers accept a megabyte."""
 STATISTICAL = frozenset({"departure", "straggling", "step_time"})
-"""Detectors whose limits labels move."""
+"""Detectors whose limits operators' labels adjust."""
 NO_TELEMETRY = "no_telemetry"
-"""Detector of nodes of which nothing is heard any more."""
+"""Detector of nodes that have stopped sending telemetry."""
 CRITICAL = 0.9
 TEXT = 200
 Key = tuple[str, str, str, str]
 
 
 class Symptoms:
-    """Symptoms of one tick; what comes again at one place counts, so a flood of errors is one symptom."""
+    """Symptoms of one tick; repeats at one place are counted, so a flood of errors is one symptom."""
 
     def __init__(self) -> None:
         self._found: dict[Key, Symptom] = {}
         self._more: dict[Key, int] = {}
 
     def note_event(self, event: NodeEvent, workload: str) -> None:
-        """Take an event that was on a device of a workload, or on none."""
+        """Add an event; ``workload`` is the one on its device, empty for none."""
         cause = of_event(event)
         if cause is None:
             return
@@ -43,14 +43,14 @@ class Symptoms:
         )  # fmt: skip
 
     def note_anomaly(self, anomaly: Anomaly) -> None:
-        """Take an anomaly."""
+        """Add an anomaly."""
         found = symptom_of(anomaly)
         place = found.node, found.device, found.workload, found.detector
         self._found[place] = found
         self._more.pop(place, None)
 
     def note(self, symptom: Symptom) -> None:
-        """Take what is neither."""
+        """Add a symptom that comes from neither an event nor an anomaly."""
         self._found[symptom.node, symptom.device, symptom.workload, symptom.detector] = symptom
 
     def messages(self, cell: str, source: str, tick: Tick, first_part: int) -> Iterator[ProposalTick]:
@@ -67,7 +67,7 @@ class Symptoms:
 
 
 def symptom_of(anomaly: Anomaly) -> Symptom:
-    """What an anomaly says is wrong; one of a workload as a whole names its first device as evidence only."""
+    """The symptom of an anomaly; an anomaly of a whole workload names its first device only as evidence."""
     cause, strength = of_anomaly(anomaly)
     whole = bool(anomaly.workload) and anomaly.subject == anomaly.workload
     failing = strength == "fault" or anomaly.score >= CRITICAL

@@ -31,7 +31,7 @@ from flyball_streams.engine.cell import CellLane
 from flyball_streams.engine.directory import Directory, Tombstone
 from flyball_streams.engine.lane import Incoming, Lane
 from flyball_streams.engine.node import NodeLane
-from flyball_streams.engine.offsets import reach
+from flyball_streams.engine.offsets import next_offset
 from flyball_streams.engine.parameters import parameters
 from flyball_streams.engine.stats import LaneStats
 from flyball_streams.engine.workload import WorkloadLane
@@ -312,7 +312,7 @@ class LaneHost:
     def _fold(self) -> None:
         changes = self.tables.drain()
         for topic, partition, offset, change in changes.rows:
-            if offset < reach(self.directory.offsets, topic, partition):  # it was made again
+            if offset < next_offset(self.directory.offsets, topic, partition):  # it was made again
                 self.directory.read(topic, partition, offset)
             if isinstance(change, Tombstone):
                 self.directory.forget(topic, change.key, partition, offset)

@@ -114,8 +114,8 @@ def restored(engine: Engine, tables: Sequence[Incoming] | None = None) -> Engine
     """Another engine that has what the first one's lanes left behind, and has read the same tables, or these."""
     other = Engine(engine.config)
     for e in engine.directory.entries() if tables is None else ():
-        assert not isinstance(e.told, Tombstone)
-        other.directory.apply(e.told, e.partition, e.offset)
+        assert not isinstance(e.row, Tombstone)
+        other.directory.apply(e.row, e.partition, e.offset)
     other.feed(tables or [])
     for partition, lane in engine.nodes.items():
         other.nodes[partition] = NodeLane(partition, other.config, other.directory, len(other.workloads))

@@ -16,7 +16,7 @@ from flyball_streams.engine.cell.memory import Memory
 from flyball_streams.engine.directory import Directory
 from flyball_streams.engine.gate import FORGET_TICKS, STAGGER, Gate
 from flyball_streams.engine.lane import Incoming, check_period, take_records
-from flyball_streams.engine.offsets import NOWHERE, as_read, farther
+from flyball_streams.engine.offsets import NO_OFFSETS, as_read, latest
 from flyball_streams.engine.packing import pack, pack_struct, reading, unpack, unpack_struct
 from flyball_streams.engine.parameters import Parameters
 from flyball_streams.engine.stats import LaneStats, count
@@ -213,7 +213,7 @@ class CellLane:
         arrival = gate.arrive(message.source, index, log_ms)
         count(self.stats, arrival)
         if arrival == "ok" and message.table_offsets:
-            ticks.offsets[index] = farther(ticks.offsets.get(index, NOWHERE), message.table_offsets)
+            ticks.offsets[index] = latest(ticks.offsets.get(index, NO_OFFSETS), message.table_offsets)
         for tick in gate.close():
             offsets = ticks.offsets.pop(tick.index, None)
             self._closed.append(

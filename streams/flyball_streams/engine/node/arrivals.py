@@ -1,4 +1,4 @@
-"""What the gateways of a tick saw, by workload."""
+"""Arrivals at the gateways in a tick, by workload."""
 
 from collections.abc import Iterable
 
@@ -11,13 +11,13 @@ from flyball_contracts.records import Arrivals, Gateway
 _RATE, _QUEUED, _ACTIVE = (GATEWAY.column(f"flyball.gateway.request.{key}") for key in ("rate", "queued", "active"))
 
 
-def arrivals(told: Iterable[tuple[tuple[Gateway, ...], NDArray[np.float32]]]) -> list[Arrivals]:
-    """Sums over the gateways of each workload, by its name; a value that no gateway knew stays unknown.
+def arrivals(frames: Iterable[tuple[tuple[Gateway, ...], NDArray[np.float32]]]) -> list[Arrivals]:
+    """Sums over the gateways of each workload, by name; a value that no gateway reported stays unknown.
 
-    ``told`` are the gateways of a node with their rows, ``float32[gateways, metrics]``.
+    ``frames`` are pairs of a node's gateways and their rows, ``float32[gateways, metrics]``.
     """
     sums: dict[str, list[float | None]] = {}
-    for gateways, values in told:
+    for gateways, values in frames:
         for gateway, row in zip(gateways, values[:, (_RATE, _QUEUED, _ACTIVE)].tolist(), strict=True):
             known = sums.get(gateway.workload, [None, None, None])
             sums[gateway.workload] = [

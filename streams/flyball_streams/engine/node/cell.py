@@ -1,4 +1,4 @@
-"""The node lane's view of one cell: its devices and hosts, and what one closed tick says about them."""
+"""The devices and hosts of one cell in a node lane, and the records of each closed tick."""
 
 from collections.abc import Iterable, Iterator
 from typing import Any
@@ -25,7 +25,7 @@ from flyball_contracts.records import (
 from flyball_streams.engine.budget import BUDGET_S, GPUS_SHARE, HOSTS_SHARE, score
 from flyball_streams.engine.known import Known
 from flyball_streams.engine.node.arrivals import arrivals
-from flyball_streams.engine.node.demand import shared_out
+from flyball_streams.engine.node.demand import demand_ticks
 from flyball_streams.engine.node.detectors.absences import Absences
 from flyball_streams.engine.node.detectors.gangs import Gangs
 from flyball_streams.engine.node.detectors.hangs import Hangs
@@ -33,12 +33,12 @@ from flyball_streams.engine.node.detectors.health import SUSPECT, Finding, Healt
 from flyball_streams.engine.node.intake import Entry
 from flyball_streams.engine.node.links import Links
 from flyball_streams.engine.node.profile import Profiles
-from flyball_streams.engine.node.serving import Answers
+from flyball_streams.engine.node.serving import ServingMetrics
 from flyball_streams.engine.node.table import SubjectTable
 from flyball_streams.engine.node.tenancy import POWER, UTILIZATION, Tenancy
-from flyball_streams.engine.node.usage import UsageMeter, is_told
+from flyball_streams.engine.node.usage import UsageMeter, is_due
 from flyball_streams.engine.node.window import Means
-from flyball_streams.engine.offsets import NOWHERE
+from flyball_streams.engine.offsets import NO_OFFSETS
 from flyball_streams.engine.packing import pack_struct, unpack_struct
 from flyball_streams.engine.parameters import Parameters
 from flyball_streams.engine.symptoms import Symptoms
@@ -60,11 +60,11 @@ HOST_WATCHED = {
     "system.linux.psi.total_time{resource=memory,stall=some}": 0.05,
     "system.linux.psi.total_time{resource=io,stall=some}": 0.1,
 }
-REMIND_TICKS = 30
+REPEAT_TICKS = 30
 GONE_TICKS = 600
-"""A node that has been silent for so many ticks is gone, and what ran there with it."""
-COMING = 4096
-"""Events that may wait for their tick; more come only from a clock that runs ahead."""
+"""A node that was silent for this many ticks is removed, with its allocations."""
+MAX_PENDING_EVENTS = 4096
+"""Most events that wait for their tick; more come only from a clock that runs ahead."""
 
 
 class NodeCell:
@@ -87,7 +87,7 @@ class NodeCell:
         self.demand_partitions = demand_partitions
         rate = config.health.false_incidents_per_1000_gpu_days / BUDGET_S
         self.gpus = SubjectTable(GPU, GPU_WATCHED, GPUS_SHARE * rate, capacity, 2 * partition)
-        self.hosts = SubjectTable(HOST, HOST_WATCHED, HOSTS_SHARE * rate, turn=2 * partition + 1)
+        self.hosts = SubjectTable(HOST, HOST_WATCHED, HOSTS_SHARE * rate, phase=2 * partition + 1)
         self.profiles = Profiles(cell, partition, config, directory, self.gpus.capacity)
         self.health = Health(self.gpus.capacity)
         self.hangs = Hangs(self.gpus.capacity)
@@ -95,34 +95,34 @@ class NodeCell:
         self.inventories: dict[str, Inventory] = {}
         self.rows: dict[str, NDArray[np.int64]] = {}
         self.seen: dict[str, int] = {}
-        self.reminded: dict[str, int] = {}
+        self.last_found: dict[str, int] = {}
         self.superseded = 0
         self.tenancy = Tenancy({}, {}, self.gpus.capacity)
         self.meter = UsageMeter(self.gpus.capacity)
-        self.answers = Answers()
-        self.coming: list[NodeEvent] = []
+        self.serving = ServingMetrics()
+        self.pending_events: list[NodeEvent] = []
         self.gangs = Gangs(directory)
         self.absences = Absences()
 
-    def hear(self, nodes: Iterable[str]) -> None:
-        """Take note that nodes speak, though too late for a tick."""
+    def note_late(self, nodes: Iterable[str]) -> None:
+        """Note nodes whose frames came too late for a tick."""
         for node in nodes:
             if node in self.inventories:
-                self.absences.hear(node, self.seen[node])
+                self.absences.observe(node, self.seen[node])
 
     def note(self, event: NodeEvent) -> None:
-        """Take an event of one of the cell's nodes in; it counts from the tick on in which it happened."""
-        self.coming.append(event)
+        """Add an event of one of the cell's nodes; it counts from its tick on."""
+        self.pending_events.append(event)
 
-    def close(self, tick: Tick, entries: list[Entry], table_offsets: TableOffsets = NOWHERE) -> Iterator[Record]:
-        """Records of one closed tick, in a fixed order, its demand last; it tells its readers ``table_offsets``."""
-        self._adopt(entries, tick.index)
-        doors = self._fill(entries)
+    def close(self, tick: Tick, entries: list[Entry], table_offsets: TableOffsets = NO_OFFSETS) -> Iterator[Record]:
+        """Records of one closed tick, in a fixed order; its demand comes last and carries ``table_offsets``."""
+        self._update_inventories(entries, tick.index)
+        gateway_rows = self._fill(entries)
         symptoms, proposals = Symptoms(), list[Proposal]()
-        self._heed(tick, symptoms)
+        self._apply_events(tick, symptoms)
         for absence in self.absences.step(tick, self.inventories.keys()):
             symptoms.note(absence)
-        for record in self._found(tick, proposals):
+        for record in self._detect(tick, proposals):
             if isinstance(record, Anomaly):
                 symptoms.note_anomaly(record)
             yield record
@@ -130,25 +130,25 @@ class NodeCell:
             yield ProposalTick(cell=self.cell, source=self.source, tick=tick, proposals=tuple(proposals), closes=False)
         yield from symptoms.messages(self.cell, self.source, tick, first_part=1)
         self.meter.note(self.gpus.values)
-        usage = self.meter.take(self.tenancy) if is_told(tick) else ()
+        usage = self.meter.drain(self.tenancy) if is_due(tick) else ()
         demands = self.tenancy.demands(self.gpus.values, self.gpus.mask, usage)
-        demands = self.answers.told(demands)
-        demands = self.gangs.told(demands, self.gpus, self.tenancy, self.health.sick())
-        demands = self.profiles.told(demands, tick, self.tenancy)
-        seen = arrivals(doors) if doors else ()
-        yield from shared_out(demands, self.demand_partitions, self.cell, self.source, tick, seen, table_offsets)
+        demands = self.serving.annotate(demands)
+        demands = self.gangs.annotate(demands, self.gpus, self.tenancy, self.health.failing())
+        demands = self.profiles.annotate(demands, tick, self.tenancy)
+        seen = arrivals(gateway_rows) if gateway_rows else ()
+        yield from demand_ticks(demands, self.demand_partitions, self.cell, self.source, tick, seen, table_offsets)
 
-    def _found(self, tick: Tick, proposals: list[Proposal]) -> Iterator[Record]:
-        """What is told of a tick, before its demand; proposals are added to the list."""
+    def _detect(self, tick: Tick, proposals: list[Proposal]) -> Iterator[Record]:
+        """Anomalies and profiles of a tick; proposals are added to the list."""
         means = self.gpus.means(tick)
         if means is not None and means.mask.any():
-            yield from self._anomalies(self.gpus, means, tick, self.tenancy.alike)
+            yield from self._anomalies(self.gpus, means, tick, self.tenancy.peer_group)
             yield from self._hung(means, tick)
         if self.gpus.mask.any():
             yield from self.profiles.step(tick, self.gpus, self.hosts, self.tenancy, self.inventories)
             yield from self.links.step(tick, self.gpus, self.tenancy)
             yield from self._unhealthy(tick, proposals)
-        yield from self._owners(tick)
+        yield from self._owner_notices(tick)
         means = self.hosts.means(tick)
         if means is not None and means.mask.any():
             yield from self._anomalies(self.hosts, means, tick, np.full(self.hosts.capacity, -1, np.int32))
@@ -164,15 +164,15 @@ class NodeCell:
             "links": self.links.state(),
             "inventories": [pack_struct(i) for i in self.inventories.values()],
             "seen": self.seen,
-            "reminded": self.reminded,
+            "last_found": self.last_found,
             "superseded": self.superseded,
-            "coming": [pack_struct(event) for event in self.coming],
+            "pending_events": [pack_struct(event) for event in self.pending_events],
             "meter": self.meter.state(),
             "absences": self.absences.state(),
         }
 
     def load(self, state: dict[str, Any]) -> None:
-        """Take on the state of a snapshot."""
+        """Replace the state by that of a snapshot."""
         self.gpus.load(state["gpus"])
         self.hosts.load(state["hosts"])
         self.profiles.load(state["profiles"], self.gpus.capacity)
@@ -184,52 +184,52 @@ class NodeCell:
         slots = self.gpus.slots
         self.rows = {i.node: np.array([slots[d.id] for d in i.devices], np.int64) for i in inventories}
         self.seen = dict(state["seen"])
-        self.reminded = dict(state["reminded"])
+        self.last_found = dict(state["last_found"])
         self.superseded = state["superseded"]
-        self.coming = [unpack_struct(raw, NodeEvent) for raw in state["coming"]]
+        self.pending_events = [unpack_struct(raw, NodeEvent) for raw in state["pending_events"]]
         self.tenancy = Tenancy(self.inventories, self.gpus.slots, self.gpus.capacity)
         self.meter.load(state["meter"], self.tenancy)
-        if "absences" in state:  # snapshots of before have none: nobody is missed yet
+        if "absences" in state:  # old snapshots have none
             self.absences.load(state["absences"])
 
-    def _adopt(self, entries: list[Entry], index: int) -> None:
-        """Follow the inventories that this tick's frames name, and let go of nodes that are long silent."""
+    def _update_inventories(self, entries: list[Entry], index: int) -> None:
+        """Apply the inventories that this tick's frames refer to, and remove nodes that were silent for long."""
         changed = False
         self.gpus.reserve(dict.fromkeys(d.id for new, _ in entries if new.node not in self.rows for d in new.devices))
         for new, _ in entries:
             self.seen[new.node] = index
-            self.absences.hear(new.node, index)
+            self.absences.observe(new.node, index)
             old = self.inventories.get(new.node)
             if old is new or (old is not None and not _replaces(new, old)):
                 continue
-            self._take_on(new, old)
+            self._apply_inventory(new, old)
             changed = True
         for node in [node for node, seen in self.seen.items() if not 0 <= index - seen <= GONE_TICKS]:
             del self.seen[node], self.rows[node]
-            self._let_go(self.inventories.pop(node).devices, node)
+            self._retire(self.inventories.pop(node).devices, node)
             self.hosts.retire((node,), node)
             changed = True
         if changed:
             before, self.tenancy = self.tenancy, Tenancy(self.inventories, self.gpus.slots, self.gpus.capacity)
             self.meter.follow(self.tenancy)
-            self._other_work(before, self.tenancy)
+            self._reset_changed(before, self.tenancy)
 
-    def _other_work(self, before: Tenancy, now: Tenancy) -> None:
-        """Begin the course of devices and hosts anew whose work has changed: what it does is no anomaly."""
+    def _reset_changed(self, before: Tenancy, now: Tenancy) -> None:
+        """Reset the baselines of devices and hosts whose work has changed: a change of work is no anomaly."""
         old, new = before.replica_of_slot, now.replica_of_slot
         moved = sorted(slot for slot in old.keys() | new.keys() if old.get(slot) != new.get(slot))
         self.gpus.forget(moved)
         self.profiles.forget(moved)
-        self.hangs.wipe(moved)
+        self.hangs.reset(moved)
         at = {node: self.hosts.slots[node] for node in now.workloads_of_node if node in self.hosts.slots}
         self.hosts.forget([s for n, s in at.items() if before.workloads_of_node.get(n) != now.workloads_of_node[n]])
 
-    def _take_on(self, new: Inventory, old: Inventory | None) -> None:
+    def _apply_inventory(self, new: Inventory, old: Inventory | None) -> None:
         if old is not None and old.boot_id != new.boot_id:
             self.health.forget([d.id for d in old.devices])
         if old is not None:
             kept = {d.id for d in new.devices}
-            self._let_go([d for d in old.devices if d.id not in kept], old.node)
+            self._retire([d for d in old.devices if d.id not in kept], old.node)
         self.inventories[new.node] = new
         self.rows[new.node] = self.gpus.rows(tuple(d.id for d in new.devices), new.node)
         capacity, recycled = self.gpus.capacity, self.gpus.recycled
@@ -239,20 +239,22 @@ class NodeCell:
             self.links.resize(capacity)
         self.profiles.follow(capacity, recycled)
         if recycled:
-            self.health.wipe(recycled)
-            self.hangs.wipe(recycled)
-            self.links.wipe(recycled)
+            self.health.reset(recycled)
+            self.hangs.reset(recycled)
+            self.links.reset(recycled)
 
-    def _let_go(self, devices: Iterable[Device], node: str) -> None:
+    def _retire(self, devices: Iterable[Device], node: str) -> None:
         gone = self.gpus.retire((d.id for d in devices), node)
         self.health.forget(gone)
         self.links.forget(gone)
 
-    def _heed(self, tick: Tick, symptoms: Symptoms) -> None:
-        """Note the events up to this tick, of known nodes; a worker with a backlog may have read later ones."""
+    def _apply_events(self, tick: Tick, symptoms: Symptoms) -> None:
+        """Apply the events of known nodes up to this tick; a worker with a backlog may have read later ones."""
         known = self.inventories
-        due = [e for e in self.coming if e.time_ns < tick.end_ns and e.node in known]
-        self.coming = [e for e in self.coming if e.time_ns >= tick.end_ns or e.node not in known][-COMING:]
+        due = [e for e in self.pending_events if e.time_ns < tick.end_ns and e.node in known]
+        self.pending_events = [e for e in self.pending_events if e.time_ns >= tick.end_ns or e.node not in known][
+            -MAX_PENDING_EVENTS:
+        ]
         instances = {node: _instances(known[node].devices) for node in {event.node for event in due}}
         for event in sorted(due, key=lambda e: (e.time_ns, e.id)):
             self.absences.note(event, tick.period_ns)
@@ -262,7 +264,7 @@ class NodeCell:
                 self.health.note(event.device, event, holder)
                 self.links.note(event.device, event)
                 continue
-            for device in struck(event, known[event.node].devices):
+            for device in affected_devices(event, known[event.node].devices):
                 self.health.note(device, event, self._holder(device))
                 self.links.note(device, event)
 
@@ -270,13 +272,13 @@ class NodeCell:
         return self.tenancy.replica_of_slot.get(self.gpus.slots.get(device, -1), ("", ""))[0]
 
     def _fill(self, entries: list[Entry]) -> list[tuple[tuple[Gateway, ...], NDArray[np.float32]]]:
-        """Take the values of a tick; return what gateways said, which nothing is kept of."""
+        """Fill in the values of a tick; return the rows of gateways, which are not kept."""
         self.gpus.clear()
         self.hosts.clear()
         self.tenancy.values.fill(np.nan)
         gpus: list[tuple[NDArray[np.int64], bytes]] = []
         hosts: list[tuple[NDArray[np.int64], bytes]] = []
-        doors: list[tuple[tuple[Gateway, ...], NDArray[np.float32]]] = []
+        gateway_rows: list[tuple[tuple[Gateway, ...], NDArray[np.float32]]] = []
         for inventory, frame in entries:
             held, schema = self.inventories[inventory.node], frame.schema
             if inventory is not held and inventory != held:
@@ -294,16 +296,16 @@ class NodeCell:
                 self.meter.note_replicas(owners, frame.values, frame.period_ns / NS_PER_S)
             elif schema == SERVING.schema:
                 first = self.tenancy.first_row[inventory.node]
-                self.answers.note(self.tenancy.workload_of_allocation[first : first + frame.rows], frame.values)
+                self.serving.note(self.tenancy.workload_of_allocation[first : first + frame.rows], frame.values)
             elif schema == GATEWAY.schema:
-                doors.append((inventory.gateways, frame.values))
+                gateway_rows.append((inventory.gateways, frame.values))
         self.gpus.put(gpus)
         self.hosts.put(hosts)
-        return doors
+        return gateway_rows
 
     def _anomalies(self, table: SubjectTable, means: Means, tick: Tick, group: NDArray[np.int32]) -> Iterator[Anomaly]:
-        for slot, rate, value, expected, since_s in table.loud(means, group):
-            loudest: list[int] = np.argsort(rate, kind="stable")[:3].tolist()
+        for slot, rate, value, expected, since_s in table.departures(means, group):
+            rarest: list[int] = np.argsort(rate, kind="stable")[:3].tolist()
             evidence = tuple(
                 Evidence(
                     name=table.watched[m],
@@ -311,7 +313,7 @@ class NodeCell:
                     expected=float(expected[m]),
                     unit=table.layout.metrics[int(table.columns[m])].unit,
                 )
-                for m in loudest
+                for m in rarest
                 if np.isfinite(rate[m])
             )
             expected_false = float(rate.min()) * BUDGET_S
@@ -343,7 +345,7 @@ class NodeCell:
         )
 
     def _hung(self, means: Means, tick: Tick) -> Iterator[Anomaly]:
-        """Workloads whose devices spin without work; an anomaly names the workload, and shows its first device."""
+        """Anomalies of workloads whose devices spin without work; each names its workload and its first device."""
         table = self.gpus
         owner = np.where(means.mask, self.tenancy.workload_of_slot, np.int32(-1))
         for found in self.hangs.step(means.values, owner, self.tenancy.workloads, tick.end_ns, means.elapsed_s):
@@ -370,9 +372,9 @@ class NodeCell:
                 since_ns=max(0, tick.end_ns - round(found.since_s * NS_PER_S)),
             )
 
-    def _owners(self, tick: Tick) -> Iterator[Anomaly]:
-        """What the owners of workloads are told: errors of their programs, which move nothing."""
-        for workload, event, devices in self.health.blame.take():
+    def _owner_notices(self, tick: Tick) -> Iterator[Anomaly]:
+        """Anomalies for the owners of workloads: errors of their programs, which move no work."""
+        for workload, event, devices in self.health.attribution.take_notices():
             code = event.code or 0
             evidence = (
                 Evidence(name="xid", value=float(code), record=event.id),
@@ -393,13 +395,13 @@ class NodeCell:
 
     def _unhealthy(self, tick: Tick, proposals: list[Proposal]) -> Iterator[Anomaly]:
         table = self.gpus
-        self.reminded = {d: i for d, i in self.reminded.items() if 0 <= tick.index - i < REMIND_TICKS}
-        quiet = {table.slots[d] for d in self.reminded if d in table.slots}
+        self.last_found = {d: i for d, i in self.last_found.items() if 0 <= tick.index - i < REPEAT_TICKS}
+        skip = {table.slots[d] for d in self.last_found if d in table.slots}
         for finding in self.health.findings(
-            table.values, table.mask, self.gangs.whole(self.tenancy), table.slots, table.names, quiet
+            table.values, table.mask, self.gangs.whole(self.tenancy), table.slots, table.names, skip
         ):
             subject = table.names[finding.slot]
-            self.reminded[subject] = tick.index
+            self.last_found[subject] = tick.index
             anomaly = self._anomaly(table, finding.slot, tick, finding.detector, finding.score, finding.evidence)
             yield anomaly
             proposals.append(self._proposal(finding, anomaly, tick))
@@ -421,17 +423,17 @@ class NodeCell:
 
 
 def _replaces(new: Inventory, old: Inventory) -> bool:
-    """Whether an inventory is the newer one of its node; frames of a boot that is over do not come here any more."""
+    """Whether an inventory is the newer one of its node; frames of an earlier boot do not come here."""
     return new.boot_id != old.boot_id or (new.epoch, new.time_ns) > (old.epoch, old.time_ns)
 
 
 def _instances(devices: tuple[Device, ...]) -> frozenset[str]:
-    """GPUs that are divided."""
+    """GPUs that are divided into MIG instances."""
     return frozenset(d.parent for d in devices if d.parent is not None)
 
 
-def struck(event: NodeEvent, devices: tuple[Device, ...]) -> list[str]:
-    """Devices that an event is about: those of the whole node, or one with the instances it is divided into."""
+def affected_devices(event: NodeEvent, devices: tuple[Device, ...]) -> list[str]:
+    """Devices that an event affects: all of the node, or one device with its MIG instances."""
     if not event.device:
         return [d.id for d in devices]
     return [event.device, *(d.id for d in devices if d.parent == event.device)]

@@ -15,8 +15,8 @@ RUNS_KEPT = 8
 class Sequence(msgspec.Struct):
     """Newest frame of a node, and which of the :data:`WINDOW` before it have been seen (bit i: ``seq - i``).
 
-    ``first`` is the least ``seq`` whose absence is known to be a gap: the lane may have come late to the run.
-    ``past`` are the runs of the agent that have been replaced.
+    ``first`` is the least ``seq`` whose absence counts as a gap: the lane may have joined the run late. ``past`` are
+    earlier runs of the agent.
     """
 
     boot_id: str
@@ -29,13 +29,13 @@ class Sequence(msgspec.Struct):
 
     @classmethod
     def of(cls, frame: Frame) -> Self:
-        """Return what is known of a node after its first frame."""
+        """Return the sequence of a node after its first frame."""
         return cls(frame.boot_id, frame.epoch, frame.seq, frame.time_ns, first=frame.seq)
 
     def accept(self, boot_id: str, epoch: int, seq: int, time_ns: int) -> tuple[Verdict, int]:
-        """Judge one frame; the number is how many frames are newly known to be missing (negative: one turned up).
+        """Verdict on one frame, and the change in the number of missing frames (negative: a missing one arrived).
 
-        ``stale`` is a frame of an agent run that has been replaced, or one so old that nothing is known of it.
+        ``stale`` is a frame of an earlier run of the agent, or one older than the window.
         """
         if seq == self.seq + 1 and epoch == self.epoch and boot_id == self.boot_id:  # nearly all frames
             self.seen = self.seen << 1 & _SEEN | 1

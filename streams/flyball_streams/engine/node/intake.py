@@ -1,4 +1,4 @@
-"""From messages to frames that may be used: decoded, new, known to the inventory, and on time."""
+"""Turns messages into usable frames: decoded, not duplicate, with a known inventory, and on time."""
 
 from collections.abc import Sequence as Batch
 from typing import Any, NamedTuple, TypeAlias
@@ -21,26 +21,26 @@ from flyball_streams.engine.stats import LaneStats, count
 
 STAGE = "node lane"
 USED = frozenset({GPU.schema, HOST.schema, WORKLOAD.schema, USAGE.schema, GATEWAY.schema, SERVING.schema})
-"""Layouts that decisions rest on; the others are for people, through the sinks, and only their numbers count here."""
-PATIENCE = 4096
-"""Frames that may wait for their inventory; more, or longer than the lateness, is a fault of the sender."""
+"""Layouts that decisions use; the others go to sinks only, and here only their sequence numbers count."""
+MAX_PENDING = 4096
+"""Most frames that wait for their inventory; more, or a wait beyond the lateness, is a fault of the sender."""
 
 
 Entry: TypeAlias = tuple[Inventory, Frame]
-"""One usable frame of a tick, and what its rows are; a plain tuple, for there is one for each message."""
+"""One usable frame of a tick, and its inventory; a plain tuple for speed, as there is one for each message."""
 
 
-class Parked(NamedTuple):
-    """A frame that waits for its inventory, with the message that it came in."""
+class PendingFrame(NamedTuple):
+    """A frame that waits for its inventory, with its message."""
 
     message: Incoming
     frame: Frame
 
 
 class Route(NamedTuple):
-    """Where frames of one layout from one node go, as long as the directory, their boot and epoch stay the same.
+    """Cached destination of frames of one layout from one node, while directory version, boot and epoch stay the same.
 
-    ``source`` is their name at the gate, ``rows`` how many rows they must have.
+    ``source`` is their source name at the gate, ``rows`` their number of rows.
     """
 
     version: int
@@ -52,7 +52,7 @@ class Route(NamedTuple):
 
 
 class CellTicks(msgspec.Struct):
-    """The ticks of one cell: which are open, the frames in them, and nodes of which frames came too late just now."""
+    """The open ticks of one cell with their frames, and nodes whose frames came too late since the last step."""
 
     gate: Gate
     open: dict[int, list[Entry]] = {}
@@ -68,19 +68,19 @@ class Intake:
         self.stats = stats
         self.nodes: dict[str, Sequence] = {}
         self.cells: dict[str, CellTicks] = {}
-        self.parked: list[Parked] = []
+        self.pending: list[PendingFrame] = []
         self._directory_version = -1
         self._routes: dict[int, dict[str, Route]] = {schema: {} for schema in USED}
 
     def take(self, batch: Batch[Incoming]) -> list[Message]:
-        """Take frames in; return the dead letters among them."""
+        """Process frames; return dead letters for the unusable ones."""
         dead: list[Message] = []
-        if self.parked and self.directory.version != self._directory_version:
-            waiting, self.parked = self.parked, []
-            for parked in waiting:
-                self._place(parked.message, parked.frame, dead)
+        if self.pending and self.directory.version != self._directory_version:
+            waiting, self.pending = self.pending, []
+            for pending in waiting:
+                self._place(pending.message, pending.frame, dead)
         self._directory_version = self.directory.version
-        waited = len(self.parked)
+        waited = len(self.pending)
         for message in batch:
             try:
                 frame = decode_frame(message.value or b"")
@@ -100,11 +100,11 @@ class Intake:
             if frame.schema in USED:
                 self._place(message, frame, dead)
         self._expire(waited, dead)
-        self.stats.waiting = len(self.parked)
+        self.stats.waiting = len(self.pending)
         return dead
 
     def state(self) -> dict[str, Any]:
-        """State for a snapshot: sequences, gates, open ticks and waiting frames."""
+        """State for a snapshot: sequences, gates, open ticks and pending frames."""
         inventories: dict[int, tuple[int, bytes]] = {}
 
         def reference(inventory: Inventory) -> int:
@@ -125,11 +125,11 @@ class Intake:
             "nodes": {name: pack_struct(sequence) for name, sequence in self.nodes.items()},
             "cells": cells,
             "inventories": [raw for _, raw in inventories.values()],
-            "parked": [[*p.message[:5], list(p.message.headers)] for p in self.parked],
+            "pending": [[*p.message[:5], list(p.message.headers)] for p in self.pending],
         }
 
     def load(self, state: dict[str, Any]) -> None:
-        """Take on the state of a snapshot."""
+        """Replace the state by that of a snapshot."""
         inventories = [unpack_struct(raw, Inventory) for raw in state["inventories"]]
         self.nodes = {name: unpack_struct(raw, Sequence) for name, raw in state["nodes"].items()}
         self.cells = {}
@@ -137,10 +137,10 @@ class Intake:
             cell = self.cells[name] = CellTicks(unpack_struct(gate, Gate))
             for index, entries in ticks.items():
                 cell.open[index] = [(inventories[i], decode_frame(raw)) for i, raw in entries]
-        self.parked = []
-        for topic, partition, offset, key, value, headers in state["parked"]:
+        self.pending = []
+        for topic, partition, offset, key, value, headers in state["pending"]:
             message = Incoming(topic, partition, offset, key, value, [(n, v) for n, v in headers])
-            self.parked.append(Parked(message, decode_frame(value)))
+            self.pending.append(PendingFrame(message, decode_frame(value)))
         self._directory_version = -1
 
     def _note(self, verdict: Verdict, missing: int) -> None:
@@ -161,7 +161,7 @@ class Intake:
         ):
             route = self._route(frame)
             if route is None:
-                self.parked.append(Parked(message, frame))
+                self.pending.append(PendingFrame(message, frame))
                 return
         inventory, rows = route.inventory, route.rows
         if frame.rows != rows:
@@ -180,7 +180,7 @@ class Intake:
             cell = CellTicks(Gate(period_ns, late, self.config.max_ahead_ticks, grace=late))
             self.cells[inventory.cell] = cell
         entry = inventory, frame
-        if schema == USAGE.schema:  # told less often, so no tick waits for it
+        if schema == USAGE.schema:  # sent less often, so no tick waits for it
             if index in cell.open:
                 cell.open[index].append(entry)
                 self.stats.rows += rows
@@ -223,29 +223,29 @@ class Intake:
         return route
 
     def _expire(self, waited: int, dead: list[Message]) -> None:
-        """Give up on frames whose inventory did not come while newer frames of their node did.
+        """Refuse frames whose inventory did not come though newer frames of their node did.
 
-        Only the first ``waited`` are old enough: a batch that was fetched after a pause holds much event time, and
-        the inventory of its frames may be on its way.
+        Only the first ``waited`` are considered: a batch after a pause spans much event time, and the inventory of its
+        frames may still be under way.
         """
-        if not self.parked:
+        if not self.pending:
             return
-        kept: list[Parked] = []
-        overflow = len(self.parked) - PATIENCE
-        for i, parked in enumerate(self.parked):
-            frame = parked.frame
-            patience_ns = self.config.lateness_ticks * frame.period_ns
-            overdue = i < waited and self.nodes[frame.node].time_ns - frame.time_ns > patience_ns
+        kept: list[PendingFrame] = []
+        overflow = len(self.pending) - MAX_PENDING
+        for i, pending in enumerate(self.pending):
+            frame = pending.frame
+            allowed_ns = self.config.lateness_ticks * frame.period_ns
+            overdue = i < waited and self.nodes[frame.node].time_ns - frame.time_ns > allowed_ns
             if not overdue and i >= overflow:
-                kept.append(parked)
+                kept.append(pending)
                 continue
             self.stats.unknown_inventory += 1
             error = RecordError(
                 f"frame of node {frame.node!r} names inventory epoch {frame.inventory_epoch} of boot "
                 f"{frame.boot_id!r}, which never came; the agent must publish its inventory first"
             )
-            dead.append(refuse(parked.message, STAGE, error))
-        self.parked = kept
+            dead.append(refuse(pending.message, STAGE, error))
+        self.pending = kept
 
 
 def _unfit(frame: Frame, kind: str, rows: int) -> str:

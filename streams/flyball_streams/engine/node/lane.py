@@ -1,4 +1,4 @@
-"""The node lane of one partition: telemetry and events in, records of closed ticks out."""
+"""The node lane: reads telemetry and events of one partition, and publishes the records of closed ticks."""
 
 from collections.abc import Sequence
 
@@ -19,13 +19,13 @@ from flyball_streams.engine.view import View
 
 
 class NodeLane:
-    """Profiles and watches the devices of the nodes in one partition of the telemetry topic.
+    """Profiles and monitors the devices of the nodes in one partition of the telemetry topic.
 
-    ``demand_partitions`` is how many partitions of the demand topic must hear that a tick is closed.
+    ``demand_partitions`` is the number of partitions of the demand topic, each of which gets a message for every tick.
     ``capacity`` is the number of devices to expect, so that the models compile once.
 
-    Its readers learn from each tick how far the tables are read by now. What it decides itself rests on specifications
-    alone, as far as they were read at its last snapshot (``offsets``): a lane that comes back has no other word of it.
+    It publishes with each tick how far the tables are read. Its own results depend only on specifications, up to the
+    offsets of its last snapshot (``offsets``), which is all that a restored lane knows.
     """
 
     def __init__(
@@ -52,7 +52,7 @@ class NodeLane:
         self._ids: dict[str, tuple[Inventory, frozenset[str]]] = {}
 
     def step(self, batch: Sequence[Incoming]) -> list[Message]:
-        """Take a micro-batch of frames and events in; see :class:`~flyball_streams.engine.lane.Lane`."""
+        """Process a micro-batch of frames and events; see :class:`~flyball_streams.engine.lane.Lane`."""
         out: list[Message] = []
         for message in batch:
             if message.topic != TELEMETRY.name:
@@ -60,7 +60,7 @@ class NodeLane:
         out += self.intake.take([m for m in batch if m.topic == TELEMETRY.name])
         for name, ticks in sorted(self.intake.cells.items()):
             if ticks.late:
-                self._cell(name).hear(sorted(ticks.late))
+                self._cell(name).note_late(sorted(ticks.late))
                 ticks.late.clear()
             for tick in ticks.gate.close():
                 self.stats.ticks += 1
@@ -73,12 +73,12 @@ class NodeLane:
         return out
 
     def reached(self, cell: str) -> int | None:
-        """End of the newest tick of a cell that has closed, in ns; ``None`` when the cell is not known here."""
+        """End of the newest closed tick of a cell, in ns; ``None`` if this lane does not know the cell."""
         ticks = self.intake.cells.get(cell)
         return None if ticks is None else (ticks.gate.closed + 1) * ticks.gate.period_ns
 
     def snapshot(self) -> bytes:
-        """The whole state; specifications count from now on as far as they are read."""
+        """Return the whole state; from now on, specifications count up to the current offsets."""
         self.offsets = self.directory.offsets
         cells = {name: cell.state() for name, cell in self.cells.items()}
         views = {name: view.state() for name, view in self.views.items()}
@@ -86,7 +86,7 @@ class NodeLane:
         return pack({**state, "base": self.base, "offsets": self.offsets})
 
     def restore(self, state: bytes) -> None:
-        """Take on the state of a snapshot; raises :class:`DecodeError` when it is not one."""
+        """Replace the state by that of a snapshot; raises :class:`DecodeError` if it is not one."""
         loaded = unpack(state)
         with reading(self.source):
             self.stats = unpack_struct(loaded["stats"], LaneStats)
@@ -98,7 +98,9 @@ class NodeLane:
                 self._cell(name).load(cell)
                 self.views[name].load(loaded["views"][name])
                 for inventory in self.cells[name].inventories.values():
-                    self.directory.remember(inventory)  # frames name it, and compaction may have deleted it since
+                    self.directory.restore_inventory(
+                        inventory
+                    )  # frames refer to it, and compaction may have deleted it
 
     def _cell(self, name: str) -> NodeCell:
         cell = self.cells.get(name)

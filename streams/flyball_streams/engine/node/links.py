@@ -1,4 +1,4 @@
-"""Devices whose links fail: an anomaly names NVLink or PCIe as the cause, and which NVLink where the agent told it."""
+"""Detects devices whose NVLink or PCIe link fails; the anomaly names the NVLink if the agent reported it."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -15,53 +15,58 @@ from flyball_streams.engine.packing import arrays, like, pack_struct, unpack_str
 
 COLUMNS = [GPU.column("nvidia.gpu.nvlink.errors"), GPU.column("nvidia.gpu.pcie.replays")]
 DETECTORS = ("nvlink", "pcie")
-AGAIN_NS = 600 * NS_PER_S
+REPEAT_NS = 600 * NS_PER_S
 EVENT_NS = 3600 * NS_PER_S
-"""An agent tells of a link that goes on once an hour at least."""
+"""Agents report a link that keeps failing at least once an hour."""
 
 
 class Links:
-    """Follows the links of the devices of one cell; ``events`` has the latest of each device and NVLink."""
+    """Monitors the links of the devices of one cell.
+
+    ``events`` has the latest event of each device and NVLink, ``reported`` the time of the last anomaly, in ns.
+    """
 
     def __init__(self, cell: str, capacity: int) -> None:
         self.cell = cell
         self.model = link_errors.init(capacity)
-        self.told: dict[str, int] = {}
+        self.reported: dict[str, int] = {}
         self.events: dict[str, dict[int, NodeEvent]] = {}
 
     def resize(self, capacity: int) -> None:
         """Make room for more devices."""
         self.model = link_errors.resize(self.model, capacity)
 
-    def wipe(self, slots: list[int]) -> None:
-        """Start anew where a slot has become another device's."""
+    def reset(self, slots: list[int]) -> None:
+        """Reset slots that now belong to other devices."""
         self.model = wiped(self.model, link_errors.init(self.model.errors.shape[1]), slots)
 
     def note(self, device: str, event: NodeEvent) -> None:
-        """Remember what an agent told of one NVLink of a device."""
+        """Keep an event of one NVLink of a device."""
         if event.kind == "nvlink_error" and event.link is not None:
             self.events.setdefault(device, {})[event.link] = event
 
     def forget(self, devices: list[str]) -> None:
-        """Drop what is known of devices that are gone."""
+        """Drop devices that are gone."""
         for device in devices:
             self.events.pop(device, None)
-            self.told = {key: time_ns for key, time_ns in self.told.items() if key.partition(" ")[2] != device}
+            self.reported = {key: time_ns for key, time_ns in self.reported.items() if key.partition(" ")[2] != device}
 
     def step(self, tick: Tick, table: SubjectTable, tenancy: Tenancy) -> Iterator[Anomaly]:
-        """Devices whose links are loud, each once in ten minutes."""
-        told = table.values[:, COLUMNS].T
-        new = np.where(table.mask & np.isfinite(told), told, np.float32(0.0)).astype(np.float64)
-        self.model, loud = link_errors.step(self.model, new, tick.end_ns / NS_PER_S, tick.period_ns / NS_PER_S)
-        if not loud.any():
+        """Anomalies of devices whose links have too many errors, each at most once in ``REPEAT_NS``."""
+        errors = table.values[:, COLUMNS].T
+        new = np.where(table.mask & np.isfinite(errors), errors, np.float32(0.0)).astype(np.float64)
+        self.model, alarms = link_errors.step(self.model, new, tick.end_ns / NS_PER_S, tick.period_ns / NS_PER_S)
+        if not alarms.any():
             return
-        self.told = {key: time_ns for key, time_ns in self.told.items() if 0 <= tick.end_ns - time_ns < AGAIN_NS}
-        for kind, slot in np.argwhere(loud).tolist():
+        self.reported = {
+            key: time_ns for key, time_ns in self.reported.items() if 0 <= tick.end_ns - time_ns < REPEAT_NS
+        }
+        for kind, slot in np.argwhere(alarms).tolist():
             detector, subject = DETECTORS[kind], table.names[slot]
             key = f"{detector} {subject}"
-            if key in self.told:
+            if key in self.reported:
                 continue
-            self.told[key] = tick.end_ns
+            self.reported[key] = tick.end_ns
             since_ns = round(float(self.model.since_s[kind, slot]) * NS_PER_S)
             metric = GPU.metrics[COLUMNS[kind]]
             count = Evidence(
@@ -81,7 +86,7 @@ class Links:
             )
 
     def _links(self, device: str, now_ns: int) -> Iterator[Evidence]:
-        """The NVLinks that the agent told of lately, the one with most errors first."""
+        """Evidence for NVLinks that the agent reported recently, the one with most errors first."""
         known = {n: e for n, e in self.events.get(device, {}).items() if 0 <= now_ns - e.time_ns < EVENT_NS}
         for link, event in sorted(known.items(), key=lambda item: (-(item[1].count or 0), item[0])):
             name = f"nvidia.gpu.nvlink.errors{{link={link}}}"
@@ -90,11 +95,11 @@ class Links:
     def state(self) -> dict[str, Any]:
         """State for a snapshot."""
         events = {device: [pack_struct(e) for e in of.values()] for device, of in self.events.items()}
-        return {"model": arrays(self.model), "told": self.told, "events": events}
+        return {"model": arrays(self.model), "reported": self.reported, "events": events}
 
     def load(self, state: dict[str, Any], capacity: int) -> None:
-        """Take on the state of a snapshot."""
+        """Replace the state by that of a snapshot."""
         self.model = like(link_errors.init(capacity), state["model"])
-        self.told = dict(state["told"])
-        told = {device: [unpack_struct(raw, NodeEvent) for raw in raws] for device, raws in state["events"].items()}
-        self.events = {device: {e.link: e for e in of if e.link is not None} for device, of in told.items()}
+        self.reported = dict(state["reported"])
+        events = {device: [unpack_struct(raw, NodeEvent) for raw in raws] for device, raws in state["events"].items()}
+        self.events = {device: {e.link: e for e in of if e.link is not None} for device, of in events.items()}

@@ -1,4 +1,4 @@
-"""How the replicas of language models answer, by workload: what their servers say of a tick."""
+"""Latencies and cache use of language-model servers in a tick, by workload."""
 
 import numpy as np
 from msgspec.structs import replace
@@ -14,37 +14,37 @@ _FIRST, _FIRST_P99, _NEXT = (
 _CACHE = SERVING.column("flyball.workload.kv_cache.utilization")
 
 
-class Answers:
-    """What was said in the tick that is open; a node without such a server costs nothing."""
+class ServingMetrics:
+    """Serving metrics of the open tick; nodes without such servers cost nothing."""
 
     def __init__(self) -> None:
         self._rows: list[tuple[NDArray[np.int32], NDArray[np.float32]]] = []
 
     def note(self, owners: NDArray[np.int32], values: NDArray[np.float32]) -> None:
-        """Take a node's frame: ``values`` [allocations, metrics] of the workloads ``owners`` [allocations]."""
+        """Add a node's frame: ``values`` [allocations, metrics] of the workloads ``owners`` [allocations]."""
         self._rows.append((owners, values))
 
-    def told(self, demands: list[Demand]) -> list[Demand]:
-        """Demands of all workloads in their order, with what was noted of each; it is forgotten then."""
+    def annotate(self, demands: list[Demand]) -> list[Demand]:
+        """Return all demands with the metrics of their workloads, and clear the metrics."""
         rows, self._rows = self._rows, []
         if not rows:
             return demands
         owners = np.concatenate([owner for owner, _ in rows])
         values = np.concatenate([value for _, value in rows]).astype(np.float64)
-        mean, spoke = _means(owners, values, len(demands))
+        mean, has_values = _means(owners, values, len(demands))
         most = np.full(len(demands), np.nan)
         np.fmax.at(most, owners[owners >= 0], values[owners >= 0, _FIRST_P99])
-        shown = list(demands)
-        indexes: list[int] = spoke.nonzero()[0].tolist()
+        annotated = list(demands)
+        indexes: list[int] = has_values.nonzero()[0].tolist()
         for index in indexes:
-            shown[index] = replace(
-                shown[index],
+            annotated[index] = replace(
+                annotated[index],
                 first_token_s=_known(mean[index, _FIRST]),
                 first_token_p99_s=_known(most[index]),
                 output_token_s=_known(mean[index, _NEXT]),
                 kv_cache=_known(mean[index, _CACHE]),
             )
-        return shown
+        return annotated
 
 
 def _means(

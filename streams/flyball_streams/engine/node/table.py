@@ -16,11 +16,11 @@ from flyball_streams.engine.node.window import Means, Window
 from flyball_streams.engine.packing import arrays, like, wiped
 
 
-class Loud(NamedTuple):
-    """One subject that stands out, by watched metric, all ``[watched]``.
+class Departure(NamedTuple):
+    """Departure of one subject from its baseline, by watched metric; all arrays are ``[watched]``.
 
-    ``rate`` is how often a clean one would go so far, per second, infinite where nothing departs; ``since_s`` is how
-    long the longest departure has lasted.
+    ``rate`` is how often a healthy subject would depart this far, per second, infinite where nothing departs;
+    ``since_s`` is the duration of the longest departure.
     """
 
     slot: int
@@ -33,14 +33,13 @@ class Loud(NamedTuple):
 class SubjectTable:
     """Slots of subjects (devices or hosts) and this tick's values, ``float32[capacity, metrics]``.
 
-    Capacity is padded, so a growing fleet compiles a few shapes only. A subject that is retired keeps its slot, so that
-    its history is there when it comes back, until a new one needs it. ``watched`` gives for each metric the change, in
-    its unit, that can be seen at all. ``rate`` is how often a clean subject may be said to depart, per second. ``turn``
-    moves the ends of the windows over which it is watched, in ticks.
+    Capacity is padded, so a growing fleet compiles only a few shapes. A retired subject keeps its slot and history
+    until a new subject needs it. ``watched`` gives the smallest change of each metric that matters, in its unit.
+    ``rate`` is the budget of false departures per subject and second. ``phase`` shifts the ends of windows, in ticks.
     """
 
     def __init__(
-        self, layout: Layout, watched: Mapping[str, float], rate: float, capacity: int = 0, turn: int = 0
+        self, layout: Layout, watched: Mapping[str, float], rate: float, capacity: int = 0, phase: int = 0
     ) -> None:
         self.layout = layout
         self.watched = tuple(watched)
@@ -52,14 +51,14 @@ class SubjectTable:
         self.retired: dict[str, None] = {}
         self.recycled: list[int] = []
         self._size(bucket(capacity))
-        self.window = Window(self.capacity, len(layout), turn)
+        self.window = Window(self.capacity, len(layout), phase)
         self.rate = rate / len(watched)
         self.course = departure.init(self.capacity, len(watched))
         self.tail = tail.init(2 * len(watched), self.rate)
 
     @property
     def budget(self) -> float:
-        """How many times clean subjects may be said to depart in a thousand GPU-days."""
+        """Budget of false departures in a thousand GPU-days."""
         return self.rate * len(self.watched) * BUDGET_S
 
     @property
@@ -68,9 +67,9 @@ class SubjectTable:
         return len(self.mask)
 
     def rows(self, names: tuple[str, ...], node: str) -> NDArray[np.int64]:
-        """Slots of some subjects of a node, made where they are new; ``int64[len(names)]``.
+        """Slots of some subjects of a node, ``int64[len(names)]``; new subjects get new ones.
 
-        ``recycled`` says which slots have changed hands: what else is kept by slot must be wiped there.
+        ``recycled`` lists slots that belong to other subjects now: other state by slot must be reset there.
         """
         self.recycled = []
         for name in names:
@@ -85,14 +84,14 @@ class SubjectTable:
         return np.array([self.slots[name] for name in names], np.int64)
 
     def reserve(self, names: Iterable[str]) -> None:
-        """Make room for subjects at once: to grow node by node would go through all sizes, and compile for each."""
+        """Make room for all subjects at once: growing node by node would compile every size."""
         new = sum(name not in self.slots for name in names)
         wanted = len(self.names) + new - len(self.retired)
         if wanted > self.capacity:
             self._grow(bucket(wanted))
 
     def retire(self, names: Iterable[str], node: str) -> list[str]:
-        """Let subjects go that their node has no more; those that are another node's now stay. Returns the first."""
+        """Retire subjects that their node no longer has, except those of another node by now; return the retired."""
         gone = [name for name in names if name in self.slots and self.owner[self.slots[name]] == node]
         self.retired.update(dict.fromkeys(gone))
         return gone
@@ -110,18 +109,18 @@ class SubjectTable:
             self.mask[rows] = True
 
     def forget(self, slots: list[int]) -> None:
-        """Begin the course of some subjects anew: they are others, or do other work."""
+        """Reset the baselines of some slots: they hold other subjects, or these do other work."""
         if not slots:
             return
         self.course = wiped(self.course, departure.init(self.capacity, len(self.watched)), slots)
         self.window.forget(slots)
 
     def means(self, tick: Tick) -> Means | None:
-        """Take the values of this tick into the window; the means when it ends, ``None`` before."""
+        """Add the values of this tick to the window; return the means when it ends, ``None`` before."""
         return self.window.add(self.values, self.mask, tick)
 
-    def loud(self, means: Means, group: NDArray[np.int32]) -> Iterator[Loud]:
-        """Learn a window; the subjects that depart, by slot; ``group`` int32[capacity] puts peers together."""
+    def departures(self, means: Means, group: NDArray[np.int32]) -> Iterator[Departure]:
+        """Update baselines with a window; yield departures by slot; ``group`` int32[capacity] numbers peer groups."""
         x = means.values[:, self.columns]
         self.course, self.tail, found = departure.step(
             self.course, self.tail, x, means.mask, group, self.floors, means.elapsed_s, self.rate
@@ -133,7 +132,7 @@ class SubjectTable:
                 stratum = np.where(self.course.peered[:, slot], metrics, metrics + len(metrics))
                 rate = tail.rates(self.tail, stratum, found.ratio[:, slot].astype(np.float64)) * len(metrics)
                 rate = np.where(found.ratio[:, slot] > 0, rate, np.inf)
-                yield Loud(slot, rate, x[slot], found.expected[:, slot], float(found.since_s[:, slot].max()))
+                yield Departure(slot, rate, x[slot], found.expected[:, slot], float(found.since_s[:, slot].max()))
 
     def state(self) -> dict[str, Any]:
         """State for a snapshot."""
@@ -148,7 +147,7 @@ class SubjectTable:
         }
 
     def load(self, state: dict[str, Any]) -> None:
-        """Take on the state of a snapshot."""
+        """Replace the state by that of a snapshot."""
         self.names, self.owner = list(state["names"]), list(state["owner"])
         self.slots = {name: i for i, name in enumerate(self.names)}
         self.retired = dict.fromkeys(state["retired"])

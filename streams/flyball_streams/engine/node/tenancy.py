@@ -1,4 +1,4 @@
-"""Who holds which device, as index arrays, and the sums per workload."""
+"""Which workload holds which device, as index arrays, and sums by workload."""
 
 from collections.abc import Sequence
 from itertools import repeat
@@ -35,14 +35,14 @@ class Sums(NamedTuple):
     known: NDArray[np.int64]
 
     def values(self) -> list[list[float | None]]:
-        """Sum of each workload by column, ``None`` where nobody knew."""
-        told = self.total.astype(np.object_)
-        told[self.known == 0] = None
-        columns: list[list[float | None]] = told.tolist()
+        """Sum of each workload by column, ``None`` where no value is known."""
+        known_sums = self.total.astype(np.object_)
+        known_sums[self.known == 0] = None
+        columns: list[list[float | None]] = known_sums.tolist()
         return columns
 
     def averaged(self, *columns: int) -> "Sums":
-        """The same with the means of some columns, over those that knew, in place of their sums."""
+        """The same with means over known values in place of the sums of some columns."""
         total = self.total.copy()
         for column in columns:
             total[column] /= np.maximum(self.known[column], 1)
@@ -53,8 +53,8 @@ class Tenancy:
     """The allocations of one cell on this partition's nodes, rebuilt when an inventory changes.
 
     ``workload_of_slot[slot]`` and ``workload_of_allocation[row]`` are indexes into ``workloads``, -1 for none.
-    ``alike[slot]`` int32 is a slot's group of peers: those of its model and workload, or of its model that have none;
-    -1 where there is no room. ``model_of_slot`` are indexes into ``models``.
+    ``peer_group[slot]`` int32 numbers groups of slots with the same model and workload (or none); -1 beyond the
+    capacity. ``model_of_slot`` are indexes into ``models``.
     """
 
     def __init__(self, inventories: dict[str, Inventory], slots: dict[str, int], capacity: int) -> None:
@@ -88,19 +88,19 @@ class Tenancy:
         self.values = np.full((len(owners), len(WORKLOAD)), np.nan, np.float32)
         group = self.workload_of_slot * np.int32(max(1, len(models))) + model_of_slot
         group = np.unique(group, return_inverse=True)[1].astype(np.int32)
-        self.alike = np.where(group < capacity, group, np.int32(-1))
+        self.peer_group = np.where(group < capacity, group, np.int32(-1))
 
     def demands(
         self, values: NDArray[np.float32], mask: NDArray[np.bool_], usage: Sequence[Usage | None] = ()
     ) -> list[Demand]:
         """Demand of each workload, from the device values ``float32[capacity, metrics]`` and the workload rows."""
         sums = self._sums(self.values[:, SUMMED], self.workload_of_allocation)
-        requests, work, active, queued, told_ready, tokens_in, tokens_out, failed, progress, latency, step = (
+        requests, work, active, queued, reported_ready, tokens_in, tokens_out, failed, progress, latency, step = (
             sums.averaged(*AVERAGED).values()
         )
         ready = [
             have if n is None else round(min(max(n, 0.0), have))
-            for n, have in zip(told_ready, self.replicas, strict=True)
+            for n, have in zip(reported_ready, self.replicas, strict=True)
         ]
         held = np.where(mask, self.workload_of_slot, -1)
         utilization, power = self._sums(values[:, (UTILIZATION, POWER)], held).values()

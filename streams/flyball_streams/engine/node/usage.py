@@ -1,4 +1,4 @@
-"""What replicas use of their GPUs, CPU and memory: by the minute, the most of any replica of a workload."""
+"""Usage of GPUs, CPU and memory by replicas: once a minute, the maximum over the replicas of a workload."""
 
 from typing import Any
 
@@ -10,7 +10,7 @@ from flyball_contracts.metrics import GPU, USAGE
 from flyball_contracts.records import Tick, Usage
 from flyball_streams.engine.node.tenancy import UTILIZATION, Tenancy
 
-TOLD_NS = 60 * NS_PER_S
+REPORT_NS = 60 * NS_PER_S
 GPU_MEMORY = GPU.column("hw.gpu.memory.usage")
 SM_ACTIVITY = GPU.column("nvidia.gpu.sm.activity")
 CPU_TIME = USAGE.column("container.cpu.time")
@@ -20,15 +20,15 @@ LARGEST = [
 OOM = USAGE.column("container.memory.oom")
 
 
-def is_told(tick: Tick) -> bool:
+def is_due(tick: Tick) -> bool:
     """Whether a tick is the first to end in a new minute."""
-    return tick.end_ns // TOLD_NS != (tick.end_ns - tick.period_ns) // TOLD_NS
+    return tick.end_ns // REPORT_NS != (tick.end_ns - tick.period_ns) // REPORT_NS
 
 
 class UsageMeter:
-    """Usage since it was told last, by slot of the devices and by workload.
+    """Usage since the last report, by device slot and by workload.
 
-    A GPU's share is its SM activity, or where that is not known the time with a kernel running, which is more.
+    A GPU's share is its SM activity or, if unknown, its utilization (time with a kernel running), which is higher.
     """
 
     def __init__(self, capacity: int) -> None:
@@ -41,7 +41,7 @@ class UsageMeter:
         self.oom = np.zeros(0, np.float32)
 
     def follow(self, tenancy: Tenancy) -> None:
-        """Forget what slots showed that have another holder now, and find the workloads' new places."""
+        """Clear slots that another replica holds now, and reorder the workloads."""
         more = len(tenancy.workload_of_slot) - len(self.share)
         if more:
             self.memory = np.pad(self.memory, (0, more), constant_values=np.nan)
@@ -56,7 +56,7 @@ class UsageMeter:
         self.holders, self.workloads = new, tenancy.workloads
 
     def note(self, values: NDArray[np.float32]) -> None:
-        """Take this tick's device values, ``float32[capacity, metrics]``, NaN where missing."""
+        """Add this tick's device values, ``float32[capacity, metrics]``, NaN where missing."""
         share, memory = values[:, SM_ACTIVITY], values[:, GPU_MEMORY]
         share = np.where(np.isfinite(share), share, values[:, UTILIZATION])
         known = np.isfinite(share)
@@ -65,21 +65,21 @@ class UsageMeter:
         np.fmax(self.memory, np.where(np.isfinite(memory), memory, np.float32(np.nan)), out=self.memory)
 
     def note_replicas(self, owners: NDArray[np.int32], values: NDArray[np.float32], period_s: float) -> None:
-        """Take what replicas used of the host, ``float32[rows, metrics]``, counters over a period.
+        """Add host usage of replicas, ``float32[rows, metrics]``, counters over a period.
 
-        ``owners`` are the rows' places among the workloads.
+        ``owners`` are the indexes of the rows' workloads.
         """
         used = values[:, LARGEST]
         used[:, LARGEST.index(CPU_TIME)] /= period_s
         np.fmax.at(self.largest, owners, np.where(np.isfinite(used), used, np.float32(np.nan)))
         killed = np.isfinite(values[:, OOM])
         if killed.any():
-            told = owners[killed]
-            self.oom[told] = np.where(np.isfinite(self.oom[told]), self.oom[told], np.float32(0.0))
-            np.add.at(self.oom, told, values[killed, OOM])
+            oom_rows = owners[killed]
+            self.oom[oom_rows] = np.where(np.isfinite(self.oom[oom_rows]), self.oom[oom_rows], np.float32(0.0))
+            np.add.at(self.oom, oom_rows, values[killed, OOM])
 
-    def take(self, tenancy: Tenancy) -> list[Usage | None]:
-        """Usage of each workload of :attr:`Tenancy.workloads`, ``None`` where nothing is known; starts anew."""
+    def drain(self, tenancy: Tenancy) -> list[Usage | None]:
+        """Return the usage of each of :attr:`Tenancy.workloads`, ``None`` if unknown, and start a new period."""
         n = len(self.workloads)
         devices = np.full((n, 2), np.nan, np.float32)
         held = np.flatnonzero(tenancy.workload_of_slot >= 0)
@@ -102,7 +102,7 @@ class UsageMeter:
         }
 
     def load(self, state: dict[str, Any], tenancy: Tenancy) -> None:
-        """Take on the state of a snapshot that was made under this tenancy."""
+        """Replace the state by that of a snapshot made under this tenancy."""
         self.memory, self.share, self.known = state["slots"]
         self.workloads, self.largest, self.oom = state["workloads"]
         self.holders = tenancy.replica_of_slot

@@ -1,4 +1,4 @@
-"""Means over windows of some seconds, for detectors to which anything shorter is noise."""
+"""Means over windows of some seconds, for detectors that regard shorter changes as noise."""
 
 from typing import Any, NamedTuple
 
@@ -23,24 +23,24 @@ class Means(NamedTuple):
 class Window:
     """Sums the values of subjects until the window ends.
 
-    ``turn`` moves the end by some ticks: lanes whose windows end in different ticks share the work evenly.
+    ``phase`` shifts the end by some ticks, so that the windows of lanes end in different ticks and spread the load.
     """
 
-    def __init__(self, capacity: int, metrics: int, turn: int = 0) -> None:
-        self.turn = turn
+    def __init__(self, capacity: int, metrics: int, phase: int = 0) -> None:
+        self.phase = phase
         self.total = np.zeros((capacity, metrics))
         self.count = np.zeros((capacity, metrics), np.float32)
         self.seen = np.zeros(capacity, bool)
         self.elapsed_ns = 0
 
     def add(self, values: NDArray[np.float32], mask: NDArray[np.bool_], tick: Tick) -> Means | None:
-        """Take the values of a tick in, NaN where missing; the means when the window ends with this tick."""
+        """Add the values of a tick, NaN where missing; return the means if the window ends with this tick."""
         known = np.isfinite(values)
         self.total += np.where(known, values, np.float32(0.0))
         self.count += known
         self.seen |= mask
         self.elapsed_ns += tick.period_ns
-        if (tick.index + self.turn) % max(1, round(WINDOW_NS / tick.period_ns)):
+        if (tick.index + self.phase) % max(1, round(WINDOW_NS / tick.period_ns)):
             return None
         with np.errstate(invalid="ignore"):
             means = Means((self.total / self.count).astype(np.float32), self.seen, self.elapsed_ns / NS_PER_S)
@@ -49,7 +49,7 @@ class Window:
         return means
 
     def forget(self, slots: list[int]) -> None:
-        """Drop the values of subjects that are others now, or do other work."""
+        """Drop the values of slots that hold other subjects now, or do other work."""
         self.total[slots], self.count[slots], self.seen[slots] = 0.0, 0.0, False
 
     def resize(self, capacity: int) -> None:
@@ -64,6 +64,6 @@ class Window:
         return {"total": self.total, "count": self.count, "seen": self.seen, "elapsed_ns": self.elapsed_ns}
 
     def load(self, state: dict[str, Any]) -> None:
-        """Take on the state of a snapshot."""
+        """Replace the state by that of a snapshot."""
         self.total, self.count, self.seen = (np.array(state[name]) for name in ("total", "count", "seen"))
         self.elapsed_ns = state["elapsed_ns"]

@@ -17,7 +17,7 @@ from flyball_contracts.records import (
     WorkloadSpec,
 )
 from flyball_streams.engine.known import Known
-from flyball_streams.engine.offsets import NOWHERE
+from flyball_streams.engine.offsets import NO_OFFSETS
 from flyball_streams.engine.parameters import Parameters
 from flyball_streams.engine.symptoms import symptom_of
 from flyball_streams.engine.workload.arrivals import (
@@ -77,7 +77,7 @@ class WorkloadCell:
         demands: dict[str, Demand],
         owned: list[WorkloadSpec],
         by_source: BySource = NOTHING,
-        table_offsets: TableOffsets = NOWHERE,
+        table_offsets: TableOffsets = NO_OFFSETS,
     ) -> Iterator[Record]:
         """Records of one closed tick, in a fixed order, proposals last.
 

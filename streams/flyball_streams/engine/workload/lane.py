@@ -12,7 +12,7 @@ from flyball_contracts.records import Arrivals, Demand, DemandTick, Inventory, S
 from flyball_streams.engine.directory import Directory
 from flyball_streams.engine.gate import STAGGER, Arrival, Gate
 from flyball_streams.engine.lane import Incoming, check_period, take_records
-from flyball_streams.engine.offsets import NOWHERE, as_read, farther
+from flyball_streams.engine.offsets import NO_OFFSETS, as_read, latest
 from flyball_streams.engine.packing import pack, pack_struct, reading, unpack, unpack_struct
 from flyball_streams.engine.parameters import Parameters
 from flyball_streams.engine.stats import LaneStats, count
@@ -164,7 +164,7 @@ class WorkloadLane:
         have |= {demand.workload: demand for demand in record.demands}
         if record.table_offsets:
             index = record.tick.index
-            ticks.offsets[index] = farther(ticks.offsets.get(index, NOWHERE), record.table_offsets)
+            ticks.offsets[index] = latest(ticks.offsets.get(index, NO_OFFSETS), record.table_offsets)
         if record.arrivals:
             ticks.arrivals.setdefault(record.tick.index, {})[record.source] = record.arrivals
 

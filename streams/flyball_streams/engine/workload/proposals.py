@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 
 from flyball_contracts.records import Proposal, ProposalTick, Symptom, TableOffsets, Tick
-from flyball_streams.engine.offsets import NOWHERE
+from flyball_streams.engine.offsets import NO_OFFSETS
 
 REPEAT_IN_FULL_TICKS = 30
 """A proposal is published in full again after so many ticks, for readers that have lost it."""
@@ -33,7 +33,7 @@ class Proposals:
         return self.repeated | dict.fromkeys(self.new, self._index)
 
     def messages(
-        self, cell: str, source: str, tick: Tick, table_offsets: TableOffsets = NOWHERE
+        self, cell: str, source: str, tick: Tick, table_offsets: TableOffsets = NO_OFFSETS
     ) -> Iterator[ProposalTick]:
         """Messages of the tick, the last of which closes it; ``table_offsets`` are how far the tables count."""
         new, repeated = list(self.new.values()), tuple(self.repeated)

@@ -14,7 +14,7 @@ from flyball_contracts.records import Allocation, Demand, DemandTick, Inventory,
 from flyball_contracts.topics import EVENTS, TELEMETRY
 from flyball_streams.engine import Directory, Engine
 from flyball_streams.engine.node import NodeLane
-from flyball_streams.engine.node.demand import shared_out
+from flyball_streams.engine.node.demand import demand_ticks
 from flyball_streams.engine.workload.merge import merge
 
 WORKLOADS = ("a", "b", "c")
@@ -142,7 +142,7 @@ def test_each_demand_is_said_once_to_the_partition_of_its_workload(count: int, p
     demands = [Demand(workload=f"w{i}", replicas=1, ready=1, devices=1) for i in range(count)]
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr("flyball_streams.engine.node.demand.MOST_IN_ONE", 3)
-        said = list(shared_out(demands, partitions, "c", "node/0", tick(0)))
+        said = list(demand_ticks(demands, partitions, "c", "node/0", tick(0)))
     assert sorted(d.workload for s in said for d in s.demands) == sorted(d.workload for d in demands)
     for s in said:
         assert all(partition_of(d.workload.encode(), partitions) == s.partition for d in s.demands)

@@ -17,7 +17,7 @@ from flyball_contracts.xids import xid_of
 from flyball_simulator import Fleet
 from flyball_streams.engine import Engine
 from flyball_streams.engine.cell.placement import Placement
-from flyball_streams.engine.node.cell import GONE_TICKS, REMIND_TICKS
+from flyball_streams.engine.node.cell import GONE_TICKS, REPEAT_TICKS
 from flyball_streams.engine.node.detectors.health import Health
 from flyball_streams.engine.node.table import SubjectTable
 from flyball_streams.engine.packing import pack, unpack
@@ -94,7 +94,7 @@ def test_a_broken_device_is_said_again_now_and_then_until_the_node_boots() -> No
     cell = lone()
     cell.run(0, 5, sick())
     assert failing(cell.run(5, 1, sick(errors=2))) == [5]
-    assert failing(cell.run(6, 40, sick())) == [5 + REMIND_TICKS]
+    assert failing(cell.run(6, 40, sick())) == [5 + REPEAT_TICKS]
     booted = inventory("node-1", 2, cell.agents[0].inventory.allocations, boot_id="boot-2", epoch=9)
     cell.feed(told(booted))
     cell.agents = [Agent(booted, epoch=2)]
@@ -141,7 +141,7 @@ def test_what_is_remembered_of_nodes_that_come_and_go_is_bounded() -> None:
     assert len(held.gpus.names) <= 64
     assert len(held.health.broken) == 0
     assert set(held.inventories) == {"stays"}
-    assert len(held.reminded) == 0
+    assert len(held.last_found) == 0
 
 
 SMALL = FleetConfig(
@@ -213,7 +213,7 @@ def test_a_subject_that_comes_back_has_its_history_and_a_new_one_in_its_slot_has
     for index in range(1, 6):
         means = table.means(Tick(index=index, period_ns=NS_PER_S))
     assert means is not None
-    assert not list(table.loud(means, np.full(64, -1, np.int32)))
+    assert not list(table.departures(means, np.full(64, -1, np.int32)))
     assert table.retire(names[:1], "node-2") == []  # not that node's to give away
     assert table.retire(names[:2], "node-1") == ["gpu-0", "gpu-1"]
     assert table.rows(("gpu-1",), "node-1").tolist() == [1]
@@ -246,7 +246,7 @@ def test_a_notice_to_the_node_moves_all_its_work_and_a_new_boot_ends_it() -> Non
     booted = inventory("node-1", 2, held, boot_id="boot-2", epoch=9)
     cell.feed(told(booted))
     cell.agents[0] = Agent(booted, epoch=2)
-    assert failing(cell.run(8, 2 * REMIND_TICKS)) == []
+    assert failing(cell.run(8, 2 * REPEAT_TICKS)) == []
 
 
 def test_what_strikes_a_gpu_strikes_the_instances_it_is_divided_into() -> None:
@@ -343,7 +343,7 @@ def test_what_is_held_against_a_gpu_survives_a_restart() -> None:
     other.load(state, 64)
     assert pack(other.state()) == pack(health.state())
     assert set(other.avoided) == {"node-1/2"}
-    assert set(other.blame.struck) == {"node-1/0", "node-1/1"}
+    assert set(other.attribution.failures) == {"node-1/0", "node-1/1"}
 
 
 def test_the_simulated_gpu_of_a_program_that_fails_stays_well() -> None:

@@ -8,7 +8,7 @@ from tests.streams.engine.scene import START_NS, Agent, Cell, Out, Values, inven
 
 from flyball_contracts.records import Allocation, Anomaly, Migrate
 from flyball_contracts.records.events import node_event
-from flyball_streams.engine.node.links import AGAIN_NS
+from flyball_streams.engine.node.links import REPEAT_NS
 from flyball_streams.engine.symptoms import symptom_of
 
 NVLINK, PCIE = "nvidia.gpu.nvlink.errors", "nvidia.gpu.pcie.replays"
@@ -74,7 +74,7 @@ def test_it_is_said_again_after_a_while_and_after_a_restart_as_without() -> None
     (lane,) = site.cell.engine.nodes.values()
     lane.restore(lane.snapshot())
     later, without = (
-        found([each.tick(nvlink=[0.0, 9.0, 0.0, 0.0]) for _ in range(AGAIN_NS // S)]) for each in (site, other)
+        found([each.tick(nvlink=[0.0, 9.0, 0.0, 0.0]) for _ in range(REPEAT_NS // S)]) for each in (site, other)
     )
     assert len(later) == 1
     assert later == without

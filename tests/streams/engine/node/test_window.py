@@ -27,7 +27,7 @@ def run(window: Window, rows: list[Values], first: int = 0, period_s: float = 1.
 @given(st.lists(st.tuples(VALUES, VALUES), min_size=5, max_size=5))
 def test_a_mean_is_taken_over_the_ticks_that_have_a_value(pairs: list[tuple[float, float]]) -> None:
     rows = [np.array([pair], np.float32) for pair in pairs]
-    (found,) = run(Window(1, 2, turn=-4), rows)
+    (found,) = run(Window(1, 2, phase=-4), rows)
     for column in range(2):
         known = [row[0, column] for row in rows if np.isfinite(row[0, column])]
         expected = np.mean(np.array(known, np.float64)) if known else np.nan
@@ -46,15 +46,15 @@ def test_a_window_is_five_seconds_or_one_tick_where_that_is_longer(period_s: flo
 
 def test_windows_of_different_turns_end_in_different_ticks() -> None:
     rows = [np.ones((1, 1), np.float32)]
-    at = [[i for i in range(5) if run(Window(1, 1, turn=turn), rows, first=i)] for turn in range(5)]
+    at = [[i for i in range(5) if run(Window(1, 1, phase=turn), rows, first=i)] for turn in range(5)]
     assert sorted(at) == [[0], [1], [2], [3], [4]]
 
 
 def test_a_window_goes_on_after_a_restart_and_forgets_who_left() -> None:
     rows = [np.arange(8, dtype=np.float32).reshape(4, 2) + i for i in range(5)]
-    whole, window = Window(4, 2, turn=-4), Window(4, 2, turn=-4)
+    whole, window = Window(4, 2, phase=-4), Window(4, 2, phase=-4)
     run(window, rows[:3])
-    restored = Window(4, 2, turn=-4)
+    restored = Window(4, 2, phase=-4)
     restored.load(unpack(pack(window.state())))
     (a,), (b,) = run(whole, rows), run(restored, rows[3:], first=3)
     assert a.values.tobytes() == b.values.tobytes()

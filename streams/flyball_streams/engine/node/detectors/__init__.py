@@ -1,1 +1,1 @@
-"""What is wrong with devices and gangs: one file for each detector."""
+"""Detectors of unhealthy devices, gangs and nodes: one file for each."""

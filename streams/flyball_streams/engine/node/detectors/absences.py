@@ -1,4 +1,4 @@
-"""Nodes that say nothing any more, though they did not say that they would stop."""
+"""Detects nodes that stopped sending without an announced stop of their agent."""
 
 from collections.abc import Collection, Iterator, Mapping
 from math import ceil
@@ -9,51 +9,53 @@ from flyball_contracts.records import NodeEvent, Symptom, Tick
 from flyball_streams.engine.symptoms import NO_TELEMETRY
 
 SILENT_S = 60.0
-"""An agent that is killed is back sooner, and a broker that restarts, too."""
-AGAIN_S = 60.0
+"""Longer than the restart of an agent or a broker."""
+REPEAT_S = 60.0
 
 
 class Absences:
-    """Counts the ticks of a cell that each node missed; ``said`` is when each was told of last, by that count.
+    """Counts the closed ticks since the last frame of each node of a cell.
 
-    Ticks are counted and not time: while nobody is heard no tick closes, and nobody is missed. ``stopped`` are nodes
-    whose agent said that it stops, with the tick: that is no symptom, until it speaks again.
+    ``count`` counts the ticks of the cell; ``last_seen`` has the count and tick index of each node's last frame, and
+    ``reported`` the count of its last symptom. Ticks are counted instead of time: while no node sends, no tick closes
+    and no node is missed. ``stopped`` are nodes whose agent announced its stop, with the tick: they show no symptom
+    until they send again.
     """
 
     def __init__(self) -> None:
         self.count = 0
-        self.heard: dict[str, tuple[int, int]] = {}
-        self.said: dict[str, int] = {}
+        self.last_seen: dict[str, tuple[int, int]] = {}
+        self.reported: dict[str, int] = {}
         self.stopped: dict[str, int] = {}
 
-    def hear(self, node: str, index: int) -> None:
-        """Take note of a frame, in time or late."""
-        self.heard[node] = self.count, max(index, self.heard.get(node, (0, 0))[1])
-        self.said.pop(node, None)
+    def observe(self, node: str, index: int) -> None:
+        """Note a frame, in time or late."""
+        self.last_seen[node] = self.count, max(index, self.last_seen.get(node, (0, 0))[1])
+        self.reported.pop(node, None)
         if index > self.stopped.get(node, index):
             del self.stopped[node]
 
     def note(self, event: NodeEvent, period_ns: int) -> None:
-        """Take note of an agent that stops on purpose."""
+        """Note an agent that starts, or stops on purpose."""
         if event.kind == "agent_stopped":
-            self.stopped[event.node] = max(event.time_ns // period_ns, self.heard.get(event.node, (0, 0))[1])
+            self.stopped[event.node] = max(event.time_ns // period_ns, self.last_seen.get(event.node, (0, 0))[1])
         elif event.kind == "agent_started":
             self.stopped.pop(event.node, None)
 
     def step(self, tick: Tick, nodes: Collection[str]) -> Iterator[Symptom]:
-        """Nodes that are missed: when they are, and again every ``AGAIN_S``."""
+        """Symptoms of missed nodes: the first after ``SILENT_S``, then one every ``REPEAT_S``."""
         self.count += 1
-        for known in (self.heard, self.said, self.stopped):
-            for node in [node for node in known if node not in nodes]:
-                del known[node]
-        limit, again = (ceil(s * NS_PER_S / tick.period_ns) for s in (SILENT_S, AGAIN_S))
+        for table in (self.last_seen, self.reported, self.stopped):
+            for node in [node for node in table if node not in nodes]:
+                del table[node]
+        limit, repeat = (ceil(s * NS_PER_S / tick.period_ns) for s in (SILENT_S, REPEAT_S))
         for node in sorted(nodes):
-            count, index = self.heard.setdefault(node, (self.count, tick.index))
+            count, index = self.last_seen.setdefault(node, (self.count, tick.index))
             if self.count - count < limit or node in self.stopped:
                 continue
-            if self.count - self.said.get(node, -again) < again:
+            if self.count - self.reported.get(node, -repeat) < repeat:
                 continue
-            self.said[node] = self.count
+            self.reported[node] = self.count
             since_ns = (index + 1) * tick.period_ns
             silent_s = max(0, tick.end_ns - since_ns) / NS_PER_S
             yield Symptom(
@@ -64,10 +66,10 @@ class Absences:
 
     def state(self) -> Mapping[str, Any]:
         """State for a snapshot."""
-        return {"count": self.count, "heard": self.heard, "said": self.said, "stopped": self.stopped}
+        return {"count": self.count, "last_seen": self.last_seen, "reported": self.reported, "stopped": self.stopped}
 
     def load(self, state: Mapping[str, Any]) -> None:
-        """Take on the state of a snapshot."""
+        """Replace the state by that of a snapshot."""
         self.count = state["count"]
-        self.heard = {node: (count, index) for node, (count, index) in state["heard"].items()}
-        self.said, self.stopped = dict(state["said"]), dict(state["stopped"])
+        self.last_seen = {node: (count, index) for node, (count, index) in state["last_seen"].items()}
+        self.reported, self.stopped = dict(state["reported"]), dict(state["stopped"])

@@ -1,4 +1,4 @@
-"""Gangs that train in step: those that this lane sees whole, and what it tells of those that it does not."""
+"""Training gangs: which of them this lane sees whole, and clocks to publish for those that span lanes."""
 
 from functools import cache
 from math import isfinite
@@ -16,18 +16,18 @@ from flyball_streams.engine.node.tenancy import Tenancy
 CLOCK = GPU.column("nvidia.gpu.clock.frequency{clock=sm}")
 TEMPERATURE = GPU.column("hw.temperature{sensor=gpu}")
 POWER = GPU.column("hw.power")
-TOLD = [CLOCK, TEMPERATURE, POWER]
+REPORTED_COLUMNS = [CLOCK, TEMPERATURE, POWER]
 MOST_CLOCKS = 17
-"""Quantiles of the clocks of one gang in one message; fewer members are told one by one."""
+"""Quantiles of the clocks of one gang in one message; up to this many members are published one by one."""
 SLOWEST = 4
-"""Members that a lane names: of more stragglers on a few nodes, the slowest come first and the others later."""
+"""Slowest members that a lane names; further stragglers are named once these are gone."""
 
 
 class Gangs:
-    """Which workloads train, and which of them other lanes may see a part of.
+    """Which workloads are training gangs, and which of them may span lanes.
 
-    A lane knows the inventories of its own nodes only. A gang is whole here when as many devices are as its
-    specification allows; of any other, also of one that is not at its full size, the workload lane judges.
+    A lane knows only the inventories of its own nodes. A gang is whole if its devices here are as many as its
+    specification allows; the workload lane looks for stragglers in all others, also in gangs below full size.
     """
 
     def __init__(self, directory: Known) -> None:
@@ -35,23 +35,23 @@ class Gangs:
         self._known: tuple[Tenancy, int, NDArray[np.int32], NDArray[np.bool_]] | None = None
 
     def whole(self, tenancy: Tenancy) -> NDArray[np.int32]:
-        """Group of each slot's peers in its gang, those of its model; -1 for none, and for gangs that span lanes."""
-        return self._look(tenancy)[0]
+        """Peer group of each slot in its gang, by model; -1 for none, and for gangs that may span lanes."""
+        return self._groups(tenancy)[0]
 
-    def told(
+    def annotate(
         self,
         demands: list[Demand],
         table: SubjectTable,
         tenancy: Tenancy,
-        sick: set[str],
+        failing: set[str],
     ) -> list[Demand]:
-        """Demands with the clocks of the gangs that this lane sees a part of; devices that are ``sick`` left out."""
-        spans = self._look(tenancy)[1]
+        """Return all demands with the clocks of gangs that may span lanes, without ``failing`` devices."""
+        spans = self._groups(tenancy)[1]
         if not spans.any():
             return demands
         (held,) = (spans[tenancy.workload_of_slot] & table.mask & np.isfinite(table.values[:, CLOCK])).nonzero()
-        if sick:
-            held = held[~np.isin(held, [table.slots[device] for device in sick if device in table.slots])]
+        if failing:
+            held = held[~np.isin(held, [table.slots[device] for device in failing if device in table.slots])]
         if not len(held):
             return demands
         owner = tenancy.workload_of_slot[held]
@@ -59,19 +59,19 @@ class Gangs:
         order = np.lexsort((table.values[held, CLOCK], kind))
         slots, owners, kinds = held[order], owner[order], kind[order]
         ends: list[int] = [*((kinds[1:] != kinds[:-1]).nonzero()[0] + 1).tolist(), len(kinds)]
-        shown, begin = list(demands), 0
+        annotated, begin = list(demands), 0
         for end in ends:
             index = int(owners[begin])
             part = _clocks(slots[begin:end], table, tenancy)
-            shown[index] = replace(shown[index], clocks=(*shown[index].clocks, part))
+            annotated[index] = replace(annotated[index], clocks=(*annotated[index].clocks, part))
             begin = end
-        return shown
+        return annotated
 
-    def _look(self, tenancy: Tenancy) -> tuple[NDArray[np.int32], NDArray[np.bool_]]:
-        """Made anew when who holds what changes."""
+    def _groups(self, tenancy: Tenancy) -> tuple[NDArray[np.int32], NDArray[np.bool_]]:
+        """Peer groups and spanning gangs, computed again when allocations or specifications change."""
         version = self.directory.version
         if self._known is None or self._known[0] is not tenancy or self._known[1] != version:
-            whole = np.zeros(len(tenancy.workloads) + 1, bool)  # the last is of slots that nobody holds
+            whole = np.zeros(len(tenancy.workloads) + 1, bool)  # the last is for free slots
             spans = whole.copy()
             owner = tenancy.workload_of_slot
             held = np.bincount(owner[owner >= 0], minlength=len(tenancy.workloads))
@@ -80,15 +80,15 @@ class Gangs:
                 if spec is not None and spec.kind == "training":
                     whole[index] = held[index] >= spec.max_replicas * spec.gpus_per_replica
                     spans[index] = not whole[index]
-            self._known = tenancy, version, np.where(whole[owner], tenancy.alike, np.int32(-1)), spans
+            self._known = tenancy, version, np.where(whole[owner], tenancy.peer_group, np.int32(-1)), spans
         return self._known[2], self._known[3]
 
 
 def _clocks(slots: NDArray[np.int64], table: SubjectTable, tenancy: Tenancy) -> Clocks:
-    """What is told of the members in some slots, of one model, the slowest first."""
+    """Clocks of the members in some slots, which have one model and are sorted by clock."""
     clocks = table.values[slots, CLOCK]
     first: list[int] = slots[:SLOWEST].tolist()
-    told: list[list[float]] = table.values[slots[:SLOWEST, None], TOLD].tolist()
+    values: list[list[float]] = table.values[slots[:SLOWEST, None], REPORTED_COLUMNS].tolist()
     slowest = [
         Member(
             device=table.names[slot],
@@ -98,11 +98,11 @@ def _clocks(slots: NDArray[np.int64], table: SubjectTable, tenancy: Tenancy) -> 
             temperature_cel=_known(temperature),
             power_w=_known(power),
         )
-        for slot, (clock, temperature, power) in zip(first, told, strict=True)
+        for slot, (clock, temperature, power) in zip(first, values, strict=True)
     ]
-    shown = clocks if len(clocks) <= MOST_CLOCKS else clocks[_quantiles(len(clocks))]
+    quantiles = clocks if len(clocks) <= MOST_CLOCKS else clocks[_quantiles(len(clocks))]
     model = tenancy.models[int(tenancy.model_of_slot[first[0]])]
-    return Clocks(members=len(slots), clocks_hz=tuple(shown.tolist()), slowest=tuple(slowest), model=model)
+    return Clocks(members=len(slots), clocks_hz=tuple(quantiles.tolist()), slowest=tuple(slowest), model=model)
 
 
 @cache

@@ -1,4 +1,4 @@
-"""Devices that fail or hold their peers back."""
+"""Detects devices that fail, and devices that are slower than their peers."""
 
 from typing import Any, NamedTuple
 
@@ -10,19 +10,19 @@ from flyball_contracts.metrics import GPU
 from flyball_contracts.records import Evidence, NodeEvent
 from flyball_contracts.xids import xid_of
 from flyball_models.anomaly import peers
-from flyball_streams.engine.node.blame import MOVES, REPEATS, Blame
+from flyball_streams.engine.node.attribution import MOVES, REPEATS, FaultAttribution
 from flyball_streams.engine.packing import arrays, like, pack_struct, unpack_struct, wiped
 
 SUSPECT = "suspect"
-"""Detector of devices that get no new work, and keep what they have."""
+"""Detector of devices that get no new work but keep what they run."""
 UNCORRECTED = GPU.column("hw.errors{type=uncorrected}")
 RECOVERY = GPU.column("nvidia.gpu.recovery_action")
 PEER_METRICS = ("nvidia.gpu.clock.frequency{clock=sm}", "hw.temperature{sensor=gpu}", "hw.power")
 PEER_COLUMNS = np.array([GPU.column(key) for key in PEER_METRICS])
-"""What a finding tells of a straggler and its peers; what makes it one is the first alone."""
+"""Metrics in the evidence of a straggler; only the first is compared."""
 CLOCK = 0
 CLOCK_FLOOR = np.array([0.01], np.float32)
-"""A difference between healthy peers that is not worth noticing, as a share of the clock."""
+"""Smallest relevant difference between peers, as a share of the clock."""
 UNITS = tuple(GPU.metrics[int(c)].unit for c in PEER_COLUMNS)
 
 _evidence = msgspec.msgpack.Encoder()
@@ -30,7 +30,7 @@ _evidence_decoder = msgspec.msgpack.Decoder(tuple[Evidence, ...])
 
 
 class Finding(NamedTuple):
-    """One unhealthy device: its slot, what found it, why in words, and the numbers."""
+    """One unhealthy device: its slot, detector, score, reason and evidence."""
 
     slot: int
     detector: str
@@ -40,31 +40,36 @@ class Finding(NamedTuple):
 
 
 class Health:
-    """Follows the health of the devices of one cell."""
+    """Monitors the health of the devices of one cell.
+
+    ``events`` are events that require work to move off a device, ``avoided`` those that only bar new work.
+    ``broken`` are devices with uncorrected errors or a requested recovery. ``recovery_requested`` are devices whose
+    driver requests a recovery action.
+    """
 
     def __init__(self, capacity: int) -> None:
         self.peers = peers.init(capacity, 1)
         self.events: dict[str, NodeEvent] = {}
         self.avoided: dict[str, NodeEvent] = {}
-        self.blame = Blame()
+        self.attribution = FaultAttribution()
         self.broken: dict[str, Finding] = {}
-        self.asked: set[str] = set()
+        self.recovery_requested: set[str] = set()
 
     def resize(self, capacity: int) -> None:
         """Make room for more devices."""
         self.peers = peers.resize(self.peers, capacity)
 
-    def wipe(self, slots: list[int]) -> None:
-        """Start anew where a slot has become another device's."""
+    def reset(self, slots: list[int]) -> None:
+        """Reset slots that now belong to other devices."""
         fresh = peers.init(self.peers.history.shape[-1], 1)
         self.peers = wiped(self.peers, fresh, slots)
 
     def note(self, device: str, event: NodeEvent, workload: str) -> None:
-        """Take an event in that strikes a device, held by a workload or by none.
+        """Apply an event of a device; ``workload`` is the one on it, empty for none.
 
-        The driver's own verdict outranks statistics, and stays until the device is reset or its node boots.
+        The driver's verdict outranks statistics, and holds until the device is reset or its node boots.
         """
-        verdict = self.blame.judge(device, event, workload)
+        verdict = self.attribution.attribute(device, event, workload)
         if verdict == "move":
             self.events[device] = event
             self.avoided.pop(device, None)
@@ -72,16 +77,16 @@ class Health:
             self.avoided[device] = event
 
     def forget(self, devices: list[str]) -> None:
-        """Drop what was held against some devices: they were reset, or are gone."""
+        """Drop all findings about some devices: they were reset, or are gone."""
         for device in devices:
             self.events.pop(device, None)
             self.avoided.pop(device, None)
-            self.blame.forget(device)
+            self.attribution.forget(device)
             self.broken.pop(device, None)
-            self.asked.discard(device)
+            self.recovery_requested.discard(device)
 
-    def sick(self) -> set[str]:
-        """Devices that are known to fail: they are slow for another reason than a straggler."""
+    def failing(self) -> set[str]:
+        """Devices that are known to fail; they are not compared with peers."""
         return self.broken.keys() | self.events.keys()
 
     def state(self) -> dict[str, Any]:
@@ -94,18 +99,18 @@ class Health:
             "peers": arrays(self.peers),
             "events": events,
             "avoided": {device: pack_struct(e) for device, e in self.avoided.items()},
-            "blame": self.blame.state(),
+            "attribution": self.attribution.state(),
             "broken": broken,
-            "asked": sorted(self.asked),
+            "recovery_requested": sorted(self.recovery_requested),
         }
 
     def load(self, state: dict[str, Any], capacity: int) -> None:
-        """Take on the state of a snapshot."""
+        """Replace the state by that of a snapshot."""
         self.peers = like(peers.init(capacity, 1), state["peers"])
         self.events = {device: unpack_struct(raw, NodeEvent) for device, raw in state["events"].items()}
         self.avoided = {device: unpack_struct(raw, NodeEvent) for device, raw in state["avoided"].items()}
-        self.blame.load(state["blame"])
-        self.asked = set(state["asked"])
+        self.attribution.load(state["attribution"])
+        self.recovery_requested = set(state["recovery_requested"])
         self.broken = {
             device: Finding(slot, detector, score, reason, _evidence_decoder.decode(raw))
             for device, (slot, detector, score, reason, raw) in state["broken"].items()
@@ -118,36 +123,36 @@ class Health:
         group: NDArray[np.int32],
         slots: dict[str, int],
         names: list[str],
-        quiet: set[int],
+        skip: set[int],
     ) -> list[Finding]:
-        """Unhealthy devices of this tick, by slot; ``group`` puts peers together, -1 for none.
+        """Unhealthy devices of this tick by slot, without the slots in ``skip``.
 
-        Of those in the slots ``quiet`` nothing is said.
+        ``group`` numbers peer groups, -1 for none.
         """
         found: dict[int, Finding] = {}
         if (group >= 0).any():
-            found.update(self._stragglers(values, mask, group, quiet))
-        for device in sorted(self.asked):
+            found.update(self._stragglers(values, mask, group, skip))
+        for device in sorted(self.recovery_requested):
             if device in slots and values[slots[device], RECOVERY] == 0:
-                self.forget([device])  # the driver asked for a recovery and no longer does: it has been done
+                self.forget([device])  # the driver no longer requests a recovery: it has been done
         for slot in (mask & ((values[:, UNCORRECTED] > 0) | (values[:, RECOVERY] > 0))).nonzero()[0].tolist():
             if values[slot, RECOVERY] > 0:
-                self.asked.add(names[slot])
+                self.recovery_requested.add(names[slot])
             if names[slot] not in self.broken:
                 self.broken[names[slot]] = _broken(slot, values[slot])
         for device, event in self.avoided.items():
-            if (slot := slots.get(device, -1)) >= 0 and slot not in quiet:
+            if (slot := slots.get(device, -1)) >= 0 and slot not in skip:
                 found[slot] = _reported(slot, event, SUSPECT)
         for device, finding in self.broken.items():
-            if (slot := slots[device]) not in quiet:
+            if (slot := slots[device]) not in skip:
                 found[slot] = finding
         for device, event in self.events.items():
-            if (slot := slots.get(device, -1)) >= 0 and slot not in quiet:
+            if (slot := slots.get(device, -1)) >= 0 and slot not in skip:
                 found[slot] = _reported(slot, event, "failing")
         return [found[slot] for slot in sorted(found)]
 
     def _stragglers(
-        self, values: NDArray[np.float32], mask: NDArray[np.bool_], group: NDArray[np.int32], quiet: set[int]
+        self, values: NDArray[np.float32], mask: NDArray[np.bool_], group: NDArray[np.int32], skip: set[int]
     ) -> dict[int, Finding]:
         clock = values[:, PEER_COLUMNS[:1]]
         relative = np.log(clock, out=np.full_like(clock, np.nan), where=clock > 0)
@@ -158,7 +163,7 @@ class Health:
         slow = alarm[:, 0] & (z[:, 0] < 0) & mask
         found: dict[int, Finding] = {}
         for slot in np.flatnonzero(slow).tolist():
-            if slot in quiet:
+            if slot in skip:
                 continue
             same, x = mask & (group == group[slot]), values[slot, PEER_COLUMNS]
             medians = [_median(column[np.isfinite(column)]) for column in values[same][:, PEER_COLUMNS].T]

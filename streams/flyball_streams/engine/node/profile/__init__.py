@@ -1,3 +1,3 @@
-"""What the devices of a cell do, how full their memory gets, and which of their time is wasted."""
+"""Profiles of devices, warnings of memory that fills up, and GPU time that is wasted."""
 
 from flyball_streams.engine.node.profile.profiles import Profiles as Profiles

@@ -1,4 +1,4 @@
-"""Warns of jobs whose GPU memory will be full: a job that runs out loses what it has not saved."""
+"""Warns of jobs whose GPU memory will be full: a job out of memory loses all work since its last checkpoint."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -16,13 +16,13 @@ from flyball_streams.engine.packing import arrays, like, wiped
 
 DETECTOR = "memory_filling"
 HORIZON_S = 1_800.0
-"""Memory that will be full later than this is not spoken of."""
-REMIND_S = 600.0
+"""No warning of memory that will be full later than this."""
+REPEAT_S = 600.0
 _HOUR_S = 3_600.0
 
 
 class MemoryGuard:
-    """Follows the memory of each device. Servers fill theirs at their start, on purpose: they are left out."""
+    """Monitors the memory of each device, without servers, which fill theirs at the start on purpose."""
 
     def __init__(self, cell: str, capacity: int) -> None:
         self.cell = cell
@@ -37,20 +37,20 @@ class MemoryGuard:
         self.state_ = new._replace(opened_s=old.opened_s)
 
     def forget(self, slots: list[int]) -> None:
-        """Begin some devices anew: they are others, or do other work."""
+        """Reset slots with another device or other work."""
         self.state_ = wiped(self.state_, filling.init(self.state_.ring.shape[1]), slots)
 
     def step(
         self, tick: Tick, table: SubjectTable, memory: Floats, watched: NDArray[np.bool_], tenancy: Tenancy
     ) -> Iterator[Anomaly]:
-        """Take in the share of memory that is used, [N]; warn of the ``watched`` devices that will be full."""
+        """Update with the share of memory in use, [N]; warn of ``watched`` devices that will be full."""
         now_s = tick.end_ns / NS_PER_S
         self.state_, whole = filling.step(self.state_, memory, table.mask, now_s)
         if not whole:
             return
         found = filling.look(self.state_)
-        remind_ns = round(REMIND_S * NS_PER_S)
-        self.warned = {d: t for d, t in self.warned.items() if 0 <= tick.end_ns - t < remind_ns}
+        repeat_ns = round(REPEAT_S * NS_PER_S)
+        self.warned = {d: t for d, t in self.warned.items() if 0 <= tick.end_ns - t < repeat_ns}
         with np.errstate(invalid="ignore"):
             slots: list[int] = np.flatnonzero(watched & (found.lead_s < HORIZON_S)).tolist()
         for slot in slots:
@@ -81,6 +81,6 @@ class MemoryGuard:
         return {"filling": arrays(self.state_), "warned": self.warned}
 
     def load(self, state: dict[str, Any], capacity: int) -> None:
-        """Take on the state of a snapshot."""
+        """Replace the state by that of a snapshot."""
         self.state_ = like(filling.init(capacity), state["filling"])
         self.warned = dict(state["warned"])

@@ -1,4 +1,4 @@
-"""Where each device is, as index arrays: its node's row, its replica's row, and what is paid for it."""
+"""The node row, replica row and price of each device, as index arrays."""
 
 from math import ceil
 from typing import NamedTuple
@@ -19,7 +19,7 @@ _HOUR_S = 3_600.0
 
 
 class Node(NamedTuple):
-    """The whole GPUs of a node that has free ones: those, the held ones, and what one costs for a second, if known."""
+    """A node with free GPUs: the free and the held whole GPUs, and the price of one per second, NaN if unknown."""
 
     name: str
     free: int
@@ -28,11 +28,11 @@ class Node(NamedTuple):
 
 
 class Places:
-    """Arrays by device slot [N], for one tenancy; a row of -1 means that there is no such node or replica.
+    """Arrays by device slot [N], for one tenancy; a row of -1 means no node or no replica.
 
-    ``gang`` are the GPUs of the whole workload: those seen here, or what its specification says of a gang.
-    ``declared`` is the kind in the specification's words, as a place in :data:`DECLARED`, -1 without one;
-    ``jobs`` tells which are those of jobs, which end.
+    ``gang`` is the number of GPUs of the whole workload: those seen here, or those of a gang by its specification.
+    ``declared`` is the kind in the specification as an index into :data:`DECLARED`, -1 without one. ``jobs`` marks
+    devices of jobs, which end.
     """
 
     def __init__(self, tenancy: Tenancy, inventories: dict[str, Inventory], gpus: SubjectTable) -> None:
@@ -52,7 +52,7 @@ class Places:
             self._note(name, inventory, gpus)
 
     def follow(self, hosts: SubjectTable, directory: Known) -> None:
-        """Find the nodes' rows among the hosts, and what specifications say now."""
+        """Update the rows of nodes, and the fields from specifications."""
         for name, slots in self._node_of:
             self.hosts[slots] = hosts.slots.get(name, -1)
         if directory.version == self.version:
@@ -71,7 +71,7 @@ class Places:
         self.jobs = np.isin(self.declared, _JOBS)
 
     def reading(self, gpus: SubjectTable, hosts: SubjectTable, period_s: float) -> Reading:
-        """What this tick shows of each device."""
+        """The values of this tick for each device."""
         host = np.concatenate([hosts.values, _NO_HOST])
         page = np.concatenate([self.tenancy.values, _NO_PAGE])
         return Reading(
@@ -85,7 +85,7 @@ class Places:
         )
 
     def needed(self, cell: str, directory: Known) -> int:
-        """GPUs on one node that the smallest replica of the cell's workloads takes; 0 where none is specified."""
+        """GPUs on one node that the smallest replica of the cell's workloads needs; 0 without a specification."""
         sizes = [ceil(spec.gpus_per_replica) for spec in directory.workloads(cell) if spec.gpus_per_replica > 0]
         return min(sizes, default=0)
 

@@ -1,4 +1,4 @@
-"""Profiles of the devices of one cell: features, verdicts, the memory guard and the waste meter, once a tick."""
+"""Profiles of the devices of one cell: features, classes, memory warnings and waste, updated every tick."""
 
 from collections.abc import Iterator
 from itertools import repeat
@@ -30,19 +30,19 @@ SM_ACTIVITY = GPU.column("nvidia.gpu.sm.activity")
 DRAM = GPU.column("nvidia.gpu.dram.bandwidth.utilization")
 MEMORY = GPU.column("hw.gpu.memory.utilization")
 SAMPLE_NS = 5 * NS_PER_S
-"""The signals are sampled once in so long: what they are for changes in minutes."""
-TOLD_S = 60.0
-"""A workload's features are told once in so long; workloads take turns."""
+"""Sampling period of the signals: what they classify changes within minutes."""
+REPORT_S = 60.0
+"""A workload's features are published once in this time; workloads take turns."""
 LONGEST_S = 60.0
-_USE, _SM, _DRAM, _MEMORY, _STEP, _ASKED = (
+_USE, _SM, _DRAM, _MEMORY, _STEP, _REPORTS_REQUESTS = (
     FEATURES.index(name) for name in ("use", "sm", "dram", "memory", "step_time", "reports_requests")
 )
 SURE = 0.6
-"""Probability from which on a verdict of the bottleneck is acted on."""
+"""Probability from which a classified bottleneck counts as waste."""
 
 
 class Profiles:
-    """What each device has been doing, in slots as those of the device table."""
+    """Profiles by device, in the slots of the device table."""
 
     def __init__(self, cell: str, partition: int, config: Parameters, directory: Known, capacity: int) -> None:
         self.cell = cell
@@ -61,7 +61,7 @@ class Profiles:
         self._turns: tuple[Tenancy, int, NDArray[np.int64]] | None = None
 
     def follow(self, capacity: int, recycled: list[int]) -> None:
-        """Have as many slots as the device table, those anew that have changed hands."""
+        """Resize to the slots of the device table, and reset the ``recycled`` ones."""
         if capacity != self.capacity:
             self.capacity = capacity
             self.features = features.resize(self.features, capacity)
@@ -75,7 +75,7 @@ class Profiles:
             self.forget(recycled)
 
     def forget(self, slots: list[int]) -> None:
-        """Begin the course of devices anew that do other work now."""
+        """Reset devices that do other work now."""
         if slots:
             self.course = wiped(self.course, course.init(self.capacity), slots)
             self.guard.forget(slots)
@@ -84,43 +84,43 @@ class Profiles:
     def step(
         self, tick: Tick, gpus: SubjectTable, hosts: SubjectTable, tenancy: Tenancy, inventories: dict[str, Inventory]
     ) -> Iterator[Record]:
-        """Learn a tick; yield warnings of memory and, when it is their turn, profiles and waste."""
+        """Update with a tick; yield memory warnings and, periodically, profiles and waste."""
         v = gpus.values
         inputs = features.Inputs(v[:, UTILIZATION], v[:, SM_ACTIVITY], v[:, DRAM], v[:, MEMORY], v[:, POWER])
         self.features = features.step(self.features, inputs, gpus.mask)
-        tells = self.course.weight[AT["sm"]] > 0.0
-        self.waves = waves.step(self.waves, np.where(tells, v[:, SM_ACTIVITY], v[:, UTILIZATION]), gpus.mask)
+        has_sm = self.course.weight[AT["sm"]] > 0.0
+        self.waves = waves.step(self.waves, np.where(has_sm, v[:, SM_ACTIVITY], v[:, UTILIZATION]), gpus.mask)
         turn_ns = self.partition * NS_PER_S  # partitions take turns
         if (tick.end_ns + turn_ns) // SAMPLE_NS != (self.sampled_ns + turn_ns) // SAMPLE_NS:
             yield from self._sample(tick, gpus, hosts, tenancy, inventories)
         if not (tick.index + self.partition) % self.config.profile_every_ticks:
             yield from self._profiles(tick, gpus, tenancy)  # partitions take turns: all at once are slow
 
-    def told(self, demands: list[Demand], tick: Tick, tenancy: Tenancy) -> list[Demand]:
-        """Demands with the features of the workloads whose turn it is."""
-        ticks = max(1, round(TOLD_S * NS_PER_S / tick.period_ns))
+    def annotate(self, demands: list[Demand], tick: Tick, tenancy: Tenancy) -> list[Demand]:
+        """Return all demands; those of workloads whose turn it is have features."""
+        ticks = max(1, round(REPORT_S * NS_PER_S / tick.period_ns))
         if self._turns is None or self._turns[0] is not tenancy or self._turns[1] != ticks:
             turns = [crc32(name.encode()) % ticks for name in tenancy.workloads]
             self._turns = tenancy, ticks, np.array([*turns, -1], np.int64)
-        mine = self._turns[2][tenancy.workload_of_slot] == tick.index % ticks
-        (slots,) = (mine & (self.course.seen_s > 0.0)).nonzero()
+        is_due = self._turns[2][tenancy.workload_of_slot] == tick.index % ticks
+        (slots,) = (is_due & (self.course.seen_s > 0.0)).nonzero()
         if not len(slots):
             return demands
         found = course.look(course.State(*(x[..., slots] for x in self.course)))
-        shown, owner = list(demands), tenancy.workload_of_slot[slots]
+        annotated, owner = list(demands), tenancy.workload_of_slot[slots]
         owners: list[int] = np.unique(owner).tolist()
         for index in owners:
-            of = np.flatnonzero(owner == index)
-            shown[index] = replace(
-                shown[index],
+            members = np.flatnonzero(owner == index)
+            annotated[index] = replace(
+                annotated[index],
                 features=Features(
-                    devices=len(of),
-                    seen_s=float(self.course.seen_s[slots[of]].max()),
-                    values=tuple(_rounded(mean_known(found[:, of]))),
-                    step_s=_known(step_s(found[:, of], self.periods_s[slots[of]])),
+                    devices=len(members),
+                    seen_s=float(self.course.seen_s[slots[members]].max()),
+                    values=tuple(_rounded(mean_known(found[:, members]))),
+                    step_s=_known(step_s(found[:, members], self.periods_s[slots[members]])),
                 ),
             )
-        return shown
+        return annotated
 
     def state(self) -> dict[str, Any]:
         """State for a snapshot."""
@@ -135,7 +135,7 @@ class Profiles:
         }
 
     def load(self, state: dict[str, Any], capacity: int) -> None:
-        """Take on the state of a snapshot."""
+        """Replace the state by that of a snapshot."""
         self.capacity = capacity
         self.features = like(features.init(capacity), state["features"])
         self.waves = like(waves.init(capacity), state["waves"])
@@ -159,8 +159,10 @@ class Profiles:
         self.course = course.step(self.course, now, gpus.mask, max(elapsed_s, tick.period_ns / NS_PER_S))
         held = tenancy.workload_of_slot >= 0
         with np.errstate(invalid="ignore"):
-            asked = self.course.total[AT["reports_requests"]] > 0.5 * self.course.weight[AT["reports_requests"]]
-        watched = held & (places.jobs | ((places.declared < 0) & ~asked))
+            serves_requests = (
+                self.course.total[AT["reports_requests"]] > 0.5 * self.course.weight[AT["reports_requests"]]
+            )
+        watched = held & (places.jobs | ((places.declared < 0) & ~serves_requests))
         yield from self.guard.step(tick, gpus, now[AT["memory"]], watched, tenancy)
 
     def _profiles(self, tick: Tick, gpus: SubjectTable, tenancy: Tenancy) -> Iterator[Record]:
@@ -171,13 +173,13 @@ class Profiles:
         slots: list[int] = shown.tolist()
         subjects = [gpus.names[slot] for slot in slots]
         held = tenancy.workload_of_slot[shown] >= 0
-        looked = seen[:, shown]
-        classes = kinds.classify(looked, kinds.shipped())
+        observed = seen[:, shown]
+        classes = kinds.classify(observed, kinds.shipped())
         lately = {name: x[shown] for name, x in course.lately(self.course).items()}
-        phases = phase.phases(looked, lately, self.course.seen_s[shown])
+        phases = phase.phases(observed, lately, self.course.seen_s[shown])
         if self._places is not None:
-            self._waste(tick, self._places, shown, looked, classes, found, period_s)
-        yield from self.meter.told(tick)
+            self._waste(tick, self._places, shown, observed, classes, found, period_s)
+        yield from self.meter.records(tick)
 
         def known(values: Any, unit: float = 1.0) -> list[float | None]:
             column = np.asarray(values)[shown].astype(np.float64) * unit
@@ -220,18 +222,18 @@ class Profiles:
         tick: Tick,
         places: Places,
         shown: NDArray[np.int64],
-        looked: Floats,
+        observed: Floats,
         classes: kinds.Classes,
         found: features.Features,
         period_s: float,
     ) -> None:
         table = kinds.shipped()
-        told = np.isfinite(classes.kind).all(axis=0)
+        is_known = np.isfinite(classes.kind).all(axis=0)
         kind, bound = (np.nan_to_num(p).argmax(axis=0) for p in (classes.kind, classes.bound))
         declared = places.declared[shown]
 
         def is_kind(declared_as: str, *named_as: str) -> NDArray[np.bool_]:
-            like_it = told & np.isin(kind, [table.kinds.index(name) for name in named_as])
+            like_it = is_known & np.isin(kind, [table.kinds.index(name) for name in named_as])
             return np.where(declared < 0, like_it, declared == DECLARED.index(declared_as))
 
         sure = np.nan_to_num(classes.bound).max(axis=0, initial=0.0) >= SURE
@@ -251,10 +253,10 @@ class Profiles:
             starved=spread(waits, False),
             idle_s=idle_s,
             duty=found.duty_cycle,
-            use=spread(looked[_USE]),
-            sm=spread(looked[_SM]),
-            dram=spread(looked[_DRAM]),
-            memory=spread(looked[_MEMORY]),
+            use=spread(observed[_USE]),
+            sm=spread(observed[_SM]),
+            dram=spread(observed[_DRAM]),
+            memory=spread(observed[_MEMORY]),
         )
         longest_ns = 2 * self.config.profile_every_ticks * tick.period_ns
         self.meter.note(tick, places, seen, places.needed(self.cell, self.directory), longest_ns)
@@ -263,26 +265,26 @@ class Profiles:
 def named(
     names: tuple[str, ...], p: NDArray[np.float64], shown: NDArray[np.bool_], other: str = ""
 ) -> tuple[list[str], list[float | None]]:
-    """The likeliest name of each column of ``p[K, N]`` and its probability; ``other`` and ``None`` where none is."""
-    told = shown & np.isfinite(p).all(axis=0)
+    """The most probable name of each column of ``p[K, N]`` and its probability; ``other`` and ``None`` if unknown."""
+    is_known = shown & np.isfinite(p).all(axis=0)
     best = np.nan_to_num(p).argmax(axis=0)
     highest = np.asarray(np.max(p, axis=0, initial=0.0), np.float64)
     most: list[float] = np.round(highest, 3).tolist()
     return (
-        [names[i] if tells else other for i, tells in zip(best.tolist(), told.tolist(), strict=True)],
-        [x if tells else None for x, tells in zip(most, told.tolist(), strict=True)],
+        [names[i] if known else other for i, known in zip(best.tolist(), is_known.tolist(), strict=True)],
+        [x if known else None for x, known in zip(most, is_known.tolist(), strict=True)],
     )
 
 
 def mean_known(x: Floats) -> Floats:
-    """Mean of each row over the columns that know it, NaN where none does."""
+    """Mean of each row over its known values, NaN if there are none."""
     known = np.isfinite(x)
     with np.errstate(invalid="ignore", divide="ignore"):
         return np.asarray(np.where(known, x, 0.0).sum(axis=1) / known.sum(axis=1), np.float32)
 
 
 def step_s(x: Floats, periods: Floats) -> float:
-    """Seconds of an iteration, as replicas report it or as the load of most repeats itself; NaN: unknown."""
+    """Seconds of a training step, as replicas report it or as the period of most loads; NaN: unknown."""
     reported = float(mean_known(x[[_STEP]])[0])
     if isfinite(reported):
         return float(0.01 * (10.0 ** (4.0 * reported) - 1.0))

@@ -1,4 +1,4 @@
-"""Adds up the GPU time that is wasted, by workload or node and by the way in which it is, and tells it now and then."""
+"""Adds up wasted GPU time by category and by workload or node, and publishes it periodically."""
 
 from collections.abc import Iterator
 from typing import Any, NamedTuple
@@ -12,7 +12,7 @@ from flyball_models.profile import waste
 from flyball_models.profile.signals import Floats
 from flyball_streams.engine.node.profile.places import Places
 
-TELL_NS = 600 * NS_PER_S
+PUBLISH_NS = 600 * NS_PER_S
 HOUR_S = 3_600.0
 
 
@@ -36,7 +36,7 @@ _WAYS = {
 
 
 class WasteMeter:
-    """``lost`` by category and subject: GPU seconds, dollars (NaN: not known) and how many devices there are now."""
+    """``lost`` by category and subject: GPU seconds, USD (NaN: unknown) and the current number of devices."""
 
     def __init__(self, cell: str, partition: int) -> None:
         self.cell = cell
@@ -47,10 +47,7 @@ class WasteMeter:
         self.from_ns = 0
 
     def note(self, tick: Tick, places: Places, seen: waste.Seen, needed: int, longest_ns: int) -> None:
-        """Add the time since the last call, as wasted as things are now.
-
-        After more than ``longest_ns`` nobody knows what was wasted in it.
-        """
+        """Add the waste since the last call, at the current rate; a gap over ``longest_ns`` counts as unknown."""
         elapsed_ns, self.noted_ns = tick.end_ns - self.noted_ns, tick.end_ns
         if not 0 < elapsed_ns <= longest_ns:
             self.from_ns = tick.end_ns if not self.lost else self.from_ns
@@ -78,9 +75,9 @@ class WasteMeter:
             gone_s = node.free * elapsed_s
             self._add(("stranded", node.name), gone_s, gone_s * node.usd_per_gpu_s, node.free)
 
-    def told(self, tick: Tick) -> Iterator[Waste]:
-        """What was lost since it was told last, when it is time to tell it."""
-        if tick.end_ns - self.from_ns < TELL_NS:
+    def records(self, tick: Tick) -> Iterator[Waste]:
+        """Records of the waste since the last ones, once in ``PUBLISH_NS``."""
+        if tick.end_ns - self.from_ns < PUBLISH_NS:
             return
         from_ns, self.from_ns = self.from_ns, tick.end_ns
         lost, self.lost = self.lost, {}
@@ -119,7 +116,7 @@ class WasteMeter:
         }
 
     def load(self, state: dict[str, Any]) -> None:
-        """Take on the state of a snapshot."""
+        """Replace the state by that of a snapshot."""
         self.lost = {(c, s): (gpu_s, usd, devices) for c, s, gpu_s, usd, devices in state["lost"]}
         self.shown = {(c, s): (idle_s, duty) for c, s, idle_s, duty in state["shown"]}
         self.noted_ns, self.from_ns = state["noted_ns"], state["from_ns"]

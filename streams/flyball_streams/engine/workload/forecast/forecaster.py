@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 
 from flyball_models import bucket
 from flyball_models.forecast import conformal
-from flyball_streams.engine.packing import arrays, like, taken, wiped
+from flyball_streams.engine.packing import arrays, like, wiped, with_series
 from flyball_streams.engine.parameters import ForecastParameters
 from flyball_streams.engine.workload.forecast.history import History
 from flyball_streams.engine.workload.forecast.points import points
@@ -112,8 +112,8 @@ class Forecaster:
         """Go on from what was learned of a history; only for a forecaster that has seen nothing."""
         self.place(history.names)
         slots = [self.slots[name] for name in history.names]
-        self.smooth = taken(self.smooth, history.smooth, slots, history.slots)
-        self.bands = taken(self.bands, history.bands, slots, history.slots)
+        self.smooth = with_series(self.smooth, history.smooth, slots, history.slots)
+        self.bands = with_series(self.bands, history.bands, slots, history.slots)
 
     def step(self, observed: Mapping[str, float]) -> dict[str, View]:
         """Learn what was observed in a tick; forecasts of the workloads observed, by name.
