@@ -121,7 +121,7 @@ class Ours:
             self.planned = hour
         run = urgent or bool(self.plan.run[schedule.slot_of(self.plan, now_ns)])
         if run and not on:
-            progress.ask(now_ns)
+            progress.note_request(now_ns)
         return run
 
 

@@ -22,7 +22,7 @@ from flyball_models.anomaly import step_time, tail
 from flyball_simulator import Fleet
 from flyball_streams.engine import Engine, Incoming
 from flyball_streams.engine.budget import BUDGET_S, STEPS_SHARE
-from flyball_streams.engine.workload.step_times import ALONE, MOST_LIMIT, TAIL
+from flyball_streams.engine.workload.step_times import MOST_LIMIT, NO_PEERS, TAIL
 
 Floats = NDArray[np.float64]
 Noise = Callable[[np.random.Generator, int, int], Floats]
@@ -77,13 +77,13 @@ class _Watch:
 
     def step(self, x: Floats, at_s: float) -> NDArray[np.bool_] | None:
         """Which gangs are loud after a second of the logarithms ``x``."""
-        limit = min(float(self.tail.limit[ALONE]), MOST_LIMIT)
+        limit = min(float(self.tail.limit[NO_PEERS]), MOST_LIMIT)
         self.state, found = step_time.step(self.state, np.exp(x), at_s, 1.0, limit)
         if found is None:
             return None
         peaks, learned = found.ended[found.ended > 0], found.learned_s.sum()
         self.days += learned / 86_400.0
-        home = np.full(len(peaks), ALONE)
+        home = np.full(len(peaks), NO_PEERS)
         self.tail = tail.step(self.tail, home, peaks, np.array([0.0, learned]), 1.0, self.rate, len(peaks), TAIL)
         return found.loud
 

@@ -32,7 +32,7 @@ class Point(NamedTuple):
     """One window of a workload with a constant number of ready replicas, per ready replica; float64[N], NaN unknown.
 
     ``served`` is work per second done, ``concurrency`` the requests in service, ``queue`` the least that ever waited,
-    ``wait_s`` the mean wait, ``pace_s`` the time from one token of a request to its next, ``busy`` the utilisation,
+    ``wait_s`` the mean wait, ``token_s`` the time from one token of a request to its next, ``busy`` the utilisation,
     ``first_token_s`` the time to the first token, ``kv_cache`` the share of the cache of keys and values in use.
     All are NaN where the window cannot be used.
     """
@@ -41,7 +41,7 @@ class Point(NamedTuple):
     concurrency: Floats
     queue: Floats
     wait_s: Floats
-    pace_s: Floats
+    token_s: Floats
     busy: Floats
     work_per_request: Floats
     first_token_s: Floats
@@ -55,7 +55,7 @@ class Limits(NamedTuple):
     """
 
     wait_s: Floats
-    pace_s: Floats
+    token_s: Floats
     first_token_s: Floats
 
 
@@ -72,7 +72,7 @@ class Estimate(NamedTuple):
 def is_late(point: Point, limits: Limits) -> Bools:
     """Return where a promise was broken."""
     late: Bools = point.wait_s > limits.wait_s
-    return late | (point.pace_s > limits.pace_s) | (point.first_token_s > limits.first_token_s)
+    return late | (point.token_s > limits.token_s) | (point.first_token_s > limits.first_token_s)
 
 
 def empty(*shape: int) -> Floats:

@@ -13,7 +13,7 @@ from flyball_models.capacity.base import Bools, Estimate, Floats, empty
 
 METHODS: tuple[Literal["spec", "static", "historic", "online"], ...] = ("spec", "static", "historic", "online")
 NAMES = (*METHODS, "hybrid")
-BELIEVED = np.array([0.25, 0.7, 0.5, 0.1, 0.25])
+PRIOR_ERRORS = np.array([0.25, 0.7, 0.5, 0.1, 0.25])
 """Standard deviation of the logarithm before any comparison, in the order of NAMES."""
 PRIOR = 2.0
 FORGET = 0.9
@@ -57,8 +57,8 @@ def judge(state: State, estimated: Floats, served: Floats, full: Bools) -> State
 
 def errors(state: State) -> Floats:
     """Running relative error of each method, [5, N]: the root of its mean square, started from BELIEVED."""
-    believed = BELIEVED[:, None] ** 2
-    return np.sqrt((PRIOR * believed + state.squares) / (PRIOR + state.judged))
+    prior = PRIOR_ERRORS[:, None] ** 2
+    return np.sqrt((PRIOR * prior + state.squares) / (PRIOR + state.judged))
 
 
 class Weighed(NamedTuple):

@@ -60,7 +60,7 @@ class State(NamedTuple):
     windows: Floats
     run: Floats
     knee: Floats
-    knee_pace: Floats
+    knee_token_s: Floats
     line: Floats
     proven: Floats
 
@@ -81,7 +81,7 @@ def init(n: int) -> State:
         windows=np.zeros(n),
         run=np.zeros(n),
         knee=empty(n),
-        knee_pace=empty(n),
+        knee_token_s=empty(n),
         line=np.zeros((5, n)),
         proven=empty(n),
     )
@@ -99,7 +99,7 @@ def saturated(point: Point, limits: Limits, knee: Floats) -> Bools:
     waits |= np.isnan(point.queue) & crammed
     full = known_or(point.concurrency, np.inf) >= 0.5 * known_or(np.exp(knee), 0.0)
     works = np.where(np.isnan(point.busy), ~np.isnan(point.concurrency), point.busy >= LEAST_BUSY) | crammed
-    slow = np.isnan(knee) & (point.pace_s >= limits.pace_s)
+    slow = np.isnan(knee) & (point.token_s >= limits.token_s)
     return (point.served > 0) & ((waits & full & works) | slow)
 
 
@@ -112,17 +112,17 @@ def step(state: State, point: Point, limits: Limits) -> tuple[State, Found]:
         u = point.concurrency / np.exp(state.knee)
         below = ~full & (u >= LOWEST) & (u <= 1.5) & (point.served > 0) & (state.windows > 0)
         bridge = np.where(below, _stay(shape, u) / u, 1.0)
-        learnt = _level(state, np.log(point.served * bridge), np.log(bridge), full, below)
-        learnt = learnt._replace(
+        updated = _level(state, np.log(point.served * bridge), np.log(bridge), full, below)
+        updated = updated._replace(
             line=line,
             knee=_tracked(state.knee, np.log(point.concurrency), full),
-            knee_pace=_tracked(state.knee_pace, np.log(point.pace_s), full),
+            knee_token_s=_tracked(state.knee_token_s, np.log(point.token_s), full),
             proven=_proven(state.proven, point, limits, full),
         )
-        value = np.exp(learnt.level) * _in_time(learnt, limits)
-        error = np.sqrt(learnt.variance + (FIRST / np.maximum(learnt.windows, 1.0)) ** 2)
+        value = np.exp(updated.level) * _in_time(updated, limits)
+        error = np.sqrt(updated.variance + (FIRST / np.maximum(updated.windows, 1.0)) ** 2)
     known = ~np.isnan(value)
-    return learnt, Found(Estimate(value, np.where(known, error, np.nan)), full, learnt.proven)
+    return updated, Found(Estimate(value, np.where(known, error, np.nan)), full, updated.proven)
 
 
 def _stay(shape: Floats, u: Floats) -> Floats:
@@ -186,6 +186,6 @@ def _proven(before: Floats, point: Point, limits: Limits, full: Bools) -> Floats
 def _in_time(state: State, limits: Limits) -> Floats:
     """Share of the capacity at the knee that keeps the promised time per token; 1 where none is promised or known."""
     shape = np.minimum(_shape(state.line, state.knee), 0.999)
-    allowed = limits.pace_s / np.exp(state.knee_pace)
+    allowed = limits.token_s / np.exp(state.knee_token_s)
     u = np.clip((allowed - shape) / (1.0 - shape), 0.02, 1.0)
     return known_or(u / _stay(shape, u), 1.0)

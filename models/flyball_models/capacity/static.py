@@ -56,7 +56,7 @@ class Traffic(NamedTuple):
     prompt_tokens: float
     answer_tokens: float
     most_at_once: float = 256.0
-    pace_s: float = math.inf
+    token_s: float = math.inf
 
 
 class Bound(NamedTuple):
@@ -95,8 +95,8 @@ def estimate(model: Model, gpu: Gpu, gpus: float, traffic: Traffic) -> Bound:
     read = reached * model.parameters * model.weight_bytes + batch * kv_bytes_per_token(model) * context
     step = np.maximum(read / bandwidth, batch * flops_per_token(model, context) / flops) + STEP_OVERHEAD_S
     prefill = p * flops_per_token(model, p / 2.0) / flops
-    pace = step + batch * prefill / o
-    kept = np.flatnonzero(pace <= traffic.pace_s)
+    token_s = step + batch * prefill / o
+    kept = np.flatnonzero(token_s <= traffic.token_s)
     if not len(kept):
         return Bound(0.0, 0.0, 0.0, "pace")
     at = int(kept[-1])

@@ -101,7 +101,7 @@ def close(state: State, ticks: int, window_s: float) -> tuple[State, Point]:
         latency = mean[_LATENCY]
         least = np.fmin(state.least_latency_s * CREEP, latency)
         waits = known_or(np.where(gone > 0, mean[_QUEUED] / gone, np.nan), latency - least)
-        pace = known_or(mean[_NEXT], np.where(mean[_TOKENS] > 0, mean[_ACTIVE] / mean[_TOKENS], np.nan))
+        token_s = known_or(mean[_NEXT], np.where(mean[_TOKENS] > 0, mean[_ACTIVE] / mean[_TOKENS], np.nan))
     fresh = init(n)._replace(
         queue_before=state.queue,
         work_per_request=kept,
@@ -116,7 +116,7 @@ def close(state: State, ticks: int, window_s: float) -> tuple[State, Point]:
         concurrency=mean[_ACTIVE] * per_replica,
         queue=state.least_queue * per_replica,
         wait_s=waits * here,
-        pace_s=pace * here,
+        token_s=token_s * here,
         busy=mean[_BUSY] * here,
         work_per_request=kept * here,
         first_token_s=mean[_FIRST] * here,

@@ -179,10 +179,10 @@ def test_any_telemetry_leaves_sane_numbers(seed: int, many: int, more: int) -> N
 FIRST, NEXT, CACHE = (FIELDS.index(name) for name in ("first_token_s", "output_token_s", "kv_cache"))
 
 
-def promised(told: Floats, *, first_token_s: float = np.nan, pace_s: float = np.nan) -> State:
+def promised(told: Floats, *, first_token_s: float = np.nan, token_s: float = np.nan) -> State:
     """The state after all of it, for an owner who promised so much."""
     state, unknown = tracker.init(1), np.full(1, np.nan)
-    limits = Limits(np.full(1, 1e9), np.full(1, pace_s), np.full(1, first_token_s))
+    limits = Limits(np.full(1, 1e9), np.full(1, token_s), np.full(1, first_token_s))
     for t, row in enumerate(told):
         state = tracker.add(state, row[:, None])
         if (t + 1) % WINDOW == 0:
@@ -195,8 +195,8 @@ def test_the_servers_own_time_between_tokens_is_believed() -> None:
     told = simulate(SERVER, REPLICAS, load((120, 0.5), (300, 1.2)), seed=9)
     told[:, NEXT] = told[:, FIELDS.index("active")] / np.maximum(told[:, FIELDS.index("tokens_out")], 1e-9) / 2.0
     own, derived = (
-        promised(told, pace_s=0.03),
-        promised(np.where(np.arange(len(FIELDS)) == NEXT, np.nan, told), pace_s=0.03),
+        promised(told, token_s=0.03),
+        promised(np.where(np.arange(len(FIELDS)) == NEXT, np.nan, told), token_s=0.03),
     )
     assert own.latest.values[ONLINE, 0] == pytest.approx(SERVER.capacity, rel=0.1)  # 0.026 s at a full batch: kept
     assert derived.latest.values[ONLINE, 0] < 0.8 * own.latest.values[ONLINE, 0]

@@ -115,9 +115,9 @@ def test_memory_and_pace_limit_the_batch() -> None:
     assert estimate(LLAMA_70B, h100, 1, Traffic(1000, 200)).requests_per_s == 0.0
     assert kv_bytes_per_token(LLAMA_8B) == 131_072
     free = estimate(LLAMA_8B, h100, 1, Traffic(1000, 200))
-    quick = estimate(LLAMA_8B, h100, 1, Traffic(1000, 200, pace_s=0.02))
+    quick = estimate(LLAMA_8B, h100, 1, Traffic(1000, 200, token_s=0.02))
     assert (free.limit, quick.limit) == ("batch", "pace")
     assert quick.batch < free.batch
     assert quick.tokens_per_s < free.tokens_per_s
     assert estimate(LLAMA_7B, t4, 1, Traffic(1000, 200)).tokens_per_s < 0.1 * free.tokens_per_s
-    assert estimate(LLAMA_8B, h100, 1, Traffic(1000, 200, pace_s=1e-4)).limit == "pace"
+    assert estimate(LLAMA_8B, h100, 1, Traffic(1000, 200, token_s=1e-4)).limit == "pace"

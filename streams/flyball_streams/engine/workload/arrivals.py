@@ -1,4 +1,4 @@
-"""Demand as the gateways in front of a workload see it, which is all there is to see while it has no replica."""
+"""Demand at the gateways in front of a workload: the only demand there is to see while it has no replica."""
 
 from collections.abc import Callable, Mapping
 
@@ -8,12 +8,12 @@ from flyball_contracts.records import Arrivals, Demand
 from flyball_streams.engine.workload.merge import plus
 
 BySource = Mapping[str, tuple[Arrivals, ...]]
-"""What the gateways saw, by source."""
+"""Arrivals at gateways, by source."""
 NOTHING: BySource = {}
 
 
 def merge_arrivals(by_source: BySource) -> dict[str, Arrivals]:
-    """One of each workload over all sources, which are added in the order of their names."""
+    """Arrivals by workload, summed over all sources in the order of their names."""
     found: dict[str, Arrivals] = {}
     for _, arrivals in sorted(by_source.items()):
         for one in arrivals:
@@ -23,7 +23,7 @@ def merge_arrivals(by_source: BySource) -> dict[str, Arrivals]:
 
 
 def with_unserved(demands: Mapping[str, Demand], arrived: Mapping[str, Arrivals]) -> dict[str, Demand]:
-    """The demands with those of workloads that have gateways and no replica, in the order of their names."""
+    """The demands, with empty ones for workloads that have gateways and no replica, by name."""
     unserved = {
         name: Demand(workload=name, replicas=0, ready=0, devices=0, utilization_sum=0.0)
         for name in arrived
@@ -33,11 +33,11 @@ def with_unserved(demands: Mapping[str, Demand], arrived: Mapping[str, Arrivals]
 
 
 def with_arrivals(demand: Demand, arrived: Arrivals, work_of_request: Callable[[str], float]) -> Demand:
-    """Demand that counts requests where they arrive.
+    """Demand with requests counted where they arrive.
 
-    The gateways' rate replaces the replicas' sum; what waits at a gateway is added to what waits at the replicas. While
-    no replica is ready nobody measures work: it is what arrives, at the work that a request took before. Where that was
-    never seen no work is claimed, for what waits and arrives asks for a replica by itself.
+    The gateways' rate replaces the replicas' sum, and requests queued at gateways are added to those at replicas. While
+    no replica is ready, work is the request rate times the work of earlier requests; if that is unknown, work is 0, as
+    arriving requests alone call for a replica.
     """
     rate = arrived.request_rate
     work = demand.work_rate
@@ -48,12 +48,12 @@ def with_arrivals(demand: Demand, arrived: Arrivals, work_of_request: Callable[[
         demand,
         work_rate=work,
         request_rate=demand.request_rate if rate is None else rate,
-        queued=plus(demand.queued, _held_back(demand, arrived)),
+        queued=plus(demand.queued, _queued_at_gateways(demand, arrived)),
     )
 
 
-def _held_back(demand: Demand, arrived: Arrivals) -> float | None:
-    """Requests that wait at the gateways: those they say, else those without an answer that no replica has."""
+def _queued_at_gateways(demand: Demand, arrived: Arrivals) -> float | None:
+    """Requests queued at gateways: as reported, else active requests that are not at any replica."""
     if arrived.queued is not None or arrived.active is None:
         return arrived.queued
     if demand.ready == 0:

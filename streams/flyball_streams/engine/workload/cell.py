@@ -1,4 +1,4 @@
-"""The workload lane's view of one cell: demand by tick, forecasts, plans and proposals."""
+"""One cell in a workload lane: demand by tick, forecasts, schedules and proposals."""
 
 import logging
 from collections.abc import Iterator
@@ -42,7 +42,7 @@ from flyball_streams.engine.workload.timing.deferral import Deferral
 
 log = logging.getLogger(__name__)
 MOST_WORK = 1e30
-"""Work per second above which a sum is a fault of the telemetry: float32 ends at 3e38."""
+"""Work per second above which a value is a telemetry error: float32 ends at 3e38."""
 
 
 class WorkloadCell:
@@ -81,8 +81,8 @@ class WorkloadCell:
     ) -> Iterator[Record]:
         """Records of one closed tick, in a fixed order, proposals last.
 
-        ``owned`` are this partition's workloads, ``by_source`` is what gateways saw. ``table_offsets`` are how far
-        the tables count.
+        ``owned`` are this partition's workloads, ``by_source`` the arrivals at gateways. ``table_offsets`` are
+        published with the proposals.
         """
         arrived = merge_arrivals(by_source) if by_source else {}
         if arrived:
@@ -91,7 +91,7 @@ class WorkloadCell:
         yield from self._sized(tick, demands, arrived, proposals)
         for proposal in self.rightsizing.step(tick, demands, self.profiles.bound):
             proposals.new[proposal.id] = proposal
-        self._forget(owned)
+        self._drop_removed(owned)
         for anomaly in (*self.stragglers.step(tick, demands, proposals), *self.step_times.step(tick, demands)):
             proposals.symptoms.append(symptom_of(anomaly))
             yield anomaly
@@ -117,7 +117,7 @@ class WorkloadCell:
         }
 
     def load(self, state: dict[str, Any]) -> None:
-        """Take on the state of a snapshot."""
+        """Replace the state by that of a snapshot."""
         self.history = None
         self.forecaster.load(state["forecaster"])
         self.capacities.load(state["capacities"])
@@ -140,7 +140,7 @@ class WorkloadCell:
         yield from self.profiles.step(tick, demands, specs)
         self.capacities.observe(tick, demands, specs)
         yield from self.capacities.records(tick, demands, specs)
-        if arrived:  # what a replica sustains is learned from what replicas say alone
+        if arrived:  # capacity is measured from replicas alone
             each = self.sizer.work_of_request
             demands = {n: with_arrivals(d, arrived[n], each) if n in arrived else d for n, d in demands.items()}
         other_unit: list[str] = []
@@ -149,7 +149,7 @@ class WorkloadCell:
             work = observed_work(demand, known, name in self.in_work)
             if demand.work_rate is not None and known and name not in self.in_work:
                 self.in_work.add(name)
-                if spec.capacity_per_replica <= 0:  # in GPUs until it was learned what one sustains
+                if spec.capacity_per_replica <= 0:  # in GPUs until the capacity is measured
                     other_unit.append(name)
             if work is not None and abs(work) <= MOST_WORK:
                 observed[name] = work
@@ -158,7 +158,7 @@ class WorkloadCell:
         jobs: list[Job] = []
         history, self.history = self.history, None
         if history is not None:
-            self._begin(history, tick)
+            self._start_from(history, tick)
         skipped = tick.index - self.last_tick - 1 if self.last_tick is not None else 0
         self.forecaster.skip(skipped)
         self.last_tick = tick.index
@@ -176,7 +176,7 @@ class WorkloadCell:
         for job, want in zip(jobs, wants, strict=True):
             if want is not None:
                 name = job.spec.workload
-                if want.tick == tick.index and name not in due:  # what a proposal rests on can be looked up
+                if want.tick == tick.index and name not in due:  # publish the forecast that a proposal is based on
                     based[name] = job.view
                 if name in taken:
                     continue
@@ -196,8 +196,8 @@ class WorkloadCell:
             if proposals.is_new(proposal.id):
                 proposals.new[proposal.id] = proposal
 
-    def _begin(self, history: History, tick: Tick) -> None:
-        """Go on from a history; one whose ticks are longer or shorter is of no use, and says so for each workload."""
+    def _start_from(self, history: History, tick: Tick) -> None:
+        """Start from a history; one with another tick period is not used, with a warning for each workload."""
         if history.period_ns == tick.period_ns:
             self.forecaster.begin(history)
             self.last_tick = tick.index - 1 - history.gap(tick, self.config.forecast.season_ticks)
@@ -212,8 +212,8 @@ class WorkloadCell:
                 tick.period_ns / NS_PER_S,
             )
 
-    def _forget(self, owned: list[WorkloadSpec]) -> None:
-        """Drop what is kept of workloads that are no longer this lane's, or no longer at all."""
+    def _drop_removed(self, owned: list[WorkloadSpec]) -> None:
+        """Drop workloads that were removed or belong to another lane now."""
         here = {spec.workload for spec in owned}
         self.sizer.keep(here)
         self.choice.keep(here)

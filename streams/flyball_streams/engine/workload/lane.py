@@ -1,4 +1,4 @@
-"""The workload lane of one partition: demand in, records of closed ticks out."""
+"""The workload lane: reads the demand of one partition, and publishes the records of closed ticks."""
 
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
@@ -24,13 +24,13 @@ from flyball_streams.engine.workload.merge import merge
 
 STAGE = "workload lane"
 GONE_TICKS = 600
-"""A lane that has been silent for so many ticks is gone, as its nodes are."""
+"""A node lane that was silent for this many ticks is forgotten, as its nodes are."""
 
 
 class CellDemand(msgspec.Struct):
-    """Open ticks of one cell, the demand in them by source and workload, and what gateways saw by source.
+    """Open ticks of one cell, with the demand by source and workload, and arrivals at gateways by source.
 
-    ``offsets`` are how far the tables were read when the ticks were published, by tick.
+    ``offsets`` are the table offsets of each tick.
     """
 
     gate: Gate
@@ -39,10 +39,10 @@ class CellDemand(msgspec.Struct):
     offsets: dict[int, TableOffsets] = {}
 
 
-class Whole(NamedTuple):
-    """What a tick that has closed holds, as it was then: what comes later in the same batch is not part of it.
+class ClosedTick(NamedTuple):
+    """The contents of a tick when it closed, without later messages of the same batch.
 
-    ``offsets`` are how far the tables count; ``None`` where no source says it.
+    ``offsets`` are its table offsets; ``None`` if no source gave them.
     """
 
     cell: str
@@ -53,10 +53,10 @@ class Whole(NamedTuple):
 
 
 class WorkloadLane:
-    """Forecasts, sizes and times the workloads in one of ``partitions`` partitions of the demand topic.
+    """Forecasts, sizes and schedules the workloads in one of ``partitions`` partitions of the demand topic.
 
-    ``node_partitions`` are those of the telemetry topic (0: unknown): with the inventories they tell which node lanes
-    a cell has, so that none is given up only because it speaks last.
+    ``node_partitions`` is the number of partitions of the telemetry topic (0: unknown). With the inventories it tells
+    which node lanes a cell has, so that no tick closes before the first message of a slow lane.
     """
 
     def __init__(
@@ -79,16 +79,16 @@ class WorkloadLane:
         self.ticks: dict[str, CellDemand] = {}
         self.cells: dict[str, WorkloadCell] = {}
         self.views: dict[str, View] = {}
-        self._whole: list[Whole] = []
+        self._closed: list[ClosedTick] = []
         self._owned_at: dict[str, tuple[int, list[WorkloadSpec]]] = {}
         self.base: TableOffsets = directory.offsets
         self.age_ns = round(config.table_age_s * NS_PER_S)
 
     def step(self, batch: Sequence[Incoming]) -> list[Message]:
-        """Take a micro-batch of demand in; see :class:`~flyball_streams.engine.lane.Lane`."""
-        out = take_records(batch, (DemandTick,), self._take, self.stats, STAGE)
-        whole, self._whole = self._whole, []
-        for cell, tick, demands, arrived, offsets in sorted(whole, key=lambda w: w.cell):
+        """Process a micro-batch of demand; see :class:`~flyball_streams.engine.lane.Lane`."""
+        out = take_records(batch, (DemandTick,), self._ingest, self.stats, STAGE)
+        closed, self._closed = self._closed, []
+        for cell, tick, demands, arrived, offsets in sorted(closed, key=lambda w: w.cell):
             self.stats.ticks += 1
             mine = self._cell(cell)
             view = self.views[cell]
@@ -112,7 +112,7 @@ class WorkloadLane:
         )
 
     def restore(self, state: bytes) -> None:
-        """Take on the state of a snapshot; raises :class:`DecodeError` when it is not one."""
+        """Replace the state by that of a snapshot; raises :class:`DecodeError` if it is not one."""
         loaded = unpack(state)
         with reading(self.source):
             self.stats = unpack_struct(loaded["stats"], LaneStats)
@@ -123,43 +123,43 @@ class WorkloadLane:
                 self._cell(name).load(cell)
                 self.views[name].load(loaded["views"][name])
 
-    def _take(self, record: DemandTick, log_ms: int) -> None:
+    def _ingest(self, record: DemandTick, log_ms: int) -> None:
         ticks = self.ticks.get(record.cell)
         if ticks is None:
             ticks = self.ticks[record.cell] = CellDemand(self._gate(record))
         gate, index = ticks.gate, record.tick.index
         check_period(record.cell, record.source, record.tick, gate.period_ns)
-        mark = record.part >= record.parts - 1
+        is_last = record.part >= record.parts - 1
         in_time: Arrival = "ok" if index > gate.closed else "late"
-        arrival = gate.arrive(record.source, index, log_ms) if mark else in_time
+        arrival = gate.arrive(record.source, index, log_ms) if is_last else in_time
         count(self.stats, arrival)
         if arrival == "ok":
-            self._keep(ticks, record)
-        elif mark:
+            self._add(ticks, record)
+        elif is_last:
             ticks.open.get(index, {}).pop(record.source, None)
             ticks.arrivals.get(index, {}).pop(record.source, None)
         for tick in gate.close():
             arrivals = ticks.arrivals.pop(tick.index, NOTHING) if ticks.arrivals else NOTHING
             demands, offsets = ticks.open.pop(tick.index, {}), ticks.offsets.pop(tick.index, None)
-            self._whole.append(Whole(record.cell, tick, demands, arrivals, offsets))
+            self._closed.append(ClosedTick(record.cell, tick, demands, arrivals, offsets))
 
     def _gate(self, record: DemandTick) -> Gate:
         config, nodes = self.config, self._nodes(record) if self.node_partitions else []
         grace = config.lateness_ticks + STAGGER
         gate = Gate(record.tick.period_ns, config.lane_lateness_ticks, config.max_ahead_ticks, grace, forget=GONE_TICKS)
-        # Who runs nothing adds no demand, so nobody waits for it.
+        # Nodes without work add no demand, so no tick waits for them.
         holders = (n.node.encode() for n in nodes if n.allocations)
         gate.expect(f"node/{p}" for p in {partition_of(node, self.node_partitions) for node in holders})
         return gate
 
     def _nodes(self, record: DemandTick) -> list[Inventory]:
-        """Nodes of a cell as they were at its first tick."""
+        """Nodes of a cell at its first tick."""
         view = View(self.directory, record.cell, (Inventory,), base=self.base)
         view.advance(record.tick, record.table_offsets or None)
         return view.nodes(record.cell)
 
-    def _keep(self, ticks: CellDemand, record: DemandTick) -> None:
-        """Note demand by source and workload: a node lane that was restarted says some of it again."""
+    def _add(self, ticks: CellDemand, record: DemandTick) -> None:
+        """Add demand by source and workload: a restarted node lane publishes some of it again."""
         have = ticks.open.setdefault(record.tick.index, {}).setdefault(record.source, {})
         have |= {demand.workload: demand for demand in record.demands}
         if record.table_offsets:
@@ -172,19 +172,19 @@ class WorkloadLane:
         cell = self.cells.get(name)
         if cell is None:
             history = self.histories.get(name)
-            mine = history.only(self._is_mine) if history is not None else None
+            mine = history.only(self._is_owned) if history is not None else None
             view = self.views[name] = View(
                 self.directory, name, (Inventory, WorkloadSpec, Signal), base=self.base, age_ns=self.age_ns
             )
             cell = self.cells[name] = WorkloadCell(name, self.source, self.config, view, mine)
         return cell
 
-    def _is_mine(self, workload: str) -> bool:
+    def _is_owned(self, workload: str) -> bool:
         return partition_of(workload.encode(), self.partitions) == self.partition
 
     def _owned(self, cell: str) -> list[WorkloadSpec]:
         known, view = self._owned_at.get(cell), self.views[cell]
         if known is None or known[0] != view.version:
-            mine = [s for s in view.workloads(cell) if self._is_mine(s.workload)]
+            mine = [s for s in view.workloads(cell) if self._is_owned(s.workload)]
             known = self._owned_at[cell] = view.version, mine
         return known[1]

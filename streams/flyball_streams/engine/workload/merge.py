@@ -1,4 +1,4 @@
-"""Demand of a workload over all node lanes that know it."""
+"""Merges the demand of a workload over node lanes."""
 
 from collections.abc import Mapping
 
@@ -8,9 +8,9 @@ AVERAGED = ("progress", "latency_s", "step_s", "first_token_s", "output_token_s"
 
 
 def merge(parts: Mapping[str, Mapping[str, Demand]]) -> dict[str, Demand]:
-    """Return one demand for each workload, in the order of their names, from those by source and workload.
+    """Return one demand for each workload, by name, from demands by source and workload.
 
-    Sources are added in the order of their names, because float addition heeds it; a value that none of them knew
+    Sources are added in the order of their names, because float addition depends on it; a value that no source knows
     stays unknown.
     """
     total: dict[str, Demand] = {}
@@ -57,7 +57,7 @@ def _sum(found: list[Demand]) -> Demand:
 
 
 def plus(a: float | None, b: float | None) -> float | None:
-    """Sum of what is known; ``None`` where nothing is."""
+    """Sum of the known values; ``None`` if there are none."""
     if a is None:
         return b
     return a if b is None else a + b
@@ -88,7 +88,7 @@ def _most(found: list[Usage]) -> Usage | None:
 
 
 def _mean_features(found: list[Features]) -> Features | None:
-    """Return the mean over the devices of two lanes; of one that counts features otherwise, nothing is taken over."""
+    """Return the mean over the devices of two lanes; only the first if their numbers of features differ."""
     if len(found) < 2 or len(found[0].values) != len(found[1].values):
         return found[0] if found else None
     a, b = found

@@ -1,4 +1,4 @@
-"""The proposals of one tick: in full where they are new, by their ids where they were published before."""
+"""The proposals of one tick: new ones in full, repeated ones by id."""
 
 from collections.abc import Iterator
 
@@ -6,9 +6,9 @@ from flyball_contracts.records import Proposal, ProposalTick, Symptom, TableOffs
 from flyball_streams.engine.offsets import NO_OFFSETS
 
 REPEAT_IN_FULL_TICKS = 30
-"""A proposal is published in full again after so many ticks, for readers that have lost it."""
+"""A proposal is published in full again after this many ticks, for readers that have lost it."""
 MOST_IN_ONE = 400
-"""Proposals in one message: some 2 kilobytes each, and brokers take a megabyte."""
+"""Most proposals in one message: some 2 kilobytes each, and brokers accept a megabyte."""
 
 
 class Proposals:
@@ -21,7 +21,7 @@ class Proposals:
         self._published, self._index = published, index
 
     def is_new(self, identity: str) -> bool:
-        """Whether a proposal has to be published in full; if not it counts as repeated."""
+        """Whether a proposal has to be published in full; if not, it counts as repeated."""
         first = self._published.get(identity)
         if first is None or not 0 <= self._index - first < REPEAT_IN_FULL_TICKS:
             return True
@@ -29,13 +29,13 @@ class Proposals:
         return False
 
     def published(self) -> dict[str, int]:
-        """Ids for the next tick."""
+        """Published ids with their ticks, for the next tick."""
         return self.repeated | dict.fromkeys(self.new, self._index)
 
     def messages(
         self, cell: str, source: str, tick: Tick, table_offsets: TableOffsets = NO_OFFSETS
     ) -> Iterator[ProposalTick]:
-        """Messages of the tick, the last of which closes it; ``table_offsets`` are how far the tables count."""
+        """Messages of the tick, with ``table_offsets``; the last one closes the tick."""
         new, repeated = list(self.new.values()), tuple(self.repeated)
         for part, first in enumerate(range(0, max(1, len(new)), MOST_IN_ONE)):
             yield ProposalTick(

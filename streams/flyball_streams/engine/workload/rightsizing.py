@@ -1,4 +1,4 @@
-"""What each replica of a workload should ask for, from what the replicas used."""
+"""Recommends the resources that each replica of a workload should request, from measured usage."""
 
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -18,24 +18,24 @@ from flyball_streams.engine.parameters import RightsizingParameters
 from flyball_streams.engine.workload.profile.workloads import UNBOUND, Bound
 
 KINDS = ("cpu", "memory_bytes", "gpu_share", "gpu_memory_bytes")
-"""What is remembered of each workload, the fields of :class:`Usage`."""
+"""The fields of :class:`Usage` that are measured for each workload."""
 SHARE = Grid(0.005, 1.05, 1.0)
 FORGET_S = 14 * 86_400.0
-"""A workload that was not seen for so long gives its place to a new one that needs it."""
-SURER = 10.0
-"""A part of a GPU is chosen as if a kill cost so many times as much."""
+"""A workload that was not seen for this long gives its slot to a new one."""
+CAUTION = 10.0
+"""A MIG profile is chosen as if a kill cost this many times as much."""
 LEAST_CHANGE = 0.15
-"""A change of at most this share of what is asked for is not worth a word."""
+"""A change of at most this share of the request is not proposed."""
 KILL_HOURS = 120.0
-"""A kill for want of memory costs as much as so many hours of all the memory that was ever in use."""
+"""An out-of-memory kill costs as much as this many hours of the peak memory."""
 SLOW_RATIO = 20.0
-"""A core, or a share of a GPU, that is lacking costs so many times one that is too many."""
+"""A missing core, or share of a GPU, costs this many times as much as a superfluous one."""
 MOST = 1e15
-"""Usage above which a reading is a fault."""
+"""Usage above which a value is a telemetry error."""
 
 
 class Part(NamedTuple):
-    """The part of a GPU that a replica has: of which GPU, its profile's name, and its share of the compute."""
+    """The part of a GPU that a replica has: the GPU's model and memory, the MIG profile, and the share of compute."""
 
     model: str
     memory_bytes: float
@@ -43,8 +43,8 @@ class Part(NamedTuple):
     share: float
 
 
-class Ask(NamedTuple):
-    """One request: what there is, what it should be, the bounds within which it may stay, and what it rests on."""
+class Request(NamedTuple):
+    """One resource request: current and recommended value, the bounds within which it may stay, and evidence."""
 
     now: float
     wanted: float
@@ -53,22 +53,22 @@ class Ask(NamedTuple):
     evidence: tuple[Evidence, ...]
 
     def is_off(self, least_change: float) -> bool:
-        """Whether a change is worth a word."""
+        """Whether a change should be proposed."""
         inside = self.lower <= self.now <= self.upper
         return not inside and abs(self.wanted - self.now) > least_change * self.now
 
 
-def unprofiled(workload: str) -> Bound:
-    """What is known of what a workload waits for, without profiles: nothing."""
+def without_profile(workload: str) -> Bound:
+    """The bottleneck of a workload without a profile: unknown."""
     del workload
     return UNBOUND
 
 
 class Rightsizing:
-    """Remembers usage by workload, and now and then says what a replica should ask for.
+    """Measures usage by workload, and periodically proposes resource requests.
 
-    Work that is bound by the memory of its GPU, or by its bandwidth, keeps the part of a GPU that it has: a smaller one
-    has less of both. Work that waits for its input keeps its CPUs.
+    Work that is bound by GPU memory or its bandwidth keeps its part of a GPU, as a smaller one has less of both. Work
+    that waits for input keeps its CPUs.
     """
 
     def __init__(self, cell: str, config: RightsizingParameters, directory: Known) -> None:
@@ -81,15 +81,15 @@ class Rightsizing:
         self.settings: dict[str, usage.Config] = dict(zip(KINDS, settings, strict=True))
         self.slots: dict[str, int] = {}
         self.seen_s: dict[str, float] = {}
-        self.looked_s: dict[str, float] = {}
+        self.checked_s: dict[str, float] = {}
         self.states = {kind: usage.init(bucket(0), settings) for kind, settings in self.settings.items()}
 
     def step(
-        self, tick: Tick, demands: Mapping[str, Demand], bound: Callable[[str], Bound] = unprofiled
+        self, tick: Tick, demands: Mapping[str, Demand], bound: Callable[[str], Bound] = without_profile
     ) -> Iterator[Proposal]:
-        """Learn what was used; yield a proposal for each workload whose requests are off.
+        """Add the usage of a tick; yield a proposal for each workload whose requests are off.
 
-        ``bound`` says what a workload waits for.
+        ``bound`` returns the bottleneck of a workload.
         """
         usage = {name: d.usage for name, d in demands.items() if d.usage is not None}
         if self.config.mode == "off" or not usage:
@@ -101,10 +101,10 @@ class Rightsizing:
         for name in sorted(usage):
             first_s = [float(s.since_s[self.slots[name]]) for s in since.values()]
             age_s = now_s - min((s for s in first_s if s == s), default=now_s)
-            looked_s = self.looked_s.get(name, -math.inf)
-            if age_s >= self.config.after_s and not 0 <= now_s - looked_s < self.config.every_s:
+            checked_s = self.checked_s.get(name, -math.inf)
+            if age_s >= self.config.after_s and not 0 <= now_s - checked_s < self.config.every_s:
                 due.append(name)
-                self.looked_s[name] = now_s
+                self.checked_s[name] = now_s
         if due:
             yield from self._proposals(tick, due, usage, demands, bound)
 
@@ -113,33 +113,33 @@ class Rightsizing:
         return {
             "slots": self.slots,
             "seen_s": self.seen_s,
-            "looked_s": self.looked_s,
+            "checked_s": self.checked_s,
             "states": {kind: arrays(state) for kind, state in self.states.items()},
         }
 
     def load(self, state: dict[str, Any]) -> None:
-        """Take on the state of a snapshot."""
-        self.slots, self.seen_s, self.looked_s = dict(state["slots"]), dict(state["seen_s"]), dict(state["looked_s"])
+        """Replace the state by that of a snapshot."""
+        self.slots, self.seen_s, self.checked_s = dict(state["slots"]), dict(state["seen_s"]), dict(state["checked_s"])
         size = bucket(len(self.slots))
         fresh = {kind: usage.init(size, settings) for kind, settings in self.settings.items()}
         self.states = {kind: like(fresh[kind], kept) for kind, kept in state["states"].items()}
 
-    def _observe(self, told: Mapping[str, Usage], now_s: float) -> None:
-        for name in told:
+    def _observe(self, usage_of: Mapping[str, Usage], now_s: float) -> None:
+        for name in usage_of:
             if name not in self.slots:
                 self._add(name, now_s)
             self.seen_s[name] = now_s
         capacity = bucket(len(self.slots))
-        rows = np.array([self.slots[name] for name in told], np.int64)
+        rows = np.array([self.slots[name] for name in usage_of], np.int64)
         for kind, settings in self.settings.items():
             if capacity > len(self.states[kind].peak):
                 self.states[kind] = usage.resize(self.states[kind], capacity, settings)
             x = np.full(capacity, np.nan)
-            x[rows] = [_sample(kind, u) for u in told.values()]
+            x[rows] = [_sample(kind, u) for u in usage_of.values()]
             self.states[kind] = usage.step(self.states[kind], x, x < MOST, now_s, settings)
 
     def _add(self, name: str, now_s: float) -> None:
-        """Give a workload a place: a new one, or when all are taken that of the one that is gone for longest."""
+        """Assign a slot to a workload: a new one, or if all are in use, that of the workload gone for longest."""
         if len(self.slots) < bucket(len(self.slots)) or not self.slots:
             self.slots[name] = len(self.slots)
             return
@@ -149,7 +149,7 @@ class Rightsizing:
             return
         slot = self.slots[name] = self.slots.pop(oldest)
         del self.seen_s[oldest]
-        self.looked_s.pop(oldest, None)
+        self.checked_s.pop(oldest, None)
         for kind, settings in self.settings.items():
             state = self.states[kind]
             self.states[kind] = wiped(state, usage.init(len(state.peak), settings), [slot])
@@ -158,7 +158,7 @@ class Rightsizing:
         self,
         tick: Tick,
         due: Sequence[str],
-        told: Mapping[str, Usage],
+        usage_of: Mapping[str, Usage],
         demands: Mapping[str, Demand],
         bound: Callable[[str], Bound],
     ) -> Iterator[Proposal]:
@@ -169,10 +169,12 @@ class Rightsizing:
             spec = self.directory.spec(name)
             if spec is None or spec.cell != self.cell:
                 continue
-            used, part = told[name], self._part(name)
+            used, part = usage_of[name], self._part(name)
             now = {"cpu": used.cpu_limit, "memory_bytes": used.memory_limit_bytes}
-            asks = {kind: ask for kind, have in now.items() if (ask := self._ask(kind, found[kind], i, have))}
-            off = {kind: ask for kind, ask in asks.items() if ask.is_off(LEAST_CHANGE)}
+            requests = {
+                kind: request for kind, have in now.items() if (request := self._request(kind, found[kind], i, have))
+            }
+            off = {kind: request for kind, request in requests.items() if request.is_off(LEAST_CHANGE)}
             waits = bound(name)
             if waits.is_one_of("input") and "cpu" in off and off["cpu"].wanted < off["cpu"].now:
                 del off["cpu"]
@@ -181,15 +183,15 @@ class Rightsizing:
                 slice_, saving, evidence = None, None, ()
             if not off and slice_ is None:
                 continue
-            words = [_words(kind, ask) for kind, ask in off.items()]
+            phrases = [_describe(kind, request) for kind, request in off.items()]
             if slice_ is not None and part is not None:
-                words.append(f"{slice_} of {part.model} instead of {part.profile or 'the whole of it'}")
+                phrases.append(f"{slice_} of {part.model} instead of {part.profile or 'the whole of it'}")
             cpu, memory = off.get("cpu"), off.get("memory_bytes")
             yield Proposal(
                 id=record_id("Proposal", "resize", self.cell, name, tick.index),
                 action="resize",
                 workload=name,
-                reason=f"each replica should ask for {' and '.join(words)}, by what was used ({self.config.policy})",
+                reason=f"each replica should ask for {' and '.join(phrases)}, by what was used ({self.config.policy})",
                 observed_replicas=demands[name].replicas,
                 resources=Resources(
                     cpu=cpu.wanted if cpu else None,
@@ -203,7 +205,7 @@ class Rightsizing:
                 ),
                 confidence=0.7,
                 expected_saving=saving,
-                evidence=(*(e for ask in off.values() for e in ask.evidence), *evidence),
+                evidence=(*(e for request in off.values() for e in request.evidence), *evidence),
             )
 
     def _recommended(self, kind: str, rows: NDArray[np.int64], now_s: float) -> tuple[Floats, ...]:
@@ -218,11 +220,11 @@ class Rightsizing:
             return target, target, target, *shown
         stakes = KILL_HOURS * 3_600.0 / settings.window_s
         target = cost.killing(weights, settings.grid, cost.KILL._replace(stakes=stakes))
-        surer = cost.KILL._replace(stakes=SURER * stakes)
-        upper = cost.killing(weights, settings.grid, surer) if kind == "gpu_memory_bytes" else target
+        cautious = cost.KILL._replace(stakes=CAUTION * stakes)
+        upper = cost.killing(weights, settings.grid, cautious) if kind == "gpu_memory_bytes" else target
         return target, target, upper, *shown
 
-    def _ask(self, kind: str, found: tuple[Floats, ...], i: int, now: float | None) -> Ask | None:
+    def _request(self, kind: str, found: tuple[Floats, ...], i: int, now: float | None) -> Request | None:
         lower, wanted, upper, p50, p90, p95 = (float(column[i]) for column in found)
         if now is None or not 0 < now < MOST or not wanted > 0:
             return None
@@ -234,10 +236,10 @@ class Rightsizing:
             Evidence(name=f"{name}.used.p95", value=p95, unit=unit),
             Evidence(name=f"{name}.half_life", value=self.settings[kind].half_life_s, unit="s"),
         )
-        return Ask(now, wanted, lower, upper, evidence)
+        return Request(now, wanted, lower, upper, evidence)
 
     def _part(self, workload: str) -> Part | None:
-        """The part of a GPU that each replica has, ``None`` where they have several, none, or unlike ones."""
+        """The part of a GPU that each replica has; ``None`` if they have several, none, or different ones."""
         parts: set[Part] = set()
         for replica in self.directory.replicas(workload):
             devices = self.directory.inventories[replica.node].devices
@@ -265,10 +267,10 @@ class Rightsizing:
         target_utilization: float,
         bandwidth: float,
     ) -> tuple[str | None, float | None, tuple[Evidence, ...]]:
-        """Smallest profile that the upper recommendations fit in, the share of a GPU that it saves, and the numbers.
+        """Smallest profile for the upper recommendations, the share of a GPU that it saves, and evidence.
 
-        The memory's bandwidth is divided as the memory is: where a whole GPU is used, the share of the bandwidth that
-        is needed is a share of the memory that is needed, too.
+        A profile has the same share of bandwidth as of memory: for a workload on a whole GPU, the needed share of
+        bandwidth is a lower bound of the share of memory.
         """
         share, memory = (float(found[kind][2][i]) for kind in ("gpu_share", "gpu_memory_bytes"))
         if part is None or not share >= 0 or not memory > 0:
@@ -303,7 +305,7 @@ def _sample(kind: str, used: Usage) -> float:
     return math.nan if value is None else value
 
 
-def _words(kind: str, ask: Ask) -> str:
+def _describe(kind: str, request: Request) -> str:
     if kind == "cpu":
-        return f"{ask.wanted:.3g} instead of {ask.now:.3g} CPU cores"
-    return f"{ask.wanted / 2**30:.3g} instead of {ask.now / 2**30:.3g} GiB of memory"
+        return f"{request.wanted:.3g} instead of {request.now:.3g} CPU cores"
+    return f"{request.wanted / 2**30:.3g} instead of {request.now / 2**30:.3g} GiB of memory"

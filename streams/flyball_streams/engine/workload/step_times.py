@@ -1,7 +1,7 @@
-"""Gangs that slow down as a whole: a change of their step time is an anomaly of the workload, with its onset.
+"""Detects gangs that slow down as a whole: a change of their step time is an anomaly of the workload.
 
-Members of such a gang are all alike, so peers say nothing. A workload that gets other replicas or GPUs takes other
-steps, and begins anew.
+All members of such a gang slow down together, so a comparison of peers shows nothing. A workload whose replicas or GPUs
+change has other step times, so its baseline is reset.
 """
 
 from collections.abc import Iterator
@@ -19,21 +19,21 @@ from flyball_streams.engine.packing import arrays, like, wiped
 
 DETECTOR = "step_time"
 TAIL = tail.Config(least=1.0, prior_excess=(0.25, 0.25), prior_shape=(0.1, 0.1))
-ALONE = 1
-"""Stratum of series without peers; the other one stays empty."""
+NO_PEERS = 1
+"""Stratum of series without peers; the other stratum stays empty."""
 MOST_LIMIT = 30.0
-"""However restless the gangs of a cell are, one that is much slower is told within minutes."""
-REMIND_NS = 600 * NS_PER_S
+"""Cap of the limit: a gang that is much slower is reported within minutes however noisy the gangs of its cell are."""
+REPEAT_NS = 600 * NS_PER_S
 GONE_NS = 86_400 * NS_PER_S
 MOST_S = 1e6
-"""A step that takes longer is a fault of the sender."""
+"""A longer step time is a telemetry error."""
 
 
 class StepTimes:
-    """Follows the step times of one cell's workloads that tell them.
+    """Monitors the step times of one cell's workloads that report them.
 
-    ``known`` has the slot of each, ``made_of`` its replicas and GPUs, ``heard`` when it was heard of last, and ``told``
-    when it was told of last, in ns of event time.
+    ``known`` has the slot of each workload, ``sizes`` its replicas and GPUs, ``last_seen`` the time of its last report,
+    and ``reported`` the time of its last anomaly, in ns of event time.
     """
 
     def __init__(self, cell: str, config: HealthConfig) -> None:
@@ -41,59 +41,63 @@ class StepTimes:
         self.budget = config.false_incidents_per_1000_gpu_days
         self.rate = STEPS_SHARE * self.budget / BUDGET_S
         self.known: dict[str, int] = {}
-        self.made_of: dict[str, tuple[int, int]] = {}
-        self.heard: dict[str, int] = {}
-        self.told: dict[str, int] = {}
+        self.sizes: dict[str, tuple[int, int]] = {}
+        self.last_seen: dict[str, int] = {}
+        self.reported: dict[str, int] = {}
         self.model = step_time.init(0)
         self.tail = tail.init(2, self.rate, TAIL)
 
     def step(self, tick: Tick, demands: dict[str, Demand]) -> Iterator[Anomaly]:
-        """Workloads of which a tick says that they take longer steps now; again every ten minutes while they do."""
-        told = {name: d for name, d in demands.items() if d.step_s is not None and 0.0 < d.step_s <= MOST_S}
-        if not told and not self.known:
+        """Anomalies of workloads whose steps take longer now; repeated every ten minutes while they do."""
+        current = {name: d for name, d in demands.items() if d.step_s is not None and 0.0 < d.step_s <= MOST_S}
+        if not current and not self.known:
             return
-        self._place(told, tick.end_ns)
-        said = np.full(self.model.level.shape[0], np.nan)
-        said[[self.known[name] for name in told]] = [d.step_s for d in told.values()]
+        self._place(current, tick.end_ns)
+        step_s = np.full(self.model.level.shape[0], np.nan)
+        step_s[[self.known[name] for name in current]] = [d.step_s for d in current.values()]
         now_s, period_s = tick.end_ns / NS_PER_S, tick.period_ns / NS_PER_S
-        limit = min(float(self.tail.limit[ALONE]), MOST_LIMIT)
-        self.model, found = step_time.step(self.model, said, now_s, period_s, limit)
+        limit = min(float(self.tail.limit[NO_PEERS]), MOST_LIMIT)
+        self.model, found = step_time.step(self.model, step_s, now_s, period_s, limit)
         if found is None:
             return
         peaks = found.ended[found.ended > 0]
         exposure_s = np.array([0.0, found.learned_s.sum()])
-        stratum = np.full(len(peaks), ALONE)
+        stratum = np.full(len(peaks), NO_PEERS)
         self.tail = tail.step(self.tail, stratum, peaks, exposure_s, period_s, self.rate, len(peaks), TAIL)
-        loud = set(np.flatnonzero(found.loud).tolist())
-        for name in sorted(name for name, slot in self.known.items() if slot in loud):
-            if 0 <= tick.end_ns - self.told.get(name, -REMIND_NS) < REMIND_NS:
+        slower_slots = set(np.flatnonzero(found.loud).tolist())
+        for name in sorted(name for name, slot in self.known.items() if slot in slower_slots):
+            if 0 <= tick.end_ns - self.reported.get(name, -REPEAT_NS) < REPEAT_NS:
                 continue
-            self.told[name] = tick.end_ns
+            self.reported[name] = tick.end_ns
             yield self._anomaly(tick, name, found)
 
     def state(self) -> dict[str, Any]:
         """State for a snapshot."""
         return {
             "known": self.known,
-            "made_of": {name: list(both) for name, both in self.made_of.items()},
-            "heard": self.heard,
-            "told": self.told,
+            "sizes": {name: list(both) for name, both in self.sizes.items()},
+            "last_seen": self.last_seen,
+            "reported": self.reported,
             "room": self.model.level.shape[0],
             "model": arrays(self.model),
             "tail": arrays(self.tail),
         }
 
     def load(self, state: dict[str, Any]) -> None:
-        """Take on the state of a snapshot."""
-        self.known, self.heard, self.told = dict(state["known"]), dict(state["heard"]), dict(state["told"])
-        self.made_of = {name: (replicas, devices) for name, (replicas, devices) in state["made_of"].items()}
+        """Replace the state by that of a snapshot."""
+        self.known, self.last_seen, self.reported = (
+            dict(state["known"]),
+            dict(state["last_seen"]),
+            dict(state["reported"]),
+        )
+        self.sizes = {name: (replicas, devices) for name, (replicas, devices) in state["sizes"].items()}
         self.model = like(step_time.init(state["room"]), state["model"])
         self.tail = like(tail.init(2, self.rate, TAIL), state["tail"])
 
     def _anomaly(self, tick: Tick, name: str, found: step_time.Found) -> Anomaly:
         slot = self.known[name]
         slower, usual_s = float(found.slower[slot]), float(found.expected_s[slot])
-        rate = float(tail.rates(self.tail, np.array([ALONE]), found.ratio[[slot]], TAIL)[0])
+        rate = float(tail.rates(self.tail, np.array([NO_PEERS]), found.ratio[[slot]], TAIL)[0])
         since_ns = round(float(self.model.onset_s[slot]) * NS_PER_S)
         return Anomaly(
             id=record_id("Anomaly", self.cell, name, DETECTOR, tick.index),
@@ -106,26 +110,26 @@ class StepTimes:
             evidence=(
                 Evidence(name="flyball.workload.step.time", value=usual_s * (1.0 + slower), expected=usual_s, unit="s"),
                 Evidence(name="step.time.slower", value=slower, expected=0.0),
-                Evidence(name="devices", value=float(self.made_of[name][1]), unit="{device}"),
+                Evidence(name="devices", value=float(self.sizes[name][1]), unit="{device}"),
             ),
             workload=name,
             since_ns=max(0, min(since_ns, tick.end_ns)),
             false_per_1000_gpu_days=rate * BUDGET_S,
         )
 
-    def _place(self, told: dict[str, Demand], now_ns: int) -> None:
-        """Give each workload a slot; those that are gone leave theirs, and those that were resized begin anew."""
+    def _place(self, current: dict[str, Demand], now_ns: int) -> None:
+        """Assign a slot to each workload, free those of workloads that are gone, and reset resized ones."""
         fresh: list[int] = []
-        for name, demand in told.items():
+        for name, demand in current.items():
             parts = demand.replicas, demand.devices
-            if name in self.known and self.made_of[name] != parts:
+            if name in self.known and self.sizes[name] != parts:
                 fresh.append(self.known[name])
-                self.told.pop(name, None)
-            self.made_of[name], self.heard[name] = parts, now_ns
-        new = [name for name in told if name not in self.known]
+                self.reported.pop(name, None)
+            self.sizes[name], self.last_seen[name] = parts, now_ns
+        new = [name for name in current if name not in self.known]
         if new:
-            for name in [name for name, at_ns in self.heard.items() if now_ns - at_ns > GONE_NS]:
-                for kept in (self.heard, self.made_of, self.told):
+            for name in [name for name, at_ns in self.last_seen.items() if now_ns - at_ns > GONE_NS]:
+                for kept in (self.last_seen, self.sizes, self.reported):
                     kept.pop(name, None)
                 fresh.append(self.known.pop(name))
             taken, room = set(self.known.values()), self.model.level.shape[0]

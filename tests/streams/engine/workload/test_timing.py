@@ -193,7 +193,7 @@ def test_starts_are_measured_and_their_spread_is_the_reserve() -> None:
     assert (seen.restart_s(workload, 60.0), seen.margin_s(60.0)) == (90.0, 60.0)
     at = 0
     for delay in (100, 120, 300):
-        seen.ask(tick(at).end_ns)
+        seen.note_request(tick(at).end_ns)
         seen.observe(tick(at + delay), Demand(workload="job", replicas=2, ready=2, devices=2))
         at += 1000
     assert seen.starts_s == [100.0, 120.0, 300.0]

@@ -1,1 +1,1 @@
-"""What a replica sustains, and how long its start takes, learned from demand."""
+"""Measured capacity and cold starts of replicas."""

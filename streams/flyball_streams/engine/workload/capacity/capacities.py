@@ -1,4 +1,4 @@
-"""What the workloads of a cell sustain per replica, learned from their demand; and how long their starts take."""
+"""Capacity per replica of the workloads of a cell, measured from their demand, and their cold starts."""
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
@@ -20,17 +20,17 @@ from flyball_streams.engine.workload.sizing.sizer import IN_GPUS
 
 WINDOW_S = 30.0
 LEAST_WINDOWS = 3
-"""Saturated windows that must have been seen before what was learned is used."""
+"""Saturated windows that are needed before a measured capacity is used."""
 MOST_APART = 3.0
-"""What was learned is at most so many times what the owner says, and at least this part of it."""
+"""A measured capacity is limited to this factor above or below the owner's value."""
 MOST_VALUE = 1e30
-"""Above this a number is a fault of the telemetry, and its squares have no float."""
+"""A value above this is a telemetry error, and its square overflows."""
 LONGEST_GAP_S = 60.0
-"""After so long without a tick nobody knows when the starts began that were open."""
+"""After this time without a tick, the beginning of open starts is unknown."""
 
 
 class Estimate(NamedTuple):
-    """Work per second that one replica sustains, where that is from, and its relative error (NaN: not known)."""
+    """Work per second that one replica sustains, the source of the value, and its relative error (NaN: unknown)."""
 
     work_per_s: float
     source: str
@@ -38,7 +38,7 @@ class Estimate(NamedTuple):
 
 
 class Capacities:
-    """Capacity of every inference workload of a cell: a few array operations a tick, more at the end of a window."""
+    """Capacity of every inference workload of a cell, updated at the end of each window of ``WINDOW_S``."""
 
     def __init__(self, cell: str, config: Parameters, directory: Known) -> None:
         self.cell = cell
@@ -51,18 +51,18 @@ class Capacities:
         self.window: int | None = None
         self._order: tuple[str, ...] = ()
         self._rows = np.zeros(0, np.int64)
-        self._learnt: dict[str, Estimate] = {}
-        self._unnoted()
+        self._measured: dict[str, Estimate] = {}
+        self._reset_specs()
 
     def observe(self, tick: Tick, demands: Mapping[str, Demand], specs: Mapping[str, WorkloadSpec]) -> None:
-        """Learn a tick; of a workload that is not in it, nothing is learned."""
+        """Add the demand of a tick; workloads without demand are not updated."""
         period_s = tick.period_ns / NS_PER_S
         observed = [(name, demands[name], spec) for name, spec in specs.items() if spec.kind == "inference"]
         self.starts.observe(tick, observed, max(10.0 * period_s, LONGEST_GAP_S))
         ticks = max(1, round(WINDOW_S / period_s))
         window = tick.index // ticks
         if self.window is not None and window > self.window:
-            for _ in range(min(window - self.window, 2)):  # a second one, empty, tells that there was a gap
+            for _ in range(min(window - self.window, 2)):  # a second, empty one marks the gap
                 self._close(ticks, ticks * period_s)
         self.window = window
         self._place([name for name, _, _ in observed])
@@ -73,11 +73,11 @@ class Capacities:
         self.known = tracker.add(self.known, seen)
 
     def in_work(self, spec: WorkloadSpec) -> bool:
-        """Whether it is known what a replica sustains, in work per second."""
+        """Whether the capacity of a replica is known in work per second."""
         return spec.capacity_per_replica > 0 or self._estimate(spec) is not None
 
     def of(self, spec: WorkloadSpec, demand: Demand) -> Estimate:
-        """Work per second that one replica sustains; in busy GPUs where the work or what is sustained is not known."""
+        """Work per second that one replica sustains; in busy GPUs if work or capacity is unknown."""
         if demand.work_rate is not None:
             estimate = self._estimate(spec)
             if estimate is not None:
@@ -87,13 +87,13 @@ class Capacities:
         return Estimate(max(spec.gpus_per_replica, 1e-9), IN_GPUS)
 
     def cold_start_s(self, spec: WorkloadSpec) -> float:
-        """Seconds until a replica that is ordered now is ready, at their 90th percentile."""
+        """Seconds until a replica ordered now is ready, 90th percentile."""
         return spec.cold_start_s if "cold_start" not in self.config.sizing.measured else self.starts.seconds(spec)
 
     def records(
         self, tick: Tick, demands: Mapping[str, Demand], specs: Mapping[str, WorkloadSpec]
     ) -> Iterator[Capacity]:
-        """What is known of each inference workload that works, as insights, at each profile interval."""
+        """Capacity records of inference workloads with work, at each profile interval."""
         if tick.index % self.config.profile_every_ticks == 0:
             for name, spec in specs.items():
                 if spec.kind == "inference" and demands[name].work_rate is not None:
@@ -110,15 +110,15 @@ class Capacities:
         }
 
     def load(self, state: dict[str, Any]) -> None:
-        """Take on the state of a snapshot."""
+        """Replace the state by that of a snapshot."""
         self.slots, self.room, self.window = dict(state["slots"]), state["room"], state["window"]
         self.known = like(tracker.init(self.room), state["known"])
         self.starts.load(state["starts"])
-        self._unnoted()
-        self._learn()
+        self._reset_specs()
+        self._update_measured()
 
     def _estimate(self, spec: WorkloadSpec) -> Estimate | None:
-        estimate = self._learnt.get(spec.workload)
+        estimate = self._measured.get(spec.workload)
         if estimate is None or "capacity" not in self.config.sizing.measured:
             return None
         owner = spec.capacity_per_replica
@@ -127,12 +127,12 @@ class Capacities:
             return estimate._replace(work_per_s=bounded)
         return estimate
 
-    def _learn(self) -> None:
-        """Note what was learned of each workload that has been saturated often enough."""
+    def _update_measured(self) -> None:
+        """Update the measured capacity of each workload that was saturated often enough."""
         hybrid, windows = self.known.latest.hybrid, self.known.online.windows
         values, errors = hybrid.work_per_s.tolist(), hybrid.error.tolist()
         enough = ((windows >= LEAST_WINDOWS) & (hybrid.work_per_s > 0)).tolist()
-        self._learnt = {
+        self._measured = {
             name: Estimate(values[slot], "measured", errors[slot]) for name, slot in self.slots.items() if enough[slot]
         }
 
@@ -140,15 +140,15 @@ class Capacities:
         for name, slot in self.slots.items():
             spec = self.directory.spec(name)
             if self._specs[slot] is not spec:
-                self._note(slot, spec)
+                self._note_spec(slot, spec)
         static_work = self._requests * self.known.window.work_per_request
-        limits = Limits(self._wait_s, self._pace_s, self._first_token_s)
+        limits = Limits(self._wait_s, self._token_s, self._first_token_s)
         self.known, _ = tracker.close(self.known, ticks, window_s, limits, self._spec, static_work)
-        self._learn()
+        self._update_measured()
         self.starts.forget()
 
     def _place(self, names: Sequence[str]) -> None:
-        """Give each workload a slot, the same as long as it is observed."""
+        """Assign a slot to each workload, which it keeps as long as it is observed."""
         order = tuple(names)
         if order == self._order:
             return
@@ -161,30 +161,30 @@ class Capacities:
         self._order, self._rows = order, np.array([self.slots[name] for name in names], np.int64)
 
     def _make_room(self, need: int) -> None:
-        """Forget workloads that are no more; grow where that is not enough."""
+        """Drop removed workloads; grow if that is not enough."""
         gone = sorted(name for name in self.slots if self.directory.spec(name) is None)
         freed = [self.slots.pop(name) for name in gone]
         self.known = wiped(self.known, tracker.init(self.room), freed)
         if len(self.slots) + need > self.room:
             self.room = bucket(len(self.slots) + need)
             self.known = tracker.resize(self.known, self.room)
-        self._unnoted()
+        self._reset_specs()
 
-    def _unnoted(self) -> None:
-        """Have all that specifications say noted again."""
+    def _reset_specs(self) -> None:
+        """Clear the fields from specifications, so that they are read again."""
         self._specs: list[WorkloadSpec | None] = [None] * self.room
-        self._wait_s, self._pace_s, self._first_token_s = empty(self.room), empty(self.room), empty(self.room)
+        self._wait_s, self._token_s, self._first_token_s = empty(self.room), empty(self.room), empty(self.room)
         self._spec, self._requests = empty(self.room), empty(self.room)
         self._order, self._rows = (), np.zeros(0, np.int64)
 
-    def _note(self, slot: int, spec: WorkloadSpec | None) -> None:
+    def _note_spec(self, slot: int, spec: WorkloadSpec | None) -> None:
         self._specs[slot] = spec
         objective = spec.objective if spec is not None else None
         wait_s = mean_wait_s(objective.delay_s, objective.attainment) if objective is not None else np.nan
-        pace_s = objective.token_s if objective is not None and objective.token_s is not None else np.nan
+        token_s = objective.token_s if objective is not None and objective.token_s is not None else np.nan
         first_s = objective.first_token_s if objective is not None and objective.first_token_s is not None else np.nan
         owner = spec.capacity_per_replica if spec is not None and spec.capacity_per_replica > 0 else np.nan
-        self._wait_s[slot], self._pace_s[slot], self._spec[slot] = wait_s, pace_s, owner
+        self._wait_s[slot], self._token_s[slot], self._spec[slot] = wait_s, token_s, owner
         self._first_token_s[slot] = first_s
         self._requests[slot] = by_architecture(spec) if spec is not None else np.nan
 
@@ -222,12 +222,12 @@ class Capacities:
 
 
 def mean_wait_s(delay_s: float, attainment: float) -> float:
-    """Mean wait at which the share `attainment` waits less than `delay_s`, were waits exponential."""
+    """Mean wait at which the share `attainment` waits less than `delay_s`, for exponential waits."""
     return delay_s / -math.log(max(1.0 - attainment, 1e-9)) if attainment > 0 else delay_s
 
 
 def by_architecture(spec: WorkloadSpec) -> float:
-    """Requests per second that the architecture lets a replica sustain on the least of its GPU models; NaN: unknown."""
+    """Requests per second of a replica on the slowest of its GPU models, from its architecture; NaN: unknown."""
     chips = [chip for chip in map(gpus.find, spec.gpu_models) if chip is not None]
     if spec.model is None or not chips:
         return math.nan
@@ -235,7 +235,7 @@ def by_architecture(spec: WorkloadSpec) -> float:
 
 
 def requests_on(spec: WorkloadSpec, architecture: Architecture, chip: gpus.Gpu) -> float:
-    """Requests per second that the architecture lets a replica sustain on a GPU or a part of it; 0: it does not fit."""
+    """Requests per second of a replica on a GPU or a part of it, from its architecture; 0: it does not fit."""
     model = static.Model(
         architecture.parameters,
         min(architecture.active_parameters or architecture.parameters, architecture.parameters),
@@ -248,15 +248,15 @@ def requests_on(spec: WorkloadSpec, architecture: Architecture, chip: gpus.Gpu) 
         architecture.experts,
     )
     objective = spec.objective
-    pace_s = objective.token_s if objective is not None and objective.token_s is not None else math.inf
+    token_s = objective.token_s if objective is not None and objective.token_s is not None else math.inf
     traffic = static.Traffic(
-        architecture.prompt_tokens, architecture.answer_tokens, float(architecture.most_at_once), pace_s
+        architecture.prompt_tokens, architecture.answer_tokens, float(architecture.most_at_once), token_s
     )
     return static.estimate(model, chip, spec.gpus_per_replica, traffic).requests_per_s
 
 
 def _row(demand: Demand, period_s: float) -> tuple[float | None, ...]:
-    """Demand in the order of FIELDS; utilisation over the GPUs of the replicas that are ready."""
+    """Demand in the order of FIELDS; utilization is over the GPUs of ready replicas."""
     share = demand.devices * demand.ready / demand.replicas if demand.replicas else 0.0
     busy = demand.utilization_sum / share if demand.utilization_sum is not None and share > 0 else None
     return (

@@ -11,7 +11,7 @@ from flyball_streams.engine.known import Known
 
 
 class Place(NamedTuple):
-    """Where a workload's replicas start, and whether others were ready."""
+    """Where a workload's replicas start, and whether others were ready (``warm``)."""
 
     gpu_model: str
     zone: str
@@ -19,9 +19,9 @@ class Place(NamedTuple):
 
 
 class ColdStarts:
-    """Starts of each workload; costs something only in ticks in which replicas or those that are ready change.
+    """Measured starts of each workload; updated only in ticks in which replicas or ready replicas change.
 
-    ``priors`` are the seconds that workloads like one have shown, of those whose owner said nothing.
+    ``priors`` are the seconds that similar workloads took, for workloads without a value from their owner.
     """
 
     def __init__(self, cell: str, directory: Known) -> None:
@@ -33,7 +33,7 @@ class ColdStarts:
         self.priors: dict[str, float] = {}
 
     def observe(self, tick: Tick, observed: Iterable[tuple[str, Demand, WorkloadSpec]], longest_gap_s: float) -> None:
-        """Learn a tick. After a gap in the ticks nobody knows when anything began: what was open is given up."""
+        """Add the demand of a tick. After a gap, the beginning of open starts is unknown, so they are dropped."""
         now_s = tick.end_ns / NS_PER_S
         if self.last_s is not None and now_s - self.last_s > longest_gap_s:
             self.counts = {name: c._replace(open=()) for name, c in self.counts.items()}
@@ -49,11 +49,10 @@ class ColdStarts:
                     self._keep(name, [(s.seconds, s.warm) for s in ended])
 
     def seconds(self, spec: WorkloadSpec) -> float:
-        """90th percentile of what a start of this workload takes now; what to expect where nothing was measured.
+        """90th percentile of the cold start of this workload now, in s.
 
-        That is what workloads like it have shown, or the owner's figure.
-
-        Of the starts at the same place and as warm; while they are few, drawn towards those of the workload anywhere.
+        It is taken from starts at the same place and with the same ``warm``; while they are few, it is drawn towards
+        those of the workload anywhere. Without measured starts it is the prior, or the owner's value.
         """
         known = self.samples.get(spec.workload)
         expected = self.priors.get(spec.workload, spec.cold_start_s)
@@ -65,7 +64,7 @@ class ColdStarts:
         return p90(known.get(place, ()), p90(anywhere, expected))
 
     def shown(self, spec: WorkloadSpec) -> tuple[ColdStart, ...]:
-        """What was measured, place by place."""
+        """Measured cold starts by place."""
         return tuple(
             ColdStart(
                 gpu_model=place.gpu_model,
@@ -78,7 +77,7 @@ class ColdStarts:
         )
 
     def forget(self) -> None:
-        """Drop what is kept of workloads that are no more."""
+        """Drop removed workloads."""
         for name in [name for name in self.counts if self.directory.spec(name) is None]:
             del self.counts[name]
             self.samples.pop(name, None)
@@ -94,7 +93,7 @@ class ColdStarts:
         }
 
     def load(self, state: dict[str, Any]) -> None:
-        """Take on the state of a snapshot."""
+        """Replace the state by that of a snapshot."""
         self.counts = {
             name: Counts(time_s, replicas, ready, tuple((s, n, w) for s, n, w in waiting))
             for name, (time_s, replicas, ready, waiting) in state["counts"].items()

@@ -1,1 +1,1 @@
-"""Forecasts of demand: the models of all workloads of a cell, and the records they become."""
+"""Forecasts of demand: the models of all workloads of a cell, and their records."""

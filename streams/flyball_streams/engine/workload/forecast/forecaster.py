@@ -14,9 +14,9 @@ from flyball_streams.engine.workload.forecast.history import History
 from flyball_streams.engine.workload.forecast.points import points
 
 FORGET_STEPS = 3600
-"""A series without a value for so many steps gives its slot to a new one that needs it."""
+"""A series without a value for this many steps gives its slot to a new one."""
 GROWTH = 4.0
-"""No quantile is more than so many times the larger of forecast and last value."""
+"""No quantile exceeds this many times the larger of forecast and last value."""
 
 
 def nearest(levels: tuple[float, ...], level: float) -> int:
@@ -28,7 +28,7 @@ class Made(NamedTuple):
     """What a tick made for all slots.
 
     ``logs`` are log(1 + quantile), ``float32[levels, horizons, slots]``; ``coverage`` is ``float32[levels, slots]``;
-    ``shares`` are the weights of the mix's ``experts`` at the lead time, ``float32[experts, slots]``.
+    ``shares`` are the weights of the ensemble's ``experts`` at the lead time, ``float32[experts, slots]``.
     """
 
     logs: NDArray[np.float32]
@@ -38,10 +38,7 @@ class Made(NamedTuple):
 
 
 class View(NamedTuple):
-    """What is forecast of one workload at the end of a tick.
-
-    Few of a tick's views are read in full, so what they say is taken from what was made when it is asked for.
-    """
+    """Forecast of one workload at the end of a tick; computed from the arrays of all slots when it is read."""
 
     observed: float
     trusted: bool
@@ -101,7 +98,7 @@ class Forecaster:
         }
 
     def load(self, state: dict[str, Any]) -> None:
-        """Take on the state of a snapshot."""
+        """Replace the state by that of a snapshot."""
         self.slots = dict(state["slots"])
         self.steps, self.seen = state["steps"], dict(state["seen"])
         self.capacity = state["capacity"]
@@ -109,7 +106,7 @@ class Forecaster:
         self.bands = like(conformal.init(self.capacity, self.conformal_config), state["bands"])
 
     def begin(self, history: History) -> None:
-        """Go on from what was learned of a history; only for a forecaster that has seen nothing."""
+        """Start from the fitted states of a history; only for a forecaster without data."""
         self.place(history.names)
         slots = [self.slots[name] for name in history.names]
         self.smooth = with_series(self.smooth, history.smooth, slots, history.slots)
@@ -149,7 +146,7 @@ class Forecaster:
         return np.asarray(np.expm1(most), np.float64)
 
     def skip(self, ticks: int) -> None:
-        """Let ticks go by that nobody reported: all open forecasts end, and the season is where it should be."""
+        """Skip ticks without data: all open forecasts end, and the season advances."""
         ahead = self.config.horizon_ticks
         if ticks > ahead:
             ticks = ahead + (ticks - ahead) % max(7 * self.config.season_ticks, 1)
@@ -157,7 +154,7 @@ class Forecaster:
             self.step({})
 
     def restart(self, names: Iterable[str]) -> None:
-        """Forget what series were: they go on in another unit."""
+        """Reset series: their unit has changed."""
         slots = [self.slots[name] for name in names if name in self.slots]
         if slots:
             self.smooth = wiped(self.smooth, self.points.init(self.capacity), slots)

@@ -1,4 +1,4 @@
-"""What the forecasters of a cell start from: what was learned from the series of an earlier recording."""
+"""Initial states of a cell's forecasters, fitted to an earlier recording."""
 
 from collections.abc import Callable
 from typing import Any, NamedTuple

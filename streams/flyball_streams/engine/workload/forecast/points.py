@@ -1,4 +1,4 @@
-"""The point forecasts that the configuration names, behind one shape: a smoothing, or the mix of many experts."""
+"""The configured point forecast behind one interface: a smoothing, or an ensemble of experts."""
 
 from typing import Any, NamedTuple, Protocol
 
@@ -10,7 +10,7 @@ from flyball_streams.engine.parameters import ForecastParameters
 
 
 class Step(NamedTuple):
-    """New states of the point forecasts and of the quantiles around them, and what they say.
+    """New states of the point forecasts and of the quantiles around them, with the results.
 
     ``made`` has the quantiles as log(1 + y) [Q, H, N] and the coverage [Q, N]; ``weights`` [K, N] are those of the
     experts at the lead time.
@@ -23,7 +23,7 @@ class Step(NamedTuple):
 
 
 class Points(Protocol):
-    """One way to forecast; its state is a value that goes in and comes back."""
+    """A point forecast without own state: each step gets a state and returns the new one."""
 
     experts: tuple[str, ...]
 
@@ -75,7 +75,7 @@ class Damped:
 
 
 class Ensemble:
-    """The mix of all experts; the smoothing by the configured rates is one of them."""
+    """The ensemble of all experts; the smoothing by the configured rates is one of them."""
 
     def __init__(self, config: ForecastParameters) -> None:
         lead = min(config.lead_ticks, config.horizon_ticks)
@@ -97,9 +97,9 @@ class Ensemble:
         self, state: Any, bands: conformal.State, y: NDArray[np.float32], mask: NDArray[np.bool_], c: conformal.Config
     ) -> Step:
         """Learn `y[N]` where `mask[N]`, and what is around it."""
-        state, mixed = ensemble.ahead(state, y, mask, self.settings)
-        bands, made = conformal.around(bands, y, mask, mixed.logs, config=c)
-        return Step(state, bands, made, np.asarray(mixed.weights)[:, self.row])
+        state, combined = ensemble.ahead(state, y, mask, self.settings)
+        bands, made = conformal.around(bands, y, mask, combined.logs, config=c)
+        return Step(state, bands, made, np.asarray(combined.weights)[:, self.row])
 
     def fitted(self, state: Any, y: NDArray[np.float32]) -> Any:
         """Return the state after y [T, S], NaN where missing, the smoothings fitted."""

@@ -1,4 +1,4 @@
-"""What is forecast of workloads, as records; all of a tick at once, for the slicing is most of the work."""
+"""Forecast records; all of a tick at once, as slicing is most of the work."""
 
 import math
 from collections.abc import Iterator, Mapping

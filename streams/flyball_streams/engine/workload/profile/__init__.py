@@ -1,1 +1,1 @@
-"""What each workload is, mixed from all that is known of it, and what other workloads let one expect of it."""
+"""Profiles of workloads: kind and model family from all evidence, and priors from similar workloads."""

@@ -1,12 +1,12 @@
-"""Opinions on what a workload is, and their mix.
+"""Evidence for the kind and model family of a workload, combined over several methods.
 
-Each method gives a distribution over kinds and one over families. It is softened by the method's error e,
+Each method gives a distribution p over K kinds and one over model families. It is softened by the method's error e,
 
     q = (1 - e) p + e / K
 
-and the mix is the normalised product of all q: methods are taken to err independently. e starts at what is believed of
-the method and is learned from the owners' declarations: it is the part of the judged workloads whose kind it got wrong,
-with the belief counted as so many judgements.
+and the combination is the normalized product of all q, as methods err independently. e starts at a prior error and is
+estimated from the owners' declarations: it is the share of declared workloads whose kind the method got wrong, with the
+prior counted as ``PRIOR_WEIGHT`` workloads.
 """
 
 from collections.abc import Sequence
@@ -21,20 +21,20 @@ from flyball_models.profile.names import meant
 
 Doubles: TypeAlias = NDArray[np.float64]
 MethodName = Literal["declared", "name", "historic", "online"]
-BELIEVED: dict[MethodName, float] = {"declared": 0.03, "name": 0.25, "historic": 0.15, "online": 0.05}
-BELIEF = 20.0
-"""Judgements that the belief in a method counts as."""
+PRIOR_ERRORS: dict[MethodName, float] = {"declared": 0.03, "name": 0.25, "historic": 0.15, "online": 0.05}
+PRIOR_WEIGHT = 20.0
+"""Number of workloads that the prior error of a method counts as."""
 COMPATIBLE = {
     "training": ("training", "fine_tuning"),
     "inference": ("inference",),
     "batch": ("batch",),
     "notebook": ("interactive",),
 }
-"""Kinds that an owner may mean by each word of the specification."""
+"""Kinds that agree with each kind in a specification."""
 
 
 class Estimate(NamedTuple):
-    """What one method says: distributions over kinds and families, ``None`` where it is silent on one of them."""
+    """Result of one method: distributions over kinds and model families, ``None`` if it has no evidence."""
 
     method: MethodName
     kind: Doubles | None
@@ -42,22 +42,22 @@ class Estimate(NamedTuple):
 
 
 def declared(spec: WorkloadSpec, table: Table) -> Estimate:
-    """What the owner says."""
+    """Estimate from the owner's specification."""
     known = [i for i, kind in enumerate(table.kinds) if kind in COMPATIBLE[spec.kind]]
     kind = np.zeros(len(table.kinds))
     kind[known] = 1.0 / len(known)
-    family = _certain(table.families, "transformer") if spec.model is not None else None
+    family = _one_hot(table.families, "transformer") if spec.model is not None else None
     return Estimate("declared", kind, family)
 
 
 def by_name(workload: str, table: Table) -> Estimate:
-    """What the name speaks for."""
+    """Estimate from the workload's name."""
     kind, family = meant(workload)
-    return Estimate("name", _certain(table.kinds, kind), _certain(table.families, family))
+    return Estimate("name", _one_hot(table.kinds, kind), _one_hot(table.families, family))
 
 
-def mixed(estimates: Sequence[Estimate], errors: dict[str, float], table: Table) -> tuple[Doubles, Doubles]:
-    """Distributions over kinds and families of all that was said."""
+def combine(estimates: Sequence[Estimate], errors: dict[str, float], table: Table) -> tuple[Doubles, Doubles]:
+    """Combined distributions over kinds and model families."""
     kind, family = np.zeros(len(table.kinds)), np.zeros(len(table.families))
     for estimate in estimates:
         error = errors[estimate.method]
@@ -65,11 +65,11 @@ def mixed(estimates: Sequence[Estimate], errors: dict[str, float], table: Table)
             kind += np.log((1.0 - error) * estimate.kind + error / len(kind))
         if estimate.family is not None:
             family += np.log((1.0 - error) * estimate.family + error / len(family))
-    return _normal(kind), _normal(family)
+    return _normalized(kind), _normalized(family)
 
 
 def opinion(estimate: Estimate, errors: dict[str, float], table: Table) -> Opinion:
-    """What a method says, in a word."""
+    """The published record of an estimate: its most probable kind and model family."""
     return Opinion(
         method=estimate.method,
         kind="" if estimate.kind is None else table.kinds[int(estimate.kind.argmax())],
@@ -79,13 +79,13 @@ def opinion(estimate: Estimate, errors: dict[str, float], table: Table) -> Opini
 
 
 class Errors:
-    """How often each method was wrong about the kind, by what owners declare; ``counts`` are wrong and judged."""
+    """Error of each method against owners' declarations; ``counts`` are the wrong and all compared estimates."""
 
     def __init__(self) -> None:
-        self.counts: dict[str, list[float]] = {method: [0.0, 0.0] for method in BELIEVED}
+        self.counts: dict[str, list[float]] = {method: [0.0, 0.0] for method in PRIOR_ERRORS}
 
-    def judge(self, estimates: Sequence[Estimate], truth: Estimate) -> None:
-        """Count what was said against the declaration."""
+    def update(self, estimates: Sequence[Estimate], truth: Estimate) -> None:
+        """Compare estimates with the declaration."""
         if truth.kind is None:
             return
         for estimate in estimates:
@@ -97,13 +97,13 @@ class Errors:
     def all(self) -> dict[str, float]:
         """Error of each method."""
         return {
-            method: (wrong + BELIEF * BELIEVED[method]) / (judged + BELIEF)
-            for method, (wrong, judged) in self.counts.items()
-            if method in BELIEVED
+            method: (wrong + PRIOR_WEIGHT * PRIOR_ERRORS[method]) / (is_judged + PRIOR_WEIGHT)
+            for method, (wrong, is_judged) in self.counts.items()
+            if method in PRIOR_ERRORS
         }
 
 
-def _certain(names: tuple[str, ...], name: str) -> Doubles | None:
+def _one_hot(names: tuple[str, ...], name: str) -> Doubles | None:
     if name not in names:
         return None
     found = np.zeros(len(names))
@@ -111,6 +111,6 @@ def _certain(names: tuple[str, ...], name: str) -> Doubles | None:
     return found
 
 
-def _normal(log: Doubles) -> Doubles:
+def _normalized(log: Doubles) -> Doubles:
     p = np.exp(log - log.max())
     return np.asarray(p / p.sum(), np.float64)

@@ -1,4 +1,4 @@
-"""Profiles of the workloads of a cell: what they are, which are alike, and what that lets one expect of a new one."""
+"""Profiles of the workloads of a cell: kind, model family, similar workloads, and priors for new ones."""
 
 import math
 from collections.abc import Iterator, Mapping
@@ -18,26 +18,26 @@ from flyball_models.profile.likeness import similarities
 from flyball_models.profile.signals import decades
 from flyball_streams.engine.packing import pack_struct, unpack_struct
 from flyball_streams.engine.workload.capacity.starts import ColdStarts
-from flyball_streams.engine.workload.profile.evidence import Errors, Estimate, by_name, declared, mixed, opinion
+from flyball_streams.engine.workload.profile.evidence import Errors, Estimate, by_name, combine, declared, opinion
 
 Doubles = NDArray[np.float64]
-REMEMBERED = 2048
-"""Workloads that are remembered, those that are gone too; of more, the one not seen for longest gives way."""
+MAX_PROFILES = 2048
+"""Most workloads kept, those that are gone included; beyond it, the one not seen for longest is dropped."""
 SURE_AFTER_S = 300.0
-"""Telemetry after which a profile rests on itself: what the workload was before then counts no more."""
+"""Telemetry after which a profile needs no history: what the workload was before then does not count."""
 LEAST_SEEN_S = 60.0
-"""Telemetry without which a workload is compared with no other."""
-ALIKE = 0.1
-"""Similarity below which workloads have nothing in common."""
-LEAST_ALIKE = 0.3
-"""Sum of the similarities without which nothing is expected of a new workload."""
+"""Telemetry that a workload needs before it is compared with others."""
+LEAST_SIMILARITY = 0.1
+"""Similarity below which workloads are unrelated."""
+LEAST_TOTAL_SIMILARITY = 0.3
+"""Sum of similarities that a prior for a new workload needs."""
 SAME_NAME = 0.5
-"""Similarity of workloads of which only kind and family can be compared."""
+"""Similarity of workloads of which only kind and model family can be compared."""
 SHOWN = 3
 LEAST_STARTS = 3
-"""Cold starts that a workload must have shown to speak for others."""
-UNSAID_S = next(f.default for f in msgspec.structs.fields(WorkloadSpec) if f.name == "cold_start_s")
-"""The cold start of a specification whose owner said nothing about it."""
+"""Measured cold starts that a workload needs to count for similar ones."""
+DEFAULT_COLD_START_S = next(f.default for f in msgspec.structs.fields(WorkloadSpec) if f.name == "cold_start_s")
+"""The cold start of a specification without a value from its owner."""
 SURE = 0.6
 _GANG, _DRAM = FEATURES.index("gang"), FEATURES.index("dram")
 _MOVED = 0.2
@@ -45,22 +45,22 @@ _MOVED = 0.2
 
 
 class Bound(NamedTuple):
-    """What a workload waits for most, and the probability of that; ``bandwidth`` is the share of it that it uses."""
+    """The bottleneck of a workload and its probability; ``bandwidth`` is the share of memory bandwidth in use."""
 
     by: str
     probability: float
     bandwidth: float = math.nan
 
     def is_one_of(self, *names: str) -> bool:
-        """Whether it is surely one of some."""
+        """Whether the bottleneck is one of these, with enough probability."""
         return self.by in names and self.probability >= SURE
 
 
 UNBOUND = Bound("", 0.0)
 
 
-class Remembered(msgspec.Struct):
-    """What is kept of a workload: its standardised features, their error, its distributions, and what it was before."""
+class ProfileState(msgspec.Struct):
+    """State of a workload: standardized features and their error, its distributions, and those of its last run."""
 
     seen_ns: int
     seen_s: float
@@ -72,28 +72,28 @@ class Remembered(msgspec.Struct):
     bound: list[float]
     family_known: bool
     historic: tuple[list[float], list[float]] | None = None
-    judged: bool = False
+    is_judged: bool = False
 
 
 class WorkloadProfiles:
-    """Profiles by workload; ``priors_s`` are the cold starts to expect of workloads that have shown none."""
+    """Profiles by workload; sets the priors in ``starts`` for workloads without measured cold starts."""
 
     def __init__(self, cell: str, starts: ColdStarts) -> None:
         self.cell = cell
         self.starts = starts
-        self.known: dict[str, Remembered] = {}
+        self.known: dict[str, ProfileState] = {}
         self.errors = Errors()
         self.table = kinds.shipped()
 
     def step(
         self, tick: Tick, demands: Mapping[str, Demand], specs: Mapping[str, WorkloadSpec]
     ) -> Iterator[WorkloadProfile]:
-        """Take in the features of those whose turn it is, and yield their profiles."""
+        """Apply the features in the demand of a tick; yield the profiles of their workloads."""
         observed = [(name, d.features, specs.get(name)) for name, d in demands.items() if d.features is not None]
         observed = [(name, seen, spec) for name, seen, spec in observed if len(seen.values) == len(FEATURES)]
         for name, owned in specs.items():
             if name not in self.known and name not in self.starts.priors and owned.kind == "inference":
-                self._expect(name, owned, None)
+                self._update_prior(name, owned, None)
         if not observed:
             return
         x = np.array([[np.nan if v is None else v for v in seen.values] for _, seen, _ in observed], np.float32).T
@@ -105,7 +105,7 @@ class WorkloadProfiles:
             yield self._profile(tick, name, seen, spec, found, z[:, i])
 
     def bound(self, workload: str) -> Bound:
-        """What a workload waits for most."""
+        """The bottleneck of a workload."""
         known = self.known.get(workload)
         if known is None or known.seen_s < LEAST_SEEN_S or not known.bound:
             return UNBOUND
@@ -122,8 +122,8 @@ class WorkloadProfiles:
         }
 
     def load(self, state: dict[str, Any]) -> None:
-        """Take on the state of a snapshot."""
-        self.known = {name: unpack_struct(raw, Remembered) for name, raw in state["known"].items()}
+        """Replace the state by that of a snapshot."""
+        self.known = {name: unpack_struct(raw, ProfileState) for name, raw in state["known"].items()}
         self.errors.counts = {method: list(counts) for method, counts in state["errors"].items()}
 
     def _profile(
@@ -143,30 +143,30 @@ class WorkloadProfiles:
             estimates.append(Estimate("historic", *(np.array(p) if p else None for p in historic)))
         owner = declared(spec, self.table) if spec is not None else None
         errors = self.errors.all()
-        kind, family = mixed([*([owner] if owner else []), *estimates], errors, self.table)
-        known = self.known.pop(name, None)  # what was seen last stands last
-        judged = known is not None and known.judged and seen.seen_s >= known.seen_s
-        if owner is not None and seen.seen_s >= SURE_AFTER_S and not judged:
-            self.errors.judge(estimates, owner)
-            judged = True
+        kind, family = combine([*([owner] if owner else []), *estimates], errors, self.table)
+        known = self.known.pop(name, None)  # keep the order of last sight
+        is_judged = known is not None and known.is_judged and seen.seen_s >= known.seen_s
+        if owner is not None and seen.seen_s >= SURE_AFTER_S and not is_judged:
+            self.errors.update(estimates, owner)
+            is_judged = True
         strangeness = float(found.strangeness[0])
-        now = self.known[name] = Remembered(
+        now = self.known[name] = ProfileState(
             seen_ns=tick.end_ns,
             seen_s=seen.seen_s,
             devices=seen.devices,
             fingerprint=[round(v, 3) if isfinite(v) else None for v in z.tolist()],
-            error=_moved(before, seen, z),
+            error=_drift(before, seen, z),
             kind=[] if online.kind is None else kind.tolist(),
             family=[] if online.family is None else family.tolist(),
             bound=[] if np.isnan(found.bound).any() else found.bound[:, 0].tolist(),
             family_known=not strangeness > 1.0,
             historic=historic,
-            judged=judged,
+            is_judged=is_judged,
         )
-        while len(self.known) > REMEMBERED:
+        while len(self.known) > MAX_PROFILES:
             del self.known[next(iter(self.known))]
-        alike = self._alike(name, now)
-        self._expect(name, spec, alike)
+        similar = self._similar(name, now)
+        self._update_prior(name, spec, similar)
         prior = self.starts.priors.get(name)
         return WorkloadProfile(
             id=record_id("WorkloadProfile", self.cell, name, tick.index),
@@ -177,28 +177,28 @@ class WorkloadProfiles:
             families=_shares(self.table.families, family),
             bounds=_shares(self.table.bounds, np.array(now.bound)) if now.bound else {},
             opinions=tuple(
-                opinion(s, errors, self.table) for s in [*([owner] if owner else []), *estimates] if _speaks(s)
+                opinion(s, errors, self.table) for s in [*([owner] if owner else []), *estimates] if _is_informative(s)
             ),
             strangeness=round(strangeness, 4) if isfinite(strangeness) else None,
             fingerprint=tuple(now.fingerprint),
             fingerprint_error=now.error,
             seen_s=seen.seen_s,
             devices=seen.devices,
-            similar=tuple(Similar(workload=n, similarity=round(s, 4)) for n, s in alike[:SHOWN]),
+            similar=tuple(Similar(workload=n, similarity=round(s, 4)) for n, s in similar[:SHOWN]),
             step_s=seen.step_s,
             cold_start_prior_s=prior,
         )
 
-    def _historic(self, before: Remembered | None, seen: Features) -> tuple[list[float], list[float]] | None:
-        """What the workload was before it began as it runs now."""
+    def _historic(self, before: ProfileState | None, seen: Features) -> tuple[list[float], list[float]] | None:
+        """Distributions of the workload before its current run."""
         if before is None:
             return None
         if seen.seen_s >= before.seen_s:
             return before.historic
         return (before.kind, before.family) if before.seen_s >= SURE_AFTER_S else before.historic
 
-    def _alike(self, name: str, now: Remembered) -> list[tuple[str, float]]:
-        """Other workloads that are like one, and how much, the likest first."""
+    def _similar(self, name: str, now: ProfileState) -> list[tuple[str, float]]:
+        """Similar workloads and their similarity, the most similar first."""
         if now.seen_s < LEAST_SEEN_S:
             return []
         names = [other for other, known in self.known.items() if other != name and known.seen_s >= LEAST_SEEN_S]
@@ -206,49 +206,49 @@ class WorkloadProfiles:
             return []
         others = np.array([_array(self.known[other].fingerprint) for other in names]).T
         found = similarities(_array(now.fingerprint), others, self.table).tolist()
-        pairs = [(other, s) for other, s in zip(names, found, strict=True) if s >= ALIKE]
+        pairs = [(other, s) for other, s in zip(names, found, strict=True) if s >= LEAST_SIMILARITY]
         return sorted(pairs, key=lambda pair: (-pair[1], pair[0]))
 
-    def _expect(self, name: str, spec: WorkloadSpec | None, alike: list[tuple[str, float]] | None) -> None:
-        """Note the cold start that others like a workload have shown, where its owner said nothing of its own."""
+    def _update_prior(self, name: str, spec: WorkloadSpec | None, similar: list[tuple[str, float]] | None) -> None:
+        """Set the prior of a workload's cold start from similar ones, unless its owner gave a value."""
         self.starts.priors.pop(name, None)
-        if spec is None or spec.cold_start_s != UNSAID_S:
+        if spec is None or spec.cold_start_s != DEFAULT_COLD_START_S:
             return
-        alike = self._alike_by_name(name, spec) if alike is None else alike
-        shown = [(similarity, self.starts.samples.get(other)) for other, similarity in alike]
+        similar = self._similar_by_name(name, spec) if similar is None else similar
+        shown = [(similarity, self.starts.samples.get(other)) for other, similarity in similar]
         known = [
-            (similarity, p90([s for place in samples.values() for s in place], UNSAID_S))
+            (similarity, p90([s for place in samples.values() for s in place], DEFAULT_COLD_START_S))
             for similarity, samples in shown
             if samples and sum(map(len, samples.values())) >= LEAST_STARTS
         ]
         weight = sum(similarity for similarity, _ in known)
-        if weight >= LEAST_ALIKE:
+        if weight >= LEAST_TOTAL_SIMILARITY:
             self.starts.priors[name] = sum(similarity * seconds for similarity, seconds in known) / weight
 
-    def _alike_by_name(self, name: str, spec: WorkloadSpec) -> list[tuple[str, float]]:
-        """Workloads of the kind and family that a workload is said to have, while there is no telemetry of it."""
+    def _similar_by_name(self, name: str, spec: WorkloadSpec) -> list[tuple[str, float]]:
+        """Workloads of the declared kind and model family, for a workload without telemetry."""
         owner = [declared(spec, self.table), by_name(name, self.table)]
         if all(estimate.family is None for estimate in owner):
             return []
-        kind, family = mixed(owner, self.errors.all(), self.table)
-        alike = [
+        kind, family = combine(owner, self.errors.all(), self.table)
+        similar = [
             (other, SAME_NAME * float(np.dot(kind, known.kind) * np.dot(family, known.family)))
             for other, known in self.known.items()
             if other != name and known.kind and known.family and known.family_known
         ]
-        return sorted((pair for pair in alike if pair[1] >= ALIKE), key=lambda pair: (-pair[1], pair[0]))
+        return sorted((pair for pair in similar if pair[1] >= LEAST_SIMILARITY), key=lambda pair: (-pair[1], pair[0]))
 
 
-def _moved(before: Remembered | None, seen: Features, z: Doubles) -> float | None:
-    """How far the features move from minute to minute, root mean square, in standard deviations."""
+def _drift(before: ProfileState | None, seen: Features, z: Doubles) -> float | None:
+    """Change of the features from minute to minute, root mean square, in standard deviations."""
     if before is None or seen.seen_s < before.seen_s:
         return None
-    apart = z - _array(before.fingerprint)
-    known = np.isfinite(apart)
+    deviation = z - _array(before.fingerprint)
+    known = np.isfinite(deviation)
     if not known.any():
         return before.error
-    moved = float(np.sqrt((apart[known] ** 2).mean()))
-    return round(moved if before.error is None else before.error + _MOVED * (moved - before.error), 4)
+    drift = float(np.sqrt((deviation[known] ** 2).mean()))
+    return round(drift if before.error is None else before.error + _MOVED * (drift - before.error), 4)
 
 
 def _array(values: list[float | None]) -> Doubles:
@@ -256,10 +256,10 @@ def _array(values: list[float | None]) -> Doubles:
 
 
 def _shares(names: tuple[str, ...], p: Doubles) -> dict[str, float]:
-    """Probabilities worth a word, the largest first."""
+    """Probabilities of at least 1 %, the largest first."""
     order = sorted(range(len(names)), key=lambda i: (-p[i], i))
     return {names[i]: round(float(p[i]), 3) for i in order if p[i] >= 0.01}
 
 
-def _speaks(estimate: Estimate) -> bool:
+def _is_informative(estimate: Estimate) -> bool:
     return estimate.kind is not None or estimate.family is not None

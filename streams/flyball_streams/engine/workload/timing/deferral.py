@@ -1,4 +1,4 @@
-"""Deferrable jobs of one cell: their progress, their plans, and the proposals to pause and to start them."""
+"""Deferrable jobs of one cell: their progress, their schedules, and the proposals to pause and start them."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -15,7 +15,7 @@ from flyball_streams.engine.workload.timing.progress import Progress
 
 
 class Deferral:
-    """Times the deferrable workloads of one cell in one partition."""
+    """Schedules the deferrable workloads of one cell in one partition."""
 
     def __init__(self, cell: str, slot_s: float, directory: Known, capacities: Capacities) -> None:
         self.cell = cell
@@ -47,21 +47,21 @@ class Deferral:
         }
 
     def load(self, state: dict[str, Any]) -> None:
-        """Take on the state of a snapshot."""
+        """Replace the state by that of a snapshot."""
         self.progress = {name: unpack_struct(raw, Progress) for name, raw in state["progress"].items()}
         self.plans = {name: unpack_struct(raw, Plan) for name, raw in state["plans"].items()}
         self.basis = {name: (b[0], b[1], b[2], b[3]) for name, b in state["basis"].items()}
         self.weeks = {zone: Week.of(raw) for zone, raw in state["weeks"].items()}
 
     def _forget(self, here: set[str]) -> None:
-        """Drop what is kept of jobs that are no longer this lane's, or no longer at all."""
+        """Drop jobs that were removed or belong to another lane now."""
         if self.progress.keys() - here:
             self.progress = {name: p for name, p in self.progress.items() if name in here}
             self.plans = {name: p for name, p in self.plans.items() if name in here}
             self.basis = {name: b for name, b in self.basis.items() if name in here}
 
     def _remember(self, tick: Tick, zone: str) -> Signal | None:
-        """Newest carbon curve of a zone, taken into what was seen of its week."""
+        """Newest carbon curve of a zone; it also updates the zone's weekly means."""
         signal = self.directory.signals.get((zone, "carbon_intensity"))
         if signal is not None:
             self.weeks.setdefault(zone, Week()).note(signal, tick.end_ns)
@@ -103,9 +103,9 @@ class Deferral:
         urgent = urgent and job.remaining_s > 0
         runs = urgent or plan.run[here]
         if runs and not running:
-            progress.ask(tick.end_ns)
+            progress.note_request(tick.end_ns)
         elif not runs:
-            progress.asked_ns = None
+            progress.requested_ns = None
         if bool(running) == runs or (running and then is None):
             return
         identity = record_id("Proposal", self.cell, spec.workload, plan.id, here, running)

@@ -1,4 +1,4 @@
-"""The carbon curve up to a deadline: what the provider says, and where it says nothing, the usual course of a day."""
+"""The carbon curve up to a deadline: the provider's values and, beyond them, the usual course of a day."""
 
 import math
 from typing import Any
@@ -84,27 +84,27 @@ class Week:
 def course(signal: Signal, week: Week, times_ns: Times) -> Floats:
     """Curve at ascending times, gCO2e/kWh, float64[times]: NaN only when nothing is known at all.
 
-    Where the provider says nothing, the mean of the last seven days by time of day goes on from the last value that is
-    known: its deviation from that mean fades by ``HELD`` an hour.
+    Beyond the provider's values, the curve is the mean of the last seven days by time of day, plus the deviation of the
+    last known value from that mean, which fades by ``HELD`` an hour.
     """
-    told = values_at(signal, times_ns)
-    gaps = ~np.isfinite(told)
+    known = values_at(signal, times_ns)
+    gaps = ~np.isfinite(known)
     if not gaps.any():
-        return told
+        return known
     anchors = _anchors(signal, week, times_ns)
     usual = week.usual(times_ns)
     if anchors is None:
-        return np.where(gaps, usual, told)
+        return np.where(gaps, usual, known)
     anchor_ns, anchor = anchors
     there = week.usual(anchor_ns)
     ratio = np.where((anchor > 0) & (there > 0), anchor / np.where(there > 0, there, 1.0), 1.0)
     faded = HELD ** ((times_ns - anchor_ns) / HOUR_NS)
     filled = np.where(np.isfinite(usual), usual * np.where(ratio > 0, ratio, 1.0) ** faded, anchor)
-    return np.where(gaps, filled, told)
+    return np.where(gaps, filled, known)
 
 
 def _anchors(signal: Signal, week: Week, times_ns: Times) -> tuple[Times, Floats] | None:
-    """Time and value of what is known last at or before each time: on the curve, or else what was seen."""
+    """Time and value of the last known value at or before each time: of the curve, or else measured."""
     step_ns = max(1, round(signal.step_s * NS_PER_S))
     middles = signal.start_ns + np.arange(len(signal.p50), dtype=np.int64) * step_ns + step_ns // 2
     values = values_at(signal, middles)

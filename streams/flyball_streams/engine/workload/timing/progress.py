@@ -7,44 +7,44 @@ import msgspec
 from flyball_contracts.ids import NS_PER_S
 from flyball_contracts.records import Demand, Tick, WorkloadSpec
 
-BELIEF = 0.02
+DECLARED_WEIGHT = 0.02
 """Share of a job that the declared duration counts for, beside the pace that was measured."""
 PATIENCE = 0.05
 """Share of the declared duration for which a job may report the same progress before it counts as standing still."""
 STARTS_KEPT = 8
 STARTS_TRUSTED = 3
-"""Starts that must have been seen before their spread stands for what the next one may take."""
+"""Measured starts that are needed before their spread is used for the next one."""
 
 
 class Progress(msgspec.Struct):
     """Progress of one job.
 
-    ``share`` was reported last and ``first`` was the first report; ``paced_s`` are the seconds that it was ready from
-    then until ``share`` changed last, and ``same_s`` those since; ``longest_s`` is the longest time between changes.
-    ``ran_s`` counts for jobs that report nothing. ``starts_s`` are the last starts, from the proposal until the job was
-    ready; ``asked_ns`` is when a start was asked for that has not come.
+    ``share`` is the last reported progress, ``first`` the first one. ``measured_s`` is the time that the job was ready
+    between ``first`` and the last change of ``share``, ``same_s`` the time since; ``longest_s`` is the longest time
+    between changes. ``ran_s`` is the running time of jobs that report nothing. ``starts_s`` are the last starts, from
+    the proposal until the job was ready; ``requested_ns`` is the time of a requested start that is still pending.
     """
 
     share: float | None = None
     first: float | None = None
-    paced_s: float = 0.0
+    measured_s: float = 0.0
     same_s: float = 0.0
     longest_s: float = 0.0
     ran_s: float = 0.0
     replicas: int = 0
     ready: bool = False
-    asked_ns: int | None = None
+    requested_ns: int | None = None
     starts_s: list[float] = msgspec.field(default_factory=list[float])
 
     def observe(self, tick: Tick, demand: Demand | None) -> None:
-        """Take in what a tick shows of the job."""
+        """Update with the demand of a tick."""
         self.replicas = demand.replicas if demand is not None else 0
         self.ready = demand is not None and demand.ready > 0
         if demand is None:
             return
-        if self.ready and self.asked_ns is not None:
-            self.starts_s = [*self.starts_s, (tick.end_ns - self.asked_ns) / NS_PER_S][-STARTS_KEPT:]
-            self.asked_ns = None
+        if self.ready and self.requested_ns is not None:
+            self.starts_s = [*self.starts_s, (tick.end_ns - self.requested_ns) / NS_PER_S][-STARTS_KEPT:]
+            self.requested_ns = None
         period_s = tick.period_ns / NS_PER_S if self.ready else 0.0
         self.ran_s += period_s
         if self.first is not None:
@@ -52,36 +52,36 @@ class Progress(msgspec.Struct):
         share = None if demand.progress is None else min(1.0, max(0.0, demand.progress))
         if share is not None and share != self.share:
             self.longest_s = max(self.longest_s, self.same_s)
-            self.paced_s, self.same_s = self.paced_s + self.same_s, 0.0
+            self.measured_s, self.same_s = self.measured_s + self.same_s, 0.0
             self.share = share
             self.first = share if self.first is None else self.first
 
-    def ask(self, now_ns: int) -> None:
-        """Note that a start is asked for."""
-        if self.asked_ns is None:
-            self.asked_ns = now_ns
+    def note_request(self, now_ns: int) -> None:
+        """Note that a start is requested."""
+        if self.requested_ns is None:
+            self.requested_ns = now_ns
 
     def remaining_s(self, spec: WorkloadSpec) -> float:
         """Running time that the job still needs.
 
-        A job that reports its progress needs what is left at its pace: the declared duration counts as ``BELIEF`` of a
-        job seen, so a job that is slow, stands still or lost work is behind at once, and more so with time.
+        For a job that reports progress, it is the rest at its measured speed. The declared duration counts as a share
+        ``DECLARED_WEIGHT`` of a job, so a job that is slow, stands still or lost work is behind at once.
         """
         declared_s = spec.duration_s or 0.0
         if self.share is None or self.first is None:
             return max(0.0, declared_s - self.ran_s)
         gained = max(0.0, self.share - self.first)
         still_s = max(0.0, self.same_s - max(self.longest_s, PATIENCE * declared_s))
-        whole_s = (BELIEF * declared_s + self.paced_s + still_s) / (BELIEF + gained)
+        whole_s = (DECLARED_WEIGHT * declared_s + self.measured_s + still_s) / (DECLARED_WEIGHT + gained)
         return max(0.0, 1.0 - self.share) * whole_s
 
     def restart_s(self, spec: WorkloadSpec, cold_start_s: float) -> float:
-        """Time without progress that a pause and a start cost."""
+        """Time without progress that a pause and a restart cost."""
         usual = max(cold_start_s, median(self.starts_s)) if self.starts_s else cold_start_s
         return usual + spec.checkpoint_s
 
     def margin_s(self, cold_start_s: float) -> float:
-        """Reserve before the deadline: what the worst start took beyond the usual one, or a start until it is known."""
+        """Reserve before the deadline: how much the slowest start exceeds the usual one; one start until known."""
         if len(self.starts_s) < STARTS_TRUSTED:
             return max(cold_start_s, *self.starts_s) if self.starts_s else cold_start_s
         return max(self.starts_s) - median(self.starts_s)

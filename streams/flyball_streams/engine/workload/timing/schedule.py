@@ -45,7 +45,7 @@ class Deferrable(NamedTuple):
         return self.remaining_s + (0.0 if self.running else self.restart_s)
 
     def must_run(self, now_ns: int) -> bool:
-        """Whether to wait, or to pause, would put the deadline at risk."""
+        """Whether waiting or pausing would put the deadline at risk."""
         left_s = (self.deadline_ns - now_ns) / NS_PER_S
         return left_s <= self.remaining_s + self.restart_s + self.margin_s
 
@@ -64,8 +64,8 @@ def slot_start(time_ns: int, slot_s: float) -> int:
 def make_plan(job: Deferrable, signal: Signal, week: Week, now_ns: int, cell: str, slot_s: float) -> Plan:
     """Plan of one job up to its deadline on the newest carbon curve, which ``week`` continues where it ends.
 
-    When nobody knows anything of the carbon, or the deadline cannot be kept with its margin, the plan is to run at once
-    and on to the end.
+    If the carbon intensity is unknown, or the deadline cannot be met with its margin, the plan is to run at once until
+    the end.
     """
     end_ns = min(max(job.deadline_ns, now_ns), now_ns + FARTHEST_NS)
     left_s = (end_ns - now_ns) / NS_PER_S
@@ -141,7 +141,7 @@ def _cheapest(job: Deferrable, cost: Floats, units: NDArray[np.int32], unit_s: f
 
 
 def slot_of(plan: Plan, time_ns: int) -> int:
-    """Slot of a plan that holds a time; the first or the last where none does."""
+    """Slot of a plan that contains a time; the first or the last if none does."""
     return min(max(0, (time_ns - plan.start_ns) // round(plan.step_s * NS_PER_S)), len(plan.run) - 1)
 
 
