@@ -42,7 +42,7 @@ from flyball_streams.backtest.events.confirm import Confirmation
 from flyball_streams.backtest.events.requests import drawn
 from flyball_streams.backtest.kernel import Floats
 from flyball_streams.backtest.policies.cover import cover
-from flyball_streams.backtest.policies.families import BASELINES, FAMILIES, Family
+from flyball_streams.backtest.policies.groups import BASELINES, POLICY_GROUPS, PolicyGroup
 from flyball_streams.backtest.policies.known import Known, known
 from flyball_streams.backtest.report import claim
 from flyball_streams.backtest.run import Scenario, simulate
@@ -86,7 +86,7 @@ def traces_of(data: Path, seeds: int) -> Traces:
 
 
 def tried(
-    traces: Traces, pairs: Pairs, families: list[Family], thin: int, bar: Progress
+    traces: Traces, pairs: Pairs, families: list[PolicyGroup], thin: int, bar: Progress
 ) -> Iterator[tuple[list[Known], list[Result]]]:
     """Run every setting on one trace after another."""
     for name, demands in traces:
@@ -123,7 +123,7 @@ def borne(shared: list[Known], found: list[Result], thin: int) -> dict[str, list
     borne_by: dict[str, list[Outcome]] = {}
     with ThreadPoolExecutor(os.cpu_count()) as pool:
         for line in dict.fromkeys(r.configuration for r in found):
-            results = {r.family.key: r for r in found if r.configuration == line}
+            results = {r.policy_group.key: r for r in found if r.configuration == line}
             middle_s = found[0].cells.shape[2] // 2 * DAY_S
             world = Scenario(line.cold_start_s, (line.delay_s,))
             borne_by[str(line)] = outcomes(shared[:FAULT_SEEDS], results, FAULT_TARGET, world, middle_s, pool, thin)
@@ -161,7 +161,7 @@ def main(arguments: list[str] | None = None) -> int:
     keys = [key for key in args.policies.split(",") if key != "forecast_band" or not args.quick]
     if BASE not in keys:
         keys.append(BASE)
-    unknown = [key for key in keys if key not in FAMILIES]
+    unknown = [key for key in keys if key not in POLICY_GROUPS]
     if unknown or not (args.quick or args.data):
         parser.error(f"there is no policy {unknown[0]!r}" if unknown else "name the traces with --data, or use --quick")
     seeds = min(args.seeds, 2) if args.quick else args.seeds
@@ -187,7 +187,7 @@ def main(arguments: list[str] | None = None) -> int:
     confirmed: dict[str, Confirmation] = {}
     samples: list[Demand] = []
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
-    families = [FAMILIES[key] for key in keys]
+    families = [POLICY_GROUPS[key] for key in keys]
     draws = 50 if args.quick else claim.DRAWS
     with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as bar:
         for shared, found in tried(unseen.demands(series), pairs, families, thin, bar):
@@ -217,7 +217,7 @@ def main(arguments: list[str] | None = None) -> int:
         return 1
     document["requests"] = {r.configuration.trace: float(r.cells[0, :, :, REQUESTS].sum()) for r in results}
     document["bounds_hours"], document["targets"] = limits, {}
-    ours = next((key for key in keys if FAMILIES[key].ours), None)
+    ours = next((key for key in keys if POLICY_GROUPS[key].ours), None)
     for target in () if alone else TARGETS:
         held = rows.contest(results, target, draws)
         document["targets"][str(target)] = summary = rows.summary(held)

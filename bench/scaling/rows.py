@@ -8,7 +8,7 @@ import numpy as np
 from rich.table import Table
 
 from flyball_streams.backtest.kernel import Floats
-from flyball_streams.backtest.policies.families import BASELINES
+from flyball_streams.backtest.policies.groups import BASELINES
 from flyball_streams.backtest.report import claim
 from flyball_streams.backtest.safety import MOST_COST, MOST_LOST, TITLES, Outcome
 from flyball_streams.backtest.sweep import (
@@ -46,7 +46,7 @@ class Contest(NamedTuple):
 
     def of(self, key: str) -> list[Result]:
         """Results of one policy."""
-        return [r for r in self.results if r.family.key == key]
+        return [r for r in self.results if r.policy_group.key == key]
 
     def hours(self, key: str, line: Configuration) -> float:
         """Cost at equal service; NaN where it was not reached or not tried."""
@@ -62,14 +62,16 @@ def contest(results: list[Result], target: float, draws: int) -> Contest:
     """Interpolate all costs at a target."""
     seeds, blocks = results[0].cells.shape[1:3]
     weights = claim.draws(seeds, blocks - blocks // 2, draws)
-    return Contest(target, results, {(r.family.key, r.configuration): claim.costs(r, target, weights) for r in results})
+    return Contest(
+        target, results, {(r.policy_group.key, r.configuration): claim.costs(r, target, weights) for r in results}
+    )
 
 
 def summary(found: Contest) -> list[dict[str, Any]]:
     """One row per policy: ratios to tuned HPA, worst cases by name, gap to the oracle, actions."""
     rows: list[dict[str, Any]] = []
     lines, costs = found.lines, found.costs
-    for key in dict.fromkeys(r.family.key for r in found.results):
+    for key in dict.fromkeys(r.policy_group.key for r in found.results):
         own = found.of(key)
         ratios = [(line, claim.ratio(costs[key, line], costs[BASE, line])) for line in lines]
         mean = claim.geometric([ratio for _, ratio in ratios])
@@ -80,8 +82,8 @@ def summary(found: Contest) -> list[dict[str, Any]]:
         rows.append(
             {
                 "policy": key,
-                "title": own[0].family.title,
-                "ours": own[0].family.ours,
+                "title": own[0].policy_group.title,
+                "ours": own[0].policy_group.ours,
                 "ratio": mean.value,
                 "ratio_to_load": against_load(found, key),
                 "low": mean.low,

@@ -29,8 +29,8 @@ def confirmed(shared: Known, found: list[Result], source: Source, thin: int, *, 
     windows = [(days[0][0], days[0][0] + QUICK_S)] if quick else days
     confirmed_by: dict[str, Confirmation] = {}
     for line in dict.fromkeys(r.configuration for r in found):
-        results = {r.family.key: r for r in found if r.configuration == line}
-        families = [r.family for r in results.values()]
+        results = {r.policy_group.key: r for r in found if r.configuration == line}
+        families = [r.policy_group for r in results.values()]
         world = Scenario(line.cold_start_s, (line.delay_s,))
         confirmed_by[str(line)] = confirm(shared, source, families, results, BASE, TARGET, world, windows, thin=thin)
     return confirmed_by

@@ -12,7 +12,7 @@ import polars as pl
 import pytest
 from bench.autoscaling import main
 
-from flyball_streams.backtest.policies.families import BASELINES
+from flyball_streams.backtest.policies.groups import BASELINES
 
 ROOT = Path(__file__).resolve().parents[2]
 

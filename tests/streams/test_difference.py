@@ -10,7 +10,7 @@ from hypothesis import given, strategies as st
 from flyball_contracts.errors import RecordingError
 from flyball_contracts.ids import NS_PER_S
 from flyball_contracts.records import AnyDecision, Migrate, Scale
-from flyball_streams.recording.difference import Replicas, action, asked, compare, read_decisions
+from flyball_streams.recording.difference import Replicas, action, compare, read_decisions, requested_replicas
 
 TARGETS = ("west/chat", "west/search")
 
@@ -91,8 +91,11 @@ def test_the_nearest_in_time_is_the_other_one() -> None:
 def test_mean_replicas_are_over_time() -> None:
     old = [scale("a", 0, 3, before=1), scale("b", 60, 1, before=3)]
     new = [scale("c", 30, 2, before=1), scale("d", 120, 2, target=TARGETS[1], before=4)]
-    assert asked(old, new) == {TARGETS[0]: Replicas(2.0, (30 * 1 + 90 * 2) / 120), TARGETS[1]: Replicas(4.0, 4.0)}
-    assert asked([], []) == {}
+    assert requested_replicas(old, new) == {
+        TARGETS[0]: Replicas(2.0, (30 * 1 + 90 * 2) / 120),
+        TARGETS[1]: Replicas(4.0, 4.0),
+    }
+    assert requested_replicas([], []) == {}
 
 
 def test_actions_are_told_in_a_few_words() -> None:

@@ -21,7 +21,7 @@ from flyball_streams.engine import Engine, Incoming
 from flyball_streams.importers import IMPORTERS, AlibabaGentd26, AzureLlm2023
 from flyball_streams.importers.alibaba_gentd26 import LOST_TICKS, allocated
 from flyball_streams.importers.azure_llm_2023 import MODEL_SIZE, PERIOD_S
-from flyball_streams.importers.base import Tape
+from flyball_streams.importers.base import RecordingBuilder
 from flyball_streams.importers.serving import Arrivals, Size, size_of, write_serving
 from flyball_streams.recording import Recording, RecordingWriter
 
@@ -304,7 +304,7 @@ def rising(windows: int = 200) -> Arrivals:
 
 def served(arrivals: Arrivals, path: Path) -> Path:
     with RecordingWriter(path, made_by="test") as writer:
-        assert write_serving(Tape(writer, "cell"), "cell", arrivals, None) == 0
+        assert write_serving(RecordingBuilder(writer, "cell"), "cell", arrivals, None) == 0
     return path
 
 

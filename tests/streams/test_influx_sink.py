@@ -263,7 +263,7 @@ def test_missing_settings_are_named(kafka: KafkaConfig, monkeypatch: pytest.Monk
 
 
 def test_an_absent_broker_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("flyball_streams.sinks.inventories._ANSWER_S", 0.5)
+    monkeypatch.setattr("flyball_streams.sinks.inventories._RESPONSE_S", 0.5)
     nowhere = KafkaConfig(bootstrap="127.0.0.1:1", client={"log_level": "0"})
     with pytest.raises(TransportError, match=r"127\.0\.0\.1:1"):
         run_influx_sink(nowhere, config("http://127.0.0.1:1"), stop=threading.Event())

@@ -87,7 +87,7 @@ def test_replay_then_record_gives_the_same_messages(tmp_path: Path, recording: P
     seen: list[tuple[int, int]] = []
     played = replay(recording, kafka, stop=threading.Event(), progress=lambda d, n: seen.append((d, n)))
     assert played.finished
-    assert (played.messages, played.derived, played.unmoved) == (NODES * (TICKS + 1) + 3, 1, 0)
+    assert (played.messages, played.derived, played.not_rebased) == (NODES * (TICKS + 1) + 3, 1, 0)
     assert seen[-1] == (played.messages + 1, played.messages + 1)
     taken = record(kafka, tmp_path / "again.parquet", stop=done())
     assert (taken.messages, taken.undated, taken.lost, taken.absent) == (played.messages, 0, 0, ())
@@ -116,7 +116,7 @@ def test_a_rebased_replay_is_the_same_story_at_another_time(
     later = START_NS + 1_000_000 * S
     began_ms = time.time_ns() // 10**6
     played = replay(recording, kafka, stop=threading.Event(), rebase_to_ns=later)
-    assert (played.from_ns, played.unmoved) == (later, 0)
+    assert (played.from_ns, played.not_rebased) == (later, 0)
     ended_ms = time.time_ns() // 10**6
     again = tmp_path / "again.parquet"
     record(kafka, again, stop=done())
@@ -151,7 +151,7 @@ def test_what_cannot_be_read_is_played_as_it_is_and_counted(tmp_path: Path, embe
             )
     began_ms = time.time_ns() // 10**6
     played = replay(first, kafka, stop=threading.Event(), rebase_to_ns=START_NS + S)
-    assert (played.messages, played.unmoved) == (2, 2)
+    assert (played.messages, played.not_rebased) == (2, 2)
     taken = record(kafka, tmp_path / "again.parquet", stop=done(), topics=[TELEMETRY.name])
     assert taken.undated == 2
     (batch,) = Recording.open(tmp_path / "again.parquet").messages()
@@ -222,7 +222,7 @@ def test_what_the_broker_has_already_dropped_is_counted(
 def test_a_broker_that_goes_away_does_not_cost_what_was_recorded(
     tmp_path: Path, recording: Path, embedded_broker: Start, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("flyball_streams.recording.recorder._ANSWER_S", 2.0)
+    monkeypatch.setattr("flyball_streams.recording.recorder._RESPONSE_S", 2.0)
     broker = embedded_broker(ALL)
     kafka = KafkaConfig(bootstrap=broker.bootstrap, client={"log_level": "0"})
     played = replay(recording, kafka, stop=threading.Event())
@@ -245,8 +245,8 @@ def test_a_broker_that_goes_away_does_not_cost_what_was_recorded(
 
 
 def test_an_absent_broker_is_named(tmp_path: Path, recording: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("flyball_streams.recording.replayer._ANSWER_S", 0.5)
-    monkeypatch.setattr("flyball_streams.recording.recorder._ANSWER_S", 0.5)
+    monkeypatch.setattr("flyball_streams.recording.replayer._RESPONSE_S", 0.5)
+    monkeypatch.setattr("flyball_streams.recording.recorder._RESPONSE_S", 0.5)
     with pytest.raises(TransportError, match=r"no broker answers at 127\.0\.0\.1:1"):
         replay(recording, NOWHERE, stop=threading.Event())
     with pytest.raises(TransportError, match=r"no broker answers at 127\.0\.0\.1:1"):

@@ -44,7 +44,7 @@ class Flow(NamedTuple):
 
     work: Floats
     arrived: Floats
-    asked: Floats
+    requested: Floats
 
 
 class Plant(NamedTuple):
@@ -182,10 +182,10 @@ def _build(stamp: int) -> Callable[..., None]:
         backlogs, summed_up = np.zeros(RING), np.zeros(RING)
         upper, lower, present, step_s = bounds.upper, bounds.lower, bounds.present, bounds.step_s
         residence_s, last_step = plant.residence_s, len(bounds.upper) - 1
-        work, arrived, asked = flow.work, flow.arrived, flow.asked
+        work, arrived, requested = flow.work, flow.arrived, flow.requested
         fails, fresh, restarts = faults.fails, faults.fresh, faults.restarts
         due = np.zeros(MOST_PENDING, np.int64)
-        doomed = np.zeros(MOST_PENDING, np.bool_)
+        terminating = np.zeros(MOST_PENDING, np.bool_)
         ready, pending, doomed_now, ordered, restarted = plant.start, 0, 0, 0, 0
         want = ready
         backlog = summed = 0.0
@@ -202,10 +202,10 @@ def _build(stamp: int) -> Callable[..., None]:
                 kept, soonest = 0, end
                 for i in range(pending):
                     if due[i] > t:
-                        due[kept], doomed[kept] = due[i], doomed[i]
+                        due[kept], terminating[kept] = due[i], terminating[i]
                         soonest = min(soonest, due[i])
                         kept += 1
-                    elif doomed[i]:
+                    elif terminating[i]:
                         spans[span, FAILURES] += 1
                         doomed_now -= 1
                     else:
@@ -234,7 +234,7 @@ def _build(stamp: int) -> Callable[..., None]:
                 served = arrived[s + 1] - backlog + EPSILON
                 while head <= s and arrived[head + 1] <= served:
                     if s > head:
-                        requests = asked[head + 1] - asked[head]
+                        requests = requested[head + 1] - requested[head]
                         if head >= delays_from_s:
                             delays[min(s - head, BINS - 1)] += requests
                         late(spans[head // span_s], limits_s, s - head, requests)
@@ -245,7 +245,7 @@ def _build(stamp: int) -> Callable[..., None]:
             spans[span, BILLED] += seconds * (ready + pending - doomed_now)
             spans[span, READY] += seconds * ready
             spans[span, SERVED] += arrived[stop] - arrived[t] - (backlog - before)
-            spans[span, REQUESTS] += asked[stop] - asked[t]
+            spans[span, REQUESTS] += requested[stop] - requested[t]
             if len(ready_out):
                 ready_out[t:stop], total_out[t:stop] = ready, ready + pending
             t = stop - 1  # the second that has just ended
@@ -301,8 +301,8 @@ def _build(stamp: int) -> Callable[..., None]:
                     last_turn, last_change = turn, t
             while ready + pending < want and pending < MOST_PENDING:
                 due[pending] = t + cold_s[ordered % len(cold_s)]
-                doomed[pending] = len(fails) > 0 and fails[ordered % len(fails)]
-                doomed_now += 1 if doomed[pending] else 0
+                terminating[pending] = len(fails) > 0 and fails[ordered % len(fails)]
+                doomed_now += 1 if terminating[pending] else 0
                 soonest = due[pending] if pending == 0 else min(soonest, due[pending])
                 ordered += 1
                 pending += 1
@@ -310,7 +310,7 @@ def _build(stamp: int) -> Callable[..., None]:
             if ready + pending > want:
                 cancelled = min(pending, ready + pending - want)
                 for i in range(pending - cancelled, pending):
-                    doomed_now -= 1 if doomed[i] else 0
+                    doomed_now -= 1 if terminating[i] else 0
                 pending -= cancelled
                 stopped = ready + pending - want
                 ready -= stopped
@@ -318,13 +318,13 @@ def _build(stamp: int) -> Callable[..., None]:
             t += 1
         if backlog > 0.0:
             while head < end:  # what still waits has waited at least so long
-                requests = asked[head + 1] - asked[head]
+                requests = requested[head + 1] - requested[head]
                 if head >= delays_from_s:
                     delays[min(end - head, BINS - 1)] += requests
                 late(spans[head // span_s], limits_s, end - head, requests)
                 head += 1
         waited = delays[1:].sum()
-        delays[0] = max(0.0, asked[end] - asked[min(delays_from_s, end)] - waited)
+        delays[0] = max(0.0, requested[end] - requested[min(delays_from_s, end)] - waited)
 
     return simulate
 

@@ -63,16 +63,16 @@ class Run(NamedTuple):
 
     def attainment(self, limit: int = 0) -> float:
         """Share of requests served within a limit (by its place); 1 where nobody asked."""
-        asked = float(self.spans[:, kernel.REQUESTS].sum())
-        return 1.0 if asked <= 0 else 1.0 - float(self.spans[:, kernel.LATE + limit].sum()) / asked
+        requested = float(self.spans[:, kernel.REQUESTS].sum())
+        return 1.0 if requested <= 0 else 1.0 - float(self.spans[:, kernel.LATE + limit].sum()) / requested
 
     def worst_span(self, limit: int = 0) -> float:
         """Least attainment of a span (an hour, unless told otherwise) that had requests."""
-        asked = self.spans[:, kernel.REQUESTS]
-        busy = asked > 0
+        requested = self.spans[:, kernel.REQUESTS]
+        busy = requested > 0
         if not busy.any():
             return 1.0
-        return float((1.0 - self.spans[busy, kernel.LATE + limit] / asked[busy]).min())
+        return float((1.0 - self.spans[busy, kernel.LATE + limit] / requested[busy]).min())
 
     def utilisation(self) -> float:
         """Work served over billed replica time."""

@@ -16,7 +16,7 @@ import numpy as np
 
 from flyball_streams.backtest import kernel
 from flyball_streams.backtest.kernel import Bounds, Floats
-from flyball_streams.backtest.policies.families import Conditions, Setting
+from flyball_streams.backtest.policies.groups import Conditions, Setting
 from flyball_streams.backtest.policies.known import Known
 from flyball_streams.backtest.report import claim
 from flyball_streams.backtest.run import Scenario, simulate
@@ -110,10 +110,10 @@ def reactive_of(results: Iterable[Result], target: float) -> str:
     """
     found: list[tuple[bool, float, str]] = []
     for result in results:
-        if result.family.key in REACTIVE:
+        if result.policy_group.key in REACTIVE:
             best = claim.frozen(result, target)
             cost, attained = claim.measured(claim.halves(result)[0][best.setting : best.setting + 1])
-            found.append((not best.kept, float(cost[0]) if best.kept else -float(attained[0]), result.family.key))
+            found.append((not best.kept, float(cost[0]) if best.kept else -float(attained[0]), result.policy_group.key))
     return min(found)[2] if found else ""
 
 
@@ -134,7 +134,7 @@ def outcomes(
     reactive = reactive_of(results.values(), target)
     if not reactive:
         return []
-    chosen = [key for key, result in results.items() if result.family.ours or key == reactive]
+    chosen = [key for key, result in results.items() if result.policy_group.ours or key == reactive]
     settings = {key: [_setting(results[key], target, known, world, thin) for known in shared] for key in chosen}
     spans = kernel.BILLED, kernel.REQUESTS, kernel.LATE, kernel.BLIND
 
@@ -172,5 +172,5 @@ def outcomes(
 
 
 def _setting(result: Result, target: float, known: Known, world: Scenario, thin: int) -> Setting:
-    settings = result.family.settings(Conditions(known, world.cold_start_s, world.limits_s[0], thin))
+    settings = result.policy_group.settings(Conditions(known, world.cold_start_s, world.limits_s[0], thin))
     return settings[claim.frozen(result, target).setting]

@@ -16,7 +16,7 @@ from flyball_streams.backtest.events.requests import Source, drawn
 from flyball_streams.backtest.events.whole import single_requests
 from flyball_streams.backtest.kernel import Floats
 from flyball_streams.backtest.policies.cover import cover
-from flyball_streams.backtest.policies.families import FAMILIES, Conditions, Family, Setting
+from flyball_streams.backtest.policies.groups import POLICY_GROUPS, Conditions, PolicyGroup, Setting
 from flyball_streams.backtest.policies.known import Known, known
 from flyball_streams.backtest.report import claim
 from flyball_streams.backtest.report.explain import Explained, explain
@@ -105,13 +105,13 @@ class Study(msgspec.Struct, frozen=True, kw_only=True):
     confirmed: Confirmation | None = None
 
 
-class Question(NamedTuple):
+class StudyConfig(NamedTuple):
     """The question: policies, the baseline to compare with, the objective, the world, how finely to tune, and faults.
 
     Of several policies of ours the first is shown.
     """
 
-    families: tuple[str, ...]
+    policy_groups: tuple[str, ...]
     base: str
     target: float
     scenario: Scenario
@@ -123,7 +123,7 @@ class Question(NamedTuple):
 
 def study(
     demands: list[Demand],
-    question: Question,
+    study_config: StudyConfig,
     progress: Callable[[int, int], None] | None = None,
     source: Source = drawn,
 ) -> Study:
@@ -137,52 +137,52 @@ def study(
     short = seconds < SHORT_S
     span_s = max(60, 60 * math.ceil(seconds / SPANS / 60)) if short else 3600
     block_spans = 1 if short else 24
-    delay_s = question.scenario.limits_s[0]
-    world = question.scenario._replace(span_s=span_s)
-    chosen = [FAMILIES[key] for key in question.families]
-    engine = single_requests(demands, source) if question.engine == "events" else fluid
+    delay_s = study_config.scenario.limits_s[0]
+    world = study_config.scenario._replace(span_s=span_s)
+    chosen = [POLICY_GROUPS[key] for key in study_config.policy_groups]
+    engine = single_requests(demands, source) if study_config.engine == "events" else fluid
     shared = known(demands, (world.cold_start_s,), forecasts=any(f.forecasts for f in chosen))
     found = sweep(
         {demand.name: shared},
         [(world.cold_start_s, delay_s)],
         chosen,
-        thin=question.thin,
+        thin=study_config.thin,
         block_spans=block_spans,
         scenario=world,
         progress=progress,
         engine=engine,
     )
-    results = {result.family.key: result for result in found}
+    results = {result.policy_group.key: result for result in found}
     blocks = next(iter(results.values())).cells.shape[2]
     middle_s = min(seconds - 1, blocks // 2 * block_spans * span_s)
     weights = claim.draws(len(demands), blocks - blocks // 2)
-    costs = {key: claim.costs(result, question.target, weights) for key, result in results.items()}
-    best = {key: claim.frozen(result, question.target) for key, result in results.items()}
-    runs = _runs(engine, shared[0], chosen, best, world, question.thin, middle_s)
+    costs = {key: claim.costs(result, study_config.target, weights) for key, result in results.items()}
+    best = {key: claim.frozen(result, study_config.target) for key, result in results.items()}
+    runs = _runs(engine, shared[0], chosen, best, world, study_config.thin, middle_s)
     ours = next((f.key for f in chosen if f.ours and f.key in runs), None)
-    shown = [key for key in (ours, question.base, "oracle") if key in runs]
+    shown = [key for key in (ours, study_config.base, "oracle") if key in runs]
     begin, step_s, series = _series(demand, runs, shown, middle_s)
     explained: list[Explained] = []
     if ours is not None:
-        base_run = runs[question.base][1] if question.base in runs else None
+        base_run = runs[study_config.base][1] if study_config.base in runs else None
         explained = explain(demand, *runs[ours], base_run, middle_s)
     borne: list[Outcome] = []
-    if question.safety:
+    if study_config.safety:
         with ThreadPoolExecutor(os.cpu_count()) as pool:
-            borne = outcomes(shared, results, question.target, world, middle_s, pool, question.thin)
+            borne = outcomes(shared, results, study_config.target, world, middle_s, pool, study_config.thin)
     confirmed = None
-    if question.engine == "both":
+    if study_config.engine == "both":
         days = days_of(middle_s, seconds, span_s)
         confirmed = confirm(
-            shared[0], source, chosen, results, question.base, question.target, world, days,
-            thin=question.thin, progress=progress,
+            shared[0], source, chosen, results, study_config.base, study_config.target, world, days,
+            thin=study_config.thin, progress=progress,
         )  # fmt: skip
     test_s = seconds - middle_s
     covered = cover(demand, delay_s, world.cold_start_s, world.drain_s, world.least, world.most)
     return Study(
         name=demand.name,
         about=demand.about,
-        target=question.target,
+        target=study_config.target,
         delay_s=delay_s,
         cold_start_s=world.cold_start_s,
         cold_sigma=world.cold_sigma,
@@ -191,17 +191,17 @@ def study(
         test_hours=test_s / 3600,
         least=world.least,
         most=world.most,
-        base=question.base,
-        prices=question.prices,
+        base=study_config.base,
+        prices=study_config.prices,
         work_hours=float(demand.work[middle_s:].sum()) / 3600,
         cover_hours=float(covered[middle_s:].sum()) / 3600,
-        rows=[_row(f, results[f.key], costs, best[f.key], runs[f.key], question, middle_s) for f in chosen],
+        rows=[_row(f, results[f.key], costs, best[f.key], runs[f.key], study_config, middle_s) for f in chosen],
         series_step_s=step_s,
         series_start_s=demand.start_s + begin,
         series=series,
         decisions=explained,
         safety=borne,
-        engine=question.engine,
+        engine=study_config.engine,
         confirmed=confirmed,
     )
 
@@ -209,7 +209,7 @@ def study(
 def _runs(
     engine: Engine,
     shared: Known,
-    families: Iterable[Family],
+    policy_groups: Iterable[PolicyGroup],
     best: dict[str, claim.Frozen],
     world: Scenario,
     thin: int,
@@ -217,38 +217,40 @@ def _runs(
 ) -> dict[str, tuple[Setting, Run]]:
     """Run the chosen setting of each family again, second by second."""
     runs: dict[str, tuple[Setting, Run]] = {}
-    for family in families:
-        settings = family.settings(Conditions(shared, world.cold_start_s, world.limits_s[0], thin))
-        setting = settings[best[family.key].setting]
-        runs[family.key] = setting, engine(0, shared, setting, world, record=True, delays_from_s=middle_s)
+    for policy_group in policy_groups:
+        settings = policy_group.settings(Conditions(shared, world.cold_start_s, world.limits_s[0], thin))
+        setting = settings[best[policy_group.key].setting]
+        runs[policy_group.key] = setting, engine(0, shared, setting, world, record=True, delays_from_s=middle_s)
     return runs
 
 
 def _row(
-    family: Family,
+    policy_group: PolicyGroup,
     result: Result,
     costs: dict[str, tuple[claim.Cost, Floats]],
     best: claim.Frozen,
     made: tuple[Setting, Run],
-    question: Question,
+    study_config: StudyConfig,
     middle_s: int,
 ) -> Row:
     cost, attained = claim.measured(claim.halves(result)[1][claim.tuned(result)])
     shown = claim.front(cost, attained)
     row = Row(
-        key=family.key,
-        title=family.title,
-        about=family.about,
-        ours=family.ours,
+        key=policy_group.key,
+        title=policy_group.title,
+        about=policy_group.about,
+        ours=policy_group.ours,
         tried=len(result.names),
         setting=best.name,
         tuned_to_target=best.kept,
         front=[(float(attained[i]), float(cost[i])) for i in shown],
     )
-    point, _ = costs[family.key]
+    point, _ = costs[policy_group.key]
     if math.isfinite(point.value):
-        against = claim.ratio(costs[family.key], costs[question.base])[0] if question.base in costs else None
-        base = costs[question.base][0].value if question.base in costs else math.nan
+        against = (
+            claim.ratio(costs[policy_group.key], costs[study_config.base])[0] if study_config.base in costs else None
+        )
+        base = costs[study_config.base][0].value if study_config.base in costs else math.nan
         oracle = costs["oracle"][0].value if "oracle" in costs else math.nan
         row = msgspec.structs.replace(
             row,
@@ -257,9 +259,9 @@ def _row(
             ratio=_known(against.value) if against else None,
             ratio_low=_known(against.low) if against else None,
             ratio_high=_known(against.high) if against else None,
-            gap_closed=_known(claim.gap_closed(point.value, base, oracle)) if family.ours else None,
+            gap_closed=_known(claim.gap_closed(point.value, base, oracle)) if policy_group.ours else None,
         )
-    prices, tail = question.prices, _second_half(made[1], middle_s)
+    prices, tail = study_config.prices, _second_half(made[1], middle_s)
     return msgspec.structs.replace(
         row,
         billed_hours=best.billed_hours,

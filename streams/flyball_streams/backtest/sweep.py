@@ -10,7 +10,7 @@ import numpy as np
 
 from flyball_streams.backtest import kernel
 from flyball_streams.backtest.kernel import Floats
-from flyball_streams.backtest.policies.families import Conditions, Family, Setting
+from flyball_streams.backtest.policies.groups import Conditions, PolicyGroup, Setting
 from flyball_streams.backtest.policies.known import Known
 from flyball_streams.backtest.run import Run, Scenario, simulate
 
@@ -41,7 +41,7 @@ class Result(NamedTuple):
     """
 
     configuration: Configuration
-    family: Family
+    policy_group: PolicyGroup
     names: tuple[str, ...]
     cells: Floats
 
@@ -83,11 +83,11 @@ def blocks_of(run: Run, limit: int, block_spans: int = DAY_SPANS) -> Floats:
     spans = run.spans
     count = -(-len(spans) // block_spans)
     found = np.zeros((count, COLUMNS))
-    late, asked = spans[:, kernel.LATE + limit], spans[:, kernel.REQUESTS]
-    share = np.where(asked > 0, 1.0 - late / np.where(asked > 0, asked, 1.0), 1.0)
+    late, requested = spans[:, kernel.LATE + limit], spans[:, kernel.REQUESTS]
+    share = np.where(requested > 0, 1.0 - late / np.where(requested > 0, requested, 1.0), 1.0)
     sums = {
         BILLED: spans[:, kernel.BILLED],
-        REQUESTS: asked,
+        REQUESTS: requested,
         LATE: late,
         ACTIONS: spans[:, kernel.ACTIONS],
         FLAPS: spans[:, kernel.FLAPS],
@@ -105,7 +105,7 @@ def blocks_of(run: Run, limit: int, block_spans: int = DAY_SPANS) -> Floats:
 def sweep(
     traces: dict[str, list[Known]],
     pairs: Iterable[tuple[float, int]],
-    families: Iterable[Family],
+    policy_groups: Iterable[PolicyGroup],
     *,
     thin: int = 1,
     block_spans: int = DAY_SPANS,
@@ -122,22 +122,22 @@ def sweep(
     limits: dict[float, list[int]] = {}
     for cold_start_s, delay_s in pairs:
         limits.setdefault(cold_start_s, []).append(delay_s)
-    chosen = list(families)
+    chosen = list(policy_groups)
     groups = [
-        (family, cold_start_s, group)
+        (policy_group, cold_start_s, group)
         for cold_start_s, delays in limits.items()
-        for family in chosen
-        for group in ([[d] for d in delays] if family.by_delay else [delays])
+        for policy_group in chosen
+        for group in ([[d] for d in delays] if policy_group.by_delay else [delays])
     ]
     total, done = len(groups) * sum(len(d) for d in traces.values()), 0
     with ThreadPoolExecutor(workers or os.cpu_count()) as pool:
         for trace, shared in traces.items():
             jobs: list[list[Future[_Cells]]] = []
-            for family, cold_start_s, group in groups:
+            for policy_group, cold_start_s, group in groups:
                 world = (scenario or Scenario(cold_start_s))._replace(cold_start_s=cold_start_s, limits_s=tuple(group))
-                job = partial(_seed, engine, family, world, thin, block_spans)
+                job = partial(_seed, engine, policy_group, world, thin, block_spans)
                 jobs.append([pool.submit(job, seed, each) for seed, each in enumerate(shared)])
-            for (family, cold_start_s, group), seeds in zip(groups, jobs, strict=True):
+            for (policy_group, cold_start_s, group), seeds in zip(groups, jobs, strict=True):
                 found: list[_Cells] = []
                 for each in seeds:
                     found.append(each.result())
@@ -146,14 +146,14 @@ def sweep(
                         progress(done, total)
                 for i, delay_s in enumerate(group):
                     cells = np.stack([cell[i] for _, cell in found], axis=1)
-                    yield Result(Configuration(trace, cold_start_s, delay_s), family, found[0][0], cells)
+                    yield Result(Configuration(trace, cold_start_s, delay_s), policy_group, found[0][0], cells)
 
 
 def _seed(
-    engine: Engine, family: Family, world: Scenario, thin: int, block_spans: int, seed: int, shared: Known
+    engine: Engine, policy_group: PolicyGroup, world: Scenario, thin: int, block_spans: int, seed: int, shared: Known
 ) -> _Cells:
     """Names and cells of all settings with one seed, float64 [settings, blocks, COLUMNS] for each delay limit."""
-    settings: list[Setting] = family.settings(Conditions(shared, world.cold_start_s, world.limits_s[0], thin))
+    settings: list[Setting] = policy_group.settings(Conditions(shared, world.cold_start_s, world.limits_s[0], thin))
     scenario = world._replace(seed=seed)
     cells: list[list[Floats]] = [[] for _ in world.limits_s]
     for setting in settings:

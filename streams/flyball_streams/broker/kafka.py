@@ -102,13 +102,13 @@ class RealKafka:
                 done.result(_REQUEST_S)
             except KafkaException as error:
                 raise TransportError(f"Kafka cannot create topic {name!r}: {error}") from error
-        asker = Consumer(consumer_settings(self.bootstrap, group="flyball-topics", client_id="flyball-topics"))
+        consumer = Consumer(consumer_settings(self.bootstrap, group="flyball-topics", client_id="flyball-topics"))
         try:  # a topic is made before anybody leads it
-            bounds(asker, ((name, p) for name, count in topics.items() for p in range(count)), _REQUEST_S)
+            bounds(consumer, ((name, p) for name, count in topics.items() for p in range(count)), _REQUEST_S)
         except KafkaException as error:
             raise TransportError(f"Kafka does not lead its new topics: {error.args[0].str()}") from error
         finally:
-            asker.close()
+            consumer.close()
 
     def set_down(self) -> None:
         """Kill the broker as a crash would; acknowledged data stay."""

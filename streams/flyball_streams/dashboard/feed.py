@@ -51,7 +51,7 @@ TAIL: dict[str, int] = {
 _TOMBSTONES = (INVENTORY.name, WORKLOADS.name, SIGNALS.name)
 _BATCH = 500
 _POLL_S = 0.2
-_LOOK_S, _LOOK_AGAIN_S, _ANSWER_S = 5.0, 1.0, 2.0
+_REFRESH_S, _RETRY_S, _RESPONSE_S = 5.0, 1.0, 2.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,7 +97,7 @@ class Feed:
             while not stop.is_set():
                 if self._clock() >= look:
                     self._look(consumer)
-                    look = self._clock() + (_LOOK_S if self._connected and self._assigned else _LOOK_AGAIN_S)
+                    look = self._clock() + (_REFRESH_S if self._connected and self._assigned else _RETRY_S)
                 if self._assigned:
                     self.take(consumer.consume(_BATCH, _POLL_S))
                 else:
@@ -122,7 +122,9 @@ class Feed:
         topic, value, key = message.topic() or "", message.value(), message.key()
         pairs = cast(list[tuple[str, bytes | None]], message.headers() or [])  # a consumer always gives pairs
         if topic == DEAD_LETTERS.name:
-            self.view.bury(1, header(pairs, f"{PREFIX}exception.message") or "dead letter without a reason")
+            self.view.count_dead_letters(
+                1, header(pairs, f"{PREFIX}exception.message") or "dead letter without a reason"
+            )
             return
         if value is None and topic in _TOMBSTONES:
             name = key.decode("utf-8", "replace") if isinstance(key, bytes) else str(key or "")
@@ -137,10 +139,10 @@ class Feed:
     def _look(self, consumer: Consumer) -> None:
         """Find partitions, start on the new ones, and learn whether anyone answers."""
         try:
-            known = consumer.list_topics(timeout=_ANSWER_S).topics
+            known = consumer.list_topics(timeout=_RESPONSE_S).topics
             found = {(t, p) for t in TAIL if t in known for p in known[t].partitions}
             if new := sorted(found - self._assigned):
-                held = bounds(consumer, new, _ANSWER_S)
+                held = bounds(consumer, new, _RESPONSE_S)
                 consumer.incremental_assign([self._start(place, held[place]) for place in new])
                 self._assigned |= found
             self._lag = self._behind(consumer)
@@ -157,7 +159,7 @@ class Feed:
         start = low if TAIL[topic] == ALL else max(low, high - TAIL[topic])
         if topic == DEAD_LETTERS.name:
             with self.lock:
-                self.view.bury(start - low)
+                self.view.count_dead_letters(start - low)
         return TopicPartition(topic, partition, start)
 
     def _behind(self, consumer: Consumer) -> int:

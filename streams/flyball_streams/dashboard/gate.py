@@ -82,33 +82,33 @@ class Gate:
         else:
             await refusal(scope, receive, with_headers)
 
-    def _refusal(self, asked: HTTPConnection) -> Any:
-        host = asked.headers.get("host", "")
+    def _refusal(self, request: HTTPConnection) -> Any:
+        host = request.headers.get("host", "")
         if _name(host) not in self._names:
             return PlainTextResponse("This page has another name: add this one to dashboard.names.\n", 400)
-        origin = asked.headers.get("origin")
-        writes = asked.scope["type"] == "websocket" or asked.scope["method"] not in _READING
+        origin = request.headers.get("origin")
+        writes = request.scope["type"] == "websocket" or request.scope["method"] not in _READING
         if writes and origin is not None and urlsplit(origin).netloc.lower() != host.lower():
             return PlainTextResponse("Another site may not use this page.\n", 403)
-        if not self._token or asked.url.path == OPEN or self._proven(asked):
+        if not self._token or request.url.path == OPEN or self._proven(request):
             return None
-        given = asked.query_params.get("token")
+        given = request.query_params.get("token")
         if given is not None and _same(given, self._token):
-            return self._let_in(asked)
+            return self._grant(request)
         return PlainTextResponse("This page needs its token: open it once with ?token=TOKEN.\n", 401)
 
-    def _proven(self, asked: HTTPConnection) -> bool:
-        kind, _, given = asked.headers.get("authorization", "").partition(" ")
+    def _proven(self, request: HTTPConnection) -> bool:
+        kind, _, given = request.headers.get("authorization", "").partition(" ")
         if kind.lower() == "bearer" and _same(given.strip(), self._token):
             return True
-        return _same(asked.cookies.get(COOKIE, ""), self._proof) and "token" not in asked.query_params
+        return _same(request.cookies.get(COOKIE, ""), self._proof) and "token" not in request.query_params
 
-    def _let_in(self, asked: HTTPConnection) -> HTMLResponse:
+    def _grant(self, request: HTTPConnection) -> HTMLResponse:
         """Answer with a page that goes on: a redirect from another site would not carry a strict cookie."""
-        on = escape("/" + quote(asked.url.path.lstrip("/")))
+        on = escape("/" + quote(request.url.path.lstrip("/")))
         page = f'<!doctype html><meta http-equiv="refresh" content="0; url={on}"><title>Flyball</title>'
         answer = HTMLResponse(page, headers={"Cache-Control": "no-store"})
-        answer.set_cookie(COOKIE, self._proof, httponly=True, samesite="strict", secure=asked.url.scheme == "https")
+        answer.set_cookie(COOKIE, self._proof, httponly=True, samesite="strict", secure=request.url.scheme == "https")
         return answer
 
 

@@ -44,7 +44,7 @@ from flyball_streams.importers.base import (
     UNKNOWN_BOARD,
     ImportReport,
     Progress,
-    Tape,
+    RecordingBuilder,
     means,
     read_table,
     report_of,
@@ -96,8 +96,8 @@ class AlibabaGentd26:
         period_ns = self.period_s * NS_PER_S
         start_ns = series.first_tick * period_ns
         with RecordingWriter(out, made_by=f"flyball import {self.name}, period {self.period_s} s") as writer:
-            tape = Tape(writer, self.name)
-            tape.record(self._spec(series, start_ns), start_ns)
+            builder = RecordingBuilder(writer, self.name)
+            builder.record(self._spec(series, start_ns), start_ns)
             nodes = self._nodes(series, start_ns)
             held = allocated(series.present, LOST_TICKS)
             shown: dict[str, NDArray[np.bool_]] = {}
@@ -109,9 +109,9 @@ class AlibabaGentd26:
                     if node.node not in shown or (now != shown[node.node]).any():
                         shown[node.node] = now
                         nodes[n] = node = self._changed(node, [series.pods[k] for k in mine], now, time_ns)
-                        tape.record(node, time_ns)
-                    tape.frame(node, GPU.schema, _device_rows(series, i, mine), time_ns, period_ns)
-                    tape.frame(node, WORKLOAD.schema, _replica_rows(series, i, mine[now]), time_ns, period_ns)
+                        builder.record(node, time_ns)
+                    builder.frame(node, GPU.schema, _device_rows(series, i, mine), time_ns, period_ns)
+                    builder.frame(node, WORKLOAD.schema, _replica_rows(series, i, mine[now]), time_ns, period_ns)
                 if progress is not None:
                     progress(i + 1, len(series.present))
         return report_of(writer, series.left_out)

@@ -27,7 +27,7 @@ from flyball_streams.importers.base import (
     PROMPT_TOKENS_PER_S,
     ImportReport,
     Progress,
-    Tape,
+    RecordingBuilder,
     read_table,
     report_of,
     totals,
@@ -52,7 +52,7 @@ class AzureLlm2023:
         """Turn the trace's folder into a recording; see the module for how."""
         arrivals, left_out = _read(source, self.period_s)
         with RecordingWriter(out, made_by=f"flyball import {self.name}, period {self.period_s} s") as writer:
-            silent = write_serving(Tape(writer, self.name), self.name, arrivals, progress)
+            silent = write_serving(RecordingBuilder(writer, self.name), self.name, arrivals, progress)
         return report_of(writer, {**left_out, "windows outside of every service: rows are NaN": silent})
 
 

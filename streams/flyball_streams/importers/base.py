@@ -126,7 +126,7 @@ def means(index: NDArray[np.int64], values: NDArray[np.float64], size: int) -> N
     return np.where(known > 0, total / np.maximum(known, 1), np.nan)
 
 
-class Tape:
+class RecordingBuilder:
     """Writes records and frames of one trace, and makes the report."""
 
     def __init__(self, writer: RecordingWriter, cell: str) -> None:

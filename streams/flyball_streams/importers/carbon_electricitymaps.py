@@ -15,7 +15,7 @@ from pathlib import Path
 import polars as pl
 
 from flyball_contracts.records import Signal
-from flyball_streams.importers.base import NS_PER_S, ImportReport, Progress, Tape, read_table, report_of
+from flyball_streams.importers.base import NS_PER_S, ImportReport, Progress, RecordingBuilder, read_table, report_of
 from flyball_streams.recording import RecordingWriter
 
 STEP_S = 3600
@@ -35,7 +35,7 @@ class CarbonElectricityMaps:
         table = read_table(source, "hourly_2021_2024.parquet", keys, {"lca": pl.Float64(), "estimated": pl.Boolean()})
         rows = table.rows.drop_nulls("lca")
         with RecordingWriter(out, made_by=f"flyball import {self.name}") as writer:
-            tape = Tape(writer, self.name)
+            builder = RecordingBuilder(writer, self.name)
             hours = zip(
                 rows["time"].dt.epoch("ns").to_list(),
                 rows["zone"].to_list(),
@@ -56,7 +56,7 @@ class CarbonElectricityMaps:
                     estimated=bool(estimated),
                     source=self.name,
                 )
-                tape.record(signal, published_ns)
+                builder.record(signal, published_ns)
                 if progress is not None and ((i + 1) % _PROGRESS_EVERY == 0 or i + 1 == len(rows)):
                     progress(i + 1, len(rows))
         left_out = {"rows without zone or time": table.dropped, "hours without a value": len(table.rows) - len(rows)}

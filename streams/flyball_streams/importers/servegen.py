@@ -30,7 +30,7 @@ from flyball_streams.importers.base import (
     PROMPT_TOKENS_PER_S,
     ImportReport,
     Progress,
-    Tape,
+    RecordingBuilder,
     read_table,
     report_of,
     totals,
@@ -56,7 +56,7 @@ class ServeGen:
         """Turn the trace's folder into a recording; see the module for how."""
         arrivals, left_out = _read(source)
         with RecordingWriter(out, made_by=f"flyball import {self.name}") as writer:
-            silent = write_serving(Tape(writer, self.name), self.name, arrivals, progress)
+            silent = write_serving(RecordingBuilder(writer, self.name), self.name, arrivals, progress)
         return report_of(writer, {**left_out, "windows without any load: rows are NaN": silent})
 
 

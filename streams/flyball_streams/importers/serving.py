@@ -34,7 +34,7 @@ from flyball_streams.importers.base import (
     NS_PER_S,
     UNKNOWN_BOARD,
     Progress,
-    Tape,
+    RecordingBuilder,
 )
 
 TARGET_UTILIZATION = 0.6
@@ -87,7 +87,7 @@ def size_of(work: NDArray[np.float64]) -> Size:
     return Size(mean, peak)
 
 
-def write_serving(tape: Tape, cell: str, arrivals: Arrivals, progress: Progress | None) -> int:
+def write_serving(builder: RecordingBuilder, cell: str, arrivals: Arrivals, progress: Progress | None) -> int:
     """Write inventories, specifications and frames; return in how many windows nothing was known of any service.
 
     The rates of a window are stated at its end, so that nothing is known before it happened.
@@ -98,10 +98,10 @@ def write_serving(tape: Tape, cell: str, arrivals: Arrivals, progress: Progress 
     owner = np.repeat(np.arange(len(names)), [size.running for size in sizes])
     inventories = _inventories(cell, names, owner, sum(size.most for size in sizes), start_ns)
     for inventory in inventories:
-        tape.record(inventory, start_ns)
+        builder.record(inventory, start_ns)
     for i, (name, size) in enumerate(zip(names, sizes, strict=True)):
         has_work = bool(np.isfinite(arrivals.rates[:, i, _WORK]).any())
-        tape.record(_spec(name, cell, start_ns, size, 1.0 if has_work else 0.0), start_ns)
+        builder.record(_spec(name, cell, start_ns, size, 1.0 if has_work else 0.0), start_ns)
     running = np.array([size.running for size in sizes], np.float64)[:, None]
     silent = 0
     for i, rates in enumerate(arrivals.rates):
@@ -116,7 +116,7 @@ def write_serving(tape: Tape, cell: str, arrivals: Arrivals, progress: Progress 
             if inventory.allocations:
                 first = n * DEVICES_PER_NODE
                 mine = rows[first : first + len(inventory.allocations)]
-                tape.frame(inventory, WORKLOAD.schema, mine, time_ns, period_ns)
+                builder.frame(inventory, WORKLOAD.schema, mine, time_ns, period_ns)
         if progress is not None:
             progress(i + 1, len(arrivals.rates))
     return silent

@@ -30,7 +30,7 @@ from flyball_streams.received import Received, received
 
 _LOG = logging.getLogger(__name__)
 GROUP = "flyball-notify"
-ANSWER_S = 10.0
+RESPONSE_S = 10.0
 POLL_S = 0.2
 FIRST_WAIT_S, LONGEST_WAIT_S = 1.0, 60.0
 FLUSH_S = 10.0
@@ -73,20 +73,20 @@ def run_notifier(
     try:
         reader = _Reader(consumer, kafka.bootstrap)
         posts = [_Post(target, monotonic, report) for target in targets]
-        graves = _Graves(kafka, report)
+        dead_letters = _DeadLetters(kafka, report)
         while not stop.is_set():
             for message, one, is_new in reader.read():
                 if one.severity in LEAST[least] or one.status != "open":
-                    graves.know(message, one)
+                    dead_letters.know(message, one)
                     for target in targets:
                         target.take(one, is_new=is_new)
             if not reader.at_end:
                 continue
             report.delivered += sum(post.send(wall_ns()) for post in posts)
             for target in targets:
-                graves.bury(target)
+                dead_letters.send_dead_letter(target)
             if all(target.is_done for target in targets):
-                graves.forget()
+                dead_letters.forget()
                 reader.commit()
                 if once:
                     break
@@ -126,7 +126,7 @@ class _Post:
         return sent
 
 
-class _Graves:
+class _DeadLetters:
     """What receivers will never take, for the dead-letter topic; ``know`` keeps the newest message of each incident."""
 
     def __init__(self, kafka: KafkaConfig, report: NotifierReport) -> None:
@@ -142,7 +142,7 @@ class _Graves:
         """Let go of what is over, once all of it was delivered."""
         self._known = {name: known for name, known in self._known.items() if known[1]}
 
-    def bury(self, target: Target) -> None:
+    def send_dead_letter(self, target: Target) -> None:
         """Say what a target refused, once, and send it to the dead letters; where these are not taken, say that too."""
         refused, target.refused = target.refused, []
         for one, error in refused:
@@ -177,14 +177,14 @@ class _Reader:
 
     def __init__(self, consumer: Consumer, bootstrap: str) -> None:
         self._consumer = consumer
-        known = list_topics(consumer, ANSWER_S).topics.get(INCIDENTS.name)
+        known = list_topics(consumer, RESPONSE_S).topics.get(INCIDENTS.name)
         if known is None or known.error is not None or not known.partitions:
             raise TransportError(
                 f"{bootstrap} has no topic {INCIDENTS.name}; create the topics with `flyball topics --create`"
             )
         places = [(INCIDENTS.name, partition) for partition in sorted(known.partitions)]
-        held = bounds(consumer, places, ANSWER_S)
-        committed = consumer.committed([TopicPartition(*place) for place in places], ANSWER_S)
+        held = bounds(consumer, places, RESPONSE_S)
+        committed = consumer.committed([TopicPartition(*place) for place in places], RESPONSE_S)
         self._next = {place[1]: held[place].first for place in places}
         self._new_from = {tp.partition: max(0, tp.offset or 0) for tp in committed}
         self._ended = {place[1] for place in places if held[place].first >= held[place].following}

@@ -78,7 +78,7 @@ def compare(old: Iterable[AnyDecision], new: Iterable[AnyDecision], within_s: fl
     return sorted(pairs, key=lambda p: (p.either.time_ns, p.either.target, p.either.id))
 
 
-def asked(old: Sequence[AnyDecision], new: Sequence[AnyDecision]) -> dict[str, Replicas]:
+def requested_replicas(old: Sequence[AnyDecision], new: Sequence[AnyDecision]) -> dict[str, Replicas]:
     """Mean replicas asked for of each target, by time, from the first decision of both sides to the last.
 
     Before its first decision a target has the replicas which that decision found; where one side says nothing about a

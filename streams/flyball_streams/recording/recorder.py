@@ -21,9 +21,9 @@ _LOG = logging.getLogger(__name__)
 EVERYTHING: tuple[str, ...] = tuple(name for name in TOPICS if name != STATE.name)
 """All topics but the workers' snapshots, which a replay makes anew."""
 _BATCH = 1_000
-_ANSWER_S = 10.0
+_RESPONSE_S = 10.0
 _QUIET_S = 5.0
-_LOOK_S = 0.2
+_REFRESH_S = 0.2
 
 
 @dataclass(frozen=True)
@@ -74,7 +74,7 @@ def record(
         for topic in absent:
             _LOG.warning("topic %s is not on the broker and is not recorded", topic)
         with RecordingWriter(path, made_by="flyball record") as writer:
-            held = bounds(consumer, places, _ANSWER_S)
+            held = bounds(consumer, places, _RESPONSE_S)
             tape = _Tape(writer, {place: low if from_start else high for place, (low, high) in held.items()})
             tape.lost = sum(low for low, _ in held.values()) if from_start else 0
             consumer.assign([TopicPartition(*place, offset) for place, offset in tape.next.items()])
@@ -129,7 +129,7 @@ class _Link:
         if not self._away:
             return
         try:
-            consumer.list_topics(timeout=_LOOK_S)
+            consumer.list_topics(timeout=_REFRESH_S)
         except KafkaException:
             return
         self._away = False
@@ -176,7 +176,7 @@ class _Tape:
 
 def _places(consumer: Consumer, bootstrap: str, topics: Sequence[str], stop: threading.Event) -> list[Place]:
     try:
-        known = list_topics(consumer, _ANSWER_S, stop).topics
+        known = list_topics(consumer, _RESPONSE_S, stop).topics
     except Stopped as ended:
         raise Stopped(f"no broker answers at {bootstrap}; start one or name another") from ended
     except KafkaException as error:
@@ -192,7 +192,7 @@ def _places(consumer: Consumer, bootstrap: str, topics: Sequence[str], stop: thr
 def _drain(consumer: Consumer, tape: _Tape) -> bool:
     """Read up to the present ends and say whether they were reached; a broker that has gone away ends it."""
     try:
-        ends = {place: following for place, (_, following) in bounds(consumer, tape.next, _ANSWER_S).items()}
+        ends = {place: following for place, (_, following) in bounds(consumer, tape.next, _RESPONSE_S).items()}
     except KafkaException as error:
         reason = error.args[0].str()
         _LOG.warning("the broker does not say where its topics end (%s); what was read so far is kept", reason)

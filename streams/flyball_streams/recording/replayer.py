@@ -19,7 +19,7 @@ from flyball_streams.recording.reader import Recording
 from flyball_streams.recording.rebase import shift
 
 _LOG = logging.getLogger(__name__)
-_ANSWER_S = 10.0
+_RESPONSE_S = 10.0
 _FLUSH_S = 60.0
 _POLL_EVERY = 256
 KEPT_MS = RETENTION_MS[TELEMETRY.retention]
@@ -31,7 +31,7 @@ WHEN_SENT = 0
 class ReplayReport:
     """What was played.
 
-    `derived` messages were left out, because workers make them anew; `unmoved` ones could not be read and were
+    `derived` messages were left out, because workers make them anew; `not_rebased` ones could not be read and were
     played with the times that they had. `finished` is false when `stop` came first.
     """
 
@@ -39,7 +39,7 @@ class ReplayReport:
     messages: int
     topics: dict[str, int]
     derived: int
-    unmoved: int
+    not_rebased: int
     from_ns: int
     to_ns: int
     finished: bool
@@ -70,7 +70,7 @@ def replay(
     recording = Recording.open(path)
     first_ns, last_ns = recording.span()
     by_ns = 0 if rebase_to_ns is None else rebase_to_ns - first_ns
-    deck = _Deck(kafka, stop)
+    sender = _Sender(kafka, stop)
     if rebase_to_ns is None and time.time_ns() - first_ns > KEPT_MS * NS_PER_MS:
         _LOG.warning(
             "%s begins longer ago than the %g h for which topics keep telemetry by default: the broker may delete it "
@@ -79,29 +79,29 @@ def replay(
             KEPT_MS / 3_600_000,
         )
     began = time.monotonic()
-    derived = unmoved = done = 0
+    derived = not_rebased = done = 0
     for batch in recording.messages():
         for message in batch:
             if message.topic not in SOURCES:
                 derived += 1
                 continue
             if speed is not None:
-                deck.wait(began + (message.time_ns - first_ns) / 1e9 / speed)
+                sender.wait(began + (message.time_ns - first_ns) / 1e9 / speed)
             if stop.is_set():
                 break
             moved, readable = _shifted(message, by_ns)
-            unmoved += not readable
+            not_rebased += not readable
             # A recording may be longer than a topic keeps its messages, which the broker reckons from CreateTime.
-            deck.produce(moved if rebase_to_ns is None else moved._replace(timestamp_ms=WHEN_SENT))
+            sender.produce(moved if rebase_to_ns is None else moved._replace(timestamp_ms=WHEN_SENT))
         if stop.is_set():
             break
         done += len(batch)
         if progress is not None:
             progress(done, recording.rows)
-    deck.finish()
+    sender.finish()
     span = (first_ns + by_ns, last_ns + by_ns)
-    topics = dict(sorted(deck.topics.items()))
-    return ReplayReport(path, deck.topics.total(), topics, derived, unmoved, *span, done == recording.rows)
+    topics = dict(sorted(sender.topics.items()))
+    return ReplayReport(path, sender.topics.total(), topics, derived, not_rebased, *span, done == recording.rows)
 
 
 def _shifted(message: RecordedMessage, by_ns: int) -> tuple[RecordedMessage, bool]:
@@ -114,7 +114,7 @@ def _shifted(message: RecordedMessage, by_ns: int) -> tuple[RecordedMessage, boo
         return message._replace(time_ns=message.time_ns + by_ns), False
 
 
-class _Deck:
+class _Sender:
     """A producer that counts what was refused."""
 
     def __init__(self, kafka: KafkaConfig, stop: threading.Event) -> None:
@@ -125,7 +125,7 @@ class _Deck:
         settings = producer_settings(kafka.bootstrap, client_id="flyball-replay", extra=kafka.client)
         self._producer = open_producer(settings, _LOG, "replay")
         try:
-            list_topics(self._producer, _ANSWER_S, stop)
+            list_topics(self._producer, _RESPONSE_S, stop)
         except KafkaException as error:
             raise TransportError(
                 f"no broker answers at {kafka.bootstrap} ({error.args[0].str()}); start one"

@@ -18,7 +18,7 @@ from flyball_streams.received import Received, received
 
 _KEPT = 8
 _LOG = logging.getLogger(__name__)
-_ANSWER_S = 10.0
+_RESPONSE_S = 10.0
 _BATCH = 1_000
 _POLL_S = 0.1
 
@@ -35,18 +35,18 @@ class Inventories:
         )
         self._consumer = open_consumer(settings, _LOG, "inventories")
         self._nodes: dict[str, dict[tuple[str, int], Inventory]] = {}
-        known = list_topics(self._consumer, _ANSWER_S, stop).topics.get(INVENTORY.name)
+        known = list_topics(self._consumer, _RESPONSE_S, stop).topics.get(INVENTORY.name)
         self._places = [TopicPartition(INVENTORY.name, p, 0) for p in sorted(known.partitions if known else ())]
         self._consumer.assign(self._places)
 
     def read_whole(self) -> None:
         """Read to the present end of the topic; gives up on a broker that says nothing for a while."""
-        found = bounds(self._consumer, ((p.topic, p.partition) for p in self._places), _ANSWER_S)
+        found = bounds(self._consumer, ((p.topic, p.partition) for p in self._places), _RESPONSE_S)
         ends = {partition: following for (_, partition), (_, following) in found.items()}
-        give_up = time.monotonic() + _ANSWER_S
+        give_up = time.monotonic() + _RESPONSE_S
         while time.monotonic() < give_up and self._short_of(ends):
             if self.catch_up(_POLL_S):
-                give_up = time.monotonic() + _ANSWER_S
+                give_up = time.monotonic() + _RESPONSE_S
 
     def catch_up(self, wait_s: float = 0.0) -> int:
         """Read what has come, or comes in `wait_s`; return how many messages that were."""

@@ -12,7 +12,7 @@ from flyball_contracts.config import KafkaConfig
 from flyball_contracts.kafka import open_admin
 
 log = logging.getLogger(__name__)
-ANSWER_S = 5.0
+RESPONSE_S = 5.0
 KEPT_S = 5.0
 
 
@@ -39,16 +39,18 @@ class TopicIds:
 
     def _ask(self) -> None:
         try:
-            answers = self._admin.describe_topics(self._names, request_timeout=ANSWER_S)
-            found = {name: str(answer.result(ANSWER_S).topic_id) for name, answer in answers.items() if _knows(answer)}
+            futures = self._admin.describe_topics(self._names, request_timeout=RESPONSE_S)
+            found = {
+                name: str(future.result(RESPONSE_S).topic_id) for name, future in futures.items() if _knows(future)
+            }
         except (KafkaException, TimeoutError) as error:
             log.debug("the ids of topics are not known: %s", error)
             return
         self._known = {**self._known, **found}
 
 
-def _knows(answer: Any) -> bool:
+def _knows(future: Any) -> bool:
     try:
-        return answer.result(ANSWER_S).topic_id is not None
+        return future.result(RESPONSE_S).topic_id is not None
     except (KafkaException, TimeoutError):
         return False

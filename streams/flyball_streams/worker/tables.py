@@ -26,9 +26,9 @@ log = logging.getLogger(__name__)
 TABLES = (INVENTORY, WORKLOADS, POOLS, SIGNALS, OUTCOMES, RESPONSES, STATE)
 OUTCOMES_BACK = 1000
 """Outcomes of each partition to begin with: they matter only as long as a decision lives."""
-ANSWER_S = 10.0
+RESPONSE_S = 10.0
 ENDS_S = 2.0
-ASK_AGAIN_S = 0.1
+RETRY_S = 0.1
 SILENCE_S = 30.0
 CATCH_UP_S = 30.0
 """How long a step waits for tables that were read farther where its messages come from; a watchdog waits longer."""
@@ -65,7 +65,7 @@ class TableReader:
         }
         self._consumer = open_consumer(settings, log, "tables")
         # Calls of other threads starve while one is in consume(): questions go through a client of their own.
-        self._asker = open_consumer(settings, log, "tables", aloud=False)
+        self._metadata_client = open_consumer(settings, log, "tables", aloud=False)
         self._places: list[TopicPartition] = []
         self._lock = threading.Lock()
         self._rows: list[TableChange] = []
@@ -83,7 +83,7 @@ class TableReader:
         """
         try:
             self._places = self._find_places()
-            found = bounds(self._asker, ((tp.topic, tp.partition) for tp in self._places), ANSWER_S)
+            found = bounds(self._metadata_client, ((tp.topic, tp.partition) for tp in self._places), RESPONSE_S)
         except KafkaException as error:
             raise TransportError(f"the tables cannot be read: {error.args[0].str()}; check kafka.bootstrap") from error
         for tp in self._places:
@@ -124,20 +124,20 @@ class TableReader:
         Never raises and never takes much longer than ``timeout_s``: who is behind reads more again, or refuses frames.
         """
         deadline_s = time.monotonic() + timeout_s
-        asked = [(tp.topic, tp.partition) for tp in self._places if tp.topic in topics]
-        found = self.ends(asked)
-        while (len(found) < len(asked) or self._missing(found)) and time.monotonic() < deadline_s:
-            unanswered = len(found) < len(asked)
-            if self._stop.wait(ASK_AGAIN_S if unanswered else 0.002):
+        requested = [(tp.topic, tp.partition) for tp in self._places if tp.topic in topics]
+        found = self.ends(requested)
+        while (len(found) < len(requested) or self._missing(found)) and time.monotonic() < deadline_s:
+            is_incomplete = len(found) < len(requested)
+            if self._stop.wait(RETRY_S if is_incomplete else 0.002):
                 return
-            if unanswered:  # a broker that was started again answers the second time, when its leaders are known
-                found = self.ends(asked)
-        if len(found) < len(asked) or self._missing(found):
+            if is_incomplete:  # a broker that was started again answers the second time, when its leaders are known
+                found = self.ends(requested)
+        if len(found) < len(requested) or self._missing(found):
             log.warning("%s: not read to the end within %.0f s; what is older is used", ", ".join(topics), timeout_s)
 
     def ends(self, places: Iterable[Place]) -> dict[Place, int]:
         """Offset after the last message of each partition, of those that the broker answers for; one question."""
-        return ends(self._asker, places, ENDS_S)
+        return ends(self._metadata_client, places, ENDS_S)
 
     def close(self) -> None:
         """Stop reading."""
@@ -145,10 +145,10 @@ class TableReader:
         if self._thread.is_alive():
             self._thread.join(5.0)
         self._consumer.close()
-        self._asker.close()
+        self._metadata_client.close()
 
     def _find_places(self) -> list[TopicPartition]:
-        known = self._asker.list_topics(timeout=ANSWER_S).topics
+        known = self._metadata_client.list_topics(timeout=RESPONSE_S).topics
         missing = [t.name for t in TABLES if t.name not in known or not known[t.name].partitions]
         if missing:
             raise TransportError(f"missing topics: {', '.join(missing)}; create them with `flyball topics --create`")

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from hypothesis import given, strategies as st
 
-from flyball_streams.backtest.policies.families import HPA, KPA
+from flyball_streams.backtest.policies.groups import HPA, KPA
 from flyball_streams.backtest.report import claim
 from flyball_streams.backtest.report.claim import cost_at, front
 from flyball_streams.backtest.sweep import BILLED, COLUMNS, LATE, REQUESTS, Configuration, Result

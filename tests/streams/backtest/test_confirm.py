@@ -12,7 +12,7 @@ from flyball_streams.backtest.events.confirm import Confirmation, Pair, days_of
 from flyball_streams.backtest.report.page import page
 from flyball_streams.backtest.report.text import method
 from flyball_streams.backtest.run import Scenario
-from flyball_streams.backtest.study import Question, Study, study
+from flyball_streams.backtest.study import Study, StudyConfig, study
 
 KEYS = ("shadow_selection", "headroom", "hpa", "static", "oracle")
 
@@ -29,7 +29,7 @@ def demand_of(hours: float) -> Demand:
 
 @pytest.fixture(scope="module")
 def both() -> Study:
-    return study([demand_of(2)], Question(KEYS, "hpa", 0.97, Scenario(60.0, (5,)), thin=4, engine="both"))
+    return study([demand_of(2)], StudyConfig(KEYS, "hpa", 0.97, Scenario(60.0, (5,)), thin=4, engine="both"))
 
 
 @pytest.fixture(scope="module")
@@ -80,10 +80,10 @@ def test_the_page_shows_both_engines(both: Study) -> None:
 
 
 def test_a_short_demand_can_be_tuned_with_single_requests(monkeypatch: pytest.MonkeyPatch) -> None:
-    question = Question(
+    study_config = StudyConfig(
         ("shadow_selection", "hpa", "static"), "hpa", 0.97, Scenario(60.0, (5,)), thin=8, engine="events"
     )
-    found = study([demand_of(1)], question)
+    found = study([demand_of(1)], study_config)
     assert "single requests" in " ".join(method(found))
     assert found.confirmed is None
     assert all(row.billed_hours for row in found.rows)
@@ -91,7 +91,7 @@ def test_a_short_demand_can_be_tuned_with_single_requests(monkeypatch: pytest.Mo
     assert all(" leads " in decision.reason for decision in found.decisions)
     monkeypatch.setattr(whole, "MOST_REQUESTS", 1000)
     with pytest.raises(ValueError, match="both"):
-        study([demand_of(1)], question)
+        study([demand_of(1)], study_config)
 
 
 def test_days_are_spread_over_the_half_and_whole() -> None:

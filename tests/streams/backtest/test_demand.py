@@ -8,7 +8,7 @@ import polars as pl
 import pytest
 
 from flyball_contracts.errors import RecordingError
-from flyball_contracts.records import Demand as Asked, Tick, WorkloadSpec
+from flyball_contracts.records import Demand as DemandRecord, Tick, WorkloadSpec
 from flyball_models.scaling import Observation, band, desired, fresh, number
 from flyball_streams.backtest.demands.demand import Demand, requirement, trailing_mean
 from flyball_streams.backtest.demands.servegen import Clients, arrivals, read_clients
@@ -122,12 +122,12 @@ def test_the_engine_policy_asks_for_what_the_sizer_asks_for() -> None:
         work = float(demand.work[k * bounds.TICK_S : (k + 1) * bounds.TICK_S].mean())
         view = forecaster.step({"w": work})["w"]
         replicas = 5 + k % 40
-        asked = Asked(
+        record = DemandRecord(
             workload="w", replicas=replicas, ready=replicas, devices=replicas, work_rate=work, request_rate=1.0,
             queued=0.0,
         )  # fmt: skip
         tick = Tick(index=k, period_ns=bounds.TICK_S * 10**9)
-        (want,) = sizer.step(tick, [Job(spec, asked, view, "f", 1.0, "owner", 300.0)])
+        (want,) = sizer.step(tick, [Job(spec, record, view, "f", 1.0, "owner", 300.0)])
         seen = Observation(*([0.0] * len(Observation._fields)))._replace(
             t_s=1e6,
             ready=float(replicas),

@@ -52,8 +52,8 @@ def test_slots_that_do_not_slow_each_other_are_the_servers_of_m_m_c(replicas: in
     work = np.random.default_rng(2).exponential(1 / slots, n)
     found = steady(replicas, load, work, Service(slots, fixed=1.0))
     waits = erlang_c(servers, load)
-    asked = found.run.spans[:, kernel.REQUESTS].sum()
-    assert found.run.spans[:, kernel.LATE].sum() / asked == pytest.approx(waits, abs=0.015)
+    requested = found.run.spans[:, kernel.REQUESTS].sum()
+    assert found.run.spans[:, kernel.LATE].sum() / requested == pytest.approx(waits, abs=0.015)
     assert found.mean_time_s == pytest.approx(1 + waits / (servers - load), rel=0.05)
 
 
@@ -127,8 +127,8 @@ def test_a_drained_replica_finishes_what_it_has_and_is_billed_until_then() -> No
 def test_at_high_load_both_engines_say_the_same() -> None:
     rng = np.random.default_rng(0)
     rate = 88 * np.where(np.arange(5400) % 1800 < 300, 1.3, 0.9)
-    asked = np.asarray(rng.poisson(rate), np.float64)
-    demand = Demand("x", asked * 0.226, asked)
+    requested = np.asarray(rng.poisson(rate), np.float64)
+    demand = Demand("x", requested * 0.226, requested)
     requests = drawn(demand, [(0, 5400)], share=0.9)[0]
     for policy in (static.policy(21), hpa.policy(0.9), dynamo.policy(0.95), LEARNED):
         slow = simulate(demand, requests, policy, WORLD).run

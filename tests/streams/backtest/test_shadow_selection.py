@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from flyball_models.scaling import STATE, Observation, Policy, desired, fresh, number, shadow_selection
 from flyball_streams.backtest import kernel
 from flyball_streams.backtest.demands.demand import Demand
-from flyball_streams.backtest.policies.families import Setting
+from flyball_streams.backtest.policies.groups import Setting
 from flyball_streams.backtest.report.explain import explain
 from flyball_streams.backtest.run import Scenario, simulate
 

@@ -8,12 +8,12 @@ import numpy as np
 import pytest
 
 from flyball_streams.backtest.demands.demand import DAY_S, Demand
-from flyball_streams.backtest.policies.families import BASELINES, BUDGET, FAMILIES, Conditions
+from flyball_streams.backtest.policies.groups import BASELINES, BUDGET, POLICY_GROUPS, Conditions
 from flyball_streams.backtest.policies.known import Known
 from flyball_streams.backtest.report.page import page
 from flyball_streams.backtest.report.text import against, headline, method, percent, plain
 from flyball_streams.backtest.run import Scenario
-from flyball_streams.backtest.study import Question, Study, study
+from flyball_streams.backtest.study import Study, StudyConfig, study
 
 
 def demand_of(days: float, seed: int) -> Demand:
@@ -30,10 +30,10 @@ def demand_of(days: float, seed: int) -> Demand:
 
 @pytest.fixture(scope="module")
 def found() -> Study:
-    question = Question(
+    study_config = StudyConfig(
         ("headroom", "hpa", "static", "oracle"), "hpa", 0.98, Scenario(120.0, (5,)), thin=4, safety=True
     )
-    return study([demand_of(4, s) for s in range(2)], question)
+    return study([demand_of(4, s) for s in range(2)], study_config)
 
 
 def test_every_policy_has_its_row_and_the_bounds_hold(found: Study) -> None:
@@ -126,10 +126,10 @@ def test_percent_shows_what_matters_near_all() -> None:
     assert [percent(x) for x in (None, 0.5, 0.9912, 0.99987, 1.0)] == ["-", "50.0 %", "99.12 %", "99.987 %", "100 %"]
 
 
-@pytest.mark.parametrize("key", sorted({*FAMILIES}))
+@pytest.mark.parametrize("key", sorted({*POLICY_GROUPS}))
 def test_no_family_has_more_settings_than_the_others_may(key: str) -> None:
-    settings = FAMILIES[key].settings(Conditions(Known(demand_of(0.1, 0)), 300.0, 5))
+    settings = POLICY_GROUPS[key].settings(Conditions(Known(demand_of(0.1, 0)), 300.0, 5))
     budget = BUDGET // 2 if key == "shadow_selection" else BUDGET
     assert len(settings) == budget
     assert len({(s.policy.knobs, s.policy.name) for s in settings}) >= budget - 10
-    assert key in BASELINES or FAMILIES[key].ours or key == "oracle"
+    assert key in BASELINES or POLICY_GROUPS[key].ours or key == "oracle"

@@ -91,9 +91,9 @@ def command(**options: Any) -> None:
       flyball backtest --data data --workload m-mid --slo 0.99 5 --engine both
     """
     from flyball_streams.backtest.events.requests import drawn
-    from flyball_streams.backtest.policies.families import FAMILIES, OURS
+    from flyball_streams.backtest.policies.groups import OURS, POLICY_GROUPS
     from flyball_streams.backtest.run import Scenario
-    from flyball_streams.backtest.study import Prices, Question, study
+    from flyball_streams.backtest.study import Prices, StudyConfig, study
 
     given = Options(**options)
     if (given.recording is None) == (given.data is None):
@@ -106,8 +106,8 @@ def command(**options: Any) -> None:
     if not tried:
         raise click.UsageError("--baseline names no policy; one is needed to compare with")
     for key in (*judged, *tried):
-        if key not in FAMILIES:
-            raise click.UsageError(f"there is no policy {key!r}; known: ours, {', '.join(FAMILIES)}")
+        if key not in POLICY_GROUPS:
+            raise click.UsageError(f"there is no policy {key!r}; known: ours, {', '.join(POLICY_GROUPS)}")
     json_out = None if given.json_out is None else output(given.json_out, force=given.force)
     html_out = None if given.html_out is None else output(given.html_out, force=given.force)
     if html_out is not None:
@@ -135,7 +135,7 @@ def command(**options: Any) -> None:
     )
     prices = Prices(usd_per_replica_hour=given.price, watts_per_replica=given.watts, carbon_g_per_kwh=given.carbon)
     families = tuple(dict.fromkeys((*judged, *tried)))
-    question = Question(
+    question = StudyConfig(
         families, tried[0], share, scenario, prices, 4 if given.quick else 1, given.safety, given.engine
     )
     with progress_bar(f"backtesting {demands[0].name}") as progress:

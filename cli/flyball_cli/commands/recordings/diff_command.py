@@ -45,11 +45,11 @@ def command(
       flyball replay monday.parquet --config candidate.yaml --out candidate.jsonl
       flyball diff today.jsonl candidate.jsonl
     """
-    from flyball_streams.recording.difference import asked, compare, read_decisions
+    from flyball_streams.recording.difference import compare, read_decisions, requested_replicas
 
     json_out = None if json_out is None else output(json_out, force=force)
     before, now = ([d for d in read_decisions(path) if not targets or d.target in targets] for path in (old, new))
-    pairs, replicas = compare(before, now, within), asked(before, now)
+    pairs, replicas = compare(before, now, within), requested_replicas(before, now)
     if json_out is not None:
         document = {"old": str(old), "new": str(new), "within_s": within, "pairs": pairs, "mean_replicas": replicas}
         with written(json_out) as file:

@@ -9,7 +9,7 @@ from flyball_contracts.codec import decode_record
 from flyball_contracts.config import WorkerConfig
 from flyball_contracts.errors import DecodeError, RecordingError
 from flyball_contracts.ids import NS_PER_S
-from flyball_contracts.records import Demand as Asked, DemandTick, Tick, WorkloadSpec
+from flyball_contracts.records import Demand as DemandRecord, DemandTick, Tick, WorkloadSpec
 from flyball_contracts.topics import DEMAND, WORKLOADS
 from flyball_streams.backtest.demands.demand import Demand
 from flyball_streams.engine import Engine
@@ -42,7 +42,7 @@ def read_recording(
                 if isinstance(record, WorkloadSpec):
                     specs[record.workload] = record
     ticks: dict[tuple[str, int], Tick] = {}
-    parts: dict[tuple[str, int], dict[str, dict[str, Asked]]] = {}
+    parts: dict[tuple[str, int], dict[str, dict[str, DemandRecord]]] = {}
     done = 0
     for count, sent in fed(recording, Engine(config or WorkerConfig())):
         for message in sent:
@@ -56,10 +56,10 @@ def read_recording(
         done += count
         if progress is not None:
             progress(done, recording.rows)
-    rows: dict[str, list[tuple[Tick, Asked]]] = {}
+    rows: dict[str, list[tuple[Tick, DemandRecord]]] = {}
     for at, sources in sorted(parts.items()):
-        for workload, asked in merge(sources).items():
-            rows.setdefault(workload, []).append((ticks[at], asked))
+        for workload, record in merge(sources).items():
+            rows.setdefault(workload, []).append((ticks[at], record))
     found = Recorded()
     found.specs = specs
     for workload, series in rows.items():
@@ -81,17 +81,17 @@ def _record(topic: str, value: bytes | None, headers: Sequence[tuple[str, bytes 
         return None  # the engine has refused it, with its reason, already
 
 
-def _seconds(workload: str, series: list[tuple[Tick, Asked]], capacity: float) -> Demand:
+def _seconds(workload: str, series: list[tuple[Tick, DemandRecord]], capacity: float) -> Demand:
     period_ns = series[0][0].period_ns
     first = series[0][0].end_ns - period_ns
     length = round((series[-1][0].end_ns - first) / NS_PER_S)
     work, requests = np.full(length, np.nan), np.full(length, np.nan)
-    for tick, asked in series:
+    for tick, record in series:
         end = round((tick.end_ns - first) / NS_PER_S)
         begin = round((tick.end_ns - tick.period_ns - first) / NS_PER_S)
-        if asked.work_rate is not None:
-            work[begin:end] = asked.work_rate / capacity
-            requests[begin:end] = asked.work_rate / capacity if asked.request_rate is None else asked.request_rate
+        if record.work_rate is not None:
+            work[begin:end] = record.work_rate / capacity
+            requests[begin:end] = record.work_rate / capacity if record.request_rate is None else record.request_rate
     known = np.isfinite(work)
     last = np.maximum.accumulate(np.where(known, np.arange(length), -1))
     last[last < 0] = int(np.argmax(known))

@@ -22,7 +22,7 @@ from flyball_streams.backtest.events.replicas import Service
 from flyball_streams.backtest.events.requests import Source, Window
 from flyball_streams.backtest.events.run import service_for, simulate as by_events
 from flyball_streams.backtest.kernel import Floats
-from flyball_streams.backtest.policies.families import Conditions, Family, Setting
+from flyball_streams.backtest.policies.groups import Conditions, PolicyGroup, Setting
 from flyball_streams.backtest.policies.known import Known
 from flyball_streams.backtest.report import claim
 from flyball_streams.backtest.run import Run, Scenario, simulate as by_fluid
@@ -105,7 +105,7 @@ def days_of(begin_s: int, end_s: int, span_s: int, days: int = DAYS) -> list[Win
 def confirm(
     known: Known,
     source: Source,
-    families: Sequence[Family],
+    policy_groups: Sequence[PolicyGroup],
     results: dict[str, Result],
     base: str,
     target: float,
@@ -141,9 +141,9 @@ def confirm(
             made.append(served.run)
         return made
 
-    def one(family: Family) -> Compared:
-        result = results[family.key]
-        settings = family.settings(Conditions(known, world.cold_start_s, world.limits_s[0], thin))
+    def one(policy_group: PolicyGroup) -> Compared:
+        result = results[policy_group.key]
+        settings = policy_group.settings(Conditions(known, world.cold_start_s, world.limits_s[0], thin))
         best = claim.frozen(result, target)
         front: list[int] = claim.tuned(result).tolist()
         if best.setting not in front:  # another costs and serves the same
@@ -151,9 +151,9 @@ def confirm(
         tried = [settings[i] for i in front]
         start = front.index(best.setting)
         return Compared(
-            key=family.key,
-            title=family.title,
-            ours=family.ours,
+            key=policy_group.key,
+            title=policy_group.title,
+            ours=policy_group.ours,
             setting=best.name,
             fluid=_measure(lambda i: _parts(fluid(tried[i]) * len(windows), windows), len(tried), start, target),
             events=_measure(lambda i: _parts(events(tried[i]), windows), len(tried), start, target),
@@ -161,10 +161,10 @@ def confirm(
 
     rows: list[Compared] = []
     with ThreadPoolExecutor(os.cpu_count()) as pool:
-        for row in pool.map(one, families):
+        for row in pool.map(one, policy_groups):
             rows.append(row)
             if progress is not None:
-                progress(len(rows), len(families))
+                progress(len(rows), len(policy_groups))
     return _ranked(rows, base, target, windows, sum(len(each.at_s) for each in requests), service)
 
 
@@ -200,11 +200,11 @@ def _measure(run: Callable[[int], _Parts], count: int, frozen: int, target: floa
     equal = claim.cost_at(costs, np.array([_attained(part) for part in made.values()]), target)
     spans, span_s, delays = made[frozen]
     hours = len(spans) * span_s / 3600
-    asked = np.maximum(spans[:, kernel.REQUESTS], 1e-9)
+    requested = np.maximum(spans[:, kernel.REQUESTS], 1e-9)
     return Measured(
         billed_hours=float(spans[:, kernel.BILLED].sum()) / 3600,
         attainment=_attained(made[frozen]),
-        worst_span=float((1.0 - spans[:, kernel.LATE] / asked).min()),
+        worst_span=float((1.0 - spans[:, kernel.LATE] / requested).min()),
         delay_p99_s=float((np.cumsum(delays) < 0.99 * delays.sum() - 1e-9).sum()),
         actions_per_hour=float(spans[:, kernel.ACTIONS].sum()) / hours,
         flaps_per_hour=float(spans[:, kernel.FLAPS].sum()) / hours,
@@ -215,8 +215,8 @@ def _measure(run: Callable[[int], _Parts], count: int, frozen: int, target: floa
 
 
 def _attained(part: _Parts) -> float:
-    asked = float(part.spans[:, kernel.REQUESTS].sum())
-    return 1.0 - float(part.spans[:, kernel.LATE].sum()) / max(asked, 1e-9)
+    requested = float(part.spans[:, kernel.REQUESTS].sum())
+    return 1.0 - float(part.spans[:, kernel.LATE].sum()) / max(requested, 1e-9)
 
 
 def _ranked(

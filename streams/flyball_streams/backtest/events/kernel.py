@@ -117,7 +117,7 @@ def _build(stamp: int) -> Callable[..., None]:
         past_arrived, past_served, past_concurrency, past_backlog = past
         fails, fresh, restarts = faults.fails, faults.fresh, faults.restarts
         due = np.zeros(MOST_PENDING, np.int64)
-        doomed = np.zeros(MOST_PENDING, np.bool_)
+        terminating = np.zeros(MOST_PENDING, np.bool_)
         ready, pending, draining, ordered, restarted, born = plant.start, 0, 0, 0, 0, 0
         want, came = ready, 0
         backlog = arrived = served = concurrency = lost = 0.0
@@ -138,9 +138,9 @@ def _build(stamp: int) -> Callable[..., None]:
                 left = 0
                 for i in range(pending):
                     if due[i] > t:
-                        due[left], doomed[left] = due[i], doomed[i]
+                        due[left], terminating[left] = due[i], terminating[i]
                         left += 1
-                    elif doomed[i]:
+                    elif terminating[i]:
                         spans[span, FAILURES] += 1
                     else:
                         ready += 1
@@ -202,7 +202,7 @@ def _build(stamp: int) -> Callable[..., None]:
             past_backlog[t % RING] = backlog
             billed = ready + draining
             for i in range(pending):
-                billed += 0 if doomed[i] else 1
+                billed += 0 if terminating[i] else 1
             spans[span, BILLED] += billed
             spans[span, READY] += ready
             spans[span, SERVED] += done
@@ -233,7 +233,7 @@ def _build(stamp: int) -> Callable[..., None]:
                     last_turn, last_change = turn, t
             while ready + pending < want and pending < MOST_PENDING:
                 due[pending] = t + cold_s[ordered % len(cold_s)]
-                doomed[pending] = len(fails) > 0 and fails[ordered % len(fails)]
+                terminating[pending] = len(fails) > 0 and fails[ordered % len(fails)]
                 ordered += 1
                 pending += 1
                 spans[span, STARTS] += 1

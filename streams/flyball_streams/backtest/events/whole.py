@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from flyball_streams.backtest.demands.demand import Demand
 from flyball_streams.backtest.events.requests import Source
 from flyball_streams.backtest.events.run import service_for, simulate
-from flyball_streams.backtest.policies.families import Setting
+from flyball_streams.backtest.policies.groups import Setting
 from flyball_streams.backtest.policies.known import Known
 from flyball_streams.backtest.run import Run, Scenario
 from flyball_streams.backtest.sweep import Engine

@@ -16,10 +16,10 @@ class Known:
 
     def need(self, delay_s: int, quantile: float = 0.9) -> Floats:
         """Replicas that each minute needs; see :func:`requirement`."""
-        asked = delay_s, quantile
-        if asked not in self._needs:
-            self._needs[asked] = requirement(self.demand, delay_s, quantile)
-        return self._needs[asked]
+        key = delay_s, quantile
+        if key not in self._needs:
+            self._needs[key] = requirement(self.demand, delay_s, quantile)
+        return self._needs[key]
 
     def forecast(self, cold_start_s: float, level: int) -> Bounds:
         """Bounds that the engine's forecaster sees; `level` is a place in :data:`bounds.LEVELS`."""

@@ -11,7 +11,7 @@ from flyball_models.sizing import lead_time_headroom
 from flyball_models.sizing.slo_headroom import LONGEST
 from flyball_streams.backtest.demands.demand import MINUTE_S, Demand, trailing_mean
 from flyball_streams.backtest.kernel import Floats
-from flyball_streams.backtest.policies.families import Setting
+from flyball_streams.backtest.policies.groups import Setting
 from flyball_streams.backtest.policies.shadows import describe, standings
 from flyball_streams.backtest.run import Run
 
@@ -58,12 +58,12 @@ def _one(
     demand: Demand, setting: Setting, run: Run, base: Run | None, at: int, standing: shadow_selection.Standing | None
 ) -> Explained:
     # The total of a second is written before the policy speaks, so the change was asked for one second earlier.
-    asked = at - 1
+    requested = at - 1
     before, after = int(run.total[at - 1]), int(run.total[at])
     bounds = setting.bounds
-    place = min(asked // bounds.step_s, len(bounds.upper) - 1)
+    place = min(requested // bounds.step_s, len(bounds.upper) - 1)
     upper, lower = _known(bounds.upper[place]), _known(bounds.lower[place])
-    seen = max(0, asked - setting.policy.lag_s)
+    seen = max(0, requested - setting.policy.lag_s)
     work = float(demand.work[max(0, seen + 1 - WINDOW_S) : seen + 1].mean())
     backlog = float(run.backlog[seen])
     up = after > before

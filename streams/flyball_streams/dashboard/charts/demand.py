@@ -44,7 +44,7 @@ class _Data(NamedTuple):
     capacity: list[list[float]]
     fan: list[list[list[float]]]
     ready: list[list[float]]
-    asked: list[list[float]]
+    requested: list[list[float]]
     now_ms: float | None
 
 
@@ -98,8 +98,8 @@ def demand_options(
         next((p.latency_s for p in reversed(points[-3:]) if p.latency_s is not None), None),
     )
     ready = [[p.end_ns / MS, float(p.ready)] for p in points]
-    asked = [[p.end_ns / MS, float(p.replicas)] for p in points]
-    data = _Data(text.unit, observed, capacity, fan, ready, asked, now)
+    requested = [[p.end_ns / MS, float(p.replicas)] for p in points]
+    data = _Data(text.unit, observed, capacity, fan, ready, requested, now)
     return _options(data, list(marks), look, focus), text
 
 
@@ -167,7 +167,7 @@ def _band(name: str, stack: str, data: list[list[float]], colour: str, opacity: 
 def _options(data: _Data, marks: list[DecisionMark], look: Look, focus: str) -> Options:
     colours = look.palette
     top = _top(data)
-    counts = [value for _, value in (*data.ready, *data.asked)]
+    counts = [value for _, value in (*data.ready, *data.requested)]
     counts += [float(n) for mark in marks for n in (mark.before, mark.wanted, mark.after) if n is not None]
     times = [at for at, _ in (*data.observed, *data.ready, *data.fan[4])]
     bounds: dict[str, Any] = {"min": min(times), "max": max(times)} if times else {}
@@ -204,7 +204,7 @@ def _options(data: _Data, marks: list[DecisionMark], look: Look, focus: str) -> 
                 markLine=stems(marks, look),
                 markArea=waits(marks, look),
             ),
-            line("running", data.asked, colours.muted, step="end", width=1.2, dash=[2, 2], **here),
+            line("running", data.requested, colours.muted, step="end", width=1.2, dash=[2, 2], **here),
             line("ready", data.ready, colours.green, step="end", width=1.8, **here),
             {
                 "name": "before and after", "type": "scatter", "animation": False, "z": 8, "cursor": "pointer",

@@ -141,7 +141,7 @@ class FleetView:
         self.last_error = reason
         self.version += 1
 
-    def bury(self, count: int, reason: str = "") -> None:
+    def count_dead_letters(self, count: int, reason: str = "") -> None:
         """Count dead letters; ``reason`` is the newest one's."""
         self.dead_letters += count
         self.last_error = reason or self.last_error

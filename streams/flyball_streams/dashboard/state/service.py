@@ -31,18 +31,18 @@ class Service:
         """Take what one lane said of one tick."""
         end_ns, span_s = record.tick.end_ns, record.tick.period_ns / NS_PER_S
         requests = judged = good = delay = queued = 0.0
-        for asked in record.demands:
-            queued += asked.queued or 0.0
-            if asked.latency_s is None or not asked.request_rate:
+        for demand in record.demands:
+            queued += demand.queued or 0.0
+            if demand.latency_s is None or not demand.request_rate:
                 continue
-            count = asked.request_rate * span_s
+            count = demand.request_rate * span_s
             requests += count
-            delay += count * asked.latency_s
-            workload = workloads.get(asked.workload)
+            delay += count * demand.latency_s
+            workload = workloads.get(demand.workload)
             objective = workload.spec.objective if workload and workload.spec else None
             if objective is not None:
                 judged += count
-                good += count * (asked.latency_s <= objective.delay_s)
+                good += count * (demand.latency_s <= objective.delay_s)
         queued += sum(seen.queued or 0.0 for seen in record.arrivals)
         parts = self._ticks.get(end_ns)
         if parts is None:
