@@ -15,7 +15,7 @@ from tests.dashboard.shoot import FLAGS, chromium
 from flyball_contracts.ids import NS_PER_S
 from flyball_contracts.topics import TOPICS
 from flyball_streams.broker import EmbeddedBroker
-from flyball_streams.dashboard.state.incidents import incident_id
+from flyball_streams.dashboard.state.reports import report_id
 
 pytestmark = pytest.mark.integration
 PARTITIONS = {topic.name: topic.partitions for topic in TOPICS.values()}
@@ -195,7 +195,7 @@ def test_a_decision_has_its_own_view_with_its_life_and_what_was_observed(desktop
         (f"nodes/{scene.node_name(5)}", ["gpu-0005", "SE-SE3", "failing", "XID 79", "Migrate"]),
         ("workloads/chat-70b", ["inference", "chat-70b", "without Flyball 86.5 %", "gpu-0024", "running", ANSWERS]),
         (
-            f"reports/{incident_id(scene.device_id(5, 3), 'failing')}",
+            f"reports/{report_id(scene.device_id(5, 3), 'failing')}",
             ["failing on gpu-0005 · GPU 3", "3 times", "errors (uncorrected) 14", "Migrate"],
         ),
         (

@@ -14,11 +14,11 @@ from flyball_streams.dashboard.charts.carbon import carbon_options, running_span
 from flyball_streams.dashboard.charts.demand import demand_options, empty_demand_options
 from flyball_streams.dashboard.charts.fleet import MAX_SQUARES, fleet_caption, fleet_map
 from flyball_streams.dashboard.charts.palette import Options
-from flyball_streams.dashboard.look import LIGHT, Look
+from flyball_streams.dashboard.preferences import LIGHT, Preferences
 from flyball_streams.dashboard.state.demand import Workload
 from flyball_streams.dashboard.state.fleet import FleetView
 
-LOOK = Look()
+PREFERENCES = Preferences()
 
 
 def view_of(items: Sequence[scene.Item]) -> FleetView:
@@ -90,7 +90,7 @@ def test_a_large_fleet_is_shown_by_node_and_a_huge_one_by_pool() -> None:
 
 
 def test_demand_fan_is_ordered_and_starts_at_the_observation(view: FleetView) -> None:
-    options, text = demand_options(chat(view), LOOK)
+    options, text = demand_options(chat(view), PREFERENCES)
     data = series(options)
     assert data["observed"][-1] == [scene.NOW / 1e6, pytest.approx(data["median"][0][1])]
     for low, width, inner, inner_width, median in zip(
@@ -111,28 +111,28 @@ def test_of_a_workload_without_a_replica_the_arrivals_at_its_gateways_are_shown(
     view = view_of(items)
     workload = view.workloads.get("asleep")
     assert workload is not None
-    options, text = demand_options(workload, LOOK)
+    options, text = demand_options(workload, PREFERENCES)
     assert [value for _, value in series(options)["observed"]] == [0.0, 1.0, 2.0, 3.0]
     assert (text.unit, text.observed, text.arrived, text.waiting) == ("requests/s", 3.0, 3.0, 6.0)
     assert (text.ready, text.replicas) == (0, 0)
     one = Demand(workload="asleep", replicas=1, ready=1, devices=1, work_rate=2.0)
     view.apply(DemandTick(cell=scene.CELL, source="node/0", tick=scene.tick(4), partition=0, demands=(one,)))
-    _, text = demand_options(workload, LOOK)
+    _, text = demand_options(workload, PREFERENCES)
     assert (text.unit, text.observed, text.arrived) == ("work/s", 2.0, 3.0)
 
 
 def test_series_do_not_come_and_go(view: FleetView) -> None:
     """A changed number of series would make the browser rebuild the chart."""
-    full, _ = demand_options(chat(view), LOOK)
-    assert len(full["series"]) == len(empty_demand_options(LOOK)["series"])
-    charts = [carbon_options(view_of(scene.signals()[:n]), {}, LOOK)[0] for n in range(4)]
+    full, _ = demand_options(chat(view), PREFERENCES)
+    assert len(full["series"]) == len(empty_demand_options(PREFERENCES)["series"])
+    charts = [carbon_options(view_of(scene.signals()[:n]), {}, PREFERENCES)[0] for n in range(4)]
     assert len({len(chart["series"]) for chart in charts}) == 1
 
 
 def test_a_job_without_work_rate_shows_busy_gpus(view: FleetView) -> None:
     workload = view.workloads.get("pretrain-llm")
     assert workload is not None
-    options, text = demand_options(workload, LOOK)
+    options, text = demand_options(workload, PREFERENCES)
     assert text.unit == "busy GPUs"
     assert series(options)["median"]
 
@@ -141,10 +141,10 @@ def test_a_forecast_with_odd_levels_is_drawn_or_left_out() -> None:
     workload = Workload("w")
     base = next(f for f in scene.forecasts(scene.Fleet()) if isinstance(f, Forecast))
     workload.forecast = replace(base, levels=(0.5,), quantiles=tuple((q[2],) for q in base.quantiles))
-    data = series(demand_options(workload, LOOK)[0])
+    data = series(demand_options(workload, PREFERENCES)[0])
     assert all(width[1] == 0 for width in data["5\u201395 %"])
     workload.forecast = replace(base, levels=(), quantiles=())
-    assert series(demand_options(workload, LOOK)[0])["median"] == []
+    assert series(demand_options(workload, PREFERENCES)[0])["median"] == []
 
 
 def test_running_slots_are_joined() -> None:
@@ -154,7 +154,7 @@ def test_running_slots_are_joined() -> None:
 
 
 def test_plans_come_with_the_nearest_deadline_first(view: FleetView) -> None:
-    _, texts = carbon_options(view, view.times(), LOOK)
+    _, texts = carbon_options(view, view.times(), PREFERENCES)
     assert [text.subject for text in texts] == ["nightly-embed", "genome-fold", "risk-sim"]
     assert texts[0].runs_s == pytest.approx(4 * 3600)
     assert texts[2].next_ns is not None
@@ -168,7 +168,7 @@ def test_a_year_of_signal_is_cut_to_the_window() -> None:
     view = view_of([*scene.demands(scene.Fleet()), *scene.inventories(scene.Fleet()), signal])
     for plan in scene.plans():
         view.apply(plan)
-    options, _ = carbon_options(view, view.times(), LOOK)
+    options, _ = carbon_options(view, view.times(), PREFERENCES)
     points = series(options)["Z"]
     assert 20 < len(points) < 40
     assert points[0][1] == 97.0  # three hours before the present
@@ -177,18 +177,18 @@ def test_a_year_of_signal_is_cut_to_the_window() -> None:
 def test_actual_values_win_over_the_forecast() -> None:
     forecast = next(s for s in scene.signals() if isinstance(s, Signal))
     actual = replace(forecast, forecast=False, p50=(999.0,))
-    options, _ = carbon_options(view_of([forecast, actual]), {}, LOOK)
+    options, _ = carbon_options(view_of([forecast, actual]), {}, PREFERENCES)
     assert series(options)[forecast.zone][0][1] == 999.0
 
 
 def test_axes_have_units_and_end_where_the_observations_do(view: FleetView) -> None:
-    options, _ = demand_options(chat(view), LOOK)
+    options, _ = demand_options(chat(view), PREFERENCES)
     work, replicas = options["yAxis"]
     highest = max(value for _, value in series(options)["observed"])
     assert (work["name"], replicas["name"]) == ("work/s", "replicas")
     assert highest < work["max"] < 2.5 * highest
     assert work["max"] / work["interval"] == pytest.approx(4)
-    carbon, _ = carbon_options(view, view.times(), LOOK)
+    carbon, _ = carbon_options(view, view.times(), PREFERENCES)
     assert carbon["yAxis"][0]["name"] == "gCO\u2082e/kWh"
 
 
@@ -197,14 +197,14 @@ def test_a_capacity_far_above_the_demand_does_not_flatten_it(view: FleetView) ->
     for tick in range(5):
         demand = Demand(workload="w", replicas=900, ready=900, devices=900, work_rate=50.0)
         workload.add(demand, "node/0", scene.tick(tick))
-    options, _ = demand_options(workload, LOOK)
+    options, _ = demand_options(workload, PREFERENCES)
     assert options["yAxis"][0]["max"] <= 100
 
 
 def test_charts_follow_the_look(view: FleetView) -> None:
-    local = Look(LIGHT, ZoneInfo("Europe/Berlin"))
+    local = Preferences(LIGHT, ZoneInfo("Europe/Berlin"))
     options, _ = demand_options(chat(view), local)
     assert options["useUTC"] is False
-    assert demand_options(chat(view), LOOK)[0]["useUTC"] is True
+    assert demand_options(chat(view), PREFERENCES)[0]["useUTC"] is True
     observed = next(one for one in options["series"] if one["name"] == "observed")
     assert observed["lineStyle"]["color"] == LIGHT.text

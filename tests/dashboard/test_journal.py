@@ -11,11 +11,11 @@ from flyball_contracts.records import Outcome
 from flyball_streams.dashboard.charts.demand import demand_options, window
 from flyball_streams.dashboard.charts.marks import marks_of
 from flyball_streams.dashboard.links import decision_link, node_link
-from flyball_streams.dashboard.look import DARK, Look
+from flyball_streams.dashboard.preferences import DARK, Preferences
 from flyball_streams.dashboard.state.fleet import FleetView
 from flyball_streams.dashboard.state.journal import Journal, verdict
 
-LOOK = Look()
+PREFERENCES = Preferences()
 
 
 def journal(mode: str = "live") -> Journal:
@@ -90,7 +90,7 @@ def seen(mode: str) -> dict[str, list[dict[str, Any]]]:
     assert workload is not None
     about = view.journal.newest(lambda decision: decision.workload == "chat-70b")
     marks = marks_of(view.journal, about, window(workload)[0].end_ns)
-    options, _ = demand_options(workload, LOOK, marks)
+    options, _ = demand_options(workload, PREFERENCES, marks)
     return {one["name"]: one["data"] for one in options["series"]}
 
 

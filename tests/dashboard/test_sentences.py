@@ -9,10 +9,10 @@ from tests.dashboard.scenes import scene
 from flyball_contracts.ids import NS_PER_S
 from flyball_contracts.records import Effect, Outcome, Portion, Resources, Scale, SubjectState
 from flyball_streams.dashboard import sentences
-from flyball_streams.dashboard.look import Look
+from flyball_streams.dashboard.preferences import Preferences
 from flyball_streams.dashboard.text import UNKNOWN
 
-LOOK = Look()
+PREFERENCES = Preferences()
 OUTCOME = Outcome(
     id="o", decision="d", type="Scale", target="c/w", cell="c", workload="w", time_ns=50 * NS_PER_S, status="accepted",
     mode="live", driver="simulated", actuator="actuator-1",
@@ -21,7 +21,7 @@ OUTCOME = Outcome(
 
 def test_changes_and_outcomes() -> None:
     decisions = scene.decisions()
-    assert [sentences.change(d, LOOK) for d in decisions[:3]] == [
+    assert [sentences.change(d, PREFERENCES) for d in decisions[:3]] == [
         "6 → 9 replicas",
         "→ gpu-0046",
         "2 → 0 replicas until 19 Mar 06:03",
@@ -37,7 +37,7 @@ def test_resizing_says_from_what_to_what() -> None:
     assert sentences.resize(Resources(cpu=2.0), None) == f"CPU {UNKNOWN} → 2"
     decision = next(d for d in scene.decisions() if isinstance(d, Scale))
     decision = replace(decision, resources=wanted, resources_before=before)
-    assert sentences.change(decision, LOOK) == told
+    assert sentences.change(decision, PREFERENCES) == told
 
 
 def test_a_mix_says_where_replicas_run() -> None:
@@ -45,7 +45,7 @@ def test_a_mix_says_where_replicas_run() -> None:
     assert sentences.mixture(mix) == "4 → 1 on od, 3 on spot"
     decision = next(d for d in scene.decisions() if isinstance(d, Scale))
     decision = replace(decision, replicas_before=7, replicas=4, mix=mix, resources=None, power_limit_w=None)
-    assert sentences.change(decision, LOOK) == "7 → 4 replicas (4 → 1 on od, 3 on spot)"
+    assert sentences.change(decision, PREFERENCES) == "7 → 4 replicas (4 → 1 on od, 3 on spot)"
 
 
 def test_effects_say_whether_they_are_welcome() -> None:

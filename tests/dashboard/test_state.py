@@ -14,9 +14,9 @@ from flyball_contracts.records import DemandTick, NodeEvent, Portion, Preempt, P
 from flyball_contracts.topics import INVENTORY, WORKLOADS
 from flyball_streams.dashboard.state.bounded import Bounded
 from flyball_streams.dashboard.state.fleet import FleetView
-from flyball_streams.dashboard.state.incidents import health_of, incident_id
 from flyball_streams.dashboard.state.journal import MAX_DECISIONS, verdict
-from flyball_streams.dashboard.state.summary import Glance, Summary, summarise
+from flyball_streams.dashboard.state.reports import health_of, report_id
+from flyball_streams.dashboard.state.summary import Summary, SummaryCache, summarise
 
 SMALL = scene.Fleet(nodes=6, gpus=4)
 
@@ -180,7 +180,7 @@ def test_marks_fade_in_event_time_but_failures_stay_longer() -> None:
 
 def test_an_informational_event_is_no_finding() -> None:
     event = NodeEvent(id="i", node="n", time_ns=1, kind="agent_started")
-    assert len(viewed([event]).incidents) == 0
+    assert len(viewed([event]).reports) == 0
 
 
 @pytest.mark.parametrize(
@@ -199,7 +199,7 @@ def test_the_order_of_arrival_does_not_matter(items: list[scene.Item]) -> None:
     assert {word: n for word, n in view.journal.verdicts.items() if n} == {"running": 1, "done": 4, "refused": 3}
     words = [verdict(view.journal.outcome(decision.id)) for decision in view.journal.newest()]
     assert words == ["running", "done", "done", "done", "done", "refused", "refused", "refused"]
-    incident = view.incidents.get(incident_id(scene.device_id(38, 4), "record_ratio"))
+    incident = view.reports.get(report_id(scene.device_id(38, 4), "record_ratio"))
     assert incident is not None
     assert (incident.count, incident.time_ns) == (3, scene.NOW - 4 * NS_PER_S)
     assert incident.first_ns == scene.NOW - 6 * NS_PER_S
@@ -241,15 +241,15 @@ def test_a_node_remembers_its_measurements_at_least_five_seconds_apart() -> None
 def test_a_glance_is_taken_anew_only_when_something_came_and_time_passed() -> None:
     now = [0.0]
     view = viewed(scene.inventories(SMALL))
-    glance = Glance(view, clock=lambda: now[0])
-    glance.refresh()
-    assert glance.summary.gpus == 24
+    cache = SummaryCache(view, clock=lambda: now[0])
+    cache.refresh()
+    assert cache.summary.gpus == 24
     view.forget(INVENTORY.name, scene.node_name(0))
-    glance.refresh()
-    assert glance.summary.gpus == 24
+    cache.refresh()
+    assert cache.summary.gpus == 24
     now[0] = 1.0
-    glance.refresh()
-    assert glance.summary.gpus == 20
+    cache.refresh()
+    assert cache.summary.gpus == 20
 
 
 def test_cost_and_carbon_of_the_present_follow_from_prices_power_and_the_grid() -> None:
@@ -265,7 +265,7 @@ def test_cost_and_carbon_of_the_present_follow_from_prices_power_and_the_grid() 
 
 def test_what_fails_now_comes_before_what_is_merely_newer() -> None:
     view = viewed([*scene.inventories(scene.Fleet()), *scene.troubles()])
-    known = view.incidents.values()
+    known = view.reports.values()
     now = view.ordered(known, {"fleet": scene.NOW})
     assert [incident.health for incident in now] == ["failing", "failing", "straggling", "anomalous", "anomalous"]
     later = view.ordered(known, {"fleet": scene.NOW + 3600 * NS_PER_S})

@@ -9,7 +9,7 @@ from tests.dashboard.scenes import scene
 
 from flyball_contracts.ids import NS_PER_S
 from flyball_streams.dashboard.charts.service import BASELINE, service_options
-from flyball_streams.dashboard.look import Look
+from flyball_streams.dashboard.preferences import Preferences
 from flyball_streams.dashboard.state.accounts import WINDOW_NS, share_in_time
 from flyball_streams.dashboard.state.fleet import FleetView
 from flyball_streams.dashboard.state.summary import summarise
@@ -142,12 +142,12 @@ def test_nothing_known_is_not_zero() -> None:
 
 def test_the_axis_of_the_share_begins_near_the_worst_that_was_seen() -> None:
     found = worth([*scene.accounts()])
-    options = service_options("share", found.actual, [], Look())
+    options = service_options("share", found.actual, [], Preferences())
     assert (options["yAxis"]["min"], options["yAxis"]["max"]) == (90.0, 100.0)
-    both = service_options("share", found.actual, found.baseline, Look())
+    both = service_options("share", found.actual, found.baseline, Preferences())
     assert both["yAxis"]["min"] == 0.0
     assert both["series"][0]["name"] == BASELINE
-    queue = service_options("queued", found.actual, found.baseline, Look())
+    queue = service_options("queued", found.actual, found.baseline, Preferences())
     highest = max(moment.queued for moment in found.baseline)
     assert highest <= queue["yAxis"]["max"] <= 1.5 * highest
 

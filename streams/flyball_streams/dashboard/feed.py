@@ -92,12 +92,12 @@ class Feed:
         )
         # Its own lines would repeat every second of an outage what the banner says once.
         consumer = Consumer({**settings, "error_cb": self._failed, "log_level": 0})
-        look = self._clock()
+        prefs = self._clock()
         try:
             while not stop.is_set():
-                if self._clock() >= look:
-                    self._look(consumer)
-                    look = self._clock() + (_REFRESH_S if self._connected and self._assigned else _RETRY_S)
+                if self._clock() >= prefs:
+                    self._prefs(consumer)
+                    prefs = self._clock() + (_REFRESH_S if self._connected and self._assigned else _RETRY_S)
                 if self._assigned:
                     self.take(consumer.consume(_BATCH, _POLL_S))
                 else:
@@ -136,7 +136,7 @@ class Feed:
         except DecodeError as error:
             self.view.refuse(str(error))
 
-    def _look(self, consumer: Consumer) -> None:
+    def _prefs(self, consumer: Consumer) -> None:
         """Find partitions, start on the new ones, and learn whether anyone answers."""
         try:
             known = consumer.list_topics(timeout=_RESPONSE_S).topics

@@ -9,7 +9,6 @@ from fastapi.responses import HTMLResponse
 from nicegui import ui
 
 from flyball_streams.dashboard.feed import Feed
-from flyball_streams.dashboard.look import THEME_COOKIE, Look, look_of
 from flyball_streams.dashboard.panels.capacity import CapacityPanel
 from flyball_streams.dashboard.panels.carbon import CarbonPanel
 from flyball_streams.dashboard.panels.decisions import DecisionPanel
@@ -19,52 +18,53 @@ from flyball_streams.dashboard.panels.fleet import FleetPanel
 from flyball_streams.dashboard.panels.header import Header, Strip
 from flyball_streams.dashboard.panels.incidents import IncidentPanel
 from flyball_streams.dashboard.panels.worth import WorthPanel
+from flyball_streams.dashboard.preferences import THEME_COOKIE, Preferences, preferences_of
 from flyball_streams.dashboard.state.fleet import FleetView
-from flyball_streams.dashboard.state.summary import Glance
+from flyball_streams.dashboard.state.summary import SummaryCache
 from flyball_streams.dashboard.views.base import View
-from flyball_streams.dashboard.views.case import CaseView
 from flyball_streams.dashboard.views.decision import DecisionView
 from flyball_streams.dashboard.views.gpu import GpuView
 from flyball_streams.dashboard.views.incident import IncidentView
 from flyball_streams.dashboard.views.node import NodeView
+from flyball_streams.dashboard.views.report import ReportView
 from flyball_streams.dashboard.views.workload import WorkloadView
 
 UPDATE_S = 1.0
 _STATIC = Path(__file__).parent / "static"
 FAVICON = (_STATIC / "governor.svg").read_text(encoding="utf-8")
-_VIEWS: dict[str, Callable[[str, Look], View]] = {
+_VIEWS: dict[str, Callable[[str, Preferences], View]] = {
     "decisions": DecisionView,
     "gpus": GpuView,
     "nodes": NodeView,
     "workloads": WorkloadView,
-    "incidents": CaseView,
-    "reports": IncidentView,
+    "incidents": IncidentView,
+    "reports": ReportView,
 }
 
 
 class Overview(View):
     """What Flyball is worth, then demand with decisions, the fleet, carbon, incidents and capacity."""
 
-    def __init__(self, look: Look) -> None:
-        self._worth = WorthPanel(look)
+    def __init__(self, prefs: Preferences) -> None:
+        self._worth = WorthPanel(prefs)
         self._strip = Strip()
         with box("board overview", "main"):
-            self._demand = DemandPanel(look)
-            self._decisions = DecisionPanel(look)
-            self._fleet = FleetPanel(look)
-            self._carbon = CarbonPanel(look)
-            self._incidents = IncidentPanel(look, correlated=True)
+            self._demand = DemandPanel(prefs)
+            self._decisions = DecisionPanel(prefs)
+            self._fleet = FleetPanel(prefs)
+            self._carbon = CarbonPanel(prefs)
+            self._incidents = IncidentPanel(prefs, correlated=True)
             self._capacity = CapacityPanel()
 
-    def update(self, view: FleetView, glance: Glance) -> None:
+    def update(self, view: FleetView, cache: SummaryCache) -> None:
         """Patch what changed."""
-        self._worth.update(view, glance.summary)
-        self._strip.update(view, glance.summary)
+        self._worth.update(view, cache.summary)
+        self._strip.update(view, cache.summary)
         self._demand.update(view)
         self._decisions.update(view)
-        self._fleet.update(glance.map)
-        self._carbon.update(view, glance.now)
-        self._incidents.update(view, glance.now)
+        self._fleet.update(cache.map)
+        self._carbon.update(view, cache.now)
+        self._incidents.update(view, cache.now)
         self._capacity.update(view)
 
 
@@ -73,25 +73,25 @@ def add_pages(feed: Feed, mode: str) -> None:
     style = (_STATIC / "flyball.css").read_text(encoding="utf-8")
     script = (_STATIC / "flyball.js").read_text(encoding="utf-8")
     welcome = (_STATIC / "welcome.html").read_text(encoding="utf-8")
-    glance = Glance(feed.view)
+    cache = SummaryCache(feed.view)
 
-    def serve(request: Request, make: Callable[[Look], View]) -> HTMLResponse | None:
+    def serve(request: Request, make: Callable[[Preferences], View]) -> HTMLResponse | None:
         if THEME_COOKIE not in request.cookies and "look" not in request.query_params:
             return HTMLResponse(welcome, headers={"Cache-Control": "no-store"})
-        look = look_of(request.cookies)
-        ui.dark_mode(look.palette.name == "dark")
-        settings = json.dumps(look.settings())
+        prefs = preferences_of(request.cookies)
+        ui.dark_mode(prefs.palette.name == "dark")
+        settings = json.dumps(prefs.settings())
         ui.add_head_html(
-            f"<style>{look.variables()}{style}</style><script>window.flyballLook = {settings};{script}</script>"
+            f"<style>{prefs.variables()}{style}</style><script>window.flyballLook = {settings};{script}</script>"
         )
-        header = Header(mode, look)
-        shown = make(look)
+        header = Header(mode, prefs)
+        shown = make(prefs)
 
         def update() -> None:
             with feed.lock:
-                glance.refresh()
-                header.update(feed.view, glance.summary, feed.link)
-                shown.update(feed.view, glance)
+                cache.refresh()
+                header.update(feed.view, cache.summary, feed.link)
+                shown.update(feed.view, cache)
 
         ui.timer(UPDATE_S, update)
         return None
@@ -106,9 +106,9 @@ def add_pages(feed: Feed, mode: str) -> None:
 
 def _add_view(
     folder: str,
-    make: Callable[[str, Look], View],
-    serve: Callable[[Request, Callable[[Look], View]], HTMLResponse | None],
+    make: Callable[[str, Preferences], View],
+    serve: Callable[[Request, Callable[[Preferences], View]], HTMLResponse | None],
 ) -> None:
     @ui.page(f"/{folder}/{{name:path}}", title="Flyball", dark=None, favicon=FAVICON)
     def view(request: Request, name: str) -> HTMLResponse | None:  # pyright: ignore[reportUnusedFunction]
-        return serve(request, lambda look: make(name, look))
+        return serve(request, lambda prefs: make(name, prefs))

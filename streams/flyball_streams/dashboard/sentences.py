@@ -15,14 +15,14 @@ from flyball_contracts.records import (
     Scale,
     SubjectState,
 )
-from flyball_streams.dashboard.look import Look
+from flyball_streams.dashboard.preferences import Preferences
 from flyball_streams.dashboard.state.journal import Verdict, verdict
 from flyball_streams.dashboard.text import UNKNOWN, number, quantity, signed, span
 
 _LABELS: dict[Verdict, str] = {"awaiting": "awaiting outcome", "planned": "planned, not carried out"}
 
 
-def change(decision: AnyDecision, look: Look) -> str:
+def change(decision: AnyDecision, prefs: Preferences) -> str:
     """What a decision does, in a few characters."""
     arrow = "\N{RIGHTWARDS ARROW}"
     match decision:
@@ -37,7 +37,7 @@ def change(decision: AnyDecision, look: Look) -> str:
         case Check():
             return f"check {decision.attempt} of {decision.node}"
         case Preempt():
-            until = f" until {look.clock(decision.until_ns, day=True)}" if decision.until_ns else ""
+            until = f" until {prefs.clock(decision.until_ns, day=True)}" if decision.until_ns else ""
             return f"{decision.replicas_before} {arrow} {decision.replicas} replicas{until}"
 
 

@@ -1,3 +1,3 @@
-"""Incidents to whoever is on call: Alertmanager, and webhooks that take what Alertmanager sends."""
+"""Delivers incidents to Alertmanager, and to webhooks in Alertmanager's format."""
 
 from flyball_streams.notify.run import NotifierReport as NotifierReport, run_notifier as run_notifier

@@ -1,4 +1,4 @@
-"""An incident as an alert of Prometheus: labels that name it, annotations that tell it, and when it is over."""
+"""An incident as a Prometheus alert: labels, annotations, start and end."""
 
 from collections.abc import Mapping
 from datetime import UTC, datetime
@@ -12,7 +12,7 @@ from flyball_contracts.records.events import Severity
 
 ALERT = "FlyballIncident"
 HOLD_S = 300.0
-"""An alert ends by itself where nobody says so long that it goes on."""
+"""An alert that is not repeated for this long ends by itself."""
 LEAST: Mapping[Severity, frozenset[Severity]] = {
     "info": frozenset({"info", "warning", "critical"}),
     "warning": frozenset({"warning", "critical"}),
@@ -21,7 +21,7 @@ LEAST: Mapping[Severity, frozenset[Severity]] = {
 
 
 class Alert(msgspec.Struct, frozen=True):
-    """One alert; Alertmanager knows it again by its labels. ``ends_ns`` in the future: it goes on."""
+    """One alert; Alertmanager identifies it by its labels. It is active while ``ends_ns`` is in the future."""
 
     labels: dict[str, str]
     annotations: dict[str, str]

@@ -57,13 +57,13 @@ def run_notifier(
     monotonic: Callable[[], float] = time.monotonic,
     once: bool = False,
 ) -> NotifierReport:
-    """Deliver incidents until ``stop`` is set. With ``once`` it ends when all was delivered.
+    """Deliver incidents until ``stop`` is set; with ``once``, until all are delivered.
 
-    What a receiver will never take is said in the log and goes to the dead letters, and the others go on. What was read
-    is committed in group ``flyball-notify`` once every target has taken or refused it, so a restart says again what may
-    have been lost. At the start all of the topic is read, since what still goes on has to be said again.
+    An incident that a receiver rejects for good is logged and sent to the dead letters. Offsets are committed in group
+    ``flyball-notify`` once every target has accepted or rejected the incidents, so a restart delivers again what may
+    have been lost. At the start the whole topic is read, as open incidents have to be repeated.
 
-    Raises :class:`TransportError` when the broker does not answer at the start or has no such topic.
+    Raises :class:`TransportError` if the broker does not respond at the start or has no such topic.
     """
     settings: dict[str, Any] = {
         **consumer_settings(kafka.bootstrap, group=GROUP, client_id=GROUP, extra=kafka.client),
@@ -139,7 +139,7 @@ class _DeadLetters:
         self._known[one.id] = message, one.status == "open"
 
     def forget(self) -> None:
-        """Let go of what is over, once all of it was delivered."""
+        """Drop incidents that are over, once they are delivered."""
         self._known = {name: known for name, known in self._known.items() if known[1]}
 
     def send_dead_letter(self, target: Target) -> None:

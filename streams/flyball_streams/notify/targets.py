@@ -1,4 +1,4 @@
-"""Where alerts go: each target takes what is new in its own time, and again what it did not take."""
+"""Targets of alerts: each one receives new alerts at its own speed, and retries failed ones."""
 
 import http.client
 import socket
@@ -14,7 +14,7 @@ from flyball_streams.notify.alerts import Alert, alert_of, over, rfc3339
 
 TIMEOUT_S = 10.0
 REPEAT_S = 60.0
-"""Alertmanager is told again so often what goes on; it would end by itself otherwise."""
+"""Active alerts are repeated to Alertmanager in this interval, as they would end by themselves otherwise."""
 MOST_IN_ONE = 64
 _encode = msgspec.json.Encoder().encode
 _TRANSIENT = frozenset({408, 425, 429})
@@ -22,7 +22,7 @@ _UNFIT = frozenset({400, 413, 422})
 
 
 class Refused(TransportError):
-    """The server refuses whoever asks: address or token are wrong, until a person mends them."""
+    """The server rejects all requests: address or token are wrong."""
 
 
 class Unfit(TransportError):
@@ -30,11 +30,11 @@ class Unfit(TransportError):
 
 
 class Target(Protocol):
-    """One receiver. ``take`` notes an incident, ``send`` delivers what is due, and raises :class:`TransportError`.
+    """One receiver. ``take`` queues an incident, ``send`` delivers what is due, and raises :class:`TransportError`.
 
-    An incident that the receiver found :class:`Unfit` is given up, so that others get through: it is told of its end
-    at most, where it took something of it before. ``refused`` are those given up since somebody emptied the list, each
-    with the answer.
+    An incident that the receiver rejects as :class:`Unfit` is dropped, so that others get through; only its end is
+    still sent, if an earlier revision was accepted. ``refused`` lists dropped incidents with the response, until the
+    caller clears it.
     """
 
     url: str
@@ -45,7 +45,7 @@ class Target(Protocol):
         ...
 
     def send(self, now_ns: int) -> int:
-        """Deliver what is due at a time of the wall clock; how many alerts were."""
+        """Deliver what is due at a wall-clock time; return the number of alerts."""
         ...
 
     @property
@@ -55,7 +55,7 @@ class Target(Protocol):
 
 
 class Alertmanager:
-    """Told of all that goes on, again and again, as Prometheus does; it groups, routes and de-duplicates."""
+    """Receives all active alerts repeatedly, as from Prometheus; it groups, routes and de-duplicates."""
 
     def __init__(self, url: str, page: str = "", headers: Mapping[str, str] | None = None) -> None:
         self.url = url
@@ -86,7 +86,7 @@ class Alertmanager:
         self._waiting.add(one.id)
 
     def send(self, now_ns: int) -> int:
-        """Deliver what is new, and every ``REPEAT_S`` all that goes on."""
+        """Deliver new alerts, and all active ones every ``REPEAT_S``."""
         again = now_ns - self._sent_ns >= REPEAT_S * 1e9
         names = sorted(self._open) if again else sorted(self._waiting & self._open.keys())
         due = [(self._open[name], alert_of(self._open[name], now_ns, self._page)) for name in names]
@@ -136,10 +136,10 @@ class Alertmanager:
 
 
 class Webhook:
-    """Told once of each change that matters, in the body that Alertmanager sends to webhooks (version 4).
+    """Receives each relevant change once, in the format of Alertmanager's webhooks (version 4).
 
-    Of an incident that was silenced from the beginning nothing is said. The header ``Idempotency-Key`` is the incident
-    with its revision: after a restart the same may come again.
+    An incident that was silenced from the beginning is not sent. The header ``Idempotency-Key`` is the incident with
+    its revision, as a restart may repeat it.
     """
 
     def __init__(self, url: str, page: str = "", headers: Mapping[str, str] | None = None) -> None:
@@ -202,8 +202,8 @@ class Webhook:
 class Poster:
     """POSTs JSON to one address.
 
-    Raises :class:`Unfit` for what the server will never take (400, 413, 422), :class:`Refused` where it takes nothing
-    from us (other answers of 4xx), and :class:`TransportError` for what it may take yet.
+    Raises :class:`Unfit` if the server will never accept the body (400, 413, 422), :class:`Refused` if it accepts
+    nothing from us (other 4xx responses), and :class:`TransportError` if a retry may succeed.
     """
 
     def __init__(self, url: str, path: str, headers: Mapping[str, str] | None = None) -> None:

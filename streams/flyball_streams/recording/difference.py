@@ -41,7 +41,7 @@ class Pair(NamedTuple):
 
 
 class Replicas(NamedTuple):
-    """Mean number of replicas that the decisions about one target ask for, over the time of both sides."""
+    """Mean number of replicas that the decisions about one target request, over the time of both sides."""
 
     old: float
     new: float
@@ -79,10 +79,10 @@ def compare(old: Iterable[AnyDecision], new: Iterable[AnyDecision], within_s: fl
 
 
 def requested_replicas(old: Sequence[AnyDecision], new: Sequence[AnyDecision]) -> dict[str, Replicas]:
-    """Mean replicas asked for of each target, by time, from the first decision of both sides to the last.
+    """Mean requested replicas of each target over time, from the first decision of either side to the last.
 
-    Before its first decision a target has the replicas which that decision found; where one side says nothing about a
-    target, it keeps what the other found.
+    Before its first decision, a target has the ``replicas_before`` of that decision; if one side has no decision about
+    a target, it keeps the initial replicas of the other.
     """
     times = [d.time_ns for d in (*old, *new)]
     if not times or min(times) == max(times):

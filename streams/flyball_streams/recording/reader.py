@@ -29,9 +29,9 @@ _MAGIC = b"PAR1"
 
 @dataclass(frozen=True)
 class Recording:
-    """A recording that was found to be one; nothing but its footer has been read so far.
+    """A valid recording of which only the footer has been read.
 
-    `made_by` says how it was made, `rows` how many messages it has.
+    `made_by` says how it was made, `rows` is its number of messages.
     """
 
     path: Path
@@ -43,7 +43,7 @@ class Recording:
 
     @classmethod
     def open(cls, path: Path) -> Self:
-        """Look at a file; `RecordingError` says what is wrong with it and what to do."""
+        """Open a file; `RecordingError` says what is wrong with it and what to do."""
         if not path.exists():
             raise RecordingError(f"{path}: there is no such file; {MAKE_ONE}")
         if not path.is_file():

@@ -19,7 +19,7 @@ from flyball_streams.recording.writer import RecordingWriter
 
 _LOG = logging.getLogger(__name__)
 EVERYTHING: tuple[str, ...] = tuple(name for name in TOPICS if name != STATE.name)
-"""All topics but the workers' snapshots, which a replay makes anew."""
+"""All topics except the workers' snapshots, which a replay produces again."""
 _BATCH = 1_000
 _RESPONSE_S = 10.0
 _QUIET_S = 5.0
@@ -28,11 +28,11 @@ _REFRESH_S = 0.2
 
 @dataclass(frozen=True)
 class RecordReport:
-    """What was recorded.
+    """The result of a recording.
 
-    `undated` messages have no readable event time and were given Kafka's; `lost` offsets were already gone from the
-    broker, by retention or compaction, before they could be read. `absent` topics were not on the broker.
-    `complete` is false when the broker did not give everything up to the stop; what it gave is there.
+    `undated` messages have no readable event time and got Kafka's. `lost` offsets were deleted by retention or
+    compaction before they could be read. `absent` topics were not on the broker. `complete` is false if the broker did
+    not deliver everything up to the stop; what it delivered is recorded.
     """
 
     path: Path
@@ -55,11 +55,11 @@ def record(
     from_start: bool = True,
     progress: Callable[[int, int], None] | None = None,
 ) -> RecordReport:
-    """Record topics from their start (or from now) until `stop`, then up to what the broker holds at that moment.
+    """Record topics from their start (or from now) until `stop`, then up to the end offsets at that moment.
 
-    It joins no group and commits nothing. `progress` is called with the number of messages and 0 (no end is known).
-    `TransportError` when the broker cannot be reached or has none of the topics; `RecordingError` when the file cannot
-    be written or nothing came.
+    It joins no group and commits nothing. `progress` is called with the number of messages and 0 (the end is unknown).
+    Raises `TransportError` if the broker cannot be reached or has none of the topics, and `RecordingError` if the file
+    cannot be written or no message came.
     """
     settings = consumer_settings(
         kafka.bootstrap, group="flyball-record", client_id="flyball-record", from_start=True, extra=kafka.client
@@ -98,9 +98,9 @@ def record(
 
 
 class _Link:
-    """Tells once that the broker went away, and once that it is back; the client reconnects by itself.
+    """Logs once that the broker is unreachable, and once that it is back; the client reconnects by itself.
 
-    ``met`` says that it has answered before: an absent one is the caller's to report.
+    ``met`` says that it has responded before: the caller reports a broker that never did.
     """
 
     def __init__(self, bootstrap: str) -> None:
@@ -147,7 +147,7 @@ class _Link:
 
 
 class _Tape:
-    """Where each partition is read next, and what was seen on the way."""
+    """Next offset of each partition, and counters."""
 
     def __init__(self, writer: RecordingWriter, start: dict[Place, int]) -> None:
         self.writer = writer

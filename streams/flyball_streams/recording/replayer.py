@@ -29,10 +29,10 @@ WHEN_SENT = 0
 
 @dataclass(frozen=True)
 class ReplayReport:
-    """What was played.
+    """The result of a replay.
 
-    `derived` messages were left out, because workers make them anew; `not_rebased` ones could not be read and were
-    played with the times that they had. `finished` is false when `stop` came first.
+    `derived` messages were left out, as workers produce them again; `not_rebased` ones could not be decoded and were
+    sent with their original times. `finished` is false when `stop` came first.
     """
 
     path: Path
@@ -115,7 +115,7 @@ def _shifted(message: RecordedMessage, by_ns: int) -> tuple[RecordedMessage, boo
 
 
 class _Sender:
-    """A producer that counts what was refused."""
+    """A producer that counts failed deliveries."""
 
     def __init__(self, kafka: KafkaConfig, stop: threading.Event) -> None:
         self.topics: Counter[str] = Counter()

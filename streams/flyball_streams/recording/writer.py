@@ -39,11 +39,11 @@ _INT64 = range(-(2**63), 2**63)
 
 
 class RecordingWriter:
-    """Writes one recording; the file appears under its name when `close` is done, and only then.
+    """Writes one recording; the file appears under its name only when `close` is done.
 
-    Rows are kept in sorted runs beside the file, at most `run_bytes` of them in memory, and merged by `close`. Leaving
-    the `with` block by an exception leaves nothing behind. A file of that name is replaced.
-    `made_by` says in the file how it was made.
+    Rows are kept in sorted runs beside the file, at most `run_bytes` in memory, and merged by `close`. An exception in
+    the `with` block leaves nothing behind. An existing file of that name is replaced. `made_by` is written to the
+    file's metadata.
     """
 
     def __init__(self, path: Path, *, made_by: str, run_bytes: int = RUN_BYTES) -> None:

@@ -56,13 +56,13 @@ def run_influx_sink(
     group: str = "flyball-influx",
     progress: Callable[[int, int], None] | None = None,
 ) -> SinkReport:
-    """Write until `stop`; offsets are committed after the server has taken the lines, so nothing is lost.
+    """Write until `stop`; offsets are committed after the server has accepted the lines, so nothing is lost.
 
-    What is written twice after a crash is the same points again. While the server is away it is asked again and again.
-    `progress` is called with the number of messages and 0 (no end is known).
+    Lines that are written twice after a crash are the same points. While the server is unreachable, writes are retried.
+    `progress` is called with the number of messages and 0 (the end is unknown).
 
-    `ConfigError` for a missing address or token and when the server refuses them; `TransportError` when Kafka cannot
-    be reached.
+    Raises `ConfigError` for a missing address or token and if the server refuses them, and `TransportError` if Kafka
+    cannot be reached.
     """
     influx = with_constants(InfluxParameters, section)
     token = os.environ.get(influx.token_env, "")

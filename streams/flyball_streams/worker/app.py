@@ -28,18 +28,18 @@ GATHER_S = 0.01
 WAITING = 64
 """Batches that may wait while the lanes work."""
 REST_S = 0.1
-"""Where nothing has come for so long, nothing more is under way between the lanes."""
+"""After this time without messages, none are under way between the lanes."""
 FAILED = 70
-"""Exit status when the broker did not take what the lanes sent; a supervisor starts the worker again."""
+"""Exit status when the broker did not accept the lanes' messages; a supervisor restarts the worker."""
 
 
 class Worker:
-    """The app of one worker process, and what the watchdog sees of it.
+    """The Faust app of one worker process; the watchdog reads its progress.
 
-    One agent for each source topic; all lanes run in one thread beside the event loop, which steps through all batches
-    that have come meanwhile and waits once for the broker to have what they led to. Nothing raises: bad data become
-    dead letters in the lanes, and when the broker refuses the output the process ends, because to acknowledge the
-    batches then would lose them. Faust keeps nothing but its identity in ``scratch``.
+    There is one agent for each source topic. All lanes run in one thread beside the event loop: it steps through all
+    pending batches and then waits once until the broker has acknowledged their output. Nothing raises: bad data become
+    dead letters in the lanes. If the broker refuses the output the process ends, as acknowledging the batches would
+    lose them. Faust keeps only its identity in ``scratch``.
     """
 
     def __init__(
@@ -114,7 +114,7 @@ class Worker:
         _or_end("first snapshots could not be written", self.host.begin, starts)
 
     def changed(self) -> set[str]:
-        """Source topics that were deleted and made again; called in a thread."""
+        """Source topics that were deleted and recreated; called in a thread."""
         return self.host.changed()
 
     def refresh(self) -> None:
@@ -192,7 +192,7 @@ class Worker:
         self.expect(-self._expected)  # what was on its way for the partitions of before comes again
 
     async def _leaving(self, _app: Any, **_: Any) -> None:
-        """Take the last snapshot: the streams have stopped, and nobody else has our partitions yet."""
+        """Take the last snapshot: the streams have stopped, and no other worker has our partitions yet."""
         await self._save()
 
     async def _save(self) -> None:

@@ -20,9 +20,9 @@ log = logging.getLogger(__name__)
 MOST = 10_000
 WAIT_S = 0.2
 PACE_S = 0.001
-"""A burst is over when nothing more comes for so long: frames of a tick come together, and wait for nobody else."""
+"""A burst ends after this time without messages: the frames of a tick come together."""
 BURST_S = 0.02
-"""What never pauses is taken in steps of about so long: a step costs hardly more for what else it brings."""
+"""A continuous stream is processed in steps of about this length: larger steps cost hardly more."""
 
 
 class Fetched(NamedTuple):
@@ -47,7 +47,7 @@ class Fetch:
         self._held: set[TP] = set()
 
     def begin(self, places: Mapping[TP, int]) -> int:
-        """Fetch these partitions from these offsets, and no others; what was fetched before is of an older epoch."""
+        """Fetch only these partitions, from these offsets; earlier fetches are of an older epoch."""
         self._epoch += 1
         self.hold(set())
         self._consumer.assign([TopicPartition(tp.topic, tp.partition, offset) for tp, offset in places.items()])
@@ -62,10 +62,10 @@ class Fetch:
         self._held = set(places)
 
     def take(self, on_taken: Callable[[], object]) -> Fetched:
-        """Wait a moment for messages and take what is there; what a broker reports instead of a message is logged.
+        """Wait briefly for messages and return those that came; errors of the broker are logged.
 
-        ``on_taken`` is called once all of them are here, if there are any: whoever asks then how far the tables go
-        hears of all that these messages may name, however long the process stood still meanwhile.
+        ``on_taken`` is called once all of them are here, if there are any: table offsets that are read then include
+        everything that these messages may refer to, however long the process was paused.
         """
         batches: dict[Any, list[Incoming]] = {}
         messages = self._consumer.consume(1, WAIT_S)

@@ -1,13 +1,13 @@
-"""The lanes of one process: made when a partition is assigned, stepped, snapshot, dropped.
+"""The lanes of one process: created when a partition is assigned, stepped, saved in snapshots, and dropped.
 
-One thread steps them all. What a step leads to goes in this order: what the lanes say is acknowledged by the broker,
-then the source offsets may be committed, and a snapshot is only ever taken of what was acknowledged. A lane goes on
-where its snapshot ends, whatever was committed. So a snapshot never includes what nobody was told, and wherever a
-worker ends, the messages since the snapshot are read again and say the same again, with the same ids. A transaction
-would make the three one, but its readers would see nothing before it ends, a coordinator would be asked three times a
-step, and lanes of two processes would need two producers: for readers who know each id it buys nothing.
+One thread steps all lanes. The output of a step is acknowledged by the broker first; then the source offsets may be
+committed; and a snapshot only contains acknowledged steps. A restored lane continues where its snapshot ends, whatever
+was committed. So a snapshot never includes unpublished output, and wherever a worker ends, the messages since the
+snapshot are read again and give the same output with the same ids. A Kafka transaction would make the three atomic, but
+its readers would see nothing before it ends, it needs three requests to a coordinator in each step, and lanes of two
+processes would need two producers. Readers that de-duplicate by id gain nothing from it.
 
-Snapshots wait for a moment in which nothing else is to do, so that no decision waits for them.
+Snapshots are taken when the worker is idle, so that no decision waits for them.
 """
 
 import logging
@@ -45,9 +45,9 @@ ENGINE = "12"
 ANY_PARTITION = -1
 FLUSH_S = 120.0
 MOST_PATIENCE = 2.0
-"""Times ``snapshot_every_s`` after which a snapshot waits no longer for a moment of rest."""
+"""Factor of ``snapshot_every_s`` after which a snapshot is taken even if the worker is busy."""
 BACKLOG = 100
-"""Messages of a partition that are more than what is on its way for the moment."""
+"""Lag of a partition in messages from which it counts as a backlog."""
 LANE_OF = {TELEMETRY.name: "node", EVENTS.name: "node", DEMAND.name: "workload", PROPOSALS.name: "cell"}
 Key = tuple[str, int]
 
@@ -87,9 +87,9 @@ class LaneHost:
         self._fold()
 
     def resume(self, assigned: Collection[TP]) -> dict[TP, int]:
-        """Make the lanes of the assigned partitions and drop the others; where their topics go on.
+        """Create the lanes of newly assigned partitions and drop the others; return the offsets to resume from.
 
-        A lane that was here all along goes on where it is; a new one takes on its snapshot.
+        A lane that stays assigned keeps its state; a new one restores its snapshot.
         """
         wanted = {(LANE_OF[tp.topic], tp.partition) for tp in assigned if tp.topic in LANE_OF}
         self.ids.now(anew=True)  # slow questions are asked before the lanes are locked
@@ -108,10 +108,10 @@ class LaneHost:
             return {tp: offset for tp in assigned if (offset := self.offset(tp.topic, tp.partition)) is not None}
 
     def begin(self, starts: Mapping[TP, int]) -> None:
-        """Note where topics that no snapshot spoke of are read from, and leave a snapshot of lanes that had none.
+        """Note the start offsets of topics that no snapshot covers, and publish snapshots of lanes without one.
 
-        From then on a restart reads again exactly what is not in a snapshot. Raises :class:`TransportError` when the
-        broker does not take it.
+        From then on a restart reads exactly the messages that are not in a snapshot. Raises :class:`TransportError` if
+        the broker does not accept it.
         """
         with self._lock:
             fresh: set[Key] = set()
@@ -125,7 +125,7 @@ class LaneHost:
             self._flush()
 
     def save(self) -> None:
-        """Leave a snapshot of every lane for whoever gets its partition next."""
+        """Publish a snapshot of every lane for the worker that gets its partition next."""
         with self._lock:
             for key in sorted(self.lanes):
                 self._save(key)
@@ -139,11 +139,11 @@ class LaneHost:
         self.tables.catch_up(*(topic.name for topic in TABLES))
 
     def step(self, batches: Sequence[tuple[TP, Sequence[Incoming]]]) -> None:
-        """Step lanes, a batch after the other, and see all that they send acknowledged.
+        """Step lanes through the batches, and wait until their output is acknowledged.
 
-        It is sent together: a lane that reads what several lanes say must not hear one of them alone for long.
-        Raises :class:`TransportError` when the broker does not take it, or a lane is not ours: the process must end
-        and start again from the committed offsets.
+        The output is sent together, so that a lane that reads several others does not see one of them alone for long.
+        Raises :class:`TransportError` if the broker does not accept it, or a lane is not assigned here: the process
+        must end and restart from the committed offsets.
         """
         with self._lock:
             self._fold()
@@ -160,7 +160,7 @@ class LaneHost:
             self.progress += 1
 
     def rest(self) -> bool:
-        """Leave the snapshot of the lane that has waited longest for one, if any is due; whether more are due."""
+        """Publish the snapshot of the lane that is due for longest, if any; return whether more are due."""
         with self._lock:
             due = self._due(self.config.worker.snapshot_every_s)
             for key in due[:1]:
@@ -191,7 +191,7 @@ class LaneHost:
         return open_producer({**settings, **reports}, log, "output")
 
     def _step(self, tp: TP, batch: Sequence[Incoming], messages: list[Message]) -> Key:
-        """Step the lane of a partition, whose key is returned; what it says is added to `messages`."""
+        """Step the lane of a partition and return its key; its output is added to `messages`."""
         key, place = (LANE_OF[tp.topic], tp.partition), _place(tp.topic, tp.partition)
         lane = self.lanes.get(key)
         if lane is None:
@@ -209,10 +209,10 @@ class LaneHost:
         return key
 
     def ahead(self, lags: Mapping[TP, int]) -> set[TP]:
-        """Partitions of telemetry to wait with, by the ``lags`` of all in messages.
+        """Telemetry partitions to pause, by the ``lags`` of all partitions in messages.
 
-        Lanes wait for each other, and what those in front have said is kept meanwhile. So in a backlog nobody reads
-        more than the lateness of lanes ahead of the slowest that has a backlog too: that bounds what is kept.
+        Lanes wait for each other, and the output of those in front is buffered meanwhile. So in a backlog no partition
+        is read more than the lanes' lateness ahead of the slowest with a backlog, which bounds the buffers.
         """
         slow: dict[str, int] = {}
         reached: list[tuple[TP, str, int]] = []
@@ -230,7 +230,7 @@ class LaneHost:
         return {tp for tp, cell, least_ns in reached if least_ns > slow.get(cell, least_ns)}
 
     def changed(self) -> set[str]:
-        """Source topics that were deleted and made again since our lanes read them; may ask the broker."""
+        """Source topics that were deleted and recreated since our lanes read them; may query the broker."""
         now = self.ids.now()
         with self._lock:
             known = {name: topic_id for topics in self.topics.values() for name, topic_id in topics.items()}
@@ -251,7 +251,7 @@ class LaneHost:
         return other
 
     def _begin_anew(self, key: Key, place: str, first: int) -> None:
-        """Begin a lane with what a topic that was made again holds; its other topic goes on if it is the same."""
+        """Restart a lane at the beginning of a recreated topic; its other topic resumes if it is unchanged."""
         then, now = self.topics[key], self._topics(key)
         known = self.offsets[key].items()
         same = {at: n for at, n in known if then.get(topic := at.rpartition("/")[0]) == now.get(topic)}
@@ -306,7 +306,7 @@ class LaneHost:
         return CellLane(partition, worker, self.directory, self.partitions[DEMAND.name])
 
     def _name(self, key: Key) -> str:
-        """Name of a lane in snapshots: two apps on one Kafka must not take each other's state for theirs."""
+        """Name of a lane in snapshots: two apps on one Kafka must not restore each other's state."""
         return f"{self.config.worker.app}:{key[0]}"
 
     def _fold(self) -> None:

@@ -1,4 +1,4 @@
-"""Which topics these are: one that was deleted and made again has the name of the first, and another id."""
+"""Ids of topics: a topic that was deleted and recreated keeps its name but has another id."""
 
 import logging
 import threading
@@ -27,9 +27,9 @@ class TopicIds:
         self._lock = threading.Lock()
 
     def now(self, *, anew: bool = False) -> dict[str, str]:
-        """Id of each topic as far as it is known, asked for ``anew`` or a few seconds old.
+        """Known id of each topic, at most a few seconds old, or queried now (``anew``).
 
-        Brokers that have no ids leave it empty; a topic that is missing for the moment keeps the id that it had.
+        It is empty with brokers that have no ids; a topic that is missing for the moment keeps its last id.
         """
         with self._lock:
             if anew or time.monotonic() - self._asked_s > KEPT_S:

@@ -1,4 +1,4 @@
-"""Lane states as messages: compressed, cut to the size of a message, and put together again."""
+"""Lane states as messages: compressed, split to the size of a message, and reassembled."""
 
 import mmap
 from collections.abc import Mapping
@@ -11,7 +11,7 @@ from flyball_contracts.records import Snapshot
 
 PART_BYTES = 512 * 1024
 MOST_STATE_BYTES = 1 << 30
-"""A state that is larger is neither sent nor read: a message of 200 kB can unpack to gigabytes."""
+"""Larger states are neither sent nor read: a message of 200 kB can unpack to gigabytes."""
 CompressionError = cramjam.DecompressionError
 Key = tuple[str, int, tuple[tuple[str, str], ...]]
 """Lane, partition and ids of the source topics."""
@@ -26,7 +26,7 @@ def cut(
     state: bytes,
     topics: Mapping[str, str] | None = None,
 ) -> list[Snapshot]:
-    """Parts of one snapshot; ``state`` is the lane's own, as it gave it, ``topics`` are the ids of its sources.
+    """Split a snapshot into parts; ``state`` is what the lane returned, ``topics`` are the ids of its source topics.
 
     Raises ``ValueError`` for a state of more than ``MOST_STATE_BYTES``.
     """
@@ -51,10 +51,10 @@ def cut(
 
 
 def state_of(snapshot: Snapshot) -> bytes:
-    """State of a whole snapshot, as the lane gave it.
+    """State of a reassembled snapshot, as the lane returned it.
 
-    Raises :data:`CompressionError` when it is damaged or unpacks to more than ``MOST_STATE_BYTES``. The buffer of that
-    size costs memory only where something is written to it.
+    Raises :data:`CompressionError` if it is damaged or unpacks to more than ``MOST_STATE_BYTES``. The buffer has that
+    size, but its pages take memory only when they are written.
     """
     with closing(mmap.mmap(-1, MOST_STATE_BYTES, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)) as room:
         try:
@@ -65,10 +65,10 @@ def state_of(snapshot: Snapshot) -> bytes:
 
 
 class SnapshotShelf:
-    """Keeps, of each lane partition, the whole snapshot that includes the most messages.
+    """Keeps, for each lane partition, the complete snapshot that includes the most messages.
 
-    Parts lie in several partitions and come in any order, older ones between newer ones. Newest is what has read
-    furthest: the clocks of two workers need not agree. What was read of a topic that was deleted since counts apart.
+    Parts are in several partitions and come in any order. The newest snapshot is the one with the highest offsets, as
+    the clocks of two workers may differ. Snapshots of topics with other ids, deleted since, are kept apart.
     """
 
     def __init__(self) -> None:
@@ -76,7 +76,7 @@ class SnapshotShelf:
         self._parts: dict[Key, dict[int, dict[int, Snapshot]]] = {}
 
     def put(self, part: Snapshot) -> None:
-        """Take one part in; parts that nobody will need are dropped."""
+        """Add one part; parts of superseded snapshots are dropped."""
         key = (part.lane, part.partition, tuple(sorted(part.topics.items())))
         whole = self._whole.get(key)
         if not 0 <= part.part < part.parts or (whole is not None and _reach(part) < _reach(whole)):
@@ -94,7 +94,7 @@ class SnapshotShelf:
         self._parts[key] = newer
 
     def newest(self, lane: str, partition: int, topics: Mapping[str, str] | None = None) -> Snapshot | None:
-        """Return the newest whole snapshot of a lane partition, of those that read these topics."""
+        """Return the newest complete snapshot of a lane partition that read these topics."""
         return self._whole.get((lane, partition, tuple(sorted((topics or {}).items()))))
 
 

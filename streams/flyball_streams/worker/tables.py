@@ -1,7 +1,7 @@
-"""The compacted topics and the outcomes, read whole by every worker process.
+"""The compacted topics and the outcomes, which every worker process reads in full.
 
-Inventories, specifications and curves concern all partitions, so they are not shared out in a consumer group: a
-plain consumer reads all partitions from the start. Lane snapshots are found the same way.
+All lanes need inventories, specifications and signals, so these are not divided in a consumer group: a plain consumer
+reads all partitions from the start. Lane snapshots are found the same way.
 """
 
 import logging
@@ -44,7 +44,7 @@ class TableChange(NamedTuple):
 
 
 class Changes(NamedTuple):
-    """What has been read since the last look: what to fold in, in its order, and messages refused.
+    """Table changes since the last call, in order, and dead letters of unreadable messages.
 
     ``following`` is the first offset of each partition that was not read.
     """
@@ -55,7 +55,7 @@ class Changes(NamedTuple):
 
 
 class TableReader:
-    """Reads the tables in a thread of its own; :meth:`drain` hands over what is new."""
+    """Reads the tables in its own thread; :meth:`drain` returns what is new."""
 
     def __init__(self, kafka: KafkaConfig, client_id: str, group: str) -> None:
         settings: dict[str, Any] = {
@@ -117,11 +117,11 @@ class TableReader:
             return self._shelf.newest(lane, partition, topics)
 
     def catch_up(self, *topics: str, timeout_s: float = CATCH_UP_S) -> None:
-        """Wait until what these tables hold now has been read.
+        """Wait until the current contents of these tables have been read.
 
-        After a rebalance there are snapshots of others; and an agent publishes its inventory before the frames that
-        name it, so whoever has fetched frames and then waits for the inventories knows those of all of them.
-        Never raises and never takes much longer than ``timeout_s``: who is behind reads more again, or refuses frames.
+        After a rebalance there are snapshots of other workers. An agent publishes its inventory before frames that
+        refer to it, so after fetching frames and then waiting for inventories, all of them are known. Never raises and
+        never takes much longer than ``timeout_s``: a worker that is behind reads more again, or refuses frames.
         """
         deadline_s = time.monotonic() + timeout_s
         requested = [(tp.topic, tp.partition) for tp in self._places if tp.topic in topics]
@@ -199,7 +199,7 @@ class TableReader:
 
 
 def _read(incoming: Incoming) -> Record | Snapshot | Tombstone | DecodeError:
-    """What a message says, or why it cannot be read."""
+    """The record in a message, or the error why it cannot be read."""
     if incoming.value is None:
         return Tombstone(incoming.topic, (incoming.key or b"").decode(errors="replace"))
     try:

@@ -1,12 +1,12 @@
-"""A Faust transport that delivers what was fetched of a partition as one event.
+"""A Faust transport that delivers the messages of a fetch as one event per partition.
 
-Stock Faust has a price for each message, whatever the agent does (``bench/spine.py`` measures it). Here the messages
-that a fetch brought of a partition are the value of one event at the last offset; the offsets before it are declared a
-gap, so that acknowledging the event commits them all. Where a partition resumes is the lanes' to say: they know which
-offsets their state includes. aiokafka is in the group and commits; another client fetches (``fetch.py``).
+Stock Faust has a cost for each message, whatever the agent does (``bench/spine.py`` measures it). Here the messages
+that a fetch returned for a partition are the value of one event at the last offset; the offsets before it are declared
+a gap, so that acknowledging the event commits them all. The lanes determine where a partition resumes, as they know
+which offsets their state includes. aiokafka joins the group and commits; another client fetches (``fetch.py``).
 
-This leans on private parts of faust-streaming and aiokafka: their versions are pinned, and a contract test runs
-the transport against a broker.
+This uses private parts of faust-streaming and aiokafka: their versions are pinned, and a contract test runs the
+transport against a broker.
 """
 
 import asyncio
@@ -90,7 +90,7 @@ class BatchConsumer(driver.Consumer):
         await super().on_partitions_revoked(revoked)
 
     async def perform_seek(self) -> None:
-        """Fetch from where the lanes say that their state ends, and from the committed offsets where they do not."""
+        """Fetch from where the lanes' state ends, or else from the committed offsets."""
         self.placed = False
         thread: Any = self._thread
         assigned = self.assignment()
@@ -195,7 +195,7 @@ class BatchConsumer(driver.Consumer):
         await callback(message)
 
     def _count_anew(self, tp: TP) -> None:
-        """Let Faust forget the offsets of a partition that was made again; it would never commit lower ones."""
+        """Make Faust forget the offsets of a recreated partition; it would never commit lower ones."""
         faust_keeps: Any = self
         for kept in (faust_keeps._acked, faust_keeps._acked_index, faust_keeps._gap):
             if tp in kept:
@@ -204,7 +204,7 @@ class BatchConsumer(driver.Consumer):
         self._read_offset[tp] = None
 
     async def _follow_topics(self) -> None:
-        """Fetch a topic that was made again from its beginning: there may be more in it than was read of the first."""
+        """Fetch a recreated topic from its beginning: it may contain more messages than were read of the old one."""
         transport = cast("BatchTransport", self.transport)
         loop = asyncio.get_running_loop()
         changed = await loop.run_in_executor(None, transport.lanes.changed)

@@ -26,10 +26,10 @@ Node = tuple[str, int, tuple[Allocation, ...]]
 
 
 def warm_up(config: WorkerConfig, directory: Directory, partitions: Mapping[str, int]) -> list[tuple[int, int]]:
-    """Run a few ticks of a made-up cell for every padded size that what is known needs.
+    """Run a few ticks of a synthetic cell for every padded size that the known fleet needs, to fill JAX's cache.
 
-    ``partitions`` are those of the topics. Returns the sizes: devices and workloads. What the made-up cells produce
-    is thrown away; only JAX's cache of compiled steps remembers them.
+    ``partitions`` are the partition counts of the topics. Returns the sizes: devices and workloads. The output of the
+    synthetic cells is discarded.
     """
     devices, workloads = Counter[tuple[str, int]](), Counter[tuple[str, int]]()
     for inventory in directory.inventories.values():

@@ -15,7 +15,7 @@ BEAT_S = 2.0
 
 
 class Watched(Protocol):
-    """What the watchdog sees of a worker: all three are asked from its thread."""
+    """The interface of a worker to its watchdog, which calls all three from its own thread."""
 
     def joined(self) -> bool:
         """Whether the consumer group has given this process its partitions, be they none."""
@@ -31,10 +31,10 @@ class Watched(Protocol):
 
 
 class Watchdog(threading.Thread):
-    """Looks every :data:`BEAT_S` seconds: progress or no lag touches ``health_file``, neither for too long ends us.
+    """Checks a worker every :data:`BEAT_S` seconds; progress, or no lag, touches ``health_file``.
 
-    ``end`` is called with the exit status (:data:`STUCK`) when ``limit_s`` has gone by. A worker that waits for its
-    partitions is not healthy, and is ended as well when that takes too long.
+    After ``limit_s`` without either, ``end`` is called with the exit status :data:`STUCK`. A worker that waits for its
+    partitions is not healthy, and is ended as well if that takes too long.
     """
 
     def __init__(

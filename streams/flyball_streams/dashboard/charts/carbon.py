@@ -15,7 +15,7 @@ from flyball_streams.dashboard.charts.palette import (
     tooltip,
     value_axis,
 )
-from flyball_streams.dashboard.look import DARK, Look
+from flyball_streams.dashboard.preferences import DARK, Preferences
 from flyball_streams.dashboard.state.fleet import Curve, FleetView
 
 _HOUR_NS = 3_600 * NS_PER_S
@@ -48,17 +48,17 @@ def carbon_now_ns(view: FleetView, now: dict[str, int]) -> int | None:
     return max(times) if times else None
 
 
-def carbon_options(view: FleetView, times: dict[str, int], look: Look) -> tuple[Options, list[PlanText]]:
+def carbon_options(view: FleetView, times: dict[str, int], prefs: Preferences) -> tuple[Options, list[PlanText]]:
     """Options of the chart, and the plans in words, the nearest deadline first."""
     now = carbon_now_ns(view, times)
     curves = sorted(view.curves.values(), key=lambda curve: curve.zone)[:MAX_ZONES]
-    colours = {curve.zone: look.palette.zones[i] for i, curve in enumerate(curves)}
+    colours = {curve.zone: prefs.palette.zones[i] for i, curve in enumerate(curves)}
     shown = [p for p in view.plans.values() if now is None or p.deadline_ns > now or any(p.run)]
     plans = sorted(shown, key=lambda p: (p.deadline_ns, p.subject))[:MAX_PLANS]
     window = _window(now, curves, plans)
     lines = [(curve.zone, _points(curve, window)) for curve in curves]
-    texts = [_plan_text(plan, colours.get(plan.zone, look.palette.muted), now) for plan in plans]
-    return _options(lines, colours, plans, now, window, look), texts
+    texts = [_plan_text(plan, colours.get(plan.zone, prefs.palette.muted), now) for plan in plans]
+    return _options(lines, colours, plans, now, window, prefs), texts
 
 
 def _window(now: int | None, curves: list[Curve], plans: list[Plan]) -> tuple[int, int]:
@@ -114,16 +114,16 @@ def _options(
     plans: list[Plan],
     now: int | None,
     window: tuple[int, int],
-    look: Look,
+    prefs: Preferences,
 ) -> Options:
-    muted = look.palette.muted
+    muted = prefs.palette.muted
     bounds = {"min": window[0] / MS, "max": window[1] / MS, "minInterval": 6 * _HOUR_NS / MS}
     highest = max((value for _, points in lines for _, value in points), default=0.0)
     lanes = max(1, len(plans))
     lane_height = 16 * lanes
     series = [_zone(zone, points, colours[zone]) for zone, points in lines]
     series += [_zone("", [], muted) for _ in range(MAX_ZONES - len(series))]  # a constant number: no rebuild
-    series[0]["markLine"] = now_line(look, None if now is None else now / MS)
+    series[0]["markLine"] = now_line(prefs, None if now is None else now / MS)
     series[0]["markArea"] = {
         "silent": True,
         "animation": False,
@@ -141,12 +141,12 @@ def _options(
     ]
     left, right = 46, 14
     return {
-        **base(look),
+        **base(prefs),
         "grid": [
             {"left": left, "right": right, "top": 64, "bottom": lane_height + 40},
             {"left": left, "right": right, "height": lane_height, "bottom": 8},
         ],
-        "tooltip": tooltip(look, trigger="axis", **{":formatter": "flyball.carbonTip"}),
+        "tooltip": tooltip(prefs, trigger="axis", **{":formatter": "flyball.carbonTip"}),
         "legend": {
             "type": "scroll",
             "top": 0,
@@ -155,16 +155,16 @@ def _options(
             "itemWidth": 14,
             "itemHeight": 8,
             "icon": "roundRect",
-            "textStyle": label(look),
+            "textStyle": label(prefs),
             "data": [zone for zone, _ in lines],
             "selectedMode": False,
         },
         "xAxis": [
-            time_axis(look, _LABELS, gridIndex=0, **bounds),
-            time_axis(look, _LABELS, gridIndex=1, show=False, **bounds),
+            time_axis(prefs, _LABELS, gridIndex=0, **bounds),
+            time_axis(prefs, _LABELS, gridIndex=1, show=False, **bounds),
         ],
         "yAxis": [
-            value_axis(look, "gCO\u2082e/kWh", ceiling(1.05 * highest), gridIndex=0, nameGap=18),
+            value_axis(prefs, "gCO\u2082e/kWh", ceiling(1.05 * highest), gridIndex=0, nameGap=18),
             {
                 "type": "category",
                 "gridIndex": 1,
@@ -172,8 +172,8 @@ def _options(
                 "data": [str(i + 1) for i in range(len(plans))],
                 "axisLine": {"show": False},
                 "axisTick": {"show": False},
-                "axisLabel": label(look),
-                "splitLine": {"show": True, "lineStyle": {"color": look.palette.line}},
+                "axisLabel": label(prefs),
+                "splitLine": {"show": True, "lineStyle": {"color": prefs.palette.line}},
             },
         ],
         "series": [
@@ -188,7 +188,7 @@ def _options(
                 ":renderItem": "flyball.renderSlot",
                 "encode": {"x": [1, 2], "y": 0},
                 "data": bars,
-                "markLine": {**now_line(look, None if now is None else now / MS), "label": {"show": False}},
+                "markLine": {**now_line(prefs, None if now is None else now / MS), "label": {"show": False}},
             },
         ],
     }

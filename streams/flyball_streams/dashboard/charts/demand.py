@@ -18,7 +18,7 @@ from flyball_streams.dashboard.charts.palette import (
     value_axis,
     whole_ceiling,
 )
-from flyball_streams.dashboard.look import Look
+from flyball_streams.dashboard.preferences import Preferences
 from flyball_streams.dashboard.state.demand import Point, Workload
 
 SHOWN_PAST = 240
@@ -51,9 +51,9 @@ class _Data(NamedTuple):
 _NOTHING = _Data("work/s", [], [], [[], [], [], [], []], [], [], None)
 
 
-def empty_demand_options(look: Look) -> Options:
+def empty_demand_options(prefs: Preferences) -> Options:
     """The chart before anything is known; later updates have the same series."""
-    return _options(_NOTHING, [], look, "")
+    return _options(_NOTHING, [], prefs, "")
 
 
 def window(workload: Workload, *, whole: bool = False) -> list[Point]:
@@ -63,7 +63,7 @@ def window(workload: Workload, *, whole: bool = False) -> list[Point]:
 
 def demand_options(
     workload: Workload,
-    look: Look,
+    prefs: Preferences,
     marks: Sequence[DecisionMark] = (),
     focus: str = "",
     shown: Sequence[Point] | None = None,
@@ -100,7 +100,7 @@ def demand_options(
     ready = [[p.end_ns / MS, float(p.ready)] for p in points]
     requested = [[p.end_ns / MS, float(p.replicas)] for p in points]
     data = _Data(text.unit, observed, capacity, fan, ready, requested, now)
-    return _options(data, list(marks), look, focus), text
+    return _options(data, list(marks), prefs, focus), text
 
 
 def _quantity(points: Sequence[Point], workload: Workload) -> tuple[str, list[float | None]]:
@@ -164,8 +164,8 @@ def _band(name: str, stack: str, data: list[list[float]], colour: str, opacity: 
     }  # fmt: skip
 
 
-def _options(data: _Data, marks: list[DecisionMark], look: Look, focus: str) -> Options:
-    colours = look.palette
+def _options(data: _Data, marks: list[DecisionMark], prefs: Preferences, focus: str) -> Options:
+    colours = prefs.palette
     top = _top(data)
     counts = [value for _, value in (*data.ready, *data.requested)]
     counts += [float(n) for mark in marks for n in (mark.before, mark.wanted, mark.after) if n is not None]
@@ -173,20 +173,20 @@ def _options(data: _Data, marks: list[DecisionMark], look: Look, focus: str) -> 
     bounds: dict[str, Any] = {"min": min(times), "max": max(times)} if times else {}
     here = {"xAxisIndex": 1, "yAxisIndex": 1}
     return {
-        **base(look),
+        **base(prefs),
         "grid": [
             {"left": LEFT, "right": RIGHT, "top": 42, "bottom": LOWER + 50},
             {"left": LEFT, "right": RIGHT, "height": LOWER, "bottom": 20},
         ],
         "axisPointer": {"link": [{"xAxisIndex": "all"}]},
-        "tooltip": tooltip(look, trigger="axis", **{":formatter": "flyball.demandTip"}),
+        "tooltip": tooltip(prefs, trigger="axis", **{":formatter": "flyball.demandTip"}),
         "xAxis": [
-            time_axis(look, SECONDS, gridIndex=0, axisLabel={"show": False}, **bounds),
-            time_axis(look, SECONDS, gridIndex=1, **bounds),
+            time_axis(prefs, SECONDS, gridIndex=0, axisLabel={"show": False}, **bounds),
+            time_axis(prefs, SECONDS, gridIndex=1, **bounds),
         ],
         "yAxis": [
-            value_axis(look, data.unit, top, gridIndex=0, nameGap=14),
-            value_axis(look, "replicas", whole_ceiling(max(counts, default=0.0)), parts=2, gridIndex=1),
+            value_axis(prefs, data.unit, top, gridIndex=0, nameGap=14),
+            value_axis(prefs, "replicas", whole_ceiling(max(counts, default=0.0)), parts=2, gridIndex=1),
         ],
         "series": [
             _band("outer low", "outer", data.fan[0], colours.blue, 0),
@@ -197,27 +197,27 @@ def _options(data: _Data, marks: list[DecisionMark], look: Look, focus: str) -> 
             line("capacity ready", data.capacity, colours.amber, step="end", width=1.5, dash=[5, 4], z=3),
             line(
                 "observed", data.observed, colours.text, z=5,
-                markLine=now_line(look, data.now_ms if data.fan[4] else None, below=True),
+                markLine=now_line(prefs, data.now_ms if data.fan[4] else None, below=True),
             ),
             flag_series(
-                flags(marks, top, look, focus),
-                markLine=stems(marks, look),
-                markArea=waits(marks, look),
+                flags(marks, top, prefs, focus),
+                markLine=stems(marks, prefs),
+                markArea=waits(marks, prefs),
             ),
             line("running", data.requested, colours.muted, step="end", width=1.2, dash=[2, 2], **here),
             line("ready", data.ready, colours.green, step="end", width=1.8, **here),
             {
                 "name": "before and after", "type": "scatter", "animation": False, "z": 8, "cursor": "pointer",
-                "data": before_after(marks, look), "markLine": stems(marks, look), "markArea": waits(marks, look),
+                "data": before_after(marks, prefs), "markLine": stems(marks, prefs), "markArea": waits(marks, prefs),
                 "tooltip": {"trigger": "item", ":formatter": "flyball.flagTip"}, **here,
             },
         ],
     }  # fmt: skip
 
 
-def legend(look: Look) -> list[tuple[str, str, float]]:
+def legend(prefs: Preferences) -> list[tuple[str, str, float]]:
     """Name, colour and opacity of what the chart shows."""
-    colours = look.palette
+    colours = prefs.palette
     return [
         ("observed", colours.text, 1.0),
         ("forecast median", colours.blue, 1.0),

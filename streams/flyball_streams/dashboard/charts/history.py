@@ -14,25 +14,27 @@ from flyball_streams.dashboard.charts.palette import (
     tooltip,
     value_axis,
 )
-from flyball_streams.dashboard.look import Look
+from flyball_streams.dashboard.preferences import Preferences
 
 Lines = dict[str, tuple[NDArray[np.int64], NDArray[np.float32]]]
 
 
-def history_options(lines: Lines, unit: str, look: Look, *, top: float | None = None, now_ns: int = 0) -> Options:
+def history_options(
+    lines: Lines, unit: str, prefs: Preferences, *, top: float | None = None, now_ns: int = 0
+) -> Options:
     """Options of a chart with these lines; ``top`` is where the axis ends, else what was observed decides."""
     data = {
         name: [[int(t) / MS, round(float(v), 3)] for t, v in zip(times, values, strict=True) if np.isfinite(v)]
         for name, (times, values) in lines.items()
     }
     highest = max((point[1] for points in data.values() for point in points), default=0.0)
-    colours = (look.palette.blue, look.palette.violet, look.palette.green, look.palette.amber)
+    colours = (prefs.palette.blue, prefs.palette.violet, prefs.palette.green, prefs.palette.amber)
     return {
-        **base(look),
+        **base(prefs),
         "grid": {"left": 4, "right": 12, "top": 26, "bottom": 2, "containLabel": True},
-        "tooltip": tooltip(look, trigger="axis", **{":formatter": "flyball.lineTip"}),
-        "xAxis": time_axis(look, SECONDS, splitNumber=4, **({"max": now_ns / MS} if now_ns else {})),
-        "yAxis": value_axis(look, unit, top if top is not None else ceiling(1.1 * highest), parts=2),
+        "tooltip": tooltip(prefs, trigger="axis", **{":formatter": "flyball.lineTip"}),
+        "xAxis": time_axis(prefs, SECONDS, splitNumber=4, **({"max": now_ns / MS} if now_ns else {})),
+        "yAxis": value_axis(prefs, unit, top if top is not None else ceiling(1.1 * highest), parts=2),
         "series": [
             line(name, points, colours[place % len(colours)], width=1.6)
             for place, (name, points) in enumerate(data.items())

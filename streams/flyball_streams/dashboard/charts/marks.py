@@ -7,7 +7,7 @@ from flyball_contracts.ids import NS_PER_S
 from flyball_contracts.records import AnyDecision, Check, Migrate, Outcome
 from flyball_streams.dashboard.charts.palette import FONT, MS, Options
 from flyball_streams.dashboard.links import decision_link
-from flyball_streams.dashboard.look import Look
+from flyball_streams.dashboard.preferences import Preferences
 from flyball_streams.dashboard.sentences import change, outcome_text
 from flyball_streams.dashboard.state.journal import Journal, Verdict
 
@@ -51,32 +51,32 @@ def _mark(decision: AnyDecision, outcome: Outcome | None) -> DecisionMark:
     return DecisionMark(decision, verdict, text, effect_ns, before, wanted, after)
 
 
-def kind_colour(decision: AnyDecision, look: Look) -> str:
+def kind_colour(decision: AnyDecision, prefs: Preferences) -> str:
     """Colour of a command."""
-    palette = look.palette
+    palette = prefs.palette
     colours = {"Scale": palette.blue, "Migrate": palette.amber, "Preempt": palette.violet, "Check": palette.amber}
     return colours[type(decision).__name__]
 
 
-def flags(marks: list[DecisionMark], height: float, look: Look, focus: str = "") -> list[dict[str, Any]]:
+def flags(marks: list[DecisionMark], height: float, prefs: Preferences, focus: str = "") -> list[dict[str, Any]]:
     """A lettered flag for each decision at this height; one that was not carried out is hollow."""
     data: list[dict[str, Any]] = []
     for mark in marks:
-        colour = kind_colour(mark.decision, look)
+        colour = kind_colour(mark.decision, prefs)
         solid = mark.verdict in ("done", "running", "accepted")
         data.append(
             {
                 "value": [mark.decision.time_ns / MS, height],
                 "link": decision_link(mark.decision.id),
-                "tip": [f"{type(mark.decision).__name__}: {change(mark.decision, look)}", mark.text],
+                "tip": [f"{type(mark.decision).__name__}: {change(mark.decision, prefs)}", mark.text],
                 "symbolSize": 19 if mark.decision.id == focus else 15,
                 "itemStyle": {
-                    "color": colour if solid else look.palette.panel,
-                    "borderColor": look.palette.planned if mark.verdict == "planned" else colour,
+                    "color": colour if solid else prefs.palette.panel,
+                    "borderColor": prefs.palette.planned if mark.verdict == "planned" else colour,
                     "borderType": "dashed" if mark.verdict == "planned" else "solid",
                     "borderWidth": 1.5,
                 },
-                "label": {"color": look.palette.panel if solid else colour},
+                "label": {"color": prefs.palette.panel if solid else colour},
                 "name": type(mark.decision).__name__[0],
             }
         )
@@ -94,11 +94,11 @@ def flag_series(data: list[dict[str, Any]], **more: Any) -> Options:
     }  # fmt: skip
 
 
-def stems(marks: list[DecisionMark], look: Look) -> Options:
+def stems(marks: list[DecisionMark], prefs: Preferences) -> Options:
     """A line at the time of each decision, and one at the time at which its effect was observed."""
     data: list[dict[str, Any]] = []
     for mark in marks:
-        colour = look.palette.planned if mark.verdict == "planned" else kind_colour(mark.decision, look)
+        colour = prefs.palette.planned if mark.verdict == "planned" else kind_colour(mark.decision, prefs)
         stroke = {"color": colour, "width": 1, "opacity": 0.75}
         data.append({"xAxis": mark.decision.time_ns / MS, "lineStyle": {**stroke, "type": [2, 3]}})
         if mark.effect_ns is not None:
@@ -106,12 +106,12 @@ def stems(marks: list[DecisionMark], look: Look) -> Options:
     return {"silent": True, "symbol": "none", "animation": False, "label": {"show": False}, "data": data}
 
 
-def waits(marks: list[DecisionMark], look: Look) -> Options:
+def waits(marks: list[DecisionMark], prefs: Preferences) -> Options:
     """The time between each decision and its effect."""
     data = [
         [
             {"xAxis": mark.decision.time_ns / MS,
-             "itemStyle": {"color": kind_colour(mark.decision, look), "opacity": 0.1}},
+             "itemStyle": {"color": kind_colour(mark.decision, prefs), "opacity": 0.1}},
             {"xAxis": mark.effect_ns / MS},
         ]
         for mark in marks
@@ -120,16 +120,16 @@ def waits(marks: list[DecisionMark], look: Look) -> Options:
     return {"silent": True, "animation": False, "data": data}
 
 
-def before_after(marks: list[DecisionMark], look: Look) -> list[dict[str, Any]]:
+def before_after(marks: list[DecisionMark], prefs: Preferences) -> list[dict[str, Any]]:
     """Points at the replicas before a decision (hollow) and at those observed after it (filled)."""
     data: list[dict[str, Any]] = []
     for mark in marks:
         if mark.before is None:
             continue
-        colour = look.palette.planned if mark.verdict == "planned" else kind_colour(mark.decision, look)
+        colour = prefs.palette.planned if mark.verdict == "planned" else kind_colour(mark.decision, prefs)
         link = decision_link(mark.decision.id)
-        hollow = {"color": look.palette.panel, "borderColor": colour, "borderWidth": 2}
-        tip = [f"{type(mark.decision).__name__}: {change(mark.decision, look)}", mark.text]
+        hollow = {"color": prefs.palette.panel, "borderColor": colour, "borderWidth": 2}
+        tip = [f"{type(mark.decision).__name__}: {change(mark.decision, prefs)}", mark.text]
         data.append(
             {"value": [mark.decision.time_ns / MS, mark.before], "link": link, "tip": tip, "itemStyle": hollow,
              "symbolSize": 8}

@@ -3,7 +3,7 @@
 import math
 from typing import Any
 
-from flyball_streams.dashboard.look import Look
+from flyball_streams.dashboard.preferences import Preferences
 
 Options = dict[str, Any]
 FONT = "Roboto, system-ui, sans-serif"
@@ -26,17 +26,17 @@ def whole_ceiling(value: float) -> float:
     return max(2.0, 2 * math.ceil(ceiling(value) / 2))
 
 
-def base(look: Look) -> Options:
+def base(prefs: Preferences) -> Options:
     """What each chart begins with."""
-    return {"useUTC": look.utc, "animation": False, "textStyle": {"fontFamily": FONT}}
+    return {"useUTC": prefs.utc, "animation": False, "textStyle": {"fontFamily": FONT}}
 
 
-def tooltip(look: Look, **more: Any) -> Options:
+def tooltip(prefs: Preferences, **more: Any) -> Options:
     """A tooltip that stays inside the chart's window."""
     return {
-        "backgroundColor": look.palette.raised,
-        "borderColor": look.palette.line,
-        "textStyle": {"color": look.palette.text, "fontSize": 12, "fontFamily": FONT},
+        "backgroundColor": prefs.palette.raised,
+        "borderColor": prefs.palette.line,
+        "textStyle": {"color": prefs.palette.text, "fontSize": 12, "fontFamily": FONT},
         "padding": [8, 10],
         "confine": True,
         "transitionDuration": 0,
@@ -44,32 +44,32 @@ def tooltip(look: Look, **more: Any) -> Options:
     }
 
 
-def label(look: Look, **more: Any) -> Options:
+def label(prefs: Preferences, **more: Any) -> Options:
     """Small quiet text."""
-    return {"color": look.palette.muted, "fontSize": 11, "fontFamily": FONT, **more}
+    return {"color": prefs.palette.muted, "fontSize": 11, "fontFamily": FONT, **more}
 
 
-def time_axis(look: Look, form: str | Options, **more: Any) -> Options:
+def time_axis(prefs: Preferences, form: str | Options, **more: Any) -> Options:
     """An axis of event time with labels of this form."""
     return {
         "type": "time",
-        "axisLine": {"lineStyle": {"color": look.palette.line}},
+        "axisLine": {"lineStyle": {"color": prefs.palette.line}},
         "axisTick": {"show": False},
-        "axisLabel": label(look, hideOverlap=True, formatter=form, alignMinLabel="left", alignMaxLabel="right"),
+        "axisLabel": label(prefs, hideOverlap=True, formatter=form, alignMinLabel="left", alignMaxLabel="right"),
         "splitLine": {"show": False},
         **more,
     }
 
 
-def value_axis(look: Look, unit: str, top: float, *, low: float = 0.0, parts: int = 4, **more: Any) -> Options:
+def value_axis(prefs: Preferences, unit: str, top: float, *, low: float = 0.0, parts: int = 4, **more: Any) -> Options:
     """An axis from ``low`` to ``top`` in equal parts, with its unit above it and quiet grid lines."""
     return {
         "type": "value",
         "name": unit,
         "nameGap": 7,
-        "nameTextStyle": label(look, align="left", padding=[0, 0, 0, -4]),
-        "axisLabel": label(look, **{":formatter": "flyball.axis"}),
-        "splitLine": {"lineStyle": {"color": look.palette.line, "width": 1}},
+        "nameTextStyle": label(prefs, align="left", padding=[0, 0, 0, -4]),
+        "axisLabel": label(prefs, **{":formatter": "flyball.axis"}),
+        "splitLine": {"lineStyle": {"color": prefs.palette.line, "width": 1}},
         "min": low,
         "max": top,
         "interval": (top - low) / parts,
@@ -89,16 +89,16 @@ def line(name: str, data: list[list[float]], colour: str, **more: Any) -> Option
     }  # fmt: skip
 
 
-def now_line(look: Look, at_ms: float | None, *, below: bool = False) -> Options:
+def now_line(prefs: Preferences, at_ms: float | None, *, below: bool = False) -> Options:
     """A mark at the present of the data, named above or below the chart."""
     return {
         "silent": True,
         "symbol": "none",
         "animation": False,
-        "lineStyle": {"color": look.palette.text, "width": 1, "type": "solid", "opacity": 0.55},
+        "lineStyle": {"color": prefs.palette.text, "width": 1, "type": "solid", "opacity": 0.55},
         "label": {
             "formatter": "now",
-            "color": look.palette.text,
+            "color": prefs.palette.text,
             "fontSize": 10,
             "fontFamily": FONT,
             "distance": 2,

@@ -15,7 +15,7 @@ from flyball_streams.dashboard.charts.palette import (
     tooltip,
     value_axis,
 )
-from flyball_streams.dashboard.look import Look
+from flyball_streams.dashboard.preferences import Preferences
 from flyball_streams.dashboard.state.accounts import Moment
 
 Quantity = Literal["share", "queued", "delay_s"]
@@ -24,7 +24,9 @@ ACTUAL, BASELINE = "with Flyball", "without Flyball"
 _SHORT_NS = 1_200 * 10**9
 
 
-def service_options(quantity: Quantity, actual: Sequence[Moment], baseline: Sequence[Moment], look: Look) -> Options:
+def service_options(
+    quantity: Quantity, actual: Sequence[Moment], baseline: Sequence[Moment], prefs: Preferences
+) -> Options:
     """Options of the chart of one quantity; the axis ends at what was observed."""
     ours, other = _points(actual, quantity), _points(baseline, quantity)
     values = [point[1] for point in (*ours, *other)]
@@ -38,14 +40,14 @@ def service_options(quantity: Quantity, actual: Sequence[Moment], baseline: Sequ
     times = [moment.time_ns for moment in actual]
     brief = not times or times[-1] - times[0] < _SHORT_NS
     return {
-        **base(look),
+        **base(prefs),
         "grid": {"left": 4, "right": 28, "top": 24, "bottom": 2, "containLabel": True},
-        "tooltip": tooltip(look, trigger="axis", **{":formatter": "flyball.lineTip"}),
-        "xAxis": time_axis(look, SECONDS if brief else MINUTES, splitNumber=3),
-        "yAxis": value_axis(look, UNITS[quantity], top, low=low, parts=2),
+        "tooltip": tooltip(prefs, trigger="axis", **{":formatter": "flyball.lineTip"}),
+        "xAxis": time_axis(prefs, SECONDS if brief else MINUTES, splitNumber=3),
+        "yAxis": value_axis(prefs, UNITS[quantity], top, low=low, parts=2),
         "series": [
-            line(BASELINE, other, look.palette.amber, dash=[4, 3], width=1.5),
-            line(name, ours, look.palette.green, areaStyle={"color": look.palette.green, "opacity": 0.1}),
+            line(BASELINE, other, prefs.palette.amber, dash=[4, 3], width=1.5),
+            line(name, ours, prefs.palette.green, areaStyle={"color": prefs.palette.green, "opacity": 0.1}),
         ],
     }
 

@@ -5,8 +5,8 @@ from nicegui.elements.mixins.text_element import TextElement
 
 from flyball_streams.dashboard.charts.carbon import MAX_PLANS, PlanText, carbon_options
 from flyball_streams.dashboard.links import workload_link
-from flyball_streams.dashboard.look import Look
 from flyball_streams.dashboard.panels.elements import anchor, box, chart, head, panel, patch, readdress, show, text
+from flyball_streams.dashboard.preferences import Preferences
 from flyball_streams.dashboard.state.fleet import FleetView
 from flyball_streams.dashboard.text import percent, plural, span
 
@@ -14,8 +14,8 @@ from flyball_streams.dashboard.text import percent, plural, span
 class CarbonPanel:
     """Area curves, planned slots as lanes below them, and each plan in words."""
 
-    def __init__(self, look: Look) -> None:
-        self._look = look
+    def __init__(self, prefs: Preferences) -> None:
+        self._prefs = prefs
         with panel("carbon", "Carbon and planned work"):
             with head("Carbon and planned work"):
                 text("intensity by grid zone", "sub")
@@ -35,7 +35,7 @@ class CarbonPanel:
         show(self._body, known)
         if not known:
             return
-        options, plans = carbon_options(view, now, self._look)
+        options, plans = carbon_options(view, now, self._prefs)
         patch(self._chart, options, f"Carbon intensity of {len(view.curves)} zones, {len(plans)} planned jobs")
         show(self._none, not plans)
         more = len(view.plans) - len(plans)
@@ -45,7 +45,7 @@ class CarbonPanel:
             show(line, i < len(plans))
             if i < len(plans):
                 readdress(name, plans[i].subject, workload_link(plans[i].subject))
-                label.set_text(_sentence(plans[i], self._look))
+                label.set_text(_sentence(plans[i], self._prefs))
                 line.style(f"--zone: {plans[i].colour}")
 
 
@@ -60,9 +60,9 @@ def _line(index: int) -> tuple[Element, TextElement, TextElement]:
     return line, name, label
 
 
-def _sentence(plan: PlanText, look: Look) -> str:
+def _sentence(plan: PlanText, prefs: Preferences) -> str:
     if not plan.feasible:
-        return f" cannot finish by {look.clock(plan.deadline_ns, day=True)}; it runs at once"
+        return f" cannot finish by {prefs.clock(plan.deadline_ns, day=True)}; it runs at once"
     saves = f"saves {percent(plan.saving)} CO\u2082e" if plan.saving > 0 else "saves nothing"
-    runs = f"runs {span(plan.runs_s)} from {look.clock(plan.next_ns, day=True)}" if plan.next_ns else "has run"
-    return f" {saves}: {runs} in {plan.zone}, due {look.clock(plan.deadline_ns, day=True)}"
+    runs = f"runs {span(plan.runs_s)} from {prefs.clock(plan.next_ns, day=True)}" if plan.next_ns else "has run"
+    return f" {saves}: {runs} in {plan.zone}, due {prefs.clock(plan.deadline_ns, day=True)}"

@@ -6,8 +6,8 @@ from nicegui.element import Element
 
 from flyball_contracts.records import AnyDecision, Migrate, Preempt
 from flyball_streams.dashboard.links import decision_link, workload_link
-from flyball_streams.dashboard.look import Look
 from flyball_streams.dashboard.panels.elements import Choices, anchor, box, head, panel, readdress, restyle, show, text
+from flyball_streams.dashboard.preferences import Preferences
 from flyball_streams.dashboard.sentences import change, effects, outcome_text
 from flyball_streams.dashboard.state.fleet import FleetView
 from flyball_streams.dashboard.state.journal import VERDICTS, Group, Journal, Verdict, verdict
@@ -23,12 +23,12 @@ class DecisionPanel:
 
     def __init__(
         self,
-        look: Look,
+        prefs: Preferences,
         title: str = "Decisions",
         wanted: Callable[[AnyDecision], bool] = lambda _: True,
         nothing: str = "Awaiting decisions on flyball.decisions.v1",
     ) -> None:
-        self._look = look
+        self._prefs = prefs
         self._wanted = wanted
         self._cards: dict[str, _Card] = {}
         self._order: list[str] = []
@@ -83,7 +83,7 @@ class DecisionPanel:
         for place, group in enumerate(groups):
             if group.key not in self._cards:
                 with self._list:
-                    self._cards[group.key] = _Card(group, self._look)
+                    self._cards[group.key] = _Card(group, self._prefs)
                 if not self._first:
                     self._cards[group.key].element.classes(add="fresh")
                 if place < len(self._order):
@@ -99,8 +99,8 @@ class DecisionPanel:
 class _Card:
     """One group: its newest decision, how often and when it came, and its members when opened."""
 
-    def __init__(self, group: Group, look: Look) -> None:
-        self._look = look
+    def __init__(self, group: Group, prefs: Preferences) -> None:
+        self._prefs = prefs
         self._shown: list[tuple[str, str]] = []
         self.element: Element = box(f"card kind-{group.kind}", "article")
         with self.element:
@@ -127,9 +127,9 @@ class _Card:
         number_of = len(group.decisions)
         show(self._times, number_of > 1)
         self._times.set_text(f"\N{MULTIPLICATION SIGN}{count(number_of)}")
-        first = f"{self._look.clock(oldest_ns)}\N{EN DASH}" if number_of > 1 else ""
-        self._at.set_text(f"{first}{self._look.clock(newest_ns)}")
-        readdress(self._what, what(newest, view, self._look), decision_link(newest.id))
+        first = f"{self._prefs.clock(oldest_ns)}\N{EN DASH}" if number_of > 1 else ""
+        self._at.set_text(f"{first}{self._prefs.clock(newest_ns)}")
+        readdress(self._what, what(newest, view, self._prefs), decision_link(newest.id))
         self._chip.set_text(label)
         restyle(self._chip, "was", style)
         self._reason.set_text(newest.reason)
@@ -149,22 +149,22 @@ class _Card:
             self._members.clear()
             with self._members:
                 for decision in group.decisions[:MEMBERS]:
-                    _member(decision, view, self._look)
+                    _member(decision, view, self._prefs)
                 if number_of > MEMBERS:
                     text(f"and {count(number_of - MEMBERS)} older", "older")
 
 
-def _member(decision: AnyDecision, view: FleetView, look: Look) -> None:
+def _member(decision: AnyDecision, view: FleetView, prefs: Preferences) -> None:
     style, label = outcome_text(view.journal.outcome(decision.id))
     with box("member"):
-        text(look.clock(decision.time_ns), "at", "span")
-        anchor(what(decision, view, look), decision_link(decision.id), "what")
+        text(prefs.clock(decision.time_ns), "at", "span")
+        anchor(what(decision, view, prefs), decision_link(decision.id), "what")
         text(label, f"pill outcome was-{style}", "span")
 
 
-def what(decision: AnyDecision, view: FleetView, look: Look) -> str:
+def what(decision: AnyDecision, view: FleetView, prefs: Preferences) -> str:
     """What a decision does, with the device that it is about."""
-    label = change(decision, look)
+    label = change(decision, prefs)
     match decision:
         case Migrate():
             source = view.place(decision.from_device) if decision.from_device else decision.from_node

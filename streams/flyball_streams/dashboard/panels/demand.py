@@ -13,7 +13,6 @@ from flyball_streams.dashboard.charts.demand import (
 )
 from flyball_streams.dashboard.charts.marks import marks_of
 from flyball_streams.dashboard.links import workload_link
-from flyball_streams.dashboard.look import Look
 from flyball_streams.dashboard.panels.elements import (
     Choices,
     anchor,
@@ -27,6 +26,7 @@ from flyball_streams.dashboard.panels.elements import (
     show,
     text,
 )
+from flyball_streams.dashboard.preferences import Preferences
 from flyball_streams.dashboard.sentences import mixture, resize
 from flyball_streams.dashboard.state.demand import Workload
 from flyball_streams.dashboard.state.fleet import FleetView
@@ -36,8 +36,8 @@ from flyball_streams.dashboard.text import number, percent, plural, span
 class DemandPanel:
     """Fan chart with replicas and marks; with a selector unless it is of one ``workload``."""
 
-    def __init__(self, look: Look, workload: str = "", focus: str = "") -> None:
-        self._look = look
+    def __init__(self, prefs: Preferences, workload: str = "", focus: str = "") -> None:
+        self._prefs = prefs
         self._choice: str | None = workload or None
         self._fixed = bool(workload)
         self._focus = focus
@@ -66,7 +66,7 @@ class DemandPanel:
                         self._latency = text(tag="b")
                 self._observed, self._ready, self._wanted, self._trust = facts
                 with box("legend"):
-                    for name, colour, opacity in legend(look):
+                    for name, colour, opacity in legend(prefs):
                         with box(tag="span"):
                             box("swatch").style(f"background: {colour}; opacity: {opacity}")
                             text(name, tag="span")
@@ -81,7 +81,7 @@ class DemandPanel:
                 self._answers = text("", "facts advice")
                 self._advice = text("", "facts advice")
                 self._machines = text("", "facts advice")
-                self._chart = chart(empty_demand_options(look), "chart chart-demand")
+                self._chart = chart(empty_demand_options(prefs), "chart chart-demand")
         show(self._select, not self._fixed)
         show(self._open, not self._fixed)
 
@@ -112,7 +112,7 @@ class DemandPanel:
         if focus is not None and shown and focus.time_ns < shown[0].end_ns:
             shown = window(workload, whole=True)
         marks = marks_of(view.journal, about, shown[0].end_ns if shown else 0)
-        options, facts = demand_options(workload, self._look, marks, self._focus, shown)
+        options, facts = demand_options(workload, self._prefs, marks, self._focus, shown)
         self._about.set_text(f"{plural(len(marks), 'decision')} in the window" if marks else "")
         readdress(self._open, f"all about {workload.name}", workload_link(workload.name))
         self._observed.set_text(f"{number(facts.observed)} {facts.unit}")

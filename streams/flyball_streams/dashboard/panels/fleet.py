@@ -7,8 +7,8 @@ from nicegui import ui
 
 from flyball_streams.dashboard.charts.fleet import FleetMap, fleet_caption
 from flyball_streams.dashboard.charts.palette import tooltip
-from flyball_streams.dashboard.look import Look
 from flyball_streams.dashboard.panels.elements import box, chart, describe, head, panel, show, text
+from flyball_streams.dashboard.preferences import Preferences
 
 _GLYPHS = {
     "failing": '<rect width="14" height="14" rx="3" fill="#c92a3a"/>'
@@ -34,7 +34,7 @@ def _custom(render: str, z: int) -> dict[str, Any]:
 class FleetPanel:
     """Squares by cell and zone; a click on one opens its view."""
 
-    def __init__(self, look: Look) -> None:
+    def __init__(self, prefs: Preferences) -> None:
         self._topology = -1
         self._sent: FleetMap | None = None
         with panel("fleet", "Fleet"):
@@ -55,7 +55,7 @@ class FleetPanel:
                 self._chart = chart(
                     {
                         "animation": False,
-                        "tooltip": tooltip(look, trigger="item", **{":formatter": "flyball.deviceTip"}),
+                        "tooltip": tooltip(prefs, trigger="item", **{":formatter": "flyball.deviceTip"}),
                         "series": [_custom("flyball.renderDevice", 2), _custom("flyball.renderMark", 3)],
                     },
                     "chart chart-fleet",

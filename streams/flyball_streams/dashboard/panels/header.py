@@ -6,9 +6,9 @@ from nicegui import ui
 from nicegui.elements.mixins.text_element import TextElement
 
 from flyball_streams.dashboard.feed import Link
-from flyball_streams.dashboard.look import Look
 from flyball_streams.dashboard.panels.decisions import KINDS
 from flyball_streams.dashboard.panels.elements import box, describe, restyle, show, text
+from flyball_streams.dashboard.preferences import Preferences
 from flyball_streams.dashboard.state.fleet import FleetView
 from flyball_streams.dashboard.state.journal import Verdict
 from flyball_streams.dashboard.state.summary import Summary
@@ -23,11 +23,11 @@ _SHOWN: tuple[Verdict, ...] = ("done", "running", "planned", "failed", "refused"
 class Header:
     """The top line and the banners for a dry run and a lost broker."""
 
-    def __init__(self, mode: str, look: Look) -> None:
+    def __init__(self, mode: str, prefs: Preferences) -> None:
         self._mode_setting = mode
-        self._look = look
+        self._prefs = prefs
         self._cells: dict[str, tuple[TextElement, TextElement]] = {}
-        other = "light" if look.palette.name == "dark" else "dark"
+        other = "light" if prefs.palette.name == "dark" else "dark"
         with box("top", "header"):
             with box("brand", "a").props('href="/" aria-label="Flyball, to the overview"'):
                 ui.html(LOGO, sanitize=False)
@@ -38,8 +38,8 @@ class Header:
             box("grow")
             _choice(other, "theme", other, f"Show the page in {other} colours")
             _choice(
-                "UTC" if look.utc else "local", "zone", "local" if look.utc else "UTC",
-                f"Times are in {look.zone_name}; show them in {'local time' if look.utc else 'UTC'}",
+                "UTC" if prefs.utc else "local", "zone", "local" if prefs.utc else "UTC",
+                f"Times are in {prefs.zone_name}; show them in {'local time' if prefs.utc else 'UTC'}",
             )  # fmt: skip
             self._mode = text(classes="chip mode")
             self._link = text("connecting", "chip link").props('role="status"')
@@ -59,8 +59,8 @@ class Header:
                     self._cells[cell.name] = text(cell.name, tag="b"), text(tag="span")
             if cell.name in self._cells:
                 size = f"{cell.gpus:,} GPUs" if cell.gpus else f"CPU {percent(cell.cpu)}"
-                clock = self._look.clock(cell.now_ns)
-                self._cells[cell.name][1].set_text(f"{size} \N{MIDDLE DOT} {clock} {self._look.zone_name}")
+                clock = self._prefs.clock(cell.now_ns)
+                self._cells[cell.name][1].set_text(f"{size} \N{MIDDLE DOT} {clock} {self._prefs.zone_name}")
         more = len(summary.cells) - len(self._cells)
         show(self._more, more > 0)
         self._more.set_text(f"and {plural(more, 'cell')} more")

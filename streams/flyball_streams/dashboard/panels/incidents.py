@@ -9,11 +9,11 @@ from nicegui.elements.mixins.text_element import TextElement
 from flyball_contracts.records import Incident
 from flyball_contracts.records.events import Severity
 from flyball_streams.dashboard.links import incident_link, report_link
-from flyball_streams.dashboard.look import Look
 from flyball_streams.dashboard.panels.elements import anchor, box, head, panel, readdress, restyle, show, text
+from flyball_streams.dashboard.preferences import Preferences
 from flyball_streams.dashboard.state.fleet import FleetView
-from flyball_streams.dashboard.state.incidents import Incident as Report
 from flyball_streams.dashboard.state.nodes import Health
+from flyball_streams.dashboard.state.reports import Report
 from flyball_streams.dashboard.text import count, shown_evidence
 
 SHOWN = 10
@@ -40,14 +40,14 @@ class IncidentPanel:
 
     def __init__(
         self,
-        look: Look,
+        prefs: Preferences,
         title: str = "Incidents",
         wanted: Callable[[Report], bool] = lambda _: True,
         nothing: str = "No anomaly on flyball.insights.v1 and no warning on flyball.events.v1 so far",
         *,
         correlated: bool = False,
     ) -> None:
-        self._look = look
+        self._prefs = prefs
         self._wanted = wanted
         self._correlated = correlated
         with panel("odd", title):
@@ -59,14 +59,14 @@ class IncidentPanel:
 
     def update(self, view: FleetView, now: dict[str, int]) -> None:
         """Patch the rows."""
-        if self._correlated and len(view.cases):
-            lines = [_of_case(case, view) for case in view.standing()]
+        if self._correlated and len(view.incidents):
+            lines = [_of_incident(incident, view) for incident in view.open_incidents()]
             most = f"{SHOWN} of {count(len(lines))}, the worst first"
         else:
-            lines = [_of_report(i, view) for i in view.ordered(filter(self._wanted, view.incidents.values()), now)]
+            lines = [_of_report(i, view) for i in view.ordered(filter(self._wanted, view.reports.values()), now)]
             most = f"{SHOWN} of {count(len(lines))}, the worst of now first"
         show(self._empty, not lines)
-        if self._correlated and len(view.cases):
+        if self._correlated and len(view.incidents):
             self._empty.set_text("Nothing is wrong")
         self._sub.set_text(most if len(lines) > SHOWN else "")
         for row, line in zip(self._rows, lines[:SHOWN], strict=False):
@@ -78,7 +78,7 @@ class IncidentPanel:
             restyle(row.fill, "fill", line.health)
             row.score.set_text(f"{line.score:.2f}")
             row.why.set_text(line.why)
-            row.when.set_text(self._look.clock(line.time_ns))
+            row.when.set_text(self._prefs.clock(line.time_ns))
         for i, row in enumerate(self._rows):
             show(row.line, i < len(lines))
 
@@ -96,23 +96,23 @@ class _Line(NamedTuple):
     time_ns: int
 
 
-def _of_case(case: Incident, view: FleetView) -> _Line:
-    said = [case.summary.partition(": ")[2] or case.summary]
-    said += [f"silenced by {case.silence}"] * bool(case.silence)
-    said += [f"taken by {case.acknowledged_by}"] * bool(case.acknowledged_by)
+def _of_incident(incident: Incident, view: FleetView) -> _Line:
+    parts = [incident.summary.partition(": ")[2] or incident.summary]
+    parts += [f"silenced by {incident.silence}"] * bool(incident.silence)
+    parts += [f"taken by {incident.acknowledged_by}"] * bool(incident.acknowledged_by)
     return _Line(
-        case.severity, HEALTH[case.severity], place_of(case, view), incident_link(case.id),
-        case.cause.replace("_", " "), case.score, "; ".join(said), case.onset_ns,
+        incident.severity, HEALTH[incident.severity], place_of(incident, view), incident_link(incident.id),
+        incident.cause.replace("_", " "), incident.score, "; ".join(parts), incident.onset_ns,
     )  # fmt: skip
 
 
-def place_of(case: Incident, view: FleetView) -> str:
+def place_of(incident: Incident, view: FleetView) -> str:
     """How people call the place of an incident."""
-    if case.level in ("gpu", "link"):
-        return " and ".join(view.place(device) for device in (case.device or case.link).split("|"))
-    if case.domain:
-        return f"{'leaf switch' if case.level == 'leaf' else 'rack'} {case.domain}"
-    return case.node or case.workload or f"cell {case.cell}"
+    if incident.level in ("gpu", "link"):
+        return " and ".join(view.place(device) for device in (incident.device or incident.link).split("|"))
+    if incident.domain:
+        return f"{'leaf switch' if incident.level == 'leaf' else 'rack'} {incident.domain}"
+    return incident.node or incident.workload or f"cell {incident.cell}"
 
 
 def _of_report(report: Report, view: FleetView) -> _Line:

@@ -7,8 +7,8 @@ from nicegui.element import Element
 from nicegui.elements.mixins.text_element import TextElement
 
 from flyball_streams.dashboard.charts.service import ACTUAL, BASELINE, Quantity, service_options
-from flyball_streams.dashboard.look import Look
 from flyball_streams.dashboard.panels.elements import box, chart, describe, patch, restyle, show, text
+from flyball_streams.dashboard.preferences import Preferences
 from flyball_streams.dashboard.state.fleet import FleetView
 from flyball_streams.dashboard.state.summary import Summary
 from flyball_streams.dashboard.state.worth import Figure, worth_of
@@ -32,8 +32,8 @@ class _Place(NamedTuple):
 class WorthPanel:
     """Three charts with their numbers and four tiles."""
 
-    def __init__(self, look: Look) -> None:
-        self._look = look
+    def __init__(self, prefs: Preferences) -> None:
+        self._prefs = prefs
         with box("worth", "section").props('aria-label="What Flyball is worth"'):
             with box("service"):
                 self._service: dict[Quantity, _Place] = {}
@@ -41,7 +41,7 @@ class WorthPanel:
                 for quantity in _QUANTITIES:
                     with box(f"tile wide figure-{quantity}"):
                         self._service[quantity] = _place()
-                        self._charts[quantity] = chart(service_options(quantity, [], [], look), "chart chart-service")
+                        self._charts[quantity] = chart(service_options(quantity, [], [], prefs), "chart chart-service")
             with box("tiles"):
                 self._costs = [_tile() for _ in range(_COSTS)]
             with box("facts since"):
@@ -59,13 +59,13 @@ class WorthPanel:
         for quantity, place in self._service.items():
             figure = worth.service[quantity]
             _fill(place, figure)
-            options = service_options(quantity, worth.actual, worth.baseline, self._look)
+            options = service_options(quantity, worth.actual, worth.baseline, self._prefs)
             beside = f", without Flyball {figure.beside}" if figure.beside else ""
             patch(self._charts[quantity], options, f"{figure.name}: {figure.value}{beside}")
         for place, figure in zip(self._costs, worth.cost, strict=True):
             _fill(place, figure)
         show(self._since, bool(worth.since_ns))
-        self._since.set_text(f"Totals since {self._look.stamp(worth.since_ns)}")
+        self._since.set_text(f"Totals since {self._prefs.stamp(worth.since_ns)}")
         show(self._missing, bool(worth.missing))
         self._missing.set_text(worth.missing)
         show(self._legend, bool(worth.baseline))

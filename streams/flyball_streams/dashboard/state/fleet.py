@@ -17,7 +17,7 @@ from flyball_contracts.records import (
     Capacity,
     DemandTick,
     Forecast,
-    Incident as IncidentRecord,
+    Incident,
     Inventory,
     Migrate,
     NodeCondition,
@@ -38,15 +38,15 @@ from flyball_contracts.topics import INVENTORY, SIGNALS, WORKLOADS
 from flyball_streams.dashboard.state.accounts import Accounts
 from flyball_streams.dashboard.state.bounded import Bounded
 from flyball_streams.dashboard.state.demand import Workload
-from flyball_streams.dashboard.state.incidents import Incident, Seen, of_anomaly, of_event
 from flyball_streams.dashboard.state.journal import Journal
 from flyball_streams.dashboard.state.nodes import SEVERITY, Health, Mark, Node
+from flyball_streams.dashboard.state.reports import Occurrence, Report, of_anomaly, of_event
 from flyball_streams.dashboard.state.service import Service
 
 MAX_NODES = 20_000
 MAX_WORKLOADS = 1_000
-MAX_INCIDENTS = 500
-MAX_CASES = 4_096
+MAX_REPORTS = 500
+MAX_INCIDENTS = 4_096
 ANOMALOUS_NS = 30 * NS_PER_S
 MARK_NS = 90 * NS_PER_S
 FAILING_NS = 600 * NS_PER_S
@@ -99,9 +99,9 @@ class FleetView:
         self.curves: Bounded[str, Curve] = Bounded(64)
         self.plans: Bounded[str, Plan] = Bounded(256)
         self.marks: Bounded[tuple[str, str], Mark] = Bounded(4_096)
+        self.reports: Bounded[str, Report] = Bounded(MAX_REPORTS)
         self.incidents: Bounded[str, Incident] = Bounded(MAX_INCIDENTS)
-        self.cases: Bounded[str, IncidentRecord] = Bounded(MAX_CASES)
-        self.conditions: Bounded[str, NodeCondition] = Bounded(MAX_CASES)
+        self.conditions: Bounded[str, NodeCondition] = Bounded(MAX_INCIDENTS)
         self.journal = Journal()
         self.accounts = Accounts()
         self.service = Service()
@@ -123,7 +123,7 @@ class FleetView:
             Preempt: self._decision,
             Outcome: self.journal.add,
             Account: self._account,
-            IncidentRecord: self._case,
+            Incident: self._incident,
             NodeCondition: self._condition,
         }
 
@@ -196,18 +196,18 @@ class FleetView:
                 fresh[key] = mark
         return fresh
 
-    def ordered(self, incidents: Iterable[Incident], now: dict[str, int]) -> list[Incident]:
+    def ordered(self, reports: Iterable[Report], now: dict[str, int]) -> list[Report]:
         """What was reported lately first, the worst of that before the rest, and the newest before the older."""
 
-        def place(incident: Incident) -> tuple[int, int]:
-            fresh = now.get(incident.cell, incident.time_ns) - incident.time_ns <= SHOWN_NS[incident.health]
-            return -SEVERITY[incident.health] if fresh else 0, -incident.time_ns
+        def place(report: Report) -> tuple[int, int]:
+            fresh = now.get(report.cell, report.time_ns) - report.time_ns <= SHOWN_NS[report.health]
+            return -SEVERITY[report.health] if fresh else 0, -report.time_ns
 
-        return sorted(incidents, key=place)
+        return sorted(reports, key=place)
 
-    def standing(self) -> list[IncidentRecord]:
+    def open_incidents(self) -> list[Incident]:
         """Open incidents, the worst first, silenced ones after the others."""
-        return sorted((c for c in self.cases.values() if c.status == "open"), key=worst_first)
+        return sorted((c for c in self.incidents.values() if c.status == "open"), key=worst_first)
 
     def _cell(self, name: str) -> Cell:
         cell = self.cells.get(name)
@@ -314,25 +314,25 @@ class FleetView:
             self.plans[plan.subject] = plan
 
     def _anomaly(self, anomaly: Anomaly) -> None:
-        incident, seen = of_anomaly(anomaly)
-        self._happen(incident, seen)
+        report, seen = of_anomaly(anomaly)
+        self._add_report(report, seen)
         if anomaly.node:
-            self._mark(anomaly.node, anomaly.subject, Mark(incident.health, anomaly.time_ns, anomaly.detector))
+            self._mark(anomaly.node, anomaly.subject, Mark(report.health, anomaly.time_ns, anomaly.detector))
 
     def _event(self, event: NodeEvent) -> None:
         if event.severity == "info":
             return
         node = self.nodes.get(event.node)
-        incident, seen = of_event(event, node.inventory.cell if node and node.inventory else "")
-        self._happen(incident, seen)
+        report, seen = of_event(event, node.inventory.cell if node and node.inventory else "")
+        self._add_report(report, seen)
         if event.device:
-            self._mark(event.node, event.device, Mark(incident.health, event.time_ns, incident.detector))
+            self._mark(event.node, event.device, Mark(report.health, event.time_ns, report.detector))
 
-    def _happen(self, incident: Incident, seen: Seen) -> None:
-        known = self.incidents.get(incident.id) or incident
+    def _add_report(self, report: Report, seen: Occurrence) -> None:
+        known = self.reports.get(report.id) or report
         known.add(seen)
-        known.workload = incident.workload or known.workload
-        self.incidents[known.id] = known
+        known.workload = report.workload or known.workload
+        self.reports[known.id] = known
 
     def _mark(self, node: str, device: str, mark: Mark) -> None:
         known = self.marks.get((node, device))
@@ -347,11 +347,11 @@ class FleetView:
         self.journal.decide(decision)
         self._advance(decision.cell, decision.time_ns)
 
-    def _case(self, case: IncidentRecord) -> None:
-        known = self.cases.get(case.id)
-        if known is None or case.revision >= known.revision:
-            self.cases[case.id] = case
-        self._advance(case.cell, case.time_ns)
+    def _incident(self, incident: Incident) -> None:
+        known = self.incidents.get(incident.id)
+        if known is None or incident.revision >= known.revision:
+            self.incidents[incident.id] = incident
+        self._advance(incident.cell, incident.time_ns)
 
     def _condition(self, one: NodeCondition) -> None:
         known = self.conditions.get(one.node)

@@ -97,7 +97,7 @@ def _emission(view: FleetView, watts: dict[tuple[str, str], float], now: dict[st
     return sum(rates) if rates else None
 
 
-class Glance:
+class SummaryCache:
     """What all readers share, made anew at most twice a second; hold the feed's lock to read it."""
 
     def __init__(self, view: FleetView, clock: Callable[[], float] = time.monotonic) -> None:

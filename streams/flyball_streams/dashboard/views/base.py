@@ -13,18 +13,18 @@ from nicegui.elements.mixins.text_element import TextElement
 from flyball_contracts.records import AnyDecision, Check, Migrate, NodeCondition
 from flyball_streams.dashboard.charts.history import Lines, history_options
 from flyball_streams.dashboard.links import node_link, workload_link
-from flyball_streams.dashboard.look import Look
 from flyball_streams.dashboard.panels.elements import anchor, box, chart, describe, head, panel, patch, show, text
+from flyball_streams.dashboard.preferences import Preferences
 from flyball_streams.dashboard.state.fleet import FleetView
 from flyball_streams.dashboard.state.nodes import MEMORY, POWER, TEMPERATURE, UTILIZATION, Node
-from flyball_streams.dashboard.state.summary import Glance
+from flyball_streams.dashboard.state.summary import SummaryCache
 
 
 class View(ABC):
     """One page below the header; it is built once and patched about once a second."""
 
     @abstractmethod
-    def update(self, view: FleetView, glance: Glance) -> None:
+    def update(self, view: FleetView, cache: SummaryCache) -> None:
         """Patch what changed."""
 
 
@@ -113,8 +113,8 @@ class Table:
 class HistoryPanel:
     """Utilisation and memory, power, and temperature over time."""
 
-    def __init__(self, look: Look) -> None:
-        self._look = look
+    def __init__(self, prefs: Preferences) -> None:
+        self._prefs = prefs
         self._charts: dict[str, ui.echart] = {}
         with panel("history", "Measurements"):
             with head("Measurements"):
@@ -127,7 +127,7 @@ class HistoryPanel:
                             text(name, tag="span")
             with box("three"):
                 for name, unit in (("use", "%"), ("power", "W"), ("heat", "°C")):
-                    self._charts[name] = chart(history_options({}, unit, look), "chart chart-history")
+                    self._charts[name] = chart(history_options({}, unit, prefs), "chart chart-history")
 
     def update(self, node: Node | None, row: int | None) -> None:
         """Show one device of a node, or all of them: means, the sum of power, the highest temperature."""
@@ -147,20 +147,20 @@ class HistoryPanel:
             "memory": (times, 100 * mean[:, MEMORY]),
         }
         sums, most = total.astype(np.float32), highest.astype(np.float32)
-        look = self._look
-        patch(self._charts["use"], history_options(use, "%", look, top=100.0), "Utilisation and memory in %")
+        prefs = self._prefs
+        patch(self._charts["use"], history_options(use, "%", prefs, top=100.0), "Utilisation and memory in %")
         power: Lines = {"power": (times, sums[:, POWER])}
-        patch(self._charts["power"], history_options(power, "W", look), "Power in W")
+        patch(self._charts["power"], history_options(power, "W", prefs), "Power in W")
         heat: Lines = {"temperature": (times, most[:, TEMPERATURE])}
-        patch(self._charts["heat"], history_options(heat, "°C", look), "Temperature in °C")
+        patch(self._charts["heat"], history_options(heat, "°C", prefs), "Temperature in °C")
         self._sub.set_text(
-            f"{look.clock(int(times[0]))} to {look.clock(int(times[-1]))} {look.zone_name}"
+            f"{prefs.clock(int(times[0]))} to {prefs.clock(int(times[-1]))} {prefs.zone_name}"
             if len(times)
             else "no measurements yet"
         )
 
 
-def node_facts(node: Node, look: Look) -> list[Fact]:
+def node_facts(node: Node, prefs: Preferences) -> list[Fact]:
     """What an inventory says of a node."""
     inventory = node.inventory
     if inventory is None:
@@ -178,17 +178,17 @@ def node_facts(node: Node, look: Look) -> list[Fact]:
         Fact("price", "" if price is None else f"${price:g}/h"),
         Fact("takes new work", "yes" if inventory.schedulable else "no, it is drained"),
         Fact("driver", inventory.driver_version),
-        Fact("last frame", look.stamp(node.time_ns)),
-        Fact("inventory", f"epoch {inventory.epoch} of {look.stamp(inventory.time_ns)}"),
+        Fact("last frame", prefs.stamp(node.time_ns)),
+        Fact("inventory", f"epoch {inventory.epoch} of {prefs.stamp(inventory.time_ns)}"),
     ]
 
 
-def condition_facts(condition: NodeCondition | None, look: Look) -> list[Fact]:
+def condition_facts(condition: NodeCondition | None, prefs: Preferences) -> list[Fact]:
     """Whether a node may have work, and what it waits for; nothing of one that is simply well."""
     if condition is None or condition.condition == "back":
         return []
     return [
-        Fact("condition", f"{condition.condition} since {look.stamp(condition.since_ns)}: {condition.reason}"),
+        Fact("condition", f"{condition.condition} since {prefs.stamp(condition.since_ns)}: {condition.reason}"),
         Fact("waits for a person", condition.held),
         Fact("GPUs that leave or restart with it", str(condition.gpus_moved or "")),
     ]

@@ -2,13 +2,13 @@
 
 from flyball_contracts.records import AnyDecision, Check, Effect, Migrate, Outcome, Preempt, SubjectState
 from flyball_streams.dashboard.links import gpu_link, node_link, workload_link
-from flyball_streams.dashboard.look import Look
 from flyball_streams.dashboard.panels.decisions import DecisionPanel, what
 from flyball_streams.dashboard.panels.demand import DemandPanel
 from flyball_streams.dashboard.panels.elements import box, head, panel, restyle, show, text
+from flyball_streams.dashboard.preferences import Preferences
 from flyball_streams.dashboard.sentences import effect_rows, outcome_text, state_rows, step
 from flyball_streams.dashboard.state.fleet import FleetView
-from flyball_streams.dashboard.state.summary import Glance
+from flyball_streams.dashboard.state.summary import SummaryCache
 from flyball_streams.dashboard.text import UNKNOWN, percent, quantity
 from flyball_streams.dashboard.views.base import Fact, FactPanel, Rows, Table, Title, View
 
@@ -16,9 +16,9 @@ from flyball_streams.dashboard.views.base import Fact, FactPanel, Rows, Table, T
 class DecisionView(View):
     """All that is known of a decision; it is found again under the same link while the page remembers it."""
 
-    def __init__(self, name: str, look: Look) -> None:
+    def __init__(self, name: str, prefs: Preferences) -> None:
         self._name = name
-        self._look = look
+        self._prefs = prefs
         self._demand: DemandPanel | None = None
         self._others: DecisionPanel | None = None
         self._title = Title("Decision", name)
@@ -46,22 +46,22 @@ class DecisionView(View):
                     self._effects = Table(("effect", "expected", "observed"))
                 self._more = box("stack")
 
-    def update(self, view: FleetView, glance: Glance) -> None:
+    def update(self, view: FleetView, cache: SummaryCache) -> None:
         """Patch what changed."""
         decision = view.journal.decisions.get(self._name)
         if decision is None:
             return
         outcome = view.journal.outcome(decision.id)
         style, label = outcome_text(outcome)
-        self._title.name.set_text(f"{type(decision).__name__} {decision.workload}: {what(decision, view, self._look)}")
+        self._title.name.set_text(f"{type(decision).__name__} {decision.workload}: {what(decision, view, self._prefs)}")
         show(self._title.chip, True)
         self._title.chip.set_text(label)
         restyle(self._title.chip, "was", style)
         show(self._note, style == "planned")
         self._reason.set_text(decision.reason)
-        self._facts.update(_facts(decision, view, self._look, outcome))
+        self._facts.update(_facts(decision, view, self._prefs, outcome))
         life = view.journal.life(decision.id)
-        self._life.update(_life(decision, life, self._look))
+        self._life.update(_life(decision, life, self._prefs))
         self._states.update(_states(life, style == "planned"))
         observed = next((o.effect for o in reversed(life) if o.effect is not None), None)
         self._effects.update(_effects(decision.expected, observed, style == "planned"))
@@ -86,22 +86,22 @@ class DecisionView(View):
     def _around(self, decision: AnyDecision) -> None:
         if self._demand is None:
             with self._more:
-                self._demand = DemandPanel(self._look, decision.workload, decision.id)
+                self._demand = DemandPanel(self._prefs, decision.workload, decision.id)
                 self._others = DecisionPanel(
-                    self._look,
+                    self._prefs,
                     f"Other decisions about {decision.workload}",
                     wanted=lambda other: other.workload == decision.workload and other.id != decision.id,
                     nothing="None",
                 )
 
 
-def _facts(decision: AnyDecision, view: FleetView, look: Look, outcome: Outcome | None) -> list[Fact]:
+def _facts(decision: AnyDecision, view: FleetView, prefs: Preferences, outcome: Outcome | None) -> list[Fact]:
     facts = [
         Fact("workload", decision.workload, workload_link(decision.workload) if decision.workload else ""),
         Fact("cell", decision.cell),
         Fact("target", decision.target),
-        Fact("decided", look.stamp(decision.time_ns)),
-        Fact("expires", look.stamp(decision.expires_ns)),
+        Fact("decided", prefs.stamp(decision.time_ns)),
+        Fact("expires", prefs.stamp(decision.expires_ns)),
         Fact("policy", decision.policy),
         Fact("confidence", percent(decision.confidence)),
     ]
@@ -122,7 +122,7 @@ def _facts(decision: AnyDecision, view: FleetView, look: Look, outcome: Outcome 
             ]
         case Preempt():
             facts += [
-                Fact("until", look.stamp(decision.until_ns) if decision.until_ns else "there is room"),
+                Fact("until", prefs.stamp(decision.until_ns) if decision.until_ns else "there is room"),
                 Fact("checkpoint first", "yes" if decision.checkpoint else "no"),
                 Fact("makes room for", decision.beneficiary,
                      workload_link(decision.beneficiary) if decision.beneficiary else ""),
@@ -140,10 +140,10 @@ def _facts(decision: AnyDecision, view: FleetView, look: Look, outcome: Outcome 
     return [*facts, Fact("id", decision.id)]
 
 
-def _life(decision: AnyDecision, life: list[Outcome], look: Look) -> Rows:
+def _life(decision: AnyDecision, life: list[Outcome], prefs: Preferences) -> Rows:
     made = f"Decided by {decision.policy} with confidence {percent(decision.confidence)}."
-    rows = [(look.clock(decision.time_ns), made)]
-    rows += [(look.clock(outcome.time_ns), step(outcome, decision.time_ns)) for outcome in life]
+    rows = [(prefs.clock(decision.time_ns), made)]
+    rows += [(prefs.clock(outcome.time_ns), step(outcome, decision.time_ns)) for outcome in life]
     if not life:
         rows.append(("", "No outcome has arrived yet."))
     elif not life[-1].final:

@@ -1,13 +1,13 @@
 """One GPU or MIG instance."""
 
 from flyball_contracts.records import Device, Migrate
-from flyball_streams.dashboard.look import Look
 from flyball_streams.dashboard.panels.decisions import DecisionPanel
 from flyball_streams.dashboard.panels.elements import box
 from flyball_streams.dashboard.panels.incidents import IncidentPanel
+from flyball_streams.dashboard.preferences import Preferences
 from flyball_streams.dashboard.state.fleet import FleetView
 from flyball_streams.dashboard.state.nodes import MEMORY, POWER, TEMPERATURE, UTILIZATION, Node
-from flyball_streams.dashboard.state.summary import Glance
+from flyball_streams.dashboard.state.summary import SummaryCache
 from flyball_streams.dashboard.text import percent, quantity
 from flyball_streams.dashboard.views.base import (
     Fact,
@@ -23,24 +23,24 @@ from flyball_streams.dashboard.views.base import (
 class GpuView(View):
     """What it is, whose it is, what it measures, what went wrong and what was decided about it."""
 
-    def __init__(self, device: str, look: Look) -> None:
+    def __init__(self, device: str, prefs: Preferences) -> None:
         self._device = device
         self._title = Title("GPU", device)
         with box("board two", "main"):
             with box("stack"):
                 self._facts = FactPanel("About it", f"No inventory has a device {device}")
             with box("stack"):
-                self._history = HistoryPanel(look)
+                self._history = HistoryPanel(prefs)
                 self._incidents = IncidentPanel(
-                    look, wanted=lambda incident: incident.subject == device, nothing="Nothing was reported of it"
+                    prefs, wanted=lambda report: report.subject == device, nothing="Nothing was reported of it"
                 )
                 self._decisions = DecisionPanel(
-                    look,
+                    prefs,
                     wanted=lambda decision: isinstance(decision, Migrate) and decision.from_device == device,
                     nothing="No decision moved work away from it",
                 )
 
-    def update(self, view: FleetView, glance: Glance) -> None:
+    def update(self, view: FleetView, cache: SummaryCache) -> None:
         """Patch what changed."""
         known = view.places.get(self._device)
         node = view.nodes.get(known[0]) if known else None
@@ -51,7 +51,7 @@ class GpuView(View):
             self._title.name.set_text(view.place(self._device))
             self._facts.update(_facts(devices[row], node, row))
         self._history.update(node, row)
-        self._incidents.update(view, glance.now)
+        self._incidents.update(view, cache.now)
         self._decisions.update(view)
 
 

@@ -1,117 +1,144 @@
-"""One incident: an anomaly or an event of one subject, and when it came."""
+"""One incident: where and why, the evidence with the cause first, what was done, and how to answer."""
 
-from collections.abc import Sequence
-
-import numpy as np
-
-from flyball_contracts.records import Migrate
-from flyball_streams.dashboard.charts.history import history_options
-from flyball_streams.dashboard.links import gpu_link
-from flyball_streams.dashboard.look import Look
+from flyball_contracts.records import Incident, Migrate
+from flyball_streams.dashboard.links import decision_link, gpu_link, node_link, workload_link
 from flyball_streams.dashboard.panels.decisions import DecisionPanel
-from flyball_streams.dashboard.panels.elements import box, chart, head, panel, patch, restyle, show, text
-from flyball_streams.dashboard.panels.incidents import IncidentPanel
+from flyball_streams.dashboard.panels.elements import box, head, panel, restyle, show, text
+from flyball_streams.dashboard.panels.incidents import HEALTH, IncidentPanel, place_of
+from flyball_streams.dashboard.preferences import Preferences
 from flyball_streams.dashboard.state.fleet import FleetView
-from flyball_streams.dashboard.state.incidents import Incident
-from flyball_streams.dashboard.state.summary import Glance
-from flyball_streams.dashboard.text import count, quantity, short_name
-from flyball_streams.dashboard.views.base import Fact, FactPanel, HistoryPanel, Table, Title, View, place_facts
-
-MAX_SEEN = 60
+from flyball_streams.dashboard.state.summary import SummaryCache
+from flyball_streams.dashboard.text import plural, shown_evidence
+from flyball_streams.dashboard.views.base import Fact, FactPanel, HistoryPanel, Rows, Table, Title, View
 
 
 class IncidentView(View):
-    """What was seen and expected, each time that it was reported, and what was decided about it."""
+    """Its place and cause, the symptoms that lead there, decisions, and the commands to answer it."""
 
-    def __init__(self, name: str, look: Look) -> None:
+    def __init__(self, name: str, prefs: Preferences) -> None:
         self._name = name
-        self._look = look
-        self._subject = self._node = self._workload = ""
+        self._prefs = prefs
+        self._incident: Incident | None = None
         self._title = Title("Incident", name)
         with box("board two", "main"):
             with box("stack"):
                 self._facts = FactPanel("About it", f"No incident {name} is known; it may be too old for this page")
+                with panel("answer", "Answer it"):
+                    head("Answer it")
+                    self._commands = Table(("to", "command"))
             with box("stack"):
-                self._history = HistoryPanel(look)
-                with panel("seen", "Reports"):
-                    with head("Each time it was reported"):
+                with panel("seen", "Evidence"):
+                    with head("Evidence, the cause first"):
                         self._sub = text(classes="sub")
-                    self._chart = chart(history_options({}, "score", look, top=1.0), "chart chart-history")
-                    self._seen = Table(("time", "score", "seen"))
-                self._incidents = IncidentPanel(
-                    look,
-                    "Other incidents of the same node",
-                    wanted=lambda incident: incident.id != name and bool(self._node) and incident.node == self._node,
+                    self._symptoms = Table(("since", "kind", "where", "what"))
+                with panel("done", "What was done"):
+                    with head("What was done"):
+                        self._idle = text("no decision so far", "sub")
+                    self._actions = Table(("time", "decision", "status"))
+                self._history = HistoryPanel(prefs)
+                self._reports = IncidentPanel(
+                    prefs,
+                    "Reports of the same nodes",
+                    wanted=lambda report: self._incident is not None and report.node in self._incident.nodes,
                     nothing="None",
                 )
                 self._decisions = DecisionPanel(
-                    look,
-                    "Decisions about its workload or device",
+                    prefs,
+                    "Decisions about its workloads or GPUs",
                     wanted=lambda decision: (
-                        (bool(self._workload) and decision.workload == self._workload)
-                        or (isinstance(decision, Migrate) and decision.from_device == self._subject)
+                        self._incident is not None
+                        and (
+                            decision.workload in self._incident.workloads
+                            or (isinstance(decision, Migrate) and decision.from_device in self._incident.devices)
+                        )
                     ),
                     nothing="No decision about it so far",
                 )
 
-    def update(self, view: FleetView, glance: Glance) -> None:
+    def update(self, view: FleetView, cache: SummaryCache) -> None:
         """Patch what changed."""
-        incident = view.incidents.get(self._name)
+        incident = self._incident = view.incidents.get(self._name)
         show(self._title.chip, incident is not None)
         if incident is not None:
-            self._subject, self._node, self._workload = incident.subject, incident.node, incident.workload
-            self._title.name.set_text(f"{incident.detector.replace('_', ' ')} on {view.place(incident.subject)}")
-            self._title.chip.set_text(incident.health)
-            restyle(self._title.chip, "tag", incident.health)
-            known = view.places.get(incident.subject)
-            self._facts.update(_facts(incident, view, self._look, gpu=known is not None))
-            self._reports(incident)
-            node = view.nodes.get(incident.node)
+            self._title.name.set_text(f"{incident.cause.replace('_', ' ')}: {place_of(incident, view)}")
+            self._title.chip.set_text(incident.severity if incident.status == "open" else incident.status)
+            restyle(self._title.chip, "tag", HEALTH[incident.severity])
+            self._facts.update(_facts(incident, view, self._prefs))
+            self._commands.update([(word, line) for word, line in _commands(incident)])
+            self._sub.set_text(plural(incident.symptom_count, "symptom"))
+            self._symptoms.update(_symptoms(incident, view, self._prefs))
+            show(self._idle, not incident.actions)
+            self._actions.update(_actions(incident, self._prefs))
+            node = view.nodes.get(incident.node or next(iter(incident.nodes), ""))
             devices = node.inventory.devices if node and node.inventory else ()
-            row = next((i for i, device in enumerate(devices) if device.id == incident.subject), None)
-            self._history.update(node, row)
-        self._incidents.update(view, glance.now)
+            self._history.update(node, next((i for i, d in enumerate(devices) if d.id == incident.device), None))
+        self._reports.update(view, cache.now)
         self._decisions.update(view)
 
-    def _reports(self, incident: Incident) -> None:
-        seen = sorted(incident.seen, key=lambda report: report.time_ns)
-        times = np.array([report.time_ns for report in seen], np.int64)
-        scores = np.array([report.score for report in seen], np.float32)
-        patch(
-            self._chart,
-            history_options({"score": (times, scores)}, "score", self._look, top=1.0),
-            "Score of each report",
-        )
-        shown = f", newest {MAX_SEEN} shown" if len(seen) > MAX_SEEN else ""
-        self._sub.set_text(f"{count(incident.count)} times{shown}")
-        rows: list[Sequence[str | tuple[str, str]]] = []
-        for report in seen[::-1][:MAX_SEEN]:
-            parts = [
-                f"{short_name(item.name)} {quantity(item.value, item.unit)}"
-                + ("" if item.expected is None else f" (expected {quantity(item.expected, item.unit)})")
-                for item in report.evidence
-            ]
-            rows.append((self._look.clock(report.time_ns), f"{report.score:.2f}", "; ".join(parts) or report.text))
-        self._seen.update(rows)
 
-
-def _facts(incident: Incident, view: FleetView, look: Look, *, gpu: bool) -> list[Fact]:
-    latest = incident.latest
+def _facts(incident: Incident, view: FleetView, prefs: Preferences) -> list[Fact]:
+    said = {None: "", True: "true", False: "a false alarm"}[incident.label]
+    merged = incident.merged_into
     return [
-        Fact("subject", view.place(incident.subject), gpu_link(incident.subject) if gpu else ""),
-        *(fact for fact in place_facts(incident.node, incident.workload) if fact.link),
+        Fact("what", incident.summary),
+        Fact("place", place_of(incident, view), gpu_link(incident.device) if incident.device in view.places else ""),
+        Fact("cause", f"{incident.cause.replace('_', ' ')}, by a {incident.strength}"),
+        Fact("state", incident.status if not merged else f"part of {merged}", f"/incidents/{merged}" if merged else ""),
         Fact("cell", incident.cell),
-        Fact("detected as", incident.detector.replace("_", " ")),
-        Fact("score", f"{latest.score:.2f}"),
-        Fact("said", latest.text),
-        Fact("first reported", look.stamp(incident.first_ns)),
-        Fact("last reported", look.stamp(incident.time_ns)),
+        *(Fact("node", node, node_link(node)) for node in incident.nodes),
+        *(Fact("workload", name, workload_link(name)) for name in incident.workloads),
+        Fact("GPUs affected", str(incident.gpus_affected or "")),
         *(
             Fact(
-                short_name(item.name),
-                quantity(item.value, item.unit)
-                + ("" if item.expected is None else f", expected {quantity(item.expected, item.unit)}"),
+                f"{node} is {one.condition}",
+                (one.held and f"waits for a person: {one.held}") or f"{one.gpus_moved} GPUs leave or restart with it",
+                node_link(node),
             )
-            for item in latest.evidence
+            for node in incident.nodes
+            if (one := view.conditions.get(node)) is not None and one.condition != "back"
         ),
+        Fact("nodes of the same gangs", ", ".join(incident.peers)),
+        Fact("began", prefs.stamp(incident.onset_ns)),
+        Fact("last seen", prefs.stamp(incident.seen_ns)),
+        Fact("silenced by", incident.silence),
+        Fact("taken by", incident.acknowledged_by),
+        Fact("people said it was", said),
+    ]
+
+
+def _commands(incident: Incident) -> list[tuple[str, str]]:
+    """The page reads only; who may answer does so with their own rights on the broker."""
+    one = incident.id[:12]
+    return [
+        ("take it on", f'flyball incidents ack {one} --reason "..."'),
+        (
+            "silence it",
+            f'flyball incidents silence --cell {incident.cell} --incident {incident.id} --for 3600 --reason "..."',
+        ),
+        ("say it was true", f'flyball incidents label {one} --true --reason "..."'),
+        ("or false", f'flyball incidents label {one} --false --reason "..."'),
+    ]
+
+
+def _symptoms(incident: Incident, view: FleetView, prefs: Preferences) -> Rows:
+    rows: list[list[str | tuple[str, str]]] = []
+    for symptom in incident.symptoms:
+        where: str | tuple[str, str] = symptom.workload if symptom.gang else symptom.node
+        if symptom.device and not symptom.gang:
+            where = view.place(symptom.device), gpu_link(symptom.device)
+        told = symptom.text or "; ".join(shown_evidence(item) for item in symptom.evidence[:3])
+        times = f" \N{MULTIPLICATION SIGN}{symptom.count}" if symptom.count > 1 else ""
+        what = f"{symptom.detector}{times}" + (f": {told}" if told else "")
+        rows.append([prefs.clock(symptom.since_ns), symptom.strength, where, what])
+    return rows
+
+
+def _actions(incident: Incident, prefs: Preferences) -> Rows:
+    return [
+        (
+            prefs.clock(action.time_ns),
+            (f"{action.type} {action.workload}", decision_link(action.decision)),
+            action.status + (f": {action.detail}" if action.detail else ""),
+        )
+        for action in incident.actions
     ]

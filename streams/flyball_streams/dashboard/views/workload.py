@@ -7,15 +7,15 @@ from nicegui import ui
 from flyball_contracts.records import Scenario, WorkloadAccount, WorkloadSpec
 from flyball_streams.dashboard.charts.service import Quantity, service_options
 from flyball_streams.dashboard.links import node_link
-from flyball_streams.dashboard.look import Look
 from flyball_streams.dashboard.panels.capacity import CapacityPanel
 from flyball_streams.dashboard.panels.decisions import DecisionPanel
 from flyball_streams.dashboard.panels.demand import DemandPanel
 from flyball_streams.dashboard.panels.elements import box, chart, head, panel, patch, show, text
 from flyball_streams.dashboard.panels.incidents import IncidentPanel
+from flyball_streams.dashboard.preferences import Preferences
 from flyball_streams.dashboard.state.accounts import Moment, share_in_time
 from flyball_streams.dashboard.state.fleet import FleetView
-from flyball_streams.dashboard.state.summary import Glance
+from flyball_streams.dashboard.state.summary import SummaryCache
 from flyball_streams.dashboard.text import UNKNOWN, count, number, percent, plural, quantity, span
 from flyball_streams.dashboard.views.base import Fact, FactPanel, Table, Title, View, describe_gone
 
@@ -26,9 +26,9 @@ MAX_NODES = 40
 class WorkloadView(View):
     """Its specification, its service with and without Flyball, demand, places, incidents and decisions."""
 
-    def __init__(self, name: str, look: Look) -> None:
+    def __init__(self, name: str, prefs: Preferences) -> None:
         self._name = name
-        self._look = look
+        self._prefs = prefs
         self._title = Title("Workload", name)
         self._charts: dict[Quantity, ui.echart] = {}
         with box("board two", "main"):
@@ -44,38 +44,38 @@ class WorkloadView(View):
                     head("Requests in time, queue and latency")
                     with box("three"):
                         for quantity in _QUANTITIES:
-                            options = service_options(quantity, [], [], look)
+                            options = service_options(quantity, [], [], prefs)
                             self._charts[quantity] = chart(options, "chart chart-history")
-                self._demand = DemandPanel(look, name)
+                self._demand = DemandPanel(prefs, name)
                 self._capacity = CapacityPanel(name)
                 self._incidents = IncidentPanel(
-                    look, wanted=lambda incident: incident.workload == name, nothing="Nothing was reported of it"
+                    prefs, wanted=lambda report: report.workload == name, nothing="Nothing was reported of it"
                 )
                 self._decisions = DecisionPanel(
-                    look,
+                    prefs,
                     wanted=lambda decision: decision.workload == name,
                     nothing="No decision about it so far",
                 )
 
-    def update(self, view: FleetView, glance: Glance) -> None:
+    def update(self, view: FleetView, cache: SummaryCache) -> None:
         """Patch what changed."""
         workload = view.workloads.get(self._name)
         accounts = view.accounts.of_workload(self._name)
         describe_gone(self._title, "" if workload is not None or accounts else "not known")
         spec = workload.spec if workload else None
-        self._facts.update(_spec(spec, self._look) if spec else [])
+        self._facts.update(_spec(spec, self._prefs) if spec else [])
         self._accounts.update(_account(accounts))
         cell = next((name for name in view.accounts.cells("actual") if self._moments(view, "actual", name)), "")
         show(self._served, bool(cell))
         if cell:
             actual, baseline = self._moments(view, "actual", cell), self._moments(view, "baseline", cell)
             for quantity, drawn in self._charts.items():
-                options = service_options(quantity, actual, baseline, self._look)
+                options = service_options(quantity, actual, baseline, self._prefs)
                 patch(drawn, options, f"{quantity} of {self._name}")
         self._demand.update(view)
         self._capacity.update(view)
         self._place(view)
-        self._incidents.update(view, glance.now)
+        self._incidents.update(view, cache.now)
         self._decisions.update(view)
 
     def _moments(self, view: FleetView, scenario: Scenario, cell: str) -> list[Moment]:
@@ -103,7 +103,7 @@ class WorkloadView(View):
         )
 
 
-def _spec(spec: WorkloadSpec, look: Look) -> list[Fact]:
+def _spec(spec: WorkloadSpec, prefs: Preferences) -> list[Fact]:
     objective = spec.objective
     share = ""
     if objective is not None:
@@ -123,10 +123,10 @@ def _spec(spec: WorkloadSpec, look: Look) -> list[Fact]:
         Fact("cold start", span(spec.cold_start_s)),
         Fact("interruptible", "yes" if spec.interruptible else "no"),
         Fact("runs in all", span(spec.duration_s) if spec.duration_s else ""),
-        Fact("deadline", look.stamp(spec.deadline_ns) if spec.deadline_ns else ""),
+        Fact("deadline", prefs.stamp(spec.deadline_ns) if spec.deadline_ns else ""),
         Fact("a pause costs", span(spec.checkpoint_s) if spec.checkpoint_s else ""),
         Fact("power of a replica", quantity(spec.power_w_per_replica, "W") if spec.power_w_per_replica else ""),
-        Fact("declared", look.stamp(spec.time_ns)),
+        Fact("declared", prefs.stamp(spec.time_ns)),
     ]
 
 

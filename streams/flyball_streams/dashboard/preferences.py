@@ -55,7 +55,7 @@ LIGHT = Palette(
 
 
 @dataclass(frozen=True, slots=True)
-class Look:
+class Preferences:
     """One reader's choice; it stays the same while a page is open."""
 
     palette: Palette = DARK
@@ -96,13 +96,13 @@ class Look:
         return {**asdict(self.palette), "utc": self.utc}
 
 
-def look_of(cookies: Mapping[str, str]) -> Look:
+def preferences_of(cookies: Mapping[str, str]) -> Preferences:
     """The choice that the browser sent; dark and UTC where it sent none, or a zone that nobody knows."""
     palette = LIGHT if cookies.get(THEME_COOKIE) == LIGHT.name else DARK
     name = unquote(cookies.get(ZONE_COOKIE, ""))
     if name in ("", "UTC"):
-        return Look(palette)
+        return Preferences(palette)
     try:
-        return Look(palette, ZoneInfo(name))
+        return Preferences(palette, ZoneInfo(name))
     except (KeyError, OSError, ValueError):  # all of them, depending on what is wrong with the name
-        return Look(palette)
+        return Preferences(palette)

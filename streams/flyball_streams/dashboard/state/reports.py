@@ -11,7 +11,7 @@ from flyball_streams.dashboard.state.nodes import Health
 MAX_SEEN = 240
 
 
-class Seen(NamedTuple):
+class Occurrence(NamedTuple):
     """One time that it was reported."""
 
     time_ns: int
@@ -20,11 +20,11 @@ class Seen(NamedTuple):
     text: str = ""
 
 
-_NEVER = Seen(0, 0.0)
+_NEVER = Occurrence(0, 0.0)
 
 
 @dataclass(slots=True)
-class Incident:
+class Report:
     """An anomaly or an event of one subject, however often it came; ``seen`` holds the last times."""
 
     subject: str
@@ -35,20 +35,20 @@ class Incident:
     workload: str = ""
     first_ns: int = 0
     count: int = 0
-    latest: Seen = _NEVER
-    seen: deque[Seen] = field(default_factory=lambda: deque[Seen](maxlen=MAX_SEEN))
+    latest: Occurrence = _NEVER
+    seen: deque[Occurrence] = field(default_factory=lambda: deque[Occurrence](maxlen=MAX_SEEN))
 
     @property
     def id(self) -> str:
         """Name in links; the same after a restart of the page."""
-        return incident_id(self.subject, self.detector)
+        return report_id(self.subject, self.detector)
 
     @property
     def time_ns(self) -> int:
         """When it was reported last."""
         return self.latest.time_ns
 
-    def add(self, seen: Seen) -> None:
+    def add(self, seen: Occurrence) -> None:
         """Count one more report, unless it is known; the newest one speaks for the incident."""
         if any(known.time_ns == seen.time_ns for known in self.seen):
             return
@@ -59,27 +59,27 @@ class Incident:
             self.latest = seen
 
 
-def incident_id(subject: str, detector: str) -> str:
+def report_id(subject: str, detector: str) -> str:
     """Name of an incident in links."""
     return record_id("Incident", subject, detector)[:16]
 
 
-def of_anomaly(anomaly: Anomaly) -> tuple[Incident, Seen]:
+def of_anomaly(anomaly: Anomaly) -> tuple[Report, Occurrence]:
     """What an anomaly says."""
     health = health_of(anomaly.detector)
-    incident = Incident(anomaly.subject, anomaly.node, anomaly.cell, anomaly.detector, health, anomaly.workload)
-    return incident, Seen(anomaly.time_ns, anomaly.score, anomaly.evidence)
+    report = Report(anomaly.subject, anomaly.node, anomaly.cell, anomaly.detector, health, anomaly.workload)
+    return report, Occurrence(anomaly.time_ns, anomaly.score, anomaly.evidence)
 
 
-def of_event(event: NodeEvent, cell: str) -> tuple[Incident, Seen]:
+def of_event(event: NodeEvent, cell: str) -> tuple[Report, Occurrence]:
     """What a warning or critical event says."""
     critical = event.severity == "critical"
     name = event.kind.replace("_", " ")
     code = f" {event.code}" if event.code is not None else ""
     detector = f"{name.upper() if event.kind in ('xid', 'ecc') else name}{code}"
     health: Health = "failing" if critical else "anomalous"
-    incident = Incident(event.device or event.node, event.node, cell, detector, health)
-    return incident, Seen(event.time_ns, 1.0 if critical else 0.5, text=event.message)
+    report = Report(event.device or event.node, event.node, cell, detector, health)
+    return report, Occurrence(event.time_ns, 1.0 if critical else 0.5, text=event.message)
 
 
 def health_of(detector: str) -> Health:

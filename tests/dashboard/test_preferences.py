@@ -6,36 +6,44 @@ import pytest
 from hypothesis import given, strategies as st
 from tests.dashboard.scenes import scene
 
-from flyball_streams.dashboard.look import DARK, LIGHT, THEME_COOKIE, ZONE_COOKIE, Look, Palette, look_of
+from flyball_streams.dashboard.preferences import (
+    DARK,
+    LIGHT,
+    THEME_COOKIE,
+    ZONE_COOKIE,
+    Palette,
+    Preferences,
+    preferences_of,
+)
 from flyball_streams.dashboard.text import UNKNOWN
 
 
 def test_times_are_in_utc_or_in_the_zone_of_the_reader() -> None:
-    assert Look().clock(scene.T0) == "13:00:00"
-    assert Look().clock(scene.T0, day=True) == "18 Mar 13:00"
-    assert Look().stamp(scene.T0) == "18 Mar 2026 13:00:00 UTC"
-    berlin = look_of({ZONE_COOKIE: "Europe%2FBerlin"})
+    assert Preferences().clock(scene.T0) == "13:00:00"
+    assert Preferences().clock(scene.T0, day=True) == "18 Mar 13:00"
+    assert Preferences().stamp(scene.T0) == "18 Mar 2026 13:00:00 UTC"
+    berlin = preferences_of({ZONE_COOKIE: "Europe%2FBerlin"})
     assert berlin.clock(scene.T0) == "14:00:00"
     assert berlin.stamp(scene.T0) == "18 Mar 2026 14:00:00 local time"
     assert not berlin.utc
-    assert Look().clock(None) == Look().stamp(0) == UNKNOWN
+    assert Preferences().clock(None) == Preferences().stamp(0) == UNKNOWN
 
 
 def test_the_browser_chooses_the_colours() -> None:
-    assert look_of({}).palette is DARK
-    assert look_of({THEME_COOKIE: "light"}).palette is LIGHT
-    assert look_of({THEME_COOKIE: "<script>"}).palette is DARK
-    assert LIGHT.panel in look_of({THEME_COOKIE: "light"}).variables()
+    assert preferences_of({}).palette is DARK
+    assert preferences_of({THEME_COOKIE: "light"}).palette is LIGHT
+    assert preferences_of({THEME_COOKIE: "<script>"}).palette is DARK
+    assert LIGHT.panel in preferences_of({THEME_COOKIE: "light"}).variables()
 
 
 @given(st.text(max_size=40))
 def test_any_cookie_is_survived(name: str) -> None:
-    look = look_of({ZONE_COOKIE: name, THEME_COOKIE: name})
-    assert look.clock(scene.T0) != UNKNOWN
+    prefs = preferences_of({ZONE_COOKIE: name, THEME_COOKIE: name})
+    assert prefs.clock(scene.T0) != UNKNOWN
 
 
 def test_utc_stays_utc() -> None:
-    assert look_of({ZONE_COOKIE: "UTC"}).zone is UTC
+    assert preferences_of({ZONE_COOKIE: "UTC"}).zone is UTC
 
 
 def luminance(colour: str) -> float:
