@@ -348,7 +348,7 @@ def experts(data: Panel, config: ensemble.Config) -> Floats:
     """Return the forecasts of all experts besides the last value [T, S, K - 1, H]."""
     found: list[NDArray[Any]] = []
     for member in config.members:
-        made = play(member.family, member.config, data, len(data.y))
+        made = play(member.model, member.config, data, len(data.y))
         found += [made] if made.ndim == 3 else list(np.moveaxis(made, -1, 0))
     own = np.stack(found, axis=2)
     return np.concatenate([own, play(pooled, config.pooled, data, len(data.y), own)[:, :, None]], axis=2)

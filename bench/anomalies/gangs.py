@@ -81,11 +81,11 @@ class _Watch:
         self.state, found = step_time.step(self.state, np.exp(x), at_s, 1.0, limit)
         if found is None:
             return None
-        peaks, learned = found.ended[found.ended > 0], found.learned_s.sum()
+        peaks, learned = found.ended[found.ended > 0], found.exposure_s.sum()
         self.days += learned / 86_400.0
         home = np.full(len(peaks), NO_PEERS)
         self.tail = tail.step(self.tail, home, peaks, np.array([0.0, learned]), 1.0, self.rate, len(peaks), TAIL)
-        return found.loud
+        return found.alarm
 
 
 def generated(gangs: int, seed: int, budget: float = 1.0) -> Iterator[dict[str, Any]]:

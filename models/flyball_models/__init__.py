@@ -1,6 +1,6 @@
 """Pure models of a GPU fleet: arrays in, arrays out, no clock, no I/O.
 
-Every family that learns has the same verbs. `init(n, config)` makes the state of `n` padded series,
+Every online model has the same functions. `init(n, config)` makes the state of `n` padded series,
 `step(state, ..., mask, config)` advances it by one tick and is compiled once per padded shape with the state
 donated (the state passed in must not be used again), and `resize(state, n, config)` grows it. States and
 results are NamedTuples of arrays; a configuration is a NamedTuple of numbers and is hashed, not traced.

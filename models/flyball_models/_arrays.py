@@ -1,4 +1,4 @@
-"""Names for what goes in and out of the models, and array makers of a fixed type.
+"""Type aliases of model inputs and outputs, and array constructors with fixed types.
 
 The makers say float32 or int32 outright, so that no process-wide JAX setting changes a model, and give the
 type checkers a signature without JAX's untyped device argument.

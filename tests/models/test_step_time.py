@@ -26,7 +26,7 @@ def run(x: Floats, limit: float = LIMIT, period_s: float = 1.0) -> tuple[State, 
 
 def delays_s(found: list[Found | None], since: int, period_s: float = 1.0) -> Floats:
     """Seconds from tick ``since`` on until each is loud, infinite where it is not; all were quiet before."""
-    loud = np.array([np.zeros(MANY, bool) if now is None else now.loud for now in found])
+    loud = np.array([np.zeros(MANY, bool) if now is None else now.alarm for now in found])
     assert not loud[:since].any()
     return np.where(loud.any(axis=0), (loud.argmax(axis=0) - since + 1) * period_s, np.inf)
 
@@ -86,7 +86,7 @@ def test_who_becomes_faster_is_not_blamed_for_going_back_and_a_new_level_is_acce
     assert np.isfinite(delays_s(found, 1500)).all()
     assert np.allclose(state.level, np.log(0.7 * 1.15), atol=0.02)  # after an hour
     last = [now for now in found if now is not None][-1]
-    assert not last.loud.any()
+    assert not last.alarm.any()
     ended = np.array([now.ended for now in found if now is not None])
     assert (ended.max(axis=0) >= LIMIT).all()
 
@@ -98,7 +98,7 @@ def test_gaps_and_what_is_no_time_change_nothing() -> None:
         later = state
         for t in range(50):
             later, found = step_time.step(later, np.exp(np.full(MANY, silent)), 2e9 + t, 1.0, LIMIT)
-            assert found is None or not found.loud.any()
+            assert found is None or not found.alarm.any()
         np.testing.assert_array_equal(later.level, state.level)
     grown = step_time.resize(state, MANY + 3)
     np.testing.assert_array_equal(grown.level[:MANY], state.level)
@@ -115,4 +115,4 @@ def test_series_are_independent_and_stay_finite(seed: int, period_s: float) -> N
     alone, _ = run(x[:, :1], period_s=period_s)
     for both, one in zip(state, alone, strict=True):
         np.testing.assert_array_equal(both[..., :1], one)
-    assert np.isfinite([state.up, state.down, state.peak, state.jump, state.worst, state.stir]).all()
+    assert np.isfinite([state.up, state.down, state.peak, state.jump, state.worst, state.volatility]).all()

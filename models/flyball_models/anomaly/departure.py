@@ -1,4 +1,4 @@
-"""Calibrated departures: a device leaves its own course, and what its peers do, further than clean ones ever do.
+"""Calibrated departures: a device departs from its own baseline and its peers, further than healthy ones do.
 
 For each series with value x, and the median of its group where the group has at least three members (else 0):
 
@@ -6,12 +6,12 @@ For each series with value x, and the median of its group where the group has at
     d = min(|fast - slow|, |r - slow|)    fast and slow are running means of r: a spike is none, either
     u = d / s, and of two ticks the smaller
 
-The scale s is what is known of d: the largest departure of any member of the group, itself included, which fades in
-hours, and at least a floor in the unit of the metric. It makes series of one metric alike, so their peaks have one tail
-(:mod:`flyball_models.anomaly.tail`), for series with and without peers each. A series departs when u passes the limit
-that peaks of clean series pass at the rate asked for. It has no say until it was seen for a while, for longer when it
-has no peers. While it departs it does not learn; a departure that lasts is accepted as the new course. The method is
-ours.
+The scale s is the largest recent d of any member of the group, itself included, which fades in hours, and at least a
+floor in the unit of the metric. It makes series of one metric comparable, so that their peaks have one tail
+(:mod:`flyball_models.anomaly.tail`), with a separate one for series without peers. A series departs when u exceeds the
+limit that peaks of healthy series exceed at the configured rate. A new series is not judged for a while, longer if it
+has no peers. While a series departs its baseline is not updated; a departure that lasts becomes the new baseline. The
+method is our own.
 
 Shapes: N devices, M metrics, arrays [M, N] with the devices last. Strata are the M metrics with peers, then without.
 Times are seconds, whatever a tick is.
@@ -30,10 +30,10 @@ from flyball_models.anomaly.peers import Floats, medians
 
 
 class Config(NamedTuple):
-    """Time constants of the means and of the scale's fading, s; when a series speaks, and after how long again.
+    """Time constants of the means and of the scale's fading, s; warm-up time, and time between reports of a series.
 
-    The tail learns one departure of a series that was reported in `trust_s`, so that one sick device deafens
-    nobody. A series that had no value for `stale_s` begins anew.
+    The tail includes at most one reported departure of a series in `trust_s`, so that one faulty device does not raise
+    the limit for all. A series without a value for `stale_s` is reset.
     """
 
     fast_s: float = 10.0
@@ -144,16 +144,16 @@ def step(
         home = np.where((group >= 0) & (group < len(group)), group, len(group) + np.arange(len(group)))
         ended = Ended(metric, device, peaks[metric, device].astype(np.float64), peered[metric, device])
         over = known_tail.over[np.where(ended.peered, metric, metric + len(peaks))]
-        struck = np.unique(device[ended.size > over])
-        events = len(np.unique(home[struck[quiet[struck] <= 0.0]]))
-        quiet[struck] = np.float32(config.event_s)
+        departed = np.unique(device[ended.size > over])
+        events = len(np.unique(home[departed[quiet[departed] <= 0.0]]))
+        quiet[departed] = np.float32(config.event_s)
         stratum, peak = _pooled(ended, home, len(peaks))
     tail_state = tail.step(known_tail, stratum, peak, exposure, period_s, rate, events)
     return updated._replace(quiet_s=quiet), tail_state, found
 
 
 def _of_group(
-    record: Floats, x: Floats, known: NDArray[np.bool_], veteran: NDArray[np.bool_], group: NDArray[np.int64]
+    record: Floats, x: Floats, known: NDArray[np.bool_], established: NDArray[np.bool_], group: NDArray[np.int64]
 ) -> tuple[Floats, Floats]:
     """Median of x [M, N] over the group, NaN without peers, and the largest record [M, N] of it.
 
@@ -166,8 +166,8 @@ def _of_group(
     home = np.asarray(np.where(placed, group, n), np.int64)
     cell = np.asarray(home[:, None] * metrics + np.arange(metrics), np.int64)
     present = known & placed[:, None]
-    settled = np.bincount(cell[present & veteran], minlength=(n + 1) * metrics) >= 3
-    rows, columns = np.nonzero(present & (veteran | ~settled[cell]))
+    settled = np.bincount(cell[present & established], minlength=(n + 1) * metrics) >= 3
+    rows, columns = np.nonzero(present & (established | ~settled[cell]))
     inside = np.asarray(cell[rows, columns], np.int64)
     members = np.bincount(inside, minlength=(n + 1) * metrics)
     middle = medians(x[rows, columns], inside, members)
@@ -201,7 +201,7 @@ def _learn(
     r = np.where(known, x - base, _ZERO)
     fresh = (state.seen_s <= 0.0) | (state.peered != peered) | (state.gap_s >= config.stale_s)
     seen, slow, record = state.seen_s, state.slow, state.record * np.float32(math.exp(-period_s / config.fade_s))
-    fast = np.asarray(state.fast + np.float32(_pace(period_s, config.fast_s)) * (r - state.fast), np.float32)
+    fast = np.asarray(state.fast + np.float32(_gain(period_s, config.fast_s)) * (r - state.fast), np.float32)
     away = np.minimum(np.abs(fast - slow), np.abs(r - slow))
     before, top = state.peak, state.top
     if begins := bool(fresh.any()):
@@ -211,16 +211,16 @@ def _learn(
     both = np.minimum(one, state.last)
     warm = seen >= np.where(peered, np.float32(config.warm_s), np.float32(config.alone_s))
     least = np.where(peered, limit[:metrics, None], limit[metrics:, None]).astype(np.float32)
-    loud = warm & (both >= least)
-    departs = bool(loud.any())
+    departing = warm & (both >= least)
+    departs = bool(departing.any())
     rest = np.maximum(state.rest_s - np.float32(period_s), _ZERO)
     doubt = np.maximum(state.doubt_s - np.float32(period_s), _ZERO)
-    over: Floats = np.asarray(np.where(loud, state.over_s + np.float32(period_s), _ZERO), np.float32)
-    reported = loud & known & (rest <= 0.0) if departs else loud
-    accepted = over >= config.accept_s if departs else loud
-    pace = np.maximum(np.float32(_pace(period_s, config.slow_s)), np.float32(period_s) / (seen + np.float32(period_s)))
-    mean = slow + pace * (r - slow)
-    mean = np.where(loud, slow, mean) if departs else mean
+    over: Floats = np.asarray(np.where(departing, state.over_s + np.float32(period_s), _ZERO), np.float32)
+    reported = departing & known & (rest <= 0.0) if departs else departing
+    accepted = over >= config.accept_s if departs else departing
+    gain = np.maximum(np.float32(_gain(period_s, config.slow_s)), np.float32(period_s) / (seen + np.float32(period_s)))
+    mean = slow + gain * (r - slow)
+    mean = np.where(departing, slow, mean) if departs else mean
     peak, top = np.maximum(before, away), np.maximum(top, both)
     ended = ~warm | accepted | (away < np.float32(0.5) * peak)
     was_loud = top >= least
@@ -265,6 +265,6 @@ def _pooled(ended: Ended, home: NDArray[np.int64], metrics: int) -> tuple[NDArra
     return stratum[first], size[first]
 
 
-def _pace(period_s: float, constant_s: float) -> float:
+def _gain(period_s: float, constant_s: float) -> float:
     """Share of a mean that a tick replaces."""
     return -math.expm1(-period_s / constant_s)

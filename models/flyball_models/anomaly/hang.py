@@ -1,4 +1,4 @@
-"""Hangs: a device that is busy and does no work, as when a collective waits for a peer that is gone.
+"""Detects hangs: a device that is busy but does no work, as when a collective waits for a peer that is gone.
 
 The driver counts a kernel that spins as full utilisation, while power and SM activity fall to a share of what they are
 when the device works. A device hangs when that has lasted `least_s` seconds and at least three ticks:
@@ -74,10 +74,10 @@ def step(state: State, x: Inputs, period_s: float, config: Config = DEFAULT) -> 
     period = np.float32(period_s)
     works = busy & ~looks
     seen = np.where(works, state.seen_s + period, state.seen_s)
-    pace = np.where(works, np.maximum(period / np.maximum(seen, period), period / np.float32(config.usual_s)), 0.0)
-    pace = np.minimum(pace, 1.0).astype(np.float32)
-    power = state.power_w + pace * np.where(works, x.power_w - state.power_w, np.float32(0.0))
+    gain = np.where(works, np.maximum(period / np.maximum(seen, period), period / np.float32(config.usual_s)), 0.0)
+    gain = np.minimum(gain, 1.0).astype(np.float32)
+    power = state.power_w + gain * np.where(works, x.power_w - state.power_w, np.float32(0.0))
     active = works & np.isfinite(x.activity)
-    activity = state.activity + pace * np.where(active, x.activity - state.activity, np.float32(0.0))
+    activity = state.activity + gain * np.where(active, x.activity - state.activity, np.float32(0.0))
     hung = np.where(looks, state.hung_s + period, np.where(known, np.float32(0.0), state.hung_s))
     return State(power, activity, seen, hung), looks & (hung >= max(config.least_s, 3.0 * period_s))

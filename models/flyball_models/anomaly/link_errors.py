@@ -1,8 +1,8 @@
-"""Links whose errors go on: a sum that leaks, in which no single report counts for much.
+"""Detects links with persistent errors by a leaky sum in which no single report counts for much.
 
-A link that is trained anew has a burst of errors and is well; a cable, riser or retimer that fails has some again and
-again. So a report counts for ten errors at most, and a device is loud once enough came lately. The rule knows no peers
-and learns nothing: healthy links have next to none of these errors, whatever runs.
+A link that retrains has one burst of errors and is healthy; a failing cable, riser or retimer has errors again and
+again. So a report counts as at most ten errors, and a link raises an alarm once enough came recently. The rule needs no
+peers and no baseline: healthy links have next to none of these errors, whatever runs.
 """
 
 from typing import NamedTuple

@@ -1,15 +1,15 @@
 """Change points of step times: a whole gang that slows down, which a comparison of its members cannot show.
 
-Step times come as windows of ``window_s``, or of one step where that takes longer: the logarithm of the median of what
-was said in one. The level is the median of the first windows and then a slow mean, the spread that of their absolute
+Step times are grouped in windows of ``window_s``, or of one step if that takes longer: the logarithm of the median in a
+window. The level is the median of the first windows and then a slow mean, the spread that of their absolute
 deviations. On the standardised windows runs a one-sided cumulative sum (Page 1954, "Continuous inspection schemes"):
 
     S = max(0, S + min((y - level) / spread, most) - drift)
 
-An excursion begins where S leaves 0. It says something only once the median of half a minute was ``least`` above that
-of the half minute before, and ``stirs`` times as much as it usually moves, so that a slow drift does not, nor a sum of
-tiny differences, nor a gang whose step times wander. One step that takes very long,
-as with a checkpoint, counts for ``most`` spreads. Nothing is learned while S is high.
+An excursion begins when S leaves 0. It is significant only once the median of half a minute was ``least`` above that of
+the half minute before, and ``volatility_factor`` times its usual change. This excludes slow drifts, sums of tiny
+differences, and gangs whose step times vary a lot. One very long step, as with a checkpoint, counts as ``most``
+spreads. Level and spread are not updated while S is high.
 
 S is divided by the highest that the gang itself reached lately (and ``floor``), so that gangs whose step times wander
 and those that keep time like clocks have one tail (:mod:`flyball_models.anomaly.tail`), which gives the limit. A gang
@@ -39,8 +39,8 @@ _MEDIAN = 1.4826
 class Config(NamedTuple):
     """See above; times in s, ``least_spread`` and ``least`` as logarithms, ``warm`` in windows with a level.
 
-    ``hold`` is the sum from which on nothing is learned. Half of the highest sum is forgotten in ``forget_s``; one that
-    was an alarm raises it to ``doubt`` times what it was at most.
+    ``hold`` is the sum from which level and spread are not updated. The highest sum decays by half in ``forget_s``; one
+    that was an alarm raises it to at most ``doubt`` times its value.
     """
 
     window_s: float = 5.0
@@ -49,7 +49,7 @@ class Config(NamedTuple):
     least: float = 0.025
     most: float = 8.0
     drift: float = 0.75
-    stirs: float = 6.0
+    volatility_factor: float = 6.0
     warm: float = 24.0
     hold: float = 6.0
     faster: float = 60.0
@@ -63,7 +63,7 @@ DEFAULT = Config()
 
 
 class State(NamedTuple):
-    """``said`` [RING, W] and ``recent`` [RECENT, W] are the logarithms of the open window and the last medians.
+    """``samples`` [RING, W] and ``recent`` [RECENT, W] are the logarithms of the open window and the last medians.
 
     All others are [W]: numbers of both so far, how long the window has been open, level and spread (NaN before
     RECENT windows), the sums up and down. Of the excursion: since when it lasts, its windows, its highest value while
@@ -71,9 +71,9 @@ class State(NamedTuple):
     alarm. Of all: the highest lately, and how far the median usually moves in half a minute.
     """
 
-    said: Floats
+    samples: Floats
     recent: Floats
-    said_n: Floats
+    sample_count: Floats
     recent_n: Floats
     open_s: Floats
     level: Floats
@@ -85,28 +85,28 @@ class State(NamedTuple):
     peak: Floats
     jump: Floats
     onset_s: Floats
-    loud: Floats
+    alarm: Floats
     worst: Floats
-    stir: Floats
+    volatility: Floats
 
 
 class Found(NamedTuple):
-    """``loud`` [W] where the sum is over the limit, ``ratio`` [W] how far it goes, 0 where it says nothing.
+    """``alarm`` [W] where the sum is over the limit, ``ratio`` [W] how far it goes, 0 where it says nothing.
 
     ``slower`` [W] is by what share steps take longer now, and ``expected_s`` [W] what they took. ``ended`` [W] are the
-    highest ratios of excursions that ended in this tick, else 0; ``learned_s`` [W] is the exposure.
+    highest ratios of excursions that ended in this tick, else 0; ``exposure_s`` [W] is the exposure.
     """
 
-    loud: Bools
+    alarm: Bools
     ratio: Floats
     slower: Floats
     expected_s: Floats
     ended: Floats
-    learned_s: Floats
+    exposure_s: Floats
 
 
 def init(n: int) -> State:
-    """Return the state of ``n`` workloads of which nothing is known."""
+    """Return the state of ``n`` workloads without data."""
     return State(
         *(np.full((rows, n), np.nan) for rows in (RING, RECENT)),
         *np.zeros((3, n)),
@@ -129,20 +129,20 @@ def step(
     """
     with np.errstate(invalid="ignore", divide="ignore"):
         x = np.where(step_s > 0, np.log(step_s), np.nan)
-    told = np.isfinite(x)
-    said, said_n = state.said.copy(), state.said_n + told
-    said[(state.said_n.astype(np.int64) % RING)[told], np.flatnonzero(told)] = x[told]
-    open_s = state.open_s + np.where(told | (state.said_n > 0), period_s, 0.0)
-    state = state._replace(said=said, said_n=said_n, open_s=open_s)
-    last = np.where(told, step_s, 0.0)
-    over = (said_n > 0) & (open_s >= np.maximum(config.window_s, np.minimum(last, 600.0)) - 1e-6)
+    has_value = np.isfinite(x)
+    samples, sample_count = state.samples.copy(), state.sample_count + has_value
+    samples[(state.sample_count.astype(np.int64) % RING)[has_value], np.flatnonzero(has_value)] = x[has_value]
+    open_s = state.open_s + np.where(has_value | (state.sample_count > 0), period_s, 0.0)
+    state = state._replace(samples=samples, sample_count=sample_count, open_s=open_s)
+    last = np.where(has_value, step_s, 0.0)
+    over = (sample_count > 0) & (open_s >= np.maximum(config.window_s, np.minimum(last, 600.0)) - 1e-6)
     if not over.any():
         return state, None
     return _close(state, over, now_s, limit, config)
 
 
 def _close(state: State, over: Bools, now_s: float, limit: float, c: Config) -> tuple[State, Found]:
-    y = median(state.said)
+    y = median(state.samples)
     recent = np.where(over, np.concatenate([state.recent[1:], y[None]]), state.recent)
     recent_n = state.recent_n + over
     first = over & np.isnan(state.level) & (recent_n >= RECENT)
@@ -154,38 +154,40 @@ def _close(state: State, over: Bools, now_s: float, limit: float, c: Config) -> 
     rises, lasts = (up > 0) & (state.up <= 0), up > 0
     since_s = np.where(rises, now_s - state.open_s, state.since_s)
     windows = np.where(lasts, np.where(rises, 0.0, state.windows) + known, 0.0)
-    mine = np.arange(RECENT)[:, None] >= RECENT - np.minimum(windows, HALF)
-    slower = median(np.where(mine, recent, np.nan)) - state.level
+    newer_half = np.arange(RECENT)[:, None] >= RECENT - np.minimum(windows, HALF)
+    slower = median(np.where(newer_half, recent, np.nan)) - state.level
     moved = median(recent[HALF:]) - median(recent[:HALF])
-    jump = np.fmax(np.where(rises, 0.0, state.jump), moved / np.maximum(c.least, c.stirs * state.stir))
+    jump = np.fmax(
+        np.where(rises, 0.0, state.jump), moved / np.maximum(c.least, c.volatility_factor * state.volatility)
+    )
     jumps = known & (jump >= 1.0) & (np.where(rises, 0.0, state.jump) < 1.0)
     onset_s = np.where(jumps, np.maximum(since_s, now_s - HALF * state.open_s), state.onset_s)
     seen = recent_n - RECENT
-    tells = known & lasts & (jump >= 1.0) & (slower >= c.least) & (seen >= c.warm)
-    peak = np.fmax(np.where(rises, 0.0, state.peak), np.where(tells, up, 0.0))
+    is_significant = known & lasts & (jump >= 1.0) & (slower >= c.least) & (seen >= c.warm)
+    peak = np.fmax(np.where(rises, 0.0, state.peak), np.where(is_significant, up, 0.0))
     usual = state.worst + c.floor
-    loud = np.where(rises, 0.0, state.loud) + (tells & (up / usual >= limit)) > 0
+    alarm = np.where(rises, 0.0, state.alarm) + (is_significant & (up / usual >= limit)) > 0
     anew = first | (known & (down >= c.faster)) | (known & lasts & (now_s - since_s >= c.accept_s))
     ends = known & (anew | ((state.up > 0) & ~lasts))
     over_now = np.where(lasts, peak, state.peak)
-    was_loud = np.where(lasts, loud, state.loud > 0)
-    pace = np.minimum(state.open_s / c.usual_s, 1.0)
+    was_alarm = np.where(lasts, alarm, state.alarm > 0)
+    gain = np.minimum(state.open_s / c.usual_s, 1.0)
     forgets = np.where(over, 0.5 ** (state.open_s / c.forget_s), 1.0)
-    reached = np.where(was_loud, np.minimum(over_now, c.doubt * usual), over_now)
+    reached = np.where(was_alarm, np.minimum(over_now, c.doubt * usual), over_now)
     level, spread = _learned(state, recent, y, z, known & (up < c.hold), anew, c)
     stays = np.where(anew | ~lasts, 0.0, 1.0)
     found = Found(
-        loud=tells & loud,
-        ratio=np.where(tells, up / usual, 0.0),
-        slower=np.where(tells, np.expm1(slower), 0.0),
+        alarm=is_significant & alarm,
+        ratio=np.where(is_significant, up / usual, 0.0),
+        slower=np.where(is_significant, np.expm1(slower), 0.0),
         expected_s=np.exp(state.level),
         ended=np.where(ends, over_now / usual, 0.0),
-        learned_s=np.where(known, state.open_s, 0.0),
+        exposure_s=np.where(known, state.open_s, 0.0),
     )
     return State(
-        said=np.where(over, np.nan, state.said),
+        samples=np.where(over, np.nan, state.samples),
         recent=recent,
-        said_n=np.where(over, 0.0, state.said_n),
+        sample_count=np.where(over, 0.0, state.sample_count),
         recent_n=recent_n,
         open_s=np.where(over, 0.0, state.open_s),
         level=level,
@@ -198,9 +200,9 @@ def _close(state: State, over: Bools, now_s: float, limit: float, c: Config) -> 
         jump=np.where(known, jump * stays, state.jump),
         onset_s=onset_s,
         worst=np.maximum(state.worst * forgets, np.where(ends, reached, 0.0)),
-        loud=np.where(known, loud * stays, state.loud),
-        stir=state.stir
-        + np.where(known, np.maximum(pace, 1.0 / np.maximum(seen, 1.0)) * (np.abs(moved) - state.stir), 0.0),
+        alarm=np.where(known, alarm * stays, state.alarm),
+        volatility=state.volatility
+        + np.where(known, np.maximum(gain, 1.0 / np.maximum(seen, 1.0)) * (np.abs(moved) - state.volatility), 0.0),
     ), found
 
 
@@ -210,11 +212,11 @@ def _learned(
     """Level and spread after a window, which those begin ``anew`` with their recent ones."""
     middle = median(recent)
     around = np.maximum(_MEDIAN * median(np.abs(recent - middle)), c.least_spread)
-    pace = np.where(learns, np.minimum(state.open_s / c.usual_s, 1.0), 0.0)
+    gain = np.where(learns, np.minimum(state.open_s / c.usual_s, 1.0), 0.0)
     with np.errstate(invalid="ignore"):
-        level = np.where(learns, state.level + pace * np.clip(z, -2.0, 2.0) * state.spread, state.level)
+        level = np.where(learns, state.level + gain * np.clip(z, -2.0, 2.0) * state.spread, state.level)
         off = np.minimum(np.abs(z), 4.0) * state.spread
-        spread = np.where(learns, state.spread + pace * (_NORMAL * off - state.spread), state.spread)
+        spread = np.where(learns, state.spread + gain * (_NORMAL * off - state.spread), state.spread)
     spread = np.where(np.isnan(spread), spread, np.maximum(spread, c.least_spread))
     return np.where(anew, middle, level), np.where(anew, around, spread)
 

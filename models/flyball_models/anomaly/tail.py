@@ -127,19 +127,19 @@ def _inserted(
 
 def limits(state: State, rate: float, config: Config = DEFAULT) -> NDArray[np.float64]:
     """Value [K] that peaks of clean series pass `rate` times a series-second; at least the threshold."""
-    pace, shape, scale = _fit(state, config)
+    peak_rate, shape, scale = _fit(state, config)
     share = rate * max(1.0, state.counted[0] / max(state.counted[1], 1.0))
-    return state.over + scale * _stretch(np.log(np.maximum(pace / share, 1.0)), shape)
+    return state.over + scale * _stretch(np.log(np.maximum(peak_rate / share, 1.0)), shape)
 
 
 def rates(
     state: State, stratum: NDArray[np.int64], value: NDArray[np.float64], config: Config = DEFAULT
 ) -> NDArray[np.float64]:
     """How often a clean series passes `value` [n] of `stratum` [n], per series-second."""
-    pace, shape, scale = (x[stratum] for x in _fit(state, config))
+    peak_rate, shape, scale = (x[stratum] for x in _fit(state, config))
     away = np.maximum(value - state.over[stratum], 0.0) / scale
     safe = np.where(np.abs(shape) < 1e-3, 1e-3, shape)
-    return pace * np.maximum(1.0 + safe * away, 1e-6) ** (-1.0 / safe)
+    return peak_rate * np.maximum(1.0 + safe * away, 1e-6) ** (-1.0 / safe)
 
 
 def _fit(state: State, config: Config) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.float64]]:

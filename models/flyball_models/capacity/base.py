@@ -1,4 +1,4 @@
-"""What all members share: what a tick says, what a window says, and what an estimate is."""
+"""Types that all capacity estimators share: the values of a tick, the result of a window, and an estimate."""
 
 from typing import Any, NamedTuple
 

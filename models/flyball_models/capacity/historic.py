@@ -1,8 +1,8 @@
-"""What a replica is known to have sustained: a high quantile of the work that it served in time.
+"""A lower estimate of capacity: a high quantile of the work that a replica has served in time.
 
-The quantile of the logarithm is tracked by stochastic steps (Robbins and Monro 1951), so it costs one number, forgets
-slowly, and a few wild windows move it a few per cent. Where load never was high it lies below capacity, and nothing
-in it says how far: it counts only once it has been compared with a saturated window.
+The quantile of the logarithm is tracked by stochastic steps (Robbins and Monro 1951): one number of state, slow
+forgetting, and little influence of outliers. If load was never high, it lies below capacity by an unknown amount, so it
+counts only once it has been compared with a saturated window.
 """
 
 from typing import NamedTuple

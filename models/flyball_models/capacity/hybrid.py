@@ -1,8 +1,8 @@
-"""All estimates weighed by how wrong each has been, and the record of that.
+"""Combines all capacity estimates, weighted by their past errors.
 
-Each estimate is judged against the work served once a replica is saturated, before that window is learned: the mean
-square of the logarithmic error, forgetting, started from what is believed of the method before it was ever compared.
-Weights are inverse variances (Bates and Granger 1969); as saturated windows come in, the online one wins.
+Each estimate is compared with the work served when a replica is saturated, before that window updates it. The error is
+an exponentially forgetting mean square of the logarithmic error, which starts from a prior for each method. Weights are
+inverse variances (Bates and Granger 1969); with more saturated windows, the online estimate dominates.
 """
 
 from typing import Literal, NamedTuple
@@ -34,13 +34,13 @@ class State(NamedTuple):
 
 
 def init(n: int) -> State:
-    """Return the state of `n` workloads of which nothing was ever compared."""
+    """Return the state of `n` workloads without any comparison."""
     zeros = np.zeros((len(NAMES), n))
     return State(zeros, zeros.copy(), np.zeros(n), np.zeros(n, np.bool_))
 
 
 def judge(state: State, estimated: Floats, served: Floats, full: Bools) -> State:
-    """Compare what was `estimated` before a window, [5, N], with what it `served` where it was saturated, [N]."""
+    """Compare what was `estimated` before a window, [5, N], with what was `served` in it if saturated, [N]."""
     due = full & (~state.was_full | (state.since >= EVERY))
     with np.errstate(invalid="ignore", divide="ignore"):
         off = np.clip(np.log(estimated / served), -WORST, WORST)
@@ -75,7 +75,7 @@ class Weighed(NamedTuple):
 
 
 def nothing(n: int) -> Weighed:
-    """Return what is known of `n` workloads before their first window."""
+    """Return the result for `n` workloads before their first window."""
     return Weighed(empty(len(NAMES), n), empty(len(NAMES), n), np.zeros((len(METHODS), n)))
 
 

@@ -1,4 +1,4 @@
-"""What telemetry says of a replica's capacity while it works: a level known at saturation, and a curve below it.
+"""Online estimate of a replica's capacity: a level observed at saturation, and a curve below it.
 
 A lightly loaded server says only that it can do *at least* this much (its load is a censored observation). What it
 can do shows while requests wait all the time and the GPUs work: then work served is capacity. So the logarithm of
@@ -6,8 +6,8 @@ capacity is a random walk, observed at saturated windows with a few per cent of 
 Kalman 1960), with innovations clipped (Huber 1964) and the variance opened after some surprises of the same sign, so
 that a change of speed is followed within a few windows.
 
-Between saturations the curve speaks. In a batching server the stay of a request grows linearly with those beside it
-(time per token = alpha + beta batch), so at the share u of the concurrency of the knee
+Between saturations the curve is used. In a batching server the latency of a request grows linearly with the batch (time
+per token = alpha + beta batch), so at the share u of the concurrency of the knee
 
     X(u) = C u / (a + (1 - a) u),    0 <= a <= 1
 
@@ -66,7 +66,7 @@ class State(NamedTuple):
 
 
 class Found(NamedTuple):
-    """The estimate under what was promised, where windows were saturated, and the most that was served in time."""
+    """The estimate under the limits, which windows were saturated, and the most work that was served in time."""
 
     estimate: Estimate
     saturated: Bools

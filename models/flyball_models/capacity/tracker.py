@@ -12,7 +12,7 @@ from flyball_models.capacity.hybrid import Weighed
 
 
 class State(NamedTuple):
-    """What is kept of each workload, the last axis of all arrays; ``latest`` is what is known now."""
+    """State of each workload, the last axis of all arrays; ``latest`` is the current estimate."""
 
     window: window.State
     online: online.State

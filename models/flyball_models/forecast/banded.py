@@ -8,7 +8,7 @@ from flyball_models.forecast import conformal, damped
 
 
 class State(NamedTuple):
-    """What both have learned."""
+    """The states of both models."""
 
     point: damped.State
     bands: conformal.State

@@ -34,7 +34,7 @@ from flyball_models.forecast._scale import as_logs, in_units
 _PRIOR_WEIGHT = 4.0
 """How many residuals the prior scale is worth."""
 _OLD = 50
-"""A series with so many residuals has learned something that others may start with."""
+"""A series with this many residuals contributes to the initial offsets of new ones."""
 _LEAST_SCALE = 1e-4
 """Keeps u finite on a series that is forecast exactly; 0.01 % of the value."""
 

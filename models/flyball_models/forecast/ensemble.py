@@ -1,8 +1,8 @@
-"""Many experts and their mix as one family: values in, one point forecast and its weights out.
+"""An ensemble of experts as one model: values in, one point forecast and the weights out.
 
-The experts differ in memory on purpose: averaging forecasts that err differently is where most of the gain
-of a mix comes from. Each member is compiled by itself: in one program the compiler fuses across members, and
-a series' last bits then depend on its slot.
+The experts differ in memory on purpose: most of the gain of an ensemble comes from averaging forecasts with different
+errors. Each member is compiled by itself: in one program the compiler fuses across members, and a series' last bits
+then depend on its slot.
 """
 
 from typing import Any, NamedTuple, Protocol
@@ -43,15 +43,15 @@ class Expert(Protocol):
 
 
 class Member(NamedTuple):
-    """A family and its settings; one name for each expert that it is."""
+    """A model and its settings, with the names of its experts."""
 
     names: tuple[str, ...]
-    family: Expert
+    model: Expert
     config: Any
 
 
 class Config(NamedTuple):
-    """The members in the order of their weights, the model over all series that comes after them, and the mix.
+    """The members in the order of their weights, then the model pooled over all series, and the weighting.
 
     Make it with `configure`.
     """
@@ -62,7 +62,7 @@ class Config(NamedTuple):
 
     @property
     def experts(self) -> tuple[str, ...]:
-        """Names of the weights of `weighting.Mixed`, in order."""
+        """Names of the weights of `weighting.Blend`, in order."""
         return ("last", *(name for member in self.members for name in member.names), "pooled")
 
 
@@ -104,7 +104,7 @@ DEFAULT = configure(12, (1, 6, 12), 144)
 
 
 class State(NamedTuple):
-    """State of each member, of the model over all series, and of the mix."""
+    """State of each member, of the pooled model, and of the weighting."""
 
     members: tuple[Any, ...]
     pooled: pooled.State
@@ -113,7 +113,7 @@ class State(NamedTuple):
 
 def init(n: int, config: Config = DEFAULT) -> State:
     """Return the state of `n` series that have had no value."""
-    members = tuple(m.family.init(n, m.config) for m in config.members)
+    members = tuple(m.model.init(n, m.config) for m in config.members)
     return State(members, pooled.init(n, config.pooled), weighting.init(n, config.weights))
 
 
@@ -121,7 +121,7 @@ def resize(state: State, n: int, config: Config = DEFAULT) -> State:
     """Return the state with room for `n` series, its content kept."""
     members = zip(config.members, state.members, strict=True)
     return State(
-        tuple(m.family.resize(s, n, m.config) for m, s in members),
+        tuple(m.model.resize(s, n, m.config) for m, s in members),
         pooled.resize(state.pooled, n, config.pooled),
         weighting.resize(state.weights, n, config.weights),
     )
@@ -133,15 +133,15 @@ def ahead(state: State, y: Input, mask: Input, config: Config) -> tuple[State, w
     states: list[Any] = []
     parts: list[Array] = []
     for member, have in zip(config.members, state.members, strict=True):
-        updated, logs = member.family.ahead(have, y, mask, config=member.config)
+        updated, logs = member.model.ahead(have, y, mask, config=member.config)
         states.append(updated)
         parts.append(logs)
     shared, logs = pooled.ahead(state.pooled, y, mask, parts, config.pooled)
-    mixture, mixed = weighting.combine(state.weights, y, mask, (*parts, logs), config=config.weights)
-    return State(tuple(states), shared, mixture), mixed
+    weights_state, blend = weighting.combine(state.weights, y, mask, (*parts, logs), config=config.weights)
+    return State(tuple(states), shared, weights_state), blend
 
 
-def step(state: State, y: Input, mask: Input, config: Config = DEFAULT) -> tuple[State, weighting.Mixed]:
-    """Learn `y[N]` where `mask[N]`; return the mixed forecasts [N, H] and the weights of the experts [N, J, K]."""
+def step(state: State, y: Input, mask: Input, config: Config = DEFAULT) -> tuple[State, weighting.Blend]:
+    """Update with `y[N]` where `mask[N]`; return blended forecasts [N, H] and weights of the experts [N, J, K]."""
     state, (logs, weights) = ahead(state, y, mask, config)
-    return state, weighting.Mixed(in_units(logs), weights.transpose(2, 1, 0))
+    return state, weighting.Blend(in_units(logs), weights.transpose(2, 1, 0))

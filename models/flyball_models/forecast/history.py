@@ -1,12 +1,11 @@
 """Start from a recording: what statsmodels fits offline becomes the state that goes on online.
 
-A smoothing that meets a series for the first time needs seasons to find its own; a long history says at once what
-they are. Level, trend and season after the history are those of statsmodels' exponential smoothing (with a season) or
-of its state-space form (without one, initial state estimated with it), at the rates that the online model goes on with.
-Weights, profiles and what all series share are learned online only: the history is played first, then the smoothings
-are fitted.
+A smoothing of a new series needs several seasons to estimate its own; a long history gives them at once. Level, trend
+and season after the history are those of statsmodels' exponential smoothing (with a season) or of its state-space form
+(without one, initial state estimated with it), at the rates that the online model goes on with. Weights, profiles and
+shared state are estimated online only: the history is replayed first, then the smoothings are fitted.
 
-statsmodels is imported when it is asked for: only a start from history needs it.
+statsmodels is imported on demand: only a start from history needs it.
 """
 
 import importlib
@@ -103,10 +102,10 @@ def fitted(y: Floats, state: ensemble.State, config: ensemble.Config) -> ensembl
     """Return the state after y [T, S] in the first slots, NaN where missing, with the smoothings fitted."""
     members = list(state.members)
     for i, member in enumerate(config.members):
-        if member.family is holt_winters and len(y) >= 2 * member.config.season:
+        if member.model is holt_winters and len(y) >= 2 * member.config.season:
             found = holt_winters_state(y, members[i].level.shape[-1], member.config)
             members[i] = _where(y, found, members[i])
-        elif member.family is damped:
+        elif member.model is damped:
             members[i] = fitted_damped(y, members[i], member.config)
     return state._replace(members=tuple(members))
 

@@ -109,10 +109,10 @@ def _ahead(state: State, y: Input, mask: Input, config: Config) -> tuple[State, 
     off = z - (level + day + week)
     most = jnp.where(state.seen < config.season, jnp.inf, config.clip * state.scale)
     error = jnp.clip(off, -most, most)
-    pace = jnp.maximum(config.alpha, 1.0 / (state.seen + 1.0))
+    gain = jnp.maximum(config.alpha, 1.0 / (state.seen + 1.0))
     delta = jnp.maximum(config.delta, 1.0 / (visits + 1.0))
-    left = (1.0 - pace) * error
-    level = level + pace * error
+    left = (1.0 - gain) * error
+    level = level + gain * error
     new_day = day + delta * left
     new_week = week + jnp.where(visits >= config.seasons, config.omega, 0.0) * (1.0 - delta) * left
     rate = jnp.maximum(config.scale_rate, 1.0 / (state.seen + 1.0))

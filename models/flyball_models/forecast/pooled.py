@@ -1,4 +1,4 @@
-"""One linear model for all series, learned online: what they have in common, and the start of a new one.
+"""One linear model for all series, estimated online; it also forecasts new series.
 
 With z = log(1 + y), s a running mean of |z[t] - z[t-1]| and u = s sqrt(h), per judged horizon h:
 
@@ -6,7 +6,7 @@ With z = log(1 + y), s a running mean of |z[t] - z[t-1]| and u = s sqrt(h), per 
     z^[t+h] = z[t] + u w.x
     A' = f A + sum v x x',  b' = f b + sum v x r,  w = (A' + ridge I)^-1 b'
 
-The y^_k are forecasts of other families (averages of several paces, the profiles of earlier days): normalised
+The y^_k are forecasts of other models (averages of several rates, the profiles of earlier days): normalised
 lags that each series already keeps. Target r = clip((z[t+h] - z[t]) / u); v = min(1, d / |r - w.x|) makes it a
 regression on the median, since loads are skewed (iteratively reweighted least squares; Huber and Ronchetti, "Robust
 Statistics", 2009). One set of weights for thousands of series has more data than any of them, and no series is
@@ -242,7 +242,7 @@ def ahead(state: State, y: Input, mask: Input, parts: Sequence[Array], config: C
 def step(state: State, y: Input, mask: Input, parts: Sequence[Array], config: Config = DEFAULT) -> tuple[State, Array]:
     """Learn `y[N]` where `mask[N]`; return forecasts[N, H] in the unit of y, at least 0.
 
-    `parts` are the forecasts of the other families at this tick, as they come from `ahead`: log(1 + y) [H, N], or
+    `parts` are the forecasts of the other models at this tick, as they come from `ahead`: log(1 + y) [H, N], or
     [G, H, N] of G experts, NaN where one has none; the judged horizons lie within H. A series that never had a value
     is NaN.
     """

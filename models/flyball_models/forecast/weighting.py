@@ -1,4 +1,4 @@
-"""Online mix of point forecasts, weighted by what each was worth lately (experts with fixed share).
+"""Online combination of point forecasts, weighted by recent losses (experts with fixed share).
 
 The forecasts made h ticks ago are resolved by today's value. Per series and judged horizon, with the loss of
 expert k in units of a running mean s of the last value's absolute error, capped, and its excess d over the
@@ -8,18 +8,18 @@ best:
     v_k = w_k / (1 + x + x^2 / 2),   x = eta d_k
     w_k' = (1 - share) v_k / sum v + share prior_k
 
-and the mix is the weighted mean of log(1 + y^_k). Herbster and Warmuth, "Tracking the best expert", Machine
+and the blend is the weighted mean of log(1 + y^_k). Herbster and Warmuth, "Tracking the best expert", Machine
 Learning 32, 1998, with exp(-x) replaced by the inverse of its first terms: plain arithmetic, which rounds
-alike in every slot. The share lets an expert that was bad come back, and so discounts old losses. An expert
-without a forecast has no part in it, and at its resolution is charged what the mix lost: it neither gains
-nor loses weight (Chernov and Vovk, "Prediction with expert evaluators' advice", 2009).
+alike in every slot. The share lets an expert recover after bad forecasts, and so discounts old losses. An expert
+without a forecast is left out, and at its resolution is charged the loss of the blend: it neither gains nor
+loses weight (Chernov and Vovk, "Prediction with expert evaluators' advice", 2009).
 
-Many experts that are each a little worse than the last value (expert 0) would make a mix that is a little
-worse. So the same rule, with a slower pace, weighs the whole mix against the last value, and where nothing
-can be learned the forecast falls back to it.
+Many experts that are each slightly worse than the last value (expert 0) would give a blend that is slightly
+worse. So the same rule, at a slower rate, weights the whole blend against the last value, to which the forecast
+falls back if the series is unpredictable.
 
-A series of which no forecast is resolved yet is given the weights that the others have on the average (those with
-50 resolved ones or more): what works for similar workloads is the best guess for a new one.
+A series without a resolved forecast gets the mean weights of the others (those with 50 resolved ones or more): what
+works for similar workloads is the best guess for a new one.
 
 Shapes: N series, K experts with the last value first, H horizons, J judged horizons, R = judged[-1] origins.
 """
@@ -41,7 +41,7 @@ from flyball_models.forecast._scale import ahead_of, as_logs, experts_of, in_uni
 _LEAST_SCALE = 1e-6
 _LEAST_SUM = 1e-30
 _OLD = 50
-"""A series with so many resolved forecasts has learned something that others may start with."""
+"""A series with this many resolved forecasts contributes to the initial weights of new ones."""
 
 
 class Config(NamedTuple):
@@ -87,7 +87,7 @@ class State(NamedTuple):
     shared: Array
 
 
-class Mixed(NamedTuple):
+class Blend(NamedTuple):
     """forecast [N, H] in the unit of y; weights [N, J, K] that it was made with, 0 for an absent expert."""
 
     forecast: Array
@@ -131,7 +131,7 @@ def resize(state: State, n: int, config: Config = DEFAULT) -> State:
 
 
 def _prior(config: Config) -> np.ndarray[tuple[int, int, int], np.dtype[np.float32]]:
-    """Weights [K, 1, 1] before anything is learned."""
+    """Initial weights [K, 1, 1]."""
     rest = (1.0 - config.prior) / config.experts
     return np.array([config.prior, *[rest] * config.experts], np.float32)[:, None, None]
 
@@ -173,9 +173,9 @@ def _learn(state: State, y: Array, ok: Array, config: Config) -> tuple[Array, Ar
     weights = (1.0 - config.share) * value / jnp.maximum(_total(value), _LEAST_SUM) + config.share * _prior(config)
 
     least = jnp.minimum(loss[0], loss[experts])
-    mixed = state.trust * _worth(config.trust_eta * (loss[experts] - least))
+    blend_worth = state.trust * _worth(config.trust_eta * (loss[experts] - least))
     flat = (1.0 - state.trust) * _worth(config.trust_eta * (loss[0] - least))
-    trust = (1.0 - config.trust_share) * mixed / (mixed + flat) + 0.5 * config.trust_share
+    trust = (1.0 - config.trust_share) * blend_worth / (blend_worth + flat) + 0.5 * config.trust_share
     return (
         scale,
         state.resolved + known,
@@ -214,13 +214,13 @@ def _combine(state: State, y: Input, mask: Input, parts: Sequence[Array], config
     trusted = jnp.concatenate([trust[j] * part for j, part in enumerate(change)])
     logs = jnp.where(known, jnp.maximum(floor + trusted, 0.0), jnp.nan)
 
-    asked = [jnp.stack([ahead_of(rows, h) for h in judged]) for rows in experts[1:]]
-    issued = jnp.expm1(jnp.stack([*asked, jnp.stack([floor + moved[h - 1] for h in judged])]))
+    at_judged = [jnp.stack([ahead_of(rows, h) for h in judged]) for rows in experts[1:]]
+    issued = jnp.expm1(jnp.stack([*at_judged, jnp.stack([floor + moved[h - 1] for h in judged])]))
     issued = jnp.concatenate([jnp.broadcast_to(last, (1, len(judged), *y.shape)), issued])
     shown = jnp.where(jnp.stack([jnp.stack([ahead_of(has, h) for h in judged]) for has in made]), weights, 0.0)
     total = _total(shown)
     shown = shown * (trust / jnp.where(total > 0, total, 1.0))
-    # What is not the mix's is the last value's.
+    # The rest of the weight is the last value's.
     shown = jnp.concatenate([shown[:1] + jnp.where(known, 1.0 - trust, 0.0), shown[1:]])
     state = State(
         tick=state.tick + 1,
@@ -238,7 +238,7 @@ def _combine(state: State, y: Input, mask: Input, parts: Sequence[Array], config
 combine = compiled_step(_combine)
 
 
-def step(state: State, y: Input, mask: Input, forecasts: Input, config: Config = DEFAULT) -> tuple[State, Mixed]:
+def step(state: State, y: Input, mask: Input, forecasts: Input, config: Config = DEFAULT) -> tuple[State, Blend]:
     """Resolve open forecasts with `y[N]` where `mask[N]`, then mix `forecasts[K - 1, N, H]`.
 
     `forecasts` are what the experts besides the last value made at this tick, after `y` was known; NaN where
@@ -249,4 +249,4 @@ def step(state: State, y: Input, mask: Input, forecasts: Input, config: Config =
     if forecasts.shape != shape:
         raise ValueError(f"mix: forecasts have shape {forecasts.shape}, not {shape}")
     state, (logs, weights) = combine(state, y, mask, (as_logs(forecasts),), config=config)
-    return state, Mixed(in_units(logs), weights.transpose(2, 1, 0))
+    return state, Blend(in_units(logs), weights.transpose(2, 1, 0))

@@ -32,15 +32,15 @@ def phases(features: Floats, lately: Mapping[str, Floats], seen_s: Floats) -> ND
         usual_use, now_use = features[_AT["use"]], lately["use"]
         usual = _first(features[_AT["sm"]], usual_use)
         now = _first(lately["sm"], now_use)
-        asked = features[_AT["reports_requests"]] > 0.5
-        idle = (now_use < IDLE_BELOW) & ((usual_use < IDLE_BELOW) | asked)
+        serves_requests = features[_AT["reports_requests"]] > 0.5
+        idle = (now_use < IDLE_BELOW) & ((usual_use < IDLE_BELOW) | serves_requests)
         starts = (seen_s < START_S) | ((seen_s < LONGEST_START_S) & (usual_use < IDLE_BELOW))
         starts &= ~(features[_AT["memory"]] < 0.02)
         wrote = np.zeros(len(usual), bool)
         for name in ("disk_write", "pcie_out", "network"):
             wrote |= lately[name] - features[_AT[name]] > WRITES
         saves = (now < HUSHED * usual) & wrote & (usual_use > 0.2)
-        stalls = (now < SILENT * usual) & (usual_use > 0.2) & ~asked
+        stalls = (now < SILENT * usual) & (usual_use > 0.2) & ~serves_requests
         read = 10.0 ** (_ANSWER_MOST * features[_AT["tokens_in"]]) - 1.0
         written = 10.0 ** (_ANSWER_MOST * features[_AT["tokens_out"]]) - 1.0
         talks = np.isfinite(read) & np.isfinite(written) & (read + written > 0.0)

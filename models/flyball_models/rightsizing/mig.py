@@ -14,7 +14,7 @@ USABLE = 0.95
 """Share of an instance's memory that a process gets: 9.5 GiB of the 10 in 1g.10gb."""
 
 
-class Family(NamedTuple):
+class GpuProfiles(NamedTuple):
     """GPUs that are divided alike: a word in their model's name, their memory in GiB, and the names' GB."""
 
     word: str
@@ -22,19 +22,19 @@ class Family(NamedTuple):
     names_gb: tuple[int, int, int, int, int, int]
 
 
-FAMILIES = (
-    Family("A100", 40, (5, 10, 10, 20, 20, 40)),
-    Family("A100", 80, (10, 20, 20, 40, 40, 80)),
-    Family("A800", 80, (10, 20, 20, 40, 40, 80)),
-    Family("H100", 80, (10, 20, 20, 40, 40, 80)),
-    Family("H100", 94, (12, 24, 24, 47, 47, 94)),
-    Family("H800", 80, (10, 20, 20, 40, 40, 80)),
-    Family("GH200", 96, (12, 24, 24, 48, 48, 96)),
-    Family("H20", 96, (12, 24, 24, 48, 48, 96)),
-    Family("H200", 141, (18, 35, 35, 71, 71, 141)),
-    Family("B200", 180, (23, 45, 45, 90, 90, 180)),
-    Family("GB200", 186, (23, 47, 47, 93, 93, 186)),
-    Family("B300", 269, (34, 67, 67, 135, 135, 269)),
+GPU_PROFILES = (
+    GpuProfiles("A100", 40, (5, 10, 10, 20, 20, 40)),
+    GpuProfiles("A100", 80, (10, 20, 20, 40, 40, 80)),
+    GpuProfiles("A800", 80, (10, 20, 20, 40, 40, 80)),
+    GpuProfiles("H100", 80, (10, 20, 20, 40, 40, 80)),
+    GpuProfiles("H100", 94, (12, 24, 24, 47, 47, 94)),
+    GpuProfiles("H800", 80, (10, 20, 20, 40, 40, 80)),
+    GpuProfiles("GH200", 96, (12, 24, 24, 48, 48, 96)),
+    GpuProfiles("H20", 96, (12, 24, 24, 48, 48, 96)),
+    GpuProfiles("H200", 141, (18, 35, 35, 71, 71, 141)),
+    GpuProfiles("B200", 180, (23, 45, 45, 90, 90, 180)),
+    GpuProfiles("GB200", 186, (23, 47, 47, 93, 93, 186)),
+    GpuProfiles("B300", 269, (34, 67, 67, 135, 135, 269)),
 )
 _NEAR = 0.15
 """How far the memory that a driver reports may be from that of the family."""
@@ -59,10 +59,10 @@ def profiles(model: str, memory_bytes: float) -> tuple[Profile, ...]:
     """
     parts = set(model.upper().replace("-", " ").split())
     gib = memory_bytes / 2**30
-    near = [f for f in FAMILIES if f.word in parts and abs(f.memory_gib - gib) <= _NEAR * f.memory_gib]
+    near = [f for f in GPU_PROFILES if f.word in parts and abs(f.memory_gib - gib) <= _NEAR * f.memory_gib]
     if not near:
         return ()
-    family = min(near, key=lambda f: abs(f.memory_gib - gib))
+    gpu = min(near, key=lambda f: abs(f.memory_gib - gib))
     return tuple(
         Profile(
             f"{compute}g.{gb}gb",
@@ -70,7 +70,7 @@ def profiles(model: str, memory_bytes: float) -> tuple[Profile, ...]:
             memory_bytes * memory / MEMORY_SLICES * (USABLE if memory < MEMORY_SLICES else 1.0),
             max(compute / COMPUTE_SLICES, memory / MEMORY_SLICES),
         )
-        for (compute, memory), gb in zip(SLICES, family.names_gb, strict=True)
+        for (compute, memory), gb in zip(SLICES, gpu.names_gb, strict=True)
     )
 
 

@@ -266,7 +266,7 @@ def _judge(state: Floats, knobs: Floats) -> None:
     count, keep, price = int(state[_MINUTES]), 1.0 - 1.0 / max(1.0, knobs[_MEMORY]), math.exp(state[_PRICE])
     state[_DEMAND] = keep * state[_DEMAND] + 60.0 * mean_of_last(state, _MEANS, count, 1)
     of_hour = square_spread(state, _NEEDS, count, LONGEST)
-    best, least, mine = 0, 1e300, 0.0
+    best, least, current = 0, 1e300, 0.0
     for i in range(_COUNT):
         own = _FIRST + i * _SIZE
         state[own + _COST] = keep * state[own + _COST] + state[own + _BILLED]
@@ -276,12 +276,12 @@ def _judge(state: Floats, knobs: Floats) -> None:
         if cost < least:
             best, least = i, cost
         if i == int(state[_LEADER]):
-            mine = cost
+            current = cost
         level = mean_of_last(state, _MEANS, count, int(_TABLE[i, _LEVEL]))
         square = _TABLE[i, _OF_HOUR] * of_hour + (1.0 - _TABLE[i, _OF_HOUR]) * state[_ERROR]
         target = level + _TABLE[i, _Z] * max(math.sqrt(square), FLAT * level)
         state[own + _TARGET] = kept_high(state, own + _TARGETS, count, HOLD_MINUTES, target)
-    if mine - least > knobs[_MARGIN] * knobs[_MEMORY] * 60.0 * usual:
+    if current - least > knobs[_MARGIN] * knobs[_MEMORY] * 60.0 * usual:
         state[_LEADER] = best
 
 

@@ -199,8 +199,8 @@ def _few_pools(usable: list[int], options: Sequence[Option]) -> list[int]:
     for i in usable:
         o = options[i]
         if o.pool:
-            mine = (not o.held, o.usd_per_hour / o.work_per_s, o.pool)
-            rank[o.pool] = min(rank.get(o.pool, mine), mine)
+            key = (not o.held, o.usd_per_hour / o.work_per_s, o.pool)
+            rank[o.pool] = min(rank.get(o.pool, key), key)
     kept = sorted(rank, key=lambda pool: rank[pool])[:MOST_POOLS]
     return [i for i in usable if not options[i].pool or options[i].pool in kept]
 

@@ -20,7 +20,7 @@ class State(NamedTuple):
     """Replicas that it would have [N], 0 before it saw any, and its last recommendations [21, N] in a ring."""
 
     replicas: Floats
-    asked: Floats
+    requested: Floats
     looks: NDArray[np.int64]
 
 
@@ -51,8 +51,8 @@ def step(state: State, work: Floats, target: Floats, have: Floats, least: Floats
     used = np.minimum(work[here], n) / target[here]
     wanted = np.where(np.abs(used / n - 1.0) > TOLERANCE, np.ceil(used - SLACK), n)
     count = state.looks[here]
-    state.asked[count % RECOMMENDATIONS, here] = wanted
+    state.requested[count % RECOMMENDATIONS, here] = wanted
     state.looks[here] = count + 1
-    top = state.asked[:, here].max(axis=0)
+    top = state.requested[:, here].max(axis=0)
     up = np.minimum(wanted, np.maximum(2.0 * n, n + 4.0))
     state.replicas[here] = np.clip(np.where(wanted > n, up, np.minimum(n, top)), least, most)

@@ -38,9 +38,9 @@ def slow(y: Floats) -> Floats:
             off = z - level - day[p] - week[q]
             e = off if seen < SEASON else min(max(off, -c.clip * scale), c.clip * scale)
             scale += max(c.scale_rate, 1 / (seen + 1)) * (abs(off) - scale)
-            pace, delta = max(c.alpha, 1 / (seen + 1)), max(c.delta, 1 / (visits[p] + 1))
-            level, day[p] = level + pace * e, day[p] + delta * (1 - pace) * e
-            week[q] += (c.omega if visits[p] >= WEEKS else 0.0) * (1 - delta) * (1 - pace) * e
+            gain, delta = max(c.alpha, 1 / (seen + 1)), max(c.delta, 1 / (visits[p] + 1))
+            level, day[p] = level + gain * e, day[p] + delta * (1 - gain) * e
+            week[q] += (c.omega if visits[p] >= WEEKS else 0.0) * (1 - delta) * (1 - gain) * e
             visits[p], seen, last = visits[p] + 1, seen + 1, z
             rest = z - level - day[p] - week[q]
         ahead = [level + day[(t + h) % SEASON] + week[(t + h) % long] + c.phi**h * rest for h in range(1, H + 1)]

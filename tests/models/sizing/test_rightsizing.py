@@ -124,9 +124,9 @@ def test_cost_asks_for_more_as_stakes_and_uncertainty_rise() -> None:
 
     wide, few = weights_of(rng.lognormal(0.0, 0.3, 500)), weights_of(rng.lognormal(0.0, 0.3, 5))
     for recommend in (cost.killing, cost.slowing):
-        asked = [float(recommend(wide, GRID, cost.Settings(stakes))[0]) for stakes in (2.0, 10.0, 100.0, 10_000.0)]
-        assert asked == sorted(asked)
-        assert asked[0] < asked[-1]
+        requested = [float(recommend(wide, GRID, cost.Settings(stakes))[0]) for stakes in (2.0, 10.0, 100.0, 10_000.0)]
+        assert requested == sorted(requested)
+        assert requested[0] < requested[-1]
         assert np.isnan(recommend(np.zeros((GRID.size, 1)), GRID)[0])
     top = GRID.ends[np.flatnonzero(few[:, 0])[-1]]
     assert cost.killing(few, GRID)[0] > top  # five windows do not show the largest there will be

@@ -61,10 +61,10 @@ class StepTimes:
         if found is None:
             return
         peaks = found.ended[found.ended > 0]
-        exposure_s = np.array([0.0, found.learned_s.sum()])
+        exposure_s = np.array([0.0, found.exposure_s.sum()])
         stratum = np.full(len(peaks), NO_PEERS)
         self.tail = tail.step(self.tail, stratum, peaks, exposure_s, period_s, self.rate, len(peaks), TAIL)
-        slower_slots = set(np.flatnonzero(found.loud).tolist())
+        slower_slots = set(np.flatnonzero(found.alarm).tolist())
         for name in sorted(name for name, slot in self.known.items() if slot in slower_slots):
             if 0 <= tick.end_ns - self.reported.get(name, -REPEAT_NS) < REPEAT_NS:
                 continue

@@ -43,7 +43,7 @@ RECORDS = record_ratio.Config(bins=3, hold=4, warmup=5)
 
 
 @dataclass(frozen=True)
-class Family:
+class Model:
     """A family behind one signature: `step(state, values, mask, tick) -> (state, outputs)`, outputs [N, ...]."""
 
     name: str
@@ -80,16 +80,16 @@ def _persist(state: Any, x: Floats, mask: Bools, tick: int) -> tuple[Any, Any]:
     return peers.persist(state, z, mask, 2, 3)
 
 
-FAMILIES = [
-    Family("damped", damped.init, lambda s, x, m, t: damped.step(s, x, m), damped.resize, damped.ahead),
-    Family(
+MODELS = [
+    Model("damped", damped.init, lambda s, x, m, t: damped.step(s, x, m), damped.resize, damped.ahead),
+    Model(
         "last",
         lambda n: last.init(n, LAST),
         lambda s, x, m, t: last.step(s, x, m, LAST),
         lambda s, n: last.resize(s, n, LAST),
         last.ahead,
     ),
-    Family(
+    Model(
         "seasonal",
         lambda n: seasonal.init(n, SEASONAL),
         lambda s, x, m, t: seasonal.step(s, x, m, SEASONAL),
@@ -97,7 +97,7 @@ FAMILIES = [
         seasonal.ahead,
         ("tick",),
     ),
-    Family(
+    Model(
         "holt_winters",
         lambda n: holt_winters.init(n, WINTERS),
         lambda s, x, m, t: holt_winters.step(s, x, m, WINTERS),
@@ -105,7 +105,7 @@ FAMILIES = [
         holt_winters.ahead,
         ("tick", "due"),
     ),
-    Family(
+    Model(
         "multi_seasonal",
         lambda n: multi_seasonal.init(n, SEASONS),
         lambda s, x, m, t: multi_seasonal.step(s, x, m, SEASONS),
@@ -113,7 +113,7 @@ FAMILIES = [
         multi_seasonal.ahead,
         ("tick", "day_due", "visits_due", "week_due"),
     ),
-    Family(
+    Model(
         "rls",
         lambda n: rls.init(n, RLS),
         lambda s, x, m, t: rls.step(s, x, m, RLS),
@@ -121,7 +121,7 @@ FAMILIES = [
         rls.updated,
         ("tick", "ring"),
     ),
-    Family(
+    Model(
         "conformal",
         lambda n: conformal.init(n, CONFORMAL),
         _conformal,
@@ -129,7 +129,7 @@ FAMILIES = [
         conformal.around,
         ("tick", "issued", "bound", "newest"),
     ),
-    Family(
+    Model(
         "profile",
         lambda n: profile.init(n, PROFILE),
         lambda s, x, m, t: profile.step(s, x, m, PROFILE),
@@ -137,7 +137,7 @@ FAMILIES = [
         profile.ahead,
         ("tick", "ring", "ahead"),
     ),
-    Family(
+    Model(
         "weighting",
         lambda n: weighting.init(n, WEIGHTING),
         _weighting,
@@ -145,7 +145,7 @@ FAMILIES = [
         weighting.combine,
         ("tick", "issued"),
     ),
-    Family(
+    Model(
         "ensemble",
         lambda n: ensemble.init(n, ENSEMBLE),
         lambda s, x, m, t: ensemble.step(s, x, m, ENSEMBLE),
@@ -166,7 +166,7 @@ FAMILIES = [
             "made",
         ),
     ),
-    Family(
+    Model(
         "record_ratio",
         lambda n: record_ratio.init(n, RECORDS),
         lambda s, x, m, t: record_ratio.step(s, x, m, np.array(t % 3, np.int32), RECORDS),
@@ -174,10 +174,10 @@ FAMILIES = [
         record_ratio.learn,
         donated=False,
     ),
-    Family("features", features.init, _features, features.resize, donated=False),
-    Family("persist", lambda n: peers.init(n, METRICS), _persist, peers.resize, donated=False),
+    Model("features", features.init, _features, features.resize, donated=False),
+    Model("persist", lambda n: peers.init(n, METRICS), _persist, peers.resize, donated=False),
 ]
-every_family = pytest.mark.parametrize("family", FAMILIES, ids=lambda f: f.name)
+every_model = pytest.mark.parametrize("model", MODELS, ids=lambda f: f.name)
 seeds = st.integers(0, 2**32 - 1)
 few = settings(deadline=None, max_examples=15)
 
@@ -211,11 +211,11 @@ def fields(state: Any) -> dict[str, np.ndarray[Any, Any]]:
     return {path: value for path, value in found.items() if value.shape[-1:] != (1,)}  # what all series share
 
 
-def play(family: Family, state: Any, x: Floats, mask: Bools, start: int = 0) -> tuple[Any, list[Any]]:
+def play(model: Model, state: Any, x: Floats, mask: Bools, start: int = 0) -> tuple[Any, list[Any]]:
     """Run all ticks; return the last state and, per output, its values over time [T, N, ...]."""
     ticks: list[list[Any]] = []
     for t in range(len(x)):
-        state, out = family.step(state, x[t], mask[t], start + t)
+        state, out = model.step(state, x[t], mask[t], start + t)
         ticks.append(host(out))
     return state, [np.stack(column) for column in zip(*ticks, strict=True)]
 
@@ -225,95 +225,95 @@ def assert_same_bits(a: list[Any], b: list[Any]) -> None:
         np.testing.assert_array_equal(left, right, strict=True)
 
 
-@every_family
+@every_model
 @given(seeds)
 @few
-def test_masked_slots_keep_what_they_learned(family: Family, seed: int) -> None:
+def test_masked_slots_keep_what_they_learned(model: Model, seed: int) -> None:
     x, mask = series(seed, 12)
-    state, _ = play(family, family.init(N), x[:-1], mask[:-1])
+    state, _ = play(model, model.init(N), x[:-1], mask[:-1])
     before = fields(state)
-    state, _ = family.step(state, x[-1], mask[-1], 11)
+    state, _ = model.step(state, x[-1], mask[-1], 11)
     for path, value in fields(state).items():
-        if path.split(".")[-1] not in family.clocks:
+        if path.split(".")[-1] not in model.clocks:
             np.testing.assert_array_equal(value[..., ~mask[-1]], before[path][..., ~mask[-1]])
 
 
-@pytest.mark.parametrize("family", FAMILIES[:-1], ids=lambda f: f.name)  # z of peers is always finite
+@pytest.mark.parametrize("model", MODELS[:-1], ids=lambda f: f.name)  # z of peers is always finite
 @given(seeds)
 @few
-def test_values_that_are_not_finite_count_as_missing(family: Family, seed: int) -> None:
+def test_values_that_are_not_finite_count_as_missing(model: Model, seed: int) -> None:
     x, mask = series(seed, 10)
     x[~mask] = np.where(np.arange(int((~mask).sum())) % 2, np.nan, np.inf)
-    _, masked = play(family, family.init(N), x, mask)
-    _, trusting = play(family, family.init(N), x, np.ones_like(mask))
+    _, masked = play(model, model.init(N), x, mask)
+    _, trusting = play(model, model.init(N), x, np.ones_like(mask))
     assert_same_bits(masked, trusting)
 
 
-@every_family
+@every_model
 @given(seeds)
 @few
-def test_series_do_not_see_each_other(family: Family, seed: int) -> None:
+def test_series_do_not_see_each_other(model: Model, seed: int) -> None:
     x, mask = series(seed, 12)
     order = np.random.default_rng(seed).permutation(N)
-    _, out = play(family, family.init(N), x, mask)
-    _, shuffled = play(family, family.init(N), x[:, order], mask[:, order])
+    _, out = play(model, model.init(N), x, mask)
+    _, shuffled = play(model, model.init(N), x[:, order], mask[:, order])
     assert_same_bits([column[:, order] for column in out], shuffled)
 
 
-SIZES = [(f, size) for f in FAMILIES for size in (96, 256)] + [
-    (f, 4096) for f in FAMILIES if f.name != "ensemble"
+SIZES = [(f, size) for f in MODELS for size in (96, 256)] + [
+    (f, 4096) for f in MODELS if f.name != "ensemble"
 ]  # it compiles for long
 
 
-@pytest.mark.parametrize(("family", "size"), SIZES, ids=lambda x: str(x) if isinstance(x, int) else x.name)
+@pytest.mark.parametrize(("model", "size"), SIZES, ids=lambda x: str(x) if isinstance(x, int) else x.name)
 @given(seeds)
 @few
-def test_padding_changes_no_bit(family: Family, size: int, seed: int) -> None:
+def test_padding_changes_no_bit(model: Model, size: int, seed: int) -> None:
     x, mask = series(seed, 12)
     wide, wide_mask = np.zeros((12, size), np.float32), np.zeros((12, size), np.bool_)
     wide[:, :N], wide_mask[:, :N] = x, mask
-    _, out = play(family, family.init(N), x, mask)
-    _, padded = play(family, family.init(size), wide, wide_mask)
+    _, out = play(model, model.init(N), x, mask)
+    _, padded = play(model, model.init(size), wide, wide_mask)
     assert_same_bits(out, [column[:, :N] for column in padded])
 
 
-@every_family
+@every_model
 @given(seeds)
 @few
-def test_growth_keeps_the_content(family: Family, seed: int) -> None:
+def test_growth_keeps_the_content(model: Model, seed: int) -> None:
     x, mask = series(seed, 20)
     wide, wide_mask = np.zeros((10, 256), np.float32), np.zeros((10, 256), np.bool_)
     wide[:, :N], wide_mask[:, :N] = x[10:], mask[10:]
-    state, _ = play(family, family.init(N), x[:10], mask[:10])
-    grown = family.resize(state, 256)
-    _, out = play(family, state, x[10:], mask[10:], 10)
-    _, padded = play(family, grown, wide, wide_mask, 10)
+    state, _ = play(model, model.init(N), x[:10], mask[:10])
+    grown = model.resize(state, 256)
+    _, out = play(model, state, x[10:], mask[10:], 10)
+    _, padded = play(model, grown, wide, wide_mask, 10)
     assert_same_bits(out, [column[:, :N] for column in padded])
 
 
-@every_family
-def test_the_same_inputs_give_the_same_bits(family: Family) -> None:
+@every_model
+def test_the_same_inputs_give_the_same_bits(model: Model) -> None:
     x, mask = series(7, 30)
-    one, other = (play(family, family.init(N), x, mask) for _ in range(2))
+    one, other = (play(model, model.init(N), x, mask) for _ in range(2))
     assert [leaf.tobytes() for leaf in host(one)] == [leaf.tobytes() for leaf in host(other)]
 
 
-@pytest.mark.parametrize("family", [f for f in FAMILIES if f.compiled is not None], ids=lambda f: f.name)
-def test_one_padded_shape_compiles_once(family: Family) -> None:
+@pytest.mark.parametrize("model", [f for f in MODELS if f.compiled is not None], ids=lambda f: f.name)
+def test_one_padded_shape_compiles_once(model: Model) -> None:
     x, mask = series(3, 6)
-    state, _ = play(family, family.init(N), x[:1], mask[:1])
-    compilations = family.compiled._cache_size()
-    state, _ = play(family, state, x[1:], mask[1:], 1)
-    play(family, family.init(N), x, mask)
-    assert family.compiled._cache_size() == compilations
+    state, _ = play(model, model.init(N), x[:1], mask[:1])
+    compilations = model.compiled._cache_size()
+    state, _ = play(model, state, x[1:], mask[1:], 1)
+    play(model, model.init(N), x, mask)
+    assert model.compiled._cache_size() == compilations
     wide = np.ones((1, 192), np.float32)  # a size that no other test uses
-    play(family, family.init(192), wide, wide > 0)
-    assert family.compiled._cache_size() == compilations + 1
+    play(model, model.init(192), wide, wide > 0)
+    assert model.compiled._cache_size() == compilations + 1
 
 
-@pytest.mark.parametrize("family", [f for f in FAMILIES if f.donated], ids=lambda f: f.name)
-def test_the_state_is_donated(family: Family) -> None:
+@pytest.mark.parametrize("model", [f for f in MODELS if f.donated], ids=lambda f: f.name)
+def test_the_state_is_donated(model: Model) -> None:
     x, mask = series(3, 1)
-    state = family.init(N)
-    family.step(state, x[0], mask[0], 0)
+    state = model.init(N)
+    model.step(state, x[0], mask[0], 0)
     assert all(leaf.is_deleted() for leaf in jax.tree.leaves(state))
