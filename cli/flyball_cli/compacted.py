@@ -43,7 +43,7 @@ def read_compacted(kafka: KafkaConfig, topic: Topic, client: str) -> list[Entry]
         **consumer_settings(kafka.bootstrap, group=client, client_id=client, extra=kafka.client),
         "enable.partition.eof": True,  # where compaction took the last record, only this tells the end
     }
-    consumer = open_consumer(settings, log, topic.name, aloud=False)
+    consumer = open_consumer(settings, log, topic.name, log_errors=False)
     try:
         return _decoded(topic, _messages(consumer, topic, kafka.bootstrap))
     except KafkaException as error:
@@ -61,7 +61,7 @@ def write_records(kafka: KafkaConfig, records: Sequence[Record], client: str, wh
     Raises :class:`TransportError` that names those that it has not.
     """
     settings = producer_settings(kafka.bootstrap, client_id=client, delivery_timeout_s=DELIVERY_S, extra=kafka.client)
-    producer = open_producer(settings, log, what, aloud=False)
+    producer = open_producer(settings, log, what, log_errors=False)
     messages = [record_message(record, f"/cli/{what}") for record in records]
     waiting, reason = {message.key.decode() for message in messages}, ["no answer"]
 

@@ -24,7 +24,7 @@ def create_topics(kafka: KafkaConfig, replicas: int = 1, stop: Event | None = No
     Raises :class:`TransportError` when the broker does not answer or refuses, :class:`Stopped` when ``stop`` is set
     while it is waited for.
     """
-    admin = open_admin({"bootstrap.servers": kafka.bootstrap, **kafka.client}, log, "topics", aloud=False)
+    admin = open_admin({"bootstrap.servers": kafka.bootstrap, **kafka.client}, log, "topics", log_errors=False)
     try:
         known = set(list_topics(admin, ANSWER_S, stop).topics)
     except KafkaException as error:
@@ -66,7 +66,7 @@ def _wait_for_leaders(kafka: KafkaConfig, names: Sequence[str]) -> None:
 
 def _consumer(kafka: KafkaConfig, group: str) -> Consumer:
     settings = consumer_settings(kafka.bootstrap, group=group, client_id=group, extra=kafka.client)
-    return open_consumer(settings, log, "topics", aloud=False)
+    return open_consumer(settings, log, "topics", log_errors=False)
 
 
 def start_group_at_end(kafka: KafkaConfig, group: str, topics: Sequence[Topic]) -> None:

@@ -1,4 +1,4 @@
-"""What a check of a node tells the platform that runs it: one line of JSON, and its exit status.
+"""The result of a node check, for the platform that runs it: one line of JSON and an exit status.
 
 ::
 
@@ -43,9 +43,9 @@ class BurnIn(msgspec.Struct, frozen=True, kw_only=True):
     devices: tuple[Device, ...] = ()
 
 
-def read(said: str) -> BurnIn | None:
-    """The result in the last line of what a check said; ``None`` for a check that speaks another language."""
-    lines = said.strip().splitlines()
+def read(output: str) -> BurnIn | None:
+    """Decode the result from the last line of a check's output; ``None`` if it has another format."""
+    lines = output.strip().splitlines()
     try:
         return msgspec.json.decode(lines[-1], type=BurnIn) if lines else None
     except msgspec.DecodeError:
@@ -60,11 +60,11 @@ _SHOWN = (
 )
 
 
-def figures(said: str) -> str:
-    """A result in words, or else what the check said."""
-    found = read(said)
+def summary(output: str) -> str:
+    """The result in words, or else the check's output in one line."""
+    found = read(output)
     if found is None:
-        return " ".join(said.split())
+        return " ".join(output.split())
     if found.problems:
         return "; ".join(found.problems)
     parts = [f"{len(found.devices)} {found.platform} devices in {found.seconds:.0f} s, {found.rounds} rounds"]
@@ -75,8 +75,8 @@ def figures(said: str) -> str:
     return ", ".join(parts)
 
 
-def missed(said: str, wanted: Iterable[str]) -> list[str]:
-    """Devices that were to be checked and were not, as far as the check tells which ones it had."""
-    found = read(said)
+def unchecked(output: str, wanted: Iterable[str]) -> list[str]:
+    """Wanted devices that were not checked; empty if the check does not list its devices."""
+    found = read(output)
     ids = found.ids if found is not None else ()
     return [device for device in wanted if ids and device not in ids]

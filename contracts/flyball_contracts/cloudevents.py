@@ -59,5 +59,5 @@ def event_kind(headers: Sequence[tuple[str, bytes | None]] | None) -> str | None
 
 @lru_cache(maxsize=256)  # the same few types come with every message
 def _kind(value: bytes) -> str | None:
-    said = value.decode("utf-8", "replace")
-    return said.removeprefix(TYPE_PREFIX) if said.startswith(TYPE_PREFIX) else None
+    name = value.decode("utf-8", "replace")
+    return name.removeprefix(TYPE_PREFIX) if name.startswith(TYPE_PREFIX) else None

@@ -206,7 +206,7 @@ def snapshot_message(snapshot: Snapshot) -> Message:
 
 
 def record_message(record: Record, source: str) -> Message:
-    """Kafka message of a JSON record in CloudEvents binary mode; ``source`` is who says it (a URI reference)."""
+    """Kafka message of a JSON record in CloudEvents binary mode; ``source`` is the sender (a URI reference)."""
     binding = BINDINGS[type(record)]
     headers = event_headers(type(record).__name__, binding.identity(record), source, binding.time_ns(record))
     partition = None if binding.partition is None else binding.partition(record)

@@ -9,7 +9,7 @@
     ├── RecordError        a record that decodes but breaks its own rules: dead letter
     ├── TransportError     a broker or a server cannot be reached: retry, then report
     ├── RecordingError     a recording or trace that cannot be read: report and stop
-    └── Stopped            the caller was told to stop while it waited: end quietly
+    └── Stopped            the caller was stopped while it waited: end quietly
 """
 
 

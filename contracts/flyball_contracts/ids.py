@@ -19,8 +19,8 @@ def record_id(*parts: str | int) -> str:
 def decision_id(cell: str, subject: str, tick_ns: int, ordinal: int = 0) -> str:
     """Identify the decision number ``ordinal`` about one subject in one event-time tick of a cell.
 
-    The answer is no part of it: whatever a lane that was restarted decides anew, one (subject, tick, ordinal) is one
-    decision, and has at most one effect.
+    The content of the decision is not part of it: whatever a restarted lane decides again, one (subject, tick, ordinal)
+    is one decision, and has at most one effect.
     """
     return record_id("Decision", cell, subject, tick_ns, ordinal)
 

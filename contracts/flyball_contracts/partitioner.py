@@ -27,5 +27,5 @@ def murmur2(key: bytes) -> int:
 
 @lru_cache(maxsize=1 << 14)
 def partition_of(key: bytes, partitions: int) -> int:
-    """Partition of a key in a topic with so many partitions."""
+    """Partition of a key in a topic with ``partitions`` partitions."""
     return (murmur2(key) & 0x7FFFFFFF) % partitions

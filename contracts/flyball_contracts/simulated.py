@@ -1,4 +1,4 @@
-"""What the simulated platform says over HTTP on loopback beside the interface of webhooks.
+"""The HTTP interface of the simulated platform on loopback, in addition to that of webhooks.
 
 ::
 
@@ -42,7 +42,7 @@ class NodeState(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Operation(webhook.Operation, frozen=True, kw_only=True):
-    """``submissions`` counts how often it was asked for, ``effects`` how often it changed anything: at most once."""
+    """``submissions`` counts the requests for it, ``effects`` how often it changed anything: at most once."""
 
     submitted_ns: TimeNs
     before: SubjectState

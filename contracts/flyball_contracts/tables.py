@@ -1,13 +1,13 @@
-"""What the tables say: inventories, workloads, pools, signals, outcomes and responses, each folded by one rule.
+"""Tables of inventories, workloads, pools, signals, outcomes and responses, all folded by one rule.
 
-Of two records with one key the newer one counts: by the record's own time, then by what orders records of one time,
-and where that is the same too, by their bytes. So readers agree, in whatever order partitions reached them. Two kinds
-have more to say: an inventory's epoch decides between records of one moment, and the last word on a decision is not
-taken back by a word before it, whatever the clocks of two actuators say.
+Of two records with one key the newer one counts: by the record's own time, then by a kind's tie-breaker, and then by
+their bytes. So readers agree, in whatever order partitions reached them. Two kinds have a tie-breaker: an inventory's
+epoch decides between records of one time, and a final outcome of a decision is not replaced by an earlier one, whatever
+the clocks of two actuators.
 
-A message without a value is a tombstone: it deletes what was read of its key before it. It has no event time, so it
-counts from when it is read, in the order of its partition. A workload that its owner removed is a record with
-``removed``, which stays, so that an older one does not bring it back.
+A message without a value is a tombstone: it deletes the earlier records of its key. It has no event time, so it counts
+from when it is read, in the order of its partition. A workload that its owner removed is a record with ``removed``,
+which stays, so that an older one does not bring it back.
 """
 
 from typing import Final, TypeAlias
@@ -33,8 +33,8 @@ def time_of(row: Row) -> int:
 
 def supersedes(new: Row, old: Row) -> bool:
     """Whether ``new`` takes the place of ``old``, which has its kind and key; never true of two equal records."""
-    mine, theirs = _rank(new), _rank(old)
-    return mine > theirs or (mine == theirs and new != old and _encode(new) > _encode(old))
+    rank, old_rank = _rank(new), _rank(old)
+    return rank > old_rank or (rank == old_rank and new != old and _encode(new) > _encode(old))
 
 
 class Tables:

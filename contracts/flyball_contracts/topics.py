@@ -14,7 +14,7 @@ RETENTION_MS: dict[Retention, int] = {
 
 
 class Topic(msgspec.Struct, frozen=True):
-    """One topic: its name, what its key is, what it holds, how long, and how many partitions by default.
+    """One topic: its name, key, record types, retention, and default number of partitions.
 
     ``cloudevents`` topics carry JSON in CloudEvents 1.0 binary mode; the others carry msgpack. Messages of ``portable``
     topics are stored by the broker in a codec that every client has; the others stay as they were sent, in zstd.

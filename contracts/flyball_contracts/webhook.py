@@ -1,4 +1,4 @@
-"""What driver ``webhook`` and a server that runs a cell in its own way say to each other: JSON over HTTP.
+"""The protocol between driver ``webhook`` and a server that operates a cell in its own way: JSON over HTTP.
 
 ::
 

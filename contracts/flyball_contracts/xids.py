@@ -1,11 +1,11 @@
-"""NVIDIA's XIDs: whose fault each is, how bad, and what it asks for. One table, for agents and workers.
+"""NVIDIA's XIDs: cause, severity and remedy of each. One table for agents and workers.
 
 Remedies follow the immediate actions of NVIDIA's XID catalogue (RESTART_APP: restart_app, IGNORE: none, RESET_GPU:
-reset_gpu, RESTART_BM: reboot); for codes that it leaves open, and for 167 to 169, the choice is ours, on the safe side.
+reset_gpu, RESTART_BM: reboot); for codes that it leaves open, and for 167 to 169, the choice is our own and cautious.
 
-``application``: the program did it, or ended for it, and the GPU is well: the job's owner is told and nothing is moved.
-``victim``: it follows from an earlier error, which is the one to act on. All others are the machine's: its memory, its
-link to peers or bus, its firmware or driver, its power. A code that is not in the table is ``unknown``.
+``application``: the program caused it, or ended because of it, and the GPU is healthy: the job's owner is notified and
+nothing is moved. ``victim``: it follows from an earlier error, which is the one to act on. All others are hardware
+faults: memory, links to peers or bus, firmware or driver, power. A code that is not in the table is ``unknown``.
 """
 
 from collections.abc import Mapping

@@ -10,7 +10,7 @@ from click.testing import CliRunner
 from flyball_cli.burn_in import run
 from flyball_cli.burn_in.trial import Trial, wrong_sums
 from flyball_cli.main import flyball
-from flyball_contracts.burn_in import BurnIn, Device, figures, missed, read
+from flyball_contracts.burn_in import BurnIn, Device, read, summary, unchecked
 
 
 def test_a_machine_that_is_well_passes_and_says_so_in_one_line(tmp_path: Path) -> None:
@@ -22,7 +22,7 @@ def test_a_machine_that_is_well_passes_and_says_so_in_one_line(tmp_path: Path) -
     assert (found.passed, found.platform, found.rounds, found.problems) == (True, "cpu", 1, ())
     assert found.devices[0].matmul_flops is not None
     assert json.loads(told.read_text()) == json.loads(done.stdout)
-    assert figures(done.stdout).startswith("1 cpu devices in ")
+    assert summary(done.stdout).startswith("1 cpu devices in ")
 
 
 def test_gpus_that_jax_does_not_see_are_a_failure() -> None:
@@ -84,7 +84,7 @@ def test_ids_are_told_where_they_are_known(
 def test_what_a_check_says_is_read_whoever_wrote_it() -> None:
     line = '{"passed": true, "ids": ["GPU-1"], "future": 1}'
     assert read(f"noise\n{line}\n") == BurnIn(passed=True, ids=("GPU-1",))
-    assert missed(line, ("GPU-1", "GPU-2")) == ["GPU-2"]
-    assert missed("all tests passed", ("GPU-1",)) == [], "what does not say which ones it had is believed"
-    assert figures("  level 3:\n  pass ") == "level 3: pass"
+    assert unchecked(line, ("GPU-1", "GPU-2")) == ["GPU-2"]
+    assert unchecked("all tests passed", ("GPU-1",)) == [], "what does not say which ones it had is believed"
+    assert summary("  level 3:\n  pass ") == "level 3: pass"
     assert read("") is None

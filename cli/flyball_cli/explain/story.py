@@ -122,7 +122,7 @@ def _reading(kafka: KafkaConfig) -> Generator[Consumer]:
         **consumer_settings(kafka.bootstrap, group="flyball-explain", client_id="flyball-explain", extra=kafka.client),
         "enable.partition.eof": True,
     }
-    consumer = open_consumer(settings, log, "explain", aloud=False)
+    consumer = open_consumer(settings, log, "explain", log_errors=False)
     try:
         yield consumer
     except KafkaException as error:

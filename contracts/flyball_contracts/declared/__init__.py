@@ -1,1 +1,1 @@
-"""Workloads as their owners write them down, in a file, in annotations or in policies, and what is checked of them."""
+"""Workload specifications as owners declare them, in files, annotations or policies, and their validation."""

@@ -1,4 +1,4 @@
-"""What every Kafka client of Flyball shares: settings, making one, what is logged of failures, where partitions end."""
+"""Shared parts of all Kafka clients: settings, constructors, logging of failures, and partition offsets."""
 
 from flyball_contracts.kafka.clients import (
     open_admin as open_admin,

@@ -1,4 +1,4 @@
-"""Kafka clients that log their failures in our words, and not too often."""
+"""Kafka clients that log their failures clearly, and not too often."""
 
 import logging
 from collections.abc import Mapping
@@ -10,24 +10,24 @@ from confluent_kafka.admin import AdminClient
 from flyball_contracts.kafka.log import ClientLog
 
 
-def open_consumer(settings: Mapping[str, Any], log: logging.Logger, who: str, *, aloud: bool = True) -> Consumer:
+def open_consumer(settings: Mapping[str, Any], log: logging.Logger, who: str, *, log_errors: bool = True) -> Consumer:
     """Return a consumer with these settings that logs its failures to ``log`` under the name ``who``.
 
-    It connects and reconnects by itself. Pass ``aloud=False`` where the caller reports failures itself.
+    It connects and reconnects by itself. Pass ``log_errors=False`` where the caller reports failures itself.
     """
-    return Consumer(_logged(settings, log, who, aloud=aloud))
+    return Consumer(_logged(settings, log, who, log_errors=log_errors))
 
 
-def open_producer(settings: Mapping[str, Any], log: logging.Logger, who: str, *, aloud: bool = True) -> Producer:
+def open_producer(settings: Mapping[str, Any], log: logging.Logger, who: str, *, log_errors: bool = True) -> Producer:
     """Return a producer, like :func:`open_consumer`."""
-    return Producer(_logged(settings, log, who, aloud=aloud))
+    return Producer(_logged(settings, log, who, log_errors=log_errors))
 
 
-def open_admin(settings: Mapping[str, Any], log: logging.Logger, who: str, *, aloud: bool = True) -> Any:
+def open_admin(settings: Mapping[str, Any], log: logging.Logger, who: str, *, log_errors: bool = True) -> Any:
     """Return an ``AdminClient``, like :func:`open_consumer`; its own types leave out those of its answers."""
-    return AdminClient(_logged(settings, log, who, aloud=aloud))
+    return AdminClient(_logged(settings, log, who, log_errors=log_errors))
 
 
-def _logged(settings: Mapping[str, Any], log: logging.Logger, who: str, *, aloud: bool) -> dict[str, Any]:
+def _logged(settings: Mapping[str, Any], log: logging.Logger, who: str, *, log_errors: bool) -> dict[str, Any]:
     client_log = ClientLog(log, who, str(settings["bootstrap.servers"]))
-    return {**settings, **({"error_cb": client_log.on_error} if aloud else {}), "logger": client_log}
+    return {**settings, **({"error_cb": client_log.on_error} if log_errors else {}), "logger": client_log}

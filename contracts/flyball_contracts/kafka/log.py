@@ -1,4 +1,4 @@
-"""What Kafka clients say, through ``logging`` and not too often."""
+"""Log messages of Kafka clients, through ``logging`` and not too often."""
 
 import logging
 import time
@@ -11,10 +11,10 @@ _AWAY = (KafkaError._ALL_BROKERS_DOWN, KafkaError._TRANSPORT, KafkaError._RESOLV
 
 
 class ClientLog:
-    """Speaks for one confluent-kafka client: its ``logger=`` and its ``error_cb``.
+    """The ``logger=`` and ``error_cb`` of one confluent-kafka client.
 
-    librdkafka repeats each failure for each connection and each try: its own lines are for debugging, and of its errors
-    one is told in :data:`EVERY_S` seconds.
+    librdkafka repeats each failure for each connection and each attempt: its own lines are logged for debugging only,
+    and of its errors at most one in :data:`EVERY_S` seconds.
     """
 
     def __init__(
@@ -29,7 +29,7 @@ class ClientLog:
         self._log.debug(text, *args)
 
     def on_error(self, error: KafkaError) -> None:
-        """Take an error that the client met; it goes on trying by itself."""
+        """Log an error of the client, which retries by itself."""
         now_s = self._monotonic()
         if self._logged_s is not None and now_s - self._logged_s < EVERY_S:
             return

@@ -19,17 +19,17 @@ class Asking(Protocol):
     """A consumer, a producer or an admin client."""
 
     def list_topics(self, topic: str = ..., timeout: float = ...) -> ClusterMetadata:
-        """Return what the broker says of its topics."""
+        """Return the broker's metadata of its topics."""
         ...
 
 
 def list_topics(
     client: Asking, within_s: float, stop: Event | None = None, topic: str | None = None
 ) -> ClusterMetadata:
-    """Return what the broker says of its topics, or of one.
+    """Return the broker's metadata of all topics, or of one.
 
-    The client waits in C, where no signal is handled. So it is asked for :data:`SLICE_S` seconds at a time, and at last
-    for :data:`LAST_S`, which a slow broker may need. Raises ``KafkaException`` when there is no answer within
+    The client waits in C, where no signal is handled. So each request waits for :data:`SLICE_S` seconds, and the last
+    one for :data:`LAST_S`, which a slow broker may need. Raises ``KafkaException`` without a response within
     ``within_s`` seconds, and :class:`Stopped` when ``stop`` is set meanwhile.
     """
     give_up_s = time.monotonic() + within_s

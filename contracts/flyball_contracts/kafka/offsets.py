@@ -37,10 +37,10 @@ def ends(consumer: Consumer, places: Iterable[Place], timeout_s: float) -> dict[
 
 
 def bounds(consumer: Consumer, places: Iterable[Place], within_s: float = 10.0) -> dict[Place, Bounds]:
-    """Return the bounds of each partition; ask again until the broker answers for all.
+    """Return the bounds of each partition; retry until the broker has responded for all.
 
-    A partition has no leader when it was just created, nor while its broker restarts. Raises ``KafkaException`` when
-    the broker refuses access, or has not answered for all within ``within_s`` seconds.
+    A partition has no leader when it was just created, nor while its broker restarts. Raises ``KafkaException`` if the
+    broker refuses access, or has not responded for all within ``within_s`` seconds.
     """
     wanted = list(places)
     give_up_s = time.monotonic() + within_s
@@ -60,11 +60,11 @@ def _ask(
     consumer: Consumer, places: Iterable[Place], what: int, timeout_s: float
 ) -> tuple[dict[Place, int], KafkaError | None]:
     """Return the offsets that the broker gave, and one error where it did not give all."""
-    asked = [TopicPartition(*place, what) for place in places]
-    if not asked:
+    requests = [TopicPartition(*place, what) for place in places]
+    if not requests:
         return {}, None
     try:
-        answers = consumer.offsets_for_times(asked, timeout_s)
+        answers = consumer.offsets_for_times(requests, timeout_s)
     except KafkaException as error:
         _LOG.info("where partitions end is not known: %s", error.args[0].str())
         return {}, error.args[0]

@@ -1,4 +1,4 @@
-"""Checks at the start that the broker allows what a role does, before anything is done."""
+"""Checks at the start that the broker authorizes all operations of a role."""
 
 import logging
 import socket
@@ -38,9 +38,9 @@ def secured(config: Config) -> bool:
 def preflight(config: Config, role: str, *, stop: Event | None = None, patient: bool = False) -> None:
     """Check that this user has every right of a role; without security, only that the broker wants none.
 
-    It asks the broker which operations the user has, which any of them allows to ask, and changes nothing. What is
-    missing on the broker is the command's to report. Raises :class:`ConfigError` that names the first right that
-    lacks, or why the broker lets nobody in; :class:`TransportError` when no broker answers, unless ``patient``.
+    It queries the operations that the user is authorized for, and changes nothing. Missing topics are reported by the
+    caller. Raises :class:`ConfigError` with the first missing right, or with the reason why the broker refuses the
+    login; :class:`TransportError` if no broker responds, unless ``patient``.
     """
     if not config.kafka.bootstrap or (patient and not secured(config)):
         return
@@ -54,20 +54,20 @@ def preflight(config: Config, role: str, *, stop: Event | None = None, patient: 
         **config.kafka.client,
         "error_cb": failures.append,
     }
-    admin = open_admin(settings, _LOG, role, aloud=False)
-    asked: dict[tuple[str, str], Future[Any]] = {}
+    admin = open_admin(settings, _LOG, role, log_errors=False)
+    requests: dict[tuple[str, str], Future[Any]] = {}
     described: Mapping[str, Future[Any]] = admin.describe_topics(
         TopicCollection(topics), include_authorized_operations=True, request_timeout=ANSWER_S
     )
-    asked |= {("topic", name): future for name, future in described.items()}
+    requests |= {("topic", name): future for name, future in described.items()}
     if groups and secured(config):
         described = admin.describe_consumer_groups(groups, include_authorized_operations=True, request_timeout=ANSWER_S)
-        asked |= {("group", name): future for name, future in described.items()}
-    _wait(admin, list(asked.values()), failures, config, stop)
+        requests |= {("group", name): future for name, future in described.items()}
+    _wait(admin, list(requests.values()), failures, config, stop)
     if not secured(config):
         return
     allowed: dict[tuple[str, str], Any] = {}
-    for place, future in asked.items():
+    for place, future in requests.items():
         try:
             if not future.done():
                 raise KafkaException(KafkaError(KafkaError._TIMED_OUT))  # pyright: ignore[reportPrivateUsage]
@@ -89,10 +89,12 @@ def preflight(config: Config, role: str, *, stop: Event | None = None, patient: 
             raise ConfigError(_denied(config, role, right))
 
 
-def _wait(admin: Any, asked: list[Future[Any]], failures: list[KafkaError], config: Config, stop: Event | None) -> None:
-    """Wait for answers; end at once where the broker lets nobody in, for librdkafka would try on."""
+def _wait(
+    admin: Any, requests: list[Future[Any]], failures: list[KafkaError], config: Config, stop: Event | None
+) -> None:
+    """Wait for responses; end at once if the broker refuses the login, as librdkafka would retry."""
     give_up_s = time.monotonic() + ANSWER_S
-    while time.monotonic() < give_up_s and wait(asked, _SLICE_S).not_done:
+    while time.monotonic() < give_up_s and wait(requests, _SLICE_S).not_done:
         raise_if_stopped(stop)
         admin.poll(0)
         for error in failures:

@@ -52,7 +52,7 @@ def consumer_settings(
     from_start: bool = True,
     extra: Mapping[str, str] | None = None,
 ) -> Settings:
-    """Consumer that commits only when told to, after the effect."""
+    """Consumer that commits only explicitly, after the effect."""
     settings: Settings = {
         **_QUIET,
         "bootstrap.servers": bootstrap,

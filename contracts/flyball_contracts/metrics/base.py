@@ -11,7 +11,7 @@ Rows = Literal["device", "host", "allocation", "numa", "gateway"]
 
 
 class Metric(msgspec.Struct, frozen=True):
-    """One column: OpenTelemetry name, UCUM unit, instrument, attributes and what it means."""
+    """One column: OpenTelemetry name, UCUM unit, instrument, attributes and description."""
 
     name: str
     unit: str
@@ -31,8 +31,8 @@ class Metric(msgspec.Struct, frozen=True):
 class Layout(msgspec.Struct, frozen=True, dict=True):
     """The columns of one kind of frame, in order.
 
-    ``rows`` says what a row is: a device, an allocation (one replica of a workload on this node), a NUMA node or a
-    gateway's view of a workload, each of the inventory, or the host (one row).
+    ``rows`` is the kind of a row: a device, an allocation (one replica of a workload on this node), a NUMA node or a
+    gateway of a workload, each in the order of the inventory, or the host (one row).
     """
 
     schema: int

@@ -1,4 +1,4 @@
-"""What each replica of a language model's server says of its answers and its memory.
+"""Metrics of each replica of a language-model server: latencies and cache use.
 
 Names are those of OpenTelemetry's conventions for generative AI, which have none for the cache of keys and values.
 """

@@ -1,4 +1,4 @@
-"""What each replica says of its work."""
+"""Metrics that each replica reports about its work."""
 
 from flyball_contracts.metrics.base import Layout, count, gauge
 

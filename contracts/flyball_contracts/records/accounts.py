@@ -1,4 +1,4 @@
-"""What running a cell has cost and achieved so far."""
+"""Cost and results of operating a cell so far."""
 
 from typing import Literal
 
@@ -11,7 +11,7 @@ class WorkloadAccount(Part, frozen=True, kw_only=True):
     """The part of one workload; ``None`` where a kind of workload has no such number.
 
     ``requests`` arrived since the start, ``in_time`` of those that ended met the objective's delay. ``queued`` wait
-    now, and ``delay_s`` is what a request that comes now waits. ``replicas`` are asked for, ``ready`` of them serve.
+    now, and ``delay_s`` is the wait of a request that arrives now. ``replicas`` are requested, ``ready`` of them serve.
     ``progress`` is the share of a job that is done, ``in_time_end`` whether it ended before its deadline.
     """
 

@@ -1,4 +1,4 @@
-"""What workloads asked for in a tick."""
+"""Demand of workloads in a tick."""
 
 import msgspec
 
@@ -6,11 +6,11 @@ from flyball_contracts.records.base import Part, Record, TableOffsets, Tick
 
 
 class Usage(Part, frozen=True, kw_only=True):
-    """What a replica used since this was told last: the most of any replica; ``None``: unknown.
+    """Usage of a replica since the last report: the maximum over the replicas; ``None``: unknown.
 
-    ``cpu`` is in cores on average, ``memory_bytes`` what cannot be reclaimed; both are told with their limits. Of a GPU
-    or MIG instance: ``gpu_share`` is how much of its compute was at work on average, ``gpu_memory_bytes`` its memory in
-    use. ``oom`` counts kills for want of memory, of all replicas.
+    ``cpu`` is in cores on average, ``memory_bytes`` is the working set; both come with their limits. Of a GPU or MIG
+    instance, ``gpu_share`` is the mean share of its compute in use and ``gpu_memory_bytes`` its memory in use. ``oom``
+    counts out-of-memory kills of all replicas.
     """
 
     cpu: float | None = None
@@ -63,8 +63,8 @@ class Demand(Part, frozen=True, omit_defaults=True):
 
     ``work_rate`` is in the work unit of the spec per second, and ``None`` where no replica reported it.
     ``utilization_sum`` is over ``devices`` devices. ``latency_s`` is the mean of the requests that ended,
-    ``tokens_*`` are prompt and generated tokens per second, ``failed`` counts requests that failed. ``usage`` is told
-    once a minute, and so are ``features``. ``clocks`` are of gangs that train and span node lanes, one for each model
+    ``tokens_*`` are prompt and generated tokens per second, ``failed`` counts requests that failed. ``usage`` and
+    ``features`` are sent once a minute. ``clocks`` are of gangs that train and span node lanes, one for each model
     from each of them. ``first_token_s`` is the mean time to the first token of an answer, ``first_token_p99_s`` its
     99th percentile at the worst replica, and ``output_token_s`` the mean time from one token to the next. ``kv_cache``
     is the share of the cache of keys and values that is in use, and ``step_s`` the time of a training step, both means
@@ -111,12 +111,12 @@ class Arrivals(Part, frozen=True, kw_only=True):
 
 
 class DemandTick(Record, frozen=True, kw_only=True):
-    """All demand that one node lane saw in one tick of one cell, of the workloads of one partition of this topic.
+    """Demand that one node lane saw in one tick of one cell, for the workloads of one partition of this topic.
 
-    A reader adds up the ``source``s. A lane says each tick to each partition, though nobody asked for anything there:
-    the last of its ``parts`` is the mark that the lane has said all it will say about the tick. ``arrivals`` are those
-    at gateways, of the same workloads or of others. ``table_offsets`` say how far the lane had read the tables: its
-    readers decide the tick on no record beyond. Older lanes do not tell: then all that the reader knows counts.
+    A reader adds up the ``source``s. A lane publishes each tick to each partition, even without demand: the last of its
+    ``parts`` says that the lane is done with the tick. ``arrivals`` are those at gateways, of the same workloads or of
+    others. ``table_offsets`` are the table offsets that the lane had read: its readers use no later record for the
+    tick. Older lanes do not publish them: then all records that the reader knows count.
     """
 
     cell: str

@@ -19,7 +19,7 @@ class NodeEvent(Record, frozen=True, kw_only=True):
     """One event of one node or device.
 
     ``code`` is the number of the XID where there is one, or of an NVSwitch's SXID, which lies above 10000;
-    ``remedy`` is what the fault taxonomy asks for. ``device`` is a device id, or empty for the node as a whole;
+    ``remedy`` is that of the fault taxonomy. ``device`` is a device id, or empty for the node as a whole;
     ``PCI:dddd:bb:dd`` is a slot in which the agent knows no device. ``link`` is the number of the NVLink that it is
     about, ``count`` how many errors came.
     """
@@ -50,7 +50,7 @@ def node_event(
     link: int | None = None,
     count: int | None = None,
 ) -> NodeEvent:
-    """Event whose id follows from what it says, so that a second telling is the same event."""
+    """Event whose id follows from its content, so that a repeated report is the same event."""
     return NodeEvent(
         id=record_id("NodeEvent", node, device, kind, -1 if code is None else code, time_ns, message),
         node=node,

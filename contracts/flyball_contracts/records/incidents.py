@@ -12,7 +12,7 @@ Cause = Literal[
 ]  # fmt: skip
 """``intervention`` is a decision of ours, ``reclaimed`` one of the cloud that takes a machine back or maintains it."""
 Strength = Literal["effect", "sign", "fault"]
-"""A ``fault`` says what is broken, a ``sign`` points at a place, an ``effect`` may have its cause elsewhere."""
+"""A ``fault`` shows what is broken, a ``sign`` points at a place, an ``effect`` may have its cause elsewhere."""
 Level = Literal["gpu", "link", "node", "workload", "rack", "leaf", "cell"]
 IncidentStatus = Literal["open", "resolved", "merged"]
 
@@ -44,7 +44,7 @@ class Symptom(Part, frozen=True, kw_only=True):
 
 
 class IncidentAction(Part, frozen=True, kw_only=True):
-    """A decision that was made because of an incident, or that explains it, and what became of it so far."""
+    """A decision that was made because of an incident, or that explains it, with its newest outcome."""
 
     decision: str
     type: DecisionType
@@ -55,16 +55,16 @@ class IncidentAction(Part, frozen=True, kw_only=True):
 
 
 class Incident(Record, frozen=True, kw_only=True):
-    """One event that a person should know of, as it is known at ``time_ns``; a later record of an ``id`` replaces it.
+    """One incident as known at ``time_ns``; a later record of an ``id`` replaces it.
 
     ``level`` is the kind of place that the cause has: ``node``, ``device``, ``link`` (two devices, joined by ``|``) or
     ``workload`` names it, ``domain`` names a ``rack`` or a ``leaf`` switch, and a ``cell`` is named already. ``model``
     is that of its GPU. ``onset_ns`` is when the first symptom began and ``seen_ns`` when the last one was seen.
     ``score`` is that of the strongest symptom. ``symptoms`` are the evidence, the cause first, of ``symptom_count`` in
     all. ``devices``, ``nodes`` and ``workloads`` are those that show symptoms, some of ``gpus_affected``; ``peers`` are
-    the other nodes of their gangs. ``merged_into`` is the incident that this one turned out to be part of. Whoever
-    silenced it is in ``silence``: no decision follows and nobody is notified. ``label`` is what a person says of it,
-    ``None`` so far.
+    the other nodes of their gangs. ``merged_into`` is the incident that this one turned out to be part of. ``silence``
+    is the name of the silence that matches it: then no decision follows and nobody is notified. ``label`` is an
+    operator's verdict whether it is true, ``None`` without one.
     """
 
     id: str
@@ -107,11 +107,11 @@ Condition = Literal["suspect", "watched", "cordoned", "drained", "checked", "bac
 class NodeCondition(Record, frozen=True, kw_only=True):
     """Whether a node may have work, and why; a later record of a node replaces it.
 
-    ``suspect``: one sign, and nothing follows. ``watched``: more than one, or one that stays. ``cordoned``: a fault, or
-    signs that agree; nothing is placed on ``devices`` (all where there are none) and replicas leave. ``drained``: none
-    is left. ``checked``: there is ``evidence`` that it is well. ``back``: it takes work again. ``held`` says why it is
-    not cordoned though it should be. ``gpus_moved`` are the GPUs of all replicas and gangs that leave or restart with
-    it, more than are sick.
+    ``suspect``: one sign, without consequences. ``watched``: several signs, or one that persists. ``cordoned``: a
+    fault, or signs that agree; nothing is placed on ``devices`` (empty: all) and replicas leave. ``drained``: no
+    replica is left. ``checked``: there is ``evidence`` that it is healthy. ``back``: it takes work again. ``held`` says
+    why it is not cordoned though it should be. ``gpus_moved`` are the GPUs of all replicas and gangs that leave or
+    restart with it, more than the faulty ones.
     """
 
     node: str
@@ -135,6 +135,6 @@ _LEVELS: dict[Level, int] = {"cell": 0, "leaf": 1, "rack": 2, "node": 3, "link":
 
 
 def worst_first(one: Incident) -> tuple[int, int, int, int, int, int, str]:
-    """Order of open incidents: by severity, what is known, the width of the place, and age; silenced ones come last."""
+    """Sort key of open incidents: severity, strength, width of the place, and age; silenced ones come last."""
     known = _STRENGTHS[one.strength], _LEVELS[one.level]
     return bool(one.silence), _SEVERITIES[one.severity], *known, -one.gpus_affected, one.onset_ns, one.id

@@ -10,12 +10,12 @@ from flyball_contracts.records.base import Evidence, Part, Record, StepS, TimeNs
 class Profile(Record, frozen=True):
     """How a device is used, exponentially weighted over recent ticks; ratios lie in 0..1.
 
-    ``memory_bound`` is the share of memory in the limiting resources, ``None`` where the chip does not tell.
-    ``swing_s`` is the time scale at which utilization varies most (wavelets over the last 128 ticks), ``period_s``
-    after what time it repeats itself, and ``burstiness`` how much its fast part comes in bursts: 1 is noise. ``None``
-    where the device was seen for too short a time, is steady, or has no period. ``bound_by`` is what its work waits for
-    most, ``phase`` what it does now, ``kind`` and ``family`` what the telemetry looks like, each with its probability;
-    empty where too little is known. ``family`` is ``unknown`` where it is like none that is known.
+    ``memory_bound`` is the share of memory in the limiting resources, ``None`` if the chip does not report it.
+    ``swing_s`` is the time scale at which utilization varies most (wavelets over the last 128 ticks), ``period_s`` its
+    period, and ``burstiness`` how much its fast part comes in bursts: 1 is noise. ``None`` if the device was seen for
+    too short a time, is steady, or has no period. ``bound_by`` is the bottleneck of its work, ``phase`` the current
+    phase, ``kind`` and ``family`` the kind of work and the model family by telemetry, each with its probability; empty
+    if too little is known. ``family`` is ``unknown`` if it resembles no known one.
     """
 
     id: str
@@ -48,7 +48,7 @@ class Forecast(Record, frozen=True):
     ``quantiles[h][q]`` is the value at level ``levels[q]`` for ``horizon_s[h]`` seconds after ``time_ns``, in the
     work unit per second. ``coverage[q]`` is the share of past values that lay below level ``q``;
     ``trusted`` is false while that is too far from the level, and then sizing ignores the forecast. ``experts`` are
-    those that the model mixes, if it does, with the weight of each at the lead time.
+    the members of an ensemble, with the weight of each at the lead time; empty for other models.
     """
 
     id: str
@@ -66,11 +66,11 @@ class Forecast(Record, frozen=True):
 
 
 class Anomaly(Record, frozen=True, kw_only=True):
-    """A subject that does not behave as it did or as its peers do; ``score`` lies in 0..1.
+    """A subject that departs from its own or its peers' behaviour; ``score`` lies in 0..1.
 
-    ``since_ns`` is when it began, where that is known: what is said again later is the same incident.
-    ``false_per_1000_gpu_days`` is how often a clean device is expected to go so far; its score is 0.5 where that is the
-    budget, and more where it is less. Rules, which expect nothing of the kind, leave it out.
+    ``since_ns`` is when it began, if known: later reports with the same time are the same incident.
+    ``false_per_1000_gpu_days`` is how often a healthy device is expected to depart this far; the score is 0.5 if that
+    equals the budget, and higher if it is less. Rules without such an estimate leave it out.
     """
 
     id: str
@@ -108,10 +108,10 @@ class Plan(Record, frozen=True, kw_only=True):
 
 
 class Method(Part, frozen=True, kw_only=True):
-    """One way to know a capacity: what it says, its relative error, and what it weighs in the whole.
+    """One estimate of a capacity: its method, value, relative error, and weight in the combined estimate.
 
-    ``judged`` counts the comparisons with a saturated replica that the error rests on, recent ones most; while there is
-    none the error is what is believed of the method.
+    ``judged`` counts the comparisons with a saturated replica behind the error, recent ones most; without any, the
+    error is a prior.
     """
 
     name: Literal["spec", "static", "historic", "online"]
@@ -124,8 +124,8 @@ class Method(Part, frozen=True, kw_only=True):
 class ColdStart(Part, frozen=True, kw_only=True):
     """Measured time from a replica's appearance to its being ready: 90th percentile over the last ``samples``.
 
-    ``warm``: other replicas were ready when it began. ``p90_s`` is drawn towards what the owner says while samples
-    are few.
+    ``warm``: other replicas were ready when it began. ``p90_s`` is drawn towards the owner's value while samples are
+    few.
     """
 
     gpu_model: str
@@ -136,11 +136,11 @@ class ColdStart(Part, frozen=True, kw_only=True):
 
 
 class Capacity(Record, frozen=True, kw_only=True):
-    """What one replica of a workload sustains within its objective, in its work unit per second, and how that is known.
+    """Work that one replica of a workload sustains within its objective, in its work unit per second, with sources.
 
-    ``used_work_per_s`` and ``cold_start_s`` are what sizing goes by, ``source`` says where the first is from; the
-    others are there once something is known. ``proven_work_per_s`` is the most that was served in time lately, a
-    lower bound. ``saturated_windows`` counts the windows in which replicas were at their limit. ``first_token_s``,
+    Sizing uses ``used_work_per_s`` and ``cold_start_s``; ``source`` is where the first comes from; the others are set
+    once they are known. ``proven_work_per_s`` is the most work recently served in time, a lower bound.
+    ``saturated_windows`` counts the windows in which replicas were at their limit. ``first_token_s``,
     ``output_token_s`` and ``kv_cache`` are those of the last window: the mean times to the first token and from one
     token to the next, and the share of the cache of keys and values in use, which limits a replica from 0.95 on.
     """

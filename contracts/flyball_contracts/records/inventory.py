@@ -84,7 +84,7 @@ class Inventory(Record, frozen=True, kw_only=True):
 
     ``cell`` is the cluster or region that decides over the node; ``zone`` is the grid zone of its power,
     ``availability_zone`` the cloud's name of the building. ``rack`` and ``leaf`` (the switch of the network of GPUs
-    that it hangs on) are names in the cell, empty where nobody says. ``schedulable`` is false while the node is
+    that it is connected to) are names in the cell, empty if unknown. ``schedulable`` is false while the node is
     drained.
     """
 

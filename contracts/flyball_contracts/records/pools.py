@@ -19,10 +19,10 @@ class Pool(Record, frozen=True, kw_only=True):
     """Machines of one kind in one cell that Flyball may buy and return; compacted by pool.
 
     ``platform`` is the driver that holds it, ``instance_type`` the cloud's name of the machine, and ``zones`` are those
-    in which it may be. ``price_usd_per_hour`` is what the budget counts for one machine. Its owner's configuration
-    (``actuator.platforms``) is what the guard goes by; this record only tells it to others. A machine has ``gpus`` GPUs
-    of ``gpu_model``, as inventories call it (empty and 0: not told, so that it is only known once one was seen), and is
-    there ``start_s`` after it was asked for.
+    in which it may be. ``price_usd_per_hour`` is what the budget counts for one machine. The guard uses its owner's
+    configuration (``actuator.platforms``); this record publishes it to others. A machine has ``gpus`` GPUs of
+    ``gpu_model``, as inventories name it (empty and 0: unknown until one was seen), and is ready ``start_s`` after it
+    was requested.
     """
 
     pool: str
@@ -46,10 +46,10 @@ def pool_of(workload: str) -> str:
 
 
 def covered(workload: str, patterns: Iterable[str]) -> bool:
-    """Whether a glob pattern fits a decision's ``workload``.
+    """Whether a glob pattern matches a decision's ``workload``.
 
-    A pool is fitted only by one that begins with ``pool:``, and a node by one with ``node:``: so nobody who let all
-    workloads be acted on has let machines be bought, or nodes be opened.
+    A pool is matched only by a pattern that begins with ``pool:``, and a node by one with ``node:``: permission for all
+    workloads is no permission to buy machines or to open nodes.
     """
     prefix = PREFIX if pool_of(workload) else NODE if node_of(workload) else ""
     return any(fnmatchcase(workload, pattern) for pattern in patterns if pattern.startswith(prefix))

@@ -6,10 +6,10 @@ from flyball_contracts.records.base import Evidence, Part, Record, TimeNs
 
 
 class Opinion(Part, frozen=True, kw_only=True):
-    """What one method says of a workload, and how often it is thought to be wrong; empty where it does not say.
+    """The estimate of one method for a workload, and the method's error rate; empty where it has no evidence.
 
-    ``declared`` is the owner's specification, ``name`` the words in the workload's name, ``historic`` what it was when
-    it ran before, ``online`` its telemetry now.
+    ``declared`` is the owner's specification, ``name`` the words in the workload's name, ``historic`` its last run,
+    ``online`` its telemetry now.
     """
 
     method: Literal["declared", "name", "historic", "online"]
@@ -26,13 +26,13 @@ class Similar(Part, frozen=True, kw_only=True):
 
 
 class WorkloadProfile(Record, frozen=True, kw_only=True):
-    """What a workload is, over all its GPUs, and what decisions take from that.
+    """Kind, model family and bottleneck of a workload, over all its GPUs.
 
-    ``kinds``, ``families`` and ``bounds`` are probabilities, of which those under a hundredth are left out;
-    ``opinions`` are what they are mixed from. ``strangeness`` above 1 means that it is of no family that is known.
-    ``fingerprint`` are its features in standard deviations of all work (see ``flyball_models.profile.course``),
-    ``fingerprint_error`` how far they moved of late. ``seen_s`` is the telemetry that it rests on. ``step_s`` is the
-    time of an iteration, as it reports it or as its load repeats itself.
+    ``kinds``, ``families`` and ``bounds`` are probabilities, without those under a hundredth; ``opinions`` are the
+    estimates that they combine. ``strangeness`` above 1 means that it is of no known model family. ``fingerprint`` are
+    its features in standard deviations of all work (see ``flyball_models.profile.course``), ``fingerprint_error`` their
+    recent change. ``seen_s`` is the duration of telemetry behind it. ``step_s`` is the time of a training step, as
+    reported or as the period of its load.
     """
 
     id: str
@@ -57,8 +57,8 @@ class Waste(Record, frozen=True, kw_only=True):
     """GPU time that was paid for and not used, since ``from_ns``, of one workload or of the free GPUs of a node.
 
     Each GPU counts for one ``category`` at a time, so that sums count nothing twice. ``gpu_hours`` are those lost:
-    a GPU that is half used loses half an hour in an hour. ``usd`` is ``None`` where the price is not known.
-    ``action`` would take it, as ``proposal`` says in a sentence.
+    a GPU that is half used loses half an hour in an hour. ``usd`` is ``None`` if the price is unknown. ``action`` would
+    recover it; ``proposal`` describes how in a sentence.
     """
 
     id: str

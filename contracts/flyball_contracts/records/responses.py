@@ -1,4 +1,4 @@
-"""What people answer to incidents: they take them on, silence them, and say whether they were true."""
+"""Responses of operators to incidents: acknowledgements, silences, labels, and readmissions of nodes."""
 
 from fnmatch import fnmatchcase
 
@@ -7,7 +7,7 @@ from flyball_contracts.records.incidents import Cause
 
 
 class Response(Record, frozen=True, kw_only=True):
-    """What all of them say; ``key`` is that of the message, and a later response with the same key replaces it."""
+    """Common fields; ``key`` is that of the message, and a later response with the same key replaces it."""
 
     cell: str
     time_ns: TimeNs
@@ -21,7 +21,7 @@ class Response(Record, frozen=True, kw_only=True):
 
 
 class Acknowledgement(Response, frozen=True, kw_only=True):
-    """Somebody has taken an incident on; ``removed``: nobody has any more."""
+    """An operator works on an incident; ``removed`` takes that back."""
 
     incident: str
     removed: bool = False
@@ -33,10 +33,10 @@ class Acknowledgement(Response, frozen=True, kw_only=True):
 
 
 class Silence(Response, frozen=True, kw_only=True):
-    """Incidents that match are listed, and nothing else: nobody is notified, and no decision follows.
+    """Matching incidents are listed only: nobody is notified, and no decision follows.
 
-    It holds from ``starts_ns`` until ``ends_ns``, so that a maintenance window can be said beforehand. The others are
-    glob patterns, all of which must match; an incident of several nodes or workloads matches where all of them do.
+    It holds from ``starts_ns`` until ``ends_ns``, so that a maintenance window can be announced. The others are glob
+    patterns, all of which must match; an incident of several nodes or workloads matches if all of them do.
     """
 
     name: str
@@ -86,7 +86,7 @@ class Label(Response, frozen=True, kw_only=True):
 
 
 class Readmission(Response, frozen=True, kw_only=True):
-    """Somebody, or a job that checked it, says that a node is well, by ``evidence``; it ends what stands before it."""
+    """An operator, or a job that checked it, declares a node healthy by ``evidence``; earlier faults are cleared."""
 
     node: str
     evidence: str

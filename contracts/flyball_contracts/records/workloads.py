@@ -50,8 +50,8 @@ class WorkloadSpec(Record, frozen=True, kw_only=True):
     """One workload, as its owner declares it; compacted by workload.
 
     ``capacity_per_replica`` is the sustainable work of one replica, in the work unit of its telemetry per second (0:
-    unknown); ``cold_start_s`` is the time from a decision to a ready replica. Both are what sizing starts from until
-    it has measured more, and so is what follows from ``model``. A deferrable job has a ``deadline_ns`` and
+    unknown); ``cold_start_s`` is the time from a decision to a ready replica. Sizing uses both, and estimates from
+    ``model``, until it has measured them. A deferrable job has a ``deadline_ns`` and
     ``duration_s``, the running time that it needs in all. ``checkpoint_s`` is what a pause costs. Higher ``priority``
     wins.
     """

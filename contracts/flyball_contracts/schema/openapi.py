@@ -1,4 +1,4 @@
-"""An OpenAPI 3.1 document of what a server behind driver ``webhook`` answers."""
+"""An OpenAPI 3.1 document of the server that driver ``webhook`` calls."""
 
 from typing import Any
 

@@ -65,7 +65,7 @@ def record(
         kafka.bootstrap, group="flyball-record", client_id="flyball-record", from_start=True, extra=kafka.client
     )
     link = _Link(kafka.bootstrap)
-    consumer = open_consumer({**settings, "error_cb": link.failed}, _LOG, "record", aloud=False)
+    consumer = open_consumer({**settings, "error_cb": link.failed}, _LOG, "record", log_errors=False)
     try:
         places = _places(consumer, kafka.bootstrap, topics, stop)
         link.met = True

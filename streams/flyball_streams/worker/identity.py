@@ -20,7 +20,9 @@ class TopicIds:
     """Asks the broker for the ids of some topics, every few seconds at most; safe to use from several threads."""
 
     def __init__(self, kafka: KafkaConfig, names: Iterable[str]) -> None:
-        self._admin = open_admin({"bootstrap.servers": kafka.bootstrap, **kafka.client}, log, "topic ids", aloud=False)
+        self._admin = open_admin(
+            {"bootstrap.servers": kafka.bootstrap, **kafka.client}, log, "topic ids", log_errors=False
+        )
         self._names = TopicCollection(list(names))
         self._known: dict[str, str] = {}
         self._asked_s = float("-inf")

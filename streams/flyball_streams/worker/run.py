@@ -35,7 +35,7 @@ def topic_partitions(config: Config) -> dict[str, int]:
     partitioned alike.
     """
     bootstrap, role = config.kafka.bootstrap, roles(config)["worker"]
-    admin = open_admin({"bootstrap.servers": bootstrap, **config.kafka.client}, log, "start", aloud=False)
+    admin = open_admin({"bootstrap.servers": bootstrap, **config.kafka.client}, log, "start", log_errors=False)
     try:
         known = list_topics(admin, 10.0).topics
     except Exception as error:

@@ -65,7 +65,7 @@ class TableReader:
         }
         self._consumer = open_consumer(settings, log, "tables")
         # Calls of other threads starve while one is in consume(): questions go through a client of their own.
-        self._metadata_client = open_consumer(settings, log, "tables", aloud=False)
+        self._metadata_client = open_consumer(settings, log, "tables", log_errors=False)
         self._places: list[TopicPartition] = []
         self._lock = threading.Lock()
         self._rows: list[TableChange] = []

@@ -14,7 +14,7 @@ from flyball_actuators.platforms.kubernetes.kinds import Object, note_of, status
 from flyball_actuators.platforms.kubernetes.migrate import CORDONED
 from flyball_actuators.platforms.kubernetes.operation import Operation, manager
 from flyball_actuators.platforms.states import expected_of
-from flyball_contracts.burn_in import GPUS, RESULT, figures, missed
+from flyball_contracts.burn_in import GPUS, RESULT, summary, unchecked
 from flyball_contracts.config import CheckConfig
 from flyball_contracts.records import Check, SubjectState
 
@@ -87,15 +87,15 @@ class Checks:
         if "Failed" in ended:
             why = ended["Failed"].get("message") or ended["Failed"].get("reason", "")
             return Failed(
-                f"{job} failed: {figures(said)[:LONGEST] or why or 'it does not say why'}; {about} stays closed",
+                f"{job} failed: {summary(said)[:LONGEST] or why or 'it does not say why'}; {about} stays closed",
                 _CLOSED,
             )
         if "Complete" not in ended:
             return Running(f"{job} checks {about}{f': {pod}' if pod else ''}")
-        if left := missed(said, operation.pods.split()):
+        if left := unchecked(said, operation.pods.split()):
             return Failed(f"{job} did not check {', '.join(left)}, but others; {about} stays closed", _CLOSED)
         return self._open(
-            operation, now_ns, f"{job} found {about} well: {figures(said)[:LONGEST] or 'it ended with status 0'}"
+            operation, now_ns, f"{job} found {about} well: {summary(said)[:LONGEST] or 'it ended with status 0'}"
         )
 
     def find(self, decision: Check) -> Handle | None:

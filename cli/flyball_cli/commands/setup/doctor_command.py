@@ -115,7 +115,9 @@ def _broker(bootstrap: str, client: dict[str, str]) -> tuple[bool, str, str]:
 
     if not bootstrap:
         return True, "switched off: kafka.bootstrap is empty", ""
-    admin = open_admin({"bootstrap.servers": bootstrap, **client}, logging.getLogger(__name__), "doctor", aloud=False)
+    admin = open_admin(
+        {"bootstrap.servers": bootstrap, **client}, logging.getLogger(__name__), "doctor", log_errors=False
+    )
     try:
         known = admin.list_topics(timeout=3.0).topics
     except KafkaException:

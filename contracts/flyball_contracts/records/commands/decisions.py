@@ -23,7 +23,7 @@ class Effect(Part, frozen=True, kw_only=True):
 
 
 class Decision(Record, tag_field="type", frozen=True, kw_only=True):
-    """What every command says.
+    """Common fields of all commands.
 
     ``id`` is the idempotency key: the same decision, replayed, has the same id. ``target`` is what a driver acts
     on. ``expires_ns`` is the time after which it must not be carried out. A ``Scale`` of a pool of machines has
@@ -46,13 +46,12 @@ class Decision(Record, tag_field="type", frozen=True, kw_only=True):
 class Scale(Decision, tag="Scale", frozen=True, kw_only=True):
     """Set a workload's number of replicas; ``replicas_before`` is what the decision assumed.
 
-    With ``resources`` it is vertical: the number stays, and each replica asks for these instead of
-    ``resources_before``. Where that takes a restart, replicas restart one by one. One decision changes at most
-    ``batch_size`` of those that do not ask for it yet, and never more than the actuator's limits have room for; what is
-    left is for the decisions after it. With ``mix`` the replicas are to run
-    on these offers, in all as many as ``replicas`` less those on machines that no offer describes, which stay.
-    What is to go does so once what stands in for it is ready. ``victims`` name the machines of a pool that should go
-    first; empty for the platform's choice.
+    With ``resources`` it is vertical: the number stays, and each replica requests these instead of
+    ``resources_before``. If that needs a restart, replicas restart one by one. One decision changes at most
+    ``batch_size`` of the replicas that do not request them yet, and never more than the actuator's limits allow; later
+    decisions change the rest. With ``mix`` the replicas are to run on these offers, in all as many as ``replicas`` less
+    those on machines that no offer describes, which stay. Replicas stop once their replacements are ready. ``victims``
+    name the machines of a pool that should go first; empty for the platform's choice.
     """
 
     replicas: int
@@ -90,10 +89,10 @@ class Preempt(Decision, tag="Preempt", frozen=True, kw_only=True):
 
 
 class Check(Decision, tag="Check", frozen=True, kw_only=True):
-    """Run a check on a closed node, and let it take work again where the check passes; where not, it stays closed.
+    """Run a check on a closed node, and open it for work if the check passes; if not, it stays closed.
 
-    ``devices`` are the GPUs to check, on which nothing may run: those that are sick, and others of the node that nobody
-    holds; all of the node where there are none. ``attempt`` counts the checks of the node since it is out, from 1.
+    ``devices`` are the GPUs to check, on which nothing may run: the faulty ones and other free GPUs of the node; empty
+    for all of the node. ``attempt`` counts the checks of the node since it was cordoned, from 1.
     """
 
     node: str

@@ -22,10 +22,10 @@ Urgency = Literal["rescue", "normal", "deferral"]
 
 
 class Counted(Part, frozen=True, kw_only=True):
-    """What the guard's limits count of a decision, for all actuators of a group.
+    """Amounts that the guard's limits count for a decision, for all actuators of a group.
 
-    ``taken`` are the replicas that it takes away, ``usd_per_hour`` is what it expected to add to the cost, and
-    ``decided_ns`` its own time.
+    ``taken`` are the replicas that it removes, ``usd_per_hour`` is its expected addition to the cost, and
+    ``decided_ns`` the time of the decision.
     """
 
     urgency: Urgency
@@ -35,9 +35,9 @@ class Counted(Part, frozen=True, kw_only=True):
 
 
 class SubjectState(Part, frozen=True, kw_only=True):
-    """What a platform shows, or should show, of a decision's subject; ``None``: not known, or not concerned.
+    """State of a decision's subject as the platform shows it, or should; ``None``: unknown, or not concerned.
 
-    ``replicas`` are asked for and ``ready`` of them serve. ``nodes`` are the nodes of the replicas that the decision
+    ``replicas`` are requested and ``ready`` of them serve. ``nodes`` are the nodes of the replicas that the decision
     names, by replica; a replica that is stopped has an empty node. ``version`` is the platform's own version of it.
     Of a pool, replicas are machines, and ``cost_usd_per_hour`` is what all pools of its cell cost together. Of a node,
     replicas are those that run on it, and it is ``suspended`` while it takes no work.
@@ -58,14 +58,14 @@ class Outcome(Record, frozen=True, kw_only=True):
     """One step in the life of a decision.
 
     A decision that is carried out is ``accepted``, then ``running``, then ``done``, ``failed`` or ``superseded``;
-    ``done`` means that the platform shows the effect. In dry run its last word is ``planned``: it was checked
-    against the real state, and nothing was changed. ``code`` says why it was refused, and ``detail`` names the rule
-    and the remedy; ``duplicate`` is in old recordings only. ``actuator`` is the process that speaks, ``operation``
-    the platform's name for what it does about it, ``counted`` what the limits count of it, and ``answer`` what the
-    platform said. ``before`` is the state that was acted on, ``expected`` what the decision should lead to,
-    ``observed`` what the platform shows, and ``effect`` what that changed, to be compared with the decision's own
-    ``expected``. ``effect_after_s`` is the time from the decision until the platform showed the effect. ``audit``
-    anchors the actuator's audit trail: ``TRAIL/LINE/CHECKSUM`` of the line on which a last word stands.
+    ``done`` means that the platform shows the effect. In dry run the final status is ``planned``: the decision was
+    checked against the real state, and nothing was changed. ``code`` says why it was refused, and ``detail`` names the
+    rule and the remedy; ``duplicate`` is in old recordings only. ``actuator`` is the process that reports,
+    ``operation`` the platform's name of the operation, ``counted`` the amounts that the limits count, and ``answer``
+    the platform's response. ``before`` is the state that was acted on, ``expected`` the state that the decision should
+    lead to, ``observed`` the state that the platform shows, and ``effect`` the change, to be compared with the
+    decision's own ``expected``. ``effect_after_s`` is the time from the decision until the platform showed the effect.
+    ``audit`` anchors the actuator's audit trail: ``TRAIL/LINE/CHECKSUM`` of the line with the final outcome.
     """
 
     id: str

@@ -8,8 +8,8 @@ from flyball_contracts.records.base import Part
 class Portion(Part, frozen=True, kw_only=True):
     """How many replicas run on one of the offers of the configuration, and how many did before.
 
-    ``replicas`` 0 lets the others go. Each holds ``gpus`` GPUs or, with ``gpu_profile``, instances of that, and costs,
-    emits and draws what is said of one; ``None``: not known. ``instance_type`` and ``zone`` are empty where the offer
+    ``replicas`` 0 releases all of them. Each replica holds ``gpus`` GPUs or, with ``gpu_profile``, instances of it;
+    cost, carbon and power are per replica, ``None``: unknown. ``instance_type`` and ``zone`` are empty if the offer
     leaves them open.
     """
 

@@ -16,9 +16,9 @@ class Proposal(Part, frozen=True, kw_only=True):
     """One proposal about one workload.
 
     ``scale``: ``replicas`` wanted. ``migrate``: away from ``device`` of ``node`` (then ``replica`` names the part).
-    ``pause``: until ``until_ns``. ``resize``: each replica is to ask for ``resources`` instead of ``resources_before``.
+    ``pause``: until ``until_ns``. ``resize``: each replica is to request ``resources`` instead of ``resources_before``.
     ``choose``: ``replicas`` on the offers of ``mix``.
-    ``reason`` is a sentence a person can read. ``id`` stays the same while the words and numbers do.
+    ``reason`` is a sentence a person can read. ``id`` stays the same while the content does.
     """
 
     id: str
@@ -40,15 +40,15 @@ class Proposal(Part, frozen=True, kw_only=True):
 
 
 class ProposalTick(Record, frozen=True, kw_only=True):
-    """What one lane proposes after one tick of one cell.
+    """Proposals and symptoms of one lane after one tick of one cell.
 
     The message with ``closes`` is the lane's last about the tick, even if it proposes nothing: a reader that has it
-    from all workload lanes knows that the tick is complete. Nobody waits for the proposals of node lanes. A proposal
+    from all workload lanes knows that the tick is complete. No tick waits for the proposals of node lanes. A proposal
     that was not granted is repeated in each tick: ``repeated`` are the ids of those that this lane published before
     with the same content. A reader that does not know one receives it in full soon. ``part`` numbers the messages of
-    one lane about one tick. ``table_offsets`` say how far the tables count that a workload lane decided on: the cell
-    lane decides the tick on no record beyond. They are empty where the lane does not tell. ``symptoms`` are what
-    the lane found to be wrong.
+    one lane about one tick. ``table_offsets`` are the table offsets that a workload lane used: the cell lane decides
+    the tick on no later record. They are empty if the lane does not publish them. ``symptoms`` are the faults and
+    effects that the lane detected.
     """
 
     cell: str

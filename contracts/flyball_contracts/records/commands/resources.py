@@ -1,4 +1,4 @@
-"""What one replica asks for."""
+"""Resources that one replica requests."""
 
 from flyball_contracts.records.base import Part
 
