@@ -31,7 +31,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from bench.common.report import machine, machine_line, spread
 from tests.streams.engine.incident_harness import IncidentHarness, nodes, symptom
-from tests.streams.engine.scene import CELL, FIRST, ONE, PERIOD_NS, START_NS, Agent, Values, told
+from tests.streams.engine.scene import CELL, FIRST, ONE, PERIOD_NS, START_NS, Agent, Values, incoming_records
 
 from flyball_contracts.cloudevents import header
 from flyball_contracts.codec import decode_record
@@ -114,7 +114,7 @@ def rate(name: str, make: Events, size: Size) -> dict[str, Any]:
         for index in range(12 + size.ticks):
             frames = [f for agent in agents for f in agent.frames(index, VALUES, schemas=(1,))]
             due = make(index, 0, size) if index >= 8 and events < size.events * size.ticks else []
-            batch = [*told(*due), *frames]
+            batch = [*incoming_records(*due), *frames]
             begin_s = time.process_time()
             sent = engine.feed(batch)
             if index >= 8:
@@ -182,7 +182,7 @@ def _cell(size: Size, *, held: bool) -> tuple[Engine, list[Agent]]:
     engine = Engine(Parameters(lateness_ticks=2), ONE)
     agents = [Agent(_node(n, held=held)) for n in range(size.nodes)]
     spec = WorkloadSpec(workload="train", cell=CELL, time_ns=START_NS, kind="training", max_replicas=size.nodes * 8)
-    engine.feed(told(spec, *(agent.inventory for agent in agents)))
+    engine.feed(incoming_records(spec, *(agent.inventory for agent in agents)))
     return engine, agents
 
 

@@ -108,10 +108,10 @@ def cost(gpus: int) -> dict[str, float]:
         state = course.step(state, signals.signals(reading), everyone, 5.0)
     sample_s = (time.process_time() - begin_s) / repeats
     table = kinds.shipped()
-    kinds.classify(course.look(state), table)
+    kinds.classify(course.summarize(state), table)
     begin_s = time.process_time()
     for _ in range(repeats):
-        kinds.classify(course.look(state), table)
+        kinds.classify(course.summarize(state), table)
     look_s = (time.process_time() - begin_s) / repeats
     per_tick = (sample_s / 5.0 + look_s / 60.0) / gpus
     return {

@@ -61,7 +61,7 @@ def judged(shape: str, n: int, hours: float, seed: int) -> Warned:
         now_s = i * SAMPLE_S
         state, whole = filling.step(state, np.where(now_s < out, row, np.float32(np.nan)), everyone, now_s)
         if whole:
-            lead = filling.look(state).lead_s
+            lead = filling.summarize(state).lead_s
             loud = (lead < HORIZON_S) & (now_s < out) & ~np.isfinite(first)
             first[loud] = now_s
     before = np.isfinite(out) & (first < out)

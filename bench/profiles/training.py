@@ -68,7 +68,7 @@ def features_of(series: Series) -> Floats:
     for gpu, host, page in zip(series.gpu, series.host, series.page, strict=True):
         reading = signals.Reading(gpu, host, page, unknown, on_node, gang, 1.0)
         state = course.step(state, signals.signals(reading), everyone, elapsed_s)
-    return course.look(state)
+    return course.summarize(state)
 
 
 def fit(data: Labelled, held: Labelled) -> kinds.Table:

@@ -66,7 +66,7 @@ def test_any_text_is_a_configuration_or_a_config_error(text: str) -> None:
     try:
         assert isinstance(parse_config(text, Config), Config)
     except ConfigError as error:
-        said = str(error)
+        published = str(error)
     else:
         return
-    assert said.startswith("<config>:")
+    assert published.startswith("<config>:")

@@ -118,8 +118,8 @@ def test_times_beyond_what_a_header_can_say_are_refused() -> None:
 
 
 def test_demand_goes_to_the_partition_that_it_names_and_all_else_by_key() -> None:
-    said: DemandTick = sample(DemandTick, full=True)
-    assert record_message(said, "/test").partition == said.partition
+    published: DemandTick = sample(DemandTick, full=True)
+    assert record_message(published, "/test").partition == published.partition
     assert record_message(SAMPLES["ProposalTick"][0], "/test").partition is None
 
 

@@ -131,8 +131,10 @@ def test_every_topic_is_a_channel_with_its_kafka_binding() -> None:
         assert (binding["topic"], binding["partitions"]) == (name, topic.partitions)
         config: dict[str, Any] = {**binding["topicConfiguration"]}
         config["cleanup.policy"] = ",".join(config["cleanup.policy"])
-        told = {key: value for key, value in topic.config.items() if key != "compression.type"}  # no word for it there
-        assert {key: str(value) for key, value in config.items()} == told
+        reported = {
+            key: value for key, value in topic.config.items() if key != "compression.type"
+        }  # no word for it there
+        assert {key: str(value) for key, value in config.items()} == reported
         for reference in channels[name]["messages"].values():
             key = resolve(reference["$ref"])["bindings"]["kafka"]["key"]
             assert key["type"] == "string"

@@ -45,18 +45,18 @@ def content(tables: Tables) -> tuple[Any, ...]:
     return tables.inventories, tables.workloads, tables.signals, tables.outcomes
 
 
-def folded(told: list[Row]) -> Tables:
+def folded(reported: list[Row]) -> Tables:
     tables = Tables()
-    for row in told:
+    for row in reported:
         tables.apply(row)
     return tables
 
 
 @given(st.lists(rows, max_size=12), st.randoms(use_true_random=False))
-def test_the_order_of_reading_changes_nothing_and_nothing_counts_twice(told: list[Row], random: Any) -> None:
-    mixed = told + told[::2]
+def test_the_order_of_reading_changes_nothing_and_nothing_counts_twice(reported: list[Row], random: Any) -> None:
+    mixed = reported + reported[::2]
     random.shuffle(mixed)
-    assert content(folded(told)) == content(folded(mixed))
+    assert content(folded(reported)) == content(folded(mixed))
 
 
 @given(rows, rows)

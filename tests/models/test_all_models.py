@@ -72,7 +72,7 @@ def _features(state: Any, x: Floats, mask: Bools, tick: int) -> tuple[Any, Any]:
     share = np.where(np.isinf(x), x, x / (1.0 + np.where(np.isinf(x), 0.0, x))).astype(np.float32)
     unknown = np.where(share > 0.9, np.float32(np.nan), share)
     state = features.step(state, features.Inputs(share, unknown, share, share, x), mask)
-    return state, features.look(state)
+    return state, features.summarize(state)
 
 
 def _persist(state: Any, x: Floats, mask: Bools, tick: int) -> tuple[Any, Any]:
@@ -228,7 +228,7 @@ def assert_same_bits(a: list[Any], b: list[Any]) -> None:
 @every_model
 @given(seeds)
 @few
-def test_masked_slots_keep_what_they_learned(model: Model, seed: int) -> None:
+def test_masked_slots_keep_what_they_fitted(model: Model, seed: int) -> None:
     x, mask = series(seed, 12)
     state, _ = play(model, model.init(N), x[:-1], mask[:-1])
     before = fields(state)

@@ -106,7 +106,7 @@ def test_every_compression_arrives(broker: Broker, unique: Unique) -> None:
     assert values(messages) == [codec.encode() * 500 for codec in CODECS]
 
 
-def test_topics_have_the_partitions_asked_for(broker: Broker, unique: Unique) -> None:
+def test_topics_have_the_partitions_requested_for(broker: Broker, unique: Unique) -> None:
     wanted = {unique("one"): 1, unique("many"): 24}
     broker.create_topics(wanted)
     client = producer(broker.bootstrap)

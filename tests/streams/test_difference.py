@@ -98,7 +98,7 @@ def test_mean_replicas_are_over_time() -> None:
     assert requested_replicas([], []) == {}
 
 
-def test_actions_are_told_in_a_few_words() -> None:
+def test_actions_are_reported_in_a_few_words() -> None:
     assert action(scale("a", 0, 3)) == "1 -> 3"
     assert action(migrate("a", 0)) == "chat-1: n1 -> any node"
 

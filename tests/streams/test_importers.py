@@ -255,9 +255,9 @@ def test_alibaba_pods_come_and_go(coming_and_going: Path, tmp_path: Path) -> Non
     assert np.isnan(gap).all()  # missing, not gone
     made = played(path)
     seen: dict[int, int] = {}
-    for said in made:
-        if isinstance(said, DemandTick):
-            seen[said.tick.index] = seen.get(said.tick.index, 0) + sum(d.replicas for d in said.demands)
+    for published in made:
+        if isinstance(published, DemandTick):
+            seen[published.tick.index] = seen.get(published.tick.index, 0) + sum(d.replicas for d in published.demands)
     running = [7 + (i not in (13,)) + (4 <= i < 10 or i >= 12) for i in range(17)]
     assert [seen[t] for t in sorted(seen)] == running[: len(seen)]
     assert len(seen) > 14

@@ -130,8 +130,8 @@ def story() -> list[Message]:
             frame_message(make_frame(values, schema=GPU.schema, node="n", boot_id="b", time_ns=time_ns, **counts))
         )
     tick = Tick(index=START_NS // S, period_ns=S)
-    asked = Demand(workload="w", replicas=1, ready=1, devices=1, work_rate=2.5)
-    demand = DemandTick(cell="c", source="s", tick=tick, partition=0, demands=(asked,))
+    requested = Demand(workload="w", replicas=1, ready=1, devices=1, work_rate=2.5)
+    demand = DemandTick(cell="c", source="s", tick=tick, partition=0, demands=(requested,))
     outcome = Outcome(
         id="o", decision="d", type="Scale", target="t", cell="c", workload="w", time_ns=START_NS, status="done",
         mode="dry_run", driver="dry_run", effect_after_s=1.5,
@@ -182,7 +182,7 @@ def test_all_lines_arrive_and_are_counted(kafka: KafkaConfig, server: Callable[.
     assert there.queries[0] == {"org": ["o"], "bucket": ["b"], "precision": ["ns"]}
 
 
-def test_a_server_that_is_away_is_asked_again_and_nothing_is_lost(
+def test_a_server_that_is_away_is_requested_again_and_nothing_is_lost(
     kafka: KafkaConfig, server: Callable[..., Server]
 ) -> None:
     produce(kafka, story())
@@ -244,7 +244,7 @@ def test_a_frame_without_inventory_is_written_by_row_and_counted(
 
 
 @pytest.mark.parametrize(("status", "says"), [(401, "the token is refused"), (404, "no such bucket or organisation")])
-def test_what_the_operator_must_change_is_said(
+def test_what_the_operator_must_change_is_published(
     kafka: KafkaConfig, server: Callable[..., Server], status: int, says: str
 ) -> None:
     produce(kafka, story())

@@ -74,12 +74,12 @@ def done() -> threading.Event:
 
 def by_key(path: Path) -> dict[tuple[str, bytes | None], list[tuple[object, ...]]]:
     """What each key of each topic said, in its order; partitions and offsets are the broker's affair."""
-    said: dict[tuple[str, bytes | None], list[tuple[object, ...]]] = defaultdict(list)
+    published: dict[tuple[str, bytes | None], list[tuple[object, ...]]] = defaultdict(list)
     for batch in Recording.open(path).messages():
         for m in batch:
             if m.topic in SOURCES:
-                said[m.topic, m.key].append((m.time_ns, m.timestamp_ms, m.value, m.headers))
-    return dict(said)
+                published[m.topic, m.key].append((m.time_ns, m.timestamp_ms, m.value, m.headers))
+    return dict(published)
 
 
 def test_replay_then_record_gives_the_same_messages(tmp_path: Path, recording: Path, embedded_broker: Start) -> None:
@@ -97,16 +97,16 @@ def test_replay_then_record_gives_the_same_messages(tmp_path: Path, recording: P
     assert DEMAND.name not in Recording.open(tmp_path / "again.parquet").topics()
 
 
-def test_a_replay_that_the_broker_would_think_too_old_is_told(
+def test_a_replay_that_the_broker_would_think_too_old_is_reported(
     recording: Path, embedded_broker: Start, caplog: pytest.LogCaptureFixture
 ) -> None:
     kafka = KafkaConfig(bootstrap=embedded_broker(ALL).bootstrap)
     replay(recording, kafka, stop=threading.Event(), rebase_to_ns=time.time_ns())
     assert caplog.messages == []
     replay(recording, kafka, stop=threading.Event())
-    (told,) = caplog.messages
-    assert "longer ago than the 6 h for which topics keep telemetry" in told
-    assert "--rebase" in told
+    (reported,) = caplog.messages
+    assert "longer ago than the 6 h for which topics keep telemetry" in reported
+    assert "--rebase" in reported
 
 
 def test_a_rebased_replay_is_the_same_story_at_another_time(
@@ -166,14 +166,14 @@ def test_a_paced_replay_waits_and_can_be_stopped(tmp_path: Path, embedded_broker
     with RecordingWriter(slow, made_by="test") as writer:
         writer.add(first, START_NS)
         writer.add(second, START_NS + 3600 * S)
-    stop, heard = threading.Event(), threading.Event()
+    stop, received = threading.Event(), threading.Event()
     with ThreadPoolExecutor(2) as pool:
         playing = pool.submit(replay, slow, kafka, stop=stop, speed=1.0)
         hearing = pool.submit(
-            record, kafka, tmp_path / "again.parquet", stop=stop, progress=lambda n, _: heard.set() if n else None
+            record, kafka, tmp_path / "again.parquet", stop=stop, progress=lambda n, _: received.set() if n else None
         )
         try:
-            assert heard.wait(30)
+            assert received.wait(30)
             assert not playing.done()
         finally:
             stop.set()
@@ -226,16 +226,16 @@ def test_a_broker_that_goes_away_does_not_cost_what_was_recorded(
     broker = embedded_broker(ALL)
     kafka = KafkaConfig(bootstrap=broker.bootstrap, client={"log_level": "0"})
     played = replay(recording, kafka, stop=threading.Event())
-    stop, heard = threading.Event(), threading.Event()
+    stop, received = threading.Event(), threading.Event()
 
     def note(done: int, _all: int) -> None:
         if done == played.messages:
-            heard.set()
+            received.set()
 
     with ThreadPoolExecutor(1) as pool:
         taking = pool.submit(record, kafka, tmp_path / "r.parquet", stop=stop, progress=note)
         try:
-            assert heard.wait(30)
+            assert received.wait(30)
             broker.set_down()
         finally:
             stop.set()

@@ -132,7 +132,7 @@ def step(
     known = np.asarray(mask)[:, None] & np.isfinite(x)
     middle, scale = _of_group(state.record, x, known, config.warm_s <= state.seen_s.T, group)
     scale = np.maximum(scale, np.asarray(floor, np.float32)[:, None])
-    updated, found, peaks, warm = _learn(state, known_tail.limit, x.T, known.T, middle, scale, period_s, config)
+    updated, found, peaks, warm = _update(state, known_tail.limit, x.T, known.T, middle, scale, period_s, config)
     watched, peered = warm & known.T, updated.peered
     beside = watched & peered
     both = np.count_nonzero(beside, axis=1), np.count_nonzero(watched, axis=1)
@@ -179,7 +179,7 @@ def _of_group(
 
 
 @np.errstate(invalid="ignore", divide="ignore", over="ignore")  # of what is not known
-def _learn(
+def _update(
     state: State,
     limit: NDArray[np.float64],
     x: Floats,

@@ -139,7 +139,7 @@ def _dot(weights: Array, own: Array) -> Array:
     return total
 
 
-def _learn(state: State, z: Array, ok: Array, config: Config) -> tuple[Array, Array]:
+def _update(state: State, z: Array, ok: Array, config: Config) -> tuple[Array, Array]:
     """Return the sums after the forecasts for this tick are resolved by `z[N]`."""
     gram: list[Array] = []
     moment: list[Array] = []
@@ -190,7 +190,7 @@ def _observe(state: State, y: Input, mask: Input, parts: Sequence[Array], config
         units=state.units.at[slot].set(unit),
         made=state.made.at[slot].set(jnp.stack(made, axis=1)),
     )
-    gram, moment = _learn(state, z, ok, config)
+    gram, moment = _update(state, z, ok, config)
     return state._replace(tick=state.tick + 1, gram=gram, moment=moment)
 
 

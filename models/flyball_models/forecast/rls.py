@@ -235,7 +235,7 @@ updated = compiled_step(_update)
 _predicted = compiled_step(_predict, donate=False)
 
 
-def learn(weights: Array, covariance: Array, seen: Seen, config: Config) -> tuple[Array, Array]:
+def update(weights: Array, covariance: Array, seen: Seen, config: Config) -> tuple[Array, Array]:
     """Return weights and covariance after what a tick showed; those given are donated."""
     px, diagonal = _projected(covariance, seen.made)
     weights, gain, stretch = _weighed(weights, diagonal, px, seen, config=config)
@@ -245,7 +245,7 @@ def learn(weights: Array, covariance: Array, seen: Seen, config: Config) -> tupl
 def ahead(state: State, y: Input, mask: Input, config: Config) -> tuple[State, Array]:
     """As `step`, with the forecasts as log(1 + y) [H, N]."""
     clock, seen = _observed(Clock(*state[:5]), y, mask, config=config)
-    weights, covariance = learn(state.weights, state.covariance, seen, config)
+    weights, covariance = update(state.weights, state.covariance, seen, config)
     logs = _predicted(weights, clock, seen, config=config)
     return State(*clock, weights, covariance), logs
 

@@ -155,7 +155,7 @@ def _started(resolved: Array, shared: Array, trust: Array, weights: Array) -> tu
     return jnp.where(new, shared[-1], trust), jnp.where(new, shared[:-1], weights)
 
 
-def _learn(state: State, y: Array, ok: Array, config: Config) -> tuple[Array, Array, Array, Array]:
+def _update(state: State, y: Array, ok: Array, config: Config) -> tuple[Array, Array, Array, Array]:
     """Return scale, resolved, trust and weights after the forecasts for this tick are resolved by `y[N]`."""
     origins, experts = config.judged[-1], config.experts + 1
     issued = [state.issued[(state.tick - h) % origins, :, j] for j, h in enumerate(config.judged)]
@@ -190,7 +190,7 @@ def _combine(state: State, y: Input, mask: Input, parts: Sequence[Array], config
     ok = jnp.isfinite(y) & mask
     y = jnp.maximum(y, 0.0)
     trust, weights = _started(state.resolved, state.shared, state.trust, state.weights)
-    scale, resolved, trust, weights = _learn(state._replace(trust=trust, weights=weights), y, ok, config)
+    scale, resolved, trust, weights = _update(state._replace(trust=trust, weights=weights), y, ok, config)
     shared = mean_over_series(jnp.concatenate([weights, trust[None]]), resolved >= _OLD, state.shared)
     trust, weights = _started(resolved, shared, trust, weights)
 

@@ -23,7 +23,7 @@ RATIOS = (
 )
 """What is done of something while something else is: these stay when the load rises and falls."""
 FEATURES = (*SIGNALS, *(f"{name}_sd" for name in VARIED), *(f"{a}_per_{b}" for a, b in RATIOS))
-"""The rows of what :func:`look` returns."""
+"""The rows of what :func:`summarize` returns."""
 _LEAST = np.float32(0.02)
 """Of what is less than this there is no ratio, and ratios start from half of it."""
 _ABOVE, _BELOW = ([AT[pair[i]] for pair in RATIOS] for i in (0, 1))
@@ -93,7 +93,7 @@ def step(state: State, x: Floats, mask: NDArray[np.bool_], elapsed_s: float, con
     return State(*(np.asarray(part, np.float32) for part in parts))
 
 
-def look(state: State) -> Floats:
+def summarize(state: State) -> Floats:
     """Return the features, float32[F, N] in the order of :data:`FEATURES`, NaN where nothing was ever known.
 
     Ratios are decades: ``log10(0.01 + a / b)``.

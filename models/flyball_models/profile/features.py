@@ -97,7 +97,7 @@ def step(state: State, inputs: Inputs, mask: Input, config: Config = DEFAULT) ->
     return State(total, weight, idle)
 
 
-def look(state: State) -> Features:
+def summarize(state: State) -> Features:
     """Return what the means show."""
     total, weight, idle = (np.asarray(field) for field in state)
     unknown = np.float32(np.nan)

@@ -70,7 +70,7 @@ def step(
     return State(ring, total, count + known.astype(np.float32), np.asarray(opened_s)), whole
 
 
-def look(state: State, config: Config = DEFAULT) -> Filling:
+def summarize(state: State, config: Config = DEFAULT) -> Filling:
     """Return when each memory is full."""
     ring = state.ring.astype(np.float64)
     slope, share, explained, known = _line(ring, config.bucket_s)

@@ -101,7 +101,7 @@ def haar(window: Array) -> tuple[list[Array], Array]:
     return details, window
 
 
-def _look(state: State, config: Config = DEFAULT) -> Swings:
+def _summarize(state: State, config: Config = DEFAULT) -> Swings:
     """Return what the windows show."""
     w = config.length
     window = state.ring[(state.tick + arange(0, w)) % w]
@@ -142,4 +142,4 @@ def _look(state: State, config: Config = DEFAULT) -> Swings:
     )
 
 
-look = compiled_step(_look, donate=False)
+summarize = compiled_step(_summarize, donate=False)

@@ -8,7 +8,7 @@ was due, and is ordered again. Less cancels the newest orders first, then ready 
 With A(j), S(j) the work arrived and served before second j, all requests of second t wait
 min{j: S(j) >= A(t + 1) - 1e-6} - (t + 1) seconds, at least 0.
 
-Between two events (a policy speaks, an order is due, a span ends) the fleet does not change, and a second in which
+Between two events (a policy decides, an order is due, a span ends) the fleet does not change, and a second in which
 nothing waits and all fits needs no more than a look at its work. Sums that do not depend on the policy come with the
 :class:`Flow`.
 """
@@ -58,7 +58,7 @@ class Plant(NamedTuple):
 
 
 class Bounds(NamedTuple):
-    """What the forecast says in each step of `step_s` seconds, float64 each; one NaN where there is none."""
+    """Forecast in each step of `step_s` seconds, float64 each; one NaN if there is none."""
 
     step_s: int
     upper: Floats
@@ -67,11 +67,11 @@ class Bounds(NamedTuple):
 
 
 class Faults(NamedTuple):
-    """What goes wrong. Empty arrays are no faults.
+    """Injected faults; empty arrays are no faults.
 
     ``fails``: which orders never become ready, cyclic. ``fresh`` [T]: the newest second up to each whose sample
-    arrived. ``restarts``: seconds from which on the policy, when it next speaks while orders are pending (or an hour
-    later), has forgotten all it knew.
+    arrived. ``restarts``: seconds after which the policy loses its state at its next decision with pending orders (or
+    an hour later).
     """
 
     fails: NDArray[np.bool_]
@@ -80,7 +80,7 @@ class Faults(NamedTuple):
 
 
 class Control(NamedTuple):
-    """The policy: its number, its knobs float64, how often it speaks, and how old its newest sample is (seconds)."""
+    """The policy: its number, its parameters float64, its interval, and the age of its newest sample (seconds)."""
 
     kind: int
     knobs: Floats
@@ -192,7 +192,7 @@ def _build(stamp: int) -> Callable[..., None]:
         head = 0  # the oldest second whose requests still wait, where any do
         last_turn, last_change = 0, -(10**9)
         end = len(work)
-        speaks = -(-WARM_S // every) * every
+        decides = -(-WARM_S // every) * every
         soonest, step, span, span_end = end, 0, 0, span_s
         t = 0
         while t < end:
@@ -211,7 +211,7 @@ def _build(stamp: int) -> Callable[..., None]:
                     else:
                         ready += 1
                 pending = kept
-            stop = min(min(end, span_end), speaks + 1)
+            stop = min(min(end, span_end), decides + 1)
             if pending:
                 stop = min(stop, soonest)
             if ready + pending != want:
@@ -250,8 +250,8 @@ def _build(stamp: int) -> Callable[..., None]:
                 ready_out[t:stop], total_out[t:stop] = ready, ready + pending
             t = stop - 1  # the second that has just ended
 
-            if t == speaks:
-                speaks += every
+            if t == decides:
+                decides += every
                 if restarted < len(restarts) and t >= restarts[restarted] + (0 if pending else 3600):
                     state[:] = 0.0
                     restarted += 1

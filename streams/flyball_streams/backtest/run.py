@@ -18,7 +18,7 @@ _NOTHING = np.zeros(0, np.int32)
 
 
 class Scenario(NamedTuple):
-    """How hostile the world is. ``limits_s`` are the delays within which a request should be served.
+    """Conditions and faults of a run. ``limits_s`` are the delays within which a request should be served.
 
     A cold start takes ``cold_start_s`` seconds, times a lognormal of ``cold_sigma`` (the median stays); a share
     ``fail_share`` of the orders never becomes ready; a share ``lost_share`` of the samples is lost. Sums are kept for
@@ -62,7 +62,7 @@ class Run(NamedTuple):
         return float(self.spans[:, kernel.BILLED].sum()) / 3600
 
     def attainment(self, limit: int = 0) -> float:
-        """Share of requests served within a limit (by its place); 1 where nobody asked."""
+        """Share of requests served within a limit (by its index); 1 without requests."""
         requested = float(self.spans[:, kernel.REQUESTS].sum())
         return 1.0 if requested <= 0 else 1.0 - float(self.spans[:, kernel.LATE + limit].sum()) / requested
 

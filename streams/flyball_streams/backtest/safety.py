@@ -1,10 +1,9 @@
-"""What goes wrong, and what it costs: faults put into the world of a policy that was tuned without them.
+"""Fault injection: how policies that were tuned without faults perform with them, and at what cost.
 
-Forecast faults change what a policy is told of the future; the others change what it sees, what it gets and what it
-remembers. A policy passes a fault when it loses at most :data:`MOST_LOST` points of attainment against reactive-only,
-the tuned baseline that was cheapest before, under the same fault; costs at most :data:`MOST_COST` more than without it;
-and takes nothing away while it is blind. A policy that is told nothing of the future is not asked what a wrong forecast
-does to it.
+Forecast faults change a policy's forecasts; the others change its telemetry, its orders or its state. A policy passes a
+fault if it loses at most :data:`MOST_LOST` points of attainment against reactive-only, the tuned baseline that was
+cheapest before, under the same fault; costs at most :data:`MOST_COST` more than without it; and removes no replica
+while it is blind. Policies without forecasts are not tested with forecast faults.
 """
 
 from collections.abc import Callable, Iterable
@@ -29,7 +28,7 @@ HOUR_S, DAY_S = 3600, 86_400
 
 
 class Fault(NamedTuple):
-    """One fault: what it makes of the scenario, and of the bounds; ``seed`` of what is random in it."""
+    """One fault: its changes to the scenario, and to the bounds of the forecast."""
 
     key: str
     title: str
@@ -126,10 +125,10 @@ def outcomes(
     pool: Executor,
     thin: int = 1,
 ) -> list[Outcome]:
-    """Judge our policies and the reactive-only one in one configuration; `shared` has one demand per seed.
+    """Test Flyball's policies and the reactive-only one in one configuration; `shared` has one demand per seed.
 
-    `world` is without faults and has the one limit of `results`, which are by family and `thin` as they were tuned;
-    the second half starts at `middle_s`. Empty where no baseline is reactive.
+    `world` is without faults and has the one limit of `results`, which are by policy group and `thin` as they were
+    tuned; the second half starts at `middle_s`. Empty if no baseline is reactive.
     """
     reactive = reactive_of(results.values(), target)
     if not reactive:

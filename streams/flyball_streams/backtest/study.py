@@ -1,4 +1,4 @@
-"""One backtest that a person asked for: policies tuned on the first half of a demand, shown on the second."""
+"""One backtest study: policies are tuned on the first half of a demand and evaluated on the second."""
 
 import math
 import os
@@ -127,7 +127,7 @@ def study(
     progress: Callable[[int, int], None] | None = None,
     source: Source = drawn,
 ) -> Study:
-    """Answer a question on a demand; one entry of `demands` per seed of its arrivals.
+    """Run a study on a demand; one entry of `demands` per seed of its arrivals.
 
     `source` gives the single requests of a demand; the engine "events" simulates all of them, "both" the days on which
     it confirms what the fluid engine says.
@@ -215,7 +215,7 @@ def _runs(
     thin: int,
     middle_s: int,
 ) -> dict[str, tuple[Setting, Run]]:
-    """Run the chosen setting of each family again, second by second."""
+    """Run the chosen setting of each policy group again, second by second."""
     runs: dict[str, tuple[Setting, Run]] = {}
     for policy_group in policy_groups:
         settings = policy_group.settings(Conditions(shared, world.cold_start_s, world.limits_s[0], thin))

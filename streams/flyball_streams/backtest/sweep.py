@@ -1,4 +1,4 @@
-"""All settings of many families on many demands, in threads; what is kept is small: sums per day."""
+"""Runs all settings of many policy groups on many demands, in threads, and keeps sums per day."""
 
 import os
 from collections.abc import Callable, Iterable, Iterator
@@ -35,7 +35,7 @@ class Configuration(NamedTuple):
 
 
 class Result(NamedTuple):
-    """Settings of one family in one configuration, and their sums: ``cells`` float64 [settings, seeds, blocks, 8].
+    """Settings of one group in one configuration, and their sums: ``cells`` float64 [settings, seeds, blocks, 8].
 
     A block is a day, or the part of one that a short trace has.
     """
@@ -114,10 +114,10 @@ def sweep(
     workers: int | None = None,
     engine: Engine = fluid,
 ) -> Iterator[Result]:
-    """Run every setting of every family; `pairs` are cold starts and delay limits.
+    """Run every setting of every policy group; `pairs` are cold starts and delay limits.
 
-    `traces` holds one demand per seed (see :func:`flyball_streams.backtest.policies.known.known`). Families that do not
-    look at the delay limit run once for all limits of a cold start.
+    `traces` holds one demand per seed (see :func:`flyball_streams.backtest.policies.known.known`). Groups whose
+    settings do not depend on the delay limit run once for all limits of a cold start.
     """
     limits: dict[float, list[int]] = {}
     for cold_start_s, delay_s in pairs:

@@ -1,4 +1,4 @@
-"""How a reader wants the page: light or dark, in UTC or in local time."""
+"""A reader's preferences: light or dark colours, UTC or local time."""
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
@@ -56,7 +56,7 @@ LIGHT = Palette(
 
 @dataclass(frozen=True, slots=True)
 class Preferences:
-    """One reader's choice; it stays the same while a page is open."""
+    """Preferences of one reader; constant while a page is open."""
 
     palette: Palette = DARK
     zone: tzinfo = UTC

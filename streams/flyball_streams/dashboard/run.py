@@ -1,4 +1,4 @@
-"""Serve the dashboard until told to stop."""
+"""Serves the dashboard until it is stopped."""
 
 import logging
 import os

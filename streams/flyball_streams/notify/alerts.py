@@ -53,7 +53,7 @@ def alert_of(one: Incident, now_ns: int, page: str = "") -> Alert:
         "level": one.level, "node": one.node, "gpu": one.device, "workload": one.workload,
         "domain": one.domain,
     }  # fmt: skip
-    told = {
+    annotations = {
         "summary": one.summary,
         "nodes": ", ".join(one.nodes),
         "gpus_affected": str(one.gpus_affected or ""),
@@ -65,7 +65,7 @@ def alert_of(one: Incident, now_ns: int, page: str = "") -> Alert:
     goes_on = one.status == "open" and not one.silence
     return Alert(
         {name: value for name, value in labels.items() if value},
-        {name: value for name, value in told.items() if value},
+        {name: value for name, value in annotations.items() if value},
         one.onset_ns,
         now_ns + round(HOLD_S * NS_PER_S) if goes_on else max(one.onset_ns, now_ns),
         f"{page.rstrip('/')}/incidents/{one.id}" if page else "",

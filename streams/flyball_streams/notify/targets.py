@@ -64,7 +64,7 @@ class Alertmanager:
         self._post = Poster(url, "/api/v2/alerts", headers)
         self._page = page
         self._open: dict[str, Incident] = {}
-        self._told: dict[str, Alert] = {}
+        self._delivered: dict[str, Alert] = {}
         self._waiting: set[str] = set()
         self._ended: dict[str, Incident] = {}
         self._sent_ns = 0
@@ -80,7 +80,7 @@ class Alertmanager:
             self._ended.pop(one.id, None)
         else:
             was_open = self._open.pop(one.id, None) is not None
-            if not (one.id in self._told or (was_open and is_new)):
+            if not (one.id in self._delivered or (was_open and is_new)):
                 return
             self._ended[one.id] = one
         self._waiting.add(one.id)
@@ -95,13 +95,13 @@ class Alertmanager:
         for one, alert in (*due, *((one, alert_of(one, now_ns, self._page)) for one in ended)):
             if one.id in self._ended:
                 batch.append((one, alert))
-            if (old := self._told.get(one.id)) is not None and old.key != alert.key:
+            if (old := self._delivered.get(one.id)) is not None and old.key != alert.key:
                 batch.append((one, over(old, now_ns)))
         sent = sum(self._deliver(batch[first : first + MOST_IN_ONE]) for first in range(0, len(batch), MOST_IN_ONE))
-        self._told.update((one.id, alert) for one, alert in due if one.id not in self._given_up)
+        self._delivered.update((one.id, alert) for one, alert in due if one.id not in self._given_up)
         for one in ended:
             self._ended.pop(one.id, None)
-            self._told.pop(one.id, None)
+            self._delivered.pop(one.id, None)
         self._waiting.clear()
         self._sent_ns = now_ns if again else self._sent_ns
         return sent
@@ -149,7 +149,7 @@ class Webhook:
         self._post = Poster(url, "", headers)
         self._page = page
         self._waiting: dict[str, Incident] = {}
-        self._told: dict[str, tuple[object, ...]] = {}
+        self._delivered: dict[str, tuple[object, ...]] = {}
 
     def take(self, one: Incident, *, is_new: bool) -> None:
         """Note the newest record of an incident."""
@@ -158,9 +158,9 @@ class Webhook:
         self._given_up.discard(one.id)
         if not is_new:
             if one.status != "open":
-                self._told.pop(one.id, None)
+                self._delivered.pop(one.id, None)
             elif not one.silence:
-                self._told[one.id] = _matter(one)
+                self._delivered[one.id] = _matter(one)
         elif one.status == "open" and one.silence:
             self._waiting.pop(one.id, None)
         else:
@@ -172,7 +172,7 @@ class Webhook:
         for name in sorted(self._waiting):
             one = self._waiting[name]
             ends = one.status != "open"
-            if (ends and name not in self._told) or self._told.get(name) == _matter(one):
+            if (ends and name not in self._delivered) or self._delivered.get(name) == _matter(one):
                 del self._waiting[name]
                 continue
             try:
@@ -181,14 +181,14 @@ class Webhook:
                 self.refused.append((one, error))
                 del self._waiting[name]
                 if ends:
-                    del self._told[name]
+                    del self._delivered[name]
                 else:
                     self._given_up.add(name)
                 continue
             if ends:
-                del self._told[name]
+                del self._delivered[name]
             else:
-                self._told[name] = _matter(one)
+                self._delivered[name] = _matter(one)
             del self._waiting[name]
             sent += 1
         return sent
@@ -220,7 +220,7 @@ class Poster:
         try:
             link.request("POST", self._path, _encode(body), headers)
             answer = link.getresponse()
-            said, status = answer.read(2_000).decode("utf-8", "replace").strip(), answer.status
+            text, status = answer.read(2_000).decode("utf-8", "replace").strip(), answer.status
         except (OSError, http.client.HTTPException, socket.gaierror) as error:
             raise TransportError(f"{self._url} does not answer: {error or type(error).__name__}") from error
         finally:
@@ -230,7 +230,7 @@ class Poster:
         kind: type[TransportError] = Unfit if status in _UNFIT else TransportError
         if 400 <= status < 500 and status not in _TRANSIENT | _UNFIT:
             kind = Refused
-        raise kind(f"{self._url} answers {status}: {' '.join(said.split())[:200]}")
+        raise kind(f"{self._url} answers {status}: {' '.join(text.split())[:200]}")
 
 
 def checked(url: str, where: str = "incidents notify") -> SplitResult:
@@ -257,7 +257,7 @@ def _matter(one: Incident) -> tuple[object, ...]:
 def _body(one: Incident, alert: Alert) -> dict[str, object]:
     resolved = one.status != "open"
     status = "resolved" if resolved else "firing"
-    told = {
+    alert_body = {
         "status": status, "labels": alert.labels, "annotations": alert.annotations,
         "startsAt": rfc3339(alert.starts_ns), "endsAt": rfc3339(alert.ends_ns) if resolved else "0001-01-01T00:00:00Z",
         "generatorURL": alert.link, "fingerprint": one.id,
@@ -265,5 +265,5 @@ def _body(one: Incident, alert: Alert) -> dict[str, object]:
     return {
         "version": "4", "groupKey": f"{{}}:{{incident={_encode(one.id).decode()}}}", "truncatedAlerts": 0,
         "status": status, "receiver": "flyball", "groupLabels": {"incident": one.id}, "commonLabels": alert.labels,
-        "commonAnnotations": alert.annotations, "externalURL": alert.link, "alerts": [told], "incident": one,
+        "commonAnnotations": alert.annotations, "externalURL": alert.link, "alerts": [alert_body], "incident": one,
     }  # fmt: skip

@@ -14,13 +14,13 @@ class Clock:
         return self.now_s
 
 
-def test_a_broker_that_is_away_is_told_now_and_then(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_broker_that_is_away_is_reported_now_and_then(caplog: pytest.LogCaptureFixture) -> None:
     clock = Clock()
-    told = ClientLog(logging.getLogger("test"), "tables", "10.0.0.1:9092", clock)
+    reported = ClientLog(logging.getLogger("test"), "tables", "10.0.0.1:9092", clock)
     for _ in range(60):
         clock.now_s += 1.0
-        told.on_error(KafkaError(KafkaError._ALL_BROKERS_DOWN))
-        told.log(3, "%s: connection refused", "thrd:1")
+        reported.on_error(KafkaError(KafkaError._ALL_BROKERS_DOWN))
+        reported.log(3, "%s: connection refused", "thrd:1")
     assert len(caplog.records) == 2
     assert "tables: no Kafka broker answers at 10.0.0.1:9092" in caplog.text
 

@@ -37,7 +37,7 @@ def test_bounds_and_ends(consumer: Consumer) -> None:
     assert bounds(consumer, []) == {} == ends(consumer, [], 5.0)
 
 
-def test_a_broker_that_is_not_yet_the_leader_is_asked_again(broker: EmbeddedBroker, consumer: Consumer) -> None:
+def test_a_broker_that_is_not_yet_the_leader_is_requested_again(broker: EmbeddedBroker, consumer: Consumer) -> None:
     refusals = [Fault.NOT_LEADER_OR_FOLLOWER, Fault.BROKER_NOT_AVAILABLE, Fault.REQUEST_TIMED_OUT]
     broker.push_request_errors(ApiKey.LIST_OFFSETS, refusals)
     assert bounds(consumer, PLACES)[PLACES[0]] == Bounds(1, 2)
@@ -53,7 +53,7 @@ def test_patience_ends(consumer: Consumer) -> None:
         bounds(consumer, [("nobody-made-it", 0)], 0.5)
 
 
-def test_who_may_not_ask_is_told_at_once(broker: EmbeddedBroker, consumer: Consumer) -> None:
+def test_who_may_not_ask_is_reported_at_once(broker: EmbeddedBroker, consumer: Consumer) -> None:
     broker.push_request_errors(ApiKey.LIST_OFFSETS, [Fault.TOPIC_AUTHORIZATION_FAILED])
     with pytest.raises(KafkaException, match="uthorization"):
         bounds(consumer, PLACES, 60.0)

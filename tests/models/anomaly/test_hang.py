@@ -26,7 +26,7 @@ def hung_after(
 
 
 @pytest.mark.parametrize("period_s", [1.0, 5.0, 10.0])
-def test_busy_without_work_is_said_in_half_a_minute(period_s: float) -> None:
+def test_busy_without_work_is_published_in_half_a_minute(period_s: float) -> None:
     for activity in (0.01, np.nan):
         after = hung_after(1.0, activity, 150.0, period_s=period_s)
         assert after is not None

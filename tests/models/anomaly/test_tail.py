@@ -20,14 +20,14 @@ def fed(peaks: np.ndarray, per_day: float, rate: float, config: tail.Config = ta
 
 @pytest.mark.parametrize("shape", [0.0, 0.2])
 @pytest.mark.parametrize("every", [20.0, 200.0])
-def test_peaks_pass_as_often_as_asked_for(shape: float, every: float) -> None:
+def test_peaks_pass_as_often_as_requested_for(shape: float, every: float) -> None:
     """200 peaks a day, of which one in a number of days may pass."""
     random = np.random.default_rng(5)
     share = random.uniform(size=40_000)
     peaks = -np.log(share) if shape == 0.0 else (share**-shape - 1.0) / shape
     _, passed = fed(peaks, 200.0, 1.0 / (every * DAY_S))
-    asked = len(peaks) / 200.0 / every
-    assert asked / 4 <= passed + 0.5 <= 3 * asked + 3
+    requested = len(peaks) / 200.0 / every
+    assert requested / 4 <= passed + 0.5 <= 3 * requested + 3
 
 
 def test_what_nobody_knows_yet_has_a_wider_limit_without_peers_and_a_rarer_budget_a_wider_one() -> None:
@@ -56,14 +56,14 @@ def test_one_huge_peak_counts_as_one_at_the_limit() -> None:
     assert huge.limit[0] == at_limit.limit[0] < 2 * calm.limit[0]
 
 
-def test_the_rate_at_the_limit_is_the_one_asked_for() -> None:
+def test_the_rate_at_the_limit_is_the_one_requested_for() -> None:
     rate = 1e-3 / DAY_S
     state, _ = fed(np.random.default_rng(3).exponential(size=2000), 200.0, rate)
     found = tail.rates(state, np.array([0, 1]), state.limit)
     np.testing.assert_allclose(found, rate, rtol=1e-6)
 
 
-def test_strata_that_move_together_may_each_be_told_more_often() -> None:
+def test_strata_that_move_together_may_each_be_reported_more_often() -> None:
     rate = 1e-3 / DAY_S
     apart, together = tail.init(2, rate), tail.init(2, rate)
     for peak in np.random.default_rng(3).exponential(size=300) + 0.5:

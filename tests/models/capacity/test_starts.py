@@ -8,7 +8,7 @@ from hypothesis import given, settings, strategies as st
 from flyball_models.capacity.starts import LONGEST_S, MOST_AT_ONCE, Counts, Sample, advance, p90
 
 
-def told(*steps: tuple[float, int, int], before: Counts | None = None) -> tuple[Counts, list[Sample]]:
+def reported(*steps: tuple[float, int, int], before: Counts | None = None) -> tuple[Counts, list[Sample]]:
     """Counts after (time, replicas, ready) was told again and again."""
     now = before or Counts(0.0, steps[0][1], steps[0][2])
     samples: list[Sample] = []
@@ -19,32 +19,32 @@ def told(*steps: tuple[float, int, int], before: Counts | None = None) -> tuple[
 
 
 def test_a_start_is_from_appearing_to_ready() -> None:
-    now, samples = told((0, 2, 2), (10, 4, 2), (70, 4, 3), (95, 4, 4))
+    now, samples = reported((0, 2, 2), (10, 4, 2), (70, 4, 3), (95, 4, 4))
     assert samples == [Sample(60.0, True), Sample(85.0, True)]
     assert now.open == ()
 
 
 def test_the_first_replica_starts_cold() -> None:
-    assert told((0, 0, 0), (10, 1, 0), (310, 1, 1))[1] == [Sample(300.0, False)]
+    assert reported((0, 0, 0), (10, 1, 0), (310, 1, 1))[1] == [Sample(300.0, False)]
 
 
 def test_what_is_ready_at_once_says_nothing() -> None:
-    assert told((0, 1, 1), (10, 5, 5)) == (Counts(10, 5, 5), [])
+    assert reported((0, 1, 1), (10, 5, 5)) == (Counts(10, 5, 5), [])
 
 
 def test_the_newest_start_is_cancelled_first() -> None:
-    now, samples = told((0, 2, 2), (10, 3, 2), (40, 5, 2), (50, 4, 2), (100, 4, 4))
+    now, samples = reported((0, 2, 2), (10, 3, 2), (40, 5, 2), (50, 4, 2), (100, 4, 4))
     assert [s.seconds for s in samples] == [90.0, 60.0]
     assert now.open == ()
 
 
 def test_ready_replicas_that_go_cancel_no_start() -> None:
-    assert [s.seconds for s in told((0, 3, 3), (10, 4, 3), (20, 3, 2), (50, 3, 3))[1]] == [40.0]
+    assert [s.seconds for s in reported((0, 3, 3), (10, 4, 3), (20, 3, 2), (50, 3, 3))[1]] == [40.0]
 
 
 def test_a_batch_counts_as_one_event_and_a_stuck_start_as_none() -> None:
-    assert len(told((0, 0, 0), (1, 20, 0), (30, 20, 20))[1]) == MOST_AT_ONCE
-    assert told((0, 0, 0), (1, 1, 0), (LONGEST_S + 2, 1, 1))[1] == []
+    assert len(reported((0, 0, 0), (1, 20, 0), (30, 20, 20))[1]) == MOST_AT_ONCE
+    assert reported((0, 0, 0), (1, 1, 0), (LONGEST_S + 2, 1, 1))[1] == []
 
 
 def test_few_samples_lean_on_the_seed() -> None:

@@ -25,14 +25,14 @@ def test_it_is_the_experts_the_model_over_all_and_their_mix() -> None:
     rng = np.random.default_rng(2)
     y, mask = rng.gamma(2, 30, (40, N)).astype(np.float32), rng.random((40, N)) < 0.8
     whole = ensemble.init(N, CONFIG)
-    families = [last, damped, seasonal, holt_winters, holt_winters, multi_seasonal, profile, rls]
-    members = [(family, member.config) for family, member in zip(families, CONFIG.members, strict=True)]
-    states = [family.init(N, config) for family, config in members]
+    models = [last, damped, seasonal, holt_winters, holt_winters, multi_seasonal, profile, rls]
+    members = [(model, member.config) for model, member in zip(models, CONFIG.members, strict=True)]
+    states = [model.init(N, config) for model, config in members]
     shared, weighted = pooled.init(N, CONFIG.pooled), weighting.init(N, CONFIG.weights)
     for t in range(40):
         whole, out = ensemble.step(whole, y[t], mask[t], CONFIG)
         stepped = [
-            family.step(state, y[t], mask[t], config) for (family, config), state in zip(members, states, strict=True)
+            model.step(state, y[t], mask[t], config) for (model, config), state in zip(members, states, strict=True)
         ]
         states = [state for state, _ in stepped]
         made = [np.asarray(forecast) for _, forecast in stepped]

@@ -122,7 +122,7 @@ def test_before_a_season_has_passed_it_is_the_damped_trend() -> None:
     np.testing.assert_allclose(played(y, config)[-1], out[0], rtol=1e-5)
 
 
-def test_it_learns_a_season_and_keeps_it_over_a_level_shift() -> None:
+def test_it_fits_a_season_and_keeps_it_over_a_level_shift() -> None:
     t = np.arange(60 * SEASON)
     y = (50 * np.exp(np.sin(2 * np.pi * t / SEASON)) - 1) * np.where(t > 30 * SEASON, 3, 1)
     out = played(y, holt_winters.Config(season=SEASON, horizons=H))

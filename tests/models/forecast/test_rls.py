@@ -98,12 +98,12 @@ def test_without_forgetting_and_clipping_it_is_ridge_regression() -> None:
     for row, value in zip(x.astype(np.float32), target.astype(np.float32), strict=True):
         wide = as_array(np.broadcast_to(row[:, None, None], (11, 1, N)))
         seen = rls.Seen(wide, full((1, N), value), known, wide, unit)
-        weights, covariance = rls.learn(weights, covariance, seen, config)
+        weights, covariance = rls.update(weights, covariance, seen, config)
     solved = np.linalg.solve(x.T @ x + np.eye(11) / 2.0, x.T @ target)
     np.testing.assert_allclose(weights[:, 0, 0], solved, rtol=1e-3, atol=1e-4)
 
 
-def test_it_learns_a_season_that_the_last_value_cannot_know() -> None:
+def test_it_fits_a_season_that_the_last_value_cannot_know() -> None:
     t = np.arange(40 * 12)
     y = 100 * np.exp(0.8 * np.sin(2 * np.pi * t / 12))
     _, out = played(y, rls.Config(season=12, seasons=2, judged=(1, 4), horizons=4))

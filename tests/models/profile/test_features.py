@@ -18,7 +18,7 @@ def profile(rows: list[tuple[float, float, float, float, float]], config: featur
     for row in rows:
         inputs = features.Inputs(*(np.full(N, value, np.float32) for value in row))
         state = features.step(state, inputs, np.ones(N, np.bool_), config)
-    return features.Features(*(value[0] for value in features.look(state)))
+    return features.Features(*(value[0] for value in features.summarize(state)))
 
 
 def test_a_steady_device_is_described_at_once() -> None:

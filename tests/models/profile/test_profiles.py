@@ -82,9 +82,9 @@ def test_signals_know_memory_without_a_limit_and_refuse_what_cannot_be() -> None
     )
     assert found[AT["memory"]].tolist() == pytest.approx([0.4, 0.4])
     assert np.isnan(found[[AT["power"], AT["pcie_in"], AT["reports_requests"]]]).all()
-    told = signals.signals(reading(1, {}, {"flyball.workload.step.time": 0.5}))
-    assert told[AT["reports_steps"], 0] == 1.0
-    assert told[AT["reports_requests"], 0] == 0.0
+    reported = signals.signals(reading(1, {}, {"flyball.workload.step.time": 0.5}))
+    assert reported[AT["reports_steps"], 0] == 1.0
+    assert reported[AT["reports_requests"], 0] == 0.0
 
 
 def test_a_mean_does_not_know_how_often_it_is_sampled_and_a_gap_leaves_it() -> None:
@@ -97,7 +97,7 @@ def test_a_mean_does_not_know_how_often_it_is_sampled_and_a_gap_leaves_it() -> N
             seldom = course.step(seldom, x, everyone, 30.0)
     gap = course.step(often, np.full_like(x, np.nan), everyone, 5.0)
     for state in (often, seldom, gap):
-        assert course.look(state)[FEATURES.index("use"), 0] == pytest.approx(0.6)
+        assert course.summarize(state)[FEATURES.index("use"), 0] == pytest.approx(0.6)
     assert often.weight[AT["use"], 0] == pytest.approx(seldom.weight[AT["use"], 0], rel=1e-4)
 
 
@@ -139,12 +139,12 @@ def test_the_memory_guard_warns_of_leaks_in_time_and_not_of_what_rests() -> None
     assert judged("pool that fills", 40, 3.0, 5).false <= 6
 
 
-def test_memory_that_is_not_told_fills_nothing() -> None:
+def test_memory_that_is_not_reported_fills_nothing() -> None:
     x = courses("leak", 2, 1.0, np.random.default_rng(1))
     state = filling.init(2)
     for i, row in enumerate(x):
         state, _ = filling.step(state, row, np.array([True, False]), i * 5.0)
-    assert np.isnan(filling.look(state).lead_s[1])
+    assert np.isnan(filling.summarize(state).lead_s[1])
 
 
 def seen(**changes: Any) -> waste.Seen:

@@ -19,7 +19,7 @@ def looked(columns: list[Floats]) -> tuple[Floats, ...]:
     state = waves.init(N)
     for row in x:
         state = waves.step(state, row, np.ones(N, np.bool_))
-    return tuple(np.asarray(value)[: len(columns)] for value in waves.look(state))
+    return tuple(np.asarray(value)[: len(columns)] for value in waves.summarize(state))
 
 
 def haar_matrix(w: int) -> Floats:

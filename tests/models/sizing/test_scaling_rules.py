@@ -227,10 +227,10 @@ def test_headroom_tracks_its_promise_by_the_step_of_an_online_quantile() -> None
     "policy", [headroom.policy(2.0, 5, 10, 300), lead_time_headroom.policy(0.99, 0.02, 5, 10, 300, 5)]
 )
 def test_a_forecast_adds_at_most_a_quarter_of_what_the_record_needs(policy: Policy) -> None:
-    alone, told, wild = Player(policy), Player(policy), Player(policy)
+    alone, reported, wild = Player(policy), Player(policy), Player(policy)
     for work in np.random.default_rng(9).gamma(9, 2, 240):
         need = alone.sees(work_5=work, work_30=work)
-        assert told.sees(work_5=work, work_30=work, upper=0.9 * need) == need
+        assert reported.sees(work_5=work, work_30=work, upper=0.9 * need) == need
         assert wild.sees(work_5=work, work_30=work, upper=1e6) <= math.ceil(1.25 * need)
 
 
@@ -251,7 +251,7 @@ def test_lead_spreads_by_the_error_at_the_lead_time_and_by_the_last_hour() -> No
             assert proposal == math.ceil(np.mean(means[-4:]) + z * spread - 1e-9)
 
 
-def test_lead_keeps_what_present_work_asked_for_for_two_minutes() -> None:
+def test_lead_keeps_what_present_work_requested_for_for_two_minutes() -> None:
     player = Player(lead_time_headroom.policy(0.5, 0.0, 1, 1, 180, 5))
     for _ in range(120):
         player.sees(work_5=4, work_30=4)

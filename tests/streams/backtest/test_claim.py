@@ -81,6 +81,6 @@ def test_draws_repeat_whole_days_and_seeds() -> None:
     assert (weights.sum(axis=(1, 2)) == 35).all()
 
 
-def test_gap_is_told_only_where_the_oracle_is_cheaper() -> None:
+def test_gap_is_reported_only_where_the_oracle_is_cheaper() -> None:
     assert claim.gap_closed(90, 100, 80) == pytest.approx(0.5)
     assert math.isnan(claim.gap_closed(90, 100, 101))

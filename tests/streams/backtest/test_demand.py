@@ -42,7 +42,7 @@ def test_requirement_serves_the_share_of_requests_that_it_names() -> None:
         assert weight[mean[part] < y - 1e-9].sum() < 0.9 * weight.sum() + 1e-6
 
 
-def test_arrivals_have_the_rate_and_burstiness_that_was_asked_and_repeat() -> None:
+def test_arrivals_have_the_rate_and_burstiness_that_was_requested_and_repeat() -> None:
     fleet = Clients("f", (3, 8), np.full((2, 144), 5.0), np.array([[1.0] * 144, [3.0] * 144]), "")
     demand = arrivals(fleet, np.array([0.5]), 1, mean_rps=20.0)
     assert demand.requests.mean() == pytest.approx(20.0, rel=0.05)
@@ -111,7 +111,7 @@ def test_the_engine_policy_asks_for_what_the_sizer_asks_for() -> None:
     ticks, forecaster = 120, Forecaster(config)
     sizer = Sizer(config, sizing, forecaster)
     demand = demand_of(ticks * bounds.TICK_S)
-    told = bounds.Engine([demand], (300.0,), config, sizing).bounds(0, 300.0, bounds.LEVELS.index(0.9))
+    reported = bounds.Engine([demand], (300.0,), config, sizing).bounds(0, 300.0, bounds.LEVELS.index(0.9))
     policy = band.engine(0.8, sizing.tolerance, sizing.max_scale_in, 0.0, 300.0, "")
     spec = WorkloadSpec(
         workload="w", cell="c", time_ns=0, kind="inference", min_replicas=0, max_replicas=10_000,
@@ -131,12 +131,12 @@ def test_the_engine_policy_asks_for_what_the_sizer_asks_for() -> None:
         seen = Observation(*([0.0] * len(Observation._fields)))._replace(
             t_s=1e6,
             ready=float(replicas),
-            upper=told.upper[k + 1],
-            lower=told.lower[k + 1],
-            present=told.present[k + 1],
+            upper=reported.upper[k + 1],
+            lower=reported.lower[k + 1],
+            present=reported.present[k + 1],
         )
         proposal = desired(number(policy), fresh(), seen, policy.row())
-        assert view.trusted == (not math.isnan(told.upper[k + 1]))
+        assert view.trusted == (not math.isnan(reported.upper[k + 1]))
         assert proposal == pytest.approx(replicas if want is None else want.replicas, abs=1)
         compared += proposal == (replicas if want is None else want.replicas)
     assert compared >= 0.97 * (ticks - 1)  # float32 there, float64 here

@@ -40,23 +40,23 @@ SEEING = [
 loads = st.lists(st.floats(0, 60), min_size=1, max_size=40)
 
 
-def seen(t_s: float, load: float, replicas: float, stale_s: float, told: float) -> Observation:
+def seen(t_s: float, load: float, replicas: float, stale_s: float, reported: float) -> Observation:
     waits = max(0.0, load - replicas)
-    return Observation._make([t_s, replicas, 0.0, *[load] * 8, waits, stale_s, told, told, load])
+    return Observation._make([t_s, replicas, 0.0, *[load] * 8, waits, stale_s, reported, reported, load])
 
 
 @settings(max_examples=100, deadline=None)
 @given(loads, st.sampled_from(SEEING), st.integers(0, 50), st.sampled_from([0.0, 0.3, 20.0, float("nan")]))
 def test_no_policy_takes_anything_away_without_fresh_samples(
-    past: list[float], policy: Policy, replicas: int, told: float
+    past: list[float], policy: Policy, replicas: int, reported: float
 ) -> None:
     state, t = fresh(), 60.0
     for load in past:
-        desired(number(policy), state, seen(t, load, replicas, 0.0, told), policy.row())
+        desired(number(policy), state, seen(t, load, replicas, 0.0, reported), policy.row())
         t += policy.every_s
     for _ in range(40):
         t += policy.every_s
-        assert desired(number(policy), state, seen(t, 0.0, replicas, 61.0, told), policy.row()) >= replicas
+        assert desired(number(policy), state, seen(t, 0.0, replicas, 61.0, reported), policy.row()) >= replicas
 
 
 @pytest.mark.parametrize("policy", SEEING, ids=lambda p: p.kind)
@@ -84,15 +84,15 @@ def test_a_controller_that_forgot_all_takes_nothing_away_before_it_knows() -> No
 
 
 def test_forecast_faults_are_what_they_say() -> None:
-    told = np.arange(1.0, 2 * 1440 + 1)
-    clean = Bounds(60, told, told / 2, told)
+    reported = np.arange(1.0, 2 * 1440 + 1)
+    clean = Bounds(60, reported, reported / 2, reported)
     made = {fault.key: fault.bounds(clean, 0) for fault in FAULTS if fault.bounds is not None}
-    assert (made["x0.3"].upper == 0.3 * told).all()
-    assert (made["x3"].lower == 1.5 * told).all()
+    assert (made["x0.3"].upper == 0.3 * reported).all()
+    assert (made["x3"].lower == 1.5 * reported).all()
     assert np.isnan(made["nan"].upper).all()
     assert np.isnan(made["stale"].upper[:60]).all()
-    assert (made["stale"].upper[60:] == told[:-60]).all()
+    assert (made["stale"].upper[60:] == reported[:-60]).all()
     for day in (slice(0, 1440), slice(1440, 2880)):
-        assert sorted(made["shuffled"].upper[day]) == told[day].tolist()
+        assert sorted(made["shuffled"].upper[day]) == reported[day].tolist()
         assert (made["shuffled"].lower == made["shuffled"].upper / 2).all()
-    assert all((b.present == told).all() for b in made.values())  # what was is known
+    assert all((b.present == reported).all() for b in made.values())  # what was is known

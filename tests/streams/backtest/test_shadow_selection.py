@@ -122,8 +122,8 @@ def test_a_backtest_says_who_led_and_at_what_cost() -> None:
     demand = Demand("x", work, work)
     setting = Setting(policy(0.98, memory=1440.0, eta=0.01, margin=0.01))
     run = simulate(demand, setting.policy, Scenario(120.0), record=True)
-    told = explain(demand, setting, run, None, 4 * HOUR)
-    assert told
-    for decision in told:
+    reported = explain(demand, setting, run, None, 4 * HOUR)
+    assert reported
+    for decision in reported:
         assert f"of {len(shadow_selection.MEMBERS)} policies tried in the shadow" in decision.reason
         assert any(f"{member.name} leads" in decision.reason for member in shadow_selection.MEMBERS)

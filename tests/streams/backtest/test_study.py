@@ -50,7 +50,7 @@ def test_every_policy_has_its_row_and_the_bounds_hold(found: Study) -> None:
     assert len({len(values) for values in found.series.values()}) == 1
 
 
-def test_faults_are_told_of_ours_and_of_the_reactive_one(found: Study) -> None:
+def test_faults_are_reported_of_ours_and_of_the_reactive_one(found: Study) -> None:
     assert {o.policy for o in found.safety} == {"headroom", "hpa"}
     assert [o.fault for o in found.safety if o.policy == "headroom"] == [
         "none",
@@ -101,13 +101,13 @@ def test_words_claim_no_more_than_was_measured(found: Study) -> None:
     unsure = msgspec.structs.replace(ours, ratio=0.9, ratio_low=0.7, ratio_high=1.1)
     assert "not clearly different" in headline(msgspec.structs.replace(found, rows=[unsure, *found.rows[1:]]))
     never = msgspec.structs.replace(ours, ratio=None, equal_hours=None)
-    said = headline(msgspec.structs.replace(found, rows=[never, *found.rows[1:]]))
-    assert f": {ours.title} never got there" in said
+    published = headline(msgspec.structs.replace(found, rows=[never, *found.rows[1:]]))
+    assert f": {ours.title} never got there" in published
     assert against(never) == "not reached"
     alone = msgspec.structs.replace(ours, ratio=None, equal_hours=43.7)
     base = msgspec.structs.replace(found.rows[1], ratio=None, equal_hours=None)
-    said = headline(msgspec.structs.replace(found, rows=[alone, base, *found.rows[2:]]))
-    assert f": {base.title} never got there" in said
+    published = headline(msgspec.structs.replace(found, rows=[alone, base, *found.rows[2:]]))
+    assert f": {base.title} never got there" in published
     assert against(alone) == "43.7 h"
     little = headline(msgspec.structs.replace(found, test_hours=0.05))
     assert little.startswith("Too little data for a claim: 3 min were measured, and it takes 20")

@@ -71,9 +71,9 @@ class ClosedLoop:
                 self._answer(decision, operation.status, operation.detail)
 
     def _answer(self, decision: AnyDecision, status: Status, words: str = "") -> None:
-        said = outcome(decision, status, time_ns=self.fleet.plant.clock_ns, answer=words)
-        self.outcomes.append(said)
-        self._answers.append(record_message(said, "/test"))
+        reply = outcome(decision, status, time_ns=self.fleet.plant.clock_ns, answer=words)
+        self.outcomes.append(reply)
+        self._answers.append(record_message(reply, "/test"))
 
     def _arrived(self, messages: Sequence[Message]) -> list[Incoming]:
         found: list[Incoming] = []

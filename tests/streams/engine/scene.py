@@ -45,7 +45,7 @@ def incoming(message: Message, partitions: Mapping[str, int] = ONE) -> Incoming:
     return Incoming(message.topic, place, 0, message.key, message.value, message.headers)
 
 
-def told(*records: Record) -> list[Incoming]:
+def incoming_records(*records: Record) -> list[Incoming]:
     """Records as they arrive."""
     return [incoming(record_message(record, "/test")) for record in records]
 
@@ -128,11 +128,11 @@ class Out(NamedTuple):
 
     def demands(self) -> list[Demand]:
         """What the node lanes said of each workload, in order."""
-        return [demand for said in self.of(DemandTick) for demand in said.demands]
+        return [demand for published in self.of(DemandTick) for demand in published.demands]
 
     def proposals(self) -> list[Proposal]:
         """What the lanes would like, in order."""
-        return [proposal for said in self.of(ProposalTick) for proposal in said.proposals]
+        return [proposal for published in self.of(ProposalTick) for proposal in published.proposals]
 
     def refusals(self) -> list[str]:
         """Why messages went to the dead-letter topic."""
@@ -146,7 +146,7 @@ class Cell:
     def __init__(self, *nodes: Inventory, records: Iterable[Record] = (), config: Parameters = CONFIG) -> None:
         self.engine = Engine(config, ONE)
         self.agents = [Agent(node) for node in nodes]
-        self.engine.feed(told(*nodes, *records))
+        self.engine.feed(incoming_records(*nodes, *records))
 
     def feed(self, batch: Sequence[Incoming]) -> Out:
         return Out(self.engine.feed(batch))

@@ -28,11 +28,11 @@ def of_tables(batch: Sequence[Incoming]) -> list[Incoming]:
 
 
 def test_in_a_backlog_of_a_fleet_that_obeys_the_decisions_are_those_of_their_time(recorded: Recorded) -> None:
-    told = [m for batch in recorded.batches for m in of_tables(batch)]
+    reported = [m for batch in recorded.batches for m in of_tables(batch)]
     others = [[m for m in batch if m.topic not in TABLES] for batch in recorded.batches]
-    inventories = [m for m in told if m.topic == INVENTORY.name]
+    inventories = [m for m in reported if m.topic == INVENTORY.name]
     assert len(inventories) > 2 * len({m.key for m in inventories})
-    assert decisions(replay([told[::-1], *others])) == decisions(recorded.sent)
+    assert decisions(replay([reported[::-1], *others])) == decisions(recorded.sent)
 
 
 @pytest.mark.parametrize("cut", [17, 29])
@@ -74,11 +74,13 @@ rows: st.SearchStrategy[Row] = st.one_of(
 
 
 @given(st.lists(rows, max_size=12), st.lists(st.integers(0, 9), min_size=1, max_size=4), st.integers(0, 4))
-def test_a_view_is_the_fold_of_what_was_said_up_to_its_tick(told: list[Row], steps: list[int], cut: int) -> None:
+def test_a_view_is_the_fold_of_what_was_published_up_to_its_tick(
+    reported: list[Row], steps: list[int], cut: int
+) -> None:
     directory, stops = Directory(), sorted(steps)
     directory.apply(inventory("n", 2, time_ns=START_NS - 1))
     view = View(directory, CELL)
-    for row in told:
+    for row in reported:
         directory.apply(row)
     for i, step in enumerate(stops):
         if i == cut:
@@ -86,7 +88,7 @@ def test_a_view_is_the_fold_of_what_was_said_up_to_its_tick(told: list[Row], ste
             view.load(state)
         view.advance(tick(step))
         expected = Tables()
-        for row in (inventory("n", 2, time_ns=START_NS - 1), *told):
+        for row in (inventory("n", 2, time_ns=START_NS - 1), *reported):
             if row_time(row) <= START_NS + step * SECOND_NS:
                 expected.apply(row)
         assert (view.inventories, view.specs, view.signals) == (
@@ -102,7 +104,7 @@ def row_time(row: Row) -> int:
     return row.published_ns if isinstance(row, Signal) else row.time_ns
 
 
-def test_a_node_that_is_first_heard_of_later_is_not_there_before() -> None:
+def test_a_node_that_is_first_received_of_later_is_not_there_before() -> None:
     directory = Directory()
     directory.apply(inventory("old", time_ns=START_NS + 60 * SECOND_NS))  # older records of it were compacted away
     view = View(directory, CELL)
@@ -123,8 +125,8 @@ def outcome(at: int, decision: str = "d") -> Outcome:
 
 def test_outcomes_count_once_from_their_time_on_though_they_came_before_the_lane() -> None:
     directory = Directory()
-    for said in (outcome(2), outcome(5, "e"), outcome(2)):
-        directory.apply(said)
+    for published in (outcome(2), outcome(5, "e"), outcome(2)):
+        directory.apply(published)
     view = View(directory, CELL)
     assert view.advance(tick(1)) == []
     assert view.advance(tick(3)) == [outcome(2)]
@@ -134,7 +136,7 @@ def test_outcomes_count_once_from_their_time_on_though_they_came_before_the_lane
     assert view.advance(tick(5)) == [outcome(5, "e")]
 
 
-def test_who_lives_in_another_time_is_heard_at_once() -> None:
+def test_who_lives_in_another_time_is_received_at_once() -> None:
     directory = Directory()
     view = View(directory, CELL)
     view.advance(tick(0))
@@ -207,14 +209,14 @@ def test_a_tombstone_beyond_the_offsets_of_a_tick_deletes_nothing_yet() -> None:
 
 def test_offsets_that_were_not_read_yet_lose_nothing() -> None:
     directory = Directory()
-    asked: TableOffsets = {WORKLOADS.name: (2,)}
+    requested: TableOffsets = {WORKLOADS.name: (2,)}
     view = View(directory, CELL)
-    view.advance(tick(0), asked)
+    view.advance(tick(0), requested)
     for index, name in enumerate("ab"):
         directory.apply(spec(name, time_ns=START_NS))
-        view.advance(tick(index + 1), asked)
+        view.advance(tick(index + 1), requested)
     assert [spec.workload for spec in view.workloads(CELL)] == ["a", "b"]
-    assert view.offsets == asked
+    assert view.offsets == requested
 
 
 @pytest.mark.parametrize("away", [False, True])

@@ -8,7 +8,18 @@ import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings, strategies as st
 from tests.contracts.strategies import strategy
-from tests.streams.engine.scene import CELL, CONFIG, START_NS, Cell, Out, incoming, inventory, spec, tick, told
+from tests.streams.engine.scene import (
+    CELL,
+    CONFIG,
+    START_NS,
+    Cell,
+    Out,
+    incoming,
+    incoming_records,
+    inventory,
+    spec,
+    tick,
+)
 
 from flyball_contracts.codec import Message, decode_message, record_message
 from flyball_contracts.records import (
@@ -61,7 +72,7 @@ def mark(source: str, index: int) -> Incoming:
     return incoming(record_message(ProposalTick(cell=CELL, source=source, tick=tick(index)), f"/{source}"))
 
 
-def asked(index: int, demand: Demand) -> DemandTick:
+def requested(index: int, demand: Demand) -> DemandTick:
     return DemandTick(cell=CELL, source="node/0", tick=tick(index), partition=0, demands=(demand,))
 
 
@@ -78,7 +89,7 @@ def test_workload_lane(workload: WorkloadSpec, curves: list[Signal], demands: li
     directory = world(workload, *curves)
     lane, cell = WorkloadLane(0, CONFIG, directory, 1), CellLane(0, CONFIG, directory)
     for i in range(12):
-        sent = lane.step(told(asked(i, replace(demands[i % len(demands)], workload="w"))))
+        sent = lane.step(incoming_records(requested(i, replace(demands[i % len(demands)], workload="w"))))
         readable(sent)
         proposals = [incoming(m) for m in sent if m.topic == PROPOSALS.name]
         assert readable(cell.step(proposals)).refusals() == []
@@ -93,8 +104,8 @@ def test_cell_lane(workloads: list[WorkloadSpec], proposals: list[Proposal]) -> 
         proposal = proposals[i % len(proposals)]
         named = replace(proposal, workload="w" if i % 3 else proposal.workload)
         at = replace(named, node="node-1", replica="0", device="node-1/0") if i % 2 else named
-        said = ProposalTick(cell=CELL, source="node/0", tick=tick(i), proposals=(at,), closes=False)
-        readable(cell.step([*told(said), mark("workload/0", i)]))
+        published = ProposalTick(cell=CELL, source="node/0", tick=tick(i), proposals=(at,), closes=False)
+        readable(cell.step([*incoming_records(published), mark("workload/0", i)]))
     assert cell.stats.ticks >= 6
 
 
@@ -141,7 +152,7 @@ def test_a_number_of_replicas_that_no_cell_has() -> None:
     lane = WorkloadLane(0, CONFIG, world(spec("w", capacity_per_replica=1.0)), 1)
     for i in range(12):
         many = Demand(workload="w", replicas=2**40, ready=2**40, devices=0, work_rate=0.0)
-        readable(lane.step(told(asked(i, many))))
+        readable(lane.step(incoming_records(requested(i, many))))
     assert lane.stats.ticks >= 6
 
 
@@ -151,5 +162,5 @@ def test_a_request_with_more_work_than_a_number_holds() -> None:
         endless = Demand(
             workload="w", replicas=1, ready=1, devices=1, work_rate=1e30, request_rate=1e-300, queued=1e30
         )  # fmt: skip
-        readable(lane.step(told(asked(i, endless))))
+        readable(lane.step(incoming_records(requested(i, endless))))
     assert lane.stats.ticks >= 6

@@ -52,11 +52,11 @@ def test_a_switch_or_node_absorbs_what_its_gpus_show_before_and_after() -> None:
     harness = IncidentHarness()
     before = harness.at(1, *(symptom("node-1", row, 1, "nvlink", "fault", workload="train") for row in (0, 1)))
     assert {i.level for i in before} == {"link"}
-    said = harness.at(3, symptom("node-1", None, 3, "nvlink", "fault", detector="xid 12028"))
+    published = harness.at(3, symptom("node-1", None, 3, "nvlink", "fault", detector="xid 12028"))
     after = harness.at(5, *(symptom("node-1", row, 5, "nvlink", "fault", workload="train") for row in range(8)))
     (standing,) = harness.open()
     assert (standing.level, standing.node, standing.cause) == ("node", "node-1", "nvlink")
-    assert {i.id for i in [*before, *said, *after] if i.status == "open"} == {standing.id}
+    assert {i.id for i in [*before, *published, *after] if i.status == "open"} == {standing.id}
     assert standing.symptoms[0].detector == "xid 12028"
 
 
@@ -65,11 +65,11 @@ def test_three_gpus_of_a_node_are_the_node_s_incident_and_three_nodes_the_cell_s
     harness.at(1, *(symptom("node-1", row, 1, "power", "fault") for row in range(3)))
     (one,) = harness.open()
     assert (one.level, one.node, one.cause) == ("node", "node-1", "power")
-    said = harness.at(4, *(symptom(f"node-{n}", row, 4, "power", "fault") for n in (2, 3) for row in range(4)))
+    published = harness.at(4, *(symptom(f"node-{n}", row, 4, "power", "fault") for n in (2, 3) for row in range(4)))
     (all_of_it,) = harness.open()
     assert (all_of_it.level, all_of_it.cause, all_of_it.id) == ("cell", "power", one.id)
     assert all_of_it.nodes == ("node-1", "node-2", "node-3")
-    assert {i.status for i in said} == {"open"}
+    assert {i.status for i in published} == {"open"}
 
 
 def test_gpus_that_fail_by_themselves_on_three_nodes_are_no_incident_of_the_cell() -> None:
@@ -84,8 +84,8 @@ def test_what_was_merged_says_into_what() -> None:
         harness.at(1, symptom("node-1", 2, 1, "gpu", "fault")),
         harness.at(2, symptom("node-1", 5, 2, "thermal", "sign")),
     )
-    said = harness.at(4, symptom("node-1", None, 3, "power", "fault"))
-    ends = {i.id: i.merged_into for i in said if i.status == "merged"}
+    published = harness.at(4, symptom("node-1", None, 3, "power", "fault"))
+    ends = {i.id: i.merged_into for i in published if i.status == "merged"}
     (standing,) = harness.open()
     assert standing.id in {a[0].id, b[0].id}
     assert ends == {i.id: standing.id for i in (*a, *b) if i.id != standing.id}
@@ -93,25 +93,25 @@ def test_what_was_merged_says_into_what() -> None:
 
 def test_the_worst_comes_first() -> None:
     harness = IncidentHarness()
-    said = harness.at(
+    published = harness.at(
         1,
         symptom("node-0", 1, 1, "unknown", "sign", severity="warning"),
         symptom("node-2", None, 1, "host", "fault"),
         symptom("node-3", 1, 1, "gpu", "fault"),
     )
-    assert [i.level for i in said] == ["node", "gpu", "gpu"]
-    assert [i.severity for i in said] == ["critical", "critical", "warning"]
+    assert [i.level for i in published] == ["node", "gpu", "gpu"]
+    assert [i.severity for i in published] == ["critical", "critical", "warning"]
 
 
 def test_our_own_decision_explains_what_its_workload_shows_and_does_not_hide_a_fault() -> None:
     harness = IncidentHarness()
     harness.at(1)
     harness.manager.note(scaled(1))
-    (said,) = harness.at(
+    (published,) = harness.at(
         20, symptom("node-0", 2, 19, "unknown", "effect", workload="train", statistical=True, score=0.7)
     )
-    assert (said.cause, said.severity, said.workload) == ("intervention", "info", "train")
-    assert [a.decision for a in said.actions] == ["scale-1"]
+    assert (published.cause, published.severity, published.workload) == ("intervention", "info", "train")
+    assert [a.decision for a in published.actions] == ["scale-1"]
     harness.at(30, symptom("node-0", 3, 30, "gpu", "fault", workload="train"))
     assert ("gpu", "node-0/3", "gpu") in shape(harness.open())
 
@@ -121,19 +121,19 @@ def test_a_decision_that_changed_nothing_explains_nothing(status: str) -> None:
     harness = IncidentHarness()
     harness.manager.note(scaled(1))
     harness.manager.receive(outcome(scaled(1), status))  # type: ignore[arg-type]
-    (said,) = harness.at(20, hang(19))
-    assert (said.cause, said.severity) == ("unknown", "critical")
+    (published,) = harness.at(20, hang(19))
+    assert (published.cause, published.severity) == ("unknown", "critical")
 
 
-def test_what_was_done_is_told_with_what_became_of_it() -> None:
+def test_what_was_done_is_reported_with_what_became_of_it() -> None:
     harness = IncidentHarness()
     harness.at(1, symptom("node-1", 3, 1, "gpu", "fault", workload="train"))
     decision = moved(2, "node-1", 3)
     harness.manager.note(decision)
     harness.manager.receive(outcome(decision, "done", time_ns=at(9)))
-    (said,) = harness.at(10)
-    assert [(a.decision, a.type, a.status) for a in said.actions] == [(decision.id, "Migrate", "done")]
-    assert said.revision == 2
+    (published,) = harness.at(10)
+    assert [(a.decision, a.type, a.status) for a in published.actions] == [(decision.id, "Migrate", "done")]
+    assert published.revision == 2
 
 
 def test_it_ends_when_nothing_is_seen_of_it_and_another_time_is_another_incident() -> None:
@@ -154,8 +154,8 @@ def test_a_silenced_incident_is_listed_and_nothing_follows_until_the_silence_end
     harness = IncidentHarness()
     fault = symptom("node-1", 3, 1, "gpu", "fault", workload="train")
     harness.know(silence(0, 50, node="node-1"))
-    (said,) = harness.at(1, fault)
-    assert said.silence == "maintenance"
+    (published,) = harness.at(1, fault)
+    assert published.silence == "maintenance"
     assert not harness.manager.permits(proposed(1, 3, fault))
     harness.at(2, symptom("node-2", 3, 2, "gpu", "fault"))
     assert harness.manager.permits(move(2, "train", "2-3", "node-2", 3))
@@ -180,14 +180,14 @@ def test_a_silenced_incident_is_listed_and_nothing_follows_until_the_silence_end
 def test_all_matchers_of_a_silence_must_match(matchers: dict[str, str], is_silenced: bool) -> None:
     harness = IncidentHarness()
     harness.know(silence(0, 50, **matchers))
-    (said,) = harness.at(1, symptom("node-1", 3, 1, "gpu", "fault", workload="train"))
-    assert bool(said.silence) == is_silenced
+    (published,) = harness.at(1, symptom("node-1", 3, 1, "gpu", "fault", workload="train"))
+    assert bool(published.silence) == is_silenced
 
 
-def test_who_has_taken_it_on_is_told_once() -> None:
+def test_who_has_taken_it_on_is_reported_once() -> None:
     harness = IncidentHarness()
-    (said,) = harness.at(1, symptom("node-1", 3, 1, "gpu", "fault"))
-    harness.know(Acknowledgement(cell=CELL, time_ns=at(2), by="ann", incident=said.id))
+    (published,) = harness.at(1, symptom("node-1", 3, 1, "gpu", "fault"))
+    harness.know(Acknowledgement(cell=CELL, time_ns=at(2), by="ann", incident=published.id))
     assert [i.acknowledged_by for i in harness.at(3)] == ["ann"]
     assert harness.at(4) == []
 
@@ -247,8 +247,8 @@ def test_whatever_is_seen_each_symptom_is_in_one_incident_and_no_order_or_restar
     one, other = IncidentHarness(), IncidentHarness()
     for index in range(1, 202, 10):
         due = range(index, index + 10)
-        said = one.at(index + 9, *(s for s in found if s.since_ns in map(at, due)))
-        assert said == other.at(index + 9, *(s for s in mixed if s.since_ns in map(at, due)))
+        published = one.at(index + 9, *(s for s in found if s.since_ns in map(at, due)))
+        assert published == other.at(index + 9, *(s for s in mixed if s.since_ns in map(at, due)))
         other.restart()
     standing = one.open()
     assert sum(i.symptom_count for i in standing) == len(found)

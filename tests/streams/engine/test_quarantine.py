@@ -52,12 +52,12 @@ def test_a_fault_cordons_then_it_drains_and_evidence_alone_brings_it_back() -> N
     assert unhealthy == {}
 
 
-def test_what_was_said_before_two_signs_agreed_brings_nothing_back() -> None:
+def test_what_was_published_before_two_signs_agreed_brings_nothing_back() -> None:
     harness = IncidentHarness()
     harness.know(readmission("node-1", 0))
     bad = msgspec.structs.replace(sign("node-1", 3, 1, "straggling"), severity="critical")
-    said = conditions(harness, 1, bad, sign("node-1", 3, 1, "throttle"))
-    assert [c.condition for c in said] == ["cordoned"]
+    published = conditions(harness, 1, bad, sign("node-1", 3, 1, "throttle"))
+    assert [c.condition for c in published] == ["cordoned"]
     assert [c.condition for i in range(2, 10) for c in conditions(harness, i)] == []
     harness.know(readmission("node-1", 10))
     assert [c.condition for i in (11, 12) for c in conditions(harness, i)] == ["checked", "back"]
@@ -104,11 +104,11 @@ def test_two_signs_that_agree_put_it_out() -> None:
     assert (one.condition, one.reason.partition(";")[0]) == ("cordoned", "straggling and throttle")
 
 
-def test_never_more_than_a_share_of_the_cell_is_out_and_who_waits_is_said_and_not_moved() -> None:
+def test_never_more_than_a_share_of_the_cell_is_out_and_who_waits_is_published_and_not_moved() -> None:
     harness = IncidentHarness(*nodes(8))
-    said = conditions(harness, 1, *(fault(f"node-{n}", 0, 1, f"e{n}") for n in range(4)))
-    assert [c.condition for c in said] == ["cordoned", "cordoned", "watched", "watched"]
-    assert "2 nodes of the cell are out already" in said[2].held
+    published = conditions(harness, 1, *(fault(f"node-{n}", 0, 1, f"e{n}") for n in range(4)))
+    assert [c.condition for c in published] == ["cordoned", "cordoned", "watched", "watched"]
+    assert "2 nodes of the cell are out already" in published[2].held
     assert harness.manager.permits(move(1, "train", "0-0", "node-0", 0))
     assert not harness.manager.permits(move(1, "train", "2-0", "node-2", 0))
     harness.know(readmission("node-0", 3))
@@ -159,15 +159,17 @@ def test_whatever_happens_nodes_go_only_where_they_may_and_never_too_many_are_ou
         elif what == "readmit":
             harness.know(readmission(node, index))
             evidence[node] = index
-        for said in (*conditions(harness, index, *found), *conditions(harness, index + 5)):
-            if said.node in before:
-                assert said.condition == before[said.node] or said.condition in reachable(before[said.node])
-            if said.condition == "checked":
-                assert said.evidence
-                assert said.node in evidence
-            before[said.node] = said.condition
-            if said.condition == "back":
-                del before[said.node]
+        for published in (*conditions(harness, index, *found), *conditions(harness, index + 5)):
+            if published.node in before:
+                assert published.condition == before[published.node] or published.condition in reachable(
+                    before[published.node]
+                )
+            if published.condition == "checked":
+                assert published.evidence
+                assert published.node in evidence
+            before[published.node] = published.condition
+            if published.condition == "back":
+                del before[published.node]
         harness.restart()
         assert sum(condition in ("cordoned", "drained", "checked") for condition in before.values()) <= 2
 

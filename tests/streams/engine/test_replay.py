@@ -23,7 +23,7 @@ from tests.streams.engine.recorded import (
     replay,
     restored,
 )
-from tests.streams.engine.scene import START_NS, Cell, Out, inventory, told
+from tests.streams.engine.scene import START_NS, Cell, Out, incoming_records, inventory
 
 from flyball_contracts.codec import Message
 from flyball_contracts.config import FleetConfig
@@ -118,8 +118,8 @@ def test_lanes_that_read_a_backlog_one_after_the_other_decide_the_same(
     """As after an outage: each lane says all it has to say at once, and another one only then."""
     config = msgspec.structs.replace(WORKER, lane_lateness_ticks=10)
     engine = Engine(config)
-    told = [m for batch in batches for m in batch if m.topic not in (TELEMETRY.name, EVENTS.name)]
-    engine.feed(told)
+    reported = [m for batch in batches for m in batch if m.topic not in (TELEMETRY.name, EVENTS.name)]
+    engine.feed(reported)
     now_ms = 0
 
     def logged(messages: list[Message], topic: str, partition: int) -> list[Incoming]:
@@ -128,18 +128,18 @@ def test_lanes_that_read_a_backlog_one_after_the_other_decide_the_same(
         now_ms += len(mine)
         return [arrived([m])[0]._replace(log_ms=now_ms - len(mine) + i) for i, m in enumerate(mine)]
 
-    said: list[Message] = []
+    published: list[Message] = []
     partitions = sorted({m.partition for batch in batches for m in batch if m.topic == TELEMETRY.name})
     assert len(partitions) > 1
     for partition in partitions:
         lane = NodeLane(partition, config, engine.directory, len(engine.workloads))
         for batch in batches:
-            said += lane.step(
+            published += lane.step(
                 [m for m in batch if m.topic in (TELEMETRY.name, EVENTS.name) and m.partition == partition]
             )
-    proposed = [m for m in said if m.topic == PROPOSALS.name]
+    proposed = [m for m in published if m.topic == PROPOSALS.name]
     for workloads in engine.workloads:
-        proposed += workloads.step(logged(said, DEMAND.name, workloads.partition))
+        proposed += workloads.step(logged(published, DEMAND.name, workloads.partition))
     decided = [m for p, cell in enumerate(engine.cells) for m in cell.step(logged(proposed, PROPOSALS.name, p))]
     assert [m.value for m in decided if m.topic == DECISIONS.name] == decisions(sent)
 
@@ -178,7 +178,7 @@ def test_frames_that_wait_for_their_inventory_survive_a_restart() -> None:
     after.run(0, 1)
     after.engine.nodes[0].restore(state)
     assert after.stats.waiting == 3
-    after.feed([*told(stranger), *cell.agents[0].frames(1)])
+    after.feed([*incoming_records(stranger), *cell.agents[0].frames(1)])
     assert (after.stats.waiting, after.stats.used) == (0, 9)
 
 
@@ -244,7 +244,7 @@ def test_a_silence_lists_the_incident_and_moves_nothing_and_replays_to_the_byte(
     quiet = Silence(
         cell=SMALL.cell, time_ns=0, by="ann", name="hands off", starts_ns=0, ends_ns=2**62, cause="gpu"
     )  # fmt: skip
-    silenced = [told(quiet) + batches[0], *batches[1:35]]
+    silenced = [incoming_records(quiet) + batches[0], *batches[1:35]]
     sent = replay(silenced)
     out = Out([m for messages in sent for m in messages])
     assert [(i.cause, i.silence) for i in out.of(Incident) if i.cause == "gpu"][-1] == ("gpu", "hands off")
@@ -256,8 +256,10 @@ def test_a_silence_lists_the_incident_and_moves_nothing_and_replays_to_the_byte(
 
 def test_a_node_goes_out_and_comes_back_by_evidence_and_is_not_left_for_the_same_again(batches: Batches) -> None:
     node = "gpu-b-001"
-    said = Readmission(cell=SMALL.cell, time_ns=START_NS + 38 * 10**9, by="ann", node=node, evidence="burn-in passed")
-    readmitted = [*batches[:40], told(said) + batches[40], *batches[41:]]
+    published = Readmission(
+        cell=SMALL.cell, time_ns=START_NS + 38 * 10**9, by="ann", node=node, evidence="burn-in passed"
+    )
+    readmitted = [*batches[:40], incoming_records(published) + batches[40], *batches[41:]]
     sent = replay(readmitted)
     out = Out([m for messages in sent for m in messages])
     conditions = [c.condition for c in out.of(NodeCondition) if c.node == node]

@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from tests.streams.engine.scene import PERIOD_NS, START_NS, Cell, Out, Values, inventory, spec, told
+from tests.streams.engine.scene import PERIOD_NS, START_NS, Cell, Out, Values, incoming_records, inventory, spec
 
 from flyball_contracts.records import Allocation, NodeEvent
 from flyball_streams.engine import Lane
@@ -36,7 +36,7 @@ def values(index: int) -> Values:
 
 def run(cut: int | None) -> list[Out]:
     here = cell()
-    here.feed(told(EVENT))
+    here.feed(incoming_records(EVENT))
     outs: list[Out] = []
     for index in range(60):
         if index == cut:

@@ -25,13 +25,13 @@ def serve(ticks: int, rates: list[float]) -> list[Out]:
     answers[:2, [FIRST, FIRST_P99, NEXT, CACHE]] = [[0.1, 0.3, 0.02, 0.4], [0.3, 0.9, 0.04, 0.8]]
     outs: list[Out] = []
     for at in range(ticks):
-        said = np.full((3, len(WORKLOAD)), np.nan, np.float32)
-        said[:, WORKLOAD.column("flyball.workload.work.rate")] = rates[min(at, len(rates) - 1)]
-        said[:, WORKLOAD.column("flyball.workload.ready")] = 1.0
+        published = np.full((3, len(WORKLOAD)), np.nan, np.float32)
+        published[:, WORKLOAD.column("flyball.workload.work.rate")] = rates[min(at, len(rates) - 1)]
+        published[:, WORKLOAD.column("flyball.workload.ready")] = 1.0
         batch: list[Incoming] = []
         for values, schema in (
             (np.full((4, len(GPU)), np.nan, np.float32), GPU.schema),
-            (said, WORKLOAD.schema),
+            (published, WORKLOAD.schema),
             (answers, SERVING.schema),
         ):
             batch.append(agent.frame(at, values, schema, agent.seq))
@@ -43,8 +43,8 @@ def serve(ticks: int, rates: list[float]) -> list[Out]:
 def test_from_the_frame_to_the_decision() -> None:
     outs = serve(70, [3.0] * 40 + [15.0])
     (demand,) = [d for t in outs[30].of(DemandTick) for d in t.demands if d.workload == "chat"]
-    told = (demand.first_token_s, demand.first_token_p99_s, demand.output_token_s, demand.kv_cache)
-    assert told == pytest.approx((0.2, 0.9, 0.03, 0.6))
+    reported = (demand.first_token_s, demand.first_token_p99_s, demand.output_token_s, demand.kv_cache)
+    assert reported == pytest.approx((0.2, 0.9, 0.03, 0.6))
     last = [c for out in outs for c in out.of(Capacity)][-1]
     assert (last.first_token_s, last.output_token_s, last.kv_cache) == pytest.approx((0.2, 0.03, 0.6))
     scale = next(s for out in outs for s in out.of(Scale) if s.replicas > 3)

@@ -35,7 +35,7 @@ class Cell:
         return found
 
 
-def test_the_onset_and_the_size_of_a_slowdown_are_told_once_in_ten_minutes() -> None:
+def test_the_onset_and_the_size_of_a_slowdown_are_reported_once_in_ten_minutes() -> None:
     cell = Cell()
     assert cell.run(BEFORE, 2.0) == []
     (first, *later) = cell.run(1000, 2.2)

@@ -50,7 +50,7 @@ def named(receiver: Receiver) -> list[tuple[str, bool]]:
     return [(a["labels"]["incident"], a["endsAt"] > "2027-01-15T08:00:00.000Z") for a in receiver.alerts]
 
 
-def test_each_is_told_once_with_all_that_names_it_and_again_after_an_outage_of_the_receiver(bootstrap: str) -> None:
+def test_each_is_reported_once_with_all_that_names_it_and_again_after_an_outage_of_the_receiver(bootstrap: str) -> None:
     publish(bootstrap, incident("a", onset_ns=NOW_NS - 60 * S), incident("b", severity="info", cause="intervention"))
     with receiving(Receiver(away=2)) as pager:
         assert once(bootstrap, Alertmanager(pager.url, page="https://fleet.example/")).delivered == 1
@@ -67,7 +67,7 @@ def test_each_is_told_once_with_all_that_names_it_and_again_after_an_outage_of_t
     assert alert["generatorURL"] == "https://fleet.example/incidents/a"
 
 
-def test_a_silenced_one_is_told_to_nobody_and_one_that_is_silenced_later_ends(bootstrap: str) -> None:
+def test_a_silenced_one_is_reported_to_nobody_and_one_that_is_silenced_later_ends(bootstrap: str) -> None:
     publish(bootstrap, incident("a", silence="window"), incident("b"))
     with receiving(Receiver()) as pager, receiving(Receiver()) as hook:
         targets = Alertmanager(pager.url), Webhook(hook.url)
@@ -92,11 +92,15 @@ def test_when_it_gets_worse_the_alert_of_before_ends_and_when_it_is_over_so_does
         once(bootstrap, target)
         publish(bootstrap, incident("a", 3, status="resolved"))
         once(bootstrap, target)
-        told = [(a["labels"]["severity"], goes_on) for a, (_, goes_on) in zip(pager.alerts, named(pager), strict=True)]
-    assert told == [("warning", True), ("critical", True), ("warning", False), ("critical", False)]
+        reported = [
+            (a["labels"]["severity"], goes_on) for a, (_, goes_on) in zip(pager.alerts, named(pager), strict=True)
+        ]
+    assert reported == [("warning", True), ("critical", True), ("warning", False), ("critical", False)]
 
 
-def test_after_a_restart_what_goes_on_is_told_again_and_what_is_delivered_is_not_to_a_webhook(bootstrap: str) -> None:
+def test_after_a_restart_what_goes_on_is_reported_again_and_what_is_delivered_is_not_to_a_webhook(
+    bootstrap: str,
+) -> None:
     publish(bootstrap, incident("a"), incident("b"))
     with receiving(Receiver()) as pager, receiving(Receiver()) as hook:
         once(bootstrap, Alertmanager(pager.url), Webhook(hook.url))
@@ -107,7 +111,7 @@ def test_after_a_restart_what_goes_on_is_told_again_and_what_is_delivered_is_not
         assert [h["Idempotency-Key"] for h in hook.headers[2:]] == ["b/2", "c/1"]
 
 
-def test_what_a_crash_lost_is_told_after_it(bootstrap: str) -> None:
+def test_what_a_crash_lost_is_reported_after_it(bootstrap: str) -> None:
     """The receiver never answered, so nothing was committed."""
     publish(bootstrap, incident("a"))
     stop = threading.Event()
@@ -137,7 +141,7 @@ def test_one_receiver_that_is_away_does_not_keep_the_others_waiting() -> None:
 
 
 @pytest.mark.parametrize("status", [400, 413, 422])
-def test_what_a_receiver_will_never_take_is_said_once_and_keeps_nobody_waiting(
+def test_what_a_receiver_will_never_take_is_published_once_and_keeps_nobody_waiting(
     bootstrap: str, status: int, caplog: pytest.LogCaptureFixture
 ) -> None:
     publish(bootstrap, *(incident(name) for name in ("a", "b", "c", "d", "e")))
@@ -151,16 +155,16 @@ def test_what_a_receiver_will_never_take_is_said_once_and_keeps_nobody_waiting(
         assert [(topic, one.id) for topic, one, _ in letters] == [("flyball.incidents.v1", "b")] * 2
         assert {why for _, _, why in letters} == {f"{one.url} answers {status}: " for one in (pager, hook)}
         assert [r.levelname for r in caplog.records if "incident b" in r.message] == ["ERROR", "ERROR"]
-        asked = pager.refused, hook.refused
+        requested = pager.refused, hook.refused
         publish(bootstrap, incident("b", 2, severity="warning"), incident("f"))
         assert once(bootstrap, *targets).refused == 0
         publish(bootstrap, incident("b", 3, status="resolved"))
         assert once(bootstrap, *targets).refused == 0
-        assert (pager.refused, hook.refused) == asked
+        assert (pager.refused, hook.refused) == requested
         assert hook.bodies[-1]["incident"]["id"] == "f"
 
 
-def test_of_one_that_becomes_unfit_the_end_is_told_at_least(bootstrap: str) -> None:
+def test_of_one_that_becomes_unfit_the_end_is_reported_at_least(bootstrap: str) -> None:
     publish(bootstrap, incident("a", severity="warning"))
     with receiving(Receiver(status=413, unfit="2nd")) as pager, receiving(Receiver(status=413, unfit="2nd")) as hook:
         targets = Alertmanager(pager.url), Webhook(hook.url)
@@ -187,8 +191,8 @@ def dead_letters(bootstrap: str) -> list[tuple[str, Incident, str]]:
     for value, headers in read_all(bootstrap, DEAD_LETTERS.name):
         record = decode_record(INCIDENTS.name, value, headers)
         assert isinstance(record, Incident)
-        told = dict(headers)
-        topic, why = (told[f"__connect.errors.{name}"].decode() for name in ("topic", "exception.message"))
+        reported = dict(headers)
+        topic, why = (reported[f"__connect.errors.{name}"].decode() for name in ("topic", "exception.message"))
         found.append((topic, record, why))
     return found
 

@@ -37,6 +37,6 @@ def test_sasl(protocol: str, expected: ssl.VerifyMode | None) -> None:
         {"security.protocol": "SSL", "ssl.ca.location": "/nowhere/ca.pem"},
     ],
 )
-def test_what_faust_cannot_do_is_said(client: dict[str, str]) -> None:
+def test_what_faust_cannot_do_is_published(client: dict[str, str]) -> None:
     with pytest.raises(ConfigError, match=r"kafka\.client"):
         credentials(client)

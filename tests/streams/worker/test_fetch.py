@@ -34,7 +34,7 @@ class Stopped:
         return getattr(self._client, name)
 
 
-def test_the_tables_are_asked_for_after_the_last_message_of_a_fetch() -> None:
+def test_the_tables_are_requested_for_after_the_last_message_of_a_fetch() -> None:
     with EmbeddedBroker(PARTITIONS) as broker:
         producer = Producer({"bootstrap.servers": broker.bootstrap})
         happened: list[str] = []

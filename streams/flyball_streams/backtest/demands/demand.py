@@ -1,4 +1,4 @@
-"""What a fleet was asked for, second by second."""
+"""Demand on a fleet, second by second."""
 
 from typing import NamedTuple
 

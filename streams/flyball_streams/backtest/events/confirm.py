@@ -34,7 +34,7 @@ LEAD_S = 3600
 
 
 class Measured(msgspec.Struct, frozen=True, kw_only=True):
-    """What one engine says of a policy: its frozen setting, and its cost at equal service (``None``: not reached).
+    """Result of one engine for a policy: its frozen setting, and its cost at equal service (``None``: not reached).
 
     ``ratio`` is that cost over the baseline's; ``limited`` that even the cheapest setting serves more; ``tried`` how
     many settings were run. The p99 delay is in whole seconds; the fluid engine's is over all of the data.

@@ -1,1 +1,1 @@
-"""Families of policies, and what they know of the demand."""
+"""Groups of policies, and their inputs from the demand."""

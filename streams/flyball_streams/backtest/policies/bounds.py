@@ -48,7 +48,7 @@ def oracle(need: Floats, cold_start_s: float, hold_minutes: int) -> Bounds:
 def schedule(need: Floats, cold_start_s: float) -> Bounds:
     """The need of the same hour a week ago (a day ago in the first week; the running hour on the first day).
 
-    The need of an hour is the 0.99 quantile of its minutes; what is asked for covers the cold start ahead.
+    The need of an hour is the 0.99 quantile of its minutes; the request covers the cold start ahead.
     """
     hours = max(1, math.ceil(len(need) / HOUR_MINUTES))
     hourly = [np.quantile(need[h * HOUR_MINUTES : (h + 1) * HOUR_MINUTES], 0.99) for h in range(hours)]

@@ -1,4 +1,4 @@
-"""Families of policies with the settings that are tried of each, never more than :data:`BUDGET`."""
+"""Groups of policies with the settings that are tried of each, never more than :data:`BUDGET`."""
 
 from collections.abc import Callable
 from typing import NamedTuple
@@ -32,7 +32,7 @@ PRICE_ETA = 0.003
 
 
 class Conditions(NamedTuple):
-    """What a family is tuned for: a demand, its cold start and delay limit; a share of the budget for a quick look."""
+    """Conditions of a tuning: a demand, its cold start and delay limit; ``thin`` divides the budget for quick runs."""
 
     known: Known
     cold_start_s: float
@@ -48,11 +48,11 @@ class Setting(NamedTuple):
 
 
 class PolicyGroup(NamedTuple):
-    """Policies of one kind.
+    """Settings of one kind of policy.
 
-    ``by_delay`` says that the settings depend on the delay limit, ``ours`` that it is ours, ``forecasts`` that it
-    stands on the engine's forecasts. ``about`` says in words what sets the number of replicas.
-    ``settings`` makes all settings for a case; the same places of the list mean the same knobs in every case.
+    ``by_delay`` says that the settings depend on the delay limit, ``ours`` that it is one of Flyball's policies,
+    ``forecasts`` that it uses the engine's forecasts. ``about`` describes what sets the number of replicas.
+    ``settings`` returns all settings for given conditions; the same index means the same parameters in all conditions.
     """
 
     key: str

@@ -1,4 +1,4 @@
-"""What the learned policy knew of its members when it decided: it is shown once more all that it saw in a run."""
+"""State of the shadow-selection policy at its decisions, reconstructed by replaying the inputs of a run."""
 
 import math
 

@@ -1,4 +1,4 @@
-"""Equal service, honest intervals: what one policy costs more or less than another when both meet the objective.
+"""Equal service, honest intervals: the relative cost of two policies that both meet the objective.
 
 Settings are tuned on the first half of the blocks: only those on its Pareto front are tried on the second half. There
 the cost at a target attainment is interpolated on the lower envelope. Intervals come from a paired bootstrap: both

@@ -1,4 +1,4 @@
-"""Why the largest decisions were taken: which rule bound, on which numbers, and what the baseline had then."""
+"""Explains the largest decisions: the binding rule, its inputs, and the baseline's replicas at that time."""
 
 import math
 from typing import NamedTuple

@@ -1,4 +1,4 @@
-"""A page that stands alone: what was asked, what it costs at equal service, why the largest decisions were taken."""
+"""A self-contained page: the study, the costs at equal service, and explanations of the largest decisions."""
 
 import html
 from datetime import UTC, datetime

@@ -158,10 +158,10 @@ def _answers(capacity: Capacity | None) -> str:
     """How the replicas of a language model answer; empty where their servers do not say."""
     if capacity is None:
         return ""
-    told = [] if capacity.first_token_s is None else [f"first token after {span(capacity.first_token_s)}"]
-    told += [] if capacity.output_token_s is None else [f"{span(capacity.output_token_s)} from token to token"]
-    told += [] if capacity.kv_cache is None else [f"KV cache {percent(capacity.kv_cache)} full"]
-    return ", ".join(told)
+    parts = [] if capacity.first_token_s is None else [f"first token after {span(capacity.first_token_s)}"]
+    parts += [] if capacity.output_token_s is None else [f"{span(capacity.output_token_s)} from token to token"]
+    parts += [] if capacity.kv_cache is None else [f"KV cache {percent(capacity.kv_cache)} full"]
+    return ", ".join(parts)
 
 
 def _interest(workload: Workload) -> float:

@@ -1,1 +1,1 @@
-"""What the records say about the fleet: bounded state without a clock, a socket or a browser."""
+"""State of the fleet from its records: bounded, without a clock, a socket or a browser."""

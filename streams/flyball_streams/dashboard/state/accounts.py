@@ -1,4 +1,4 @@
-"""What running the fleet has cost and achieved, and what the same time would have without Flyball."""
+"""Cost and results of operating the fleet, with and without Flyball over the same time."""
 
 from dataclasses import dataclass
 from typing import NamedTuple

@@ -1,6 +1,6 @@
-"""What the records say about the fleet: a bounded state without a clock, a socket or a browser.
+"""State of the fleet, folded from its records: bounded, without a clock, a socket or a browser.
 
-Every time here is event time, read from the records. What is not known yet is simply absent.
+All times are event times from the records. Unknown values are absent.
 """
 
 from collections import deque
@@ -128,7 +128,7 @@ class FleetView:
         }
 
     def apply(self, item: Record | Frame | Snapshot) -> None:
-        """Take one record or frame; one that says nothing about the page is ignored."""
+        """Apply one record or frame; types that the page does not show are ignored."""
         handler = self._handlers.get(type(item))
         if handler is not None:
             handler(item)
@@ -148,7 +148,7 @@ class FleetView:
         self.version += 1
 
     def forget(self, topic: str, key: str) -> None:
-        """Drop what a tombstone of a topic names."""
+        """Apply a tombstone of a topic."""
         self.tables.forget(topic, key)
         if topic == INVENTORY.name:
             self._displace(key)

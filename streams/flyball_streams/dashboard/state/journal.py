@@ -97,7 +97,7 @@ class Journal:
         return sorted(life.steps.values(), key=cmp_to_key(_compare)) if life is not None else []
 
     def outcome(self, decision: str) -> Outcome | None:
-        """The last word on a decision so far."""
+        """The newest outcome of a decision."""
         life = self._lives.get(decision)
         return life.last if life is not None else None
 

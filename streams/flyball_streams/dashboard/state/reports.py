@@ -1,4 +1,4 @@
-"""What went wrong: anomalies and events, gathered into incidents of one subject and detector."""
+"""Reports of anomalies and events, grouped by subject and detector."""
 
 from collections import deque
 from dataclasses import dataclass, field
@@ -12,7 +12,7 @@ MAX_SEEN = 240
 
 
 class Occurrence(NamedTuple):
-    """One time that it was reported."""
+    """One occurrence of a report."""
 
     time_ns: int
     score: float
@@ -25,7 +25,7 @@ _NEVER = Occurrence(0, 0.0)
 
 @dataclass(slots=True)
 class Report:
-    """An anomaly or an event of one subject, however often it came; ``seen`` holds the last times."""
+    """An anomaly or an event of one subject, with all its occurrences; ``seen`` has the last ones."""
 
     subject: str
     node: str
@@ -49,7 +49,7 @@ class Report:
         return self.latest.time_ns
 
     def add(self, seen: Occurrence) -> None:
-        """Count one more report, unless it is known; the newest one speaks for the incident."""
+        """Add an occurrence, unless it is known; ``latest`` is the newest one."""
         if any(known.time_ns == seen.time_ns for known in self.seen):
             return
         self.count += 1
@@ -60,19 +60,19 @@ class Report:
 
 
 def report_id(subject: str, detector: str) -> str:
-    """Name of an incident in links."""
+    """Name of a report in links."""
     return record_id("Incident", subject, detector)[:16]
 
 
 def of_anomaly(anomaly: Anomaly) -> tuple[Report, Occurrence]:
-    """What an anomaly says."""
+    """The report of an anomaly, and this occurrence."""
     health = health_of(anomaly.detector)
     report = Report(anomaly.subject, anomaly.node, anomaly.cell, anomaly.detector, health, anomaly.workload)
     return report, Occurrence(anomaly.time_ns, anomaly.score, anomaly.evidence)
 
 
 def of_event(event: NodeEvent, cell: str) -> tuple[Report, Occurrence]:
-    """What a warning or critical event says."""
+    """The report of a warning or critical event, and this occurrence."""
     critical = event.severity == "critical"
     name = event.kind.replace("_", " ")
     code = f" {event.code}" if event.code is not None else ""
@@ -83,7 +83,7 @@ def of_event(event: NodeEvent, cell: str) -> tuple[Report, Occurrence]:
 
 
 def health_of(detector: str) -> Health:
-    """What a detector's name says about the device: peers point at stragglers, faults at failures."""
+    """Health that a detector's name implies: peers point at stragglers, faults at failures."""
     name = detector.lower()
     if any(word in name for word in ("peer", "straggl", "slow")):
         return "straggling"

@@ -28,7 +28,7 @@ class Service:
         self._ticks: Bounded[int, dict[tuple[str, str, int, int], _Part]] = Bounded(HISTORY_TICKS)
 
     def add(self, record: DemandTick, workloads: Bounded[str, Workload]) -> None:
-        """Take what one lane said of one tick."""
+        """Add the demand of one lane and tick."""
         end_ns, span_s = record.tick.end_ns, record.tick.period_ns / NS_PER_S
         requests = judged = good = delay = queued = 0.0
         for demand in record.demands:

@@ -1,4 +1,4 @@
-"""The fleet in numbers, worked out once for all who read the page."""
+"""Summary of the fleet, computed once for all readers of the page."""
 
 import time
 from collections.abc import Callable
@@ -98,7 +98,7 @@ def _emission(view: FleetView, watts: dict[tuple[str, str], float], now: dict[st
 
 
 class SummaryCache:
-    """What all readers share, made anew at most twice a second; hold the feed's lock to read it."""
+    """The summary and heat map that all readers share, refreshed at most twice a second; hold the feed's lock."""
 
     def __init__(self, view: FleetView, clock: Callable[[], float] = time.monotonic) -> None:
         self.view = view
@@ -110,7 +110,7 @@ class SummaryCache:
         self._made = float("-inf")
 
     def refresh(self) -> None:
-        """Work it out again if something came and the last is old enough."""
+        """Compute it again if the state has changed and the last summary is old enough."""
         if self._version == self.view.version or self._clock() - self._made < _FRESH_S:
             return
         self._version, self._made = self.view.version, self._clock()

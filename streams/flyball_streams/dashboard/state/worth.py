@@ -1,4 +1,4 @@
-"""What Flyball is worth: service first, then what it costs, each beside the same time without Flyball."""
+"""Benefit of Flyball: service and cost, each compared with the same time without Flyball."""
 
 from collections.abc import Callable, Sequence
 from typing import NamedTuple

@@ -1,4 +1,4 @@
-"""One incident: where and why, the evidence with the cause first, what was done, and how to answer."""
+"""One incident: place and cause, evidence, actions, and the commands to respond."""
 
 from flyball_contracts.records import Incident, Migrate
 from flyball_streams.dashboard.links import decision_link, gpu_link, node_link, workload_link
@@ -13,7 +13,7 @@ from flyball_streams.dashboard.views.base import Fact, FactPanel, HistoryPanel, 
 
 
 class IncidentView(View):
-    """Its place and cause, the symptoms that lead there, decisions, and the commands to answer it."""
+    """Place and cause, symptoms, decisions, and the commands to respond to it."""
 
     def __init__(self, name: str, prefs: Preferences) -> None:
         self._name = name
@@ -77,7 +77,7 @@ class IncidentView(View):
 
 
 def _facts(incident: Incident, view: FleetView, prefs: Preferences) -> list[Fact]:
-    said = {None: "", True: "true", False: "a false alarm"}[incident.label]
+    label = {None: "", True: "true", False: "a false alarm"}[incident.label]
     merged = incident.merged_into
     return [
         Fact("what", incident.summary),
@@ -102,7 +102,7 @@ def _facts(incident: Incident, view: FleetView, prefs: Preferences) -> list[Fact
         Fact("last seen", prefs.stamp(incident.seen_ns)),
         Fact("silenced by", incident.silence),
         Fact("taken by", incident.acknowledged_by),
-        Fact("people said it was", said),
+        Fact("people said it was", label),
     ]
 
 
@@ -126,9 +126,9 @@ def _symptoms(incident: Incident, view: FleetView, prefs: Preferences) -> Rows:
         where: str | tuple[str, str] = symptom.workload if symptom.gang else symptom.node
         if symptom.device and not symptom.gang:
             where = view.place(symptom.device), gpu_link(symptom.device)
-        told = symptom.text or "; ".join(shown_evidence(item) for item in symptom.evidence[:3])
+        description = symptom.text or "; ".join(shown_evidence(item) for item in symptom.evidence[:3])
         times = f" \N{MULTIPLICATION SIGN}{symptom.count}" if symptom.count > 1 else ""
-        what = f"{symptom.detector}{times}" + (f": {told}" if told else "")
+        what = f"{symptom.detector}{times}" + (f": {description}" if description else "")
         rows.append([prefs.clock(symptom.since_ns), symptom.strength, where, what])
     return rows
 

@@ -1,4 +1,4 @@
-"""One incident: an anomaly or an event of one subject, and when it came."""
+"""One report: an anomaly or an event of one subject, and its occurrences."""
 
 from collections.abc import Sequence
 
@@ -21,7 +21,7 @@ MAX_SEEN = 60
 
 
 class ReportView(View):
-    """What was seen and expected, each time that it was reported, and what was decided about it."""
+    """Observed and expected values, occurrences over time, and related decisions."""
 
     def __init__(self, name: str, prefs: Preferences) -> None:
         self._name = name

@@ -90,10 +90,10 @@ class WorkloadLane:
         closed, self._closed = self._closed, []
         for cell, tick, demands, arrived, offsets in sorted(closed, key=lambda w: w.cell):
             self.stats.ticks += 1
-            mine = self._cell(cell)
+            owned = self._cell(cell)
             view = self.views[cell]
             view.advance(tick, offsets)
-            for record in mine.close(tick, merge(demands), self._owned(cell), arrived, view.offsets):
+            for record in owned.close(tick, merge(demands), self._owned(cell), arrived, view.offsets):
                 self.stats.records += 1
                 out.append(record_message(record, f"/{self.source}"))
         self.stats.without_spec = sum(len(cell.without_spec) for cell in self.cells.values())
@@ -172,11 +172,11 @@ class WorkloadLane:
         cell = self.cells.get(name)
         if cell is None:
             history = self.histories.get(name)
-            mine = history.only(self._is_owned) if history is not None else None
+            owned = history.only(self._is_owned) if history is not None else None
             view = self.views[name] = View(
                 self.directory, name, (Inventory, WorkloadSpec, Signal), base=self.base, age_ns=self.age_ns
             )
-            cell = self.cells[name] = WorkloadCell(name, self.source, self.config, view, mine)
+            cell = self.cells[name] = WorkloadCell(name, self.source, self.config, view, owned)
         return cell
 
     def _is_owned(self, workload: str) -> bool:
@@ -185,6 +185,6 @@ class WorkloadLane:
     def _owned(self, cell: str) -> list[WorkloadSpec]:
         known, view = self._owned_at.get(cell), self.views[cell]
         if known is None or known[0] != view.version:
-            mine = [s for s in view.workloads(cell) if self._is_owned(s.workload)]
-            known = self._owned_at[cell] = view.version, mine
+            owned = [s for s in view.workloads(cell) if self._is_owned(s.workload)]
+            known = self._owned_at[cell] = view.version, owned
         return known[1]

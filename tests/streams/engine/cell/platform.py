@@ -26,7 +26,7 @@ Place = tuple[str, int]
 Room = tuple[str, str]
 
 
-class Asked(NamedTuple):
+class Requested(NamedTuple):
     """One replica: GPUs, the models that it accepts, and whether it runs on several nodes."""
 
     gpus: int
@@ -162,14 +162,14 @@ class Platform:
             time_ns=decision.time_ns, status="refused", mode="live", driver="test",
         )  # fmt: skip
 
-    def asked(self, now: int) -> list[Asked]:
+    def requested(self, now: int) -> list[Requested]:
         """Replicas that were promised and are still to come."""
-        found: list[Asked] = []
+        found: list[Requested] = []
         for s in self.specs:
             order = self.order(s.workload, now)
             more = order["target"] - len(self.replicas(s.workload)) if order is not None else 0
             models = frozenset(m for m in MODELS if accepts(s, m))
-            found += [Asked(int(s.gpus_per_replica), models, self.spans(s))] * max(0, more)
+            found += [Requested(int(s.gpus_per_replica), models, self.spans(s))] * max(0, more)
         return found
 
     def stopping(self, now: int) -> frozenset[tuple[str, str]]:
@@ -202,14 +202,14 @@ def gang_of(s: WorkloadSpec) -> int:
     return min(s.gang_size, s.max_replicas)
 
 
-def packs(rooms: dict[Room, int], asked: list[Asked]) -> bool:
+def packs(rooms: dict[Room, int], requested: list[Requested]) -> bool:
     """Whether all replicas find room together, by trying everything: no rule of the arbiter is used.
 
     Replicas of one GPU and those that may span nodes only need enough GPUs of their models: by Hall's theorem it is
     enough to look at each set of models.
     """
-    whole = sorted((a for a in asked if a.gpus > 1 and not a.spans), key=lambda a: (-a.gpus, sorted(a.models)))
-    loose = [a for a in asked if a.gpus == 1 or a.spans]
+    whole = sorted((a for a in requested if a.gpus > 1 and not a.spans), key=lambda a: (-a.gpus, sorted(a.models)))
+    loose = [a for a in requested if a.gpus == 1 or a.spans]
     names, tried = list(rooms), set[tuple[int, tuple[int, ...]]]()
 
     def spread(free: tuple[int, ...]) -> bool:

@@ -66,7 +66,7 @@ def check_victims(platform: Platform, decisions: list[AnyDecision], now: int) ->
                 gang = gang_of(platform.directory.specs[d.workload])
                 for i in range(0, len(d.victims), gang):
                     spared = {(d.workload, victim) for victim in d.victims[i : i + gang]}
-                    assert not packs(platform.rooms(stopping - spared), platform.asked(now))
+                    assert not packs(platform.rooms(stopping - spared), platform.requested(now))
 
 
 @given(st.integers(0, 2**32), st.sampled_from([0.0, 0.3, 1.0]), st.sampled_from([0.0, 0.2]))
@@ -80,8 +80,8 @@ def test_promises_can_be_kept(seed: int, obedience: float, refusals: float) -> N
         at = tick(i * 5)
         proposals = platform.proposals(at)
         # What the platform has put elsewhere may leave no room for what was promised before; no more must be promised.
-        kept = packs(platform.rooms(platform.stopping(at.end_ns)), platform.asked(at.end_ns))
-        waiting = bool(platform.asked(at.end_ns))
+        kept = packs(platform.rooms(platform.stopping(at.end_ns)), platform.requested(at.end_ns))
+        waiting = bool(platform.requested(at.end_ns))
         decisions = list(arbiter.decide(at, proposals))
         # A restored arbiter that hears the proposals in another order decides the same.
         twin.memory = unpack_struct(pack_struct(twin.memory), Memory)
@@ -93,7 +93,7 @@ def test_promises_can_be_kept(seed: int, obedience: float, refusals: float) -> N
             last[decision.workload] = decision.time_ns, decision.replicas - decision.replicas_before
         now = at.end_ns
         stopping = platform.stopping(now)
-        assert packs(platform.rooms(stopping), platform.asked(now)) or not kept
+        assert packs(platform.rooms(stopping), platform.requested(now)) or not kept
         if not waiting:
             check_victims(platform, decisions, now)
         for decision in decisions:

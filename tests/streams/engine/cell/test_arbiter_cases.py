@@ -57,13 +57,13 @@ def test_it_turns_back_only_after_a_while() -> None:
     assert [d.replicas for d in (out, back) if isinstance(d, Scale)] == [4, 2]
 
 
-@pytest.mark.parametrize(("asked", "granted"), [(1, 4), (4, 4), (5, 8), (99, 8)])
-def test_gangs_run_whole_or_not_at_all(asked: int, granted: int) -> None:
+@pytest.mark.parametrize(("requested", "granted"), [(1, 4), (4, 4), (5, 8), (99, 8)])
+def test_gangs_run_whole_or_not_at_all(requested: int, granted: int) -> None:
     gang = spec("g", gang_size=4, max_replicas=8)
-    (scale,) = ArbiterHarness(node("n", 9), gang).want(0, "g", asked)
+    (scale,) = ArbiterHarness(node("n", 9), gang).want(0, "g", requested)
     assert isinstance(scale, Scale)
     assert scale.replicas == granted
-    assert ArbiterHarness(node("n", 3), gang).want(0, "g", asked) == []
+    assert ArbiterHarness(node("n", 3), gang).want(0, "g", requested) == []
 
 
 def test_it_does_not_preempt_in_vain() -> None:
@@ -146,7 +146,7 @@ def test_a_job_that_pauses_of_its_own_will_is_not_brought_back() -> None:
     assert harness.at(100) == []
 
 
-def test_two_sick_replicas_are_not_sent_to_the_same_free_gpu() -> None:
+def test_two_faulty_replicas_are_not_sent_to_the_same_free_gpu() -> None:
     harness = ArbiterHarness(node("n1", 2, {"a/0": (0,), "a/1": (1,)}), node("n2", 1), node("n3", 1), spec("a"))
     moves = harness.at(0, move(0, "a", "0", "n1", 0), move(0, "a", "1", "n1", 1))
     assert [m.to_node for m in moves if isinstance(m, Migrate)] == ["n2", "n3"]
@@ -169,7 +169,7 @@ def test_a_move_that_was_refused_gives_its_room_back() -> None:
     assert len(harness.want(2, "b", 1)) == 1
 
 
-def test_nothing_is_put_on_a_sick_gpu_for_a_good_while_even_if_nothing_runs_there() -> None:
+def test_nothing_is_put_on_a_faulty_gpu_for_a_good_while_even_if_nothing_runs_there() -> None:
     harness = ArbiterHarness(node("n1", 1), spec("a"))
     nobody = proposal("", tick(0), 0, 0, "migrate", node="n1", device="n1/0")
     assert harness.at(0, nobody) == []

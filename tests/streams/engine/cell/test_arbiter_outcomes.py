@@ -6,7 +6,7 @@ import msgspec
 import pytest
 from tests.streams.engine.cell.arbiter_harness import QUICK, ArbiterHarness, move, node, outcome
 from tests.streams.engine.cell.platform import proposal
-from tests.streams.engine.scene import CELL, CONFIG, PERIOD_NS, inventory, spec, tick, told
+from tests.streams.engine.scene import CELL, CONFIG, PERIOD_NS, incoming_records, inventory, spec, tick
 
 from flyball_contracts.ids import decision_id
 from flyball_contracts.records import Migrate, Preempt, ProposalTick, Resources, Scale, SubjectState
@@ -66,7 +66,7 @@ def test_an_operation_that_takes_minutes_is_believed_until_it_ends(status: Outco
     assert "failed once" in again.reason
 
 
-def test_an_operation_of_which_nothing_more_is_heard_ends_some_day() -> None:
+def test_an_operation_of_which_nothing_more_is_received_ends_some_day() -> None:
     harness = ArbiterHarness(node("n", 8), spec("a"))
     (first,) = harness.want(0, "a", 6)
     harness.report(first, "running")
@@ -158,7 +158,7 @@ def lane(*held: str) -> CellLane:
 
 
 def proposing(index: int, *proposals: Any) -> list[Incoming]:
-    return told(ProposalTick(cell=CELL, source="workload/0", tick=tick(index), proposals=proposals))
+    return incoming_records(ProposalTick(cell=CELL, source="workload/0", tick=tick(index), proposals=proposals))
 
 
 def test_outcomes_that_come_before_the_cell_are_kept() -> None:
@@ -212,7 +212,7 @@ def test_a_straggler_stays_until_a_node_has_room() -> None:
     assert decision.to_node == "n2"
 
 
-def test_a_replica_with_two_sick_gpus_and_no_room_is_told_of_once_until_there_is_room() -> None:
+def test_a_replica_with_two_faulty_gpus_and_no_room_is_reported_of_once_until_there_is_room() -> None:
     harness = ArbiterHarness(node("n1", 2, {"a/0": (0, 1)}), spec("a", gpus_per_replica=2.0))
     (first,) = harness.at(0, move(0, "a", "0", "n1", 0), move(0, "a", "0", "n1", 1))
     harness.refuse(first, "rate")

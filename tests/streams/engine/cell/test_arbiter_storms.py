@@ -24,7 +24,7 @@ def subject_of(decision: AnyDecision) -> str:
     return f"{decision.workload}/{decision.replica}" if isinstance(decision, Migrate) else decision.workload
 
 
-def said(decision: AnyDecision) -> str:
+def published(decision: AnyDecision) -> str:
     """What a decision tells the platform to do."""
     if isinstance(decision, Migrate):
         return f"{subject_of(decision)} leaves {decision.from_node} {bool(decision.to_node)}"
@@ -124,13 +124,13 @@ def test_an_hour_has_at_most_a_decision_a_minute_and_target(actuator: str, seed:
 
 @given(st.integers(0, 2**32))
 @SETTINGS
-def test_what_is_refused_is_not_said_again_within_its_window(seed: int) -> None:
+def test_what_is_refused_is_not_published_again_within_its_window(seed: int) -> None:
     """Waits double from the cooldown, up to two minutes for what is urgent and to an hour for the rest."""
     hour = Hour(seed, "refuses")
     hour.play()
     times: dict[str, list[int]] = defaultdict(list)
     for decision in hour.decisions:
-        times[said(decision)].append(decision.time_ns // PERIOD_NS)
+        times[published(decision)].append(decision.time_ns // PERIOD_NS)
     for what, at in times.items():
         most = MOST_URGENT_S if "leaves" in what or "idle" in what or " 0 to" in what else 3600.0
         for i, (first, second) in enumerate(pairwise(at)):

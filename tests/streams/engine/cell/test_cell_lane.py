@@ -1,7 +1,7 @@
 """The cell lane: proposals that come late or twice are heard once."""
 
 from tests.streams.engine.cell.platform import proposal
-from tests.streams.engine.scene import CELL, CONFIG, Out, inventory, spec, tick, told
+from tests.streams.engine.scene import CELL, CONFIG, Out, incoming_records, inventory, spec, tick
 
 from flyball_contracts.codec import record_message
 from flyball_contracts.records import Proposal, ProposalTick, Scale
@@ -18,13 +18,17 @@ def lane() -> CellLane:
 
 def marks(first: int, count: int) -> list[Incoming]:
     return [
-        m for i in range(first, first + count) for m in told(ProposalTick(cell=CELL, source="workload/0", tick=tick(i)))
+        m
+        for i in range(first, first + count)
+        for m in incoming_records(ProposalTick(cell=CELL, source="workload/0", tick=tick(i)))
     ]
 
 
-def asked(index: int, *proposals: Proposal) -> list[Incoming]:
+def requested(index: int, *proposals: Proposal) -> list[Incoming]:
     """Proposals of a node lane, for which no tick waits."""
-    return told(ProposalTick(cell=CELL, source="node/0", tick=tick(index), proposals=proposals, closes=False))
+    return incoming_records(
+        ProposalTick(cell=CELL, source="node/0", tick=tick(index), proposals=proposals, closes=False)
+    )
 
 
 def scales(messages: list[Incoming], to: CellLane) -> list[tuple[str, int, int]]:
@@ -33,33 +37,33 @@ def scales(messages: list[Incoming], to: CellLane) -> list[tuple[str, int, int]]
 
 
 def test_a_proposal_is_decided_at_its_own_tick() -> None:
-    assert scales([*asked(3, proposal("a", tick(3), 2)), *marks(0, 20)], lane()) == [("a", 2, 3)]
+    assert scales([*requested(3, proposal("a", tick(3), 2)), *marks(0, 20)], lane()) == [("a", 2, 3)]
 
 
-def test_a_late_proposal_is_heard_at_the_next_tick() -> None:
+def test_a_late_proposal_is_received_at_the_next_tick() -> None:
     harness = lane()
     harness.step(marks(0, 20))
-    assert scales(asked(3, proposal("a", tick(3), 2)), harness) == []
+    assert scales(requested(3, proposal("a", tick(3), 2)), harness) == []
     assert scales(marks(20, 1), harness) == [("a", 2, 20)]
 
 
-def test_a_late_proposal_is_heard_though_the_next_tick_does_not_exist() -> None:
+def test_a_late_proposal_is_received_though_the_next_tick_does_not_exist() -> None:
     harness = lane()
     harness.step(marks(0, 20))
-    harness.step(asked(3, proposal("a", tick(3), 2)))
+    harness.step(requested(3, proposal("a", tick(3), 2)))
     assert scales(marks(23, 1), harness) == [("a", 2, 23)]
     assert harness.ticks[CELL].open == {}
 
 
-def test_a_proposal_from_the_future_is_heard_now() -> None:
+def test_a_proposal_from_the_future_is_received_now() -> None:
     harness = lane()
     harness.step(marks(0, 20))
-    assert scales([*asked(9999, proposal("a", tick(9999), 2)), *marks(20, 1)], harness) == [("a", 2, 20)]
+    assert scales([*requested(9999, proposal("a", tick(9999), 2)), *marks(20, 1)], harness) == [("a", 2, 20)]
 
 
-def test_a_proposal_that_is_said_twice_is_one() -> None:
-    said = asked(3, proposal("a", tick(3), 2), proposal("b", tick(3), 1))
-    assert scales([*said, *said, *marks(0, 20)], lane()) == [("a", 2, 3), ("b", 1, 3)]
+def test_a_proposal_that_is_published_twice_is_one() -> None:
+    published = requested(3, proposal("a", tick(3), 2), proposal("b", tick(3), 1))
+    assert scales([*published, *published, *marks(0, 20)], lane()) == [("a", 2, 3), ("b", 1, 3)]
 
 
 def test_a_tombstone_and_an_unknown_type_are_refused() -> None:
@@ -76,68 +80,74 @@ def test_a_tombstone_and_an_unknown_type_are_refused() -> None:
 
 def test_proposals_come_with_the_mark_of_their_lane() -> None:
     proposals = (proposal("a", tick(3), 2), proposal("b", tick(3), 1))
-    said = ProposalTick(cell=CELL, source="workload/0", tick=tick(3), proposals=proposals)
-    assert scales([*marks(0, 3), *told(said), *marks(4, 20)], lane()) == [("a", 2, 3), ("b", 1, 3)]
+    published = ProposalTick(cell=CELL, source="workload/0", tick=tick(3), proposals=proposals)
+    assert scales([*marks(0, 3), *incoming_records(published), *marks(4, 20)], lane()) == [("a", 2, 3), ("b", 1, 3)]
 
 
 def test_a_tick_waits_for_all_that_a_lane_says_of_it() -> None:
     harness = lane()
     harness.step(marks(0, 20))
     first, last = (
-        told(ProposalTick(cell=CELL, source="workload/0", tick=tick(20), proposals=(w,), part=part, closes=part == 1))
+        incoming_records(
+            ProposalTick(cell=CELL, source="workload/0", tick=tick(20), proposals=(w,), part=part, closes=part == 1)
+        )
         for part, w in enumerate((proposal("a", tick(20), 2), proposal("b", tick(20), 1)))
     )
     assert scales(first, harness) == []
     assert scales(last, harness) == [("a", 2, 20), ("b", 1, 20)]
 
 
-def said_of(index: int, *new: Proposal, repeated: tuple[str, ...] = ()) -> list[Incoming]:
+def proposal_message(index: int, *new: Proposal, repeated: tuple[str, ...] = ()) -> list[Incoming]:
     """All that the workload lane proposes after a tick."""
-    return told(ProposalTick(cell=CELL, source="workload/0", tick=tick(index), proposals=new, repeated=repeated))
+    return incoming_records(
+        ProposalTick(cell=CELL, source="workload/0", tick=tick(index), proposals=new, repeated=repeated)
+    )
 
 
-def test_a_proposal_that_is_only_named_is_the_one_that_was_said() -> None:
+def test_a_proposal_that_is_only_named_is_the_one_that_was_published() -> None:
     harness, first = lane(), proposal("a", tick(19), 2)
     harness.step(marks(0, 19))
-    assert scales(said_of(19, first), harness) == [("a", 2, 19)]
+    assert scales(proposal_message(19, first), harness) == [("a", 2, 19)]
     second = proposal("b", tick(20), 1)
-    assert scales(said_of(20, second, repeated=(first.id,)), harness) == [("b", 1, 20)]
+    assert scales(proposal_message(20, second, repeated=(first.id,)), harness) == [("b", 1, 20)]
     assert set(harness.ticks[CELL].received["workload/0"]) == {first.id, second.id}
 
 
-def test_a_proposal_that_nobody_heard_waits_until_it_is_said_in_full() -> None:
+def test_a_proposal_that_nobody_received_waits_until_it_is_published_in_full() -> None:
     harness, lost = lane(), proposal("a", tick(3), 2)
     harness.step(marks(0, 20))
-    assert scales(said_of(20, repeated=(lost.id,)), harness) == []
-    assert scales(said_of(21, lost), harness) == [("a", 2, 21)]
+    assert scales(proposal_message(20, repeated=(lost.id,)), harness) == []
+    assert scales(proposal_message(21, lost), harness) == [("a", 2, 21)]
 
 
 def test_a_proposal_that_is_not_named_any_more_is_forgotten() -> None:
     harness, old = lane(), proposal("a", tick(19), 2)
     harness.step(marks(0, 19))
-    harness.step(said_of(19, old))
-    harness.step(said_of(20))
+    harness.step(proposal_message(19, old))
+    harness.step(proposal_message(20))
     assert harness.ticks[CELL].received["workload/0"] == {}
 
 
 def test_named_proposals_survive_a_restart() -> None:
     harness, old = lane(), proposal("a", tick(18), 9)
     harness.step(marks(0, 18))
-    harness.step(said_of(18, old))
+    harness.step(proposal_message(18, old))
     other = lane()
     other.restore(harness.snapshot())
     for index in range(19, 40):
-        assert harness.step(said_of(index, repeated=(old.id,))) == other.step(said_of(index, repeated=(old.id,)))
+        assert harness.step(proposal_message(index, repeated=(old.id,))) == other.step(
+            proposal_message(index, repeated=(old.id,))
+        )
 
 
-def test_what_a_lane_says_again_after_a_crash_is_not_heard_again() -> None:
+def test_what_a_lane_says_again_after_a_crash_is_not_received_again() -> None:
     """It was decided on at its tick, or came to nothing there; it may be true no longer."""
     harness, old = lane(), proposal("a", tick(18), 2)
-    failing = asked(18, proposal("b", tick(18), 1))
+    failing = requested(18, proposal("b", tick(18), 1))
     harness.step(marks(0, 18))
-    assert scales([*failing, *said_of(18, old)], harness) == [("a", 2, 18), ("b", 1, 18)]
+    assert scales([*failing, *proposal_message(18, old)], harness) == [("a", 2, 18), ("b", 1, 18)]
     held = harness.ticks[CELL].received
-    again = [*failing, *said_of(18, old), *marks(19, 1)]
+    again = [*failing, *proposal_message(18, old), *marks(19, 1)]
     assert scales(again, harness) == []
     assert harness.ticks[CELL].open == {}
     assert harness.stats.duplicates == 2
@@ -148,7 +158,9 @@ def test_after_its_clock_was_set_back_a_cell_hears_its_lanes() -> None:
     harness = lane()
     harness.step(marks(5000, 20))
     harness.step(marks(0, 20))
-    assert scales([*asked(21, proposal("b", tick(21), 1)), *said_of(21, proposal("a", tick(21), 2))], harness) == [
+    assert scales(
+        [*requested(21, proposal("b", tick(21), 1)), *proposal_message(21, proposal("a", tick(21), 2))], harness
+    ) == [
         ("a", 2, 21),
         ("b", 1, 21),
     ]

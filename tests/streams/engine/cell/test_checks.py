@@ -26,8 +26,8 @@ def drained(harness: IncidentHarness) -> None:
     harness.at(1, fault("node-1", 3, 1))
     list(harness.manager.conditions(tick(1)))
     harness.know(left(nodes(2)[1], 2))
-    (said,) = conditions(harness, 3)
-    assert said.condition == "drained"
+    (seen,) = conditions(harness, 3)
+    assert seen.condition == "drained"
 
 
 def checks(harness: IncidentHarness, index: int) -> list[Check]:
@@ -57,10 +57,10 @@ def test_what_is_empty_and_quiet_is_checked_and_a_check_that_passes_brings_it_ba
     report(harness, check, "accepted", 5 + AFTER)
     assert checks(harness, 5 + AFTER + 1_000) == [], "it is under way"
     report(harness, check, "done", 6 + AFTER, answer="8 GPUs were well")
-    said = [c for i in (7, 8) for c in conditions(harness, i + AFTER)]
-    assert [c.condition for c in said] == ["checked", "back"]
-    assert said[0].evidence == "8 GPUs were well"
-    assert said[0].checked_by == f"check {check.id}"
+    seen = [c for i in (7, 8) for c in conditions(harness, i + AFTER)]
+    assert [c.condition for c in seen] == ["checked", "back"]
+    assert seen[0].evidence == "8 GPUs were well"
+    assert seen[0].checked_by == f"check {check.id}"
 
 
 @pytest.mark.parametrize(
@@ -71,7 +71,9 @@ def test_what_is_empty_and_quiet_is_checked_and_a_check_that_passes_brings_it_ba
         ("planned", "check 1 was planned only, in dry run: GPU 3 has errors of a link; it stays out"),
     ],
 )
-def test_a_check_that_does_not_pass_is_said_and_the_next_one_waits_longer(status: OutcomeStatus, words: str) -> None:
+def test_a_check_that_does_not_pass_is_published_and_the_next_one_waits_longer(
+    status: OutcomeStatus, words: str
+) -> None:
     harness = IncidentHarness()
     drained(harness)
     (check,) = checks(harness, 3 + AFTER)
@@ -80,10 +82,10 @@ def test_a_check_that_does_not_pass_is_said_and_the_next_one_waits_longer(status
     for attempt in range(1, 4):
         assert check.attempt == attempt
         report(harness, check, status, index, detail="GPU 3 has errors of a link")
-        (said,) = conditions(harness, index + 1)
-        assert said.condition == "drained"
+        (seen,) = conditions(harness, index + 1)
+        assert seen.condition == "drained"
         if attempt == 1:
-            assert words in said.reason
+            assert words in seen.reason
         step = 600 * 10**9 // PERIOD_NS
         found = next(i for i in range(index + 1, index + 8 * step + 9) if harness.manager.checks(tick(i), LIVES_NS))
         check = msgspec.structs.replace(
@@ -171,8 +173,8 @@ def test_a_link_fails_and_its_node_is_out_until_it_is_mended_and_checked(link: i
         assert "nvidia.gpu.nvlink.errors{link=3}" in links
     kinds = [type(decision) for decision in loop.decisions]
     assert kinds == [Migrate, Check, Check]
-    said = [c.condition for c in loop.conditions if c.node == one.node]
-    assert said[-5:] == ["cordoned", "drained", "drained", "checked", "back"]
+    seen = [c.condition for c in loop.conditions if c.node == one.node]
+    assert seen[-5:] == ["cordoned", "drained", "drained", "checked", "back"]
     failed = loop.conditions[-3]
     assert "check 1 failed" in failed.reason
     assert "has errors of a link" in failed.reason

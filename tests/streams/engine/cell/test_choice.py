@@ -7,7 +7,18 @@ from typing import Any
 
 import msgspec
 import pytest
-from tests.streams.engine.scene import CELL, CONFIG, START_NS, Agent, Cell, Out, Values, inventory, spec, told
+from tests.streams.engine.scene import (
+    CELL,
+    CONFIG,
+    START_NS,
+    Agent,
+    Cell,
+    Out,
+    Values,
+    incoming_records,
+    inventory,
+    spec,
+)
 
 from flyball_contracts.cloudevents import header
 from flyball_contracts.codec import BINDINGS
@@ -106,7 +117,7 @@ class Cloud(Cell):
         nodes = self.inventories()
         for agent, node in zip(self.agents, nodes, strict=True):
             agent.inventory = node
-        self.feed(told(*nodes))
+        self.feed(incoming_records(*nodes))
 
 
 def mixes(out: Out) -> list[dict[str, int]]:
@@ -131,9 +142,9 @@ def test_it_moves_to_spot_while_that_is_cheap_and_back_when_it_is_dear() -> None
     )
     risk = next(e for e in scale.evidence if e.name == "spot_risk")
     assert risk.record == BINDINGS[Signal].identity(signal("spot_risk", "a", 0.02))
-    cloud.feed(told(*calm(price=1.01, at_s=25)))
+    cloud.feed(incoming_records(*calm(price=1.01, at_s=25)))
     assert mixes(cloud.play(25, 60)) == []  # a cent moves nothing
-    cloud.feed(told(*calm(price=5.0, at_s=60)))
+    cloud.feed(incoming_records(*calm(price=5.0, at_s=60)))
     assert mixes(cloud.play(60, 80)) == [{"od": 4}]
     assert cloud.counts == {"od": 4}
 
@@ -141,11 +152,11 @@ def test_it_moves_to_spot_while_that_is_cheap_and_back_when_it_is_dear() -> None
 def test_where_the_risk_rises_it_takes_spares_or_leaves() -> None:
     cloud = Cloud(held={"spot-a": 2, "spot-b": 2})
     assert mixes(cloud.play(0, 25)) == []
-    cloud.feed(told(*calm(risk=0.999, at_s=25)))
+    cloud.feed(incoming_records(*calm(risk=0.999, at_s=25)))
     assert mixes(cloud.play(25, 75)) == [{"spot-a": 4, "spot-b": 4}]  # four in a hundred to be lost, where one may be
-    cloud.feed(told(*calm(price=1.8, risk=0.999, at_s=75)))
+    cloud.feed(incoming_records(*calm(price=1.8, risk=0.999, at_s=75)))
     assert mixes(cloud.play(75, 100)) == [{"od": 4}]  # so many are dearer than those that are safe
-    cloud.feed(told(*calm(at_s=100)))
+    cloud.feed(incoming_records(*calm(at_s=100)))
     assert mixes(cloud.play(100, 125)) == [{"spot-a": 2, "spot-b": 2}]
 
 
@@ -176,7 +187,7 @@ def test_a_pool_that_was_lost_is_not_bought_again_at_once() -> None:
     assert cloud.counts == {"spot-a": 2, "spot-b": 2}
 
 
-def test_more_is_asked_of_spot_that_delivered_and_of_on_demand_where_that_does_not() -> None:
+def test_more_is_requested_of_spot_that_delivered_and_of_on_demand_where_that_does_not() -> None:
     cloud = Cloud(held={"spot-a": 2}, survive=0.0)
     first = mixes(cloud.play(0, 30, work=560.0))[0]
     assert first.keys() == {"spot-a"}
@@ -212,7 +223,7 @@ def test_what_is_not_delivered_is_got_elsewhere() -> None:
     assert cloud.counts == {"od": 2, "spot-b": 2}
 
 
-def test_a_platform_that_does_not_heed_the_mix_still_gets_its_replicas() -> None:
+def test_a_platform_that_does_not_follow_the_mix_still_gets_its_replicas() -> None:
     cloud = Cloud(held={"od": 2}, obeys=False)
     cloud.play(0, 60, work=560.0)
     assert cloud.counts["od"] >= 7
@@ -231,7 +242,7 @@ def test_without_offers_or_mode_nothing_is_chosen(changes: dict[str, Any]) -> No
     cloud = Cloud(held={"od": 2})
     config = msgspec.structs.replace(CONFIG, choice=msgspec.structs.replace(CHOICE, **changes), sizing=SIZING)
     cloud.engine = Engine(config, {name: 1 for name in cloud.engine.partitions})
-    cloud.feed(told(*cloud.inventories(), CHAT, *calm()))
+    cloud.feed(incoming_records(*cloud.inventories(), CHAT, *calm()))
     out = cloud.play(0, 25, work=560.0)
     assert proposals(out) == []
     assert out.of(Scale)
@@ -278,7 +289,7 @@ def test_what_no_offer_describes_stays_and_counts() -> None:
     cloud = Cloud(held={"od": 4}, mode="advise")
     held = (Allocation(workload="chat", replica="own", devices=(0,)),)
     owned = inventory("own", devices=(Device(id="own/0", model=A100, memory_bytes=1),), allocations=held)
-    cloud.feed(told(owned))
+    cloud.feed(incoming_records(owned))
     cloud.agents.append(Agent(owned))
     first = proposals(cloud.play(0, 15, work=200.0))[0]
     assert sum(part.replicas for part in first.mix) == 4
@@ -310,7 +321,7 @@ def test_nobody_can_tell_that_it_was_restarted_and_a_replay_says_the_same() -> N
     after.agents = before.agents
     for agent, node in zip(after.agents, after.inventories(), strict=True):
         agent.inventory = node
-    before.feed(told(*after.inventories()))
+    before.feed(incoming_records(*after.inventories()))
     assert sent([*got, after.play(17, 45)]) == expected
 
 
@@ -322,7 +333,7 @@ def test_two_workloads_never_get_more_than_there_is() -> None:
         "od-7", devices=(Device(id="od-7/0", model=A100, memory_bytes=1),), allocations=(held, ),
         capacity_type="on_demand", zone="a", epoch=9, time_ns=START_NS + 9,
     )  # fmt: skip
-    cloud.feed(told(node))
+    cloud.feed(incoming_records(node))
     cloud.agents[7].inventory = node
     out = Out([])
     for index in range(12):

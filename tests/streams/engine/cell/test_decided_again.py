@@ -94,16 +94,16 @@ def without_offsets(log: Sequence[Message]) -> list[Message]:
 
 
 def test_what_came_late_before_a_crash_is_as_late_after_it(crash: Crash) -> None:
-    said, lanes = crash.again(crash.log)
+    published, lanes = crash.again(crash.log)
     assert decisions([crash.log])
-    assert of_lanes(said) == of_lanes(crash.log)
+    assert of_lanes(published) == of_lanes(crash.log)
     assert memories(lanes) == memories(crash.lanes), "what was ordered is known to be ordered"
 
 
 def test_without_the_offsets_one_id_has_two_contents_and_decisions_are_lost(crash: Crash) -> None:
     """What this guards against: the tables that the ticks of before do not name are the newest ones."""
-    said, _ = crash.again(without_offsets(crash.log))
-    then, now = (dict(of_lanes([m for m in log if m.topic == DECISIONS.name])) for log in (crash.log, said))
+    published, _ = crash.again(without_offsets(crash.log))
+    then, now = (dict(of_lanes([m for m in log if m.topic == DECISIONS.name])) for log in (crash.log, published))
     assert any(then[identity] != value for identity, value in now.items() if identity in then)
     assert then.keys() - now.keys()
 
@@ -117,8 +117,8 @@ def test_what_node_lanes_say_again_changes_nothing(crash: Crash) -> None:
         if isinstance(one, DemandTick):
             newer = record_message(msgspec.structs.replace(one, table_offsets=newest), f"/{one.source}")
             later.append(m._replace(value=newer.value))
-    said, _ = crash.again([*crash.log, *later])
-    assert dict(of_lanes(said)) == dict(of_lanes(crash.log))
+    published, _ = crash.again([*crash.log, *later])
+    assert dict(of_lanes(published)) == dict(of_lanes(crash.log))
 
 
 def test_a_node_lane_that_comes_back_knows_the_workloads_that_it_knew() -> None:

@@ -14,7 +14,7 @@ def hour(index: int) -> Tick:
     return Tick(index=index, period_ns=HOUR_NS)
 
 
-def test_without_own_spot_it_is_what_is_told() -> None:
+def test_without_own_spot_it_is_what_is_reported() -> None:
     assert Losses().per_hour("a", 0.05) == pytest.approx(0.05)
     assert Losses().per_hour("a", 0.0) == 0.0
     assert Losses().per_hour("a", 1.0) == 1.0
@@ -24,12 +24,12 @@ def test_as_much_own_spot_as_the_feed_weighs_is_half_of_the_answer() -> None:
     losses = Losses()
     for index in range(round(PRIOR_H)):
         losses.saw("a", hour(index), 0.5)
-    told = -math.expm1(-0.1)
-    assert losses.per_hour("a", told) == pytest.approx(-math.expm1(-0.3), rel=0.02)
-    assert losses.per_hour("b", told) == pytest.approx(told)
+    reported = -math.expm1(-0.1)
+    assert losses.per_hour("a", reported) == pytest.approx(-math.expm1(-0.3), rel=0.02)
+    assert losses.per_hour("b", reported) == pytest.approx(reported)
 
 
-def test_spot_that_is_never_lost_is_safer_than_it_is_told_to_be_and_a_loss_is_forgotten() -> None:
+def test_spot_that_is_never_lost_is_safer_than_it_is_reported_to_be_and_a_loss_is_forgotten() -> None:
     losses = Losses()
     losses.saw("a", hour(0), 1.0)
     after = losses.per_hour("a", 0.05)

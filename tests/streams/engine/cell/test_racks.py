@@ -6,7 +6,7 @@ import pytest
 from msgspec.structs import replace
 from tests.streams.engine.cell.arbiter_harness import move
 from tests.streams.engine.incident_harness import IncidentHarness, nodes, silence, symptom
-from tests.streams.engine.scene import FIRST, ONE, PERIOD_NS, Agent, Out, inventory, spec, tick, told
+from tests.streams.engine.scene import FIRST, ONE, PERIOD_NS, Agent, Out, incoming_records, inventory, spec, tick
 
 from flyball_contracts.records import Allocation, Cause, Incident, Inventory, Migrate, NodeCondition, NodeEvent, Symptom
 from flyball_contracts.records.events import node_event
@@ -100,7 +100,7 @@ class Telemetry:
         ]  # fmt: skip
         self.engine = Engine(Parameters(lateness_ticks=2), ONE)
         self.agents = [Agent(node) for node in given]
-        self.engine.feed(told(*given, spec("train", kind="training", max_replicas=count)))
+        self.engine.feed(incoming_records(*given, spec("train", kind="training", max_replicas=count)))
         self.found: dict[str, Incident] = {}
         self.conditions: list[NodeCondition] = []
 
@@ -118,12 +118,18 @@ class Telemetry:
         self.conditions += out.of(NodeCondition)
 
     def stop(self, node: int, index: int) -> None:
-        self.take(Out(self.engine.feed(told(node_event(f"node-{node}", (FIRST + index) * PERIOD_NS, "agent_stopped")))))
+        self.take(
+            Out(
+                self.engine.feed(
+                    incoming_records(node_event(f"node-{node}", (FIRST + index) * PERIOD_NS, "agent_stopped"))
+                )
+            )
+        )
 
     def restart(self) -> None:
         kept = self.engine
         self.engine = Engine(Parameters(lateness_ticks=2), ONE)
-        self.engine.feed(told(*(agent.inventory for agent in self.agents)))
+        self.engine.feed(incoming_records(*(agent.inventory for agent in self.agents)))
         for old, new in ((kept.nodes[0], self.engine._node(0)), (kept.workloads[0], self.engine.workloads[0]),  # pyright: ignore[reportPrivateUsage]
                          (kept.cells[0], self.engine.cells[0])):  # fmt: skip
             new.restore(old.snapshot())
@@ -133,7 +139,7 @@ class Telemetry:
         return [one for one in self.found.values() if one.status == "open"]
 
 
-def test_a_node_that_falls_silent_is_told_after_a_minute_as_its_agent_s_trouble_and_nothing_is_done() -> None:
+def test_a_node_that_falls_silent_is_reported_after_a_minute_as_its_agent_s_trouble_and_nothing_is_done() -> None:
     cell = Telemetry()
     cell.run(0, 20)
     cell.run(20, 75, 3)
@@ -192,7 +198,7 @@ def test_a_node_that_is_late_is_not_silent_and_nor_is_anybody_after_a_pause_of_a
     assert cell.open == []
 
 
-def test_a_silent_node_goes_on_being_told_over_a_restart_and_ends_after_it_speaks_again() -> None:
+def test_a_silent_node_goes_on_being_reported_over_a_restart_and_ends_after_it_speaks_again() -> None:
     cell = Telemetry()
     cell.run(0, 20)
     cell.run(20, 90, 3)
@@ -214,9 +220,9 @@ def faults(at_index: int, node: str) -> list[NodeEvent]:
 def test_in_a_maintenance_window_a_fault_is_listed_and_nothing_is_moved_or_put_out(is_silenced: bool) -> None:
     cell = Telemetry()
     window = silence(10, 60, node="node-3" if is_silenced else "node-7", name="firmware")
-    cell.engine.feed(told(window))
+    cell.engine.feed(incoming_records(window))
     cell.run(0, 20)
-    out = Out(cell.engine.feed(told(*faults(20, "node-3"))))
+    out = Out(cell.engine.feed(incoming_records(*faults(20, "node-3"))))
     for index in range(20, 60):
         batch = [f for agent in cell.agents for f in agent.frames(index, schemas=(1,))]
         out = Out([*out.messages, *cell.engine.feed(batch)])

@@ -45,31 +45,31 @@ def test_what_is_older_than_the_window_is_not_used_because_nobody_knows() -> Non
     assert sequence.accept("b", 1, 1, 1001) == ("stale", 0)
 
 
-def test_a_restarted_agent_is_heard_and_what_it_lost_is_counted() -> None:
+def test_a_restarted_agent_is_received_and_what_it_lost_is_counted() -> None:
     sequence = start(500)
     assert sequence.accept("b", 2, 3, 2000) == ("new", 3)
     assert [sequence.accept("b", 2, seq, 2000) for seq in (0, 1, 2)] == [("new", -1)] * 3
     assert sequence.accept("b", 1, 501, 1501) == ("stale", 0)
 
 
-def test_a_rebooted_node_is_heard() -> None:
+def test_a_rebooted_node_is_received() -> None:
     assert start(500).accept("b2", 2, 0, 2000) == ("new", 0)
 
 
-def test_an_agent_that_lost_its_count_of_starts_is_heard() -> None:
+def test_an_agent_that_lost_its_count_of_starts_is_received() -> None:
     sequence = start(500, epoch=57)
     assert sequence.accept("b", 1, 0, 2000) == ("new", 0)
     assert sequence.accept("b", 57, 501, 2001) == ("stale", 0)  # the old run is over, whatever it still sends
 
 
-def test_an_agent_that_always_starts_at_the_same_epoch_is_heard() -> None:
+def test_an_agent_that_always_starts_at_the_same_epoch_is_received() -> None:
     sequence = start(500)
     assert sequence.accept("b", 1, 0, 2000) == ("new", 0)
     assert sequence.accept("b", 1, 1, 2001) == ("new", 0)
     assert sequence.accept("b", 1, 1, 2001) == ("duplicate", 0)
 
 
-def test_a_restart_with_the_clock_set_back_is_heard() -> None:
+def test_a_restart_with_the_clock_set_back_is_received() -> None:
     assert start(500).accept("b", 2, 0, 5) == ("new", 0)
 
 

@@ -6,7 +6,19 @@ from typing import Any, NamedTuple
 import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings, strategies as st
-from tests.streams.engine.scene import CONFIG, ONE, Agent, Cell, Out, Values, incoming, inventory, spec, tick, told
+from tests.streams.engine.scene import (
+    CONFIG,
+    ONE,
+    Agent,
+    Cell,
+    Out,
+    Values,
+    incoming,
+    incoming_records,
+    inventory,
+    spec,
+    tick,
+)
 
 from flyball_contracts.codec import record_message
 from flyball_contracts.partitioner import partition_of
@@ -126,8 +138,10 @@ def test_partitions_sum_to_the_same_as_one(nodes: list[Node], partitions: int) -
             mine = [
                 f for n, agent in enumerate(agents) if n % partitions == p for f in agent.frames(i, nodes[n].values)
             ]
-            for said in Out(lane.step(mine)).of(DemandTick):
-                by_tick.setdefault(said.tick.index, {})[said.source] = {d.workload: d for d in said.demands}
+            for published in Out(lane.step(mine)).of(DemandTick):
+                by_tick.setdefault(published.tick.index, {})[published.source] = {
+                    d.workload: d for d in published.demands
+                }
     for parts in by_tick.values():
         merged = merge(parts)
         assert merged == merge(dict(reversed(parts.items())))  # to the bit, whatever the order
@@ -138,16 +152,16 @@ def test_partitions_sum_to_the_same_as_one(nodes: list[Node], partitions: int) -
 
 
 @given(st.integers(0, 30), st.integers(1, 5))
-def test_each_demand_is_said_once_to_the_partition_of_its_workload(count: int, partitions: int) -> None:
+def test_each_demand_is_published_once_to_the_partition_of_its_workload(count: int, partitions: int) -> None:
     demands = [Demand(workload=f"w{i}", replicas=1, ready=1, devices=1) for i in range(count)]
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr("flyball_streams.engine.node.demand.MOST_IN_ONE", 3)
-        said = list(demand_ticks(demands, partitions, "c", "node/0", tick(0)))
-    assert sorted(d.workload for s in said for d in s.demands) == sorted(d.workload for d in demands)
-    for s in said:
+        published = list(demand_ticks(demands, partitions, "c", "node/0", tick(0)))
+    assert sorted(d.workload for s in published for d in s.demands) == sorted(d.workload for d in demands)
+    for s in published:
         assert all(partition_of(d.workload.encode(), partitions) == s.partition for d in s.demands)
         assert len(s.demands) <= 3
-    marks = [s.partition for s in said if s.part == s.parts - 1]
+    marks = [s.partition for s in published if s.part == s.parts - 1]
     assert marks == list(range(partitions))
 
 
@@ -205,12 +219,12 @@ def test_a_workload_without_a_specification_is_visible_and_harmless() -> None:
     assert {d.workload for d in out.demands()} == {"nobody"}
     assert out.refusals() == []
     assert cell.engine.stats()["workload/0"].without_spec == 1
-    cell.feed(told(spec("nobody")))
+    cell.feed(incoming_records(spec("nobody")))
     cell.run(12, 3, values)
     assert cell.engine.stats()["workload/0"].without_spec == 0
 
 
-def test_lanes_that_count_ticks_differently_are_told() -> None:
+def test_lanes_that_count_ticks_differently_are_reported() -> None:
     cell = Cell(inventory("node-1", 1))
     out = cell.run(0, 8)
     (mark, *_) = out.of(DemandTick)
@@ -228,7 +242,7 @@ def test_a_node_lane_that_lies_about_time_moves_nobody() -> None:
     """A node lane with one node believes that node's clock; the cell does not."""
     engine = Engine(CONFIG, ONE | {TELEMETRY.name: 2, EVENTS.name: 2})
     nodes = [inventory("node-1", 1), inventory("node-2", 1)]
-    engine.feed(told(*nodes))
+    engine.feed(incoming_records(*nodes))
     agents = [Agent(node) for node in nodes]
     ticks: list[int] = []
     for i in range(60):

@@ -6,7 +6,7 @@ from typing import Any
 import msgspec
 import numpy as np
 import pytest
-from tests.streams.engine.scene import CONFIG, ONE, Agent, Out, Values, inventory, spec, told
+from tests.streams.engine.scene import CONFIG, ONE, Agent, Out, Values, incoming_records, inventory, spec
 
 from flyball_contracts.codec import Message
 from flyball_contracts.metrics import GPU
@@ -49,7 +49,7 @@ class Site:
         self.agents = [Agent(node) for node in (*held, inventory("spare", 2))]
         self.engine = Engine(CONFIG, ONE | {TELEMETRY.name: partitions})
         gang = spec("train", kind="training", gang_size=len(held), max_replicas=len(held), interruptible=True)
-        self.engine.feed(told(*(a.inventory for a in self.agents), gang))
+        self.engine.feed(incoming_records(*(a.inventory for a in self.agents), gang))
 
     def run(self, first: int, count: int, slow: str = "", **more: float) -> list[Message]:
         made: list[Message] = []
@@ -119,7 +119,7 @@ def test_a_restart_between_two_ticks_changes_nothing() -> None:
     assert [*made, *again.run(8, 32, slow)] == whole
 
 
-def test_many_members_are_told_by_their_quantiles() -> None:
+def test_many_members_are_reported_by_their_quantiles() -> None:
     gpus = 40
     held = tuple(Allocation(workload="train", replica=f"r{i}", devices=(i,)) for i in range(gpus))
     here, there = (
@@ -127,7 +127,7 @@ def test_many_members_are_told_by_their_quantiles() -> None:
         inventory("node-1", 1, [msgspec.structs.replace(held[0], replica="x")]),
     )
     engine = Engine(CONFIG, ONE | {TELEMETRY.name: 2})
-    engine.feed(told(here, there, spec("train", kind="training", gang_size=41, max_replicas=41)))
+    engine.feed(incoming_records(here, there, spec("train", kind="training", gang_size=41, max_replicas=41)))
     agents: list[tuple[Agent, Inventory]] = [(Agent(node), node) for node in (here, there)]
     made: list[Message] = []
     clock = FULL_HZ - 1e6 * np.arange(gpus, dtype=np.float32)

@@ -132,7 +132,7 @@ def test_what_comes_after_its_tick_closed_is_late_and_counted_in_the_next() -> N
     assert (tick.index, tick.late) == (11, 3)
 
 
-def test_a_clock_that_runs_ahead_moves_nobody_while_others_are_heard() -> None:
+def test_a_clock_that_runs_ahead_moves_nobody_while_others_are_received() -> None:
     g = running("a", "b", "liar")
     for i in range(11, 200):
         assert arrive(g, ("liar", 5000 + i), ("a", i), ("b", i)) == ["early", "ok", "ok"]
@@ -210,7 +210,7 @@ def lanes(*expected: str) -> Gate:
     return g
 
 
-def said(g: Gate, *messages: tuple[str, int, int]) -> list[str]:
+def published(g: Gate, *messages: tuple[str, int, int]) -> list[str]:
     """Verdicts on messages: name, tick, and log time in ms."""
     return [g.arrive(name, index, log_ms) for name, index, log_ms in messages]
 
@@ -221,53 +221,57 @@ def closed(g: Gate) -> list[tuple[int, tuple[str, ...]]]:
 
 def test_a_lane_that_reads_a_backlog_is_waited_for_however_far_the_others_are() -> None:
     g = lanes()
-    said(g, *((name, i, i) for i in range(4) for name in ("a", "b")))
+    published(g, *((name, i, i) for i in range(4) for name in ("a", "b")))
     g.close()
-    said(g, *(("a", i, 10 + i) for i in range(4, 600)))  # ten minutes within 0.6 s
+    published(g, *(("a", i, 10 + i) for i in range(4, 600)))  # ten minutes within 0.6 s
     assert closed(g) == []
-    assert set(said(g, *(("b", i, 700 + i) for i in range(4, 600)))) == {"ok"}
+    assert set(published(g, *(("b", i, 700 + i) for i in range(4, 600)))) == {"ok"}
     assert closed(g) == [(i, ()) for i in range(4, 600)]
 
 
 def test_a_lane_that_says_nothing_while_others_speak_is_given_up_and_missed() -> None:
     g = lanes()
-    said(g, *((name, i, i * PERIOD_MS) for i in range(4) for name in ("a", "b")))
+    published(g, *((name, i, i * PERIOD_MS) for i in range(4) for name in ("a", "b")))
     g.close()
-    said(g, *(("a", i, i * PERIOD_MS) for i in range(4, 4 + LATENESS - 1)))
+    published(g, *(("a", i, i * PERIOD_MS) for i in range(4, 4 + LATENESS - 1)))
     assert closed(g) == []
-    said(g, ("a", 6, 6 * PERIOD_MS))
+    published(g, ("a", 6, 6 * PERIOD_MS))
     assert closed(g) == [(i, ("b",)) for i in (4, 5, 6)]
-    said(g, ("a", 7, 7 * PERIOD_MS))
+    published(g, ("a", 7, 7 * PERIOD_MS))
     assert closed(g) == [(7, ("b",))]
-    assert said(g, ("b", 7, 7 * PERIOD_MS), ("b", 8, 8 * PERIOD_MS), ("a", 8, 8 * PERIOD_MS)) == ["late", "ok", "ok"]
+    assert published(g, ("b", 7, 7 * PERIOD_MS), ("b", 8, 8 * PERIOD_MS), ("a", 8, 8 * PERIOD_MS)) == [
+        "late",
+        "ok",
+        "ok",
+    ]
     assert closed(g) == [(8, ())]
 
 
 def test_a_pause_of_everybody_counts_for_a_second() -> None:
     g = lanes()
-    said(g, *((name, i, i * PERIOD_MS) for i in range(4) for name in ("a", "b")))
+    published(g, *((name, i, i * PERIOD_MS) for i in range(4) for name in ("a", "b")))
     g.close()
-    said(g, ("a", 4, 900_000), ("b", 4, 900_010), ("a", 5, 900_020))
+    published(g, ("a", 4, 900_000), ("b", 4, 900_010), ("a", 5, 900_020))
     assert closed(g) == [(4, ())]
 
 
 def test_lanes_that_are_known_to_be_there_are_waited_for_before_they_speak() -> None:
     g = lanes("a", "b", "gone")
-    said(g, *(("a", i, 10 * i) for i in range(60)))  # the whole backlog
+    published(g, *(("a", i, 10 * i) for i in range(60)))  # the whole backlog
     assert closed(g) == []
-    assert set(said(g, *(("b", i, 600 + 10 * i) for i in range(60)))) == {"ok"}
+    assert set(published(g, *(("b", i, 600 + 10 * i) for i in range(60)))) == {"ok"}
     assert closed(g) == []
-    said(g, *((name, 60 + i, 1200 + i * PERIOD_MS) for i in range(4) for name in ("a", "b")))
+    published(g, *((name, 60 + i, 1200 + i * PERIOD_MS) for i in range(4) for name in ("a", "b")))
     assert closed(g) == [(i, ("gone",)) for i in range(64)]
 
 
 def test_a_lane_that_is_gone_is_missed_until_it_is_forgotten() -> None:
     g = lanes()
     g.forget = 20
-    said(g, *((name, i, i * PERIOD_MS) for i in range(4) for name in ("a", "b")))
-    said(g, *(("a", i, i * PERIOD_MS) for i in range(4, 40)))
+    published(g, *((name, i, i * PERIOD_MS) for i in range(4) for name in ("a", "b")))
+    published(g, *(("a", i, i * PERIOD_MS) for i in range(4, 40)))
     missed = [index for index, missing in closed(g) if missing]
-    said(g, *(("a", i, i * PERIOD_MS) for i in range(40, 50)))
+    published(g, *(("a", i, i * PERIOD_MS) for i in range(40, 50)))
     assert missed == list(range(4, 25))
     assert closed(g) == [(i, ()) for i in range(40, 50)]
 
@@ -283,7 +287,7 @@ def test_how_the_log_is_cut_into_batches_changes_nothing(
         g, verdicts, ticks, now_ms = lanes("a", "b"), list[str](), list[Tick](), 0
         for i, (name, index, gap_ms) in enumerate(messages):
             now_ms += gap_ms
-            verdicts += said(g, (name, index, now_ms))
+            verdicts += published(g, (name, index, now_ms))
             if i in cuts:
                 ticks += g.close()
         return verdicts, ticks + g.close()

@@ -5,7 +5,18 @@ from typing import Any
 import msgspec
 import numpy as np
 import pytest
-from tests.streams.engine.scene import FIRST, START_NS, Agent, Cell, Out, Values, incoming, inventory, spec, told
+from tests.streams.engine.scene import (
+    FIRST,
+    START_NS,
+    Agent,
+    Cell,
+    Out,
+    Values,
+    incoming,
+    incoming_records,
+    inventory,
+    spec,
+)
 
 from flyball_contracts.config import Batch, FleetConfig, NodePool, Service, Training
 from flyball_contracts.config.fleet import FailingGpu, Notebooks, StragglingGpu
@@ -90,13 +101,13 @@ def failing(out: Out) -> list[int]:
     return [a.time_ns // 10**9 - FIRST - 1 for a in out.of(Anomaly) if a.detector == "failing"]
 
 
-def test_a_broken_device_is_said_again_now_and_then_until_the_node_boots() -> None:
+def test_a_broken_device_is_published_again_now_and_then_until_the_node_boots() -> None:
     cell = lone()
     cell.run(0, 5, sick())
     assert failing(cell.run(5, 1, sick(errors=2))) == [5]
     assert failing(cell.run(6, 40, sick())) == [5 + REPEAT_TICKS]
     booted = inventory("node-1", 2, cell.agents[0].inventory.allocations, boot_id="boot-2", epoch=9)
-    cell.feed(told(booted))
+    cell.feed(incoming_records(booted))
     cell.agents = [Agent(booted, epoch=2)]
     assert failing(cell.run(46, 40, sick())) == []
 
@@ -108,7 +119,7 @@ def test_a_device_that_the_driver_has_recovered_is_well_again() -> None:
     assert failing(cell.run(7, 60, sick())) == []
 
 
-def test_a_sick_device_without_work_is_said_to_the_cell_too_so_that_nothing_is_put_there() -> None:
+def test_a_faulty_device_without_work_is_published_to_the_cell_too_so_that_nothing_is_put_there() -> None:
     cell = lone(allocated=False)
     cell.run(0, 5, sick())
     (proposal,) = cell.run(5, 3, sick(errors=1)).proposals()
@@ -120,7 +131,7 @@ def test_a_device_that_was_taken_out_is_forgotten() -> None:
     cell.run(0, 5, sick(errors=1))
     rest = inventory("node-1", 2, epoch=2, time_ns=START_NS + 1)
     rest = msgspec.structs.replace(rest, devices=rest.devices[1:])
-    cell.feed(told(rest))
+    cell.feed(incoming_records(rest))
     cell.agents[0].inventory = rest
     assert failing(cell.run(5, 60, Values({"hw.power": 100.0}))) == []
 
@@ -130,7 +141,7 @@ def test_what_is_remembered_of_nodes_that_come_and_go_is_bounded() -> None:
     stays = cell.agents[0]
     for n in range(4):
         passing = Agent(inventory(f"spot-{n}", 40))
-        cell.feed(told(passing.inventory))
+        cell.feed(incoming_records(passing.inventory))
         first = n * (GONE_TICKS + 20)
         for i in range(first, first + 5):
             cell.feed([*stays.frames(i), *passing.frames(i, sick_many(40))])
@@ -195,7 +206,7 @@ def test_a_gpu_that_gets_other_work_begins_its_course_anew() -> None:
     agent.inventory = inventory(
         "node-1", 8, (*held[:7], Allocation(workload="other", replica="0", devices=(7,))), epoch=2
     )
-    cell.feed(told(agent.inventory))
+    cell.feed(incoming_records(agent.inventory))
     load[7] = 90.0
     assert [a for i in range(400, 460) for a in cell.run(i, 1, Values({"hw.power": load})).of(Anomaly)] == []
 
@@ -226,10 +237,10 @@ def test_a_subject_that_comes_back_has_its_history_and_a_new_one_in_its_slot_has
 def test_events_outlive_nothing_that_they_concern() -> None:
     cell = lone()
     cell.run(0, 5, sick())
-    said = NodeEvent(
+    published = NodeEvent(
         id="e", node="node-1", time_ns=START_NS, kind="xid", device="node-1/1", code=79, remedy="reset_gpu"
     )
-    cell.feed(told(said))
+    cell.feed(incoming_records(published))
     (anomaly,) = [a for a in cell.run(5, 3, sick()).of(Anomaly) if a.detector == "failing"]
     assert anomaly.evidence[0].record == "e"
 
@@ -238,13 +249,13 @@ def test_a_notice_to_the_node_moves_all_its_work_and_a_new_boot_ends_it() -> Non
     held = [Allocation(workload="a", replica=f"a-{i}", devices=(i,)) for i in range(2)]
     cell = Cell(inventory("node-1", 2, held), inventory("node-2", 4), records=[spec("a")])
     cell.run(0, 5)
-    said = NodeEvent(id="spot", node="node-1", time_ns=START_NS, kind="spot_notice", remedy="drain")
-    cell.feed(told(said))
+    published = NodeEvent(id="spot", node="node-1", time_ns=START_NS, kind="spot_notice", remedy="drain")
+    cell.feed(incoming_records(published))
     proposals = [p for p in cell.run(5, 3).proposals() if p.action == "migrate"]
     assert {(p.replica, p.device) for p in proposals} == {("a-0", "node-1/0"), ("a-1", "node-1/1")}
     assert all("spot_notice asks to drain" in p.reason for p in proposals)
     booted = inventory("node-1", 2, held, boot_id="boot-2", epoch=9)
-    cell.feed(told(booted))
+    cell.feed(incoming_records(booted))
     cell.agents[0] = Agent(booted, epoch=2)
     assert failing(cell.run(8, 2 * REPEAT_TICKS)) == []
 
@@ -256,8 +267,10 @@ def test_what_strikes_a_gpu_strikes_the_instances_it_is_divided_into() -> None:
     divided = msgspec.structs.replace(whole, devices=(msgspec.structs.replace(parent, mig_enabled=True), *instances))
     cell = Cell(divided, inventory("node-2", 2), records=[spec("a")])
     cell.run(0, 5)
-    said = NodeEvent(id="e", node="node-1", time_ns=START_NS, kind="xid", device=parent.id, code=79, remedy="reboot")
-    cell.feed(told(said))
+    published = NodeEvent(
+        id="e", node="node-1", time_ns=START_NS, kind="xid", device=parent.id, code=79, remedy="reboot"
+    )
+    cell.feed(incoming_records(published))
     proposals = [p for p in cell.run(5, 3).proposals() if p.action == "migrate" and p.workload]
     assert [(p.replica, p.device) for p in proposals] == [("a-0", instances[0].id)]
 
@@ -279,7 +292,7 @@ def ranks(workload: str, count: int = 4) -> list[Allocation]:
 def struck_by(cell: Cell, code: int, remedy: Any, devices: range = range(4), second: int = 0) -> None:
     for i in devices:
         cell.feed(
-            told(
+            incoming_records(
                 NodeEvent(
                     id=f"{code}-{i}-{second}", node="node-1", time_ns=START_NS + second * 10**9, kind="xid",
                     device=f"node-1/{i}", code=code, remedy=remedy,
@@ -289,16 +302,16 @@ def struck_by(cell: Cell, code: int, remedy: Any, devices: range = range(4), sec
 
 
 @pytest.mark.parametrize("code", [8, 13, 31, 43])
-def test_an_error_of_the_program_moves_nothing_and_its_owner_is_told_once(code: int) -> None:
+def test_an_error_of_the_program_moves_nothing_and_its_owner_is_reported_once(code: int) -> None:
     cell = Cell(inventory("node-1", 4, ranks("a")), inventory("node-2", 8), records=[spec("a")])
     cell.run(0, 5)
     struck_by(cell, code, xid_of(code).remedy)
     out = cell.run(5, 40)
     assert out.proposals() == []
     assert out.of(Migrate) == []
-    said = [(a.subject, a.detector) for a in out.of(Anomaly)]
-    assert said == ([] if code == 43 else [("a", "application")])
-    if said:
+    published = [(a.subject, a.detector) for a in out.of(Anomaly)]
+    assert published == ([] if code == 43 else [("a", "application")])
+    if published:
         assert [e.value for e in out.of(Anomaly)[0].evidence] == [code, 4.0]
 
 
@@ -308,7 +321,7 @@ def test_an_error_that_meets_two_programs_on_one_gpu_is_the_gpus() -> None:
     struck_by(cell, 31, "restart_app", range(1))
     assert cell.run(5, 5).proposals() == []
     after = inventory("node-1", 4, ranks("b"), epoch=2)
-    cell.feed(told(after))
+    cell.feed(incoming_records(after))
     cell.agents[0].inventory = after
     cell.run(10, 5)
     struck_by(cell, 31, "restart_app", range(1), second=12)
@@ -352,8 +365,10 @@ def test_the_simulated_gpu_of_a_program_that_fails_stays_well() -> None:
     assert {(a.subject, a.detector) for a in out.of(Anomaly)} == {("train", "application")}
 
 
-@pytest.mark.parametrize(("kind", "said"), [("training", True), ("inference", False)])
-def test_a_gang_that_spins_without_work_is_one_hang_and_a_server_with_few_requests_none(kind: Any, said: bool) -> None:
+@pytest.mark.parametrize(("kind", "published"), [("training", True), ("inference", False)])
+def test_a_gang_that_spins_without_work_is_one_hang_and_a_server_with_few_requests_none(
+    kind: Any, published: bool
+) -> None:
     cell = Cell(inventory("node-1", 4, ranks("a")), records=[msgspec.structs.replace(spec("a"), kind=kind)])
 
     def shown(power: float, activity: float) -> Values:
@@ -366,7 +381,7 @@ def test_a_gang_that_spins_without_work_is_one_hang_and_a_server_with_few_reques
 
     assert cell.run(0, 200, shown(600.0, 0.8)).of(Anomaly) == []
     found = [a for a in cell.run(200, 60, shown(150.0, 0.01)).of(Anomaly) if a.detector == "hang"]
-    assert [(a.subject, a.workload) for a in found] == ([("a", "a")] if said else [])
+    assert [(a.subject, a.workload) for a in found] == ([("a", "a")] if published else [])
     for a in found:
         assert a.time_ns // 10**9 - FIRST - 200 <= 30
         assert (a.time_ns - (a.since_ns or 0)) // 10**9 in range(10, 30)
@@ -393,6 +408,6 @@ def test_one_rank_that_is_a_tenth_slower_than_its_gang_is_found_within_a_minute(
     assert {p.device for _, p in moved} == {"node-1/3"}
 
 
-def test_a_part_of_a_gang_whose_clocks_nobody_can_read_is_told_without_them() -> None:
+def test_a_part_of_a_gang_whose_clocks_nobody_can_read_is_reported_without_them() -> None:
     cell = Cell(inventory("node-1", 4, ranks("a")), records=[msgspec.structs.replace(spec("a"), kind="training")])
     assert [d.clocks for d in cell.run(0, 3, Values({"hw.power": 100.0})).demands()] == [()] * 3

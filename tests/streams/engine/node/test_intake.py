@@ -14,10 +14,10 @@ from tests.streams.engine.scene import (
     Cell,
     Values,
     incoming,
+    incoming_records,
     inventory,
     spec,
     telemetry,
-    told,
 )
 
 from flyball_contracts.codec import frame_message
@@ -71,7 +71,7 @@ def test_a_frame_waits_for_its_inventory_and_is_used_when_it_comes() -> None:
     stranger = Agent(inventory("node-2"))
     cell.feed([*cell.agents[0].frames(0), *stranger.frames(0)])
     assert (cell.stats.used, cell.stats.waiting) == (3, 3)
-    out = cell.feed([*told(stranger.inventory), *cell.agents[0].frames(1), *stranger.frames(1)])
+    out = cell.feed([*incoming_records(stranger.inventory), *cell.agents[0].frames(1), *stranger.frames(1)])
     assert (cell.stats.used, cell.stats.waiting) == (12, 0)
     assert out.refusals() == []
 
@@ -187,7 +187,7 @@ def test_lost_frames_are_counted() -> None:
     assert cell.stats.gaps == 2
 
 
-def test_a_late_frame_is_counted_and_said_in_the_next_tick() -> None:
+def test_a_late_frame_is_counted_and_published_in_the_next_tick() -> None:
     cell = pair()
     cell.run(0, 6)
     agent = cell.agents[0]
@@ -230,7 +230,7 @@ def test_an_epoch_that_names_other_rows_than_before_does_not_mix_them() -> None:
     cell = Cell(inventory("node-1", 2))
     cell.run(0, 4)
     wrong = inventory("node-1", 5, time_ns=START_NS + 5)
-    cell.feed(told(wrong))
+    cell.feed(incoming_records(wrong))
     cell.agents[0].inventory = wrong
     out = cell.run(4, 4)
     assert out.refusals() == []
@@ -259,7 +259,7 @@ def event(**changes: object) -> NodeEvent:
 def test_an_event_counts_from_its_tick_on_however_early_it_is_read() -> None:
     cell = pair()
     cell.run(0, 5)
-    cell.feed(told(event(time_ns=START_NS + 8 * PERIOD_NS)))
+    cell.feed(incoming_records(event(time_ns=START_NS + 8 * PERIOD_NS)))
     found = cell.run(5, 8).of(Anomaly)
     assert [(a.subject, a.detector, a.time_ns // PERIOD_NS - FIRST) for a in found] == [("node-1/0", "failing", 9)]
 
@@ -267,7 +267,7 @@ def test_an_event_counts_from_its_tick_on_however_early_it_is_read() -> None:
 def test_events_of_nobody_and_nothing_are_counted() -> None:
     cell = pair()
     cell.run(0, 4)
-    cell.feed(told(event(node="node-9"), event(device="no-such-gpu")))
+    cell.feed(incoming_records(event(node="node-9"), event(device="no-such-gpu")))
     assert cell.stats.ignored == 2
     assert cell.run(4, 4).of(Anomaly) == []
 

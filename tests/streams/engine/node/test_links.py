@@ -4,7 +4,7 @@ import math
 
 import numpy as np
 import pytest
-from tests.streams.engine.scene import START_NS, Agent, Cell, Out, Values, inventory, told
+from tests.streams.engine.scene import START_NS, Agent, Cell, Out, Values, incoming_records, inventory
 
 from flyball_contracts.records import Allocation, Anomaly, Migrate
 from flyball_contracts.records.events import node_event
@@ -32,7 +32,7 @@ class Site:
 
     def tell(self, link: int, count: int) -> None:
         event = node_event("n", START_NS + self.at * S, "nvlink_error", device="n/1", link=link, count=count)
-        self.cell.feed(told(event))
+        self.cell.feed(incoming_records(event))
 
 
 def found(outs: list[Out]) -> list[Anomaly]:
@@ -66,7 +66,7 @@ def test_a_burst_and_a_trickle_are_no_anomaly_and_nobody_is_moved() -> None:
     assert [m for out in outs for m in out.of(Migrate)] == []
 
 
-def test_it_is_said_again_after_a_while_and_after_a_restart_as_without() -> None:
+def test_it_is_published_again_after_a_while_and_after_a_restart_as_without() -> None:
     site, other = Site(), Site()
     for each in (site, other):
         outs = [each.tick(nvlink=[0.0, 9.0, 0.0, 0.0]) for _ in range(40)]

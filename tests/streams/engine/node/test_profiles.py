@@ -15,9 +15,9 @@ from tests.streams.engine.scene import (
     Cell,
     Floats,
     Out,
+    incoming_records,
     inventory,
     spec,
-    told,
 )
 
 from flyball_contracts.ids import NS_PER_S
@@ -194,7 +194,7 @@ def test_a_new_workload_starts_with_the_cold_start_of_those_like_it(declared_s: 
             if len(agent.inventory.allocations) != replicas:
                 epoch += 1
                 agent.inventory = grown(epoch, replicas)
-                cell.engine.feed(told(agent.inventory))
+                cell.engine.feed(incoming_records(agent.inventory))
             at = feed(seconds, np.array([1.0, ready], np.float32)[:replicas])
     at = feed(240, np.ones(2, np.float32), other)
     last = {c.subject: c.cold_start_s for c in out.of(Capacity)}

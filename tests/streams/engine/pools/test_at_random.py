@@ -30,7 +30,7 @@ class Seller:
         }
         self.harness = PoolHarness(spec("w", max_replicas=64), *self.pools.values())
         self.machines: dict[str, dict[str, int]] = {"a": {}, "b": {}}
-        self.asked = {"a": 0, "b": 0}
+        self.requested = {"a": 0, "b": 0}
         self.running = 0
         self.number = self.epoch = 0
         self.due: list[tuple[int, Scale]] = []
@@ -45,7 +45,7 @@ class Seller:
             here[f"{name}-{self.number}"] = 0
         for gone in sorted(here, key=lambda n: (here[n] > 0, n not in victims))[: len(here) - count]:
             self.lose(name, gone)
-        self.asked[name] = count
+        self.requested[name] = count
 
     def lose(self, name: str, machine: str) -> None:
         self.running -= self.machines[name].pop(machine)
@@ -79,7 +79,7 @@ class Seller:
             pass  # nobody answers
         else:
             self.harness.report(decision, "accepted")
-            self.asked[name] = max(self.asked[name], decision.replicas)
+            self.requested[name] = max(self.requested[name], decision.replicas)
             self.due.append((tick + self.random.randint(1, 40), decision))
 
     def deliver(self, tick: int) -> None:
@@ -89,8 +89,8 @@ class Seller:
             here = self.machines[name]
             busy = sum(here[machine] > 0 for machine in here)
             if busy > decision.replicas or (self.random.random() < 0.2 and decision.replicas >= len(here)):
-                self.asked[name] = len(here)
-                shown = SubjectState(replicas=self.asked[name], ready=self.asked[name])
+                self.requested[name] = len(here)
+                shown = SubjectState(replicas=self.requested[name], ready=self.requested[name])
                 self.harness.report(decision, "failed", observed=shown)
                 continue
             self.resize(name, decision.replicas, decision.victims)
@@ -109,11 +109,11 @@ def test_no_pool_leaves_its_range_and_no_want_is_bought_for_twice(seed: int) -> 
         if seller.random.random() < 0.01:
             here = [(name, machine) for name, machines in seller.machines.items() for machine in machines]
             for name, machine in here[:1]:
-                seller.asked[name] -= 1
+                seller.requested[name] -= 1
                 seller.lose(name, machine)
         seller.deliver(tick)
         seller.run(wanted)
-        before = sum(max(seller.asked[name], len(seller.machines[name])) for name in seller.pools)
+        before = sum(max(seller.requested[name], len(seller.machines[name])) for name in seller.pools)
         added = 0
         for decision in seller.harness.pass_ticks(1, "w", wanted):
             if isinstance(decision, Scale) and decision.workload != "w":

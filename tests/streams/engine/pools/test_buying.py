@@ -69,9 +69,9 @@ def test_machines_are_bought_once_for_what_finds_no_room_and_the_reason_says_for
         "nor by preemption; a big has 4 h100 for 10.00 USD an hour, and is there in about 20 s."
     )
     assert (bought.expected.gpus, bought.expected.cost_usd_per_hour) == (8.0, 20.0)
-    said = {e.name: (e.value, e.record) for e in bought.evidence}
-    assert said["replicas.without_room"] == (6.0, f"{FIRST + BUY_S}-a-0")
-    assert said["machine.price"] == (10.0, "")
+    published = {e.name: (e.value, e.record) for e in bought.evidence}
+    assert published["replicas.without_room"] == (6.0, f"{FIRST + BUY_S}-a-0")
+    assert published["machine.price"] == (10.0, "")
     harness.report(bought, "accepted")
     assert harness.pass_ticks(300, "a", 8) == [], "they are on their way"
 
@@ -123,7 +123,7 @@ def test_a_refusal_backs_off_for_longer_each_time_and_says_so() -> None:
     assert "refused twice by limit" in reasons[2]
 
 
-def test_another_pool_is_asked_where_one_refuses() -> None:
+def test_another_pool_is_requested_where_one_refuses() -> None:
     harness = PoolHarness(spec("a", max_replicas=9), pool("cheap", price_usd_per_hour=5.0), pool("dear"))
     (first,) = harness.pass_ticks(BUY_S + 1, "a", 4)
     assert first.workload == "pool:cheap"
@@ -243,13 +243,13 @@ def test_it_goes_on_from_a_snapshot() -> None:
     assert other.pass_ticks(50, "a", 4) == harness.pass_ticks(50, "a", 4)
 
 
-def test_what_nobody_answers_is_asked_again_only_when_it_cannot_be_carried_out_any_more() -> None:
+def test_what_nobody_answers_is_requested_again_only_when_it_cannot_be_carried_out_any_more() -> None:
     harness = PoolHarness(spec("a", max_replicas=9), pool())
     (first,) = harness.pass_ticks(BUY_S + 1, "a", 4)
     lives = (first.expires_ns - first.time_ns) // PERIOD_NS
     assert harness.pass_ticks(lives, "a", 4) == []
     (second,) = harness.pass_ticks(200, "a", 4)[:1]
     assert "unanswered once" in second.reason
-    said = outcome(second, "done")
-    harness.arbiter.receive(said)
+    published = outcome(second, "done")
+    harness.arbiter.receive(published)
     assert harness.pass_ticks(20, "a", 4) == [], "they are there, and are awaited"

@@ -50,7 +50,7 @@ class Worker:
 
     def one(self, work: float | None, n: int, queued: float = 0.0, **how: Any) -> Want | None:
         """One tick of the only workload, in which a request is a unit of work."""
-        demand = asked("w", work, n, how.pop("ready", n), queued)
+        demand = requested("w", work, n, how.pop("ready", n), queued)
         return self.ticks([demand], **how)[0]
 
 
@@ -65,7 +65,7 @@ def _work(demand: Demand) -> float:
     return work
 
 
-def asked(name: str, work: float | None, n: int, ready: int, queued: float = 0.0, **more: Any) -> Demand:
+def requested(name: str, work: float | None, n: int, ready: int, queued: float = 0.0, **more: Any) -> Demand:
     return Demand(
         workload=name, replicas=n, ready=ready, devices=n, work_rate=work, request_rate=work, queued=queued, **more
     )

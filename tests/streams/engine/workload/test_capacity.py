@@ -59,12 +59,12 @@ def demand(row: NDArray[np.float64], workload: str = "serve") -> Demand:
     )  # fmt: skip
 
 
-def learn(capacities: Capacities, rows: NDArray[np.float64], first: int = 0, *also: str) -> list[Capacity]:
-    told: list[Capacity] = []
+def measure(capacities: Capacities, rows: NDArray[np.float64], first: int = 0, *also: str) -> list[Capacity]:
+    reported: list[Capacity] = []
     for i, row in enumerate(rows):
         demands = {name: demand(row, name) for name in ("serve", *also)}
-        told += observe(capacities, tick(first + i), demands)
-    return told
+        reported += observe(capacities, tick(first + i), demands)
+    return reported
 
 
 def observe(capacities: Capacities, at: Tick, demands: dict[str, Demand]) -> list[Capacity]:
@@ -76,14 +76,14 @@ def observe(capacities: Capacities, at: Tick, demands: dict[str, Demand]) -> lis
 def test_the_owner_is_believed_until_replicas_were_saturated(busy: NDArray[np.float64]) -> None:
     service = serving(capacity_per_replica=1.6 * SERVER.capacity)
     capacities = known(service)
-    learn(capacities, busy[:120])
+    measure(capacities, busy[:120])
     assert capacities.of(service, demand(busy[0]))[:2] == (service.capacity_per_replica, "owner")
-    told = learn(capacities, busy[120:], 120)
-    learned = capacities.of(service, demand(busy[-1]))
-    assert learned.source == "measured"
-    assert learned.work_per_s == pytest.approx(SERVER.capacity, rel=0.12)
-    assert learned.relative_error < 0.25
-    last = told[-1]
+    reported = measure(capacities, busy[120:], 120)
+    fitted = capacities.of(service, demand(busy[-1]))
+    assert fitted.source == "measured"
+    assert fitted.work_per_s == pytest.approx(SERVER.capacity, rel=0.12)
+    assert fitted.relative_error < 0.25
+    last = reported[-1]
     assert (last.source, last.used_work_per_s) == ("measured", last.work_per_s)
     assert last.saturated_windows >= 3
     errors = {m.name: m.relative_error for m in last.methods}
@@ -96,7 +96,7 @@ def test_the_owner_is_believed_until_replicas_were_saturated(busy: NDArray[np.fl
 def test_an_owner_who_is_far_off_bounds_what_is_used(busy: NDArray[np.float64]) -> None:
     service = serving(capacity_per_replica=8.0 * SERVER.capacity)
     capacities = known(service)
-    learn(capacities, busy)
+    measure(capacities, busy)
     assert capacities.of(service, demand(busy[-1])).work_per_s == service.capacity_per_replica / MOST_APART
 
 
@@ -104,17 +104,17 @@ def test_who_wants_only_the_owners_word_gets_it(busy: NDArray[np.float64]) -> No
     sizing = msgspec.structs.replace(CONFIG.sizing, measured=())
     service = serving(capacity_per_replica=50.0, cold_start_s=33.0)
     capacities = known(service, config=msgspec.structs.replace(CONFIG, sizing=sizing))
-    told = learn(capacities, busy)
+    reported = measure(capacities, busy)
     assert capacities.of(service, demand(busy[-1])).work_per_s == 50.0
     assert capacities.cold_start_s(service) == 33.0
-    assert told[-1].work_per_s == pytest.approx(SERVER.capacity, rel=0.12)  # what would have been learned is shown
+    assert reported[-1].work_per_s == pytest.approx(SERVER.capacity, rel=0.12)  # what would have been learned is shown
 
 
 def test_without_an_owner_work_counts_in_gpus_until_capacity_is_known(busy: NDArray[np.float64]) -> None:
     service = serving(gpus_per_replica=2.0)
     capacities = known(service)
     assert (capacities.in_work(service), capacities.of(service, demand(busy[0]))[:2]) == (False, (2.0, "GPUs"))
-    learn(capacities, busy)
+    measure(capacities, busy)
     assert capacities.in_work(service)
     assert capacities.of(service, demand(busy[-1])).work_per_s == pytest.approx(SERVER.capacity, rel=0.08)
     silent = msgspec.structs.replace(demand(busy[-1]), work_rate=None)
@@ -124,22 +124,22 @@ def test_without_an_owner_work_counts_in_gpus_until_capacity_is_known(busy: NDAr
 def test_a_series_changes_its_unit_once_and_whole(busy: NDArray[np.float64]) -> None:
     """Forecasts count in busy GPUs until it is known what a replica sustains, then in work, and never mix the two."""
     cell = WorkloadCell(CELL, "workload/0", CONFIG, known(serving()).directory)
-    told: list[Forecast] = []
+    reported: list[Forecast] = []
     for i, row in enumerate(busy[75:225]):
-        said = list(cell.close(tick(i), {"serve": demand(row)}, []))
-        told += [record for record in said if isinstance(record, Forecast)]
-    units = [record.observed is not None and record.observed > 10.0 for record in told]
+        published = list(cell.close(tick(i), {"serve": demand(row)}, []))
+        reported += [record for record in published if isinstance(record, Forecast)]
+    units = [record.observed is not None and record.observed > 10.0 for record in reported]
     assert units == sorted(units)
     assert {True, False} == set(units)
-    first = told[units.index(True)]
+    first = reported[units.index(True)]
     assert not first.trusted  # what it learned of GPUs says nothing of work
     assert min(q[2] for q in first.quantiles) > 10.0
 
 
 def test_insights_come_at_the_profile_interval(busy: NDArray[np.float64]) -> None:
-    told = learn(known(serving(capacity_per_replica=1.0)), busy[: 3 * EVERY])
-    assert len(told) == 3
-    assert all(record.time_ns % (EVERY * 10**9) == 10**9 for record in told)
+    reported = measure(known(serving(capacity_per_replica=1.0)), busy[: 3 * EVERY])
+    assert len(reported) == 3
+    assert all(record.time_ns % (EVERY * 10**9) == 10**9 for record in reported)
 
 
 @settings(max_examples=5, deadline=None)
@@ -149,11 +149,11 @@ def test_a_snapshot_continues_to_the_bit(busy: NDArray[np.float64], cut: int, aw
     specs = (serving(capacity_per_replica=500.0), spec("other", objective=OBJECTIVE))
     whole, first = known(*specs), known(*specs)
     rows = busy[60:270]
-    learn(first, rows[:cut], 0, "other")
+    measure(first, rows[:cut], 0, "other")
     second = known(*specs)
     second.load(unpack(pack(first.state())))
-    learn(whole, rows[:cut], 0, "other")
-    ours, theirs = (learn(c, rows[cut:], cut + away, "other") for c in (whole, second))
+    measure(whole, rows[:cut], 0, "other")
+    ours, theirs = (measure(c, rows[cut:], cut + away, "other") for c in (whole, second))
     assert ours == theirs
     assert pack(whole.state()) == pack(second.state())
 
@@ -163,9 +163,9 @@ def test_more_workloads_than_room_change_nothing_for_those_before(busy: NDArray[
     small = known(serving())
     large = known(serving(), *(spec(name) for name in many))
     rows = busy[80:240]
-    learn(small, rows)
-    learn(large, rows[:70])
-    learn(large, rows[70:], 70, *many)
+    measure(small, rows)
+    measure(large, rows[:70])
+    measure(large, rows[70:], 70, *many)
     slot = large.slots["serve"]
     np.testing.assert_array_equal(
         small.known.latest.values[:, small.slots["serve"]], large.known.latest.values[:, slot]
@@ -209,11 +209,11 @@ def test_an_architecture_gives_a_first_estimate(busy: NDArray[np.float64]) -> No
     assert by_architecture(serving(model=llama, gpu_models=("h100",))) > requests > 1.0
     assert np.isnan(by_architecture(serving(model=llama)))
     assert np.isnan(by_architecture(serving(gpu_models=("h100",))))
-    told = learn(known(serving(model=llama, gpu_models=("h100", "a100"))), busy[:91])[-1]
-    assert [m.name for m in told.methods] == ["static", "historic"]
-    assert told.methods[0].work_per_s == pytest.approx(requests * SERVER.tokens, rel=0.3)
-    assert told.source == "GPUs"
-    assert told.relative_error == pytest.approx(0.7)
+    reported = measure(known(serving(model=llama, gpu_models=("h100", "a100"))), busy[:91])[-1]
+    assert [m.name for m in reported.methods] == ["static", "historic"]
+    assert reported.methods[0].work_per_s == pytest.approx(requests * SERVER.tokens, rel=0.3)
+    assert reported.source == "GPUs"
+    assert reported.relative_error == pytest.approx(0.7)
 
 
 def test_the_promise_of_a_quantile_bounds_the_mean() -> None:

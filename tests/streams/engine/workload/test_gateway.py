@@ -8,7 +8,7 @@ import msgspec
 import numpy as np
 import pytest
 from hypothesis import given, settings, strategies as st
-from tests.streams.engine.scene import CELL, CONFIG, FIRST, Agent, Cell, Out, inventory, spec, tick, told
+from tests.streams.engine.scene import CELL, CONFIG, FIRST, Agent, Cell, Out, incoming_records, inventory, spec, tick
 
 from flyball_contracts.metrics import GATEWAY, GPU, WORKLOAD
 from flyball_contracts.records import (
@@ -63,7 +63,7 @@ class Site:
         self.node = self.agent.inventory = msgspec.structs.replace(
             self.node, allocations=held, epoch=self.node.epoch + 1, time_ns=(FIRST + self.at) * S
         )
-        self.cell.feed(told(self.node))
+        self.cell.feed(incoming_records(self.node))
 
     def frames(self, seen: list[tuple[float, float, float]], replica: dict[str, float]) -> list[Incoming]:
         """One tick: what each gateway sees (rate, queued, active), and what each replica says."""
@@ -106,9 +106,9 @@ def test_a_workload_without_a_replica_is_woken_in_the_tick_of_the_report(served:
     assert woken.replicas_before == 0
     assert "nothing runs" in woken.reason
     assert "gateway" in woken.reason
-    (told,) = (t for t in out.of(DemandTick) if t.arrivals)
-    assert told.demands == ()
-    assert told.arrivals[0].workload == "chat"
+    (reported,) = (t for t in out.of(DemandTick) if t.arrivals)
+    assert reported.demands == ()
+    assert reported.arrivals[0].workload == "chat"
 
 
 def test_idle_then_zero_then_woken_then_idle() -> None:
@@ -118,14 +118,14 @@ def test_idle_then_zero_then_woken_then_idle() -> None:
     replicas, ready_at = 1, 0
     site.place(1)
     for second in range(700):
-        asked = 2.0 if second < 60 or 330 <= second < 420 else 0.0
+        requested = 2.0 if second < 60 or 330 <= second < 420 else 0.0
         ready = replicas > 0 and second >= ready_at
-        waits = 0.0 if ready else asked * (second - 330)
-        replica = {"work_rate": EACH * asked, "request_rate": asked, "request_queued": 0.0, "ready": 1.0}
+        waits = 0.0 if ready else requested * (second - 330)
+        replica = {"work_rate": EACH * requested, "request_rate": requested, "request_queued": 0.0, "ready": 1.0}
         replica = {key: value / (1 if key == "ready" else max(replicas, 1)) for key, value in replica.items()}
         if not ready:
             replica = {"ready": 0.0}
-        for wanted in scales(site.tick((asked, waits, NAN), **replica)):
+        for wanted in scales(site.tick((requested, waits, NAN), **replica)):
             decided.append((second, wanted))
             if wanted > replicas:
                 ready_at = second + START_S
@@ -154,7 +154,7 @@ def test_one_request_that_is_refused_is_owed_a_replica() -> None:
     assert later == [0]
 
 
-def test_a_proposal_is_said_again_while_the_request_is_owed() -> None:
+def test_a_proposal_is_published_again_while_the_request_is_owed() -> None:
     """The room may be taken in the tick in which it is asked for."""
     site = Site(chat(gpu_models=("b200",)))
     assert scales(site.tick((1.0, NAN, NAN))) == []
@@ -166,7 +166,7 @@ def test_a_proposal_is_said_again_while_the_request_is_owed() -> None:
     assert scales(Out([m for _ in range(4) for m in site.tick(QUIET).messages])) == [1]
 
 
-def test_nobody_is_woken_before_it_was_asked() -> None:
+def test_nobody_is_woken_before_it_was_requested() -> None:
     site = Site(chat())
     assert [w for _ in range(60) for w in scales(site.tick(QUIET))] == []
 
@@ -178,11 +178,11 @@ def test_arrivals_at_gateways_replace_those_at_replicas_and_queues_are_added() -
     site.place(2)
     shown = {"request_rate": 4.0, "work_rate": 40.0, "request_queued": 1.0, "request_active": 2.0, "ready": 1.0}
     out = Out([m for _ in range(8) for m in site.tick((5.0, 2.0, NAN), (3.0, NAN, 7.0), **shown).messages])
-    told = [t for t in out.of(DemandTick) if t.arrivals][-1]
-    assert told.arrivals == (Arrivals(workload="chat", request_rate=8.0, queued=2.0, active=7.0),)
-    (demand,) = told.demands
+    reported = [t for t in out.of(DemandTick) if t.arrivals][-1]
+    assert reported.arrivals == (Arrivals(workload="chat", request_rate=8.0, queued=2.0, active=7.0),)
+    (demand,) = reported.demands
     assert (demand.request_rate, demand.queued) == (8.0, 2.0)
-    found = with_arrivals(demand, told.arrivals[0], lambda _: NAN)
+    found = with_arrivals(demand, reported.arrivals[0], lambda _: NAN)
     assert (found.request_rate, found.work_rate, found.queued) == (8.0, 80.0, 4.0)
     assert out.of(Forecast)[-1].observed == pytest.approx(80.0)
 
@@ -211,16 +211,18 @@ def test_work_is_claimed_only_where_it_is_known() -> None:
 
 
 counts = st.one_of(st.none(), st.integers(0, 2**20).map(float))
-said = st.lists(st.builds(Arrivals, workload=st.sampled_from("abc"), request_rate=counts, queued=counts, active=counts))
+published = st.lists(
+    st.builds(Arrivals, workload=st.sampled_from("abc"), request_rate=counts, queued=counts, active=counts)
+)
 
 
-@given(st.dictionaries(st.sampled_from(["node/0", "node/1", "node/2"]), said.map(tuple)))
+@given(st.dictionaries(st.sampled_from(["node/0", "node/1", "node/2"]), published.map(tuple)))
 @settings(deadline=None, max_examples=50)
 def test_sources_are_added_whatever_their_order(parts: dict[str, tuple[Arrivals, ...]]) -> None:
     merged = merge_arrivals(parts)
     assert merged == merge_arrivals(dict(reversed(parts.items())))
     for name in "abc":
-        rates = [one.request_rate for told in parts.values() for one in told if one.workload == name]
+        rates = [one.request_rate for reported in parts.values() for one in reported if one.workload == name]
         known = [rate for rate in rates if rate is not None]
         assert (name in merged) == bool(rates)
         if rates:
@@ -243,12 +245,14 @@ def test_an_open_tick_goes_on_from_a_snapshot() -> None:
     old, new = (WorkloadLane(0, WAKING, directory, 1) for _ in range(2))
     sources = ("node/0", "node/1")
     for i in range(GRACE):
-        old.step(told(*(DemandTick(cell=CELL, source=source, tick=tick(i), partition=0) for source in sources)))
+        old.step(
+            incoming_records(*(DemandTick(cell=CELL, source=source, tick=tick(i), partition=0) for source in sources))
+        )
     arrived = (Arrivals(workload="chat", request_rate=1.0),)
     first_of_it = DemandTick(cell=CELL, source="node/0", tick=tick(GRACE), partition=0, arrivals=arrived)
-    assert old.step(told(first_of_it)) == []
+    assert old.step(incoming_records(first_of_it)) == []
     new.restore(old.snapshot())
-    rest = told(DemandTick(cell=CELL, source="node/1", tick=tick(GRACE), partition=0))
+    rest = incoming_records(DemandTick(cell=CELL, source="node/1", tick=tick(GRACE), partition=0))
     messages = [lane.step(rest) for lane in (old, new)]
     assert messages[0] == messages[1]
     assert [p.replicas for p in Out(messages[1]).proposals()] == [1]

@@ -18,10 +18,10 @@ from tests.streams.engine.scene import (
     Agent,
     Out,
     Values,
+    incoming_records,
     inventory,
     spec,
     tick,
-    told,
 )
 
 from flyball_contracts.errors import RecordingError
@@ -62,18 +62,20 @@ def record(path: Path, batches: list[list[Incoming]]) -> Path:
 
 @pytest.fixture(scope="module")
 def recording(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return record(tmp_path_factory.mktemp("history") / "two-weeks.parquet", [told(*TABLES), *frames(0, TICKS)])
+    return record(
+        tmp_path_factory.mktemp("history") / "two-weeks.parquet", [incoming_records(*TABLES), *frames(0, TICKS)]
+    )
 
 
 @pytest.fixture(scope="module")
-def learned(recording: Path) -> Mapping[str, History]:
+def fitted(recording: Path) -> Mapping[str, History]:
     forecast = msgspec.structs.replace(MIX, history=str(recording))
     return histories(msgspec.structs.replace(CONFIG, forecast=forecast))
 
 
-def engine(learned: Mapping[str, History] | None) -> Engine:
-    made = Engine(msgspec.structs.replace(CONFIG, forecast=MIX), ONE, learned)
-    made.feed(told(*TABLES))
+def engine(fitted: Mapping[str, History] | None) -> Engine:
+    made = Engine(msgspec.structs.replace(CONFIG, forecast=MIX), ONE, fitted)
+    made.feed(incoming_records(*TABLES))
     return made
 
 
@@ -81,10 +83,10 @@ def played(made: Engine, batches: list[list[Incoming]]) -> Out:
     return Out([message for batch in batches for message in made.feed(batch)])
 
 
-def test_the_first_forecast_knows_the_season_and_is_trusted(learned: Mapping[str, History]) -> None:
+def test_the_first_forecast_knows_the_season_and_is_trusted(fitted: Mapping[str, History]) -> None:
     gap = 2 * SEASON + 5
     first = TICKS + gap
-    found = played(engine(learned), frames(first, 8)).of(Forecast)
+    found = played(engine(fitted), frames(first, 8)).of(Forecast)
     cold = played(engine(None), frames(first, 8)).of(Forecast)
     truth = [work(first + h) for h in range(1, 5)]
     middle = FORECAST.levels.index(0.5)
@@ -95,21 +97,21 @@ def test_the_first_forecast_knows_the_season_and_is_trusted(learned: Mapping[str
     assert off < 0.3 * flat
 
 
-def test_the_same_history_gives_the_same_bytes(recording: Path, learned: Mapping[str, History]) -> None:
+def test_the_same_history_gives_the_same_bytes(recording: Path, fitted: Mapping[str, History]) -> None:
     again = histories(msgspec.structs.replace(CONFIG, forecast=msgspec.structs.replace(MIX, history=str(recording))))
     batches = frames(TICKS, 10)
-    one, other = (played(engine(history), batches) for history in (learned, again))
+    one, other = (played(engine(history), batches) for history in (fitted, again))
     assert one.messages == other.messages
     assert one.messages != played(engine(None), batches).messages
 
 
-def test_a_snapshot_wins(learned: Mapping[str, History]) -> None:
+def test_a_snapshot_wins(fitted: Mapping[str, History]) -> None:
     batches = frames(TICKS, 14)
     cold = engine(None)
     played(cold, batches[:9])
     held: list[Lane] = [cold.nodes[0], *cold.workloads, *cold.cells]
     states = [lane.snapshot() for lane in held]
-    other = engine(learned)
+    other = engine(fitted)
     played(other, batches[:1])  # makes the node lane
     fresh: list[Lane] = [other.nodes[0], *other.workloads, *other.cells]
     for lane, state in zip(fresh, states, strict=True):
@@ -118,9 +120,9 @@ def test_a_snapshot_wins(learned: Mapping[str, History]) -> None:
 
 
 def test_ticks_of_another_length_start_from_nothing_and_say_so(
-    learned: Mapping[str, History], caplog: pytest.LogCaptureFixture
+    fitted: Mapping[str, History], caplog: pytest.LogCaptureFixture
 ) -> None:
-    history = learned[CELL]
+    history = fitted[CELL]
     names, slots = (*history.names, "batch"), (*history.slots, 1)
     longer = {CELL: history._replace(names=names, slots=slots, period_ns=10 * PERIOD_NS)}
     batches = frames(TICKS, 8)
@@ -133,8 +135,8 @@ def test_ticks_of_another_length_start_from_nothing_and_say_so(
         assert "agent.period_s" in text
 
 
-def test_a_history_that_ends_later_counts_by_its_phase(learned: Mapping[str, History]) -> None:
-    history = learned[CELL]
+def test_a_history_that_ends_later_counts_by_its_phase(fitted: Mapping[str, History]) -> None:
+    history = fitted[CELL]
     for ahead in (0, 3, 7 * SEASON + 2):
         before = tick(history.last_tick - tick(0).index - ahead)
         assert (history.last_tick + 1 + history.gap(before, SEASON) - before.index) % (7 * SEASON) == 0
@@ -147,9 +149,9 @@ def test_a_recording_that_is_of_no_use_is_one_error(tmp_path: Path) -> None:
     with pytest.raises(RecordingError, match="there is no such file"):
         read(tmp_path / "none.parquet")
     with pytest.raises(RecordingError, match="no forecast can start from it"):
-        read(record(tmp_path / "tables.parquet", [told(*TABLES)]))
+        read(record(tmp_path / "tables.parquet", [incoming_records(*TABLES)]))
     with pytest.raises(RecordingError, match="no workload with a specification reports its load"):
-        read(record(tmp_path / "nobody.parquet", [told(TABLES[0]), *frames(0, 8)]))
+        read(record(tmp_path / "nobody.parquet", [incoming_records(TABLES[0]), *frames(0, 8)]))
     assert histories(CONFIG) == {}
 
 
@@ -163,7 +165,7 @@ def test_a_load_that_changes_its_unit_is_left_out_aloud(tmp_path: Path, caplog: 
         workload = {f"flyball.workload.{name}": value for name, value in shown.items()}
         workload["flyball.workload.token.rate{kind=output}"] = tokens
         batches.append(agent.frames(index, Values({"hw.gpu.utilization{task=general}": use}, workload=workload)))
-    path = record(tmp_path / "learned.parquet", [told(TABLES[0], spec("serve")), *batches])
+    path = record(tmp_path / "learned.parquet", [incoming_records(TABLES[0], spec("serve")), *batches])
     with pytest.raises(RecordingError, match="every load in it changes its unit"):
         histories(msgspec.structs.replace(CONFIG, forecast=msgspec.structs.replace(FORECAST, history=str(path))))
     (message,) = [each.getMessage() for each in caplog.records]

@@ -29,7 +29,7 @@ def node(mig: str = "", name: str = "n1", **changes: Any) -> Inventory:
     return inventory(name, devices=devices, allocations=held, price_usd_per_hour=4.0, **changes)
 
 
-def told_of(agent: Agent, index: int, columns: dict[str, float]) -> Incoming:
+def usage_frame(agent: Agent, index: int, columns: dict[str, float]) -> Incoming:
     block = np.full((len(agent.inventory.allocations), len(USAGE)), np.nan, np.float32)
     for name, value in columns.items():
         block[:, USAGE.column(f"container.{name}")] = value
@@ -44,7 +44,7 @@ def run(cell: Cell, first: int, until: int, *, shown: Values = IDLE, host: dict[
         for agent in cell.agents:
             batch = agent.frames(index, shown)
             if host:
-                batch.append(told_of(agent, index, host))
+                batch.append(usage_frame(agent, index, host))
             out.messages.extend(cell.feed(batch).messages)
     return out
 
@@ -67,15 +67,15 @@ def resizes(out: Out) -> list[Proposal]:
 def test_frames_become_usage_once_a_minute() -> None:
     here = cell(node(), node(name="n2", epoch=1))
     out = run(here, 0, 60, host=HOST)
-    (told,) = [d.usage for d in out.demands() if d.usage is not None]
+    (reported,) = [d.usage for d in out.demands() if d.usage is not None]
     host = Usage(cpu=0.5, cpu_limit=8.0, memory_bytes=20.0 * GIB, memory_limit_bytes=64.0 * GIB)
-    share = told.gpu_share
+    share = reported.gpu_share
     assert share == pytest.approx(0.08)
-    assert told == msgspec.structs.replace(host, gpu_share=share, gpu_memory_bytes=6.0 * GIB)
+    assert reported == msgspec.structs.replace(host, gpu_share=share, gpu_memory_bytes=6.0 * GIB)
     assert here.stats.ignored == 0
     assert here.stats.gaps == 0
     late = here.agents[0]
-    here.feed([told_of(late, 0, HOST)])  # its tick is closed
+    here.feed([usage_frame(late, 0, HOST)])  # its tick is closed
     assert here.stats.ignored == 1
 
 
@@ -86,9 +86,9 @@ def test_usage_of_one_holder_is_not_the_next_ones() -> None:
     held = (Allocation(workload="other", replica="other-0", devices=(0,)),)
     here.agents[0].inventory = msgspec.structs.replace(moved, allocations=held)
     here.engine.directory.apply(here.agents[0].inventory)
-    told = [d.usage for d in run(here, 20, 90).demands() if d.workload == "other" and d.usage]
-    assert [u.gpu_memory_bytes for u in told] == [6.0 * GIB] * len(told)
-    assert told
+    reported = [d.usage for d in run(here, 20, 90).demands() if d.workload == "other" and d.usage]
+    assert [u.gpu_memory_bytes for u in reported] == [6.0 * GIB] * len(reported)
+    assert reported
 
 
 def test_it_advises_a_slice_and_less_memory_rarely_and_decides_nothing() -> None:
@@ -108,7 +108,7 @@ def test_it_advises_a_slice_and_less_memory_rarely_and_decides_nothing() -> None
     assert out.of(Scale) == []
 
 
-def test_it_acts_when_told_to_and_its_decision_keeps_the_replicas() -> None:
+def test_it_acts_when_reported_to_and_its_decision_keeps_the_replicas() -> None:
     here = cell(mode="act")
     out = run(here, 0, 700, host=HOST)
     (scale,) = [s for s in out.of(Scale) if s.resources is not None]
@@ -167,8 +167,8 @@ def test_nobody_can_tell_that_it_was_restarted() -> None:
 
 
 def test_usage_of_several_lanes_is_the_most_and_kills_add_up() -> None:
-    def said(**used: float) -> dict[str, Demand]:
+    def published(**used: float) -> dict[str, Demand]:
         return {"chat": Demand(workload="chat", replicas=1, ready=1, devices=1, usage=Usage(**used))}
 
-    merged = merge({"a": said(cpu=1.0, oom=1.0), "b": said(cpu=3.0, gpu_share=0.5, oom=2.0)})
+    merged = merge({"a": published(cpu=1.0, oom=1.0), "b": published(cpu=3.0, gpu_share=0.5, oom=2.0)})
     assert merged["chat"].usage == Usage(cpu=3.0, gpu_share=0.5, oom=3.0)

@@ -10,7 +10,7 @@ import msgspec
 import numpy as np
 import pytest
 from hypothesis import given, settings, strategies as st
-from tests.streams.engine.workload.sized import BLIND, FIRST, SIZING, Worker, asked, minutes, spec
+from tests.streams.engine.workload.sized import BLIND, FIRST, SIZING, Worker, minutes, requested, spec
 
 from flyball_contracts.records import Demand, Objective, WorkloadSpec
 from flyball_models.scaling import Observation, desired, fresh, number, shadow_selection
@@ -25,11 +25,11 @@ LEARNED = msgspec.structs.replace(
 NOTHING = Observation(*([0.0] * len(Observation._fields)))
 
 
-def both(told: WorkloadSpec, rate: Sequence[float], sizing: SizingParameters) -> Worker:
+def both(reported: WorkloadSpec, rate: Sequence[float], sizing: SizingParameters) -> Worker:
     """Let worker and backtest size the same fleet, without the limits of the sizer; return the worker."""
-    assert told.objective is not None
-    worker, objective = Worker(told, sizing=sizing, forecast=BLIND), told.objective
-    memory, cold = sizing.memory_s / 60.0, told.cold_start_s
+    assert reported.objective is not None
+    worker, objective = Worker(reported, sizing=sizing, forecast=BLIND), reported.objective
+    memory, cold = sizing.memory_s / 60.0, reported.cold_start_s
     of = shadow_selection.policy(
         objective.attainment, cold, objective.delay_s, memory, shadow_selection.MARGIN, sizing.price_rate
     )
@@ -62,8 +62,8 @@ def demand(samples: int, seed: int) -> list[float]:
 
 
 def test_the_worker_does_what_the_backtest_does() -> None:
-    told = spec(cold_start_s=45.0, objective=Objective(delay_s=5.0, attainment=0.97))
-    worker = both(told, demand(1500, 1), LEARNED)
+    reported = spec(cold_start_s=45.0, objective=Objective(delay_s=5.0, attainment=0.97))
+    worker = both(reported, demand(1500, 1), LEARNED)
     of = shadow_selection.standing(worker.sizer.columns.own[0, HEAD:])
     assert of.price != pytest.approx(shadow_selection.FIRST_PRICE / 0.03)
     assert (of.late > 0.0).any()
@@ -82,10 +82,10 @@ def test_the_worker_does_what_the_backtest_does() -> None:
 def test_the_worker_does_what_the_backtest_does_on_any_demand(
     delay_s: float, cold_start_s: float, late: float, eta: float, shape: float, jumps: list[float], seed: int
 ) -> None:
-    told = spec(cold_start_s=cold_start_s, objective=Objective(delay_s=delay_s, attainment=1.0 - late))
+    reported = spec(cold_start_s=cold_start_s, objective=Objective(delay_s=delay_s, attainment=1.0 - late))
     random = np.random.default_rng(seed)
     rate = np.concatenate([random.gamma(shape, 6.0 * jump / shape, 300 // len(jumps)) for jump in jumps])
-    both(told, [float(x) for x in rate], msgspec.structs.replace(LEARNED, price_rate=eta))
+    both(reported, [float(x) for x in rate], msgspec.structs.replace(LEARNED, price_rate=eta))
 
 
 def test_a_workload_is_sized_as_if_it_were_alone() -> None:
@@ -94,10 +94,10 @@ def test_a_workload_is_sized_as_if_it_were_alone() -> None:
     three = Worker(*(spec(name, cold_start_s=45.0) for name in names), sizing=LEARNED, forecast=BLIND)
     random = np.random.default_rng(5)
     for k, work in enumerate(demand(600, 2)):
-        others = [asked(name, float(random.gamma(2, 9)), 9, 9, float(k % 9)) for name in names[: 1 + k % 2]]
+        others = [requested(name, float(random.gamma(2, 9)), 9, 9, float(k % 9)) for name in names[: 1 + k % 2]]
         if k == 400:
             three.sizer.keep({"w", "a"})
-        mine = asked("w", work, 12, 12, work)
+        mine = requested("w", work, 12, 12, work)
         want, wanted = alone.ticks([mine])[0], three.ticks([*others, mine])[-1]
         assert (want and (want.replicas, want.reason)) == (wanted and (wanted.replicas, wanted.reason))
     columns = three.sizer.columns
@@ -109,7 +109,7 @@ def test_more_workloads_than_there_was_room_for() -> None:
     worker = Worker(*map(spec, names), sizing=LEARNED, forecast=BLIND)
     for k in range(200):
         here = names if k > 90 else names[: 1 + k // 30]
-        worker.ticks([asked(name, 4.0 + k % 3, 9, 9) for name in here])
+        worker.ticks([requested(name, 4.0 + k % 3, 9, 9) for name in here])
     columns = worker.sizer.columns
     first, last = (columns.own[columns.rows[name]] for name in (names[0], names[-1]))
     assert first[HEAD] == 200.0
@@ -117,7 +117,7 @@ def test_more_workloads_than_there_was_room_for() -> None:
     assert len(cast(Any, advance).nopython_signatures) == 1  # no tick waits for a compiler
 
 
-def test_what_nobody_saw_is_not_learned_and_changes_nothing() -> None:
+def test_what_nobody_saw_is_not_fitted_and_changes_nothing() -> None:
     worker = minutes([6.0] * 10, 5, Worker(spec(), sizing=LEARNED, forecast=BLIND))
     before = worker.sizer.columns.own.copy()
     for _ in range(5):
@@ -131,12 +131,12 @@ def test_what_nobody_saw_is_not_learned_and_changes_nothing() -> None:
     assert known.replicas < 8
 
 
-def test_what_waits_and_is_not_told_is_not_judged() -> None:
+def test_what_waits_and_is_not_reported_is_not_judged() -> None:
     def price(queued: float | None) -> float:
         worker = Worker(spec(), sizing=LEARNED, forecast=BLIND)
         for _ in range(120):
-            told = Demand(workload="w", replicas=8, ready=8, devices=8, work_rate=6.0, queued=queued)
-            worker.ticks([told])
+            reported = Demand(workload="w", replicas=8, ready=8, devices=8, work_rate=6.0, queued=queued)
+            worker.ticks([reported])
         return shadow_selection.standing(worker.sizer.columns.own[0, HEAD:]).price
 
     assert price(None) == pytest.approx(shadow_selection.FIRST_PRICE / 0.01)
@@ -155,11 +155,11 @@ def test_the_period_of_the_ticks_does_not_matter() -> None:
 
 
 def test_a_snapshot_in_the_middle_changes_nothing() -> None:
-    told, rate = spec(cold_start_s=45.0), demand(700, 3)
-    one = Worker(told, sizing=LEARNED, forecast=BLIND)
+    reported, rate = spec(cold_start_s=45.0), demand(700, 3)
+    one = Worker(reported, sizing=LEARNED, forecast=BLIND)
     for work in rate[:333]:
         one.one(work, 12, work)
-    other = Worker(told, sizing=LEARNED, forecast=BLIND)
+    other = Worker(reported, sizing=LEARNED, forecast=BLIND)
     raw = pack(one.sizer.state())
     other.forecaster.load(unpack(pack(one.forecaster.state())))
     other.sizer.load(unpack(raw))
@@ -180,8 +180,8 @@ def test_a_snapshot_of_another_policy_is_a_start() -> None:
 
 
 def test_it_says_who_leads_and_who_is_next() -> None:
-    told = spec(cold_start_s=150.0, objective=Objective(delay_s=5, attainment=0.99))
-    worker = Worker(told, sizing=msgspec.structs.replace(SIZING, policy="shadow_selection"), forecast=BLIND)
+    reported = spec(cold_start_s=150.0, objective=Objective(delay_s=5, attainment=0.99))
+    worker = Worker(reported, sizing=msgspec.structs.replace(SIZING, policy="shadow_selection"), forecast=BLIND)
     found = dict[str, Want]()
     for k, work in enumerate(demand(1500, 8)):
         want = worker.one(work, 8, queued=200.0 if k % 600 < 10 else 0.0)

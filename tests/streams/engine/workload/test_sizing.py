@@ -61,11 +61,11 @@ def test_who_is_not_trusted_gets_more_but_never_less() -> None:
 def test_needs_are_looked_at_when_five_seconds_end_and_stand_until_the_next_look() -> None:
     service = cell()
     noisy(service, 150.0, 80)
-    said = [tick for tick in service.run(80, 12, load(800.0)).of(ProposalTick) if tick.source == "workload/0"]
-    new = next(i for i, tick in enumerate(said) if tick.proposals)
-    assert said[new].tick.end_ns % (5 * 10**9) == 0
-    proposal = said[new].proposals[0].id
-    assert [tick.repeated for tick in said[new + 1 : new + 5]] == [(proposal,)] * 4
+    published = [tick for tick in service.run(80, 12, load(800.0)).of(ProposalTick) if tick.source == "workload/0"]
+    new = next(i for i, tick in enumerate(published) if tick.proposals)
+    assert published[new].tick.end_ns % (5 * 10**9) == 0
+    proposal = published[new].proposals[0].id
+    assert [tick.repeated for tick in published[new + 1 : new + 5]] == [(proposal,)] * 4
 
 
 def test_who_is_trusted_loses_what_is_not_needed() -> None:
@@ -73,7 +73,7 @@ def test_who_is_trusted_loses_what_is_not_needed() -> None:
     assert proposals(out)
     assert max(proposals(out)) < REPLICAS
     first = next(f.time_ns for f in out.of(Forecast) if f.trusted)
-    assert all(said.tick.end_ns >= first for said in out.of(ProposalTick) if said.proposals)
+    assert all(published.tick.end_ns >= first for published in out.of(ProposalTick) if published.proposals)
 
 
 def test_a_queue_asks_for_more() -> None:

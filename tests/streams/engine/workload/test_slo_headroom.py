@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings, strategies as st
 from tests.streams.engine.scene import FORECAST
-from tests.streams.engine.workload.sized import BLIND, SIZING, Worker, asked, minutes, spec
+from tests.streams.engine.workload.sized import BLIND, SIZING, Worker, minutes, requested, spec
 
 from flyball_contracts.records import Demand, Objective, WorkloadSpec
 from flyball_models.scaling import (
@@ -35,12 +35,16 @@ NOTHING = Observation(*([0.0] * len(Observation._fields)))
 
 
 def both(
-    policy: Policy, told: WorkloadSpec, rate: Sequence[float], sizing: SizingParameters, forecast: ForecastParameters
+    policy: Policy,
+    reported: WorkloadSpec,
+    rate: Sequence[float],
+    sizing: SizingParameters,
+    forecast: ForecastParameters,
 ) -> int:
     """Let worker and backtest size the same fleet; how often a forecast raised it."""
-    worker = Worker(told, sizing=sizing, forecast=forecast)
+    worker = Worker(reported, sizing=sizing, forecast=forecast)
     state, knobs, kind = fresh(), policy.row(), number(policy)
-    lead = min(math.ceil(told.cold_start_s / 5), forecast.horizon_ticks)
+    lead = min(math.ceil(reported.cold_start_s / 5), forecast.horizon_ticks)
     last = min(lead + math.ceil(sizing.reversal_cooldown_s / 5), forecast.horizon_ticks)
     n, backlog, coming, raised = 12, 0.0, list[int](), 0
     for k, work in enumerate(rate):
@@ -65,23 +69,23 @@ def both(
     return raised
 
 
-def policy_of(name: str, objective: float, rate: float, told: WorkloadSpec, delay_s: float) -> Policy:
+def policy_of(name: str, objective: float, rate: float, reported: WorkloadSpec, delay_s: float) -> Policy:
     if name == "lead_time_headroom":
-        return lead_time_headroom.policy(objective, rate, 5, 10, told.cold_start_s, delay_s, LIMITS)
-    return headroom.tracking(objective, rate, 5, 10, told.cold_start_s, delay_s, LIMITS)
+        return lead_time_headroom.policy(objective, rate, 5, 10, reported.cold_start_s, delay_s, LIMITS)
+    return headroom.tracking(objective, rate, 5, 10, reported.cold_start_s, delay_s, LIMITS)
 
 
 @pytest.mark.parametrize("name", ["slo_headroom", "lead_time_headroom"])
 @pytest.mark.parametrize(("delay_s", "objective", "trusting"), [(5.0, 0.99, True), (30.0, 0.95, False)])
 def test_the_worker_does_what_the_backtest_does(name: Any, delay_s: float, objective: float, trusting: bool) -> None:
-    told = spec(cold_start_s=15.0, objective=Objective(delay_s=delay_s, attainment=objective))
+    reported = spec(cold_start_s=15.0, objective=Objective(delay_s=delay_s, attainment=objective))
     sizing = msgspec.structs.replace(SIZING, policy=name, headroom_rate=0.5)
     random, rate = np.random.default_rng(3), list[float]()
     for k in range(1000):
         mean = 8.0 * (1.4 + math.sin(k / 150)) * (3.0 if 600 < k < 660 else 1.0)
         rate.append(float(random.gamma(20, mean / 20)))
-    policy = policy_of(name, objective, 0.5, told, delay_s)
-    raised = both(policy, told, rate, sizing, FORECAST if trusting else BLIND)
+    policy = policy_of(name, objective, 0.5, reported, delay_s)
+    raised = both(policy, reported, rate, sizing, FORECAST if trusting else BLIND)
     assert (raised > 0) == (trusting and name == "slo_headroom")  # what lead keeps of present work is more already
 
 
@@ -101,13 +105,13 @@ def test_the_worker_does_what_the_backtest_does_on_any_demand(
     name: Any, delay_s: float, cold_start_s: float, late: float, eta: float, keep_s: float, shape: float,
     jumps: list[float], seed: int,
 ) -> None:  # fmt: skip
-    told = spec(cold_start_s=cold_start_s, objective=Objective(delay_s=delay_s, attainment=1.0 - late))
+    reported = spec(cold_start_s=cold_start_s, objective=Objective(delay_s=delay_s, attainment=1.0 - late))
     sizing = msgspec.structs.replace(SIZING, policy=name, headroom_rate=eta, stabilization_window_s=keep_s)
     random = np.random.default_rng(seed)
     rate = np.concatenate([random.gamma(shape, 6.0 * jump / shape, 400 // len(jumps)) for jump in jumps])
-    policy = policy_of(name, told.objective.attainment if told.objective else 1.0, eta, told, delay_s)
+    policy = policy_of(name, reported.objective.attainment if reported.objective else 1.0, eta, reported, delay_s)
     policy = policy._replace(knobs=tuple(keep_s / 60 if i == HOLD[name] else x for i, x in enumerate(policy.knobs)))
-    both(policy, told, [float(x) for x in rate], sizing, FORECAST)
+    both(policy, reported, [float(x) for x in rate], sizing, FORECAST)
 
 
 def test_hpa_in_columns_is_hpa() -> None:
@@ -169,7 +173,7 @@ def test_a_sum_that_lacks_a_source_takes_nothing_away() -> None:
     assert more.replicas > 8
 
 
-def test_what_is_on_its_way_is_not_asked_for_again() -> None:
+def test_what_is_on_its_way_is_not_requested_for_again() -> None:
     worker = minutes([4.0] * 6, 5, Worker(spec()))
     first = [worker.one(40.0, 6, queued=100.0 * k) for k in range(1, 7)][-1]
     assert first is not None
@@ -208,7 +212,7 @@ def test_the_idle_are_scaled_to_zero_and_back_at_the_first_sign(policy: Any) -> 
     assert 1 <= woken.replicas <= 4
 
 
-def test_a_lost_forecast_has_no_say_and_that_is_said() -> None:
+def test_a_lost_forecast_has_no_say_and_that_is_published() -> None:
     for forecast, trusted in ((FORECAST, 1.0), (BLIND, 0.0)):
         worker = Worker(spec(objective=Objective(delay_s=5, attainment=0.999)), forecast=forecast)
         want = minutes([5.0, 6.0, 5.0, 7.0, 5.0, 6.0, 8.0], 5, worker).one(30.0, 8)
@@ -255,7 +259,9 @@ def test_a_sizer_goes_on_from_its_snapshot(policy: Any) -> None:
     one, other = Worker(*specs, sizing=sizing), Worker(*specs, sizing=sizing)
     for k in range(200):
         asks = [
-            asked(name, float(random.gamma(4, 2)), 9, 8, float(k % 7 == 0)) for name in names if random.random() > 0.3
+            requested(name, float(random.gamma(4, 2)), 9, 8, float(k % 7 == 0))
+            for name in names
+            if random.random() > 0.3
         ]
         if k in (77, 150):
             other = Worker(*specs, sizing=sizing)
@@ -271,6 +277,6 @@ def test_a_sizer_goes_on_from_its_snapshot(policy: Any) -> None:
 def test_who_is_gone_leaves_its_row_to_a_new_one() -> None:
     worker = minutes([6.0] * 6, 5, Worker(spec(), spec("new")))
     worker.sizer.keep({"new"})
-    assert worker.ticks([asked("new", 1.0, 5, 5)]) == [None]
+    assert worker.ticks([requested("new", 1.0, 5, 5)]) == [None]
     assert worker.sizer.columns.rows == {"new": 0}
     assert worker.sizer.columns.need.minutes[0] == 0

@@ -8,7 +8,18 @@ import msgspec
 import numpy as np
 import pytest
 from hypothesis import given, settings, strategies as st
-from tests.streams.engine.scene import CELL, CONFIG, START_NS, Cell, Out, Values, inventory, spec, tick, told
+from tests.streams.engine.scene import (
+    CELL,
+    CONFIG,
+    START_NS,
+    Cell,
+    Out,
+    Values,
+    incoming_records,
+    inventory,
+    spec,
+    tick,
+)
 
 from flyball_contracts.ids import NS_PER_S
 from flyball_contracts.records import Allocation, Demand, Plan, Preempt, Scale, Signal, WorkloadSpec
@@ -242,7 +253,7 @@ class Yard:
             time_ns=START_NS + self.time,
             allocations=tuple(self.held[:replicas]),
         )
-        self.cell.feed(told(now))
+        self.cell.feed(incoming_records(now))
         agent.inventory = now
 
 
@@ -280,11 +291,11 @@ def test_without_a_curve_there_is_no_plan_and_nothing_changes() -> None:
     assert (out.of(Plan), out.proposals()) == ([], [])
 
 
-def test_a_plan_is_said_once_a_slot_and_when_the_curve_changes() -> None:
+def test_a_plan_is_published_once_a_slot_and_when_the_curve_changes() -> None:
     yard = Yard(job(2 * SLOT_S, 6), curve([100.0] * 6))
     first = yard.until(int(SLOT_S - OFFSET + 6)).of(Plan)
     assert len(first) == 2
-    yard.cell.feed(told(curve([90.0] * 6, published_ns=START_NS + 1)))
+    yard.cell.feed(incoming_records(curve([90.0] * 6, published_ns=START_NS + 1)))
     assert len(yard.until(yard.time + 5).of(Plan)) == 1
 
 
@@ -304,7 +315,7 @@ def test_a_job_that_is_gone_is_forgotten() -> None:
     yard.until(8)
     held = yard.cell.engine.workloads[0].cells[CELL]
     assert set(held.deferral.plans) == {"job"}
-    yard.cell.feed(told(job(2 * SLOT_S, 6, removed=True, time_ns=START_NS + 1)))
+    yard.cell.feed(incoming_records(job(2 * SLOT_S, 6, removed=True, time_ns=START_NS + 1)))
     yard.until(10)
     kept = held.deferral
     assert (kept.plans, kept.progress, kept.basis) == ({}, {}, {})

@@ -15,10 +15,10 @@ TICKS = 40
 
 
 def demand(source: str, index: int, *, part: int = 0, parts: int = 1) -> Incoming:
-    said = Demand(workload="w", replicas=1, ready=1, devices=1, work_rate=3.0)
+    published = Demand(workload="w", replicas=1, ready=1, devices=1, work_rate=3.0)
     tick = Tick(index=index, period_ns=1_000_000_000)
     record = DemandTick(
-        cell="c", source=source, tick=tick, partition=0, demands=(said,) * (part == 0), part=part, parts=parts
+        cell="c", source=source, tick=tick, partition=0, demands=(published,) * (part == 0), part=part, parts=parts
     )
     return incoming(record_message(record, "/test"))
 
@@ -34,7 +34,7 @@ def observed(batches: list[list[Incoming]]) -> list[float | None]:
     return [record.observed for record in made if isinstance(record, Forecast)]
 
 
-def test_demand_said_again_counts_once() -> None:
+def test_demand_published_again_counts_once() -> None:
     plain = observed([[demand(node, i) for node in ("node/0", "node/1")] for i in range(12)])
     again = observed([2 * [demand(node, i) for node in ("node/0", "node/1")] for i in range(12)])
     assert plain == again

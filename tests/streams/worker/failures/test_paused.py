@@ -59,8 +59,8 @@ def test_nothing_is_skipped_after_a_pause(rig: Rig) -> None:
         sender.join()
     rig.wait_drained(worker)
     lanes = {f"node/{partition_of(node.encode(), PARTITIONS[TELEMETRY.name])}" for node in NODES}
-    told = [d for d in rig.records(DEMAND.name) if isinstance(d, DemandTick)]
+    reported = [d for d in rig.records(DEMAND.name) if isinstance(d, DemandTick)]
     whole = {lane: set(range(FIRST, FIRST + sent[-1])) for lane in lanes}
-    assert {lane: {d.tick.index for d in told if d.source == lane} for lane in lanes} == whole
-    assert sum(d.tick.late + len(d.tick.missing) for d in told) == 0
+    assert {lane: {d.tick.index for d in reported if d.source == lane} for lane in lanes} == whole
+    assert sum(d.tick.late + len(d.tick.missing) for d in reported) == 0
     assert not any(rig.ends(DEAD_LETTERS.name).values())

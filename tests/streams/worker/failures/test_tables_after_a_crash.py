@@ -27,7 +27,7 @@ def kafka(kafka_jars: Path) -> Iterator[RealKafka]:
         yield broker
 
 
-def test_the_ends_are_asked_for_until_they_are_known(kafka: RealKafka, caplog: pytest.LogCaptureFixture) -> None:
+def test_the_ends_are_requested_for_until_they_are_known(kafka: RealKafka, caplog: pytest.LogCaptureFixture) -> None:
     reader = TableReader(KafkaConfig(bootstrap=kafka.bootstrap), "test", "test")
     reader.start()
     try:

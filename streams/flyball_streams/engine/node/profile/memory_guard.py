@@ -48,7 +48,7 @@ class MemoryGuard:
         self.state_, whole = filling.step(self.state_, memory, table.mask, now_s)
         if not whole:
             return
-        found = filling.look(self.state_)
+        found = filling.summarize(self.state_)
         repeat_ns = round(REPEAT_S * NS_PER_S)
         self.warned = {d: t for d, t in self.warned.items() if 0 <= tick.end_ns - t < repeat_ns}
         with np.errstate(invalid="ignore"):

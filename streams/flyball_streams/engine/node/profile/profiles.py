@@ -106,7 +106,7 @@ class Profiles:
         (slots,) = (is_due & (self.course.seen_s > 0.0)).nonzero()
         if not len(slots):
             return demands
-        found = course.look(course.State(*(x[..., slots] for x in self.course)))
+        found = course.summarize(course.State(*(x[..., slots] for x in self.course)))
         annotated, owner = list(demands), tenancy.workload_of_slot[slots]
         owners: list[int] = np.unique(owner).tolist()
         for index in owners:
@@ -167,7 +167,11 @@ class Profiles:
 
     def _profiles(self, tick: Tick, gpus: SubjectTable, tenancy: Tenancy) -> Iterator[Record]:
         period_s = tick.period_ns / NS_PER_S
-        found, swings, seen = features.look(self.features), waves.look(self.waves), course.look(self.course)
+        found, swings, seen = (
+            features.summarize(self.features),
+            waves.summarize(self.waves),
+            course.summarize(self.course),
+        )
         self.periods_s = np.asarray(swings.period_ticks, np.float32) * np.float32(period_s)
         shown = np.flatnonzero(gpus.mask & np.isfinite(found.utilization))
         slots: list[int] = shown.tolist()
