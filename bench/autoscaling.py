@@ -104,16 +104,16 @@ def peaks(shared: list[Known], name: str, pairs: Pairs) -> dict[str, Any]:
     """A fleet for the worst minute of the first half, and what it does in the second, by configuration."""
     found: dict[str, Any] = {}
     for cold_start_s, delay_s in pairs:
-        cells: list[Floats] = []
+        block_sums: list[Floats] = []
         sizes: list[int] = []
         for each in shared:
             need = each.need(delay_s)
             sizes.append(math.ceil(float(need[: len(need) // 2].max()) - 1e-9))
             policy = static.policy(sizes[-1])
-            cells.append(
+            block_sums.append(
                 blocks_of(simulate(each.demand, policy, Scenario(cold_start_s, (delay_s,)), flow=each.flow), 0)
             )
-        half = np.stack(cells)[:, len(cells[0]) // 2 :]
+        half = np.stack(block_sums)[:, len(block_sums[0]) // 2 :]
         found[str(Configuration(name, cold_start_s, delay_s))] = rows.peak_row(half, float(np.mean(sizes)))
     return found
 
@@ -124,7 +124,7 @@ def borne(shared: list[Known], found: list[Result], thin: int) -> dict[str, list
     with ThreadPoolExecutor(os.cpu_count()) as pool:
         for line in dict.fromkeys(r.configuration for r in found):
             results = {r.policy_group.key: r for r in found if r.configuration == line}
-            middle_s = found[0].cells.shape[2] // 2 * DAY_S
+            middle_s = found[0].block_sums.shape[2] // 2 * DAY_S
             world = Scenario(line.cold_start_s, (line.delay_s,))
             borne_by[str(line)] = outcomes(shared[:FAULT_SEEDS], results, FAULT_TARGET, world, middle_s, pool, thin)
     return borne_by
@@ -215,7 +215,7 @@ def main(arguments: list[str] | None = None) -> int:
             f"{args.data}: holds no trace of two weeks or more; nothing can be tuned on one and tested on another"
         )
         return 1
-    document["requests"] = {r.configuration.trace: float(r.cells[0, :, :, REQUESTS].sum()) for r in results}
+    document["requests"] = {r.configuration.trace: float(r.block_sums[0, :, :, REQUESTS].sum()) for r in results}
     document["bounds_hours"], document["targets"] = limits, {}
     ours = next((key for key in keys if POLICY_GROUPS[key].ours), None)
     for target in () if alone else TARGETS:
@@ -245,7 +245,7 @@ def main(arguments: list[str] | None = None) -> int:
     if not args.data:
         console.print("synthetic traces: this shows that the script runs, and supports no claim", style="yellow")
     document |= {"wall_s": time.monotonic() - started, "cpu_s": time.process_time() - cpu}
-    runs = sum(len(r.names) * r.cells.shape[1] for r in results + others)
+    runs = sum(len(r.names) * r.block_sums.shape[1] for r in results + others)
     console.print(
         f"{len(results + others)} lines of {runs} settings and seeds in {document['wall_s']:.0f} s, "
         f"{document['cpu_s']:.0f} s of CPU time; lag, grids and engine: see flyball_streams.backtest"

@@ -60,7 +60,7 @@ class Contest(NamedTuple):
 
 def contest(results: list[Result], target: float, draws: int) -> Contest:
     """Interpolate all costs at a target."""
-    seeds, blocks = results[0].cells.shape[1:3]
+    seeds, blocks = results[0].block_sums.shape[1:3]
     weights = claim.draws(seeds, blocks - blocks // 2, draws)
     return Contest(
         target, results, {(r.policy_group.key, r.configuration): claim.costs(r, target, weights) for r in results}
@@ -144,7 +144,7 @@ def managers(found: Contest, key: str, peaks: dict[str, Any]) -> list[dict[str, 
     for result in found.of(key):
         line = result.configuration
         best = claim.frozen(result, found.target)
-        cells = claim.halves(result)[1][best.setting].sum(axis=(0, 1))
+        block_sums = claim.halves(result)[1][best.setting].sum(axis=(0, 1))
         peak = peaks[str(line)]
         hours, rival = found.best_baseline(line)
         rows.append(
@@ -156,7 +156,7 @@ def managers(found: Contest, key: str, peaks: dict[str, Any]) -> list[dict[str, 
                 "peak_utilisation": peak["utilisation"],
                 "hours": best.billed_hours,
                 "attainment": best.attainment,
-                "utilisation": float(cells[SERVED] / cells[BILLED]),
+                "utilisation": float(block_sums[SERVED] / block_sums[BILLED]),
                 "saved_against_peak": 1.0 - best.billed_hours / peak["hours"],
                 "saved_against_tuned_static": 1.0 - found.hours(key, line) / found.hours("static", line),
                 "best_baseline": rival,
@@ -317,12 +317,12 @@ def _table(title: str, columns: tuple[str, ...]) -> Table:
     return table
 
 
-def peak_row(cells: Floats, replicas: float) -> dict[str, float]:
-    """Figures of a fixed fleet from its cells of the second half [seeds, blocks, columns]."""
-    total = cells.sum(axis=(0, 1))
+def peak_row(block_sums: Floats, replicas: float) -> dict[str, float]:
+    """Figures of a fixed fleet from its block sums of the second half [seeds, blocks, columns]."""
+    total = block_sums.sum(axis=(0, 1))
     return {
         "replicas": replicas,
-        "hours": float(total[BILLED]) / 3600 / len(cells),
+        "hours": float(total[BILLED]) / 3600 / len(block_sums),
         "attainment": float(1.0 - total[LATE] / max(total[REQUESTS], 1e-9)),
         "utilisation": float(total[SERVED] / total[BILLED]),
     }

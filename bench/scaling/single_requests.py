@@ -24,7 +24,7 @@ QUICK_S = 7200
 def confirmed(shared: Known, found: list[Result], source: Source, thin: int, *, quick: bool) -> dict[str, Confirmation]:
     """Both engines on one trace with its first seed, by configuration; `quick` looks at two hours instead of a day."""
     end_s = len(shared.demand.work)
-    middle_s = found[0].cells.shape[2] // 2 * DAY_S
+    middle_s = found[0].block_sums.shape[2] // 2 * DAY_S
     days = days_of(middle_s, end_s, 3600, DAYS)
     windows = [(days[0][0], days[0][0] + QUICK_S)] if quick else days
     confirmed_by: dict[str, Confirmation] = {}

@@ -164,18 +164,18 @@ def _of_group(
     if not placed.any():
         return np.full((metrics, n), np.nan, np.float32), record
     home = np.asarray(np.where(placed, group, n), np.int64)
-    cell = np.asarray(home[:, None] * metrics + np.arange(metrics), np.int64)
+    group_metric = np.asarray(home[:, None] * metrics + np.arange(metrics), np.int64)
     present = known & placed[:, None]
-    settled = np.bincount(cell[present & established], minlength=(n + 1) * metrics) >= 3
-    rows, columns = np.nonzero(present & (established | ~settled[cell]))
-    inside = np.asarray(cell[rows, columns], np.int64)
+    settled = np.bincount(group_metric[present & established], minlength=(n + 1) * metrics) >= 3
+    rows, columns = np.nonzero(present & (established | ~settled[group_metric]))
+    inside = np.asarray(group_metric[rows, columns], np.int64)
     members = np.bincount(inside, minlength=(n + 1) * metrics)
     middle = medians(x[rows, columns], inside, members)
     middle = np.where(members >= 3, middle, np.float32(np.nan))
     largest = np.zeros((n + 1) * metrics, np.float32)
-    np.maximum.at(largest, cell.ravel(), record.T.ravel())
-    own = np.where(placed[:, None], largest[cell], record.T)
-    return np.ascontiguousarray(middle[cell].T), np.ascontiguousarray(own.T)
+    np.maximum.at(largest, group_metric.ravel(), record.T.ravel())
+    own = np.where(placed[:, None], largest[group_metric], record.T)
+    return np.ascontiguousarray(middle[group_metric].T), np.ascontiguousarray(own.T)
 
 
 @np.errstate(invalid="ignore", divide="ignore", over="ignore")  # of what is not known

@@ -40,26 +40,26 @@ def deviations(x: Input, group: Input, mask: Input, floor: Input) -> Floats:
     n, metrics = x.shape
     home = np.asarray(mask) & (group >= 0) & (group < n)
     rows, columns = np.nonzero(home[:, None] & np.isfinite(x))
-    cell = group[rows] * metrics + columns
+    group_metric = group[rows] * metrics + columns
     values = x[rows, columns]
-    members = np.bincount(cell, minlength=n * metrics)
-    away = values - medians(values, cell, members)[cell]
-    mad = medians(np.abs(away), cell, members)[cell]
+    members = np.bincount(group_metric, minlength=n * metrics)
+    away = values - medians(values, group_metric, members)[group_metric]
+    mad = medians(np.abs(away), group_metric, members)[group_metric]
     z = np.zeros(x.shape, np.float32)
     spread = np.float32(_SD_PER_MAD) * mad + floor[columns]
-    z[rows, columns] = np.where(members[cell] >= LEAST_PEERS, away / spread, np.float32(0.0))
+    z[rows, columns] = np.where(members[group_metric] >= LEAST_PEERS, away / spread, np.float32(0.0))
     return z
 
 
-def medians(values: Floats, cell: NDArray[np.int64], members: NDArray[np.int64]) -> Floats:
-    """Return the median of the finite `values` in each cell, NaN where it has no `members`.
+def medians(values: Floats, group_metric: NDArray[np.int64], members: NDArray[np.int64]) -> Floats:
+    """Return the median of the finite `values` of each group and metric, NaN where it has no `members`.
 
-    NumPy, not JAX: cell and value go into one integer, and a sort of plain 64-bit integers is vectorised, where a
+    NumPy, not JAX: group and value go into one integer, and a sort of plain 64-bit integers is vectorised, where a
     compiled sort by several keys compares them one by one.
     """
     bits = values.view(np.uint32)
     ascending = np.where(bits >> 31, ~bits, bits | _SIGN)  # unsigned integers in the order of the floats
-    keys = np.sort(cell.astype(np.uint64) << np.uint64(32) | ascending)
+    keys = np.sort(group_metric.astype(np.uint64) << np.uint64(32) | ascending)
     start = np.cumsum(members) - members
     full = members > 0
     low, high = (start + (members - 1) // 2)[full], (start + members // 2)[full]

@@ -153,7 +153,7 @@ def study(
         engine=engine,
     )
     results = {result.policy_group.key: result for result in found}
-    blocks = next(iter(results.values())).cells.shape[2]
+    blocks = next(iter(results.values())).block_sums.shape[2]
     middle_s = min(seconds - 1, blocks // 2 * block_spans * span_s)
     weights = claim.draws(len(demands), blocks - blocks // 2)
     costs = {key: claim.costs(result, study_config.target, weights) for key, result in results.items()}

@@ -16,7 +16,7 @@ from flyball_streams.backtest.run import Run, Scenario, simulate
 
 DAY_SPANS = 24
 BILLED, REQUESTS, LATE, ACTIONS, FLAPS, STARTS, SERVED, WORST = range(8)
-"""Columns of a cell; WORST is the least attainment of an hour."""
+"""Columns of the sums of a block; WORST is the least attainment of an hour."""
 COLUMNS = 8
 
 _Cells = tuple[tuple[str, ...], list[Floats]]
@@ -35,7 +35,7 @@ class Configuration(NamedTuple):
 
 
 class Result(NamedTuple):
-    """Settings of one group in one configuration, and their sums: ``cells`` float64 [settings, seeds, blocks, 8].
+    """Settings of one group in one configuration, and their sums: ``block_sums`` float64 [settings, seeds, blocks, 8].
 
     A block is a day, or the part of one that a short trace has.
     """
@@ -43,7 +43,7 @@ class Result(NamedTuple):
     configuration: Configuration
     policy_group: PolicyGroup
     names: tuple[str, ...]
-    cells: Floats
+    block_sums: Floats
 
 
 class Engine(Protocol):
@@ -145,19 +145,19 @@ def sweep(
                     if progress is not None:
                         progress(done, total)
                 for i, delay_s in enumerate(group):
-                    cells = np.stack([cell[i] for _, cell in found], axis=1)
-                    yield Result(Configuration(trace, cold_start_s, delay_s), policy_group, found[0][0], cells)
+                    block_sums = np.stack([part[i] for _, part in found], axis=1)
+                    yield Result(Configuration(trace, cold_start_s, delay_s), policy_group, found[0][0], block_sums)
 
 
 def _seed(
     engine: Engine, policy_group: PolicyGroup, world: Scenario, thin: int, block_spans: int, seed: int, shared: Known
 ) -> _Cells:
-    """Names and cells of all settings with one seed, float64 [settings, blocks, COLUMNS] for each delay limit."""
+    """Names and block sums of all settings with one seed, float64 [settings, blocks, COLUMNS] for each delay limit."""
     settings: list[Setting] = policy_group.settings(Conditions(shared, world.cold_start_s, world.limits_s[0], thin))
     scenario = world._replace(seed=seed)
-    cells: list[list[Floats]] = [[] for _ in world.limits_s]
+    block_sums: list[list[Floats]] = [[] for _ in world.limits_s]
     for setting in settings:
         run = engine(seed, shared, setting, scenario)
-        for i in range(len(cells)):
-            cells[i].append(blocks_of(run, i, block_spans))
-    return tuple(s.policy.name for s in settings), [np.stack(c) for c in cells]
+        for i in range(len(block_sums)):
+            block_sums[i].append(blocks_of(run, i, block_spans))
+    return tuple(s.policy.name for s in settings), [np.stack(c) for c in block_sums]

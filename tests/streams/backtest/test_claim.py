@@ -37,12 +37,12 @@ def result_of(factor: float, late: float, seed: int = 0, days: int = 14) -> Resu
     """Two settings, one always in time; five seeds; days differ, the same for everybody."""
     rng = np.random.default_rng(seed)
     day = rng.lognormal(0, 0.3, (5, days))
-    cells = np.zeros((2, 5, days, COLUMNS))
-    cells[..., REQUESTS] = 1000
-    cells[0, ..., BILLED], cells[1, ..., BILLED] = 3600 * day, 3600 * day * 2
-    cells[..., BILLED] *= factor
-    cells[0, ..., LATE] = late
-    return Result(LINE, HPA if factor == 1 else KPA, ("a", "b"), cells)
+    block_sums = np.zeros((2, 5, days, COLUMNS))
+    block_sums[..., REQUESTS] = 1000
+    block_sums[0, ..., BILLED], block_sums[1, ..., BILLED] = 3600 * day, 3600 * day * 2
+    block_sums[..., BILLED] *= factor
+    block_sums[0, ..., LATE] = late
+    return Result(LINE, HPA if factor == 1 else KPA, ("a", "b"), block_sums)
 
 
 def test_a_known_ratio_comes_back_with_an_interval_around_it() -> None:
@@ -59,7 +59,7 @@ def test_a_side_that_never_gets_there_is_not_compared() -> None:
     weights = claim.draws(5, 7, 50)
     base = claim.costs(result_of(1.0, 20), 0.99, weights)
     bad = result_of(0.8, 20)
-    bad.cells[1, ..., LATE] = 500
+    bad.block_sums[1, ..., LATE] = 500
     ratio, each = claim.ratio(claim.costs(bad, 0.99, weights), base)
     assert math.isnan(ratio.value)
     assert ratio.percent() == "not reached"
@@ -68,7 +68,7 @@ def test_a_side_that_never_gets_there_is_not_compared() -> None:
 
 def test_settings_are_tuned_on_the_first_half_alone() -> None:
     result = result_of(1.0, 5)
-    result.cells[0, :, 7:, LATE] = 900  # the cheap one fails in the second half
+    result.block_sums[0, :, 7:, LATE] = 900  # the cheap one fails in the second half
     found = claim.frozen(result, 0.99)
     assert (found.name, found.kept) == ("a", True)
     assert found.attainment == pytest.approx(0.1)

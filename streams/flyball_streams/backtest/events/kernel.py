@@ -22,8 +22,8 @@ from flyball_models.scaling.compile import compiled, kept, sources
 from flyball_streams.backtest import kernel as fluid
 from flyball_streams.backtest.events import replicas
 from flyball_streams.backtest.events.replicas import (
-    CELL,
     NEVER,
+    STATE_COLUMNS,
     Service,
     drain,
     least,
@@ -123,7 +123,11 @@ def _build(stamp: int) -> Callable[..., None]:
         backlog = arrived = served = concurrency = lost = 0.0
         last_turn, last_change = 0, -(10**9)
         slots, fixed = service.slots, service.fixed
-        cell, ends, life = np.zeros((PLACES, CELL)), np.zeros((PLACES, slots)), np.zeros((PLACES, 3), np.int64)
+        states, ends, life = (
+            np.zeros((PLACES, STATE_COLUMNS)),
+            np.zeros((PLACES, slots)),
+            np.zeros((PLACES, 3), np.int64),
+        )
         soon, load = np.full(2 * PLACES, NEVER), np.full(2 * PLACES, NEVER)
         at_s, first_s, rest_s = requests.at_s, requests.first_s, requests.rest_s
         count = len(at_s)
@@ -160,14 +164,14 @@ def _build(stamp: int) -> Callable[..., None]:
                 for _i in range(came):
                     r = vacant(life)
                     if r == len(life):
-                        cell, ends, life = more(cell), more(ends), more_lives(life)
+                        states, ends, life = more(states), more(ends), more_lives(life)
                         soon, load = twice(soon), twice(load)
-                    start(cell, soon, load, life, r, now, born)
+                    start(states, soon, load, life, r, now, born)
                     born += 1
                 while True:
                     if head < coming and load[1] < NEVER:
                         r = least(load)
-                        take(cell, ends, soon, load, r, now, first_s[head], rest_s[head], slots, fixed)
+                        take(states, ends, soon, load, r, now, first_s[head], rest_s[head], slots, fixed)
                         _delayed(now - at_s[head], at_s[head], limits_s, span_s, delays_from_s, spans, delays)
                         backlog -= first_s[head] + rest_s[head]
                         head += 1
@@ -186,7 +190,7 @@ def _build(stamp: int) -> Callable[..., None]:
                         spans[span, REQUESTS] += 1.0
                         coming += 1
                         arrival = at_s[coming] if coming < count else NEVER
-                    elif proceed(cell, ends, soon, load, least(soon), now, slots, fixed):
+                    elif proceed(states, ends, soon, load, least(soon), now, slots, fixed):
                         inside -= 1.0
                         finished += 1
                 area += inside * (stop - now)
@@ -195,7 +199,7 @@ def _build(stamp: int) -> Callable[..., None]:
                 if head == coming:
                     backlog = 0.0
                 before = served
-                served = arrived - lost - backlog - outstanding(cell, soon, stop, slots, fixed)
+                served = arrived - lost - backlog - outstanding(states, soon, stop, slots, fixed)
                 done = served - before
             slot = (t + 1) % RING
             past_arrived[slot], past_served[slot], past_concurrency[slot] = arrived, served, concurrency
@@ -207,7 +211,7 @@ def _build(stamp: int) -> Callable[..., None]:
             spans[span, READY] += ready
             spans[span, SERVED] += done
             if draining:
-                draining = leave(cell, life, t + 1)
+                draining = leave(states, life, t + 1)
             if len(ready_out):
                 ready_out[t], total_out[t], backlog_out[t] = ready, ready + pending, backlog
 
@@ -245,7 +249,7 @@ def _build(stamp: int) -> Callable[..., None]:
                     spans[span, BILLED] += stopped * plant.drain_s
                 else:
                     for _i in range(stopped):
-                        drain(cell, load, life, t + 1 + plant.drain_s)
+                        drain(states, load, life, t + 1 + plant.drain_s)
                     draining += stopped
         tally[BEGUN], tally[FINISHED], tally[DONE] = head, finished, served
         for i in range(head, coming):  # what still waits has waited at least so long

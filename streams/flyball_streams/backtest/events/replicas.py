@@ -12,7 +12,7 @@ fixed = 1 a slot is a server of its own; with fixed = 0 it is processor sharing;
 The batch keeps, for each request, the virtual time at which it is done; virtual time is the work that each request of
 the batch has received since the batch last stood empty.
 
-Arrays have a place for each replica, a power of two of them: ``cell`` float64 [places, 8] with the columns below,
+Arrays have a place for each replica, a power of two of them: ``states`` float64 [places, 8] with the columns below,
 ``ends`` float64 [places, slots] the virtual ends in the batch (the soonest last), ``soon`` and ``load`` trees of minima
 over the time of each one's next event and over the batches of those that can take a request, ``life`` int64
 [places, 3]. They are single arrays, not a tuple, since a look into a tuple of arrays costs a reference count.
@@ -31,7 +31,7 @@ Ints = NDArray[np.int64]
 BATCH, READING, REST, CLOCK, SINCE, SUM, OPEN = range(7)
 """Requests in the batch; 1 while a prompt is read; work that its request has after it; virtual time, as of when; sum of
 the virtual ends; 1 where new requests are taken."""
-CELL = 8
+STATE_COLUMNS = 8
 STATE, BORN, UNTIL = range(3)
 """What it is; the order in which it became ready; the second until which a drain is billed at least."""
 ABSENT, READY, DRAINING = range(3)
@@ -80,35 +80,35 @@ def pace(n: float, slots: int, fixed: float) -> float:
 
 
 @compiled
-def _plan(cell: Floats, ends: Floats, soon: Floats, load: Floats, r: int, slots: int, fixed: float) -> None:
+def _plan(states: Floats, ends: Floats, soon: Floats, load: Floats, r: int, slots: int, fixed: float) -> None:
     """Bring both trees up to date for a replica that is not reading."""
-    n = int(cell[r, BATCH])
+    n = int(states[r, BATCH])
     if n:
-        left = ends[r, n - 1] - cell[r, CLOCK]
-        put(soon, r, cell[r, SINCE] + left * pace(float(n), slots, fixed))
+        left = ends[r, n - 1] - states[r, CLOCK]
+        put(soon, r, states[r, SINCE] + left * pace(float(n), slots, fixed))
     else:
         put(soon, r, NEVER)
-    put(load, r, float(n) if cell[r, OPEN] > 0.0 and n < slots else NEVER)
+    put(load, r, float(n) if states[r, OPEN] > 0.0 and n < slots else NEVER)
 
 
 @compiled
-def _join(cell: Floats, ends: Floats, r: int, work: float) -> None:
+def _join(states: Floats, ends: Floats, r: int, work: float) -> None:
     """Put a request with so much work left into the batch, which is up to date."""
-    i = int(cell[r, BATCH])
+    i = int(states[r, BATCH])
     if i == 0:
-        cell[r, CLOCK] = cell[r, SUM] = 0.0
-    end = cell[r, CLOCK] + work
+        states[r, CLOCK] = states[r, SUM] = 0.0
+    end = states[r, CLOCK] + work
     while i > 0 and ends[r, i - 1] < end:
         ends[r, i] = ends[r, i - 1]
         i -= 1
     ends[r, i] = end
-    cell[r, BATCH] += 1.0
-    cell[r, SUM] += end
+    states[r, BATCH] += 1.0
+    states[r, SUM] += end
 
 
 @compiled
 def take(
-    cell: Floats,
+    states: Floats,
     ends: Floats,
     soon: Floats,
     load: Floats,
@@ -120,50 +120,50 @@ def take(
     fixed: float,
 ) -> None:
     """Give a replica that can take one a request: `first` s of reading its prompt, then `rest` of work."""
-    n = cell[r, BATCH]
+    n = states[r, BATCH]
     if n > 0.0:
-        cell[r, CLOCK] += (now - cell[r, SINCE]) / pace(n, slots, fixed)
-    cell[r, SINCE] = now
+        states[r, CLOCK] += (now - states[r, SINCE]) / pace(n, slots, fixed)
+    states[r, SINCE] = now
     if first > 0.0:
-        cell[r, READING], cell[r, REST] = 1.0, rest
+        states[r, READING], states[r, REST] = 1.0, rest
         put(soon, r, now + first)
         put(load, r, NEVER)
     else:
-        _join(cell, ends, r, rest)
-        _plan(cell, ends, soon, load, r, slots, fixed)
+        _join(states, ends, r, rest)
+        _plan(states, ends, soon, load, r, slots, fixed)
 
 
 @compiled
 def proceed(
-    cell: Floats, ends: Floats, soon: Floats, load: Floats, r: int, now: float, slots: int, fixed: float
+    states: Floats, ends: Floats, soon: Floats, load: Floats, r: int, now: float, slots: int, fixed: float
 ) -> bool:
     """Do a replica's next event, which is due `now`; return whether it has finished a request."""
-    cell[r, SINCE] = now
-    finished = bool(cell[r, READING] == 0.0)
+    states[r, SINCE] = now
+    finished = bool(states[r, READING] == 0.0)
     if finished:
-        n = int(cell[r, BATCH]) - 1
+        n = int(states[r, BATCH]) - 1
         end = ends[r, n]
-        cell[r, BATCH], cell[r, CLOCK] = float(n), end
-        cell[r, SUM] -= end
+        states[r, BATCH], states[r, CLOCK] = float(n), end
+        states[r, SUM] -= end
     else:
-        cell[r, READING] = 0.0
-        _join(cell, ends, r, cell[r, REST])
-    _plan(cell, ends, soon, load, r, slots, fixed)
+        states[r, READING] = 0.0
+        _join(states, ends, r, states[r, REST])
+    _plan(states, ends, soon, load, r, slots, fixed)
     return finished
 
 
 @compiled
-def outstanding(cell: Floats, soon: Floats, now: float, slots: int, fixed: float) -> float:
+def outstanding(states: Floats, soon: Floats, now: float, slots: int, fixed: float) -> float:
     """Work that the replicas have taken and not done yet."""
     total, half = 0.0, len(soon) >> 1
-    for r in range(len(cell)):
-        n, clock = cell[r, BATCH], cell[r, CLOCK]
-        if cell[r, READING] > 0.0:
-            total += soon[half + r] - now + cell[r, REST]
+    for r in range(len(states)):
+        n, clock = states[r, BATCH], states[r, CLOCK]
+        if states[r, READING] > 0.0:
+            total += soon[half + r] - now + states[r, REST]
         elif n > 0.0:
-            clock += (now - cell[r, SINCE]) / pace(n, slots, fixed)
+            clock += (now - states[r, SINCE]) / pace(n, slots, fixed)
         if n > 0.0:
-            total += cell[r, SUM] - n * clock
+            total += states[r, SUM] - n * clock
     return total
 
 
@@ -177,11 +177,11 @@ def vacant(life: Ints) -> int:
 
 
 @compiled
-def start(cell: Floats, soon: Floats, load: Floats, life: Ints, r: int, now: float, order: int) -> None:
+def start(states: Floats, soon: Floats, load: Floats, life: Ints, r: int, now: float, order: int) -> None:
     """Make a replica ready in a free place."""
     life[r, STATE], life[r, BORN] = READY, order
-    cell[r] = 0.0
-    cell[r, SINCE], cell[r, OPEN] = now, 1.0
+    states[r] = 0.0
+    states[r, SINCE], states[r, OPEN] = now, 1.0
     put(soon, r, NEVER)
     put(load, r, 0.0)
 
@@ -218,24 +218,24 @@ def twice(tree: Floats) -> Floats:
 
 
 @compiled
-def drain(cell: Floats, load: Floats, life: Ints, until: int) -> None:
+def drain(states: Floats, load: Floats, life: Ints, until: int) -> None:
     """Let the replica that became ready last take no more requests; it finishes those it has."""
     newest = -1
     for r in range(len(life)):
         if life[r, STATE] == READY and (newest < 0 or life[r, BORN] > life[newest, BORN]):
             newest = r
     life[newest, STATE], life[newest, UNTIL] = DRAINING, until
-    cell[newest, OPEN] = 0.0
+    states[newest, OPEN] = 0.0
     put(load, newest, NEVER)
 
 
 @compiled
-def leave(cell: Floats, life: Ints, second: int) -> int:
+def leave(states: Floats, life: Ints, second: int) -> int:
     """Let drained replicas go that are empty and billed long enough; return how many still drain."""
     left = 0
     for r in range(len(life)):
         if life[r, STATE] == DRAINING:
-            if cell[r, BATCH] == 0.0 and cell[r, READING] == 0.0 and life[r, UNTIL] <= second:
+            if states[r, BATCH] == 0.0 and states[r, READING] == 0.0 and life[r, UNTIL] <= second:
                 life[r, STATE] = ABSENT
             else:
                 left += 1

@@ -72,18 +72,18 @@ def cost_at(cost: Floats, attained: Floats, target: float) -> Cost:
 
 
 def halves(result: Result) -> tuple[Floats, Floats]:
-    """Cells to tune on and cells to test on: the first and the second half of the blocks."""
-    middle = result.cells.shape[2] // 2
-    return result.cells[:, :, :middle], result.cells[:, :, middle:]
+    """Block sums to tune on and to test on: the first and the second half of the blocks."""
+    middle = result.block_sums.shape[2] // 2
+    return result.block_sums[:, :, :middle], result.block_sums[:, :, middle:]
 
 
-def measured(cells: Floats, weights: Floats | None = None) -> tuple[Floats, Floats]:
+def measured(block_sums: Floats, weights: Floats | None = None) -> tuple[Floats, Floats]:
     """Billed hours (mean over seeds) and attainment of each setting, float64 [settings].
 
     With `weights` [draws, seeds, blocks], which repeat blocks, float64 [draws, settings].
     """
-    settings, seeds, blocks = cells.shape[:3]
-    flat = cells[..., : LATE + 1].reshape(settings, seeds * blocks, LATE + 1)
+    settings, seeds, blocks = block_sums.shape[:3]
+    flat = block_sums[..., : LATE + 1].reshape(settings, seeds * blocks, LATE + 1)
     each = np.ones((1, seeds * blocks)) if weights is None else weights.reshape(len(weights), -1)
     sums = np.moveaxis(np.tensordot(each, flat, axes=(1, 1)), 2, 0)
     cost, attained = sums[BILLED] / 3600 / seeds, 1.0 - sums[LATE] / np.maximum(sums[REQUESTS], 1e-9)
