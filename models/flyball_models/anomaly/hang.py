@@ -63,7 +63,7 @@ def resize(state: State, n: int) -> State:
 
 
 def step(state: State, x: Inputs, period_s: float, config: Config = DEFAULT) -> tuple[State, NDArray[np.bool_]]:
-    """Learn a tick; hung bool [N]. Of a device whose utilisation or power is unknown nothing changes."""
+    """Update with a tick; return hung bool [N]. A device with unknown utilisation or power is unchanged."""
     with np.errstate(invalid="ignore"):
         known = np.isfinite(x.utilization) & np.isfinite(x.power_w)
         busy = known & (x.utilization >= config.busy)

@@ -86,7 +86,7 @@ def step(
     events: int,
     config: Config = DEFAULT,
 ) -> State:
-    """Learn peaks [n] that have ended, of strata [n], and the exposure [K] of a tick of `period_s`.
+    """Update with peaks [n] that have ended, of strata [n], and the exposure [K] of a tick of `period_s`.
 
     `events` is how many of the devices with peaks over the threshold had none for long.
 

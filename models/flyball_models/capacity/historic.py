@@ -27,7 +27,7 @@ def init(n: int) -> State:
 
 
 def step(state: State, point: Point, limits: Limits, full: Bools) -> tuple[State, Floats]:
-    """Learn a window; return the quantile [N], NaN where there is none. Saturated windows, `full`, count as well."""
+    """Update with a window; return the quantile [N], NaN if unknown. Saturated windows, `full`, count as well."""
     with np.errstate(invalid="ignore", divide="ignore"):
         late = is_late(point, limits)
         seen = np.log(np.where((point.served > 0) & (full | ~late), point.served, np.nan))

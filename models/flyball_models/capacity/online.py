@@ -104,7 +104,7 @@ def saturated(point: Point, limits: Limits, knee: Floats) -> Bools:
 
 
 def step(state: State, point: Point, limits: Limits) -> tuple[State, Found]:
-    """Learn a window of each workload; where it is NaN, nothing but time passes."""
+    """Update with a window of each workload; where it is NaN, only time passes."""
     with np.errstate(invalid="ignore", divide="ignore"):
         full = saturated(point, limits, state.knee)
         line = _line(state.line, point)

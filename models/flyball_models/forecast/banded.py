@@ -29,4 +29,4 @@ def _around(state: State, y: Input, mask: Input, config: Config) -> tuple[State,
 
 
 around = compiled_step(_around)
-"""Learn `y[N]` where `mask[N]`; quantiles [Q, H, N] as log(1 + y), and coverage [Q, N]."""
+"""Update with `y[N]` where `mask[N]`; quantiles [Q, H, N] as log(1 + y), and coverage [Q, N]."""

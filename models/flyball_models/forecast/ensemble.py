@@ -38,7 +38,7 @@ class Expert(Protocol):
         ...
 
     def ahead(self, state: Any, y: Input, mask: Input, config: Any) -> tuple[Any, Array]:
-        """Learn `y[N]` where `mask[N]`; return forecasts as log(1 + y) [H, N], or [G, H or 1, N] of G experts."""
+        """Update with `y[N]` where `mask[N]`; return forecasts as log(1 + y) [H, N], or [G, H or 1, N] of G experts."""
         ...
 
 

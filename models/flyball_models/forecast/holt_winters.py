@@ -143,7 +143,7 @@ ahead = compiled_step(_ahead)
 
 
 def step(state: State, y: Input, mask: Input, config: Config = DEFAULT) -> tuple[State, Array]:
-    """Learn `y[N]` where `mask[N]`; return forecasts[N, H] in the unit of y, at least 0.
+    """Update with `y[N]` where `mask[N]`; return forecasts[N, H] in the unit of y, at least 0.
 
     A missing value leaves level, trend and season as they were; the phase moves on. A series that never
     had a value is NaN.

@@ -65,7 +65,7 @@ ahead = compiled_step(_ahead)
 
 
 def step(state: State, y: Input, mask: Input, config: Config = DEFAULT) -> tuple[State, Array]:
-    """Learn `y[N]` where `mask[N]`; return forecasts[N, H, G] in the unit of y, at least 0.
+    """Update with `y[N]` where `mask[N]`; return forecasts[N, H, G] in the unit of y, at least 0.
 
     A missing value leaves the forecasts as they were. A series that never had a value is NaN. An average starts as
     the mean of the values so far, until that is slower than it.

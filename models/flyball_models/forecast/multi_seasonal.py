@@ -147,7 +147,7 @@ ahead = compiled_step(_ahead)
 
 
 def step(state: State, y: Input, mask: Input, config: Config = DEFAULT) -> tuple[State, Array]:
-    """Learn `y[N]` where `mask[N]`; return forecasts[N, H] in the unit of y, at least 0.
+    """Update with `y[N]` where `mask[N]`; return forecasts[N, H] in the unit of y, at least 0.
 
     A series that never had a value is NaN.
     """

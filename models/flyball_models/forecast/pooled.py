@@ -240,7 +240,7 @@ def ahead(state: State, y: Input, mask: Input, parts: Sequence[Array], config: C
 
 
 def step(state: State, y: Input, mask: Input, parts: Sequence[Array], config: Config = DEFAULT) -> tuple[State, Array]:
-    """Learn `y[N]` where `mask[N]`; return forecasts[N, H] in the unit of y, at least 0.
+    """Update with `y[N]` where `mask[N]`; return forecasts[N, H] in the unit of y, at least 0.
 
     `parts` are the forecasts of the other models at this tick, as they come from `ahead`: log(1 + y) [H, N], or
     [G, H, N] of G experts, NaN where one has none; the judged horizons lie within H. A series that never had a value

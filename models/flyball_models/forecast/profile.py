@@ -120,7 +120,7 @@ ahead = compiled_step(_ahead)
 
 
 def step(state: State, y: Input, mask: Input, config: Config = DEFAULT) -> tuple[State, Array]:
-    """Learn `y[N]` where `mask[N]`; return forecasts[N, H, G] in the unit of y, at least 0.
+    """Update with `y[N]` where `mask[N]`; return forecasts[N, H, G] in the unit of y, at least 0.
 
     A group without any known value at a phase is NaN.
     """

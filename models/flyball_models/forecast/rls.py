@@ -251,7 +251,7 @@ def ahead(state: State, y: Input, mask: Input, config: Config) -> tuple[State, A
 
 
 def step(state: State, y: Input, mask: Input, config: Config = DEFAULT) -> tuple[State, Array]:
-    """Learn `y[N]` where `mask[N]`; return forecasts[N, H] in the unit of y, at least 0.
+    """Update with `y[N]` where `mask[N]`; return forecasts[N, H] in the unit of y, at least 0.
 
     A missing value is forecast over from the last one. A series that never had a value is NaN.
     """

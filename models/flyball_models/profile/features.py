@@ -77,7 +77,7 @@ def resize(state: State, n: int, config: Config = DEFAULT) -> State:
 
 
 def step(state: State, inputs: Inputs, mask: Input, config: Config = DEFAULT) -> State:
-    """Learn one tick of `inputs` where `mask[N]`; a tick of unknown utilisation is neither busy nor idle.
+    """Update with one tick of `inputs` where `mask[N]`; a tick of unknown utilisation is neither busy nor idle.
 
     NumPy, not JAX: to call what is compiled takes longer than these few operations.
     """

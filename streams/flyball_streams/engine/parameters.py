@@ -1,7 +1,7 @@
-"""What the engine goes by: the worker's configuration, and the constants that only tests and benchmarks vary.
+"""Parameters of the engine: the worker's configuration, and constants that only tests and benchmarks vary.
 
-Each class adds constants to a section of the configuration. Their values are what the benchmarks found best, or what
-the rest of the engine was built for; where one stands for a compromise, the comment says which.
+Each class adds constants to a section of the configuration. Their values are the best in the benchmarks, or those that
+the rest of the engine assumes; comments name the compromises.
 """
 
 from flyball_contracts.config import (
@@ -44,7 +44,7 @@ class SizingParameters(SizingConfig, frozen=True):
     tolerance: float = 0.1
     # From this wait on work is late, where a workload has no objective.
     delay_s: float = 5.0
-    # How far the headroom moves in a minute in which all work was late, in spreads: z is slow to learn, and steady.
+    # How far the headroom moves in a minute in which all work was late, in spreads: z adapts slowly and steadily.
     headroom_rate: float = 0.02
     # shadow_selection: how long the cost of a policy counts, and how far the logarithm of the price of late work moves
     # in a minute in which all the usual work was late.
@@ -55,12 +55,12 @@ class SizingParameters(SizingConfig, frozen=True):
     # forecast_band: quantile that is provided for, and the one below which capacity is taken away.
     level: float = 0.95
     down_level: float = 0.75
-    # At most so many times what is ready is asked for, or four more; 0: no bound.
+    # At most this many times the ready replicas are requested, or four more; 0: no bound.
     growth: float = 4.0
 
 
 class RightsizingParameters(RightsizingConfig, frozen=True):
-    """What a replica should ask for; the times are what a day of usage needs."""
+    """Resource requests of a replica; the times suit a day of usage."""
 
     # How often a workload is looked at, and how long it must have been seen before.
     every_s: float = 3_600.0
@@ -70,18 +70,18 @@ class RightsizingParameters(RightsizingConfig, frozen=True):
 class ChoiceParameters(ChoiceConfig, frozen=True):
     """Which machines serve a workload; chosen by ``bench/choice.py``."""
 
-    # A workload is chosen for anew at most so often, and moved only for at least this share of what it costs.
+    # Machines of a workload are chosen at most this often, and changed only to save at least this share of its cost.
     every_s: float = 600.0
     least_saving: float = 0.1
-    # An offer that did not deliver, or lost what it had, gives no more for so long.
+    # An offer that did not deliver, or lost machines, is not used for this long.
     retry_s: float = 1_800.0
 
 
 class HealthParameters(HealthConfig, frozen=True):
     """When a device counts as anomalous, and what follows."""
 
-    # A node that is out and empty is checked once nothing new was seen of it for so long: longer than most bursts of
-    # errors, and before its incident is over.
+    # A cordoned and empty node is checked after this time without new symptoms: longer than most bursts of errors, and
+    # before its incident is over.
     check_after_s: float = 300.0
 
 
@@ -90,10 +90,10 @@ class Parameters(WorkerConfig, frozen=True):
 
     # How far behind the others a node may be before its tick closes without it.
     lateness_ticks: int = 5
-    # A lane that is behind only has a backlog, and a sum without it would look like a drop of demand: it is waited for
-    # longer than for a node.
+    # A lane that is behind has a backlog, and a sum without it would look like a drop of demand: ticks wait longer for
+    # it than for a node.
     lane_lateness_ticks: int = 60
-    # How far ahead of the others a message may be before it is refused.
+    # How far ahead of the others a message may be before it is rejected.
     max_ahead_ticks: int = 120
     # How often profiles, and with them capacities, are made anew.
     profile_every_ticks: int = 60

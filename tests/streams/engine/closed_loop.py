@@ -45,7 +45,7 @@ class ClosedLoop:
                     self._act(decision)
 
     def published(self, sent: list[Message]) -> list[Message]:
-        """What the engine says in a tick; for others to look at."""
+        """Messages of the engine in a tick; subclasses inspect them."""
         return sent
 
     def _act(self, decision: AnyDecision) -> None:

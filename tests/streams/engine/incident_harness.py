@@ -1,4 +1,4 @@
-"""One incident desk, what it knows, and what it is told."""
+"""Test harness: one incident manager with its tables and symptoms."""
 
 from typing import Any
 
@@ -55,7 +55,7 @@ def nodes(count: int, gpus: int = 8, workload: str = "train") -> list[Inventory]
 
 
 class IncidentHarness:
-    """A desk and its cell."""
+    """An incident manager and its cell."""
 
     def __init__(self, *records: Record) -> None:
         self.directory = Directory()
@@ -67,12 +67,12 @@ class IncidentHarness:
             self.directory.apply(record)
 
     def at(self, index: int, *symptoms: Symptom) -> list[Incident]:
-        """What is said in a tick."""
+        """Incidents published in a tick with these symptoms."""
         self.manager.ingest(tick(index), symptoms)
         return list(self.manager.records(tick(index)))
 
     def open(self) -> list[Incident]:
-        """All open incidents as they would be said now."""
+        """All open incidents as they would be published now."""
         copy = IncidentManager(
             CELL, HEALTH, self.directory, unpack_struct(pack_struct(self.manager.state), IncidentState)
         )
@@ -87,7 +87,7 @@ class IncidentHarness:
         )
 
     def restart(self) -> None:
-        """Go on from what a snapshot holds."""
+        """Restore the manager from a snapshot of its state."""
         self.manager = IncidentManager(
             CELL, HEALTH, self.directory, unpack_struct(pack_struct(self.manager.state), IncidentState)
         )

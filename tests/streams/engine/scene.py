@@ -46,7 +46,7 @@ def incoming(message: Message, partitions: Mapping[str, int] = ONE) -> Incoming:
 
 
 def incoming_records(*records: Record) -> list[Incoming]:
-    """Records as they arrive."""
+    """Records as incoming messages."""
     return [incoming(record_message(record, "/test")) for record in records]
 
 
@@ -127,11 +127,11 @@ class Out(NamedTuple):
         return [record for record in found if isinstance(record, kind)]
 
     def demands(self) -> list[Demand]:
-        """What the node lanes said of each workload, in order."""
+        """Demand of each workload from the node lanes, in order."""
         return [demand for published in self.of(DemandTick) for demand in published.demands]
 
     def proposals(self) -> list[Proposal]:
-        """What the lanes would like, in order."""
+        """Proposals of the lanes, in order."""
         return [proposal for published in self.of(ProposalTick) for proposal in published.proposals]
 
     def refusals(self) -> list[str]:

@@ -1,4 +1,4 @@
-"""One arbiter, what it knows, and what it is told."""
+"""Test harness: one arbiter with its tables, proposals and outcomes."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -17,7 +17,7 @@ QUICK = msgspec.structs.replace(CONFIG, sizing=SIZING, decision_ttl_s=60.0, deci
 
 
 class ArbiterHarness:
-    """One arbiter and what it knows."""
+    """One arbiter and its tables."""
 
     def __init__(self, *records: Record) -> None:
         self.directory = Directory()
@@ -35,7 +35,7 @@ class ArbiterHarness:
         return self.at(index, proposal(workload, tick(index), replicas, **changes))
 
     def report(self, decision: AnyDecision, status: OutcomeStatus, **more: Any) -> None:
-        """Learn what became of a decision."""
+        """Report an outcome of a decision."""
         self.arbiter.receive(outcome(decision, status, **more))
 
     def refuse(self, decision: AnyDecision, code: RefusalCode = "") -> None:
@@ -62,7 +62,7 @@ def move(index: int, workload: str, replica: str, at: str, row: int, confidence:
 
 
 def outcome(decision: AnyDecision, status: OutcomeStatus, **more: Any) -> Outcome:
-    """One step in the life of a decision."""
+    """An outcome of a decision."""
     given: dict[str, Any] = {"mode": "live", "time_ns": decision.time_ns, "driver": "test"}
     return Outcome(
         id="o", decision=decision.id, type=type(decision).__name__,  # type: ignore[arg-type]

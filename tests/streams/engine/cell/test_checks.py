@@ -1,4 +1,4 @@
-"""Nodes that are out are checked, and come back when they pass: from the desk alone, and in the closed loop."""
+"""Checks of quarantined nodes, which come back when they pass: by the incident manager alone, and in the closed loop."""
 
 from typing import Any
 

@@ -32,7 +32,7 @@ def pool(name: str = "big", **changes: Any) -> Pool:
 
 
 class PoolHarness(ArbiterHarness):
-    """A court with pools, of one proposal or none a tick."""
+    """An arbiter with pools, and at most one proposal a tick."""
 
     def __init__(self, *records: Any, config: Parameters = EAGER) -> None:
         super().__init__(*records)

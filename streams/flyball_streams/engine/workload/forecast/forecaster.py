@@ -113,7 +113,7 @@ class Forecaster:
         self.bands = with_series(self.bands, history.bands, slots, history.slots)
 
     def step(self, observed: Mapping[str, float]) -> dict[str, View]:
-        """Learn what was observed in a tick; forecasts of the workloads observed, by name.
+        """Update with the observations of a tick; return forecasts of the observed workloads, by name.
 
         A series without a value keeps its state; a tick without any value still passes.
         """

@@ -36,7 +36,7 @@ class Points(Protocol):
     def step(
         self, state: Any, bands: conformal.State, y: NDArray[np.float32], mask: NDArray[np.bool_], c: conformal.Config
     ) -> Step:
-        """Learn `y[N]` where `mask[N]`, and what is around it."""
+        """Update with `y[N]` where `mask[N]`, and what is around it."""
         ...
 
     def fitted(self, state: Any, y: NDArray[np.float32]) -> Any:
@@ -63,7 +63,7 @@ class Damped:
     def step(
         self, state: Any, bands: conformal.State, y: NDArray[np.float32], mask: NDArray[np.bool_], c: conformal.Config
     ) -> Step:
-        """Learn `y[N]` where `mask[N]`, and what is around it, in one call; there are no weights."""
+        """Update with `y[N]` where `mask[N]`, and what is around it, in one call; there are no weights."""
         (state, bands), made = banded.around(
             banded.State(state, bands), y, mask, config=banded.Config(self.settings, c)
         )
@@ -96,7 +96,7 @@ class Ensemble:
     def step(
         self, state: Any, bands: conformal.State, y: NDArray[np.float32], mask: NDArray[np.bool_], c: conformal.Config
     ) -> Step:
-        """Learn `y[N]` where `mask[N]`, and what is around it."""
+        """Update with `y[N]` where `mask[N]`, and what is around it."""
         state, combined = ensemble.ahead(state, y, mask, self.settings)
         bands, made = conformal.around(bands, y, mask, combined.logs, config=c)
         return Step(state, bands, made, np.asarray(combined.weights)[:, self.row])
