@@ -1,4 +1,4 @@
-"""Checks of quarantined nodes, which come back when they pass: by the incident manager alone, and in the closed loop."""
+"""Checks of quarantined nodes, which come back when they pass: the incident manager alone, and the closed loop."""
 
 from typing import Any
 
