@@ -6,7 +6,7 @@ import msgspec
 import pytest
 from tests.actuators.samples import NOW, S, spec
 
-from flyball_actuators.platforms.karpenter.stay import why_it_stays
+from flyball_actuators.platforms.karpenter.stay import reason_to_stay
 from flyball_contracts.cloudevents import rfc3339
 from flyball_contracts.records import WorkloadSpec
 
@@ -38,4 +38,4 @@ def due(in_s: int) -> WorkloadSpec:
     ],
 )  # fmt: skip
 def test_a_pod_stays_while_it_would_lose_what_it_has_done(declared: Any, one: Any, why: str) -> None:
-    assert why_it_stays(one, declared, NOW) == why
+    assert reason_to_stay(one, declared, NOW) == why

@@ -75,10 +75,10 @@ class Seen:
         return found if found is not None else self.tables().workloads[name]
 
     def conditions(self, resource: str, name: str) -> dict[str, tuple[str, str]]:
-        thing = self.cluster.plane.get(policies(self.cluster, resource, name))
-        if thing.get("status", {}).get("observedGeneration") != thing["metadata"]["generation"]:
+        obj = self.cluster.plane.get(policies(self.cluster, resource, name))
+        if obj.get("status", {}).get("observedGeneration") != obj["metadata"]["generation"]:
             return {}
-        return {c["type"]: (c["status"], c["reason"]) for c in thing["status"]["conditions"]}
+        return {c["type"]: (c["status"], c["reason"]) for c in obj["status"]["conditions"]}
 
     def until(self, name: str, accepted: tuple[str, str], published: str, resource: str = "workloadpolicies") -> None:
         def so() -> bool:

@@ -16,7 +16,7 @@ from flyball_actuators.platforms.slurm.jobs import Job, queue
 from flyball_actuators.platforms.slurm.marks import Mark, mark_of, marked
 from flyball_actuators.platforms.slurm.operation import Operation, decode
 from flyball_actuators.platforms.slurm.power import PowerSave
-from flyball_actuators.platforms.slurm.targets import jobs_of, key_of, named, version_of
+from flyball_actuators.platforms.slurm.targets import job_of_replica, jobs_of, key_of, version_of
 from flyball_contracts.config import ActuatorConfig, PlatformConfig
 from flyball_contracts.errors import ConfigError
 
@@ -115,7 +115,7 @@ def test_what_slurm_says_no_to_has_a_remedy(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, said: str, code: str, remedy: str
 ) -> None:
     commands = program(tmp_path, monkeypatch, f"echo '{said}' >&2; exit 1")
-    answer = commands.tell("scontrol", "requeuehold", "7")
+    answer = commands.apply("scontrol", "requeuehold", "7")
     assert isinstance(answer, Rejected)
     assert answer.code == code
     assert answer.detail.startswith(f"scontrol requeuehold 7: {said}; ")
@@ -128,7 +128,7 @@ def test_what_slurm_says_no_to_has_a_remedy(
 def test_what_nobody_knows_is_said_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, script: str) -> None:
     program(tmp_path, monkeypatch, script)
     with pytest.raises(PlatformError, match=r"^scontrol release 7: "):
-        Commands("", 0.3).tell("scontrol", "release", "7")
+        Commands("", 0.3).apply("scontrol", "release", "7")
 
 
 def test_variables_of_the_user_change_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -137,7 +137,7 @@ def test_variables_of_the_user_change_nothing(tmp_path: Path, monkeypatch: pytes
     monkeypatch.setenv("SLURM_CONF", "/mine")
     program(tmp_path, monkeypatch, "env", "squeue")
     for conf, expected in (("", "/mine"), ("/named", "/named")):
-        said = Commands(conf, 5.0).ask("squeue").splitlines()
+        said = Commands(conf, 5.0).query("squeue").splitlines()
         assert {line for line in said if line.startswith(("SLURM", "SQUEUE"))} == {
             f"SLURM_CONF={expected}",
             "SLURM_BITSTR_LEN=0",
@@ -158,7 +158,7 @@ def test_jobs_are_read_as_old_and_newer_versions_show_them(
 ) -> None:
     (tmp_path / "jobs").write_text(json.dumps({"errors": [], "jobs": [ENTRY | changes]}))
     job = queue(program(tmp_path, monkeypatch, f"cat {tmp_path}/jobs"))["7"]
-    assert (job.ready, job.asked, job.held, job.over, job.part) == (True, True, False, False, False)
+    assert (job.ready, job.requested, job.held, job.ended, job.part) == (True, True, False, False, False)
     assert (job.priority, job.restarts, job.nodes) == (5, 2, "gpu[1-2]")
 
 
@@ -265,8 +265,8 @@ def test_tasks_of_an_array_are_jobs_also_while_they_wait(tmp_path: Path, monkeyp
     found = jobs_of(known, "slurm/7", ("ml",))
     assert not isinstance(found, Rejected)
     assert [job.key for job in found] == ["7_1", "7_3", "7_4", "7_6", "7_8"]
-    assert {named(found, replica) for replica in ("9.gpu1", "7_3", "7_3.gpu1")} == {known["7_3"]}
-    assert named(found, "7.gpu1") is None, "an array is no replica"
+    assert {job_of_replica(found, replica) for replica in ("9.gpu1", "7_3", "7_3.gpu1")} == {known["7_3"]}
+    assert job_of_replica(found, "7.gpu1") is None, "an array is no replica"
     (tmp_path / "jobs").write_text(json.dumps({"errors": [], "jobs": [waits | {"array_task_string": "1-4,..."}]}))
     with pytest.raises(PlatformError, match="array_task_string"):
         queue(Commands("", 5.0))
@@ -303,6 +303,6 @@ def test_nodes_of_newer_versions_are_asked_of_scontrol(tmp_path: Path, monkeypat
     (tmp_path / "nodes").write_text(json.dumps({"nodes": nodes}))
     script = f"case $0 in */sinfo) echo '{{\"sinfo\": []}}';; *) cat {tmp_path / 'nodes'};; esac"
     commands = program(tmp_path, monkeypatch, script, "sinfo", "scontrol")
-    held = PowerSave(commands, "gpu", "ml", lambda: 0).look()
+    held = PowerSave(commands, "gpu", "ml", lambda: 0).observe()
     assert not isinstance(held, Rejected)
     assert (held.machines, held.ready, held.most) == (1, 1, 2)

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 from flyball_actuators.controller.nodes import GPU, MIG
-from flyball_actuators.platforms.kubernetes.kinds import Object, note_of, owner_of, status_of
+from flyball_actuators.platforms.kubernetes.kinds import Object, annotation_of, owner_of, status_of
 from flyball_actuators.platforms.kubernetes.quantity import amount
 from flyball_actuators.platforms.kubernetes.targets import ANNOTATION
 from flyball_contracts.records import Allocation, Inventory
@@ -40,7 +40,7 @@ def pod_of(pod: Object) -> Pod | None:
         uid=metadata["uid"],
         node=spec["nodeName"],
         created=metadata.get("creationTimestamp", ""),
-        workload=note_of(pod, ANNOTATION),
+        workload=annotation_of(pod, ANNOTATION),
         owner=_owner(pod),
         asks=tuple(sorted(asked_by(spec).items())),
     )

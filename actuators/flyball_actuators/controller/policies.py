@@ -56,13 +56,13 @@ class Plan(NamedTuple):
     verdicts: dict[str, Verdict]
 
 
-def policy_of(thing: Object) -> Policy:
+def policy_of(obj: Object) -> Policy:
     """A policy as the API server shows it."""
-    metadata, spec = thing["metadata"], thing["spec"]
+    metadata, spec = obj["metadata"], obj["spec"]
     references = spec.get("targetRefs") or ([spec["targetRef"]] if "targetRef" in spec else [])
     selector: Object = spec.get("selector") or {}
     space = metadata["namespace"]
-    kind = thing.get("kind") or ("WorkloadPolicy" if "targetRef" in spec else "CarbonPolicy")
+    kind = obj.get("kind") or ("WorkloadPolicy" if "targetRef" in spec else "CarbonPolicy")
     fields = fields_of(spec)
     if kind == "CarbonPolicy":
         fields = {"interruptible": True, **fields}
@@ -75,7 +75,7 @@ def policy_of(thing: Object) -> Policy:
         targets=tuple((one["kind"], space, one["name"]) for one in references),
         selector=selector.get("matchLabels") or {},
         fields=fields,
-        status=status_of(thing),
+        status=status_of(obj),
     )
 
 

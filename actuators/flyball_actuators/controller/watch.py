@@ -88,10 +88,10 @@ class Watch(Generic[T]):
             hint = f"; grant it as {RBAC} does" if answer.status == 403 else ""
             raise PlatformError(f"listing {self._path}: {answer.message or f'HTTP {answer.status}'}{hint}")
         found: dict[str, T] = {}
-        for thing in answer.body if answer.ok else ():
-            kept = self._keep(thing)
+        for obj in answer.body if answer.ok else ():
+            kept = self._keep(obj)
             if kept is not None:
-                found[_key(thing)] = kept
+                found[_key(obj)] = kept
         with self._lock:
             news = found != self._kept or not self.synced
             self._kept, self.synced, self.problem = found, True, ""
@@ -103,15 +103,15 @@ class Watch(Generic[T]):
     def _follow(self) -> None:
         self._changes = changes = self._api.watch(self._path, self._version, self._query, _WATCH_S)
         self.problem = ""
-        for kind, thing in changes:
+        for kind, obj in changes:
             if self._stop.is_set():
                 return
             if kind != "BOOKMARK":
-                self._take(kind, thing)
-            self._version = thing["metadata"]["resourceVersion"]
+                self._take(kind, obj)
+            self._version = obj["metadata"]["resourceVersion"]
 
-    def _take(self, kind: str, thing: Object) -> None:
-        key, kept = _key(thing), None if kind == "DELETED" else self._keep(thing)
+    def _take(self, kind: str, obj: Object) -> None:
+        key, kept = _key(obj), None if kind == "DELETED" else self._keep(obj)
         with self._lock:
             if kept == self._kept.get(key):
                 return
@@ -127,6 +127,6 @@ class Watch(Generic[T]):
         self.problem = problem
 
 
-def _key(thing: Object) -> str:
-    metadata = thing["metadata"]
+def _key(obj: Object) -> str:
+    metadata = obj["metadata"]
     return f"{metadata.get('namespace', '')}/{metadata['name']}"

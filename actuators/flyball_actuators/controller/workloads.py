@@ -9,7 +9,7 @@ import msgspec
 import yaml
 
 from flyball_actuators.controller.pods import OBJECT, asked_by
-from flyball_actuators.platforms.kubernetes.kinds import BY_NAME, Object, note_of, owner_of
+from flyball_actuators.platforms.kubernetes.kinds import BY_NAME, Object, annotation_of, owner_of
 from flyball_actuators.platforms.kubernetes.targets import ANNOTATION, workload_of
 from flyball_contracts.config.yaml_text import YamlLoader
 from flyball_contracts.declared.document import WorkloadDocument
@@ -62,19 +62,19 @@ def declared_by(kind: str) -> Callable[[Object], Declared | None]:
     """What keeps of an object of a kind what counts; ``None`` for one that a controller made that is seen, too."""
     size = SIZES[kind]
 
-    def keep(thing: Object) -> Declared | None:
-        if owner_of(thing).get("kind") in SIZES:
+    def keep(obj: Object) -> Declared | None:
+        if owner_of(obj).get("kind") in SIZES:
             return None
-        metadata = thing["metadata"]
+        metadata = obj["metadata"]
         notes: dict[str, str] = metadata.get("annotations") or {}
-        gpus, replicas = size(thing)
+        gpus, replicas = size(obj)
         return Declared(
             kind=kind,
             namespace=metadata["namespace"],
             name=metadata["name"],
             created_ns=moment_of(metadata),
-            workload=workload_of(thing),
-            annotated=bool(note_of(thing, ANNOTATION)),
+            workload=workload_of(obj),
+            annotated=bool(annotation_of(obj, ANNOTATION)),
             notes={key: value for key, value in notes.items() if key.startswith(PREFIX)},
             labels=metadata.get("labels") or {},
             gpus=gpus,
@@ -150,51 +150,51 @@ def _gpus(spec: Object) -> float:
     return float(sum(asked_by(spec).values()))
 
 
-def _replicated(thing: Object) -> tuple[float, int]:
-    spec = thing["spec"]
+def _replicated(obj: Object) -> tuple[float, int]:
+    spec = obj["spec"]
     return _gpus(spec["template"]["spec"]), spec.get("replicas", 1)
 
 
-def _groups(thing: Object) -> tuple[float, int]:
-    spec = thing["spec"]
+def _groups(obj: Object) -> tuple[float, int]:
+    spec = obj["spec"]
     group = spec["leaderWorkerTemplate"]
     worker = _gpus(group["workerTemplate"]["spec"])
     leader = _gpus(group["leaderTemplate"]["spec"]) if group.get("leaderTemplate") else worker
     return leader + worker * (group.get("size", 1) - 1), spec.get("replicas", 1)
 
 
-def _job(thing: Object) -> tuple[float, int]:
-    spec = thing["spec"]
+def _job(obj: Object) -> tuple[float, int]:
+    spec = obj["spec"]
     return _gpus(spec["template"]["spec"]), spec.get("parallelism", 1)
 
 
-def _jobs(thing: Object) -> tuple[float, int]:
+def _jobs(obj: Object) -> tuple[float, int]:
     """A replica is one of the jobs; they share the GPUs of all alike."""
     total, count = 0.0, 0
-    for part in thing["spec"].get("replicatedJobs") or ():
+    for part in obj["spec"].get("replicatedJobs") or ():
         replicas, job = part.get("replicas", 1), part["template"]["spec"]
         total += _gpus(job["template"]["spec"]) * job.get("parallelism", 1) * replicas
         count += replicas
     return total / max(1, count), count
 
 
-def _trained(thing: Object) -> tuple[float, int]:
+def _trained(obj: Object) -> tuple[float, int]:
     """What its runtime asks for is not in a TrainJob; it may say otherwise for each node."""
-    trainer: Object = thing["spec"].get("trainer") or {}
+    trainer: Object = obj["spec"].get("trainer") or {}
     resources: Object = trainer.get("resourcesPerNode") or {}
     return _gpus({"containers": [{"resources": resources}]}), trainer.get("numNodes", 1)
 
 
-def _tasks(thing: Object) -> tuple[float, int]:
+def _tasks(obj: Object) -> tuple[float, int]:
     """A replica is a pod; they share the GPUs of all tasks alike."""
-    tasks: list[Object] = thing["spec"].get("tasks") or []
+    tasks: list[Object] = obj["spec"].get("tasks") or []
     count = sum(task.get("replicas", 1) for task in tasks)
     total = sum(_gpus(task["template"]["spec"]) * task.get("replicas", 1) for task in tasks)
     return total / max(1, count), count
 
 
-def _service(thing: Object) -> tuple[float, int]:
-    predictor: Object = thing["spec"].get("predictor") or {}
+def _service(obj: Object) -> tuple[float, int]:
+    predictor: Object = obj["spec"].get("predictor") or {}
     containers = [*(predictor.get("containers") or ()), *([predictor["model"]] if predictor.get("model") else ())]
     return _gpus({"containers": containers}), predictor.get("minReplicas", 1)
 

@@ -37,7 +37,7 @@ from flyball_actuators.platforms import (
     Served,
     expected_of,
 )
-from flyball_actuators.platforms.calls import heard_by
+from flyball_actuators.platforms.calls import recording_calls
 from flyball_actuators.session import Session
 from flyball_contracts.records import AnyDecision, Effect, Outcome, Scale, SubjectState
 
@@ -355,7 +355,7 @@ class Carrier:
         platform, decision = self._platform(task), task.decision
 
         def made() -> Any:
-            with heard_by(
+            with recording_calls(
                 lambda call: self._trail.called(decision, platform.name, call), lambda: self._judge.stopped(decision)
             ):
                 return function(*arguments, **named)

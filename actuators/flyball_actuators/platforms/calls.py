@@ -20,15 +20,15 @@ class Call(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     request_id: str = ""
 
 
-_hear: ContextVar[Callable[[Call], None] | None] = ContextVar("calls", default=None)
+_recorder: ContextVar[Callable[[Call], None] | None] = ContextVar("calls", default=None)
 _stopped: ContextVar[Callable[[], str]] = ContextVar("stopped", default=str)
 
 
-def note(verb: str, thing: str, status: object, request_id: str = "") -> None:
+def record_call(verb: str, obj: str, status: object, request_id: str = "") -> None:
     """Say that a call was made; drivers do it right after each one, in the thread in which they were called."""
-    hear = _hear.get()
-    if hear is not None:
-        hear(Call(verb=verb, object=thing, status=str(status), request_id=request_id))
+    record = _recorder.get()
+    if record is not None:
+        record(Call(verb=verb, object=obj, status=str(status), request_id=request_id))
 
 
 def stopped() -> str:
@@ -40,11 +40,11 @@ def stopped() -> str:
 
 
 @contextmanager
-def heard_by(hear: Callable[[Call], None], why_stopped: Callable[[], str] = str) -> Generator[None]:
-    """Let ``hear`` have the calls that this thread makes meanwhile, and ``why_stopped`` say whether it may go on."""
-    before, asked = _hear.set(hear), _stopped.set(why_stopped)
+def recording_calls(record: Callable[[Call], None], why_stopped: Callable[[], str] = str) -> Generator[None]:
+    """Let ``record`` have the calls that this thread makes meanwhile, and ``why_stopped`` say whether it may go on."""
+    before_recorder, before_stopped = _recorder.set(record), _stopped.set(why_stopped)
     try:
         yield
     finally:
-        _hear.reset(before)
-        _stopped.reset(asked)
+        _recorder.reset(before_recorder)
+        _stopped.reset(before_stopped)

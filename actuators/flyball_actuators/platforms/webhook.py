@@ -20,7 +20,7 @@ from flyball_actuators.platforms.base import (
     Running,
     Superseded,
 )
-from flyball_actuators.platforms.calls import note
+from flyball_actuators.platforms.calls import record_call
 from flyball_actuators.platforms.endpoint import checked, is_local, trusted
 from flyball_actuators.platforms.states import named_replicas
 from flyball_contracts.config import PlatformConfig
@@ -146,14 +146,14 @@ class WebhookPlatform:
             response = connection.getresponse()
             answer = response.read(_LARGEST_BYTES)
             if body is not None:
-                note(method, path, response.status, response.getheader("X-Request-Id", ""))
+                record_call(method, path, response.status, response.getheader("X-Request-Id", ""))
             return response.status, answer
         except (OSError, http.client.HTTPException) as error:
-            said = f"no answer in {self._timeout_s:g} s" if isinstance(error, socket.timeout) else _words(error)
+            problem = f"no answer in {self._timeout_s:g} s" if isinstance(error, socket.timeout) else _message(error)
             self._cell = ""  # another one may listen there when it is back
             if body is not None:
-                note(method, path, f"no answer: {said}")
-            raise PlatformError(f"{method} {self._url}{path}: {said}") from error
+                record_call(method, path, f"no answer: {problem}")
+            raise PlatformError(f"{method} {self._url}{path}: {problem}") from error
         finally:
             connection.close()
 
@@ -172,5 +172,5 @@ def _refused(rejection: Rejection) -> Rejected:
     return Rejected(rejection.code, rejection.detail)
 
 
-def _words(error: Exception) -> str:
+def _message(error: Exception) -> str:
     return str(error) or type(error).__name__

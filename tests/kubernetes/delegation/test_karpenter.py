@@ -18,7 +18,7 @@ from tests.kubernetes.delegation.karpenter import RIGHTS, Karpenter, Machines, k
 from tests.kubernetes.test_rights import Right, right_of
 
 from flyball_actuators.platforms import Done, Failed, Handle, Rejected, Running, Superseded
-from flyball_actuators.platforms.karpenter import KarpenterPlatform, Keep
+from flyball_actuators.platforms.karpenter import KarpenterPlatform, SpecLookup
 from flyball_contracts.records import Scale, WorkloadSpec
 from flyball_streams.broker import EmbeddedBroker
 
@@ -52,7 +52,7 @@ def pool(id_: str, before: int, after: int) -> Scale:
     return scale(id_, workload="pool:gpu", before=before, after=after, time_ns=time.time_ns())
 
 
-def platform_of(machines: Machines, declared: Keep = lambda _: None, **changes: Any) -> KarpenterPlatform:
+def platform_of(machines: Machines, declared: SpecLookup = lambda _: None, **changes: Any) -> KarpenterPlatform:
     return KarpenterPlatform(machines.configuration(**changes), "platform", declared)
 
 
@@ -108,7 +108,7 @@ def test_a_pod_that_must_stay_keeps_its_machine(machines: Machines) -> None:
     declared: dict[str, WorkloadSpec] = {
         "train": msgspec.structs.replace(spec("train", interruptible=False), kind="training")
     }
-    platform = platform_of(machines, declared.get, keep=True)
+    platform = platform_of(machines, declared.get, keep_pods=True)
     try:
         machines.deploy(1)
         assert isinstance(carried_out(platform, pool("grow", 0, 1)), Done)
@@ -141,7 +141,8 @@ def test_from_a_decision_on_the_topic_to_a_verified_outcome_and_no_more_rights_t
     machines.deploy(1)
     config = config_for(
         bootstrap, "limits", mode="live", ledger=str(tmp_path / "ledger"),
-        platforms=(machines.configuration(keep=True),), allow=("train", "pool:gpu"), kill_switch=str(tmp_path / "stop"),
+        platforms=(machines.configuration(keep_pods=True),), allow=("train", "pool:gpu"),
+        kill_switch=str(tmp_path / "stop"),
     )  # fmt: skip
     cluster = machines.cluster
     whole = msgspec.structs.replace(spec("train", interruptible=False), kind="training")

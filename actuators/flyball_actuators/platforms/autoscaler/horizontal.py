@@ -28,7 +28,7 @@ class Autoscaler(NamedTuple):
     def __str__(self) -> str:
         return f"HorizontalPodAutoscaler {self.name}"
 
-    def beyond(self, replicas: int) -> str:
+    def out_of_range(self, replicas: int) -> str:
         """Why it never goes to a number of replicas; empty: it can."""
         if replicas > self.most:
             return f"{self} has maxReplicas {self.most}; raise it"
@@ -37,7 +37,7 @@ class Autoscaler(NamedTuple):
             return f"{self} has minReplicas {self.least}; lower it{zero}"
         return ""
 
-    def ignores(self, now: int, wanted: int) -> str:
+    def within_tolerance(self, now: int, wanted: int) -> str:
         """Why it takes a number of replicas for near enough; empty: it does not."""
         tolerance = self.tolerance[0] if wanted > now else self.tolerance[1]
         if now == 0 or wanted == now or abs(wanted / now - 1.0) > tolerance:
@@ -65,7 +65,7 @@ def autoscaler_of(api: Api, target: Target) -> Autoscaler | Rejected:
         return Rejected("conflict", f"HorizontalPodAutoscalers {names} both scale {target}; delete one")
     found, keda = mine[0], owner_of(mine[0]).get("kind") == "ScaledObject"
     metrics: list[Object] = found["spec"].get("metrics") or []
-    if not keda and not any(_asks(one, target) for one in metrics):
+    if not keda and not any(_queries_flyball(one, target) for one in metrics):
         return Rejected(
             "no_platform",
             f"HorizontalPodAutoscaler {found['metadata']['name']} does not ask for external metric {METRIC} with "
@@ -79,7 +79,7 @@ def _scales(autoscaler: Object, target: Target) -> bool:
     return (reference["kind"], reference["name"]) == (target.kind, target.name)
 
 
-def _asks(metric: Object, target: Target) -> bool:
+def _queries_flyball(metric: Object, target: Target) -> bool:
     named = _part(_part(metric, "external"), "metric")
     labels = _part(_part(named, "selector"), "matchLabels")
     return (
@@ -93,8 +93,10 @@ def _read(found: Object, keda: bool) -> Autoscaler:
     spec: Object = found["spec"]
     behavior = _part(spec, "behavior")
     conditions: list[Object] = status_of(found).get("conditions") or []
-    trouble = [_words(one) for one in conditions if one["type"] in _TROUBLE and one["status"] == "False"]
-    limited = [_words(one) for one in conditions if one["type"] == "ScalingLimited" and one["status"] == "True"]
+    trouble = [_condition_text(one) for one in conditions if one["type"] in _TROUBLE and one["status"] == "False"]
+    limited = [
+        _condition_text(one) for one in conditions if one["type"] == "ScalingLimited" and one["status"] == "True"
+    ]
     return Autoscaler(
         name=f"{found['metadata']['namespace']}/{found['metadata']['name']}",
         least=0 if keda else spec.get("minReplicas", 1),
@@ -117,5 +119,5 @@ def _tolerance(rules: Object) -> float:
     return float(text.removesuffix("m")) / 1000.0 if text.endswith("m") else float(text)
 
 
-def _words(condition: Object) -> str:
+def _condition_text(condition: Object) -> str:
     return f"{condition['type']} is {condition['status']}: {condition.get('message', '')}"

@@ -14,16 +14,16 @@ from threading import Event
 from typing import Any
 
 from flyball_actuators.platforms.autoscaler.certificate import key_of
+from flyball_actuators.platforms.autoscaler.desired import DesiredReplicas
 from flyball_actuators.platforms.autoscaler.horizontal import METRIC
 from flyball_actuators.platforms.autoscaler.metrics_api import target_of
-from flyball_actuators.platforms.autoscaler.wanted import Wanted
 from flyball_actuators.platforms.base import PlatformError, Rejected
 from flyball_contracts.config import ScalerConfig
 from flyball_contracts.errors import ConfigError
 
 SERVICE = "externalscaler.ExternalScaler"
 _THREADS = 16
-_LOOK_S = 5.0
+_STREAM_PERIOD_S = 5.0
 _STOP_S = 2.0
 _STRING, _INT64, _DOUBLE, _BOOL = "TYPE_STRING", "TYPE_INT64", "TYPE_DOUBLE", "TYPE_BOOL"
 _MESSAGES: dict[str, tuple[tuple[str, int, str, bool], ...]] = {
@@ -54,7 +54,7 @@ _MESSAGES: dict[str, tuple[tuple[str, int, str, bool], ...]] = {
 
 
 @contextmanager
-def keda_serving(wanted: Wanted, config: ScalerConfig, where: str) -> Generator[str]:
+def keda_serving(wanted: DesiredReplicas, config: ScalerConfig, where: str) -> Generator[str]:
     """Answer KEDA at ``config.keda`` during the block; yields HOST:PORT.
 
     Raises :class:`ConfigError` for an address or a certificate that does not serve, or without gRPC.
@@ -91,7 +91,7 @@ def keda_serving(wanted: Wanted, config: ScalerConfig, where: str) -> Generator[
 class _Scaler:
     """The answers; a question that cannot be answered ends with a status that KEDA takes for an error."""
 
-    def __init__(self, grpc: Any, messages: dict[str, Any], wanted: Wanted) -> None:
+    def __init__(self, grpc: Any, messages: dict[str, Any], wanted: DesiredReplicas) -> None:
         self._codes, self._messages, self._wanted = grpc.StatusCode, messages, wanted
 
     def is_active(self, request: Any, context: Any) -> Any:
@@ -100,13 +100,13 @@ class _Scaler:
 
     def stream_is_active(self, request: Any, context: Any) -> Any:
         """Say so at once, and whenever it changes."""
-        told: bool | None = None
+        last: bool | None = None
         while context.is_active():
             active = self._replicas(request, context) > 0
-            if active != told:
+            if active != last:
                 yield self._messages["IsActiveResponse"](result=active)
-                told = active
-            if _wait(context, _LOOK_S):
+                last = active
+            if _wait(context, _STREAM_PERIOD_S):
                 return
 
     def metric_spec(self, request: Any, context: Any) -> Any:
@@ -122,18 +122,19 @@ class _Scaler:
         return self._messages["GetMetricsResponse"](metricValues=[value])
 
     def _replicas(self, reference: Any, context: Any) -> int:
-        told: dict[str, str] = dict(reference.scalerMetadata)
-        labels = {"name": told.get("target", ""), "kind": told.get("kind", "Deployment")}
+        metadata: dict[str, str] = dict(reference.scalerMetadata)
+        labels = {"name": metadata.get("target", ""), "kind": metadata.get("kind", "Deployment")}
         target = target_of(reference.namespace, labels)
         if isinstance(target, str):
             context.abort(
                 self._codes.INVALID_ARGUMENT,
                 f"ScaledObject {reference.namespace}/{reference.name}: metadata needs target: NAME of the object that "
-                f"is scaled and, unless it is a Deployment, kind: KIND ({', '.join(sorted(told)) or 'none'} is there)",
+                "is scaled and, unless it is a Deployment, kind: KIND "
+                f"({', '.join(sorted(metadata)) or 'none'} is there)",
             )
             raise AssertionError  # abort has raised
         try:
-            found = self._wanted.answer(target)
+            found = self._wanted.replicas_for(target)
         except PlatformError as error:
             context.abort(self._codes.UNAVAILABLE, str(error))
             raise
@@ -150,9 +151,9 @@ def _wait(context: Any, for_s: float) -> bool:
 
 
 def _handlers(grpc: Any, messages: dict[str, Any], scaler: _Scaler) -> Any:
-    def of(act: Any, asked: str, stream: bool = False) -> Any:
+    def of(act: Any, request_type: str, stream: bool = False) -> Any:
         make = grpc.unary_stream_rpc_method_handler if stream else grpc.unary_unary_rpc_method_handler
-        return make(act, request_deserializer=messages[asked].FromString, response_serializer=_bytes)
+        return make(act, request_deserializer=messages[request_type].FromString, response_serializer=_bytes)
 
     return grpc.method_handlers_generic_handler(
         SERVICE,

@@ -20,8 +20,8 @@ from typing import Any, NamedTuple
 from urllib.parse import parse_qs, unquote, urlsplit
 
 from flyball_actuators.platforms.autoscaler.certificate import key_of
+from flyball_actuators.platforms.autoscaler.desired import DesiredReplicas
 from flyball_actuators.platforms.autoscaler.horizontal import METRIC
-from flyball_actuators.platforms.autoscaler.wanted import Wanted
 from flyball_actuators.platforms.base import PlatformError, Rejected
 from flyball_actuators.platforms.kubernetes.api import Api
 from flyball_actuators.platforms.kubernetes.kinds import SCALED
@@ -57,18 +57,18 @@ def front_proxy(api: Api, where: str) -> FrontProxy:
             f"{where}.scaler.metrics: who may ask cannot be read (HTTP {answer.status}: {answer.message}); "
             "bind Role kube-system/extension-apiserver-authentication-reader, as infra/kubernetes/autoscaler.yaml does"
         )
-    told: Mapping[str, str] = answer.body.get("data") or {}
-    authorities = told.get("requestheader-client-ca-file", "")
+    settings: Mapping[str, str] = answer.body.get("data") or {}
+    authorities = settings.get("requestheader-client-ca-file", "")
     if not authorities:
         raise ConfigError(
             f"{where}.scaler.metrics: the API server has no front proxy; start it with --requestheader-client-ca-file, "
             "or use scaler.keda"
         )
-    return FrontProxy(authorities, frozenset(json.loads(told.get("requestheader-allowed-names") or "[]")))
+    return FrontProxy(authorities, frozenset(json.loads(settings.get("requestheader-allowed-names") or "[]")))
 
 
 @contextmanager
-def metrics_serving(wanted: Wanted, api: Api, config: ScalerConfig, where: str) -> Generator[str]:
+def metrics_serving(wanted: DesiredReplicas, api: Api, config: ScalerConfig, where: str) -> Generator[str]:
     """Answer at ``config.metrics`` during the block; yields HOST:PORT.
 
     Raises :class:`ConfigError` for an address, a certificate or a cluster that does not serve.
@@ -100,7 +100,7 @@ def metrics_serving(wanted: Wanted, api: Api, config: ScalerConfig, where: str) 
         server.shutdown()
         thread.join()
         server.server_close()
-        server.hang_up()
+        server.close_connections()
 
 
 class _Server(ThreadingHTTPServer):
@@ -127,7 +127,7 @@ class _Server(ThreadingHTTPServer):
         self.open.discard(request)
         super().shutdown_request(request)
 
-    def hang_up(self) -> None:
+    def close_connections(self) -> None:
         """End connections that are kept alive: the API server must not be answered by what is over."""
         for connection in list(self.open):
             with suppress(OSError):
@@ -151,7 +151,7 @@ class _Server(ThreadingHTTPServer):
 
 
 class _Handler(BaseHTTPRequestHandler):
-    wanted: Wanted
+    wanted: DesiredReplicas
     names: frozenset[str]
     protocol_version = "HTTP/1.1"
     timeout = _SILENCE_S
@@ -163,9 +163,9 @@ class _Handler(BaseHTTPRequestHandler):
         if self.names and who not in self.names:
             self._send(HTTPStatus.FORBIDDEN, _status(403, "Forbidden", f"{who!r} is not the API server's front proxy"))
             return
-        asked = urlsplit(self.path)
-        path = tuple(unquote(part) for part in asked.path.strip("/").split("/"))
-        selector = parse_qs(asked.query).get("labelSelector", [""])[0]
+        url = urlsplit(self.path)
+        path = tuple(unquote(part) for part in url.path.strip("/").split("/"))
+        selector = parse_qs(url.query).get("labelSelector", [""])[0]
         match path:
             case ("healthz" | "readyz" | "livez",):
                 self._send(HTTPStatus.OK, {"status": "ok"})
@@ -178,7 +178,7 @@ class _Handler(BaseHTTPRequestHandler):
             case ("apis", group, version, "namespaces", namespace, metric) if (group, version) == (GROUP, VERSION):
                 self._send(*_values(self.wanted, namespace, metric, selector))
             case _:
-                self._send(HTTPStatus.NOT_FOUND, _status(404, "NotFound", f"there is no {asked.path}"))
+                self._send(HTTPStatus.NOT_FOUND, _status(404, "NotFound", f"there is no {url.path}"))
 
     def log_message(self, format: str, *args: Any) -> None:
         """Log a request."""
@@ -215,7 +215,7 @@ def target_of(namespace: str, labels: Mapping[str, str]) -> Target | str:
     return Target(kind, namespace, name)
 
 
-def _values(wanted: Wanted, namespace: str, metric: str, selector: str) -> tuple[HTTPStatus, object]:
+def _values(wanted: DesiredReplicas, namespace: str, metric: str, selector: str) -> tuple[HTTPStatus, object]:
     if metric != METRIC:
         return HTTPStatus.NOT_FOUND, _status(404, "NotFound", f"there is no metric {metric!r}; ask for {METRIC}")
     pairs = [part.partition("=") for part in selector.split(",") if part]
@@ -226,7 +226,7 @@ def _values(wanted: Wanted, namespace: str, metric: str, selector: str) -> tuple
     if isinstance(target, str):
         return HTTPStatus.BAD_REQUEST, _status(400, "BadRequest", target)
     try:
-        found = wanted.answer(target)
+        found = wanted.replicas_for(target)
     except PlatformError as error:
         return HTTPStatus.SERVICE_UNAVAILABLE, _status(503, "ServiceUnavailable", str(error))
     if isinstance(found, Rejected):

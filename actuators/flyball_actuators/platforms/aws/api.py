@@ -5,7 +5,7 @@ from typing import Any
 
 from flyball_actuators.platforms.base import PlatformError, Rejected
 from flyball_actuators.platforms.endpoint import trusted
-from flyball_actuators.platforms.pools.answers import Throttled, tried
+from flyball_actuators.platforms.pools.errors import Throttled, retry_throttled
 from flyball_contracts.config import PlatformConfig
 from flyball_contracts.errors import ConfigError
 from flyball_contracts.records.commands.outcomes import RefusalCode
@@ -85,15 +85,15 @@ class Aws:
             try:
                 return method(**parameters)
             except self._errors.ClientError as error:
-                code, said = str(error.response["Error"].get("Code", "")), f"{name}: {_words(error)}"
+                code, message = str(error.response["Error"].get("Code", "")), f"{name}: {_message(error)}"
                 if code in known:
                     return code
                 if code in _THROTTLED:
-                    raise Throttled(said) from error
+                    raise Throttled(message) from error
                 status = error.response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0)
                 if (status >= 500 or code in _SERVER) and not scarce(code):
-                    raise PlatformError(f"{said}: HTTP {status}") from error
-                return refused(code, said)
+                    raise PlatformError(f"{message}: HTTP {status}") from error
+                return refused(code, message)
             except (self._errors.NoCredentialsError, self._errors.CredentialRetrievalError) as error:
                 return refused("AuthFailure", f"{name}: {error}")
             except self._errors.ParamValidationError as error:
@@ -101,7 +101,7 @@ class Aws:
             except (self._errors.BotoCoreError, self._errors.HTTPClientError, OSError) as error:
                 raise PlatformError(f"{name}: {error}") from error
 
-        return tried(once)
+        return retry_throttled(once)
 
     def all(self, service: str, operation: str, key: str, **parameters: Any) -> list[Any] | Rejected:
         """All items of a paged answer."""
@@ -132,21 +132,21 @@ def remedy(code: str) -> str:
     return "name further zones, another instance type, or wait"
 
 
-def refused(code: str, said: str) -> Rejected:
+def refused(code: str, message: str) -> Rejected:
     """Why AWS did nothing, with what helps."""
     if code in _DENIED:
-        return Rejected("platform", f"{said}; grant what {POLICY} has")
+        return Rejected("platform", f"{message}; grant what {POLICY} has")
     if code in _LOG_IN:
-        return Rejected("platform", f"{said}; renew the credentials of the actuator's role")
+        return Rejected("platform", f"{message}; renew the credentials of the actuator's role")
     if scarce(code):
-        return Rejected("platform", f"{said}; {remedy(code)}")
+        return Rejected("platform", f"{message}; {remedy(code)}")
     if code in _BUSY:
-        return Rejected("platform", f"{said}; decide again when what is under way there has ended")
+        return Rejected("platform", f"{message}; decide again when what is under way there has ended")
     missing: RefusalCode = "unknown_target" if "NotFound" in code else "invalid"
-    return Rejected(missing, f"{said}; correct the pool in actuator.platforms, or what it names on AWS")
+    return Rejected(missing, f"{message}; correct the pool in actuator.platforms, or what it names on AWS")
 
 
-def _words(error: Any) -> str:
+def _message(error: Any) -> str:
     found = error.response["Error"]
     request = error.response.get("ResponseMetadata", {}).get("RequestId", "")
     return f"{found.get('Code', '')}: {found.get('Message', '')}" + (f" (request id {request})" if request else "")

@@ -7,7 +7,7 @@ from urllib.parse import urlsplit
 
 from flyball_actuators.platforms.base import PlatformError, Rejected
 from flyball_actuators.platforms.endpoint import trusted
-from flyball_actuators.platforms.pools.answers import Remedies, rejected, tried
+from flyball_actuators.platforms.pools.errors import Remedies, rejected, retry_throttled
 from flyball_contracts.config import PlatformConfig
 from flyball_contracts.errors import ConfigError
 
@@ -72,15 +72,15 @@ class Azure:
     def followed(self, path: str) -> dict[str, Any] | Rejected:
         """The status of what was begun. A path only, so that no credentials go anywhere else."""
 
-        def ask() -> Any:
+        def call() -> Any:
             response = self._client.send_request(self._request("GET", f"{self._url}{path}"))
             response.raise_for_status()
             return response.json()
 
-        answer: dict[str, Any] | Rejected = self._call("operation", ask)
+        answer: dict[str, Any] | Rejected = self._call("operation", call)
         return answer
 
-    def _call(self, name: str, ask: Callable[[], Any]) -> Any:
+    def _call(self, name: str, call: Callable[[], Any]) -> Any:
         """Make one call. One that was throttled did nothing, so it is made again.
 
         Raises :class:`PlatformError` where it is not known what became of it.
@@ -88,25 +88,25 @@ class Azure:
 
         def once() -> Any:
             try:
-                return ask()
+                return call()
             except self._errors.ClientAuthenticationError as error:
                 return Rejected("platform", f"{name}: {error.message}; {_REMEDIES.log_in}")
             except self._errors.HttpResponseError as error:
-                said = f"{name}: {_words(error)}"
-                return rejected(int(error.status_code or 0), said, remedy(said), _REMEDIES)
+                message = f"{name}: {_message(error)}"
+                return rejected(int(error.status_code or 0), message, remedy(message), _REMEDIES)
             except (self._errors.AzureError, OSError) as error:
                 raise PlatformError(f"{name}: {error}") from error
 
-        return tried(once)
+        return retry_throttled(once)
 
 
-def remedy(said: str) -> str:
+def remedy(message: str) -> str:
     """What helps, where a message tells of a lack of capacity; empty where it does not."""
-    if any(code in said for code in _SCARCE):
+    if any(code in message for code in _SCARCE):
         return "use a pool of another zone, region or size, or wait"
-    return "raise the subscription's quota, or ask for fewer" if any(code in said for code in _QUOTA) else ""
+    return "raise the subscription's quota, or ask for fewer" if any(code in message for code in _QUOTA) else ""
 
 
-def _words(error: Any) -> str:
+def _message(error: Any) -> str:
     inner = error.error
     return f"{inner.code}: {inner.message}" if inner is not None and inner.code else str(error.message)

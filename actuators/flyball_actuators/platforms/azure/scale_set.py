@@ -6,8 +6,8 @@ from typing import Any
 
 from flyball_actuators.platforms.azure.api import Azure, remedy
 from flyball_actuators.platforms.base import Done, Failed, Handle, Progress, Rejected, Running, Superseded
-from flyball_actuators.platforms.pools.backing import Held
-from flyball_actuators.platforms.pools.marked import found_marked, strange
+from flyball_actuators.platforms.pools.backing import PoolState
+from flyball_actuators.platforms.pools.marked import found_marked, type_mismatch
 from flyball_actuators.platforms.pools.operation import Operation, mark, operation_of
 from flyball_actuators.platforms.pools.victims import Machine, choose
 from flyball_contracts.config import PoolConfig
@@ -23,37 +23,41 @@ class ScaleSet:
     def __init__(self, azure: Azure, pool: PoolConfig, busy: Callable[[], frozenset[str]]) -> None:
         self._azure, self._pool, self._busy = azure, pool, busy
 
-    def look(self) -> Held | Rejected:
+    def observe(self) -> PoolState | Rejected:
         """The capacity, and the machines that run."""
-        return self._look()[1]
+        return self._observe()[1]
 
-    def grow(self, decision: Scale, held: Held, *, dry_run: bool) -> Handle | Rejected:
+    def grow(self, decision: Scale, current: PoolState, *, dry_run: bool) -> Handle | Rejected:
         """Set the capacity and the tag, provided the scale set is still as it was read."""
-        found, now = self._look()
+        found, now = self._observe()
         if isinstance(found, Rejected) or isinstance(now, Rejected):
             return now if isinstance(now, Rejected) else _gone(self._pool)
-        if now.version != held.version:
+        if now.version != current.version:
             return Rejected("conflict", f"{self._pool.resource} was changed since it was looked at; decide again")
-        operation = operation_of(decision, self._pool.name, held.machines, time.time_ns())
+        operation = operation_of(decision, self._pool.name, current.machines, time.time_ns())
         if dry_run:
             return operation.handle(f"would set {self._pool.resource} to {decision.replicas}", dry_run=True)
         path = self._write(found, {DECISION: mark(decision.id)}, decision.replicas)
         if isinstance(path, Rejected):
             return path
-        operation = operation_of(decision, self._pool.name, held.machines, time.time_ns(), call=path)
-        return operation.handle(f"{self._pool.resource} was set from {held.machines} to {decision.replicas} machines")
+        operation = operation_of(decision, self._pool.name, current.machines, time.time_ns(), call=path)
+        return operation.handle(
+            f"{self._pool.resource} was set from {current.machines} to {decision.replicas} machines"
+        )
 
-    def shrink(self, decision: Scale, held: Held, *, dry_run: bool) -> Handle | Rejected:
-        """Write down which idle machines go; :meth:`watch` deletes them."""
-        found, now = self._look()
+    def shrink(self, decision: Scale, current: PoolState, *, dry_run: bool) -> Handle | Rejected:
+        """Write down which idle machines go; :meth:`poll` deletes them."""
+        found, now = self._observe()
         machines = self._machines()
         if isinstance(found, Rejected) or isinstance(now, Rejected):
             return now if isinstance(now, Rejected) else _gone(self._pool)
         if isinstance(machines, Rejected):
             return machines
-        if now.version != held.version:
+        if now.version != current.version:
             return Rejected("conflict", f"{self._pool.resource} was changed since it was looked at; decide again")
-        chosen = choose(map(_machine, machines), held.machines - decision.replicas, "", self._busy(), decision.victims)
+        chosen = choose(
+            map(_machine, machines), current.machines - decision.replicas, "", self._busy(), decision.victims
+        )
         if isinstance(chosen, Rejected):
             return chosen
         ids = ",".join(one.id for one in chosen)
@@ -62,7 +66,7 @@ class ScaleSet:
             return Rejected(
                 "unsupported", f"{len(chosen)} machines are more than a tag of Azure can name at once; return fewer"
             )
-        operation = operation_of(decision, self._pool.name, held.machines, time.time_ns(), ids=ids)
+        operation = operation_of(decision, self._pool.name, current.machines, time.time_ns(), ids=ids)
         if dry_run:
             return operation.handle(f"would delete machines {ids} of {self._pool.resource}", dry_run=True)
         path = self._write(found, {LEAVING: tag}, None)
@@ -70,49 +74,49 @@ class ScaleSet:
             return path
         return operation.handle(f"deletes machines {ids} of {self._pool.resource}")
 
-    def watch(self, operation: Operation, now_ns: int) -> Progress:
+    def poll(self, operation: Operation, now_ns: int) -> Progress:
         """Done once the scale set shows as many machines as were asked for, and those that go are gone."""
-        found, held = self._look()
+        found, current = self._observe()
         machines = self._machines()
-        if isinstance(held, Rejected) or isinstance(machines, Rejected):
-            problem = held if isinstance(held, Rejected) else machines
+        if isinstance(current, Rejected) or isinstance(machines, Rejected):
+            problem = current if isinstance(current, Rejected) else machines
             return Failed(f"unknown outcome: {problem.detail}")
         if operation.verb == "shrink":
-            return self._watch_leaving(operation, held, machines, now_ns)
+            return self._poll_leaving(operation, current, machines, now_ns)
         name, own = self._pool.resource, _tag(found, DECISION) == mark(operation.decision)
-        if held.machines < operation.machines and own:
-            gone = operation.machines - held.machines
-            return Failed(f"{gone} machines of {name} were evicted before all served; decide again", held.state)
-        if held.machines != operation.machines:
-            return Superseded(f"{name} is set to {held.machines} machines by somebody else", held.state)
-        if held.ready == operation.machines:
-            return Done(held.state, now_ns, f"{held.ready} machines of {name} run")
+        if current.machines < operation.machines and own:
+            gone = operation.machines - current.machines
+            return Failed(f"{gone} machines of {name} were evicted before all served; decide again", current.state)
+        if current.machines != operation.machines:
+            return Superseded(f"{name} is set to {current.machines} machines by somebody else", current.state)
+        if current.ready == operation.machines:
+            return Done(current.state, now_ns, f"{current.ready} machines of {name} run")
         late = now_ns >= operation.until_ns
         why = self._problem(operation) or ("they did not come in time" if late else "")
         if why:
-            return self._give_up(operation, found if own else None, held, machines, why)
-        return Running(f"{held.ready} of {operation.machines} machines of {name} run")
+            return self._give_up(operation, found if own else None, current, machines, why)
+        return Running(f"{current.ready} of {operation.machines} machines of {name} run")
 
     def find(self, decision: Scale, observed: SubjectState | None) -> Handle | Rejected | None:
         """By the tags."""
-        found, held = self._look()
-        if isinstance(held, Rejected):
-            return held
+        found, current = self._observe()
+        if isinstance(current, Rejected):
+            return current
         own, _, ids = _tag(found, LEAVING).partition(":")
         if own == mark(decision.id):
             before = decision.replicas + ids.count(",") + 1
             operation = operation_of(decision, self._pool.name, before, time.time_ns(), ids=ids)
             return operation.handle(f"found on {self._pool.resource}")
-        return found_marked(decision, self._pool, held, _tag(found, DECISION), observed)
+        return found_marked(decision, self._pool, current, _tag(found, DECISION), observed)
 
-    def _look(self) -> tuple[Any, Held | Rejected]:
+    def _observe(self) -> tuple[Any, PoolState | Rejected]:
         """The scale set as Azure has it, and what it holds."""
         found = self._azure.sets("get", self._pool.within, self._pool.resource)
         if isinstance(found, Rejected):
             return found, found
-        odd = strange(self._pool, {found.sku.name})
-        if odd is not None:
-            return found, odd
+        mismatch = type_mismatch(self._pool, {found.sku.name})
+        if mismatch is not None:
+            return found, mismatch
         profile = found.virtual_machine_profile
         market = "spot" if profile is not None and profile.priority == "Spot" else "on_demand"
         if market != self._pool.market:
@@ -125,7 +129,7 @@ class ScaleSet:
             return found, machines
         wanted = int(found.sku.capacity)
         ready = sum(_machine(one).ready for one in machines)
-        return found, Held(wanted, ready, f"{wanted}/{_tag(found, DECISION)}/{_tag(found, LEAVING)}")
+        return found, PoolState(wanted, ready, f"{wanted}/{_tag(found, DECISION)}/{_tag(found, LEAVING)}")
 
     def _machines(self) -> Any:
         return self._azure.machines(self._pool.within, self._pool.resource)
@@ -150,19 +154,19 @@ class ScaleSet:
         )
         return begun if isinstance(begun, Rejected) else None
 
-    def _watch_leaving(self, operation: Operation, held: Held, machines: list[Any], now_ns: int) -> Progress:
+    def _poll_leaving(self, operation: Operation, current: PoolState, machines: list[Any], now_ns: int) -> Progress:
         left = [one for one in machines if str(one.instance_id) in operation.machine_ids]
         if not left:
-            return Done(held.state, now_ns, f"machines {operation.ids} of {self._pool.resource} are gone")
+            return Done(current.state, now_ns, f"machines {operation.ids} of {self._pool.resource} are gone")
         if now_ns >= operation.until_ns:
-            return Failed(f"{len(left)} machines of {self._pool.resource} do not go; look at them", held.state)
+            return Failed(f"{len(left)} machines of {self._pool.resource} do not go; look at them", current.state)
         stay = [_machine(one).id for one in left if _machine(one).protected]
         if stay:
-            return Failed(f"machines {', '.join(stay)} were protected since they were chosen; they stay", held.state)
+            return Failed(f"machines {', '.join(stay)} were protected since they were chosen; they stay", current.state)
         going = [str(one.instance_id) for one in left if one.provisioning_state != "Deleting"]
         problem = self._delete(going) if going else None
         if problem is not None and problem.code != "conflict":
-            return Failed(problem.detail, held.state)
+            return Failed(problem.detail, current.state)
         return Running(f"{len(left)} machines of {self._pool.resource} are still ending")
 
     def _problem(self, operation: Operation) -> str:
@@ -171,22 +175,22 @@ class ScaleSet:
         if status is None or isinstance(status, Rejected) or status.get("status") not in ("Failed", "Canceled"):
             return ""
         error: dict[str, Any] = status.get("error") or {}
-        said = f"{error.get('code', '')}: {error.get('message', '')}"
-        return f"{said}; {remedy(said) or 'look at the scale set'}"
+        message = f"{error.get('code', '')}: {error.get('message', '')}"
+        return f"{message}; {remedy(message) or 'look at the scale set'}"
 
-    def _give_up(self, operation: Operation, found: Any, held: Held, machines: list[Any], why: str) -> Progress:
+    def _give_up(self, operation: Operation, found: Any, current: PoolState, machines: list[Any], why: str) -> Progress:
         """Take back what has not come, or it would be bought some day, unasked; what runs is not touched."""
         if found is None:
-            return Failed(why, held.state)
+            return Failed(why, current.state)
         broken = [str(one.instance_id) for one in machines if not _machine(one).ready]
-        here = max(held.ready, operation.before)
+        here = max(current.ready, operation.before)
         back = self._delete(broken) if broken else None
-        if back is None and held.machines - len(broken) > here:
+        if back is None and current.machines - len(broken) > here:
             written = self._write(found, {}, here)
             back = written if isinstance(written, Rejected) else None
         rest = back.detail if back is not None else f"{self._pool.resource} has {here} again"
-        state = SubjectState(replicas=here, ready=held.ready) if back is None else held.state
-        return Failed(f"{operation.machines} machines were asked for, {held.ready} run: {why}; {rest}", state)
+        state = SubjectState(replicas=here, ready=current.ready) if back is None else current.state
+        return Failed(f"{operation.machines} machines were asked for, {current.ready} run: {why}; {rest}", state)
 
 
 def _tag(found: Any, key: str) -> str:

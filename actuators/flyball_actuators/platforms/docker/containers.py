@@ -87,7 +87,7 @@ class Container(msgspec.Struct, frozen=True):
         return self.shown.config.labels or {}
 
     @property
-    def asked(self) -> bool:
+    def is_replica(self) -> bool:
         """Whether it counts as a replica: it runs and is not paused, or is about to run again."""
         state = self.shown.state
         return (state.running or state.restarting) and not state.paused
@@ -97,7 +97,7 @@ class Container(msgspec.Struct, frozen=True):
         """Whether it serves; one with a health check does once that says so."""
         state = self.shown.state
         healthy = state.health is None or state.health.status in ("healthy", "none", "")
-        return self.asked and not state.restarting and healthy
+        return self.is_replica and not state.restarting and healthy
 
     @property
     def paused(self) -> bool:
@@ -133,7 +133,7 @@ def containers_of(engine: Engine, workload: str) -> list[Container]:
     """The containers with the workload's label, running or not, oldest first; raises :class:`PlatformError`."""
     listed = engine.get("/containers/json", all="true", filters={"label": [f"{WORKLOAD}={workload}"]})
     if listed.status != 200 or not isinstance(listed.body, list):
-        raise PlatformError(f"{engine.url}: containers cannot be listed: {listed.words}")
+        raise PlatformError(f"{engine.url}: containers cannot be listed: {listed.message}")
     found = [inspect(engine, str(entry["Id"])) for entry in listed.entries]
     return sorted((one for one in found if one is not None), key=lambda one: (one.shown.created, one.name))
 
@@ -163,13 +163,13 @@ def version_of(containers: list[Container]) -> str:
 
 def state_of(containers: list[Container]) -> SubjectState:
     """Containers as replicas."""
-    asked = [one for one in containers if one.asked]
-    limits = {(one.resources.cpu, one.resources.memory_bytes) for one in asked}
+    is_replica = [one for one in containers if one.is_replica]
+    limits = {(one.resources.cpu, one.resources.memory_bytes) for one in is_replica}
     return SubjectState(
-        replicas=len(asked),
+        replicas=len(is_replica),
         ready=sum(one.ready for one in containers),
-        suspended=bool(containers) and not asked,
-        resources=asked[0].resources if len(limits) == 1 and limits != {(None, None)} else None,
+        suspended=bool(containers) and not is_replica,
+        resources=is_replica[0].resources if len(limits) == 1 and limits != {(None, None)} else None,
         version=version_of(containers),
     )
 
@@ -184,7 +184,7 @@ def unknown(workload: str) -> Rejected:
 
 def _read(engine: Engine, answer: Answer) -> Container:
     if answer.status != 200:
-        raise PlatformError(f"{engine.url}: a container cannot be inspected: {answer.words}")
+        raise PlatformError(f"{engine.url}: a container cannot be inspected: {answer.message}")
     try:
         return Container(msgspec.convert(answer.body, Shown), answer.fields)
     except msgspec.ValidationError as error:

@@ -39,12 +39,12 @@ class Answer(NamedTuple):
         return cast("list[dict[str, Any]]", body) if isinstance(body, list) else []
 
     @property
-    def words(self) -> str:
+    def message(self) -> str:
         """What the engine says about an error."""
         return f"HTTP {self.status}: {str(self.fields.get('message') or self.body or '').strip()}"
 
 
-class Silence(PlatformError):
+class NoAnswer(PlatformError):
     """The engine took a call and did not answer it in time; it goes on with it."""
 
 
@@ -72,10 +72,10 @@ class Engine:
     def call(self, method: str, path: str, query: dict[str, Any] | None = None, body: Any = None) -> Answer:
         """One call; raises :class:`PlatformError` without an answer."""
         version = _text(self.version())
-        asked: dict[str, str] = {
+        params: dict[str, str] = {
             key: value if isinstance(value, str) else json.dumps(value) for key, value in (query or {}).items()
         }
-        return self._send(method, f"/v{version}{path}" + (f"?{urlencode(asked)}" if asked else ""), body)
+        return self._send(method, f"/v{version}{path}" + (f"?{urlencode(params)}" if params else ""), body)
 
     def version(self) -> tuple[int, int]:
         """The version of the API that is spoken."""
@@ -96,7 +96,7 @@ class Engine:
         try:
             newest, oldest = (_version(answer.fields[key]) for key in ("ApiVersion", "MinAPIVersion"))
         except (KeyError, AttributeError, ValueError) as error:
-            raise PlatformError(f"{self.url}: no Docker engine answers there: {answer.words}") from error
+            raise PlatformError(f"{self.url}: no Docker engine answers there: {answer.message}") from error
         chosen = min(newest, NEWEST)
         if chosen < max(OLDEST, oldest):
             raise PlatformError(
@@ -117,7 +117,7 @@ class Engine:
         except (OSError, http.client.HTTPException) as error:
             self._version = ""  # another engine may listen there when it is back
             if sent and isinstance(error, TimeoutError):
-                raise Silence(f"{method} {self.url}{path}: no answer in {self._timeout_s:g} s") from error
+                raise NoAnswer(f"{method} {self.url}{path}: no answer in {self._timeout_s:g} s") from error
             raise PlatformError(f"{method} {self.url}{path}: {str(error) or type(error).__name__}") from error
         finally:
             connection.close()

@@ -71,7 +71,7 @@ def short(decision: str) -> str:
     return hashlib.sha256(decision.encode()).hexdigest()[:12]
 
 
-def write_down(engine: Engine, decision: AnyDecision, plan: Plan) -> Plan:
+def store_plan(engine: Engine, decision: AnyDecision, plan: Plan) -> Plan:
     """Store a plan, unless the decision has one: then that one counts."""
     labels = {
         DECISION: decision.id,
@@ -81,21 +81,21 @@ def write_down(engine: Engine, decision: AnyDecision, plan: Plan) -> Plan:
     }
     answer = engine.call("POST", "/volumes/create", body={"Name": _name(decision.id), "Labels": labels})
     if answer.status not in (200, 201):
-        raise PlatformError(f"{engine.url}: the decision cannot be written down: {answer.words}")
+        raise PlatformError(f"{engine.url}: the decision cannot be written down: {answer.message}")
     return _read(engine, answer.fields, decision.id)
 
 
-def written_down(engine: Engine, decision: str) -> Plan | None:
+def load_plan(engine: Engine, decision: str) -> Plan | None:
     """The plan of a decision; ``None`` where nothing was begun."""
     answer = engine.get(f"/volumes/{_name(decision)}")
     if answer.status == 404:
         return None
     if answer.status != 200:
-        raise PlatformError(f"{engine.url}: the decision's plan cannot be read: {answer.words}")
+        raise PlatformError(f"{engine.url}: the decision's plan cannot be read: {answer.message}")
     return _read(engine, answer.fields, decision)
 
 
-def forget(engine: Engine, decision: AnyDecision) -> None:
+def remove_old_plans(engine: Engine, decision: AnyDecision) -> None:
     """Remove the plans of decisions on the same workload that are a day older."""
     answer = engine.get("/volumes", filters={"label": [f"{WORKLOAD}={decision.workload}", DECISION]})
     found: Sequence[dict[str, Any]] = answer.fields.get("Volumes") or ()

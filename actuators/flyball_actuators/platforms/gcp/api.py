@@ -5,7 +5,7 @@ from typing import Any
 
 from flyball_actuators.platforms.base import PlatformError, Rejected
 from flyball_actuators.platforms.endpoint import trusted
-from flyball_actuators.platforms.pools.answers import Remedies, Throttled, rejected, tried
+from flyball_actuators.platforms.pools.errors import Remedies, Throttled, rejected, retry_throttled
 from flyball_contracts.config import PlatformConfig
 from flyball_contracts.errors import ConfigError
 
@@ -58,29 +58,29 @@ class Gcp:
         what became of it.
         """
         name = f"compute {client}.{method}"
-        asked = {"project": self.project, "zone": zone, **request}
+        parameters = {"project": self.project, "zone": zone, **request}
 
         def once() -> Any:
             try:
-                answer = getattr(self._clients[client], method)(request=asked, retry=None, timeout=self._timeout_s)
+                answer = getattr(self._clients[client], method)(request=parameters, retry=None, timeout=self._timeout_s)
                 return list(answer) if method.startswith("list") else answer
             except self._errors.GoogleAPICallError as error:
-                said = f"{name}: {error.message}"
+                message = f"{name}: {error.message}"
                 if "rateLimitExceeded" in str(error):
-                    raise Throttled(said) from error
-                return rejected(int(error.code or 0), said, remedy(said), _REMEDIES)
+                    raise Throttled(message) from error
+                return rejected(int(error.code or 0), message, remedy(message), _REMEDIES)
             except self._auth_error as error:
                 return Rejected("platform", f"{name}: {error}; {_REMEDIES.log_in}")
             except (self._errors.GoogleAPIError, OSError, ValueError) as error:
                 raise PlatformError(f"{name}: {type(error).__name__}: {error}") from error
 
-        return tried(once)
+        return retry_throttled(once)
 
 
-def remedy(said: str) -> str:
+def remedy(message: str) -> str:
     """What helps, where a message tells of a lack of capacity; empty where it does not."""
-    if any(code in said for code in _QUOTA):
+    if any(code in message for code in _QUOTA):
         return "raise the project's quota, or ask for fewer"
-    if any(code in said for code in _SCARCE):
+    if any(code in message for code in _SCARCE):
         return "use a pool of another zone or machine type, or wait"
     return ""

@@ -2,18 +2,18 @@
 
 from datetime import datetime
 
-from flyball_actuators.platforms.kubernetes.kinds import Object, note_of, status_of
-from flyball_actuators.platforms.kubernetes.saga import CONFIRMED, ON_REQUEST, PROMISE, REQUESTED
+from flyball_actuators.platforms.kubernetes.kinds import Object, annotation_of, status_of
+from flyball_actuators.platforms.kubernetes.saga import CHECKPOINT, CONFIRMED, ON_REQUEST, REQUESTED
 from flyball_contracts.records import WorkloadSpec
 
 _NS = 1_000_000_000
 
 
-def why_it_stays(pod: Object, spec: WorkloadSpec, now_ns: int) -> str:
+def reason_to_stay(pod: Object, spec: WorkloadSpec, now_ns: int) -> str:
     """Why a pod of a workload must not be moved now, in words; empty: it may."""
     if spec.kind != "inference" and not spec.interruptible:
         return "it cannot be interrupted"
-    if note_of(pod, PROMISE) == ON_REQUEST and not _confirmed(pod):
+    if annotation_of(pod, CHECKPOINT) == ON_REQUEST and not _confirmed(pod):
         return "its checkpoint is not confirmed"
     if spec.deadline_ns is not None and spec.duration_s is not None:
         started_ns = _started_ns(pod) or now_ns
@@ -24,8 +24,8 @@ def why_it_stays(pod: Object, spec: WorkloadSpec, now_ns: int) -> str:
 
 
 def _confirmed(pod: Object) -> bool:
-    asked = note_of(pod, REQUESTED)
-    return bool(asked) and note_of(pod, CONFIRMED) == asked
+    requested = annotation_of(pod, REQUESTED)
+    return bool(requested) and annotation_of(pod, CONFIRMED) == requested
 
 
 def _started_ns(pod: Object) -> int:

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 from urllib.parse import urlencode
 
 from flyball_actuators.platforms.base import PlatformError, Rejected
-from flyball_actuators.platforms.calls import note
+from flyball_actuators.platforms.calls import record_call
 from flyball_contracts.errors import ConfigError
 
 MERGE = "application/merge-patch+json"
@@ -111,12 +111,12 @@ class Api:
             status, content, named = error.status, error.body, error.headers
         except (self._errors, OSError) as error:
             if method != "GET":
-                note(method, _shown(path, query), f"no answer: {type(error).__name__}")
+                record_call(method, _shown(path, query), f"no answer: {type(error).__name__}")
             raise PlatformError(f"{method} {self.host}{path}: {error}") from error
         audit_id = named.get("Audit-Id", "") if named else ""
         answer = Answer(status, _decoded(content), audit_id, rights=self._rights)
         if method != "GET":
-            note(method, _shown(path, query), status, answer.audit_id)
+            record_call(method, _shown(path, query), status, answer.audit_id)
         if not status or (status in (401, 429) and status not in known) or status >= 500:
             raise PlatformError(f"{method} {self.host}{path}: HTTP {status}: {answer.message or content!r}")
         return answer
@@ -141,7 +141,7 @@ class Api:
 
         A version that is too old is told by an event, or by HTTP 410: :class:`Expired`.
         """
-        asked = (
+        watch_query = (
             ("watch", "true"),
             ("resourceVersion", version),
             ("allowWatchBookmarks", "true"),
@@ -151,7 +151,7 @@ class Api:
             raw = self._client.call_api(
                 path,
                 "GET",
-                query_params=[*query, *asked],
+                query_params=[*query, *watch_query],
                 header_params={"Accept": JSON},
                 auth_settings=["BearerToken"],
                 _preload_content=False,
@@ -197,24 +197,24 @@ class Changes:
     def _event(self, line: bytes) -> tuple[str, Any]:
         event: dict[str, Any] = _decoded(line) or {}
         kind = event.get("type", "")
-        thing: dict[str, Any] = event.get("object") or {}
+        obj: dict[str, Any] = event.get("object") or {}
         if kind == "ERROR":  # comes in an answer of HTTP 200
-            if thing.get("code") == _GONE:
+            if obj.get("code") == _GONE:
                 raise Expired
-            raise PlatformError(f"{self._what}: {thing.get('message') or 'an error event'}")
-        return kind, thing
+            raise PlatformError(f"{self._what}: {obj.get('message') or 'an error event'}")
+        return kind, obj
 
 
 def refused(answer: Answer, what: str) -> Rejected:
     """Why the server did not do ``what``; it has changed nothing."""
-    said = answer.message or f"HTTP {answer.status}"
+    message = answer.message or f"HTTP {answer.status}"
     if answer.status == 403:
-        return Rejected("platform", f"{what} is not permitted: {said}; grant it as {answer.rights} does")
+        return Rejected("platform", f"{what} is not permitted: {message}; grant it as {answer.rights} does")
     if answer.status == 404:
-        return Rejected("unknown_target", f"{what}: {said}; is it still there?")
+        return Rejected("unknown_target", f"{what}: {message}; is it still there?")
     if answer.status == 409:
-        return Rejected("conflict", f"{what}: {said}; decide again on what is there now")
-    return Rejected("invalid", f"{what}: the API server refuses it: {said}; correct the object or its limits")
+        return Rejected("conflict", f"{what}: {message}; decide again on what is there now")
+    return Rejected("invalid", f"{what}: the API server refuses it: {message}; correct the object or its limits")
 
 
 def _shown(path: str, query: tuple[tuple[str, str], ...]) -> str:

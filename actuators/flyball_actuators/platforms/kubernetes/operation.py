@@ -66,7 +66,7 @@ class Operation(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         return urlencode(msgspec.to_builtins(self))
 
 
-def operation_of(verb: Verb, decision: AnyDecision, target: Target, thing: Object, **more: Any) -> Operation:
+def operation_of(verb: Verb, decision: AnyDecision, target: Target, obj: Object, **more: Any) -> Operation:
     """The operation of a decision about a controller as it was read."""
     return Operation(
         verb=verb,
@@ -74,7 +74,7 @@ def operation_of(verb: Verb, decision: AnyDecision, target: Target, thing: Objec
         kind=target.kind,
         namespace=target.namespace,
         name=target.name,
-        uid=thing["metadata"]["uid"],
+        uid=obj["metadata"]["uid"],
         **more,
     )
 

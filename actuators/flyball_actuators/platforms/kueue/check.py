@@ -15,20 +15,20 @@ def admit(
     api: Api, entry: Entry, name: str, found: Check, message: str, place: dict[str, str], by: str
 ) -> Rejected | bool:
     """Say Ready, with the labels of the nodes for each pod set; ``False`` where the entry has changed meanwhile."""
-    sets = [part["name"] for part in entry.thing["spec"].get("podSets", ())]
+    sets = [part["name"] for part in entry.obj["spec"].get("podSets", ())]
     updates = [{"name": part, "nodeSelector": place} for part in sets] if place else []
-    return _said(api, entry, name, found, {"state": "Ready", "message": message, "podSetUpdates": updates}, by)
+    return _write_state(api, entry, name, found, {"state": "Ready", "message": message, "podSetUpdates": updates}, by)
 
 
 def evict(api: Api, entry: Entry, name: str, found: Check, message: str, by: str, *, dry_run: bool) -> Rejected | bool:
     """Say Retry: Kueue stops the gang and queues it again, and asks the check anew once there is quota."""
-    return _said(api, entry, name, found, {"state": "Retry", "message": message}, by, dry_run=dry_run)
+    return _write_state(api, entry, name, found, {"state": "Retry", "message": message}, by, dry_run=dry_run)
 
 
-def _said(
+def _write_state(
     api: Api, entry: Entry, name: str, found: Check, state: dict[str, Any], by: str, *, dry_run: bool = False
 ) -> Rejected | bool:
-    metadata, now = entry.thing["metadata"], f"{datetime.now(UTC):%Y-%m-%dT%H:%M:%SZ}"
+    metadata, now = entry.obj["metadata"], f"{datetime.now(UTC):%Y-%m-%dT%H:%M:%SZ}"
     body = [
         {"op": "test", "path": "/metadata/resourceVersion", "value": metadata["resourceVersion"]},
         {

@@ -24,44 +24,44 @@ class Check(NamedTuple):
 class Entry(NamedTuple):
     """A Workload as it was read."""
 
-    thing: Object
+    obj: Object
 
     @property
     def name(self) -> str:
         """Its name."""
-        return str(self.thing["metadata"]["name"])
+        return str(self.obj["metadata"]["name"])
 
     @property
     def path(self) -> str:
         """Its path in the API."""
-        return entries_path(self.thing["metadata"]["namespace"], self.name)
+        return entries_path(self.obj["metadata"]["namespace"], self.name)
 
     @property
     def version(self) -> str:
         """Which object it is, and the version of its specification."""
-        return f"{self.thing['metadata']['uid']}/{self.thing['metadata'].get('generation', 0)}"
+        return f"{self.obj['metadata']['uid']}/{self.obj['metadata'].get('generation', 0)}"
 
     @property
     def active(self) -> bool:
         """Whether it may be queued and run."""
-        return bool(self.thing["spec"].get("active", True))
+        return bool(self.obj["spec"].get("active", True))
 
     @property
     def gang(self) -> int:
         """The pods that go together."""
-        return sum(part.get("count", 1) for part in self.thing["spec"].get("podSets", ()))
+        return sum(part.get("count", 1) for part in self.obj["spec"].get("podSets", ()))
 
     @property
     def assignments(self) -> list[Object]:
         """What quota it holds, by pod set; empty without quota."""
-        admission: Object = status_of(self.thing).get("admission") or {}
+        admission: Object = status_of(self.obj).get("admission") or {}
         return list(admission.get("podSetAssignments") or ())
 
     @property
     def queue(self) -> str:
         """The cluster queue that gave it quota, or the local queue that it waits in."""
-        admission: Object = status_of(self.thing).get("admission") or {}
-        return str(admission.get("clusterQueue") or self.thing["spec"].get("queueName", ""))
+        admission: Object = status_of(self.obj).get("admission") or {}
+        return str(admission.get("clusterQueue") or self.obj["spec"].get("queueName", ""))
 
     def is_true(self, condition: str) -> bool:
         """Whether a condition holds."""
@@ -73,7 +73,7 @@ class Entry(NamedTuple):
 
     def check(self, name: str) -> Check | None:
         """The state of an admission check, ``None`` where the queue does not ask it."""
-        states: list[Object] = status_of(self.thing).get("admissionChecks") or []
+        states: list[Object] = status_of(self.obj).get("admissionChecks") or []
         return next(
             (
                 Check(i, str(one.get("state", "")), list(one.get("podSetUpdates") or ()))
@@ -93,7 +93,7 @@ class Entry(NamedTuple):
         return f"queue {self.queue} has not looked at it yet"
 
     def _condition(self, name: str) -> Object:
-        conditions: list[Object] = status_of(self.thing).get("conditions") or []
+        conditions: list[Object] = status_of(self.obj).get("conditions") or []
         nothing: Object = {}
         return next((one for one in conditions if one.get("type") == name), nothing)
 
@@ -104,16 +104,16 @@ def entries_path(namespace: str, name: str = "") -> str:
     return f"{base}/{name}" if name else base
 
 
-def entry_of(api: Api, target: Target, thing: Object) -> Entry | Rejected:
+def entry_of(api: Api, target: Target, obj: Object) -> Entry | Rejected:
     """The Workload of a job, read now; ``Rejected`` where Kueue has made none."""
-    labels: dict[str, str] = thing["metadata"].get("labels") or {}
+    labels: dict[str, str] = obj["metadata"].get("labels") or {}
     if QUEUE not in labels:
         return Rejected(
             "no_platform",
             f"{target} is in no queue of Kueue; label it {QUEUE}: NAME, or name its workload in `workloads` of an "
             "entry with driver kubernetes",
         )
-    uid = thing["metadata"]["uid"]
+    uid = obj["metadata"]["uid"]
     answer = api.listed(entries_path(target.namespace), (("labelSelector", f"{_JOB_UID}={uid}"),))
     if not answer.ok:
         return refused(answer, f"listing the Workloads of {target}")

@@ -31,7 +31,7 @@ class Queued(Operation, frozen=True, kw_only=True, omit_defaults=True):
 
 
 def queued(
-    decision: Scale | Preempt, target: Target, thing: Object, place: dict[str, str], now_ns: int, *, woke: bool
+    decision: Scale | Preempt, target: Target, obj: Object, place: dict[str, str], now_ns: int, *, woke: bool
 ) -> Queued:
     """The operation of a decision about a job as it was read."""
     return Queued(
@@ -40,7 +40,7 @@ def queued(
         kind=target.kind,
         namespace=target.namespace,
         name=target.name,
-        uid=thing["metadata"]["uid"],
+        uid=obj["metadata"]["uid"],
         replicas=decision.replicas,
         frees=decision.replicas == 0,
         place=urlencode(place),

@@ -35,7 +35,7 @@ def place_of(api: Api, decision: Scale) -> dict[str, str] | Rejected:
     return labels
 
 
-def contradiction(api: Api, entry: Entry, place: dict[str, str]) -> str:
+def conflicting_labels(api: Api, entry: Entry, place: dict[str, str]) -> str:
     """What of an entry's flavors and pods says otherwise than a place; empty: nothing does.
 
     Raises :class:`PlatformError` where a flavor cannot be read.
@@ -46,14 +46,14 @@ def contradiction(api: Api, entry: Entry, place: dict[str, str]) -> str:
             labels = _labels_of(api, flavor)
             if isinstance(labels, Rejected):
                 raise PlatformError(labels.detail)
-            said = _other(labels, place)
-            if said:
-                return f"Kueue gave it quota of flavor {flavor}, which has {said}"
-    for part in entry.thing["spec"].get("podSets", ()):
+            conflict = _first_conflict(labels, place)
+            if conflict:
+                return f"Kueue gave it quota of flavor {flavor}, which has {conflict}"
+    for part in entry.obj["spec"].get("podSets", ()):
         spec: Object = part.get("template", {}).get("spec") or {}
-        said = _other(spec.get("nodeSelector") or {}, place)
-        if said:
-            return f"its pods ask for {said}"
+        conflict = _first_conflict(spec.get("nodeSelector") or {}, place)
+        if conflict:
+            return f"its pods ask for {conflict}"
     return ""
 
 
@@ -66,5 +66,5 @@ def _labels_of(api: Api, flavor: str) -> dict[str, str] | Rejected:
     return dict(answer.body.get("spec", {}).get("nodeLabels") or {})
 
 
-def _other(labels: dict[str, str], place: dict[str, str]) -> str:
+def _first_conflict(labels: dict[str, str], place: dict[str, str]) -> str:
     return next((f"{key}={labels[key]}" for key in sorted(place) if labels.get(key, place[key]) != place[key]), "")

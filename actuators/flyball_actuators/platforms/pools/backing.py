@@ -11,7 +11,7 @@ Busy = Callable[[str], frozenset[str]]
 """Nodes of a cell on which a replica runs, as the inventories show them."""
 
 
-class Held(NamedTuple):
+class PoolState(NamedTuple):
     """What a pool holds: machines that are asked for, and those that run.
 
     ``version`` changes with whatever a decision may have rested on. The cloud itself keeps the number between
@@ -31,24 +31,24 @@ class Held(NamedTuple):
 
 
 class Backing(Protocol):
-    """Machines of one pool. All but :meth:`grow`, :meth:`shrink` and :meth:`watch` read only."""
+    """Machines of one pool. All but :meth:`grow`, :meth:`shrink` and :meth:`poll` read only."""
 
-    def look(self) -> Held | Rejected:
+    def observe(self) -> PoolState | Rejected:
         """What there is now."""
         ...
 
-    def grow(self, decision: Scale, held: Held, *, dry_run: bool) -> Handle | Rejected:
+    def grow(self, decision: Scale, current: PoolState, *, dry_run: bool) -> Handle | Rejected:
         """Ask for as many machines as the decision says; the same call again must not buy more.
 
         Raises :class:`PlatformError` where it is not known what became of it. ``Rejected``: nothing was bought.
         """
         ...
 
-    def shrink(self, decision: Scale, held: Held, *, dry_run: bool) -> Handle | Rejected:
+    def shrink(self, decision: Scale, current: PoolState, *, dry_run: bool) -> Handle | Rejected:
         """Return machines until there are as many as the decision says; the same call again must not return more."""
         ...
 
-    def watch(self, operation: Operation, now_ns: int) -> Progress:
+    def poll(self, operation: Operation, now_ns: int) -> Progress:
         """How far an operation is; steps that are safe to repeat may carry it on."""
         ...
 

@@ -4,14 +4,14 @@ import time
 from collections.abc import Collection
 
 from flyball_actuators.platforms.base import Handle, Rejected
-from flyball_actuators.platforms.pools.backing import Held
+from flyball_actuators.platforms.pools.backing import PoolState
 from flyball_actuators.platforms.pools.operation import mark, operation_of
 from flyball_contracts.config import PoolConfig
 from flyball_contracts.records import Scale, SubjectState
 
 
 def found_marked(
-    decision: Scale, pool: PoolConfig, held: Held, marked: str, observed: SubjectState | None
+    decision: Scale, pool: PoolConfig, current: PoolState, marked: str, observed: SubjectState | None
 ) -> Handle | Rejected | None:
     """What mark and number say of a decision.
 
@@ -21,18 +21,18 @@ def found_marked(
     """
     before = decision.replicas_before if observed is None or observed.replicas is None else observed.replicas
     ours = marked == mark(decision.id)
-    if ours and held.machines == decision.replicas:
+    if ours and current.machines == decision.replicas:
         return operation_of(decision, pool.name, before, time.time_ns()).handle(f"found on {pool.resource}")
-    if (ours and held.machines == before) or (observed is not None and held.version == observed.version):
+    if (ours and current.machines == before) or (observed is not None and current.version == observed.version):
         return None
     return Rejected(
         "conflict",
-        f"pool {pool.name!r} was changed by somebody else since the decision was claimed ({held.machines} machines); "
-        "look at it",
+        f"pool {pool.name!r} was changed by somebody else since the decision was claimed ({current.machines} machines)"
+        "; look at it",
     )
 
 
-def strange(pool: PoolConfig, types: Collection[str]) -> Rejected | None:
+def type_mismatch(pool: PoolConfig, types: Collection[str]) -> Rejected | None:
     """Refuse machines of another type than the one whose price is counted."""
     others = sorted(set(types) - {pool.instance_type})
     if not others:

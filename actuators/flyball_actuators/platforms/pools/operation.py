@@ -69,8 +69,8 @@ def decode(text: str) -> Operation:
 
 def token(decision: Scale, what: str = "") -> str:
     """The request token of a decision: the same for the same decision, about the same pool, whoever sends it."""
-    said = "\0".join((decision.id, decision.target, str(decision.replicas), what))
-    return hashlib.sha256(said.encode()).hexdigest()
+    message = "\0".join((decision.id, decision.target, str(decision.replicas), what))
+    return hashlib.sha256(message.encode()).hexdigest()
 
 
 def token_uuid(decision: Scale, what: str = "") -> str:

@@ -85,7 +85,7 @@ class Checks:
             return begun
         return Handle(operation=operation.encode(), expected=expected, answer=f"runs {what}")
 
-    def watch(self, operation: Operation, now_ns: int) -> Progress:
+    def poll(self, operation: Operation, now_ns: int) -> Progress:
         """How the job is getting on; in the end the node is open for all, or drained as before."""
         if why := stopped():
             return Running(f"nothing is carried on: {why}")
@@ -97,17 +97,17 @@ class Checks:
                 return Done(SubjectState(replicas=0, suspended=False), now_ns, f"{node} takes jobs again")
             return self._failed(operation, f"Slurm knows no job {name} any more")
         if job.state == "COMPLETED":
-            problem = self._commands.tell("scontrol", "delete", f"ReservationName={name}")
+            problem = self._commands.apply("scontrol", "delete", f"ReservationName={name}")
             if problem is not None and problem.code != "unknown_target":
                 return Running(problem.detail)
             said = f"job {job.key} ran {shlex.join(self._config.command)} on {node} and ended with status 0"
             return Done(SubjectState(replicas=0, suspended=False), now_ns, said)
-        if job.over:
+        if job.ended:
             return self._failed(
                 operation, f"job {job.key} on {node} ended as {job.state}; its output is in {_OUTPUT}/{name}.* there"
             )
         if now_ns >= operation.until_ns:
-            self._commands.tell("scancel", job.key)
+            self._commands.apply("scancel", job.key)
             return self._failed(operation, f"job {job.key} has not ended in time; it was {job.state}")
         return Running(f"job {job.key} checks {node}: {job.state}")
 
@@ -144,7 +144,7 @@ class Checks:
 
     def _reserve(self, node: str, name: str) -> Rejected | None:
         minutes = max(1, round((DEADLINE_S + SLACK_S) / 60.0))
-        made = self._commands.tell(
+        made = self._commands.apply(
             "scontrol", "create", "reservation", f"ReservationName={name}", "StartTime=now", f"Duration={minutes}",
             f"Nodes={node}", f"Users={_user()}", "Flags=MAINT,IGNORE_JOBS",
         )  # fmt: skip
@@ -157,14 +157,14 @@ class Checks:
         if isinstance(shown, Rejected):
             return shown
         if shown.closed:
-            problem = self._commands.tell("scontrol", "update", f"NodeName={node}", "State=RESUME")
+            problem = self._commands.apply("scontrol", "update", f"NodeName={node}", "State=RESUME")
             if problem is not None:
                 return problem
         partition = next(one for one in self._partitions if one in shown.partitions)
         # Whoever reads the decision knows the job's name: a file of that name could be a link that waits in /tmp.
         output = f'exec >"$(mktemp {_OUTPUT}/{name}.XXXXXXXX)" 2>&1'
         script = f"{output}; export {GPUS}={shown.gpus}; exec {shlex.join(self._config.command)}"
-        answer = self._commands.may(
+        answer = self._commands.run(
             "sbatch", "--parsable", f"--job-name={name}", f"--reservation={name}", f"--nodelist={node}",
             f"--partition={partition}", "--exclusive", "--nodes=1", "--no-requeue", "--chdir=/tmp",
             f"--time={max(1, round(DEADLINE_S / 60.0))}", "--output=/dev/null",
@@ -181,12 +181,12 @@ class Checks:
     def _close(self, operation: Operation, words: str) -> Rejected | None:
         """Drain the node, and only then let go of the reservation."""
         reason = f"Reason={OURS} {operation.decision}: {words}"
-        said = self._commands.tell("scontrol", "update", f"NodeName={operation.node}", "State=DRAIN", reason)
+        said = self._commands.apply("scontrol", "update", f"NodeName={operation.node}", "State=DRAIN", reason)
         if said is not None:
             return said
         name = name_of(operation.decision)
         if self._is_reserved(name):
-            return self._commands.tell("scontrol", "delete", f"ReservationName={name}")
+            return self._commands.apply("scontrol", "delete", f"ReservationName={name}")
         return None
 
     def _job(self, name: str) -> Job | None:
@@ -194,11 +194,11 @@ class Checks:
         return max(found, key=lambda job: job.order, default=None)
 
     def _is_reserved(self, name: str) -> bool:
-        said = self._commands.ask("scontrol", "-o", "show", "reservation")
+        said = self._commands.query("scontrol", "-o", "show", "reservation")
         return f"ReservationName={name} " in said
 
     def _node(self, name: str) -> _Node | Rejected:
-        said = self._commands.may("scontrol", "-o", "show", "node", name)
+        said = self._commands.run("scontrol", "-o", "show", "node", name)
         if isinstance(said, Rejected):
             return said
         words = dict(re.findall(r"\b(State|CPUAlloc|Gres|Partitions)=(\S+)", said))

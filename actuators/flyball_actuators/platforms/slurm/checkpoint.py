@@ -7,7 +7,7 @@ from flyball_actuators.platforms.base import Rejected
 from flyball_actuators.platforms.slurm.commands import Commands
 from flyball_actuators.platforms.slurm.jobs import Job
 
-NOTE = "flyball.dev/checkpoint="
+COMMENT = "flyball.dev/checkpoint="
 DEFAULT_S, LONGEST_S = 60, 600
 _FORM = re.compile(r"(?:([RB]+):)?([A-Za-z0-9]+)(?:@(\d+))?")
 _OPTION = re.compile(r"#SBATCH\s+(?:.*\s)?--signal[=\s]\s*(\S+)")
@@ -23,7 +23,7 @@ class Checkpoint(NamedTuple):
     def send(self, commands: Commands, job: Job) -> Rejected | None:
         """Send the signal; once more does no harm."""
         to = ("--batch",) if self.script else ()
-        return commands.tell("scancel", f"--signal={self.signal}", *to, job.key)
+        return commands.apply("scancel", f"--signal={self.signal}", *to, job.key)
 
 
 def parse(text: str) -> Checkpoint | None:
@@ -41,17 +41,17 @@ def checkpoint_of(commands: Commands, job: Job) -> Checkpoint | None:
     Slurm tells nobody what was given to ``sbatch`` on the command line.
     """
     for word in job.comment.split():
-        if word.startswith(NOTE):
-            return parse(word.removeprefix(NOTE))
+        if word.startswith(COMMENT):
+            return parse(word.removeprefix(COMMENT))
     if not job.batch:
         return None
-    script = commands.may("scontrol", "write", "batch_script", job.key, "-")
+    script = commands.run("scontrol", "write", "batch_script", job.key, "-")
     if isinstance(script, Rejected):
         return None
     for line in script.splitlines():
         if line.strip() and not line.lstrip().startswith("#"):
             break
-        said = _OPTION.match(line)
-        if said:
-            return parse(said[1])
+        option = _OPTION.match(line)
+        if option:
+            return parse(option[1])
     return None

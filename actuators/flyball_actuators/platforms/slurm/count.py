@@ -5,11 +5,11 @@ from typing import NamedTuple
 
 from flyball_actuators.platforms.base import Done, Failed, Handle, Progress, Rejected, Running, Superseded
 from flyball_actuators.platforms.slurm.commands import Commands
-from flyball_actuators.platforms.slurm.effects import Step, set_mark, start, stop
+from flyball_actuators.platforms.slurm.effects import StepStatus, set_mark, start, stop
 from flyball_actuators.platforms.slurm.jobs import Job, Queue, queue
 from flyball_actuators.platforms.slurm.marks import Mark, Verb
 from flyball_actuators.platforms.slurm.operation import Operation
-from flyball_actuators.platforms.slurm.targets import jobs_of, named
+from flyball_actuators.platforms.slurm.targets import job_of_replica, jobs_of
 from flyball_contracts.records import Preempt, Scale, SubjectState
 
 GIVE_UP_S = 900.0
@@ -26,13 +26,13 @@ class Choice(NamedTuple):
 def choose(jobs: Iterable[Job], decision: Scale | Preempt) -> Choice | Rejected:
     """The jobs that a decision commands, or why it cannot be done."""
     known = list(jobs)
-    asked = [job for job in known if job.asked]
-    change = decision.replicas - len(asked)
+    requested = [job for job in known if job.requested]
+    change = decision.replicas - len(requested)
     if isinstance(decision, Scale):
-        return _start(known, change, decision) if change >= 0 else _stop(asked, -change, ())
+        return _start(known, change, decision) if change >= 0 else _stop(requested, -change, ())
     if change > 0:
-        return Rejected("conflict", f"only {len(asked)} jobs of {decision.workload!r} are not held; decide again")
-    return _stop(asked, -change, decision.victims)
+        return Rejected("conflict", f"only {len(requested)} jobs of {decision.workload!r} are not held; decide again")
+    return _stop(requested, -change, decision.victims)
 
 
 def count(
@@ -50,11 +50,11 @@ def count(
         does = "released" if choice.verb == "start" else "requeued and held"
         return Handle(operation="", expected=expected, answer=f"would be {does}: {names}")
     for job in choice.jobs:
-        said = set_mark(commands, job, Mark(decision.id, choice.verb, job.restarts, len(choice.jobs)))
-        if said is not None:
-            return said
+        rejected = set_mark(commands, job, Mark(decision.id, choice.verb, job.restarts, len(choice.jobs)))
+        if rejected is not None:
+            return rejected
     operation = operation_of(decision, choice.verb, (job.key for job in choice.jobs), now_ns)
-    begun = watch_count(commands, operation, (), now_ns)
+    begun = poll_count(commands, operation, (), now_ns)
     return Handle(operation=operation.encode(), expected=expected, answer=begun.answer)
 
 
@@ -72,35 +72,35 @@ def operation_of(decision: Scale | Preempt, verb: Verb, keys: Iterable[str], now
     )
 
 
-def watch_count(commands: Commands, operation: Operation, partitions: tuple[str, ...], now_ns: int) -> Progress:
+def poll_count(commands: Commands, operation: Operation, partitions: tuple[str, ...], now_ns: int) -> Progress:
     """Take the next step of each job; done once all have left their nodes, or run."""
     known = queue(commands)
-    steps: list[Step] = []
+    statuses: list[StepStatus] = []
     refused: list[str] = []
     for key in operation.keys:
         job = known.get(key)
         mark = job.mark if job is not None else None
         if job is None or mark is None or mark.decision != operation.decision:
-            steps.append(_elsewhere(key, job, mark))
+            statuses.append(_unmarked(key, job, mark))
             continue
-        step = (
+        status = (
             stop(commands, job, mark, now_ns, checkpoint=operation.checkpoint)
             if mark.verb == "stop"
             else start(commands, job, mark, now_ns)
         )
-        if isinstance(step, Step):
-            steps.append(step)
-        elif step.code == "conflict":
-            steps.append(Step(step.detail))  # it has changed by itself; the next look shows to what
+        if isinstance(status, StepStatus):
+            statuses.append(status)
+        elif status.code == "conflict":
+            statuses.append(StepStatus(status.detail))  # it has changed by itself; the next look shows to what
         else:
-            refused.append(step.detail)
+            refused.append(status.detail)
     state = _state(known, operation.workload, partitions)
-    answer = "; ".join([*refused, *dict.fromkeys(step.words for step in steps)]) or "no job has to change"
+    answer = "; ".join([*refused, *dict.fromkeys(status.message for status in statuses)]) or "no job has to change"
     if refused:
         return Failed(answer, state)
-    if any(step.lost for step in steps):
+    if any(status.lost for status in statuses):
         return Superseded(answer, state)
-    if not all(step.settled for step in steps):
+    if not all(status.settled for status in statuses):
         late = not operation.serve and now_ns >= operation.until_ns  # a start may wait for room for any time
         return Failed(f"after {GIVE_UP_S:.0f} s: {answer}", state) if late else Running(answer)
     if operation.serve and (state.ready or 0) < min(operation.replicas, state.replicas or 0):
@@ -108,12 +108,12 @@ def watch_count(commands: Commands, operation: Operation, partitions: tuple[str,
     return Done(state, now_ns, answer)
 
 
-def _elsewhere(key: str, job: Job | None, mark: Mark | None) -> Step:
+def _unmarked(key: str, job: Job | None, mark: Mark | None) -> StepStatus:
     """What became of a job that does not bear our mark."""
-    if job is None or job.over:
-        return Step(f"job {key} has ended", settled=True)
+    if job is None or job.ended:
+        return StepStatus(f"job {key} has ended", settled=True)
     whose = f"decision {mark.decision}" if mark is not None else "somebody who took its mark away"
-    return Step(f"{job.label} was commanded by {whose} since", lost=True)
+    return StepStatus(f"{job.label} was commanded by {whose} since", lost=True)
 
 
 def _state(known: Queue, workload: str, partitions: tuple[str, ...]) -> SubjectState:
@@ -126,8 +126,10 @@ def _state(known: Queue, workload: str, partitions: tuple[str, ...]) -> SubjectS
 def shown(jobs: Iterable[Job]) -> SubjectState:
     """Jobs as replicas."""
     known = list(jobs)
-    asked = sum(job.asked for job in known)
-    return SubjectState(replicas=asked, ready=sum(job.ready for job in known), suspended=bool(known) and not asked)
+    requested = sum(job.requested for job in known)
+    return SubjectState(
+        replicas=requested, ready=sum(job.ready for job in known), suspended=bool(known) and not requested
+    )
 
 
 def _start(jobs: list[Job], more: int, decision: Scale) -> Choice | Rejected:
@@ -142,14 +144,14 @@ def _start(jobs: list[Job], more: int, decision: Scale) -> Choice | Rejected:
     return Choice("start", tuple(held[:more]))
 
 
-def _stop(asked: list[Job], fewer: int, victims: tuple[str, ...]) -> Choice | Rejected:
-    first = list(dict.fromkeys(job for victim in victims if (job := named(asked, victim)) is not None))
-    latest = sorted(asked, key=lambda job: (job.pending, job.start_s, *job.order), reverse=True)
+def _stop(requested: list[Job], fewer: int, victims: tuple[str, ...]) -> Choice | Rejected:
+    first = list(dict.fromkeys(job for victim in victims if (job := job_of_replica(requested, victim)) is not None))
+    latest = sorted(requested, key=lambda job: (job.pending, job.start_s, *job.order), reverse=True)
     rest = [job for job in latest if job not in first and (job.pending or (job.requeue and job.batch))]
     fixed = [job for job in first[:fewer] if not (job.pending or (job.requeue and job.batch))]
     chosen = [*first, *rest][:fewer]
     if fixed or len(chosen) < fewer:
-        which = ", ".join(job.label for job in fixed or asked if not (job.requeue and job.batch))
+        which = ", ".join(job.label for job in fixed or requested if not (job.requeue and job.batch))
         return Rejected(
             "unsupported",
             f"{which} cannot be requeued: stopping would end it for good; submit it with sbatch --requeue, or name "

@@ -10,7 +10,7 @@ from flyball_actuators.platforms.base import PlatformError
 from flyball_actuators.platforms.slurm.commands import Commands
 from flyball_actuators.platforms.slurm.marks import Mark, mark_of
 
-_OVER = frozenset(
+_ENDED = frozenset(
     {
         "BOOT_FAIL",
         "CANCELLED",
@@ -72,9 +72,9 @@ class Job(NamedTuple):
         return self.array or self.id, self.task
 
     @property
-    def over(self) -> bool:
+    def ended(self) -> bool:
         """Whether it has ended, and is only remembered."""
-        return self.state in _OVER
+        return self.state in _ENDED
 
     @property
     def completing(self) -> bool:
@@ -92,9 +92,9 @@ class Job(NamedTuple):
         return self.priority == 0 and (self.pending or self.completing)
 
     @property
-    def asked(self) -> bool:
+    def requested(self) -> bool:
         """Whether it runs, or does as soon as there is room."""
-        return not (self.over or self.completing or self.held)
+        return not (self.ended or self.completing or self.held)
 
     @property
     def ready(self) -> bool:
@@ -118,13 +118,13 @@ Queue = Mapping[str, Job]
 
 def queue(commands: Commands) -> Queue:
     """All jobs that the controller knows, those that have just ended as well."""
-    text = commands.ask("squeue", "--all", "--json")
+    text = commands.query("squeue", "--all", "--json")
     try:
-        told: dict[str, Any] = msgspec.json.decode(text)
-        errors: list[Any] = told.get("errors") or []
+        reply: dict[str, Any] = msgspec.json.decode(text)
+        errors: list[Any] = reply.get("errors") or []
         if errors:
             raise PlatformError(f"squeue --json: {errors}")
-        return {job.key: job for entry in told["jobs"] for job in _jobs(entry)}
+        return {job.key: job for entry in reply["jobs"] for job in _jobs(entry)}
     except (msgspec.DecodeError, KeyError, TypeError, ValueError, AttributeError) as error:
         raise PlatformError(f"squeue --json: not the answer that is known from Slurm 22.05: {error!r}") from error
 
@@ -133,7 +133,7 @@ def nodes_of(commands: Commands, hosts: str) -> list[str]:
     """The nodes of a host list such as ``gpu[1-3]``."""
     if "[" not in hosts:
         return [node for node in hosts.split(",") if node]
-    return commands.ask("scontrol", "show", "hostnames", hosts).split()
+    return commands.query("scontrol", "show", "hostnames", hosts).split()
 
 
 def _jobs(entry: Mapping[str, Any]) -> Iterator[Job]:
@@ -188,8 +188,8 @@ def _state(value: Any) -> str:
     """The state, one word or as versions after 22.05 write it."""
     if isinstance(value, str):
         return value
-    words = [str(word) for word in value]
-    return next((word for word in _BESIDE if word in words), words[0])
+    parts = [str(part) for part in value]
+    return next((part for part in _BESIDE if part in parts), parts[0])
 
 
 def _hosts(value: Any) -> str:

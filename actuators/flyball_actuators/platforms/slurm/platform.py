@@ -7,12 +7,12 @@ from pathlib import Path
 from flyball_actuators.platforms.base import Capabilities, Failed, Handle, Progress, Promises, Rejected
 from flyball_actuators.platforms.slurm.check import Checks
 from flyball_actuators.platforms.slurm.commands import Commands
-from flyball_actuators.platforms.slurm.count import count, operation_of, shown, watch_count
+from flyball_actuators.platforms.slurm.count import count, operation_of, poll_count, shown
 from flyball_actuators.platforms.slurm.jobs import Job, Queue, nodes_of, queue
 from flyball_actuators.platforms.slurm.marks import Verb
-from flyball_actuators.platforms.slurm.migrate import migrate, move_of, watch_move
+from flyball_actuators.platforms.slurm.migrate import migrate, move_of, poll_move
 from flyball_actuators.platforms.slurm.operation import decode
-from flyball_actuators.platforms.slurm.targets import jobs_of, key_of, named, runs, version_of
+from flyball_actuators.platforms.slurm.targets import job_of_replica, jobs_of, key_of, runs, version_of
 from flyball_actuators.platforms.states import expected_of, named_replicas
 from flyball_contracts.config import PlatformConfig
 from flyball_contracts.errors import ConfigError
@@ -84,7 +84,7 @@ class SlurmPlatform:
             )
         if isinstance(decision, Migrate):
             return migrate(self._commands, jobs, decision, self._clock(), dry_run=dry_run)
-        problem = _beyond(decision) if isinstance(decision, Scale) else None
+        problem = _unsupported(decision) if isinstance(decision, Scale) else None
         return problem or count(self._commands, jobs, decision, self._clock(), dry_run=dry_run)
 
     def poll(self, handle: Handle) -> Progress:
@@ -93,10 +93,10 @@ class SlurmPlatform:
             return Failed(f"unknown outcome: {handle.answer}")
         operation = decode(handle.operation)
         if operation.verb == "check":
-            return self._checks.watch(operation, self._clock())
+            return self._checks.poll(operation, self._clock())
         if operation.verb == "migrate":
-            return watch_move(self._commands, operation, self._clock())
-        return watch_count(self._commands, operation, self._partitions, self._clock())
+            return poll_move(self._commands, operation, self._clock())
+        return poll_count(self._commands, operation, self._partitions, self._clock())
 
     def find(self, decision: AnyDecision, observed: SubjectState | None) -> Handle | None:
         """Look for the decision's marks.
@@ -147,8 +147,8 @@ def _own(known: Queue, jobs: list[Job], workload: str, replica: str) -> Job | Re
         return Rejected(
             "invalid", f"replica {replica!r} names no job; let agents call it by job and node: unset FLYBALL_REPLICA"
         )
-    own, other = named(jobs, replica), named(known.values(), replica)
-    if own is None and other is not None and not other.over and not runs(other, workload):
+    own, other = job_of_replica(jobs, replica), job_of_replica(known.values(), replica)
+    if own is None and other is not None and not other.ended and not runs(other, workload):
         return Rejected(
             "invalid", f"{other.label} is not one of workload {workload!r}; name a replica of the workload itself"
         )
@@ -165,14 +165,14 @@ def _begun(job: Job) -> bool:
     return not job.held
 
 
-def _beyond(decision: Scale) -> Rejected | None:
+def _unsupported(decision: Scale) -> Rejected | None:
     """What a Scale may ask for that Slurm cannot do."""
-    for what, asked in (
+    for what, requested in (
         ("a power limit", decision.power_limit_w),
         ("a choice of machines", decision.mix),
         ("other resources", decision.resources),
     ):
-        if asked:
+        if requested:
             name = repr(decision.workload)
             return Rejected("unsupported", f"platform slurm cannot give {name} {what}; decide on replicas alone")
     return None

@@ -23,7 +23,7 @@ def reservation_of(decision: str, job: Job) -> str:
     return PREFIX + hashlib.sha256(f"{decision}\0{job.key}".encode()).hexdigest()[:16]
 
 
-def keep_room(commands: Commands, job: Job, decision: str) -> str:
+def reserve_nodes(commands: Commands, job: Job, decision: str) -> str:
     """Keep nodes for a job that is about to be released, and say so; empty where it needs none, or none are free.
 
     Without free nodes the job waits for them as any other does.
@@ -31,23 +31,23 @@ def keep_room(commands: Commands, job: Job, decision: str) -> str:
     if job.wide < 2 or job.reservation:
         return ""
     name = reservation_of(decision, job)
-    made = commands.tell(
+    made = commands.apply(
         "scontrol", "create", "reservation", f"ReservationName={name}", "StartTime=now", "Duration=UNLIMITED",
         f"NodeCnt={job.wide}", f"PartitionName={job.partition.partition(',')[0]}", f"Users={job.user}",
         f"Flags=PURGE_COMP={_PURGED_AFTER}",
     )  # fmt: skip
     if made is not None and "Duplicate" not in made.detail:
         return ""
-    if isinstance(commands.tell("scontrol", "update", f"JobId={job.key}", f"ReservationName={name}"), Rejected):
-        commands.tell("scontrol", "delete", f"ReservationName={name}")
+    if isinstance(commands.apply("scontrol", "update", f"JobId={job.key}", f"ReservationName={name}"), Rejected):
+        commands.apply("scontrol", "delete", f"ReservationName={name}")
         return ""
     return f", and {job.wide} nodes are kept for it"
 
 
-def give_back(commands: Commands, job: Job) -> None:
+def release_nodes(commands: Commands, job: Job) -> None:
     """Delete the reservation that we made for a job; what runs in it goes on."""
     if not job.reservation.startswith(PREFIX):
         return
-    if not job.over:
-        commands.tell("scontrol", "update", f"JobId={job.key}", "ReservationName=")
-    commands.tell("scontrol", "delete", f"ReservationName={job.reservation}")
+    if not job.ended:
+        commands.apply("scontrol", "update", f"JobId={job.key}", "ReservationName=")
+    commands.apply("scontrol", "delete", f"ReservationName={job.reservation}")

@@ -8,13 +8,13 @@ from flyball_actuators.platforms.base import Rejected
 from flyball_actuators.platforms.slurm.jobs import Job, Queue
 
 _KEY = re.compile(r"[0-9]+(?:_[0-9]+)?")
-NOTE = "flyball.dev/workload="
+COMMENT = "flyball.dev/workload="
 BY_ID = "slurm/"
 
 
 def claimed(job: Job) -> str:
     """The workload that a job's comment names; empty where it names none."""
-    return next((word.removeprefix(NOTE) for word in job.comment.split() if word.startswith(NOTE)), "")
+    return next((word.removeprefix(COMMENT) for word in job.comment.split() if word.startswith(COMMENT)), "")
 
 
 def runs(job: Job, workload: str) -> bool:
@@ -22,8 +22,8 @@ def runs(job: Job, workload: str) -> bool:
 
     An array is called by its own id or, one task alone, ``slurm/ARRAY_TASK``.
     """
-    said = claimed(job)
-    return said == workload if said else workload in (job.name, *(f"{BY_ID}{n}" for n in (job.key, job.array) if n))
+    claim = claimed(job)
+    return claim == workload if claim else workload in (job.name, *(f"{BY_ID}{n}" for n in (job.key, job.array) if n))
 
 
 def jobs_of(queue: Queue, workload: str, partitions: tuple[str, ...]) -> list[Job] | Rejected:
@@ -31,13 +31,13 @@ def jobs_of(queue: Queue, workload: str, partitions: tuple[str, ...]) -> list[Jo
     found = [
         job
         for job in sorted(queue.values(), key=lambda job: job.order)
-        if (job.asked or job.held) and set(job.partition.split(",")) <= set(partitions) and runs(job, workload)
+        if (job.requested or job.held) and set(job.partition.split(",")) <= set(partitions) and runs(job, workload)
     ]
     if not found:
         return Rejected(
             "unknown_target",
             f"no job in partition {', '.join(partitions)} runs workload {workload!r}; submit it with "
-            f"--job-name={workload} or --comment={NOTE}{workload}, or name its partition in actuator.platforms",
+            f"--job-name={workload} or --comment={COMMENT}{workload}, or name its partition in actuator.platforms",
         )
     users = {job.user: job for job in found}
     if len(users) > 1:
@@ -59,8 +59,8 @@ def jobs_of(queue: Queue, workload: str, partitions: tuple[str, ...]) -> list[Jo
 
 def version_of(jobs: Iterable[Job]) -> str:
     """What stays the same while nobody commands the jobs, whether they have started or not."""
-    said = "\n".join(f"{job.key} {job.restarts} {job.held} {job.mark or ''}" for job in jobs)
-    return hashlib.sha256(said.encode()).hexdigest()[:16]
+    claim = "\n".join(f"{job.key} {job.restarts} {job.held} {job.mark or ''}" for job in jobs)
+    return hashlib.sha256(claim.encode()).hexdigest()[:16]
 
 
 def key_of(replica: str) -> str | None:
@@ -69,7 +69,7 @@ def key_of(replica: str) -> str | None:
     return key if _KEY.fullmatch(key) else None
 
 
-def named(jobs: Iterable[Job], replica: str) -> Job | None:
+def job_of_replica(jobs: Iterable[Job], replica: str) -> Job | None:
     """The job of a replica; agents call a task of an array by the id that it has once it runs."""
     key = key_of(replica)
     return next((job for job in jobs if key in (job.key, str(job.id))), None)

@@ -16,7 +16,7 @@ class Throttled(Exception):
     """The cloud did nothing, because too much is asked of it."""
 
 
-def tried(ask: Callable[[], T]) -> T:
+def retry_throttled(call: Callable[[], T]) -> T:
     """Make a call, and make it again after a random wait while it is :class:`Throttled`.
 
     The n-th wait is at most ``BACKOFF_S[0] * 2**n`` and at most ``BACKOFF_S[1]``. Raises :class:`PlatformError` after
@@ -24,11 +24,11 @@ def tried(ask: Callable[[], T]) -> T:
     """
     for attempt in range(TRIES - 1):
         try:
-            return ask()
+            return call()
         except Throttled:
             time.sleep(random.uniform(0, min(BACKOFF_S[1], BACKOFF_S[0] * 2**attempt)))
     try:
-        return ask()
+        return call()
     except Throttled as error:
         raise PlatformError(f"{error}; throttled {TRIES} times") from error
 
@@ -41,23 +41,23 @@ class Remedies(NamedTuple):
     request: str
 
 
-def rejected(status: int, said: str, scarcity: str, remedies: Remedies) -> Rejected:
+def rejected(status: int, message: str, scarcity: str, remedies: Remedies) -> Rejected:
     """Why a cloud did nothing, by the HTTP status of its answer; ``scarcity`` helps where it has none to give.
 
     Raises :class:`Throttled`, and :class:`PlatformError` where it is not known what the cloud did.
     """
     if status == 429:
-        raise Throttled(said)
+        raise Throttled(message)
     if status >= 500 or not status:
-        raise PlatformError(f"{said}: HTTP {status}")
+        raise PlatformError(f"{message}: HTTP {status}")
     if scarcity:
-        return Rejected("platform", f"{said}; {scarcity}")
+        return Rejected("platform", f"{message}; {scarcity}")
     if status == 401:
-        return Rejected("platform", f"{said}; {remedies.log_in}")
+        return Rejected("platform", f"{message}; {remedies.log_in}")
     if status == 403:
-        return Rejected("platform", f"{said}; {remedies.right}")
+        return Rejected("platform", f"{message}; {remedies.right}")
     if status == 404:
-        return Rejected("unknown_target", f"{said}; correct the pool in actuator.platforms")
+        return Rejected("unknown_target", f"{message}; correct the pool in actuator.platforms")
     if status in (409, 412):
-        return Rejected("conflict", f"{said}; decide again on what is there now")
-    return Rejected("invalid", f"{said}; {remedies.request}")
+        return Rejected("conflict", f"{message}; decide again on what is there now")
+    return Rejected("invalid", f"{message}; {remedies.request}")

@@ -17,29 +17,29 @@ from flyball_actuators.platforms.kubernetes.resize import has, mark_of, patched,
 _REVISION = "controller-revision-hash"
 
 
-def resize_heirs(api: Api, operation: Operation, thing: Object) -> str:
+def resize_new_pods(api: Api, operation: Operation, obj: Object) -> str:
     """Give new pods the size of their siblings; what became of it in words, empty where there is nothing to do."""
     if operation.frees or not operation.replicas:
         return ""
-    pods = pods_of(api, operation.target, thing)
+    pods = pods_of(api, operation.target, obj)
     if isinstance(pods, Rejected):
         return ""
     resized = sorted((pod for pod in pods if mark_of(pod)), key=lambda pod: str((mark_of(pod) or {}).get("time", "")))
-    model = {_family(pod): pod for pod in resized}  # the last one counts
-    heirs = [pod for pod in pods if mark_of(pod) is None and _family(pod) in model]
-    told: list[str] = []
-    for pod in heirs:
-        wanted = resources_of(model[_family(pod)])
+    resized_by_revision = {_revision_of(pod): pod for pod in resized}  # the last one counts
+    new_pods = [pod for pod in pods if mark_of(pod) is None and _revision_of(pod) in resized_by_revision]
+    errors: list[str] = []
+    for pod in new_pods:
+        wanted = resources_of(resized_by_revision[_revision_of(pod)])
         if has(pod, wanted) or stopped():
             continue
         answer = patched(api, pod, wanted, manager(operation.decision), dry=False)
-        told.append("" if answer.ok else answer.message)
-    refused = [message for message in told if message]
+        errors.append("" if answer.ok else answer.message)
+    refused = [message for message in errors if message]
     if refused:
         return f"{len(refused)} new pods stay as the template says: {refused[0]}"
-    return f"{len(told)} new pods have the size of their siblings" if told else ""
+    return f"{len(errors)} new pods have the size of their siblings" if errors else ""
 
 
-def _family(pod: Object) -> tuple[str, str]:
+def _revision_of(pod: Object) -> tuple[str, str]:
     labels: dict[str, str] = pod["metadata"].get("labels") or {}
     return str(owner_of(pod).get("uid", "")), labels.get(_REVISION, "")
