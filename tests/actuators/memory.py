@@ -309,8 +309,8 @@ class Process:
             if not self.held:
                 self._calls.let_go()
             self._loop._read(0.0)  # pyright: ignore[reportPrivateUsage]
-            self._loop._turn()  # pyright: ignore[reportPrivateUsage]
-            self._loop._make_room()  # pyright: ignore[reportPrivateUsage]
+            self._loop._step()  # pyright: ignore[reportPrivateUsage]
+            self._loop._apply_backpressure()  # pyright: ignore[reportPrivateUsage]
         except Crash:
             self.kill()
 

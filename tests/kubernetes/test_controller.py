@@ -129,8 +129,8 @@ def policy(cluster: Cluster, kind: str, name: str, /, **spec: Any) -> dict[str, 
     return {"apiVersion": "flyball.dev/v1alpha1", "kind": kind, "metadata": metadata, "spec": spec}
 
 
-def annotate(cluster: Cluster, name: str, **notes: str | None) -> None:
-    named = {f"flyball.dev/{key.replace('_', '-')}": value for key, value in notes.items()}
+def annotate(cluster: Cluster, name: str, **annotations: str | None) -> None:
+    named = {f"flyball.dev/{key.replace('_', '-')}": value for key, value in annotations.items()}
     status, answer = cluster.plane.request(
         "PATCH", cluster.deployments(name), {"metadata": {"annotations": named}},
         content_type="application/merge-patch+json",

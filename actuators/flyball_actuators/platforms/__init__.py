@@ -1,4 +1,4 @@
-"""Platforms carry out decisions; each cell has the first one of the configuration whose pattern matches it."""
+"""Platforms carry out decisions; a cell uses the first platform of the configuration whose pattern matches it."""
 
 from collections.abc import Callable, Sequence
 from fnmatch import fnmatchcase
@@ -39,7 +39,7 @@ from flyball_contracts.records.nodes import node_of
 from flyball_contracts.records.pools import covered, pool_of
 
 Declared = Callable[[str], WorkloadSpec | None]
-"""What is declared of a workload, ``None`` where nothing is."""
+"""Returns the specification of a workload, ``None`` if it has none."""
 _NOTHING = PlatformConfig()
 POLL_S = _NOTHING.poll_s
 CLUSTERS = ("kubernetes", "autoscaler", "kueue", "karpenter")
@@ -57,13 +57,13 @@ _KEYS = {
     "pools": (*POOLED, "slurm", "simulated"),
     "budget_usd_per_hour": (*POOLED, "slurm", "simulated"),
 }
-"""Keys of a platform that some drivers alone use."""
+"""Keys of a platform that only some drivers use."""
 
 
 class Served(NamedTuple):
-    """A platform, the cells that it runs as glob patterns, and how often what is under way is looked at.
+    """A platform, the glob patterns of the cells it runs, and the seconds between two polls of an operation.
 
-    Where there are ``workloads``, patterns too, it is for those alone.
+    ``workloads`` are glob patterns, too: the platform handles only workloads that match one.
     """
 
     cells: tuple[str, ...]
@@ -80,7 +80,7 @@ class Platforms:
         self._live = live
 
     def of(self, decision: AnyDecision) -> Served | Rejected:
-        """Who carries out a decision, or why nobody does."""
+        """Return the platform for a decision, or the reason why there is none."""
         workload = decision.workload
         subject: Subject = "pool" if pool_of(workload) else "node" if node_of(workload) else "workload"
         found = next(
@@ -111,14 +111,14 @@ class Platforms:
         return found
 
     def close(self) -> None:
-        """End what platforms serve."""
+        """Close the platforms that serve."""
         for served in self._served:
             if isinstance(served.platform, Serving):
                 served.platform.close()
 
     @property
     def named(self) -> str:
-        """Names, for the log."""
+        """Names of the platforms and their cells, for the log."""
         return ", ".join(f"{s.platform.name} for {'|'.join(s.cells)}" for s in self._served) or "none"
 
 
@@ -137,7 +137,7 @@ def make_platforms(
     check_live(config)
 
     def spec_for(workload: str) -> WorkloadSpec | None:
-        """What a platform may act on between decisions, by the rules for decisions."""
+        """Specification of a workload that a platform may act on between decisions, by the same rules as decisions."""
         if config.mode != "live" or stop_reason(config.kill_switch) or not covered(workload, config.allow or ()):
             return None
         return declared(workload)

@@ -1,4 +1,4 @@
-"""What a decision asks for, in words."""
+"""Describes in a sentence what a decision requests."""
 
 from flyball_contracts.cloudevents import rfc3339
 from flyball_contracts.records import AnyDecision, Check, Migrate, Resources, Scale
@@ -6,7 +6,7 @@ from flyball_contracts.records.pools import pool_of
 
 
 def describe(decision: AnyDecision) -> str:
-    """Past participle of the decision: ``scaled target ... from 4 to 6 replicas``."""
+    """The decision as a past participle: ``scaled target ... from 4 to 6 replicas``."""
     pool = pool_of(decision.workload)
     about = f"pool {pool!r}" if pool else f"workload {decision.workload!r}"
     target = f"target {decision.target!r} ({about}, cell {decision.cell!r})"

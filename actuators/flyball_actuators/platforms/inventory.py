@@ -1,4 +1,4 @@
-"""Plans on the inventories that agents publish; it can change nothing."""
+"""Plans on the inventories that agents publish; it cannot change anything."""
 
 from collections.abc import Callable, Mapping
 
@@ -8,11 +8,11 @@ from flyball_actuators.platforms.states import expected_of, named_replicas
 from flyball_contracts.records import AnyDecision, SubjectState
 
 ReplicaNodes = Callable[[str, str], Mapping[str, str]]
-"""Nodes of the replicas of a workload in a cell, by replica, as the inventories show them."""
+"""Returns the node of each replica of a workload in a cell, as the inventories show them."""
 
 
 class InventoryPlatform:
-    """The platform of cells that nothing else is configured for."""
+    """The platform for cells that no other platform is configured for."""
 
     name = "inventory"
     capabilities = Capabilities(kinds=frozenset(), tracks=True, about=frozenset({"workload", "pool", "node"}))
@@ -21,7 +21,7 @@ class InventoryPlatform:
         self._replica_nodes = replica_nodes
 
     def observe(self, decision: AnyDecision) -> SubjectState | Rejected:
-        """Replicas and their nodes; nothing is known of a workload that no inventory names."""
+        """Replicas and their nodes; an empty state for a workload that no inventory shows."""
         replica_nodes = self._replica_nodes(decision.cell, decision.workload)
         if not replica_nodes:
             return SubjectState()
@@ -33,16 +33,16 @@ class InventoryPlatform:
         )
 
     def submit(self, decision: AnyDecision, observed: SubjectState, *, dry_run: bool) -> Handle | Rejected:
-        """Say what would be done; a live submission is refused."""
+        """Describe what would be done; a live submission is refused."""
         if not dry_run:
             return Rejected("unsupported", "platform inventory can plan, not act; name another in actuator.platforms")
         answer = f"would have {describe(decision)}; nothing was changed"
         return Handle(operation="", expected=expected_of(decision, observed), answer=answer)
 
     def poll(self, handle: Handle) -> Progress:
-        """Nothing was ever submitted."""
+        """Always failed: nothing was ever submitted."""
         return Failed(f"platform inventory has no operation {handle.operation!r}")
 
     def find(self, decision: AnyDecision, observed: SubjectState | None) -> Handle | None:
-        """Nothing was ever submitted."""
+        """Always ``None``: nothing was ever submitted."""
         return None

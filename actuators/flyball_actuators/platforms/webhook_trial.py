@@ -1,4 +1,4 @@
-"""Whether a server keeps to ``flyball_contracts.webhook``, tried without changing anything."""
+"""Tests whether a server conforms to ``flyball_contracts.webhook``, without changing anything."""
 
 import time
 import uuid
@@ -13,7 +13,7 @@ _TTL_NS = 60 * 1_000_000_000
 
 
 class Rule(NamedTuple):
-    """One rule of the contract, and what was found."""
+    """One rule of the interface, whether the server conforms to it, and what was found."""
 
     rule: str
     kept: bool
@@ -21,13 +21,13 @@ class Rule(NamedTuple):
 
 
 class _Broken(Exception):
-    """The server does not keep to a rule, and how."""
+    """The server violates a rule; the message says how."""
 
 
 def trial(platform: WebhookPlatform, workload: str, anonymous: WebhookPlatform | None = None) -> Iterator[Rule]:
-    """Try the rules one after the other; after one that all others depend on, it ends.
+    """Test the rules in order; stop after a failed rule that all later ones depend on.
 
-    ``anonymous`` is the same server, asked without the token.
+    ``anonymous`` is the same server, accessed without the token.
     """
     checks = _Trial(platform, workload, anonymous)
     for rule, check, needed in (

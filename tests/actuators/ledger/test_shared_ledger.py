@@ -102,21 +102,21 @@ def test_a_lease_runs_from_when_it_was_asked_for() -> None:
     lease = Lease(10.0, clock)
     assert not lease.valid()
     assert lease.due()
-    lease.asked()
+    lease.commit_sent()
     assert not lease.due()
     clock.now_s += 2.0
-    lease.answered(accepted=True)
+    lease.commit_answered(accepted=True)
     assert lease.valid()
     clock.now_s += 4.9
     assert lease.valid()
     assert lease.due()
     clock.now_s += 0.2
     assert not lease.valid(), "a session of 10 s less the margin, from the question on"
-    lease.asked()
-    lease.answered(accepted=False)
+    lease.commit_sent()
+    lease.commit_answered(accepted=False)
     assert not lease.valid(), "the broker refused: we are no member any more"
-    lease.asked()
-    lease.answered(accepted=True)
+    lease.commit_sent()
+    lease.commit_answered(accepted=True)
     lease.lost()
     assert not lease.valid()
 
@@ -124,13 +124,13 @@ def test_a_lease_runs_from_when_it_was_asked_for() -> None:
 def test_an_answer_counts_for_the_oldest_question() -> None:
     clock = Clock()
     lease = Lease(10.0, clock)
-    lease.asked()
+    lease.commit_sent()
     clock.now_s += 8.0
     assert lease.due(), "no answer came"
-    lease.asked()
-    lease.answered(accepted=True)
+    lease.commit_sent()
+    lease.commit_answered(accepted=True)
     assert not lease.valid(), "that was the answer of 8 s ago"
-    lease.answered(accepted=True)
+    lease.commit_answered(accepted=True)
     assert lease.valid()
 
 

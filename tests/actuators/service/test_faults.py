@@ -147,7 +147,7 @@ def test_what_no_platform_can_tell_has_an_unknown_outcome(
 
 def test_a_crash_between_effect_and_commit_acts_once(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
     publish(site.bootstrap, *apart("d1", "d2"))
-    prove = Loop._prove  # pyright: ignore[reportPrivateUsage]
+    prove = Loop._renew_lease  # pyright: ignore[reportPrivateUsage]
 
     def die(loop: Loop) -> None:
         if loop._progress.ahead():  # pyright: ignore[reportPrivateUsage]
@@ -155,7 +155,7 @@ def test_a_crash_between_effect_and_commit_acts_once(site: Site, monkeypatch: py
         prove(loop)
 
     with monkeypatch.context() as patch:
-        patch.setattr(Loop, "_prove", die)
+        patch.setattr(Loop, "_renew_lease", die)
         patch.setattr(Loop, "close", abandon)
         with pytest.raises(Crash):
             crash(site)

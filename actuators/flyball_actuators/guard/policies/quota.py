@@ -1,13 +1,13 @@
-"""How much a tenant may hold."""
+"""Quota of a tenant."""
 
 from flyball_actuators.guard.state import Context, Verdict, World, refuse
 from flyball_contracts.records import Check, Migrate
 
 
 def over_quota(context: Context) -> Verdict | None:
-    """Refuse a decision that adds replicas where its tenant would then hold more than a policy's ``quota``.
+    """Refuse a decision that adds replicas if its tenant would then hold more than a policy's ``quota``.
 
-    What a tenant holds is what the inventories show, and of the workload itself what the decision asks for.
+    A tenant holds what the inventories show; for the decision's own workload, what the decision requests.
     """
     decision, world = context.decision, context.world
     quotas = [(policy.name, policy.quota) for policy in context.policies if policy.quota is not None]
@@ -31,7 +31,7 @@ def over_quota(context: Context) -> Verdict | None:
 
 
 def _held(world: World, cell: str, tenant: str, but: str) -> tuple[int, float]:
-    """Replicas and GPUs of a tenant's workloads in a cell, but one."""
+    """Replicas and GPUs of a tenant's workloads in a cell, except workload ``but``."""
     others = {
         workload: len(replicas)
         for workload, replicas in world.placed.get(cell, {}).items()

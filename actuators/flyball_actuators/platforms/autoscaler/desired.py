@@ -1,4 +1,4 @@
-"""How many replicas autoscalers are to run: what decisions said last, and otherwise what there is."""
+"""Desired replicas per target: set by the latest decision; otherwise the current number."""
 
 import time
 from threading import Lock
@@ -9,7 +9,10 @@ from flyball_actuators.platforms.kubernetes.targets import Target, Targets
 
 
 class Desired(NamedTuple):
-    """What a decision asks of a target, and until when, in wall-clock ns since the Unix epoch, it may take."""
+    """The replicas that a decision requests for a target.
+
+    The request is in force until ``until_ns``, on the wall clock in ns since the Unix epoch.
+    """
 
     decision: str
     replicas: int
@@ -17,10 +20,10 @@ class Desired(NamedTuple):
 
 
 class DesiredReplicas:
-    """What an autoscaler is told of a target that it asks for; several threads may use it.
+    """The number of replicas that autoscalers get for each target; thread-safe.
 
-    A decision's word stands until its operation has ended. Without one, the answer is the number of replicas that the
-    object has: the autoscaler then leaves it alone, also after a restart.
+    A decision's number stays in force until its operation has ended. Without one, the number is the object's current
+    ``replicas``, so that the autoscaler leaves it alone, also after a restart.
     """
 
     def __init__(self, targets: Targets, namespaces: tuple[str, ...]) -> None:
@@ -30,7 +33,7 @@ class DesiredReplicas:
         self._last_query_ns: dict[Target, int] = {}
 
     def set(self, target: Target, desired: Desired) -> Desired:
-        """Take a word, unless a later one stands; the one that stands now."""
+        """Set the number of a decision unless a later one is in force; return the number in force."""
         with self._lock:
             current = self._desired.get(target)
             if current is None or current.until_ns < desired.until_ns:
@@ -38,21 +41,24 @@ class DesiredReplicas:
             return current
 
     def clear(self, target: Target, decision: str) -> None:
-        """End the word of a decision."""
+        """Remove the number that a decision set."""
         with self._lock:
             current = self._desired.get(target)
             if current is not None and current.decision == decision:
                 del self._desired[target]
 
     def last_query_ns(self, target: Target) -> int | None:
-        """When an autoscaler last asked for a target, in ns since the Unix epoch; ``None``: never since the start."""
+        """Time of the last query for a target, in ns since the Unix epoch.
+
+        ``None`` if there was none since the start.
+        """
         with self._lock:
             return self._last_query_ns.get(target)
 
     def replicas_for(self, target: Target) -> int | Rejected:
-        """Replicas that an autoscaler is told, or why there is no answer.
+        """Replicas to report to the autoscaler, or why there is no answer.
 
-        Raises :class:`PlatformError` when the API server does not tell what there is.
+        Raises :class:`PlatformError` if the current number cannot be read from the API server.
         """
         if target.namespace not in self._namespaces:
             return Rejected(

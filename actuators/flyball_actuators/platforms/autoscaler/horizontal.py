@@ -1,4 +1,4 @@
-"""HorizontalPodAutoscalers: which one scales an object, whether it asks Flyball, and what holds it up."""
+"""HorizontalPodAutoscalers: which one scales an object, whether it queries Flyball, and what blocks it."""
 
 from typing import NamedTuple
 
@@ -10,12 +10,12 @@ from flyball_actuators.platforms.kubernetes.targets import Target
 METRIC = "flyball_wanted_replicas"
 EXAMPLES = "infra/examples/autoscaler.yaml"
 TOLERANCE = 0.1
-"""Kubernetes' default: an autoscaler that is so near to what it should have does nothing."""
+"""Kubernetes' default: an autoscaler does nothing if current and desired differ by less than this share."""
 _TROUBLE = ("ScalingActive", "AbleToScale")
 
 
 class Autoscaler(NamedTuple):
-    """One HorizontalPodAutoscaler of an object; ``keda``: a ScaledObject of KEDA made it."""
+    """One HorizontalPodAutoscaler; ``keda``: it belongs to a ScaledObject of KEDA."""
 
     name: str
     least: int
@@ -29,7 +29,7 @@ class Autoscaler(NamedTuple):
         return f"HorizontalPodAutoscaler {self.name}"
 
     def out_of_range(self, replicas: int) -> str:
-        """Why it never goes to a number of replicas; empty: it can."""
+        """Why the autoscaler cannot set this number of replicas; empty if it can."""
         if replicas > self.most:
             return f"{self} has maxReplicas {self.most}; raise it"
         if replicas < self.least:
@@ -38,7 +38,7 @@ class Autoscaler(NamedTuple):
         return ""
 
     def within_tolerance(self, now: int, wanted: int) -> str:
-        """Why it takes a number of replicas for near enough; empty: it does not."""
+        """Why the autoscaler would ignore this change; empty if it would not."""
         tolerance = self.tolerance[0] if wanted > now else self.tolerance[1]
         if now == 0 or wanted == now or abs(wanted / now - 1.0) > tolerance:
             return ""
@@ -50,7 +50,7 @@ class Autoscaler(NamedTuple):
 
 
 def autoscaler_of(api: Api, target: Target) -> Autoscaler | Rejected:
-    """The autoscaler of an object, which must ask Flyball."""
+    """Return the autoscaler of an object, which must query Flyball."""
     answer = api.listed(f"/apis/autoscaling/v2/namespaces/{target.namespace}/horizontalpodautoscalers")
     if not answer.ok:
         return refused(answer, f"listing the HorizontalPodAutoscalers of namespace {target.namespace}")
@@ -109,7 +109,7 @@ def _read(found: Object, keda: bool) -> Autoscaler:
 
 
 def _part(of: Object, name: str) -> Object:
-    """A part of an object; empty where it has none."""
+    """A field that is an object; empty if absent."""
     found: Object | None = of.get(name)
     return found or {}
 

@@ -1,8 +1,8 @@
-"""An external scaler of KEDA: a gRPC service by which ScaledObjects ask how many replicas to run.
+"""An external scaler for KEDA: a gRPC service that ScaledObjects query for the number of replicas.
 
 The service and its messages are ``externalscaler.ExternalScaler`` of KEDA 2; the optional stream of metric
-specifications is left out. A trigger of type ``external`` names this address, and in its metadata the object that is
-scaled: ``target``, and ``kind`` unless it is a Deployment.
+specifications is not implemented. A trigger of type ``external`` names this address. Its metadata names the object to
+scale: ``target``, and ``kind`` unless it is a Deployment.
 """
 
 from collections.abc import Generator
@@ -50,14 +50,14 @@ _MESSAGES: dict[str, tuple[tuple[str, int, str, bool], ...]] = {
         ("metricValueFloat", 3, _DOUBLE, False),
     ),
 }
-"""Name, number, type and whether it is repeated, of each field of each message."""
+"""Name, number, type and repeated flag of each field of each message."""
 
 
 @contextmanager
 def keda_serving(wanted: DesiredReplicas, config: ScalerConfig, where: str) -> Generator[str]:
-    """Answer KEDA at ``config.keda`` during the block; yields HOST:PORT.
+    """Serve KEDA at ``config.keda`` during the block; yields HOST:PORT.
 
-    Raises :class:`ConfigError` for an address or a certificate that does not serve, or without gRPC.
+    Raises :class:`ConfigError` for an address or certificate that cannot be used, or without gRPC.
     """
     try:
         grpc: Any = import_module("grpc")
@@ -89,17 +89,17 @@ def keda_serving(wanted: DesiredReplicas, config: ScalerConfig, where: str) -> G
 
 
 class _Scaler:
-    """The answers; a question that cannot be answered ends with a status that KEDA takes for an error."""
+    """Implements the calls; a query that cannot be answered aborts with a gRPC status that KEDA treats as an error."""
 
     def __init__(self, grpc: Any, messages: dict[str, Any], wanted: DesiredReplicas) -> None:
         self._codes, self._messages, self._wanted = grpc.StatusCode, messages, wanted
 
     def is_active(self, request: Any, context: Any) -> Any:
-        """Whether more than no replica is to run."""
+        """Whether the desired number of replicas is above zero."""
         return self._messages["IsActiveResponse"](result=self._replicas(request, context) > 0)
 
     def stream_is_active(self, request: Any, context: Any) -> Any:
-        """Say so at once, and whenever it changes."""
+        """Send the activity now, and again whenever it changes."""
         last: bool | None = None
         while context.is_active():
             active = self._replicas(request, context) > 0
@@ -110,13 +110,13 @@ class _Scaler:
                 return
 
     def metric_spec(self, request: Any, context: Any) -> Any:
-        """One metric, whose value is shared by so many replicas that each has 1 of it."""
+        """One metric with a target of 1 per replica, so that its value is the number of replicas."""
         self._replicas(request, context)
         spec = self._messages["MetricSpec"](metricName=METRIC, targetSize=1, targetSizeFloat=1.0)
         return self._messages["GetMetricSpecResponse"](metricSpecs=[spec])
 
     def metrics(self, request: Any, context: Any) -> Any:
-        """Replicas that are to run."""
+        """The desired number of replicas."""
         replicas = self._replicas(request.scaledObjectRef, context)
         value = self._messages["MetricValue"](metricName=METRIC, metricValue=replicas, metricValueFloat=float(replicas))
         return self._messages["GetMetricsResponse"](metricValues=[value])
@@ -145,7 +145,7 @@ class _Scaler:
 
 
 def _wait(context: Any, for_s: float) -> bool:
-    """Wait a while; whether the client has gone."""
+    """Wait for ``for_s`` seconds; return whether the client has disconnected."""
     gone = Event()
     return not context.add_callback(gone.set) or gone.wait(for_s)
 
@@ -171,7 +171,7 @@ def _bytes(answer: Any) -> Any:
 
 
 def make_messages() -> dict[str, Any]:
-    """The classes of the messages, by name."""
+    """Message classes by name."""
     descriptor: Any = import_module("google.protobuf.descriptor_pb2")
     pool: Any = import_module("google.protobuf.descriptor_pool").DescriptorPool()
     factory: Any = import_module("google.protobuf.message_factory")

@@ -1,7 +1,7 @@
-"""The external metrics API of Kubernetes, by which HorizontalPodAutoscalers ask how many replicas to run.
+"""The external metrics API of Kubernetes, which HorizontalPodAutoscalers query for the number of replicas.
 
-An aggregated API: autoscalers ask the cluster's API server, which checks their rights, and asks here with its front
-proxy's certificate. Nobody without that certificate is answered. The paths and objects are those of
+It is an aggregated API: autoscalers query the API server, which checks their rights and forwards the request with its
+front proxy's certificate. Requests without that certificate are refused. Paths and objects are those of
 ``external.metrics.k8s.io/v1beta1``.
 """
 
@@ -37,16 +37,19 @@ _LABELS = frozenset({"kind", "name"})
 
 
 class FrontProxy(NamedTuple):
-    """Who may ask: the certificates, in PEM, that vouch for it, and its common names; none: any that they vouch for."""
+    """The certificate authorities of the front proxy, in PEM, and its allowed common names.
+
+    Without names all are allowed.
+    """
 
     authorities: str
     names: frozenset[str]
 
 
 def front_proxy(api: Api, where: str) -> FrontProxy:
-    """The front proxy of a cluster's API server, as it publishes it.
+    """Read the front proxy of the cluster's API server from the ConfigMap that publishes it.
 
-    Raises :class:`ConfigError` where it may not be read, or the API server has none.
+    Raises :class:`ConfigError` if it cannot be read, or if the API server has no front proxy.
     """
     try:
         answer = api.get(FRONT_PROXY)
@@ -69,9 +72,9 @@ def front_proxy(api: Api, where: str) -> FrontProxy:
 
 @contextmanager
 def metrics_serving(wanted: DesiredReplicas, api: Api, config: ScalerConfig, where: str) -> Generator[str]:
-    """Answer at ``config.metrics`` during the block; yields HOST:PORT.
+    """Serve the API at ``config.metrics`` during the block; yields HOST:PORT.
 
-    Raises :class:`ConfigError` for an address, a certificate or a cluster that does not serve.
+    Raises :class:`ConfigError` for an address, certificate or cluster that cannot be used.
     """
     if not config.certificate:
         raise ConfigError(
@@ -128,7 +131,7 @@ class _Server(ThreadingHTTPServer):
         super().shutdown_request(request)
 
     def close_connections(self) -> None:
-        """End connections that are kept alive: the API server must not be answered by what is over."""
+        """Close persistent connections, so that the API server gets no answer from a server that has stopped."""
         for connection in list(self.open):
             with suppress(OSError):
                 connection.shutdown(socket.SHUT_RDWR)
@@ -137,7 +140,7 @@ class _Server(ThreadingHTTPServer):
         _LOG.debug("a request of %s broke off", client_address, exc_info=True)
 
     def _renew(self) -> None:
-        """Take on a certificate that was renewed."""
+        """Load the certificate again if its files have changed."""
         try:
             changed = self._changed()
             if changed != self.changed:
@@ -158,7 +161,7 @@ class _Handler(BaseHTTPRequestHandler):
     disable_nagle_algorithm = True
 
     def do_GET(self) -> None:
-        """Answer a question."""
+        """Answer a request."""
         who = _common_name(self.connection.getpeercert() or {})
         if self.names and who not in self.names:
             self._send(HTTPStatus.FORBIDDEN, _status(403, "Forbidden", f"{who!r} is not the API server's front proxy"))
@@ -206,7 +209,7 @@ _RESOURCES = {
 
 
 def target_of(namespace: str, labels: Mapping[str, str]) -> Target | str:
-    """The object that is asked for by ``name`` and ``kind``, a Deployment by default, or what is wrong with that."""
+    """The object that ``name`` and ``kind`` select (a Deployment by default), or what is wrong with them."""
     kind, name = labels.get("kind", "Deployment"), labels.get("name", "")
     if not name:
         return "name the object that is scaled: name: NAME and, unless it is a Deployment, kind: KIND"

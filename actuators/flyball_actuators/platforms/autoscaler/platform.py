@@ -27,15 +27,15 @@ from flyball_contracts.errors import ConfigError
 from flyball_contracts.records import AnyDecision, Check, Migrate, Scale, SubjectState
 
 GIVE_UP_NS = 900 * 1_000_000_000
-"""How long an autoscaler may take to set what it is told: its own stabilization window is five minutes."""
+"""Time that an autoscaler may take to apply a number; its own stabilization window is five minutes."""
 _SILENT_NS = 120 * 1_000_000_000
 
 
 class AutoscalerPlatform:
-    """Tells the autoscalers of some namespaces how many replicas to run, and watches what they do with it.
+    """Gives autoscalers of some namespaces the desired number of replicas, and watches what they do.
 
-    A HorizontalPodAutoscaler reads external metric ``flyball_wanted_replicas`` through the cluster's metrics API, KEDA
-    asks an external scaler. Flyball reads the cluster and has no right to write. Objects are found as driver
+    HorizontalPodAutoscalers read external metric ``flyball_wanted_replicas`` through the cluster's metrics API; KEDA
+    queries an external scaler. Flyball only reads the cluster and needs no right to write. Objects are found as driver
     ``kubernetes`` finds them. Raises :class:`ConfigError` for what cannot be served.
     """
 
@@ -61,11 +61,11 @@ class AutoscalerPlatform:
             self._serving = stack.pop_all()
 
     def close(self) -> None:
-        """Answer no autoscaler any more: they keep the replicas that they have."""
+        """Stop serving; autoscalers then keep the current replicas."""
         self._serving.close()
 
     def observe(self, decision: AnyDecision) -> SubjectState | Rejected:
-        """The object's replicas."""
+        """Replicas of the object."""
         found = self._targets.find(decision.workload)
         if isinstance(found, Rejected):
             return found
@@ -74,7 +74,7 @@ class AutoscalerPlatform:
         return SubjectState(replicas=shown.replicas, ready=shown.ready, version=version_of(obj))
 
     def submit(self, decision: AnyDecision, observed: SubjectState, *, dry_run: bool) -> Handle | Rejected:
-        """Tell it, provided that an autoscaler of the object asks, and can go there."""
+        """Set the desired number, if an autoscaler of the object queries Flyball and can apply it."""
         found = self._targets.find(decision.workload)
         if isinstance(found, Rejected):
             return found
@@ -106,7 +106,10 @@ class AutoscalerPlatform:
         )
 
     def poll(self, handle: Handle) -> Progress:
-        """Whether the autoscaler has set what it is told, and the replicas serve; tells it again after a restart."""
+        """Whether the autoscaler has applied the number and the replicas are ready.
+
+        Sets the number again after a restart.
+        """
         operation, now_ns = decode(handle.operation), time.time_ns()
         progress = self._progress(operation, now_ns)
         if not isinstance(progress, Running):
@@ -114,9 +117,9 @@ class AutoscalerPlatform:
         return progress
 
     def find(self, decision: AnyDecision, observed: SubjectState | None) -> Handle | None:
-        """The operation of a decision whose number the object has; else it may be told again, which changes nothing.
+        """The operation of a decision whose number the object has; otherwise ``None``.
 
-        What an autoscaler is told is in memory alone, so a word that was lost with a process is said anew.
+        Desired numbers are in memory only. If a restart lost one, setting it again changes nothing else.
         """
         found = self._targets.find(decision.workload)
         if isinstance(found, Rejected) or isinstance(decision, Migrate | Check):
@@ -159,7 +162,7 @@ class AutoscalerPlatform:
     def _reason_for_delay(
         self, target: Target, scaler: Autoscaler, shown: ReplicaStatus, operation: Operation, now_ns: int
     ) -> str:
-        """Why an autoscaler has not set what it is told."""
+        """Why the autoscaler has not applied the number yet."""
         queried_ns = self._wanted.last_query_ns(target)
         if queried_ns is None or now_ns - queried_ns > _SILENT_NS:
             since = "since the start" if queried_ns is None else f"for {(now_ns - queried_ns) / 1e9:.0f} s"
@@ -175,7 +178,7 @@ class AutoscalerPlatform:
 
 
 def _unsupported(decision: AnyDecision) -> str:
-    """What a decision asks for besides a number of replicas."""
+    """What a decision requests besides a number of replicas."""
     if isinstance(decision, Scale):
         requested = (
             ("limit the power", decision.power_limit_w),

@@ -1,4 +1,4 @@
-"""AWS as its own library calls it: one try a call, and each error as what it means for a decision."""
+"""Calls AWS through its library: one attempt per call, each error mapped to its meaning for a decision."""
 
 from importlib import import_module
 from typing import Any
@@ -45,7 +45,7 @@ _SERVICES = {
 
 
 class Aws:
-    """Calls one region with the credentials that the library finds; ``where`` names the entry in errors."""
+    """Calls one region with the library's default credentials; ``where`` names the entry in errors."""
 
     def __init__(self, entry: PlatformConfig, where: str) -> None:
         try:
@@ -73,10 +73,9 @@ class Aws:
         }
 
     def call(self, service: str, operation: str, known: tuple[str, ...] = (), **parameters: Any) -> Any:
-        """The answer of one call, ``Rejected`` where AWS did nothing, or one of the codes ``known`` to the caller.
+        """Answer of one call, ``Rejected`` if AWS did nothing, or one of the error codes ``known`` to the caller.
 
-        A call that AWS throttled did nothing, so it is made again. Raises :class:`PlatformError` where it is not known
-        what became of it.
+        Throttled calls did nothing and are repeated. Raises :class:`PlatformError` if the effect is unknown.
         """
         name = f"{service}:{operation}"
         method = getattr(self._clients[service], operation)
@@ -104,7 +103,7 @@ class Aws:
         return retry_throttled(once)
 
     def all(self, service: str, operation: str, key: str, **parameters: Any) -> list[Any] | Rejected:
-        """All items of a paged answer."""
+        """All items of a paginated answer."""
         items: list[Any] = []
         while True:
             page = self.call(service, operation, **parameters)
@@ -117,12 +116,12 @@ class Aws:
 
 
 def scarce(code: str) -> bool:
-    """Whether an error says that the cloud has none, or may not give more."""
+    """Whether an error code means lack of capacity or quota."""
     return code in (*_ABSENT, *_QUOTA, *_PRICE, *_ADDRESS)
 
 
 def remedy(code: str) -> str:
-    """What helps against a lack of capacity."""
+    """Remedy for lack of capacity."""
     if code in _QUOTA:
         return "raise the account's quota, or ask for fewer"
     if code in _PRICE:
@@ -133,7 +132,7 @@ def remedy(code: str) -> str:
 
 
 def refused(code: str, message: str) -> Rejected:
-    """Why AWS did nothing, with what helps."""
+    """Rejection for an AWS error code, with the remedy."""
     if code in _DENIED:
         return Rejected("platform", f"{message}; grant what {POLICY} has")
     if code in _LOG_IN:

@@ -1,4 +1,4 @@
-"""A pool that nothing else holds: instances that EC2 Fleet launches at once, known by their tags."""
+"""A pool without a group: instances that EC2 Fleet launches at once, identified by tags."""
 
 import hashlib
 import time
@@ -20,13 +20,13 @@ _DRY = ("DryRunOperation",)
 
 
 class Fleet:
-    """Machines are launched under a token of the decision, so the same call again launches nothing more."""
+    """Launches machines under a request token of the decision, so that a repeated call launches nothing more."""
 
     def __init__(self, aws: Aws, pool: PoolConfig, busy: Callable[[], frozenset[str]]) -> None:
         self._aws, self._pool, self._busy = aws, pool, busy
 
     def observe(self) -> PoolState | Rejected:
-        """The instances with the pool's tag."""
+        """Instances with the pool's tag."""
         found = self._machines()
         if isinstance(found, Rejected):
             return found
@@ -37,7 +37,7 @@ class Fleet:
         return PoolState(len(found), len(found.running), version)
 
     def grow(self, decision: Scale, current: PoolState, *, dry_run: bool) -> Handle | Rejected:
-        """One instant fleet of what lacks."""
+        """Launch the missing machines as one instant fleet."""
         own = mark(decision.id)
         known = self._bought(own)
         if isinstance(known, Rejected):
@@ -71,7 +71,7 @@ class Fleet:
         return operation.handle(f"fleet {answer['FleetId']} launched {', '.join(sorted(ids))}")
 
     def shrink(self, decision: Scale, current: PoolState, *, dry_run: bool) -> Handle | Rejected:
-        """Return the idle ones."""
+        """Return idle machines."""
         found = self._machines()
         if isinstance(found, Rejected):
             return found
@@ -79,7 +79,7 @@ class Fleet:
         return begin_return(self._aws, self._pool.name, machines, decision, current, self._busy(), dry_run=dry_run)
 
     def poll(self, operation: Operation, now_ns: int) -> Progress:
-        """Done once as many run as were asked for; what the cloud took back meanwhile is told."""
+        """Done once the requested machines run; reports machines that the cloud took back meanwhile."""
         if operation.verb == "shrink":
             return poll_return(self._aws, operation, now_ns, self._end, self.observe)
         current = self.observe()
@@ -106,7 +106,7 @@ class Fleet:
         return Running(f"{len(own.running)} of {more} machines of pool {name!r} run")
 
     def find(self, decision: Scale, observed: SubjectState | None) -> Handle | Rejected | None:
-        """Instances with the decision's tag, or those that it marked to go."""
+        """Find instances tagged by the decision, or those that it marked for return."""
         own = self._bought(mark(decision.id))
         if isinstance(own, Rejected):
             return own
@@ -121,7 +121,7 @@ class Fleet:
         return found if isinstance(found, Rejected) else found.alive
 
     def _bought(self, own: str) -> Instances | Rejected:
-        """What was launched for a decision, in any state."""
+        """Instances launched for a decision, in any state."""
         found = instances(self._aws, DECISION, own)
         if isinstance(found, Rejected):
             return found

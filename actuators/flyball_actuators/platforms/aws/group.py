@@ -1,4 +1,4 @@
-"""A pool that an Auto Scaling group holds. It takes no token and no version, only absolute numbers."""
+"""A pool backed by an Auto Scaling group, which takes no request token and no version, only absolute numbers."""
 
 import hashlib
 import time
@@ -20,21 +20,21 @@ _ACTIVITIES = 20
 
 
 class Group:
-    """The group is marked with the decision before its desired capacity is set, and new machines inherit the mark.
+    """Tags the group with the decision before it sets the desired capacity; new machines inherit the tag.
 
-    Those that go are named one by one, so that none with work on it does; instance protection is kept.
+    Machines to return are chosen one by one, so that no busy one is; instance protection is respected.
     """
 
     def __init__(self, aws: Aws, pool: PoolConfig, busy: Callable[[], frozenset[str]]) -> None:
         self._aws, self._pool, self._busy = aws, pool, busy
 
     def observe(self) -> PoolState | Rejected:
-        """The group's desired capacity, and its instances in service."""
+        """Desired capacity of the group, and its instances in service."""
         group = self._group()
         return group if isinstance(group, Rejected) else self._pool_state(group)
 
     def grow(self, decision: Scale, current: PoolState, *, dry_run: bool) -> Handle | Rejected:
-        """Mark the group, then set its desired capacity."""
+        """Tag the group, then set its desired capacity."""
         pool, name = self._pool, self._pool.resource
         activities = self._activities()
         if isinstance(activities, Rejected):
@@ -67,7 +67,7 @@ class Group:
         return begin_return(self._aws, self._pool.name, machines, decision, current, self._busy(), dry_run=dry_run)
 
     def poll(self, operation: Operation, now_ns: int) -> Progress:
-        """Done once as many are in service as were asked for; what the cloud does not give is asked for no more."""
+        """Done once the requested instances are in service; takes back a request that the cloud cannot meet."""
         if operation.verb == "shrink":
             return poll_return(self._aws, operation, now_ns, self._end, self.observe)
         group = self._group()
@@ -86,7 +86,7 @@ class Group:
         return Running(f"{current.ready} of {operation.machines} machines of group {name} are in service")
 
     def find(self, decision: Scale, observed: SubjectState | None) -> Handle | Rejected | None:
-        """By the marks: on the group where machines were asked for, on the machines where some go."""
+        """Find the tag on the group (purchases) or on the machines (returns)."""
         before = decision.replicas_before if observed is None or observed.replicas is None else observed.replicas
         if decision.replicas < before:
             return find_return(self._aws, self._pool.name, decision)
@@ -130,7 +130,7 @@ class Group:
         return answer if isinstance(answer, Rejected) else None
 
     def _end(self, instance: str) -> Rejected | None:
-        """End one member that is still in the group, and let the group be smaller by it."""
+        """Terminate one member of the group and decrement the desired capacity."""
         group = self._group()
         if isinstance(group, Rejected):
             return group
@@ -148,7 +148,7 @@ class Group:
         return answer if isinstance(answer, Rejected) else None
 
     def _activities(self) -> list[dict[str, Any]] | Rejected:
-        """The newest first."""
+        """Scaling activities, newest first."""
         answer = self._aws.call(
             "autoscaling",
             "describe_scaling_activities",
@@ -158,7 +158,7 @@ class Group:
         return answer if isinstance(answer, Rejected) else list(answer["Activities"])
 
     def _problem(self, operation: Operation) -> str:
-        """Why the cloud gives no machines, where an activity since the submission says so."""
+        """Why the cloud provides no machines, from the scaling activities since the submission."""
         activities = self._activities()
         if isinstance(activities, Rejected) or not operation.seen:
             return ""
@@ -172,7 +172,7 @@ class Group:
         return ""
 
     def _give_up(self, operation: Operation, group: dict[str, Any], why: str) -> Progress:
-        """Take back what has not come, or it would be bought some day, unasked."""
+        """Withdraw the missing machines, or they would be bought later."""
         here = max(len(_members(group)), operation.before, int(group["MinSize"]))
         back = self._set(here) if _mark_of(group) == mark(operation.decision) else None
         current = self.observe()
@@ -182,7 +182,7 @@ class Group:
 
 
 def _members(group: dict[str, Any]) -> list[dict[str, Any]]:
-    """Instances that are there or come; those that leave are no more the group's."""
+    """Instances that are in the group or join it, without those that leave."""
     return [one for one in group["Instances"] if not one["LifecycleState"].startswith(("Terminat", "Detach"))]
 
 
@@ -191,7 +191,7 @@ def _mark_of(group: dict[str, Any]) -> str:
 
 
 def _code(message: str) -> str:
-    """The code of a scaling activity's message, which is written for people."""
+    """Error code from a scaling activity's human-readable message."""
     low = message.lower()
     return next(
         (code for first, second, code in _MESSAGES if first in low and second in low), message.partition(":")[0]

@@ -1,4 +1,4 @@
-"""Machines of AWS that are returned: chosen, marked, ended one by one, and seen to be gone."""
+"""Returns machines on AWS: choose, tag, terminate one by one, wait until they are gone."""
 
 import time
 from collections.abc import Callable
@@ -12,7 +12,7 @@ from flyball_actuators.platforms.pools.victims import Machine, choose
 from flyball_contracts.records import Scale
 
 End = Callable[[str], Rejected | None]
-"""Ends one instance, by id; safe to repeat."""
+"""Terminates one instance by id; safe to repeat."""
 
 
 def begin_return(
@@ -25,7 +25,7 @@ def begin_return(
     *,
     dry_run: bool,
 ) -> Handle | Rejected:
-    """Choose and mark those that go; :func:`poll_return` ends them."""
+    """Choose and tag the machines to return; :func:`poll_return` terminates them."""
     own = mark(decision.id)
     chosen = choose(machines, current.machines - decision.replicas, own, busy, decision.victims)
     if isinstance(chosen, Rejected):
@@ -43,7 +43,7 @@ def begin_return(
 def poll_return(
     aws: Aws, operation: Operation, now_ns: int, end: End, observe: Callable[[], PoolState | Rejected]
 ) -> Progress:
-    """End what is marked and still there; done once all of it is gone."""
+    """Terminate tagged machines that still exist; done once all are gone."""
     own = mark(operation.decision)
     marked = instances(aws, LEAVING, own)
     if isinstance(marked, Rejected):
@@ -66,7 +66,7 @@ def poll_return(
 
 
 def find_return(aws: Aws, pool: str, decision: Scale) -> Handle | Rejected | None:
-    """The operation of a decision that has marked all its machines; with fewer marks it was never begun."""
+    """The operation of a decision that has tagged all its machines; with fewer tags it was never started."""
     marked = instances(aws, LEAVING, mark(decision.id))
     if isinstance(marked, Rejected):
         return marked

@@ -1,4 +1,4 @@
-"""A pool that a managed node group of EKS holds. EKS drains the nodes that go; which they are is its choice."""
+"""A pool backed by a managed node group of EKS. EKS chooses and drains the nodes to remove."""
 
 import time
 from collections.abc import Sequence
@@ -17,13 +17,13 @@ _MARKET = {"ON_DEMAND": "on_demand", "SPOT": "spot"}
 
 
 class NodeGroup:
-    """The group is tagged with the decision before its desired size is set, under a token of the decision."""
+    """Tags the group with the decision before it sets the desired size, under a request token of the decision."""
 
     def __init__(self, aws: Aws, pool: PoolConfig) -> None:
         self._aws, self._pool = aws, pool
 
     def observe(self) -> PoolState | Rejected:
-        """The group's desired size; ready once it is active and has no issue."""
+        """Desired size of the group; its machines are ready once it is active without issues."""
         group = self._group()
         return group if isinstance(group, Rejected) else self._pool_state(group)
 
@@ -32,7 +32,7 @@ class NodeGroup:
         return self._scale(decision, current, dry_run=dry_run)
 
     def shrink(self, decision: Scale, current: PoolState, *, dry_run: bool) -> Handle | Rejected:
-        """Set the desired size; EKS drains the nodes that go, within their disruption budgets."""
+        """Set the desired size; EKS drains the nodes within their disruption budgets."""
         return self._scale(decision, current, dry_run=dry_run)
 
     def poll(self, operation: Operation, now_ns: int) -> Progress:
@@ -70,7 +70,7 @@ class NodeGroup:
         return self._late(operation, now_ns, f"node group {self._pool.resource} is {group['status'].lower()}")
 
     def find(self, decision: Scale, observed: SubjectState | None) -> Handle | Rejected | None:
-        """By the tag and the size."""
+        """Find by tag and size."""
         group = self._group()
         if isinstance(group, Rejected):
             return group
@@ -110,7 +110,7 @@ class NodeGroup:
         return answer if isinstance(answer, Rejected) else str(answer["update"]["id"])
 
     def _give_up(self, operation: Operation, group: dict[str, Any], current: PoolState, why: str) -> Progress:
-        """Take back what has not come, or it would be bought some day, unasked."""
+        """Withdraw the missing nodes, or they would be bought later."""
         if operation.verb == "shrink" or _mark_of(group) != mark(operation.decision):
             return Failed(why, current.state)
         back = self._set(operation.before, mark(f"{operation.decision}/back"))

@@ -1,4 +1,4 @@
-"""Azure as its own library calls it: one try a call, and each error as what it means for a decision."""
+"""Calls Azure through its library: one attempt per call, each error mapped to its meaning for a decision."""
 
 from collections.abc import Callable
 from importlib import import_module
@@ -23,7 +23,7 @@ _QUOTA = ("QuotaExceeded", "OperationNotAllowed", "exceeding approved")
 
 
 class Azure:
-    """Calls one subscription with the credentials that the library finds; ``where`` names the entry in errors."""
+    """Calls one subscription with the library's default credentials; ``where`` names the entry in errors."""
 
     def __init__(self, entry: PlatformConfig, where: str) -> None:
         try:
@@ -49,16 +49,16 @@ class Azure:
         )
 
     def sets(self, method: str, *arguments: Any, **named: Any) -> Any:
-        """Call on scale sets: the answer, or ``Rejected`` where nothing was done; see :meth:`_call`."""
+        """Call a method of scale sets: the answer, or ``Rejected`` if nothing was done; see :meth:`_call`."""
         return self._call(method, lambda: getattr(self._client.virtual_machine_scale_sets, method)(*arguments, **named))
 
     def machines(self, group: str, name: str) -> Any:
-        """The machines of a scale set, or ``Rejected``."""
+        """Machines of a scale set, or ``Rejected``."""
         listed = self._client.virtual_machine_scale_set_vms.list
         return self._call("list", lambda: list(listed(group, name, expand="instanceView")))
 
     def begin(self, method: str, *arguments: Any, **named: Any) -> str | Rejected:
-        """Start what takes long: the path by which it is followed, empty where it is not to be followed."""
+        """Start a long-running operation: the path of its status, empty if it has none."""
         paths: list[str] = []
 
         def hook(response: Any) -> None:
@@ -70,7 +70,7 @@ class Azure:
         return begun if isinstance(begun, Rejected) else (paths[0] if paths else "")
 
     def followed(self, path: str) -> dict[str, Any] | Rejected:
-        """The status of what was begun. A path only, so that no credentials go anywhere else."""
+        """Status of an operation. Takes only a path, so that credentials are sent to no other host."""
 
         def call() -> Any:
             response = self._client.send_request(self._request("GET", f"{self._url}{path}"))
@@ -81,9 +81,9 @@ class Azure:
         return answer
 
     def _call(self, name: str, call: Callable[[], Any]) -> Any:
-        """Make one call. One that was throttled did nothing, so it is made again.
+        """Make one call. Throttled calls did nothing and are repeated.
 
-        Raises :class:`PlatformError` where it is not known what became of it.
+        Raises :class:`PlatformError` if the effect is unknown.
         """
 
         def once() -> Any:
@@ -101,7 +101,7 @@ class Azure:
 
 
 def remedy(message: str) -> str:
-    """What helps, where a message tells of a lack of capacity; empty where it does not."""
+    """Remedy if a message reports lack of capacity; empty otherwise."""
     if any(code in message for code in _SCARCE):
         return "use a pool of another zone, region or size, or wait"
     return "raise the subscription's quota, or ask for fewer" if any(code in message for code in _QUOTA) else ""

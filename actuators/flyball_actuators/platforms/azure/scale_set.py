@@ -1,4 +1,4 @@
-"""A pool that a virtual machine scale set holds. Mark and number are one write under the version that was read."""
+"""A pool backed by a virtual machine scale set. Tag and capacity are one write, conditional on the version read."""
 
 import time
 from collections.abc import Callable
@@ -18,17 +18,17 @@ _LONGEST = 256
 
 
 class ScaleSet:
-    """The decision is a tag of the scale set, written together with its capacity, or with the machines that go."""
+    """The decision is a tag of the scale set, written together with the capacity, or with the machines to delete."""
 
     def __init__(self, azure: Azure, pool: PoolConfig, busy: Callable[[], frozenset[str]]) -> None:
         self._azure, self._pool, self._busy = azure, pool, busy
 
     def observe(self) -> PoolState | Rejected:
-        """The capacity, and the machines that run."""
+        """Capacity, and the machines that run."""
         return self._observe()[1]
 
     def grow(self, decision: Scale, current: PoolState, *, dry_run: bool) -> Handle | Rejected:
-        """Set the capacity and the tag, provided the scale set is still as it was read."""
+        """Set capacity and tag, if the scale set is unchanged since it was read."""
         found, now = self._observe()
         if isinstance(found, Rejected) or isinstance(now, Rejected):
             return now if isinstance(now, Rejected) else _gone(self._pool)
@@ -46,7 +46,7 @@ class ScaleSet:
         )
 
     def shrink(self, decision: Scale, current: PoolState, *, dry_run: bool) -> Handle | Rejected:
-        """Write down which idle machines go; :meth:`poll` deletes them."""
+        """Tag the scale set with the idle machines to delete; :meth:`poll` deletes them."""
         found, now = self._observe()
         machines = self._machines()
         if isinstance(found, Rejected) or isinstance(now, Rejected):
@@ -75,7 +75,7 @@ class ScaleSet:
         return operation.handle(f"deletes machines {ids} of {self._pool.resource}")
 
     def poll(self, operation: Operation, now_ns: int) -> Progress:
-        """Done once the scale set shows as many machines as were asked for, and those that go are gone."""
+        """Done once the scale set has the requested machines, and deleted ones are gone."""
         found, current = self._observe()
         machines = self._machines()
         if isinstance(current, Rejected) or isinstance(machines, Rejected):
@@ -98,7 +98,7 @@ class ScaleSet:
         return Running(f"{current.ready} of {operation.machines} machines of {name} run")
 
     def find(self, decision: Scale, observed: SubjectState | None) -> Handle | Rejected | None:
-        """By the tags."""
+        """Find by tags."""
         found, current = self._observe()
         if isinstance(current, Rejected):
             return current
@@ -110,7 +110,7 @@ class ScaleSet:
         return found_marked(decision, self._pool, current, _tag(found, DECISION), observed)
 
     def _observe(self) -> tuple[Any, PoolState | Rejected]:
-        """The scale set as Azure has it, and what it holds."""
+        """The scale set as Azure returns it, and its pool state."""
         found = self._azure.sets("get", self._pool.within, self._pool.resource)
         if isinstance(found, Rejected):
             return found, found
@@ -135,7 +135,7 @@ class ScaleSet:
         return self._azure.machines(self._pool.within, self._pool.resource)
 
     def _write(self, found: Any, tags: dict[str, str], capacity: int | None) -> str | Rejected:
-        """Write under the version that was read; tags are replaced as a whole."""
+        """Write conditional on the version read; tags are replaced as a whole."""
         body: dict[str, Any] = {"tags": {**(found.tags or {}), **tags}}
         if capacity is not None:
             body["sku"] = {"name": found.sku.name, "tier": found.sku.tier, "capacity": capacity}
@@ -170,7 +170,7 @@ class ScaleSet:
         return Running(f"{len(left)} machines of {self._pool.resource} are still ending")
 
     def _problem(self, operation: Operation) -> str:
-        """Why what was begun has failed, empty where it has not."""
+        """Why the operation failed, empty if it did not."""
         status = self._azure.followed(operation.call) if operation.call else None
         if status is None or isinstance(status, Rejected) or status.get("status") not in ("Failed", "Canceled"):
             return ""
@@ -179,7 +179,7 @@ class ScaleSet:
         return f"{message}; {remedy(message) or 'look at the scale set'}"
 
     def _give_up(self, operation: Operation, found: Any, current: PoolState, machines: list[Any], why: str) -> Progress:
-        """Take back what has not come, or it would be bought some day, unasked; what runs is not touched."""
+        """Withdraw the missing machines, or they would be bought later; running ones are not touched."""
         if found is None:
             return Failed(why, current.state)
         broken = [str(one.instance_id) for one in machines if not _machine(one).ready]

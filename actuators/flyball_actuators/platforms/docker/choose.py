@@ -1,4 +1,4 @@
-"""Which containers a decision concerns, and what is done to each."""
+"""Chooses the containers that a decision changes, and the step for each."""
 
 from typing import get_args
 
@@ -9,13 +9,13 @@ from flyball_actuators.platforms.docker.plan import Step, Verb, short
 from flyball_contracts.records import Preempt, Resources, Scale
 
 NEVER = "0001-01-01T00:00:00Z"
-"""What the engine calls the start of a container that was never started."""
+"""The engine's start time of a container that was never started."""
 CHECKPOINT_S = 60
 MOST_COPIES = 100
 
 
 def choose(containers: list[Container], decision: Scale | Preempt, version: tuple[int, int]) -> list[Step] | Rejected:
-    """The steps of a decision that is not about resources; the same for the same containers."""
+    """Steps of a decision on replicas; deterministic for the same containers."""
     replicas = [one for one in containers if one.is_replica]
     change = decision.replicas - len(replicas)
     if isinstance(decision, Preempt):
@@ -28,7 +28,7 @@ def choose(containers: list[Container], decision: Scale | Preempt, version: tupl
 
 
 def updates(containers: list[Container], wanted: Resources) -> dict[str, dict[str, int]] | Rejected:
-    """What the engine is told of each container, by its id."""
+    """Resource update of each container, by its id."""
     if wanted.gpu_profile is not None:
         return Rejected(
             "unsupported", "platform docker cannot change the part of a GPU; decide on CPU and memory alone"
@@ -78,7 +78,7 @@ def _preempt(replicas: list[Container], fewer: int, decision: Preempt) -> list[S
 
 
 def _all_stay(steps: list[Step], replicas: list[Container]) -> list[Step] | Rejected:
-    """Refuse what would remove a container for good."""
+    """Reject steps that would remove a container for good."""
     lost = {one.id: one.name for one in replicas if one.shown.host_config.auto_remove}
     gone = next((lost[step.id] for step in steps if step.verb != "pause" and step.id in lost), None)
     if gone is not None:
@@ -94,7 +94,7 @@ def _stop(one: Container, verb: Verb) -> Step:
 
 
 def _latest_first(replicas: list[Container]) -> list[Container]:
-    """Copies go before what somebody else made, the youngest first."""
+    """Copies before original containers, the youngest first."""
     return sorted(replicas, key=lambda one: (COPY_OF in one.labels, one.shown.created, one.name), reverse=True)
 
 

@@ -1,4 +1,4 @@
-"""What is done to one container. Each step is safe to repeat, and the container itself shows how far it is."""
+"""Changes one container. Each step is safe to repeat, and the container itself shows its progress."""
 
 from typing import NamedTuple
 
@@ -12,14 +12,14 @@ from flyball_actuators.platforms.docker.plan import Plan, Step, short
 _NS = 1_000_000_000
 SLACK_S = 5
 CHECKPOINT = "flyball-"
-"""What the names of our checkpoints start with."""
+"""Prefix of the names of Flyball's checkpoints."""
 
 
 class StepStatus(NamedTuple):
-    """How far a step is.
+    """Status of a step.
 
-    ``settled`` where nothing is left to do, ``lost`` where somebody else has changed its container since, ``refused``
-    where the engine will not do it.
+    ``settled``: nothing is left to do; ``lost``: somebody else has changed the container since; ``refused``: the engine
+    refuses the step.
     """
 
     message: str
@@ -29,10 +29,10 @@ class StepStatus(NamedTuple):
 
 
 def run_step(engine: Engine, plan: Plan, step: Step, now_ns: int, *, first: bool = False) -> StepStatus:
-    """Look at one container and do what is left; ``first`` where nothing was done yet for certain.
+    """Observe one container and do what is left; ``first``: certainly nothing was done yet.
 
-    A container that was told to stop is not told again before its time is over: many programs take a second signal for
-    an order to end at once.
+    A container that was asked to stop is not asked again before its grace period is over: many programs end at once on
+    a second signal.
     """
     if step.verb == "copy":
         return _copy(engine, plan, step, now_ns)
@@ -116,20 +116,20 @@ def _update(engine: Engine, step: Step, found: Container, wanted: dict[str, int]
 
 
 def has(found: Container, wanted: dict[str, int]) -> bool:
-    """Whether a container has what an update would give it."""
+    """Whether a container has the values of an update."""
     host = part(found.raw, "HostConfig")
     return all(host.get(key) == value for key, value in wanted.items())
 
 
 def _restored(engine: Engine, step: Step, found: Container) -> StepStatus:
-    """It runs; the checkpoint that it came from must not bring back old work a second time."""
+    """Status of a restored container; deletes its checkpoint, so that it is not restored a second time."""
     for old in _checkpoints(engine, step.id):
         engine.call("DELETE", f"/containers/{segment(step.id)}/checkpoints/{segment(old)}")
     return _serves(step, found)
 
 
 def _checkpoints(engine: Engine, container: str) -> list[str]:
-    """Our checkpoints of a container; none where the engine knows of no checkpoints."""
+    """Flyball's checkpoints of a container; none if the engine does not support them."""
     answer = engine.get(f"/containers/{segment(container)}/checkpoints")
     names = [str(one.get("Name", "")) for one in answer.entries if answer.status == 200]
     return sorted(name for name in names if name.startswith(CHECKPOINT))
@@ -158,7 +158,7 @@ def _send(engine: Engine, method: str, step: Step, what: str, **query: str) -> S
 def _call(
     engine: Engine, method: str, path: str, body: object = None, query: dict[str, str] | None = None
 ) -> Answer | None:
-    """One call; ``None`` where the engine has taken it and is still at it."""
+    """One call; ``None`` if the engine has accepted it and is still working on it."""
     try:
         return engine.call(method, path, query, body)
     except NoAnswer:

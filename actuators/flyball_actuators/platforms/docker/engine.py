@@ -1,4 +1,4 @@
-"""The Docker Engine API over its socket; see :class:`Engine`."""
+"""The Docker Engine API over its Unix socket; see :class:`Engine`."""
 
 import http.client
 import json
@@ -11,7 +11,7 @@ from flyball_contracts.errors import ConfigError
 
 SOCKET = "unix:///var/run/docker.sock"
 OLDEST, NEWEST = (1, 41), (1, 52)
-"""Versions of the API between which what is used here has the same meaning."""
+"""API versions between which the calls used here have the same meaning."""
 _LARGEST_BYTES = 64 * 1024 * 1024
 
 
@@ -23,35 +23,35 @@ class Answer(NamedTuple):
 
     @property
     def ok(self) -> bool:
-        """Whether it was done, now or before."""
+        """Whether the request succeeded, now or before."""
         return self.status < 300 or self.status == http.client.NOT_MODIFIED
 
     @property
     def fields(self) -> dict[str, Any]:
-        """The body where it is one object, else nothing."""
+        """The body if it is an object, else empty."""
         body: object = self.body
         return cast("dict[str, Any]", body) if isinstance(body, dict) else {}
 
     @property
     def entries(self) -> list[dict[str, Any]]:
-        """The body where it is a list of objects, else nothing."""
+        """The body if it is a list of objects, else empty."""
         body: object = self.body
         return cast("list[dict[str, Any]]", body) if isinstance(body, list) else []
 
     @property
     def message(self) -> str:
-        """What the engine says about an error."""
+        """The engine's error message."""
         return f"HTTP {self.status}: {str(self.fields.get('message') or self.body or '').strip()}"
 
 
 class NoAnswer(PlatformError):
-    """The engine took a call and did not answer it in time; it goes on with it."""
+    """The engine accepted a call and did not answer in time; it is still working on it."""
 
 
 class Engine:
-    """One Docker engine behind the Unix socket that ``url`` names; each call waits ``timeout_s`` for its answer.
+    """One Docker engine behind the Unix socket ``url``; each call waits ``timeout_s`` for its answer.
 
-    The version of the API is the newest that both know; it is asked for once, and again after an error.
+    The API version is the newest that both sides know; it is negotiated once, and again after an error.
     """
 
     def __init__(self, url: str, timeout_s: float, where: str = "platform") -> None:
@@ -78,17 +78,17 @@ class Engine:
         return self._send(method, f"/v{version}{path}" + (f"?{urlencode(params)}" if params else ""), body)
 
     def version(self) -> tuple[int, int]:
-        """The version of the API that is spoken."""
+        """The API version in use."""
         if not self._version:
             self._version = self._negotiate()
         return _version(self._version)
 
     def machine(self) -> str:
-        """The engine's name: that of its machine."""
+        """Name of the engine's machine."""
         return str(self.get("/info").fields.get("Name", ""))
 
     def experimental(self) -> bool:
-        """Whether the engine offers what it calls experimental: checkpoints."""
+        """Whether the engine has experimental features on, which checkpoints need."""
         return bool(self.get("/info").fields.get("ExperimentalBuild"))
 
     def _negotiate(self) -> str:
@@ -139,7 +139,7 @@ class _Local(http.client.HTTPConnection):
 
 
 def segment(name: str) -> str:
-    """A name as one part of a path."""
+    """A name escaped as one path segment."""
     return quote(name, safe="")
 
 

@@ -35,8 +35,8 @@ class DockerPlatform:
     """Carries out decisions on the containers of one machine.
 
     A workload is the containers with label ``flyball.dev/workload=NAME``; a replica is one that runs and is not paused.
-    What is to be done is written down in the engine first (see :mod:`flyball_actuators.platforms.docker.plan`), and
-    each step is one that the engine does once. No container is ever removed.
+    The plan is stored in the engine first (see :mod:`flyball_actuators.platforms.docker.plan`), and the engine does
+    each step once. No container is ever removed.
     """
 
     name = "docker"
@@ -49,7 +49,7 @@ class DockerPlatform:
         self._clock = clock
 
     def observe(self, decision: AnyDecision) -> SubjectState | Rejected:
-        """The workload's containers; those that the decision names and that run are on the engine's machine."""
+        """Containers of the workload; the replicas that the decision names and that run are on the engine's machine."""
         containers = containers_of(self._engine, decision.workload)
         if not containers:
             return unknown(decision.workload)
@@ -58,7 +58,7 @@ class DockerPlatform:
         return msgspec.structs.replace(state_of(containers), nodes=nodes)
 
     def submit(self, decision: AnyDecision, observed: SubjectState, *, dry_run: bool) -> Handle | Rejected:
-        """Write the plan down and begin, provided nothing has changed since it was observed."""
+        """Store the plan and begin, if nothing has changed since it was observed."""
         if isinstance(decision, Migrate | Check):
             return Rejected("unsupported", "platform docker is one machine: a replica has nowhere else to go")
         containers = containers_of(self._engine, decision.workload)
@@ -82,7 +82,7 @@ class DockerPlatform:
         return Handle(operation=plan.encode(), expected=expected, answer=_describe(statuses))
 
     def poll(self, handle: Handle) -> Progress:
-        """What the engine shows; what is left to do is done, unless the decision has expired."""
+        """Progress in the engine; does the steps that are left, unless the decision has expired."""
         plan = decode(handle.operation)
         statuses = self._run_steps(plan)
         containers = containers_of(self._engine, plan.workload)
@@ -99,7 +99,7 @@ class DockerPlatform:
         return Failed(f"after {GIVE_UP_S:.0f} s: {answer}", state) if now_ns >= plan.until_ns else Running(answer)
 
     def find(self, decision: AnyDecision, observed: SubjectState | None) -> Handle | None:
-        """Look for the decision's plan: nothing is done before it is there."""
+        """Find the decision's plan, which is stored before anything is done."""
         plan = load_plan(self._engine, decision.id)
         if plan is None:
             return None
@@ -107,7 +107,7 @@ class DockerPlatform:
         return Handle(operation=plan.encode(), expected=expected, answer="found in the engine")
 
     def _nodes(self, containers: list[Container], names: Iterable[str]) -> dict[str, str]:
-        """Where replicas run: on the engine's machine or, once they are stopped, nowhere."""
+        """Nodes of replicas: the engine's machine, or empty once they are stopped."""
         run = {one.name for one in containers if one.is_replica}
         return {name: self._engine.machine() if name in run else "" for name in names}
 
@@ -153,7 +153,7 @@ class DockerPlatform:
         )
 
     def _run_steps(self, plan: Plan, *, first: bool = False) -> list[StepStatus]:
-        """All steps; several containers are told at once, for one may take its time to stop."""
+        """Run all steps, several at once, because a container may take long to stop."""
         now_ns = self._clock()
         if len(plan.steps) < 2:
             return [run_step(self._engine, plan, step, now_ns, first=first) for step in plan.steps]
@@ -175,7 +175,7 @@ def _describe(statuses: list[StepStatus]) -> str:
 
 
 def _unsupported(decision: Scale) -> Rejected | None:
-    """What a Scale may ask for that an engine cannot do."""
+    """Rejection for what a Scale may request that an engine cannot do."""
     for what, requested in (("a power limit", decision.power_limit_w), ("a choice of machines", decision.mix)):
         if requested:
             name = repr(decision.workload)

@@ -1,4 +1,4 @@
-"""Compute Engine as its own library calls it: one try a call, and each error as what it means for a decision."""
+"""Calls Compute Engine through its library: one attempt per call, each error mapped to its meaning for a decision."""
 
 from importlib import import_module
 from typing import Any
@@ -21,7 +21,7 @@ _QUOTA = ("QUOTA_EXCEEDED", "quotaExceeded", "LIMIT_EXCEEDED")
 
 
 class Gcp:
-    """Calls one project with the credentials that the library finds; ``where`` names the entry in errors."""
+    """Calls one project with the library's default credentials; ``where`` names the entry in errors."""
 
     def __init__(self, entry: PlatformConfig, where: str) -> None:
         try:
@@ -52,10 +52,9 @@ class Gcp:
         self.project, self._timeout_s = entry.account, entry.timeout_s
 
     def call(self, client: str, method: str, zone: str, **request: Any) -> Any:
-        """The answer of one call, or ``Rejected`` where nothing was done.
+        """Answer of one call, or ``Rejected`` if nothing was done.
 
-        A call that was throttled did nothing, so it is made again. Raises :class:`PlatformError` where it is not known
-        what became of it.
+        Throttled calls did nothing and are repeated. Raises :class:`PlatformError` if the effect is unknown.
         """
         name = f"compute {client}.{method}"
         parameters = {"project": self.project, "zone": zone, **request}
@@ -78,7 +77,7 @@ class Gcp:
 
 
 def remedy(message: str) -> str:
-    """What helps, where a message tells of a lack of capacity; empty where it does not."""
+    """Remedy if a message reports lack of capacity; empty otherwise."""
     if any(code in message for code in _QUOTA):
         return "raise the project's quota, or ask for fewer"
     if any(code in message for code in _SCARCE):

@@ -1,4 +1,4 @@
-"""A pool that a managed instance group holds, resized by absolute numbers under a request id of the decision."""
+"""A pool backed by a managed instance group, resized by absolute numbers under a request id of the decision."""
 
 import hashlib
 import time
@@ -15,16 +15,16 @@ from flyball_contracts.records import Scale, SubjectState
 
 
 class InstanceGroup:
-    """A call that was sent is known by its request id, which Compute Engine shows on the operation.
+    """Calls are found by their request id, which Compute Engine shows on the operation.
 
-    Which machines go is said by name, so that none with work on it does.
+    Machines to delete are named, so that no busy one is deleted.
     """
 
     def __init__(self, gcp: Gcp, pool: PoolConfig, busy: Callable[[], frozenset[str]]) -> None:
         self.gcp, self.pool, self._busy = gcp, pool, busy
 
     def observe(self) -> PoolState | Rejected:
-        """The group's target size, and its machines that run."""
+        """Target size of the group, and its machines that run."""
         group = self.call("groups", "get", instance_group_manager=self.pool.resource)
         if isinstance(group, Rejected):
             return group
@@ -43,7 +43,7 @@ class InstanceGroup:
         return operation.handle(f"{self.pool.resource} is resized to {decision.replicas} (operation {answer.name})")
 
     def shrink(self, decision: Scale, current: PoolState, *, dry_run: bool) -> Handle | Rejected:
-        """Delete idle machines; the target size falls with them."""
+        """Delete idle machines, which lowers the target size."""
         machines = self._machines()
         if isinstance(machines, Rejected):
             return machines
@@ -72,7 +72,7 @@ class InstanceGroup:
         return operation.handle(f"{ids} of {self.pool.resource} are deleted (operation {answer.name})")
 
     def poll(self, operation: Operation, now_ns: int) -> Progress:
-        """Follow the operation, then the group until its machines are as many as were asked for."""
+        """Follow the operation, then the group until its machines match the request."""
         problem = self._operation_failed(operation)
         current = self.observe()
         if isinstance(current, Rejected):
@@ -96,7 +96,7 @@ class InstanceGroup:
         return Running(f"{current.ready} of {operation.machines} machines of {self.pool.resource} run")
 
     def find(self, decision: Scale, observed: SubjectState | None) -> Handle | Rejected | None:
-        """By the request id, which the zone's operations show."""
+        """Find by request id among the zone's operations."""
         before = decision.replicas_before if observed is None or observed.replicas is None else observed.replicas
         found = self.call("operations", "list", filter=f'clientOperationId = "{token_uuid(decision)}"')
         if isinstance(found, Rejected):
@@ -111,7 +111,7 @@ class InstanceGroup:
         return self.gcp.call(client, method, self.pool.within, **request)
 
     def _elsewhere(self, operation: Operation, current: PoolState) -> Progress:
-        """The group has another target size than was asked for."""
+        """Progress when the group's target size differs from the request."""
         answer = f"{self.pool.resource} is set to {current.machines} machines by somebody else"
         return Superseded(answer, current.state)
 
@@ -131,7 +131,7 @@ class InstanceGroup:
         )
 
     def _operation_failed(self, operation: Operation) -> str:
-        """Why an operation failed, empty where it did not."""
+        """Why an operation failed, empty if it did not."""
         if not operation.call:
             return ""
         found = self.call("operations", "get", operation=operation.call)
@@ -141,7 +141,7 @@ class InstanceGroup:
         return f"{message}; {remedy(message) or 'look at the group'}" if message else ""
 
     def _give_up(self, operation: Operation, current: PoolState, why: str) -> Progress:
-        """Take back what has not come, or it would be bought some day, unasked."""
+        """Withdraw the missing machines, or they would be bought later."""
         here = max(current.ready, operation.before)
         digest = hashlib.sha256(f"{operation.decision}/back/{here}".encode()).hexdigest()
         back = self._resize(here, f"{digest[:8]}-{digest[8:12]}-4{digest[13:16]}-8{digest[17:20]}-{digest[20:32]}")
@@ -165,7 +165,7 @@ def _runs(machine: Any) -> bool:
 
 
 def _why(machines: list[Any]) -> str:
-    """What Compute Engine says of machines that it could not make."""
+    """Compute Engine's errors for machines that it could not create."""
     errors = {f"{e.code}: {e.message}" for one in machines for e in one.last_attempt.errors.errors}
     message = "; ".join(sorted(errors))
     return f"{message}; {remedy(message)}" if remedy(message) else message

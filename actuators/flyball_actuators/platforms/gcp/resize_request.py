@@ -1,4 +1,4 @@
-"""Machines that a managed instance group gets all together, once the zone has them: resize requests (flex-start)."""
+"""Machines that a managed instance group gets all at once when the zone has them: resize requests (flex-start)."""
 
 import time
 from typing import Any
@@ -14,10 +14,10 @@ _ENDED = ("FAILED", "CANCELLED")
 
 
 class ResizeRequests(InstanceGroup):
-    """A request is named after its decision, so there is never a second one; it is cancelled when it is given up."""
+    """A request is named after its decision, so it is never made twice; it is cancelled when it is given up."""
 
     def grow(self, decision: Scale, current: PoolState, *, dry_run: bool) -> Handle | Rejected:
-        """Ask for what lacks."""
+        """Request the missing machines."""
         name, more = _called(decision.id), decision.replicas - current.machines
         operation = operation_of(decision, self.pool.name, current.machines, time.time_ns(), seen=name)
         if dry_run:
@@ -60,7 +60,7 @@ class ResizeRequests(InstanceGroup):
         return Failed(f"request {operation.seen} was not met in time; {rest}", state)
 
     def find(self, decision: Scale, observed: SubjectState | None) -> Handle | Rejected | None:
-        """By the request's name."""
+        """Find by the request's name."""
         before = decision.replicas_before if observed is None or observed.replicas is None else observed.replicas
         if decision.replicas < before:
             return super().find(decision, observed)

@@ -1,4 +1,4 @@
-"""Karpenter: the limits of NodePools as pools of machines, and pods that it must not disrupt."""
+"""Driver ``karpenter``: limits of NodePools as pools of machines, and protection of pods from disruption."""
 
 from flyball_actuators.platforms.base import Promises
 from flyball_actuators.platforms.karpenter.disruption import DisruptionBlocker, SpecLookup as SpecLookup
@@ -15,8 +15,8 @@ RBAC = "infra/kubernetes/karpenter.yaml"
 class KarpenterPlatform(PoolPlatform):
     """Sets how many machines Karpenter may have in each NodePool; Karpenter buys and returns them.
 
-    Meanwhile pods in the namespaces of the entry are kept from it as long as they must not be moved, where ``spec_for``
-    gives the specification of their workload. Raises :class:`ConfigError` for what cannot be served.
+    Pods in the entry's namespaces that must not be moved are protected from disruption, if ``spec_for`` returns the
+    specification of their workload. Raises :class:`ConfigError` for what cannot be served.
     """
 
     capabilities = PoolPlatform.capabilities._replace(promises=Promises(dry_run="platform"))
@@ -33,6 +33,6 @@ class KarpenterPlatform(PoolPlatform):
         self._blocker = DisruptionBlocker(api, entry.namespaces, spec_for, entry.poll_s) if entry.namespaces else None
 
     def close(self) -> None:
-        """Keep no further pods; those that are kept stay so."""
+        """Stop protecting pods; existing annotations stay."""
         if self._blocker is not None:
             self._blocker.close()

@@ -1,4 +1,4 @@
-"""Keeps pods from Karpenter by its own annotation, for as long as they must stay."""
+"""Sets Karpenter's do-not-disrupt annotation on pods for as long as they must not be moved."""
 
 import logging
 import time
@@ -14,7 +14,7 @@ from flyball_actuators.platforms.kubernetes.targets import ANNOTATION
 from flyball_contracts.records import WorkloadSpec
 
 SpecLookup = Callable[[str], WorkloadSpec | None]
-"""The specification of a workload whose pods may be kept, ``None`` where it is not known or must not be acted on."""
+"""Returns the specification of a workload; ``None`` if it is unknown or must not be acted on."""
 KEPT, DO_NOT_DISRUPT = "flyball.dev/kept", "karpenter.sh/do-not-disrupt"
 MANAGER = "flyball-keeper"
 _LOG = logging.getLogger(__name__)
@@ -23,9 +23,9 @@ _RUNNING = (("fieldSelector", "status.phase=Running"),)
 
 
 class DisruptionBlocker:
-    """Looks at the pods of some namespaces in a thread of its own.
+    """Reconciles the annotations of pods in some namespaces, in a thread of its own.
 
-    What others have annotated stays as it is: only what Flyball has put there does it take away.
+    It removes only annotations that Flyball has set; those of others stay.
     """
 
     def __init__(self, api: Api, namespaces: tuple[str, ...], spec_for: SpecLookup, poll_s: float) -> None:
@@ -37,7 +37,7 @@ class DisruptionBlocker:
         self._thread.start()
 
     def close(self) -> None:
-        """Look no more."""
+        """Stop the thread."""
         self._stop.set()
         self._thread.join(5.0)
 

@@ -1,4 +1,4 @@
-"""One NodePool as a pool of machines: as many as its limits leave room for."""
+"""A NodePool as a pool of machines; its limits determine the number."""
 
 import time
 from math import floor, inf
@@ -24,8 +24,8 @@ _TRIES = 4
 class NodePool:
     """Machines that Karpenter may have in one NodePool.
 
-    Its limits are what Flyball sets; Karpenter buys while pods wait and there is room under them, and returns machines
-    by its own consolidation, under the pool's disruption budgets.
+    Flyball sets the limits. Karpenter buys machines for waiting pods within the limits, and returns machines by
+    consolidation within the pool's disruption budgets.
     """
 
     def __init__(self, api: Api, pool: PoolConfig) -> None:
@@ -33,7 +33,7 @@ class NodePool:
         self._path = f"/apis/{GROUP}/nodepools/{pool.resource}"
 
     def observe(self) -> PoolState | Rejected:
-        """What its limits leave room for, and the machines that are ready."""
+        """Number of machines that the limits allow, and the number that are ready."""
         obj = self._read()
         if isinstance(obj, Rejected):
             return obj
@@ -50,11 +50,11 @@ class NodePool:
         return self._limit(decision, current, dry_run=dry_run)
 
     def shrink(self, decision: Scale, current: PoolState, *, dry_run: bool) -> Handle | Rejected:
-        """Lower the limits: nothing more is bought, and what is beyond them waits for Karpenter's consolidation."""
+        """Lower the limits: nothing more is bought, and machines beyond them wait for Karpenter's consolidation."""
         return self._limit(decision, current, dry_run=dry_run)
 
     def poll(self, operation: Operation, now_ns: int) -> Progress:
-        """Done once the limits stand and no machines are beyond them."""
+        """Done once the limits are in place and no machines exceed them."""
         obj = self._read()
         if isinstance(obj, Rejected):
             return Failed(f"unknown outcome: {obj.detail}")
@@ -79,7 +79,7 @@ class NodePool:
         return Running(why)
 
     def find(self, decision: Scale, observed: SubjectState | None) -> Handle | Rejected | None:
-        """The decision's mark on the limits."""
+        """Find the operation by the decision's field manager on the limits."""
         obj = self._read()
         if isinstance(obj, Rejected):
             return obj
@@ -105,7 +105,7 @@ class NodePool:
         return dict(answer.body)
 
     def _machines(self, obj: Object) -> int | Rejected:
-        """How many machines the limits leave room for."""
+        """Number of machines that the limits allow."""
         limits: dict[str, str] = obj["spec"].get("limits") or {}
         room = inf
         for resource, each in self._pool.per_machine.items():
@@ -116,7 +116,7 @@ class NodePool:
         return floor(room + 1e-3)  # limits are written to a thousandth
 
     def _claims(self) -> list[Object] | Rejected:
-        """The NodeClaims, those on their way out too."""
+        """The NodeClaims, including those being deleted."""
         query = (("labelSelector", f"{OF_POOL}={self._pool.resource}"),)
         answer = self._api.listed(f"/apis/{GROUP}/nodeclaims", query)
         if not answer.ok:
@@ -155,7 +155,7 @@ class NodePool:
         )
 
     def _consolidation_blocker(self, obj: Object, claims: list[Object]) -> str:
-        """What keeps Karpenter from returning machines."""
+        """What prevents Karpenter from returning machines."""
         disruption: Object = obj["spec"].get("disruption") or {}
         after = disruption.get("consolidateAfter", "0s")
         if after == "Never":

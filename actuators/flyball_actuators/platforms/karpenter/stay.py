@@ -1,4 +1,4 @@
-"""When a pod must stay where it is, so that no machine may go away under it."""
+"""Decides whether a pod must stay on its machine."""
 
 from datetime import datetime
 
@@ -10,7 +10,7 @@ _NS = 1_000_000_000
 
 
 def reason_to_stay(pod: Object, spec: WorkloadSpec, now_ns: int) -> str:
-    """Why a pod of a workload must not be moved now, in words; empty: it may."""
+    """Why a pod of a workload must not be moved now; empty if it may be moved."""
     if spec.kind != "inference" and not spec.interruptible:
         return "it cannot be interrupted"
     if annotation_of(pod, CHECKPOINT) == ON_REQUEST and not _confirmed(pod):

@@ -1,4 +1,4 @@
-"""One Kubernetes API server: paths and JSON in, answers out. Credentials and TLS are the official client's."""
+"""Calls one Kubernetes API server: paths and JSON in, answers out. Credentials and TLS are the official client's."""
 
 import json
 from collections.abc import Iterator
@@ -20,9 +20,9 @@ _GONE = 410
 
 
 class Answer(NamedTuple):
-    """What the server said; ``audit_id`` names the request in its audit log, ``version`` is that of a list.
+    """The server's response; ``audit_id`` names the request in its audit log, ``version`` is a list's resource version.
 
-    ``rights`` is the manifest that grants what was asked.
+    ``rights`` is the manifest that grants the requested access.
     """
 
     status: int
@@ -33,12 +33,12 @@ class Answer(NamedTuple):
 
     @property
     def ok(self) -> bool:
-        """Whether it was done."""
+        """Whether the request succeeded."""
         return 200 <= self.status < 300
 
     @property
     def message(self) -> str:
-        """The server's words."""
+        """The server's message."""
         try:
             return str(self.body["message"])
         except (KeyError, TypeError):
@@ -48,8 +48,8 @@ class Answer(NamedTuple):
 class Api:
     """Calls one server with the credentials of a kubeconfig or, without one, of the pod's service account.
 
-    ``where`` names the entry of the configuration in errors, ``rights`` the manifest that grants what is missing.
-    Raises :class:`ConfigError` without credentials.
+    ``where`` names the configuration entry in errors, ``rights`` the manifest that grants missing access. Raises
+    :class:`ConfigError` without credentials.
     """
 
     def __init__(self, kubeconfig: str, timeout_s: float, where: str, rights: str = RBAC) -> None:
@@ -87,11 +87,10 @@ class Api:
         kind: str = JSON,
         known: tuple[int, ...] = (),
     ) -> Answer:
-        """Make one call; ``kind`` is the type of the body, or for ``GET`` what is accepted.
+        """Make one call; ``kind`` is the content type of the body, or for ``GET`` the accepted type.
 
-        ``known`` are statuses that have a meaning for the caller besides success and refusal.
-
-        Raises :class:`PlatformError` where it is not known what became of it.
+        ``known`` are error statuses that the caller handles itself. Raises :class:`PlatformError` if the effect of the
+        call is unknown.
         """
         headers = {"Accept": kind} if method == "GET" else {"Accept": JSON, "Content-Type": kind}
         try:
@@ -122,7 +121,7 @@ class Api:
         return answer
 
     def listed(self, path: str, query: tuple[tuple[str, str], ...] = (), kind: str = JSON) -> Answer:
-        """All items of a list, page by page; ``body`` is the list of them where it worked."""
+        """All items of a list, page by page; on success ``body`` is the list of items."""
         items: list[Any] = []
         more = ""
         while True:
@@ -136,10 +135,10 @@ class Api:
             if not more:
                 return page._replace(body=items, version=page.body.get("metadata", {}).get("resourceVersion", ""))
 
-    def watch(self, path: str, version: str, query: tuple[tuple[str, str], ...], within_s: float) -> "Changes":
-        """Changes of a list since a version of it, for at most ``within_s``; raises as :meth:`call` does.
+    def watch(self, path: str, version: str, query: tuple[tuple[str, str], ...], within_s: float) -> "WatchEvents":
+        """Watch a list from a resource version on, for at most ``within_s``; raises as :meth:`call`.
 
-        A version that is too old is told by an event, or by HTTP 410: :class:`Expired`.
+        A version that is too old raises :class:`Expired`.
         """
         watch_query = (
             ("watch", "true"),
@@ -164,15 +163,15 @@ class Api:
             raise PlatformError(f"WATCH {self.host}{path}: HTTP {error.status}") from error
         except (self._errors, OSError) as error:
             raise PlatformError(f"WATCH {self.host}{path}: {error}") from error
-        return Changes(raw, self._errors, f"WATCH {self.host}{path}")
+        return WatchEvents(raw, self._errors, f"WATCH {self.host}{path}")
 
 
 class Expired(Exception):
-    """The version that was asked for is no longer kept: list anew."""
+    """The requested resource version is no longer available: list again."""
 
 
-class Changes:
-    """Events of a watch, each ``(type, object)``; :meth:`close` ends the wait for the next one from another thread."""
+class WatchEvents:
+    """Events of a watch, each ``(type, object)``; :meth:`close` may be called from another thread."""
 
     def __init__(self, raw: Any, errors: Any, what: str) -> None:
         self._raw, self._errors, self._what = raw, errors, what
@@ -206,7 +205,7 @@ class Changes:
 
 
 def refused(answer: Answer, what: str) -> Rejected:
-    """Why the server did not do ``what``; it has changed nothing."""
+    """Rejection for a call that the server refused; nothing was changed."""
     message = answer.message or f"HTTP {answer.status}"
     if answer.status == 403:
         return Rejected("platform", f"{what} is not permitted: {message}; grant it as {answer.rights} does")

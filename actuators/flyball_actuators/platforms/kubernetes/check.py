@@ -1,7 +1,7 @@
-"""A node that we closed is checked by a Job of ours, and opened where that succeeds.
+"""Checks a node that Flyball cordoned by a Job, and uncordons the node if the Job succeeds.
 
-The Job goes through the scheduler, which knows the GPUs that are free, tolerates the cordon, and can run on no other
-node. Its name is made of the decision, so that it is found again, and made once; Kubernetes deletes it a day later.
+The scheduler places the Job, since it knows the free GPUs; it tolerates the cordon and can run on no other node. Its
+name is derived from the decision, so that it is created once and can be found again. Kubernetes deletes it a day later.
 """
 
 import hashlib
@@ -27,18 +27,18 @@ _CLOSED = SubjectState(suspended=True)
 
 
 class Checks:
-    """The checks of one platform."""
+    """The node checks of one platform."""
 
     def __init__(self, api: Api, config: CheckConfig, where: str) -> None:
         self._api, self._config, self._where = api, config, where
 
     def observe(self, decision: Check) -> SubjectState | Rejected:
-        """Whether the node takes work."""
+        """Whether the node is cordoned."""
         node = self._node(decision.node)
         return node if isinstance(node, Rejected) else _shown(node)
 
     def submit(self, decision: Check, observed: SubjectState, *, dry_run: bool) -> Handle | Rejected:
-        """Make the Job, provided that the node is as it was observed, and that it was us who closed it."""
+        """Create the Job if the node is unchanged since it was observed, and was cordoned by Flyball."""
         config = self._config
         if not config.image:
             return Rejected(
@@ -75,7 +75,7 @@ class Checks:
         )
 
     def poll(self, operation: Operation, now_ns: int) -> Progress:
-        """How the Job is getting on; once it has succeeded, the node is opened."""
+        """Progress of the Job; uncordons the node once it has succeeded."""
         job, about = f"Job {operation.namespace}/{operation.name}", f"node {operation.node}"
         answer = self._api.get(f"{self._jobs(operation.namespace)}/{operation.name}")
         if answer.status == 404:
@@ -99,7 +99,7 @@ class Checks:
         )
 
     def find(self, decision: Check) -> Handle | None:
-        """The Job of a decision, if it was ever made."""
+        """The Job of a decision, if it was ever created."""
         name = name_of(decision)
         answer = self._api.get(f"{self._jobs()}/{name}")
         if not answer.ok:
@@ -108,7 +108,7 @@ class Checks:
         return Handle(operation=operation.encode(), expected=expected_of(decision, _CLOSED), answer="found as a Job")
 
     def _open(self, operation: Operation, now_ns: int, text: str) -> Progress:
-        """Take off our cordon, of whichever decision; what somebody else has closed since stays closed."""
+        """Remove Flyball's cordon, whichever decision set it; a cordon that others have set since stays."""
         if why := stopped():
             return Running(f"nothing is carried on: {why}")
         node = self._node(operation.node)
@@ -128,7 +128,7 @@ class Checks:
         return Running(f"node {operation.node} is still cordoned: {done.message}")  # the next look tries again
 
     def _result_of(self, operation: Operation) -> tuple[str, str]:
-        """What the check said as it ended, and why its pod does not run, where that is known."""
+        """Termination message of the check, and why its pod is not running, where known."""
         query = (("labelSelector", f"batch.kubernetes.io/job-name={operation.name}"),)
         pods = self._api.listed(f"/api/v1/namespaces/{operation.namespace}/pods", query)
         if not pods.ok or not pods.body:
@@ -156,12 +156,12 @@ class Checks:
 
 
 def name_of(decision: Check) -> str:
-    """The name of a decision's Job."""
+    """Name of a decision's Job."""
     return f"flyball-check-{hashlib.sha256(decision.id.encode()).hexdigest()[:20]}"
 
 
 def job_of(decision: Check, config: CheckConfig, gpus: int) -> Object:
-    """The Job of a decision, as a namespace with restricted pod security takes it."""
+    """The Job of a decision; it satisfies the restricted pod security standard."""
     labels = {"app.kubernetes.io/name": "flyball-check"}
     here = {"key": "metadata.name", "operator": "In", "values": [decision.node]}
     container: Object = {

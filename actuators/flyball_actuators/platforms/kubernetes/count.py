@@ -1,4 +1,4 @@
-"""Replicas up and down: the scale subresource, a Job's parallelism, and suspend."""
+"""Scales controllers: the scale subresource, a Job's parallelism, suspend, or Volcano's commands."""
 
 from typing import Any
 
@@ -42,9 +42,9 @@ _AUTOSCALER = "kube-controller-manager"  # of all that it does, only the autosca
 def count(
     api: Api, target: Target, obj: Object, decision: Scale | Preempt, now_ns: int, *, dry_run: bool
 ) -> Handle | Rejected:
-    """Set the number of replicas, provided that nobody has changed the object's specification since it was read.
+    """Set the number of replicas, if the object's specification is unchanged since it was read.
 
-    Where pods of a preemption are to be made ready first, that is begun, and :func:`poll_count` sets the number.
+    If pods of a preemption must be prepared first, that is started, and :func:`poll_count` sets the number later.
     """
     shown, wanted = target.controller.status(obj), decision.replicas
     victims = _victims(decision)
@@ -69,21 +69,21 @@ def count(
 
 
 def count_of(decision: Scale | Preempt, target: Target, obj: Object, now_ns: int) -> Operation:
-    """The operation that sets a controller to the number of replicas that a decision asks for."""
+    """The operation that sets a controller to the decision's number of replicas."""
     until_ns = now_ns + round(GIVE_UP_S * _NS) if target.controller.scale_method == "command" else 0
     frees = decision.replicas < decision.replicas_before
     return operation_of("count", decision, target, obj, replicas=decision.replicas, frees=frees, until_ns=until_ns)
 
 
 def is_applied(obj: Object, target: Target, decision: str, replicas: int) -> bool:
-    """Whether an object shows that a decision was carried out: its mark or, where there can be none, its number."""
+    """Whether the object shows that a decision was applied: its field manager or, for Volcano, the number."""
     if target.controller.scale_method == "command":
         return target.controller.status(obj).replicas == replicas
     return managed_by(obj, manager(decision))
 
 
 def poll_count(api: Api, operation: Operation, now_ns: int) -> Progress:
-    """How far the controller is: done once as many serve as are asked for, and those that go are gone."""
+    """Progress of the controller: done once the requested replicas are ready and removed pods are gone."""
     target = operation.target
     answer = api.get(target.path)
     if answer.status == 404 or (answer.ok and answer.body["metadata"]["uid"] != operation.uid):
@@ -120,7 +120,7 @@ def poll_count(api: Api, operation: Operation, now_ns: int) -> Progress:
 def find_preparing(
     api: Api, target: Target, obj: Object, decision: Preempt, version: str, now_ns: int
 ) -> Operation | None:
-    """The operation of a preemption whose pods are being made ready; ``version`` is that on which it was claimed."""
+    """The operation of a preemption whose pods are being prepared; ``version`` is the one on which it was claimed."""
     pods = pods_of(api, target, obj)
     ours = [] if isinstance(pods, Rejected) else [pod for pod in pods if annotation_of(pod, MARK) == decision.id]
     if not ours:
@@ -146,7 +146,7 @@ def _victims(decision: Scale | Preempt) -> tuple[str, ...]:
 
 
 def _pods_to_prepare(api: Api, target: Target, obj: Object, decision: Scale | Preempt) -> list[Object] | Rejected:
-    """The pods that go, where they are known and one of them is to be made ready first."""
+    """Pods that will be removed, if they are known and one of them needs preparation."""
     if not isinstance(decision, Preempt) or not (decision.victims or decision.replicas == 0):
         return []
     pods = pods_of(api, target, obj)
@@ -169,7 +169,7 @@ def _start_preparing(
 
 
 def _continue_preparing(api: Api, operation: Operation, obj: Object, state: SubjectState, now_ns: int) -> Progress:
-    """Make the pods ready to go and, once they are, set the number; what fails before is taken back."""
+    """Prepare the pods and, once they are ready, set the number; a failure before that is undone."""
     target, decision = operation.target, operation.decision
     found = pods_of(api, target, obj)
     if isinstance(found, Rejected):
@@ -202,7 +202,7 @@ def _set(
     victims: tuple[str, ...],
     query: tuple[tuple[str, str], ...],
 ) -> Answer | Rejected:
-    """Mark the victims, and write the number; where one is refused nothing is left behind."""
+    """Mark the victims and write the number; if one is refused, the marks are removed."""
     deletion_cost_pods = victims if target.kind == "Deployment" else ()  # of any other, all pods go
     for victim in deletion_cost_pods:
         body = {"metadata": {"annotations": {COST: _FIRST_TO_GO}}}
@@ -248,7 +248,7 @@ def _unsupported(target: Target, obj: Object, wanted: int, victims: tuple[str, .
 def _written(
     api: Api, target: Target, obj: Object, wanted: int, query: tuple[tuple[str, str], ...]
 ) -> Answer | Rejected:
-    """Write under the version that was read; a newer version is taken where only the status has changed."""
+    """Write with the resource version that was read; read again if only the status has changed."""
     first = _fixed(target, obj)
     for _ in range(_TRIES):
         metadata = obj["metadata"]
@@ -290,7 +290,7 @@ def _fixed(target: Target, obj: Object) -> tuple[Any, ...]:
 
 
 def _writer(obj: Object) -> str:
-    """Who changed the object last, its status apart."""
+    """Field manager of the last change, status excepted."""
     writers = sorted(field_managers_of(obj), key=lambda entry: str(entry.get("time", "")))
     return repr(writers[-1].get("manager", "")) if writers else "somebody"
 

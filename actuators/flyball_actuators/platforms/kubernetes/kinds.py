@@ -1,11 +1,14 @@
-"""The controllers that Flyball can command: where they are, and how each shows and takes a number of replicas."""
+"""The controllers that Flyball can scale: their API paths, status and scale method."""
 
 from collections.abc import Callable
 from typing import Any, Literal, NamedTuple
 
 ScaleMethod = Literal["scale", "parallelism", "suspend", "command"]
-"""What sets the number: the scale subresource, a Job's parallelism, or nothing but stop and go, by a field of the
-object or by a Command to Volcano."""
+"""How replicas are set.
+
+The scale subresource, a Job's parallelism, or only stop and start, by the object's ``suspend`` field or by a Volcano
+Command.
+"""
 Object = dict[str, Any]
 
 
@@ -15,13 +18,13 @@ _ENDED = ("Completing", "Completed", "Terminating", "Terminated", "Failed")
 
 
 def status_of(obj: Object) -> Object:
-    """Its status, empty while there is none."""
+    """Status of an object, empty if it has none yet."""
     status: Object = obj.get("status") or {}
     return status
 
 
 def annotation_of(obj: Object, key: str) -> str:
-    """One of its annotations, or empty."""
+    """An annotation, or empty."""
     notes: dict[str, str] = obj["metadata"].get("annotations") or {}
     return notes.get(key, "")
 
@@ -33,20 +36,20 @@ def phase_of(obj: Object) -> str:
 
 
 def owner_of(obj: Object) -> Object:
-    """The reference to the controller that made it, empty where nothing did."""
+    """Reference to the controller that owns the object, empty without one."""
     references: list[Object] = obj["metadata"].get("ownerReferences") or []
     nobody: Object = {}
     return next((reference for reference in references if reference.get("controller")), nobody)
 
 
 def field_managers_of(obj: Object) -> list[Object]:
-    """Who has written which of its fields, its status apart."""
+    """Managed fields of the object, those of the status subresource excepted."""
     entries: list[Object] = obj["metadata"].get("managedFields") or []
     return [entry for entry in entries if entry.get("subresource") != "status"]
 
 
 def field_manager_of(obj: Object, field: str) -> str:
-    """Who wrote a field of its specification, in quotes, or ``somebody``."""
+    """Field manager of a field in the specification, in quotes, or ``somebody``."""
     for entry in field_managers_of(obj):
         fields: Object = entry.get("fieldsV1") or {}
         if f"f:{field}" in (fields.get("f:spec") or {}):
@@ -55,13 +58,16 @@ def field_manager_of(obj: Object, field: str) -> str:
 
 
 def is_true(obj: Object, condition: str) -> bool:
-    """Whether its status says that a condition holds."""
+    """Whether a condition in the object's status is true."""
     conditions: list[Object] = status_of(obj).get("conditions") or []
     return any(one.get("type") == condition and one.get("status") == "True" for one in conditions)
 
 
 class ReplicaStatus(NamedTuple):
-    """Replicas that are asked for, those that serve, and those that exist; ``settled``: the controller has seen all."""
+    """Replicas that are requested, ready, and present; ``settled``.
+
+    The controller has observed the latest specification.
+    """
 
     replicas: int
     ready: int
@@ -80,10 +86,10 @@ class Kind(NamedTuple):
     scale_method: ScaleMethod
     status: Callable[[Object], ReplicaStatus]
     label: str = ""
-    """The label by which its pods name it; empty: they are found by its selector."""
+    """Label by which its pods name it; if empty, they are found by its selector."""
 
     def path(self, namespace: str, name: str = "") -> str:
-        """Path of an object, or of the list of those in a namespace."""
+        """Path of an object, or of the list in a namespace."""
         base = f"/apis/{self.group}/namespaces/{namespace}/{self.resource}"
         return f"{base}/{name}" if name else base
 
@@ -116,7 +122,7 @@ def _jobs(obj: Object) -> ReplicaStatus:
 
 
 def _trained(obj: Object) -> ReplicaStatus:
-    """A TrainJob's replicas are its nodes; it tells of them all at once, as one job of its JobSet."""
+    """Replicas of a TrainJob are its nodes; it reports them together, as one job of its JobSet."""
     spec = obj["spec"]
     parts: list[Object] = status_of(obj).get("jobsStatus") or []
     trainer: Object = spec.get("trainer") or {}
@@ -129,7 +135,7 @@ def _trained(obj: Object) -> ReplicaStatus:
 
 
 def _aborted(obj: Object) -> ReplicaStatus:
-    """A Volcano Job is what its phase says; ``suspend: False`` in its spec shows it as if it were not stopped."""
+    """State of a Volcano Job follows its phase; ``suspend: False`` in the spec shows it as if it were not stopped."""
     status, spec = status_of(obj), obj["spec"]
     phase, tasks = phase_of(obj), spec.get("tasks") or ()
     stopped = phase in _STOPPED and spec.get("suspend") is not False
@@ -157,7 +163,7 @@ KINDS = (
     Kind("VolcanoJob", "batch.volcano.sh/v1alpha1", "jobs", "command", _aborted, "volcano.sh/job-name"),
 )  # fmt: skip
 SCALED = tuple(kind for kind in KINDS if kind.scale_method == "scale")
-"""Those that autoscalers can scale."""
+"""Kinds that autoscalers can scale."""
 QUEUED = tuple(kind for kind in KINDS if kind.scale_method in ("parallelism", "suspend"))
-"""Those that Kueue queues."""
+"""Kinds that Kueue queues."""
 BY_NAME = {kind.name: kind for kind in KINDS}

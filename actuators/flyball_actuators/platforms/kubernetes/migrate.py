@@ -1,7 +1,7 @@
-"""A replica leaves its node: the node takes nothing new, the pod is evicted, and its replacement becomes ready.
+"""Moves a replica off its node: cordon the node, evict the pod, wait until the replacement is ready.
 
-A gang goes whole. Before that, checkpoints are confirmed and load is taken off (:mod:`.saga`). Each step is safe to
-repeat, and what was done stands on the objects themselves, so that whoever polls next goes on.
+A gang moves as a whole. Before that, checkpoints are confirmed and traffic is drained (:mod:`.saga`). Each step is safe
+to repeat, and progress is recorded on the objects, so that any process can continue.
 """
 
 import random
@@ -36,7 +36,7 @@ Query = tuple[tuple[str, str], ...]
 
 
 class Migrations:
-    """Evictions of one platform; a disruption budget that is spent is asked again after 10 to 15 s."""
+    """Evictions of one platform; an exhausted disruption budget is retried after 10 to 15 s."""
 
     def __init__(self, api: Api) -> None:
         self._api = api
@@ -46,7 +46,7 @@ class Migrations:
     def submit(
         self, target: Target, obj: Object, decision: Migrate, now_ns: int, *, dry_run: bool
     ) -> Handle | Rejected:
-        """Cordon the node, note on the pods why they go, and begin; nothing is changed where one of these fails."""
+        """Cordon the node, annotate the pods with the decision, and begin; undone if one of these fails."""
         api = self._api
         pod = own_pod(api, target, obj["metadata"]["uid"], decision.replica)
         if isinstance(pod, Rejected):
@@ -75,7 +75,7 @@ class Migrations:
         return Handle(operation=operation.encode(), expected=expected, answer=self._next_step(operation, pods, now_ns))
 
     def poll(self, operation: Operation, now_ns: int) -> Progress:
-        """Do the next step; done once the controller has all its replicas elsewhere."""
+        """Do the next step; done once all replicas of the controller are ready elsewhere."""
         api, target = self._api, operation.target
         answer = api.get(target.path)
         if answer.status == 404 or (answer.ok and answer.body["metadata"]["uid"] != operation.uid):
@@ -108,7 +108,7 @@ class Migrations:
         return self._finish(operation, [], Done(state, now_ns, text))
 
     def find(self, target: Target, obj: Object, decision: Migrate, now_ns: int) -> Handle | None:
-        """The operation of a decision that may have been submitted: its pods say so, or are not there any more."""
+        """The operation of a decision that may have been submitted: its pods are annotated, or already gone."""
         answer = self._api.get(pod_path(target.namespace, decision.replica))
         pods: list[Object] = []
         if answer.ok and node_of_pod(answer.body) == decision.from_node:
@@ -126,7 +126,7 @@ class Migrations:
         return Handle(operation=operation.encode(), expected=expected, answer="found on the pods")
 
     def _find_pods(self, operation: Operation) -> tuple[list[Object], int, str]:
-        """Those of the pods that are still there, how many are not, and where the named replica runs now."""
+        """Pods that still exist, how many are gone, and the present node of the named replica."""
         here: list[Object] = []
         node_now = ""
         going = dict(operation.going)
@@ -141,7 +141,7 @@ class Migrations:
         return here, len(going) - len(here), node_now
 
     def _next_step(self, operation: Operation, pods: list[Object], now_ns: int) -> str:
-        """Make pods ready to go, and evict them where it is time to: all of a gang, or none. Words of the answer."""
+        """Prepare the pods, then evict all of a gang or none; return the result as text."""
         why = stopped()
         if why:
             return f"nothing is carried on: {why}"
@@ -166,7 +166,7 @@ class Migrations:
         return "; ".join([*([checkpoints] if checkpoints else []), *(self._evict(operation, pod) for pod in pods)])
 
     def _cordon(self, operation: Operation, query: Query) -> Rejected | None:
-        """Let a node take nothing new, unless it does not anyway: then it is somebody else's, and stays theirs."""
+        """Cordon a node; a node that others have cordoned stays theirs."""
         path = f"/api/v1/nodes/{operation.node}"
         for _ in range(_TRIES):
             answer = self._api.get(path)
@@ -189,7 +189,7 @@ class Migrations:
         )
 
     def _evict(self, operation: Operation, pod: Object, *, dry_run: bool = False) -> str:
-        """Ask for an eviction; the words of the answer."""
+        """Request an eviction; return the result as text."""
         name, uid = pod["metadata"]["name"], pod["metadata"]["uid"]
         body = {
             "apiVersion": "policy/v1",
@@ -213,7 +213,10 @@ class Migrations:
         return refused(answer, f"evicting {name}").detail
 
     def _finish(self, operation: Operation, stay: list[Object], progress: Progress) -> Progress:
-        """Let those that stay serve, and give back a node that we cordoned, unless a device of it is the reason."""
+        """Restore pods that stay, and uncordon a node that Flyball cordoned.
+
+        After a successful move off a failing device the node stays cordoned.
+        """
         with self._lock:
             self._next_s.pop(operation.decision, None)
         unmark_pods(self._api, stay, operation.decision)

@@ -1,9 +1,9 @@
-"""Pods that come later get the size of those that were resized.
+"""Resizes new pods to the size of their siblings that were resized in place.
 
-A resize stands on the pods, and the template still says what it said. So a pod that is new takes over what its siblings
-were given last: those of the same owner and revision, for a template that somebody has changed since has a size of its
-own. It is done where this actuator adds the pods. Those that come otherwise (an autoscaler, a drain, a crash) start as
-the template says, until the next decision about the size finds them.
+An in-place resize changes pods, not the template. So a new pod is given the latest size of its siblings: pods of the
+same owner and revision, because a changed template has a size of its own. This happens where this actuator adds the
+pods. Pods that start otherwise (an autoscaler, a drain, a crash) have the template's size until the next resize
+decision.
 """
 
 from flyball_actuators.platforms.base import Rejected
@@ -18,7 +18,7 @@ _REVISION = "controller-revision-hash"
 
 
 def resize_new_pods(api: Api, operation: Operation, obj: Object) -> str:
-    """Give new pods the size of their siblings; what became of it in words, empty where there is nothing to do."""
+    """Resize new pods like their siblings; return the result as text, empty if there was nothing to do."""
     if operation.frees or not operation.replicas:
         return ""
     pods = pods_of(api, operation.target, obj)

@@ -21,9 +21,9 @@ from flyball_contracts.records import AnyDecision, Check, Migrate, Preempt, Scal
 class KubernetesPlatform:
     """Carries out decisions on the controllers of some namespaces.
 
-    A workload is the controller that is annotated ``flyball.dev/workload: NAME`` or, without the annotation, called
-    ``namespace/name``; a replica is a pod. Every write names the version that it rests on, and a manager of its own
-    for each decision, by which it is found again.
+    A workload is the controller with annotation ``flyball.dev/workload: NAME`` or, without the annotation, the one
+    called ``namespace/name``; a replica is a pod. Every write states the resource version it is based on, and uses a
+    field manager of its own for each decision, by which it can be found.
     """
 
     name = "kubernetes"
@@ -43,7 +43,7 @@ class KubernetesPlatform:
         self._checks = Checks(self._api, entry.check, where)
 
     def observe(self, decision: AnyDecision) -> SubjectState | Rejected:
-        """The controller's replicas, and the nodes of the pods that the decision names, which must be its own."""
+        """Replicas of the controller, and the nodes of the pods that the decision names, which must be its own."""
         if isinstance(decision, Check):
             return self._checks.observe(decision)
         found = self._targets.find(decision.workload)
@@ -81,7 +81,7 @@ class KubernetesPlatform:
         )
 
     def submit(self, decision: AnyDecision, observed: SubjectState, *, dry_run: bool) -> Handle | Rejected:
-        """Write, provided the controller's specification is still the one that was observed."""
+        """Apply the decision if the controller's specification is unchanged since it was observed."""
         if isinstance(decision, Check):
             return self._checks.submit(decision, observed, dry_run=dry_run)
         found = self._targets.find(decision.workload)
@@ -101,7 +101,7 @@ class KubernetesPlatform:
         return count(self._api, target, obj, decision, time.time_ns(), dry_run=dry_run)
 
     def poll(self, handle: Handle) -> Progress:
-        """What the cluster shows; an eviction that a budget held up is asked for again."""
+        """Progress as the cluster shows it; repeats an eviction that a disruption budget blocked."""
         if handle.operation == OVERWRITTEN:
             return Failed(f"unknown outcome: {handle.answer}")
         operation = decode(handle.operation)
@@ -114,10 +114,10 @@ class KubernetesPlatform:
         return poll_count(self._api, operation, time.time_ns())
 
     def find(self, decision: AnyDecision, observed: SubjectState | None) -> Handle | None:
-        """Look for the decision's own mark on the objects.
+        """Find the operation by the decision's marks on the objects.
 
-        Where there is none, but the specification is not the one that was observed, somebody else has changed it, and
-        may have hidden the mark: then the outcome is unknown.
+        If there is none, but the specification differs from the observed one, another writer may have overwritten the
+        mark: the outcome is unknown.
         """
         if isinstance(decision, Check):
             return self._checks.find(decision)
@@ -145,7 +145,7 @@ class KubernetesPlatform:
 
 
 def _unsupported(target: Target, decision: Scale) -> Rejected | None:
-    """What a Scale may ask for that this platform cannot do."""
+    """Rejection for what a Scale may request that this platform cannot do."""
     for what, requested in (
         ("a power limit", decision.power_limit_w),
         ("a choice of machines", decision.mix),

@@ -29,11 +29,11 @@ from flyball_contracts.records import Resources, Scale, SubjectState
 STRATEGIC = "application/strategic-merge-patch+json"
 _PENDING = "PodResizePending"
 GIVE_UP_S = 900.0
-"""A kubelet resizes within seconds where its node has room; a container that restarts for it needs its cold start."""
+"""A kubelet resizes within seconds if its node has room; a container that restarts needs its cold start."""
 
 
 def resources_of(pod: Object) -> Resources:
-    """What the container with the GPUs asks for."""
+    """Requests of the container with the GPUs."""
     values: dict[str, str] = _container(pod).get("resources", {}).get("requests") or {}
     memory = amount(values.get("memory"))
     return Resources(cpu=amount(values.get("cpu")), memory_bytes=None if memory is None else round(memory))
@@ -42,7 +42,7 @@ def resources_of(pod: Object) -> Resources:
 def resize(
     api: Api, target: Target, obj: Object, decision: Scale, wanted: Resources, *, dry_run: bool
 ) -> Handle | Rejected:
-    """Try all pods with the server's dry run, then change them; nothing is changed where one would be refused."""
+    """Validate the resize of all pods by the server's dry run, then apply it; nothing changes if one is refused."""
     if wanted.gpu_profile:
         return Rejected("unsupported", f"the GPUs of {target} cannot be changed in place; ask for CPU or memory alone")
     found = pods_of(api, target, obj)
@@ -69,7 +69,7 @@ def resize(
 
 
 def poll_resize(api: Api, operation: Operation, now_ns: int) -> Progress:
-    """Change what is left, and wait for the kubelets; what a node has no room for has failed."""
+    """Resize remaining pods and wait for the kubelets; fails if a node has no room."""
     target = operation.target
     answer = api.get(target.path)
     if answer.status == 404 or (answer.ok and answer.body["metadata"]["uid"] != operation.uid):
@@ -107,7 +107,7 @@ def poll_resize(api: Api, operation: Operation, now_ns: int) -> Progress:
 
 
 def find_resize(api: Api, target: Target, obj: Object, decision: Scale, wanted: Resources) -> Handle | None:
-    """The operation of a decision for which any pod has been changed."""
+    """The operation of a decision that has changed any pod."""
     found = pods_of(api, target, obj)
     if isinstance(found, Rejected):
         return Handle(operation=OVERWRITTEN, expected=SubjectState(), answer=found.detail)
@@ -129,12 +129,12 @@ def _operation(target: Target, obj: Object, decision: Scale, wanted: Resources, 
 
 
 def _state(shown: ReplicaStatus, wanted: Resources, *, applies_to_all: bool) -> SubjectState:
-    """Resources are what all replicas ask for, and nothing where they differ."""
+    """State of the workload; ``resources`` only if all replicas have the same."""
     return SubjectState(replicas=shown.replicas, ready=shown.ready, resources=wanted if applies_to_all else None)
 
 
 def patched(api: Api, pod: Object, wanted: Resources, who: str, *, dry: bool) -> Answer:
-    """Write other requests into a pod."""
+    """Patch the requests of a pod."""
     container = _container(pod)
     limits: dict[str, str] = container.get("resources", {}).get("limits") or {}
     values = {"cpu": wanted.cpu, "memory": wanted.memory_bytes}
@@ -163,14 +163,14 @@ def _wanted(operation: Operation) -> Resources:
 
 
 def has(pod: Object, wanted: Resources) -> bool:
-    """Whether a pod asks for what is wanted."""
+    """Whether a pod has the requested resources."""
     now = resources_of(pod)
     same_cpu = wanted.cpu is None or (now.cpu is not None and quantity(now.cpu) == quantity(wanted.cpu))
     return same_cpu and wanted.memory_bytes in (None, now.memory_bytes)
 
 
 def mark_of(pod: Object) -> Object | None:
-    """Our latest entry among those who resized a pod; ``None`` where it is not of our size."""
+    """Flyball's latest entry among the managers that resized a pod; ``None`` if Flyball did not set its size."""
     ours = [
         entry
         for entry in field_managers_of(pod)

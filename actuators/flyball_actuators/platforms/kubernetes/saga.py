@@ -1,18 +1,18 @@
-"""What comes before pods go: a checkpoint that they confirm, and their load taken off. Each step is safe to repeat.
+"""Prepares pods before they are evicted: they confirm a checkpoint, and traffic is drained.
 
-A saga is what is done about one decision in steps. Each step stands on the pods themselves, so that any actuator can go
-on with it; until the first pod is told to go, all of it can be taken back.
+The steps form a saga: each is safe to repeat and is recorded on the pods, so that any actuator can continue it, and
+until the first pod is evicted all of it can be undone.
 
-A pod takes part by what its template says:
+A pod takes part through its template:
 
 - annotation ``flyball.dev/checkpoint: on-request``: it writes a checkpoint when ``flyball.dev/checkpoint-requested``
-  appears on it (a downward API volume shows it to the container), and confirms by setting
-  ``flyball.dev/checkpoint-done`` to the same value. It may take ``flyball.dev/checkpoint-timeout-s`` seconds (300);
-  after that it gets SIGTERM and its grace period, like any other pod.
-- label ``flyball.dev/serving: "true"``, named in the selector of its Service and not in that of its controller: the
-  value becomes ``draining``, and the pod goes once no EndpointSlice shows it as ready, or after 30 s.
-- label ``flyball.dev/gang: NAME``: those of one controller with the same name go together, or none does. The groups of
-  a LeaderWorkerSet do without it.
+  appears (a downward API volume shows it to the container), and confirms by setting ``flyball.dev/checkpoint-done`` to
+  the same value. It has ``flyball.dev/checkpoint-timeout-s`` seconds (300); after that it gets SIGTERM and its grace
+  period like any other pod.
+- label ``flyball.dev/serving: "true"``, in the selector of its Service but not in that of its controller: the value
+  becomes ``draining``, and the pod is evicted once no EndpointSlice shows it as ready, or after 30 s.
+- label ``flyball.dev/gang: NAME``: pods of one controller with the same name are evicted together or not at all. Groups
+  of a LeaderWorkerSet do not need it.
 """
 
 from flyball_actuators.platforms.base import Rejected
@@ -33,7 +33,7 @@ _NS = 1_000_000_000
 
 
 def gang_of(api: Api, target: Target, obj: Object, pod: Object) -> list[Object] | Rejected:
-    """The pods that go together with one, itself among them."""
+    """Pods of the same gang as ``pod``, including it."""
     gang = _gang(pod)
     if not gang:
         return [pod]
@@ -42,18 +42,18 @@ def gang_of(api: Api, target: Target, obj: Object, pod: Object) -> list[Object] 
 
 
 def needs_preparation(pod: Object, *, checkpoint: bool) -> bool:
-    """Whether something is to be done before a pod goes."""
+    """Whether a pod has steps to do before it is evicted."""
     return (checkpoint and _promises(pod)) or _label(pod, SERVING) == "true"
 
 
 def preparation_timeout_s(pods: list[Object], *, checkpoint: bool) -> float:
-    """How long pods may take until they are ready to go."""
+    """Time that pods may take to be ready for eviction, in seconds."""
     waits = [_checkpoint_timeout_s(pod) for pod in pods if checkpoint and _promises(pod)]
     return max(waits, default=0.0) + DRAIN_S
 
 
 def mark_pods(api: Api, pods: list[Object], decision: str, query: tuple[tuple[str, str], ...]) -> Rejected | None:
-    """Note on the pods which decision is about them, all or none."""
+    """Annotate the pods with the decision, all or none."""
     for i, pod in enumerate(pods):
         body = {"metadata": {"annotations": {MARK: decision}, "uid": pod["metadata"]["uid"]}}
         answer = api.call("PATCH", _path(pod), body, query, MERGE)
@@ -67,9 +67,9 @@ def mark_pods(api: Api, pods: list[Object], decision: str, query: tuple[tuple[st
 def prepare(
     api: Api, pods: list[Object], decision: str, begun_ns: int, now_ns: int, *, checkpoint: bool
 ) -> tuple[str, str]:
-    """Do what is next, for all pods at once: what is waited for, and what came of the checkpoints.
+    """Do the next steps for all pods at once; return what is awaited, and the result of the checkpoints.
 
-    The first is empty once all may go.
+    The first is empty once all pods may be evicted.
     """
     with_checkpoint = [pod for pod in pods if checkpoint and _promises(pod)]
     for pod in with_checkpoint:
@@ -98,7 +98,7 @@ def prepare(
 
 
 def unmark_pods(api: Api, pods: list[Object], decision: str, query: tuple[tuple[str, str], ...] = ()) -> None:
-    """Let pods that stay serve again, and take the notes off them."""
+    """Remove the annotations of pods that stay, and let them serve again."""
     for pod in pods:
         if annotation_of(pod, MARK) not in ("", decision):
             continue
@@ -110,7 +110,7 @@ def unmark_pods(api: Api, pods: list[Object], decision: str, query: tuple[tuple[
 
 
 def exceeded_budget(api: Api, namespace: str, pods: list[Object]) -> str:
-    """Which disruption budget has no room for all of the pods at once, or empty."""
+    """Disruption budget that does not allow to evict all pods at once; empty if there is none."""
     budgets = api.listed(f"/apis/policy/v1/namespaces/{namespace}/poddisruptionbudgets")
     if not budgets.ok:
         return refused(budgets, f"listing the disruption budgets of namespace {namespace}").detail

@@ -1,4 +1,4 @@
-"""Which object runs a workload: the one that says so, or the one that is called like it."""
+"""Finds the object that runs a workload, by annotation or by name."""
 
 import time
 from threading import Lock
@@ -22,7 +22,7 @@ _RELIST_S = 60.0
 
 
 class Target(NamedTuple):
-    """One controller."""
+    """A controller by kind, namespace and name."""
 
     kind: str
     namespace: str
@@ -43,7 +43,7 @@ class Target(NamedTuple):
 
 
 class Targets:
-    """The controllers in some namespaces, by workload; listed anew when one is not known, and once a minute."""
+    """The controllers of some namespaces, by workload; listed again for an unknown workload, and once a minute."""
 
     def __init__(self, api: Api, namespaces: tuple[str, ...], kinds: tuple[Kind, ...] = KINDS) -> None:
         self._api, self._namespaces, self._kinds = api, namespaces, kinds
@@ -52,7 +52,7 @@ class Targets:
         self._listed_s = -_RELIST_S
 
     def find(self, workload: str) -> tuple[Target, Object] | Rejected:
-        """The object that runs a workload, read now; ``Rejected`` where none does, or more than one."""
+        """Read the object that runs a workload; ``Rejected`` if there is none or more than one."""
         with self._lock:
             if workload not in self._known or time.monotonic() - self._listed_s >= _RELIST_S:
                 problem = self._list()
@@ -84,12 +84,12 @@ class Targets:
         return target, answer.body
 
     def read(self, target: Target) -> Object | Rejected:
-        """An object as it is now; ``Rejected`` where there is none."""
+        """Read an object; ``Rejected`` if it does not exist."""
         answer = self._api.get(target.path)
         return dict(answer.body) if answer.ok else refused(answer, f"reading {target}")
 
     def forget(self) -> None:
-        """List anew before the next answer."""
+        """List again before the next answer."""
         with self._lock:
             self._known = {}
 
@@ -113,7 +113,7 @@ class Targets:
 
 
 def version_of(obj: Object) -> str:
-    """Which object it is, and the version of its specification; what stops Volcano's jobs is not in that."""
+    """Uid and generation of an object; for Volcano also whether it is aborted, which is not in the specification."""
     phase = phase_of(obj) if _of_volcano(obj) else ""
     stopped = f"/{phase}" if phase.startswith("Abort") else ""
     return f"{obj['metadata']['uid']}/{obj['metadata'].get('generation', 0)}{stopped}"
@@ -124,6 +124,6 @@ def _of_volcano(obj: Object) -> bool:
 
 
 def workload_of(obj: Object) -> str:
-    """The workload that an object runs: its annotation or, without one, ``namespace/name`` as agents call its pods."""
+    """Workload of an object: its annotation, else ``namespace/name``, as agents name its pods."""
     metadata = obj["metadata"]
     return annotation_of(obj, ANNOTATION) or f"{metadata['namespace']}/{metadata['name']}"

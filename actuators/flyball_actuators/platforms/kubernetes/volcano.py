@@ -1,4 +1,4 @@
-"""Volcano is told by Commands: one object for each, which it takes away once it has read it."""
+"""Sends Commands to Volcano: one object each, which Volcano deletes once it has read it."""
 
 import hashlib
 
@@ -13,7 +13,7 @@ BUS = "bus.volcano.sh/v1alpha1"
 def send_command(
     api: Api, target: Target, obj: Object, wanted: int, query: tuple[tuple[str, str], ...]
 ) -> Answer | Rejected:
-    """Tell Volcano to abort a job, or to resume it; the same decision again is the same Command."""
+    """Send a Command to abort or resume a job; the same decision sends the same Command."""
     owner = {
         "apiVersion": target.controller.group,
         "kind": "Job",

@@ -1,4 +1,4 @@
-"""Flyball's part in Kueue's admission: a check that holds a gang back until it is known where it is to run."""
+"""The controller of Flyball's AdmissionCheck, which holds a gang until its placement is decided."""
 
 import logging
 import time
@@ -14,11 +14,11 @@ from flyball_actuators.platforms.kueue.entry import GROUP, Check, Entry, entries
 
 CONTROLLER = "flyball.dev/admission"
 CHECK = "flyball"
-"""Name of the AdmissionCheck that is Flyball's."""
+"""Name of Flyball's AdmissionCheck."""
 HOLD_S = 300.0
-"""A gang that has quota waits so long for a decision: several of the worker's ticks and an actuator's restart."""
+"""Seconds that a gang with quota waits for a decision: several worker ticks and an actuator's restart."""
 FOLLOWED_NS = 60 * 1_000_000_000
-"""An operation that runs is looked at every ten seconds at least; one that was not for so long has no follower."""
+"""A running operation is polled at least every ten seconds; after this time without a poll its claim lapses."""
 MANAGER = "flyball-admission"
 _LOG = logging.getLogger(__name__)
 _NS = 1_000_000_000
@@ -27,10 +27,10 @@ _NS = 1_000_000_000
 class AdmissionCheckController:
     """Answers an AdmissionCheck in a thread of its own.
 
-    A job that is not annotated as a workload of Flyball's is let through at once, one that is after ``hold_s`` with
-    quota and without a decision: then Kueue alone chooses its place. What a decision is about is left to that, until
-    nobody has looked at it for ``FOLLOWED_NS``. It answers while the kill switch is on, too,
-    for an answer of Flyball's is what its queue waits for.
+    A job without Flyball's workload annotation is admitted at once, an annotated one after ``hold_s`` with quota and
+    without a decision; Kueue then chooses the place. A job that a decision has claimed is left to it, until the claim
+    lapses after ``FOLLOWED_NS``. The controller also answers while the kill switch is on, because the queue waits for
+    its answer.
     """
 
     def __init__(self, api: Api, check: str, namespaces: tuple[str, ...], hold_s: float, period_s: float) -> None:
@@ -44,12 +44,12 @@ class AdmissionCheckController:
         self._thread.start()
 
     def close(self) -> None:
-        """Answer no more: what has quota waits until somebody does."""
+        """Stop answering: jobs with quota wait until another controller answers."""
         self._stop.set()
         self._thread.join(5.0)
 
     def is_configured(self) -> bool:
-        """Whether the cluster has the check."""
+        """Whether the cluster has the AdmissionCheck."""
         return self._api.get(f"/apis/{GROUP}/admissionchecks/{self._check}").ok
 
     def claim(self, uid: str, decision: str) -> None:
@@ -58,7 +58,7 @@ class AdmissionCheckController:
             self._claims[uid] = decision, time.monotonic_ns()
 
     def release(self, uid: str, decision: str) -> None:
-        """The decision's operation has ended."""
+        """End the claim of a decision."""
         with self._lock:
             if self._claims.get(uid, ("", 0))[0] == decision:
                 del self._claims[uid]
@@ -94,7 +94,7 @@ class AdmissionCheckController:
         return problem
 
     def _activate(self) -> str:
-        """Tell Kueue that somebody answers; without it the cluster queues that name the check admit nothing."""
+        """Set the check active; without that, cluster queues that use it admit nothing."""
         path = f"/apis/{GROUP}/admissionchecks/{self._check}"
         found = self._api.get(path)
         if found.status == 404:

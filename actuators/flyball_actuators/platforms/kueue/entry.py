@@ -1,4 +1,4 @@
-"""A job's entry in Kueue: the Workload that Kueue makes of a job, and what it shows."""
+"""Kueue's Workload object of a job."""
 
 from typing import NamedTuple
 
@@ -14,7 +14,7 @@ _JOB_UID = "kueue.x-k8s.io/job-uid"
 
 
 class Check(NamedTuple):
-    """The state of one admission check of an entry; ``at`` is its place in the list."""
+    """State of one admission check of a Workload; ``at`` is its index in the list."""
 
     at: int
     state: str
@@ -22,23 +22,23 @@ class Check(NamedTuple):
 
 
 class Entry(NamedTuple):
-    """A Workload as it was read."""
+    """A Workload object as it was read."""
 
     obj: Object
 
     @property
     def name(self) -> str:
-        """Its name."""
+        """Name of the Workload object."""
         return str(self.obj["metadata"]["name"])
 
     @property
     def path(self) -> str:
-        """Its path in the API."""
+        """API path of the Workload object."""
         return entries_path(self.obj["metadata"]["namespace"], self.name)
 
     @property
     def version(self) -> str:
-        """Which object it is, and the version of its specification."""
+        """Uid and generation of the Workload object."""
         return f"{self.obj['metadata']['uid']}/{self.obj['metadata'].get('generation', 0)}"
 
     @property
@@ -48,31 +48,31 @@ class Entry(NamedTuple):
 
     @property
     def gang(self) -> int:
-        """The pods that go together."""
+        """Number of pods, over all pod sets."""
         return sum(part.get("count", 1) for part in self.obj["spec"].get("podSets", ()))
 
     @property
     def assignments(self) -> list[Object]:
-        """What quota it holds, by pod set; empty without quota."""
+        """Quota assigned to each pod set; empty without quota."""
         admission: Object = status_of(self.obj).get("admission") or {}
         return list(admission.get("podSetAssignments") or ())
 
     @property
     def queue(self) -> str:
-        """The cluster queue that gave it quota, or the local queue that it waits in."""
+        """Cluster queue that assigned the quota, or the local queue it waits in."""
         admission: Object = status_of(self.obj).get("admission") or {}
         return str(admission.get("clusterQueue") or self.obj["spec"].get("queueName", ""))
 
     def is_true(self, condition: str) -> bool:
-        """Whether a condition holds."""
+        """Whether a condition is true."""
         return self._condition(condition).get("status") == "True"
 
     def since(self, condition: str) -> str:
-        """When a condition last changed, as the server wrote it."""
+        """Last transition time of a condition, as the server wrote it."""
         return str(self._condition(condition).get("lastTransitionTime", ""))
 
     def check(self, name: str) -> Check | None:
-        """The state of an admission check, ``None`` where the queue does not ask it."""
+        """State of an admission check, ``None`` if the queue does not use it."""
         states: list[Object] = status_of(self.obj).get("admissionChecks") or []
         return next(
             (
@@ -85,7 +85,7 @@ class Entry(NamedTuple):
 
     @property
     def waits_for(self) -> str:
-        """Kueue's own words on why it is not admitted."""
+        """Kueue's message on why it is not admitted."""
         for condition in ("QuotaReserved", "Evicted"):
             found = self._condition(condition)
             if found.get("status") == ("False" if condition == "QuotaReserved" else "True") and found.get("message"):
@@ -99,13 +99,13 @@ class Entry(NamedTuple):
 
 
 def entries_path(namespace: str, name: str = "") -> str:
-    """Path of a Workload, or of the list of those in a namespace."""
+    """Path of a Workload, or of the list in a namespace."""
     base = f"/apis/{GROUP}/namespaces/{namespace}/workloads"
     return f"{base}/{name}" if name else base
 
 
 def entry_of(api: Api, target: Target, obj: Object) -> Entry | Rejected:
-    """The Workload of a job, read now; ``Rejected`` where Kueue has made none."""
+    """Read the Workload of a job; ``Rejected`` if Kueue has created none."""
     labels: dict[str, str] = obj["metadata"].get("labels") or {}
     if QUEUE not in labels:
         return Rejected(

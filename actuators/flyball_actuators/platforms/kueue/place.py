@@ -1,4 +1,4 @@
-"""Where a gang is to run: the labels of nodes that follow from a decision, and what would contradict them."""
+"""Node labels that a decision requires for a gang, and conflicts with Kueue's assignment."""
 
 from flyball_actuators.platforms.base import PlatformError, Rejected
 from flyball_actuators.platforms.kubernetes.api import Api, refused
@@ -10,9 +10,9 @@ ZONE, TYPE = "topology.kubernetes.io/zone", "node.kubernetes.io/instance-type"
 
 
 def place_of(api: Api, decision: Scale) -> dict[str, str] | Rejected:
-    """The labels of the nodes that a decision chose; empty where it leaves that open.
+    """Node labels of the offer that a decision chose; empty if it chose none.
 
-    An offer that is called like a ResourceFlavor has the labels of that flavor, too.
+    An offer with the name of a ResourceFlavor also gets that flavor's node labels.
     """
     parts = [part for part in decision.mix if part.replicas]
     if not parts:
@@ -36,9 +36,9 @@ def place_of(api: Api, decision: Scale) -> dict[str, str] | Rejected:
 
 
 def conflicting_labels(api: Api, entry: Entry, place: dict[str, str]) -> str:
-    """What of an entry's flavors and pods says otherwise than a place; empty: nothing does.
+    """What in the Workload's flavors or pods conflicts with the labels; empty if nothing does.
 
-    Raises :class:`PlatformError` where a flavor cannot be read.
+    Raises :class:`PlatformError` if a flavor cannot be read.
     """
     for part in entry.assignments:
         flavors: dict[str, str] = part.get("flavors") or {}

@@ -1,4 +1,4 @@
-"""What a decision changes of a job's entry in Kueue, and what Kueue cannot do."""
+"""The changes that a decision makes to a Workload in Kueue, and what Kueue does not support."""
 
 from flyball_actuators.platforms.base import Rejected
 from flyball_actuators.platforms.kubernetes.kinds import Object, annotation_of
@@ -10,7 +10,7 @@ PRIORITY = "flyball.dev/priority"
 
 
 def unsupported(target: Target, obj: Object, entry: Entry, decision: AnyDecision) -> Rejected | None:
-    """What Kueue cannot do."""
+    """Rejection for what Kueue cannot do."""
     if isinstance(decision, Migrate | Check):
         return Rejected("unsupported", f"Kueue cannot move one pod of {target}; preempt it, and start it elsewhere")
     if isinstance(decision, Scale) and (decision.power_limit_w or decision.resources):
@@ -27,7 +27,7 @@ def unsupported(target: Target, obj: Object, entry: Entry, decision: AnyDecision
 
 
 def changes(decision: Scale | Preempt, obj: Object, entry: Entry) -> Object:
-    """What is to be written to an entry: whether it may run, and a priority that nobody else has set."""
+    """Fields to write to a Workload: whether it may run, and a priority if nothing else sets one."""
     found: Object = {}
     if entry.active != bool(decision.replicas):
         found["active"] = bool(decision.replicas)
@@ -51,7 +51,7 @@ def describe(
     *,
     dry_run: bool,
 ) -> str:
-    """What Kueue is told, in words."""
+    """The changes as text."""
     be = "would be" if dry_run else "is"
     if not decision.replicas:
         return f"{target} {be} inactive in Kueue, which stops its {entry.gang} pods"

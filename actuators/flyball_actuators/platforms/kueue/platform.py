@@ -39,10 +39,10 @@ _TRIES = 4
 
 
 class KueuePlatform:
-    """Starts and stops the queued jobs of some namespaces through Kueue, and says where they run.
+    """Starts and stops queued jobs of some namespaces through Kueue, and chooses their nodes.
 
-    A gang stops by ``spec.active: false`` of its Workload, and Kueue does the rest; it starts once Kueue has quota for
-    it, on the nodes that Flyball's admission check names. Flyball writes to no job. With ``live`` false the check
+    A gang is stopped by ``spec.active: false`` of its Workload; Kueue does the rest. It starts once Kueue has quota for
+    it, on the nodes that Flyball's admission check requires. Flyball writes to no job. With ``live`` false the check
     holds nothing back. Raises :class:`ConfigError` for what cannot be served.
     """
 
@@ -72,11 +72,11 @@ class KueuePlatform:
         )
 
     def close(self) -> None:
-        """Let in nobody any more."""
+        """Stop the admission check controller."""
         self._admission.close()
 
     def observe(self, decision: AnyDecision) -> SubjectState | Rejected:
-        """The pods that run, or are about to, and whether Kueue holds the job back."""
+        """Pods that run or will run, and whether Kueue suspends the job."""
         found = self._find(decision.workload)
         if isinstance(found, Rejected):
             return found
@@ -87,7 +87,7 @@ class KueuePlatform:
         )
 
     def submit(self, decision: AnyDecision, observed: SubjectState, *, dry_run: bool) -> Handle | Rejected:
-        """Tell Kueue, provided that the job's entry is still the one that was observed."""
+        """Change the job's Workload if it is unchanged since it was observed."""
         found = self._find(decision.workload)
         if isinstance(found, Rejected):
             return found
@@ -125,7 +125,7 @@ class KueuePlatform:
         )
 
     def poll(self, handle: Handle) -> Progress:
-        """How far Kueue is; once it has quota for a gang, the check lets it in where the decision says."""
+        """Progress in Kueue; once a gang has quota, the check admits it to the decided nodes."""
         if handle.operation == OVERWRITTEN:
             return Failed(f"unknown outcome: {handle.answer}")
         operation, now_ns = decode(handle.operation), time.time_ns()
@@ -142,9 +142,9 @@ class KueuePlatform:
         return progress
 
     def find(self, decision: AnyDecision, observed: SubjectState | None) -> Handle | None:
-        """Look for the decision's own mark on the job's entry.
+        """Find the operation by the decision's field manager on the Workload.
 
-        A start that had nothing to write may be said again, which changes nothing.
+        A start that had nothing to write may be submitted again, which changes nothing.
         """
         found = self._find(decision.workload)
         if isinstance(found, Rejected):
@@ -175,7 +175,7 @@ class KueuePlatform:
     def _apply(
         self, operation: Queued, entry: Entry, to_write: Object, *, runs: bool, dry_run: bool
     ) -> Rejected | bool:
-        """Tell Kueue; whether it has to stop a gang that runs elsewhere."""
+        """Write the changes; return whether Kueue must stop a gang that runs elsewhere."""
         if to_write:
             answer = self._write(entry, to_write, operation.decision, dry_run=dry_run)
             if not answer.ok:
@@ -183,9 +183,9 @@ class KueuePlatform:
         return self._evict_misplaced(operation, entry, dry_run=dry_run) if runs else False
 
     def _write(self, entry: Entry, changes: Object, decision: str, *, dry_run: bool) -> Answer:
-        """Change an entry's specification, provided that it is still the one that was read.
+        """Change a Workload's specification if its generation is unchanged.
 
-        Kueue writes the status often, which is no change of what was judged.
+        Kueue writes the status often; such changes do not matter.
         """
         query = (("fieldManager", manager(decision)), *((("dryRun", "All"),) if dry_run else ()))
         tries = 0
@@ -203,7 +203,7 @@ class KueuePlatform:
                 return answer
 
     def _evict_misplaced(self, operation: Queued, entry: Entry, *, dry_run: bool) -> Rejected | bool:
-        """Have Kueue stop a gang that runs, unless it is where it is to be; whether that was needed."""
+        """Let Kueue evict a running gang unless it is placed as decided; return whether it was evicted."""
         check = entry.check(self._check)
         if check is None:
             return Rejected("unsupported", f"cluster queue {entry.queue} does not ask admission check {self._check}")
@@ -248,7 +248,7 @@ class KueuePlatform:
         return poll_count(self._api, operation, now_ns)
 
     def _admit(self, operation: Queued, entry: Entry, state: SubjectState) -> Progress:
-        """Say where a gang is to run, as soon as there is quota for it."""
+        """Set the node labels of a gang as soon as it has quota."""
         target = operation.target
         if not entry.is_true("QuotaReserved"):
             return Running(f"{target} waits: {entry.waits_for}")
@@ -286,7 +286,7 @@ class KueuePlatform:
         )
 
     def _give_up(self, operation: Queued, why: str, *, now: bool = False) -> Failed:
-        """Leave it as it was found: who was woken by the decision, and does not run, sleeps again."""
+        """Restore the state before: deactivate a job that the decision activated and that does not run."""
         target = operation.target
         late = "" if now else "not within 15 minutes: "
         found = self._find_entry(operation)

@@ -1,4 +1,4 @@
-"""What the answers of a cloud mean for a decision."""
+"""Maps errors of cloud APIs to rejections, and retries throttled calls."""
 
 import random
 import time
@@ -13,11 +13,11 @@ BACKOFF_S = (0.2, 3.0)
 
 
 class Throttled(Exception):
-    """The cloud did nothing, because too much is asked of it."""
+    """The cloud throttled a call and did nothing."""
 
 
 def retry_throttled(call: Callable[[], T]) -> T:
-    """Make a call, and make it again after a random wait while it is :class:`Throttled`.
+    """Make a call, and repeat it after a random wait while it is :class:`Throttled`.
 
     The n-th wait is at most ``BACKOFF_S[0] * 2**n`` and at most ``BACKOFF_S[1]``. Raises :class:`PlatformError` after
     ``TRIES`` tries.
@@ -34,7 +34,7 @@ def retry_throttled(call: Callable[[], T]) -> T:
 
 
 class Remedies(NamedTuple):
-    """What helps in one cloud: against a log-in that failed, a missing right, and a wrong request."""
+    """A cloud's remedies for a failed login, a missing permission, and a wrong request."""
 
     log_in: str
     right: str
@@ -42,9 +42,9 @@ class Remedies(NamedTuple):
 
 
 def rejected(status: int, message: str, scarcity: str, remedies: Remedies) -> Rejected:
-    """Why a cloud did nothing, by the HTTP status of its answer; ``scarcity`` helps where it has none to give.
+    """Rejection by HTTP status; ``scarcity`` is the remedy if the cloud lacks capacity, empty otherwise.
 
-    Raises :class:`Throttled`, and :class:`PlatformError` where it is not known what the cloud did.
+    Raises :class:`Throttled`, and :class:`PlatformError` if the effect of the call is unknown.
     """
     if status == 429:
         raise Throttled(message)

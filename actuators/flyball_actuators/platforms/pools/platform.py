@@ -11,14 +11,14 @@ from flyball_contracts.records import AnyDecision, Scale, SubjectState
 from flyball_contracts.records.pools import pool_of
 
 SETTLE_S = 10.0
-"""So long after the first question a cloud may not yet show what it was told before."""
+"""Seconds after the first query in which a cloud may not yet show an earlier request."""
 _UNKNOWN = "unknown"
 
 
 class PoolPlatform:
-    """Buys and returns machines; every purchase is marked with its decision, by which it is found again.
+    """Buys and returns machines; every purchase is marked with its decision, by which it can be found.
 
-    ``backings`` hold the pools of the entry. ``clock`` is in nanoseconds.
+    ``backings`` are the cloud resources of the entry's pools. ``clock`` is in nanoseconds.
     """
 
     capabilities = Capabilities(kinds=frozenset({"Scale"}), tracks=True, about=frozenset({"pool"}))
@@ -33,7 +33,7 @@ class PoolPlatform:
         self._first_find_s: dict[str, float] = {}
 
     def observe(self, decision: AnyDecision) -> SubjectState | Rejected:
-        """The pool's machines and, where more are asked for, what all pools cost now."""
+        """Machines of the pool and, for a purchase, the present cost of all pools."""
         found = self._pool_of(decision)
         if isinstance(found, Rejected):
             return found
@@ -57,7 +57,7 @@ class PoolPlatform:
         )
 
     def submit(self, decision: AnyDecision, observed: SubjectState, *, dry_run: bool) -> Handle | Rejected:
-        """Buy or return, provided the pool is still as it was observed."""
+        """Buy or return machines, if the pool is unchanged since it was observed."""
         found = self._pool_of(decision)
         if isinstance(found, Rejected):
             return found
@@ -76,7 +76,7 @@ class PoolPlatform:
         return (backing.grow if scale.replicas > current.machines else backing.shrink)(scale, current, dry_run=dry_run)
 
     def poll(self, handle: Handle) -> Progress:
-        """What the cloud shows."""
+        """Progress in the cloud."""
         if handle.operation == _UNKNOWN:
             return Failed(f"unknown outcome: {handle.answer}")
         operation = decode(handle.operation)
@@ -86,7 +86,7 @@ class PoolPlatform:
         return backing.poll(operation, self._clock())
 
     def find(self, decision: AnyDecision, observed: SubjectState | None) -> Handle | None:
-        """Look for the decision's mark; what a cloud does not show at once is waited for before it counts as never."""
+        """Find the decision's mark; waits for :data:`SETTLE_S` before a decision counts as never submitted."""
         found = self._pool_of(decision)
         if isinstance(found, Rejected):
             return _unknown_handle(found.detail)

@@ -1,4 +1,4 @@
-"""Slurm's own commands: arguments in, text out. What Slurm said no to is told from what nobody knows."""
+"""Runs Slurm's commands: arguments in, text out. A refusal by Slurm is distinguished from an unknown result."""
 
 import os
 import subprocess
@@ -31,28 +31,31 @@ _NO: tuple[tuple[str, RefusalCode, str], ...] = (
 
 
 class Commands:
-    """Runs the commands of one cluster, without a shell; ``conf`` is its slurm.conf, empty for the machine's own."""
+    """Runs the commands of one cluster, without a shell.
+
+    ``conf`` is its slurm.conf, empty for the machine's default.
+    """
 
     def __init__(self, conf: str, timeout_s: float) -> None:
         self._conf, self._timeout_s = conf, timeout_s
 
     def query(self, *command: str) -> str:
-        """What a command prints; :class:`PlatformError` where it fails."""
+        """Output of a command; :class:`PlatformError` if it fails."""
         code, out, problem = self._execute(command)
         if code:
             raise PlatformError(f"{' '.join(command)}: {problem or f'status {code}'}")
         return out
 
     def apply(self, *command: str) -> Rejected | None:
-        """Have something done; ``Rejected`` where Slurm says no.
+        """Run a command that changes something; ``Rejected`` if Slurm refuses it.
 
-        Raises :class:`PlatformError` where it is not known what became of it.
+        Raises :class:`PlatformError` if its effect is unknown.
         """
         done = self.run(*command)
         return done if isinstance(done, Rejected) else None
 
     def run(self, *command: str) -> str | Rejected:
-        """What a command prints, or ``Rejected`` where Slurm says no; raises as :meth:`apply` does."""
+        """Output of a command, or ``Rejected`` if Slurm refuses it; raises as :meth:`apply`."""
         what = command[0], " ".join(command[1:])
         try:
             code, out, problem = self._execute(command)

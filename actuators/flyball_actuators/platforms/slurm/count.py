@@ -1,4 +1,4 @@
-"""Replicas up and down: held jobs are released, running jobs are requeued and held."""
+"""Scales workloads: releases held jobs, requeues and holds running jobs."""
 
 from collections.abc import Iterable
 from typing import NamedTuple
@@ -17,14 +17,14 @@ _NS = 1_000_000_000
 
 
 class Choice(NamedTuple):
-    """Which jobs are stopped, or started."""
+    """The jobs to stop or to start."""
 
     verb: Verb
     jobs: tuple[Job, ...]
 
 
 def choose(jobs: Iterable[Job], decision: Scale | Preempt) -> Choice | Rejected:
-    """The jobs that a decision commands, or why it cannot be done."""
+    """The jobs that a decision stops or starts, or why it cannot be carried out."""
     known = list(jobs)
     requested = [job for job in known if job.requested]
     change = decision.replicas - len(requested)
@@ -38,7 +38,7 @@ def choose(jobs: Iterable[Job], decision: Scale | Preempt) -> Choice | Rejected:
 def count(
     commands: Commands, jobs: list[Job], decision: Scale | Preempt, now_ns: int, *, dry_run: bool
 ) -> Handle | Rejected:
-    """Mark the jobs, then begin; a crash in between leaves marks, by which it is found again."""
+    """Mark the jobs, then begin; after a crash the marks identify the decision."""
     choice = choose(jobs, decision)
     if isinstance(choice, Rejected):
         return choice
@@ -59,7 +59,7 @@ def count(
 
 
 def operation_of(decision: Scale | Preempt, verb: Verb, keys: Iterable[str], now_ns: int) -> Operation:
-    """What is submitted for a decision."""
+    """The operation of a decision."""
     return Operation(
         verb="count",
         decision=decision.id,
@@ -73,7 +73,7 @@ def operation_of(decision: Scale | Preempt, verb: Verb, keys: Iterable[str], now
 
 
 def poll_count(commands: Commands, operation: Operation, partitions: tuple[str, ...], now_ns: int) -> Progress:
-    """Take the next step of each job; done once all have left their nodes, or run."""
+    """Do the next step of each job; done once all have left their nodes, or run."""
     known = queue(commands)
     statuses: list[StepStatus] = []
     refused: list[str] = []
@@ -109,7 +109,7 @@ def poll_count(commands: Commands, operation: Operation, partitions: tuple[str, 
 
 
 def _unmarked(key: str, job: Job | None, mark: Mark | None) -> StepStatus:
-    """What became of a job that does not bear our mark."""
+    """Status of a job that does not have this decision's mark."""
     if job is None or job.ended:
         return StepStatus(f"job {key} has ended", settled=True)
     whose = f"decision {mark.decision}" if mark is not None else "somebody who took its mark away"

@@ -1,4 +1,4 @@
-"""What is done to one job, a step at a time. Each step is safe to repeat, and the job itself shows how far it is."""
+"""Changes one job step by step. Each step is safe to repeat, and the job itself shows its progress."""
 
 from typing import NamedTuple
 
@@ -11,12 +11,15 @@ from flyball_actuators.platforms.slurm.reservations import KEPT_S, release_nodes
 
 _NS = 1_000_000_000
 SETTLE_S = 10
-"""A requeued job that starts on its old node within the second of its end has failed for good: that node takes its
-credential for a revoked one. Slurm waits two minutes, which is long after the job has left its nodes."""
+"""A requeued job that starts on its old node within a second of its end fails for good.
+
+The node takes its credential for a revoked one. Slurm's own wait is two minutes, far longer than the job needs to leave
+its nodes.
+"""
 
 
 class StepStatus(NamedTuple):
-    """How far a job is: ``settled`` where nothing is left to do, ``lost`` where somebody else has commanded it."""
+    """Status of a job: ``settled`` if nothing is left to do, ``lost`` if somebody else has changed it."""
 
     message: str
     settled: bool = False
@@ -29,7 +32,7 @@ def set_mark(commands: Commands, job: Job, mark: Mark) -> Rejected | None:
 
 
 def stop(commands: Commands, job: Job, mark: Mark, now_ns: int, *, checkpoint: bool) -> StepStatus | Rejected:
-    """Have a job leave its nodes and wait until it is released; first its checkpoint, if it can write one."""
+    """Take a job off its nodes and hold it, after a checkpoint if it supports one."""
     release_nodes(commands, job)
     if job.ended:
         return StepStatus(f"{job.label} has ended", settled=True)
@@ -48,7 +51,7 @@ def stop(commands: Commands, job: Job, mark: Mark, now_ns: int, *, checkpoint: b
 
 
 def start(commands: Commands, job: Job, mark: Mark, now_ns: int) -> StepStatus | Rejected:
-    """Release a held job; done once it runs."""
+    """Release a held job; settled once it runs."""
     if job.ended or job.ready:
         release_nodes(commands, job)
     if job.ended:
@@ -70,7 +73,7 @@ def start(commands: Commands, job: Job, mark: Mark, now_ns: int) -> StepStatus |
 
 
 def release(commands: Commands, job: Job, mark: Mark, now_ns: int, *changes: str) -> Rejected | None:
-    """Release a job that has left its nodes, with changes, and write that down; it starts ``SETTLE_S`` later."""
+    """Release a job that has left its nodes, with changes, and mark it; a requeued job starts ``SETTLE_S`` later."""
     early = job.restarts and job.eligible_s > now_ns // _NS + SETTLE_S
     soon = (f"StartTime=now+{SETTLE_S}",) if early else ()
     if soon or changes:
@@ -81,7 +84,7 @@ def release(commands: Commands, job: Job, mark: Mark, now_ns: int, *changes: str
 
 
 def _checkpoint(commands: Commands, job: Job, mark: Mark, now_ns: int) -> StepStatus | Rejected | None:
-    """Send the signal, and give it its time; ``None`` once there is nothing to wait for."""
+    """Send the checkpoint signal and wait; ``None`` once there is nothing to wait for."""
     if mark.due_s is not None:
         left_s = mark.due_s - now_ns // _NS
         return StepStatus(f"{job.label} writes a checkpoint, {left_s} s are left") if left_s > 0 else None

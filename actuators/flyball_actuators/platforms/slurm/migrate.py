@@ -1,6 +1,6 @@
-"""A job leaves a node: it is requeued and held, the node is excluded, and it is released.
+"""Moves a job off a node: requeue and hold it, exclude the node, release it.
 
-A node that it leaves because of a failing device is drained first, so that nothing new lands there.
+If a failing device is the reason, the node is drained first, so that no new job starts there.
 """
 
 import re
@@ -43,7 +43,7 @@ def migrate(commands: Commands, jobs: list[Job], decision: Migrate, now_ns: int,
 
 
 def move_of(decision: Migrate, job: str, now_ns: int) -> Operation:
-    """What is submitted for a decision."""
+    """The operation of a decision."""
     return Operation(
         verb="migrate",
         decision=decision.id,
@@ -58,7 +58,7 @@ def move_of(decision: Migrate, job: str, now_ns: int) -> Operation:
 
 
 def poll_move(commands: Commands, operation: Operation, now_ns: int) -> Progress:
-    """Take the next step; done once the job runs without the node."""
+    """Do the next step; done once the job runs without the node."""
     job = queue(commands).get(operation.keys[0])
     if job is None or job.ended:
         return Superseded(f"{operation.replica} has ended by itself")
@@ -112,7 +112,7 @@ def _next_step(commands: Commands, operation: Operation, job: Job, mark: Mark, n
 
 
 def _drain(commands: Commands, operation: Operation) -> Rejected | None:
-    """Keep new jobs off the node; one that is drained or down already keeps its reason."""
+    """Drain the node; one that is drained or down keeps its reason."""
     found = _STATE.search(commands.query("scontrol", "-o", "show", "node", operation.node))
     if found is not None and ("DRAIN" in found[1] or "DOWN" in found[1]):
         return None

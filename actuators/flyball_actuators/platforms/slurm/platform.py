@@ -24,9 +24,9 @@ _OVERWRITTEN = "overwritten"
 class SlurmPlatform:
     """Carries out decisions on the jobs of some partitions.
 
-    A workload is the jobs whose comment has ``flyball.dev/workload=NAME`` or, without that, whose name it is; a replica
-    is a job, or a task of a job array. Slurm knows no token and no version: each decision is marked in the comments of
-    its jobs before anything else is done, and what it did is read back from the queue.
+    A workload is the jobs whose comment contains ``flyball.dev/workload=NAME`` or, without that, whose name is NAME; a
+    replica is a job or a task of a job array. Slurm has neither request tokens nor versions: each decision is first
+    marked in the comments of its jobs, and its progress is read from the queue.
     """
 
     name = "slurm"
@@ -48,7 +48,7 @@ class SlurmPlatform:
         self._clock = clock
 
     def observe(self, decision: AnyDecision) -> SubjectState | Rejected:
-        """The workload's jobs, and the nodes of the replicas that the decision names, which must be its own."""
+        """Jobs of the workload, and the nodes of the replicas that the decision names, which must be its own."""
         if isinstance(decision, Check):
             return self._checks.observe(decision)
         known = queue(self._commands)
@@ -72,7 +72,7 @@ class SlurmPlatform:
         )
 
     def submit(self, decision: AnyDecision, observed: SubjectState, *, dry_run: bool) -> Handle | Rejected:
-        """Mark the jobs and begin, provided nobody has commanded them since they were observed."""
+        """Mark the jobs and begin, if nobody has changed them since they were observed."""
         if isinstance(decision, Check):
             return self._checks.submit(decision, observed, self._clock(), dry_run=dry_run)
         jobs = jobs_of(queue(self._commands), decision.workload, self._partitions)
@@ -88,7 +88,7 @@ class SlurmPlatform:
         return problem or count(self._commands, jobs, decision, self._clock(), dry_run=dry_run)
 
     def poll(self, handle: Handle) -> Progress:
-        """What the queue shows; what is left to do is done."""
+        """Progress from the queue; does the steps that are left."""
         if handle.operation == _OVERWRITTEN:
             return Failed(f"unknown outcome: {handle.answer}")
         operation = decode(handle.operation)
@@ -99,10 +99,10 @@ class SlurmPlatform:
         return poll_count(self._commands, operation, self._partitions, self._clock())
 
     def find(self, decision: AnyDecision, observed: SubjectState | None) -> Handle | None:
-        """Look for the decision's marks.
+        """Find the operation by the decision's marks.
 
-        Nothing is done before all jobs are marked: with marks on some of them, it was never begun. With none, on jobs
-        that are not those that were observed, somebody may have hidden them: then the outcome is unknown.
+        Nothing is done before all jobs are marked: with marks on only some, it was never started. Without marks, on
+        jobs that differ from the observed ones, the marks may have been overwritten: the outcome is unknown.
         """
         if isinstance(decision, Check):
             return self._checks.find(decision, self._clock())
@@ -133,7 +133,7 @@ class SlurmPlatform:
         return Handle(operation=counted.encode(), expected=expected, answer="found on the jobs")
 
     def _place(self, job: Job, replica: str) -> str:
-        """The node of a replica; empty where its job does not run."""
+        """Node of a replica; empty if its job does not run."""
         if not job.ready:
             return ""
         nodes = nodes_of(self._commands, job.nodes)
@@ -142,7 +142,7 @@ class SlurmPlatform:
 
 
 def _own(known: Queue, jobs: list[Job], workload: str, replica: str) -> Job | Rejected | None:
-    """The job of a replica; ``None`` where it has ended, ``Rejected`` where it is not the workload's own."""
+    """Job of a replica; ``None`` if it has ended, ``Rejected`` if it belongs to another workload."""
     if key_of(replica) is None:
         return Rejected(
             "invalid", f"replica {replica!r} names no job; let agents call it by job and node: unset FLYBALL_REPLICA"
@@ -156,7 +156,7 @@ def _own(known: Queue, jobs: list[Job], workload: str, replica: str) -> Job | Re
 
 
 def _begun(job: Job) -> bool:
-    """Whether anything was done to a marked job."""
+    """Whether a marked job was changed."""
     mark = job.mark
     if mark is None:
         return False
@@ -166,7 +166,7 @@ def _begun(job: Job) -> bool:
 
 
 def _unsupported(decision: Scale) -> Rejected | None:
-    """What a Scale may ask for that Slurm cannot do."""
+    """Rejection for what a Scale may request that Slurm cannot do."""
     for what, requested in (
         ("a power limit", decision.power_limit_w),
         ("a choice of machines", decision.mix),

@@ -1,8 +1,8 @@
-"""Machines of a partition that Slurm turns off and on (``SuspendProgram``, ``ResumeProgram``), as a pool.
+"""Nodes of a partition that Slurm powers off and on (``SuspendProgram``, ``ResumeProgram``), as a pool of machines.
 
-Nodes that are powered down can be brought back. A decision marks the nodes in their comments, then turns them on, or
-off those on which nothing runs. A node that is told again to come waits in vain for a second start, so it is told only
-while Slurm shows that it was not. Slurm itself turns off what is idle for ``SuspendTime``.
+A decision marks nodes in their comments, then powers them up, or powers down idle ones. A second power-up of a node
+that is starting would wait in vain for another start, so it is sent only while Slurm shows that the first was not.
+Slurm itself powers down nodes that are idle for ``SuspendTime``.
 """
 
 import hashlib
@@ -40,7 +40,7 @@ _BROKEN = frozenset({"DOWN", "FAIL", "FAILING", "DRAIN"})
 
 
 class Node(NamedTuple):
-    """One node; ``flags`` are its state and all that is said beside it, in capitals."""
+    """One node; ``flags`` are its state and all state flags, in capitals."""
 
     name: str
     flags: frozenset[str]
@@ -50,24 +50,24 @@ class Node(NamedTuple):
 
     @property
     def off(self) -> bool:
-        """Whether it is turned off, or about to be."""
+        """Whether it is powered down, or about to be."""
         if not self.flags.isdisjoint(_GOING):
             return True
         return "POWERED_DOWN" in self.flags and self.flags.isdisjoint(_COMING)
 
     @property
     def resumable(self) -> bool:
-        """Whether it is turned off, and may be turned on."""
+        """Whether it is powered down and can be powered up."""
         return self.off and not self.broken and self.flags.isdisjoint(_GOING)
 
     @property
     def broken(self) -> bool:
-        """Whether somebody must look at it first."""
+        """Whether it needs an operator first."""
         return not self.flags.isdisjoint(_BROKEN)
 
     @property
     def on(self) -> bool:
-        """Whether it is on, or about to be; so it costs, also while jobs cannot start on it."""
+        """Whether it is powered up, or about to be, and so costs money, even if jobs cannot start on it."""
         return not self.off
 
     @property
@@ -82,7 +82,7 @@ class Node(NamedTuple):
 
 
 def power_pools(entry: PlatformConfig, where: str, clock: Callable[[], int] = time.time_ns) -> PoolPlatform:
-    """The pools of a Slurm entry: partitions; raises :class:`ConfigError` for another kind."""
+    """The partition pools of a Slurm entry; raises :class:`ConfigError` for another kind of pool."""
     for i, pool in enumerate(entry.pools):
         if pool.kind != "partition":
             raise ConfigError(f"{where}.pools[{i}].kind: driver slurm has no {pool.kind}; set kind: partition")
@@ -92,27 +92,27 @@ def power_pools(entry: PlatformConfig, where: str, clock: Callable[[], int] = ti
 
 
 class PowerSave:
-    """The nodes of one partition as machines of the pool ``name``."""
+    """The nodes of one partition as machines of pool ``name``."""
 
     def __init__(self, commands: Commands, name: str, partition: str, clock: Callable[[], int]) -> None:
         self._commands, self._name, self._partition, self._clock = commands, name, partition, clock
         self._query: tuple[str, ...] = ("sinfo", "--json")
 
     def observe(self) -> PoolState | Rejected:
-        """Nodes that are on; at most those that nobody has to look at first."""
+        """Nodes that are on; the maximum excludes nodes that need an operator."""
         nodes = self._nodes()
         return nodes if isinstance(nodes, Rejected) else _pool_state(nodes)
 
     def grow(self, decision: Scale, current: PoolState, *, dry_run: bool) -> Handle | Rejected:
-        """Turn nodes on, those first that a decision that crashed has marked."""
+        """Power nodes up, first those that an interrupted decision has marked."""
         return self._change(decision, current, "on", dry_run=dry_run)
 
     def shrink(self, decision: Scale, current: PoolState, *, dry_run: bool) -> Handle | Rejected:
-        """Turn nodes off on which nothing runs."""
+        """Power idle nodes down."""
         return self._change(decision, current, "off", dry_run=dry_run)
 
     def poll(self, operation: Operation, now_ns: int) -> Progress:
-        """Done once the nodes are as asked for; those that a crash has left out are told now."""
+        """Done once the nodes are in the requested state; repeats what a crash left undone."""
         found = self._nodes()
         if isinstance(found, Rejected):
             return Failed(f"unknown outcome: {found.detail}")
@@ -146,7 +146,7 @@ class PowerSave:
         return Running(f"{words}{f'; nothing is carried on: {why}' if why else ''}")
 
     def find(self, decision: Scale, observed: SubjectState | None) -> Handle | Rejected | None:
-        """The nodes that bear the decision's mark; with fewer than it has, nothing was begun."""
+        """Nodes with the decision's mark; with fewer marks than stated, nothing was started."""
         nodes = self._nodes()
         if isinstance(nodes, Rejected):
             return nodes
