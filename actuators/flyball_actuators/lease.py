@@ -32,7 +32,7 @@ class Lease:
         self.length_s = session_s * (1.0 - MARGIN)
         self._clock = clock
         self._until_s = -1.0
-        self._topics_until_s = math.inf  # until somebody looks at them
+        self._topics_until_s = math.inf  # until they are first described
         self._sent_s: deque[float] = deque()
 
     def valid(self) -> bool:

@@ -289,7 +289,7 @@ class Loop:
             self._paused = False
             consumer.resume(consumer.assignment())
         if self._known not in ("", self.topic):
-            _LOG.warning("%s is another than before: it is read from the start of what is there", DECISIONS.name)
+            _LOG.warning("%s was replaced: it is read from its start", DECISIONS.name)
             for part in partitions:
                 part.offset = OFFSET_BEGINNING
             (consumer.incremental_assign if self._incremental else consumer.assign)(partitions)
@@ -303,7 +303,7 @@ class Loop:
         self._forget(partitions)
 
     def _forget(self, partitions: list[TopicPartition]) -> None:
-        for part in partitions:  # the next owner reads them again, and what was said of them
+        for part in partitions:  # the next owner reads them and their outcomes again
             self._lanes.forget(part.partition)
             self._progress.forget(part.partition)
             self._session.log.forget(part.partition)

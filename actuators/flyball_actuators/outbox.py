@@ -84,7 +84,7 @@ class Outbox:
             self._producer.flush(_POLL_S)
             self.step(again=False)
         if self._waiting:
-            _LOG.warning("%d records were not acknowledged; they are said again at the next start", self._waiting)
+            _LOG.warning("%d records were not acknowledged; they are published again at the next start", self._waiting)
         return not self._waiting
 
     def close(self) -> None:

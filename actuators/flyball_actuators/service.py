@@ -57,7 +57,7 @@ def run_actuator(
                 if not loop.started and not topic:
                     raise
                 if loop.started:
-                    _LOG.warning("%s: beginning anew; the ledger knows what was done", error)
+                    _LOG.warning("%s: starting again; the ledger knows what was done", error)
                 elif str(error) != logged:
                     _LOG.warning("%s; trying again", error)
                 ready, logged, topic = None if loop.assigned else ready, str(error), loop.topic or topic

@@ -33,7 +33,7 @@ def due(in_s: int) -> WorkloadSpec:
         (TRAINING, pod(ASKED | {"flyball.dev/checkpoint-done": "d1"}), ""),
         (due(3_600), pod(started_s=60), ""),
         (due(3_600), pod(started_s=1_000), ""),
-        (due(2_500), pod(started_s=1_000), "begun anew it would miss its deadline"),
+        (due(2_500), pod(started_s=1_000), "restarted, it would miss its deadline"),
         (due(1_000), pod(started_s=1_000), ""),  # it is late as it is
     ],
 )  # fmt: skip

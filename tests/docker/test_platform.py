@@ -158,7 +158,7 @@ def test_resources_are_updated_in_place(machine: Machine) -> None:
             {"HostConfig": {"PortBindings": {"80/tcp": [{"HostPort": "8080"}]}}},
             {"after": 3},
             "unsupported",
-            "fixed port of the machine for 80/tcp.*publish it as -p 80 or a range; or ask for 1 replicas",
+            "fixed port of the machine for 80/tcp.*publish it as -p 80 or a range; or request 1 replicas",
         ),
         ({}, {"after": 200}, "invalid", "too many for a machine"),
         ({}, {"after": 1, "resources": Resources(gpu_profile="1g.10gb")}, "unsupported", "part of a GPU"),

@@ -144,14 +144,14 @@ def test_what_cannot_be_checked_is_refused(cluster: Cluster, node: str) -> None:
     none = submitted(platform(cluster, image=""), check(node=node))
     assert isinstance(none, Rejected)
     assert none.code == "unsupported"
-    assert "check.image, or check the node by hand and say so with flyball incidents readmit" in none.detail
+    assert "check.image, or check the node by hand, then run flyball incidents readmit" in none.detail
     more = submitted(platform(cluster), check(node=node, devices=tuple(f"GPU-{i}" for i in range(9))))
     assert isinstance(more, Rejected)
     assert "9 GPUs of node" in more.detail
     close(cluster, node, None)
     theirs = submitted(platform(cluster), check(node=node))
     assert isinstance(theirs, Rejected)
-    assert "was closed by somebody else, who is to open it" in theirs.detail
+    assert "was cordoned by somebody else, who has to uncordon it" in theirs.detail
     absent = platform(cluster).observe(check(node="absent"))
     assert isinstance(absent, Rejected)
     assert absent.code == "unknown_target"

@@ -109,7 +109,7 @@ def test_a_jobset_goes_and_stops_as_a_whole(suspended: bool, wanted: int) -> Non
     unasked: Any = None  # nothing is asked of the server
     said = count(unasked, Target("JobSet", "ml", "train"), obj, scale(after=wanted), 0, dry_run=False)
     assert isinstance(said, Rejected)
-    assert "ask for all replicas or none" in said.detail
+    assert "request all replicas or none" in said.detail
 
 
 @pytest.mark.parametrize(("kind", "spec", "status", "shown"), SHOWN)

@@ -369,7 +369,7 @@ def test_without_rights_nothing_happens_and_the_remedy_is_named(cluster: Cluster
     assert cluster.plane.request("DELETE", path)[0] == 200
     platform = cluster.platform()
     cluster.until(lambda: isinstance(platform.observe(now()), Rejected), "the rights are gone")
-    rejected(platform.observe(now()), "platform", "is not permitted", "infra/kubernetes/actuator.yaml")
+    rejected(platform.observe(now()), "platform", "is forbidden", "infra/kubernetes/actuator.yaml")
 
 
 def test_a_status_that_changes_all_the_time_is_no_conflict(cluster: Cluster) -> None:

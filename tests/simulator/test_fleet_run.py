@@ -198,7 +198,7 @@ def test_a_journal_of_another_fleet_is_refused(kafka: KafkaConfig, tmp_path: Pat
     assert start(CONFIG).ticks == 2
     other = msgspec.structs.replace
     for config in (other(CONFIG, seed=2), other(CONFIG, tick_s=2.0), other(CONFIG, cell="x")):
-        with pytest.raises(ConfigError, match=r"--state .* name another file, or remove it to start anew"):
+        with pytest.raises(ConfigError, match=r"--state .* name another file, or remove it to start over"):
             start(config)
     assert start(CONFIG).ticks == 2
     with state.open("ab") as file:

@@ -60,7 +60,7 @@ class Watch(Generic[T]):
                 if self._version or self._list():
                     self._follow()
                     failures = 0
-                    self._stop.wait(random.random())  # a server that ends each watch at once is not asked at once
+                    self._stop.wait(random.random())  # a server that ends each watch at once is not queried at once
                 else:
                     self._stop.wait(_ABSENT_S)
             except Expired:
@@ -76,7 +76,7 @@ class Watch(Generic[T]):
             except Exception as error:  # a fault of ours must not leave a list that is silently old
                 failures += 1
                 self._version = ""
-                _LOG.exception("%s: list anew", self._path)
+                _LOG.exception("%s: listing again", self._path)
                 self._set_problem(f"{type(error).__name__}: {error}")
                 self._stop.wait(_LONGEST_S)
 

@@ -50,7 +50,7 @@ POLL_SHARE = 0.05
 """Long operations are polled less often: after this share of the time they have taken so far."""
 MOST_CONFLICTS = 3
 MOVED = Verdict(
-    "refused", "stale", "partitions were added, and its cell has another one now; it was not begun, decide again"
+    "refused", "stale", "partitions were added, and its cell has another one now; it was not started; decide again"
 )
 
 
@@ -127,12 +127,12 @@ class Carrier:
             self._call(task, task.served.platform.find, task.decision, task.observed)
             task.step = "finding"
         else:
-            cause = task.problem or "the actuator that claimed it ended before its last word"
+            cause = task.problem or "the actuator that claimed it ended before its final outcome"
             self._fail(task, f"{UNKNOWN}: {cause}; look at the platform, it is not sent again")
 
     def _finding(self, task: Task) -> None:
-        found, came = self._result(task)
-        if not came:
+        found, ended = self._result(task)
+        if not ended:
             return
         if isinstance(found, Handle):
             task.handle, task.due_s = found, 0.0
@@ -146,8 +146,8 @@ class Carrier:
                 task.step = "waiting"
 
     def _observing(self, task: Task) -> None:
-        observed, came = self._result(task)
-        if not came:
+        observed, ended = self._result(task)
+        if not ended:
             return
         if isinstance(observed, Rejected):
             self._refuse(task, Verdict("refused", observed.code, observed.detail))
@@ -170,8 +170,8 @@ class Carrier:
             task.step = "planning"
 
     def _planning(self, task: Task) -> None:
-        planned, came = self._result(task)
-        if not came:
+        planned, ended = self._result(task)
+        if not ended:
             return
         if isinstance(planned, Rejected):
             if planned.code == "conflict" and task.conflicts < MOST_CONFLICTS:
@@ -235,8 +235,8 @@ class Carrier:
         return platform.submit(decision, observed, dry_run=False)
 
     def _submitting(self, task: Task) -> None:
-        taken, came = self._result(task)
-        if not came:
+        taken, ended = self._result(task)
+        if not ended:
             return
         if taken is None:
             self._ledger.withdraw(task.decision)
@@ -264,8 +264,8 @@ class Carrier:
             task.step = "polling"
 
     def _polling(self, task: Task) -> None:
-        progress, came = self._result(task)
-        if not came:
+        progress, ended = self._result(task)
+        if not ended:
             return
         if isinstance(progress, Running) and not task.overtaken:
             assert isinstance(task.served, Served)
@@ -310,7 +310,7 @@ class Carrier:
         now_s = self._monotonic()
         if task.failing_s is None:
             task.failing_s = now_s
-            _LOG.warning("%s %s: %s; asking again", type(task.decision).__name__, task.decision.target, problem)
+            _LOG.warning("%s %s: %s; trying again", type(task.decision).__name__, task.decision.target, problem)
         lasted_s = now_s - task.failing_s
         task.due_s = now_s + min(max(FIRST_WAIT_S, lasted_s), LONGEST_WAIT_S)
         task.problem = problem

@@ -88,7 +88,7 @@ class Lanes:
         self._trail.received(decision, partition, offset, key)
         self._queue(task)
         if entry is not None and entry.outcome is not None and not _claimed_by_others(entry.outcome, page):
-            task.last, task.step = entry.outcome, "ending"  # it was never heard
+            task.last, task.step = entry.outcome, "ending"  # it was never published
             self._note_expired(task, entry.outcome)
             return
         sent = entry is not None and entry.step == "sent"
@@ -185,7 +185,7 @@ class Lanes:
             return
         self._note_expired(task, task.last)
         page = self._session.log.book.page(task.partition, task.decision.id)
-        if page is not None and page.final is not None:  # somebody else said it first, or we did a moment ago
+        if page is not None and page.final is not None:  # published by another actuator, or by us a moment ago
             self._publish_again(page, page.final, task.partition, task.deliveries)
         else:
             self._publish_final(task.last, task.partition, [delivery.offset for delivery in task.deliveries])

@@ -147,7 +147,7 @@ class OutcomeFactory:
             "failed" if failed else "superseded",
             now_ns,
             code="" if failed else "stale",
-            detail=progress.answer if failed else "the platform was told something newer about the same subject",
+            detail=progress.answer if failed else "the platform got a newer change to the same subject",
             answer=progress.answer,
             observed=progress.observed,
             effect=effect,

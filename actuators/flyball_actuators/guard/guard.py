@@ -27,8 +27,8 @@ from flyball_contracts.config import ActuatorConfig
 from flyball_contracts.config.constants import with_constants
 from flyball_contracts.records import AnyDecision, Stop, SubjectState
 
-# Switches first, so that nothing else matters while they are on; then what costs nothing to know;
-# limits last, so that a decision refused for another reason never uses them up.
+# Switches first: nothing else matters while they are on. Then checks without side effects. Limits last, so that
+# a decision refused for another reason never counts toward them.
 CHECKS: tuple[Check, ...] = (
     mode_off,
     kill_switch,
@@ -49,11 +49,11 @@ CHECKS: tuple[Check, ...] = (
     unapproved,
 )
 _ACCEPTED = Verdict("accepted", "", "")
-# From here on a decision is sound, so it is the latest word about its subject even when a limit refuses it.
+# From here on a decision is valid, so it supersedes older ones on its subject even if a limit refuses it.
 _SOUND = CHECKS[CHECKS.index(superseded) + 1 :]
-# What may change while a decision waits: asked again right before the platform is told.
+# What may change while a decision waits: checked again right before it is submitted.
 _STILL = (mode_off, kill_switch, expired, protected, out_of_hours, superseded)
-# What needs no memory and no picture of the world: asked by the thread that tells the platform.
+# What needs neither the guard's state nor the world: checked by the thread that submits.
 _LAST = (mode_off, kill_switch, expired)
 
 

@@ -15,7 +15,7 @@ def power_limit(scale: Scale, world: World) -> str:
     most_w = world.power_w.get(scale.cell, {}).get(scale.workload)
     if most_w is None:
         return (
-            f"power_limit_w is {limit_w:g}, and no inventory tells the power limits of the GPUs where workload "
+            f"power_limit_w is {limit_w:g}, and no inventory reports the power limits of the GPUs where workload "
             f"{scale.workload!r} runs; leave it out, or let the agents of its nodes report them first"
         )
     least_w = LEAST_SHARE * most_w

@@ -14,7 +14,7 @@ from flyball_contracts.topics import OUTCOMES
 
 _LOG = logging.getLogger(__name__)
 _ANSWER_S = 5.0
-_PATIENCE_S = 1.0  # who follows asks again
+_PATIENCE_S = 1.0  # the caller tries again
 _BATCH = 500
 _WHOLE = 20_000  # offsets; a log that short is read whole, because not every broker finds offsets by time
 

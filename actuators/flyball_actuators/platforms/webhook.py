@@ -109,8 +109,8 @@ class WebhookPlatform:
         status, body = self._call("GET", f"/v1/operations/{quote(handle.operation, safe='')}")
         if status == http.client.NOT_FOUND:
             return Failed(
-                f"unknown outcome: the platform at {self._url} knows no operation {handle.operation}; was it started "
-                "anew? Look at the workload"
+                f"unknown outcome: the platform at {self._url} knows no operation {handle.operation}; was it "
+                "restarted? Look at the workload"
             )
         operation = self._read(status, body, Operation, 200)
         if operation.status == "running":
@@ -120,7 +120,7 @@ class WebhookPlatform:
         if operation.status == "superseded":
             return Superseded(operation.detail, operation.observed)
         if operation.ended_ns is None:
-            raise PlatformError(f"{self._url}: operation {operation.id} is done, but says not when")
+            raise PlatformError(f"{self._url}: operation {operation.id} is done, but has no end time")
         return Done(operation.observed, operation.ended_ns, operation.detail)
 
     def find(self, decision: AnyDecision, observed: SubjectState | None) -> Handle | None:

@@ -31,14 +31,14 @@ def trial(platform: WebhookPlatform, workload: str, anonymous: WebhookPlatform |
     """
     checks = _Trial(platform, workload, anonymous)
     for rule, check, needed in (
-        ("it tells its cell", checks.cell, True),
+        ("it reports its cell", checks.cell, True),
         ("it shows the workload, its replicas and a version", checks.state, True),
         ("it knows what it does not run: 404 with a Rejection", checks.unknown_workload, False),
         ("it knows what it never did: 404 with a Rejection", checks.unknown_operation, False),
-        ("it plans a Scale, and says what it would lead to", checks.plan, False),
+        ("it plans a Scale, and reports the expected state", checks.plan, False),
         ("a plan changes nothing, and is no operation", checks.unchanged, False),
         ("a Scale under another version is a conflict", checks.conflict, False),
-        ("it answers nobody without the token", checks.needs_token, False),
+        ("it refuses requests without the token", checks.needs_token, False),
     ):
         try:
             found, kept = check(), True
@@ -90,7 +90,7 @@ class _Trial:
                 return f"it does not scale: {answer.detail}"
             raise _Broken(f"{answer.code}: {answer.detail}")
         if answer.expected.replicas != wanted.replicas:
-            raise _Broken(f"{wanted.replicas} replicas were asked for, and it expects {answer.expected.replicas}")
+            raise _Broken(f"{wanted.replicas} replicas were requested, and it expects {answer.expected.replicas}")
         return f"{self._seen.replicas} to {answer.expected.replicas} replicas"
 
     def unchanged(self) -> str:
@@ -110,7 +110,7 @@ class _Trial:
 
     def needs_token(self) -> str:
         if self._anonymous is None:
-            return "it has none: whoever reaches it commands it"
+            return "it has no token: anyone who reaches it can command it"
         try:
             self._anonymous.cell()
         except PlatformError as error:

@@ -20,7 +20,7 @@ def stop_reason(path: str) -> str:
     except FileNotFoundError:
         return "" if file.parent.is_dir() else f"the folder of {path} does not exist; create it to go on"
     except OSError as error:
-        return f"{path} cannot be looked at ({error.strerror}); make it readable to go on"
+        return f"{path} cannot be read ({error.strerror}); make it readable to go on"
     try:
         with file.open(encoding="utf-8", errors="replace") as text:
             reason = text.readline(_LONGEST).strip()

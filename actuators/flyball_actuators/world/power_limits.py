@@ -61,7 +61,7 @@ def _read(path: Path) -> dict[str, float]:
     except FileNotFoundError:
         return {}
     except (OSError, msgspec.DecodeError) as error:
-        _LOG.warning("%s: the largest power limits cannot be read: %s; they are learned anew", path, error)
+        _LOG.warning("%s: the largest power limits cannot be read: %s; they are collected again", path, error)
         return {}
     return {device: limit_w for device, limit_w in found.items() if 0 < limit_w < math.inf}
 

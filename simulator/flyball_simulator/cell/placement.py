@@ -116,9 +116,9 @@ class Placement:
         """Raise :class:`RecordError` for a number of replicas that the workload cannot have."""
         spec = self.workloads[workload]
         if not 0 <= replicas <= spec.most:
-            raise RecordError(f"{spec.name}: {replicas} replicas asked for; it takes 0 to {spec.most}")
+            raise RecordError(f"{spec.name}: {replicas} replicas requested; it takes 0 to {spec.most}")
         if spec.gang and replicas not in (0, spec.most):
-            raise RecordError(f"{spec.name}: {replicas} replicas asked for; it is a gang and takes 0 or {spec.most}")
+            raise RecordError(f"{spec.name}: {replicas} replicas requested; it is a gang and takes 0 or {spec.most}")
 
     def settle(self, now_ns: int) -> None:
         """Release stopped replicas, then place desired ones that fit, by priority."""

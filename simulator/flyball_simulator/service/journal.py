@@ -101,11 +101,11 @@ class Journal:
             return
         first = entries[0]
         if not isinstance(first, HeaderEntry):
-            raise ConfigError(f"--state {self._path}: line 1 does not say whose journal it is; name another file")
+            raise ConfigError(f"--state {self._path}: line 1 does not identify a fleet; name another file")
         if msgspec.structs.replace(first, start_ns=head.start_ns) != head:
             raise ConfigError(
                 f"--state {self._path}: it is of cell {first.cell} with seed {first.seed} and its configuration, not "
-                f"of cell {head.cell} with seed {head.seed} and this one; name another file, or remove it to start anew"
+                f"of cell {head.cell} with seed {head.seed} and this one; name another file, or remove it to start over"
             )
         self.start_ns = first.start_ns
         self.submissions = [entry for entry in entries if isinstance(entry, SubmissionEntry)]
@@ -123,7 +123,7 @@ class Journal:
             entry = _decoded(line)
             if entry is None:
                 if whole + len(line) < len(data):
-                    raise ConfigError(f"--state {self._path}: line {number} is damaged; remove the file to start anew")
+                    raise ConfigError(f"--state {self._path}: line {number} is damaged; remove the file to start over")
                 break
             found.append(entry)
             whole += len(line)

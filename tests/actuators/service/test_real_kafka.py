@@ -106,7 +106,7 @@ def test_other_topics_are_noticed_and_read_from_the_start(
         publish(address, *map(spec, names))
 
     def told() -> list[str]:
-        return [r.message for r in caplog.records if "beginning anew" in r.message and "topic" in r.message]
+        return [r.message for r in caplog.records if "starting again" in r.message and "topic" in r.message]
 
     with platform_server(**dict.fromkeys(names, 4)) as server:
         config = config_for(
@@ -132,7 +132,7 @@ def test_other_topics_are_noticed_and_read_from_the_start(
             wait_for(lambda: actuator.beats > beats, "the health of an actuator that goes on")
             # It looks every few seconds which topics they are, and may have done all before that.
             wait_for(lambda: len(told()) == 1, "the word that the topics are others")
-            wait_for(lambda: "it is read from the start of what is there" in caplog.text, "the new beginning")
+            wait_for(lambda: "it is read from its start" in caplog.text, "the new beginning")
         assert (
             sorted(server.effects) == sorted(server.log) == sorted([d.id for d in before] + [f"e{i}" for i in range(8)])
         )

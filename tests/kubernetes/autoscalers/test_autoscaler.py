@@ -102,7 +102,7 @@ def test_what_an_autoscaler_would_not_do_is_refused_and_says_why(
         (preempt(before=2, after=1, victims=("chat-0",)), "cannot choose which replicas go"),
         (scale(before=2, after=3, power_limit_w=300.0), "cannot limit the power"),
         (scale(workload="alone", before=2, after=3), f"no_platform: nothing scales Deployment {space}/alone"),
-        (scale(workload="deaf", before=2, after=3), "does not ask for external metric flyball_wanted_replicas"),
+        (scale(workload="deaf", before=2, after=3), "does not query external metric flyball_wanted_replicas"),
         (scale(workload="nobody", before=2, after=3), "unknown_target: "),
     ):
         found = platform.observe(decision)

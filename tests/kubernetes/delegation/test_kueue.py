@@ -121,7 +121,7 @@ def test_what_cannot_be_is_given_up_and_left_as_it_was(queues: Queues) -> None:
         assert isinstance(carried_out(platform, preempt(workload="train", before=0, after=0)), Done)
         last = carried_out(platform, start(pods=2, zone="b"))
         assert isinstance(last, Failed), last
-        assert f"its pods ask for {ZONE}=a" in last.answer
+        assert f"its pods require {ZONE}=a" in last.answer
         assert "it is inactive again" in last.answer
         assert not queues.entry("train")["spec"]["active"]
         handle = submitted(platform, start("d3", pods=2))

@@ -92,7 +92,7 @@ def test_a_checkpoint_is_waited_for_by_whoever_goes_on(cluster: Cluster) -> None
     assert one["metadata"]["uid"] in {p["metadata"]["uid"] for p in cluster.pods("train")}
     confirm(cluster, one)
     with recording_calls(lambda _: None, lambda: "ann stopped everything"):
-        waits(other, handle, "nothing is carried on: ann stopped everything")
+        waits(other, handle, "nothing is continued: ann stopped everything")
     done = ended(other, handle)
     assert isinstance(done, Done), done
     assert one["metadata"]["uid"] not in {p["metadata"]["uid"] for p in cluster.pods("train")}

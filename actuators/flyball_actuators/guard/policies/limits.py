@@ -51,7 +51,7 @@ def _over(context: Context, policy: GuardPolicy, limit: Limit, where: str) -> Ve
             return refuse(
                 "limit",
                 f"{where}: {more:g} {what} after {before:g} in the last {limit.window_s:g} s, and {limit.per} "
-                f"{names[limit.per]!r} may have {most:g}; wait, ask for less, or raise the limit",
+                f"{names[limit.per]!r} may have {most:g}; wait, request less, or raise the limit",
                 policy.name,
             )
     return None

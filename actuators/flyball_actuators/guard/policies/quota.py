@@ -13,7 +13,7 @@ def over_quota(context: Context) -> Verdict | None:
     quotas = [(policy.name, policy.quota) for policy in context.policies if policy.quota is not None]
     if not quotas or isinstance(decision, Migrate | Check) or decision.replicas <= decision.replicas_before:
         return None
-    if context.pool is not None:  # machines are held by nobody yet
+    if context.pool is not None:  # new machines belong to no tenant yet
         return None
     tenant = world.tenant(decision.workload)
     replicas, gpus = _held(world, decision.cell, tenant, decision.workload)

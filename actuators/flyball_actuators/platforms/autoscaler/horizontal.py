@@ -68,7 +68,7 @@ def autoscaler_of(api: Api, target: Target) -> Autoscaler | Rejected:
     if not keda and not any(_queries_flyball(one, target) for one in metrics):
         return Rejected(
             "no_platform",
-            f"HorizontalPodAutoscaler {found['metadata']['name']} does not ask for external metric {METRIC} with "
+            f"HorizontalPodAutoscaler {found['metadata']['name']} does not query external metric {METRIC} with "
             f"name: {target.name}; add it as in {EXAMPLES}",
         )
     return _read(found, keda)

@@ -57,7 +57,8 @@ def front_proxy(api: Api, where: str) -> FrontProxy:
         raise ConfigError(f"{where}.scaler.metrics: the cluster does not answer: {error}") from error
     if not answer.ok:
         raise ConfigError(
-            f"{where}.scaler.metrics: who may ask cannot be read (HTTP {answer.status}: {answer.message}); "
+            f"{where}.scaler.metrics: the front proxy's settings cannot be read (HTTP {answer.status}: {answer.message})"
+            "; "
             "bind Role kube-system/extension-apiserver-authentication-reader, as infra/kubernetes/autoscaler.yaml does"
         )
     settings: Mapping[str, str] = answer.body.get("data") or {}
@@ -121,7 +122,7 @@ class _Server(ThreadingHTTPServer):
     def get_request(self) -> tuple[Any, Any]:
         connection, address = super().get_request()
         self._renew()
-        # The handshake waits until the connection has a thread of its own: a silent client holds up nobody else.
+        # The handshake waits until the connection has a thread of its own: a silent client blocks no other.
         secured = self.context.wrap_socket(connection, server_side=True, do_handshake_on_connect=False)
         self.open.add(secured)
         return secured, address
@@ -220,7 +221,7 @@ def target_of(namespace: str, labels: Mapping[str, str]) -> Target | str:
 
 def _values(wanted: DesiredReplicas, namespace: str, metric: str, selector: str) -> tuple[HTTPStatus, object]:
     if metric != METRIC:
-        return HTTPStatus.NOT_FOUND, _status(404, "NotFound", f"there is no metric {metric!r}; ask for {METRIC}")
+        return HTTPStatus.NOT_FOUND, _status(404, "NotFound", f"there is no metric {metric!r}; query {METRIC}")
     pairs = [part.partition("=") for part in selector.split(",") if part]
     labels = {name.strip(): value.removeprefix("=").strip() for name, _, value in pairs}
     if set(labels) - _LABELS or not all(sign for _, sign, _ in pairs):

@@ -44,7 +44,7 @@ class AutoscalerPlatform:
 
     def __init__(self, entry: PlatformConfig, where: str = "platform") -> None:
         if not entry.namespaces:
-            raise ConfigError(f"{where}.namespaces: none is named; list those whose autoscalers may ask")
+            raise ConfigError(f"{where}.namespaces: none is named; list those whose autoscalers Flyball serves")
         if not (entry.scaler.metrics or entry.scaler.keda):
             raise ConfigError(
                 f"{where}.scaler: nothing is served; set metrics: HOST:PORT for HorizontalPodAutoscalers, or "
@@ -82,7 +82,7 @@ class AutoscalerPlatform:
         if isinstance(decision, Migrate | Check):
             return Rejected("unsupported", f"an autoscaler cannot move a replica of {target}; use driver kubernetes")
         if version_of(obj) != observed.version:
-            return Rejected("conflict", f"{target} was changed since it was looked at; decide again on what it is now")
+            return Rejected("conflict", f"{target} was changed since it was observed; decide again on what it is now")
         unsupported = _unsupported(decision)
         if unsupported:
             return Rejected("unsupported", f"an autoscaler cannot {unsupported} of {target}; decide on replicas alone")
@@ -142,7 +142,7 @@ class AutoscalerPlatform:
         target = operation.target
         obj = self._targets.read(target)
         if isinstance(obj, Rejected) or obj["metadata"]["uid"] != operation.uid:
-            return Failed(f"{target} is gone; whoever deleted it has decided otherwise")
+            return Failed(f"{target} is gone; somebody deleted it")
         shown = target.controller.status(obj)
         if shown.replicas == operation.replicas:
             return poll_count(self._api, operation, now_ns)
@@ -167,7 +167,7 @@ class AutoscalerPlatform:
         if queried_ns is None or now_ns - queried_ns > _SILENT_NS:
             since = "since the start" if queried_ns is None else f"for {(now_ns - queried_ns) / 1e9:.0f} s"
             trouble = scaler.trouble or f"is external metric {METRIC} served to this cluster?"
-            return f"{scaler} has not asked {since}; {trouble}"
+            return f"{scaler} has not queried Flyball {since}; {trouble}"
         return (
             scaler.out_of_range(operation.replicas)
             or scaler.within_tolerance(shown.replicas, operation.replicas)

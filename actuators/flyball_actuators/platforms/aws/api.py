@@ -123,7 +123,7 @@ def scarce(code: str) -> bool:
 def remedy(code: str) -> str:
     """Remedy for lack of capacity."""
     if code in _QUOTA:
-        return "raise the account's quota, or ask for fewer"
+        return "raise the account's quota, or request fewer"
     if code in _PRICE:
         return "raise the maximum price, or use machines on demand"
     if code in _ADDRESS:

@@ -178,7 +178,7 @@ class Group:
         current = self.observe()
         state = SubjectState() if isinstance(current, Rejected) else current.state
         rest = f"; {back.detail}" if back is not None else f"; the group is set to {here} again"
-        return Failed(f"{operation.machines} machines were asked for, {here} are there: {why}{rest}", state)
+        return Failed(f"{operation.machines} machines were requested, {here} are there: {why}{rest}", state)
 
 
 def _members(group: dict[str, Any]) -> list[dict[str, Any]]:

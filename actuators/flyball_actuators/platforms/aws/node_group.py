@@ -116,7 +116,7 @@ class NodeGroup:
         back = self._set(operation.before, mark(f"{operation.decision}/back"))
         rest = back.detail if isinstance(back, Rejected) else f"its size is set to {operation.before} again"
         state = SubjectState(replicas=operation.before if isinstance(back, str) else current.machines)
-        return Failed(f"{operation.machines} nodes were asked for: {why}; {rest}", state)
+        return Failed(f"{operation.machines} nodes were requested: {why}; {rest}", state)
 
     def _late(self, operation: Operation, now_ns: int, what: str) -> Progress:
         return Failed(f"{what}, for too long; look at it") if now_ns >= operation.until_ns else Running(what)

@@ -104,7 +104,7 @@ def remedy(message: str) -> str:
     """Remedy if a message reports lack of capacity; empty otherwise."""
     if any(code in message for code in _SCARCE):
         return "use a pool of another zone, region or size, or wait"
-    return "raise the subscription's quota, or ask for fewer" if any(code in message for code in _QUOTA) else ""
+    return "raise the subscription's quota, or request fewer" if any(code in message for code in _QUOTA) else ""
 
 
 def _message(error: Any) -> str:

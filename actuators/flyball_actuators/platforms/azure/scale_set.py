@@ -33,7 +33,7 @@ class ScaleSet:
         if isinstance(found, Rejected) or isinstance(now, Rejected):
             return now if isinstance(now, Rejected) else _gone(self._pool)
         if now.version != current.version:
-            return Rejected("conflict", f"{self._pool.resource} was changed since it was looked at; decide again")
+            return Rejected("conflict", f"{self._pool.resource} was changed since it was observed; decide again")
         operation = operation_of(decision, self._pool.name, current.machines, time.time_ns())
         if dry_run:
             return operation.handle(f"would set {self._pool.resource} to {decision.replicas}", dry_run=True)
@@ -54,7 +54,7 @@ class ScaleSet:
         if isinstance(machines, Rejected):
             return machines
         if now.version != current.version:
-            return Rejected("conflict", f"{self._pool.resource} was changed since it was looked at; decide again")
+            return Rejected("conflict", f"{self._pool.resource} was changed since it was observed; decide again")
         chosen = choose(
             map(_machine, machines), current.machines - decision.replicas, "", self._busy(), decision.victims
         )
@@ -190,7 +190,7 @@ class ScaleSet:
             back = written if isinstance(written, Rejected) else None
         rest = back.detail if back is not None else f"{self._pool.resource} has {here} again"
         state = SubjectState(replicas=here, ready=current.ready) if back is None else current.state
-        return Failed(f"{operation.machines} machines were asked for, {current.ready} run: {why}; {rest}", state)
+        return Failed(f"{operation.machines} machines were requested, {current.ready} run: {why}; {rest}", state)
 
 
 def _tag(found: Any, key: str) -> str:

@@ -52,7 +52,7 @@ def _more(containers: list[Container], more: int, decision: Scale, version: tupl
     why = uncopyable(template, version)
     if why is not None:
         most = decision.replicas - copies
-        return Rejected("unsupported", f"{why}; or ask for {most} replicas of {decision.workload!r} at most")
+        return Rejected("unsupported", f"{why}; or request {most} replicas of {decision.workload!r} at most")
     names = (f"{base_name(template)}-{short(decision.id)}-{i}" for i in range(copies))
     return [*steps, *(Step("copy", template.id, name, NEVER) for name in names)]
 

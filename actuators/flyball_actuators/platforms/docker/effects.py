@@ -111,7 +111,7 @@ def _end(engine: Engine, plan: Plan, step: Step, found: Container, may: bool) ->
 
 def _update(engine: Engine, step: Step, found: Container, wanted: dict[str, int], may: bool) -> StepStatus:
     if has(found, wanted):
-        return StepStatus(f"{step.name} has what was asked for", settled=True)
+        return StepStatus(f"{step.name} has the requested resources", settled=True)
     return _read(step, "update", _call(engine, "POST", _path(step, "update"), wanted)) if may else _late(step)
 
 
@@ -144,7 +144,7 @@ def _serves(step: Step, found: Container) -> StepStatus:
 
 
 def _late(step: Step) -> StepStatus:
-    return StepStatus(f"{step.name} was not told in time to {step.verb}, and the decision has expired", refused=True)
+    return StepStatus(f"{step.name} was not asked in time to {step.verb}: the decision has expired", refused=True)
 
 
 def _path(step: Step, what: str) -> str:
@@ -167,7 +167,7 @@ def _call(
 
 def _read(step: Step, what: str, answer: Answer | None) -> StepStatus:
     if answer is None or answer.ok:
-        return StepStatus(f"{step.name} was told to {what}")
+        return StepStatus(f"{step.name}: {what} was sent")
     if answer.status == 404 and what != "checkpoint":
         return StepStatus(f"{step.name} was removed", lost=True)
     if answer.status == 409 and what in ("pause", "unpause"):

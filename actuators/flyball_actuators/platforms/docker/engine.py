@@ -100,7 +100,7 @@ class Engine:
         chosen = min(newest, NEWEST)
         if chosen < max(OLDEST, oldest):
             raise PlatformError(
-                f"{self.url}: the engine speaks versions {_text(oldest)} to {_text(newest)} of its API, Flyball "
+                f"{self.url}: the engine supports versions {_text(oldest)} to {_text(newest)} of its API, Flyball "
                 f"{_text(OLDEST)} to {_text(NEWEST)}; upgrade the older one"
             )
         return _text(chosen)

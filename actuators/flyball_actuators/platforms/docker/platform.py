@@ -67,7 +67,7 @@ class DockerPlatform:
         if version_of(containers) != observed.version:
             return Rejected(
                 "conflict",
-                f"the containers of {decision.workload!r} were changed since they were looked at; decide again",
+                f"the containers of {decision.workload!r} were changed since they were observed; decide again",
             )
         plan = self._plan(decision, containers)
         if isinstance(plan, Rejected):

@@ -79,7 +79,7 @@ class Gcp:
 def remedy(message: str) -> str:
     """Remedy if a message reports lack of capacity; empty otherwise."""
     if any(code in message for code in _QUOTA):
-        return "raise the project's quota, or ask for fewer"
+        return "raise the project's quota, or request fewer"
     if any(code in message for code in _SCARCE):
         return "use a pool of another zone or machine type, or wait"
     return ""

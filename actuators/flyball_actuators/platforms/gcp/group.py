@@ -147,7 +147,7 @@ class InstanceGroup:
         back = self._resize(here, f"{digest[:8]}-{digest[8:12]}-4{digest[13:16]}-8{digest[17:20]}-{digest[20:32]}")
         rest = back.detail if isinstance(back, Rejected) else f"{self.pool.resource} is set to {here} again"
         state = current.state if isinstance(back, Rejected) else SubjectState(replicas=here, ready=current.ready)
-        return Failed(f"{operation.machines} machines were asked for, {current.ready} run: {why}; {rest}", state)
+        return Failed(f"{operation.machines} machines were requested, {current.ready} run: {why}; {rest}", state)
 
 
 def _pool_state(target: int, machines: list[Any]) -> PoolState:

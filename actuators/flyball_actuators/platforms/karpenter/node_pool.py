@@ -149,7 +149,7 @@ class NodePool:
     def _handle(self, decision: Scale, before: int, answer: str, *, dry_run: bool) -> Handle:
         operation = operation_of(decision, self._pool.name, before, time.time_ns())
         handle = operation.handle(answer, dry_run=dry_run)
-        # How many machines there are is for Karpenter to say: it buys for pods that wait, not for a limit.
+        # Karpenter decides the number of ready machines: it buys for waiting pods, not up to a limit.
         return Handle(
             operation=handle.operation, expected=SubjectState(replicas=decision.replicas), answer=handle.answer
         )

@@ -19,7 +19,7 @@ def reason_to_stay(pod: Object, spec: WorkloadSpec, now_ns: int) -> str:
         started_ns = _started_ns(pod) or now_ns
         whole_ns = round((spec.duration_s + spec.cold_start_s) * _NS)
         if started_ns + whole_ns <= spec.deadline_ns < now_ns + whole_ns:
-            return "begun anew it would miss its deadline"
+            return "restarted, it would miss its deadline"
     return ""
 
 

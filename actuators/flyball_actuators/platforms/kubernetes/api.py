@@ -208,7 +208,7 @@ def refused(answer: Answer, what: str) -> Rejected:
     """Rejection for a call that the server refused; nothing was changed."""
     message = answer.message or f"HTTP {answer.status}"
     if answer.status == 403:
-        return Rejected("platform", f"{what} is not permitted: {message}; grant it as {answer.rights} does")
+        return Rejected("platform", f"{what} is forbidden: {message}; grant it as {answer.rights} does")
     if answer.status == 404:
         return Rejected("unknown_target", f"{what}: {message}; is it still there?")
     if answer.status == 409:

@@ -44,15 +44,15 @@ class Checks:
             return Rejected(
                 "unsupported",
                 f"no image for checks is configured; name one with flyball[worker] in {self._where}.check.image, or "
-                "check the node by hand and say so with flyball incidents readmit",
+                "check the node by hand, then run flyball incidents readmit",
             )
         node = self._node(decision.node)
         if isinstance(node, Rejected):
             return node
         if _shown(node).version != observed.version:
-            return Rejected("conflict", f"node {decision.node} was changed since it was looked at; decide again")
+            return Rejected("conflict", f"node {decision.node} was changed since it was observed; decide again")
         if not annotation_of(node, CORDONED):
-            return Rejected("conflict", f"node {decision.node} was closed by somebody else, who is to open it")
+            return Rejected("conflict", f"node {decision.node} was cordoned by somebody else, who has to uncordon it")
         there = int(status_of(node).get("allocatable", {}).get(GPU, 0))
         gpus = len(decision.devices) or there
         if gpus > there:
@@ -79,7 +79,7 @@ class Checks:
         job, about = f"Job {operation.namespace}/{operation.name}", f"node {operation.node}"
         answer = self._api.get(f"{self._jobs(operation.namespace)}/{operation.name}")
         if answer.status == 404:
-            return Failed(f"{job} is gone before it had ended; {about} stays closed", _CLOSED)
+            return Failed(f"{job} is gone before it had ended; {about} stays cordoned", _CLOSED)
         if not answer.ok:
             return Failed(f"unknown outcome: {refused(answer, f'reading {job}').detail}")
         ended = {one["type"]: one for one in status_of(answer.body).get("conditions") or () if one["status"] == "True"}
@@ -87,13 +87,13 @@ class Checks:
         if "Failed" in ended:
             why = ended["Failed"].get("message") or ended["Failed"].get("reason", "")
             return Failed(
-                f"{job} failed: {figures(result)[:LONGEST] or why or 'it does not say why'}; {about} stays closed",
+                f"{job} failed: {figures(result)[:LONGEST] or why or 'it does not say why'}; {about} stays cordoned",
                 _CLOSED,
             )
         if "Complete" not in ended:
             return Running(f"{job} checks {about}{f': {pod}' if pod else ''}")
         if left := missed(result, operation.pods.split()):
-            return Failed(f"{job} did not check {', '.join(left)}, but others; {about} stays closed", _CLOSED)
+            return Failed(f"{job} did not check {', '.join(left)}, but others; {about} stays cordoned", _CLOSED)
         return self._open(
             operation, now_ns, f"{job} found {about} well: {figures(result)[:LONGEST] or 'it ended with status 0'}"
         )
@@ -110,7 +110,7 @@ class Checks:
     def _open(self, operation: Operation, now_ns: int, text: str) -> Progress:
         """Remove Flyball's cordon, whichever decision set it; a cordon that others have set since stays."""
         if why := stopped():
-            return Running(f"nothing is carried on: {why}")
+            return Running(f"nothing is continued: {why}")
         node = self._node(operation.node)
         if isinstance(node, Rejected):
             return Failed(f"{text}, but {node.detail}", _CLOSED)
@@ -118,7 +118,7 @@ class Checks:
         if not node["spec"].get("unschedulable"):
             return Done(opened, now_ns, text)
         if not annotation_of(node, CORDONED):
-            return Failed(f"{text}; it was closed by somebody else since, who is to open it", _CLOSED)
+            return Failed(f"{text}; somebody else has cordoned it since, and has to uncordon it", _CLOSED)
         metadata = {"annotations": {CORDONED: None}, "resourceVersion": node["metadata"]["resourceVersion"]}
         body = {"metadata": metadata, "spec": {"unschedulable": None}}
         query = (("fieldManager", manager(operation.decision)),)

@@ -87,7 +87,7 @@ def poll_count(api: Api, operation: Operation, now_ns: int) -> Progress:
     target = operation.target
     answer = api.get(target.path)
     if answer.status == 404 or (answer.ok and answer.body["metadata"]["uid"] != operation.uid):
-        return Failed(f"{target} is gone; whoever deleted it has decided otherwise")
+        return Failed(f"{target} is gone; somebody deleted it")
     if not answer.ok:
         return Failed(f"unknown outcome: {refused(answer, f'reading {target}').detail}")
     shown = target.controller.status(answer.body)
@@ -98,7 +98,7 @@ def poll_count(api: Api, operation: Operation, now_ns: int) -> Progress:
         return Superseded(f"{target} has ended by itself", state)
     if shown.replicas != operation.replicas and target.controller.scale_method == "command":
         if now_ns < operation.until_ns:
-            return Running(f"Volcano is told, and has not done anything about {target} yet")
+            return Running(f"Volcano has the command, and has not acted on {target} yet")
         return Failed(f"Volcano has done nothing about {target} for {GIVE_UP_S:.0f} s; does its controller run?", state)
     if shown.replicas != operation.replicas:
         return Superseded(f"{target} is set to {shown.replicas} replicas by {_writer(answer.body)}", state)
@@ -181,7 +181,7 @@ def _continue_preparing(api: Api, operation: Operation, obj: Object, state: Subj
         return Superseded(f"{target} was changed by {_writer(obj)} before its pods were ready to go", state)
     why = stopped()
     if why:
-        return Running(f"nothing is carried on: {why}")
+        return Running(f"nothing is continued: {why}")
     waits, checkpoints = prepare(api, pods, decision, operation.begun_ns, now_ns, checkpoint=operation.checkpoint)
     if waits and now_ns < operation.until_ns:
         return Running(waits)
@@ -190,8 +190,8 @@ def _continue_preparing(api: Api, operation: Operation, obj: Object, state: Subj
     if isinstance(answer, Rejected):
         unmark_pods(api, pods, decision)
         return Failed(f"nothing was stopped, and the pods serve on: {answer.detail}", state)
-    words = _describe(target, target.controller.status(obj), operation.replicas, answer, dry_run=False)
-    return Running("; ".join(filter(None, (checkpoints, words))))
+    text = _describe(target, target.controller.status(obj), operation.replicas, answer, dry_run=False)
+    return Running("; ".join(filter(None, (checkpoints, text))))
 
 
 def _set(
@@ -220,7 +220,7 @@ def _set(
 def _unsupported(target: Target, obj: Object, wanted: int, victims: tuple[str, ...]) -> Rejected | None:
     shown = target.controller.status(obj)
     if shown.finished:
-        return Rejected("conflict", f"{target} has ended; start it anew, or remove the workload")
+        return Rejected("conflict", f"{target} has ended; start it again, or remove the workload")
     if QUEUE in (obj["metadata"].get("labels") or {}):
         return Rejected(
             "conflict",
@@ -230,7 +230,7 @@ def _unsupported(target: Target, obj: Object, wanted: int, victims: tuple[str, .
     whole = target.controller.status({**obj, "spec": {**obj["spec"], "suspend": False}}).replicas
     if target.controller.scale_method in ("suspend", "command") and wanted not in (0, whole):
         return Rejected(
-            "unsupported", f"{target} can be suspended and resumed, not resized; ask for all replicas or none"
+            "unsupported", f"{target} can be suspended and resumed, not resized; request all replicas or none"
         )
     if managed_by(obj, _AUTOSCALER, "scale"):
         return Rejected(

@@ -25,8 +25,8 @@ def status_of(obj: Object) -> Object:
 
 def annotation_of(obj: Object, key: str) -> str:
     """An annotation, or empty."""
-    notes: dict[str, str] = obj["metadata"].get("annotations") or {}
-    return notes.get(key, "")
+    annotations: dict[str, str] = obj["metadata"].get("annotations") or {}
+    return annotations.get(key, "")
 
 
 def phase_of(obj: Object) -> str:
@@ -38,8 +38,8 @@ def phase_of(obj: Object) -> str:
 def owner_of(obj: Object) -> Object:
     """Reference to the controller that owns the object, empty without one."""
     references: list[Object] = obj["metadata"].get("ownerReferences") or []
-    nobody: Object = {}
-    return next((reference for reference in references if reference.get("controller")), nobody)
+    none: Object = {}
+    return next((reference for reference in references if reference.get("controller")), none)
 
 
 def field_managers_of(obj: Object) -> list[Object]:
@@ -101,7 +101,7 @@ def _replicated(obj: Object) -> ReplicaStatus:
 
 
 def _groups(obj: Object) -> ReplicaStatus:
-    return _replicated(obj)._replace(settled=True)  # a LeaderWorkerSet tells no observedGeneration
+    return _replicated(obj)._replace(settled=True)  # a LeaderWorkerSet has no observedGeneration
 
 
 def _job(obj: Object) -> ReplicaStatus:

@@ -79,7 +79,7 @@ class Migrations:
         api, target = self._api, operation.target
         answer = api.get(target.path)
         if answer.status == 404 or (answer.ok and answer.body["metadata"]["uid"] != operation.uid):
-            return self._finish(operation, [], Failed(f"{target} is gone; whoever deleted it has decided otherwise"))
+            return self._finish(operation, [], Failed(f"{target} is gone; somebody deleted it"))
         if not answer.ok:
             return Failed(f"unknown outcome: {refused(answer, f'reading {target}').detail}")
         shown = target.controller.status(answer.body)
@@ -144,7 +144,7 @@ class Migrations:
         """Prepare the pods, then evict all of a gang or none; return the result as text."""
         why = stopped()
         if why:
-            return f"nothing is carried on: {why}"
+            return f"nothing is continued: {why}"
         whole = len(pods) == len(operation.going)
         checkpoints = ""
         if whole:  # until the first has gone nothing is lost; from then on there is no way back

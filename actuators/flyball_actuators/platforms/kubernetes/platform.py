@@ -89,7 +89,7 @@ class KubernetesPlatform:
             return found
         target, obj = found
         if version_of(obj) != observed.version:
-            return Rejected("conflict", f"{target} was changed since it was looked at; decide again on what it is now")
+            return Rejected("conflict", f"{target} was changed since it was observed; decide again on what it is now")
         if isinstance(decision, Migrate):
             return self._migrations.submit(target, obj, decision, time.time_ns(), dry_run=dry_run)
         if isinstance(decision, Scale):

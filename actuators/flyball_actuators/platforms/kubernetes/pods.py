@@ -67,7 +67,7 @@ def pods_of(api: Api, target: Target, obj: Object, *, leaving: bool = False) -> 
     if not answer.ok:
         return refused(answer, f"listing the pods of {target}")
     found = [pod for pod in answer.body if ("deletionTimestamp" in pod["metadata"]) == leaving]
-    owners: dict[str, Object] = {}  # labels are only a word
+    owners: dict[str, Object] = {}  # labels prove nothing
     return [pod for pod in found if _is_own(api, target, obj["metadata"]["uid"], pod, owners)]
 
 

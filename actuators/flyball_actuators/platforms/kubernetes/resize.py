@@ -44,7 +44,7 @@ def resize(
 ) -> Handle | Rejected:
     """Validate the resize of all pods by the server's dry run, then apply it; nothing changes if one is refused."""
     if wanted.gpu_profile:
-        return Rejected("unsupported", f"the GPUs of {target} cannot be changed in place; ask for CPU or memory alone")
+        return Rejected("unsupported", f"the GPUs of {target} cannot be changed in place; request only CPU or memory")
     found = pods_of(api, target, obj)
     if isinstance(found, Rejected):
         return found
@@ -73,7 +73,7 @@ def poll_resize(api: Api, operation: Operation, now_ns: int) -> Progress:
     target = operation.target
     answer = api.get(target.path)
     if answer.status == 404 or (answer.ok and answer.body["metadata"]["uid"] != operation.uid):
-        return Failed(f"{target} is gone; whoever deleted it has decided otherwise")
+        return Failed(f"{target} is gone; somebody deleted it")
     if not answer.ok:
         return Failed(f"unknown outcome: {refused(answer, f'reading {target}').detail}")
     found = pods_of(api, target, answer.body)
@@ -87,7 +87,7 @@ def poll_resize(api: Api, operation: Operation, now_ns: int) -> Progress:
     state = _state(shown, wanted, applies_to_all=not left and not others)
     why = stopped() if left else ""
     if why:
-        return Running(f"{len(pods) - len(left)} of {len(pods)} pods are resized; nothing is carried on: {why}")
+        return Running(f"{len(pods) - len(left)} of {len(pods)} pods are resized; nothing is continued: {why}")
     for pod in left:
         patch = patched(api, pod, wanted, manager(operation.decision), dry=False)
         if not patch.ok and patch.status not in (404, 409):

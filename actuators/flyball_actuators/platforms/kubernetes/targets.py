@@ -70,7 +70,7 @@ class Targets:
         if len(found) > 1:
             return Rejected(
                 "invalid",
-                f"{' and '.join(map(str, found))} both say that they run workload {workload!r}; correct the "
+                f"{' and '.join(map(str, found))} both claim workload {workload!r}; correct the "
                 f"annotation {ANNOTATION} of one",
             )
         target = found[0]

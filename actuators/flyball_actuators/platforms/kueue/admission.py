@@ -98,7 +98,7 @@ class AdmissionCheckController:
         path = f"/apis/{GROUP}/admissionchecks/{self._check}"
         found = self._api.get(path)
         if found.status == 404:
-            return ""  # nobody asks for a place
+            return ""  # no queue uses it
         if not found.ok:
             return refused(found, f"reading AdmissionCheck {self._check}").detail
         controller_name = found.body["spec"].get("controllerName")

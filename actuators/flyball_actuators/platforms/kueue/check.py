@@ -8,7 +8,7 @@ from flyball_actuators.platforms.kubernetes.api import Api, refused
 from flyball_actuators.platforms.kueue.entry import Check, Entry
 
 JSON_PATCH = "application/json-patch+json"
-_CHANGED = (409, 422)  # a test that fails is told as 422
+_CHANGED = (409, 422)  # a failed JSON patch test returns 422
 
 
 def admit(

@@ -90,7 +90,7 @@ class Entry(NamedTuple):
             found = self._condition(condition)
             if found.get("status") == ("False" if condition == "QuotaReserved" else "True") and found.get("message"):
                 return str(found["message"])
-        return f"queue {self.queue} has not looked at it yet"
+        return f"queue {self.queue} has not processed it yet"
 
     def _condition(self, name: str) -> Object:
         conditions: list[Object] = status_of(self.obj).get("conditions") or []

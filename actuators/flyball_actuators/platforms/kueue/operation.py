@@ -31,7 +31,7 @@ class Queued(Operation, frozen=True, kw_only=True, omit_defaults=True):
 
 
 def queued(
-    decision: Scale | Preempt, target: Target, obj: Object, place: dict[str, str], now_ns: int, *, woke: bool
+    decision: Scale | Preempt, target: Target, obj: Object, place: dict[str, str], now_ns: int, *, activated: bool
 ) -> Queued:
     """The operation of a decision on a job as it was read."""
     return Queued(
@@ -44,7 +44,7 @@ def queued(
         replicas=decision.replicas,
         frees=decision.replicas == 0,
         place=urlencode(place),
-        woke=woke,
+        woke=activated,
         until_ns=now_ns + GIVE_UP_NS,
     )
 

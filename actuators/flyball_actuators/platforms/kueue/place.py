@@ -53,7 +53,7 @@ def conflicting_labels(api: Api, entry: Entry, place: dict[str, str]) -> str:
         spec: Object = part.get("template", {}).get("spec") or {}
         conflict = _first_conflict(spec.get("nodeSelector") or {}, place)
         if conflict:
-            return f"its pods ask for {conflict}"
+            return f"its pods require {conflict}"
     return ""
 
 

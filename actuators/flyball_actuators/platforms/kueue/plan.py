@@ -18,11 +18,11 @@ def unsupported(target: Target, obj: Object, entry: Entry, decision: AnyDecision
     whole = target.controller.status({**obj, "spec": {**obj["spec"], "suspend": False}}).replicas
     if decision.replicas not in (0, whole):
         return Rejected(
-            "unsupported", f"Kueue starts and stops {target} as a whole; ask for all {whole} replicas or none"
+            "unsupported", f"Kueue starts and stops {target} as a whole; request all {whole} replicas or none"
         )
     shown = target.controller.status(obj)
     if shown.finished:
-        return Rejected("conflict", f"{target} has ended; start it anew, or remove the workload")
+        return Rejected("conflict", f"{target} has ended; start it again, or remove the workload")
     return None
 
 
@@ -59,4 +59,4 @@ def describe(
         return f"{target} {be} to run on nodes with {', '.join(f'{k}={v}' for k, v in place.items())}"
     where = f", on nodes with {', '.join(f'{k}={v}' for k, v in place.items())}" if place else ""
     priority = f" with priority {to_write['priority']}" if "priority" in to_write else ""
-    return f"{target} {be} let in by Kueue{priority}{where}, once {entry.queue} has quota for its {entry.gang} pods"
+    return f"{target} {be} admitted by Kueue{priority}{where}, once {entry.queue} has quota for its {entry.gang} pods"

@@ -93,7 +93,7 @@ class KueuePlatform:
             return found
         target, obj, entry = found
         if entry.version != observed.version:
-            return Rejected("conflict", f"{target} was changed since it was looked at; decide again on what it is now")
+            return Rejected("conflict", f"{target} was changed since it was observed; decide again on what it is now")
         problem = unsupported(target, obj, entry, decision)
         if problem is not None:
             return problem
@@ -107,11 +107,11 @@ class KueuePlatform:
                 f"the decision names where {target} is to run, and the cluster has no AdmissionCheck {self._check}; "
                 "make it as infra/examples/kueue.yaml does",
             )
-        woke = bool(decision.replicas) and not entry.active
-        operation = queued(decision, target, obj, place, time.time_ns(), woke=woke)
+        activated = bool(decision.replicas) and not entry.active
+        operation = queued(decision, target, obj, place, time.time_ns(), activated=activated)
         runs = bool(place and target.controller.status(obj).replicas)
         to_write = {} if runs else changes(decision, obj, entry)
-        if decision.replicas and not dry_run:  # before Kueue is told, or the door may let it in without a place
+        if decision.replicas and not dry_run:  # before the write, or the check may admit it without a place
             self._admission.claim(operation.uid, decision.id)
         evicted = self._apply(operation, entry, to_write, runs=runs, dry_run=dry_run)
         if isinstance(evicted, Rejected):
@@ -157,8 +157,8 @@ class KueuePlatform:
             place = place_of(self._api, decision) if isinstance(decision, Scale) else {}
             if isinstance(place, Rejected):
                 raise PlatformError(place.detail)
-            woke = bool(decision.replicas) and field_manager_of(entry.obj, "active") == repr(manager(decision.id))
-            operation = queued(decision, target, obj, place, time.time_ns(), woke=woke)
+            activated = bool(decision.replicas) and field_manager_of(entry.obj, "active") == repr(manager(decision.id))
+            operation = queued(decision, target, obj, place, time.time_ns(), activated=activated)
             return Handle(operation=operation.encode(), expected=expected, answer="found on the entry in Kueue")
         if not changes(decision, obj, entry) or (observed is not None and entry.version == observed.version):
             return None
@@ -206,7 +206,7 @@ class KueuePlatform:
         """Let Kueue evict a running gang unless it is placed as decided; return whether it was evicted."""
         check = entry.check(self._check)
         if check is None:
-            return Rejected("unsupported", f"cluster queue {entry.queue} does not ask admission check {self._check}")
+            return Rejected("unsupported", f"cluster queue {entry.queue} does not use admission check {self._check}")
         if self._placed(operation, entry):
             return False
         by = manager(operation.decision)
@@ -215,13 +215,13 @@ class KueuePlatform:
         )
         if isinstance(done, Rejected):
             return done
-        return done or Rejected("conflict", f"{operation.target} changed while it was told; decide again")
+        return done or Rejected("conflict", f"{operation.target} changed while it was written; decide again")
 
     def _progress(self, operation: Queued, now_ns: int) -> Progress:
         target = operation.target
         obj = self._targets.read(target)
         if isinstance(obj, Rejected) or obj["metadata"]["uid"] != operation.uid:
-            return Failed(f"{target} is gone; whoever deleted it has decided otherwise")
+            return Failed(f"{target} is gone; somebody deleted it")
         shown = target.controller.status(obj)
         state = SubjectState(replicas=shown.replicas, ready=shown.ready, suspended=shown.suspended)
         if shown.finished:
@@ -242,7 +242,7 @@ class KueuePlatform:
         if leaves and not self._placed(operation, entry):
             return Running(f"Kueue is to stop {target}, and to admit it elsewhere")
         if operation.place and not self._placed(operation, entry):
-            return Failed(f"{target} was admitted before Flyball had said where; it runs where Kueue chose", state)
+            return Failed(f"{target} was admitted before Flyball chose its nodes; it runs where Kueue placed it", state)
         if shown.replicas != operation.replicas:
             return Running(f"Kueue has admitted {target}, and is to start it")
         return poll_count(self._api, operation, now_ns)
@@ -256,8 +256,8 @@ class KueuePlatform:
         if check is None:
             if operation.place:
                 return Failed(
-                    f"cluster queue {entry.queue} does not ask admission check {self._check}, so nobody can say where "
-                    f"{target} is to run; add it to admissionChecksStrategy",
+                    f"cluster queue {entry.queue} does not use admission check {self._check}, so Flyball cannot "
+                    f"choose where {target} runs; add it to admissionChecksStrategy",
                     state,
                 )
             return Running(f"{target} has quota of {entry.queue}, and waits for other checks")
@@ -265,10 +265,10 @@ class KueuePlatform:
             return Running(f"{target} has quota of {entry.queue}; Flyball's check is {check.state}")
         why = stopped()
         if why:
-            return Running(f"nothing is carried on: {why}")
+            return Running(f"nothing is continued: {why}")
         conflict = conflicting_labels(self._api, entry, operation.selector)
         if conflict:
-            return self._give_up(operation, f"{conflict}, and the decision says {operation.place}", now=True)
+            return self._give_up(operation, f"{conflict}, and the decision requires {operation.place}", now=True)
         done = admit(
             self._api, entry, self._check, check, f"decision {operation.decision}", operation.selector,
             manager(operation.decision),
@@ -276,7 +276,7 @@ class KueuePlatform:
         if isinstance(done, Rejected):
             return Running(f"{target} has quota of {entry.queue}: {done.detail}")
         where = f" to nodes with {operation.place}" if operation.place else ""
-        return Running(f"{target} has quota of {entry.queue}, and is let in{where}")
+        return Running(f"{target} has quota of {entry.queue}, and is admitted{where}")
 
     def _placed(self, operation: Queued, entry: Entry) -> bool:
         check = entry.check(self._check)

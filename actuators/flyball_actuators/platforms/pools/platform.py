@@ -66,7 +66,7 @@ class PoolPlatform:
         if isinstance(current, Rejected):
             return current
         if current.version != observed.version:
-            return Rejected("conflict", f"pool {pool.name!r} was changed since it was looked at; decide again")
+            return Rejected("conflict", f"pool {pool.name!r} was changed since it was observed; decide again")
         problem = _out_of_range(scale, pool, current)
         if problem is not None:
             return problem
@@ -82,7 +82,7 @@ class PoolPlatform:
         operation = decode(handle.operation)
         backing = self._backings.get(operation.pool)
         if backing is None:
-            return Failed(f"unknown outcome: pool {operation.pool!r} is no more in actuator.platforms; look at it")
+            return Failed(f"unknown outcome: pool {operation.pool!r} is no longer in actuator.platforms; look at it")
         return backing.poll(operation, self._clock())
 
     def find(self, decision: AnyDecision, observed: SubjectState | None) -> Handle | None:
@@ -126,7 +126,7 @@ def _out_of_range(decision: Scale, pool: PoolConfig, current: PoolState) -> Reje
     return Rejected(
         "invalid",
         f"{wanted} machines lie outside {current.least} to {current.most}, the range that {pool.resource!r} has in the "
-        f"cloud; change it there, or ask for less of pool {pool.name!r}",
+        f"cloud; change it there, or request less of pool {pool.name!r}",
     )
 
 

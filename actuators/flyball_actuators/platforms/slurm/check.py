@@ -88,7 +88,7 @@ class Checks:
     def poll(self, operation: Operation, now_ns: int) -> Progress:
         """Progress of the job; in the end the node is open for all jobs, or drained as before."""
         if why := stopped():
-            return Running(f"nothing is carried on: {why}")
+            return Running(f"nothing is continued: {why}")
         name, node = name_of(operation.decision), operation.node
         job = self._job(name)
         if job is None:
@@ -125,10 +125,11 @@ class Checks:
 
     def _possible(self, decision: Check, node: _Node, observed: SubjectState) -> Rejected | None:
         if node.shown.version != observed.version:
-            return Rejected("conflict", f"node {decision.node} was changed since it was looked at; decide again")
+            return Rejected("conflict", f"node {decision.node} was changed since it was observed; decide again")
         if not node.closed or not node.reason.startswith(OURS):
             return Rejected(
-                "conflict", f"node {decision.node} was not drained by us: {node.reason!r}; who did opens it"
+                "conflict",
+                f"node {decision.node} was not drained by Flyball: {node.reason!r}; whoever drained it resumes it",
             )
         if "DOWN" in node.state:
             return Rejected("conflict", f"node {decision.node} is {node.state}: no job can run there; start its slurmd")

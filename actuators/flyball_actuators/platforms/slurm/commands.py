@@ -7,7 +7,7 @@ from flyball_actuators.platforms.base import PlatformError, Rejected
 from flyball_actuators.platforms.calls import record_call
 from flyball_contracts.records.commands.outcomes import RefusalCode
 
-# Variables that change what the commands show, or which cluster they ask.
+# Variables that change the output of the commands, or the cluster they query.
 _OURS = ("SLURM_", "SQUEUE_", "SCANCEL_", "SCONTROL_")
 _OPERATOR = "run the actuator as SlurmUser or as an operator (sacctmgr modify user NAME set adminlevel=operator)"
 _AGAIN = "decide again on what the queue shows now"

@@ -139,7 +139,7 @@ def _start(jobs: list[Job], more: int, decision: Scale) -> Choice | Rejected:
         return Rejected(
             "unsupported",
             f"{decision.replicas} replicas of {decision.workload!r} are {more - len(held)} more than there are jobs, "
-            f"and only users submit jobs; ask for {most} at most, or submit more (sbatch --hold)",
+            f"and only users submit jobs; request {most} at most, or submit more (sbatch --hold)",
         )
     return Choice("start", tuple(held[:more]))
 

@@ -80,7 +80,7 @@ class SlurmPlatform:
             return jobs
         if version_of(jobs) != observed.version:
             return Rejected(
-                "conflict", f"the jobs of {decision.workload!r} were changed since they were looked at; decide again"
+                "conflict", f"the jobs of {decision.workload!r} were changed since they were observed; decide again"
             )
         if isinstance(decision, Migrate):
             return migrate(self._commands, jobs, decision, self._clock(), dry_run=dry_run)

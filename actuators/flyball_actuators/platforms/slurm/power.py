@@ -137,13 +137,13 @@ class PowerSave:
         late = [node for node in left if (node.resumable if grows else not node.off)]
         why = stopped() if late else ""
         if late and not why:
-            message = self._set_power(late, "on" if grows else "off")
-            if message is not None:
-                return Failed(message.detail, state)
-        words = f"{len(nodes) - len(left)} of {len(nodes)} nodes are {_on_or_off(operation)}"
+            problem = self._set_power(late, "on" if grows else "off")
+            if problem is not None:
+                return Failed(problem.detail, state)
+        text = f"{len(nodes) - len(left)} of {len(nodes)} nodes are {_on_or_off(operation)}"
         if now_ns >= operation.until_ns:
-            return Failed(f"in time, only {words}", state)
-        return Running(f"{words}{f'; nothing is carried on: {why}' if why else ''}")
+            return Failed(f"in time, only {text}", state)
+        return Running(f"{text}{f'; nothing is continued: {why}' if why else ''}")
 
     def find(self, decision: Scale, observed: SubjectState | None) -> Handle | Rejected | None:
         """Nodes with the decision's mark; with fewer marks than stated, nothing was started."""
@@ -169,7 +169,7 @@ class PowerSave:
         if len(can) < count:
             what = "can be turned on" if to == "on" else "are idle; move their jobs first"
             return Rejected(
-                "unsupported", f"{count} nodes of partition {self._partition!r} are asked for, and {len(can)} {what}"
+                "unsupported", f"{count} nodes of partition {self._partition!r} are requested, and {len(can)} {what}"
             )
         nodes = can[:count]
         names = ", ".join(node.name for node in nodes)
@@ -177,15 +177,15 @@ class PowerSave:
             return self._handle(decision, current.machines, nodes, f"would be turned {to}: {names}", dry_run=True)
         for node in nodes:
             kept = [word for word in node.comment.split() if not _MARK.fullmatch(word)]
-            words = " ".join([*kept, f"flyball:{quote(decision.id, safe='')}:{to}.{count}"])
-            message = self._commands.apply("scontrol", "update", f"NodeName={node.name}", f"Comment={words}")
-            if message is not None:
-                return message
-        message = self._set_power(nodes, to)
-        if message is not None:
-            for node in nodes:  # nothing was begun, so nothing is found
+            comment = " ".join([*kept, f"flyball:{quote(decision.id, safe='')}:{to}.{count}"])
+            problem = self._commands.apply("scontrol", "update", f"NodeName={node.name}", f"Comment={comment}")
+            if problem is not None:
+                return problem
+        problem = self._set_power(nodes, to)
+        if problem is not None:
+            for node in nodes:  # nothing was started, so nothing may be found
                 self._commands.apply("scontrol", "update", f"NodeName={node.name}", f"Comment={node.comment}")
-            return message
+            return problem
         return self._handle(decision, current.machines, nodes, f"nodes {names} are turned {to}")
 
     def _handle(self, decision: Scale, before: int, nodes: list[Node], answer: str, *, dry_run: bool = False) -> Handle:
@@ -202,7 +202,7 @@ class PowerSave:
         text = self._commands.query(*self._query)
         try:
             answer: dict[str, Any] = msgspec.json.decode(text)
-            if "sinfo" in answer and "nodes" not in answer:  # from 23.02 on it tells of groups of nodes
+            if "sinfo" in answer and "nodes" not in answer:  # from 23.02 on it reports groups of nodes
                 self._query = ("scontrol", "show", "nodes", "--json")
                 answer = msgspec.json.decode(self._commands.query(*self._query))
             entries: list[Mapping[str, Any]] = answer["nodes"]
@@ -221,11 +221,11 @@ class PowerSave:
 
 
 def _pool_state(nodes: list[Node]) -> PoolState:
-    message = "\n".join(f"{node.name} {node.off} {node.broken} {node.comment}" for node in nodes)
+    text = "\n".join(f"{node.name} {node.off} {node.broken} {node.comment}" for node in nodes)
     return PoolState(
         machines=sum(node.on for node in nodes),
         ready=sum(node.ready for node in nodes),
-        version=hashlib.sha256(message.encode()).hexdigest()[:16],
+        version=hashlib.sha256(text.encode()).hexdigest()[:16],
         most=sum(node.on or not node.broken for node in nodes),
     )
 

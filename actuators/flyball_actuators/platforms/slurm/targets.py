@@ -44,8 +44,7 @@ def jobs_of(queue: Queue, workload: str, partitions: tuple[str, ...]) -> list[Jo
         who = " and ".join(f"{job.label} of {user}" for user, job in sorted(users.items()))
         return Rejected(
             "invalid",
-            f"{who} both say that they run workload {workload!r}; only one user may: name the jobs of the other "
-            "differently",
+            f"{who} both claim workload {workload!r}; only one user may: name the jobs of the other differently",
         )
     parts = [job for job in found if job.part]
     if parts:
