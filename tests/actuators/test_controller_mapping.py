@@ -141,8 +141,8 @@ def test_pods_keep_their_devices_and_share_none_while_there_is_room(
     wanted = {f"a{i}": one for i, one in enumerate(first)} | {f"b{i}": one for i, one in enumerate(later)}
     for one in after:
         parts = sum(machine.devices[row].mig_profile is not None for row in one.devices)
-        asked = wanted[one.replica]
-        assert (len(one.devices) - parts, parts) == (asked.get(GPU, 0), asked.get("nvidia.com/mig-1g.10gb", 0))
+        requests = wanted[one.replica]
+        assert (len(one.devices) - parts, parts) == (requests.get(GPU, 0), requests.get("nvidia.com/mig-1g.10gb", 0))
 
 
 def container(count: int, **more: Any) -> Any:

@@ -11,7 +11,7 @@ from flyball_contracts.cloudevents import rfc3339
 from flyball_contracts.records import WorkloadSpec
 
 TRAINING = msgspec.structs.replace(spec(), kind="training")
-ASKED = {"flyball.dev/checkpoint": "on-request", "flyball.dev/checkpoint-requested": "d1"}
+REQUESTED = {"flyball.dev/checkpoint": "on-request", "flyball.dev/checkpoint-requested": "d1"}
 
 
 def pod(notes: dict[str, str] | None = None, started_s: int = 0) -> Any:
@@ -29,8 +29,8 @@ def due(in_s: int) -> WorkloadSpec:
         (msgspec.structs.replace(TRAINING, interruptible=False), pod(), "it cannot be interrupted"),
         (msgspec.structs.replace(spec(), interruptible=False), pod(), ""),  # a service has others to serve
         (TRAINING, pod({"flyball.dev/checkpoint": "on-request"}), "its checkpoint is not confirmed"),
-        (TRAINING, pod(ASKED | {"flyball.dev/checkpoint-done": "d0"}), "its checkpoint is not confirmed"),
-        (TRAINING, pod(ASKED | {"flyball.dev/checkpoint-done": "d1"}), ""),
+        (TRAINING, pod(REQUESTED | {"flyball.dev/checkpoint-done": "d0"}), "its checkpoint is not confirmed"),
+        (TRAINING, pod(REQUESTED | {"flyball.dev/checkpoint-done": "d1"}), ""),
         (due(3_600), pod(started_s=60), ""),
         (due(3_600), pod(started_s=1_000), ""),
         (due(2_500), pod(started_s=1_000), "restarted, it would miss its deadline"),

@@ -81,8 +81,8 @@ def end(cluster: Cluster, pod: dict[str, Any], code: int, message: str) -> None:
     container = {"name": "check", "image": "flyball:test", "imageID": "", "ready": False, "restartCount": 0}
     status = {"phase": "Failed" if code else "Succeeded", "containerStatuses": [{**container, "state": state}]}
     path = f"/api/v1/namespaces/{SPACE}/pods/{pod['metadata']['name']}/status"
-    code_, said = cluster.plane.request("PATCH", path, {"status": status}, content_type=MERGE)
-    assert code_ == 200, said
+    code_, response = cluster.plane.request("PATCH", path, {"status": status}, content_type=MERGE)
+    assert code_ == 200, response
 
 
 def result(*ids: str, problems: tuple[str, ...] = ()) -> str:
@@ -166,6 +166,6 @@ def test_the_namespace_of_checks_takes_nothing_else(cluster: Cluster) -> None:
         "apiVersion": "v1", "kind": "Pod", "metadata": {"name": "other", "namespace": SPACE},
         "spec": {"hostNetwork": True, "containers": [{"name": "c", "image": "i"}]},
     }  # fmt: skip
-    code, said = cluster.plane.request("POST", f"/api/v1/namespaces/{SPACE}/pods", body)
-    assert code == 403, said
-    assert "violates PodSecurity" in said["message"]
+    code, response = cluster.plane.request("POST", f"/api/v1/namespaces/{SPACE}/pods", body)
+    assert code == 403, response
+    assert "violates PodSecurity" in response["message"]

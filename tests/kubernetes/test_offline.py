@@ -107,9 +107,9 @@ def test_a_jobset_goes_and_stops_as_a_whole(suspended: bool, wanted: int) -> Non
     spec = {"suspend": suspended, "replicatedJobs": [{"replicas": 2}, {}]}
     obj: dict[str, Any] = {"metadata": {"generation": 1, "uid": "u"}, "spec": spec}
     unasked: Any = None  # nothing is asked of the server
-    said = count(unasked, Target("JobSet", "ml", "train"), obj, scale(after=wanted), 0, dry_run=False)
-    assert isinstance(said, Rejected)
-    assert "request all replicas or none" in said.detail
+    answer = count(unasked, Target("JobSet", "ml", "train"), obj, scale(after=wanted), 0, dry_run=False)
+    assert isinstance(answer, Rejected)
+    assert "request all replicas or none" in answer.detail
 
 
 @pytest.mark.parametrize(("kind", "spec", "status", "shown"), SHOWN)

@@ -337,8 +337,8 @@ def test_a_resize_goes_batch_by_batch(cluster: Cluster) -> None:
         made = now(id_=id_, before=5, after=5, resources=wanted)
         last = carried_out(cluster.platform(), msgspec.structs.replace(made, batch_size=2))
         assert isinstance(last, Done), last
-        asked = [one["spec"]["containers"][0]["resources"]["requests"]["cpu"] for one in cluster.pods("chat")]
-        seen.append((asked.count("750m"), last.observed.resources))
+        requests = [one["spec"]["containers"][0]["resources"]["requests"]["cpu"] for one in cluster.pods("chat")]
+        seen.append((requests.count("750m"), last.observed.resources))
     assert seen == [(2, None), (4, None), (5, wanted), (5, wanted)]
     (first, *_) = (one for one in cluster.pods("chat"))
     found = cluster.platform().find(now(id_="one", before=5, after=5, resources=wanted), None)

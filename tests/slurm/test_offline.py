@@ -104,7 +104,7 @@ def test_settings_that_cannot_work_are_named(entry: dict[str, Any], message: str
 
 
 @pytest.mark.parametrize(
-    ("said", "code", "remedy"),
+    ("output", "code", "remedy"),
     [
         ("Access/permission denied for job 7", "platform", "adminlevel=operator"),
         ("Invalid job id specified for job 7", "conflict", "decide again"),
@@ -112,13 +112,13 @@ def test_settings_that_cannot_work_are_named(entry: dict[str, Any], message: str
     ],
 )
 def test_what_slurm_says_no_to_has_a_remedy(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, said: str, code: str, remedy: str
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, output: str, code: str, remedy: str
 ) -> None:
-    commands = program(tmp_path, monkeypatch, f"echo '{said}' >&2; exit 1")
+    commands = program(tmp_path, monkeypatch, f"echo '{output}' >&2; exit 1")
     answer = commands.apply("scontrol", "requeuehold", "7")
     assert isinstance(answer, Rejected)
     assert answer.code == code
-    assert answer.detail.startswith(f"scontrol requeuehold 7: {said}; ")
+    assert answer.detail.startswith(f"scontrol requeuehold 7: {output}; ")
     assert remedy in answer.detail
 
 
@@ -137,12 +137,12 @@ def test_variables_of_the_user_change_nothing(tmp_path: Path, monkeypatch: pytes
     monkeypatch.setenv("SLURM_CONF", "/mine")
     program(tmp_path, monkeypatch, "env", "squeue")
     for conf, expected in (("", "/mine"), ("/named", "/named")):
-        said = Commands(conf, 5.0).query("squeue").splitlines()
-        assert {line for line in said if line.startswith(("SLURM", "SQUEUE"))} == {
+        output = Commands(conf, 5.0).query("squeue").splitlines()
+        assert {line for line in output if line.startswith(("SLURM", "SQUEUE"))} == {
             f"SLURM_CONF={expected}",
             "SLURM_BITSTR_LEN=0",
         }
-        assert "LC_ALL=C" in said
+        assert "LC_ALL=C" in output
 
 
 @pytest.mark.parametrize(
@@ -232,8 +232,8 @@ def test_the_comment_counts_before_the_script(tmp_path: Path, monkeypatch: pytes
     lines = "#!/bin/sh\\n# words\\n#SBATCH -N 2 --signal B:TERM@7\\ntrue\\n#SBATCH --signal=USR2@8\\n"
     commands = program(tmp_path, monkeypatch, f"printf '{lines}'")
     assert checkpoint_of(commands, JOB) == Checkpoint("TERM", True, 7)
-    said = JOB._replace(comment="a flyball.dev/checkpoint=USR1@3 b")
-    assert checkpoint_of(commands, said) == Checkpoint("USR1", False, 3)
+    output = JOB._replace(comment="a flyball.dev/checkpoint=USR1@3 b")
+    assert checkpoint_of(commands, output) == Checkpoint("USR1", False, 3)
     assert checkpoint_of(commands, JOB._replace(batch=False)) is None
     assert checkpoint_of(program(tmp_path, monkeypatch, "printf 'true\\n#SBATCH --signal=USR1@8\\n'"), JOB) is None
     denied = program(tmp_path, monkeypatch, "echo 'Access/permission denied' >&2; exit 1")

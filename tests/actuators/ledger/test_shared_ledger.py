@@ -24,16 +24,16 @@ def outcome(
     )  # fmt: skip
 
 
-def test_the_first_claim_and_the_first_last_word_count() -> None:
+def test_the_first_claim_and_the_first_final_outcome_count() -> None:
     book = Book()
-    for said in (
+    for one in (
         outcome("d", "accepted", "a"),
         outcome("d", "accepted", "b"),
         outcome("d", "running", "a"),
         outcome("d", "done", "a"),
         outcome("d", "failed", "b"),
     ):
-        book.add(0, said, 7)
+        book.add(0, one, 7)
     page = book.page(0, "d")
     assert page is not None
     assert page.claims == ["a", "b"]
@@ -74,7 +74,7 @@ def test_the_book_is_bounded_and_never_forgets_what_is_open() -> None:
 
 
 @given(st.lists(st.integers(0, 30), max_size=40), st.integers(1, 20))
-def test_nothing_is_committed_beyond_what_has_no_last_word(done: list[int], read: int) -> None:
+def test_nothing_is_committed_beyond_what_has_no_final_outcome(done: list[int], read: int) -> None:
     progress = Progress()
     for offset in range(10, 10 + read):
         progress.read(0, offset)

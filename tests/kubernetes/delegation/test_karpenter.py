@@ -9,9 +9,9 @@ import msgspec
 import pytest
 from tests.actuators.carry_out import carried_out, ended, submitted
 from tests.actuators.loop import PARTITIONS, config_for, outcomes, publish, running
-from tests.actuators.rows import witnessed
+from tests.actuators.rows import observed_row
 from tests.actuators.samples import scale, spec
-from tests.faults.stage import wait_until
+from tests.faults.testbed import wait_until
 from tests.kubernetes.cluster import DEADLINE_S, Cluster
 from tests.kubernetes.controlplane import ACTUATOR, ControlPlane
 from tests.kubernetes.delegation.karpenter import RIGHTS, Karpenter, Machines, karpenter_folder
@@ -148,12 +148,12 @@ def test_from_a_decision_on_the_topic_to_a_verified_outcome_and_no_more_rights_t
     whole = msgspec.structs.replace(spec("train", interruptible=False), kind="training")
     with running(config, clock=time.time_ns):
         publish(bootstrap, whole, pool("grow", 0, 1))
-        wait_until(lambda: any(o.final for o in outcomes(bootstrap)), "the last word", DEADLINE_S)
+        wait_until(lambda: any(o.final for o in outcomes(bootstrap)), "the final outcome", DEADLINE_S)
         cluster.until(lambda: machines.ready() == 1, "it runs")
         cluster.until(lambda: "flyball.dev/kept" in cluster.pods("train")[0]["metadata"]["annotations"], "it is kept")
     last = next(o for o in outcomes(bootstrap) if o.final)
     assert (last.status, last.driver) == ("done", "karpenter"), last
-    assert witnessed(bootstrap, "karpenter").verbs == {"Scale": (1, 1)}
+    assert observed_row(bootstrap, "karpenter").verbs == {"Scale": (1, 1)}
     granted: set[Right] = {
         (group, resource, verb)
         for document in RIGHTS

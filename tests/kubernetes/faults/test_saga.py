@@ -56,8 +56,8 @@ def moved(one: dict[str, Any], id_: str = "m1") -> Any:
 
 def confirm(cluster: Cluster, one: dict[str, Any]) -> None:
     """What a trainer does that has seen the request and written its checkpoint."""
-    asked = cluster.plane.get(path_of(cluster, one))["metadata"]["annotations"]["flyball.dev/checkpoint-requested"]
-    body = {"metadata": {"annotations": {"flyball.dev/checkpoint-done": asked}}}
+    requested = cluster.plane.get(path_of(cluster, one))["metadata"]["annotations"]["flyball.dev/checkpoint-requested"]
+    body = {"metadata": {"annotations": {"flyball.dev/checkpoint-done": requested}}}
     assert cluster.plane.request("PATCH", path_of(cluster, one), body, content_type=MERGE)[0] == 200
 
 
@@ -208,9 +208,9 @@ def test_one_actuator_is_killed_in_the_middle_and_the_other_ends_it(
         fleet = trial.Fleet(cluster, bootstrap, tmp_path)
         try:
             publish(bootstrap, moved(one, "half"))
-            asked = "flyball.dev/checkpoint-requested"
+            requested = "flyball.dev/checkpoint-requested"
             cluster.until(
-                lambda: asked in cluster.plane.get(path_of(cluster, one))["metadata"]["annotations"], "it is asked"
+                lambda: requested in cluster.plane.get(path_of(cluster, one))["metadata"]["annotations"], "it is asked"
             )
             cluster.until(lambda: any(o.status == "running" for o in outcomes(bootstrap)), "it is said to run")
             first = of(bootstrap, "half", "running").actuator

@@ -57,8 +57,7 @@ def front_proxy(api: Api, where: str) -> FrontProxy:
         raise ConfigError(f"{where}.scaler.metrics: the cluster does not answer: {error}") from error
     if not answer.ok:
         raise ConfigError(
-            f"{where}.scaler.metrics: the front proxy's settings cannot be read (HTTP {answer.status}: {answer.message})"
-            "; "
+            f"{where}.scaler.metrics: the front proxy cannot be read (HTTP {answer.status}: {answer.message}); "
             "bind Role kube-system/extension-apiserver-authentication-reader, as infra/kubernetes/autoscaler.yaml does"
         )
     settings: Mapping[str, str] = answer.body.get("data") or {}
