@@ -316,7 +316,7 @@ class Loop:
         ends_s = time.monotonic() + _LEAVE_S
         while self._lanes.calling() and time.monotonic() < ends_s:
             self._session.drain()
-            self._lanes.step(anew=False)
+            self._lanes.step(start_new=False)
             time.sleep(_STEP_S)
         if self._session.outbox.flush() and self._progress.ahead():
             offsets = self._progress.commit_to()

@@ -174,7 +174,7 @@ def test_two_users_are_not_one_workload() -> None:
     problem = jobs_of({"1": JOB, "2": other}, "chat", ("ml",))
     assert isinstance(problem, Rejected)
     assert problem.code == "invalid"
-    assert "job 1 (chat) of ann and job 2 (chat) of bob both say" in problem.detail
+    assert "job 1 (chat) of ann and job 2 (chat) of bob both claim" in problem.detail
     elsewhere = other._replace(partition="other,ml")  # may start where Flyball has no say
     assert jobs_of({"1": JOB, "2": elsewhere}, "chat", ("ml",)) == [JOB]
     called = JOB._replace(id=3, name="x", comment="why flyball.dev/workload=team/chat")

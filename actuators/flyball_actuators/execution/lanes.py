@@ -135,8 +135,8 @@ class Lanes:
             if older.step == "waiting" and not older.maybe_submitted:
                 self._carrier.reconsider(older)
 
-    def step(self, *, anew: bool = True) -> None:
-        """Advance all tasks as far as possible; without ``anew`` only those that were submitted."""
+    def step(self, *, start_new: bool = True) -> None:
+        """Advance all tasks as far as possible; without ``start_new`` only those that were submitted."""
         under_way = sum(task.step != "waiting" for task in self._by_id.values())
         for target in list(self._lanes):
             lane = self._lanes[target]
@@ -145,7 +145,7 @@ class Lanes:
                 waits = task.step == "waiting"
                 bought = bool(pool_of(task.decision.workload))
                 free = all(other.submitted and (bought or other.subject == task.subject) for other in ahead)
-                if not anew and not (task.submitted or task.step == "submitting"):
+                if not start_new and not (task.submitted or task.step == "submitting"):
                     pass
                 elif not waits or (free and under_way < MOST_UNDER_WAY):
                     was_submitted = task.submitted

@@ -30,12 +30,12 @@ def over_quota(context: Context) -> Verdict | None:
     return None
 
 
-def _held(world: World, cell: str, tenant: str, but: str) -> tuple[int, float]:
-    """Replicas and GPUs of a tenant's workloads in a cell, except workload ``but``."""
+def _held(world: World, cell: str, tenant: str, except_workload: str) -> tuple[int, float]:
+    """Replicas and GPUs of a tenant's workloads in a cell, except workload ``except_workload``."""
     others = {
         workload: len(replicas)
         for workload, replicas in world.placed.get(cell, {}).items()
-        if workload != but and world.tenant(workload) == tenant
+        if workload != except_workload and world.tenant(workload) == tenant
     }
     return sum(others.values()), sum(count * _gpus(world, workload) for workload, count in others.items())
 
