@@ -150,7 +150,7 @@ def test_a_crash_at_any_point_settles(cluster: SlurmCluster, monkeypatch: pytest
         raise PlatformError("killed")
 
     with monkeypatch.context() as patch:  # all marked, nothing done
-        patch.setattr(count, "watch_count", killed)
+        patch.setattr(count, "poll_count", killed)
         with pytest.raises(PlatformError):
             submitted(cluster.platform(), decision)
     assert [cluster.show(job)["JobState"] for job in jobs] == ["RUNNING"] * 2
@@ -198,7 +198,7 @@ def test_a_move_that_was_marked_and_not_begun_goes_on(cluster: SlurmCluster, mon
         raise PlatformError("killed")
 
     with monkeypatch.context() as patch:
-        patch.setattr(migrations, "watch_move", killed)
+        patch.setattr(migrations, "poll_move", killed)
         with pytest.raises(PlatformError):
             submitted(cluster.platform(), decision)
     assert cluster.show(job)["NodeList"] == node
